@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/two_owners.h"
+#include "agent/operator_compat/two_owners.h"
 
 namespace CLI {
 class App;

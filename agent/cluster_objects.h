@@ -10,10 +10,10 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "agent/drain.h"
-#include "agent/operands.h"
-#include "agent/two_owners.h"
-#include "common/config_tree.h"
+#include "agent/drain/drain.h"
+#include "agent/operator_compat/operands.h"
+#include "agent/operator_compat/two_owners.h"
+#include "common/config/config_tree.h"
 #include "kube/field_filter.h"
 #include "policy/kubernetes_files.h"
 

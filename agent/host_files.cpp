@@ -3,10 +3,10 @@
 
 #include <utility>
 
+#include "agent/desired_state/wish_file.h"
 #include "agent/seen_host.h"
-#include "agent/wish_file.h"
 #include "common/serving_file.h"
-#include "kata-manager/ready_handlers.h"
+#include "kata-manager/controller/ready_handlers.h"
 
 namespace ferry {
 

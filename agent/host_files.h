@@ -4,8 +4,8 @@
 
 #include "agent/node_report.h"
 #include "agent/node_step.h"
-#include "common/host_fs.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
 
 namespace ferry {
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "agent/desired_state/wish_file.h"
 #include "agent/seen_host.h"
-#include "agent/wish_file.h"
 #include "common/plugin_files.h"
 
 namespace ferry {

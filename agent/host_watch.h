@@ -3,9 +3,9 @@
 #pragma once
 
 #include "common/event_loop.h"
-#include "common/folder_watch.h"
-#include "common/host_fs.h"
 #include "common/result.h"
+#include "hostfs/folder_watch.h"
+#include "hostfs/host_fs.h"
 
 namespace ferry {
 

@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "agent/artifact_pulls.h"
-#include "agent/feature_labels.h"
-#include "agent/node_wish.h"
+#include "agent/desired_state/node_wish.h"
+#include "agent/kata/artifact_pulls.h"
+#include "agent/labels/feature_labels.h"
 #include "common/event_loop.h"
-#include "common/host_fs.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
 #include "kube/api_transport.h"
 #include "kube/backoff.h"
 #include "kube/event_recorder.h"

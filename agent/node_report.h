@@ -11,13 +11,13 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/change_budget.h"
-#include "agent/node_wish.h"
-#include "agent/operands.h"
+#include "agent/desired_state/node_wish.h"
+#include "agent/desired_state/wish_file.h"
+#include "agent/operator_compat/operands.h"
+#include "agent/rollout/change_budget.h"
 #include "agent/seen_host.h"
-#include "agent/wish_file.h"
-#include "kata-manager/ready_handlers.h"
-#include "kata-manager/wanted_classes.h"
+#include "kata-manager/classes/wanted_classes.h"
+#include "kata-manager/controller/ready_handlers.h"
 
 namespace ferry {
 

@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "agent/cluster_words.h"
-#include "agent/kata_labels.h"
-#include "agent/known_policies.h"
-#include "agent/label_record.h"
-#include "agent/node_turn.h"
+#include "agent/desired_state/known_policies.h"
+#include "agent/labels/kata_labels.h"
+#include "agent/labels/label_record.h"
+#include "agent/rollout/node_turn.h"
 
 namespace ferry {
 namespace {

@@ -13,18 +13,18 @@
 #include <string>
 #include <vector>
 
-#include "agent/change_budget.h"
-#include "agent/drain.h"
-#include "agent/feature_labels.h"
-#include "agent/kata_step.h"
+#include "agent/desired_state/node_wish.h"
+#include "agent/desired_state/wish_file.h"
+#include "agent/drain/drain.h"
+#include "agent/kata/kata_step.h"
+#include "agent/labels/feature_labels.h"
 #include "agent/node_events.h"
 #include "agent/node_report.h"
-#include "agent/node_wish.h"
-#include "agent/operands.h"
-#include "agent/status_files.h"
-#include "agent/two_owners.h"
-#include "agent/wish_file.h"
-#include "common/config_tree.h"
+#include "agent/operator_compat/operands.h"
+#include "agent/operator_compat/status_files.h"
+#include "agent/operator_compat/two_owners.h"
+#include "agent/rollout/change_budget.h"
+#include "common/config/config_tree.h"
 #include "common/result.h"
 #include "policy/kubernetes_files.h"
 

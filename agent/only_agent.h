@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "common/event_loop.h"
-#include "common/host_fs.h"
-#include "common/presence.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/presence.h"
 
 namespace ferry {
 

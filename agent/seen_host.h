@@ -16,7 +16,7 @@ namespace ferry {
 
 /// Relative to the host's root.
 inline constexpr const char* kStateFile = "run/ferry/state.json";
-/// Held while hostd keeps the node (common/presence.h).
+/// Held while hostd keeps the node (hostfs/presence.h).
 inline constexpr const char* kHostdPresence = "run/ferry/hostd.presence";
 
 enum class SeenPhase {

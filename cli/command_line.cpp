@@ -17,15 +17,15 @@
 #include <fmt/format.h>
 
 #include "agent/agent_options.h"
-#include "cli/choice_option.h"
-#include "cli/command_model.h"
-#include "cli/completion.h"
-#include "cli/help_text.h"
-#include "cli/plugin_options.h"
-#include "cli/verbs.h"
+#include "cli/completion/command_model.h"
+#include "cli/completion/completion.h"
+#include "cli/options/choice_option.h"
+#include "cli/options/plugin_options.h"
+#include "cli/output/help_text.h"
+#include "cli/verbs/verbs.h"
 #include "common/log.h"
-#include "common/standard_streams.h"
-#include "common/suggest.h"
+#include "common/process/standard_streams.h"
+#include "common/text/suggest.h"
 #include "common/version.h"
 
 namespace ferry {

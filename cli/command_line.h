@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/command_model.h"
+#include "cli/completion/command_model.h"
 
 namespace ferry {
 

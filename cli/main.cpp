@@ -2,9 +2,9 @@
 #include <array>
 
 #include "cli/command_line.h"
-#include "cli/replaced_programs.h"
-#include "common/host_writer.h"
-#include "common/standard_streams.h"
+#include "cli/compat/replaced_programs.h"
+#include "common/process/standard_streams.h"
+#include "hostfs/host_writer.h"
 #include "mdev/called_gpu_management.h"
 
 int main(int argc, char** argv) {

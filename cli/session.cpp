@@ -7,18 +7,18 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "common/standard_streams.h"
-#include "host/all_use_probes.h"
-#include "host/nvidia_persistence.h"
-#include "host/nvidia_unbind_lock.h"
-#include "host/proc_use_probe.h"
-#include "host/systemd_services.h"
-#include "kubevirt-plugin/pod_resources.h"
+#include "common/process/standard_streams.h"
+#include "host/system/nvidia_persistence.h"
+#include "host/system/nvidia_unbind_lock.h"
+#include "host/system/systemd_services.h"
+#include "host/usage/all_use_probes.h"
+#include "host/usage/proc_use_probe.h"
+#include "kubevirt-plugin/allocation/pod_resources.h"
 #include "mdev/called_gpu_management.h"
 #include "mdev/vgpu_removal.h"
 #include "policy/accelerators.h"
-#include "vgpu-dm/stable_uuid.h"
-#include "vgpu-dm/type_table.h"
+#include "vgpu-dm/plan/stable_uuid.h"
+#include "vgpu-dm/types/type_table.h"
 
 namespace ferry {
 

@@ -8,19 +8,19 @@
 #include <string>
 #include <utility>
 
-#include "cli/output_format.h"
+#include "cli/options/output_format.h"
 #include "common/exit_status.h"
-#include "common/finish_on_signal.h"
-#include "common/host_fs.h"
-#include "common/host_writer.h"
-#include "common/node_lock.h"
+#include "common/process/finish_on_signal.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
+#include "hostfs/node_lock.h"
 #include "mdev/gpu_management.h"
 #include "mdev/vgpu_inventory.h"
-#include "vfio/fence.h"
-#include "vfio/inventory.h"
-#include "vfio/move_apply.h"
-#include "vfio/release.h"
+#include "vfio/bind/fence.h"
+#include "vfio/bind/move_apply.h"
+#include "vfio/pci/inventory.h"
+#include "vfio/quiesce/release.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {

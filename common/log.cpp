@@ -8,8 +8,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include "common/suggest.h"
-#include "common/visible_text.h"
+#include "common/text/suggest.h"
+#include "common/text/visible_text.h"
 
 namespace ferry {
 namespace {

@@ -7,7 +7,7 @@ namespace ferry {
 
 /// Advertised resources and allocations (kubevirt-plugin/offered_file.h). Outlives its writer.
 inline constexpr const char* kOfferedFile = "run/ferry/plugin/offered.json";
-/// File lock of a running plugin (common/presence.h).
+/// File lock of a running plugin (hostfs/presence.h).
 inline constexpr const char* kPluginPresence = "run/ferry/plugin/plugin.lock";
 
 }  // namespace ferry

@@ -11,11 +11,11 @@
 #include "host/node_undo.h"
 #include "mdev/vgpu_inventory.h"
 #include "mdev/vgpu_removal.h"
-#include "vfio/left_behind.h"
-#include "vfio/move_record.h"
-#include "vfio/stopped_services.h"
-#include "vgpu-dm/stable_uuid.h"
-#include "vgpu-dm/type_table.h"
+#include "vfio/bind/left_behind.h"
+#include "vfio/bind/move_record.h"
+#include "vfio/quiesce/stopped_services.h"
+#include "vgpu-dm/plan/stable_uuid.h"
+#include "vgpu-dm/types/type_table.h"
 
 namespace ferry {
 namespace {

@@ -12,9 +12,9 @@
 #include "common/exit_status.h"
 #include "common/result.h"
 #include "policy/policy.h"
-#include "vfio/move_apply.h"
+#include "vfio/bind/move_apply.h"
 #include "vfio/use_probe.h"
-#include "vgpu-dm/apply.h"
+#include "vgpu-dm/apply/apply.h"
 
 namespace ferry {
 

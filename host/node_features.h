@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "common/host_fs.h"
 #include "host/node_standings.h"
 #include "host/node_state.h"
+#include "hostfs/host_fs.h"
 
 namespace ferry {
 

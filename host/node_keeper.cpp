@@ -7,15 +7,15 @@
 
 #include <spdlog/spdlog.h>
 
-#include "common/boot_id.h"
-#include "common/node_lock.h"
 #include "common/serving_file.h"
 #include "host/node_features.h"
-#include "host/offered_use_probe.h"
 #include "host/state_file.h"
-#include "vfio/lock_record.h"
-#include "vfio/stopped_services.h"
-#include "vgpu-dm/type_table.h"
+#include "host/usage/offered_use_probe.h"
+#include "hostfs/boot_id.h"
+#include "hostfs/node_lock.h"
+#include "vfio/bind/lock_record.h"
+#include "vfio/quiesce/stopped_services.h"
+#include "vgpu-dm/types/type_table.h"
 
 namespace ferry {
 namespace {

@@ -27,14 +27,14 @@
 #include <vector>
 
 #include "common/exit_status.h"
-#include "common/host_fs.h"
 #include "common/result.h"
 #include "common/withdrawals.h"
 #include "host/node_apply.h"
 #include "host/node_standings.h"
 #include "host/node_state.h"
-#include "host/offered_devices.h"
+#include "host/usage/offered_devices.h"
 #include "host/wanted_file.h"
+#include "hostfs/host_fs.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {

@@ -13,15 +13,15 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "common/descriptor_limit.h"
-#include "common/directory_watch.h"
-#include "common/earlier_record.h"
 #include "common/event_loop.h"
-#include "common/presence.h"
+#include "common/process/descriptor_limit.h"
 #include "common/serving_file.h"
-#include "common/turn.h"
-#include "host/process_ends.h"
-#include "vfio/uevents.h"
+#include "host/usage/process_ends.h"
+#include "hostfs/directory_watch.h"
+#include "hostfs/earlier_record.h"
+#include "hostfs/presence.h"
+#include "hostfs/turn.h"
+#include "vfio/pci/uevents.h"
 
 namespace ferry {
 namespace {

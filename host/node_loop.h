@@ -9,10 +9,10 @@
 
 #include "common/event_loop.h"
 #include "common/exit_status.h"
-#include "common/host_fs.h"
 #include "common/result.h"
 #include "host/node_keeper.h"
-#include "vfio/uevents.h"
+#include "hostfs/host_fs.h"
+#include "vfio/pci/uevents.h"
 
 namespace ferry {
 
@@ -41,7 +41,7 @@ struct NodeLoopOptions {
 /// refused (process_ends.h). Those make one round a second at most. As many descriptors are permitted to this
 /// process as it may permit itself. Nothing is polled but by Round::again, who has vGPUs, and the devices
 /// where the kernel does not tell of them. Of several at a time one works, the others wait until it ends; the
-/// one that does shows it in run/ferry/hostd.presence (common/presence.h), but with `once`.
+/// one that does shows it in run/ferry/hostd.presence (hostfs/presence.h), but with `once`.
 ///
 /// Gives the exit status of the last round with `once`, else ExitStatus::done. Errors: Errc::refused with
 /// `once` where another one runs, and where another one has begun to since run/ferry was removed; what the

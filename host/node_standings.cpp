@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "host/offered_use_probe.h"
+#include "host/usage/offered_use_probe.h"
 #include "policy/policy_verdict.h"
 
 namespace ferry {

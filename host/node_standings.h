@@ -11,8 +11,8 @@
 #include "common/withdrawals.h"
 #include "host/node_apply.h"
 #include "host/node_state.h"
-#include "host/offered_devices.h"
-#include "vfio/inventory.h"
+#include "host/usage/offered_devices.h"
+#include "vfio/pci/inventory.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {

@@ -12,7 +12,7 @@
 #include "common/result.h"
 #include "common/withdrawals.h"
 #include "policy/policy.h"
-#include "vfio/pci_address.h"
+#include "vfio/pci/pci_address.h"
 
 namespace ferry {
 

@@ -10,12 +10,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/stuck_writes.h"
+#include "hostfs/stuck_writes.h"
 #include "mdev/vgpu_inventory.h"
 #include "mdev/vgpu_removal.h"
-#include "vfio/driver_override.h"
-#include "vgpu-dm/stable_uuid.h"
-#include "vgpu-dm/type_table.h"
+#include "vfio/bind/driver_override.h"
+#include "vgpu-dm/plan/stable_uuid.h"
+#include "vgpu-dm/types/type_table.h"
 
 namespace ferry {
 namespace {

@@ -10,8 +10,8 @@
 #include "common/result.h"
 #include "host/node_apply.h"
 #include "policy/policy.h"
-#include "vfio/inventory.h"
-#include "vfio/move_record.h"
+#include "vfio/bind/move_record.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry {
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/counted.h"
+#include "common/text/counted.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy_verdict.h"
 

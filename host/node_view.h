@@ -10,16 +10,16 @@
 #include <string_view>
 #include <vector>
 
-#include "common/stuck_writes.h"
 #include "host/node_state.h"
-#include "host/offered_devices.h"
+#include "host/usage/offered_devices.h"
+#include "hostfs/stuck_writes.h"
 #include "mdev/vgpu.h"
 #include "policy/gpu_selection.h"
 #include "policy/policy.h"
-#include "vfio/device_facts.h"
-#include "vfio/inventory.h"
-#include "vfio/move_plan.h"
-#include "vfio/move_record.h"
+#include "vfio/bind/move_plan.h"
+#include "vfio/bind/move_record.h"
+#include "vfio/pci/device_facts.h"
+#include "vfio/pci/inventory.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {

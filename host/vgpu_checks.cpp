@@ -9,10 +9,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/check_reading.h"
-#include "common/counted.h"
+#include "common/text/counted.h"
+#include "hostfs/check_reading.h"
 #include "mdev/vgpu_inventory.h"
-#include "vgpu-dm/stable_uuid.h"
+#include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/check.h"
-#include "common/host_fs.h"
-#include "vfio/inventory.h"
+#include "hostfs/host_fs.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry {
 

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "common/carried_text.h"
-#include "common/config_reader.h"
+#include "common/config/config_reader.h"
+#include "common/text/carried_text.h"
 #include "policy/policy_yaml.h"
 
 namespace ferry {

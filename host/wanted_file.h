@@ -18,10 +18,10 @@
 #include <variant>
 #include <vector>
 
-#include "common/config_reader.h"
-#include "common/config_tree.h"
-#include "common/host_fs.h"
+#include "common/config/config_reader.h"
+#include "common/config/config_tree.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
 #include "policy/policy.h"
 
 namespace ferry {

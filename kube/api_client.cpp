@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "common/whole_json.h"
+#include "common/text/whole_json.h"
 #include "kube/watch_event.h"
 
 namespace ferry {

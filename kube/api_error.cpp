@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "common/whole_json.h"
+#include "common/text/whole_json.h"
 
 namespace ferry {
 namespace {

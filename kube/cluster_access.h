@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/config_tree.h"
+#include "common/config/config_tree.h"
 #include "common/result.h"
 #include "kube/server_address.h"
 

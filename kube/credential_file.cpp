@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "common/descriptor_reads.h"
 #include "common/unique_fd.h"
+#include "hostfs/descriptor_reads.h"
 
 namespace ferry {
 namespace {

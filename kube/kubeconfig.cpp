@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/base64.h"
-#include "common/config_reader.h"
-#include "common/suggest.h"
+#include "common/config/config_reader.h"
+#include "common/text/base64.h"
+#include "common/text/suggest.h"
 #include "kube/cluster_access.h"
 #include "kube/credential_file.h"
 

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "common/percent_escape.h"
+#include "common/text/percent_escape.h"
 #include "kube/api_error.h"
 #include "kube/paged_list.h"
 #include "kube/watch_event.h"

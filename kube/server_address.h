@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/environment.h"
+#include "common/process/environment.h"
 #include "common/result.h"
 
 namespace ferry {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "common/whole_json.h"
+#include "common/text/whole_json.h"
 
 namespace ferry {
 namespace {

@@ -13,13 +13,13 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "common/counted.h"
 #include "common/grace_gpus.h"
 #include "common/plugin_files.h"
-#include "common/presence.h"
 #include "common/serving_file.h"
+#include "common/text/counted.h"
+#include "hostfs/presence.h"
+#include "kubevirt-plugin/discovery/scanner.h"
 #include "kubevirt-plugin/offered_file.h"
-#include "kubevirt-plugin/scanner.h"
 
 namespace ferry {
 namespace {

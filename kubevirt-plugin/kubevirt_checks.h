@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "common/check.h"
-#include "common/host_fs.h"
-#include "kubevirt-plugin/offer_rules.h"
-#include "kubevirt-plugin/scanner.h"
+#include "hostfs/host_fs.h"
+#include "kubevirt-plugin/discovery/offer_rules.h"
+#include "kubevirt-plugin/discovery/scanner.h"
 
 namespace ferry {
 

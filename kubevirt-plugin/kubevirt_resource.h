@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "common/host_fs.h"
 #include "common/result.h"
-#include "kubevirt-plugin/offer_assembly.h"
+#include "hostfs/host_fs.h"
+#include "kubevirt-plugin/discovery/offer_assembly.h"
 
 namespace ferry {
 

@@ -36,9 +36,9 @@
 #include <string_view>
 #include <vector>
 
-#include "kubevirt-plugin/allocation_core.h"
-#include "kubevirt-plugin/scanner.h"
-#include "kubevirt-plugin/snapshot.h"
+#include "kubevirt-plugin/allocation/allocation_core.h"
+#include "kubevirt-plugin/allocation/snapshot.h"
+#include "kubevirt-plugin/discovery/scanner.h"
 
 namespace ferry {
 

@@ -16,22 +16,22 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "common/directory_watch.h"
 #include "common/event_loop.h"
-#include "common/presence.h"
+#include "common/process/startup_memory.h"
 #include "common/serving_file.h"
-#include "common/startup_memory.h"
-#include "common/turn.h"
 #include "common/withdrawals.h"
-#include "kubevirt-plugin/allocation_core.h"
-#include "kubevirt-plugin/background_scan.h"
-#include "kubevirt-plugin/cdi_entries.h"
-#include "kubevirt-plugin/cdi_files.h"
-#include "kubevirt-plugin/kubelet_transport.h"
+#include "hostfs/directory_watch.h"
+#include "hostfs/presence.h"
+#include "hostfs/turn.h"
+#include "kubevirt-plugin/allocation/allocation_core.h"
+#include "kubevirt-plugin/cdi/cdi_entries.h"
+#include "kubevirt-plugin/cdi/cdi_files.h"
+#include "kubevirt-plugin/discovery/background_scan.h"
+#include "kubevirt-plugin/discovery/sysfs_check.h"
 #include "kubevirt-plugin/offered_file.h"
-#include "kubevirt-plugin/rpc_queue.h"
-#include "kubevirt-plugin/sysfs_check.h"
-#include "vfio/uevents.h"
+#include "kubevirt-plugin/server/kubelet_transport.h"
+#include "kubevirt-plugin/server/rpc_queue.h"
+#include "vfio/pci/uevents.h"
 
 namespace ferry {
 namespace {

@@ -6,13 +6,13 @@
 #include <filesystem>
 #include <stop_token>
 
-#include "common/host_fs.h"
 #include "common/plugin_files.h"
 #include "common/result.h"
-#include "kubevirt-plugin/holder_watch.h"
-#include "kubevirt-plugin/offer_rules.h"
-#include "kubevirt-plugin/pod_resources.h"
-#include "kubevirt-plugin/scanner.h"
+#include "hostfs/host_fs.h"
+#include "kubevirt-plugin/allocation/holder_watch.h"
+#include "kubevirt-plugin/allocation/pod_resources.h"
+#include "kubevirt-plugin/discovery/offer_rules.h"
+#include "kubevirt-plugin/discovery/scanner.h"
 
 namespace ferry {
 
@@ -35,7 +35,7 @@ struct PluginOptions {
   /// The host status that `ferry hostd` writes, likewise: withdrawn devices, and the order to serve or not
   /// (common/withdrawals.h). The file may be absent.
   std::filesystem::path state_file = "run/ferry/state.json";
-  /// Held while the plugin runs, likewise, so that hostd waits for withdrawals (common/presence.h).
+  /// Held while the plugin runs, likewise, so that hostd waits for withdrawals (hostfs/presence.h).
   std::filesystem::path presence_file = kPluginPresence;
   /// The directory of CDI specifications for Kata, relative to the host's root.
   std::filesystem::path cdi_directory = "var/run/cdi";

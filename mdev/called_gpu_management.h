@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/host_writer.h"
+#include "hostfs/host_writer.h"
 #include "mdev/gpu_management.h"
 
 namespace ferry {

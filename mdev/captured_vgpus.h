@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "common/host_fs.h"
+#include "hostfs/host_fs.h"
 #include "mdev/vgpu.h"
 
 namespace ferry {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/result.h"
-#include "vfio/pci_address.h"
+#include "vfio/pci/pci_address.h"
 
 namespace ferry {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "vfio/pci_function.h"
+#include "vfio/pci/pci_function.h"
 
 namespace ferry {
 

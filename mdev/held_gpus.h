@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs with an in-flight write (common/stuck_writes.h). The driver may keep a lock that its sysfs attributes
+// GPUs with an in-flight write (hostfs/stuck_writes.h). The driver may keep a lock that its sysfs attributes
 // take too. A process that reads such an attribute hangs, and no signal ends it.
 #pragma once
 
 #include <vector>
 
-#include "common/host_fs.h"
 #include "common/result.h"
-#include "common/stuck_writes.h"
-#include "vfio/pci_address.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/stuck_writes.h"
+#include "vfio/pci/pci_address.h"
 
 namespace ferry {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "common/host_fs.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
 #include "mdev/vgpu.h"
 
 namespace ferry {

@@ -8,7 +8,7 @@
 
 #include <filesystem>
 
-#include "common/host_fs.h"
+#include "hostfs/host_fs.h"
 #include "mdev/gpu_management.h"
 
 namespace ferry {

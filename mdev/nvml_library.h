@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "common/host_fs.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
 #include "mdev/nvml_abi.h"
-#include "vfio/pci_address.h"
+#include "vfio/pci/pci_address.h"
 
 namespace ferry::nvml {
 

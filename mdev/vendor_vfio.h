@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "common/host_fs.h"
+#include "hostfs/host_fs.h"
 #include "mdev/vgpu.h"
-#include "vfio/pci_function.h"
+#include "vfio/pci/pci_function.h"
 
 namespace ferry {
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "common/host_fs.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "vfio/inventory.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry {
 

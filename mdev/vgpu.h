@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "common/result.h"
-#include "vfio/pci_address.h"
-#include "vfio/pci_function.h"
+#include "vfio/pci/pci_address.h"
+#include "vfio/pci/pci_function.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {

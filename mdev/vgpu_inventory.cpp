@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "common/counted.h"
+#include "common/text/counted.h"
 #include "mdev/captured_vgpus.h"
 #include "mdev/held_gpus.h"
 #include "mdev/mdev_bus.h"

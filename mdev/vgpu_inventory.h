@@ -5,10 +5,10 @@
 #include <map>
 #include <string>
 
-#include "common/host_fs.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
 #include "mdev/vgpu.h"
-#include "vfio/inventory.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry {
 

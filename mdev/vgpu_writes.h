@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "common/host_fs.h"
-#include "common/host_writer.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
 #include "mdev/vgpu.h"
 
 namespace ferry {

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "common/counted.h"
-#include "vfio/pci_function.h"
+#include "common/text/counted.h"
+#include "vfio/pci/pci_function.h"
 
 namespace ferry {
 namespace {

@@ -13,10 +13,10 @@
 #include <functional>
 #include <optional>
 
-#include "common/host_fs.h"
-#include "common/host_writer.h"
 #include "common/result.h"
-#include "vfio/pci_address.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
+#include "vfio/pci/pci_address.h"
 
 namespace ferry {
 

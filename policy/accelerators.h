@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "vfio/inventory.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry {
 

@@ -8,7 +8,7 @@
 
 #include "mdev/vgpu.h"
 #include "policy/policy.h"
-#include "vgpu-dm/profile.h"
+#include "vgpu-dm/profile/profile.h"
 
 namespace ferry {
 

@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "common/carried_text.h"
-#include "common/suggest.h"
+#include "common/text/carried_text.h"
+#include "common/text/suggest.h"
 #include "policy/policy_yaml.h"
-#include "vgpu-dm/profile_yaml.h"
+#include "vgpu-dm/profile/profile_yaml.h"
 
 namespace ferry {
 namespace {

@@ -9,11 +9,11 @@
 #include <set>
 #include <string>
 
-#include "common/config_tree.h"
+#include "common/config/config_tree.h"
 #include "common/result.h"
 #include "policy/policy.h"
-#include "vgpu-dm/profile.h"
-#include "vgpu-dm/profile_yaml.h"
+#include "vgpu-dm/profile/profile.h"
+#include "vgpu-dm/profile/profile_yaml.h"
 
 namespace ferry {
 

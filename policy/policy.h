@@ -11,9 +11,9 @@
 
 #include "mdev/vgpu.h"
 #include "policy/gpu_selection.h"
-#include "vfio/inventory.h"
-#include "vfio/release.h"
-#include "vgpu-dm/profile.h"
+#include "vfio/pci/inventory.h"
+#include "vfio/quiesce/release.h"
+#include "vgpu-dm/profile/profile.h"
 
 namespace ferry {
 

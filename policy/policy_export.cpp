@@ -9,8 +9,8 @@
 #include "policy/policy_text.h"
 #include "policy/policy_verdict.h"
 #include "policy/policy_yaml.h"
-#include "vgpu-dm/carried_extras.h"
-#include "vgpu-dm/export.h"
+#include "vgpu-dm/types/carried_extras.h"
+#include "vgpu-dm/types/export.h"
 
 namespace ferry {
 namespace {

@@ -9,7 +9,7 @@
 #include "common/result.h"
 #include "mdev/gpu_management.h"
 #include "policy/policy.h"
-#include "vfio/inventory.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry {
 

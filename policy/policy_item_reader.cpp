@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/suggest.h"
+#include "common/text/suggest.h"
 #include "policy/accelerators.h"
 #include "policy/model_glob.h"
 

@@ -4,7 +4,7 @@
 
 #include "common/result.h"
 #include "policy/policy.h"
-#include "vgpu-dm/item_reader.h"
+#include "vgpu-dm/profile/item_reader.h"
 
 namespace ferry {
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/config_tree.h"
+#include "common/config/config_tree.h"
 
 namespace ferry {
 namespace {

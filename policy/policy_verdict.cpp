@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "vfio/move_members.h"
-#include "vgpu-dm/verdict.h"
+#include "vfio/bind/move_members.h"
+#include "vgpu-dm/plan/verdict.h"
 
 namespace ferry {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "policy/policy.h"
-#include "vfio/inventory.h"
-#include "vgpu-dm/plan.h"
+#include "vfio/pci/inventory.h"
+#include "vgpu-dm/plan/plan.h"
 
 namespace ferry {
 

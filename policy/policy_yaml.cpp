@@ -6,11 +6,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/suggest.h"
+#include "common/text/suggest.h"
 #include "policy/policy_item_reader.h"
-#include "vfio/release.h"
-#include "vgpu-dm/item_reader.h"
-#include "vgpu-dm/profile_yaml.h"
+#include "vfio/quiesce/release.h"
+#include "vgpu-dm/profile/item_reader.h"
+#include "vgpu-dm/profile/profile_yaml.h"
 
 namespace ferry {
 namespace {

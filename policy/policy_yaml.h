@@ -21,8 +21,8 @@
 #include <optional>
 #include <string>
 
-#include "common/config_reader.h"
-#include "common/config_tree.h"
+#include "common/config/config_reader.h"
+#include "common/config/config_tree.h"
 #include "common/result.h"
 #include "policy/policy.h"
 

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "common/visible_text.h"
+#include "common/text/visible_text.h"
 
 namespace ferry {
 namespace {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/host_fs.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
 
 namespace ferry {
 

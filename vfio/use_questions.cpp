@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "vfio/group_nodes.h"
-#include "vfio/move_plan.h"
+#include "vfio/bind/move_plan.h"
+#include "vfio/pci/group_nodes.h"
 
 namespace ferry {
 namespace {

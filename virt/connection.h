@@ -7,8 +7,8 @@
 
 #include <libvirt/libvirt.h>
 
-#include "common/host_fs.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
 
 namespace ferry {
 

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <string>
 
-#include "common/host_fs.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
+#include "hostfs/host_fs.h"
 #include "virt/guest_console.h"
 
 namespace ferry {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "vfio/pci_address.h"
+#include "vfio/pci/pci_address.h"
 
 namespace ferry {
 

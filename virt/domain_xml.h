@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/result.h"
-#include "vfio/pci_address.h"
+#include "vfio/pci/pci_address.h"
 #include "virt/domain.h"
 #include "virt/selftest.h"
 

@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "common/spawn.h"
+#include "common/process/spawn.h"
 #include "common/unique_fd.h"
 
 namespace ferry {

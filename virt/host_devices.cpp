@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "mdev/mdev_bus.h"
-#include "vfio/inventory.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "common/host_fs.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
 #include "virt/domain_xml.h"
 #include "virt/guest_match.h"
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "common/host_fs.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
 #include "virt/connection.h"
 #include "virt/domain.h"
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "common/exit_status.h"
-#include "common/standard_streams.h"
+#include "common/process/standard_streams.h"
 #include "common/version.h"
 #include "virt/answer.h"
 #include "virt/libvirt_domains.h"

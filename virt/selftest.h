@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "vfio/pci_address.h"
+#include "vfio/pci/pci_address.h"
 
 namespace ferry {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "common/host_fs.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
 #include "virt/selftest.h"
 
 namespace ferry {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/change_budget.h"
+#include "agent/rollout/change_budget.h"
 
 #include <functional>
 #include <ostream>

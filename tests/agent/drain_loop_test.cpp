@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "agent/drain_mark.h"
+#include "agent/drain/drain_mark.h"
 #include "tests/agent/yard.h"
 
 namespace ferry {

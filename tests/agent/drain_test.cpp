@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/drain.h"
+#include "agent/drain/drain.h"
 
 #include <ostream>
 
 #include <gmock/gmock.h>
 
-#include "agent/drain_mark.h"
+#include "agent/drain/drain_mark.h"
 #include "agent/node_step.h"
 #include "tests/agent/views.h"
 

@@ -25,7 +25,7 @@ std::string text_of(const char* file) {
 std::set<std::string> reasons() {
   static const std::regex kReason("\"([A-Z][a-z]+(?:[A-Z][a-z]+)+)\"");
   std::set<std::string> out;
-  for (const char* file : {"agent/node_events.cpp", "agent/drain.cpp", "agent/kata_step.cpp"}) {
+  for (const char* file : {"agent/node_events.cpp", "agent/drain/drain.cpp", "agent/kata/kata_step.cpp"}) {
     const std::string text = text_of(file);
     for (std::sregex_iterator at(text.begin(), text.end(), kReason), end; at != end; ++at)
       out.insert((*at)[1].str());

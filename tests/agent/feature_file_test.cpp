@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/feature_file.h"
+#include "agent/labels/feature_file.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/feature_labels.h"
+#include "agent/labels/feature_labels.h"
 
 #include <string>
 #include <utility>
@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 
-#include "vgpu-dm/label_name.h"
+#include "vgpu-dm/profile/label_name.h"
 
 namespace ferry {
 namespace {

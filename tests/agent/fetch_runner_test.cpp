@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // With programs that stand for ferry-fetch.
-#include "agent/fetch_runner.h"
+#include "agent/kata/fetch_runner.h"
 
 #include <chrono>
 #include <csignal>

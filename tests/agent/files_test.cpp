@@ -7,13 +7,13 @@
 
 #include <gmock/gmock.h>
 
+#include "agent/desired_state/wish_file.h"
 #include "agent/host_files.h"
+#include "agent/operator_compat/status_files.h"
 #include "agent/seen_host.h"
-#include "agent/status_files.h"
-#include "agent/wish_file.h"
 #include "common/serving_file.h"
-#include "kata-manager/ready_handlers.h"
-#include "kata-manager/wanted_classes.h"
+#include "kata-manager/classes/wanted_classes.h"
+#include "kata-manager/controller/ready_handlers.h"
 #include "tests/agent/views.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

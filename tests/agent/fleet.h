@@ -19,13 +19,13 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/change_budget.h"
-#include "agent/change_leases.h"
 #include "agent/cluster_words.h"
+#include "agent/desired_state/wish_file.h"
 #include "agent/node_agent.h"
-#include "agent/operands.h"
-#include "agent/wish_file.h"
-#include "common/host_fs.h"
+#include "agent/operator_compat/operands.h"
+#include "agent/rollout/change_budget.h"
+#include "agent/rollout/change_leases.h"
+#include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
 #include "tests/agent/hostd_standin.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/gpu_facts.h"
+#include "agent/labels/gpu_facts.h"
 
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/stuck_writes.h"
+#include "hostfs/stuck_writes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

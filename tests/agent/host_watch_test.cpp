@@ -9,8 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "agent/desired_state/wish_file.h"
 #include "agent/seen_host.h"
-#include "agent/wish_file.h"
 #include "tests/support/inotify_limits.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

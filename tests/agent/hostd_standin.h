@@ -13,10 +13,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/desired_state/wish_file.h"
 #include "agent/seen_host.h"
-#include "agent/wish_file.h"
-#include "common/host_fs.h"
-#include "common/presence.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/presence.h"
 #include "kube/timers.h"
 
 namespace ferry::test {

@@ -8,9 +8,9 @@
 
 #include "agent/cluster_words.h"
 #include "agent/host_files.h"
-#include "agent/kata_labels.h"
-#include "agent/kata_step.h"
-#include "kata-manager/kata_keeper.h"
+#include "agent/kata/kata_step.h"
+#include "agent/labels/kata_labels.h"
+#include "kata-manager/controller/kata_keeper.h"
 #include "tests/agent/views.h"
 #include "tests/kata-manager/gpu_artifact.h"
 #include "tests/kata-manager/predicted_daemon.h"

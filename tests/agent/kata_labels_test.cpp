@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/kata_labels.h"
+#include "agent/labels/kata_labels.h"
 
 #include <string>
 

@@ -11,10 +11,10 @@
 #include <string>
 #include <utility>
 
-#include "agent/artifact_pulls.h"
-#include "common/host_fs.h"
-#include "kata-manager/ready_handlers.h"
-#include "kata-manager/wanted_classes.h"
+#include "agent/kata/artifact_pulls.h"
+#include "hostfs/host_fs.h"
+#include "kata-manager/classes/wanted_classes.h"
+#include "kata-manager/controller/ready_handlers.h"
 #include "tests/support/virtual_clock.h"
 
 namespace ferry::test {

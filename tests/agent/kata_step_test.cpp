@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/kata_step.h"
+#include "agent/kata/kata_step.h"
 
 #include <gmock/gmock.h>
 
 #include "agent/cluster_words.h"
-#include "agent/kata_wish.h"
-#include "agent/node_turn.h"
+#include "agent/kata/kata_wish.h"
+#include "agent/rollout/node_turn.h"
 #include "tests/agent/views.h"
 
 namespace ferry {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/known_policies.h"
+#include "agent/desired_state/known_policies.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

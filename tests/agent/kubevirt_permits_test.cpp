@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a cluster's KubeVirt object lacks of what a node offers, object by object.
-#include "agent/kubevirt_permits.h"
+#include "agent/programs/kubevirt_permits.h"
 
 #include <string>
 #include <utility>

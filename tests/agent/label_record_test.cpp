@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/label_record.h"
+#include "agent/labels/label_record.h"
 
 #include <array>
 #include <optional>

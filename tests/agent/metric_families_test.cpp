@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/metric_families.h"
+#include "agent/metrics/metric_families.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,7 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/spawn.h"
+#include "common/process/spawn.h"
 #include "tests/agent/sixteen_boards.h"
 #include "tests/agent/views.h"
 #include "tests/support/must.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/metrics_listener.h"
+#include "agent/metrics/metrics_listener.h"
 
 #include <arpa/inet.h>
 #include <array>
@@ -24,7 +24,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "agent/shown_metrics.h"
+#include "agent/metrics/shown_metrics.h"
 #include "tests/kube/certificates.h"
 #include "tests/support/log_of.h"
 #include "tests/support/must.h"

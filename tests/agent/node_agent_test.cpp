@@ -16,12 +16,12 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/cluster_words.h"
-#include "agent/feature_file.h"
-#include "agent/operands.h"
-#include "agent/status_files.h"
-#include "agent/wish_file.h"
-#include "common/host_fs.h"
+#include "agent/desired_state/wish_file.h"
+#include "agent/labels/feature_file.h"
+#include "agent/operator_compat/operands.h"
+#include "agent/operator_compat/status_files.h"
 #include "common/serving_file.h"
+#include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "tests/agent/one_node.h"
 #include "tests/support/api_server.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/node_metrics.h"
+#include "agent/metrics/node_metrics.h"
 
 #include <chrono>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/presence.h"
+#include "hostfs/presence.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

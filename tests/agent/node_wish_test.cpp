@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/node_wish.h"
+#include "agent/desired_state/node_wish.h"
 
 #include <ostream>
 

@@ -19,10 +19,10 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/cluster_words.h"
+#include "agent/desired_state/wish_file.h"
 #include "agent/node_agent.h"
-#include "agent/wish_file.h"
-#include "common/host_fs.h"
 #include "common/serving_file.h"
+#include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
 #include "tests/agent/hostd_standin.h"

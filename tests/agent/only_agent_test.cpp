@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 
 #include "common/log.h"
-#include "host/agent_folders.h"
+#include "host/system/agent_folders.h"
 #include "tests/support/as_user.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

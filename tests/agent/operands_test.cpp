@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/operands.h"
+#include "agent/operator_compat/operands.h"
 
 #include <ostream>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/retirement.h"
+#include "agent/programs/retirement.h"
 
 #include <chrono>
 #include <optional>

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "agent/metric_families.h"
+#include "agent/metrics/metric_families.h"
 #include "tests/support/must.h"
 
 namespace ferry::test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/two_owners.h"
+#include "agent/operator_compat/two_owners.h"
 
 #include <ostream>
 

@@ -16,7 +16,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/drain_mark.h"
+#include "agent/drain/drain_mark.h"
 #include "kube/api_transport.h"
 #include "tests/agent/fleet.h"
 

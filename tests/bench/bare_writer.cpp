@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "common/spawn.h"
+#include "common/process/spawn.h"
 
 namespace ferry::test {
 namespace {

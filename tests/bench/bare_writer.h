@@ -5,8 +5,8 @@
 #include <chrono>
 #include <vector>
 
-#include "common/host_writer.h"
 #include "common/unique_fd.h"
+#include "hostfs/host_writer.h"
 
 namespace ferry::test {
 

@@ -14,14 +14,14 @@
 
 #include <fmt/format.h>
 
-#include "common/host_writer.h"
-#include "host/all_use_probes.h"
-#include "host/nvidia_unbind_lock.h"
+#include "host/system/nvidia_unbind_lock.h"
+#include "host/usage/all_use_probes.h"
+#include "hostfs/host_writer.h"
 #include "policy/accelerators.h"
 #include "tests/bench/bare_writer.h"
 #include "tests/bench/pairs.h"
 #include "tests/support/must.h"
-#include "vfio/move_apply.h"
+#include "vfio/bind/move_apply.h"
 
 namespace ferry::test {
 namespace {

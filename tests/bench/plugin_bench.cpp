@@ -45,7 +45,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "common/counted.h"
+#include "common/text/counted.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/kubelet_standin/standin.h"
 

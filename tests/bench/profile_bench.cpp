@@ -9,7 +9,7 @@
 
 #include "tests/bench/pairs.h"
 #include "tests/support/must.h"
-#include "vgpu-dm/profile_yaml.h"
+#include "vgpu-dm/profile/profile_yaml.h"
 
 namespace ferry::test {
 namespace {

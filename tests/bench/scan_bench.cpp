@@ -15,7 +15,7 @@
 #include "tests/bench/pairs.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
-#include "vfio/inventory.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry::test {
 namespace {

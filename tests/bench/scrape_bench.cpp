@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "agent/metric_families.h"
+#include "agent/metrics/metric_families.h"
 #include "tests/agent/sixteen_boards.h"
 #include "tests/bench/pairs.h"
 

@@ -13,16 +13,16 @@
 
 #include <fmt/format.h>
 
-#include "common/host_writer.h"
-#include "host/all_use_probes.h"
+#include "host/usage/all_use_probes.h"
+#include "hostfs/host_writer.h"
 #include "policy/accelerators.h"
 #include "policy/kubernetes_files.h"
 #include "tests/bench/bare_writer.h"
 #include "tests/bench/pairs.h"
 #include "tests/support/must.h"
-#include "vgpu-dm/apply.h"
-#include "vgpu-dm/profile_yaml.h"
-#include "vgpu-dm/stable_uuid.h"
+#include "vgpu-dm/apply/apply.h"
+#include "vgpu-dm/plan/stable_uuid.h"
+#include "vgpu-dm/profile/profile_yaml.h"
 
 namespace ferry::test {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "tests/bench/pairs.h"
 #include "tests/support/must.h"
-#include "vgpu-dm/plan.h"
-#include "vgpu-dm/profile_yaml.h"
-#include "vgpu-dm/stable_uuid.h"
+#include "vgpu-dm/plan/plan.h"
+#include "vgpu-dm/plan/stable_uuid.h"
+#include "vgpu-dm/profile/profile_yaml.h"
 
 namespace ferry::test {
 namespace {

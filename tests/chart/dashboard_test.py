@@ -86,7 +86,7 @@ class DashboardTest(unittest.TestCase):
             self.assertEqual(numbers, {number: shown["text"] for number, shown in mapping["options"].items()}, title)
             self.assertEqual(len(numbers), states, title)
             # As the agent knows them; a state without a number would be a gap.
-            known = re.search(rf'{{([^}}]*"{numbers["1"]}"[^}}]*)}}', (ROOT / "agent/metric_families.cpp").read_text())
+            known = re.search(rf'{{([^}}]*"{numbers["1"]}"[^}}]*)}}', (ROOT / "agent/metrics/metric_families.cpp").read_text())
             assert known
             self.assertEqual(set(numbers.values()), set(re.findall(r'"(\w+)"', known[1])), title)
 

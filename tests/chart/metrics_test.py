@@ -21,7 +21,7 @@ DOCUMENT = chart.REPOSITORY / "docs/metrics.md"
 
 def families() -> set[str]:
     """Those that the agent knows."""
-    return set(re.findall(r'"(ferry_[a-z_]+)"', (chart.REPOSITORY / "agent/metric_families.cpp").read_text()))
+    return set(re.findall(r'"(ferry_[a-z_]+)"', (chart.REPOSITORY / "agent/metrics/metric_families.cpp").read_text()))
 
 
 def with_metrics(**more: Any) -> list[chart.Object]:

@@ -138,7 +138,7 @@ class ValuesTest(unittest.TestCase):
 
     def test_the_admission_policy_knows_the_labels_that_the_agent_sets(self) -> None:
         words = (chart.REPOSITORY / "agent/cluster_words.h").read_text()
-        operands = (chart.REPOSITORY / "agent/operands.cpp").read_text()
+        operands = (chart.REPOSITORY / "agent/operator_compat/operands.cpp").read_text()
         constants = dict(re.findall(r"k(\w+) = \"([^\"]+)\"", words))
         set_by_agent = {constants["StateLabel"], constants["VgpuStateLabel"]}
         paused = re.findall(r'Operand\{\.name = "([a-z-]+)"', operands)
@@ -226,7 +226,7 @@ class ValuesTest(unittest.TestCase):
         self.assertEqual(kata_words("agent") + kata_words("hostd"), [])
 
     def test_what_may_be_released_is_what_the_agent_takes(self) -> None:
-        source = (chart.REPOSITORY / "vfio/release.cpp").read_text()
+        source = (chart.REPOSITORY / "vfio/quiesce/release.cpp").read_text()
         def words_of(constant: str) -> list[str]:
             found = re.search(constant + r" = \{([^}]*)\}", source)
             self.assertIsNotNone(found)

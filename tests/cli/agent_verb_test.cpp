@@ -5,8 +5,8 @@
 
 #include "agent/host_files.h"
 #include "agent/seen_host.h"
-#include "common/host_fs.h"
-#include "common/presence.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/presence.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/scratch_directory.h"
 

@@ -16,18 +16,18 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/feature_labels.h"
-#include "agent/gpu_facts.h"
-#include "agent/metric_families.h"
+#include "agent/labels/feature_labels.h"
+#include "agent/labels/gpu_facts.h"
+#include "agent/metrics/metric_families.h"
 #include "agent/seen_host.h"
 #include "agent/seen_offer.h"
-#include "kubevirt-plugin/pod_resources.h"
+#include "kubevirt-plugin/allocation/pod_resources.h"
 #include "tests/cli/run_program.h"
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 #include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vfio/move_apply.h"
-#include "vgpu-dm/stable_uuid.h"
+#include "vfio/bind/move_apply.h"
+#include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry {
 namespace {

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "common/host_writer.h"
+#include "hostfs/host_writer.h"
 #include "tests/cli/run_program.h"
 #include "tests/vfio/machines.h"
 

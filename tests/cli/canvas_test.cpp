@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/canvas.h"
+#include "cli/output/canvas.h"
 
 #include <map>
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/cluster_facts.h"
+#include "kubectl/cluster_facts.h"
 
 #include <functional>
 #include <set>
@@ -7,10 +7,10 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/cluster_checks.h"
-#include "cli/cluster_document.h"
-#include "cli/cluster_gather.h"
-#include "cli/cluster_text.h"
+#include "kubectl/cluster_checks.h"
+#include "kubectl/cluster_document.h"
+#include "kubectl/cluster_gather.h"
+#include "kubectl/cluster_text.h"
 #include "tests/cli/composed_clusters.h"
 
 namespace ferry {

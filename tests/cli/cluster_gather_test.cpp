@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/cluster_gather.h"
+#include "kubectl/cluster_gather.h"
 
 #include <gmock/gmock.h>
 
-#include "cli/cluster_checks.h"
+#include "kubectl/cluster_checks.h"
 #include "tests/cli/composed_clusters.h"
 #include "tests/kube/kube_fixture.h"
 #include "tests/support/must.h"

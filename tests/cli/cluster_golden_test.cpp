@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/cluster_document.h"
-#include "cli/cluster_text.h"
+#include "kubectl/cluster_document.h"
+#include "kubectl/cluster_text.h"
 #include "tests/cli/composed_clusters.h"
 #include "tests/support/golden.h"
 

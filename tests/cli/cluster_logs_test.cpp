@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/cluster_logs.h"
+#include "kubectl/cluster_logs.h"
 
 #include <map>
 #include <string>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/cluster_plan.h"
+#include "kubectl/cluster_plan.h"
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/agent_pod.h"
+#include "kubectl/agent_pod.h"
 #include "tests/cli/composed_clusters.h"
 #include "tests/kube/kube_fixture.h"
 #include "tests/support/must.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `kubectl ferry` asks of an API server, and what it makes of what it is not shown.
-#include "cli/cluster_reader.h"
+#include "kubectl/cluster_reader.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/command_model.h"
+#include "cli/completion/command_model.h"
 
 #include <filesystem>
 #include <map>

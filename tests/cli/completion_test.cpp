@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/completion.h"
+#include "cli/completion/completion.h"
 
 #include <algorithm>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <gmock/gmock.h>
 
 #include "cli/command_line.h"
-#include "common/spawn.h"
+#include "common/process/spawn.h"
 #include "common/unique_fd.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/scratch_directory.h"

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/cluster_facts.h"
+#include "kubectl/cluster_facts.h"
 
 namespace ferry::test {
 

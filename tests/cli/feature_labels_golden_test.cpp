@@ -12,10 +12,10 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "agent/feature_labels.h"
+#include "agent/labels/feature_labels.h"
 #include "agent/seen_host.h"
-#include "cli/policy_inputs.h"
 #include "cli/session.h"
+#include "cli/verbs/policy_inputs.h"
 #include "host/node_features.h"
 #include "host/node_standings.h"
 #include "host/state_file.h"
@@ -23,8 +23,8 @@
 #include "tests/support/golden.h"
 #include "tests/support/machines.h"
 #include "tests/support/must.h"
-#include "vgpu-dm/label_name.h"
-#include "vgpu-dm/type_table.h"
+#include "vgpu-dm/profile/label_name.h"
+#include "vgpu-dm/types/type_table.h"
 
 namespace ferry {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/fetch_progress_lines.h"
+#include "cli/output/fetch_progress_lines.h"
 
 #include <gmock/gmock.h>
 

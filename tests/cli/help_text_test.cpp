@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/help_text.h"
+#include "cli/output/help_text.h"
 
 #include <algorithm>
 #include <iterator>

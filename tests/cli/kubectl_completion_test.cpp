@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/kubectl_completion.h"
+#include "kubectl/kubectl_completion.h"
 
 #include <sstream>
 
@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
-#include "cli/kubectl_program.h"
+#include "kubectl/kubectl_program.h"
 #include "tests/cli/run_program.h"
 
 namespace ferry {

@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "cli/kubectl_program.h"
+#include "kubectl/kubectl_program.h"
 #include "tests/cli/written_commands.h"
 #include "tests/cli/written_manual.h"
 

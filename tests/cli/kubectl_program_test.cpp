@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `kubectl ferry` as a user meets it: the program that kubectl finds, and an HTTP server for the cluster.
-#include "cli/kubectl_program.h"
+#include "kubectl/kubectl_program.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/masked_text.h"
+#include "kubectl/masked_text.h"
 
 #include <algorithm>
 #include <ostream>

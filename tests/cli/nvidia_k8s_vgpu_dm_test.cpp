@@ -10,7 +10,7 @@
 
 #include <gmock/gmock.h>
 
-#include "common/host_fs.h"
+#include "hostfs/host_fs.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/scratch_directory.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/output_format.h"
+#include "cli/options/output_format.h"
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/canvas.h"
+#include "cli/output/canvas.h"
 
 namespace ferry {
 namespace {

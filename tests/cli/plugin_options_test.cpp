@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/plugin_options.h"
+#include "cli/options/plugin_options.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "kubevirt-plugin/pod_resources.h"
+#include "kubevirt-plugin/allocation/pod_resources.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/kubelet_standin/standin.h"
 #include "tests/vfio/machines.h"

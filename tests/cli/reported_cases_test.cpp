@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
-#include "agent/kubevirt_permits.h"
+#include "agent/programs/kubevirt_permits.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/described_host.h"
 

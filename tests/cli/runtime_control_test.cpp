@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/runtime_control.h"
+#include "cli/verbs/runtime_control.h"
 
 #include <gmock/gmock.h>
 
-#include "common/host_fs.h"
+#include "hostfs/host_fs.h"
 #include "tests/kata-manager/told_programs.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

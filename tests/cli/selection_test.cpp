@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/selection.h"
+#include "cli/options/selection.h"
 
 #include <gmock/gmock.h>
 
 #include "policy/accelerators.h"
 #include "tests/vfio/machines.h"
-#include "vfio/left_behind.h"
+#include "vfio/bind/left_behind.h"
 
 namespace ferry {
 namespace {

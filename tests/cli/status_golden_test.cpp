@@ -12,9 +12,9 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/node_look.h"
-#include "cli/status_document.h"
-#include "cli/status_text.h"
+#include "cli/output/status_document.h"
+#include "cli/output/status_text.h"
+#include "cli/verbs/node_look.h"
 #include "tests/support/captured_host.h"
 #include "tests/support/golden.h"
 #include "tests/support/machines.h"

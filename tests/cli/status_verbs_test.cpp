@@ -13,13 +13,13 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/capture.h"
-#include "cli/captured_config.h"
+#include "cli/verbs/capture.h"
+#include "cli/verbs/captured_config.h"
 #include "common/unique_fd.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/machines.h"
 #include "tests/vfio/machines.h"
-#include "vgpu-dm/stable_uuid.h"
+#include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry {
 namespace {

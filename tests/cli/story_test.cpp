@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/story.h"
+#include "cli/output/story.h"
 
 #include <memory>
 #include <stdexcept>
 
 #include <gmock/gmock.h>
 
-#include "cli/node_look.h"
-#include "common/presence.h"
+#include "cli/verbs/node_look.h"
+#include "hostfs/presence.h"
 #include "tests/support/machines.h"
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/command_model.h"
+#include "cli/completion/command_model.h"
 
 namespace ferry::test {
 

@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include "common/spawn.h"
+#include "common/process/spawn.h"
 #include "common/unique_fd.h"
 #include "tests/cli/written_commands.h"
 #include "tests/support/scratch_directory.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/command_model.h"
+#include "cli/completion/command_model.h"
 
 namespace ferry::test {
 

@@ -15,7 +15,7 @@
 
 #include <gmock/gmock.h>
 
-#include "common/host_fs.h"
+#include "hostfs/host_fs.h"
 #include "tests/support/as_user.h"
 #include "tests/support/scratch_directory.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/base64.h"
+#include "common/text/base64.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/cdi_registry.h"
+#include "hostfs/cdi_registry.h"
 
 #include <array>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/config_tree.h"
+#include "common/config/config_tree.h"
 
 #include <cstring>
 #include <malloc.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/counted.h"
+#include "common/text/counted.h"
 
 #include <gtest/gtest.h>
 

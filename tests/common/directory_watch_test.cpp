@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/directory_watch.h"
+#include "hostfs/directory_watch.h"
 
 #include <algorithm>
 #include <chrono>

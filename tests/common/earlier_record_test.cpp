@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/earlier_record.h"
+#include "hostfs/earlier_record.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/finish_on_signal.h"
+#include "common/process/finish_on_signal.h"
 
 #include <array>
 #include <cerrno>

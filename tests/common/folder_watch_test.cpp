@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/folder_watch.h"
+#include "hostfs/folder_watch.h"
 
 #include <chrono>
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/host_fs.h"
+#include "hostfs/host_fs.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/hidden_process.h"
+#include "common/process/hidden_process.h"
 
 #include <array>
 #include <cerrno>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/host_directory.h"
+#include "hostfs/host_directory.h"
 
 #include <filesystem>
 #include <string>

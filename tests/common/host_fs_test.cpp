@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/host_fs.h"
+#include "hostfs/host_fs.h"
 
 #include <fcntl.h>
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 #include <gmock/gmock.h>
 
-#include "common/descriptor_reads.h"
 #include "common/unique_fd.h"
+#include "hostfs/descriptor_reads.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The real writer, with the real child: this executable itself (tests/support/test_main.cpp).
-#include "common/host_writer.h"
+#include "hostfs/host_writer.h"
 
 #include <algorithm>
 #include <array>
@@ -22,13 +22,13 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "common/acts_under_way.h"
-#include "common/modprobe_directories.h"
-#include "common/node_lock.h"
-#include "common/pid_namespace.h"
-#include "common/spawn.h"
-#include "common/stuck_record.h"
-#include "common/stuck_writes.h"
+#include "common/process/spawn.h"
+#include "hostfs/acts_under_way.h"
+#include "hostfs/modprobe_directories.h"
+#include "hostfs/node_lock.h"
+#include "hostfs/pid_namespace.h"
+#include "hostfs/stuck_record.h"
+#include "hostfs/stuck_writes.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "common/kmod_library.h"
+#include "hostfs/kmod_library.h"
 #include "tests/support/must.h"
 
 namespace ferry {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/node_lock.h"
+#include "hostfs/node_lock.h"
 
 #include <array>
 #include <csignal>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/patient_caller.h"
+#include "hostfs/patient_caller.h"
 
 #include <atomic>
 #include <future>

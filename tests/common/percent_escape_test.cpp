@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/percent_escape.h"
+#include "common/text/percent_escape.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/presence.h"
+#include "hostfs/presence.h"
 
 #include <csignal>
 #include <fcntl.h>

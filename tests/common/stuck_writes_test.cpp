@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/stuck_writes.h"
+#include "hostfs/stuck_writes.h"
 
 #include <chrono>
 #include <thread>

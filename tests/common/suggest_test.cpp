@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/suggest.h"
+#include "common/text/suggest.h"
 
 #include <array>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/text_diff.h"
+#include "common/text/text_diff.h"
 
 #include <gmock/gmock.h>
 

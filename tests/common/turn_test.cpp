@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/turn.h"
+#include "hostfs/turn.h"
 
 #include <thread>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/visible_text.h"
+#include "common/text/visible_text.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/words.h"
+#include "common/text/words.h"
 
 #include <gmock/gmock.h>
 

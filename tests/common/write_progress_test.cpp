@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/write_progress.h"
+#include "hostfs/write_progress.h"
 
 #include <fcntl.h>
 

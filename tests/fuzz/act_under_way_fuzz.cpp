@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
-#include "common/acts_under_way.h"
+#include "hostfs/acts_under_way.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"
 

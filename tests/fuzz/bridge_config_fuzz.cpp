@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
-#include "vfio/bridge_config.h"
+#include "vfio/pci/bridge_config.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   if (const auto found = port_isolation(text)) {

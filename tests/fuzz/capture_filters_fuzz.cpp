@@ -2,8 +2,8 @@
 // What a capture lets through of texts with other things in them.
 #include <string>
 
-#include "cli/capture.h"
-#include "cli/captured_config.h"
+#include "cli/verbs/capture.h"
+#include "cli/verbs/captured_config.h"
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {

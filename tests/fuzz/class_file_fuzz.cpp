@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <set>
 
-#include "common/config_tree.h"
-#include "kata-manager/class_file.h"
-#include "kata-manager/kata_configuration.h"
-#include "kata-manager/runtime_class.h"
-#include "kata-manager/runtime_handler.h"
+#include "common/config/config_tree.h"
+#include "kata-manager/classes/class_file.h"
+#include "kata-manager/classes/runtime_class.h"
+#include "kata-manager/classes/runtime_handler.h"
+#include "kata-manager/kata/kata_configuration.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace ferry {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "kata-manager/containerd_plan.h"
-#include "kata-manager/toml.h"
+#include "kata-manager/containerd/containerd_plan.h"
+#include "kata-manager/toml/toml.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"
 

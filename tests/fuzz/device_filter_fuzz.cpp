@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
-#include "vgpu-dm/profile.h"
+#include "vgpu-dm/profile/profile.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   const auto filter = DeviceFilter::parse(text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A reference that is taken can be shown and read again as the same one, and asks for something.
-#include "kata-manager/image_reference.h"
+#include "kata-manager/artifacts/image_reference.h"
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {

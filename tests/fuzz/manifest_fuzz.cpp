@@ -2,8 +2,8 @@
 // The first line is the media type, the rest a manifest or an index.
 #include <algorithm>
 
-#include "kata-manager/inner_path.h"
-#include "kata-manager/manifest.h"
+#include "kata-manager/artifacts/inner_path.h"
+#include "kata-manager/fetch/manifest.h"
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "tests/fuzz/fuzz.h"
-#include "vfio/memory_map.h"
+#include "vfio/pci/memory_map.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   const MemoryMap map = parse_memory_map(text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
-#include "vfio/modprobe_config.h"
+#include "vfio/pci/modprobe_config.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   for (const ModprobeLine& line : parse_modprobe_config(text)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"
-#include "vfio/move_record.h"
+#include "vfio/bind/move_record.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   static const test::ScratchDirectory tree;

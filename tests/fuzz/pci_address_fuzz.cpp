@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "tests/fuzz/fuzz.h"
-#include "vfio/pci_address.h"
+#include "vfio/pci/pci_address.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   const auto address = PciAddress::parse(text);

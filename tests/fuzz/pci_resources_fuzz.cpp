@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
-#include "vfio/pci_resources.h"
+#include "vfio/pci/pci_resources.h"
 
 // First a `resourceN_resize` file, then a `resource` file.
 void ferry::fuzz::one_input(std::string_view text) {

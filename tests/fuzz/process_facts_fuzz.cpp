@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/process_facts.h"
+#include "host/usage/process_facts.h"
 #include "tests/fuzz/fuzz.h"
 
 // A command line and a control group: what a process writes of itself.

@@ -2,7 +2,7 @@
 #include <set>
 
 #include "tests/fuzz/fuzz.h"
-#include "vgpu-dm/profile_yaml.h"
+#include "vgpu-dm/profile/profile_yaml.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/ready_handlers.h"
+#include "kata-manager/controller/ready_handlers.h"
 #include "tests/fuzz/fuzz.h"
 
 // What hostd says of Kata's handlers, as the agent reads it.

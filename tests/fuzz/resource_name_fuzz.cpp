@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "kubevirt-plugin/resource_name.h"
+#include "kubevirt-plugin/discovery/resource_name.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

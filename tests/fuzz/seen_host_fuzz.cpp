@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/feature_labels.h"
+#include "agent/labels/feature_labels.h"
 #include "agent/node_report.h"
 #include "agent/seen_host.h"
 #include "tests/fuzz/fuzz.h"
-#include "vgpu-dm/label_name.h"
+#include "vgpu-dm/profile/label_name.h"
 
 // What hostd writes into state.json, and what a cluster would be told of it.
 void ferry::fuzz::one_input(std::string_view text) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/metric_families.h"
+#include "agent/metrics/metric_families.h"
 #include "agent/seen_offer.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"
-#include "vfio/release.h"
-#include "vfio/service_record.h"
+#include "vfio/quiesce/release.h"
+#include "vfio/quiesce/service_record.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   static const test::ScratchDirectory tree;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
 
-#include "common/stuck_writes.h"
+#include "hostfs/stuck_writes.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"
 

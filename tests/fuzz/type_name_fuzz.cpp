@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
-#include "vgpu-dm/type_name.h"
+#include "vgpu-dm/types/type_name.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   const auto name = VgpuTypeName::parse(text);

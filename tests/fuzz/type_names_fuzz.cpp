@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"
-#include "vgpu-dm/type_names.h"
+#include "vgpu-dm/types/type_names.h"
 
 // The file of kept names, read for a vGPU of type 1182.
 void ferry::fuzz::one_input(std::string_view text) {

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "tests/fuzz/fuzz.h"
-#include "vfio/uevent.h"
+#include "vfio/pci/uevent.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   if (!concerns_us(text)) return;

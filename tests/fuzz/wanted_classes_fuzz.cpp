@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/wanted_classes.h"
+#include "kata-manager/classes/wanted_classes.h"
 #include "tests/fuzz/fuzz.h"
 
 // What is read of a file is what is read of it as we would write it, and a class file that is cut has what is

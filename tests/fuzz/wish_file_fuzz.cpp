@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/wish_file.h"
+#include "agent/desired_state/wish_file.h"
 #include "tests/fuzz/fuzz.h"
 
 // Any wanted.json that the agent finds: what it takes for its own is read back as itself.

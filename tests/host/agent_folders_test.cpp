@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/agent_folders.h"
+#include "host/system/agent_folders.h"
 
 #include <chrono>
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 #include <gmock/gmock.h>
 
-#include "common/presence.h"
+#include "hostfs/presence.h"
 #include "tests/support/as_user.h"
 #include "tests/support/log_of.h"
 #include "tests/support/must.h"

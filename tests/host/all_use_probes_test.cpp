@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/all_use_probes.h"
+#include "host/usage/all_use_probes.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/disk_use_probe.h"
+#include "host/usage/disk_use_probe.h"
 
 #include <cerrno>
 #include <map>

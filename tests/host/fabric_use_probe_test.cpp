@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/fabric_use_probe.h"
+#include "host/usage/fabric_use_probe.h"
 
 #include <gmock/gmock.h>
 

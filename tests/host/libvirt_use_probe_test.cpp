@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/libvirt_use_probe.h"
+#include "host/usage/libvirt_use_probe.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/mount_table.h"
+#include "host/usage/mount_table.h"
 
 #include <gmock/gmock.h>
 

@@ -16,8 +16,8 @@
 
 #include <gmock/gmock.h>
 
-#include "common/stuck_writes.h"
 #include "host/node_apply.h"
+#include "hostfs/stuck_writes.h"
 #include "policy/policy_yaml.h"
 #include "tests/support/fake_mdev.h"
 #include "tests/support/fake_vendor_vfio.h"

@@ -6,7 +6,7 @@
 #include "policy/accelerators.h"
 #include "tests/support/machines.h"
 #include "tests/support/must.h"
-#include "vgpu-dm/type_table.h"
+#include "vgpu-dm/types/type_table.h"
 
 namespace ferry {
 namespace {

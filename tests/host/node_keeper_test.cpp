@@ -12,15 +12,15 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "common/node_lock.h"
-#include "common/presence.h"
 #include "common/serving_file.h"
 #include "host/state_file.h"
+#include "hostfs/node_lock.h"
+#include "hostfs/presence.h"
 #include "tests/support/fake_mdev.h"
 #include "tests/support/must.h"
-#include "vfio/fence.h"
-#include "vfio/lock_record.h"
-#include "vfio/release.h"
+#include "vfio/bind/fence.h"
+#include "vfio/bind/lock_record.h"
+#include "vfio/quiesce/release.h"
 
 namespace ferry {
 namespace {

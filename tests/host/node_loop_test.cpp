@@ -18,11 +18,11 @@
 
 #include <gmock/gmock.h>
 
-#include "common/descriptor_limit.h"
-#include "common/directory_watch.h"
-#include "common/presence.h"
+#include "common/process/descriptor_limit.h"
 #include "common/serving_file.h"
 #include "host/state_file.h"
+#include "hostfs/directory_watch.h"
+#include "hostfs/presence.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/fake_mdev.h"
 #include "tests/support/few_descriptors.h"

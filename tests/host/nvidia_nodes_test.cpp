@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/nvidia_nodes.h"
+#include "host/usage/nvidia_nodes.h"
 
 #include <set>
 

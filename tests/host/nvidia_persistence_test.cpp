@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/nvidia_persistence.h"
+#include "host/system/nvidia_persistence.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/nvidia_unbind_lock.h"
+#include "host/system/nvidia_unbind_lock.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/offered_use_probe.h"
+#include "host/usage/offered_use_probe.h"
 
 #include <ctime>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 
 #include <gmock/gmock.h>
 
-#include "common/presence.h"
+#include "hostfs/presence.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The child is made with fork(2): each test is a process of its own, so that the fake systemd's thread is
 // none of it. Control groups are those of files; the virtual node has real ones.
-#include "host/own_scope.h"
+#include "host/system/own_scope.h"
 
 #include <array>
 #include <csignal>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/pod_use_probe.h"
+#include "host/usage/pod_use_probe.h"
 
 #include <ostream>
 

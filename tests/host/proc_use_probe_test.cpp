@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/proc_use_probe.h"
+#include "host/usage/proc_use_probe.h"
 
 #include <array>
 #include <atomic>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/process_ends.h"
+#include "host/usage/process_ends.h"
 
 #include <set>
 #include <stop_token>

@@ -13,17 +13,17 @@
 
 #include <gmock/gmock.h>
 
-#include "host/all_use_probes.h"
-#include "host/console_use_probe.h"
-#include "host/disk_use_probe.h"
-#include "host/fabric_use_probe.h"
-#include "host/module_use_probe.h"
-#include "host/network_use_probe.h"
-#include "host/proc_use_probe.h"
-#include "host/screen_use_probe.h"
+#include "host/usage/all_use_probes.h"
+#include "host/usage/console_use_probe.h"
+#include "host/usage/disk_use_probe.h"
+#include "host/usage/fabric_use_probe.h"
+#include "host/usage/module_use_probe.h"
+#include "host/usage/network_use_probe.h"
+#include "host/usage/proc_use_probe.h"
+#include "host/usage/screen_use_probe.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
-#include "vfio/move_plan.h"
+#include "vfio/bind/move_plan.h"
 
 namespace ferry {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/screen_use_probe.h"
+#include "host/usage/screen_use_probe.h"
 
 #include <gmock/gmock.h>
 

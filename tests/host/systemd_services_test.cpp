@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/systemd_services.h"
+#include "host/system/systemd_services.h"
 
 #include <chrono>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/artifact_check.h"
+#include "kata-manager/artifacts/artifact_check.h"
 
 #include <sys/stat.h>
 

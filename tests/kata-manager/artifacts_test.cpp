@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The door, with the real ferry-fetch behind it.
-#include "kata-manager/artifacts.h"
+#include "kata-manager/artifacts/artifacts.h"
 
-#include "kata-manager/artifact_check.h"
-#include "kata-manager/fetch_protocol.h"
+#include "kata-manager/artifacts/artifact_check.h"
+#include "kata-manager/artifacts/fetch_protocol.h"
 #include "tests/kata-manager/fetching.h"
 
 namespace ferry {

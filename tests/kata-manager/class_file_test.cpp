@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/class_file.h"
+#include "kata-manager/classes/class_file.h"
 
 #include <ostream>
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/fetch_request.h"
+#include "kata-manager/artifacts/fetch_request.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The prediction against what real releases did, case by case (tests/fixtures/containerd).
-#include "kata-manager/containerd_config.h"
+#include "kata-manager/containerd/containerd_config.h"
 
 #include <algorithm>
 #include <filesystem>

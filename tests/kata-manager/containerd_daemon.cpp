@@ -13,8 +13,8 @@
 
 #include <fmt/format.h>
 
-#include "common/spawn.h"
-#include "kata-manager/cri_client.h"
+#include "common/process/spawn.h"
+#include "kata-manager/runtime/cri_client.h"
 #include "tests/support/must.h"
 
 namespace ferry::test {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our runtimes put into every configuration that containerd was measured with, changed there, and taken away.
-#include "kata-manager/containerd_plan.h"
+#include "kata-manager/containerd/containerd_plan.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -16,9 +16,9 @@
 
 #include <gmock/gmock.h>
 
-#include "common/text_diff.h"
-#include "kata-manager/runtime_place.h"
-#include "kata-manager/toml_text.h"
+#include "common/text/text_diff.h"
+#include "kata-manager/runtime/runtime_place.h"
+#include "kata-manager/toml/toml_text.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

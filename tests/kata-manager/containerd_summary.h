@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "kata-manager/toml.h"
+#include "kata-manager/toml/toml.h"
 
 namespace ferry::test {
 

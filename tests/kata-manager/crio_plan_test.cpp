@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/crio_plan.h"
+#include "kata-manager/crio/crio_plan.h"
 
 #include <gmock/gmock.h>
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What CRI-O's own program says of a change, with a stand-in of it that prints as its sources have it.
-#include "kata-manager/crio_program.h"
+#include "kata-manager/crio/crio_program.h"
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/crio_plan.h"
-#include "kata-manager/runtime_at_hand.h"
-#include "kata-manager/runtime_change.h"
-#include "kata-manager/toml_text.h"
+#include "kata-manager/crio/crio_plan.h"
+#include "kata-manager/runtime/runtime_at_hand.h"
+#include "kata-manager/runtime/runtime_change.h"
+#include "kata-manager/toml/toml_text.h"
 #include "tests/kata-manager/told_programs.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/device_ownership.h"
+#include "kata-manager/runtime/device_ownership.h"
 
 #include <gmock/gmock.h>
 

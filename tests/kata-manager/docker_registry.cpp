@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "common/spawn.h"
+#include "common/process/spawn.h"
 #include "tests/support/must.h"
 
 namespace ferry::test {

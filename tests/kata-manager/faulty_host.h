@@ -8,7 +8,7 @@
 #include <string_view>
 #include <unistd.h>
 
-#include "common/host_fs.h"
+#include "hostfs/host_fs.h"
 
 namespace ferry::test {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a fetch makes of the host: versions, the link to the one in use, and what is left when it ends early.
-#include "kata-manager/fetch.h"
+#include "kata-manager/fetch/fetch.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/unique_fd.h"
-#include "host/agent_folders.h"
+#include "host/system/agent_folders.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/fetching.h"
 #include "tests/kata-manager/killed_at.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/http.h"
+#include "kata-manager/fetch/http.h"
 
 #include <algorithm>
 #include <fstream>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/image_reference.h"
+#include "kata-manager/artifacts/image_reference.h"
 
 #include <vector>
 

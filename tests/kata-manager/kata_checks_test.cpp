@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/kata_checks.h"
+#include "kata-manager/kata/kata_checks.h"
 
 #include <initializer_list>
 #include <utility>
@@ -7,8 +7,8 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/confidential_host.h"
-#include "kata-manager/kubelet_settings.h"
+#include "kata-manager/classes/kubelet_settings.h"
+#include "kata-manager/kata/confidential_host.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/kata_collect.h"
+#include "kata-manager/artifacts/kata_collect.h"
 
 #include <gmock/gmock.h>
 

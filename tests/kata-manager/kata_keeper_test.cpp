@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/kata_keeper.h"
+#include "kata-manager/controller/kata_keeper.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,8 +10,8 @@
 
 #include <gmock/gmock.h>
 
-#include "common/node_lock.h"
-#include "kata-manager/runtime_record.h"
+#include "hostfs/node_lock.h"
+#include "kata-manager/runtime/runtime_record.h"
 #include "tests/kata-manager/faulty_host.h"
 #include "tests/kata-manager/gpu_artifact.h"
 #include "tests/kata-manager/predicted_daemon.h"

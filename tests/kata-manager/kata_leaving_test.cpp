@@ -9,11 +9,11 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/containerd_trial.h"
-#include "kata-manager/kata_install.h"
-#include "kata-manager/kata_users.h"
-#include "kata-manager/known_artifacts.h"
-#include "kata-manager/runtime_record.h"
+#include "kata-manager/artifacts/known_artifacts.h"
+#include "kata-manager/containerd/containerd_trial.h"
+#include "kata-manager/controller/kata_install.h"
+#include "kata-manager/kata/kata_users.h"
+#include "kata-manager/runtime/runtime_record.h"
 #include "tests/kata-manager/faulty_host.h"
 #include "tests/kata-manager/gpu_artifact.h"
 #include "tests/kata-manager/predicted_daemon.h"

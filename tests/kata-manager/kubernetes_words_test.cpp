@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/kubernetes_words.h"
+#include "kata-manager/classes/kubernetes_words.h"
 
 #include <string>
 #include <utility>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/manifest.h"
+#include "kata-manager/fetch/manifest.h"
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/auth_challenge.h"
-#include "kata-manager/inner_path.h"
+#include "kata-manager/artifacts/inner_path.h"
+#include "kata-manager/fetch/auth_challenge.h"
 #include "tests/support/must.h"
 
 namespace ferry {

@@ -12,13 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "common/host_fs.h"
-#include "common/host_writer.h"
-#include "kata-manager/config_files.h"
-#include "kata-manager/container_runtime.h"
-#include "kata-manager/containerd_config.h"
-#include "kata-manager/placed_runtime.h"
-#include "kata-manager/runtime_change.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
+#include "kata-manager/containerd/containerd_config.h"
+#include "kata-manager/runtime/config_files.h"
+#include "kata-manager/runtime/container_runtime.h"
+#include "kata-manager/runtime/placed_runtime.h"
+#include "kata-manager/runtime/runtime_change.h"
 #include "tests/support/must.h"
 
 namespace ferry::test {

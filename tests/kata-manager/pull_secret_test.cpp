@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/pull_secret.h"
+#include "kata-manager/classes/pull_secret.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/ready_handlers.h"
+#include "kata-manager/controller/ready_handlers.h"
 
 #include <chrono>
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/ready_watch.h"
+#include "kata-manager/controller/ready_watch.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

@@ -13,13 +13,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "common/host_writer.h"
-#include "kata-manager/containerd_plan.h"
-#include "kata-manager/containerd_program.h"
-#include "kata-manager/containerd_trial.h"
-#include "kata-manager/cri_client.h"
-#include "kata-manager/kata_keeper.h"
-#include "kata-manager/runtime_change.h"
+#include "hostfs/host_writer.h"
+#include "kata-manager/containerd/containerd_plan.h"
+#include "kata-manager/containerd/containerd_program.h"
+#include "kata-manager/containerd/containerd_trial.h"
+#include "kata-manager/controller/kata_keeper.h"
+#include "kata-manager/runtime/cri_client.h"
+#include "kata-manager/runtime/runtime_change.h"
 #include "tests/kata-manager/containerd_daemon.h"
 #include "tests/kata-manager/gpu_artifact.h"
 #include "tests/support/must.h"

@@ -21,11 +21,11 @@
 
 #include <gmock/gmock.h>
 
-#include "common/spawn.h"
+#include "common/process/spawn.h"
 #include "common/unique_fd.h"
-#include "kata-manager/containerd_place.h"
-#include "kata-manager/containerd_plan.h"
-#include "kata-manager/toml_difference.h"
+#include "kata-manager/containerd/containerd_place.h"
+#include "kata-manager/containerd/containerd_plan.h"
+#include "kata-manager/toml/toml_difference.h"
 #include "tests/kata-manager/containerd_daemon.h"
 #include "tests/kata-manager/containerd_summary.h"
 #include "tests/support/must.h"

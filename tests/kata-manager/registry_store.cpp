@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "kata-manager/content_hash.h"
+#include "kata-manager/artifacts/content_hash.h"
 
 namespace ferry::test {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a registry can do to a client: the faults, the detours and the ways to be let in.
-#include "kata-manager/registry.h"
+#include "kata-manager/fetch/registry.h"
 
 #include <fcntl.h>
 
-#include "kata-manager/tree_listing.h"
+#include "kata-manager/artifacts/tree_listing.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/docker_registry.h"
 #include "tests/kata-manager/faulty_wire.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/runtime_at_hand.h"
+#include "kata-manager/runtime/runtime_at_hand.h"
 
 #include <gmock/gmock.h>
 

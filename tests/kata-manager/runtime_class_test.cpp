@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/runtime_class.h"
+#include "kata-manager/classes/runtime_class.h"
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "common/config_tree.h"
+#include "common/config/config_tree.h"
 #include "tests/support/must.h"
 
 namespace ferry {

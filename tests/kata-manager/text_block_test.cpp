@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/text_block.h"
+#include "kata-manager/containerd/text_block.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "common/spawn.h"
+#include "common/process/spawn.h"
 #include "tests/support/loopback.h"
 #include "tests/support/must.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/toml.h"
+#include "kata-manager/toml/toml.h"
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/toml_difference.h"
-#include "kata-manager/toml_text.h"
+#include "kata-manager/toml/toml_difference.h"
+#include "kata-manager/toml/toml_text.h"
 #include "tests/support/must.h"
 
 namespace ferry {

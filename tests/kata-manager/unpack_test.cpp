@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/unpack.h"
+#include "kata-manager/fetch/unpack.h"
 
 #include <fcntl.h>
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/tree_listing.h"
+#include "kata-manager/artifacts/tree_listing.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/hostile_archives.h"
 #include "tests/support/must.h"

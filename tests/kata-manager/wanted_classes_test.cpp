@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/wanted_classes.h"
+#include "kata-manager/classes/wanted_classes.h"
 
 #include <ostream>
 #include <string>

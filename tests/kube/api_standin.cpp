@@ -8,8 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/descriptor_reads.h"
-#include "common/spawn.h"
+#include "common/process/spawn.h"
+#include "hostfs/descriptor_reads.h"
 #include "tests/support/must.h"
 
 namespace ferry::test {

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "common/spawn.h"
+#include "common/process/spawn.h"
 #include "tests/support/must.h"
 
 namespace ferry::test {

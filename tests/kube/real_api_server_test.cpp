@@ -14,7 +14,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "common/spawn.h"
+#include "common/process/spawn.h"
 #include "kube/api_calls.h"
 #include "kube/paged_list.h"
 #include "tests/kube/transport_fixture.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/allocate_gate.h"
+#include "kubevirt-plugin/allocation/allocate_gate.h"
 
 #include <atomic>
 #include <string>

@@ -21,7 +21,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kubevirt-plugin/allocation_core.h"
+#include "kubevirt-plugin/allocation/allocation_core.h"
 #include "tests/kubevirt-plugin/core_fixture.h"
 
 namespace ferry {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/allocation_core.h"
+#include "kubevirt-plugin/allocation/allocation_core.h"
 
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 
-#include "kubevirt-plugin/device_lists.h"
+#include "kubevirt-plugin/allocation/device_lists.h"
 #include "tests/kubevirt-plugin/core_fixture.h"
 
 namespace ferry {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/background_scan.h"
+#include "kubevirt-plugin/discovery/background_scan.h"
 
 #include <atomic>
 #include <chrono>

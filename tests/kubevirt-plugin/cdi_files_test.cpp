@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/cdi_files.h"
+#include "kubevirt-plugin/cdi/cdi_files.h"
 
 #include <gmock/gmock.h>
 
-#include "kubevirt-plugin/cdi_entries.h"
+#include "kubevirt-plugin/cdi/cdi_entries.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/kata_cdi_check.h"
 #include "tests/support/must.h"

@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kubevirt-plugin/allocation_core.h"
+#include "kubevirt-plugin/allocation/allocation_core.h"
 #include "kubevirt-plugin/offered_file.h"
 #include "tests/kubevirt-plugin/core_fixture.h"
 

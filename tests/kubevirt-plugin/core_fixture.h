@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "kubevirt-plugin/allocation_core.h"
-#include "kubevirt-plugin/device_check.h"
-#include "kubevirt-plugin/offered_device.h"
+#include "kubevirt-plugin/allocation/allocation_core.h"
+#include "kubevirt-plugin/discovery/device_check.h"
+#include "kubevirt-plugin/discovery/offered_device.h"
 
 namespace ferry::core_test {
 

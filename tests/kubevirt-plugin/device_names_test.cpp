@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/device_names.h"
+#include "kubevirt-plugin/discovery/device_names.h"
 
 #include <cstdint>
 #include <fstream>
@@ -9,7 +9,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kubevirt-plugin/resource_name.h"
+#include "kubevirt-plugin/discovery/resource_name.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/fatal_errors.h"
+#include "kubevirt-plugin/discovery/fatal_errors.h"
 
 #include <gmock/gmock.h>
 

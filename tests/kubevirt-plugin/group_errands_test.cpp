@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/group_errands.h"
+#include "kubevirt-plugin/discovery/group_errands.h"
 
 #include <atomic>
 #include <chrono>

@@ -6,10 +6,10 @@
 #include <gmock/gmock.h>
 
 #include "common/plugin_files.h"
-#include "common/presence.h"
+#include "hostfs/presence.h"
+#include "kubevirt-plugin/discovery/scanner.h"
 #include "kubevirt-plugin/kubevirt_checks.h"
 #include "kubevirt-plugin/offered_file.h"
-#include "kubevirt-plugin/scanner.h"
 #include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_vendor_vfio.h"
 #include "tests/support/must.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kubevirt-plugin/offer_rules.h"
+#include "kubevirt-plugin/discovery/offer_rules.h"
 
 namespace ferry::test {
 

@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "common/presence.h"
+#include "hostfs/presence.h"
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 #include "tests/support/open_files.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes that kubelets send, against our description of them and what is read from them.
-#include "kubevirt-plugin/pod_list.h"
+#include "kubevirt-plugin/allocation/pod_list.h"
 
 #include <ostream>
 

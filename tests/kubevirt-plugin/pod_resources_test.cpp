@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kubelet's pod resources over real unix sockets: a stand-in that answers, and others that do not, or
 // wrongly.
-#include "kubevirt-plugin/pod_resources.h"
+#include "kubevirt-plugin/allocation/pod_resources.h"
 
 #include <cstdlib>
 #include <cstring>

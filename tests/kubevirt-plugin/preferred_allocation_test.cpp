@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/preferred_allocation.h"
+#include "kubevirt-plugin/allocation/preferred_allocation.h"
 
 #include <algorithm>
 #include <cstddef>

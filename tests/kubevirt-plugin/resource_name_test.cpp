@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/resource_name.h"
+#include "kubevirt-plugin/discovery/resource_name.h"
 
 #include <set>
 #include <string>

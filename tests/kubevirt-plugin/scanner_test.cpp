@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/scanner.h"
+#include "kubevirt-plugin/discovery/scanner.h"
 
 #include <algorithm>
 #include <functional>
@@ -11,8 +11,8 @@
 
 #include <gmock/gmock.h>
 
-#include "common/stuck_writes.h"
-#include "kubevirt-plugin/sysfs_check.h"
+#include "hostfs/stuck_writes.h"
+#include "kubevirt-plugin/discovery/sysfs_check.h"
 #include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_vendor_vfio.h"
 #include "tests/support/must.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/sysfs_check.h"
+#include "kubevirt-plugin/discovery/sysfs_check.h"
 
 #include <algorithm>
 #include <array>
@@ -26,7 +26,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "kubevirt-plugin/kept_directories.h"
+#include "kubevirt-plugin/discovery/kept_directories.h"
 #include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_kernel.h"
 

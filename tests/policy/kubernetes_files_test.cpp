@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/support/scratch_directory.h"
-#include "vgpu-dm/profile_yaml.h"
+#include "vgpu-dm/profile/profile_yaml.h"
 
 namespace ferry {
 namespace {

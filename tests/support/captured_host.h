@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/host_fs.h"
+#include "hostfs/host_fs.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry::test {

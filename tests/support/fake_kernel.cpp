@@ -16,7 +16,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "common/stuck_writes.h"
+#include "hostfs/stuck_writes.h"
 
 namespace ferry::test {
 namespace fs = std::filesystem;

@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "common/host_fs.h"
-#include "common/host_writer.h"
 #include "common/unique_fd.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry::test {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/support/fake_kernel.h"
-#include "vfio/release.h"
+#include "vfio/quiesce/release.h"
 
 namespace ferry::test {
 

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/spawn.h"
+#include "common/process/spawn.h"
 #include "common/unique_fd.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

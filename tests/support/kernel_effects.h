@@ -12,8 +12,8 @@
 
 #include <gtest/gtest.h>
 
-#include "common/host_fs.h"
-#include "common/host_writer.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
 
 namespace ferry::test {
 

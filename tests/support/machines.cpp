@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "tests/support/must.h"
-#include "vfio/move_record.h"
+#include "vfio/bind/move_record.h"
 
 namespace ferry::test {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 
-#include "common/host_writer.h"
+#include "hostfs/host_writer.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/bridge_config.h"
+#include "vfio/pci/bridge_config.h"
 
 #include <functional>
 #include <ostream>

@@ -9,9 +9,9 @@
 
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
-#include "vfio/device_facts.h"
-#include "vfio/inventory.h"
-#include "vfio/passthrough_checks.h"
+#include "vfio/checks/passthrough_checks.h"
+#include "vfio/pci/device_facts.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry {
 namespace {

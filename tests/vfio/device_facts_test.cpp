@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/device_facts.h"
+#include "vfio/pci/device_facts.h"
 
 #include <ostream>
 

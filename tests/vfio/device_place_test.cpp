@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/device_place.h"
+#include "vfio/pci/device_place.h"
 
 #include <gmock/gmock.h>
 

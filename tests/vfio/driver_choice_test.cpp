@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/driver_choice.h"
+#include "vfio/bind/driver_choice.h"
 
 #include <string_view>
 #include <sys/utsname.h>

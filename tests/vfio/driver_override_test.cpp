@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/driver_override.h"
+#include "vfio/bind/driver_override.h"
 
 #include <gmock/gmock.h>
 
-#include "common/stuck_writes.h"
+#include "hostfs/stuck_writes.h"
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/fence.h"
+#include "vfio/bind/fence.h"
 
 #include <cerrno>
 
 #include <gmock/gmock.h>
 
 #include "tests/vfio/machines.h"
-#include "vfio/lock_record.h"
+#include "vfio/bind/lock_record.h"
 
 namespace ferry {
 namespace {

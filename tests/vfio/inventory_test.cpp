@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/inventory.h"
+#include "vfio/pci/inventory.h"
 
 #include <sys/stat.h>
 

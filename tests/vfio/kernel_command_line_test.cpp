@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/kernel_command_line.h"
+#include "vfio/pci/kernel_command_line.h"
 
 #include <gmock/gmock.h>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/support/fake_kernel.h"
-#include "vfio/move_apply.h"
+#include "vfio/bind/move_apply.h"
 
 namespace ferry::test {
 

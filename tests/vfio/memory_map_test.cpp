@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/memory_map.h"
+#include "vfio/pci/memory_map.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/modprobe_config.h"
+#include "vfio/pci/modprobe_config.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/move_apply.h"
+#include "vfio/bind/move_apply.h"
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>

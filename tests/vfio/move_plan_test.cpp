@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/move_plan.h"
+#include "vfio/bind/move_plan.h"
 
 #include <gmock/gmock.h>
 
 #include "tests/vfio/machines.h"
-#include "vfio/driver_override.h"
+#include "vfio/bind/driver_override.h"
 
 namespace ferry {
 namespace {

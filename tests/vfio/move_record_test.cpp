@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/move_record.h"
+#include "vfio/bind/move_record.h"
 
 #include <gmock/gmock.h>
 

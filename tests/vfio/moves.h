@@ -10,7 +10,7 @@
 
 #include <gmock/gmock.h>
 
-#include "vfio/move_apply.h"
+#include "vfio/bind/move_apply.h"
 
 namespace ferry::test {
 

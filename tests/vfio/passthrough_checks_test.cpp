@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/passthrough_checks.h"
+#include "vfio/checks/passthrough_checks.h"
 
 #include <algorithm>
 #include <functional>
@@ -7,11 +7,11 @@
 
 #include <gmock/gmock.h>
 
-#include "common/check_reading.h"
+#include "hostfs/check_reading.h"
 #include "tests/vfio/bridge_space.h"
 #include "tests/vfio/doctor_machines.h"
 #include "tests/vfio/machines.h"
-#include "vfio/driver_override.h"
+#include "vfio/bind/driver_override.h"
 
 namespace ferry {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/pci_address.h"
+#include "vfio/pci/pci_address.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/pci_modalias.h"
+#include "vfio/pci/pci_modalias.h"
 
 #include <gtest/gtest.h>
 

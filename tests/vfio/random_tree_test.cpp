@@ -10,8 +10,8 @@
 #include <gmock/gmock.h>
 
 #include "tests/vfio/machines.h"
-#include "vfio/device_facts.h"
-#include "vfio/passthrough_checks.h"
+#include "vfio/checks/passthrough_checks.h"
+#include "vfio/pci/device_facts.h"
 
 namespace ferry {
 namespace {

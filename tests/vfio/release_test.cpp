@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which names a release list may have, and what they stand for.
-#include "vfio/release.h"
+#include "vfio/quiesce/release.h"
 
 #include <ostream>
 

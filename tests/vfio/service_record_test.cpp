@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/service_record.h"
+#include "vfio/quiesce/service_record.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/uevent.h"
+#include "vfio/pci/uevent.h"
 
 #include <algorithm>
 #include <sched.h>
@@ -9,7 +9,7 @@
 
 #include <gmock/gmock.h>
 
-#include "vfio/uevents.h"
+#include "vfio/pci/uevents.h"
 
 namespace ferry {
 namespace {

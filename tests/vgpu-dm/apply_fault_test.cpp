@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vgpu-dm/verdict.h"
+#include "vgpu-dm/plan/verdict.h"
 
 namespace ferry {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/apply.h"
+#include "vgpu-dm/apply/apply.h"
 
 #include <cerrno>
 
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vgpu-dm/verdict.h"
+#include "vgpu-dm/plan/verdict.h"
 
 namespace ferry {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "vgpu-dm/profile.h"
+#include "vgpu-dm/profile/profile.h"
 
 namespace ferry {
 namespace {

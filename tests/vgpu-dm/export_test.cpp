@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/export.h"
+#include "vgpu-dm/types/export.h"
 
 #include <ostream>
 
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vgpu-dm/carried_extras.h"
-#include "vgpu-dm/verdict.h"
+#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/types/carried_extras.h"
 
 namespace ferry {
 namespace {

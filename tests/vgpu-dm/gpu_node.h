@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "tests/support/fake_mdev.h"
-#include "vgpu-dm/apply.h"
-#include "vgpu-dm/profile_yaml.h"
-#include "vgpu-dm/stable_uuid.h"
+#include "vgpu-dm/apply/apply.h"
+#include "vgpu-dm/plan/stable_uuid.h"
+#include "vgpu-dm/profile/profile_yaml.h"
 
 namespace ferry::test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/host_check.h"
+#include "vgpu-dm/apply/host_check.h"
 
 #include <gmock/gmock.h>
 

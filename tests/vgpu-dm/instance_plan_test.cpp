@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/instance_plan.h"
+#include "vgpu-dm/plan/instance_plan.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/memory_size.h"
+#include "vgpu-dm/profile/memory_size.h"
 
 #include <ostream>
 

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/mig_node.h"
-#include "vgpu-dm/type_names.h"
+#include "vgpu-dm/types/type_names.h"
 
 namespace ferry {
 namespace {

@@ -10,7 +10,7 @@
 #include "tests/support/fake_mig.h"
 #include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vgpu-dm/apply.h"
+#include "vgpu-dm/apply/apply.h"
 
 namespace ferry::test {
 

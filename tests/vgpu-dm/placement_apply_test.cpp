@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/kind_node.h"
-#include "vgpu-dm/verdict.h"
+#include "vgpu-dm/plan/verdict.h"
 
 namespace ferry {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/plan.h"
+#include "vgpu-dm/plan/plan.h"
 
 #include <gmock/gmock.h>
 

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "vgpu-dm/profile_yaml.h"
+#include "vgpu-dm/profile/profile_yaml.h"
 
 namespace ferry {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/removal_fence.h"
+#include "vgpu-dm/apply/removal_fence.h"
 
 #include <cerrno>
 #include <fcntl.h>

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "vgpu-dm/profile_yaml.h"
-#include "vgpu-dm/type_table.h"
+#include "vgpu-dm/profile/profile_yaml.h"
+#include "vgpu-dm/types/type_table.h"
 
 namespace ferry {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/stable_uuid.h"
+#include "vgpu-dm/plan/stable_uuid.h"
 
 #include <set>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/type_name.h"
+#include "vgpu-dm/types/type_name.h"
 
 #include <ostream>
 

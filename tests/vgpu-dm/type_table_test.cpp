@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/type_table.h"
+#include "vgpu-dm/types/type_table.h"
 
 #include <fstream>
 #include <set>
@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vgpu-dm/type_name.h"
+#include "vgpu-dm/types/type_name.h"
 
 namespace ferry {
 namespace {

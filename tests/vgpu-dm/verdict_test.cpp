@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/verdict.h"
+#include "vgpu-dm/plan/verdict.h"
 
 #include <gmock/gmock.h>
 

@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/kind_node.h"
-#include "vgpu-dm/apply.h"
-#include "vgpu-dm/verdict.h"
+#include "vgpu-dm/apply/apply.h"
+#include "vgpu-dm/plan/verdict.h"
 
 namespace ferry {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vgpu-dm/verdict.h"
+#include "vgpu-dm/plan/verdict.h"
 
 namespace ferry {
 namespace {

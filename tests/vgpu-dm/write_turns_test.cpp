@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/write_turns.h"
+#include "vgpu-dm/apply/write_turns.h"
 
 #include <algorithm>
 #include <atomic>

@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "common/host_fs.h"
+#include "hostfs/host_fs.h"
 #include "tests/support/must.h"
 #include "tests/virt/test_libvirt.h"
 #include "virt/helper_process.h"

@@ -15,10 +15,10 @@
 
 #include <fmt/format.h>
 
+#include "agent/desired_state/wish_file.h"
 #include "agent/node_agent.h"
-#include "agent/wish_file.h"
 #include "common/event_loop.h"
-#include "common/stop_on_signal.h"
+#include "common/process/stop_on_signal.h"
 #include "kube/cluster_access.h"
 #include "kube/curl_transport.h"
 #include "kube/timers.h"

@@ -22,7 +22,7 @@
 
 #include <fmt/format.h>
 
-#include "common/spawn.h"
+#include "common/process/spawn.h"
 #include "common/unique_fd.h"
 #include "tests/host/fake_systemd.h"
 

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evicts pods whose GPUs a change needs, with the node cordoned meanwhile. Pure; the time is a parameter.
+//
+// A drain begins if hostd has refused the desired state for its device users alone, and each of them is a pod
+// that may be evicted. It also needs a rollout lease (change_budget.h). It ends when hostd goes on, when the
+// desired state changes, or at the timeout, which excludes another drain for the same desired state. While
+// hostd is down no drain begins and no pod is evicted; a running drain is undone after a while, and begins
+// anew with hostd. All state is on the Node, so that an agent continues or undoes the drain after a crash.
+//
+// Pods are evicted, never deleted: disruption budgets and KubeVirt may refuse or delay an eviction.
+#pragma once
+
+#include <chrono>
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/desired_state/node_wish.h"
+#include "agent/node_events.h"
+#include "agent/node_report.h"
+#include "agent/operator_compat/operands.h"
+#include "agent/rollout/change_budget.h"
+#include "policy/kubernetes_files.h"
+
+namespace ferry {
+
+/// The DaemonSet that a pod names as its controller. Any tenant may write that name into a pod.
+struct NamedOwner {
+  std::string space;  ///< the pod's namespace, which is the owner's too
+  std::string name;
+  std::string uid;
+  std::string text() const { return space + "/" + name; }
+  auto operator<=>(const NamedOwner&) const = default;
+};
+
+/// A pod on this node that has not ended.
+struct NodePod {
+  std::string space;
+  std::string name;
+  std::string uid;
+  std::string kept = {};  ///< why it is never evicted: "it is of DaemonSet x"; empty: it may be
+  bool ends = false;      ///< it is being deleted
+  std::optional<NamedOwner> daemon_set = {};  ///< as the pod names it, even if there is none
+  std::string text() const { return space + "/" + name; }
+  bool operator==(const NodePod&) const = default;
+};
+
+/// Input of a drain, beside the desired state and the host.
+struct DrainView {
+  /// Time limit of a drain; absent: no pod is evicted, and a drain that has begun is undone.
+  std::optional<std::chrono::seconds> timeout;
+  bool cordoned = false;                     ///< the Node is cordoned, by any program or person
+  std::optional<std::vector<NodePod>> pods;  ///< absent: they cannot be listed
+  std::string eviction_refused = {};         ///< why the API server refuses evictions; empty: it does not
+  std::vector<std::string> delayed = {};     ///< why the last evictions were delayed
+  std::string cordon_refused = {};           ///< why the API server refuses to (un)cordon; empty: it does not
+  std::chrono::system_clock::time_point now;
+};
+
+/// The drain that the host status calls for, before the rollout lease is considered.
+struct DrainNeed {
+  enum class Kind {
+    nothing,  ///< undo a drain that has begun
+    stays,    ///< hostd works: leave a drain as it is
+    evict,    ///< evict pods, which needs a rollout lease
+    over,     ///< failed, and not repeated for this desired state
+  };
+  Kind kind = Kind::nothing;
+  std::uint64_t generation = 0;  ///< of wanted.json; of `evict` and `over`
+  bool begun = false;            ///< the Node shows the drain
+  std::vector<NodePod> pods;     ///< of `evict`: pods that are not being deleted yet
+  std::string why;               ///< of `over`; of `nothing`, why pods are not evicted; empty: none need be
+  std::chrono::seconds left{0};  ///< of `evict`, once begun
+  bool keeps_failure = false;    ///< the failure stays recorded: the desired state is the same
+};
+
+/// The DaemonSets that pods with refused GPUs name as their controllers.
+std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<NodePod>& pods);
+
+DrainNeed drain_need(const NodeObject& node, const NodeWish& wish, const HostSide& host,
+                     const DrainView& view);
+
+struct DrainStep {
+  LabelChanges annotations;           ///< new values
+  std::optional<bool> unschedulable;  ///< new spec.unschedulable; absent: unchanged
+  std::vector<NodePod> evict;         ///< to be evicted now; the Node shows the drain already
+  std::vector<NodeEvent> events;
+  DrainReport report;
+  std::optional<std::chrono::seconds> left;  ///< time until the next reconcile; absent: none is needed
+};
+
+/// Undoes the drain of an agent that ends. The next agent begins it anew if it is still needed.
+DrainStep drain_undone(const NodeObject& node, bool cordoned);
+
+DrainStep drain_step(const NodeObject& node, const NodeWish& wish, const DrainView& view,
+                     const DrainNeed& need, const BudgetStep& budget);
+
+}  // namespace ferry

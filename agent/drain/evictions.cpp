@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/drain/evictions.h"
+
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "kube/api_error.h"
+#include "kube/api_path.h"
+
+namespace ferry {
+namespace {
+
+// Some refusals end by themselves: a new API server forbids all requests, a terminating namespace forbids for
+// a while, and an admission policy answers 422 until its conditions hold.
+constexpr std::chrono::seconds kRefusalPatience{60};
+
+}  // namespace
+
+Evictions::Evictions(ApiClient& client, Timers& timers, Random random, std::function<void()> changed)
+    : client_(client), timers_(timers), random_(std::move(random)), changed_(std::move(changed)) {}
+
+Evictions::~Evictions() {
+  for (auto& [uid, asked] : asked_) forget(asked);
+  timers_.cancel(timer_);
+}
+
+void Evictions::forget(Asked& asked) {
+  if (asked.call) client_.cancel(*asked.call);
+  asked.call.reset();
+}
+
+void Evictions::leave_out_others(const std::vector<NodePod>& pods) {
+  std::set<std::string> named;
+  for (const NodePod& pod : pods) named.insert(pod.uid);
+  for (auto& [uid, asked] : asked_)
+    if (!named.contains(uid)) forget(asked);
+  std::erase_if(asked_, [&](const auto& one) { return !named.contains(one.first); });
+}
+
+void Evictions::act(const std::vector<NodePod>& pods) {
+  if (pods.empty()) {
+    refused_.clear();
+    refused_since_.reset();
+  }
+  leave_out_others(pods);
+  std::erase_if(delays_, [this](const auto& one) { return !asked_.contains(one.first); });
+  for (const NodePod& pod : pods) {
+    // Without a UID the eviction could hit another pod of the same name.
+    if (pod.uid.empty()) continue;
+    Asked& asked = asked_[pod.uid];
+    if (!asked.call && timers_.now() >= asked.again) ask(pod, asked);
+  }
+  wait();
+}
+
+void Evictions::ask(const NodePod& pod, Asked& asked) {
+  asked.call = client_.evict(pod_ref(pod.space, pod.name), pod.uid, [this, pod](Result<Eviction> eviction) {
+    const auto found = asked_.find(pod.uid);
+    if (found == asked_.end()) return;
+    answered(pod, found->second, std::move(eviction));
+    changed_();
+  });
+}
+
+void Evictions::answered(const NodePod& pod, Asked& asked, Result<Eviction> eviction) {
+  asked.call.reset();
+  std::string why;
+  std::optional<std::chrono::seconds> retry_after;
+  if (!eviction) {
+    const Error& error = eviction.error();
+    why = error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
+    if (error.code == ApiErrc::forbidden || error.code == ApiErrc::invalid) {
+      if (!refused_since_) refused_since_ = timers_.now();
+      if (timers_.now() - *refused_since_ >= kRefusalPatience) refused_ = why;
+    }
+  } else if (refused_since_.reset(); eviction->outcome == Eviction::Outcome::not_now) {
+    why = eviction->why;
+    retry_after = eviction->retry_after;
+  } else if (eviction->outcome == Eviction::Outcome::begun) {
+    spdlog::info("pod {} is evicted", pod.text());
+  }
+  // The watch reports the pod's end. A pod that does not end is evicted again.
+  asked.again = timers_.now() + asked.backoff.next(random_, retry_after);
+  if (!why.empty() && why != asked.why) spdlog::warn("{}", why);
+  if (why.empty())
+    delays_.erase(pod.uid);
+  else
+    delays_[pod.uid] = why;
+  asked.why = std::move(why);
+}
+
+std::vector<std::string> Evictions::delayed() const {
+  std::vector<std::string> out;
+  out.reserve(delays_.size());
+  for (const auto& [uid, why] : delays_) out.push_back(why);
+  return out;
+}
+
+void Evictions::wait() {
+  timers_.cancel(timer_);
+  std::optional<Moment> first;
+  for (const auto& one : asked_) {
+    const Asked& asked = one.second;
+    if (asked.call.has_value()) continue;
+    if (!first.has_value() || asked.again < *first) first = asked.again;
+  }
+  if (first) timer_ = timers_.at(*first, changed_);
+}
+
+}  // namespace ferry

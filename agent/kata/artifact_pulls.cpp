@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/kata/artifact_pulls.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+namespace ferry {
+namespace {
+
+constexpr std::chrono::seconds kBetweenWords{30};
+constexpr double kMib = 1024.0 * 1024.0;
+
+std::string text_of(const Error& error) {
+  return error.hint.empty() ? error.message : error.message + "; " + error.hint;
+}
+
+bool is_the_same(const PullOrder& a, const PullOrder& b) {
+  return a.kata.name == b.kata.name && a.configuration == b.configuration;
+}
+
+}  // namespace
+
+ArtifactPulls::ArtifactPulls(const HostFs& host, Fetcher& fetcher, Timers& timers, Random random,
+                             PullCredentials credentials, std::function<void()> changed)
+    : host_(host),
+      fetcher_(fetcher),
+      timers_(timers),
+      random_(std::move(random)),
+      credentials_(std::move(credentials)),
+      changed_(std::move(changed)) {}
+
+ArtifactPulls::~ArtifactPulls() {
+  stop();
+  timers_.cancel(timer_);
+}
+
+void ArtifactPulls::act(const std::vector<PullOrder>& orders) {
+  const auto is_ordered = [&](const PullOrder& running) {
+    return std::ranges::any_of(orders, [&](const PullOrder& order) { return is_the_same(order, running); });
+  };
+  if (running_ && !is_ordered(*running_)) {
+    spdlog::info("{}: its files are not asked for any more", running_->kata.name);
+    stop();
+  }
+  std::erase_if(tried_, [&](const auto& one) {
+    return std::ranges::none_of(orders, [&](const PullOrder& order) {
+      return order.kata.name == one.first && order.configuration == one.second.configuration;
+    });
+  });
+  for (const PullOrder& order : orders) {
+    if (running_) break;
+    const auto tried = tried_.find(order.kata.name);
+    if (tried == tried_.end() || timers_.now() >= tried->second.again) begin(order);
+  }
+  wait();
+}
+
+std::map<std::string, PullState> ArtifactPulls::states() const {
+  std::map<std::string, PullState> out;
+  for (const auto& [name, tried] : tried_)
+    out[name] = {.error = tried.error, .rests = tried.rests(timers_.now())};
+  return out;
+}
+
+void ArtifactPulls::begin(const PullOrder& order) {
+  const auto request = fetch_request(host_, credentials_, order.file, order.kata);
+  if (!request) return failed(order, request.error());
+  auto begun = fetcher_.begin(
+      *request, [this](const FetchProgress& progress) { told(progress); },
+      [this, order, request = *request](Result<Artifact> artifact) {
+        ended(order, request, std::move(artifact));
+        changed_();
+      });
+  if (!begun) return failed(order, begun.error());
+  spdlog::info("{}: pulling {}", order.kata.name, order.kata.artifacts.url);
+  running_ = order;
+  counts_.under_way = order.kata.name;
+  counts_.progress = {};
+  told_at_ = timers_.now();
+  deadline_ = timers_.at(timers_.now() + request->deadline, [this, order] {
+    stop();
+    failed(order, {.code = make_error_code(Errc::unreachable),
+                   .message = order.kata.place + ": " + order.kata.name + ": it was not done by the deadline",
+                   .hint = {}});
+    changed_();
+  });
+}
+
+void ArtifactPulls::ended(const PullOrder& order, const FetchRequest& request, Result<Artifact> artifact) {
+  running_.reset();
+  timers_.cancel(deadline_);
+  counts_.under_way.clear();
+  if (!artifact) return failed(order, explained(std::move(artifact).error(), order.kata, request));
+  for (const std::string& note : artifact->notes) spdlog::info("{}: {}", order.kata.name, note);
+  spdlog::info("{}: {} is here ({})", order.kata.name, order.kata.artifacts.url, artifact->digest);
+  ++counts_.done;
+  news_ = true;
+  tried_[order.kata.name] = {.configuration = order.configuration,
+                             .again = timers_.now() + kSeenWithin,
+                             .pause = kFirstPause,
+                             .error = {}};
+}
+
+void ArtifactPulls::failed(const PullOrder& order, const Error& error) {
+  ++counts_.failed;
+  Tried& tried = tried_[order.kata.name];
+  tried.configuration = order.configuration;
+  tried.error = text_of(error);
+  tried.again = timers_.now() + part_of(tried.pause, random_);
+  tried.pause = std::min(2 * tried.pause, kLongestPause);
+  spdlog::warn("{}", tried.error);
+}
+
+void ArtifactPulls::stop() {
+  if (!running_) return;
+  running_.reset();
+  timers_.cancel(deadline_);
+  counts_.under_way.clear();
+  fetcher_.stop();
+}
+
+void ArtifactPulls::told(const FetchProgress& progress) {
+  counts_.progress = progress;
+  if (!running_ || timers_.now() - *told_at_ < kBetweenWords) return;
+  told_at_ = timers_.now();
+  spdlog::info("{}: {:.0f} of {:.0f} MiB", running_->kata.name, static_cast<double>(progress.done) / kMib,
+               static_cast<double>(progress.total) / kMib);
+}
+
+void ArtifactPulls::wait() {
+  timers_.cancel(timer_);
+  if (running_) return;
+  std::optional<Moment> first;
+  for (const auto& [name, tried] : tried_) first = first ? std::min(*first, tried.again) : tried.again;
+  if (first) timer_ = timers_.at(*first, changed_);
+}
+
+}  // namespace ferry

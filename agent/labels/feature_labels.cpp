@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/labels/feature_labels.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <map>
+#include <ranges>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "policy/gpu_models.h"
+#include "vgpu-dm/profile/label_name.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kNvidia = "nvidia.com";
+constexpr std::string_view kOurs = "gpu-ferry.io";
+
+/// Label of NVIDIA's CC manager, which sets it on the nodes where it runs.
+constexpr const char* kCcReady = "cc.ready.state";
+
+constexpr std::string_view kVga = "0300";
+constexpr std::string_view kDisplay3d = "0302";
+
+class LabelSet {
+ public:
+  /// Drops a label whose key or value Kubernetes would refuse.
+  void put(std::string_view domain, const std::string& name, const std::string& value) {
+    if (can_be_label(name) && can_be_label(value)) all_[fmt::format("{}/{}", domain, name)] = value;
+  }
+  Labels take() { return std::move(all_); }
+
+ private:
+  Labels all_;
+};
+
+bool is_alphanumeric(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/// Cleans a name as GPU feature discovery does: a blank becomes "-", other characters are dropped. A "/"
+/// counts as a blank, since names of several boards contain it: "Quadro RTX 6000/8000".
+std::string cleaned(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool blank = c == ' ' || c == '/';
+    if (blank && !out.empty() && out.back() != '-') out += '-';
+    if (is_alphanumeric(c) || c == '-' || c == '_' || c == '.') out += c;
+  }
+  const auto first = std::ranges::find_if(out, is_alphanumeric);
+  out.erase(out.begin(), first);
+  while (!out.empty() && !is_alphanumeric(out.back())) out.pop_back();
+  return out;
+}
+
+/// "L40S" from "AD102GL [L40S]". Empty without brackets: a chip's name does not identify the product.
+std::string_view in_brackets(std::string_view name) {
+  const auto begin = name.find_last_of('[');
+  const auto end = name.find_last_of(']');
+  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return {};
+  return name.substr(begin + 1, end - begin - 1);
+}
+
+struct Gpu {
+  const SeenAccelerator* seen = nullptr;
+  std::string product;  ///< a label's value; empty: unknown
+  std::string memory;
+  std::string family;
+  std::string mode;
+};
+
+std::vector<Gpu> gpus_of(const SeenHost& host) {
+  std::vector<Gpu> out;
+  for (const SeenAccelerator& one : host.accelerators) {
+    const bool compute = one.pci_class == kDisplay3d;
+    if (!compute && one.pci_class != kVga) continue;                // an NVSwitch
+    if (!one.id.empty() && !one.id.starts_with("10de:")) continue;  // these labels are for NVIDIA's GPUs
+    const GpuModel model = gpu_model(one.id, one.subsystem);
+    out.push_back({.seen = &one,
+                   .product = cleaned(model.product.empty() ? in_brackets(one.model) : model.product),
+                   .memory = model.memory_mib ? std::to_string(*model.memory_mib) : std::string(),
+                   .family = std::string(model.family),
+                   .mode = compute ? "compute" : "graphics"});
+  }
+  return out;
+}
+
+/// The value that all GPUs share; empty: they differ, or a value is unknown.
+std::string common(const std::vector<Gpu>& gpus, std::string Gpu::*property) {
+  const std::string& first = gpus.front().*property;
+  const bool same = std::ranges::all_of(gpus, [&](const Gpu& gpu) { return gpu.*property == first; });
+  return same ? first : std::string();
+}
+
+/// Hopper is the first family with a confidential mode.
+bool has_no_confidential_mode(std::string_view family) {
+  constexpr std::array<std::string_view, 7> kBefore = {"kepler", "maxwell", "pascal",      "volta",
+                                                       "turing", "ampere",  "ada-lovelace"};
+  return std::ranges::find(kBefore, family) != kBefore.end();
+}
+
+void put_gpus(const std::vector<Gpu>& gpus, LabelSet& labels) {
+  labels.put(kNvidia, "gpu.count", std::to_string(gpus.size()));
+  const std::string product = common(gpus, &Gpu::product);
+  labels.put(kNvidia, "gpu.product", product);
+  labels.put(kNvidia, "gpu.memory", common(gpus, &Gpu::memory));
+  labels.put(kNvidia, "gpu.family", common(gpus, &Gpu::family));
+  labels.put(kNvidia, "gpu.mode", common(gpus, &Gpu::mode));
+  // kata-deploy's plain classes select this label. NVIDIA's CC manager, its usual writer, runs on few nodes.
+  if (std::ranges::all_of(gpus, [](const Gpu& gpu) { return has_no_confidential_mode(gpu.family); }))
+    labels.put(kNvidia, kCcReady, "false");
+  if (!product.empty()) return;
+  std::map<std::string, std::size_t> counts;
+  for (const Gpu& gpu : gpus)
+    if (!gpu.product.empty()) ++counts[gpu.product];
+  for (const auto& [name, count] : counts)
+    labels.put(kNvidia, fmt::format("gpu.{}.count", name), std::to_string(count));
+}
+
+void put_counts(const std::vector<Gpu>& gpus, LabelSet& labels) {
+  for (const Mode mode : {Mode::host, Mode::passthrough, Mode::vgpu}) {
+    const auto count = std::ranges::count(gpus, mode, [](const Gpu& gpu) { return gpu.seen->mode; });
+    labels.put(kOurs, fmt::format("gpu.{}.count", text(mode)), std::to_string(count));
+  }
+  std::map<std::string, std::size_t> drivers;
+  for (const Gpu& gpu : gpus) ++drivers[gpu.seen->driver.empty() ? "none" : gpu.seen->driver];
+  for (const auto& [driver, count] : drivers)
+    labels.put(kOurs, fmt::format("gpu.driver.{}.count", driver), std::to_string(count));
+}
+
+void put_node(const SeenFeatures& features, LabelSet& labels) {
+  labels.put(kNvidia, "gpu.machine", cleaned(features.machine));
+  labels.put(kOurs, "iommu.mode", features.iommu);
+  if (features.largest_group)
+    labels.put(kOurs, "iommu.largest-group", std::to_string(*features.largest_group));
+  for (const auto& [type, most] : features.vgpu_types)
+    labels.put(kOurs, fmt::format("vgpu.{}.count", type), std::to_string(most));
+}
+
+bool is_own_feature(std::string_view key) {
+  if (!key.starts_with(kOurs)) return false;
+  key.remove_prefix(kOurs.size());
+  const bool counts = key.starts_with("/gpu.") || key.starts_with("/vgpu.");
+  return (counts && key.ends_with(".count")) || key == "/iommu.mode" || key == "/iommu.largest-group";
+}
+
+}  // namespace
+
+std::optional<FeatureWay> parse_feature_way(std::string_view word) {
+  constexpr std::array<std::pair<std::string_view, FeatureWay>, 4> kWays = {{{"none", FeatureWay::none},
+                                                                             {"node", FeatureWay::node},
+                                                                             {"file", FeatureWay::file},
+                                                                             {"nfd", FeatureWay::nfd}}};
+  const auto* const found = std::ranges::find(kWays, word, &std::pair<std::string_view, FeatureWay>::first);
+  return found == kWays.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<Labels> feature_labels(const SeenHost& host) {
+  if (!host.features) return std::nullopt;
+  const std::vector<Gpu> gpus = gpus_of(host);
+  LabelSet labels;
+  if (!gpus.empty()) {
+    put_gpus(gpus, labels);
+    put_counts(gpus, labels);
+    put_node(*host.features, labels);
+  }
+  return labels.take();
+}
+
+bool is_feature_label(std::string_view key) {
+  constexpr std::array<std::string_view, 7> kOfNvidia = {
+      "gpu.count", "gpu.product", "gpu.memory", "gpu.family", "gpu.mode", "gpu.machine", kCcReady};
+  const auto slash = key.find('/');
+  if (slash == std::string_view::npos) return false;
+  const std::string_view domain = key.substr(0, slash);
+  const std::string_view name = key.substr(slash + 1);
+  if (name.find('/') != std::string_view::npos) return false;
+  const auto is_below = [&](std::string_view prefix) {
+    return name.starts_with(prefix) && name.size() > prefix.size();
+  };
+  if (domain == kOurs) return is_below("gpu.") || is_below("vgpu.") || is_below("iommu.");
+  if (domain != kNvidia) return false;
+  constexpr std::string_view kCount = ".count";
+  return std::ranges::find(kOfNvidia, name) != kOfNvidia.end() ||
+         (is_below("gpu.") && name.ends_with(kCount) &&
+          name.size() > std::string_view("gpu.").size() + kCount.size());
+}
+
+Labels own_features(const Labels& labels, std::string_view set_by_nfd) {
+  std::set<std::string_view> of_nfd;
+  for (const auto part : std::views::split(set_by_nfd, ','))
+    of_nfd.insert(std::string_view(part.begin(), part.end()));
+  Labels out;
+  for (const auto& label : labels)
+    if (is_own_feature(label.first) && !of_nfd.contains(label.first)) out.insert(label);
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/labels/node_feature.h"
+
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "kube/api_error.h"
+#include "kube/object_watch.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using Moment = Timers::Clock::time_point;
+
+constexpr const char* kNodeNameLabel = "nfd.node.kubernetes.io/node-name";
+constexpr std::string_view kPrefix = "ferry-features-for-";
+
+const json& at(const json& object, const char* key) {
+  static const json kNothing;
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() ? kNothing : *found;
+}
+
+std::string text_at(const json& object, const char* key) {
+  const json& value = at(at(object, "metadata"), key);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+std::string said(const Error& error) {
+  return error.hint.empty() ? error.message : error.message + "; " + error.hint;
+}
+
+}  // namespace
+
+ObjectRef node_feature_ref(std::string space, const std::string& node) {
+  return {.kind = kNodeFeatures, .space = std::move(space), .name = std::string(kPrefix) + node};
+}
+
+json node_feature(const std::string& node, const Labels& labels, ApiKind owner_kind, const json& owner) {
+  json wanted = json::object();
+  for (const auto& [key, value] : labels) wanted[key] = value;
+  const json none = json::object();
+  return {{"metadata",
+           {{"labels", {{kNodeNameLabel, node}}},
+            {"ownerReferences",
+             {{{"apiVersion", owner_kind.api_version},
+               {"kind", owner_kind.kind},
+               {"name", text_at(owner, "name")},
+               {"uid", text_at(owner, "uid")}}}}}},
+          // Older releases of NFD refuse an object without its three kinds of features.
+          {"spec",
+           {{"features", {{"flags", none}, {"attributes", none}, {"instances", none}}}, {"labels", wanted}}}};
+}
+
+bool says_the_same(const json& object, const json& content) {
+  const json& has = at(object, "metadata");
+  const json& wanted = at(content, "metadata");
+  const json& labels = at(at(object, "spec"), "labels");
+  return at(has, "ownerReferences") == at(wanted, "ownerReferences") &&
+         at(at(has, "labels"), kNodeNameLabel) == at(at(wanted, "labels"), kNodeNameLabel) &&
+         // An API server may omit an empty object.
+         (labels.is_null() ? json::object() : labels) == at(at(content, "spec"), "labels");
+}
+
+class NodeFeature::Impl {
+ public:
+  Impl(HostFs& host, ApiTransport& transport, ApiClient& client, Timers& timers, Random random,
+       Settings settings, std::function<void()> changed)
+      : host_(host),
+        client_(client),
+        timers_(timers),
+        random_(std::move(random)),
+        settings_(std::move(settings)),
+        changed_(std::move(changed)),
+        object_(node_feature_ref(settings_.space, settings_.node)),
+        watch_(transport, timers, random_, only(object_),
+               {.changed =
+                    [this] {
+                      written_.reset();
+                      heard_since_write_ = true;
+                      changed_();
+                    },
+                .trouble = [](const Error& error) { complain(error); },
+                .well = [this] { changed_(); }}) {
+    if (settings_.owner.empty()) return;
+    owner_ = std::make_unique<ObjectWatch>(
+        transport, timers, random_, only(config_map_ref(settings_.space, settings_.owner)),
+        ObjectWatch::Listener{.changed = [this] { changed_(); },
+                              .trouble = [](const Error& error) { complain(error); },
+                              .well = [this] { changed_(); }});
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  Impl(Impl&&) = delete;
+  Impl& operator=(Impl&&) = delete;
+  ~Impl() {
+    timers_.cancel(timer_);
+    if (writing_) client_.cancel(*writing_);
+  }
+
+  Result<> begin() {
+    if (auto begun = watch_.begin(); !begun) return begun;
+    return owner_ ? owner_->begin() : Result<>();
+  }
+
+  void keep(const Labels& labels, const json& node) {
+    if (writing_ || !watch_.listed()) return;
+    const json* const owner = owner_ ? config_map() : &node;
+    if (owner == nullptr) return;
+    json content = node_feature(settings_.node, labels, owner_ ? kConfigMaps : kNodes, *owner);
+    const json* const now = object();
+    if (now != nullptr && says_the_same(*now, content)) return;
+    if (timers_.now() < not_before_) return call_at(not_before_);
+    if (!owner_) {
+      if (auto marked = host_.write_file(kNodeFeatureMark, object_.space + "/" + object_.name + "\n");
+          !marked)
+        return failed(marked.error());
+    }
+    write(std::move(content));
+  }
+
+ private:
+  static void complain(const Error& error) {
+    spdlog::warn(
+        "labels for Node Feature Discovery: {}{}", said(error),
+        error.code == ApiErrc::not_found ? "; it is not installed, or older than NodeFeature objects" : "");
+  }
+
+  /// Null: the ConfigMap is missing, or not listed yet. If it is missing, the labels are not wanted any more.
+  const json* config_map() {
+    if (!owner_->listed()) return nullptr;
+    if (!owner_->objects().empty()) return &owner_->objects().begin()->second;
+    if (!std::exchange(owner_missed_, true))
+      spdlog::warn("labels for Node Feature Discovery: there is no ConfigMap {}/{} to own them",
+                   settings_.space, settings_.owner);
+    return nullptr;
+  }
+
+  const json* object() const {
+    if (written_) return &*written_;
+    const auto& objects = watch_.objects();
+    return objects.empty() ? nullptr : &objects.begin()->second;
+  }
+
+  void write(json content) {
+    constexpr std::chrono::minutes kInARow{10};
+    // Other programs may revert the object: the same content is not written again at once.
+    const Moment now = timers_.now();
+    const bool again = content == last_ && now - last_at_ < kInARow;
+    if (!again) repeats_.reset();
+    not_before_ = again ? now + repeats_.next(random_) : now;
+    last_ = content;
+    last_at_ = now;
+    heard_since_write_ = false;
+    // The object's name makes it the agent's own: the write overrides other field managers.
+    writing_ =
+        client_.apply(object_, std::move(content), ApiClient::Force::yes, [this](Result<json> written) {
+          writing_.reset();
+          if (!written) return failed(written.error());
+          backoff_.reset();
+          // The watch may have reported a later change before this answer came, such as a deletion.
+          if (!heard_since_write_) written_ = std::move(*written);
+          changed_();
+        });
+  }
+
+  void failed(const Error& error) {
+    complain(error);
+    not_before_ = timers_.now() + backoff_.next(random_);
+    call_at(not_before_);
+  }
+
+  void call_at(Moment when) {
+    timers_.cancel(timer_);
+    timer_ = timers_.at(when, [this] { changed_(); });
+  }
+
+  HostFs& host_;
+  ApiClient& client_;
+  Timers& timers_;
+  const Random random_;
+  const Settings settings_;
+  const std::function<void()> changed_;
+  const ObjectRef object_;
+  ObjectWatch watch_;
+  std::unique_ptr<ObjectWatch> owner_;  ///< null: the Node
+  bool owner_missed_ = false;           ///< and that was logged
+
+  std::optional<ApiClient::Call> writing_;
+  std::optional<json> written_;  ///< as last written, until the watch reports it
+  bool heard_since_write_ = false;
+  json last_;  ///< content of the last write
+  Moment last_at_;
+  Moment not_before_;  ///< earliest time of the next write
+  Backoff backoff_;
+  Backoff repeats_;
+  Timers::Timer timer_;
+};
+
+NodeFeature::NodeFeature(HostFs& host, ApiTransport& transport, ApiClient& client, Timers& timers,
+                         Random random, Settings settings, std::function<void()> changed)
+    : impl_(std::make_unique<Impl>(host, transport, client, timers, std::move(random), std::move(settings),
+                                   std::move(changed))) {}
+NodeFeature::~NodeFeature() = default;
+
+Result<> NodeFeature::begin() {
+  return impl_->begin();
+}
+
+void NodeFeature::keep(const Labels& labels, const json& node) {
+  impl_->keep(labels, node);
+}
+
+FormerNodeFeature::FormerNodeFeature(HostFs& host, ApiClient& client, Timers& timers, Random random)
+    : host_(host), client_(client), timers_(timers), random_(std::move(random)) {}
+
+FormerNodeFeature::~FormerNodeFeature() {
+  timers_.cancel(timer_);
+  if (call_) client_.cancel(*call_);
+}
+
+void FormerNodeFeature::remove() {
+  const std::string mark = host_.read_file(kNodeFeatureMark).value_or("");
+  const auto slash = mark.find('/');
+  if (slash == std::string::npos) return;
+  const ObjectRef object{.kind = kNodeFeatures,
+                         .space = mark.substr(0, slash),
+                         .name = mark.substr(slash + 1, mark.find('\n') - slash - 1)};
+  call_ = client_.remove(object, "", [this](Result<> removed) {
+    call_.reset();
+    if (removed) removed = host_.remove_file(kNodeFeatureMark);
+    if (removed) return;
+    spdlog::warn("labels of a former agent for Node Feature Discovery stay: {}", said(removed.error()));
+    if (may_mend(removed.error()))
+      timer_ = timers_.at(timers_.now() + backoff_.next(random_), [this] { remove(); });
+  });
+}
+
+}  // namespace ferry

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Labels for Node Feature Discovery (NFD) by an object of the cluster instead of a file on the host. NFD's
+// master sets on a Node the labels of the NodeFeature that is labelled with the Node's name.
+// ABI: nfd.k8s-sigs.io/v1alpha1 NodeFeature.
+//
+// The object outlives the agent, as its labels must, and is garbage-collected with its owner. The owner is a
+// ConfigMap that exists while NodeFeatures of all nodes are wanted, so that no agent is needed on a node to
+// clean up. Without such a ConfigMap the owner is the Node.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/operator_compat/operands.h"
+#include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "kube/api_client.h"
+#include "kube/api_path.h"
+#include "kube/api_transport.h"
+#include "kube/backoff.h"
+#include "kube/timers.h"
+
+namespace ferry {
+
+/// Records the object that the Node owns, as "namespace/name": an agent that needs none removes it. Relative
+/// to the host's root.
+inline constexpr const char* kNodeFeatureMark = "var/lib/ferry/node-feature";
+
+/// The object of a Node.
+ObjectRef node_feature_ref(std::string space, const std::string& node);
+
+/// The content that the agent applies. `owner`: the owning object, as the API server has it.
+nlohmann::json node_feature(const std::string& node, const Labels& labels, ApiKind owner_kind,
+                            const nlohmann::json& owner);
+
+/// True if the object has all of `content` and no further label.
+bool says_the_same(const nlohmann::json& object, const nlohmann::json& content);
+
+/// Keeps a NodeFeature up to date; waits while the cluster does not know such objects. For one thread.
+class NodeFeature {
+ public:
+  struct Settings {
+    std::string node;
+    std::string space;
+    std::string owner;  ///< a ConfigMap in `space`; empty: the Node
+  };
+
+  /// `changed` is called, never from within a call, when keep() is due. The references must outlive this
+  /// object.
+  NodeFeature(HostFs& host, ApiTransport& transport, ApiClient& client, Timers& timers, Random random,
+              Settings settings, std::function<void()> changed);
+  NodeFeature(const NodeFeature&) = delete;
+  NodeFeature& operator=(const NodeFeature&) = delete;
+  NodeFeature(NodeFeature&&) = delete;
+  NodeFeature& operator=(NodeFeature&&) = delete;
+  ~NodeFeature();
+
+  /// Errc::usage: a name that no object can have.
+  Result<> begin();
+
+  /// Writes the object unless it has these labels. `node`: the Node, as the API server has it.
+  void keep(const Labels& labels, const nlohmann::json& node);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Removes the NodeFeature of a former agent that the Node owns, if there is one. The request is repeated
+/// while the API server does not answer.
+class FormerNodeFeature {
+ public:
+  /// The references must outlive this object.
+  FormerNodeFeature(HostFs& host, ApiClient& client, Timers& timers, Random random);
+  FormerNodeFeature(const FormerNodeFeature&) = delete;
+  FormerNodeFeature& operator=(const FormerNodeFeature&) = delete;
+  FormerNodeFeature(FormerNodeFeature&&) = delete;
+  FormerNodeFeature& operator=(FormerNodeFeature&&) = delete;
+  ~FormerNodeFeature();
+
+  void remove();
+
+ private:
+  HostFs& host_;
+  ApiClient& client_;
+  Timers& timers_;
+  const Random random_;
+  Backoff backoff_;
+  Timers::Timer timer_;
+  std::optional<ApiClient::Call> call_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/metrics/metric_families.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <prometheus/text_serializer.h>
+#include <set>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "common/version.h"
+
+namespace ferry {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+/// One family as it fills. Prometheus refuses a whole scrape for one sample that stands twice: of two with
+/// the same labels the first stays.
+class Family {
+ public:
+  Family(const char* name, const char* help, MetricType type) {
+    family_.name = name;
+    family_.help = help;
+    family_.type = type;
+  }
+  void add(double value, Labels labels = {}) {
+    ClientMetric metric;
+    (family_.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+    add(std::move(metric), std::move(labels));
+  }
+  void add(ClientMetric metric, Labels labels) {
+    if (!seen_.insert(labels).second) return;
+    metric.label = std::move(labels);
+    family_.metric.push_back(std::move(metric));
+  }
+  /// Nothing is said of a family without samples.
+  void into(std::vector<MetricFamily>& all) && {
+    if (!family_.metric.empty()) all.push_back(std::move(family_));
+  }
+
+ private:
+  MetricFamily family_;
+  std::set<Labels> seen_;
+};
+
+Family gauge(const char* name, const char* help) {
+  return {name, help, MetricType::Gauge};
+}
+Family counter(const char* name, const char* help) {
+  return {name, help, MetricType::Counter};
+}
+
+/// One of a few words: 1 for the one that holds. Others say nothing: they would multiply.
+template <std::size_t N>
+void add_states(Family& family, const std::array<std::string_view, N>& words, std::string_view now,
+                const Labels& labels, const char* label) {
+  if (std::ranges::find(words, now) == words.end()) return;
+  for (const std::string_view word : words) {
+    Labels all = labels;
+    all.push_back({label, std::string(word)});
+    family.add(word == now ? 1 : 0, std::move(all));
+  }
+}
+
+constexpr std::array<std::string_view, 6> kPhases = {"as_wanted", "changing",       "failed",
+                                                     "refused",   "nothing_wanted", "withdrawing"};
+
+std::string_view text(SeenPhase phase) {
+  switch (phase) {
+    case SeenPhase::as_wanted:
+      return kPhases[0];
+    case SeenPhase::changing:
+      return kPhases[1];
+    case SeenPhase::failed:
+      return kPhases[2];
+    case SeenPhase::refused:
+      return kPhases[3];
+    case SeenPhase::nothing_wanted:
+      return kPhases[4];
+    case SeenPhase::withdrawing:
+      break;
+  }
+  return kPhases[5];
+}
+
+Labels of_gpu(const SeenAccelerator& gpu) {
+  return {{"pci_bus_id", gpu.address}};
+}
+
+std::string number_text(const auto& number) {
+  return number ? std::to_string(*number) : std::string();
+}
+
+// ---- what hostd says
+
+void add_inventory(const SeenHost& host, const std::vector<GpuFacts>& facts, std::vector<MetricFamily>& all) {
+  Family info = gauge("ferry_gpu_info", "A GPU of this node, as it is; always 1.");
+  Family counts = gauge("ferry_gpus", "How many there are in a mode.");
+  Family states = gauge("ferry_gpu_state", "1 for how a GPU stands to what is wanted of it.");
+  constexpr std::array<std::string_view, 5> kStandings = {"as_wanted", "failed", "left_alone", "refused",
+                                                          "waiting"};
+  std::map<Mode, std::size_t> modes = {{Mode::host, 0}, {Mode::passthrough, 0}, {Mode::vgpu, 0}};
+  for (const SeenAccelerator& gpu : host.accelerators) {
+    // By it FerryGpuRefused knows whether it goes on, also of what an unplugged GPU has left behind.
+    const bool is_gpu = counts_as_gpu(gpu);
+    if (is_gpu || gpu.state == "refused" || gpu.state == "waiting")
+      add_states(states, kStandings, gpu.state, of_gpu(gpu), "state");
+    if (!is_gpu) continue;
+    const auto fact =
+        std::ranges::find_if(facts, [&](const GpuFacts& one) { return one.address.text() == gpu.address; });
+    info.add(1, {{"pci_bus_id", gpu.address},
+                 {"product", gpu.model},
+                 {"device_id", gpu.id},
+                 {"iommu_group", number_text(gpu.iommu_group)},
+                 {"numa_node", fact == facts.end() ? std::string() : number_text(fact->numa_node)},
+                 {"driver", gpu.driver},
+                 {"mode", std::string(text(gpu.mode))},
+                 {"wanted", gpu.wanted ? std::string(text(*gpu.wanted)) : std::string()}});
+    ++modes[gpu.mode];
+  }
+  for (const auto& [mode, count] : modes)
+    counts.add(static_cast<double>(count), {{"mode", std::string(text(mode))}});
+  std::move(info).into(all);
+  std::move(counts).into(all);
+  std::move(states).into(all);
+}
+
+void add_refusals(const SeenHost& host, std::vector<MetricFamily>& all) {
+  // Holder::Kind, and what a newer hostd may know.
+  constexpr std::array<std::string_view, 12> kKinds = {
+      "virtual_machine", "process",      "pod",         "mount",  "swap",    "claim",
+      "network_link",    "boot_display", "framebuffer", "fabric", "console", "other"};
+  Family refused = gauge("ferry_gpu_refused", "1 while a GPU is not made what is wanted, by the reason.");
+  Family holders = gauge("ferry_gpu_holders", "Who stands in the way of a refused GPU, by kind.");
+  for (const SeenAccelerator& gpu : host.accelerators) {
+    if (gpu.state != "refused") continue;
+    refused.add(1, {{"pci_bus_id", gpu.address}, {"reason", std::string(text(refusal_reason(gpu)))}});
+    std::map<std::string_view, std::size_t> by_kind;
+    for (const SeenHolder& holder : gpu.holders) {
+      const auto* const kind = std::ranges::find(kKinds, holder.kind);
+      ++by_kind[kind == kKinds.end() ? kKinds.back() : *kind];
+    }
+    for (const auto& [kind, count] : by_kind)
+      holders.add(static_cast<double>(count), {{"pci_bus_id", gpu.address}, {"kind", std::string(kind)}});
+  }
+  std::move(refused).into(all);
+  std::move(holders).into(all);
+}
+
+void add_phase(const SeenHost& host, std::vector<MetricFamily>& all) {
+  Family phase = gauge("ferry_node_phase", "1 for where `ferry hostd` is with what the node shall be.");
+  add_states(phase, kPhases, text(host.phase), {}, "phase");
+  std::move(phase).into(all);
+}
+
+// ---- what sysfs says
+
+void add_links(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>& all) {
+  Family speed = gauge("ferry_pcie_link_transfers_per_second",
+                       "Speed of the link above a GPU (16 GT/s are 1.6e10). One that idles may be slow.");
+  Family max_speed = gauge("ferry_pcie_link_max_transfers_per_second",
+                           "Speed of which both ends of a GPU's link are capable.");
+  Family lanes = gauge("ferry_pcie_link_lanes", "Lanes of the link above a GPU.");
+  Family max_lanes = gauge("ferry_pcie_link_max_lanes", "Lanes that both ends of a GPU's link have.");
+  const auto add = [](Family& family, const auto& value, const GpuFacts& gpu) {
+    if (value) family.add(static_cast<double>(*value), {{"pci_bus_id", gpu.address.text()}});
+  };
+  for (const GpuFacts& gpu : facts) {
+    add(speed, gpu.link.current_speed, gpu);
+    add(max_speed, gpu.link.max_speed, gpu);
+    add(lanes, gpu.link.current_lanes, gpu);
+    add(max_lanes, gpu.link.max_lanes, gpu);
+  }
+  for (Family* const family : {&speed, &max_speed, &lanes, &max_lanes}) std::move(*family).into(all);
+}
+
+void add_errors(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>& all) {
+  Family totals = counter("ferry_pcie_aer_errors_total",
+                          "PCIe errors by severity and end of the link, by the kernel's own total.");
+  Family kinds = counter("ferry_pcie_aer_errors_by_kind_total",
+                         "PCIe errors by what the kernel calls them; those that have happened.");
+  for (const GpuFacts& gpu : facts) {
+    for (const SeenErrors& errors : gpu.errors) {
+      const Labels labels = {{"pci_bus_id", gpu.address.text()},
+                             {"port", std::string(text(errors.end))},
+                             {"severity", std::string(text(errors.severity))}};
+      if (errors.counts.total) totals.add(static_cast<double>(*errors.counts.total), labels);
+      for (const auto& [kind, count] : errors.counts.counts) {
+        if (count == 0) continue;
+        Labels with_kind = labels;
+        with_kind.push_back({"error", kind});
+        kinds.add(static_cast<double>(count), std::move(with_kind));
+      }
+    }
+  }
+  std::move(totals).into(all);
+  std::move(kinds).into(all);
+}
+
+void add_condition(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>& all) {
+  constexpr std::array<std::string_view, 7> kPowerStates = {"D0",     "D1",    "D2",     "D3hot",
+                                                            "D3cold", "error", "unknown"};
+  Family power = gauge("ferry_gpu_power_state", "1 for the PCI power state that a GPU is in.");
+  Family viable =
+      gauge("ferry_gpu_group_viable", "1 where a GPU's IOMMU group can be given to a VM as it is now.");
+  Family held =
+      gauge("ferry_gpu_held",
+            "1 while a write to a GPU has not returned from the kernel; nothing is read of it then.");
+  for (const GpuFacts& gpu : facts) {
+    const Labels labels = {{"pci_bus_id", gpu.address.text()}};
+    held.add(gpu.held ? 1 : 0, labels);
+    if (gpu.power_state) add_states(power, kPowerStates, *gpu.power_state, labels, "state");
+    if (gpu.group_viable) viable.add(*gpu.group_viable ? 1 : 0, labels);
+  }
+  for (Family* const family : {&power, &viable, &held}) std::move(*family).into(all);
+}
+
+// ---- what the plugin says
+
+/// Whose a device is that the kubelet is offered.
+class Owners {
+ public:
+  explicit Owners(const std::optional<SeenHost>& host) {
+    if (!host) return;
+    for (const SeenAccelerator& gpu : host->accelerators) {
+      by_id_[gpu.address] = gpu.address;
+      if (gpu.iommu_group) by_group_[*gpu.iommu_group] = gpu.address;
+      for (const SeenVgpu& vgpu : gpu.vgpus) by_id_[vgpu.id] = gpu.address;
+    }
+    withdrawn_.insert(host->withdraw.begin(), host->withdraw.end());
+  }
+  /// Empty: nobody knows. For Kata a device has a number of its own, and its group tells which it is.
+  std::string of(const SeenDevice& device) const {
+    if (const auto found = by_id_.find(device.id); found != by_id_.end()) return found->second;
+    const auto found = by_group_.find(device.iommu_group);
+    return found == by_group_.end() ? std::string() : found->second;
+  }
+  /// hostd waits for its pod's end: it has no fault, and is Unhealthy so that no other pod gets it.
+  bool awaited(const SeenDevice& device) const {
+    return withdrawn_.contains(device.id) || withdrawn_.contains(of(device));
+  }
+
+ private:
+  std::map<std::string, std::string> by_id_;
+  std::map<std::uint32_t, std::string> by_group_;
+  std::set<std::string> withdrawn_;
+};
+
+std::string_view state_of(const SeenDevice& device, const Owners& owners) {
+  if (device.held_with_group) return "allocated";  // it goes to the pod with its IOMMU group
+  if (!device.allocated) return device.healthy ? "free" : "unhealthy";
+  return device.healthy || owners.awaited(device) ? "allocated" : "allocated_unhealthy";
+}
+
+void add_resources(const SeenOffer& offer, const Owners& owners, std::vector<MetricFamily>& all) {
+  Family registered = gauge("ferry_resource_registered", "1 while the kubelet reads a resource's list.");
+  Family devices = gauge(
+      "ferry_resource_devices",
+      "Devices of a resource: free (healthy and nobody's), unhealthy (nobody's), allocated (a pod's, or "
+      "of an IOMMU group that a pod has), allocated_unhealthy (a pod's, and not because its end is "
+      "awaited).");
+  Family left_out = gauge("ferry_devices_not_offered", "Devices that are not fit to be offered now.");
+  for (const SeenResource& resource : offer.resources) {
+    // Nobody shall read it, and nobody be alarmed that nobody does.
+    if (!offer.stands_back) registered.add(resource.registered ? 1 : 0, {{"resource", resource.name}});
+    std::map<std::string_view, std::size_t> counts = {
+        {"allocated", 0}, {"allocated_unhealthy", 0}, {"free", 0}, {"unhealthy", 0}};
+    for (const SeenDevice& device : resource.devices) ++counts[state_of(device, owners)];
+    for (const auto& [state, count] : counts)
+      devices.add(static_cast<double>(count), {{"resource", resource.name}, {"state", std::string(state)}});
+  }
+  left_out.add(static_cast<double>(offer.not_offered.size()));
+  for (Family* const family : {&registered, &devices, &left_out}) std::move(*family).into(all);
+}
+
+void add_allocations(const SeenOffer& offer, const Owners& owners,
+                     const std::map<std::string, std::string>& vmis, std::vector<MetricFamily>& all) {
+  Family allocated =
+      gauge("ferry_device_allocated", "1 for a device that a pod has, 0 for one that none has.");
+  for (const SeenResource& resource : offer.resources) {
+    for (const SeenDevice& device : resource.devices) {
+      const auto slash = device.pod.find('/');
+      const bool named = device.allocated && slash != std::string::npos;
+      const auto vmi = named ? vmis.find(device.pod) : vmis.end();
+      allocated.add(device.allocated ? 1 : 0,
+                    {{"pci_bus_id", owners.of(device)},
+                     {"device", device.id},
+                     {"resource", resource.name},
+                     {"namespace", named ? device.pod.substr(0, slash) : std::string()},
+                     {"pod", named ? device.pod.substr(slash + 1) : std::string()},
+                     {"vmi", vmi == vmis.end() ? std::string() : vmi->second}});
+    }
+  }
+  std::move(allocated).into(all);
+}
+
+void add_vgpus(const SeenHost& host, const std::optional<SeenOffer>& offer, std::vector<MetricFamily>& all) {
+  std::set<std::string_view> given;
+  if (offer) {
+    for (const SeenResource& resource : offer->resources)
+      for (const SeenDevice& device : resource.devices)
+        if (device.allocated) given.insert(device.id);
+  }
+  Family instances =
+      gauge("ferry_vgpu_instances",
+            "vGPUs that a GPU carries, by type, and whether a pod, a VM or a process has them.");
+  const auto looked_at = [](const SeenVgpu& vgpu) { return vgpu.holders.has_value(); };
+  for (const SeenAccelerator& gpu : host.accelerators) {
+    // Free is what somebody has looked at: the plugin at what pods have, hostd at who has it open.
+    if (!offer && !std::ranges::all_of(gpu.vgpus, looked_at)) continue;
+    std::map<std::string, std::pair<std::size_t, std::size_t>> by_type;  // free, used
+    for (const SeenVgpu& vgpu : gpu.vgpus) {
+      auto& [free, taken] = by_type[vgpu.type];
+      const bool held = vgpu.holders && !vgpu.holders->empty();
+      ++(held || given.contains(vgpu.id) ? taken : free);
+    }
+    for (const auto& [type, counts] : by_type) {
+      const auto& [free, used] = counts;
+      const Labels labels = {{"pci_bus_id", gpu.address}, {"type", type}};
+      instances.add(static_cast<double>(free), {labels[0], labels[1], {"state", "free"}});
+      instances.add(static_cast<double>(used), {labels[0], labels[1], {"state", "used"}});
+    }
+  }
+  std::move(instances).into(all);
+}
+
+void add_room(const SeenHost& host, std::vector<MetricFamily>& all) {
+  Family more = gauge("ferry_vgpu_creatable_instances",
+                      "How many more vGPUs of a type could be made on a GPU now, by its driver.");
+  for (const SeenAccelerator& gpu : host.accelerators)
+    for (const auto& [type, count] : gpu.more_vgpus)
+      more.add(static_cast<double>(count), {{"pci_bus_id", gpu.address}, {"type", type}});
+  std::move(more).into(all);
+}
+
+// ---- what has happened
+
+void add_changes(const ChangeHistory::Counts& changes, std::vector<MetricFamily>& all) {
+  Family ended = counter("ferry_reconciles_total",
+                         "Changes of the node that ended since the agent started, by what came of them.");
+  // Zero from the start, so that the first one is an increase.
+  for (const SeenPhase phase :
+       {SeenPhase::as_wanted, SeenPhase::failed, SeenPhase::nothing_wanted, SeenPhase::refused}) {
+    const auto found = changes.ended.find(phase);
+    ended.add(found == changes.ended.end() ? 0 : static_cast<double>(found->second),
+              {{"result", std::string(text(phase))}});
+  }
+  Family duration("ferry_reconcile_duration_seconds",
+                  "How long changes took that the agent saw begin and end.", MetricType::Histogram);
+  ClientMetric histogram;
+  std::uint64_t so_far = 0;
+  for (std::size_t i = 0; i < ChangeHistory::kBounds.size(); ++i) {
+    so_far += changes.by_duration.at(i);
+    histogram.histogram.bucket.push_back(
+        {.cumulative_count = so_far, .upper_bound = ChangeHistory::kBounds.at(i)});
+  }
+  histogram.histogram.sample_count = so_far + changes.by_duration.back();
+  histogram.histogram.sample_sum = changes.seconds;
+  duration.add(std::move(histogram), {});
+  Family refusals = counter("ferry_refusals_total", "GPUs that became refused since the agent started.");
+  for (const RefusalReason reason : {RefusalReason::in_use, RefusalReason::other}) {
+    const auto found = changes.refusals.find(reason);
+    refusals.add(found == changes.refusals.end() ? 0 : static_cast<double>(found->second),
+                 {{"reason", std::string(text(reason))}});
+  }
+  for (Family* const family : {&ended, &duration, &refusals}) std::move(*family).into(all);
+}
+
+void add_requests(const RequestCounts& requests, std::vector<MetricFamily>& all) {
+  Family family = counter("ferry_api_requests_total",
+                          "Requests to the API server that ended; code none: no answer came.");
+  for (const auto& [outcome, count] : requests)
+    family.add(static_cast<double>(count), {{"verb", outcome.verb}, {"code", outcome.code}});
+  std::move(family).into(all);
+}
+
+void add_pulls(const PullCounts& pulls, std::vector<MetricFamily>& all) {
+  Family ended = counter("ferry_artifact_pulls_total",
+                         "Pulls of what Kata's runtimes are made of that ended since the agent started.");
+  ended.add(static_cast<double>(pulls.done), {{"result", "done"}});
+  ended.add(static_cast<double>(pulls.failed), {{"result", "failed"}});
+  Family bytes = gauge("ferry_artifact_pull_bytes",
+                       "Bytes of the artifact that is being pulled: here already, and still missing.");
+  if (!pulls.under_way.empty()) {
+    const auto [here, total] = pulls.progress;
+    bytes.add(static_cast<double>(here), {{"class", pulls.under_way}, {"state", "here"}});
+    bytes.add(static_cast<double>(total > here ? total - here : 0),
+              {{"class", pulls.under_way}, {"state", "missing"}});
+  }
+  for (Family* const family : {&ended, &bytes}) std::move(*family).into(all);
+}
+
+void add_programs(const MetricsView& view, std::vector<MetricFamily>& all) {
+  Family build = gauge("ferry_build_info", "The version of the agent; always 1.");
+  build.add(1, {{"version", kVersion}});
+  Family runs = gauge("ferry_process_up", "1 while a process of Ferry's runs on this node.");
+  for (const auto& [process, up] : view.runs) runs.add(up ? 1 : 0, {{"process", process}});
+  Family broken = gauge("ferry_file_unreadable", "1 while what a process of Ferry's says cannot be read.");
+  broken.add(view.host.broken ? 1 : 0, {{"file", "state.json"}});
+  broken.add(view.offer.broken ? 1 : 0, {{"file", "offered.json"}});
+  Family looked = gauge("ferry_sysfs_look_timestamp_seconds",
+                        "When sysfs was last read for these metrics, in seconds since 1970.");
+  if (view.looked_at) looked.add(std::chrono::duration<double>(view.looked_at->time_since_epoch()).count());
+  for (Family* const family : {&build, &runs, &broken, &looked}) std::move(*family).into(all);
+}
+
+}  // namespace
+
+std::vector<MetricFamily> metric_families(const MetricsView& view) {
+  std::vector<MetricFamily> all;
+  add_programs(view, all);
+  const auto& host = view.host.content;
+  const auto& offer = view.offer.content;
+  if (host) {
+    add_inventory(*host, view.facts, all);
+    add_refusals(*host, all);
+    add_phase(*host, all);
+    add_room(*host, all);
+  }
+  add_links(view.facts, all);
+  add_errors(view.facts, all);
+  add_condition(view.facts, all);
+  if (offer) {
+    const Owners owners(host);
+    add_resources(*offer, owners, all);
+    add_allocations(*offer, owners, view.vmis, all);
+  }
+  if (host) add_vgpus(*host, offer, all);
+  add_changes(view.changes, all);
+  if (view.pulls) add_pulls(*view.pulls, all);
+  add_requests(view.requests, all);
+  std::ranges::sort(all, {}, &MetricFamily::name);
+  return all;
+}
+
+std::string metrics_text(const std::vector<MetricFamily>& families) {
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, families);
+  return std::move(out).str();
+}
+
+}  // namespace ferry

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/operator_compat/operands.h"
+
+#include <algorithm>
+#include <array>
+
+#include "agent/cluster_words.h"
+
+namespace ferry {
+namespace {
+
+struct Operand {
+  std::string_view name;
+  std::string_view daemon_set;
+};
+constexpr std::array kPaused = {
+    Operand{.name = "sandbox-device-plugin", .daemon_set = "nvidia-sandbox-device-plugin-daemonset"},
+    Operand{.name = "kata-sandbox-device-plugin",
+            .daemon_set = "nvidia-kata-sandbox-device-plugin-daemonset"},
+    Operand{.name = "sandbox-validator", .daemon_set = "nvidia-sandbox-validator"},
+    Operand{.name = "device-plugin", .daemon_set = "nvidia-device-plugin-daemonset"},
+    Operand{.name = "gpu-feature-discovery", .daemon_set = "gpu-feature-discovery"},
+    Operand{.name = "dcgm", .daemon_set = "nvidia-dcgm"},
+    Operand{.name = "dcgm-exporter", .daemon_set = "nvidia-dcgm-exporter"},
+    Operand{.name = "dcgm-dra", .daemon_set = "nvidia-dcgm-dra"},
+    Operand{.name = "dcgm-exporter-dra", .daemon_set = "nvidia-dcgm-exporter-dra"},
+    Operand{.name = "mig-manager", .daemon_set = "nvidia-mig-manager"}};
+
+/// Each component of the operator begins its pause mark with this.
+constexpr std::string_view kAnyPause = "paused-for-";
+
+constexpr std::size_t kLongestValue = 63;  // Kubernetes' limit for a label's value
+
+std::string paused_value(std::string_view value) {
+  if (value.empty() || value == "false" || is_paused(value)) return std::string(value);
+  if (value == "true") return std::string(kPauseMark);
+  if (value.size() + 1 + kPauseMark.size() > kLongestValue) return std::string(value);
+  return std::string(value) + "_" + std::string(kPauseMark);
+}
+
+}  // namespace
+
+Labels with_changes(Labels labels, const LabelChanges& changes) {
+  for (const auto& [key, value] : changes) {
+    if (value) {
+      labels[key] = *value;
+    } else {
+      labels.erase(key);
+    }
+  }
+  return labels;
+}
+
+bool is_paused(std::string_view value) {
+  return value.find(kAnyPause) != std::string_view::npos;
+}
+
+std::string resumed_value(std::string_view value) {
+  const auto at = value.find(kPauseMark);
+  if (at == std::string_view::npos) return std::string(value);
+  std::string_view before = value.substr(0, at);
+  std::string_view after = value.substr(at + kPauseMark.size());
+  if (before.ends_with('_')) before.remove_suffix(1);
+  if (after.starts_with('_')) after.remove_prefix(1);
+  // Another program has paused it after Ferry: its own resume must restore the value from before both pauses.
+  if (before.empty()) return std::string(after.empty() ? "true" : after);
+  return after.empty() ? std::string(before) : std::string(before) + "_" + std::string(after);
+}
+
+LabelChanges pause_operands(const Labels& labels) {
+  LabelChanges out;
+  for (const Operand& operand : kPaused) {
+    const auto label = labels.find(kDeployPrefix + std::string(operand.name));
+    if (label == labels.end()) continue;
+    if (std::string paused = paused_value(label->second); paused != label->second)
+      out[label->first] = std::move(paused);
+  }
+  return out;
+}
+
+std::vector<std::string> operands_that_stay(const Labels& labels) {
+  std::vector<std::string> out;
+  for (const Operand& operand : kPaused) {
+    const auto label = labels.find(kDeployPrefix + std::string(operand.name));
+    if (label == labels.end() || label->second.empty() || label->second == "false" ||
+        is_paused(label->second))
+      continue;
+    if (paused_value(label->second) == label->second) out.push_back(label->first);
+  }
+  return out;
+}
+
+LabelChanges resume_operands(const Labels& labels) {
+  LabelChanges out;
+  for (const Operand& operand : kPaused) {
+    const auto label = labels.find(kDeployPrefix + std::string(operand.name));
+    if (label == labels.end()) continue;
+    if (std::string resumed = resumed_value(label->second); resumed != label->second)
+      out[label->first] = std::move(resumed);
+  }
+  return out;
+}
+
+std::set<std::string> paused_daemon_sets(const Labels& labels) {
+  std::set<std::string> out;
+  for (const Operand& operand : kPaused) {
+    const auto label = labels.find(kDeployPrefix + std::string(operand.name));
+    if (label != labels.end() && label->second.find(kPauseMark) != std::string::npos)
+      out.emplace(operand.daemon_set);
+  }
+  return out;
+}
+
+bool is_an_operand(std::string_view daemon_set) {
+  return std::ranges::find(kPaused, daemon_set, &Operand::daemon_set) != kPaused.end();
+}
+
+bool can_be_paused(const Labels& labels, std::string_view daemon_set) {
+  const Operand* const operand = std::ranges::find(kPaused, daemon_set, &Operand::daemon_set);
+  if (operand == kPaused.end()) return false;
+  const auto label = labels.find(kDeployPrefix + std::string(operand->name));
+  if (label == labels.end()) return false;
+  return label->second.find(kPauseMark) != std::string::npos || paused_value(label->second) != label->second;
+}
+
+}  // namespace ferry

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/programs/kubevirt_permits.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/grace_gpus.h"
+#include "common/vgpu_migration.h"
+#include "kube/api_client.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+/// One of the two lists of permittedHostDevices.
+struct ListKind {
+  const char* key;
+  const char* selector;
+};
+constexpr ListKind kPci{.key = "pciHostDevices", .selector = "pciVendorSelector"};
+constexpr ListKind kMediated{.key = "mediatedDevices", .selector = "mdevNameSelector"};
+
+struct Entry {
+  std::string selector;  ///< as KubeVirt compares it
+  std::string resource;
+  bool external = false;  ///< KubeVirt leaves it to others to offer it
+};
+
+// PCI IDs in lower case; names of types with underscores, since KubeVirt takes either.
+std::string compared(const ListKind& kind, std::string text) {
+  const bool is_pci = std::string_view(kind.key) == kPci.key;
+  std::ranges::transform(text, text.begin(), [is_pci](unsigned char c) {
+    if (is_pci) return static_cast<char>(std::tolower(c));
+    return c == ' ' ? '_' : static_cast<char>(c);
+  });
+  return text;
+}
+
+tl::unexpected<Error> wrong(std::string_view key, std::string_view what) {
+  return fail(Errc::malformed_host, fmt::format("{}: {}", key, what));
+}
+
+/// The member of an object, which may lack it, or have none. nullptr: it does.
+const json* member(const json* object, const char* key) {
+  if (object == nullptr || !object->is_object()) return nullptr;
+  const auto found = object->find(key);
+  return found == object->end() || found->is_null() ? nullptr : &*found;
+}
+
+const json* configuration(const json& kubevirt) {
+  return member(member(&kubevirt, "spec"), "configuration");
+}
+const json* permitted(const json& kubevirt) {
+  return member(configuration(kubevirt), "permittedHostDevices");
+}
+
+Result<std::string> text_in(const json& entry, const char* key, const std::string& place) {
+  const json* const value = member(&entry, key);
+  if (value == nullptr || !value->is_string()) return wrong(place + "." + key, "is not a text");
+  return value->get<std::string>();
+}
+
+Result<std::vector<Entry>> entries(const json& kubevirt, const ListKind& kind) {
+  std::vector<Entry> out;
+  const json* const list = member(permitted(kubevirt), kind.key);
+  if (list == nullptr) return out;
+  const std::string path = fmt::format("spec.configuration.permittedHostDevices.{}", kind.key);
+  if (!list->is_array()) return wrong(path, "is not a list");
+  for (std::size_t at = 0; at < list->size(); ++at) {
+    const json& entry = (*list)[at];
+    const std::string place = fmt::format("{}[{}]", path, at);
+    auto selector = text_in(entry, kind.selector, place);
+    if (!selector) return fail(std::move(selector).error());
+    auto resource = text_in(entry, "resourceName", place);
+    if (!resource) return fail(std::move(resource).error());
+    const json* const external = member(&entry, "externalResourceProvider");
+    if (external != nullptr && !external->is_boolean())
+      return wrong(place + ".externalResourceProvider", "is neither true nor false");
+    out.push_back({.selector = compared(kind, std::move(*selector)),
+                   .resource = std::move(*resource),
+                   .external = external != nullptr && external->get<bool>()});
+  }
+  return out;
+}
+
+/// Whether KubeVirt removes mediated devices that it does not know. Gate DisableMDEVConfiguration counts
+/// where `enabled` is not set.
+bool removes_vgpus(const json& kubevirt) {
+  const json* const enabled =
+      member(member(configuration(kubevirt), "mediatedDevicesConfiguration"), "enabled");
+  if (enabled != nullptr && enabled->is_boolean()) return enabled->get<bool>();
+  const json* const gates = member(member(configuration(kubevirt), "developerConfiguration"), "featureGates");
+  return gates == nullptr || !gates->is_array() ||
+         std::ranges::find(*gates, json("DisableMDEVConfiguration")) == gates->end();
+}
+
+bool makes_vgpus(const json& kubevirt) {
+  if (!removes_vgpus(kubevirt)) return false;
+  const json* const wanted = member(configuration(kubevirt), "mediatedDevicesConfiguration");
+  return std::ranges::any_of(
+      std::array{"mediatedDeviceTypes", "mediatedDevicesTypes", "nodeMediatedDeviceTypes"},
+      [wanted](const char* key) {
+        const json* const list = member(wanted, key);
+        return list != nullptr && !list->empty();
+      });
+}
+
+bool has_gate(const json& kubevirt, const char* name) {
+  const json* const gates = member(member(configuration(kubevirt), "developerConfiguration"), "featureGates");
+  return gates != nullptr && gates->is_array() && std::ranges::find(*gates, json(name)) != gates->end();
+}
+
+/// Who brings the list from elsewhere, again and again, and so puts it back as it has it there: by
+/// server-side apply, or by kubectl's older one, which the API server knows as an update of that name. Empty:
+/// nobody else.
+std::string applier_of(const json& kubevirt, const ListKind& kind) {
+  const json* const managers = member(member(&kubevirt, "metadata"), "managedFields");
+  if (managers == nullptr || !managers->is_array()) return {};
+  for (const json& manager : *managers) {
+    const json* fields = member(&manager, "fieldsV1");
+    for (const char* key : {"f:spec", "f:configuration", "f:permittedHostDevices"})
+      fields = member(fields, key);
+    const json* const name = member(&manager, "manager");
+    const json* const operation = member(&manager, "operation");
+    if (member(fields, fmt::format("f:{}", kind.key).c_str()) == nullptr || name == nullptr ||
+        !name->is_string() || *name == ApiClient::kFieldManager)
+      continue;
+    const bool applies = operation != nullptr && *operation == "Apply";
+    if (applies || *name == "kubectl-client-side-apply") return name->get<std::string>();
+  }
+  return {};
+}
+
+/// One list: `theirs` with what it lacks of `ours`.
+class ListChange {
+ public:
+  ListChange(const ListKind& kind, std::vector<Entry> theirs, const json& kubevirt, PermitChange& change)
+      : kind_(kind), theirs_(std::move(theirs)), applier_(applier_of(kubevirt, kind)), change_(change) {
+    const json* const list = member(permitted(kubevirt), kind.key);
+    list_ = list == nullptr ? json::array() : *list;
+  }
+
+  void add(const Entry& own, const json& as_written) {
+    const std::string said = as_written.value(kind_.selector, "");
+    bool there = false;
+    for (std::size_t at = 0; at < theirs_.size(); ++at) {
+      const Entry& entry = theirs_[at];
+      if (entry.selector != own.selector) continue;
+      if (entry.resource == own.resource) {
+        there = true;
+        if (!entry.external) mark(at, own, said);
+      } else if (!entry.external) {
+        change_.by_hand.push_back(
+            fmt::format("KubeVirt itself offers {} as {}, beside {}: give that entry "
+                        "externalResourceProvider: true, or remove it",
+                        said, entry.resource, own.resource));
+      }
+    }
+    if (there) return;
+    if (lack(fmt::format("{} ({}) is not permitted", own.resource, said))) list_.push_back(as_written);
+  }
+
+  void finish() {
+    if (changed_) change_.patch["spec"]["configuration"]["permittedHostDevices"][kind_.key] = list_;
+  }
+
+ private:
+  void mark(std::size_t at, const Entry& own, const std::string& said) {
+    const auto what = fmt::format(
+        "{} ({}) is offered by KubeVirt too: its entry lacks "
+        "externalResourceProvider: true",
+        own.resource, said);
+    if (lack(what)) list_[at]["externalResourceProvider"] = true;
+  }
+
+  /// Whether that is ours to mend.
+  bool lack(const std::string& what) {
+    if (applier_.empty()) {
+      change_.lacks.push_back(what);
+      changed_ = true;
+      return true;
+    }
+    change_.by_hand.push_back(fmt::format(
+        "{}; the field manager {} applies {}: change it where that has it from, or it is put back", what,
+        applier_, kind_.key));
+    return false;
+  }
+
+  const ListKind& kind_;
+  const std::vector<Entry> theirs_;
+  const std::string applier_;
+  PermitChange& change_;
+  json list_;
+  bool changed_ = false;
+};
+
+/// True: KubeVirt is older than 1.9, whose webhook is the first to know Grace GPUs. False where its version
+/// is not known.
+bool is_before_grace(const json& kubevirt) {
+  const json* const version = member(member(&kubevirt, "status"), "observedKubeVirtVersion");
+  if (version == nullptr || !version->is_string()) return false;
+  const std::string text = version->get<std::string>();
+  unsigned minor = 0;
+  constexpr std::string_view kMajor = "v1.";
+  if (!text.starts_with(kMajor)) return false;
+  const auto read = std::from_chars(text.data() + kMajor.size(), text.data() + text.size(), minor);
+  return read.ec == std::errc() && minor < 9;
+}
+
+/// KubeVirt takes the last selector of a resource name for the name's only model.
+void keep_grace_apart(const std::vector<Entry>& own, const std::vector<Entry>& theirs, PermitChange& change) {
+  std::map<std::string, std::string> grace;
+  for (const Entry& entry : own)
+    if (is_grace_gpu(entry.selector)) grace.emplace(entry.resource, entry.selector);
+  for (const auto* const list : {&own, &theirs}) {
+    for (const Entry& entry : *list) {
+      const auto found = grace.find(entry.resource);
+      if (found == grace.end() || is_grace_gpu(entry.selector)) continue;
+      change.by_hand.push_back(fmt::format(
+          "{} is the name of a Grace GPU ({}) and of {}: KubeVirt may refuse every VM that asks for it; "
+          "give the Grace GPU a name of its own with `ferry plugin --alias {}=NAME`",
+          entry.resource, found->second, entry.selector, found->second));
+      grace.erase(found);  // once for each name
+    }
+  }
+}
+
+/// A vGPU type may be a mediated device on one node and a virtual function on another.
+void tell_of_two_kinds(const std::vector<Entry>& pci, const std::vector<Entry>& mediated,
+                       const std::set<std::string>& offered_here, PermitChange& change) {
+  for (const std::string& name : offered_here) {
+    if (std::ranges::find(pci, name, &Entry::resource) == pci.end() ||
+        std::ranges::find(mediated, name, &Entry::resource) == mediated.end())
+      continue;
+    change.notes.push_back(
+        fmt::format("{} is a PCI function on some nodes and a mediated device on others: {}; {}", name,
+                    kOneNameForTwoKinds, kOneNameForTwoKindsCure));
+  }
+}
+
+void add_grace_gates(const std::vector<Entry>& own, const json& kubevirt, PermitChange& change) {
+  const auto found =
+      std::ranges::find_if(own, [](const Entry& entry) { return is_grace_gpu(entry.selector); });
+  if (found == own.end() || is_before_grace(kubevirt)) return;
+  std::vector<std::string> missing;
+  for (const char* const gate : kGraceGates)
+    if (!has_gate(kubevirt, gate)) missing.emplace_back(gate);
+  if (!missing.empty())
+    change.by_hand.push_back(
+        fmt::format("from KubeVirt 1.9 on a VM with {} starts only with the feature gates {}: add them to "
+                    "spec.configuration.developerConfiguration.featureGates",
+                    found->resource, fmt::join(missing, ", ")));
+  change.notes.push_back(fmt::format("a VM with {} needs {}", found->resource, kGraceVm));
+}
+
+}  // namespace
+
+Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
+  PermitChange change;
+  std::set<std::string> offered_here;
+  std::map<std::string_view, std::vector<Entry>> all;  // by list, what is permitted and what is offered here
+  for (const ListKind& kind : {kPci, kMediated}) {
+    auto theirs = entries(kubevirt, kind);
+    if (!theirs) return fail(std::move(theirs).error());
+    const auto own = entries(ours, kind);
+    if (!own) return fail(Error(own.error()).during("what this node offers"));
+    auto& entries_of_kind = all[kind.key];
+    std::ranges::copy(*theirs, std::back_inserter(entries_of_kind));
+    std::ranges::copy(*own, std::back_inserter(entries_of_kind));
+    for (const Entry& entry : *own) offered_here.insert(entry.resource);
+    if (std::string_view(kind.key) == kPci.key) {
+      keep_grace_apart(*own, *theirs, change);
+      add_grace_gates(*own, kubevirt, change);
+    }
+    if (permitted(kubevirt) == nullptr) continue;
+    ListChange list(kind, std::move(*theirs), kubevirt, change);
+    for (std::size_t at = 0; at < own->size(); ++at)
+      list.add((*own)[at], (*member(permitted(ours), kind.key))[at]);
+    list.finish();
+  }
+  tell_of_two_kinds(all[kPci.key], all[kMediated.key], offered_here, change);
+  const bool has_vgpus = !entries(ours, kMediated)->empty();
+  if (permitted(kubevirt) == nullptr) {
+    change.notes.emplace_back("without permittedHostDevices every resource is permitted");
+    if (has_vgpus && removes_vgpus(kubevirt)) {
+      change.by_hand.emplace_back(
+          "KubeVirt removes this node's mediated vGPUs, since nothing lists them: set "
+          "mediatedDevicesConfiguration.enabled: false, or begin permittedHostDevices with all resources "
+          "that "
+          "the cluster's VMs use (what is not in it is then forbidden)");
+    }
+  }
+  if (has_vgpus && makes_vgpus(kubevirt)) {
+    change.by_hand.emplace_back(
+        "KubeVirt makes mediated vGPUs itself (mediatedDevicesConfiguration): take its types away, or set "
+        "enabled: false");
+  }
+  if (!has_gate(kubevirt, "HostDevices"))
+    change.notes.emplace_back(
+        "VMs that ask under hostDevices need the feature gate HostDevices; under gpus they need none");
+  return change;
+}
+
+}  // namespace ferry

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/rollout/change_history.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ferry {
+namespace {
+
+bool is_under_way(SeenPhase phase) {
+  return phase == SeenPhase::withdrawing || phase == SeenPhase::changing;
+}
+
+}  // namespace
+
+std::string_view text(RefusalReason reason) {
+  return reason == RefusalReason::in_use ? "in_use" : "other";
+}
+
+RefusalReason refusal_reason(const SeenAccelerator& refused) {
+  return refused.only_in_use ? RefusalReason::in_use : RefusalReason::other;
+}
+
+void ChangeHistory::saw(const SeenHost& host, Clock::time_point now) {
+  Before here{.phase = host.phase, .wanted = host.wanted, .refused = {}};
+  for (const SeenAccelerator& accelerator : host.accelerators)
+    if (accelerator.state == "refused") here.refused[accelerator.address] = refusal_reason(accelerator);
+  const auto before = std::exchange(before_, here);
+  if (!before) return;
+  for (const auto& [address, reason] : here.refused) {
+    const auto was = before->refused.find(address);
+    if (was == before->refused.end() || was->second != reason) ++counts_.refusals[reason];
+  }
+  if (is_under_way(here.phase)) {
+    if (!is_under_way(before->phase)) begun_ = now;
+    return;
+  }
+  const auto begun = std::exchange(begun_, std::nullopt);
+  // A change that was too short to be seen, or needed no write, has ended too.
+  if (here.phase == before->phase && here.wanted == before->wanted) return;
+  ++counts_.ended[here.phase];
+  if (!begun) return;
+  const double seconds = std::chrono::duration<double>(now - *begun).count();
+  const auto* const bound = std::ranges::lower_bound(kBounds, seconds);
+  ++counts_.by_duration.at(static_cast<std::size_t>(bound - kBounds.begin()));
+  counts_.seconds += seconds;
+}
+
+}  // namespace ferry

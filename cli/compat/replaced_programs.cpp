@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/compat/replaced_programs.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/compat/k8s_kata_manager.h"
+#include "cli/compat/nvidia_k8s_vgpu_dm.h"
+#include "cli/compat/nvidia_vgpu_dm.h"
+#include "cli/compat/replaced_parse.h"
+#include "cli/verbs/verbs.h"
+#include "common/log.h"
+#include "common/process/standard_streams.h"
+#include "common/version.h"
+
+namespace ferry {
+namespace {
+
+/// `vfio-manage` of NVIDIA's k8s-driver-manager v0.12.0, with its flags and environment.
+class VfioManage {
+ public:
+  explicit VfioManage(CLI::App& app) {
+    app.require_subcommand(1);
+    add(app, "bind", "move GPUs to vfio, each with its whole IOMMU group", Direction::to_vfio,
+        "--bind-nvswitches");
+    add(app, "unbind", "give GPUs back to the drivers they had", Direction::back, "--unbind-nvswitches");
+  }
+
+  ExitStatus run() const {
+    if (all_ == !device_.empty()) {
+      return complain({.code = make_error_code(Errc::usage),
+                       .message = all_ ? "--all and --device-id exclude each other" : "no device is named",
+                       .hint = "give either --all or --device-id ADDRESS"});
+    }
+    if (const auto there = check_host_root("--host-root", host_root_); !there) return complain(there.error());
+    const Session session = open_session(host_root_);
+    SelectionOptions options;
+    options.all = all_;
+    if (!device_.empty()) options.devices = {device_};
+    if (all_ && switches_) options.filter.classes = {"vga", "3d", "nvswitch"};
+    return move_verb(session, options, direction_);
+  }
+
+ private:
+  void add(CLI::App& app, const std::string& name, const std::string& description, Direction direction,
+           const std::string& switches) {
+    CLI::App* command = app.add_subcommand(name, description);
+    command->add_flag("-a,--all", all_, "every GPU");
+    command->add_option("-d,--device-id", device_, "one GPU, as 0000:3b:00.0");
+    command->add_option("--host-root", host_root_, "where the host's / is mounted")
+        ->envname("HOST_ROOT")
+        ->capture_default_str();
+    command->add_flag(switches, switches_, "NVSwitches too")->envname("BIND_NVSWITCHES");
+    command->callback([this, direction] { direction_ = direction; });
+  }
+
+  bool all_ = false;
+  bool switches_ = false;
+  std::string device_;
+  std::string host_root_ = "/";
+  Direction direction_ = Direction::to_vfio;
+};
+
+int vfio_manage(int argc, char** argv) {
+  CLI::App app("Moves GPUs to vfio and back: ferry, under the name of the program it replaces.",
+               "vfio-manage");
+  app.set_version_flag("--version", std::string("ferry ") + kVersion);
+  const VfioManage program(app);
+  if (const auto status = parse_replaced(app, argc, argv)) return *status;
+  return program.run() == ExitStatus::done ? 0 : kReplacedFailed;
+}
+
+// The flags and the environment of driver-manager control the drain and the unloading of a driver. Ferry
+// needs neither, so any are accepted.
+int driver_manager(int argc, char** argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "uninstall_driver" || command == "preflight_check") {
+    fmt::print(
+        stderr,
+        "driver-manager: {} is not needed: ferry moves a GPU that nobody uses whether or not a driver is "
+        "installed, and refuses one that is in use, naming who uses it\n",
+        command);
+    return 0;
+  }
+  print_to_stderr("driver-manager: there is no command '{}'\nhint: uninstall_driver, preflight_check\n",
+                  command);
+  return kReplacedFailed;
+}
+
+}  // namespace
+
+std::optional<int> run_replaced_program(std::string_view name, int argc, char** argv) {
+  static const std::map<std::string, int (*)(int, char**)> kPrograms = {
+      {"vfio-manage", vfio_manage},           {"driver-manager", driver_manager},
+      {"nvidia-vgpu-dm", nvidia_vgpu_dm},     {"nvidia-k8s-vgpu-dm", nvidia_k8s_vgpu_dm},
+      {"k8s-kata-manager", k8s_kata_manager},
+  };
+  const auto found = kPrograms.find(std::filesystem::path(name).filename().string());
+  if (found == kPrograms.end()) return std::nullopt;
+  if (auto log = set_up_log("warn", LogFormat::text); !log) return static_cast<int>(complain(log.error()));
+  return found->second(argc, argv);
+}
+
+}  // namespace ferry

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/completion/completion.h"
+
+namespace ferry {
+namespace {
+
+std::string with_backslashes(const std::string& text, std::string_view before) {
+  std::string out;
+  for (const char c : text) {
+    if (before.find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+// Characters that _arguments and _describe interpret. Outside of brackets these are only the backslash and
+// the colon.
+constexpr std::string_view kInBrackets = R"(\[]:)";
+constexpr std::string_view kBetweenColons = R"(\:)";
+
+// An option's value or a positional, as ":NAME:ACTION".
+std::string value_spec(const OptionModel& option) {
+  std::string action = " ";  // the name is shown, and nothing offered
+  if (!option.words.empty()) {
+    std::vector<std::string> words;
+    words.reserve(option.words.size());
+    for (const std::string& word : option.words) words.push_back(with_backslashes(word, R"(\ :()'"$`)"));
+    action = fmt::format("({})", fmt::join(words, " "));
+  } else if (option.value == "FILE") {
+    action = "_files";
+  } else if (option.value == "DIR") {
+    action = "_files -/";
+  }
+  return ":" + with_backslashes(option.value, kBetweenColons) + ":" + action;
+}
+
+// Adds a spec for each name. The names exclude each other unless the option may be repeated.
+void add_specs(const OptionModel& option, std::vector<std::string>& out) {
+  const std::string before = option.repeats ? "*" : fmt::format("({})", fmt::join(option.names, " "));
+  for (const std::string& name : option.names) {
+    const char* const takes = !option.takes_value() ? "" : name.starts_with("--") ? "=" : "+";
+    out.push_back(shell_quoted(fmt::format("{}{}{}[{}]{}", before, name, takes,
+                                           with_backslashes(option.description, kInBrackets),
+                                           option.takes_value() ? value_spec(option) : "")));
+  }
+}
+
+std::string function_of(const CommandModel& command) {
+  std::string out = "_@";
+  for (const std::string& word : command.path) out += "__" + function_name(word);
+  return out;
+}
+
+std::string function_text(const CommandModel& command) {
+  std::vector<std::string> specs;
+  for (const auto* some : {&command.options, &command.inherited})
+    for (const OptionModel& option : *some) add_specs(option, specs);
+  for (const OptionModel& positional : command.positionals)
+    specs.push_back(shell_quoted((positional.repeats ? "*" : "") + value_spec(positional)));
+  if (command.commands.empty()) {
+    return fmt::format("{}() {{\n    _arguments -S \\\n        {}\n}}\n\n", function_of(command),
+                       fmt::join(specs, " \\\n        "));
+  }
+  specs.emplace_back("': :->command'");
+  specs.emplace_back("'*:: :->rest'");
+  std::string out = fmt::format(
+      "{}() {{\n    local curcontext=$curcontext state line\n    local -A opt_args\n    local -a commands\n"
+      "    _arguments -C -S \\\n        {}\n",
+      function_of(command), fmt::join(specs, " \\\n        "));
+  out += "    case $state in\n    (command)\n        commands=(\n";
+  for (const CommandModel& below : command.commands) {
+    out += "            " +
+           shell_quoted(with_backslashes(below.path.back(), kBetweenColons) + ":" +
+                        with_backslashes(below.description, R"(\)")) +
+           "\n";
+  }
+  out +=
+      "        )\n        _describe -t commands command commands\n        ;;\n    (rest)\n"
+      "        case $words[1] in\n";
+  for (const CommandModel& below : command.commands)
+    out += fmt::format("        ({}) {} ;;\n", below.path.back(), function_of(below));
+  return out + "        esac\n        ;;\n    esac\n}\n\n";
+}
+
+}  // namespace
+
+std::string zsh_completion(const CommandModel& root, const std::vector<std::string>& programs) {
+  const std::string names = fmt::format("{}", fmt::join(programs, " "));
+  std::string out =
+      fmt::format("#compdef {}\n# Completion of {} for zsh.\n\n", names, fmt::join(programs, ", "));
+  for (const CommandModel* command : all_commands(root)) out += function_text(*command);
+  // zsh runs a file of its own folders as the function's body. A script that is read in any other way only
+  // defines the function.
+  out +=
+      fmt::format("if [[ $funcstack[1] == _@ ]]; then\n    _@ \"$@\"\nelse\n    compdef _@ {}\nfi\n", names);
+  return replaced(std::move(out), "_@", "_" + function_name(programs.front()));
+}
+
+}  // namespace ferry

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/options/plugin_options.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+
+#include "vgpu-dm/types/type_table.h"
+
+namespace ferry {
+namespace {
+
+std::string environment_or(const char* name, std::string otherwise) {
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before any thread
+  return value == nullptr ? std::move(otherwise) : std::string(value);
+}
+
+Result<OfferRules> rules_of(const Session& session, const ServingOptions& serving) {
+  auto rules = offer_rules(session, serving.naming);
+  if (!rules) return rules;
+  rules->kubevirt = serving.mode != "kata";
+  if (serving.mode != "kubevirt") {
+    const KataRules usual;
+    rules->kata = true;
+    rules->kata_names = {.gpu_alias = environment_or("P_GPU_ALIAS", usual.gpu_alias),
+                         .switch_alias = environment_or("NVSWITCH_ALIAS", usual.switch_alias)};
+  }
+  return rules;
+}
+
+// As Kubernetes' downward API says it. Empty: we are in no pod.
+std::string own_pod() {
+  const std::string name = environment_or("POD_NAME", {});
+  const std::string name_space = environment_or("POD_NAMESPACE", {});
+  return name.empty() || name_space.empty() ? std::string() : name_space + "/" + name;
+}
+
+// The kubelet's own places for the two ways in which it comes to know plugins.
+std::filesystem::path directory_of(const ServingOptions& serving) {
+  if (serving.kubelet_directory) return *serving.kubelet_directory;
+  return serving.plugin_watcher ? "/var/lib/kubelet/plugins_registry" : "/var/lib/kubelet/device-plugins";
+}
+
+}  // namespace
+
+Result<PluginOptions> plugin_options(const Session& session, const ServingOptions& serving) {
+  auto rules = rules_of(session, serving);
+  if (!rules) return fail(std::move(rules).error());
+  PluginOptions options;
+  options.kubelet_directory = directory_of(serving).relative_path();
+  options.plugin_watcher = serving.plugin_watcher;
+  options.rules = std::move(*rules);
+  options.cdi_names = serving.cdi_names;
+  options.holders.names = serving.name_pods;
+  options.holders.own_pod = own_pod();
+  options.vgpu_placement = serving.vgpu_placement == "spread" ? VgpuPlacement::spread : VgpuPlacement::pack;
+  options.read_vgpus = scan_known_vgpus;
+  return options;
+}
+
+bool asks_for_labels(const ServingOptions& serving) {
+  constexpr std::array<std::string_view, 6> kTrue = {"1", "t", "T", "TRUE", "true", "True"};
+  return serving.mode != "kubevirt" &&
+         std::ranges::find(kTrue, environment_or("ENABLE_GFD", {})) != kTrue.end();
+}
+
+void add_naming_options(CLI::App& verb, NamingOptions& naming) {
+  constexpr const char* kGroup = "Resources";
+  verb.add_option("--alias", naming.aliases,
+                  "MODEL=NAME, as 10de:2330=h100 or 'NVIDIA A40-8Q=small'; may be repeated")
+      ->group(kGroup);
+  verb.add_option("--name-template", naming.name_template,
+                  "what whole GPUs are called; {name}, {vendor} and {device} are filled in")
+      ->capture_default_str()
+      ->group(kGroup);
+  verb.add_option("--vgpu-name-template", naming.vgpu_name_template, "the same for vGPUs; {name}")
+      ->capture_default_str()
+      ->group(kGroup);
+  CLI::Option* apart =
+      verb.add_flag("--companions", naming.companions,
+                    "also offer GPUs' audio and other functions apart: a pod gets them or the GPU")
+          ->group(kGroup);
+  CLI::Option* places =
+      verb.add_flag(
+              "--companion-places", naming.companion_places,
+              "let a pod ask KubeVirt for them beside GPUs: it gets those of its own GPUs (the default)")
+          ->excludes(apart)
+          ->group(kGroup);
+  verb.add_flag("--no-companion-places", naming.no_companion_places,
+                "offer whole GPUs alone; their audio goes with them and cannot be asked for")
+      ->excludes(apart)
+      ->excludes(places)
+      ->group(kGroup);
+}
+
+void add_plugin_options(CLI::App& verb, ServingOptions& serving) {
+  verb.add_option("--kubelet-directory", serving.kubelet_directory, "the kubelet's directory for plugins")
+      ->option_text("DIR [/var/lib/kubelet/device-plugins]");
+  verb.add_flag("--plugin-watcher", serving.plugin_watcher,
+                "the kubelet finds us, in /var/lib/kubelet/plugins_registry without --kubelet-directory");
+  verb.add_option("--mode", serving.mode,
+                  "whom to offer to: kubevirt, kata or both; P_GPU_ALIAS and NVSWITCH_ALIAS name Kata's "
+                  "resources")
+      ->check(CLI::IsMember({"kubevirt", "kata", "both"}))
+      ->option_text("MODE [kubevirt]");
+  add_naming_options(verb, serving.naming);
+  verb.add_option("--vgpu-placement", serving.vgpu_placement,
+                  "pack vGPUs on few GPUs, or spread them over all")
+      ->check(CLI::IsMember({"pack", "spread"}))
+      ->option_text("pack|spread [pack]");
+  verb.add_flag("--name-pods", serving.name_pods,
+                "say in offered.json which pods have what is allocated; the kubelet is then asked every "
+                "10 s while something is");
+  verb.add_flag("--cdi-names", serving.cdi_names, "answer for Kata with CDI names, not device nodes");
+}
+
+}  // namespace ferry

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/verbs/verbs.h"
+#include "common/result.h"
+#include "kubevirt-plugin/plugin.h"
+
+namespace CLI {
+class App;
+}
+
+namespace ferry {
+
+/// Adds the options that name resources, the same for all verbs about the plugin's resources. Parsing the
+/// command line writes `naming`.
+void add_naming_options(CLI::App& verb, NamingOptions& naming);
+/// Adds the options of `ferry plugin` and the naming options. Parsing the command line writes `serving`.
+void add_plugin_options(CLI::App& verb, ServingOptions& serving);
+
+/// The settings of `ferry plugin` from the command line and the environment (plugin_verb()). Errc::usage: an
+/// alias or a template is wrong.
+Result<PluginOptions> plugin_options(const Session& session, const ServingOptions& serving);
+
+/// True: NVIDIA's plugin for Kata would label the node with this environment. ENABLE_GFD is true in any
+/// spelling that Go reads as true (strconv.ParseBool).
+bool asks_for_labels(const ServingOptions& serving);
+
+}  // namespace ferry

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A verb's result as one document: JSON or YAML for programs, the verb's own text for people. Keys are
+// snake_case, and are only ever added.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "cli/session.h"
+#include "vfio/bind/move_plan.h"
+#include "vfio/pci/pci_function.h"
+#include "vfio/use_probe.h"
+
+namespace ferry {
+
+/// Returns the form that the session asks for: `document` as JSON or YAML, or `text`.
+std::string printed(const Session& session, const nlohmann::json& document, const std::string& text);
+
+/// Prints that form to the session's `out`.
+void print(const Session& session, const nlohmann::json& document, const std::string& text);
+
+nlohmann::json to_json(const std::vector<PciAddress>& addresses);
+nlohmann::json to_json(const Holder& holder);
+nlohmann::json to_json(const Error& error);
+nlohmann::json to_json(const Step& step);
+nlohmann::json to_json(const PciFunction& function);
+
+/// "0000:01:00.0, 0000:01:00.1"
+std::string join(const std::vector<PciAddress>& addresses);
+std::string join(const std::vector<std::string>& parts, const std::string& between);
+
+}  // namespace ferry

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/output/move_report.h"
+
+#include <fmt/format.h>
+
+#include "cli/output/document.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+std::string_view text(MoveResult::Status status) {
+  switch (status) {
+    case MoveResult::Status::done:
+      return "done";
+    case MoveResult::Status::already:
+      return "already so";
+    case MoveResult::Status::refused:
+      return "refused";
+    case MoveResult::Status::failed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+ExitStatus exit_status_of(MoveResult::Status status) {
+  switch (status) {
+    case MoveResult::Status::done:
+    case MoveResult::Status::already:
+      return ExitStatus::done;
+    case MoveResult::Status::refused:
+      return ExitStatus::refused;
+    case MoveResult::Status::failed:
+      return ExitStatus::failed;
+  }
+  return ExitStatus::failed;
+}
+
+std::string groups_text(const std::vector<std::uint32_t>& groups) {
+  if (groups.empty()) return "no group";
+  return fmt::format("{} {}", groups.size() == 1 ? "group" : "groups", fmt::join(groups, ", "));
+}
+
+json to_json(const Move& move) {
+  json members = json::array();
+  for (const Member& member : move.members) {
+    members.push_back(
+        {{"address", member.address.text()},
+         {"role", text(member.role)},
+         {"driver_before", member.driver_before.empty() ? json(nullptr) : json(member.driver_before)},
+         {"driver_after", member.driver_after.empty() ? json(nullptr) : json(member.driver_after)}});
+  }
+  json steps = json::array();
+  for (const Step& step : move.steps) steps.push_back(ferry::to_json(step));
+  return {{"groups", move.groups}, {"members", members}, {"steps", steps}, {"notes", move.notes}};
+}
+
+// The lines of one unit: each member's drivers before and after, then the steps if they are asked for.
+std::string move_lines(const Move& move, bool with_steps, bool explain) {
+  std::string out;
+  for (const Member& member : move.members) {
+    const std::string before = member.driver_before.empty() ? "no driver" : member.driver_before;
+    const std::string after = member.driver_after.empty() ? "no driver" : member.driver_after;
+    out += before == after ? fmt::format("  {}  {} ({})\n", member.address.text(), before, text(member.role))
+                           : fmt::format("  {}  {} -> {} ({})\n", member.address.text(), before, after,
+                                         text(member.role));
+  }
+  if (with_steps) {
+    for (const Step& step : move.steps) {
+      out += "    " + step.text() + (explain ? "  because " + step.why : "") + "\n";
+    }
+  }
+  for (const std::string& note : move.notes) out += "  note: " + note + "\n";
+  return out;
+}
+
+std::string refusal_lines(const Refusal& refusal) {
+  std::string out;
+  for (const std::string& reason : refusal.reasons) out += "  " + reason + "\n";
+  if (!refusal.hint.empty()) out += "  hint: " + refusal.hint + "\n";
+  return out;
+}
+
+std::string kernels_view(const Refusal& refusal) {
+  if (refusal.groups.empty()) return {};
+  if (refusal.blockers->empty())
+    return "  the kernel's own rule would let a VM have all that is asked for, once it is on vfio\n";
+  return fmt::format("  the kernel's own rule is against it too: {} would still not be on vfio\n",
+                     join(*refusal.blockers));
+}
+
+/// Collects the output about several units.
+class Report {
+ public:
+  Report(const Session& session, const std::map<PciAddress, std::string>& left_alone) : session_(session) {
+    for (const auto& [address, reason] : left_alone) {
+      left_alone_.push_back({{"address", address.text()}, {"reason", reason}});
+      tail_ += fmt::format("{}: left alone: {}\n", address.text(), reason);
+    }
+  }
+  void add(std::string_view status, const std::vector<PciAddress>& devices,
+           const std::vector<std::uint32_t>& groups, const std::string& lines, json more) {
+    text_ += fmt::format("{} ({}): {}\n{}", join(devices), groups_text(groups), status, lines);
+    more["status"] = status;
+    more["devices"] = ferry::to_json(devices);
+    more["groups"] = groups;
+    results_.push_back(std::move(more));
+  }
+  void refuse(const Refusal& refusal) {
+    json more = {{"reasons", refusal.reasons},
+                 {"hint", refusal.hint},
+                 {"group_viable", nullptr},
+                 {"group_blockers", nullptr}};
+    // The kernel's view stands beside Ferry's reasons: it may let a VM have a group that Ferry refuses.
+    std::string lines = refusal_lines(refusal);
+    if (refusal.blockers) {
+      more["group_viable"] = !refusal.groups.empty() && refusal.blockers->empty();
+      more["group_blockers"] = ferry::to_json(*refusal.blockers);
+      lines += kernels_view(refusal);
+    }
+    add("refused", refusal.devices, refusal.groups, lines, std::move(more));
+  }
+  void note(const std::vector<std::string>& notes) {
+    for (const std::string& note : notes) {
+      tail_ += "note: " + note + "\n";
+      notes_.push_back(note);
+    }
+  }
+  void fail(const Error& error) {
+    tail_ += fmt::format("failed: {}\n", error.message);
+    if (!error.hint.empty()) tail_ += "hint: " + error.hint + "\n";
+    errors_.push_back(ferry::to_json(error));
+  }
+  void took(std::chrono::nanoseconds applied) { applied_ = std::chrono::duration<double>(applied).count(); }
+  Shown shown(Direction direction, ExitStatus status) {
+    if (results_.empty()) text_ += "nothing to do\n";
+    return {.document = {{"direction", direction == Direction::to_vfio ? "to_vfio" : "back"},
+                         {"dry_run", session_.dry_run},
+                         {"applied_seconds", applied_},
+                         {"results", results_},
+                         {"left_alone", left_alone_},
+                         {"notes", notes_},
+                         {"errors", errors_}},
+            .text = text_ + tail_,
+            .status = status};
+  }
+
+ private:
+  const Session& session_;
+  std::string text_;
+  std::string tail_;
+  json results_ = json::array();
+  json left_alone_ = json::array();
+  json notes_ = json::array();
+  json errors_ = json::array();
+  double applied_ = 0;
+};
+
+}  // namespace
+
+Shown show_moves(const Session& session, const MovePreview& preview,
+                 const std::map<PciAddress, std::string>& left_alone, Direction direction) {
+  Report report(session, left_alone);
+  for (const Refusal& refusal : preview.plan.refusals) report.refuse(refusal);
+  for (const Move& move : preview.plan.moves) {
+    report.add(move.steps.empty() ? "already so" : "would move", move.devices, move.groups,
+               move_lines(move, true, session.explain), to_json(move));
+  }
+  report.note(preview.notes);
+  return report.shown(direction, preview.plan.refusals.empty() ? ExitStatus::done : ExitStatus::refused);
+}
+
+Shown show_moves(const Session& session, const MoveOutcome& outcome,
+                 const std::map<PciAddress, std::string>& left_alone, Direction direction) {
+  Report report(session, left_alone);
+  ExitStatus status = ExitStatus::done;
+  for (const MoveResult& result : outcome.results) {
+    status = worse(status, exit_status_of(result.status));
+    if (result.status == MoveResult::Status::refused) {
+      report.refuse(result.refusal);
+      continue;
+    }
+    std::string lines = move_lines(result.move, session.explain, session.explain);
+    json more = to_json(result.move);
+    if (result.error) {
+      lines += "  " + result.error->message + "\n";
+      if (!result.error->hint.empty()) lines += "  hint: " + result.error->hint + "\n";
+      more["error"] = ferry::to_json(*result.error);
+    }
+    report.add(text(result.status), result.devices, result.move.groups, lines, std::move(more));
+  }
+  report.note(outcome.notes);
+  report.took(outcome.applied);
+  for (const Error& error : outcome.errors) {
+    status = worse(status, ExitStatus::failed);
+    report.fail(error);
+  }
+  return report.shown(direction, status);
+}
+
+}  // namespace ferry

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "cli/output/document.h"
+#include "cli/output/move_report.h"
+#include "cli/output/vgpu_report.h"
+#include "cli/verbs/policy_inputs.h"
+#include "cli/verbs/verbs.h"
+#include "policy/idle_items.h"
+#include "vgpu-dm/types/type_table.h"
+
+namespace ferry {
+namespace {
+
+// A stage without results adds no text.
+void add(Shown& all, const char* key, const char* heading, bool anything, Shown stage) {
+  all.status = worse(all.status, stage.status);
+  if (anything) all.text += fmt::format("{}:\n{}", heading, stage.text);
+  all.document[key] = std::move(stage.document);
+}
+
+template <typename Moves>
+bool any(const Moves& moves) {
+  if constexpr (std::is_same_v<Moves, MovePreview>) {
+    return !moves.plan.moves.empty() || !moves.plan.refusals.empty() || !moves.notes.empty();
+  } else {
+    return !moves.results.empty() || !moves.notes.empty() || !moves.errors.empty();
+  }
+}
+
+bool writes(const MovePreview& moves) {
+  return std::ranges::any_of(moves.plan.moves, [](const Move& move) { return !move.steps.empty(); });
+}
+bool writes(const MoveOutcome& moves) {
+  return std::ranges::any_of(
+      moves.results, [](const MoveResult& result) { return result.status == MoveResult::Status::done; });
+}
+// A failed stage need not count here: its exit status is worse than any other.
+bool writes(const NodePreview& node) {
+  return writes(node.given_back) || !node.vgpus.writes_nothing() || writes(node.given_away);
+}
+bool writes(const NodeOutcome& node) {
+  return writes(node.given_back) || node.vgpus.wrote() || writes(node.given_away);
+}
+
+/// Returns the items that match no GPU, and warns of them on stderr.
+Result<std::vector<std::string>> idle_items(const Session& session, const Policy& policy) {
+  const auto inventory = scan(*session.host);
+  if (!inventory) return fail(Error(inventory.error()));
+  const auto vgpus = scan_known_vgpus(*session.host, *inventory, rules_for(policy, session.rules));
+  if (!vgpus) return fail(Error(vgpus.error()));
+  auto idle = items_without_gpu(policy, *vgpus, model_names(session));
+  warn_of_idle(idle);
+  return idle;
+}
+
+template <typename Node>
+Shown show(const Session& session, const Policy& policy, const Node& node,
+           const std::vector<std::string>& idle) {
+  Shown all;
+  all.document = {{"policy", policy.name}, {"dry_run", session.dry_run}, {"warnings", idle}};
+  add(all, "given_back", "back to the host", any(node.given_back),
+      show_moves(session, node.given_back, {}, Direction::back));
+  add(all, "vgpus", "vGPUs", !node.vgpus.gpus.empty(), show_vgpus(session, node.vgpus));
+  add(all, "given_away", "to vfio", any(node.given_away),
+      show_moves(session, node.given_away, {}, Direction::to_vfio));
+  if constexpr (std::is_same_v<Node, NodeOutcome>) {
+    if (node.error) {
+      all.status = worse(all.status, complain(*node.error));
+      all.document["error"] = ferry::to_json(*node.error);
+    }
+  }
+  if (writes(node)) all.status = once_written(all.status);
+  if (all.text.empty()) all.text = "nothing to do: there are no GPUs on this host\n";
+  return all;
+}
+
+}  // namespace
+
+ExitStatus apply_preview(const Session& session, const Policy& policy, bool foreign) {
+  auto host = node_host(session, node_probes(session));
+  if (!host) return complain(host.error());
+  host->vgpus.spares_foreign = !foreign;
+  const auto idle = idle_items(session, policy);
+  if (!idle) return complain(idle.error());
+  const auto preview = preview_policy(*host, policy);
+  if (!preview) return complain(preview.error());
+  return print(session, show(session, policy, *preview, *idle));
+}
+
+ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
+  const auto policy = chosen_policy(options);
+  if (!policy) return complain(policy.error());
+  if (session.dry_run) return apply_preview(session, *policy, options.foreign);
+  auto host = node_host(session, node_probes(session));
+  if (!host) return complain(host.error());
+  host->vgpus.spares_foreign = !options.foreign;
+  const auto change = begin_change(session);
+  if (!change) return complain(change.error());
+  const auto idle = idle_items(session, *policy);
+  if (!idle) return complain(idle.error());
+  const auto outcome = apply_policy(*host, *policy);
+  if (!outcome) return complain(outcome.error());
+  return print(session, show(session, *policy, *outcome, *idle));
+}
+
+}  // namespace ferry

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/output/check_text.h"
+#include "cli/output/document.h"
+#include "cli/verbs/kata_inputs.h"
+#include "cli/verbs/verbs.h"
+#include "common/text/counted.h"
+#include "common/text/suggest.h"
+#include "host/node_view.h"
+#include "host/vgpu_checks.h"
+#include "kata-manager/kata/kata_checks.h"
+#include "kata-manager/runtime/device_ownership.h"
+#include "kubevirt-plugin/discovery/device_names.h"
+#include "kubevirt-plugin/kubevirt_checks.h"
+#include "vfio/bind/driver_override.h"
+#include "vfio/checks/passthrough_checks.h"
+#include "vfio/pci/device_facts.h"
+#include "vgpu-dm/types/type_table.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+using ChecksOf = std::vector<Check> (*)(const HostFs&, const Inventory&, const OfferRules&);
+
+struct Purpose {
+  const char* name;
+  ChecksOf checks;
+};
+std::vector<Check> for_passthrough(const HostFs& host, const Inventory& inventory, const OfferRules& rules) {
+  return passthrough_checks(host, inventory, rules.accelerators);
+}
+std::vector<Check> for_vgpu(const HostFs& host, const Inventory& inventory, const OfferRules& rules) {
+  return vgpu_checks(host, inventory, rules.accelerators);
+}
+std::vector<Check> for_kubevirt(const HostFs& host, const Inventory& inventory, const OfferRules& rules) {
+  std::vector<Check> checks = kubevirt_checks(host, rules, scan_known_vgpus);
+  const auto has_cdev = [](const auto& entry) {
+    return on_vfio_driver(entry.second) && !entry.second.vfio_devices.empty();
+  };
+  // Among those of the host, which come first.
+  const auto of_a_device =
+      std::ranges::find_if(checks, [](const Check& check) { return check.subject != kHostSubject; });
+  if (has_iommufd(host) && std::ranges::any_of(inventory.functions, has_cdev))
+    checks.insert(of_a_device, device_ownership_check(host));
+  return checks;
+}
+
+// What --for takes, in the order in which checks are printed.
+constexpr std::array<Purpose, 3> kPurposes = {{{.name = "passthrough", .checks = for_passthrough},
+                                               {.name = "vgpu", .checks = for_vgpu},
+                                               {.name = "kubevirt", .checks = for_kubevirt}}};
+
+// One more, whose checks know of classes and not of GPUs.
+constexpr const char* kKata = "kata";
+
+Result<std::set<std::string>> parse_purposes(const std::string& words) {
+  std::vector<std::string> known;
+  known.reserve(kPurposes.size() + 1);
+  for (const Purpose& purpose : kPurposes) known.emplace_back(purpose.name);
+  known.emplace_back(kKata);
+  std::set<std::string> asked;
+  std::size_t start = 0;
+  for (;;) {
+    const std::size_t end = std::min(words.find(',', start), words.size());
+    const std::string word = words.substr(start, end - start);
+    if (std::ranges::find(known, word) == known.end()) {
+      return fail(Errc::usage,
+                  fmt::format("--for: there are no checks for '{}'{}", word, did_you_mean(word, known)),
+                  fmt::format("--for takes {}; several with commas between", join(known, ", ")));
+    }
+    asked.insert(word);
+    if (end == words.size()) return asked;
+    start = end + 1;
+  }
+}
+
+// Files that nobody would look at.
+Result<> check_usage(const DoctorOptions& options, const std::set<std::string>& purposes) {
+  if (purposes.contains(kKata)) return {};
+  if (!options.classes.empty())
+    return fail(Errc::usage, "--classes: only the checks for kata look at classes", "add --for kata");
+  if (!options.node.empty())
+    return fail(Errc::usage, "--node-file: only the checks for kata look at a Node", "add --for kata");
+  return {};
+}
+
+Result<std::vector<Check>> checks_for_kata(const Session& session, const DoctorOptions& options) {
+  const auto mode = confidential_mode(options.node);
+  if (!mode) return fail(Error(mode.error()));
+  const VersionOf version_of = version_by(*session.writer);
+  if (options.classes.empty()) return kata_checks(*session.host, {}, *mode, version_of);
+  const auto file = read_class_file(options.classes);
+  if (!file) return fail(Error(file.error()));
+  return kata_checks(*session.host, *file, *mode, version_of);
+}
+
+// "0000:65:00.0 AD102 [GeForce RTX 4090]"
+std::string heading(const Check& check, const Inventory& inventory, DeviceNames& names) {
+  const auto address = PciAddress::parse(check.subject);
+  const PciFunction* function = address ? inventory.find(*address) : nullptr;
+  if (function == nullptr) return check.subject;
+  return fmt::format("{} {}", check.subject,
+                     names.find(function->vendor, function->device).value_or(function->ids()));
+}
+
+std::string text_of(const std::vector<Check>& checks, const Inventory& inventory, DeviceNames names) {
+  std::size_t id_width = 0;
+  for (const Check& check : checks) id_width = std::max(id_width, check.id.size());
+  std::string out;
+  std::string subject;
+  for (const Check& check : checks) {
+    if (check.subject != subject) out += heading(check, inventory, names) + "\n";
+    subject = check.subject;
+    out += lines_of(check, id_width);
+  }
+  return out;
+}
+
+}  // namespace
+
+ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
+  const auto purposes = parse_purposes(options.purposes);
+  if (!purposes) return complain(purposes.error());
+  if (const auto asked = check_usage(options, *purposes); !asked) return complain(asked.error());
+  const auto rules = offer_rules(session, options.naming);
+  if (!rules) return complain(rules.error());
+  auto inventory = scan(*session.host);
+  if (!inventory) return complain(inventory.error());
+  const auto members = asked_of(*inventory, session.rules);
+  read_overrides(*session.host, *session.writer, members, *inventory);
+  std::vector<Check> checks;
+  for (const Purpose& purpose : kPurposes) {
+    if (!purposes->contains(purpose.name)) continue;
+    const auto more = purpose.checks(*session.host, *inventory, *rules);
+    checks.insert(checks.end(), more.begin(), more.end());
+  }
+  if (purposes->contains(kKata)) {
+    const auto more = checks_for_kata(session, options);
+    if (!more) return complain(more.error());
+    checks.insert(checks.end(), more->begin(), more->end());
+  }
+  std::map<Verdict, std::size_t> counts;
+  json list = json::array();
+  for (const Check& check : checks) {
+    ++counts[check.verdict];
+    list.push_back(to_json(check));
+  }
+  const std::size_t passed = counts[Verdict::pass];
+  const std::size_t warnings = counts[Verdict::warn];
+  const std::size_t failed = counts[Verdict::fail];
+  const std::size_t unknown = counts[Verdict::unknown];
+  print(session,
+        {{"for", *purposes},
+         {"checks", list},
+         {"summary", {{"passed", passed}, {"warnings", warnings}, {"failed", failed}, {"unknown", unknown}}}},
+        text_of(checks, *inventory, DeviceNames(*session.host)) +
+            fmt::format("{} passed, {}, {} failed, {} unknown\n", passed, counted(warnings, "warning"),
+                        failed, unknown));
+  return failed > 0 ? ExitStatus::failed : ExitStatus::done;
+}
+
+}  // namespace ferry

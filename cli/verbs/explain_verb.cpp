@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <nlohmann/json.hpp>
+
+#include "cli/output/shown.h"
+#include "cli/output/story.h"
+#include "cli/verbs/node_look.h"
+#include "cli/verbs/verbs.h"
+
+namespace ferry {
+ExitStatus explain_verb(const Session& session, const std::string& word) {
+  const auto inputs = look_for_stories(session);
+  if (!inputs) return complain(inputs.error());
+  const auto subject = find_subject(*inputs, word);
+  if (!subject) return complain(subject.error());
+  Shown shown;
+  if (session.output == OutputFormat::table) {
+    shown.text = story_text(story_of(*inputs, *subject), canvas_of(session.out));
+    shown.tinted = true;
+  } else {
+    shown.document = to_json(*inputs, *subject);
+  }
+  return print(session, shown);
+}
+
+}  // namespace ferry

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "agent/host_files.h"
+#include "cli/verbs/kata_inputs.h"
+#include "cli/verbs/policy_inputs.h"
+#include "cli/verbs/verbs.h"
+#include "common/process/standard_streams.h"
+#include "common/process/stop_on_signal.h"
+#include "host/node_loop.h"
+#include "host/system/agent_folders.h"
+#include "host/system/own_scope.h"
+#include "host/wanted_file.h"
+#include "kata-manager/controller/kata_keeper.h"
+#include "kata-manager/controller/ready_handlers.h"
+#include "kata-manager/controller/ready_watch.h"
+#include "kata-manager/runtime/cri_client.h"
+
+namespace ferry {
+namespace {
+
+/// Makes the host's Kata runtimes those of a class file, if enabled, and reports which are ready.
+class KataBeside {
+ public:
+  KataBeside(const Session& session, EventLoop& loop, const std::filesystem::path& socket, bool obeys)
+      : asked_(*session.host, socket),
+        keeper_(uses_of(session, socket, obeys), {}),
+        watch_(loop, *session.host, keeper_, socket, obeys, {}) {}
+
+ private:
+  KataKeeper::Uses uses_of(const Session& session, const std::filesystem::path& socket, bool obeys) {
+    KataKeeper::Uses out{.host = session.host.get(), .writer = session.writer.get(), .asked = &asked_};
+    if (!obeys) return out;
+    KataOptions options;
+    options.socket = socket;
+    out.runtime_for = [&session, options](const ClassFile& file) {
+      return kata_runtime(session, options, &file);
+    };
+    // hostd has no Node object: the agent reads it and writes the GPUs' mode into its file.
+    out.devices = [&session, options] { return kata_devices(session, options); };
+    return out;
+  }
+
+  CriClient asked_;
+  KataKeeper keeper_;
+  ReadyWatch watch_;
+};
+
+/// Without a CRI socket readiness is unknown, so the file of ready handlers is removed.
+std::shared_ptr<void> kata_beside(const Session& session, EventLoop& loop, const KeepingOptions& keeping) {
+  if (!keeping.cri_socket.empty())
+    return std::make_shared<KataBeside>(session, loop, keeping.cri_socket, keeping.kata);
+  if (auto removed = session.host->remove_file(kReadyHandlersFile); !removed) complain(removed.error());
+  return nullptr;
+}
+
+std::vector<std::filesystem::path> of_the_host(const std::vector<std::filesystem::path>& folders) {
+  std::vector<std::filesystem::path> out;
+  out.reserve(folders.size());
+  for (const auto& folder : folders) out.push_back(folder.relative_path());
+  return out;
+}
+
+AgentFolders agent_folders(const HostFs& host, const KeepingOptions& keeping) {
+  return {host,
+          {.group = *keeping.agent_group,
+           .lock = kAgentLock,
+           .folders = of_the_host(keeping.agent_folders),
+           .trees = of_the_host(keeping.agent_trees)}};
+}
+
+ExitStatus preview_wanted(const Session& session, const std::filesystem::path& file, Reading profiles) {
+  const auto wanted = read_wanted(*session.host, file, profiles);
+  if (!wanted) return complain(wanted.error());
+  if (const auto& there = *wanted) {
+    for (const std::string& warning : there->warnings) print_to_stderr("warning: {}\n", warning);
+    return apply_preview(session, there->policy, true);
+  }
+  print_to_stderr("ferry: there is no /{}: nothing is wanted, and nothing would be changed\n", file.string());
+  return ExitStatus::done;
+}
+
+ExitStatus keep(const Session& session, const NodeLoopOptions& options) {
+  const StopOnSignal stop;
+  const auto ended = run_node_loop(
+      *session.host, node_probes(session),
+      [&session](const NodeProbes& uses) { return node_host(session, uses); }, options, stop.token());
+  if (!ended) return complain(ended.error());
+  return *ended;
+}
+
+}  // namespace
+
+ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping) {
+  NodeLoopOptions options;
+  options.once = keeping.once;
+  options.files.wanted_file = keeping.wanted.relative_path();
+  options.files.state_file = keeping.state.relative_path();
+  options.files.profiles = keeping.lenient ? Reading::lenient : Reading::strict;
+  if (!options.once) options.beside = [&](EventLoop& loop) { return kata_beside(session, loop, keeping); };
+  if (session.dry_run) return preview_wanted(session, options.files.wanted_file, options.files.profiles);
+  if (auto root = require_root(session); !root) return complain(root.error());
+  if (keeping.agent_group) {
+    options.keep_folders = [folders = std::make_shared<AgentFolders>(agent_folders(*session.host, keeping))] {
+      folders->give();
+    };
+  }
+  if (!keeping.own_scope) return keep(session, options);
+  const int ended = in_own_scope(*session.host, [&] { return static_cast<int>(keep(session, options)); });
+  if (ended >= 0) return static_cast<ExitStatus>(ended);
+  return complain({.code = make_error_code(Errc::failed),
+                   .message = "hostd: no process could be made",
+                   .hint = "see how many this host and its control groups permit"});
+}
+
+}  // namespace ferry

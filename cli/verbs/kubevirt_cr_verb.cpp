@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/output/document.h"
+#include "cli/verbs/agent_program.h"
+#include "cli/verbs/verbs.h"
+#include "common/grace_gpus.h"
+#include "common/process/standard_streams.h"
+#include "kubevirt-plugin/discovery/scanner.h"
+#include "kubevirt-plugin/kubevirt_resource.h"
+#include "vgpu-dm/types/type_table.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+json to_json(const char* selector, const std::vector<PermittedDevice>& devices) {
+  auto list = json::array();
+  for (const auto& device : devices) {
+    list.push_back(
+        {{selector, device.selector}, {"resourceName", device.resource}, {"externalResourceProvider", true}});
+  }
+  return list;
+}
+
+// Uses KubeVirt's own keys. A list replaces the one in the cluster, so an empty list is left out: it would
+// take away other nodes' entries.
+json object_of(const PermittedHostDevices& devices) {
+  json permitted = json::object();
+  if (!devices.pci.empty()) permitted["pciHostDevices"] = to_json("pciVendorSelector", devices.pci);
+  if (!devices.mediated.empty()) permitted["mediatedDevices"] = to_json("mdevNameSelector", devices.mediated);
+  return {{"apiVersion", "kubevirt.io/v1"},
+          {"kind", "KubeVirt"},
+          {"metadata", {{"name", "kubevirt"}, {"namespace", "kubevirt"}}},
+          {"spec", {{"configuration", {{"permittedHostDevices", permitted}}}}}};
+}
+
+std::optional<Error> misuse(const Session& session, const KubevirtCrOptions& options) {
+  const auto wrong = [](const char* message, const char* hint) {
+    return Error{.code = make_error_code(Errc::usage), .message = message, .hint = hint};
+  };
+  if (session.dry_run && !options.apply)
+    return wrong("kubevirt-cr: only --apply writes", "leave --dry-run out, or add --apply");
+  const bool of_server = !options.kubeconfig.empty() || !options.context.empty();
+  if (of_server && !options.apply && !options.check)
+    return wrong("kubevirt-cr: without --check or --apply no API server is asked",
+                 "add one of them, or leave --kubeconfig and --context out");
+  return std::nullopt;
+}
+
+std::vector<std::string> words_for_the_program(const Session& session, const KubevirtCrOptions& options) {
+  std::vector<std::string> out = {"kubevirt-cr", options.apply ? "--apply" : "--check"};
+  if (session.dry_run) out.emplace_back("--dry-run");
+  // ferry-agent prints JSON, which is valid YAML, too.
+  if (session.output != OutputFormat::table) out.emplace_back("--json");
+  if (!options.kubeconfig.empty()) out.insert(out.end(), {"--kubeconfig", options.kubeconfig});
+  if (!options.context.empty()) out.insert(out.end(), {"--context", options.context});
+  return out;
+}
+
+}  // namespace
+
+ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& options) {
+  if (const auto wrong = misuse(session, options)) return complain(*wrong);
+  const auto rules = offer_rules(session, options.naming);
+  if (!rules) return complain(rules.error());
+  const auto offer = Scanner(*session.host, *rules, scan_known_vgpus).scan();
+  if (!offer) return complain(offer.error());
+  for (const auto& device : offer->not_offered)
+    print_to_stderr("{} is left out: {}\n", device.id, device.reason);
+  const auto devices = permitted_host_devices(*session.host, *offer);
+  if (!devices) return complain(devices.error());
+  if (options.check || options.apply) {
+    return complain(
+        become_agent_program(words_for_the_program(session, options), object_of(*devices).dump()));
+  }
+  print(session, object_of(*devices), kubevirt_resource(*devices));
+  fmt::print(
+      stderr,
+      "This is one node's part: the lists of all nodes belong into the one object of the cluster.\n"
+      "`ferry kubevirt-cr --apply` adds the entries to the lists that are there; `kubectl apply` or a merge\n"
+      "patch of this alone would replace them, and take away what other nodes, or others than ferry, have "
+      "in\n"
+      "them.\n"
+      "VMs that ask under hostDevices need KubeVirt's feature gate HostDevices.\n");
+  const auto grace = std::ranges::find_if(
+      devices->pci, [](const PermittedDevice& one) { return is_grace_gpu(one.selector); });
+  if (grace != devices->pci.end())
+    print_to_stderr("From KubeVirt 1.9 on VMs with {} need the feature gates {}, and {}.\n", grace->resource,
+                    fmt::join(kGraceGates, ", "), kGraceVm);
+  return ExitStatus::done;
+}
+
+}  // namespace ferry

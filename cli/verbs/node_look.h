@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// A snapshot of the node for the verbs that show it.
+#pragma once
+
+#include "cli/output/story.h"
+#include "cli/session.h"
+#include "host/node_view.h"
+
+namespace ferry {
+
+enum class Depth {
+  rows,  ///< the facts of a row of `status`, with the accelerators' driver_override
+  all,   ///< also driver_override of companion functions, and each accelerator's own facts; reading these
+         ///< wakes one that sleeps
+};
+
+/// Reads everything that is known of the node now. Facts that cannot be read beside the scan become notes.
+/// Errors: the host itself cannot be scanned.
+Result<NodeSight> look_at_node(const Session& session, Depth depth);
+
+/// The view of `sight` with the names of this host's models.
+NodePicture view_of(const Session& session, const NodeSight& sight);
+
+/// Reads all inputs of stories.
+Result<StoryInputs> look_for_stories(const Session& session);
+
+}  // namespace ferry

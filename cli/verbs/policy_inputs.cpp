@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/verbs/policy_inputs.h"
+
+#include <memory>
+
+#include "cli/verbs/vgpu_inputs.h"
+#include "common/process/standard_streams.h"
+#include "kubevirt-plugin/discovery/device_names.h"
+#include "policy/kubernetes_files.h"
+#include "policy/policy_yaml.h"
+
+namespace ferry {
+
+Result<PolicyFile> policies_of(const ProfileOptions& options) {
+  auto file = read_policy_file(options.file, options.lenient ? Reading::lenient : Reading::strict);
+  if (!file) return file;
+  for (const std::string& warning : file->warnings) print_to_stderr("warning: {}\n", warning);
+  return file;
+}
+
+Result<Policy> chosen_policy(const ProfileOptions& options) {
+  auto file = policies_of(options);
+  if (!file) return fail(std::move(file).error());
+  return select_policy(*file, options.name);
+}
+
+ModelNames model_names(const Session& session) {
+  return [names = std::make_shared<DeviceNames>(*session.host)](const PciFunction& gpu) {
+    return names->find(gpu.vendor, gpu.device).value_or("");
+  };
+}
+
+NodeProbes node_probes(const Session& session) {
+  return {.moves = *session.probe, .vgpus = *session.vgpu_probe, .open = *session.open_probe};
+}
+
+Result<NodeHost> node_host(const Session& session, const NodeProbes& uses) {
+  auto vgpus = vgpu_host(session, uses.vgpus);
+  if (!vgpus) return fail(std::move(vgpus).error());
+  NodeHost host{.moves = move_context(session, session.rules),
+                .vgpus = std::move(*vgpus),
+                .models = model_names(session)};
+  host.moves.probe = &uses.moves;
+  return host;
+}
+
+}  // namespace ferry

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// `assert`, `export` and `convert`: compare a policy with the host, make one of the host, or convert a v1
+// profile to one.
+#include <charconv>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/output/document.h"
+#include "cli/output/vgpu_report.h"
+#include "cli/verbs/policy_inputs.h"
+#include "cli/verbs/verbs.h"
+#include "common/config/config_tree.h"
+#include "common/process/standard_streams.h"
+#include "policy/idle_items.h"
+#include "policy/kubernetes_files.h"
+#include "policy/policy_export.h"
+#include "policy/policy_text.h"
+#include "policy/policy_verdict.h"
+#include "policy/policy_yaml.h"
+#include "vgpu-dm/profile/label_name.h"
+#include "vgpu-dm/types/type_table.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+struct Node {
+  Inventory inventory;
+  VgpuInventory vgpus;
+};
+
+Result<Node> read_node(const Session& session, const AcceleratorRules& rules) {
+  auto inventory = scan(*session.host);
+  if (!inventory) return fail(std::move(inventory).error());
+  auto vgpus = scan_known_vgpus(*session.host, *inventory, rules);
+  if (!vgpus) return fail(std::move(vgpus).error());
+  return Node{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus)};
+}
+
+// JSON and YAML have the same structure as a policy file, so that either can be applied.
+json document_of(const ConfigNode& node) {
+  switch (node.kind) {
+    case ConfigNode::Kind::null:
+      return nullptr;
+    case ConfigNode::Kind::list: {
+      json out = json::array();
+      for (const ConfigNode& item : node.items) out.push_back(document_of(item));
+      return out;
+    }
+    case ConfigNode::Kind::map: {
+      json out = json::object();
+      for (const ConfigMember& member : node.members) out[member.key.text] = document_of(member.value);
+      return out;
+    }
+    case ConfigNode::Kind::scalar:
+      break;
+  }
+  if (node.is_string()) return node.text;
+  if (node.text == "true" || node.text == "false") return node.text == "true";
+  std::int64_t number = 0;
+  std::from_chars(node.text.data(), node.text.data() + node.text.size(), number);  // policy_text() wrote it
+  return number;
+}
+
+ExitStatus print_policies(const Session& session, const PolicyFile& file) {
+  const std::string text = policy_text(file);
+  const auto tree = parse_config({.file = "the policy", .text = text});
+  if (!tree) return complain(tree.error());
+  print(session, document_of(*tree), text);
+  return ExitStatus::done;
+}
+
+std::string line_of(const NodeVerdict& verdict) {
+  if (!verdict.agrees()) return verdict.difference + "\n";
+  std::string out = fmt::format("{}: {}", verdict.label(), text(verdict.found));
+  if (verdict.found == Mode::vgpu) out += ", " + text(verdict.found_vgpus);
+  return out + (verdict.wanted ? "\n" : "; no item is for it\n");
+}
+
+json to_json(const NodeVerdict& verdict) {
+  return {{"index", verdict.index},
+          {"address", verdict.gpu.text()},
+          {"agrees", verdict.agrees()},
+          {"wanted", verdict.wanted ? json(text(*verdict.wanted)) : json(nullptr)},
+          {"found", text(verdict.found)},
+          {"wanted_vgpus", ferry::to_json(verdict.wanted_vgpus)},
+          {"found_vgpus", ferry::to_json(verdict.found_vgpus)},
+          {"difference", verdict.difference}};
+}
+
+}  // namespace
+
+ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
+  const auto policy = chosen_policy(options);
+  if (!policy) return complain(policy.error());
+  const auto node = read_node(session, rules_for(*policy, session.rules));
+  if (!node) return complain(node.error());
+  const ModelNames models = model_names(session);
+  const auto idle = items_without_gpu(*policy, node->vgpus, models);
+  warn_of_idle(idle);
+  std::string out;
+  json gpus = json::array();
+  bool agrees = true;
+  for (const NodeVerdict& verdict : judge_policy(*policy, node->inventory, node->vgpus, models)) {
+    agrees = agrees && verdict.agrees();
+    out += line_of(verdict);
+    gpus.push_back(to_json(verdict));
+  }
+  out += fmt::format("policy {}: {}\n", policy->name, agrees ? "the host agrees" : "the host differs");
+  print(session, {{"policy", policy->name}, {"agrees", agrees}, {"gpus", gpus}, {"warnings", idle}}, out);
+  return agrees ? ExitStatus::done : ExitStatus::differs;
+}
+
+ExitStatus export_verb(const Session& session, const std::string& name) {
+  const auto node = read_node(session, session.rules);
+  if (!node) return complain(node.error());
+  ManagedGpus managed;
+  for (const VgpuGpu& gpu : node->vgpus.gpus) {
+    if (asks_library_to_export(gpu)) managed.emplace(gpu.address(), session.management->read(gpu.address()));
+  }
+  auto exported = export_policy(node->inventory, node->vgpus, name, managed);
+  if (!exported) return complain(exported.error());
+  print_to_stderr("{}", note_lines(exported->notes, ""));
+  PolicyFile file;
+  file.policies.push_back(std::move(exported->policy));
+  return print_policies(session, file);
+}
+
+ExitStatus convert_verb(const Session& session, const ProfileOptions& options) {
+  auto file = policies_of(options);
+  if (!file) return complain(file.error());
+  if (options.name) {
+    auto policy = select_policy(*file, options.name);
+    if (!policy) return complain(policy.error());
+    file->policies = {std::move(*policy)};
+  }
+  for (const Policy& policy : file->policies) {
+    if (!can_be_label(policy.name))
+      print_to_stderr("warning: {}\n", label_warning(policy.place, policy.name));
+  }
+  return print_policies(session, *file);
+}
+
+}  // namespace ferry

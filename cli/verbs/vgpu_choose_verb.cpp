@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/options/named_gpus.h"
+#include "cli/output/document.h"
+#include "cli/output/shown.h"
+#include "cli/output/table.h"
+#include "cli/verbs/verbs.h"
+#include "vgpu-dm/profile/memory_size.h"
+#include "vgpu-dm/types/choose.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+Result<TypeWish> wish_of(const ChoiceOptions& options) {
+  auto memory = parse_memory_mib(options.memory);
+  if (!memory) return fail(std::move(memory).error().during("--memory"));
+  TypeWish wish{.framebuffer_mib = *memory, .series = {}};
+  if (options.series) {
+    if (options.series->size() != 1 || std::string_view("QCBA").find(*options.series) == std::string::npos) {
+      return fail(Errc::usage, fmt::format("--series: '{}' is not a series of vGPU types", *options.series),
+                  "Q (workstations), C (compute), B (desktops) or A (applications)");
+    }
+    wish.series = options.series->front();
+  }
+  return wish;
+}
+
+json to_json(const std::optional<TypeFit>& fit) {
+  if (!fit) return nullptr;
+  return {{"id", fit->id},
+          {"name", fit->name},
+          {"short_name", fit->short_name},
+          {"framebuffer_mib", fit->framebuffer_mib},
+          {"framebuffer_source", fit->by_its_name ? "name" : "driver"},
+          {"left", fit->left}};
+}
+
+std::string memory_of(const TypeFit& fit) {
+  return fmt::format("{}{} MiB", fit.by_its_name ? "about " : "", fit.framebuffer_mib);
+}
+
+/// Among all GPUs one success is enough. Among named ones each counts.
+ExitStatus status_of(const Choice& choice, bool named) {
+  if (choice.reason) return exit_status_of(*choice.reason);
+  ExitStatus status = ExitStatus::done;
+  for (const GpuChoice& gpu : choice.gpus) {
+    if (named && gpu.reason) status = worse(status, exit_status_of(*gpu.reason));
+  }
+  return status;
+}
+
+Shown show(const TypeWish& wish, const Choice& choice, bool named) {
+  Table table({"GPU", "TYPE", "NAME", "MEMORY", "CAN STILL BE MADE"});
+  json gpus = json::array();
+  for (const GpuChoice& gpu : choice.gpus) {
+    const std::string label = fmt::format("GPU {} ({})", gpu.index, gpu.gpu.text());
+    if (gpu.fit) {
+      table.add(
+          {label, gpu.fit->short_name, gpu.fit->name, memory_of(*gpu.fit), std::to_string(gpu.fit->left)});
+    } else {
+      table.add({label, "", "", "", ""});
+    }
+    gpus.push_back({{"index", gpu.index},
+                    {"address", gpu.gpu.text()},
+                    {"type", to_json(gpu.fit)},
+                    {"reason", gpu.reason ? ferry::to_json(*gpu.reason) : json(nullptr)}});
+  }
+  std::string out = table.text();
+  // Reasons stand below the table: in a cell they would push other columns off the screen.
+  for (const GpuChoice& gpu : choice.gpus) {
+    if (gpu.reason) out += gpu.reason->message + "\n";
+  }
+  if (choice.smallest) {
+    out += fmt::format("smallest: {} ({}), {} can still be made\n", choice.smallest->short_name,
+                       memory_of(*choice.smallest), choice.smallest->left);
+  }
+  return {.document = {{"memory_mib", wish.framebuffer_mib},
+                       {"series", wish.series ? json(std::string(1, *wish.series)) : json(nullptr)},
+                       {"gpus", gpus},
+                       {"smallest", to_json(choice.smallest)}},
+          .text = out,
+          .status = status_of(choice, named)};
+}
+
+}  // namespace
+
+ExitStatus vgpu_choose_verb(const Session& session, const ChoiceOptions& options) {
+  auto wish = wish_of(options);
+  if (!wish) return complain(wish.error());
+  auto gpus = parse_gpus(options.devices);
+  if (!gpus) return complain(gpus.error());
+  auto vgpus = read_vgpus(session);
+  if (!vgpus) return complain(vgpus.error());
+  if (auto there = check_gpus(*gpus, *vgpus); !there) return complain(there.error());
+  const Choice choice = choose_types(*vgpus, *gpus, *wish);
+  if (choice.reason) complain(*choice.reason);
+  return print(session, show(*wish, choice, !gpus->empty()));
+}
+
+}  // namespace ferry

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/verbs/vgpu_inputs.h"
+
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "common/process/standard_streams.h"
+#include "policy/kubernetes_files.h"
+#include "vgpu-dm/plan/stable_uuid.h"
+
+namespace ferry {
+
+Result<ProfileFile> read_profiles_for(const ProfileOptions& options) {
+  auto file = read_profile_file(options.file, options.lenient ? Reading::lenient : Reading::strict);
+  if (!file) return file;
+  for (const std::string& warning : file->warnings) print_to_stderr("warning: {}\n", warning);
+  return file;
+}
+
+Result<VgpuHost> vgpu_host(const Session& session) {
+  return vgpu_host(session, *session.vgpu_probe);
+}
+
+Result<VgpuHost> vgpu_host(const Session& session, UseProbe& uses) {
+  auto node = node_identity(*session.host);
+  if (!node) return fail(std::move(node).error());
+  return VgpuHost{.host = *session.host,
+                  .writer = *session.writer,
+                  .uses = uses,
+                  .rules = session.rules,
+                  .node = *node,
+                  .management = session.management.get(),
+                  .release = default_release(),
+                  .releaser = session.releaser.get(),
+                  .persistence = session.persistence.get(),
+                  .on_release = [](const Step& step) { spdlog::info("{}", step.text()); }};
+}
+
+}  // namespace ferry

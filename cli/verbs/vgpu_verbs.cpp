@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+
+#include "cli/options/named_gpus.h"
+#include "cli/output/document.h"
+#include "cli/output/table.h"
+#include "cli/output/vgpu_report.h"
+#include "cli/verbs/verbs.h"
+#include "cli/verbs/vgpu_inputs.h"
+#include "policy/idle_items.h"
+#include "policy/kubernetes_files.h"
+#include "vfio/quiesce/stopped_services.h"
+#include "vgpu-dm/apply/apply.h"
+#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/profile/profile_yaml.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+Result<Profile> chosen_profile(const ProfileOptions& options) {
+  std::optional<std::string> name = options.name;
+  if (options.node) {
+    if (name) return fail(Errc::usage, "-c and --node both choose a profile", "give one of them");
+    auto node = read_node_object(*options.node);
+    if (!node) return fail(std::move(node).error());
+    auto labelled = profile_name(*node, options.otherwise);
+    if (!labelled) return fail(std::move(labelled).error());
+    name = *labelled;
+    spdlog::info("node {}: profile {}", node->name, *name);
+  }
+  auto file = read_profiles_for(options);
+  if (!file) return fail(std::move(file).error());
+  return select_profile(*file, name);
+}
+
+void log_step(const VgpuStep& step, const Result<>& result) {
+  if (result) {
+    spdlog::info("{}", step.text());
+  } else {
+    spdlog::error("{}: {}", step.text(), result.error().message);
+  }
+}
+
+/// The host, with the services that `--release` names.
+Result<VgpuHost> vgpu_host(const Session& session, const std::vector<std::string>& release) {
+  auto list = release_list(release);
+  if (!list) return fail(std::move(list).error().during("--release"));
+  auto on = vgpu_host(session);
+  if (on) on->release = std::move(*list);
+  return on;
+}
+
+/// Services that an earlier run left stopped are noted in a plan, as in a plan of binding.
+ExitStatus preview(const Session& session, VgpuPlan plan) {
+  auto stopped = notes_on_stopped_services(*session.host);
+  if (!stopped) return complain(stopped.error());
+  plan.notes.insert(plan.notes.end(), stopped->begin(), stopped->end());
+  return print(session, show_vgpus(session, plan));
+}
+
+Result<Removal> removal_of(const RemovalOptions& options) {
+  if (options.all == !options.devices.empty()) {
+    return fail(Errc::usage, options.all ? "--all goes without --device" : "no GPU is named",
+                "name GPUs with --device ADDRESS, or take --all");
+  }
+  auto gpus = parse_gpus(options.devices);
+  if (!gpus) return fail(std::move(gpus).error());
+  return Removal{.gpus = std::move(*gpus), .foreign = options.foreign};
+}
+
+json to_json(const VgpuType& type) {
+  return {{"id", type.id},
+          {"name", type.name},
+          {"short_name", type.short_name},
+          {"available_instances", type.available},
+          {"max_instances", type.max_instances ? json(*type.max_instances) : json(nullptr)},
+          {"framebuffer_mib", type.framebuffer_mib ? json(*type.framebuffer_mib) : json(nullptr)}};
+}
+
+}  // namespace
+
+ExitStatus vgpu_types_verb(const Session& session) {
+  auto vgpus = read_vgpus(session);
+  if (!vgpus) return complain(vgpus.error());
+  Table table({"GPU", "FRAMEWORK", "ID", "TYPE", "NAME", "MEMORY", "CAN STILL BE MADE", "AT MOST"});
+  json gpus = json::array();
+  for (const VgpuGpu& gpu : vgpus->gpus) {
+    json types = json::array();
+    const std::vector<VgpuType> offered = types_of(gpu);
+    if (offered.empty()) {
+      table.add({gpu.label(), gpu.obstacle.empty() ? std::string(text(gpu.framework)) : gpu.obstacle, "", "",
+                 gpu.obstacle.empty() ? "full: none can be made now" : "", "", "", ""});
+    } else if (!gpu.obstacle.empty()) {
+      table.add({gpu.label(), gpu.obstacle, "", "", "", "", "", ""});
+    }
+    for (const VgpuType& type : offered) {
+      table.add({gpu.label(), std::string(text(gpu.framework)), type.id, type.short_name, type.name,
+                 type.framebuffer_mib ? fmt::format("{} MiB", *type.framebuffer_mib) : "",
+                 std::to_string(type.available),
+                 type.max_instances ? std::to_string(*type.max_instances) : ""});
+    }
+    for (const VgpuParent& parent : gpu.parents) {
+      for (const VgpuType& type : parent.types) {
+        json shown = to_json(type);
+        shown["parent"] = parent.address.text();
+        types.push_back(std::move(shown));
+      }
+    }
+    json offers = json::array();
+    for (const VgpuType& type : offered) offers.push_back(to_json(type));
+    gpus.push_back({{"index", gpu.index},
+                    {"address", gpu.address().text()},
+                    {"framework", text(gpu.framework)},
+                    {"obstacle", gpu.obstacle},
+                    {"types", types},
+                    {"offers", offers}});
+  }
+  print(session, {{"gpus", gpus}, {"notes", vgpus->notes}}, table.text() + note_lines(vgpus->notes, ""));
+  return ExitStatus::done;
+}
+
+ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options) {
+  auto profile = chosen_profile(options);
+  if (!profile) return complain(profile.error());
+  auto on = vgpu_host(session, options.release);
+  if (!on) return complain(on.error());
+  on->spares_foreign = !options.foreign;
+  if (session.dry_run) {
+    auto view = look(*on, {&*profile, 1});
+    if (!view) return complain(view.error());
+    return preview(session, plan_profile(*profile, *view));
+  }
+  const auto change = begin_change(session);
+  if (!change) return complain(change.error());
+  auto outcome = apply_profile(*on, *profile, log_step);
+  if (!outcome) return complain(outcome.error());
+  return print(session, show_vgpus(session, *outcome));
+}
+
+ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& options) {
+  auto profile = chosen_profile(options);
+  if (!profile) return complain(profile.error());
+  auto vgpus = read_vgpus(session);
+  if (!vgpus) return complain(vgpus.error());
+  const auto idle = items_without_gpu(*profile, *vgpus);
+  warn_of_idle(idle);
+  std::string out;
+  json gpus = json::array();
+  bool agrees = true;
+  for (const GpuVerdict& verdict : judge(*profile, *vgpus)) {
+    agrees = agrees && verdict.agrees;
+    out += verdict.agrees
+               ? fmt::format("GPU {} ({}): {}\n", verdict.index, verdict.gpu.text(), text(verdict.found))
+               : verdict.difference + "\n";
+    gpus.push_back({{"index", verdict.index},
+                    {"address", verdict.gpu.text()},
+                    {"agrees", verdict.agrees},
+                    {"wanted", to_json(verdict.wanted)},
+                    {"found", to_json(verdict.found)},
+                    {"difference", verdict.difference}});
+  }
+  out += fmt::format("profile {}: {}\n", profile->name, agrees ? "the host agrees" : "the host differs");
+  print(session, {{"profile", profile->name}, {"agrees", agrees}, {"gpus", gpus}, {"warnings", idle}}, out);
+  return agrees ? ExitStatus::done : ExitStatus::differs;
+}
+
+ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& options) {
+  auto removal = removal_of(options);
+  if (!removal) return complain(removal.error());
+  auto on = vgpu_host(session);
+  if (!on) return complain(on.error());
+  auto change = session.dry_run ? Result<std::unique_ptr<HostChange>>() : begin_change(session);
+  if (!change) return complain(change.error());
+  auto view = look(*on);
+  if (!view) return complain(view.error());
+  if (auto there = check_gpus(removal->gpus, view->inventory); !there) return complain(there.error());
+  if (session.dry_run) return preview(session, plan_removal(*removal, *view));
+  auto outcome = remove_vgpus(*on, *removal, log_step);
+  if (!outcome) return complain(outcome.error());
+  return print(session, show_vgpus(session, *outcome));
+}
+
+}  // namespace ferry

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/rpc/rpc_ops.h"
+
+// NOLINTBEGIN(cppcoreguidelines-pro-type-union-access): that is how the library is asked.
+namespace ferry {
+namespace {
+
+grpc_op op_of(grpc_op_type type) {
+  grpc_op op{};
+  op.op = type;
+  return op;
+}
+
+}  // namespace
+
+grpc_op send_metadata_op() {
+  return op_of(GRPC_OP_SEND_INITIAL_METADATA);
+}
+
+grpc_op send_message_op(grpc_byte_buffer* message) {
+  grpc_op op = op_of(GRPC_OP_SEND_MESSAGE);
+  op.data.send_message.send_message = message;
+  return op;
+}
+
+grpc_op send_status_op(grpc_status_code status, grpc_slice* message) {
+  grpc_op op = op_of(GRPC_OP_SEND_STATUS_FROM_SERVER);
+  op.data.send_status_from_server.status = status;
+  op.data.send_status_from_server.status_details = message;
+  return op;
+}
+
+grpc_op recv_close_op(int* cancelled) {
+  grpc_op op = op_of(GRPC_OP_RECV_CLOSE_ON_SERVER);
+  op.data.recv_close_on_server.cancelled = cancelled;
+  return op;
+}
+
+grpc_op send_close_op() {
+  return op_of(GRPC_OP_SEND_CLOSE_FROM_CLIENT);
+}
+
+grpc_op recv_metadata_op(grpc_metadata_array* metadata) {
+  grpc_op op = op_of(GRPC_OP_RECV_INITIAL_METADATA);
+  op.data.recv_initial_metadata.recv_initial_metadata = metadata;
+  return op;
+}
+
+grpc_op recv_message_op(grpc_byte_buffer** message) {
+  grpc_op op = op_of(GRPC_OP_RECV_MESSAGE);
+  op.data.recv_message.recv_message = message;
+  return op;
+}
+
+grpc_op recv_status_op(grpc_metadata_array* metadata, grpc_status_code* status, grpc_slice* message) {
+  grpc_op op = op_of(GRPC_OP_RECV_STATUS_ON_CLIENT);
+  op.data.recv_status_on_client.trailing_metadata = metadata;
+  op.data.recv_status_on_client.status = status;
+  op.data.recv_status_on_client.status_details = message;
+  return op;
+}
+
+grpc_arg string_arg(char* key, char* value) {
+  grpc_arg arg{};
+  arg.type = GRPC_ARG_STRING;
+  arg.key = key;
+  arg.value.string = value;
+  return arg;
+}
+
+grpc_arg integer_arg(char* key, int value) {
+  grpc_arg arg{};
+  arg.type = GRPC_ARG_INTEGER;
+  arg.key = key;
+  arg.value.integer = value;
+  return arg;
+}
+
+}  // namespace ferry
+// NOLINTEND(cppcoreguidelines-pro-type-union-access)

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/rpc/socket_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+// The kubelet makes two connections at most; further clients may have to wait.
+constexpr int kBacklog = 64;
+
+Result<sockaddr_un> address_of(int directory, const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = path_of_directory(directory) / name;
+  if (path.size() >= sizeof(address.sun_path)) return fail(error_from_errno(ENAMETOOLONG, name));
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  return address;
+}
+
+Result<UniqueFd> make_socket() {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return fail(error_from_errno(errno, "make a socket"));
+  return fd;
+}
+
+}  // namespace
+
+std::filesystem::path path_of_directory(int directory) {
+  return std::filesystem::path("/proc/self/fd") / std::to_string(directory);
+}
+
+Result<SocketFile> SocketFile::listen(int directory, const std::string& name, Rival rival) {
+  const std::string what = "make socket " + name;
+  struct stat other {};
+  if (::fstatat(directory, name.c_str(), &other, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (!S_ISSOCK(other.st_mode)) return fail(error_from_errno(EEXIST, what));
+    if (rival == Rival::yield && connect_to_socket(directory, name))
+      return fail(error_from_errno(EADDRINUSE, what + ": another process serves it"));
+  }
+
+  // Made under another name and moved into place: the name always has a socket, so no rival makes its own.
+  const std::string scratch = fmt::format(".{}.{}", ::getpid(), name);
+  const auto address = address_of(directory, scratch);
+  if (!address) return fail(address.error());
+  auto fd = make_socket();
+  if (!fd) return fail(std::move(fd).error());
+  ::unlinkat(directory, scratch.c_str(), 0);
+  struct stat made {};
+  // On Linux the file gets the mode set before bind(2), so it is never open to others.
+  if (::fchmod(fd->get(), S_IRUSR | S_IWUSR) != 0 ||
+      ::bind(fd->get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(sockaddr_un)) != 0)
+    return fail(error_from_errno(errno, what));
+  if (::listen(fd->get(), kBacklog) != 0 ||
+      ::fstatat(directory, scratch.c_str(), &made, AT_SYMLINK_NOFOLLOW) != 0 ||
+      ::renameat(directory, scratch.c_str(), directory, name.c_str()) != 0) {
+    auto error = error_from_errno(errno, what);
+    ::unlinkat(directory, scratch.c_str(), 0);
+    return fail(std::move(error));
+  }
+  return SocketFile(directory, name, std::move(*fd), made.st_ino);
+}
+
+SocketFile::~SocketFile() {
+  if (fd_.valid() && is_there()) ::unlinkat(directory_, name_.c_str(), 0);
+}
+
+bool SocketFile::is_there() const {
+  struct stat now {};
+  return ::fstatat(directory_, name_.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(now.st_mode) &&
+         now.st_ino == inode_;
+}
+
+Result<std::optional<UniqueFd>> SocketFile::accept() const {
+  UniqueFd connection(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (connection.valid()) return std::optional(std::move(connection));
+  if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+    return fail(error_from_errno(errno, "accept a connection to " + name_));
+  return std::optional<UniqueFd>();
+}
+
+std::optional<SocketIdentity> socket_identity(int directory, const std::string& name) {
+  struct stat now {};
+  if (::fstatat(directory, name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISSOCK(now.st_mode))
+    return std::nullopt;
+  return SocketIdentity(now.st_ino,
+                        std::int64_t{now.st_mtim.tv_sec} * 1'000'000'000 + std::int64_t{now.st_mtim.tv_nsec});
+}
+
+Result<UniqueFd> connect_to_socket(int directory, const std::string& name) {
+  const auto address = address_of(directory, name);
+  if (!address) return fail(address.error());
+  auto fd = make_socket();
+  if (!fd) return fd;
+  if (::connect(fd->get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(sockaddr_un)) != 0)
+    return fail(error_from_errno(errno, "connect to " + name));
+  return fd;
+}
+
+}  // namespace ferry

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/text/visible_text.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+constexpr unsigned char kDelete = 0x7f;
+
+unsigned char byte_at(std::string_view text, std::size_t at) {
+  return static_cast<unsigned char>(text[at]);
+}
+
+bool continues(unsigned char byte) {
+  return (byte & 0xc0U) == 0x80U;
+}
+
+// Length of a UTF-8 character by its first byte; 0: no character begins so.
+std::size_t length_of(unsigned char first) {
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first < 0xe0) return 2;
+  if (first >= 0xe0 && first < 0xf0) return 3;
+  if (first >= 0xf0 && first < 0xf5) return 4;
+  return 0;
+}
+
+/// Length in bytes of the character at the front; 0: no UTF-8 begins there.
+std::size_t character_at(std::string_view text) {
+  const std::size_t length = length_of(byte_at(text, 0));
+  if (length == 0 || length > text.size()) return 0;
+  const auto rest = text.substr(1, length - 1);
+  return std::ranges::all_of(rest, [](char c) { return continues(static_cast<unsigned char>(c)); }) ? length
+                                                                                                    : 0;
+}
+
+// U+0080 to U+009F; terminals take some of them like ESC sequences.
+bool is_c1(std::string_view character) {
+  return character.size() == 2 && byte_at(character, 0) == 0xc2 && byte_at(character, 1) >= 0x80 &&
+         byte_at(character, 1) < 0xa0;
+}
+
+bool is_control(std::string_view character) {
+  const unsigned char first = byte_at(character, 0);
+  return first < 0x20 || first == kDelete || is_c1(character);
+}
+
+void tell(std::string_view bytes, std::string& out) {
+  for (const char byte : bytes)
+    fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(byte));
+}
+
+/// `stays(text)`, for a text that begins with a control character: how many bytes at the front are kept.
+template <typename Stays>
+std::string told(std::string_view text, Stays stays) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    std::size_t taken = character_at(text);
+    if (taken > 0 && !is_control(text.substr(0, taken))) {
+      out.append(text, 0, taken);
+    } else if (const std::size_t kept = stays(text); kept > 0) {
+      out.append(text, 0, taken = kept);
+    } else {
+      taken = std::max<std::size_t>(taken, 1);
+      tell(text.substr(0, taken), out);
+    }
+    text.remove_prefix(taken);
+  }
+  return out;
+}
+
+std::size_t layout_at(std::string_view text) {
+  if (text.front() == '\n' || text.front() == '\t') return 1;
+  return text.starts_with("\r\n") ? 2 : 0;  // line end of a file in a difference
+}
+
+// tinted() writes these codes, which can do nothing but colour.
+std::size_t layout_or_colour_at(std::string_view text) {
+  if (const std::size_t layout = layout_at(text); layout > 0) return layout;
+  constexpr std::array<std::string_view, 6> kColours = {"\033[0m",  "\033[1m",  "\033[2m",
+                                                        "\033[31m", "\033[32m", "\033[33m"};
+  const auto* const colour =
+      std::ranges::find_if(kColours, [&](std::string_view code) { return text.starts_with(code); });
+  return colour == kColours.end() ? 0 : colour->size();
+}
+
+}  // namespace
+
+std::string visible_line(std::string_view text) {
+  return told(text, [](std::string_view) { return std::size_t{0}; });
+}
+
+std::string visible_lines(std::string_view text, Colours colours) {
+  return told(text, colours == Colours::kept ? layout_or_colour_at : layout_at);
+}
+
+std::string visible_json(std::string_view json) {
+  std::string out;
+  out.reserve(json.size());
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const bool c1 = is_c1(json.substr(i, 2));
+    if (!c1 && byte_at(json, i) != kDelete) {
+      out += json[i];
+      continue;
+    }
+    if (c1) ++i;  // the second byte is the code point
+    fmt::format_to(std::back_inserter(out), "\\u{:04x}", byte_at(json, i));
+  }
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/usage/console_use_probe.h"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "vfio/pci/inventory.h"
+#include "vfio/quiesce/release.h"
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> names_in(const HostFs& host, const fs::path& directory, std::string_view beginning) {
+  auto names = host.list(directory).value_or(std::vector<std::string>{});
+  std::erase_if(names, [&](const std::string& name) { return !name.starts_with(beginning); });
+  return names;
+}
+
+// The nodes of the DRM cards that nvidia_drm may serve, by PCI address.
+std::map<std::string, std::string> cards(const HostFs& host) {
+  std::map<std::string, std::string> out;
+  for (const std::string& name :
+       host.list("sys/bus/pci/drivers/nvidia").value_or(std::vector<std::string>{})) {
+    const auto address = PciAddress::parse(name);
+    if (!address) continue;
+    const auto found = names_in(host, sysfs_path(*address) / "drm", "card");
+    if (!found.empty()) out[address->text()] = "/dev/dri/" + found.front();
+  }
+  return out;
+}
+
+// The framebuffers' nodes, by PCI address. The firmware's framebuffer has no PCI function above it.
+std::map<std::string, std::string> framebuffers(const HostFs& host) {
+  std::map<std::string, std::string> out;
+  for (const std::string& name : names_in(host, "sys/class/graphics", "fb")) {
+    const auto device = host.link_name(fs::path("sys/class/graphics") / name / "device");
+    if (device) out.emplace(*device, "/dev/" + name);
+  }
+  return out;
+}
+
+// Absent: the parameter cannot be read. A module that lacks the parameter lacks the feature, so it is off.
+std::optional<bool> is_on(const HostFs& host, const char* parameter) {
+  const auto value = host.read_attribute(fs::path("sys/module") / kConsoleModule / "parameters" / parameter);
+  if (value) return *value == "Y";
+  if (is_gone(value.error())) return false;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<UseReport> ConsoleUseProbe::look(std::span<const UseQuestion> questions) {
+  UseReport report;
+  if (!host_->exists(fs::path("sys/module") / kConsoleModule)) return report;
+  const auto served = cards(*host_);
+  if (served.empty()) return report;
+  const auto shown = framebuffers(*host_);
+  const auto modeset = is_on(*host_, "modeset");
+  const auto fbdev = is_on(*host_, "fbdev");
+  if (!modeset || !fbdev)
+    report.unknown.emplace_back("consoles: the parameters of nvidia_drm cannot be read");
+  const bool holds_all = modeset.value_or(false) && fbdev.value_or(false);
+  std::set<std::string> all;
+  for (const auto& [address, node] : served) all.insert(address);
+  for (const UseQuestion& question : questions) {
+    const auto card = served.find(question.device);
+    const auto framebuffer = shown.find(question.device);
+    if (card == served.end() || (!holds_all && framebuffer == shown.end())) continue;
+    auto also = all;
+    also.erase(question.device);
+    report.holders[question.device] = {
+        {.kind = Holder::Kind::console,
+         .name = kConsoleModule,
+         .pid = {},
+         .what = framebuffer == shown.end() ? card->second : framebuffer->second,
+         .pod_uid = {},
+         .also = std::move(also)}};
+  }
+  return report;
+}
+
+}  // namespace ferry

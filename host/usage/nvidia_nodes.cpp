@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/usage/nvidia_nodes.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "hostfs/host_writer.h"
+#include "hostfs/stuck_writes.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kSwitchDriver = "nvidia-nvswitch";  // of PCI functions, and in proc/devices
+
+std::optional<std::uint32_t> number_at_start(std::string_view text) {
+  std::uint32_t number = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), number).ec != std::errc()) return {};
+  return number;
+}
+
+std::string_view without_blanks(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  return text;
+}
+
+// The driver takes a lock of the GPU to answer, so a stuck write to the GPU would block the read.
+Result<> add_gpus_node(const HostFs& host, const ReadElsewhere& read, UseQuestion& question) {
+  constexpr std::uint32_t kMajor = 195;
+  const auto file = std::filesystem::path("proc/driver/nvidia/gpus") / question.device / "information";
+  if (!host.exists(file)) return {};
+  const auto stuck = stuck_writes(host);
+  if (!stuck) return fail(Error(stuck.error()));
+  for (const StuckWrite& act : *stuck) {
+    if (concerns(act, question.device))
+      return fail(Errc::stuck, "an earlier act has not returned from the kernel: " + act.act, kLockedHint);
+  }
+  const auto text = read(file);
+  if (!text) return is_gone(text.error()) ? Result<>() : fail(Error(text.error()));
+  const auto minor = device_minor(*text);
+  if (!minor) return {};
+  question.nodes.push_back(
+      {.name = "/dev/nvidia" + std::to_string(*minor), .number = {.major = kMajor, .minor = *minor}});
+  return {};
+}
+
+// The driver numbers the switches from 0 as it finds them. Its control node, 255, belongs to no switch.
+void add_switches_nodes(const HostFs& host, UseQuestion& question) {
+  constexpr std::uint32_t kMostSwitches = 64;
+  const auto driver =
+      host.link_name(std::filesystem::path("sys/bus/pci/devices") / question.device / "driver");
+  if (!driver || *driver != kSwitchDriver) return;
+  const auto major = character_major(host.read_file("proc/devices").value_or(""), kSwitchDriver);
+  if (!major) return;
+  for (std::uint32_t minor = 0; minor < kMostSwitches; ++minor) {
+    question.nodes.push_back({.name = "/dev/nvidia-nvswitch*", .number = {.major = *major, .minor = minor}});
+  }
+}
+
+}  // namespace
+
+std::optional<std::uint32_t> device_minor(std::string_view information) {
+  constexpr std::string_view kKey = "Device Minor:";
+  const auto at = information.find(kKey);
+  if (at == std::string_view::npos) return {};
+  return number_at_start(without_blanks(information.substr(at + kKey.size())));
+}
+
+// The format: "Character devices:", lines such as "195 nvidia", an empty line, "Block devices:".
+std::optional<std::uint32_t> character_major(std::string_view devices, std::string_view driver) {
+  while (!devices.empty()) {
+    const auto end = std::min(devices.find('\n'), devices.size());
+    const std::string_view line = without_blanks(devices.substr(0, end));
+    devices.remove_prefix(std::min(end + 1, devices.size()));
+    if (line.starts_with("Block")) break;
+    const auto blank = line.find(' ');
+    if (blank == std::string_view::npos || line.substr(blank + 1) != driver) continue;
+    return number_at_start(line);
+  }
+  return {};
+}
+
+ReadElsewhere read_by_another_process(const HostFs& host) {
+  struct Asker {
+    explicit Asker(const std::filesystem::path& root) : host(root), writer(host) {}
+    HostFs host;
+    SpawningWriter writer;
+  };
+  return [asker = std::make_shared<Asker>(host.root())](const std::filesystem::path& file) {
+    return asker->writer.read(file, kReadDeadline);
+  };
+}
+
+Result<> add_nvidia_nodes(const HostFs& host, const ReadElsewhere& read, UseQuestion& question) {
+  add_switches_nodes(host, question);
+  return add_gpus_node(host, read, question);
+}
+
+}  // namespace ferry

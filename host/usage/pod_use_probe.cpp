@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/usage/pod_use_probe.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "vfio/pci/inventory.h"
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+
+// NVIDIA's plugins use this domain for all their resources, whatever the configuration.
+constexpr std::string_view kNumberingDomain = "nvidia.com/";
+
+std::optional<std::uint32_t> number_of(std::string_view text) {
+  std::uint32_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [last, failure] = std::from_chars(text.data(), end, number);
+  if (text.empty() || failure != std::errc() || last != end) return std::nullopt;
+  return number;
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+/// The resources whose numeric IDs are numbers of groups or vfio devices.
+std::set<std::string> numbering_resources(const HostFs& host, const std::vector<PodDevice>& given) {
+  std::set<std::string> numbering;
+  std::set<std::string> others;
+  for (const PodDevice& device : given) {
+    const bool all_groups = std::ranges::all_of(device.ids, [&](const std::string& id) {
+      return number_of(id) && host.exists(fs::path("sys/class/vfio") / id);
+    });
+    (all_groups || device.resource.starts_with(kNumberingDomain) ? numbering : others)
+        .insert(device.resource);
+  }
+  for (const std::string& resource : others) numbering.erase(resource);
+  return numbering;
+}
+
+/// The devices and groups that a pod was allocated.
+struct Given {
+  std::set<std::string> devices;  ///< PCI addresses and UUIDs, in lower case
+  std::set<std::uint32_t> groups;
+  Holder to;
+
+  bool has(const std::string& device, const std::optional<std::uint32_t>& group) const {
+    return devices.contains(device) || (group && groups.contains(*group));
+  }
+};
+
+class Host {
+ public:
+  // A host without a PCI bus has no groups either.
+  explicit Host(const HostFs& host) : host_(&host), inventory_(scan(host).value_or(Inventory{})) {}
+
+  Given given(const PodDevice& device, bool numbers) const {
+    Given out{.devices = {},
+              .groups = {},
+              .to = {.kind = Holder::Kind::pod,
+                     .name = fmt::format("{}/{}", device.name_space, device.pod),
+                     .pid = {},
+                     .what = device.resource + " (allocated by the kubelet)",
+                     .pod_uid = {}}};
+    for (const std::string& id : device.ids) {
+      if (const auto address = PciAddress::parse(id)) {
+        out.devices.insert(address->text());
+        add_group(inventory_.find(*address), out);
+      } else if (const auto number = number_of(id)) {
+        if (!numbers) continue;
+        out.groups.insert(*number);
+        add_vfio_device("vfio" + id, out);
+      } else {
+        out.devices.insert(lower(id));
+      }
+    }
+    return out;
+  }
+
+  /// The IOMMU group of a PCI function or a mediated device.
+  std::optional<std::uint32_t> group_of(const std::string& device) const {
+    if (const auto address = PciAddress::parse(device)) {
+      const PciFunction* function = inventory_.find(*address);
+      return function == nullptr ? std::nullopt : function->iommu_group;
+    }
+    return number_of(
+        host_->link_name(fs::path("sys/bus/mdev/devices") / device / "iommu_group").value_or(""));
+  }
+
+ private:
+  static void add_group(const PciFunction* function, Given& out) {
+    if (function != nullptr && function->iommu_group) out.groups.insert(*function->iommu_group);
+  }
+  void add_vfio_device(const std::string& name, Given& out) const {
+    for (const auto& [address, function] : inventory_.functions) {
+      if (std::ranges::find(function.vfio_devices, name) == function.vfio_devices.end()) continue;
+      out.devices.insert(address.text());
+      add_group(&function, out);
+    }
+  }
+
+  const HostFs* host_;
+  Inventory inventory_;
+};
+
+}  // namespace
+
+Result<UseReport> PodUseProbe::look(std::span<const UseQuestion> questions) {
+  UseReport report;
+  if (questions.empty()) return report;
+  const auto list = list_();
+  if (!list) {
+    report.unknown.push_back("pod resources: " + list.error().message);
+    if (silence_ == KubeletSilence::blinds) report.blind = report.unknown.back();
+  }
+  if (!list || list->empty()) return report;
+
+  const Host host(*host_);
+  const auto numbering = numbering_resources(*host_, *list);
+  std::vector<Given> all;
+  all.reserve(list->size());
+  for (const PodDevice& device : *list)
+    all.push_back(host.given(device, numbering.contains(device.resource)));
+  for (const UseQuestion& question : questions) {
+    const std::string device = lower(question.device);
+    const auto group = host.group_of(device);
+    std::vector<Holder> holders;
+    for (const Given& given : all) {
+      // An init container and the pod's other containers share a device; it is listed once.
+      if (given.has(device, group) && std::ranges::find(holders, given.to) == holders.end())
+        holders.push_back(given.to);
+    }
+    if (!holders.empty()) report.holders.emplace(question.device, std::move(holders));
+  }
+  return report;
+}
+
+}  // namespace ferry

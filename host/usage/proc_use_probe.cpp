@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/usage/proc_use_probe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/text/counted.h"
+#include "common/text/visible_text.h"
+#include "host/usage/process_facts.h"
+#include "hostfs/patient_caller.h"
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Asked {
+  std::string device;
+  std::string node;
+  auto operator<=>(const Asked&) const = default;
+};
+using AskedNodes =
+    std::multimap<std::pair<DeviceNumber, bool>, Asked>;  // by number, with true for a block device's
+
+bool not_permitted(const Error& error) {
+  return error.code == std::errc::permission_denied || error.code == std::errc::operation_not_permitted;
+}
+
+// The names in map_files of shared file mappings, as device memory is mapped. proc/PID/maps has lines such as
+// "00400000-00401000 rw-s 00000000 00:06 409 /dev/nvidia0". map_files writes the same range without leading
+// zeros.
+std::vector<std::string> shared_mappings(std::string_view maps) {
+  std::vector<std::string> names;
+  const auto without_zeros = [](std::string_view number) {
+    return number.substr(std::min(number.find_first_not_of('0'), number.size() - 1));
+  };
+  while (!maps.empty()) {
+    const auto end = std::min(maps.find('\n'), maps.size());
+    const std::string_view line = maps.substr(0, end);
+    maps.remove_prefix(std::min(end + 1, maps.size()));
+    const auto dash = line.find('-');
+    const auto blank = line.find(' ');
+    constexpr std::size_t kShared = 4;  // "rw-s" after the blank
+    if (dash == std::string_view::npos || blank == std::string_view::npos || dash == 0 || dash + 1 >= blank ||
+        line.substr(blank).size() <= kShared || line[blank + kShared] != 's' ||
+        line.find('/') == std::string_view::npos) {
+      continue;
+    }
+    names.push_back(fmt::format("{}-{}", without_zeros(line.substr(0, dash)),
+                                without_zeros(line.substr(dash + 1, blank - dash - 1))));
+  }
+  return names;
+}
+
+// The open and mapped files of one process.
+class Look {
+ public:
+  Look(const HostFs& host, int pid, const AskedNodes& asked, LookDeadline until)
+      : host_(&host), pid_(pid), asked_(&asked), until_(until) {}
+
+  void at_descriptors() {
+    const bool all = each_table(*host_, pid_, until_, [this](const OpenFiles& files) {
+      if (!files.names) note(files.names.error());
+      if (files.names) at_entries(files.directory, *files.names);
+      return !late_;
+    });
+    late_ = late_ || !all;
+  }
+  void at_mappings() {
+    const auto directory = fs::path("proc") / std::to_string(pid_);
+    auto maps = host_->read_attribute(directory / "maps");
+    if (!maps) return note(maps.error());
+    if (!maps->empty()) return at_mappings(*maps, directory);
+    // A kernel thread has no mappings, and so has a process whose first thread has ended. Its threads share
+    // one memory; map_files exists only below proc/THREAD, where the thread is looked up as a process.
+    for (const std::string& thread : host_->list(directory / "task").value_or(std::vector<std::string>{})) {
+      maps = host_->read_attribute(directory / "task" / thread / "maps");
+      if (!maps) {
+        note(maps.error());
+      } else if (!maps->empty()) {
+        return at_mappings(*maps, fs::path("proc") / thread);
+      }
+    }
+  }
+
+  const std::set<Asked>& found() const { return found_; }
+  bool blocked() const { return blocked_; }
+  bool late() const { return late_; }
+
+ private:
+  void at_mappings(std::string_view maps, const fs::path& directory) {
+    at_entries(directory / "map_files", shared_mappings(maps));
+  }
+  void at_entries(const fs::path& directory, const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      late_ = late_ || std::chrono::steady_clock::now() >= until_;
+      if (late_) return;
+      at_entry(directory / name);
+    }
+  }
+  void at_entry(const fs::path& entry) {
+    const auto opened = host_->opened_device(entry);
+    if (!opened) return note(opened.error());
+    const std::optional<OpenedDevice> device = *opened;
+    if (!device) return;
+    const auto [first, last] = asked_->equal_range({device->number, device->block});
+    for (auto match = first; match != last; ++match) found_.insert(match->second);
+  }
+  // Other errors are harmless: the file was closed, the process ended, or the file lies on a broken file
+  // system, where no device node lies.
+  void note(const Error& error) {
+    blocked_ = blocked_ || not_permitted(error);
+    late_ = late_ || error.code == std::errc::file_too_large;  // the list of mappings is too long
+  }
+
+  const HostFs* host_;
+  int pid_;
+  const AskedNodes* asked_;
+  LookDeadline until_;
+  std::set<Asked> found_;
+  bool blocked_ = false;
+  bool late_ = false;
+};
+
+/// The uses of the asked devices by one process.
+struct Seen {
+  std::map<std::string, std::vector<Holder>> holders;  ///< by device
+  bool blocked = false;                                ///< a part could not be looked at
+  bool late = false;                                   ///< the look took too long
+};
+
+Seen look_into(const HostFs& host, int pid, const AskedNodes& asked, LookDeadline until) {
+  Look process(host, pid, asked, until);
+  process.at_descriptors();
+  process.at_mappings();
+  Seen seen{.holders = {}, .blocked = process.blocked(), .late = process.late()};
+  for (const auto& [device, node] : process.found()) {
+    seen.holders[device].push_back(describe_process(host, pid, node, until));
+  }
+  return seen;
+}
+
+// True if a process of this service is a VM or in a pod, so that stopping the service would end it.
+bool is_vm_or_pod(const HostFs& host, int pid, const std::string& service, LookDeadline until) {
+  const auto directory = fs::path("proc") / std::to_string(pid);
+  const auto cgroup = host.read_file(directory / "cgroup");
+  // A process that ended meanwhile is no VM; a process that cannot be looked at may be one.
+  if (!cgroup) return !is_gone(cgroup.error()) && cgroup.error().code != std::errc::no_such_process;
+  if (cgroup->find(service) == std::string::npos) return false;
+  return !pod_uid(*cgroup).empty() || runs_a_vm(host, pid, until);
+}
+
+/// Looks at all processes, one by one. Reading mappings and command lines takes the lock of the process's
+/// memory, which a hanging process may keep. A signal ends that wait (fs/proc/task_mmu.c, since 5.3).
+class Walk {
+  // A look ends by itself at its deadline. The caller waits this much longer, which tells a process with too
+  // many files from a process whose look the kernel blocks.
+  static constexpr std::chrono::milliseconds kToStop{1000};
+  // A limit for many processes that each take a little less than `patience`.
+  static constexpr int kMostPatiences = 30;
+  using Clock = std::chrono::steady_clock;
+
+ public:
+  Walk(const fs::path& root, AskedNodes asked, std::chrono::milliseconds patience)
+      : host_(std::make_shared<const HostFs>(root)),
+        asked_(std::make_shared<const AskedNodes>(std::move(asked))),
+        patience_(patience),
+        caller_(patience + kToStop) {}
+
+  Result<UseReport> look() {
+    if (auto listed = list(); !listed) return fail(std::move(listed).error());
+    // hostd opens groups itself during a move. In another PID namespace the number is absent.
+    const auto ourselves = pid_of(host_->link_name("proc/self").value_or(""));
+    for (const int pid : pids_) {
+      if (pid == ourselves || is_of_a_late_pod(pid)) continue;
+      auto seen = ask<Seen>(pid, [host = host_, asked = asked_, pid, patience = patience_] {
+        return look_into(*host, pid, *asked, std::chrono::steady_clock::now() + patience);
+      });
+      if (!seen) continue;
+      if (seen->blocked) blocked_.push_back(pid);
+      for (auto& [device, holders] : seen->holders) {
+        std::ranges::move(holders, std::back_inserter(report_.holders[device]));
+      }
+      if (seen->late) has_too_many_files(pid);
+    }
+    keep_only_harmless_services();
+    tell_what_was_not_seen();
+    return std::move(report_);
+  }
+
+ private:
+  Result<> list() {
+    const auto names = host_->list("proc");
+    if (!names) return fail(Error(names.error()).during("look who uses the devices"));
+    for (const std::string& name : *names) {
+      if (const auto pid = pid_of(name)) pids_.push_back(*pid);
+    }
+    if (!pids_.empty()) return {};
+    return fail(Errc::unsupported, "look who uses the devices: /proc shows no process",
+                "the host's /proc must be mounted at the host's root");
+  }
+
+  std::string pod_of(int pid) const {
+    return pod_uid(host_->read_file(fs::path("proc") / std::to_string(pid) / "cgroup").value_or(""));
+  }
+  /// True if the pod already counts as a user of every device.
+  bool is_of_a_late_pod(int pid) const { return !late_pods_.empty() && late_pods_.contains(pod_of(pid)); }
+
+  /// A pod chooses how many files its processes open. If that made the report blind, no drain could end it.
+  /// The process therefore counts as a user of every device, so that a drain evicts its pod.
+  void has_too_many_files(int pid) {
+    const std::string pod = pod_of(pid);
+    if (pod.empty()) return late_.push_back(pid);
+    late_pods_.insert(pod);
+    const auto name = host_->read_attribute(fs::path("proc") / std::to_string(pid) / "comm");
+    const Holder user{
+        .kind = Holder::Kind::process,
+        .name = name.value_or("?"),
+        .pid = pid,
+        .what = fmt::format("more open files than can be looked through within {} ms", patience_.count()),
+        .pod_uid = pod};
+    for (const auto& [number, asked] : *asked_) {
+      auto& holders = report_.holders[asked.device];
+      const auto is_known = [pid](const Holder& holder) { return holder.pid == pid; };
+      if (std::ranges::none_of(holders, is_known)) holders.push_back(user);
+    }
+    report_.unknown.push_back(too_many_files({pid}));
+  }
+  std::string too_many_files(const std::vector<int>& pids) const {
+    return fmt::format("{} could not be looked through within {} ms: too many open files", named(pids),
+                       patience_.count());
+  }
+
+  // Each process that takes too long costs the whole patience, so three of them end the look.
+  template <typename T>
+  std::optional<T> ask(int pid, std::function<T()> question) {
+    constexpr std::size_t kEnough = 3;
+    const bool is_silent = std::ranges::find(silent_, pid) != silent_.end();
+    if (is_silent || silent_.size() + late_.size() >= kEnough) return std::nullopt;
+    const auto asked = Clock::now();
+    if (asked - begun_ > patience_ * kMostPatiences) {
+      ++unasked_;
+      return std::nullopt;
+    }
+    auto answer = caller_.call(std::move(question));
+    if (!answer) silent_.push_back(pid);
+    const auto took = Clock::now() - asked;
+    if (took > longest_) {
+      longest_ = took;
+      slowest_ = pid;
+    }
+    return answer;
+  }
+
+  void keep_only_harmless_services() {
+    std::map<std::string, bool> harmless;
+    for (auto& [device, holders] : report_.holders) {
+      for (Holder& holder : holders) {
+        if (holder.service.empty()) continue;
+        const auto [known, added] = harmless.try_emplace(holder.service, false);
+        if (added) known->second = !runs_a_vm_or_pod(holder.service);
+        if (!known->second) holder.service.clear();
+      }
+    }
+  }
+  bool runs_a_vm_or_pod(const std::string& service) {
+    return std::ranges::any_of(pids_, [&](int pid) {
+      return ask<bool>(pid,
+                       [host = host_, pid, service, patience = patience_] {
+                         return is_vm_or_pod(*host, pid, service,
+                                             std::chrono::steady_clock::now() + patience);
+                       })
+          .value_or(true);
+    });
+  }
+
+  void tell_what_was_not_seen() {
+    // ABI: include/linux/proc_ns.h, PROC_PID_INIT_INO. A /proc of another namespace misses most of the host.
+    constexpr std::string_view kHostsNamespace = "pid:[4026531836]";
+    const auto space = host_->link_target("proc/1/ns/pid");
+    if (space && *space != kHostsNamespace) blind("/proc shows the processes of a container alone");
+    if (!silent_.empty())
+      blind(named(silent_) + " could not be looked into: the kernel did not answer in time");
+    if (!late_.empty()) blind(too_many_files(late_));
+    if (unasked_ > 0) {
+      blind(fmt::format("{} could not be looked into within {} ms in all, and {} took the longest",
+                        counted(unasked_, "process", "processes"), (patience_ * kMostPatiences).count(),
+                        named({slowest_})));
+    }
+    if (!blocked_.empty()) blind(named(blocked_) + " could not be looked into: not permitted");
+  }
+  // For example "process 1 (systemd)" or "processes 1 (systemd), 7 (a) in pod UID, 9 (b) and 12 others".
+  std::string named(const std::vector<int>& pids) const {
+    constexpr std::size_t kMostNamed = 3;
+    std::vector<std::string> names;
+    names.reserve(kMostNamed);
+    for (const int pid : std::span(pids).first(std::min(pids.size(), kMostNamed))) {
+      const auto directory = fs::path("proc") / std::to_string(pid);
+      const auto name = host_->read_attribute(directory / "comm");
+      const auto pod = pod_uid(host_->read_file(directory / "cgroup").value_or(""));
+      names.push_back(fmt::format("{} ({}){}", pid, visible_line(name.value_or("ended")),
+                                  pod.empty() ? "" : " in pod " + pod));
+    }
+    const std::size_t others = pids.size() - names.size();
+    return fmt::format("{} {}{}", pids.size() == 1 ? "process" : "processes", fmt::join(names, ", "),
+                       others == 0 ? "" : " and " + counted(others, "other"));
+  }
+  void blind(std::string why) {
+    report_.unknown.push_back(why);
+    if (report_.blind.empty()) report_.blind = std::move(why);
+  }
+
+  // Shared with a read in another thread that continues after its caller has given up.
+  std::shared_ptr<const HostFs> host_;
+  std::shared_ptr<const AskedNodes> asked_;
+  std::chrono::milliseconds patience_;
+  PatientCaller caller_;
+  std::vector<int> pids_;
+  std::vector<int> silent_;  // the kernel blocked the look at these
+  Clock::time_point begun_ = Clock::now();
+  Clock::duration longest_{};        // the longest time for one process
+  int slowest_ = 0;                  // the number of that process
+  std::size_t unasked_ = 0;          // processes left when the time was over
+  std::vector<int> late_;            // the look ended at its own deadline, and the process is in no pod
+  std::set<std::string> late_pods_;  // the UIDs of pods with such a process
+  std::vector<int> blocked_;
+  UseReport report_;
+};
+
+}  // namespace
+
+Result<UseReport> ProcUseProbe::look(std::span<const UseQuestion> questions) {
+  AskedNodes asked;
+  for (const UseQuestion& question : questions) {
+    for (const DeviceNode& node : question.nodes) {
+      asked.emplace(std::pair(node.number, node.block), Asked{.device = question.device, .node = node.name});
+    }
+  }
+  if (asked.empty()) return UseReport{};
+  return Walk(host_->root(), std::move(asked), patience_).look();
+}
+
+}  // namespace ferry

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/usage/process_facts.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <linux/kcmp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Programs that run VMs, apart from QEMU.
+constexpr std::array<std::string_view, 7> kOtherMonitors = {
+    "cloud-hypervisor", "crosvm", "dragonball", "firecracker", "lkvm", "openvmm", "stratovirt"};
+
+fs::path directory_of(int pid) {
+  return fs::path("proc") / std::to_string(pid);
+}
+
+// If the first thread of a process has ended, only its other threads show the command line.
+std::string command_line(const HostFs& host, int pid) {
+  auto text = host.read_attribute(directory_of(pid) / "cmdline").value_or("");
+  if (!text.empty()) return text;
+  const auto threads = directory_of(pid) / "task";
+  for (const std::string& thread : host.list(threads).value_or(std::vector<std::string>{})) {
+    text = host.read_attribute(threads / thread / "cmdline").value_or("");
+    if (!text.empty()) break;
+  }
+  return text;
+}
+
+bool ended(const Error& error) {
+  return is_gone(error) || error.code == std::errc::no_such_process;
+}
+
+bool has_passed(LookDeadline until) {
+  return std::chrono::steady_clock::now() >= until;
+}
+
+/// The distinct tables of open files of a process's threads; most threads share one. Asking the kernel costs
+/// a hundredth of listing a table again. The tables are sorted by the kernel's order, so that thousands of
+/// tables cost n log n questions instead of n squared.
+class KnownTables {
+ public:
+  /// Begins with the first thread's table.
+  KnownTables(const HostFs& host, int pid) : host_(host), known_{pid} {}
+
+  /// True if a thread's table is known already; adds it otherwise. False also if the kernel does not say.
+  bool contains(int thread) {
+    // In another PID namespace the numbers are other processes', and a system call filter may forbid kcmp(2).
+    if (!asks_)
+      asks_ = pid_of(host_.link_name("proc/self").value_or("")) == ::getpid() &&
+              compared(::getpid(), ::getpid()) == Compared::same;
+    if (!*asks_) return false;
+    std::size_t low = 0;
+    std::size_t high = known_.size();
+    while (low < high) {
+      const std::size_t middle = low + ((high - low) / 2);
+      switch (compared(known_[middle], thread)) {
+        case Compared::same:
+          return true;
+        case Compared::less:
+          low = middle + 1;
+          break;
+        case Compared::greater:
+          high = middle;
+          break;
+        case Compared::ended:
+          // ESRCH does not say which thread has ended. A thread that has ended has no files to show.
+          if (compared(thread, thread) == Compared::ended) return true;
+          known_.erase(known_.begin() + static_cast<std::ptrdiff_t>(middle));
+          --high;
+          break;
+        case Compared::denied:  // EPERM concerns either thread; listing this thread's files decides
+        case Compared::unknown:
+          return false;
+      }
+    }
+    known_.insert(known_.begin() + static_cast<std::ptrdiff_t>(low), thread);
+    return false;
+  }
+
+ private:
+  enum class Compared { same, less, greater, ended, denied, unknown };
+
+  // kcmp(2), which glibc does not wrap. The results 1 and 2 give a stable order of the tables.
+  static Compared compared(int a, int b) {
+    constexpr long kLess = 1;
+    constexpr long kGreater = 2;
+    errno = 0;
+    const long answer = ::syscall(SYS_kcmp, a, b, KCMP_FILES, 0, 0);
+    if (answer == 0) return Compared::same;
+    if (answer == kLess) return Compared::less;
+    if (answer == kGreater) return Compared::greater;
+    if (answer < 0 && errno == ESRCH) return Compared::ended;
+    return answer < 0 && errno == EPERM ? Compared::denied : Compared::unknown;
+  }
+
+  const HostFs& host_;
+  std::optional<bool> asks_;
+  std::vector<int> known_;  // a thread for each table, in the kernel's order
+};
+
+// ABI: virt/kvm/kvm_main.c, anon_inode_getfd("kvm-vm"): the name of an open VM.
+bool is_open_vm(const HostFs& host, const fs::path& descriptor) {
+  const auto target = host.link_target(descriptor);
+  return target ? *target == "anon_inode:kvm-vm" : !ended(target.error());
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const auto end = std::min(text.find(separator), text.size());
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+// QEMU's option syntax: commas separate words, and a comma in a value is doubled. A first word without '=' is
+// the value of `guest`.
+std::string guest_of(std::string_view option) {
+  std::vector<std::string> words(1);
+  for (std::size_t i = 0; i < option.size(); ++i) {
+    if (option[i] != ',') {
+      words.back() += option[i];
+    } else if (i + 1 < option.size() && option[i + 1] == ',') {
+      words.back() += ',';
+      ++i;
+    } else {
+      words.emplace_back();
+    }
+  }
+  constexpr std::string_view kGuest = "guest=";
+  for (const std::string& word : words) {
+    if (word.starts_with(kGuest)) return word.substr(kGuest.size());
+  }
+  return words.front().find('=') == std::string::npos ? words.front() : "";
+}
+
+/// A line of proc/PID/cgroup: "ID:CONTROLLERS:/PATH" (cgroups(7)).
+struct Hierarchy {
+  bool of_systemd = false;  ///< cgroup v2's hierarchy, or the v1 hierarchy of systemd's units
+  std::string_view path;
+};
+
+std::optional<Hierarchy> hierarchy_of(std::string_view line) {
+  const auto first = line.find(':');
+  if (first == std::string_view::npos) return {};
+  const auto second = line.find(':', first + 1);
+  if (second == std::string_view::npos) return {};
+  const auto controllers = line.substr(first + 1, second - first - 1);
+  return Hierarchy{.of_systemd = controllers.empty() || controllers == "name=systemd",
+                   .path = line.substr(second + 1)};
+}
+
+bool is_at_or_above(std::string_view group, std::string_view other) {
+  return other.starts_with(group) && (other.size() == group.size() || other[group.size()] == '/');
+}
+
+bool is_service_name(std::string_view name) {
+  constexpr std::string_view kLetters =
+      "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ:-_.\\@";
+  constexpr std::string_view kService = ".service";
+  return name.size() > kService.size() && name.ends_with(kService) &&
+         name.find_first_not_of(kLetters) == std::string_view::npos;
+}
+
+// The service in "/system.slice/system-a.slice/a@1.service", if only the system's slices are above it.
+std::string_view service_at(std::string_view path) {
+  constexpr std::string_view kSlice = "/system.slice/";
+  if (!path.starts_with(kSlice)) return {};
+  path.remove_prefix(kSlice.size());
+  for (auto end = path.find('/'); end != std::string_view::npos; end = path.find('/')) {
+    const auto slice = path.substr(0, end);
+    if (!slice.starts_with("system-") || !slice.ends_with(".slice")) return {};
+    path.remove_prefix(end + 1);
+  }
+  if (path.starts_with('_')) path.remove_prefix(1);
+  return is_service_name(path) ? path : std::string_view{};
+}
+
+bool is_uid_letter(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || c == '-' || c == '_';
+}
+
+}  // namespace
+
+std::optional<int> pid_of(std::string_view name) {
+  int pid = 0;
+  const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  if (failure != std::errc() || end != name.data() + name.size() || pid <= 0) return {};
+  return pid;
+}
+
+std::optional<std::string> vm_name(std::string_view cmdline) {
+  const auto arguments = split(cmdline, '\0');
+  if (arguments.empty()) return {};
+  const auto program = arguments[0].substr(arguments[0].find_last_of('/') + 1);
+  if (std::ranges::find(kOtherMonitors, program) != kOtherMonitors.end()) return "";
+  if (!program.starts_with("qemu-system-") && program != "qemu-kvm" && program != "kvm") return {};
+  for (std::size_t i = 1; i + 1 < arguments.size(); ++i) {
+    if (arguments[i] == "-name" || arguments[i] == "--name") return guest_of(arguments[i + 1]);
+  }
+  return "";
+}
+
+std::string pod_uid(std::string_view cgroup) {
+  // …/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f2c…_….slice/… (systemd driver) or
+  // …/kubepods/burstable/pod0f2c…-…/… (cgroupfs driver).
+  constexpr std::string_view kPod = "pod";
+  if (cgroup.find("kubepods") == std::string_view::npos) return "";
+  for (auto at = cgroup.find(kPod); at != std::string_view::npos; at = cgroup.find(kPod, at + 1)) {
+    const std::string_view rest = cgroup.substr(at + kPod.size());
+    const auto* const end = std::ranges::find_if_not(rest, is_uid_letter);
+    std::string uid(rest.begin(), end);
+    constexpr std::size_t kDashed = 36;
+    constexpr std::size_t kPlain = 32;
+    if (uid.size() != kDashed && uid.size() != kPlain) continue;
+    std::ranges::replace(uid, '_', '-');
+    return uid;
+  }
+  return "";
+}
+
+std::string service_of(std::string_view cgroup) {
+  std::vector<Hierarchy> hierarchies;
+  std::string_view own;
+  for (const std::string_view line : split(cgroup, '\n')) {
+    const auto hierarchy = hierarchy_of(line);
+    if (!hierarchy) return "";
+    hierarchies.push_back(*hierarchy);
+    if (!hierarchy->of_systemd || hierarchy->path == "/") continue;
+    if (!own.empty() && own != hierarchy->path) return "";
+    own = hierarchy->path;
+  }
+  // Container engines on cgroup v1 give processes their own groups in some hierarchies only.
+  const bool agree = std::ranges::all_of(hierarchies, [&](const Hierarchy& hierarchy) {
+    return hierarchy.path == "/" || is_at_or_above(hierarchy.path, own);
+  });
+  return agree ? std::string(service_at(own)) : "";
+}
+
+bool each_table(const HostFs& host, int pid, LookDeadline until,
+                const std::function<bool(const OpenFiles&)>& visit) {
+  const auto own = directory_of(pid) / "fd";
+  const OpenFiles first{.directory = own, .names = host.list(own)};
+  if (!visit(first) || !first.names) return true;
+  const auto threads = directory_of(pid) / "task";
+  KnownTables tables(host, pid);
+  for (const std::string& thread : host.list(threads).value_or(std::vector<std::string>{})) {
+    if (has_passed(until)) return false;
+    const auto number = pid_of(thread);
+    if (number == pid || (number && tables.contains(*number))) continue;
+    if (host.exists(threads / thread / "task")) continue;  // a process's directory, not a thread's
+    const auto directory = threads / thread / "fd";
+    if (!visit({.directory = directory, .names = host.list(directory)})) return true;
+  }
+  return true;
+}
+
+bool runs_a_vm(const HostFs& host, int pid, LookDeadline until) {
+  if (vm_name(command_line(host, pid))) return true;
+  bool vm = false;
+  const bool all = each_table(host, pid, until, [&](const OpenFiles& files) {
+    if (!files.names) {
+      vm = !ended(files.names.error());
+    } else {
+      vm = std::ranges::any_of(*files.names, [&](const std::string& name) {
+        return has_passed(until) || is_open_vm(host, files.directory / name);
+      });
+    }
+    return !vm;
+  });
+  return vm || !all;
+}
+
+Holder describe_process(const HostFs& host, int pid, std::string what, LookDeadline until) {
+  const auto directory = directory_of(pid);
+  const std::string comm = host.read_attribute(directory / "comm").value_or("?");
+  const auto name = vm_name(command_line(host, pid)).value_or("");
+  const std::string cgroup = host.read_file(directory / "cgroup").value_or("");
+  const bool vm = runs_a_vm(host, pid, until);
+  const bool stoppable = !vm && !what.starts_with("/dev/vfio/");
+  return {.kind = vm ? Holder::Kind::virtual_machine : Holder::Kind::process,
+          .name = name.empty() ? comm : name,
+          .pid = pid,
+          .what = std::move(what),
+          .pod_uid = pod_uid(cgroup),
+          .service = stoppable ? service_of(cgroup) : ""};
+}
+
+}  // namespace ferry

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+// The child's side of the host writer (host_writer.h).
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
+#include <memory>
+#include <optional>
+#include <poll.h>
+#include <span>
+#include <string>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "common/process/memory_file.h"
+#include "common/process/spawn.h"
+#include "hostfs/acts_under_way.h"
+#include "hostfs/host_writer.h"
+#include "hostfs/kmod_library.h"
+#include "hostfs/modprobe_directories.h"
+#include "hostfs/stuck_writes.h"
+#include "hostfs/write_progress.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::size_t kLongestAnswer = 64UL * 1024;
+constexpr std::size_t kLongestOutput = 60UL * 1024;
+constexpr std::size_t kLongestAttribute = 4096;  // a page. ABI: Documentation/filesystems/sysfs.rst
+
+int errno_of(const Result<>& result) {
+  if (result) return 0;
+  return result.error().code.category() == std::generic_category() ? result.error().code.value() : EIO;
+}
+
+int load_module(const std::string& root, const std::string& name) {
+  const auto library = KmodLibrary::get();
+  if (!library) return ELIBACC;
+  const KmodLibrary& kmod = **library;
+  utsname system{};
+  if (::uname(&system) != 0) return errno;
+  const std::string modules = (std::filesystem::path(root) / "lib/modules" / system.release).string();
+  std::vector<std::string> directories;
+  directories.reserve(kModprobeDirectories.size());
+  for (const char* directory : kModprobeDirectories)
+    directories.push_back((std::filesystem::path(root) / directory).string());
+  std::vector<const char*> configs;
+  configs.reserve(directories.size() + 1);
+  for (const std::string& directory : directories) configs.push_back(directory.c_str());
+  configs.push_back(nullptr);
+  const std::unique_ptr<kmod_ctx, kmod_ctx* (*)(kmod_ctx*)> context(
+      kmod.make(modules.c_str(), configs.data()), kmod.unref);
+  if (!context) return ENOMEM;
+  kmod.load_resources(context.get());
+
+  kmod_list* found = nullptr;
+  if (const int failure = kmod.module_new_from_lookup(context.get(), name.c_str(), &found); failure < 0) {
+    return -failure;
+  }
+  const std::unique_ptr<kmod_list, int (*)(kmod_list*)> modules_found(found, kmod.module_unref_list);
+  if (!modules_found) return ENOENT;
+  const std::unique_ptr<kmod_module, kmod_module* (*)(kmod_module*)> module(kmod.module_get_module(found),
+                                                                            kmod.module_unref);
+  const int state = kmod.module_get_initstate(module.get());
+  if (state == KMOD_MODULE_BUILTIN || state == KMOD_MODULE_LIVE) return 0;
+  const int failure = kmod.module_probe_insert_module(module.get(), KMOD_PROBE_APPLY_BLACKLIST_ALIAS_ONLY,
+                                                      nullptr, nullptr, nullptr, nullptr);
+  return failure < 0 ? -failure : failure;
+}
+
+// delete_module(2) has no function in glibc.
+int unload_module(const std::string& name) {
+  if (::syscall(SYS_delete_module, name.c_str(), O_NONBLOCK) == 0 || errno == ENOENT) return 0;
+  return errno;
+}
+
+/// A program to start, and how.
+struct Start {
+  int directory = -1;              ///< root directory of the program
+  bool other_root = false;         ///< the root directory is not this process's own
+  int out = -1;                    ///< receives standard output; -1: none
+  bool errors_too = false;         ///< `out` receives standard error too
+  ActUnderWay* told_by = nullptr;  ///< records the program as the act in flight
+  bool own_group = false;          ///< a process group of its own, to kill it with all that it starts
+  std::vector<std::string> words;
+};
+
+// Turns the forked process into the program; if that fails, writes the errno to `report`.
+[[noreturn]] void become(Start& start, int report) {
+  std::vector<char*> argv;
+  argv.reserve(start.words.size() + 1);
+  for (std::string& word : start.words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::string path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
+  std::string language = "LC_ALL=C";
+  const std::array<char*, 3> environment = {path.data(), language.data(), nullptr};
+  // The program outlives this process and its parent if they are killed: it records itself, and keeps the
+  // lock.
+  start.told_by->is_done_by(::getpid());
+  if (const int kept = start.told_by->descriptor(); kept >= 0) ::fcntl(kept, F_SETFD, 0);
+  if (start.own_group) ::setpgid(0, 0);
+  // Standard input of this process is the socket to the parent.
+  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing >= 0 && ::dup2(nothing, STDIN_FILENO) == STDIN_FILENO &&
+      (start.out < 0 || ::dup2(start.out, STDOUT_FILENO) == STDOUT_FILENO) &&
+      (!start.errors_too || ::dup2(start.out, STDERR_FILENO) == STDERR_FILENO) &&
+      ::fchdir(start.directory) == 0 && (!start.other_root || ::chroot(".") == 0)) {
+    ::execve(argv.front(), argv.data(), environment.data());
+  }
+  const int failure = errno;
+  const bool told = ::write(report, &failure, sizeof failure) == sizeof failure;
+  ::_exit(told ? EXIT_SUCCESS : EXIT_FAILURE);  // if the report fails, the exit status counts
+}
+
+// The exit status; absent: killed after `most`, with its process group. Polls: older kernels have no pidfd.
+std::optional<int> reap_or_kill(pid_t pid, std::chrono::milliseconds most) {
+  constexpr std::chrono::milliseconds kLook{20};
+  const auto until = std::chrono::steady_clock::now() + most;
+  while (std::chrono::steady_clock::now() < until) {
+    siginfo_t ended{};
+    if (::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        ended.si_pid == pid)
+      return reap(pid);
+    std::this_thread::sleep_for(std::min(kLook, most));
+  }
+  // Orphans of the program become children of this process, so that their ends can be awaited too.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  ::kill(-pid, SIGKILL);
+  while (::waitpid(-pid, nullptr, 0) > 0 || errno == EINTR) {
+  }
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+  return std::nullopt;
+}
+
+// Forks, since posix_spawn(3) has no chroot; that is safe because this process has one thread.
+int run_program(const HostFs& host, std::string_view request, int out, ActUnderWay& told_by,
+                std::optional<std::chrono::milliseconds> killed_after = std::nullopt,
+                bool errors_too = false) {
+  std::vector<std::string> parts(1);
+  for (const char c : request) {
+    if (c == '\0') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  if (parts.size() < 3) return EINVAL;
+  const std::string root = parts[1];
+  parts.erase(parts.begin(), parts.begin() + 2);
+  const auto directory = host.open(root.empty() ? "." : root, O_PATH | O_DIRECTORY);
+  if (!directory) return errno_of(fail(Error(directory.error())));
+  Start start{.directory = directory->get(),
+              .other_root = host.root() != "/" || !root.empty(),
+              .out = out,
+              .errors_too = errors_too,
+              .told_by = &told_by,
+              .own_group = killed_after.has_value(),
+              .words = std::move(parts)};
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno;
+  const UniqueFd reader(ends[0]);
+  UniqueFd writer(ends[1]);
+  const pid_t pid = ::fork();
+  if (pid < 0) return errno;
+  if (pid == 0) become(start, writer.get());
+  writer.reset();
+  int failure = 0;
+  ssize_t n = 0;
+  do {
+    n = ::read(reader.get(), &failure, sizeof failure);
+  } while (n < 0 && errno == EINTR);
+  const auto status = killed_after ? reap_or_kill(pid, *killed_after) : reap(pid);
+  told_by.is_done_by(::getpid());
+  if (n == sizeof failure) return failure;
+  return status ? -*status : ETIMEDOUT;
+}
+
+/// Reads a program's output from the memory file.
+int read_output(const UniqueFd& memory, std::string& into) {
+  std::string text(kLongestAnswer, '\0');
+  const ssize_t size = ::pread(memory.get(), text.data(), text.size(), 0);
+  if (size < 0) return errno;
+  if (static_cast<std::size_t>(size) > kLongestOutput) return EMSGSIZE;
+  into = text.substr(0, static_cast<std::size_t>(size));
+  return 0;
+}
+
+/// The answer: none, output of a program with exit status 0, or all output with any exit status.
+enum class Answers { nothing, output, transcript };
+
+int run_or_kill(const HostFs& host, std::string_view request, Answers answers, std::string& into,
+                ActUnderWay& told_by) {
+  const auto end = std::min(request.find('\0'), request.size());
+  std::uint64_t most = 0;
+  const auto number = std::from_chars(request.data(), request.data() + end, most);
+  if (number.ec != std::errc() || number.ptr != request.data() + end) return EINVAL;
+  UniqueFd memory;
+  if (answers != Answers::nothing) {
+    memory = make_memory_file("output");
+    if (!memory.valid()) return errno;
+  }
+  // The rest of the request is that of 'x', with an empty device.
+  const bool whole = answers == Answers::transcript;
+  const int failure =
+      run_program(host, request.substr(end), memory.get(), told_by, std::chrono::milliseconds(most), whole);
+  if (answers == Answers::nothing || failure > 0 || (failure < 0 && !whole)) return failure;
+  return read_output(memory, into);
+}
+
+// The output goes to memory: a program that fills a pipe would wait for a reader.
+int run_for_output(const HostFs& host, std::string_view request, std::string& into, ActUnderWay& told_by) {
+  const UniqueFd memory = make_memory_file("output");
+  if (!memory.valid()) return errno;
+  if (const int failure = run_program(host, request, memory.get(), told_by); failure != 0) return failure;
+  return read_output(memory, into);
+}
+
+int read_attribute(const HostFs& host, std::string_view path, std::string& into) {
+  auto text = host.read_attribute(path);
+  if (!text) return errno_of(fail(std::move(text).error()));
+  into = text->substr(0, kLongestAttribute);
+  return 0;
+}
+
+// Does not wait for a medium, and never opens another device's node: some devices are made by that (md).
+int try_claim(const HostFs& host, std::string_view request) {
+  const auto end = request.find('\0');
+  if (end == std::string_view::npos) return EINVAL;
+  const std::string_view path = request.substr(0, end);
+  const auto node = host.open(path, O_PATH);
+  if (!node) return errno_of(fail(Error(node.error())));
+  struct stat status {};
+  if (::fstat(node->get(), &status) != 0) return errno;
+  const std::string number =
+      std::to_string(::major(status.st_rdev)) + ":" + std::to_string(::minor(status.st_rdev));
+  if (!S_ISBLK(status.st_mode) || number != request.substr(end + 1)) return ENODEV;
+  const auto claimed = host.open(path, O_RDONLY | O_EXCL | O_NONBLOCK);
+  return claimed ? 0 : errno_of(fail(Error(claimed.error())));
+}
+
+int ask_library(const HostFs& host, std::span<const HostLibrary> libraries, std::string_view request,
+                std::string& into) {
+  request.remove_prefix(std::min(request.find('\0') + 1, request.size()));  // skips the device; npos + 1 is 0
+  const auto end = std::min(request.find('\0'), request.size());
+  for (const HostLibrary& library : libraries) {
+    if (library.name != request.substr(0, end)) continue;
+    into = library.answer(host, request.substr(std::min(end + 1, request.size())));
+    return into.size() <= kLongestAnswer ? 0 : EMSGSIZE;
+  }
+  return ENOSYS;
+}
+
+// A write request: the path of an attribute, a NUL, and the value.
+struct Order {
+  std::string_view path;
+  std::string_view value;
+};
+
+std::optional<Order> order_of(std::string_view request) {
+  const auto end = request.find('\0');
+  if (end == std::string_view::npos) return std::nullopt;
+  return Order{.path = request.substr(0, end), .value = request.substr(end + 1)};
+}
+
+int write_attribute(HostFs& host, const Order& order, bool only_if_unset) {
+  if (only_if_unset) {
+    const auto now = host.read_attribute(order.path);
+    if (!now) return errno_of(fail(Error(now.error())));
+    if (!is_unset(*now)) return EEXIST;
+  }
+  return errno_of(host.write_attribute(order.path, order.value));
+}
+
+int write_attribute(HostFs& host, std::string_view request) {
+  const auto order = order_of(request);
+  return order ? write_attribute(host, *order, false) : EINVAL;
+}
+
+// Returns the errno or the negated exit status, and puts an answer's text into `read`.
+int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> libraries,
+            std::string_view request, ActUnderWay& told_by, std::string& read) {
+  if (request.starts_with('c')) return ask_library(host, libraries, request.substr(1), read);
+  if (request.starts_with('r')) return read_attribute(host, request.substr(1), read);
+  if (request.starts_with('e')) return try_claim(host, request.substr(1));
+  if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
+  if (request.starts_with('x')) return run_program(host, request.substr(1), -1, told_by);
+  if (request.starts_with('k')) return run_or_kill(host, request.substr(1), Answers::nothing, read, told_by);
+  if (request.starts_with('q')) return run_or_kill(host, request.substr(1), Answers::output, read, told_by);
+  if (request.starts_with('t'))
+    return run_or_kill(host, request.substr(1), Answers::transcript, read, told_by);
+  if (request.starts_with('o')) return run_for_output(host, request.substr(1), read, told_by);
+  if (request.starts_with('u')) return unload_module(std::string(request.substr(1)));
+  if (request.starts_with('w')) return write_attribute(host, request.substr(1));
+  return EINVAL;
+}
+
+struct Told {
+  std::string act;
+  std::string value;
+};
+
+// The record of an act that changes a device; absent for others. It is needed if the parent is killed.
+std::optional<Told> to_be_told(std::string_view request) {
+  const char kind = request.front();
+  request.remove_prefix(1);
+  const auto end = std::min(request.find('\0'), request.size());
+  const std::string first(request.substr(0, end));
+  std::string rest(request.substr(std::min(end + 1, request.size())));
+  if (kind == 'w') return Told{.act = "write /" + first, .value = rest};
+  if (kind == 'm') return Told{.act = "load module " + first, .value = first};
+  if (kind == 'u') return Told{.act = "unload module " + first, .value = first};
+  if ((kind != 'x' && kind != 'c') || first.empty()) return std::nullopt;
+  std::ranges::replace(rest, '\0', ' ');
+  return Told{.act = (kind == 'x' ? "run" : "ask") + (" " + rest), .value = first};
+}
+
+bool nobody_listens() {
+  pollfd line{.fd = STDIN_FILENO, .events = 0, .revents = 0};
+  return ::poll(&line, 1, 0) == 1 && (line.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+// Records an act; false: the parent is gone, and the act must not begin. The parent's successor looks at the
+// records, and must not miss an act.
+bool begin(ActUnderWay& under_way, std::string_view act, std::string_view value) {
+  under_way.begin(act, value);
+  return !nobody_listens();
+}
+
+bool answer(int number, std::string_view read) {
+  std::array<iovec, 2> parts = {iovec{.iov_base = &number, .iov_len = sizeof number},
+                                iovec{.iov_base = const_cast<char*>(read.data()),  // NOLINT: it is only read
+                                      .iov_len = read.size()}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  return ::sendmsg(STDIN_FILENO, &message, MSG_NOSIGNAL) >= 0;
+}
+
+// The errno of the first failed write, 0 after all; absent: the parent is gone.
+std::optional<int> write_several(HostFs& host, std::string_view orders, ActUnderWay& under_way,
+                                 WriteProgress& progress) {
+  while (!orders.empty()) {
+    const char kind = orders.front();
+    const auto order = order_of(orders.substr(1));
+    if (!order) return EINVAL;
+    const auto end = order->value.find('\0');
+    if (end == std::string_view::npos) return EINVAL;
+    orders = order->value.substr(end + 1);
+    const Order one{.path = order->path, .value = order->value.substr(0, end)};
+    if (!begin(under_way, "write /" + std::string(one.path), one.value)) return std::nullopt;
+    const int failure = write_attribute(host, one, kind == 'n');
+    under_way.end();
+    if (failure != 0) return failure;
+    progress.one_more();
+    if (!orders.empty() && progress.each_is_waited_for() && !answer(0, ".")) return std::nullopt;
+  }
+  return 0;
+}
+
+// The page is passed as standard output; a program that this process runs must not print into it.
+Result<WriteProgress> take_page() {
+  UniqueFd memory(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (!memory.valid() || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+    return fail(error_from_errno(errno, "take the standard output"));
+  return WriteProgress::of(std::move(memory));
+}
+
+}  // namespace
+
+int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries) {
+  if (argc != 3) return 2;
+  const std::string root = std::span<char*>(argv, 3)[2];
+  HostFs host(root);
+  ActUnderWay under_way(host);
+  auto progress = take_page();
+  constexpr std::size_t kLongest = 64UL * 1024;  // a path and a value of at most a page each
+  std::string request(kLongest, '\0');
+  for (;;) {
+    const ssize_t n = ::recv(STDIN_FILENO, request.data(), request.size(), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return 2;
+    if (n == 0) break;
+    const auto whole = std::string_view(request).substr(0, static_cast<std::size_t>(n));
+    if (whole.front() == 'p') {
+      under_way.try_prepare();
+      continue;
+    }
+    std::string read;
+    std::optional<int> outcome;
+    if (whole.front() == 'b') {
+      under_way.prepare();
+      outcome = progress ? write_several(host, whole.substr(1), under_way, *progress) : EINVAL;
+    } else {
+      if (const auto told = to_be_told(whole)) {
+        under_way.prepare();
+        if (!begin(under_way, told->act, told->value)) break;
+      }
+      outcome = perform(host, root, libraries, whole, under_way, read);
+      under_way.end();
+    }
+    if (!outcome || !answer(*outcome, read)) break;
+  }
+  // The parent is gone, and a stuck act has returned at last. The end of this process shows that too, but not
+  // to readers in another PID namespace.
+  (void)forget_stuck_write(host, ::getpid());
+  return 0;
+}
+
+}  // namespace ferry

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hostfs/host_fs.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "common/atomic_file.h"
+#include "hostfs/descriptor_reads.h"
+
+namespace ferry {
+namespace {
+
+constexpr off_t kLargestFile = off_t{16} << 20U;  // ten times the largest file of a host, modules.alias
+
+std::string describe(std::string_view verb, const std::filesystem::path& relative) {
+  return std::string(verb) + " /" + relative.string();
+}
+
+// A path from outside that climbs out of the root is a caller's defect, but no reason to crash.
+bool stays_inside(std::string_view relative) {
+  if (relative.starts_with('/')) return false;
+  // Most paths need no std::filesystem::path, which splits its parts at once: an Allocate checks many paths.
+  if (relative.find("..") == std::string_view::npos) return true;
+  return std::ranges::none_of(std::filesystem::path(relative), [](const auto& part) { return part == ".."; });
+}
+
+constexpr int kMostAttempts = 1000;  // an attempt fails only if a rename falls into its few microseconds
+
+int open_in_root(int root, const char* path, int flags, mode_t mode) {
+  open_how how{};
+  how.flags = static_cast<std::uint64_t>(flags);
+  how.mode = (flags & O_CREAT) != 0 ? mode : 0;
+  how.resolve = RESOLVE_IN_ROOT;
+  int fd = -1;
+  // EAGAIN: a rename or mount on the host while a link's ".." was followed; the kernel cannot tell whether it
+  // led out of the root. openat2(2) says to try again.
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    fd = static_cast<int>(::syscall(SYS_openat2, root, path, &how, sizeof(how)));
+    if (fd >= 0 || errno != EAGAIN) break;
+  }
+  if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return fd;
+  // Before 5.6, or filtered by an old container runtime: openat(2) repeats a real EPERM.
+  return ::openat(root, path, flags, mode);
+}
+
+std::filesystem::path in_root(const std::filesystem::path& directory) {
+  return directory.empty() ? std::filesystem::path(".") : directory;
+}
+
+Result<UniqueFd> open_or_make(const HostFs& host, const std::filesystem::path& directory) {
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY;
+  auto opened = host.open(in_root(directory), kFlags);
+  if (opened || directory.empty() || opened.error().code != std::errc::no_such_file_or_directory)
+    return opened;
+  const auto parent = open_or_make(host, directory.parent_path());
+  if (!parent) return fail(parent.error());
+  if (::mkdirat(parent->get(), directory.filename().c_str(), 0755) != 0 && errno != EEXIST)
+    return fail(error_from_errno(errno, describe("make directory", directory)));
+  return host.open(directory, kFlags);
+}
+
+}  // namespace
+
+HostFs::HostFs(std::filesystem::path root)
+    : root_(std::move(root)), root_fd_(::open(root_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
+  if (!root_fd_.valid()) root_errno_ = errno;
+}
+
+Result<> HostFs::make_directory(const std::filesystem::path& relative) const {
+  auto opened = open_or_make(*this, relative);
+  if (!opened) return fail(std::move(opened).error());
+  return {};
+}
+
+Result<UniqueFd> HostFs::open(const std::filesystem::path& relative, int flags, mode_t mode) const {
+  assert(relative.is_relative());
+  if (!stays_inside(relative.native())) return fail(error_from_errno(EXDEV, describe("open", relative)));
+  if (!root_fd_.valid()) return fail(error_from_errno(root_errno_, "open host root " + root_.string()));
+  UniqueFd fd(open_in_root(root_fd_.get(), relative.c_str(), flags | O_CLOEXEC, mode));
+  if (!fd.valid()) return fail(error_from_errno(errno, describe("open", relative)));
+  return fd;
+}
+
+Result<std::string> HostFs::read_file(const std::filesystem::path& relative, Links links) const {
+  auto fd = open(relative, O_RDONLY | O_NONBLOCK | (links == Links::refused ? O_NOFOLLOW : 0));
+  if (!fd && links == Links::refused && fd.error().code == std::errc::too_many_symbolic_link_levels)
+    return fail(Errc::malformed_host, describe("read", relative) + ": it is a symbolic link",
+                "put the file itself there");
+  if (!fd) return fail(std::move(fd).error());
+  struct stat status {};
+  if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, describe("read", relative)));
+  constexpr unsigned kMemory = 1;
+  constexpr unsigned kNull = 3;
+  // A masked systemd unit is a link to /dev/null and has no content.
+  if (S_ISCHR(status.st_mode) && status.st_rdev == ::makedev(kMemory, kNull)) return std::string();
+  if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))  // reading a directory fails with EISDIR
+    return fail(Errc::malformed_host, describe("read", relative) + ": it is no regular file");
+  if (status.st_size > kLargestFile) return fail(error_from_errno(EFBIG, describe("read", relative)));
+  // procfs gives size 0 for each file; any other file may grow while it is read.
+  const std::size_t most = status.st_size == 0 ? kMostRead : static_cast<std::size_t>(kLargestFile);
+  return read_to_end(
+      fd->get(), [&] { return describe("read", relative); }, most);
+}
+
+Result<std::string> HostFs::read_attribute(const std::filesystem::path& relative) const {
+  auto fd = open(relative, O_RDONLY);
+  if (!fd) return fail(std::move(fd).error());
+  auto content = read_to_end(fd->get(), [&] { return describe("read", relative); });
+  if (content && content->ends_with('\n')) content->pop_back();
+  return content;
+}
+
+Result<std::string> HostFs::link_target(const std::filesystem::path& relative) const {
+  auto fd = open(relative, O_PATH | O_NOFOLLOW);
+  if (!fd) return fail(std::move(fd).error());
+  return read_link(fd->get(), "", [&] { return describe("read link", relative); });
+}
+
+Result<std::string> HostFs::link_name(const std::filesystem::path& relative) const {
+  auto target = link_target(relative);
+  if (!target) return target;
+  const auto slash = target->find_last_of('/');
+  return slash == std::string::npos ? *target : target->substr(slash + 1);
+}
+
+Result<std::vector<DirectoryEntry>> HostFs::entries(const std::filesystem::path& relative) const {
+  auto fd = open(relative, O_RDONLY | O_DIRECTORY);
+  if (!fd) return fail(std::move(fd).error());
+  return read_entries(fd->get(), [&] { return describe("list", relative); });
+}
+
+Result<std::vector<std::string>> HostFs::list(const std::filesystem::path& relative) const {
+  auto found = entries(relative);
+  if (!found) return fail(std::move(found).error());
+  std::vector<std::string> names;
+  names.reserve(found->size());
+  for (DirectoryEntry& entry : *found) names.push_back(std::move(entry.name));
+  return names;
+}
+
+// Makes no error text, since often nothing is there.
+bool HostFs::exists(const char* relative) const {
+  assert(*relative != '/');
+  if (!stays_inside(relative) || !root_fd_.valid()) return false;
+  return UniqueFd(open_in_root(root_fd_.get(), relative, O_PATH | O_CLOEXEC, 0)).valid();
+}
+
+Result<DeviceNumber> HostFs::device_number(const std::filesystem::path& relative) const {
+  auto fd = open(relative, O_PATH);
+  if (!fd) return fail(std::move(fd).error());
+  struct stat status {};
+  if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, describe("stat", relative)));
+  if (!S_ISCHR(status.st_mode) && !S_ISBLK(status.st_mode)) {
+    return fail(error_from_errno(ENODEV, describe("stat", relative)));
+  }
+  return DeviceNumber{.major = ::major(status.st_rdev), .minor = ::minor(status.st_rdev)};
+}
+
+Result<std::optional<OpenedDevice>> HostFs::opened_device(const std::filesystem::path& proc_entry) const {
+  assert(proc_entry.is_relative());
+  if (!stays_inside(proc_entry.native())) return fail(error_from_errno(EXDEV, describe("stat", proc_entry)));
+  if (!root_fd_.valid()) return fail(error_from_errno(root_errno_, "open host root " + root_.string()));
+  // The file may lie on a network file system whose server is gone, so only cached attributes are read.
+  struct statx status {};
+  if (::statx(root_fd_.get(), proc_entry.c_str(), AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE,
+              &status) != 0) {
+    return fail(error_from_errno(errno, describe("stat", proc_entry)));
+  }
+  const bool block = S_ISBLK(status.stx_mode);
+  if (!block && !S_ISCHR(status.stx_mode)) return std::nullopt;
+  return OpenedDevice{.number = {.major = status.stx_rdev_major, .minor = status.stx_rdev_minor},
+                      .block = block};
+}
+
+Result<> HostFs::write_attribute(const std::filesystem::path& relative, std::string_view value) {
+  auto fd = open(relative, O_WRONLY);
+  if (!fd) return fail(std::move(fd).error());
+  const ssize_t n = ::write(fd->get(), value.data(), value.size());
+  if (n < 0) return fail(error_from_errno(errno, describe("write", relative)));
+  if (static_cast<std::size_t>(n) != value.size()) {
+    return fail(error_from_errno(EIO, describe("write in one piece", relative)));
+  }
+  return {};
+}
+
+Result<> HostFs::write_file(const std::filesystem::path& relative, std::string_view content, mode_t mode) {
+  assert(relative.is_relative());
+  if (!stays_inside(relative.native())) return fail(error_from_errno(EXDEV, describe("write", relative)));
+  const auto directory = open_or_make(*this, relative.parent_path());
+  if (!directory) return fail(directory.error());
+  const auto existing = open(relative, O_PATH);
+  return write_atomically({.directory = directory->get(),
+                           .name = relative.filename(),
+                           .existing = existing ? existing->get() : -1,
+                           .path = (root_ / relative).string()},
+                          content, mode);
+}
+
+Result<> HostFs::remove_file(const std::filesystem::path& relative) {
+  assert(relative.is_relative());
+  if (!stays_inside(relative.native())) return fail(error_from_errno(EXDEV, describe("remove", relative)));
+  const auto directory = open(in_root(relative.parent_path()), O_PATH | O_DIRECTORY);
+  if (!directory && directory.error().code == std::errc::no_such_file_or_directory) return {};
+  if (!directory) return fail(directory.error());
+  if (::unlinkat(directory->get(), relative.filename().c_str(), 0) != 0 && errno != ENOENT) {
+    return fail(error_from_errno(errno, describe("remove", relative)));
+  }
+  return {};
+}
+
+Result<> HostFs::remove_empty_folder(const std::filesystem::path& relative) {
+  assert(relative.is_relative());
+  if (!stays_inside(relative.native())) return fail(error_from_errno(EXDEV, describe("remove", relative)));
+  const auto parent = open(in_root(relative.parent_path()), O_PATH | O_DIRECTORY);
+  if (!parent) return fail(parent.error());
+  if (::unlinkat(parent->get(), relative.filename().c_str(), AT_REMOVEDIR) != 0)
+    return fail(error_from_errno(errno, describe("remove", relative)));
+  return {};
+}
+
+}  // namespace ferry

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/artifacts/artifact_store.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <fcntl.h>
+#include <limits>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/text/whole_json.h"
+#include "kata-manager/artifacts/digest.h"
+#include "kata-manager/classes/runtime_handler.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+constexpr int kVersionOfFormat = 1;
+// The lock of the replaced program, so that the two never work together.
+constexpr const char* kLock = "k8s-kata-manager.pid";
+
+Artifact artifact_of(const json& record) {
+  Artifact artifact;
+  artifact.url = record.at("url").get<std::string>();
+  artifact.digest = record.at("digest").get<std::string>();
+  artifact.configuration = record.at("configuration").get<std::string>();
+  for (const json& file : record.at("files")) {
+    artifact.files.push_back({.path = file.at("path").get<std::string>(),
+                              .size = file.value("size", std::uint64_t{0}),
+                              .sha256 = file.value("sha256", ""),
+                              .link = file.value("link", "")});
+  }
+  return artifact;
+}
+
+// An open folder, which stays the same while its path may change.
+Result<UniqueFd> parent_of(const HostFs& host, const std::filesystem::path& path) {
+  const auto parent = path.parent_path();
+  return host.open(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY);
+}
+
+// How late a replaced folder of the store was put aside; 0: the entry is Ferry's.
+unsigned rank_of(const DirectoryEntry& entry) {
+  // A killed switch has not put the replaced folder aside yet.
+  if (entry.name == kNewLink) return entry.is_directory ? std::numeric_limits<unsigned>::max() : 0;
+  const std::string_view name = entry.name;
+  if (!entry.is_directory || !name.starts_with(kPutAside)) return 0;
+  const std::string_view digits = name.substr(std::string_view(kPutAside).size());
+  unsigned number = 0;
+  (void)std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return std::max(number, 1U);
+}
+
+// Moves the last replaced folder back to the link's place, unless that is taken.
+Result<> put_back(const HostFs& host, const ArtifactPlaces& places,
+                  const std::vector<DirectoryEntry>& entries) {
+  const auto last = std::ranges::max_element(entries, {}, rank_of);
+  if (last == entries.end() || rank_of(*last) == 0) return {};
+  const std::string what = fmt::format("put /{} back", places.version(last->name).string());
+  const auto store = host.open(places.store(), O_RDONLY | O_DIRECTORY);
+  if (!store) return fail(Error(store.error()).during(what));
+  const auto top = host.open(places.top(), O_RDONLY | O_DIRECTORY);
+  if (!top) return fail(Error(top.error()).during(what));
+  if (::renameat2(store->get(), last->name.c_str(), top->get(), places.link().filename().c_str(),
+                  RENAME_NOREPLACE) != 0) {
+    return errno == EEXIST ? Result<>() : fail(error_from_errno(errno, what));
+  }
+  if (::fsync(top->get()) != 0) return fail(error_from_errno(errno, what));
+  return {};
+}
+
+}  // namespace
+
+Result<ArtifactPlaces> ArtifactPlaces::of(const std::filesystem::path& artifacts_dir,
+                                          const std::string& name) {
+  const bool climbs = std::ranges::any_of(artifacts_dir, [](const auto& part) { return part == ".."; });
+  if (!artifacts_dir.is_absolute() || climbs)
+    return fail(Errc::usage,
+                fmt::format("artifacts folder '{}' is no absolute path", artifacts_dir.string()));
+  if (!is_handler_name(name))
+    return fail(Errc::usage, fmt::format("'{}' is no name of a runtime: lower-case letters, digits and inner "
+                                         "dashes, 63 at most",
+                                         name));
+  ArtifactPlaces places;
+  places.top_ = artifacts_dir.lexically_normal().relative_path();
+  if (!places.top_.has_filename()) places.top_ = places.top_.parent_path();
+  places.name_ = name;
+  return places;
+}
+
+bool is_version(std::string_view name) {
+  std::string text(name);
+  const auto dash = text.find('-');
+  if (dash == std::string::npos) return false;
+  text[dash] = ':';
+  return Digest::parse(text).has_value();
+}
+
+std::optional<std::string> version_in_use(const HostFs& host, const ArtifactPlaces& places) {
+  const auto target = host.link_target(places.link());
+  if (!target) return std::nullopt;
+  auto version = std::filesystem::path(*target).filename().string();
+  if (!is_version(version) || *target != places.link_target(version)) return std::nullopt;
+  return version;
+}
+
+Result<Artifact> read_record(const HostFs& host, const std::filesystem::path& artifacts_dir,
+                             const std::string& name, const std::string& version) {
+  const auto places = ArtifactPlaces::of(artifacts_dir, name);
+  if (!places) return fail(places.error());
+  const auto path = places->record(version);
+  const auto text = host.read_file(path);
+  if (!text && is_gone(text.error()))
+    return fail(Errc::not_found, fmt::format("/{} is not there", path.string()));
+  if (!text) return fail(text.error());
+  try {
+    const json record = parse_whole_json(*text);
+    if (record.at("version").get<int>() != kVersionOfFormat)
+      return fail(Errc::malformed_host,
+                  fmt::format("/{}: written by another version of ferry", path.string()));
+    Artifact artifact = artifact_of(record);
+    artifact.name = name;
+    artifact.folder = "/" / places->link();
+    artifact.version = "/" / places->version(version);
+    artifact.configuration = artifact.folder / artifact.configuration;
+    return artifact;
+  } catch (const json::exception& error) {
+    return fail(Errc::malformed_host, fmt::format("/{}: {}", path.string(), error.what()));
+  }
+}
+
+std::string record_text(const Artifact& artifact) {
+  json files = json::array();
+  for (const ArtifactFile& file : artifact.files) {
+    json entry = {{"path", file.path.string()}};
+    if (file.link.empty()) {
+      entry["size"] = file.size;
+      entry["sha256"] = file.sha256;
+    } else {
+      entry["link"] = file.link;
+    }
+    files.push_back(std::move(entry));
+  }
+  const json record = {{"version", kVersionOfFormat},
+                       {"url", artifact.url},
+                       {"digest", artifact.digest},
+                       {"configuration", artifact.configuration.lexically_relative(artifact.folder).string()},
+                       {"files", std::move(files)}};
+  return record.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::path& path) {
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY;
+  auto opened = host.open(path.empty() ? "." : path, kFlags);
+  if (opened || path.empty() || opened.error().code != std::errc::no_such_file_or_directory) return opened;
+  const auto parent = open_or_make_folder(host, path.parent_path());
+  if (!parent) return fail(parent.error());
+  if (::mkdirat(parent->get(), path.filename().c_str(), 0775) != 0 && errno != EEXIST)
+    return fail(error_from_errno(errno, "make folder /" + path.string()));
+  return host.open(path, kFlags);
+}
+
+Result<> remove_all(const HostFs& host, const std::filesystem::path& path) {
+  const auto parent = parent_of(host, path);
+  if (!parent && is_gone(parent.error())) return {};
+  if (!parent) return fail(parent.error());
+  // Goes through the open folder: a path from "/" could follow links out of the host's root.
+  std::error_code failure;
+  std::filesystem::remove_all(fmt::format("/proc/self/fd/{}/{}", parent->get(), path.filename().string()),
+                              failure);
+  if (failure) return fail(error_from_errno(failure.value(), "remove /" + path.string()));
+  return {};
+}
+
+Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path& top) {
+  auto fd = host.open(top / kLock, O_RDWR | O_CREAT, 0664);
+  if (!fd) return fd;
+  // hostd and an agent without root both lock the file, by its group. Only its owner may set the mode.
+  static_cast<void>(::fchmod(fd->get(), 0664));
+  if (::flock(fd->get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return fail(error_from_errno(errno, "lock /" + (top / kLock).string()));
+    const std::string holder = host.read_attribute(top / kLock).value_or("");
+    return fail(Errc::refused,
+                fmt::format("another program works in /{}{}", top.string(),
+                            holder.empty() ? "" : fmt::format(" (process {})", holder)),
+                "wait for the other ferry to end, or stop k8s-kata-manager");
+  }
+  // The process ID is for the message above only; the lock is flock's.
+  const std::string pid = std::to_string(::getpid());
+  if (::ftruncate(fd->get(), 0) != 0 || ::pwrite(fd->get(), pid.data(), pid.size(), 0) < 0)
+    return fail(error_from_errno(errno, "write /" + (top / kLock).string()));
+  return fd;
+}
+
+Result<std::optional<Artifact>> current_artifact(const HostFs& host,
+                                                 const std::filesystem::path& artifacts_dir,
+                                                 const std::string& name) {
+  const auto places = ArtifactPlaces::of(artifacts_dir, name);
+  if (!places) return fail(places.error());
+  const auto version = version_in_use(host, *places);
+  if (!version) return std::optional<Artifact>();
+  auto artifact = read_record(host, artifacts_dir, name, *version);
+  if (!artifact && artifact.error().code == Errc::not_found) return std::optional<Artifact>();
+  if (!artifact) return fail(std::move(artifact).error());
+  return std::optional(std::move(*artifact));
+}
+
+Result<std::vector<std::filesystem::path>> collect_versions(
+    HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
+    const std::function<bool(const std::filesystem::path& version)>& in_use) {
+  std::vector<std::filesystem::path> gone;
+  const auto places = ArtifactPlaces::of(artifacts_dir, name);
+  if (!places) return fail(places.error());
+  const auto entries = host.entries(places->store());
+  if (!entries && is_gone(entries.error())) return gone;
+  if (!entries) return fail(entries.error());
+  const auto lock = lock_artifacts(host, places->top());
+  if (!lock) return fail(lock.error());
+  const auto current = version_in_use(host, *places);
+  for (const DirectoryEntry& entry : *entries) {
+    if (!entry.is_directory || entry.name == current || !is_version(entry.name)) continue;
+    const auto path = places->version(entry.name);
+    if (in_use("/" / path)) continue;
+    // The record goes last: a folder without a record counts as unknown, a record without a folder is
+    // harmless.
+    auto removed = remove_all(host, path);
+    if (removed) removed = remove_all(host, places->record(entry.name));
+    if (!removed) return fail(std::move(removed).error());
+    gone.push_back("/" / path);
+  }
+  return gone;
+}
+
+Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name) {
+  const auto places = ArtifactPlaces::of(artifacts_dir, name);
+  if (!places) return fail(places.error());
+  if (!host.exists(places->top())) return {};
+  const auto lock = lock_artifacts(host, places->top());
+  if (!lock) return fail(lock.error());
+  return remove_locked_artifact(host, artifacts_dir, name);
+}
+
+Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artifacts_dir,
+                                const std::string& name) {
+  const auto places = ArtifactPlaces::of(artifacts_dir, name);
+  if (!places) return fail(places.error());
+  // A folder in the link's place is not Ferry's.
+  if (host.link_target(places->link())) {
+    if (auto removed = host.remove_file(places->link()); !removed) return removed;
+  }
+  const auto entries = host.entries(places->store());
+  if (!entries && is_gone(entries.error())) return {};
+  if (!entries) return fail(entries.error());
+  if (auto back = put_back(host, *places, *entries); !back) return back;
+  for (const DirectoryEntry& entry : *entries) {
+    if (rank_of(entry) > 0) continue;
+    if (auto removed = remove_all(host, places->version(entry.name)); !removed) return removed;
+  }
+  // The store stays while it has a folder that is not Ferry's.
+  if (auto removed = host.remove_empty_folder(places->store());
+      !removed && removed.error().code != std::errc::directory_not_empty)
+    return fail(std::move(removed).error());
+  return {};
+}
+
+}  // namespace ferry

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Internal: the places of artifacts and of unfinished work (artifacts.h), and the record of each version.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/result.h"
+#include "common/unique_fd.h"
+#include "hostfs/host_fs.h"
+#include "kata-manager/artifacts/artifacts.h"
+
+namespace ferry {
+
+/// The places of one artifact, relative to the host's root.
+class ArtifactPlaces {
+ public:
+  /// Errc::usage: the folder is not absolute or has "..", or the name is no is_handler_name().
+  static Result<ArtifactPlaces> of(const std::filesystem::path& artifacts_dir, const std::string& name);
+
+  const std::filesystem::path& top() const { return top_; }    ///< artifacts_dir
+  std::filesystem::path link() const { return top_ / name_; }  ///< the path for users
+  std::filesystem::path store() const { return top_ / ".ferry" / name_; }
+  std::filesystem::path version(const std::string& version) const { return store() / version; }
+  std::filesystem::path record(const std::string& version) const { return store() / (version + ".json"); }
+  /// The target of link(). It is relative, so that it holds wherever the host's root is mounted.
+  std::filesystem::path link_target(const std::string& version) const {
+    return std::filesystem::path(".ferry") / name_ / version;
+  }
+
+ private:
+  std::filesystem::path top_;
+  std::string name_;
+};
+
+// Names in a store, beside the versions.
+inline constexpr const char* kBlobs = "blobs";      ///< whole layers; NAME.part: not whole yet
+inline constexpr const char* kStaging = "staging";  ///< a version in the making
+inline constexpr const char* kNewLink = "link";     ///< a link before it is in its place
+/// Prefix of folders that a link replaced. They are not Ferry's and are never removed.
+inline constexpr const char* kPutAside = "replaced-";
+
+/// True for a version's folder; other names are unfinished work or folders put aside.
+bool is_version(std::string_view name);
+
+/// The version that link() leads to; absent: none of Ferry's.
+std::optional<std::string> version_in_use(const HostFs& host, const ArtifactPlaces& places);
+
+/// The record of a version, without notes and as unchanged. Errc::not_found: no record.
+/// Errc::malformed_host: it cannot be read.
+Result<Artifact> read_record(const HostFs& host, const std::filesystem::path& artifacts_dir,
+                             const std::string& name, const std::string& version);
+std::string record_text(const Artifact& artifact);
+
+/// Makes missing folders, with mode 0775 less the umask, and never leaves the host's root.
+Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::path& path);
+
+/// Removes a file, a link or a folder with its content. A missing path is no error.
+Result<> remove_all(const HostFs& host, const std::filesystem::path& path);
+
+}  // namespace ferry

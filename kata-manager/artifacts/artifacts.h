@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of a Kata class (its configuration, the guest's kernel and image) on this host, fetched from an
+// OCI registry or present in a folder.
+//
+//   <artifacts_dir>/<name>                     a link to the version in use; the paths below it stay valid
+//   <artifacts_dir>/.ferry/<name>/sha256-…     a version, never changed once it is there
+//   <artifacts_dir>/.ferry/<name>/sha256-….json  its record: URL, digest, files
+//   <artifacts_dir>/.ferry/<name>/blobs, staging, link   unfinished work, which the next fetch continues
+//
+// Another program, `ferry-fetch` (docs/adr/0012), does network, TLS and archives. It runs for one artifact,
+// reads the request and its credentials from standard input, and loads the libraries that would slow down
+// every other verb.
+//
+// A fetch that is killed anywhere leaves the version in use unchanged, and the next fetch continues its
+// work. Only one fetch at a time works in a folder. Its lock is that of the replaced program
+// (k8s-kata-manager.pid), so that the two never work together.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "common/unique_fd.h"
+#include "hostfs/host_fs.h"
+
+namespace ferry {
+
+inline constexpr const char* kArtifactsDir = "/opt/nvidia-gpu-operator/artifacts/runtimeclasses";
+
+/// Folders in Kata's own build: its configurations, and its kernels and images.
+inline constexpr const char* kKataDefaults = "share/defaults/kata-containers";
+inline constexpr const char* kKataFiles = "share/kata-containers";
+
+/// The servers of a registry: mirrors, and registries that speak plain HTTP.
+struct RegistryEndpoints {
+  std::string registry;  ///< as in references: "docker.io", "registry.example:5000"
+  /// "https://HOST[:PORT]" or "http://…", in order of trial. A path goes in front of the repository, for
+  /// mirrors with several upstreams. The registry itself comes last, over https, unless the list has it.
+  /// Plain HTTP is spoken only with servers listed so, and with the loopback.
+  std::vector<std::string> endpoints;
+};
+
+/// Limits of an artifact. The sizes that registries and archives state are not trusted.
+struct ArtifactLimits {
+  std::uint64_t bytes = 16ULL << 30;    ///< of all layers, and of all files once unpacked
+  std::uint64_t files = 100'000;        ///< files, folders and links
+  std::uint32_t layers = 256;           ///< of one manifest
+  std::uint64_t document = 4ULL << 20;  ///< bytes of a manifest, an index or a token
+};
+
+/// Timeouts and retries.
+struct FetchPatience {
+  std::chrono::milliseconds connect{15'000};
+  /// A server that sends fewer than `slow_bytes` a second for this time is given up and retried.
+  std::chrono::seconds slow{30};
+  std::uint32_t slow_bytes = 1024;
+  unsigned tries = 5;  ///< in a row without a gain of a MiB
+  std::chrono::milliseconds first_pause{200};
+  std::chrono::milliseconds longest_pause{30'000};  ///< limits Retry-After, too
+};
+
+struct FetchRequest {
+  std::string name;  ///< the class's; is_handler_name()
+  /// "HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]" (image_reference.h), or "file:///DIR", a folder of this host
+  /// that is used in place.
+  std::string url;
+  std::filesystem::path artifacts_dir = kArtifactsDir;  ///< absolute, on the host
+  /// Kata's configuration, relative to the artifact's folder; empty: the only *.toml at its top, or in
+  /// kKataDefaults.
+  std::filesystem::path configuration = {};
+  std::string docker_config = {};  ///< content of a `.dockerconfigjson` or `.dockercfg`; empty: anonymous
+  std::string authorities = {};    ///< PEM certificates, trusted beside the system's
+  std::vector<RegistryEndpoints> registries = {};
+  std::string proxy = {};                  ///< URL; empty: from the environment, if set
+  std::vector<std::string> no_proxy = {};  ///< hosts and domains that bypass the proxy
+  std::string architecture = {};           ///< in OCI's words ("amd64"); empty: this host's
+  bool allow_setuid = false;    ///< false: archives with set-user-ID or set-group-ID files are refused
+  bool check_contents = false;  ///< of a present version: compare digests, not only sizes
+  /// If no registry can be reached, the version in use serves, with a note, if it is whole and of the same
+  /// URL.
+  bool or_what_is_here = false;
+  ArtifactLimits limits = {};
+  FetchPatience patience = {};
+  std::chrono::seconds deadline{3600};  ///< for the whole fetch; then ferry-fetch is killed
+};
+
+struct ArtifactFile {
+  std::filesystem::path path;  ///< relative to the artifact's folder
+  std::uint64_t size = 0;      ///< 0 for a link
+  std::string sha256;          ///< 64 hexadecimal digits; empty for a link
+  std::string link;            ///< target of a link; empty for a file
+  bool operator==(const ArtifactFile&) const = default;
+};
+
+struct Artifact {
+  std::string name;
+  std::string url;                ///< the requested URL
+  std::string digest;             ///< of the image's manifest; with file://, of the files' names and contents
+  std::filesystem::path folder;   ///< <artifacts_dir>/<name>, equal for all versions
+  std::filesystem::path version;  ///< the folder that `folder` leads to now
+  std::filesystem::path configuration;  ///< Kata's, below `folder`
+  std::vector<ArtifactFile> files;      ///< sorted by path
+  bool changed = false;                 ///< something was written on the host
+  std::vector<std::string> notes;       ///< for the administrator: a mirror that failed, skipped layers
+};
+
+struct FetchProgress {
+  std::uint64_t done = 0;   ///< bytes on the host, earlier tries included
+  std::uint64_t total = 0;  ///< bytes of all layers
+};
+
+/// `ferry-fetch` beside this executable, else the bare name for PATH to find.
+std::filesystem::path fetch_program();
+
+/// Makes <artifacts_dir>/<name> the artifact of `url`; no change if it is already. `told` is called as
+/// bytes arrive, a few times a second.
+/// Errors: Errc::usage: a wrong value in the request; Errc::invalid_config: docker_config, authorities;
+/// Errc::not_found: no such artifact or folder; Errc::unreachable: the registry, a missing ferry-fetch, or
+/// the deadline; Errc::malformed_host: an unreadable answer; Errc::refused: a forbidden path, entry or
+/// size, several *.toml and none named, or another fetch or k8s-kata-manager at work; Errc::failed: refused
+/// credentials, a wrong digest. After an error the version in use is unchanged.
+Result<Artifact> fetch(const HostFs& host, const FetchRequest& request,
+                       const std::function<void(const FetchProgress&)>& told = {},
+                       const std::filesystem::path& program = fetch_program());
+
+/// Locks a folder of artifacts, relative to the host's root: <top>/k8s-kata-manager.pid, with this
+/// process's ID in it, until it is closed. Errc::refused: another process, which the error names, has the
+/// lock.
+Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path& top);
+
+/// The record of the version in use; absent: Ferry fetched none (a folder from elsewhere, such as one of
+/// file://, has no record). Asks no registry and reads no file's content.
+Result<std::optional<Artifact>> current_artifact(const HostFs& host,
+                                                 const std::filesystem::path& artifacts_dir,
+                                                 const std::string& name);
+
+/// Removes versions that are not in use, except those for which `in_use` is true: a sandbox may open files
+/// of the version that it began with. A folder that was there before the first fetch stays. Returns the
+/// removed folders.
+Result<std::vector<std::filesystem::path>> collect_versions(
+    HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
+    const std::function<bool(const std::filesystem::path& version)>& in_use);
+
+/// Removes an artifact and its versions; a folder that file:// named stays. A folder that the link replaced
+/// comes back (the last, if there are several) unless its place is taken; other replaced folders stay put
+/// aside. No sandbox may use the artifact. A missing artifact is no error.
+Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name);
+/// remove_artifact() for a caller that holds lock_artifacts().
+Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artifacts_dir,
+                                const std::string& name);
+
+}  // namespace ferry

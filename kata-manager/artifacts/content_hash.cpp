@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/artifacts/content_hash.h"
+
+#include <array>
+#include <cerrno>
+#include <new>
+#include <openssl/evp.h>
+#include <unistd.h>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/lazy_library.h"
+
+namespace ferry {
+namespace {
+
+// OpenSSL is loaded with the first hash: it loads slowly, and `ferry` needs it only for `kata verify`.
+struct Crypto {
+  decltype(&::EVP_MD_CTX_new) make = nullptr;
+  decltype(&::EVP_MD_CTX_free) free = nullptr;
+  decltype(&::EVP_sha256) sha256 = nullptr;
+  decltype(&::EVP_sha512) sha512 = nullptr;
+  decltype(&::EVP_DigestInit_ex) begin = nullptr;
+  decltype(&::EVP_DigestUpdate) update = nullptr;
+  decltype(&::EVP_DigestFinal_ex) end = nullptr;
+};
+
+Result<Crypto> load() {
+  auto library = LazyLibrary::load("libcrypto.so.3", "install libssl3");
+  if (!library) return fail(std::move(library).error());
+  Crypto crypto;
+  library->find("EVP_MD_CTX_new", crypto.make);
+  library->find("EVP_MD_CTX_free", crypto.free);
+  library->find("EVP_sha256", crypto.sha256);
+  library->find("EVP_sha512", crypto.sha512);
+  library->find("EVP_DigestInit_ex", crypto.begin);
+  library->find("EVP_DigestUpdate", crypto.update);
+  library->find("EVP_DigestFinal_ex", crypto.end);
+  if (auto r = library->has_all("install libssl3"); !r) return fail(std::move(r).error());
+  return crypto;
+}
+
+const Result<Crypto>& loaded() {
+  static const Result<Crypto> crypto = load();
+  return crypto;
+}
+
+EVP_MD_CTX* own(void* context) {
+  return static_cast<EVP_MD_CTX*>(context);
+}
+
+}  // namespace
+
+void ContentHash::Free::operator()(void* context) const {
+  loaded()->free(own(context));
+}
+
+ContentHash::ContentHash(std::string_view algorithm) : context_(loaded().value().make()) {
+  // These calls fail only if memory runs out.
+  const EVP_MD* method = algorithm == "sha512" ? loaded()->sha512() : loaded()->sha256();
+  if (context_ == nullptr || loaded()->begin(own(context_.get()), method, nullptr) != 1)
+    throw std::bad_alloc();
+}
+
+void ContentHash::add(std::string_view bytes) {
+  if (loaded()->update(own(context_.get()), bytes.data(), bytes.size()) != 1) throw std::bad_alloc();
+}
+
+std::string ContentHash::hex() {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
+  unsigned size = 0;
+  if (loaded()->end(own(context_.get()), bytes.data(), &size) != 1) throw std::bad_alloc();
+  std::string text;
+  for (unsigned i = 0; i < size; ++i) text += fmt::format("{:02x}", bytes[i]);
+  return text;
+}
+
+Result<std::string> sha256_of(int fd, const std::string& path, const std::function<void(std::size_t)>& told) {
+  constexpr std::size_t kAtOnce = 256UL * 1024;
+  if (!loaded()) return fail(Error(loaded().error()));
+  ContentHash hash;
+  std::vector<char> buffer(kAtOnce);
+  for (off_t at = 0;;) {
+    const ssize_t n = ::pread(fd, buffer.data(), buffer.size(), at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail(error_from_errno(errno, "read " + path));
+    if (n == 0) return hash.hex();
+    hash.add({buffer.data(), static_cast<std::size_t>(n)});
+    at += n;
+    if (told) told(static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace ferry

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/artifacts/image_reference.h"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <array>
+#include <charconv>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+bool is_lower(char c) {
+  return c >= 'a' && c <= 'z';
+}
+bool is_upper(char c) {
+  return c >= 'A' && c <= 'Z';
+}
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// The reason why a text is wrong; empty: it is right.
+using Fault = std::string;
+
+Fault fault_of_port(std::string_view port) {
+  unsigned number = 0;
+  constexpr unsigned kHighest = 65535;
+  const auto [end, failure] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (failure != std::errc() || end != port.data() + port.size() || number == 0 || number > kHighest)
+    return fmt::format("'{}' is no port", port);
+  return {};
+}
+
+Fault fault_of_registry(std::string_view registry) {
+  std::string_view host = registry;
+  if (registry.starts_with('[')) {
+    const auto end = registry.find(']');
+    std::array<char, sizeof(in6_addr)> bytes{};
+    if (end == std::string_view::npos ||
+        ::inet_pton(AF_INET6, std::string(registry.substr(1, end - 1)).c_str(), bytes.data()) != 1)
+      return fmt::format("'{}' is no IPv6 address in brackets", registry);
+    const auto rest = registry.substr(end + 1);
+    if (rest.empty()) return {};
+    return rest.front() == ':' ? fault_of_port(rest.substr(1)) : fmt::format("'{}' is no host", registry);
+  }
+  if (const auto colon = registry.find(':'); colon != std::string_view::npos) {
+    host = registry.substr(0, colon);
+    if (auto fault = fault_of_port(registry.substr(colon + 1)); !fault.empty()) return fault;
+  }
+  std::size_t begin = 0;
+  while (begin <= host.size()) {
+    const auto end = std::min(host.find('.', begin), host.size());
+    const auto label = host.substr(begin, end - begin);
+    const bool plain = std::ranges::all_of(
+        label, [](char c) { return is_lower(c) || is_upper(c) || is_digit(c) || c == '-'; });
+    if (label.empty() || !plain || label.front() == '-' || label.back() == '-')
+      return fmt::format("'{}' is no host", host);
+    begin = end + 1;
+  }
+  return {};
+}
+
+// [a-z0-9]+ joined by ".", "_", "__" or dashes.
+bool is_component(std::string_view part) {
+  const auto is_plain = [](char c) { return is_lower(c) || is_digit(c); };
+  if (part.empty() || !is_plain(part.front()) || !is_plain(part.back())) return false;
+  for (std::size_t i = 0; i < part.size();) {
+    if (is_plain(part[i])) {
+      ++i;
+      continue;
+    }
+    const auto end = std::min(part.find_first_of("abcdefghijklmnopqrstuvwxyz0123456789", i), part.size());
+    const auto joint = part.substr(i, end - i);
+    if (joint != "." && joint != "_" && joint != "__" && joint.find_first_not_of('-') != std::string::npos)
+      return false;
+    i = end;
+  }
+  return true;
+}
+
+constexpr std::size_t kLongestRepository = 255;
+
+Fault fault_of_repository(std::string_view repository) {
+  if (repository.empty()) return "the repository is missing";
+  if (std::ranges::any_of(repository, is_upper))
+    return fmt::format("repository '{}' has upper case letters", repository);
+  std::size_t begin = 0;
+  while (begin <= repository.size()) {
+    const auto end = std::min(repository.find('/', begin), repository.size());
+    const auto part = repository.substr(begin, end - begin);
+    if (!is_component(part)) {
+      return fmt::format(
+          "'{}' in repository '{}' is not of lower case letters and digits, joined by '.', '_', "
+          "'__' or dashes",
+          part, repository);
+    }
+    begin = end + 1;
+  }
+  return {};
+}
+
+Fault fault_of_tag(std::string_view tag) {
+  constexpr std::size_t kLongest = 128;
+  const auto is_word = [](char c) { return is_lower(c) || is_upper(c) || is_digit(c) || c == '_'; };
+  const bool good = !tag.empty() && tag.size() <= kLongest && is_word(tag.front()) &&
+                    std::ranges::all_of(tag, [&](char c) { return is_word(c) || c == '.' || c == '-'; });
+  if (good) return {};
+  return fmt::format(
+      "'{}' is no tag: 1 to {} letters, digits, '_', '.' and '-', the first of them none of the "
+      "last two",
+      tag, kLongest);
+}
+
+bool names_a_host(std::string_view part) {
+  return part == "localhost" || part.find_first_of(".:[") != std::string_view::npos;
+}
+
+}  // namespace
+
+Result<ImageReference> ImageReference::parse(std::string_view text) {
+  const auto wrong = [&](const Fault& why, std::string hint = {}) {
+    return fail(Errc::usage, fmt::format("image reference '{}': {}", text, why), std::move(hint));
+  };
+  if (text.empty()) return wrong("it is empty");
+  if (const auto scheme = text.find("://"); scheme != std::string_view::npos) {
+    return wrong("it begins with a scheme",
+                 fmt::format("write {} without {}", text.substr(scheme + 3), text.substr(0, scheme + 3)));
+  }
+  ImageReference reference;
+  std::string_view rest = text;
+  if (const auto at = rest.find('@'); at != std::string_view::npos) {
+    auto digest = Digest::parse(rest.substr(at + 1));
+    if (!digest) return wrong(digest.error().message);
+    reference.digest = std::move(*digest);
+    rest = rest.substr(0, at);
+  }
+  const auto slash = rest.find('/');
+  if (slash != std::string_view::npos && names_a_host(rest.substr(0, slash))) {
+    if (auto fault = fault_of_registry(rest.substr(0, slash)); !fault.empty()) return wrong(fault);
+    reference.registry = plain_registry(rest.substr(0, slash));
+    rest = rest.substr(slash + 1);
+  } else {
+    reference.registry = "docker.io";
+  }
+  // A registry's port is cut off already, so a colon begins the tag.
+  if (const auto colon = rest.find(':'); colon != std::string_view::npos) {
+    reference.tag = std::string(rest.substr(colon + 1));
+    if (auto fault = fault_of_tag(reference.tag); !fault.empty()) return wrong(fault);
+    rest = rest.substr(0, colon);
+  } else if (!reference.digest) {
+    reference.tag = "latest";
+  }
+  if (auto fault = fault_of_repository(rest); !fault.empty()) return wrong(fault);
+  reference.repository = std::string(rest);
+  if (reference.registry == "docker.io" && rest.find('/') == std::string_view::npos)
+    reference.repository.insert(0, "library/");
+  if (reference.repository.size() > kLongestRepository)
+    return wrong(fmt::format("the repository is longer than {} letters", kLongestRepository));
+  return reference;
+}
+
+std::string ImageReference::text() const {
+  std::string text = registry + "/" + repository;
+  if (!tag.empty()) text += ":" + tag;
+  if (digest) text += "@" + digest->text();
+  return text;
+}
+
+std::string plain_registry(std::string_view host) {
+  std::string lower(host);
+  std::ranges::transform(lower, lower.begin(),
+                         [](char c) { return is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c; });
+  if (lower == "index.docker.io" || lower == "registry-1.docker.io") return "docker.io";
+  return lower;
+}
+
+bool is_loopback(std::string_view host_and_port) {
+  if (host_and_port == "[::1]" || host_and_port.starts_with("[::1]:")) return true;
+  const std::string host(host_and_port.substr(0, host_and_port.find(':')));
+  in_addr address{};
+  constexpr unsigned kLoopback = 127;
+  return host == "localhost" ||
+         (::inet_pton(AF_INET, host.c_str(), &address) == 1 && ::ntohl(address.s_addr) >> 24U == kLoopback);
+}
+
+}  // namespace ferry

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/artifacts/inner_path.h"
+
+#include <algorithm>
+#include <climits>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+// Each level keeps a folder open while a tree is walked.
+constexpr std::size_t kDeepest = 64;
+
+bool is_control(char c) {
+  constexpr unsigned char kFirstReadable = 0x20;
+  constexpr unsigned char kDelete = 0x7F;
+  return static_cast<unsigned char>(c) < kFirstReadable || static_cast<unsigned char>(c) == kDelete;
+}
+
+// For messages: control characters become '?', so that a terminal does not obey them.
+std::string shown(std::string_view path) {
+  constexpr std::size_t kEnough = 200;
+  std::string text(path.substr(0, kEnough));
+  std::ranges::replace_if(text, is_control, '?');
+  return text;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> inner_path(std::string_view path) {
+  const auto refuse = [&](std::string_view why) {
+    return fail(Errc::refused, fmt::format("the path '{}' {}", shown(path), why));
+  };
+  if (path.empty()) return refuse("is empty");
+  if (path.size() >= PATH_MAX) return refuse("is too long");
+  if (path.front() == '/') return refuse("is absolute");
+  if (std::ranges::any_of(path, is_control)) return refuse("has control characters");
+  std::vector<std::string> parts;
+  std::string_view rest = path;
+  while (rest.starts_with("./")) rest.remove_prefix(2);
+  if (rest == "." || rest.empty()) return parts;
+  if (rest.ends_with('/')) rest.remove_suffix(1);
+  for (bool more = true; more;) {
+    const auto slash = rest.find('/');
+    const auto part = rest.substr(0, slash);
+    more = slash != std::string_view::npos;
+    if (part == "..") return refuse("leads out of its folder");
+    if (part.empty() || part == ".") return refuse("has an empty part or a '.' in it");
+    if (part.size() > NAME_MAX) return refuse("has a part that is too long");
+    if (parts.size() == kDeepest) return refuse("is too deep");
+    parts.emplace_back(part);
+    if (more) rest.remove_prefix(slash + 1);
+  }
+  return parts;
+}
+
+bool link_stays_inside(const std::vector<std::string>& at, std::string_view target) {
+  if (target.empty() || target.front() == '/' || target.size() >= PATH_MAX) return false;
+  std::size_t up = 0;
+  bool down = false;
+  for (bool more = true; more;) {
+    const auto slash = target.find('/');
+    const auto part = target.substr(0, slash);
+    more = slash != std::string_view::npos;
+    if (more) target.remove_prefix(slash + 1);
+    if (part.empty() || part == ".") continue;
+    if (part == "..") {
+      if (down || ++up > at.size()) return false;
+    } else {
+      down = true;
+    }
+  }
+  return true;
+}
+
+}  // namespace ferry

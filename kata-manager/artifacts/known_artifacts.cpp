@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/artifacts/known_artifacts.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "kata-manager/runtime/file_change.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kInstalled = "var/lib/ferry-hostd/kata/installed.json";
+
+// The result of a fetch from file://, as far as a plan needs it. Reads no file's content.
+Result<std::optional<Artifact>> local_artifact(const HostFs& host, const ClassFile& file,
+                                               const KataClass& kata, const std::filesystem::path& folder) {
+  const auto names = host.list(folder.relative_path());
+  if (!names) return fail(Error(names.error()).during(kata.artifacts.url));
+  Artifact out{.name = kata.name,
+               .url = kata.artifacts.url,
+               .digest = {},
+               .folder = file.artifacts_dir / kata.name,
+               .version = folder,
+               .configuration = {},
+               .files = {},
+               .notes = {}};
+  const auto add_all = [&](const std::filesystem::path& inner) {
+    std::vector<std::string> configurations;
+    for (const std::string& name :
+         host.list((folder / inner).relative_path()).value_or(std::vector<std::string>())) {
+      out.files.push_back({.path = inner / name, .size = 0, .sha256 = {}, .link = {}});
+      if (name.ends_with(".toml")) configurations.push_back(inner / name);
+    }
+    return configurations;
+  };
+  std::vector<std::string> configurations = add_all({});
+  const std::vector<std::string> defaults = add_all(kKataDefaults);
+  if (configurations.empty()) configurations = defaults;
+  add_all(kKataFiles);
+  if (!kata.artifacts.configuration && configurations.size() != 1) {
+    return fail(
+        Errc::refused,
+        fmt::format("{}: {} has {} files *.toml, and which of them is Kata's configuration is not said",
+                    kata.name, folder.string(), configurations.size()),
+        "name it: `artifacts: {url: ..., configuration: FILE}`");
+  }
+  out.configuration = folder / (kata.artifacts.configuration ? *kata.artifacts.configuration
+                                                             : std::filesystem::path(configurations.front()));
+  return std::optional(std::move(out));
+}
+
+}  // namespace
+
+Result<std::optional<Artifact>> known_artifact(const HostFs& host, const ClassFile& file,
+                                               const KataClass& kata) {
+  if (const auto folder = kata.artifacts.folder()) return local_artifact(host, file, kata, *folder);
+  auto known = current_artifact(host, file.artifacts_dir, kata.name);
+  if (!known) return known;
+  const auto& artifact = *known;
+  if (artifact && artifact->url == kata.artifacts.url) return known;
+  return std::optional<Artifact>();
+}
+
+Result<> remember_artifacts_dir(HostFs& host, const std::filesystem::path& folder) {
+  const std::string text = nlohmann::json{{"artifacts_dir", folder.string()}}.dump() + "\n";
+  if (host.read_file(kInstalled).value_or("") == text) return {};
+  return host.write_file(kInstalled, text);
+}
+
+Result<std::optional<std::filesystem::path>> remembered_artifacts_dir(const HostFs& host) {
+  const auto text = content_of(host, std::filesystem::path("/") / kInstalled);
+  if (!text) return fail(Error(text.error()));
+  const auto& there = *text;
+  if (!there) return std::optional<std::filesystem::path>();
+  const auto document = nlohmann::json::parse(*there, nullptr, false);
+  if (!document.is_object() || !document.contains("artifacts_dir") || !document["artifacts_dir"].is_string())
+    return fail(Errc::malformed_host, fmt::format("/{} cannot be read", kInstalled),
+                "name the class file with -f");
+  return std::optional<std::filesystem::path>(document["artifacts_dir"].get<std::string>());
+}
+
+Result<> forget_artifacts_dir(HostFs& host) {
+  return host.remove_file(kInstalled);
+}
+
+}  // namespace ferry

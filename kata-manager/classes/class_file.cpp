@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/classes/class_file.h"
+
+#include <algorithm>
+#include <functional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/text/carried_text.h"
+#include "common/text/suggest.h"
+#include "kata-manager/classes/class_parts.h"
+#include "kata-manager/classes/runtime_handler.h"
+
+namespace ferry {
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+constexpr const char* kVersion = "version";
+constexpr const char* kArtifactsDir = "artifactsDir";
+constexpr const char* kClasses = "runtimeClasses";
+constexpr const char* kRestart = "restart";
+constexpr const char* kPodResources = "podResources";
+constexpr const char* kMirrors = "mirrors";
+
+// ---- settings of the whole node
+
+bool is_unit(std::string_view text) {
+  constexpr std::string_view kSuffix = ".service";
+  constexpr std::string_view kSigns = ":-_.\\@";
+  const auto is_known = [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           kSigns.find(c) != std::string_view::npos;
+  };
+  return text.size() > kSuffix.size() && text.ends_with(kSuffix) && std::ranges::all_of(text, is_known);
+}
+
+bool is_word(std::string_view text) {
+  return !text.empty() && std::ranges::none_of(text, [](char c) {
+    return static_cast<unsigned char>(c) <= ' ' || c == '\x7f';
+  });
+}
+
+bool is_argument(std::string_view text) {
+  return text.find('\0') == std::string_view::npos;
+}
+
+bool is_web_address(std::string_view text) {
+  constexpr std::string_view kPlain = "http://";
+  constexpr std::string_view kSecure = "https://";
+  const std::size_t scheme =
+      text.starts_with(kPlain) ? kPlain.size() : (text.starts_with(kSecure) ? kSecure.size() : 0);
+  return scheme > 0 && text.size() > scheme && text[scheme] != '/' && is_word(text);
+}
+
+Result<> read_runtime(const ClassPart& root, ClassFile& into) {
+  ClassPart runtime;
+  if (auto r = root.at("runtime", runtime); !r || runtime.map == nullptr) return r;
+  if (auto r = runtime.check_keys({"name", "config", "socket"}, {}); !r) return r;
+  if (const ConfigNode* name = runtime.find("name")) {
+    std::string text;
+    if (auto r = runtime.text_at("name", "the name of a container runtime", is_word, text); !r) return r;
+    if (auto place = runtime_place(text); !place)
+      return root.reader->refuse(*name, runtime.key("name"), std::move(place).error());
+    into.runtime.name = text;
+  }
+  if (auto r = runtime.path_at("config", into.runtime.configuration); !r) return r;
+  return runtime.path_at("socket", into.runtime.socket);
+}
+
+Result<> read_restart(const ClassPart& root, ClassFile& into) {
+  constexpr const char* kWays = "write none, {unit: containerd.service} or {command: [/PROGRAM, ARGUMENT]}";
+  const ConfigNode* node = root.find(kRestart);
+  if (node == nullptr) return {};
+  if (node->is_string() && node->text == "none") {
+    into.restart.how = RuntimeRestart::How::none;
+    return {};
+  }
+  if (node->kind != Kind::map) {
+    return root.refuse(*node, kRestart, "expected a way to restart, found " + node->described(), kWays);
+  }
+  ClassPart restart;
+  if (auto r = root.at(kRestart, restart); !r) return r;
+  if (auto r = restart.check_keys({"unit", "command"}, {}); !r) return r;
+  if (restart.map->members.size() != 1) {
+    return root.refuse(*node, kRestart, "expected one way to restart", kWays);
+  }
+  if (restart.find("unit") != nullptr) {
+    return restart.text_at("unit", "the name of a service, UNIT.service", is_unit,
+                           into.runtime.unit.emplace());
+  }
+  into.restart.how = RuntimeRestart::How::command;
+  if (auto r = restart.texts_at("command", "a word of a command", is_argument, into.restart.command); !r)
+    return r;
+  if (!into.restart.command.empty() && is_host_path(into.restart.command.front())) return {};
+  return restart.refuse(*restart.find("command"), "command",
+                        "expected a program's absolute path, then its arguments");
+}
+
+Result<> read_mirrors(const ClassPart& pull, ClassFile& into) {
+  ClassPart mirrors;
+  if (auto r = pull.at(kMirrors, mirrors); !r || mirrors.map == nullptr) return r;
+  for (const ConfigMember& registry : mirrors.map->members) {
+    const std::string& host = registry.key.text;
+    if (!is_word(host) || host.find('/') != std::string::npos) {
+      return mirrors.refuse(registry.key, host, "expected a registry's host, as in docker.io or host:5000");
+    }
+    std::vector<std::string> urls;
+    if (auto r = mirrors.texts_at(host, "a URL, https://HOST or http://HOST", is_web_address, urls); !r)
+      return r;
+    into.pull.mirrors.emplace(host, std::move(urls));
+  }
+  return {};
+}
+
+Result<> read_pull(const ClassPart& root, ClassFile& into) {
+  ClassPart pull;
+  if (auto r = root.at("pull", pull); !r || pull.map == nullptr) return r;
+  if (auto r = pull.check_keys({"proxy", "noProxy", kMirrors, "certificates", "dockerConfig"}, {}); !r)
+    return r;
+  if (auto r = pull.text_at("proxy", "a URL, http://HOST:PORT", is_web_address, into.pull.proxy); !r)
+    return r;
+  if (auto r = pull.texts_at("noProxy", "a host or a domain", is_word, into.pull.no_proxy); !r) return r;
+  if (auto r = pull.path_at("certificates", into.pull.certificates); !r) return r;
+  if (auto r = pull.path_at("dockerConfig", into.pull.docker_configuration); !r) return r;
+  return read_mirrors(pull, into);
+}
+
+Result<> read_pod_resources(const ClassPart& root, ClassFile& into) {
+  const auto may_be = [](std::string_view text) { return text.empty() || is_host_path(text); };
+  std::string text = into.pod_resources;
+  if (auto r = root.text_at(kPodResources, "the path of the kubelet's socket, or \"\"", may_be, text); !r)
+    return r;
+  into.pod_resources = text;
+  return {};
+}
+
+Result<> read_node(const ClassPart& root, ClassFile& into) {
+  std::optional<std::filesystem::path> artifacts_dir;
+  if (auto r = root.path_at(kArtifactsDir, artifacts_dir); !r) return r;
+  if (artifacts_dir) into.artifacts_dir = *artifacts_dir;
+  if (root.is_nvidias) return {};
+  if (auto r = root.flag_at("loadModules", into.load_modules); !r) return r;
+  for (const auto read : {read_runtime, read_restart, read_pull, read_pod_resources}) {
+    if (auto r = read(root, into); !r) return r;
+  }
+  return {};
+}
+
+// ---- the classes
+
+bool is_blank(const ConfigNode& map, std::string_view key) {
+  const ConfigMember* member = map.find(key);
+  if (member == nullptr || member->value.kind == Kind::null) return true;
+  return member->value.kind == Kind::scalar && member->value.text.empty();
+}
+
+// NVIDIA's program drops such a class and goes on.
+bool is_dropped(const ClassPart& part) {
+  if (!part.is_nvidias) return false;
+  const ConfigMember* artifacts = part.map->find("artifacts");
+  const bool has_url =
+      artifacts != nullptr && artifacts->value.kind == Kind::map && !is_blank(artifacts->value, "url");
+  if (is_blank(*part.map, "name"))
+    return part.reader->let_pass(*part.map, part.path, "a class without a name is dropped");
+  return !has_url && part.reader->let_pass(*part.map, part.path, "a class without a URL is dropped");
+}
+
+Result<> add_class(const ClassPart& part, KataClass kata, std::vector<KataClass>& classes) {
+  std::vector<std::string> own;
+  for (const std::string& handler : kata.handlers()) {
+    if (std::ranges::find(own, handler) != own.end()) {
+      return part.refuse(*part.map, "aliases", fmt::format("'{}' stands twice", handler));
+    }
+    own.push_back(handler);
+    const auto other = std::ranges::find_if(classes, [&](const KataClass& earlier) {
+      const auto names = earlier.handlers();
+      return std::ranges::find(names, handler) != names.end();
+    });
+    if (other == classes.end()) continue;
+    const std::string what = fmt::format("the handler {} is there already, at {}", handler, other->place);
+    if (!part.is_nvidias || !part.reader->let_pass(*part.map, part.path, what + "; the last one counts"))
+      return part.refuse(*part.map, "name", what);
+    classes.erase(other);
+  }
+  classes.push_back(std::move(kata));
+  return {};
+}
+
+Result<> read_all_classes(const ClassPart& root, std::vector<KataClass>& into) {
+  const ConfigNode* list = root.find(kClasses);
+  if (list == nullptr || list->kind == Kind::null) return {};
+  if (list->kind != Kind::list) {
+    return root.refuse(*list, kClasses,
+                       fmt::format("expected a list of classes, found {}", list->described()));
+  }
+  for (std::size_t i = 0; i < list->items.size(); ++i) {
+    const ConfigNode& item = list->items[i];
+    const std::string path = fmt::format("{}[{}]", kClasses, i);
+    if (item.kind != Kind::map) {
+      return root.reader->refuse(
+          item, path, fmt::format("expected a map with name and artifacts, found {}", item.described()));
+    }
+    const ClassPart part{.reader = root.reader, .map = &item, .path = path, .is_nvidias = root.is_nvidias};
+    if (is_dropped(part)) continue;
+    auto kata = read_kata_class(part);
+    if (!kata) return fail(std::move(kata).error());
+    if (auto r = add_class(part, std::move(*kata), into); !r) return r;
+  }
+  return {};
+}
+
+/// True: Ferry's format; false: NVIDIA's. An error if `version` names neither.
+Result<bool> is_ours(const ConfigReader& reader, const ConfigNode& root, Reading how) {
+  const ConfigMember* version = root.find(kVersion);
+  if (version == nullptr) return false;
+  if (version->value.is_string() && version->value.text == "v2") return true;
+  if (how == Reading::lenient) return false;  // NVIDIA's program ignores this unknown key
+  return reader.refuse(version->value, kVersion, "expected v2, found " + version->value.described(),
+                       "NVIDIA's file has no such key");
+}
+
+}  // namespace
+
+Result<ClassFile> read_classes(const ConfigText& source, Reading how) {
+  ClassFile out;
+  out.file = source.file;
+  std::vector<std::string>* const tolerated = how == Reading::lenient ? &out.warnings : nullptr;
+  auto root = parse_config(source, tolerated);
+  if (!root) return fail(std::move(root).error());
+  if (root->kind == Kind::null) return out;
+  const ConfigReader reader(source, tolerated);
+  if (root->kind != Kind::map) {
+    return reader.refuse(*root, "",
+                         fmt::format("expected a map with {}, found {}", kClasses, root->described()));
+  }
+  const auto ours = is_ours(reader, *root, how);
+  if (!ours) return fail(Error(ours.error()));
+  const ConfigReader strict(source);
+  const ClassPart part{.reader = *ours ? &strict : &reader, .map = &*root, .path = {}, .is_nvidias = !*ours};
+  if (auto r = part.check_keys({kArtifactsDir, kClasses}, {kVersion, "runtime", "containerd", "crio",
+                                                           kRestart, "loadModules", kPodResources, "pull"});
+      !r)
+    return fail(std::move(r).error());
+  if (auto r = read_node(part, out); !r) return fail(std::move(r).error());
+  if (auto r = read_all_classes(part, out.classes); !r) return fail(std::move(r).error());
+  return out;
+}
+
+Result<ClassFile> read_class_file(const std::filesystem::path& path, Reading how) {
+  std::vector<std::string> outside;
+  auto text = read_carried_text(path, "class", how == Reading::lenient ? &outside : nullptr);
+  if (!text) return fail(std::move(text).error());
+  auto file = read_classes(*text, how);
+  if (!file) return file;
+  // A plain class file was parsed twice, so each warning is added once.
+  for (std::string& warning : outside) {
+    if (std::ranges::find(file->warnings, warning) == file->warnings.end())
+      file->warnings.push_back(std::move(warning));
+  }
+  return file;
+}
+
+Result<KataClass> select_class(const ClassFile& file, std::string_view name) {
+  std::vector<std::string> names;
+  for (const KataClass& kata : file.classes) {
+    const std::vector<std::string> handlers = kata.handlers();
+    if (std::ranges::find(handlers, name) != handlers.end()) return kata;
+    names.insert(names.end(), handlers.begin(), handlers.end());
+  }
+  return fail(Errc::invalid_config,
+              fmt::format("{}: holds no class '{}'{}", file.file, name, did_you_mean(name, names)),
+              names.empty() ? "it holds none" : fmt::format("it holds: {}", fmt::join(names, ", ")));
+}
+
+}  // namespace ferry

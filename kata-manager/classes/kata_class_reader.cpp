@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads one class of a class file.
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/text/suggest.h"
+#include "kata-manager/classes/class_parts.h"
+#include "kata-manager/classes/kubernetes_words.h"
+#include "kata-manager/classes/runtime_handler.h"
+
+namespace ferry {
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+constexpr std::string_view kFileUrl = "file://";
+constexpr std::array kKinds = {KataKind::gpu, KataKind::vgpu, KataKind::snp, KataKind::tdx};
+
+constexpr const char* kName = "name";
+constexpr const char* kArtifacts = "artifacts";
+constexpr const char* kUrl = "url";
+constexpr const char* kPullSecret = "pullSecret";
+constexpr const char* kNodeSelector = "nodeSelector";
+constexpr const char* kKind = "kind";
+constexpr const char* kConfiguration = "configuration";
+constexpr const char* kAllowSetuid = "allowSetuid";
+constexpr const char* kAllowHostPaths = "allowHostPaths";
+
+bool is_pull_secret(std::string_view text) {
+  return text.empty() || is_object_name(text);
+}
+
+bool is_toml_path(std::string_view text) {
+  return text.ends_with(".toml") && is_host_path("/" + std::string(text)) && !text.starts_with('/');
+}
+
+bool is_allowed_path(std::string_view text) {
+  return text == "*" || is_host_path(text);
+}
+
+bool is_setting(std::string_view text) {
+  const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
+  return !text.empty() && std::ranges::all_of(text, is_plain);
+}
+
+bool is_snapshotter(std::string_view text) {
+  return !text.empty() && is_label_value(text);
+}
+
+// Without a key `kind`, the name's suffix decides: NVIDIA's file has no such key.
+KataKind kind_by_name(std::string_view name) {
+  if (name.ends_with("-snp")) return KataKind::snp;
+  return name.ends_with("-tdx") ? KataKind::tdx : KataKind::gpu;
+}
+
+Result<> read_kind(const ClassPart& part, KataKind& into) {
+  const ConfigNode* node = part.find(kKind);
+  if (node == nullptr) return {};
+  std::vector<std::string> known;
+  for (const KataKind kind : kKinds) {
+    if (node->is_string() && node->text == text(kind)) {
+      into = kind;
+      return {};
+    }
+    known.emplace_back(text(kind));
+  }
+  if (node->is_string() && node->text == "mdev") {
+    return part.refuse(*node, kKind,
+                       "Kata gives a VM that starts the whole GPU in place of its mediated device",
+                       "vgpu is for virtual functions that carry a vGPU; mediated devices go to KubeVirt");
+  }
+  return part.refuse(*node, kKind,
+                     fmt::format("expected one of {}, found {}{}", fmt::join(known, ", "), node->described(),
+                                 did_you_mean(node->text, known)));
+}
+
+Result<> check_url(const ClassPart& part, const ConfigNode& node, const std::string& url) {
+  if (url.starts_with(kFileUrl)) {
+    if (is_host_path(std::string_view(url).substr(kFileUrl.size()))) return {};
+    return part.refuse(node, kUrl, fmt::format("'{}' names no folder of this host", url),
+                       "file:///DIR, with an absolute path without '..'");
+  }
+  if (url.find("://") != std::string::npos) {
+    return part.refuse(
+        node, kUrl, fmt::format("'{}' is no reference", url),
+        "an OCI reference has no scheme: registry.example/kata-gpu:1; a folder is file:///DIR");
+  }
+  if (std::ranges::any_of(url, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == '\x7f'; })) {
+    return part.refuse(node, kUrl, fmt::format("'{}' has a blank in it", url));
+  }
+  return {};
+}
+
+Result<> read_artifacts(const ClassPart& part, KataArtifacts& into) {
+  ClassPart artifacts;
+  if (auto r = part.at(kArtifacts, artifacts); !r) return r;
+  if (artifacts.map == nullptr) {
+    return part.refuse(*part.map, kArtifacts, "the key is missing", "artifacts: {url: REFERENCE}");
+  }
+  if (auto r = artifacts.check_keys({kUrl, kPullSecret}, {kConfiguration, kAllowSetuid, kAllowHostPaths}); !r)
+    return r;
+  const ConfigNode* url = artifacts.find(kUrl);
+  if (url == nullptr) return artifacts.refuse(*artifacts.map, kUrl, "the key is missing");
+  const auto is_given = [](std::string_view text) { return !text.empty(); };
+  if (auto r = artifacts.text_at(kUrl, "an OCI reference or file:///DIR", is_given, into.url); !r) return r;
+  if (auto r = check_url(artifacts, *url, into.url); !r) return r;
+  if (auto r = artifacts.text_at(kPullSecret, "the name of a Secret", is_pull_secret, into.pull_secret); !r)
+    return r;
+  if (part.is_nvidias) return {};
+  std::string configuration;
+  if (auto r = artifacts.text_at(kConfiguration, "a .toml file in the artifact", is_toml_path, configuration);
+      !r)
+    return r;
+  if (!configuration.empty()) into.configuration = configuration;
+  if (auto r = artifacts.texts_at(kAllowHostPaths, "an absolute path of the host, or *", is_allowed_path,
+                                  into.allow_host_paths);
+      !r)
+    return r;
+  return artifacts.flag_at(kAllowSetuid, into.allow_setuid);
+}
+
+Result<> read_node_selector(const ClassPart& part, KataClass& into) {
+  ClassPart selector;
+  if (auto r = part.at(kNodeSelector, selector); !r || selector.map == nullptr) return r;
+  into.node_selector.emplace();
+  for (const ConfigMember& label : selector.map->members) {
+    const std::string& name = label.key.text;
+    if (!is_label_key(name)) return selector.refuse(label.key, name, "this is not the name of a label");
+    std::string value;
+    if (auto r = selector.text_at(name, "the value of a label", is_label_value, value); !r) return r;
+    into.node_selector->emplace(name, value);
+  }
+  return {};
+}
+
+Result<> read_overhead(const ClassPart& part, KataClass& into) {
+  ClassPart overhead;
+  if (auto r = part.at("overhead", overhead); !r || overhead.map == nullptr) return r;
+  into.overhead.emplace();
+  for (const ConfigMember& resource : overhead.map->members) {
+    const std::string& name = resource.key.text;
+    if (!is_label_key(name)) return overhead.refuse(resource.key, name, "this is not the name of a resource");
+    // A quantity may stand with or without quotes.
+    if (resource.value.kind != Kind::scalar || !parse_quantity(resource.value.text)) {
+      return overhead.refuse(
+          resource.value, name,
+          fmt::format("expected a quantity such as 10240Mi or 1, found {}", resource.value.described()));
+    }
+    into.overhead->emplace(name, resource.value.text);
+  }
+  return {};
+}
+
+// Kata's settings are tables of tables. A setting one level too high would silently change nothing.
+Result<> read_configuration(const ClassPart& part, KataClass& into) {
+  ClassPart configuration;
+  if (auto r = part.at(kConfiguration, configuration); !r || configuration.map == nullptr) return r;
+  if (auto r = configuration.check_keys({"hypervisor", "agent", "runtime", "image", "factory"}, {}); !r)
+    return r;
+  for (const ConfigMember& table : configuration.map->members) {
+    const std::string& name = table.key.text;
+    if (table.value.kind != Kind::map) {
+      return configuration.refuse(table.value, name,
+                                  fmt::format("expected a map, found {}", table.value.described()));
+    }
+    if (name != "hypervisor" && name != "agent") continue;
+    for (const ConfigMember& inner : table.value.members) {
+      if (inner.value.kind == Kind::map) continue;
+      return configuration.refuse(inner.key, fmt::format("{}.{}", name, inner.key.text),
+                                  fmt::format("expected a map, found {}", inner.value.described()),
+                                  name == "agent" ? "write agent: {kata: {dial_timeout: 1200}}"
+                                                  : "write hypervisor: {qemu: {default_memory: 16384}}");
+    }
+  }
+  auto table = toml_of(*part.reader, *configuration.map, configuration.path);
+  if (!table) return fail(std::move(table).error());
+  into.configuration = std::move(*table);
+  return {};
+}
+
+Result<> read_ours(const ClassPart& part, KataClass& into) {
+  if (auto r = part.texts_at("aliases", "the name of a handler, a DNS label", is_handler_name, into.aliases);
+      !r)
+    return r;
+  if (auto r = read_kind(part, into.kind); !r) return r;
+  if (auto r = read_overhead(part, into); !r) return r;
+  std::string snapshotter;
+  if (auto r = part.text_at("snapshotter", "the name of a snapshotter", is_snapshotter, snapshotter); !r)
+    return r;
+  if (!snapshotter.empty()) into.snapshotter = snapshotter;
+  if (auto r = part.path_at("shim", into.shim); !r) return r;
+  if (into.shim && !into.shim->filename().native().starts_with(kKataShimPrefix))
+    return part.refuse(
+        *part.find("shim"), "shim",
+        fmt::format("the name of Kata's shim begins with {}, and by that its sandboxes are found",
+                    kKataShimPrefix));
+  if (auto r = part.texts_at("annotations", "the name of a hypervisor's setting, such as default_memory",
+                             is_setting, into.annotations);
+      !r)
+    return r;
+  return read_configuration(part, into);
+}
+
+}  // namespace
+
+std::string_view text(KataKind kind) {
+  switch (kind) {
+    case KataKind::gpu:
+      return "gpu";
+    case KataKind::vgpu:
+      return "vgpu";
+    case KataKind::snp:
+      return "snp";
+    case KataKind::tdx:
+      return "tdx";
+  }
+  return "gpu";
+}
+
+std::optional<std::filesystem::path> KataArtifacts::folder() const {
+  if (!url.starts_with(kFileUrl)) return std::nullopt;
+  return std::filesystem::path(url.substr(kFileUrl.size())).lexically_normal();
+}
+
+std::vector<std::string> KataClass::handlers() const {
+  std::vector<std::string> out = {name};
+  out.insert(out.end(), aliases.begin(), aliases.end());
+  return out;
+}
+
+Result<KataClass> read_kata_class(const ClassPart& part) {
+  KataClass out;
+  out.place = part.reader->place(*part.map);
+  if (auto r = part.check_keys(
+          {kName, kNodeSelector, kArtifacts},
+          {"aliases", kKind, "overhead", "snapshotter", "shim", "annotations", kConfiguration});
+      !r)
+    return fail(std::move(r).error());
+  if (part.find(kName) == nullptr) return part.refuse(*part.map, kName, "the key is missing");
+  if (auto r = part.text_at(kName, "the name of a handler, a DNS label", is_handler_name, out.name); !r)
+    return fail(std::move(r).error());
+  out.kind = kind_by_name(out.name);
+  if (auto r = read_node_selector(part, out); !r) return fail(std::move(r).error());
+  if (!part.is_nvidias) {
+    if (auto r = read_ours(part, out); !r) return fail(std::move(r).error());
+  }
+  if (auto r = read_artifacts(part, out.artifacts); !r) return fail(std::move(r).error());
+  return out;
+}
+
+}  // namespace ferry

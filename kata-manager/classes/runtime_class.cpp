@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/classes/runtime_class.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/config/config_tree.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using Words = std::map<std::string, std::string>;
+
+constexpr const char* kApi = "node.k8s.io/v1";
+
+Words ready_selector(KataKind kind) {
+  switch (kind) {
+    case KataKind::gpu:
+    case KataKind::vgpu:
+      return {};
+    case KataKind::snp:
+      return {{"nvidia.com/cc.ready.state", "true"}, {"amd.feature.node.kubernetes.io/snp", "true"}};
+    case KataKind::tdx:
+      return {{"nvidia.com/cc.ready.state", "true"}, {"intel.feature.node.kubernetes.io/tdx", "true"}};
+  }
+  return {};
+}
+
+/// Quoted if YAML would not read the text as the same string.
+std::string word(const std::string& text) {
+  const auto is_safe = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '/' || c == '-' || c == '_';
+  };
+  const bool plain =
+      !text.empty() && text.front() != '-' && std::ranges::all_of(text, is_safe) && is_plain_string(text);
+  return plain ? text : json(text).dump();
+}
+
+std::string lines(const Words& words, std::string_view indent) {
+  std::string out;
+  for (const auto& [key, value] : words) out += fmt::format("{}{}: {}\n", indent, word(key), word(value));
+  return out;
+}
+
+}  // namespace
+
+std::uint64_t guest_memory_mib(const KataClass& kata) {
+  const TomlValue* hypervisors = find(kata.configuration, {"hypervisor"});
+  if (hypervisors == nullptr || hypervisors->table() == nullptr) return kGuestMemoryMib;
+  for (const auto& [name, settings] : *hypervisors->table()) {
+    if (settings.table() == nullptr) continue;
+    const TomlValue* memory = find(*settings.table(), {"default_memory"});
+    if (memory != nullptr && memory->integer() != nullptr && *memory->integer() > 0)
+      return static_cast<std::uint64_t>(*memory->integer());
+  }
+  return kGuestMemoryMib;
+}
+
+std::vector<RuntimeClass> runtime_classes(const KataClass& kata, std::optional<std::uint64_t> memory_mib) {
+  const std::uint64_t memory = memory_mib.value_or(guest_memory_mib(kata)) + kBesideGuestMib;
+  RuntimeClass out;
+  out.labels = {{"app.kubernetes.io/managed-by", "ferry"}};
+  out.node_selector = kata.node_selector.value_or(ready_selector(kata.kind));
+  out.overhead = kata.overhead.value_or(Words{{"cpu", "1"}, {"memory", fmt::format("{}Mi", memory)}});
+  std::vector<RuntimeClass> all;
+  for (const std::string& handler : kata.handlers()) {
+    out.name = handler;
+    out.handler = handler;
+    all.push_back(out);
+  }
+  return all;
+}
+
+std::string runtime_classes_yaml(std::span<const RuntimeClass> classes) {
+  std::string out;
+  for (const RuntimeClass& one : classes) {
+    if (!out.empty()) out += "---\n";
+    out += fmt::format("apiVersion: {}\nkind: RuntimeClass\nmetadata:\n  name: {}\n", kApi, word(one.name));
+    if (!one.labels.empty()) out += "  labels:\n" + lines(one.labels, "    ");
+    out += fmt::format("handler: {}\n", word(one.handler));
+    if (!one.overhead.empty()) out += "overhead:\n  podFixed:\n" + lines(one.overhead, "    ");
+    if (!one.node_selector.empty())
+      out += "scheduling:\n  nodeSelector:\n" + lines(one.node_selector, "    ");
+  }
+  return out;
+}
+
+std::string runtime_classes_json(std::span<const RuntimeClass> classes) {
+  json items = json::array();
+  for (const RuntimeClass& one : classes) {
+    json object = {{"apiVersion", kApi},
+                   {"kind", "RuntimeClass"},
+                   {"metadata", {{"name", one.name}}},
+                   {"handler", one.handler}};
+    if (!one.labels.empty()) object["metadata"]["labels"] = one.labels;
+    if (!one.overhead.empty()) object["overhead"]["podFixed"] = one.overhead;
+    if (!one.node_selector.empty()) object["scheduling"]["nodeSelector"] = one.node_selector;
+    items.push_back(std::move(object));
+  }
+  constexpr int kIndent = 2;
+  return json{{"apiVersion", "v1"}, {"kind", "List"}, {"items", items}}.dump(kIndent) + "\n";
+}
+
+}  // namespace ferry

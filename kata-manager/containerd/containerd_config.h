@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Predicts how a containerd release reads its configuration files: whether it starts, whether its CRI
+// loads, and with which values. Ferry predicts a change before it touches a node's daemon.
+//
+// The rules are those of the releases' code, checked against real releases with 78 configurations
+// (tests/fixtures/containerd).
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "kata-manager/containerd/containerd_release.h"
+#include "kata-manager/runtime/config_files.h"
+#include "kata-manager/toml/toml.h"
+
+namespace ferry {
+
+/// The sections that configure CRI.
+inline constexpr const char* kCriOfVersion1 = "cri";
+inline constexpr const char* kCriOfVersion2 = "io.containerd.grpc.v1.cri";
+inline constexpr const char* kCriRuntime = "io.containerd.cri.v1.runtime";  ///< from version 3 on
+inline constexpr const char* kCriImages = "io.containerd.cri.v1.images";    ///< from version 3 on
+
+/// A parsed configuration file.
+struct ContainerdFile {
+  std::filesystem::path path;
+  TomlTable root;
+  /// The file's `version`; 0: none.
+  std::int64_t version() const;
+};
+
+struct ContainerdOutcome {
+  std::optional<Error> no_start;      ///< why the daemon would exit
+  std::optional<Error> no_cri;        ///< why it would run without CRI, and so without pods
+  std::vector<ContainerdFile> files;  ///< the main file, then its imports, in order
+  std::vector<std::string> imports;   ///< patterns of all files
+  std::vector<std::string> disabled_plugins;
+  /// The section of CRI's runtimes: kCriOfVersion2 before 2.0, kCriRuntime since.
+  std::string runtime_section;
+  /// Each plugin's effective section by ID; CRI's sections include the built-in values. Empty if the daemon
+  /// does not start.
+  TomlTable plugins;
+
+  /// CRI's runtime handlers by name.
+  const TomlTable& runtimes() const;
+};
+
+/// `main` is the path of the main file. A missing main file is an error in `no_start`, because a daemon is
+/// given its path.
+ContainerdOutcome predict_containerd(const ContainerdRelease& release, const ConfigFiles& files,
+                                     const std::filesystem::path& main);
+
+}  // namespace ferry

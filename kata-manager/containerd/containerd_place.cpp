@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/containerd/containerd_place.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kata-manager/toml/toml_text.h"
+
+namespace ferry {
+namespace {
+
+TomlValue list_of(const std::vector<std::string>& texts) {
+  TomlArray out;
+  out.reserve(texts.size());
+  for (const std::string& text : texts) out.push_back({text});
+  return {std::move(out)};
+}
+
+}  // namespace
+
+TomlTable entry_of(const RuntimeHandler& handler, const ContainerdRelease& release) {
+  TomlTable out = {{"runtime_type", {handler.runtime_type(release)}},
+                   {"runtime_path", {handler.shim.string()}},
+                   {"privileged_without_host_devices", {true}},
+                   {"pod_annotations", list_of(handler.pod_annotations)},
+                   {"container_annotations", list_of(handler.container_annotations)},
+                   {"options", {TomlTable{{"ConfigPath", {handler.configuration.string()}}}}}};
+  if (handler.snapshotter) out["snapshotter"] = {*handler.snapshotter};
+  return out;
+}
+
+RuntimeHandler told_as_in(const TomlValue* entry, RuntimeHandler handler) {
+  if (entry == nullptr || entry->table() == nullptr) return handler;
+  const TomlValue* type = find(*entry->table(), {"runtime_type"});
+  const TomlValue* shim = find(*entry->table(), {"runtime_path"});
+  handler.told_by_path = type != nullptr && shim != nullptr && *type == *shim;
+  return handler;
+}
+
+std::string body_of(const EditPlace& candidate, std::span<const RuntimeHandler> handlers, bool new_main,
+                    const ContainerdRelease& release) {
+  std::string out;
+  if (new_main) out += fmt::format("version = {}\n", release.merges_sections() ? 3 : 2);
+  const std::vector<std::string> runtimes = {"plugins", candidate.section, "containerd", "runtimes"};
+  const auto add = [&](const std::string& name, const TomlTable& entry) {
+    std::vector<std::string> path = runtimes;
+    path.push_back(name);
+    out += toml_text(path, entry);
+  };
+  if (candidate.with_runc) {
+    add("runc", {{"runtime_type", {std::string("io.containerd.runc.v2")}},
+                 {"sandbox_mode", {std::string("podsandbox")}}});
+  }
+  for (const RuntimeHandler& handler : handlers) {
+    add(handler.name, entry_of(handler, release));
+    // containerd does not take a runtime's snapshotter from its entry alone yet: the images' section needs
+    // it, too. The migration of a version 2 section does not add it there.
+    if (handler.snapshotter && release.merges_sections())
+      out += toml_text({"plugins", kCriImages, "runtime_platforms", handler.name},
+                       {{"snapshotter", {*handler.snapshotter}}});
+  }
+  return out;
+}
+
+TomlTable with_handlers(TomlTable plugins, const std::string& section,
+                        std::span<const RuntimeHandler> handlers, const ContainerdRelease& release) {
+  for (const RuntimeHandler& handler : handlers) {
+    table_at(plugins, {section, "containerd", "runtimes"})[handler.name] = {entry_of(handler, release)};
+    if (handler.snapshotter && section == kCriRuntime)
+      table_at(plugins,
+               {kCriImages, "runtime_platforms", handler.name})["snapshotter"] = {*handler.snapshotter};
+  }
+  return plugins;
+}
+
+TomlTable runtimes_in(const TomlTable& block) {
+  TomlTable out;
+  const TomlValue* plugins = find(block, {"plugins"});
+  if (plugins == nullptr || plugins->table() == nullptr) return out;
+  for (const auto& [id, section] : *plugins->table()) {
+    const TomlValue* runtimes =
+        section.table() == nullptr ? nullptr : find(*section.table(), {"containerd", "runtimes"});
+    if (runtimes != nullptr && runtimes->table() != nullptr) merge_over(out, *runtimes->table());
+  }
+  return out;
+}
+
+bool has_snapshotter(std::span<const ContainerdFile> files, std::string_view name) {
+  constexpr auto kBrought = std::to_array<std::string_view>(
+      {"aufs", "blockfile", "btrfs", "devmapper", "erofs", "native", "overlayfs", "zfs"});
+  return std::ranges::find(kBrought, name) != kBrought.end() ||
+         std::ranges::any_of(files, [&](const ContainerdFile& file) {
+           return find(file.root, {"proxy_plugins", name}) != nullptr;
+         });
+}
+
+}  // namespace ferry

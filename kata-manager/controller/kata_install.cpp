@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/controller/kata_install.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kata-manager/kata/kata_users.h"
+#include "kata-manager/runtime/restart_check.h"
+#include "kata-manager/runtime/runtime_record.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::array kModules = {"vhost_vsock", "vhost_net"};
+
+/// The runtimes that a stopped daemon will know when it starts.
+RuntimeState as_predicted(const RuntimePlan& plan) {
+  RuntimeState out;
+  auto& runtimes = out.runtimes.emplace();
+  for (const auto& [name, entry] : plan.after.runtimes()) {
+    const TomlTable* const table = entry.table();
+    const TomlValue* const path = table == nullptr ? nullptr : find(*table, {"options", "ConfigPath"});
+    const std::string* const text = path == nullptr ? nullptr : path->string();
+    if (text != nullptr) runtimes.push_back({.name = name, .type = {}, .shim = {}, .configuration = *text});
+  }
+  return out;
+}
+
+/// Why the files of leaving classes are still needed: the runtime may start them, or a pod that began after
+/// the plan uses them. The files then stay until the next run.
+Result<std::optional<std::string>> still_needed(const ChangeContext& context, const KataChange& change) {
+  const auto& gone = change.setup.gone;
+  if (gone.empty()) return std::optional<std::string>();
+  const auto answer = context.runtime->state();
+  if (!answer && answer.error().code != make_error_code(Errc::not_found))
+    return std::optional("the container runtime does not answer: " + answer.error().message);
+  const auto state = answer ? std::optional(*answer) : std::nullopt;
+  // A restarted runtime may never report its runtimes, so only `unproven` without a restart counts.
+  const RuntimeOutcome outcome = change.outcome.value_or(RuntimeOutcome());
+  if (state && outcome.unproven && !outcome.acted)
+    return std::optional<std::string>("the container runtime has not read its own files yet");
+  const auto known = runtimes_of_classes(state ? *state : as_predicted(change.plan), gone);
+  if (!known.empty())
+    return std::optional(fmt::format("the container runtime {} {} with them by a file that is not ours",
+                                     state ? "knows" : "will know", fmt::join(known, ", ")));
+  LeavingClasses leaving{.classes = gone, .handlers = change.plan.leaving, .others = {}};
+  for (const RuntimeHandler& handler : change.setup.handlers) leaving.others.push_back(handler.name);
+  return who_has(*context.host, *context.runtime, state, leaving);
+}
+
+/// The lock of the artifacts' folder, for removing artifacts. Absent: there are none to remove.
+Result<std::optional<UniqueFd>> lock_what_goes(const HostFs& host, const KataChange& change,
+                                               const std::optional<std::filesystem::path>& artifacts_dir) {
+  if (change.setup.gone.empty() || !artifacts_dir || !host.exists(artifacts_dir->relative_path()))
+    return std::optional<UniqueFd>();
+  auto lock = lock_artifacts(host, artifacts_dir->relative_path());
+  if (!lock) return fail(std::move(lock).error());
+  return std::optional(std::move(*lock));
+}
+
+RestartCheck restart_check_of(const ChangeContext& context, HostWriter& writer, const KataChange& change) {
+  return {.host = context.host,
+          .writer = &writer,
+          .runtime = &change.runtime,
+          .plan = &change.plan,
+          .accept_edited_files = context.accept_edited_files};
+}
+
+/// Rolls written Kata files back, unless a runtime may still lead to them.
+Error put_kata_files_back(HostFs& host, const std::vector<FileChange>& files, Error why) {
+  if (host.exists(kRuntimeRecord)) return why;
+  std::vector<FileChange> back;
+  for (const FileChange& file : files) {
+    const auto now = content_of(host, file.path);
+    if (file.after != file.before && now && *now == file.after) back.push_back(undone(file));
+  }
+  if (auto r = write_kata_files(host, back); !r)
+    why.message += "; and Kata's own files could not be put back: " + r.error().message;
+  return why;
+}
+
+}  // namespace
+
+Result<KataChange> plan_kata(const HostFs& host, const ClassFile& file, const KataDevices& devices,
+                             const RuntimeAtHand& runtime, const ArtifactOf& artifact_of) {
+  auto setup = set_up(host, file, devices, artifact_of, runtime.version_of);
+  if (!setup) return fail(std::move(setup).error());
+  auto plan = plan_runtime(host, runtime, setup->handlers);
+  if (!plan) return fail(std::move(plan).error());
+  return KataChange{.runtime = runtime, .setup = std::move(*setup), .plan = std::move(*plan)};
+}
+
+Result<KataChange> plan_no_kata(const HostFs& host, const RuntimeAtHand& runtime) {
+  auto classes = classes_here(host);
+  if (!classes) return fail(std::move(classes).error());
+  auto plan = plan_runtime(host, runtime, {});
+  if (!plan) return fail(std::move(plan).error());
+  KataChange out{.runtime = runtime, .setup = {}, .plan = std::move(*plan)};
+  for (const std::string& name : *classes) {
+    auto removal = removal_of(host, name);
+    if (!removal) return fail(std::move(removal).error());
+    if (removal->empty()) continue;  // it has only an administrator's files
+    std::ranges::move(*removal, std::back_inserter(out.setup.files));
+    out.setup.gone.push_back(name);
+  }
+  return out;
+}
+
+bool is_left_undone(const KataChange& change) {
+  if (change.left.empty()) return false;
+  const auto& outcome = change.outcome;
+  return !outcome || !outcome->unproven || outcome->acted;
+}
+
+bool has_what_it_can(const KataChange& change) {
+  return !change.setup.classes.empty() && !is_left_undone(change);
+}
+
+RuntimeChange change_of(const KataChange& change) {
+  RuntimeChange out{.files = change.plan.changes,
+                    .handlers = change.setup.handlers,
+                    .leaving = change.plan.leaving,
+                    .gone = change.setup.gone,
+                    .staying = {}};
+  if (change.runtime.place.kind == RuntimeKind::containerd) {
+    auto& staying = out.staying.emplace();
+    for (const auto& [name, entry] : change.plan.after.runtimes()) staying.push_back(name);
+  }
+  return out;
+}
+
+Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan) {
+  if (!runtime.no_control || plan.changes.empty()) return {};
+  if (!runtime.asked->state()) return {};
+  return fail(*runtime.no_control);
+}
+
+Result<> may_carry_out_kata(const ChangeContext& context, HostWriter& writer, const KataChange& change) {
+  ChangeContext asked = context;
+  asked.restart_check = [check = restart_check_of(context, writer, change)] {
+    return foresee_restart(check);
+  };
+  return may_carry_out(asked, change_of(change));
+}
+
+Result<> load_kata_modules(HostWriter& writer, const std::string& hint) {
+  for (const char* module : kModules) {
+    if (auto r = writer.load_module(module); !r) {
+      Error error = std::move(r).error().during(fmt::format("load module {}", module));
+      if (error.hint.empty()) error.hint = hint;
+      return fail(std::move(error));
+    }
+  }
+  return {};
+}
+
+Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
+                            const std::optional<std::filesystem::path>& artifacts_dir) {
+  // Lock and checks come before any write, because the plan may be old.
+  const auto lock = lock_what_goes(*context.host, change, artifacts_dir);
+  if (!lock) return fail(Error(lock.error()));
+  const RestartCheck check = restart_check_of(context, writer, change);
+  ChangeContext whole = context;
+  whole.restart_check = [&check] { return check_restart(check); };
+  whole.own_words = [&check] { return containerds_own_words(check); };
+  if (auto r = may_carry_out(whole, change_of(change)); !r) return fail(std::move(r).error());
+  // Kata's own files come first: a known handler must work. Files of leaving classes go last.
+  std::vector<FileChange> first;
+  std::vector<FileChange> last;
+  for (const FileChange& file : change.setup.files) (file.after ? first : last).push_back(file);
+  if (auto r = write_kata_files(*context.host, first); !r)
+    return fail(put_kata_files_back(*context.host, first, std::move(r).error()));
+  whole.contradiction = witness_of(writer, change.runtime, change.plan, change.setup.handlers);
+  // If there is no program to ask, the plan has a note of its own.
+  if (!whole.contradiction && change.runtime.program && change.runtime.place.kind != RuntimeKind::k0s &&
+      !change.plan.changes.empty()) {
+    change.plan.notes.push_back(
+        fmt::format("this is proven by Ferry's model alone: {} does not say what it makes of its files",
+                    change.runtime.program->string()));
+  }
+  auto outcome = carry_out(whole, change_of(change));
+  if (!outcome) return fail(put_kata_files_back(*context.host, first, std::move(outcome).error()));
+  change.outcome = std::move(*outcome);
+  const auto needed = still_needed(context, change);
+  if (!needed) return fail(Error(needed.error()));
+  if (const auto& why = *needed) {
+    change.left = fmt::format("Kata's files of what leaves stay: {}; say this again when that is over", *why);
+    change.plan.notes.push_back(change.left);
+    return false;
+  }
+  // A class counts as present while it has a folder. So the folder goes last, and a killed run is resumed.
+  if (artifacts_dir && *lock) {
+    for (const std::string& name : change.setup.gone) {
+      if (auto r = remove_locked_artifact(*context.host, *artifacts_dir, name); !r)
+        return fail(std::move(r).error());
+    }
+  }
+  if (auto r = write_kata_files(*context.host, last); !r) return fail(std::move(r).error());
+  return true;
+}
+
+}  // namespace ferry

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reconciles the host with the wanted Kata classes (wanted_classes.h), one round at a time, and publishes
+// the state of each handler (ready_handlers.h).
+//
+// KataKeeper fetches nothing and opens no network socket. A leaving handler is first taken off the ready
+// handlers; its runtime is removed once it has no label and no pod. The host changes only while a change is
+// permitted. If a run was killed, the next permitted round finishes it (runtime_record.h).
+//
+// The caller passes the clock in. A round waits only for the node lock and, during a change, for the
+// container runtime. The loop (ready_watch.h) starts a round after an event, or when the last round asked
+// for one.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
+#include "kata-manager/classes/wanted_classes.h"
+#include "kata-manager/controller/kata_install.h"
+#include "kata-manager/controller/ready_handlers.h"
+#include "kata-manager/controller/wanted_plan.h"
+#include "kata-manager/kata/kata_configuration.h"
+#include "kata-manager/runtime/container_runtime.h"
+
+namespace ferry {
+
+class KataKeeper {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  struct Uses {
+    HostFs* host = nullptr;
+    HostWriter* writer = nullptr;
+    ContainerRuntime* asked = nullptr;  ///< queried for the ready handlers
+    /// Resolves the container runtime that a class file names. Empty, as `devices` is then: no class file
+    /// is followed, and only the ready handlers are published.
+    std::function<Result<KataRuntime>(const ClassFile& file)> runtime_for = {};
+    /// The devices that a pod here can get. The mode of the GPUs comes from the wanted classes instead.
+    std::function<Result<KataDevices>()> devices = {};
+  };
+
+  struct Pauses {
+    std::chrono::milliseconds first{10'000};  ///< after a failure; doubles up to `longest`
+    std::chrono::milliseconds longest{300'000};
+    std::chrono::milliseconds lock{5'000};    ///< longest wait for the node lock
+    std::chrono::milliseconds proof{60'000};  ///< ChangeContext::patience
+  };
+
+  struct Round {
+    /// The container runtime answered, and its handlers are published.
+    bool answered = false;
+    std::optional<Clock::time_point> again = {};  ///< when to run the next round without an event
+  };
+
+  /// All objects in `uses` must outlive the keeper.
+  KataKeeper(Uses uses, Pauses pauses);
+
+  /// While the container runtime does not answer, its last published handlers stay, and no new change
+  /// begins. A failed change is retried when its back-off ends or the desired state changes.
+  Round round(Clock::time_point now);
+
+ private:
+  struct Failure {
+    std::string of;  ///< the desired state that failed
+    HandlerState state = HandlerState::failed;
+    std::string why;
+    Clock::time_point until;
+  };
+
+  HandlersFile as_said_before() const;
+  std::optional<Clock::time_point> obey(const RuntimeState* state, Clock::time_point now, HandlersFile& file);
+  std::optional<Clock::time_point> keep(const WantedClasses& wanted, const RuntimeState* state,
+                                        Clock::time_point now, HandlersFile& file);
+  Result<WantedPlan> look(const WantedClasses& wanted, const ClassFile& classes, KataRuntime& runtime,
+                          const RuntimeState& state) const;
+  enum class Changed { all, nothing_yet };
+  Result<Changed> change(const WantedClasses& wanted, const ClassFile& classes, KataRuntime& runtime,
+                         HandlersFile& file);
+  Result<> carry_out(const ClassFile& classes, KataRuntime& runtime, WantedPlan& plan, HandlersFile& file);
+  ChangeContext context_of(KataRuntime& runtime) const;
+  const Failure& fails(const std::string& of, HandlerState state, const std::string& why,
+                       Clock::time_point now);
+  Clock::time_point later(Clock::time_point now, const HandlersFile& file);
+  Result<> publish(const HandlersFile& file);
+  void tell(const std::string& news);
+
+  const Uses uses_;
+  const Pauses pauses_;
+  std::optional<Failure> failure_;
+  std::chrono::milliseconds pause_;       ///< back-off after the next failure
+  std::chrono::milliseconds look_again_;  ///< until the next round while a handler is not ready
+  std::vector<OtherHandler> in_the_way_;
+  std::string told_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs CRI-O's own program to check Ferry's files. `crio config` reads and checks the files and prints the
+// result, with built-in values as comments; it starts nothing. ABI: crio(8), `--config`, `--config-dir`,
+// `config`.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/result.h"
+#include "hostfs/host_writer.h"
+#include "kata-manager/classes/runtime_handler.h"
+#include "kata-manager/toml/toml.h"
+
+namespace ferry {
+
+class CrioProgram {
+ public:
+  /// `writer` must outlive this object.
+  CrioProgram(HostWriter& writer, std::filesystem::path program)
+      : writer_(&writer), program_(std::move(program)) {}
+
+  const std::filesystem::path& path() const { return program_; }
+
+  /// The table `crio` as the program reads it from the drop-ins and the main file beside their folder;
+  /// absent: it cannot read them, or refuses them. Errors: as HostWriter::output(); Errc::invalid_config:
+  /// its answer is not TOML.
+  Result<std::optional<TomlTable>> configuration(const std::filesystem::path& folder) const;
+
+ private:
+  HostWriter* writer_;
+  std::filesystem::path program_;
+};
+
+/// The output of `crio config` as TOML, with commented runtimes made plain. CRI-O comments its built-in
+/// runtimes only while no file adds one.
+std::string with_built_in_runtimes(std::string_view printed);
+
+/// A difference between the program's reading and the plan; absent: Ferry's runtimes are as written,
+/// leaving ones are gone, and the rest is unchanged. `before` and `after` are from
+/// CrioProgram::configuration(). Without `before`, only Ferry's runtimes are checked.
+std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
+                                     const std::optional<TomlTable>& after,
+                                     const std::vector<std::string>& leaving,
+                                     std::span<const RuntimeHandler> handlers);
+
+}  // namespace ferry

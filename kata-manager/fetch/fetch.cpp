@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/fetch/fetch.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kata-manager/artifacts/artifact_store.h"
+#include "kata-manager/artifacts/kata_files.h"
+#include "kata-manager/artifacts/tree_listing.h"
+#include "kata-manager/artifacts/version_builder.h"
+#include "kata-manager/artifacts/version_switch.h"
+#include "kata-manager/fetch/registry.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kFileScheme = "file://";
+
+// Identifies a folder, independent of its path.
+struct FolderIdentity {
+  dev_t device = 0;
+  ino_t inode = 0;  // 0: unknown
+  bool operator==(const FolderIdentity&) const = default;
+};
+
+FolderIdentity identity(const UniqueFd& folder) {
+  struct stat status {};
+  if (::fstat(folder.get(), &status) != 0) return {};
+  return {.device = status.st_dev, .inode = status.st_ino};
+}
+
+class Fetch {
+ public:
+  Fetch(HostFs& host, const FetchRequest& request, const FetchWorld& world, ArtifactPlaces places)
+      : host_(&host), request_(&request), world_(&world), places_(std::move(places)) {}
+
+  Result<Artifact> from_folder() {
+    const std::filesystem::path folder = request_->url.substr(kFileScheme.size());
+    const bool climbs = std::ranges::any_of(folder, [](const auto& part) { return part == ".."; });
+    if (!folder.is_absolute() || climbs)
+      return fail(Errc::usage, fmt::format("'{}' names no folder: file:///DIR does", request_->url));
+    auto inside = folder.lexically_normal().relative_path();
+    // "DIR/" must equal DIR: as another path, it would make the link lead to itself.
+    if (!inside.has_filename()) inside = inside.parent_path();
+    const auto in_place = is_in_place(inside);
+    if (!in_place) return fail(in_place.error());
+    auto listing = list(inside, true);
+    if (!listing) return fail(std::move(listing).error().during(request_->url));
+    Artifact artifact = described(std::move(listing->files));
+    artifact.digest = digest_of(artifact.files);
+    artifact.version = "/" / inside;
+    if (auto chosen = choose(artifact, inside); !chosen) return fail(std::move(chosen).error());
+    if (*in_place) return artifact;
+    auto switched = switch_link(*host_, places_, artifact.version);
+    if (!switched) return fail(std::move(switched).error());
+    artifact.changed = *switched;
+    return artifact;
+  }
+
+  Result<Artifact> from_registry() {
+    auto reference = ImageReference::parse(request_->url);
+    if (!reference) return fail(std::move(reference).error());
+    if (reference->digest) {
+      // Content named by its digest cannot have changed.
+      if (auto here = in_use()) return use(std::move(*here));
+    }
+    auto credentials = DockerConfig::parse(request_->docker_config);
+    if (!credentials) return fail(std::move(credentials).error());
+    auto registry = RegistryClient::open({.reference = *reference,
+                                          .credentials = *credentials,
+                                          .registries = request_->registries,
+                                          .http = {.patience = request_->patience,
+                                                   .authorities = request_->authorities,
+                                                   .proxy = request_->proxy,
+                                                   .no_proxy = request_->no_proxy},
+                                          .limits = request_->limits,
+                                          .pause = world_->pause});
+    if (!registry) return fail(std::move(registry).error());
+    auto artifact = asked(*registry, *reference);
+    // If the registry answered, the version may have changed, so the present one is not used.
+    if (!artifact && artifact.error().code == Errc::unreachable && request_->or_what_is_here && !answered_) {
+      if (auto here = in_use()) artifact = used_unasked(std::move(*here), artifact.error());
+    }
+    if (!artifact && credentials->names_helpers() && artifact.error().code == Errc::failed)
+      artifact.error().hint += "; programs that docker asks for credentials are not asked";
+    if (!artifact) return fail(std::move(artifact).error().during(reference->text()));
+    const auto& notes = registry->notes();
+    artifact->notes.insert(artifact->notes.begin(), notes.begin(), notes.end());
+    return artifact;
+  }
+
+ private:
+  // True if link() leads to this folder already, by any path. A folder below the link or in the store is
+  // refused: the fetch would replace it.
+  Result<bool> is_in_place(const std::filesystem::path& inside) const {
+    if (inside == places_.link()) return true;
+    const auto link = identity_of(places_.link());
+    const auto store = identity_of(places_.store());
+    auto folder = host_->open(inside, O_RDONLY | O_DIRECTORY);
+    if (!folder && is_gone(folder.error()))
+      return fail(Errc::not_found, fmt::format("{}: /{} is not there", request_->url, inside.string()));
+    if (!folder) return fail(std::move(folder).error().during(request_->url));
+    const auto own = identity(*folder);
+    for (auto at = own;;) {
+      const bool below_link = at == link && at != own;
+      if (at.inode != 0 && (below_link || at == store))
+        return fail(Errc::refused,
+                    fmt::format("{}: it lies in /{}, whose content it would replace", request_->url,
+                                (below_link ? places_.link() : places_.store()).string()),
+                    "name a folder elsewhere");
+      UniqueFd up(::openat(folder->get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (!up.valid()) return fail(error_from_errno(errno, request_->url));
+      *folder = std::move(up);
+      const auto above = identity(*folder);
+      if (above == at) break;  // the root is its own parent
+      at = above;
+    }
+    return own == link;
+  }
+
+  Result<Artifact> asked(RegistryClient& registry, const ImageReference& reference) {
+    auto document = registry.manifest(reference.wanted());
+    if (!document) return fail(std::move(document).error());
+    answered_ = true;
+    auto parsed = parse_manifest(document->bytes, document->content_type, request_->limits);
+    if (!parsed) return fail(std::move(parsed).error());
+    if (const auto* const index = std::get_if<ImageIndex>(&*parsed)) {
+      auto platform = choose_platform(
+          *index, request_->architecture.empty() ? own_architecture() : request_->architecture);
+      if (!platform) return fail(std::move(platform).error());
+      document = registry.manifest(platform->digest.text());
+      if (!document) return fail(std::move(document).error());
+      parsed = parse_manifest(document->bytes, document->content_type, request_->limits);
+      if (!parsed) return fail(std::move(parsed).error());
+    }
+    const auto* const manifest = std::get_if<ArtifactManifest>(&*parsed);
+    if (manifest == nullptr) return fail(Errc::malformed_host, "manifest: an index leads to an index");
+    const std::string version = document->digest.file_name();
+    auto here = sound(version);
+    auto artifact = here ? use(std::move(*here)) : made(registry, *manifest, document->digest);
+    if (!artifact) return artifact;
+    const auto passed_over =
+        std::ranges::count(manifest->layers, ArtifactLayer::Use::nothing, &ArtifactLayer::use);
+    if (passed_over > 0)
+      artifact->notes.push_back(
+          fmt::format("layers without a title that are no archive were passed over: {}", passed_over));
+    return artifact;
+  }
+
+  // The version that link() leads to, if it is sound and of the same URL.
+  std::optional<Artifact> in_use() {
+    const auto current = version_in_use(*host_, places_);
+    if (!current || !request_->architecture.empty()) return std::nullopt;
+    auto here = sound(*current);
+    if (!here || here->url != request_->url) return std::nullopt;
+    return std::move(*here);
+  }
+
+  Result<Artifact> used_unasked(Artifact here, const Error& why) {
+    const std::string digest = here.digest;
+    auto artifact = use(std::move(here));
+    if (artifact)
+      artifact->notes.push_back(fmt::format(
+          "the registry cannot be reached, and what it gave before is used, {}: {}", digest, why.message));
+    return artifact;
+  }
+
+  // A present version, if it equals its record.
+  Result<Artifact> sound(const std::string& version) {
+    auto artifact = read_record(*host_, request_->artifacts_dir, request_->name, version);
+    if (!artifact) return artifact;
+    const auto listing = list(places_.version(version), request_->check_contents);
+    if (!listing) return fail(Error(listing.error()));
+    // The version may be from a time when such files were allowed. The files' present modes count.
+    if (!request_->allow_setuid && !listing->privileged.empty())
+      return fail(Errc::not_found, "it has set-user-ID or set-group-ID files, which are not allowed");
+    std::vector<ArtifactFile> recorded = artifact->files;
+    if (!request_->check_contents)
+      for (ArtifactFile& file : recorded) file.sha256.clear();
+    if (listing->files == recorded) return artifact;
+    return fail(Errc::not_found, "it is not as it was recorded");
+  }
+
+  Result<Artifact> use(Artifact artifact) {
+    const std::string version = artifact.version.filename();
+    const Artifact before = artifact;
+    artifact.url = request_->url;
+    if (auto chosen = choose(artifact, places_.version(version)); !chosen)
+      return fail(std::move(chosen).error());
+    if (artifact.url != before.url || artifact.configuration != before.configuration) {
+      if (auto written = host_->write_file(places_.record(version), record_text(artifact)); !written)
+        return fail(std::move(written).error());
+      artifact.changed = true;
+    }
+    auto switched = switch_link(*host_, places_, places_.link_target(version));
+    if (!switched) return fail(std::move(switched).error());
+    artifact.changed |= *switched;
+    if (auto tidied = tidy_store(*host_, places_, true); !tidied) return fail(std::move(tidied).error());
+    return artifact;
+  }
+
+  Result<Artifact> made(RegistryClient& registry, const ArtifactManifest& manifest, const Digest& digest) {
+    if (auto built = build_version(*host_, places_, registry, manifest, *request_, *world_); !built)
+      return fail(std::move(built).error());
+    const auto staging = places_.store() / kStaging;
+    auto listing = list(staging, true);
+    if (!listing) return fail(std::move(listing).error());
+    Artifact artifact = described(std::move(listing->files));
+    artifact.digest = digest.text();
+    artifact.version = "/" / places_.version(digest.file_name());
+    artifact.changed = true;
+    if (auto chosen = choose(artifact, staging); !chosen) return fail(std::move(chosen).error());
+    // The record comes first: a record without a folder has no effect.
+    if (auto written = host_->write_file(places_.record(digest.file_name()), record_text(artifact)); !written)
+      return fail(std::move(written).error());
+    if (auto published = publish_staging(*host_, places_, digest.file_name()); !published)
+      return fail(std::move(published).error());
+    auto switched = switch_link(*host_, places_, places_.link_target(digest.file_name()));
+    if (!switched) return fail(std::move(switched).error());
+    if (auto tidied = tidy_store(*host_, places_, true); !tidied) return fail(std::move(tidied).error());
+    return artifact;
+  }
+
+  Artifact described(std::vector<ArtifactFile> files) const {
+    Artifact artifact;
+    artifact.name = request_->name;
+    artifact.url = request_->url;
+    artifact.folder = "/" / places_.link();
+    artifact.files = std::move(files);
+    return artifact;
+  }
+
+  Result<> choose(Artifact& artifact, const std::filesystem::path& folder) const {
+    auto chosen = choose_configuration(artifact.files, request_->configuration);
+    if (!chosen) return fail(std::move(chosen).error());
+    if (auto checked = check_configuration(*host_, folder, *chosen); !checked) return checked;
+    artifact.configuration = artifact.folder / *chosen;
+    return {};
+  }
+
+  Result<TreeListing> list(const std::filesystem::path& folder, bool contents) const {
+    auto opened = host_->open(folder, O_RDONLY | O_DIRECTORY);
+    if (!opened && is_gone(opened.error()))
+      return fail(Errc::not_found, fmt::format("/{} is not there", folder.string()));
+    if (!opened) return fail(std::move(opened).error());
+    return list_tree(std::move(*opened), contents, request_->limits.files);
+  }
+
+  FolderIdentity identity_of(const std::filesystem::path& folder) const {
+    const auto opened = host_->open(folder, O_RDONLY | O_DIRECTORY);
+    return opened ? identity(*opened) : FolderIdentity{};
+  }
+
+  static std::string digest_of(const std::vector<ArtifactFile>& files) {
+    ContentHash hash;
+    for (const ArtifactFile& file : files) {
+      hash.add(file.path.string() + '\0' + file.sha256 + '\0' + file.link + '\n');
+    }
+    return "sha256:" + hash.hex();
+  }
+
+  HostFs* host_;
+  const FetchRequest* request_;
+  const FetchWorld* world_;
+  ArtifactPlaces places_;
+  bool answered_ = false;  // the registry, with the version
+};
+
+}  // namespace
+
+Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request, const FetchWorld& world) {
+  auto places = ArtifactPlaces::of(request.artifacts_dir, request.name);
+  if (!places) return fail(std::move(places).error());
+  if (auto top = open_or_make_folder(host, places->top()); !top) return fail(std::move(top).error());
+  const auto lock = lock_artifacts(host, places->top());
+  if (!lock) return fail(lock.error());
+  if (auto tidied = tidy_store(host, *places, false); !tidied) return fail(std::move(tidied).error());
+  Fetch fetch(host, request, world, *places);
+  auto artifact = request.url.starts_with(kFileScheme) ? fetch.from_folder() : fetch.from_registry();
+  // Whole layers stay for the next fetch; `staging` goes, since it may be as large again. A failed removal
+  // is not reported: the fetch's own error matters, and the next fetch tries again.
+  if (!artifact) (void)remove_all(host, places->store() / kStaging);
+  return artifact;
+}
+
+}  // namespace ferry

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/fetch/registry.h"
+
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "kata-manager/fetch/manifest.h"
+#include "kata-manager/fetch/registry_session.h"
+
+namespace ferry {
+namespace {
+
+constexpr int kOk = 200;
+constexpr int kPartial = 206;
+constexpr int kRangeNotSatisfiable = 416;
+
+// A local error, such as a full disk, stays the same with another server.
+bool is_ours(const Error& error) {
+  return error.code.category() == std::generic_category();
+}
+
+// True if "bytes FROM-TO/SIZE" begins at `from`.
+bool continues_at(const std::string& content_range, std::uint64_t from) {
+  constexpr std::string_view kUnit = "bytes ";
+  std::uint64_t begin = 0;
+  if (!content_range.starts_with(kUnit)) return false;
+  const char* const end = content_range.data() + content_range.size();
+  const auto [rest, failure] = std::from_chars(content_range.data() + kUnit.size(), end, begin);
+  return failure == std::errc() && rest != end && *rest == '-' && begin == from;
+}
+
+}  // namespace
+
+struct RegistryClient::State {
+  RegistrySetup setup;
+  HttpClient http;
+  std::vector<RegistryEndpoint> endpoints;
+  RegistrySession session;
+  std::vector<std::string> notes;
+  bool ended = false;  // `told` returned false
+
+  State(RegistrySetup given, std::vector<RegistryEndpoint> servers)
+      : setup(std::move(given)),
+        http(setup.http),
+        endpoints(std::move(servers)),
+        session(http, setup.http.patience, setup.pause, endpoints) {}
+
+  // The answer of the first server that succeeds; if none does, the last error.
+  template <typename T>
+  Result<T> first_that_can(const std::function<Result<T>(RegistryEndpoint&)>& question) {
+    for (std::size_t i = 0;; ++i) {
+      auto answer = question(endpoints[i]);
+      if (answer || i + 1 == endpoints.size() || ended || is_ours(answer.error())) return answer;
+      notes.push_back(
+          fmt::format("mirror {}; {} is asked instead", answer.error().message, endpoints[i + 1].host));
+    }
+  }
+
+  Result<Document> manifest_from(RegistryEndpoint& endpoint, const std::string& wanted) {
+    const RegistryQuestion question{
+        .path = "/manifests/" + wanted,
+        .headers = {fmt::format("Accept: {}", fmt::join(manifest_media_types(), ", "))},
+        .most_text = setup.limits.document};
+    auto reply = session.patiently([&] { return session.ask_once(endpoint, question); });
+    if (!reply) return fail(std::move(reply).error());
+    if (reply->status != kOk) return fail(error_of(*reply, endpoint));
+    Document document{
+        .bytes = std::move(reply->text), .content_type = reply->header("content-type"), .digest = {}};
+    const auto asked = Digest::parse(wanted);
+    document.digest.algorithm = asked ? asked->algorithm : "sha256";
+    ContentHash hash(document.digest.algorithm);
+    hash.add(document.bytes);
+    document.digest.hex = hash.hex();
+    if (asked && document.digest != *asked)
+      return fail(Errc::failed, fmt::format("{}: manifest {}: what came has the digest {}", endpoint.host,
+                                            wanted, document.digest.text()));
+    return document;
+  }
+
+  Result<HttpReply> part_from(RegistryEndpoint& endpoint, BlobFile& into, const std::function<bool()>& told) {
+    into.next_answer();
+    RegistryQuestion question{.path = "/blobs/" + into.digest().text()};
+    if (into.have() > 0) question.headers.push_back(fmt::format("Range: bytes={}-", into.have()));
+    bool begun = false;
+    question.body = [&](const HttpReply& head, std::string_view bytes) -> Result<> {
+      const bool goes_on = head.status == kPartial && continues_at(head.header("content-range"), into.have());
+      if (!std::exchange(begun, true) && into.have() > 0 && !goes_on) {
+        // A server may ignore ranges and send all bytes again. Any other range is useless.
+        if (auto restarted = into.restart(); !restarted) return restarted;
+        if (head.status == kPartial)
+          return fail(Errc::unreachable, endpoint.host + ": it sent another range than it was asked for");
+      }
+      if (auto added = into.add(bytes); !added) return added;
+      if (!told || told()) return {};
+      ended = true;
+      return fail(Errc::failed, "ended: nobody waits for it any more");
+    };
+    auto reply = session.ask_once(endpoint, question);
+    // A connection cut after the last byte is no error: the digest decides.
+    if (!reply && reply.error().code == Errc::unreachable && into.have() == into.size())
+      return HttpReply{.status = kOk, .headers = {}, .text = {}};
+    if (reply && reply->status == kRangeNotSatisfiable && into.have() > 0) {
+      if (auto restarted = into.restart(); !restarted) return fail(std::move(restarted).error());
+      return fail(Errc::unreachable, endpoint.host + ": it has no such range of the blob");
+    }
+    if (reply && (reply->status == kOk || reply->status == kPartial) && into.have() < into.size())
+      return fail(Errc::unreachable, fmt::format("{}: the blob ended after {} of {} bytes", endpoint.host,
+                                                 into.have(), into.size()));
+    return reply;
+  }
+
+  Result<> blob_from(RegistryEndpoint& endpoint, BlobFile& into, const std::function<bool()>& told) {
+    for (bool again = false;; again = true) {
+      if (into.have() < into.size()) {
+        auto reply =
+            session.patiently([&] { return part_from(endpoint, into, told); }, [&] { return into.have(); });
+        if (!reply) return fail(std::move(reply).error());
+        if (into.have() < into.size()) return fail(error_of(*reply, endpoint));
+      }
+      const bool patched = into.is_patched();
+      auto finished = into.finish();
+      if (finished || is_ours(finished.error())) return finished;
+      // Pieces of different answers may not fit together, so one whole answer is requested. Only once: a
+      // server that cuts off every answer would cause an endless loop.
+      if (!patched || again) return fail(std::move(finished).error().during(endpoint.host));
+    }
+  }
+};
+
+RegistryClient::RegistryClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
+RegistryClient::RegistryClient(RegistryClient&&) noexcept = default;
+RegistryClient& RegistryClient::operator=(RegistryClient&&) noexcept = default;
+RegistryClient::~RegistryClient() = default;
+
+Result<RegistryClient> RegistryClient::open(RegistrySetup setup) {
+  auto endpoints = registry_endpoints(setup.reference, setup.registries, setup.credentials);
+  if (!endpoints) return fail(std::move(endpoints).error());
+  return RegistryClient(std::make_unique<State>(std::move(setup), std::move(*endpoints)));
+}
+
+Result<RegistryClient::Document> RegistryClient::manifest(const std::string& tag_or_digest) {
+  return state_->first_that_can<Document>(
+      [&](RegistryEndpoint& endpoint) { return state_->manifest_from(endpoint, tag_or_digest); });
+}
+
+Result<> RegistryClient::blob(BlobFile& into, const std::function<bool()>& told) {
+  return state_->first_that_can<void>(
+      [&](RegistryEndpoint& endpoint) { return state_->blob_from(endpoint, into, told); });
+}
+
+const std::vector<std::string>& RegistryClient::notes() const {
+  return state_->notes;
+}
+
+}  // namespace ferry

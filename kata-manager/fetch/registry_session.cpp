@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/fetch/registry_session.h"
+
+#include <algorithm>
+#include <thread>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/text/percent_escape.h"
+#include "kata-manager/fetch/auth_challenge.h"
+#include "kata-manager/fetch/strict_json.h"
+
+namespace ferry {
+namespace {
+
+constexpr int kOk = 200;
+constexpr int kUnauthorized = 401;
+constexpr int kForbidden = 403;
+constexpr int kNotFound = 404;
+constexpr std::uint64_t kMostOfToken = 1ULL << 20;
+
+bool is_redirect(int status) {
+  return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+bool may_mend(int status) {
+  return status == 408 || status == 429 || (status >= 500 && status < 600);
+}
+
+// A server's text as one line that a terminal can show: at most 200 bytes, no control characters.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kEnough = 200;
+  std::string out(text.substr(0, kEnough));
+  std::ranges::replace_if(
+      out, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' ');
+  return out;
+}
+
+// The first entry of the registry's `errors`.
+std::string reason_in(const std::string& body) {
+  const auto parsed = parse_strict_json(body, "", Errc::malformed_host);
+  if (!parsed || !parsed->is_object()) return {};
+  const auto errors = parsed->find("errors");
+  if (errors == parsed->end() || !errors->is_array() || errors->empty() || !errors->front().is_object())
+    return {};
+  std::string out;
+  for (const char* key : {"code", "message"}) {
+    const auto found = errors->front().find(key);
+    if (found != errors->front().end() && found->is_string())
+      out += ": " + shown(found->get_ref<const std::string&>());
+  }
+  return out;
+}
+
+// A token goes into a header, where a line end would begin another header.
+bool is_token_text(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
+}
+
+std::string text_in(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::string parameter(const AuthChallenge& challenge, const std::string& name) {
+  const auto found = challenge.parameters.find(name);
+  return found == challenge.parameters.end() ? std::string() : found->second;
+}
+
+}  // namespace
+
+RegistrySession::RegistrySession(HttpClient& http, const FetchPatience& patience,
+                                 std::function<void(std::chrono::milliseconds)> pause,
+                                 std::span<const RegistryEndpoint> endpoints)
+    : http_(&http), patience_(patience), pause_(std::move(pause)) {
+  if (!pause_) pause_ = [](std::chrono::milliseconds time) { std::this_thread::sleep_for(time); };
+  for (const RegistryEndpoint& endpoint : endpoints)
+    if (endpoint.origin.scheme == "http") in_the_clear_.push_back(endpoint.origin);
+}
+
+// A server without TLS may be an attacker's: it may lead to https, the loopback and listed servers only.
+Result<> RegistrySession::may_be_asked(const HttpOrigin& origin) const {
+  if (origin.scheme == "https" || origin.is_loopback()) return {};
+  if (std::ranges::find(in_the_clear_, origin) != in_the_clear_.end()) return {};
+  return fail(Errc::failed, fmt::format("it leads to {}, without TLS", origin.text()),
+              "plain HTTP is spoken only with the endpoints that say so");
+}
+
+Result<HttpReply> RegistrySession::ask_once(RegistryEndpoint& endpoint, const RegistryQuestion& question) {
+  constexpr int kMostRedirects = 5;
+  std::string url = endpoint.base_url + question.path;
+  HttpOrigin origin = endpoint.origin;
+  bool answered = false;
+  for (int redirects = 0;;) {
+    HttpRequest request{
+        .url = url, .headers = question.headers, .most_text = question.most_text, .body = question.body};
+    const bool own = origin == endpoint.origin;
+    if (own && !endpoint.token.empty()) {
+      request.headers.push_back("Authorization: Bearer " + endpoint.token);
+    } else if (own && endpoint.basic) {
+      request.username = endpoint.credentials.username;
+      request.password = endpoint.credentials.password;
+    }
+    auto reply = http_->perform(request);
+    if (!reply) return reply;
+    if (reply->status == kUnauthorized && own && !answered) {
+      answered = true;  // once only: a fresh token has not expired
+      auto ready = authenticate(endpoint, *reply);
+      if (!ready) return fail(std::move(ready).error());
+      if (*ready) continue;
+    }
+    if (!is_redirect(reply->status)) return reply;
+    if (++redirects > kMostRedirects)
+      return fail(Errc::malformed_host, fmt::format("{}: it redirects without end", endpoint.host));
+    auto next = resolve_url(url, reply->header("location"));
+    if (!next) return fail(std::move(next).error().during(endpoint.host + ": redirect"));
+    auto next_origin = HttpOrigin::of(*next);
+    if (!next_origin) return fail(std::move(next_origin).error().during(endpoint.host + ": redirect"));
+    if (origin.scheme == "https" && next_origin->scheme != "https")
+      return fail(Errc::failed,
+                  fmt::format("{}: it redirects from https to {}", endpoint.host, next_origin->text()));
+    url = std::move(*next);
+    origin = std::move(*next_origin);
+    if (auto may = may_be_asked(origin); !may)
+      return fail(std::move(may).error().during(endpoint.host + ": redirect"));
+  }
+}
+
+Result<HttpReply> RegistrySession::patiently(const std::function<Result<HttpReply>()>& once,
+                                             const std::function<std::uint64_t()>& have) {
+  constexpr std::uint64_t kGain = 1ULL << 20;
+  auto next_pause = patience_.first_pause;
+  std::uint64_t mark = have ? have() : 0;
+  for (unsigned failures = 0;;) {
+    auto reply = once();
+    const bool again = reply ? may_mend(reply->status) : reply.error().code == Errc::unreachable;
+    if (!again) return reply;
+    if (have && have() >= mark + kGain) {
+      mark = have();
+      failures = 0;
+      next_pause = patience_.first_pause;
+    }
+    if (++failures >= patience_.tries) return reply;
+    const auto asked = reply ? std::chrono::milliseconds(reply->retry_after) : std::chrono::milliseconds(0);
+    pause_(std::min(std::max(next_pause, asked), patience_.longest_pause));
+    next_pause = std::min(next_pause * 2, patience_.longest_pause);
+  }
+}
+
+// True: a new request may succeed.
+Result<bool> RegistrySession::authenticate(RegistryEndpoint& endpoint, const HttpReply& refusal) {
+  std::vector<AuthChallenge> challenges;
+  const auto [first, last] = refusal.headers.equal_range("www-authenticate");
+  for (auto header = first; header != last; ++header)
+    for (AuthChallenge& challenge : parse_auth_challenges(header->second))
+      challenges.push_back(std::move(challenge));
+  const auto of = [&](std::string_view scheme) {
+    return std::ranges::find(challenges, scheme, &AuthChallenge::scheme);
+  };
+  if (const auto bearer = of("bearer"); bearer != challenges.end()) {
+    auto fresh = token(endpoint, parameter(*bearer, "realm"), parameter(*bearer, "service"),
+                       parameter(*bearer, "scope"));
+    if (!fresh) return fail(std::move(fresh).error());
+    endpoint.token = std::move(*fresh);
+    return true;
+  }
+  const bool had = endpoint.basic;
+  endpoint.basic = of("basic") != challenges.end() && !endpoint.credentials.username.empty();
+  if (endpoint.basic) endpoint.token.clear();
+  return endpoint.basic && !had;
+}
+
+Result<std::string> RegistrySession::token(const RegistryEndpoint& endpoint, const std::string& realm,
+                                           const std::string& service, const std::string& scope) {
+  const std::string what = fmt::format("{}: token", endpoint.host);
+  const auto origin = HttpOrigin::of(realm);
+  if (!origin) return fail(Error(origin.error()).during(what));
+  if (origin->scheme != "https" && endpoint.origin.scheme == "https")
+    return fail(Errc::failed,
+                fmt::format("{}: it sends credentials to {}, without TLS", what, origin->text()));
+  if (auto may = may_be_asked(*origin); !may) return fail(std::move(may).error().during(what));
+  const std::string query =
+      fmt::format("service={}&scope={}", percent_escaped(service), percent_escaped(scope));
+  HttpRequest request{.url = realm, .most_text = kMostOfToken};
+  if (!endpoint.credentials.identity_token.empty()) {
+    request.form = fmt::format("grant_type=refresh_token&client_id=ferry&{}&refresh_token={}", query,
+                               percent_escaped(endpoint.credentials.identity_token));
+  } else {
+    request.url += (realm.find('?') == std::string::npos ? "?" : "&") + query;
+    request.username = endpoint.credentials.username;
+    request.password = endpoint.credentials.password;
+  }
+  const auto reply = patiently([&] { return http_->perform(request); });
+  if (!reply) return fail(Error(reply.error()).during(what));
+  if (reply->status != kOk) return fail(error_of(*reply, endpoint).during("token"));
+  const auto parsed = parse_strict_json(reply->text, what, Errc::malformed_host);
+  if (!parsed) return fail(parsed.error());
+  std::string text = parsed->is_object() ? text_in(*parsed, "token") : "";
+  if (text.empty() && parsed->is_object()) text = text_in(*parsed, "access_token");
+  if (!is_token_text(text)) return fail(Errc::malformed_host, what + ": there is none in the answer");
+  return text;
+}
+
+Error error_of(const HttpReply& reply, const RegistryEndpoint& endpoint) {
+  Error error{.code = make_error_code(Errc::malformed_host),
+              .message = fmt::format("{}: HTTP {}{}", endpoint.host, reply.status, reason_in(reply.text)),
+              .hint = {}};
+  if (reply.status == kNotFound) {
+    error.code = make_error_code(Errc::not_found);
+  } else if (reply.status == kUnauthorized || reply.status == kForbidden) {
+    error.code = make_error_code(Errc::failed);
+    error.hint = endpoint.credentials.empty()
+                     ? fmt::format("there are no credentials for {}: give some", endpoint.host)
+                     : fmt::format("the credentials for {} do not let in", endpoint.host);
+  } else if (may_mend(reply.status)) {
+    error.code = make_error_code(Errc::unreachable);
+  }
+  return error;
+}
+
+}  // namespace ferry

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/kata/confidential_mode.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+using State = ConfidentialMode::State;
+
+constexpr const char* kAskedFor = "nvidia.com/cc.mode";
+constexpr const char* kReached = "nvidia.com/cc.mode.state";
+constexpr const char* kReady = "nvidia.com/cc.ready.state";
+
+constexpr std::array kWritten = {State::off, State::on, State::devtools, State::ppcie, State::failed};
+
+std::string value_of(const std::map<std::string, std::string>& labels, const char* key) {
+  const auto found = labels.find(key);
+  return found == labels.end() ? std::string() : found->second;
+}
+
+}  // namespace
+
+const char* text(State state) {
+  switch (state) {
+    case State::unknown:
+      break;
+    case State::off:
+      return "off";
+    case State::on:
+      return "on";
+    case State::devtools:
+      return "devtools";
+    case State::ppcie:
+      return "ppcie";
+    case State::failed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+std::optional<State> confidential_state(std::string_view text) {
+  const auto* const found =
+      std::ranges::find_if(kWritten, [&](State each) { return text == ferry::text(each); });
+  return found == kWritten.end() ? std::nullopt : std::optional(*found);
+}
+
+ConfidentialMode ConfidentialMode::of_labels(const std::map<std::string, std::string>& labels) {
+  ConfidentialMode out;
+  out.of_a_node = true;
+  if (const auto ready = labels.find(kReady); ready != labels.end()) out.ready = ready->second;
+  out.asked_for = value_of(labels, kAskedFor);
+  const std::string reached = value_of(labels, kReached);
+  if (const auto known = confidential_state(reached)) {
+    out.state = *known;
+  } else if (reached.empty()) {
+    out.why_unknown = fmt::format("the node has no label {}, which NVIDIA's CC manager writes", kReached);
+  } else {
+    out.why_unknown = fmt::format("the node's label {} is {}, which is no mode", kReached, reached);
+  }
+  return out;
+}
+
+std::string ConfidentialMode::text() const {
+  std::string out = ferry::text(state);
+  if (!known()) out += ": " + why_unknown;
+  if (!asked_for.empty() && asked_for != ferry::text(state))
+    out += fmt::format("; {} is asked for", asked_for);
+  return out;
+}
+
+Result<> ConfidentialMode::admits(const KataClass& kata) const {
+  if (!is_confidential(kata.kind) || !known() || state == State::on || state == State::ppcie) return {};
+  return fail(
+      Errc::unsupported,
+      fmt::format("class {}: the mode of the GPUs for confidential computing is {} ({})", kata.name, text(),
+                  kReached),
+      fmt::format("set the node's label {} to on, or ppcie for all GPUs of a board in one VM, and wait "
+                  "until NVIDIA's CC manager has switched them; or leave the class to other nodes",
+                  kAskedFor));
+}
+
+}  // namespace ferry

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The confidential computing mode of a node's GPUs, from the labels of NVIDIA's CC manager. This code reads
+// no GPU and switches none. ABI: nvidia.com/cc.mode, the requested mode (on, off, devtools, ppcie);
+// nvidia.com/cc.mode.state, the mode that the manager reached, or "failed".
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/result.h"
+#include "kata-manager/classes/class_file.h"
+
+namespace ferry {
+
+struct ConfidentialMode {
+  enum class State {
+    unknown,  ///< no label has the mode
+    off,
+    on,
+    devtools,  ///< VMs get the GPU as with `on`, but nothing is protected
+    ppcie,     ///< on for GPUs and NVSwitches together
+    failed,    ///< a switch failed, and the mode is not known
+  };
+  State state = State::unknown;
+  std::string why_unknown = "no Node object was named";  ///< used with State::unknown only
+  std::string asked_for = {};                            ///< nvidia.com/cc.mode; empty: no mode
+  /// nvidia.com/cc.ready.state, which RuntimeClasses select; absent: no such label, or no Node was named.
+  std::optional<std::string> ready = {};
+  bool of_a_node = false;  ///< a Node was named
+
+  /// The mode from a Node's labels. A value that the manager does not write is unknown, and so is a mode
+  /// that is only requested.
+  static ConfidentialMode of_labels(const std::map<std::string, std::string>& labels);
+  /// "on", "off; on is asked for" or "unknown: REASON", for people.
+  std::string text() const;
+  bool known() const { return state != State::unknown; }
+  /// Errc::unsupported: the class's VMs are confidential, and the GPUs' mode does not fit. An unknown mode
+  /// is not refused.
+  Result<> admits(const KataClass& kata) const;
+};
+
+/// "on", for example; "unknown" for State::unknown.
+const char* text(ConfidentialMode::State state);
+/// Parses a mode. Absent: the manager writes no such text; it never writes "unknown".
+std::optional<ConfidentialMode::State> confidential_state(std::string_view text);
+
+}  // namespace ferry

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubectl/agent_pod.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "kubectl/object_fields.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<std::string_view, 5> kPrograms = {"ferry", "ferry-agent", "ferry-fetch", "ferry-virt",
+                                                       "kubectl-ferry"};
+
+/// A container's `command` and `args` as one list.
+std::vector<std::string> words_of(const json& container) {
+  std::vector<std::string> words;
+  for (const char* const part : {"command", "args"})
+    for (const json& word : items_field(container, part))
+      if (word.is_string()) words.push_back(word.get<std::string>());
+  return words;
+}
+
+/// The arguments of `ferry-agent` or `ferry agent`; absent: the container runs another program.
+std::optional<std::vector<std::string>> agent_words(const json& container) {
+  const auto program = ferry_program_in(container);
+  std::vector<std::string> words = words_of(container);
+  const bool as_verb = program == "ferry" && words.size() > 1 && words[1] == "agent";
+  if (program != "ferry-agent" && !as_verb) return std::nullopt;
+  words.erase(words.begin(), words.begin() + (as_verb ? 2 : 1));
+  return words;
+}
+
+}  // namespace
+
+std::string_view ferry_program_in(const json& container) {
+  const auto& command = items_field(container, "command");
+  if (command.empty() || !command.front().is_string()) return {};
+  const auto name = std::filesystem::path(command.front().get<std::string>()).filename();
+  const auto* const found = std::ranges::find(kPrograms, name.string());
+  return found == kPrograms.end() ? std::string_view() : *found;
+}
+
+std::string ferry_verb_in(const json& container) {
+  if (ferry_program_in(container) != "ferry") return {};
+  const auto words = words_of(container);
+  const auto verb = std::ranges::find_if(
+      words, [](const std::string& word) { return word == "hostd" || word == "plugin"; });
+  return verb == words.end() ? std::string() : *verb;
+}
+
+bool is_of_ferry(const json& pod, const std::string& space) {
+  const json& metadata = field(pod, "metadata");
+  if (text_field(metadata, "namespace") == space) return true;
+  const json& labels = field(metadata, "labels");
+  // An installer may change `app.kubernetes.io/name`; `helm.sh/chart` has the chart's own name.
+  return text_field(labels, "app.kubernetes.io/name") == "ferry" ||
+         text_field(labels, "helm.sh/chart").starts_with("ferry-");
+}
+
+std::optional<AgentProgramOptions> agent_options_in(const json& pod) {
+  for (const json& container : items_field(field(pod, "spec"), "containers")) {
+    auto given = agent_words(container);
+    if (!given) continue;
+    std::vector<std::string>& words = *given;
+    AgentProgramOptions options;
+    CLI::App app;
+    const AgentOptionList list(app, options);
+    app.allow_extras();  // logging options, and --host-root
+    std::ranges::reverse(words);
+    try {
+      app.parse(words);
+    } catch (const CLI::Error&) {
+      return std::nullopt;  // such an agent does not start either
+    }
+    if (options.space.empty()) options.space = text_field(field(pod, "metadata"), "namespace");
+    return options;
+  }
+  return std::nullopt;
+}
+
+}  // namespace ferry

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubectl/cluster_checks.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "agent/cluster_objects.h"
+#include "agent/operator_compat/two_owners.h"
+#include "common/vgpu_migration.h"
+#include "kubectl/agent_pod.h"
+#include "kubectl/object_fields.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+Check node_ready(const ClusterNode& node) {
+  Check check{
+      .id = "node-ready", .subject = node.name, .why = "no pod is started on a node that is not ready"};
+  if (!node.ready)
+    return std::move(check).failed("the kubelet does not say that it is ready",
+                                   "kubectl describe node " + node.name);
+  if (node.cordoned_by_ferry)
+    return std::move(check).passed("Ferry's agent has cordoned it for a drain, and uncordons it afterwards");
+  if (node.cordoned) return std::move(check).warned("it is cordoned", "kubectl uncordon " + node.name);
+  return std::move(check).passed("it is");
+}
+
+// What keeps a pod of the agent from its work; empty: nothing does.
+std::string idle_because(const json& pod) {
+  const auto& statuses = items_field(field(pod, "status"), "containerStatuses");
+  if (statuses.empty()) return text_field(field(pod, "status"), "phase");
+  std::vector<std::string> waiting;
+  for (const json& status : statuses)
+    if (!flag_field(status, "ready")) waiting.push_back(text_field(status, "name"));
+  return fmt::format("{}", fmt::join(waiting, ", "));
+}
+
+std::string name_of(const json& pod) {
+  const json& metadata = field(pod, "metadata");
+  return text_field(metadata, "namespace") + "/" + text_field(metadata, "name");
+}
+
+bool serves_host_side(const json& pod) {
+  const auto& containers = items_field(field(pod, "spec"), "containers");
+  return std::ranges::any_of(containers,
+                             [](const json& container) { return !ferry_verb_in(container).empty(); });
+}
+
+// While one pod takes the place of another, one that runs is enough.
+Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
+  Check check{.id = "ferry-agent", .subject = node.name, .why = "without it labels are only words"};
+  std::optional<std::string> fault;
+  for (const json& pod : pods) {
+    if (!agent_options_in(pod)) continue;
+    const std::string name = name_of(pod);
+    const std::string why = idle_because(pod);
+    if (why.empty()) return std::move(check).passed("pod " + name);
+    if (!fault) fault = fmt::format("pod {} does not run: {}", name, why);
+  }
+  if (fault) return std::move(check).failed(*fault, "kubectl describe pod says why");
+  if (!node.state.empty() && std::ranges::any_of(pods, serves_host_side))
+    return std::move(check).warned(
+        "no pod of this node runs it, and one runs hostd or the plugin",
+        "`kubectl get daemonsets` in Ferry's namespace shows whether the agents' is missing; `helm upgrade` "
+        "puts it back, unless the agent is a service of the host");
+  // An agent that is a systemd service has no pod. Its labels stay on the Node after its end.
+  if (!node.state.empty())
+    return std::move(check).unknown("no pod of this node runs it, and its labels may be old",
+                                    "where it is a service of the host: systemctl status ferry-agent");
+  return std::move(check).failed("no pod of this node runs it",
+                                 "docs/install.md; or is gpu-ferry.io/deploy=false on the node?");
+}
+
+// hostd and the plugin have a DaemonSet of their own.
+Check host_side_runs(const ClusterNode& node, const std::vector<json>& pods) {
+  Check check{.id = "ferry-hostd",
+              .subject = node.name,
+              .why = "the agent only writes files: hostd changes the GPUs, and the plugin offers them"};
+  std::set<std::string> running;
+  std::optional<std::string> fault;
+  bool agent = false;
+  for (const json& pod : pods) {
+    agent = agent || agent_options_in(pod);
+    std::set<std::string> verbs;
+    for (const json& container : items_field(field(pod, "spec"), "containers"))
+      if (auto verb = ferry_verb_in(container); !verb.empty()) verbs.insert(std::move(verb));
+    if (verbs.empty()) continue;
+    if (const std::string why = idle_because(pod); why.empty())
+      running.merge(verbs);
+    else if (!fault)
+      fault = fmt::format("pod {} does not run: {}", name_of(pod), why);
+  }
+  // hostd may be a service of the host (hostd.enabled=false); the plugin of a chart never is.
+  if (running.contains("plugin"))
+    return std::move(check).passed(running.contains("hostd") ? "hostd and plugin run"
+                                                             : "the plugin runs; no pod runs hostd");
+  if (fault) return std::move(check).failed(*fault, "kubectl describe pod says why");
+  if (running.contains("hostd"))
+    return std::move(check).failed("no pod of this node runs `ferry plugin`",
+                                   "`helm upgrade` with all of the chart's values puts it back");
+  if (!agent) return std::move(check).unknown("no pod of Ferry's is on this node");
+  return std::move(check).failed("the agent has a pod on this node, hostd and the plugin have none",
+                                 "`kubectl get daemonsets` in Ferry's namespace shows whether theirs is "
+                                 "missing; `helm upgrade` puts it back");
+}
+
+// Two DaemonSets are updated at their own pace.
+Check one_version(const ClusterNode& node, const std::vector<json>& pods) {
+  Check check{
+      .id = "ferry-versions",
+      .subject = node.name,
+      .why =
+          "agent, hostd and plugin read each other's files; an update may leave two versions side by side"};
+  std::map<std::string, std::vector<std::string>> by_image;
+  for (const json& pod : pods)
+    for (const json& container : items_field(field(pod, "spec"), "containers"))
+      if (!ferry_verb_in(container).empty() || ferry_program_in(container) == "ferry-agent")
+        by_image[text_field(container, "image")].push_back(text_field(container, "name"));
+  if (by_image.empty()) return std::move(check).unknown("no pod of Ferry's is on this node");
+  if (by_image.size() == 1) return std::move(check).passed("all run " + by_image.begin()->first);
+  std::vector<std::string> parts;
+  for (const auto& [image, names] : by_image)
+    parts.push_back(fmt::format("{}: {}", image, fmt::join(names, ", ")));
+  return std::move(check).warned(fmt::format("images differ: {}", fmt::join(parts, "; ")),
+                                 "wait where an update is under way: `kubectl rollout status daemonset` in "
+                                 "Ferry's namespace says so for each of the two");
+}
+
+Check node_state(const ClusterNode& node) {
+  Check check{.id = "node-state", .subject = node.name, .why = "GPUs are only offered as they are wanted"};
+  if (node.state.empty()) return std::move(check).unknown("there is no label gpu-ferry.io/state");
+  const std::string found = node.last_error.empty() ? node.state : node.state + ": " + node.last_error;
+  if (node.state == "as_wanted" || node.state == "nothing_wanted") return std::move(check).passed(found);
+  if (node.state == "failed")
+    return std::move(check).failed(
+        found, "`kubectl describe node` has the events; `ferry status` on the node all of it");
+  return std::move(check).warned(
+      found, "`kubectl describe node` has the events; `ferry status` on the node all of it");
+}
+
+Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
+  Check check{.id = "one-owner",
+              .subject = node.name,
+              .why = "where NVIDIA's programs serve the node Ferry stands back"};
+  std::map<std::string, json> by_name;
+  AgentProgramOptions agent;  // of the pod of an agent, if one is here
+  for (const json& pod : pods) {
+    const json& metadata = field(pod, "metadata");
+    by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
+    if (auto options = agent_options_in(pod)) agent = std::move(*options);
+  }
+  const auto on_node = pods_of(by_name, believed_by(agent));
+  const auto owners = other_owners(node.labels, {.pods = on_node, .daemon_sets = {}});
+  const auto doubted = std::ranges::find_if(on_node, [](const PodOnNode& pod) { return !pod.doubt.empty(); });
+  if (owners.empty() && doubted != on_node.end())
+    return std::move(check).warned(doubted->doubt, "kubectl describe pod says who made it");
+  if (owners.empty()) return std::move(check).passed("none of them is here");
+  std::vector<std::string> why;
+  for (const OtherOwner& owner : owners) why.push_back(fmt::format("{}: {}", owner.name, owner.why));
+  const std::string line = hand_over_text(owners);
+  return std::move(check).warned(fmt::format("{}", fmt::join(why, "; ")),
+                                 line.empty() ? "remove it" : "in ClusterPolicy: " + line);
+}
+
+Check gpus_offered(const ClusterNode& node) {
+  Check check{
+      .id = "gpus-offered", .subject = node.name, .why = "what is not allocatable is given to nobody"};
+  if (node.resources.empty())
+    return std::move(check).warned("the node offers no GPUs",
+                                   "`ferry status` on the node says in which mode they are");
+  std::vector<std::string> lacks;
+  std::vector<std::string> held;
+  for (const auto& [name, resource] : node.resources) {
+    if (resource.unwell() > 0)
+      lacks.push_back(fmt::format("{} of {} {}", resource.unwell(), resource.capacity, name));
+    if (resource.held_back > 0)
+      held.push_back(fmt::format("{} of {} {}", resource.held_back, resource.capacity, name));
+  }
+  if (lacks.empty() && !held.empty())
+    return std::move(check).passed(
+        fmt::format("held back, since pods have other devices of their IOMMU groups: {}; all others are "
+                    "allocatable",
+                    fmt::join(held, ", ")));
+  if (lacks.empty())
+    return std::move(check).passed(fmt::format("{} resources, all allocatable", node.resources.size()));
+  return std::move(check).warned(
+      "not allocatable: " + fmt::format("{}", fmt::join(lacks, ", ")),
+      "is `ferry plugin` running? `ferry explain` with such a name says on the "
+      "node which devices are unhealthy, and why; 2 where the plugin has none of it");
+}
+
+/// Resource -> whether others than KubeVirt offer it; absent: everything is permitted.
+std::optional<std::map<std::string, bool>> permitted_by(const json& kubevirt) {
+  const json& permitted = field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
+  if (!permitted.is_object()) return std::nullopt;
+  std::map<std::string, bool> out;
+  for (const char* const list : {"pciHostDevices", "mediatedDevices"})
+    for (const json& entry : items_field(permitted, list)) {
+      bool& by_others = out[text_field(entry, "resourceName")];
+      by_others = by_others || flag_field(entry, "externalResourceProvider");
+    }
+  return out;
+}
+
+/// Resources of the node that stand in both lists, as where a vGPU type is mediated on some nodes only.
+std::vector<std::string> listed_twice(const ClusterNode& node, const json& kubevirt) {
+  const json& permitted = field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
+  const auto lists = [&](const char* list, const std::string& name) {
+    return std::ranges::any_of(items_field(permitted, list),
+                               [&](const json& entry) { return text_field(entry, "resourceName") == name; });
+  };
+  std::vector<std::string> out;
+  for (const auto& [name, resource] : node.resources)
+    if (resource.capacity > 0 && lists("pciHostDevices", name) && lists("mediatedDevices", name))
+      out.push_back(name);
+  return out;
+}
+
+Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<json>>& kubevirts) {
+  Check check{.id = "kubevirt-permits",
+              .subject = node.name,
+              .why =
+                  "KubeVirt starts no VM with a device that its object does not list, and offers one itself "
+                  "that is not marked as another's; pods in VMs of Kata need neither"};
+  constexpr const char* kCure = "`ferry kubevirt-cr --apply` on the node";
+  if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be seen");
+  if (kubevirts->empty()) return std::move(check).passed("the cluster has no KubeVirt");
+  const auto permitted = permitted_by(kubevirts->front());
+  if (!permitted) return std::move(check).passed("it permits everything");
+  std::vector<std::string> lacks;
+  for (const auto& [name, resource] : node.resources) {
+    // A container's GPU, and a resource of nobody's any more, need none.
+    if (resource.capacity == 0 || mode_by_name(name) == Mode::host) continue;
+    const auto found = permitted->find(name);
+    if (found == permitted->end())
+      lacks.push_back(name + " is not listed");
+    else if (!found->second)
+      lacks.push_back(name + " is not marked as offered by others");
+  }
+  if (const auto twice = listed_twice(node, kubevirts->front()); lacks.empty() && !twice.empty())
+    return std::move(check).warned(fmt::format("{} stands in pciHostDevices and in mediatedDevices: {}",
+                                               fmt::join(twice, ", "), kOneNameForTwoKinds),
+                                   kOneNameForTwoKindsCure);
+  if (lacks.empty()) return std::move(check).passed("all that the node offers is listed");
+  return std::move(check).warned(fmt::format("{}", fmt::join(lacks, "; ")), kCure);
+}
+
+}  // namespace
+
+std::vector<Check> cluster_checks(const ClusterObjects& objects,
+                                  const std::optional<std::vector<json>>& kubevirts) {
+  const ClusterGpus cluster = cluster_gpus(objects, NodesShown::all);
+  std::vector<Check> out;
+  for (const ClusterNode& node : cluster.nodes) {
+    out.push_back(node_ready(node));
+    out.push_back(agent_runs(node, objects.pods));
+    out.push_back(host_side_runs(node, objects.pods));
+    out.push_back(one_version(node, objects.pods));
+    out.push_back(node_state(node));
+    out.push_back(other_programs(node, objects.pods));
+    out.push_back(gpus_offered(node));
+    out.push_back(kubevirt_permits(node, kubevirts));
+  }
+  return out;
+}
+
+}  // namespace ferry

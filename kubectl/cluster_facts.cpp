@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubectl/cluster_facts.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "agent/cluster_words.h"
+#include "agent/drain/drain_mark.h"
+#include "common/text/visible_text.h"
+#include "kubectl/object_fields.h"
+#include "policy/kubernetes_files.h"
+#include "vgpu-dm/types/type_name.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+// Of a node that has GPUs, whether or not anything offers them: the gpu-operator's, and what Node Feature
+// Discovery says of NVIDIA's devices.
+constexpr std::array<std::string_view, 4> kGpuSigns = {
+    "nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present",
+    "feature.node.kubernetes.io/pci-0300_10de.present", "feature.node.kubernetes.io/pci-0302_10de.present"};
+constexpr std::string_view kOwnWords = "gpu-ferry.io/";
+
+bool is_gpu_resource(std::string_view name) {
+  return name.starts_with(kGpuResources) && name.size() > kGpuResources.size();
+}
+
+// Whole numbers, with the one suffix that the API server itself writes for them ("2k" for 2000).
+std::uint64_t count_of(const json& quantity) {
+  constexpr std::uint64_t kThousand = 1'000;
+  if (quantity.is_number_unsigned()) return quantity.get<std::uint64_t>();
+  if (!quantity.is_string()) return 0;
+  const auto& text = quantity.get_ref<const std::string&>();
+  std::uint64_t number = 0;
+  const char* const all = text.data() + text.size();
+  const auto [end, fault] = std::from_chars(text.data(), all, number);
+  if (fault != std::errc()) return 0;
+  if (end == all) return number;
+  const bool thousands = end + 1 == all && *end == 'k';
+  return thousands && number <= std::numeric_limits<std::uint64_t>::max() / kThousand ? number * kThousand
+                                                                                      : 0;
+}
+
+void add(ResourceCounts& to, const ResourceCounts& more) {
+  for (const auto& [name, count] : more) to[name] += count;
+}
+
+ResourceCounts gpus_in(const json& quantities) {
+  ResourceCounts out;
+  if (!quantities.is_object()) return out;
+  for (const auto& [name, quantity] : quantities.items()) {
+    const std::uint64_t count = is_gpu_resource(name) ? count_of(quantity) : 0;
+    if (count > 0) out[visible_line(name)] = count;
+  }
+  return out;
+}
+
+// Of extended resources the limit is the request.
+ResourceCounts asked_by(const json& container) {
+  return gpus_in(field_at(container, {"resources", "limits"}));
+}
+
+// As the scheduler counts: containers run together, and with init containers that stay; others run before,
+// one at a time, and what they had is used again.
+ResourceCounts asked_by_pod(const json& pod) {
+  const json& spec = field(pod, "spec");
+  ResourceCounts together;
+  for (const json& container : items_field(spec, "containers")) add(together, asked_by(container));
+  ResourceCounts stays;
+  ResourceCounts most;
+  for (const json& container : items_field(spec, "initContainers")) {
+    ResourceCounts asked = asked_by(container);
+    if (text_field(container, "restartPolicy") == "Always") {
+      add(stays, asked);
+      continue;
+    }
+    add(asked, stays);
+    for (const auto& [name, count] : asked) most[name] = std::max(most[name], count);
+  }
+  add(together, stays);
+  for (const auto& [name, count] : most) together[name] = std::max(together[name], count);
+  return together;
+}
+
+std::vector<GivenDevice> devices_of(const json& pod) {
+  std::vector<GivenDevice> out;
+  std::set<std::pair<std::string, std::string>> seen;  // of init containers the others have them again
+  for (const char* const kind : {"containerStatuses", "initContainerStatuses"}) {
+    for (const json& container : items_field(field(pod, "status"), kind)) {
+      for (const json& given : items_field(container, "allocatedResourcesStatus")) {
+        const std::string resource = text_field(given, "name");
+        if (!is_gpu_resource(resource)) continue;
+        for (const json& device : items_field(given, "resources")) {
+          const std::string id = text_field(device, "resourceID");
+          if (!id.empty() && seen.emplace(resource, id).second)
+            out.push_back({.resource = resource, .id = id, .health = text_field(device, "health")});
+        }
+      }
+    }
+  }
+  return out;
+}
+
+std::string vmi_of(const json& pod) {
+  for (const json& owner : items_field(field(pod, "metadata"), "ownerReferences"))
+    if (text_field(owner, "kind") == "VirtualMachineInstance") return text_field(owner, "name");
+  return {};
+}
+
+bool has_ended(const json& object) {
+  const std::string phase = text_field(field(object, "status"), "phase");
+  return phase == "Succeeded" || phase == "Failed";
+}
+
+/// Handlers of Kata's that Ferry has labelled some node with.
+std::set<std::string> handlers_in(const std::vector<json>& nodes) {
+  std::set<std::string> out;
+  const std::string_view prefix = kKataPrefix;
+  for (const json& node : nodes)
+    for (const auto& [name, value] : texts_field(field(node, "metadata"), "labels"))
+      if (name.starts_with(prefix)) out.insert(name.substr(prefix.size()));
+  return out;
+}
+
+// Ferry's RuntimeClasses are called as their handlers; those of others say what they are.
+bool is_kata(const std::string& runtime_class, const std::set<std::string>& handlers) {
+  return handlers.contains(runtime_class) || runtime_class.find("kata") != std::string::npos;
+}
+
+std::optional<GpuUser> user_of(const json& pod, const std::set<std::string>& handlers) {
+  if (has_ended(pod)) return std::nullopt;
+  GpuUser user;
+  user.resources = asked_by_pod(pod);
+  if (user.resources.empty()) return std::nullopt;
+  const json& metadata = field(pod, "metadata");
+  const json& spec = field(pod, "spec");
+  user.space = text_field(metadata, "namespace");
+  user.name = user.pod = text_field(metadata, "name");
+  user.node = text_field(spec, "nodeName");
+  user.phase = text_field(field(pod, "status"), "phase");
+  user.runtime_class = text_field(spec, "runtimeClassName");
+  user.devices = devices_of(pod);
+  if (const std::string vmi = vmi_of(pod); !vmi.empty()) {
+    user.kind = GpuUser::Kind::vm;
+    user.name = vmi;
+  } else if (is_kata(user.runtime_class, handlers)) {
+    user.kind = GpuUser::Kind::kata;
+  }
+  return user;
+}
+
+/// What a VM asks for, where it has no pod that says so; absent: no GPU.
+std::optional<GpuUser> user_of_vmi(const json& vmi) {
+  const json& metadata = field(vmi, "metadata");
+  GpuUser user{.kind = GpuUser::Kind::vm,
+               .space = text_field(metadata, "namespace"),
+               .name = text_field(metadata, "name"),
+               .pod = {},
+               .node = text_field(field(vmi, "status"), "nodeName"),
+               .phase = text_field(field(vmi, "status"), "phase"),
+               .runtime_class = {},
+               .resources = {},
+               .claims = {},
+               .devices = {}};
+  const json& devices = field_at(vmi, {"spec", "domain", "devices"});
+  for (const char* const kind : {"gpus", "hostDevices"}) {
+    for (const json& device : items_field(devices, kind)) {
+      const std::string resource = text_field(device, "deviceName");
+      if (is_gpu_resource(resource)) ++user.resources[resource];
+    }
+  }
+  // What a claim among the host devices is for only its driver knows.
+  for (const json& gpu : items_field(devices, "gpus"))
+    if (const std::string claim = text_field(gpu, "claimName"); !claim.empty())
+      user.claims.push_back(claim + "/" + text_field(gpu, "requestName"));
+  if (user.resources.empty() && user.claims.empty()) return std::nullopt;
+  return user;
+}
+
+std::vector<GpuUser> users_in(const ClusterObjects& objects) {
+  const auto handlers = handlers_in(objects.nodes);
+  std::vector<GpuUser> out;
+  for (const json& pod : objects.pods)
+    if (auto user = user_of(pod, handlers)) out.push_back(std::move(*user));
+  for (const json& vmi : objects.vmis) {
+    auto of_vmi = user_of_vmi(vmi);
+    if (!of_vmi) continue;
+    bool has_pod = false;
+    for (GpuUser& user : out) {
+      if (user.kind != GpuUser::Kind::vm || user.space != of_vmi->space || user.name != of_vmi->name)
+        continue;
+      has_pod = true;
+      user.phase = of_vmi->phase;
+      user.claims = of_vmi->claims;
+    }
+    if (!has_pod && !has_ended(vmi)) out.push_back(std::move(*of_vmi));
+  }
+  std::ranges::sort(out, {}, [](const GpuUser& user) { return std::tie(user.space, user.name, user.pod); });
+  return out;
+}
+
+// As far as labels say it: what counts where they say nothing is the agent's own (docs/agent.md).
+std::string asked_for(const std::map<std::string, std::string>& labels) {
+  const auto value = [&](const char* key) {
+    const auto found = labels.find(key);
+    return found == labels.end() ? std::string() : found->second;
+  };
+  if (value(kOperandsLabel) == "false") return "to be left as it is";
+  if (const auto policy = value(kPolicyLabel); !policy.empty()) return "policy " + policy;
+  auto workload = value(kWorkloadLabel);
+  const auto vgpus = value(kVgpuConfigLabel);
+  if (workload == "vm-vgpu")
+    return workload + ", " + (vgpus.empty() ? "default vGPU configuration" : "vGPU configuration " + vgpus);
+  if (!workload.empty()) return workload;
+  return vgpus.empty() ? std::string() : "vGPU configuration " + vgpus;
+}
+
+std::string drain_text(const std::string& annotation) {
+  if (annotation.empty()) return {};
+  const auto mark = read_drain_mark(annotation);
+  if (!mark) return "by an annotation that is not the agent's";
+  return mark->since ? "pods are evicted" : "failed: " + mark->failed;
+}
+
+bool is_ready(const json& node) {
+  for (const json& condition : items_field(field(node, "status"), "conditions"))
+    if (text_field(condition, "type") == "Ready") return text_field(condition, "status") == "True";
+  return false;
+}
+
+bool speaks_of_gpus(std::string_view label) {
+  return std::ranges::find(kGpuSigns, label) != kGpuSigns.end() || label.starts_with(kOwnWords) ||
+         label.starts_with(kGpuResources);
+}
+
+ClusterNode node_of(const json& object) {
+  const json& metadata = field(object, "metadata");
+  const auto labels = texts_field(metadata, "labels");
+  const json& annotations = field(metadata, "annotations");
+  ClusterNode node;
+  node.name = text_field(metadata, "name");
+  node.ready = is_ready(object);
+  node.cordoned = flag_field(field(object, "spec"), "unschedulable");
+  node.cordoned_by_ferry = node.cordoned && text_field(annotations, kCordonedAnnotation) == "true";
+  node.asked_for = asked_for(labels);
+  node.last_error = text_field(annotations, kErrorAnnotation);
+  node.drain = drain_text(text_field(annotations, kDrainAnnotation));
+  for (const auto& [name, value] : labels) {
+    if (name == kStateLabel) node.state = value;
+    if (name == kVgpuStateLabel) node.vgpu_state = value;
+    if (name.starts_with(kKataPrefix) && value == "ready")
+      node.kata_handlers.push_back(name.substr(std::string_view(kKataPrefix).size()));
+    if (speaks_of_gpus(name)) node.labels.emplace(name, value);
+  }
+  const json& status = field(object, "status");
+  // A resource that nothing offers any more stays there with 0 until somebody edits the Node.
+  for (const auto& [name, count] : gpus_in(field(status, "capacity"))) node.resources[name].capacity = count;
+  for (const auto& [name, count] : gpus_in(field(status, "allocatable")))
+    node.resources[name].allocatable = count;
+  return node;
+}
+
+/// vGPUs have IOMMU groups of their own, and containers' GPUs are in none.
+bool may_share_a_group(const std::string& resource) {
+  const auto mode = mode_by_name(resource);
+  return mode != Mode::vgpu && mode != Mode::host;
+}
+
+void tell_held_back(std::map<std::string, NodeResource>& resources) {
+  std::uint64_t used = 0;
+  for (const auto& [name, resource] : resources)
+    if (may_share_a_group(name)) used += resource.used;
+  for (auto& [name, resource] : resources) {
+    if (!may_share_a_group(name) || resource.capacity <= resource.allocatable) continue;
+    const std::uint64_t missing = resource.capacity - resource.allocatable;
+    if (missing <= used - resource.used) resource.held_back = missing;
+  }
+}
+
+bool has_to_do_with_gpus(const ClusterNode& node) {
+  return !node.resources.empty() || std::ranges::any_of(node.labels, [](const auto& label) {
+    const bool sign = std::ranges::find(kGpuSigns, label.first) != kGpuSigns.end();
+    return sign ? label.second == "true" : !label.second.empty();
+  });
+}
+
+}  // namespace
+
+std::string_view text(GpuUser::Kind kind) {
+  switch (kind) {
+    case GpuUser::Kind::vm:
+      return "VM";
+    case GpuUser::Kind::kata:
+      return "Kata pod";
+    case GpuUser::Kind::pod:
+      break;
+  }
+  return "pod";
+}
+
+std::string GpuUser::text() const {
+  return fmt::format("{} {}/{}", ferry::text(kind), space, name);
+}
+
+std::vector<const GpuUser*> ClusterGpus::users_of(const std::string& node,
+                                                  const std::string& resource) const {
+  std::vector<const GpuUser*> out;
+  for (const GpuUser& user : users)
+    if (user.is_on(node) && user.resources.contains(resource)) out.push_back(&user);
+  return out;
+}
+
+ClusterGpus cluster_gpus(const ClusterObjects& objects, NodesShown shown) {
+  ClusterGpus out{.nodes = {}, .users = users_in(objects), .notes = objects.notes};
+  for (const json& object : objects.nodes) {
+    ClusterNode node = node_of(object);
+    // One without a name is no Node, and would take every pod that is on none.
+    if (node.name.empty()) continue;
+    for (const GpuUser& user : out.users) {
+      if (!user.is_on(node.name)) continue;
+      for (const auto& [resource, count] : user.resources) node.resources[resource].used += count;
+    }
+    tell_held_back(node.resources);
+    if (shown == NodesShown::all || has_to_do_with_gpus(node)) out.nodes.push_back(std::move(node));
+  }
+  std::ranges::sort(out.nodes, {}, &ClusterNode::name);
+  return out;
+}
+
+bool asks_for_gpus(const json& pod) {
+  return !asked_by_pod(pod).empty();
+}
+
+json counted_node(const json& node) {
+  const json& metadata = field(node, "metadata");
+  json identity = only_keys(metadata, {"name"});
+  identity["annotations"] = only_keys(field(metadata, "annotations"), {kErrorAnnotation, kDrainAnnotation});
+  for (const auto& [name, value] : texts_field(metadata, "labels"))
+    if (speaks_of_gpus(name)) identity["labels"][name] = value;
+  json said = only_keys(field(node, "status"), {"conditions"});
+  for (const char* const list : {"capacity", "allocatable"})
+    said[list] = gpus_in(field_at(node, {"status", list}));
+  return {{"metadata", std::move(identity)},
+          {"spec", only_keys(field(node, "spec"), {"unschedulable"})},
+          {"status", std::move(said)}};
+}
+
+json counted_pod(const json& pod) {
+  if (!asks_for_gpus(pod)) return {};
+  const json& spec = field(pod, "spec");
+  const json& status = field(pod, "status");
+  json asked = only_keys(spec, {"nodeName", "runtimeClassName"});
+  json said = only_keys(status, {"phase"});
+  for (const char* const list : {"containers", "initContainers"})
+    asked[list] = each_item(spec, list, [](const json& container) {
+      return only_keys(container, {"resources", "restartPolicy"});
+    });
+  for (const char* const list : {"containerStatuses", "initContainerStatuses"})
+    said[list] = each_item(status, list, [](const json& container) {
+      return only_keys(container, {"allocatedResourcesStatus"});
+    });
+  return {{"metadata", only_keys(field(pod, "metadata"), {"name", "namespace", "ownerReferences"})},
+          {"spec", std::move(asked)},
+          {"status", std::move(said)}};
+}
+
+json counted_vmi(const json& vmi) {
+  if (!user_of_vmi(vmi)) return {};
+  const json& devices = field_at(vmi, {"spec", "domain", "devices"});
+  return {{"metadata", only_keys(field(vmi, "metadata"), {"name", "namespace"})},
+          {"spec", {{"domain", {{"devices", only_keys(devices, {"gpus", "hostDevices"})}}}}},
+          {"status", only_keys(field(vmi, "status"), {"nodeName", "phase"})}};
+}
+
+std::optional<Mode> mode_by_name(std::string_view resource) {
+  if (!is_gpu_resource(resource)) return std::nullopt;
+  const std::string_view name = resource.substr(kGpuResources.size());
+  if (name == "gpu" || name.starts_with("mig-") || name.ends_with(".shared")) return Mode::host;
+  if (name == "pgpu" || name == "nvswitch") return Mode::passthrough;
+  if (VgpuTypeName::parse(name.substr(name.find_last_of('_') + 1))) return Mode::vgpu;
+  // pci.ids in upper case; or the device's ID, where that has no name for it.
+  const auto are_all_of = [&](std::string_view letters) {
+    return name.find_first_not_of(letters) == std::string_view::npos;
+  };
+  constexpr std::size_t kDigits = 4;
+  if (are_all_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") ||
+      (name.size() == kDigits && are_all_of("0123456789abcdef")))
+    return Mode::passthrough;
+  return std::nullopt;
+}
+
+}  // namespace ferry

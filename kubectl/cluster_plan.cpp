@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubectl/cluster_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "agent/agent_options.h"
+#include "agent/cluster_objects.h"
+#include "agent/operator_compat/two_owners.h"
+#include "cli/output/canvas.h"
+#include "cli/output/table.h"
+#include "kata-manager/classes/kubernetes_words.h"
+#include "kube/api_error.h"
+#include "kubectl/agent_pod.h"
+#include "kubectl/cluster_reader.h"
+#include "kubectl/object_fields.h"
+#include "policy/policy_text.h"
+#include "vfio/quiesce/release.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+Error no_change(const std::string& word, const char* why) {
+  return {.code = make_error_code(Errc::usage),
+          .message = fmt::format("'{}': {}", word, why),
+          .hint = "KEY=VALUE sets a label, KEY- takes it away: gpu-ferry.io/policy=NAME"};
+}
+
+Result<std::pair<std::string, std::optional<std::string>>> parse_label_change(const std::string& word) {
+  const auto equals = word.find('=');
+  const bool removal = equals == std::string::npos && word.ends_with('-');
+  if (equals == std::string::npos && !removal) return fail(no_change(word, "that is no change of a label"));
+  const std::string key = removal ? word.substr(0, word.size() - 1) : word.substr(0, equals);
+  if (!is_label_key(key)) return fail(no_change(word, "no label is called so"));
+  if (removal) return std::pair(key, std::optional<std::string>());
+  std::string value = word.substr(equals + 1);
+  if (!is_label_value(value)) return fail(no_change(word, "no label has that value"));
+  return std::pair(key, std::optional(std::move(value)));
+}
+
+class Planner {
+ public:
+  Planner(const AskForPart& ask, const AssumedAgent& assumed) : ask_(ask), assumed_(assumed) {}
+
+  Result<LabelPlan> plan(const std::string& node, const LabelChanges& changes) {
+    auto objects = read_cluster_node(ask_, node);
+    if (!objects) return fail(std::move(objects).error());
+    find_agent(objects->pods);
+    if (auto read = read_configs(); !read) return fail(std::move(read).error());
+    auto defaults = defaults_of(agent_);
+    if (!defaults) return fail(std::move(defaults).error());
+    plan_.node = node_object_of(objects->nodes.front());
+    NodeObject then = plan_.node;
+    then.labels = with_changes(then.labels, changes);
+    for (const auto& [key, value] : changes) {
+      const auto has = plan_.node.labels.find(key);
+      const bool same = has == plan_.node.labels.end() ? !value : value == has->second;
+      if (!same) plan_.labels.emplace(key, value);
+    }
+    plan_.now = node_wish(plan_.node, configs_, *defaults, unreadable_);
+    plan_.then = node_wish(then, configs_, *defaults, unreadable_);
+    for (const std::string& warning : plan_.then.warnings) plan_.notes.push_back(warning);
+    judge(then.labels, objects->pods);
+    plan_.cluster = cluster_gpus(*objects, NodesShown::all);
+    return std::move(plan_);
+  }
+
+ private:
+  void find_agent(const std::vector<json>& pods) {
+    for (const json& pod : pods) {
+      auto options = agent_options_in(pod);
+      if (!options) continue;
+      agent_ = std::move(*options);
+      if (!agent_.config_files.empty())
+        plan_.notes.emplace_back("the agent reads configurations from files too, which are not known here");
+      return;
+    }
+    agent_.space = assumed_.space;
+    agent_.config_maps = assumed_.config_maps;
+    plan_.notes.push_back(
+        fmt::format("no pod on this node runs ferry-agent: unless a service of the host's does, nothing "
+                    "happens; it is assumed to read ConfigMap {} in namespace {}, without defaults",
+                    fmt::join(agent_.config_maps, ", "), agent_.space));
+  }
+
+  Result<> read_configs() {
+    for (const std::string& name : agent_.config_maps) {
+      auto objects = list_by_parts(ask_, only(config_map_ref(agent_.space, name)));
+      if (!objects) {
+        if (objects.error().code != ApiErrc::forbidden) return fail(std::move(objects).error());
+        unreadable_.push_back(std::move(objects).error());
+        continue;
+      }
+      for (const json& object : *objects)
+        std::ranges::move(configurations_of(object), std::back_inserter(configs_));
+      if (objects->empty())
+        plan_.notes.push_back(fmt::format("there is no ConfigMap {}/{}", agent_.space, name));
+    }
+    return {};
+  }
+
+  static Result<WishDefaults> defaults_of(const AgentProgramOptions& agent) {
+    auto release = release_list(agent.release);
+    if (!release) return fail(std::move(release).error());
+    return WishDefaults{.workload = parse_workload(agent.default_workload),
+                        .policy = agent.default_policy,
+                        .vgpu_config = agent.default_vgpu_config,
+                        .release = std::move(*release)};
+  }
+
+  // Existing DaemonSets of the operator are not looked up, so a label without a pod is only a note.
+  void judge(const Labels& labels, const std::vector<json>& pods) {
+    std::map<std::string, json> by_name;
+    for (const json& pod : pods) {
+      const json& metadata = field(pod, "metadata");
+      by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
+    }
+    const auto owners =
+        other_owners(labels, {.pods = pods_of(by_name, believed_by(agent_)), .daemon_sets = {}});
+    const bool here = std::ranges::any_of(owners, &OtherOwner::seen);
+    if (!owners.empty() && !here)
+      plan_.notes.push_back("where the DaemonSet of that label exists: " + stood_back_because(owners));
+    if (here) {
+      plan_.effect = LabelPlan::Effect::stands_back;
+      plan_.then.reason = stood_back_because(owners);
+      return;
+    }
+    switch (plan_.then.kind) {
+      case NodeWish::Kind::policy: {
+        const bool same = plan_.now.kind == NodeWish::Kind::policy &&
+                          same_policy(plan_.now.wished.policy, plan_.then.wished.policy);
+        plan_.effect = same ? LabelPlan::Effect::same : LabelPlan::Effect::change;
+        return;
+      }
+      case NodeWish::Kind::nothing:
+        plan_.effect = plan_.now.kind == NodeWish::Kind::nothing ? LabelPlan::Effect::same
+                                                                 : LabelPlan::Effect::left_as_is;
+        return;
+      case NodeWish::Kind::invalid:
+        plan_.effect = LabelPlan::Effect::invalid;
+        return;
+      case NodeWish::Kind::stand_back:
+        plan_.effect = LabelPlan::Effect::stands_back;
+        return;
+    }
+  }
+
+  const AskForPart& ask_;
+  const AssumedAgent& assumed_;
+  AgentProgramOptions agent_;
+  std::vector<ConfigText> configs_;
+  std::vector<Error> unreadable_;
+  LabelPlan plan_;
+};
+
+std::string text_of(const Policy& policy) {
+  return policy_text({.file = {}, .policies = {policy}});
+}
+
+std::string sentence(const NodeWish& wish) {
+  switch (wish.kind) {
+    case NodeWish::Kind::policy:
+      return fmt::format("policy {} ({})", wish.wished.name, wish.wished.asked_by);
+    case NodeWish::Kind::nothing:
+      return fmt::format("nothing: {}", wish.reason);
+    case NodeWish::Kind::invalid:
+      return fmt::format("what cannot be: {}", wish.error.message);
+    case NodeWish::Kind::stand_back:
+      break;
+  }
+  return wish.reason;
+}
+
+std::string effect_text(const LabelPlan& plan) {
+  switch (plan.effect) {
+    case LabelPlan::Effect::same:
+      return "nothing would change: that is asked for already";
+    case LabelPlan::Effect::change:
+      return "hostd would be asked for this, when it is the node's turn; GPUs that are so already are not "
+             "touched, one that is in use is refused and stays as it is until it is let go:";
+    case LabelPlan::Effect::left_as_is:
+      return "nothing would be asked for any more: the GPUs would stay as they are";
+    case LabelPlan::Effect::stands_back:
+      return "nothing would be done: " + plan.then.reason;
+    case LabelPlan::Effect::invalid:
+      break;
+  }
+  return "nothing would be done, and the node's state would be failed";
+}
+
+std::vector<const GpuUser*> users_on(const LabelPlan& plan) {
+  std::vector<const GpuUser*> out;
+  for (const GpuUser& user : plan.cluster.users)
+    if (user.is_on(plan.node.name)) out.push_back(&user);
+  return out;
+}
+
+constexpr const char* kUnknown =
+    "which GPU is in which mode, and what else holds one, only the node knows: there `ferry apply --dry-run "
+    "-f FILE -c NAME` says what would be written";
+
+}  // namespace
+
+Result<LabelChanges> parse_label_changes(const std::vector<std::string>& words) {
+  LabelChanges out;
+  for (const std::string& word : words) {
+    auto change = parse_label_change(word);
+    if (!change) return fail(std::move(change).error());
+    if (!out.insert(std::move(*change)).second) return fail(no_change(word, "that label comes twice"));
+  }
+  return out;
+}
+
+Result<LabelPlan> read_label_plan(const AskForPart& ask, const std::string& node, const LabelChanges& changes,
+                                  const AssumedAgent& assumed) {
+  return Planner(ask, assumed).plan(node, changes);
+}
+
+std::string_view text(LabelPlan::Effect effect) {
+  switch (effect) {
+    case LabelPlan::Effect::same:
+      return "same";
+    case LabelPlan::Effect::change:
+      return "change";
+    case LabelPlan::Effect::left_as_is:
+      return "left_as_is";
+    case LabelPlan::Effect::stands_back:
+      return "stands_back";
+    case LabelPlan::Effect::invalid:
+      break;
+  }
+  return "invalid";
+}
+
+json plan_document(const LabelPlan& plan) {
+  auto labels = json::array();
+  for (const auto& [key, value] : plan.labels) {
+    const auto has = plan.node.labels.find(key);
+    labels.push_back({{"name", key},
+                      {"now", has == plan.node.labels.end() ? json() : json(has->second)},
+                      {"then", value ? json(*value) : json()}});
+  }
+  auto in_use = json::array();
+  for (const GpuUser* user : users_on(plan))
+    in_use.push_back({{"user", user->text()}, {"resources", user->resources}});
+  const bool has_policy = plan.then.kind == NodeWish::Kind::policy;
+  return {
+      {"node", plan.node.name},      {"effect", text(plan.effect)},
+      {"labels", std::move(labels)}, {"now", sentence(plan.now)},
+      {"then", sentence(plan.then)}, {"policy", has_policy ? json(text_of(plan.then.wished.policy)) : json()},
+      {"in_use", std::move(in_use)}, {"notes", plan.notes}};
+}
+
+std::string plan_text(const LabelPlan& plan, std::optional<std::size_t> columns) {
+  std::string out = fmt::format("node {}\n", plan.node.name);
+  const auto say = [&](const std::string& text) {
+    std::vector<std::string> lines = {text};
+    if (columns) lines = wrapped(text, *columns);
+    for (const std::string& line : lines) out += line + "\n";
+  };
+  if (!plan.labels.empty()) {
+    Table table({"LABEL", "NOW", "THEN"});
+    for (const auto& [key, value] : plan.labels) {
+      const auto has = plan.node.labels.find(key);
+      table.add({key, has == plan.node.labels.end() ? "" : has->second, value.value_or("")});
+    }
+    out += table.text(columns);
+  }
+  say("now asked for: " + sentence(plan.now));
+  say("then asked for: " + sentence(plan.then));
+  say(effect_text(plan));
+  if (plan.effect == LabelPlan::Effect::change) {
+    out += text_of(plan.then.wished.policy);
+    for (const GpuUser* user : users_on(plan)) {
+      for (const auto& [resource, count] : user->resources)
+        say(fmt::format("in use: {} x {} by {}", count, resource, user->text()));
+    }
+    say(fmt::format("note: {}", kUnknown));
+  }
+  for (const std::string& note : plan.notes) say("note: " + note);
+  return out;
+}
+
+ExitStatus plan_status(const LabelPlan& plan) {
+  if (plan.effect == LabelPlan::Effect::invalid) return ExitStatus::usage;
+  return plan.effect == LabelPlan::Effect::stands_back ? ExitStatus::refused : ExitStatus::done;
+}
+
+}  // namespace ferry

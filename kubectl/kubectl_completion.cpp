@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubectl/kubectl_completion.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+// The values of Cobra's ShellCompDirective.
+enum class Directive { files = 0, nothing_else = 4, folders = 16 };
+
+class Answer {
+ public:
+  explicit Answer(std::string begun) : begun_(std::move(begun)) {}
+
+  void offer(const std::string& word, const std::string& description = {}) {
+    if (!word.starts_with(begun_)) return;
+    text_ += description.empty() ? word + "\n" : fmt::format("{}\t{}\n", word, description);
+  }
+  void offer_value_of(const OptionModel& option) {
+    if (option.value == "FILE") directive_ = Directive::files;
+    if (option.value == "DIR") directive_ = Directive::folders;
+    for (const std::string& word : option.words) offer(word);
+  }
+  std::string text() const { return fmt::format("{}:{}\n", text_, static_cast<int>(directive_)); }
+
+ private:
+  const std::string begun_;
+  std::string text_;
+  Directive directive_ = Directive::nothing_else;
+};
+
+const OptionModel* find_option(const CommandModel& command, std::string_view name) {
+  for (const auto* some : {&command.options, &command.inherited})
+    for (const OptionModel& option : *some)
+      if (std::ranges::find(option.names, name) != option.names.end()) return &option;
+  return nullptr;
+}
+
+/// The place of the last word.
+struct Place {
+  const CommandModel* command = nullptr;
+  const OptionModel* value_of = nullptr;  ///< an option that takes the word as its value
+  std::size_t positional = 0;             ///< number among the command's positionals
+  bool only_positionals = false;          ///< "--" stands before the word
+};
+
+Place place_behind(const CommandModel& root, const std::vector<std::string>& before) {
+  Place place{.command = &root};
+  for (const std::string& word : before) {
+    if (place.value_of != nullptr) {
+      place.value_of = nullptr;
+      continue;
+    }
+    if (!place.only_positionals && word.starts_with('-') && word != "-") {
+      place.only_positionals = word == "--";
+      // An option that is unknown or has its value after '=' takes no word of its own.
+      const OptionModel* const option = find_option(*place.command, word);
+      if (option != nullptr && option->takes_value()) place.value_of = option;
+      continue;
+    }
+    const auto& below = place.command->commands;
+    const auto named =
+        std::ranges::find_if(below, [&](const CommandModel& one) { return one.path.back() == word; });
+    if (named == below.end())
+      ++place.positional;
+    else
+      place.command = &*named;
+  }
+  return place;
+}
+
+const OptionModel* positional_at(const CommandModel& command, std::size_t at) {
+  if (at < command.positionals.size()) return &command.positionals[at];
+  if (command.positionals.empty() || !command.positionals.back().repeats) return nullptr;
+  return &command.positionals.back();
+}
+
+void offer_options(const CommandModel& command, Answer& answer) {
+  for (const auto* some : {&command.options, &command.inherited})
+    for (const OptionModel& option : *some)
+      for (const std::string& name : option.names) answer.offer(name, option.description);
+}
+
+}  // namespace
+
+bool is_kubectl_completion(std::string_view name) {
+  return std::filesystem::path(name).filename() == "kubectl_complete-ferry";
+}
+
+std::string kubectl_completion(const CommandModel& root, const std::vector<std::string>& words) {
+  const std::string typed = words.empty() ? std::string() : words.back();
+  const std::vector<std::string> before(words.begin(), words.empty() ? words.end() : words.end() - 1);
+  const Place place = place_behind(root, before);
+  const auto equals = typed.find('=');
+  const bool is_option = !place.only_positionals && typed.starts_with('-');
+  if (place.value_of == nullptr && is_option && equals != std::string::npos) {
+    // The shells put "--output=" before each offered word.
+    Answer answer(typed.substr(equals + 1));
+    if (const OptionModel* const option = find_option(*place.command, typed.substr(0, equals)))
+      answer.offer_value_of(*option);
+    return answer.text();
+  }
+  Answer answer(typed);
+  if (place.value_of != nullptr) {
+    answer.offer_value_of(*place.value_of);
+  } else if (is_option) {
+    offer_options(*place.command, answer);
+  } else if (!place.command->commands.empty()) {
+    for (const CommandModel& below : place.command->commands)
+      answer.offer(below.path.back(), below.description);
+  } else if (const OptionModel* const positional = positional_at(*place.command, place.positional)) {
+    answer.offer_value_of(*positional);
+  }
+  return answer.text();
+}
+
+}  // namespace ferry

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/cdi/cdi_files.h"
+
+#include <algorithm>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+// The first line, which marks a file as Ferry's.
+constexpr std::string_view kHead = "# Made by `ferry plugin`, and removed by it.\n";
+
+}  // namespace
+
+std::string cdi_file_name(const ResourceName& name) {
+  std::string file = name.text() + ".yaml";
+  std::replace(file.begin(), file.end(), '/', '-');
+  return file;
+}
+
+std::string cdi_spec(const Resource& resource, const NodeMode& mode_of) {
+  std::string devices;
+  for (const auto& device : resource.devices) {
+    if (device.nodes.empty()) continue;
+    devices += fmt::format("- name: \"{}\"\n  containerEdits:\n    deviceNodes:\n", device.id);
+    for (const auto& node : device.nodes) {
+      devices += fmt::format("    - path: {}\n", node);
+      // In decimal, because readers of YAML 1.1 and 1.2 disagree about 0600.
+      if (const auto mode = mode_of(node)) devices += fmt::format("      fileMode: {:d}\n", *mode);
+    }
+  }
+  if (devices.empty()) return {};
+  // A "." in the class is allowed from 0.6.0 on.
+  const bool dotted = resource.name.name().find('.') != std::string_view::npos;
+  return fmt::format("{}cdiVersion: \"{}\"\nkind: {}\ndevices:\n{}", kHead, dotted ? "0.6.0" : "0.5.0",
+                     resource.name.text(), devices);
+}
+
+std::vector<CdiFailure> CdiFiles::update(std::span<const Resource> resources,
+                                         const std::set<std::string>& held) {
+  std::vector<CdiFailure> failures;
+  const auto note = [&](const std::string& resource, Result<> done) {
+    if (!done) failures.push_back({.resource = resource, .error = std::move(done).error()});
+  };
+  std::set<std::string> current;
+  for (const auto& resource : resources) {
+    if (resource.env_prefix != EnvPrefix::none) continue;
+    const std::string content = cdi_spec(resource, [this](const std::string& node) { return mode_of(node); });
+    if (content.empty()) continue;
+    const std::string name = cdi_file_name(resource.name);
+    current.insert(name);
+    if (host_.read_file(directory_ / name).value_or("") != content)
+      note(resource.name.text(), host_.write_file(directory_ / name, content));
+  }
+  for (const auto& name : own_files())
+    if (!current.contains(name) && !held.contains(kind_of(name)))
+      note({}, host_.remove_file(directory_ / name));
+  return failures;
+}
+
+std::optional<mode_t> CdiFiles::mode_of(const std::string& node) const {
+  const auto fd = host_.open(std::filesystem::path(node).relative_path(), O_PATH);
+  struct stat status {};
+  if (!fd || ::fstat(fd->get(), &status) != 0) return std::nullopt;
+  return status.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
+}
+
+std::vector<std::string> CdiFiles::own_files() const {
+  auto names = host_.list(directory_).value_or(std::vector<std::string>{});
+  std::erase_if(names, [&](const std::string& name) {
+    return !name.ends_with(".yaml") || !host_.read_file(directory_ / name).value_or("").starts_with(kHead);
+  });
+  return names;
+}
+
+std::string CdiFiles::kind_of(const std::string& file) const {
+  constexpr std::string_view kKey = "\nkind: ";
+  const std::string text = host_.read_file(directory_ / file).value_or("");
+  const auto at = text.find(kKey);
+  if (at == std::string::npos) return {};
+  const auto begin = at + kKey.size();
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+std::set<std::string> CdiFiles::resources() const {
+  std::set<std::string> kinds;
+  for (const auto& name : own_files())
+    if (auto kind = kind_of(name); !kind.empty()) kinds.insert(std::move(kind));
+  return kinds;
+}
+
+std::optional<std::vector<CdiFault>> CdiWatch::look() {
+  std::string stamp = cdi_registry_stamp(host_, directories_);
+  if (stamp_ == stamp) return std::nullopt;
+  stamp_ = std::move(stamp);
+  return read_cdi_registry(host_, directories_).faults;
+}
+
+}  // namespace ferry

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/discovery/device_names.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+// The table is embedded unchanged, so nothing is generated, parsed at start or relocated.
+// NOLINTNEXTLINE(hicpp-no-assembler)
+asm(R"(
+  .pushsection .rodata.ferry_pci_names, "a", @progbits
+ferry_pci_names_begin:
+  .incbin ")" FERRY_PCI_NAMES R"("
+ferry_pci_names_end:
+  .popsection
+)");
+extern "C" {
+// NOLINTBEGIN(modernize-avoid-c-arrays,cppcoreguidelines-avoid-c-arrays)
+extern const char ferry_pci_names_begin[];
+extern const char ferry_pci_names_end[];
+// NOLINTEND(modernize-avoid-c-arrays,cppcoreguidelines-avoid-c-arrays)
+}
+
+namespace ferry {
+namespace {
+
+/// The vendor whose devices the shipped table names.
+constexpr std::uint16_t kShippedVendor = 0x10de;
+
+// The paths of pci.ids on Debian, Fedora, SUSE and Alpine.
+constexpr std::array kPciIds = {"usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids", "usr/share/pci.ids"};
+
+std::optional<std::string> unless_empty(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\v\f";
+  const auto first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return std::nullopt;
+  return std::string(text.substr(first, text.find_last_not_of(kSpace) - first + 1));
+}
+
+std::optional<std::string> find_shipped(std::uint16_t device) {
+  const auto text = shipped_device_names();
+  const std::string head = fmt::format("\n{:04x}\t", device);
+  const auto line = text.find(head);
+  if (line == std::string_view::npos) return std::nullopt;
+  const auto name = text.substr(line + head.size());
+  return unless_empty(name.substr(0, name.find_first_of("\t\n")));
+}
+
+std::string_view next_line(std::string_view& text) {
+  const auto end = text.find('\n');
+  const auto line = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return line;
+}
+
+}  // namespace
+
+std::string_view shipped_device_names() {
+  return {ferry_pci_names_begin, static_cast<std::size_t>(ferry_pci_names_end - ferry_pci_names_begin)};
+}
+
+std::optional<std::string> find_in_pci_ids(std::string_view text, std::uint16_t vendor,
+                                           std::uint16_t device) {
+  const std::string vendor_head = fmt::format("{:04x} ", vendor);
+  const std::string device_head = fmt::format("\t{:04x} ", device);
+  bool in_vendor = false;
+  while (!text.empty()) {
+    const auto line = next_line(text);
+    if (line.empty() || line.front() == '#' || line.front() == '\r') continue;
+    if (line.front() != '\t') {
+      if (in_vendor) return std::nullopt;
+      in_vendor = line.starts_with(vendor_head);
+    } else if (in_vendor && line.starts_with(device_head)) {
+      return unless_empty(line.substr(device_head.size()));
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> find_vendor_in_pci_ids(std::string_view text, std::uint16_t vendor) {
+  const std::string head = fmt::format("{:04x} ", vendor);
+  while (!text.empty()) {
+    const auto line = next_line(text);
+    if (line.starts_with(head)) return unless_empty(line.substr(head.size()));
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> DeviceNames::find_vendor(std::uint16_t vendor) {
+  const auto [entry, is_new] = vendors_.try_emplace(vendor);
+  auto& name = entry->second;
+  if (!is_new) return name;
+  for (const auto* const path : kPciIds) {
+    if (name) break;
+    if (const auto text = host_.read_file(path)) name = find_vendor_in_pci_ids(*text, vendor);
+  }
+  return name;
+}
+
+std::optional<std::string> DeviceNames::find(std::uint16_t vendor, std::uint16_t device) {
+  const auto [entry, is_new] = seen_.try_emplace({vendor, device});
+  auto& name = entry->second;
+  if (!is_new) return name;
+  if (vendor == kShippedVendor) name = find_shipped(device);
+  for (const auto* const path : kPciIds) {
+    if (name) break;
+    if (const auto text = host_.read_file(path)) name = find_in_pci_ids(*text, vendor, device);
+  }
+  return name;
+}
+
+}  // namespace ferry

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/discovery/device_nodes.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/compile.h>
+#include <fmt/format.h>
+
+namespace ferry {
+
+std::string group_problem(std::uint32_t group, std::span<const GroupMember> members) {
+  const auto in_the_way =
+      std::find_if(members.begin(), members.end(), [](const GroupMember& member) { return !member.usable; });
+  if (in_the_way == members.end()) return {};
+  return fmt::format("{} ({}) shares its IOMMU group {} and is not on a vfio driver",
+                     in_the_way->address.text(), in_the_way->driver, group);
+}
+
+std::vector<std::string> vfio_nodes(const NodeIsThere& is_there, std::uint32_t group,
+                                    std::span<const GroupMember> members, GroupNode group_node) {
+  std::vector<std::string> own;
+  for (const auto& member : members)
+    if (!member.vfio_device.empty()) own.push_back("/dev/vfio/devices/" + member.vfio_device);
+  const bool own_nodes =
+      !own.empty() && is_there(kIommufd) &&
+      std::ranges::all_of(own, [&](const std::string& node) { return is_there(node.substr(1)); });
+  const std::string path = fmt::format(FMT_COMPILE("/dev/vfio/{}"), group);
+  const bool legacy =
+      is_there("dev/vfio/vfio") && (group_node == GroupNode::is_there || is_there(path.substr(1)));
+
+  std::vector<std::string> nodes;
+  if (own_nodes) nodes = std::move(own);
+  if (legacy) {
+    nodes.emplace_back("/dev/vfio/vfio");
+    nodes.push_back(path);
+  }
+  if (own_nodes) nodes.emplace_back("/dev/iommu");
+  return nodes;
+}
+
+KataKey kata_key(const NodeIsThere& is_there, std::uint32_t group,
+                 std::span<const std::string> vfio_devices) {
+  constexpr std::string_view kPrefix = "vfio";
+  if (is_there(kIommufd) && !vfio_devices.empty()) {
+    const std::string node = "/dev/vfio/devices/" + vfio_devices.front();
+    KataKey key{.id = vfio_devices.front().substr(kPrefix.size()), .nodes = {}, .missing = {}};
+    if (is_there(node.substr(1))) {
+      key.nodes = {node};
+    } else {
+      key.missing = node + " is not there";
+    }
+    return key;
+  }
+  KataKey key{.id = std::to_string(group), .nodes = vfio_nodes(is_there, group, {}), .missing = {}};
+  if (key.nodes.empty()) key.missing = missing_nodes(group);
+  return key;
+}
+
+std::string missing_nodes(std::uint32_t group) {
+  return fmt::format("/dev/vfio/vfio and /dev/vfio/{} are not both there", group);
+}
+
+}  // namespace ferry

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/discovery/resource_name.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+constexpr std::size_t kLongestName = 63;
+constexpr std::size_t kLongestDomain = 253;
+// sockaddr_un holds 107 bytes. The longer of the kubelet's directories, which cannot be configured, takes 34
+// of them: /var/lib/kubelet/plugins_registry/.
+constexpr std::size_t kLongestEndpoint = 73;
+
+// The character classes of the C locale, whatever the process's locale is.
+constexpr bool is_space(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r');
+}
+constexpr bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+constexpr bool is_upper(char c) {
+  return c >= 'A' && c <= 'Z';
+}
+constexpr bool is_lower(char c) {
+  return c >= 'a' && c <= 'z';
+}
+constexpr bool is_alphanumeric(char c) {
+  return is_digit(c) || is_upper(c) || is_lower(c);
+}
+constexpr char upper(char c) {
+  return is_lower(c) ? static_cast<char>(c - 'a' + 'A') : c;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+std::string with_spaces_joined(std::string_view text) {
+  std::string joined;
+  joined.reserve(text.size());
+  bool in_space = false;
+  for (const char c : text) {
+    if (!is_space(c)) {
+      joined += c;
+    } else if (!in_space) {
+      joined += '_';
+    }
+    in_space = is_space(c);
+  }
+  return joined;
+}
+
+bool is_dns_label(std::string_view label) {
+  return !label.empty() && label.size() <= kLongestName && label.front() != '-' && label.back() != '-' &&
+         std::all_of(label.begin(), label.end(),
+                     [](char c) { return is_lower(c) || is_digit(c) || c == '-'; });
+}
+
+bool is_dns_subdomain(std::string_view domain) {
+  if (domain.size() > kLongestDomain) return false;
+  while (true) {
+    const auto dot = domain.find('.');
+    if (!is_dns_label(domain.substr(0, dot))) return false;
+    if (dot == std::string_view::npos) return true;
+    domain.remove_prefix(dot + 1);
+  }
+}
+
+tl::unexpected<Error> refuse(std::string_view text, std::string_view why) {
+  return fail(Errc::invalid_config, fmt::format("resource name '{}': {}", text, why));
+}
+
+// FNV-1a, only to distinguish long names.
+std::uint32_t checksum(std::string_view text) {
+  std::uint32_t hash = 2166136261U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return hash;
+}
+
+}  // namespace
+
+Result<ResourceName> ResourceName::parse(std::string_view text) {
+  const auto slash = text.find('/');
+  if (slash == std::string_view::npos) return refuse(text, "has no '/'");
+  const auto domain = text.substr(0, slash);
+  const auto name = text.substr(slash + 1);
+  if (text.find("kubernetes.io/") != std::string_view::npos)
+    return refuse(text, "names below kubernetes.io are Kubernetes' own");
+  // The kubelet puts "requests." in front and checks the result.
+  if (domain.starts_with("requests.")) return refuse(text, "begins with 'requests.'");
+  if (!is_dns_subdomain(domain)) return refuse(text, "the part before the '/' is no DNS subdomain");
+  if (name.empty()) return refuse(text, "nothing follows the '/'");
+  if (name.size() > kLongestName)
+    return refuse(text,
+                  fmt::format("{} characters follow the '/', {} are allowed", name.size(), kLongestName));
+  for (const char c : name) {
+    if (!is_alphanumeric(c) && c != '-' && c != '_' && c != '.')
+      return refuse(text, fmt::format("'{}' is not one of letters, digits, '-', '_' and '.'", c));
+  }
+  if (!is_alphanumeric(name.front()) || !is_alphanumeric(name.back()))
+    return refuse(text, "the part after the '/' must begin and end with a letter or digit");
+  return ResourceName(std::string(text));
+}
+
+std::string_view ResourceName::name() const {
+  return std::string_view(text_).substr(text_.find('/') + 1);
+}
+
+std::string pci_resource_part(std::string_view human_name) {
+  std::string part = with_spaces_joined(trimmed(human_name));
+  for (char& c : part) c = c == '/' || c == '.' ? '_' : upper(c);
+  std::erase_if(part, [](char c) { return !is_upper(c) && !is_digit(c) && c != '_'; });
+  return part;
+}
+
+std::string vendor_domain(std::string_view vendor_name) {
+  const auto open = vendor_name.find('[');
+  std::string_view word = open == std::string_view::npos ? vendor_name : vendor_name.substr(open + 1);
+  word = word.substr(0, word.find_first_of(open == std::string_view::npos ? " ,/" : "]/"));
+  std::string label;
+  for (const char c : word) {
+    if (is_upper(c)) label += static_cast<char>(c - 'A' + 'a');
+    if (is_lower(c) || is_digit(c) || (c == '-' && !label.empty())) label += c;
+  }
+  while (label.ends_with('-')) label.pop_back();
+  return label.empty() ? label : label + ".com";
+}
+
+std::string kata_resource_part(std::string_view human_name) {
+  if (human_name.empty()) return "UNKNOWN_DEVICE";
+  std::string part = with_spaces_joined(trimmed(human_name));
+  for (char& c : part) c = c == '/' || c == '.' ? '_' : upper(c);
+  std::erase_if(part, [](char c) { return !is_upper(c) && !is_digit(c) && c != '_' && c != '-'; });
+  return part;
+}
+
+std::string mdev_resource_part(std::string_view type_name) {
+  while (!type_name.empty() && type_name.back() == '\n') type_name.remove_suffix(1);
+  return with_spaces_joined(type_name);
+}
+
+std::string env_name(EnvPrefix prefix, const ResourceName& name) {
+  if (prefix == EnvPrefix::none) return {};
+  std::string env = prefix == EnvPrefix::pci_resource ? "PCI_RESOURCE_" : "MDEV_PCI_RESOURCE_";
+  for (const char c : name.text()) env += c == '/' || c == '.' ? '_' : upper(c);
+  return env;
+}
+
+std::string endpoint_name(const ResourceName& name, EnvPrefix prefix) {
+  const std::string_view owner = prefix == EnvPrefix::none ? "sandbox" : "kubevirt";
+  std::string endpoint = fmt::format("{}-{}.sock", owner, name.name());
+  if (endpoint.size() <= kLongestEndpoint) return endpoint;
+  const std::string end = fmt::format("-{:08x}.sock", checksum(name.text()));
+  return endpoint.substr(0, kLongestEndpoint - end.size()) + end;
+}
+
+}  // namespace ferry

@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/discovery/scanner.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/lacks_means.h"
+#include "hostfs/host_directory.h"
+#include "kubevirt-plugin/discovery/device_nodes.h"
+#include "kubevirt-plugin/discovery/naming.h"
+#include "mdev/held_gpus.h"
+#include "mdev/vendor_vfio.h"
+#include "mdev/vgpu_inventory.h"
+#include "vfio/bind/move_members.h"
+#include "vfio/pci/inventory.h"
+
+namespace ferry {
+namespace {
+
+// KubeVirt reads PCI addresses with exactly four domain digits; VMD and Hyper-V have more.
+constexpr std::uint32_t kLastDomain = 0xffff;
+
+/// `vendor`: the vendor of the device that is advertised with the group.
+GroupMember member_of_group(const PciFunction& function, std::uint16_t vendor, const OfferRules& rules) {
+  const bool ours = on_vfio_driver(function) &&
+                    (function.vendor == vendor || rules.accelerators.vendors.contains(function.vendor));
+  return {
+      .address = function.address,
+      .driver = function.driver.value_or(""),
+      .usable = !blocks_viability(function),
+      .vfio_device = ours && !function.vfio_devices.empty() ? function.vfio_devices.front() : std::string()};
+}
+
+std::vector<GroupMember> members_of(const Inventory& inventory, const PciFunction& function,
+                                    const OfferRules& rules) {
+  std::vector<GroupMember> members;
+  for (const auto& address : inventory.group_of(function))
+    if (const auto* const member = inventory.find(address))
+      members.push_back(member_of_group(*member, function.vendor, rules));
+  return members;
+}
+
+/// True for another function of the accelerators' vendors, such as a GPU's audio.
+bool is_beside(const PciFunction& function, const OfferRules& rules) {
+  return rules.accelerators.vendors.contains(function.vendor) && !rules.accelerators.match(function) &&
+         !function.is_bridge() && !function.is_virtual_function();
+}
+
+/// Another vendor has no vGPU types: a virtual function of its GPU is passed through whole.
+bool is_vf_of_another_vendor(const Inventory& inventory, const AcceleratorRules& rules,
+                             const PciFunction& function) {
+  return !rules.vendors.contains(function.vendor) && is_accelerators_vf(inventory, rules, function);
+}
+
+// Another vendor's GPU on a driver of the host is not meant for VMs, and nothing is reported of it. The same
+// holds for its virtual functions.
+bool is_for_kubevirt(const Inventory& inventory, const PciFunction& function, const OfferRules& rules) {
+  if (!rules.kubevirt) return false;
+  if (rules.accelerators.is_of_another_vendor(function) ||
+      is_vf_of_another_vendor(inventory, rules.accelerators, function))
+    return on_vfio_driver(function);
+  return rules.accelerators.match(function) ||
+         (rules.companions == Companions::devices && is_beside(function, rules));
+}
+
+/// One that a pod may ask for a place of.
+bool may_have_place(const PciFunction& function, const OfferRules& rules) {
+  return rules.kubevirt && rules.companions == Companions::places && is_beside(function, rules);
+}
+
+/// True for accelerators and those on request (NVSwitches), as in NVIDIA's plugin for Kata.
+bool is_for_kata(const PciFunction& function, const OfferRules& rules) {
+  if (!rules.kata || rules.accelerators.is_of_another_vendor(function)) return false;
+  return rules.accelerators.match_by_name(function);
+}
+
+/// The IOMMU group that goes to a VM with the function, or the obstacle.
+Result<std::uint32_t> group_to_offer(const PciFunction& function) {
+  if (function.problem) return fail(Error(*function.problem));
+  if (!function.iommu_group) return fail(Errc::unsupported, "it has no IOMMU group");
+  return *function.iommu_group;
+}
+
+/// The same for KubeVirt, which uses addresses, while Kata uses numbers.
+Result<std::uint32_t> group_for_kubevirt(const PciFunction& function) {
+  auto group = group_to_offer(function);
+  if (group && function.address.domain > kLastDomain)
+    return fail(Errc::unsupported, "KubeVirt reads addresses of four domain digits only");
+  return group;
+}
+
+/// The directories of sysfs between `devices` and the target of a link in the bus.
+std::vector<std::string> bus_path_of(const std::filesystem::path& target) {
+  std::vector<std::string> path;
+  for (const auto& part : target.parent_path()) path.push_back(part.string());
+  const auto devices = std::ranges::find(path, "devices");
+  return {devices == path.end() ? devices : std::next(devices), path.end()};
+}
+
+/// A type without a name has its number or ID in the name's place.
+bool is_name(const std::string& name, const std::string& id) {
+  return name != id && name.find_first_not_of("0123456789") != std::string::npos;
+}
+
+const VgpuParent* parent_of(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
+  const auto parent = std::ranges::find(gpu.parents, vgpu.parent, &VgpuParent::address);
+  return parent == gpu.parents.end() ? nullptr : &*parent;
+}
+
+/// The error in reading a parent or a device below it; nullptr: none. A write of Ferry that is in progress
+/// says nothing about the devices, so it is no error here.
+const Error* trouble_with(const VgpuParent* parent) {
+  if (parent == nullptr) return nullptr;
+  const auto& problem = parent->problem;
+  return problem && problem->code != Errc::stuck ? &*problem : nullptr;
+}
+
+}  // namespace
+
+/// The work of one scan.
+class Scanner::Round {
+ public:
+  Round(Scanner& scanner, const Inventory& inventory)
+      : host_(scanner.host_),
+        rules_(scanner.rules_),
+        scanner_(scanner),
+        inventory_(inventory),
+        bus_(HostDirectory::open(host_, "sys/bus/pci/devices")),
+        nodes_([this](const std::string& node) { return node_is_there(node); }) {}
+
+  void add_functions() {
+    for (const auto& [address, function] : inventory_.functions) {
+      if (function.problem && lacks_means(*function.problem)) {
+        assembly_.miss(address.text(), function.problem->message);
+        continue;
+      }
+      if (may_have_place(function, rules_)) add_companion(function);
+      if (is_bare_virtual_function(function))
+        assembly_.leave_out(
+            address.text(),
+            "a virtual function on vfio-pci: whole GPUs are offered, and vGPUs by their types");
+      const bool kubevirt = is_for_kubevirt(inventory_, function, rules_);
+      const bool kata = is_for_kata(function, rules_);
+      if (!kubevirt && !kata) continue;
+      if (on_vfio_driver(function)) {
+        add_function(function, kubevirt, kata);
+      } else {
+        assembly_.leave(address.text(), function.driver);
+      }
+    }
+  }
+
+  void add_vgpus(const VgpuInventory& vgpus) {
+    known_nodes_.clear();  // reading the vGPUs may have taken long
+    for (const auto& gpu : vgpus.gpus) {
+      gpu_problem_ = problem_of(gpu);
+      for (const auto& vgpu : gpu.devices) {
+        if (const Error* why = unread(gpu, vgpu); why != nullptr && !is_name(vgpu.type_name, vgpu.type_id)) {
+          assembly_.refuse(vgpu.id.text, why->message);
+        } else if (gpu.framework == VgpuFramework::vendor_vfio) {
+          add_vendor_vgpu(gpu, vgpu);
+        } else {
+          add_mediated_device(gpu, vgpu);
+        }
+      }
+    }
+  }
+
+  Offer finish() && {
+    // If Kata's name equals KubeVirt's name for the model, KubeVirt's devices keep it.
+    for (auto& [device, part, fallback] : for_kata_)
+      assembly_.add(std::move(device), part, fallback, EnvPrefix::none);
+    return std::move(assembly_).finish();
+  }
+
+ private:
+  /// One of a GPU that carries no type, since not its vendor's driver has it.
+  bool is_bare_virtual_function(const PciFunction& function) const {
+    return function.is_virtual_function() && function.driver == "vfio-pci" &&
+           is_accelerators_vf(inventory_, rules_.accelerators, function) &&
+           !is_vf_of_another_vendor(inventory_, rules_.accelerators, function);
+  }
+
+  /// The physical function of another vendor's virtual function; nullptr: `function` is none.
+  const PciFunction* physical_of(const PciFunction& function) const {
+    return is_vf_of_another_vendor(inventory_, rules_.accelerators, function)
+               ? inventory_.find(*function.physical_function)
+               : nullptr;
+  }
+
+  std::vector<std::string> bus_path(const PciAddress& address) const {
+    return bus_path_of(bus_ ? bus_->link_target(address.text().c_str()).value_or("") : std::string());
+  }
+  /// Each folder is listed once: of many devices that takes far fewer system calls than a look at each node.
+  bool node_is_there(const std::string& node) {
+    const auto slash = node.rfind('/');
+    const auto [folder, is_new] = known_nodes_.try_emplace(node.substr(0, slash));
+    if (is_new) folder->second = host_.list(folder->first).value_or(std::vector<std::string>{});
+    return std::ranges::binary_search(folder->second, node.substr(slash + 1));
+  }
+
+  /// What its vGPUs share with it; empty: nothing is wrong.
+  std::string problem_of(const VgpuGpu& gpu) {
+    if (gpu.devices.empty()) return {};
+    if (gpu.function.problem) return fmt::format("its GPU: {}", gpu.function.problem->message);
+    const std::string errors = scanner_.fatal_errors_.problem(host_, gpu.function.address);
+    return errors.empty() ? errors : fmt::format("its GPU had {}", errors);
+  }
+  /// The reason why a vGPU cannot be identified now; nullptr: it can be, whatever else fails there.
+  const Error* unread(const VgpuGpu& gpu, const VgpuDevice& vgpu) const {
+    const VgpuParent* const parent = parent_of(gpu, vgpu);
+    const Error* const why = trouble_with(parent);
+    if (why == nullptr || scanner_.unread_.contains(vgpu.id.text)) return why;
+    const bool listed = gpu.framework == VgpuFramework::vendor_vfio ||
+                        std::ranges::find(parent->types, vgpu.type_id, &VgpuType::id) != parent->types.end();
+    return listed ? nullptr : why;
+  }
+  std::string problem_of(const VgpuGpu& gpu, const VgpuDevice& vgpu) const {
+    const Error* const why = gpu_problem_.empty() ? unread(gpu, vgpu) : nullptr;
+    return why == nullptr ? gpu_problem_ : fmt::format("its GPU: {}", why->message);
+  }
+
+  void add_function(const PciFunction& function, bool kubevirt, bool kata) {
+    const std::string id = function.address.text();
+    const auto group = group_to_offer(function);
+    if (!group) return assembly_.refuse(id, group.error().message);
+    const auto members = members_of(inventory_, function, rules_);
+    if (auto problem = group_problem(*group, members); !problem.empty())
+      return assembly_.refuse(id, std::move(problem));
+
+    OfferedDevice device{.id = id,
+                         .kind = DeviceKind::pci_function,
+                         .model = function.ids(),
+                         .driver = function.driver.value_or(""),
+                         .iommu_group = *group,
+                         .numa_node = function.numa_node,
+                         .nodes = vfio_nodes(nodes_, *group, members),
+                         .problem = scanner_.fatal_errors_.problem(host_, function.address),
+                         .bus_path = bus_path(function.address)};
+    const std::string human = human_name(function);
+    if (kata) add_for_kata(function, human, device);
+    if (!kubevirt) return;
+    if (const auto for_it = group_for_kubevirt(function); !for_it)
+      return assembly_.refuse(id, for_it.error().message);
+    // ABI: drivers/vfio/pci/vfio_pci_core.c, vfio_pci_validate_vf_token(). KubeVirt gives QEMU no token.
+    if (const auto* const physical = physical_of(function);
+        physical != nullptr && physical->driver == "vfio-pci") {
+      return assembly_.refuse(
+          id, fmt::format("its physical function {} is on vfio-pci, and a VM then needs a VF token, which "
+                          "KubeVirt does not pass: bind {} to the driver that made the virtual functions",
+                          physical->address.text(), physical->address.text()));
+    }
+    const auto domain = domain_of(function);
+    if (!domain) return assembly_.refuse(id, domain.error().message);
+    if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
+    assembly_.add(std::move(device), function_part(function, human), hex_of(function) + vf_suffix(function),
+                  EnvPrefix::pci_resource, *domain);
+  }
+
+  /// The part of the resource's name before the "/".
+  Result<std::string> domain_of(const PciFunction& function) const {
+    if (rules_.accelerators.vendors.contains(function.vendor)) return rules_.domain;
+    if (const auto known = rules_.domains.find(function.vendor); known != rules_.domains.end())
+      return known->second;
+    const auto name = scanner_.names_.find_vendor(function.vendor);
+    std::string domain = vendor_domain(name.value_or(""));
+    if (!domain.empty()) return domain;
+    return fail(
+        Errc::unsupported,
+        fmt::format("the host has no pci.ids with a name for vendor {:04x}, by which its resource is called",
+                    function.vendor));
+  }
+
+  /// Adds a companion to the GPU of its card and IOMMU group. Without such a GPU no pod can ask for it.
+  void add_companion(const PciFunction& function) {
+    if (!on_vfio_driver(function)) return;
+    for (const auto& address : inventory_.group_of(function)) {
+      const auto* const gpu = inventory_.find(address);
+      if (gpu == nullptr || !rules_.accelerators.match(*gpu) || !is_companion(*gpu, function)) continue;
+      const std::string id = function.address.text();
+      if (const auto group = group_for_kubevirt(function); !group)
+        return assembly_.refuse(id, group.error().message);
+      if (auto problem = scanner_.fatal_errors_.problem(host_, function.address); !problem.empty())
+        return assembly_.refuse(id, std::move(problem));
+      return assembly_.add_companion(gpu->address.text(),
+                                     {.address = id,
+                                      .model = function.ids(),
+                                      .driver = function.driver.value_or(""),
+                                      .resource = {},
+                                      .env_name = {}},
+                                     function_part(function, human_name(function)), hex_of(function));
+    }
+  }
+
+  std::string human_name(const PciFunction& function) const {
+    return scanner_.names_.find(function.vendor, function.device).value_or("");
+  }
+
+  static std::string hex_of(const PciFunction& function) { return fmt::format("{:04x}", function.device); }
+
+  /// A virtual function that has the IDs of its GPU, as Intel's do, would have the name of the whole GPU
+  /// without this.
+  std::string vf_suffix(const PciFunction& function) const {
+    const auto* const physical = physical_of(function);
+    return physical != nullptr && physical->ids() == function.ids() ? "_VF" : "";
+  }
+
+  /// A whole function's name part; `human` is empty where it has no name.
+  std::string function_part(const PciFunction& function, const std::string& human) const {
+    // A template's own text would give all models without a name the same one.
+    const bool nameless = human.empty() && rules_.names.functions != "{name}";
+    return named(function.ids(), rules_.names.functions,
+                 {{"name", nameless ? hex_of(function) : pci_resource_part(human)},
+                  {"vendor", fmt::format("{:04x}", function.vendor)},
+                  {"device", hex_of(function)}}) +
+           vf_suffix(function);
+  }
+
+  /// As its KubeVirt self, save for what Kata knows it by.
+  void add_for_kata(const PciFunction& function, const std::string& human, OfferedDevice device) {
+    const auto key = kata_key(nodes_, device.iommu_group, function.vfio_devices);
+    const std::string address = function.address.text();
+    const auto [seen, is_new] =
+        kata_seen_.try_emplace(key.id, Seen{.address = address, .group = device.iommu_group});
+    if (!is_new && seen->second.group == device.iommu_group)
+      return;  // offered by another function of the group
+    if (!is_new) {
+      // The same function may still be advertised to KubeVirt.
+      return assembly_.refuse(
+          rules_.kubevirt ? address + " for Kata" : address,
+          fmt::format("its number for Kata, {}, is that of {}: one has a node of its own, "
+                      "/dev/vfio/devices/vfio{}, and the other the IOMMU group {}",
+                      key.id, seen->second.address, key.id, key.id));
+    }
+    device.id = key.id;
+    device.sysfs_name = address;
+    device.kind = DeviceKind::kata_function;
+    device.nodes = key.nodes;
+    if (device.nodes.empty()) device.problem = key.missing;
+    const bool gpu = rules_.accelerators.match(function);
+    const auto& alias = gpu ? rules_.kata_names.gpu_alias : rules_.kata_names.switch_alias;
+    for_kata_.push_back({.device = std::move(device),
+                         .part = alias.empty() ? kata_resource_part(human) : alias,
+                         .fallback = fmt::format("device_{:04x}", function.device)});
+  }
+
+  /// A resource's name part, by alias or template.
+  std::string named(const std::string& model, const std::string& text,
+                    const std::map<std::string, std::string>& values) const {
+    const auto alias = rules_.names.aliases.find(model);
+    return alias == rules_.names.aliases.end() ? fill_template(text, values) : alias->second;
+  }
+
+  void add_vgpu(OfferedDevice device, EnvPrefix prefix) {
+    if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
+    const std::string usual = mdev_resource_part(device.model);
+    const std::string part = named(device.model, rules_.names.vgpus, {{"name", usual}});
+    assembly_.add(std::move(device), part, part == usual ? std::string() : usual, prefix);
+  }
+
+  void add_mediated_device(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
+    if (!vgpu.iommu_group)
+      return assembly_.refuse(vgpu.id.text, "no VFIO driver has taken it: no IOMMU group");
+    const auto* const parent = inventory_.find(vgpu.parent);
+    OfferedDevice device{.id = vgpu.id.text,
+                         .kind = DeviceKind::mediated_device,
+                         .model = vgpu.type_name,
+                         .driver = vgpu.driver.value_or(""),
+                         .iommu_group = *vgpu.iommu_group,
+                         .numa_node = parent != nullptr ? parent->numa_node : std::nullopt,
+                         .nodes = vfio_nodes(nodes_, *vgpu.iommu_group, {}),
+                         .problem = problem_of(gpu, vgpu),
+                         .vgpu_type = vgpu.type_id,
+                         .gpu = gpu.address().text(),
+                         .bus_path = bus_path(gpu.address())};
+    add_vgpu(std::move(device), EnvPrefix::mdev_pci_resource);
+  }
+
+  void add_vendor_vgpu(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
+    const std::string& id = vgpu.id.text;
+    const auto* const function = inventory_.find(vgpu.parent);
+    if (function == nullptr) return;  // gone meanwhile
+    const auto group = group_for_kubevirt(*function);
+    if (!group) return assembly_.refuse(id, group.error().message);
+    if (!is_name(vgpu.type_name, vgpu.type_id)) {
+      return assembly_.refuse(
+          id, fmt::format("nothing on this host names its vGPU type {}, and a resource is named by the type",
+                          vgpu.type_id));
+    }
+    auto members = members_of(inventory_, *function, rules_);
+    // The vendor's driver gives it to VMs, which kernels before 6.1 do not show.
+    for (auto& member : members) member.usable = member.usable || member.address == function->address;
+    if (auto problem = group_problem(*group, members); !problem.empty())
+      return assembly_.refuse(id, std::move(problem));
+    OfferedDevice device{.id = id,
+                         .kind = DeviceKind::vendor_vgpu,
+                         .model = vgpu.type_name,
+                         .driver = function->driver.value_or(""),
+                         .iommu_group = *group,
+                         .numa_node = function->numa_node,
+                         .nodes = vfio_nodes(nodes_, *group, members),
+                         .problem = problem_of(gpu, vgpu),
+                         .vgpu_type = vgpu.type_id,
+                         .gpu = gpu.address().text(),
+                         .bus_path = bus_path(gpu.address())};
+    add_vgpu(std::move(device), EnvPrefix::pci_resource);
+  }
+
+  const HostFs& host_;
+  const OfferRules& rules_;
+  Scanner& scanner_;
+  const Inventory& inventory_;
+  const Result<HostDirectory> bus_;
+  const NodeIsThere nodes_;
+  std::map<std::string, std::vector<std::string>> known_nodes_;  // of each folder, sorted
+  OfferAssembly assembly_{rules_.domain};
+  std::string gpu_problem_;  // of the GPU whose vGPUs are being added
+  struct Seen {
+    std::string address;
+    std::uint32_t group = 0;
+  };
+  std::map<std::string, Seen> kata_seen_;  // by the ID
+  struct ForKata {
+    OfferedDevice device;
+    std::string part;
+    std::string fallback;
+  };
+  std::vector<ForKata> for_kata_;
+};
+
+Scanner::Scanner(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus)
+    : host_(host), rules_(rules), read_vgpus_(std::move(read_vgpus)), names_(host) {}
+
+Result<Offer> Scanner::scan() {
+  const auto inventory = ferry::scan(host_);
+  if (!inventory) return fail(inventory.error());
+  // If a GPU cannot be read, no vGPU of it would be found, and all would count as removed.
+  for (const auto& [gpu, devices] : known_) {
+    const auto* const function = devices.empty() ? nullptr : inventory->find(gpu.first);
+    if (function != nullptr && function->problem && lacks_means(*function->problem))
+      return fail(Error(*function->problem));
+  }
+  Round round(*this, *inventory);
+  round.add_functions();
+  if (!rules_.kubevirt) {  // Kata uses no vGPUs
+    auto offer = std::move(round).finish();
+    offer.fatal_errors = fatal_errors_.found();
+    return offer;
+  }
+  auto vgpus = read_vgpus_(host_, *inventory, rules_.accelerators);
+  if (!vgpus) return fail(vgpus.error());
+  name_types(*vgpus);
+  const bool unsettled = keep_what_was_known(*vgpus);
+  round.add_vgpus(*vgpus);
+  auto offer = std::move(round).finish();
+  offer.unsettled = offer.unsettled || unsettled;
+  offer.fatal_errors = fatal_errors_.found();
+  offer.vanished = vanished_since(*vgpus);
+  return offer;
+}
+
+void Scanner::name_types(VgpuInventory& vgpus) {
+  for (auto& gpu : vgpus.gpus) {
+    auto& names = type_names_[{gpu.address(), gpu.function.ids()}];
+    for (const auto& parent : gpu.parents)
+      for (const auto& type : parent.types)
+        if (is_name(type.name, type.id)) names.insert_or_assign(type.id, type.name);
+    for (auto& device : gpu.devices) {
+      if (is_name(device.type_name, device.type_id)) {
+        names.insert_or_assign(device.type_id, device.type_name);
+      } else if (const auto known = names.find(device.type_id); known != names.end()) {
+        device.type_name = known->second;
+      }
+    }
+  }
+}
+
+bool Scanner::keep_what_is_unread(VgpuGpu& gpu) {
+  const bool any =
+      std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) { return parent.problem.has_value(); });
+  const auto before = known_.find({gpu.address(), gpu.function.ids()});
+  if (!any || before == known_.end()) return any;
+  // The kernel shows if the vGPU exists; for a virtual function its driver does, as far as it answers.
+  const auto is_there = [&](const VgpuDevice& device) {
+    if (gpu.framework != VgpuFramework::vendor_vfio)
+      return host_.exists("sys/bus/mdev/devices/" + device.id.text);
+    const auto type = host_.read_attribute(current_type_path(device.parent));
+    return type ? *type != "0" : !is_gone(type.error());
+  };
+  for (const VgpuDevice& device : before->second) {
+    const bool read = std::ranges::find(gpu.devices, device.id, &VgpuDevice::id) != gpu.devices.end();
+    if (read || trouble_with(parent_of(gpu, device)) == nullptr || !is_there(device)) continue;
+    gpu.devices.push_back(device);
+    unread_.insert(device.id.text);
+  }
+  return any;
+}
+
+bool Scanner::keep_what_was_known(VgpuInventory& vgpus) {
+  bool any = false;
+  unread_.clear();
+  const auto held = HeldGpus::read(host_);
+  for (auto& gpu : vgpus.gpus) {
+    const bool written_to = std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) {
+      return parent.problem && parent.problem->code == Errc::stuck;
+    });
+    if (!written_to) {
+      any = keep_what_is_unread(gpu) || any;
+      known_.insert_or_assign({gpu.address(), gpu.function.ids()}, gpu.devices);
+      continue;
+    }
+    if (!held || held->holds_for_good(host_, gpu.address())) continue;
+    any = true;
+    // The kernel shows which mediated devices exist, and which functions the driver has.
+    const auto is_there = [&](const VgpuDevice& device) {
+      if (held->is_on(device.id.text)) return false;
+      if (gpu.framework == VgpuFramework::vendor_vfio)
+        return std::ranges::find(gpu.parents, device.parent, &VgpuParent::address) != gpu.parents.end();
+      return std::ranges::find(gpu.devices, device.id, &VgpuDevice::id) != gpu.devices.end();
+    };
+    std::vector<VgpuDevice> kept;
+    std::ranges::copy_if(known_[{gpu.address(), gpu.function.ids()}], std::back_inserter(kept), is_there);
+    gpu.devices = std::move(kept);
+  }
+  return any;
+}
+
+std::vector<NotOffered> Scanner::vanished_since(const VgpuInventory& now) {
+  std::map<std::string, std::string> there;  // UUID -> type
+  for (const auto& gpu : now.gpus)
+    if (gpu.framework != VgpuFramework::vendor_vfio)
+      for (const auto& device : gpu.devices) there.emplace(device.id.text, device.type_name);
+  const auto before = std::exchange(mediated_, std::move(there));
+  std::vector<NotOffered> vanished;
+  for (const auto& [id, type] : before) {
+    if (mediated_.contains(id)) continue;
+    vanished.push_back(
+        {id, fmt::format("{} is gone. Where nobody on this host has removed it, KubeVirt has: it removes "
+                         "mediated devices of types that its object does not permit with "
+                         "externalResourceProvider: true (`ferry kubevirt-cr` prints how)",
+                         type)});
+  }
+  return vanished;
+}
+
+}  // namespace ferry

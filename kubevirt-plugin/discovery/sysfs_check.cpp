@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/discovery/sysfs_check.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <exception>
+#include <fcntl.h>
+#include <future>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/compile.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "hostfs/host_directory.h"
+#include "kubevirt-plugin/discovery/device_nodes.h"
+#include "kubevirt-plugin/discovery/kept_directories.h"
+#include "mdev/held_gpus.h"
+#include "mdev/text_parts.h"
+#include "mdev/vendor_vfio.h"
+
+namespace ferry {
+namespace {
+
+/// PCI vendors of accelerators.
+using Vendors = std::vector<std::uint16_t>;
+
+/// True if `text` is one of `vendors`, or the vendor in the advertised device's model, "1002:73bf".
+bool is_vendor(const Result<std::string>& text, const Vendors& vendors, const OfferedDevice& offered) {
+  if (!text) return false;
+  const bool is_own = offered.kind == DeviceKind::pci_function && text->starts_with("0x") &&
+                      offered.model.starts_with(text->substr(2) + ":");
+  return is_own || std::ranges::any_of(vendors, [&](std::uint16_t vendor) {
+           return *text == fmt::format("{:#06x}", vendor);
+         });
+}
+
+/// The device's own driver; absent: none.
+Result<std::optional<std::string>> read_driver(const HostDirectory& directory) {
+  auto driver = directory.link_name("driver");
+  if (driver) return std::move(*driver);
+  if (is_gone(driver.error())) return std::nullopt;
+  return fail(std::move(driver).error());
+}
+
+/// `own_nodes`: the functions' own nodes can be used. Without them, a function whose driver allows viability
+/// needs no further read.
+GroupMember read_member(const HostFs& host, const HostDirectory& directory, const PciAddress& address,
+                        const Vendors& vendors, const OfferedDevice& offered,
+                        std::optional<std::string> driver, bool own_nodes) {
+  PciFunction function;
+  function.driver = std::move(driver);
+  if (own_nodes || blocks_viability(function))
+    function.vfio_devices = directory.list("vfio-dev").value_or(std::vector<std::string>{});
+  if (blocks_viability(function))
+    function.leaves_dma = has_vfio_vfs(host, address, function.driver.value_or(""));
+  GroupMember member{.address = address,
+                     .driver = function.driver.value_or(""),
+                     .usable = !blocks_viability(function),
+                     .vfio_device = {}};
+  if (own_nodes && !function.vfio_devices.empty() &&
+      is_vendor(directory.read_attribute("vendor"), vendors, offered))
+    member.vfio_device = function.vfio_devices.front();
+  return member;
+}
+
+/// Reads a group's members with few reads; a scan reads far more of each. `own_driver` is already known.
+Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedDevice& offered,
+                                              const DeviceDirectories& directories,
+                                              const std::optional<std::string>& own_driver,
+                                              const Vendors& vendors) {
+  const bool own_nodes = host.exists(kIommufd);
+  auto names = directories.group ? directories.group->list(".") : host.list(group_path_of(offered));
+  if (!names) return fail(std::move(names).error());
+  std::vector<GroupMember> members;
+  for (const auto& name : *names) {
+    const auto address = PciAddress::parse(name);
+    if (!address) continue;
+    const bool is_own = name == offered.host_name();
+    std::optional<HostDirectory> others;
+    std::optional<std::string> driver = own_driver;
+    if (!is_own) {
+      auto opened = HostDirectory::open(host, sysfs_path(*address));
+      if (!opened && is_gone(opened.error())) continue;
+      if (!opened) return fail(std::move(opened).error());
+      others = std::move(*opened);
+      auto read = read_driver(*others);
+      if (!read) return fail(std::move(read).error());
+      driver = std::move(*read);
+    }
+    auto member = read_member(host, others ? *others : directories.own, *address, vendors, offered,
+                              std::move(driver), own_nodes);
+    // A virtual function stays on its vendor's driver, which need not show as a vfio driver.
+    if (is_own && offered.kind == DeviceKind::vendor_vgpu) member.usable = true;
+    members.push_back(std::move(member));
+  }
+  if (std::ranges::find(*names, offered.host_name()) == names->end())
+    return fail(Errc::differs, fmt::format("it is not of IOMMU group {} any more", offered.iommu_group));
+  std::sort(members.begin(), members.end(),
+            [](const GroupMember& a, const GroupMember& b) { return a.address < b.address; });
+  return members;
+}
+
+Result<> expect(std::string_view what, Result<std::string> now, const std::string& then) {
+  if (!now) return fail(std::move(now).error().during(fmt::format("{} was {}", what, then)));
+  if (*now != then) return fail(Errc::differs, fmt::format("{} is {} now and was {}", what, *now, then));
+  return {};
+}
+
+Result<std::string> ids_now(const HostDirectory& function) {
+  auto vendor = function.read_attribute("vendor");
+  if (!vendor) return fail(std::move(vendor).error());
+  auto device = function.read_attribute("device");
+  if (!device) return fail(std::move(device).error());
+  const auto digits = [](const std::string& text) { return text.starts_with("0x") ? text.substr(2) : text; };
+  return digits(*vendor) + ":" + digits(*device);
+}
+
+// The type is compared by the driver's name for it, as mdev/ reads it, or else by its directory.
+Result<> expect_same_type(const HostFs& host, const OfferedDevice& offered) {
+  const auto path = sysfs_path_of(offered);
+  auto name = host.read_attribute(path / "mdev_type/name");
+  if (name) name = std::string(trimmed(*name));
+  const bool nameless = name ? name->empty() : is_gone(name.error());
+  return nameless ? expect("its vGPU type", host.link_name(path / "mdev_type"), offered.vgpu_type)
+                  : expect("its model", std::move(name), offered.model);
+}
+
+using Header = std::vector<unsigned char>;
+
+// The header begins with vendor and device, which are all ones for a virtual function. Its fifteenth byte is
+// the header type.
+Result<Header> read_header(const UniqueFd& config) {
+  Header header(16);
+  const ssize_t size = ::pread(config.get(), header.data(), header.size(), 0);
+  if (size < 0) return fail(error_from_errno(errno, "read its config space"));
+  header.resize(static_cast<std::size_t>(size));
+  return header;
+}
+
+Result<Header> read_header(const HostDirectory& function) {
+  const auto config = function.open("config", O_RDONLY);
+  if (!config) return fail(config.error());
+  return read_header(*config);
+}
+
+bool is_off_the_bus(const Header& header) {
+  return !header.empty() && std::ranges::all_of(header, [](unsigned char c) { return c == 0xff; });
+}
+
+Result<> expect_same_function(const HostDirectory& function, const Result<Header>& header,
+                              const std::string& model) {
+  if (header && is_off_the_bus(*header))
+    return fail(Errc::malformed_host, "its config space reads all ones: it is off the bus");
+  const bool same = header && header->size() >= 4 &&
+                    model == fmt::format(FMT_COMPILE("{:02x}{:02x}:{:02x}{:02x}"), (*header)[1], (*header)[0],
+                                         (*header)[3], (*header)[2]);
+  // If the header does not say, or a quirk has corrected it, the kernel's IDs count.
+  if (!same)
+    if (auto model_now = expect("its model", ids_now(function), model); !model_now) return model_now;
+  if (!header) return fail(header.error());
+  return {};
+}
+
+/// The pod gets the companions' addresses, so each must be unchanged and usable by a VM.
+Result<> expect_companions(const HostFs& host, const OfferedDevice& offered,
+                           std::span<const GroupMember> members) {
+  for (const auto& companion : offered.companions) {
+    const auto during = [&] { return "its companion " + companion.address; };
+    const auto member = std::ranges::find_if(
+        members, [&](const GroupMember& one) { return one.address.text() == companion.address; });
+    if (member == members.end())
+      return fail(Error{
+          .code = make_error_code(Errc::differs),
+          .message = "it is not of the GPU's IOMMU group any more",
+          .hint = {}}.during(during()));
+    const std::string driver = member->driver.empty() ? "none" : member->driver;
+    if (auto same = expect("its driver", driver, companion.driver); !same)
+      return fail(std::move(same).error().during(during()));
+    auto directory = HostDirectory::open(host, sysfs_path(member->address));
+    if (!directory) return fail(std::move(directory).error().during(during()));
+    if (auto same = expect_same_function(*directory, read_header(*directory), companion.model); !same)
+      return fail(std::move(same).error().during(during()));
+  }
+  return {};
+}
+
+Result<std::string> vgpu_type_now(const HostFs& host, const PciAddress& function) {
+  auto text = host.read_attribute(current_type_path(function));
+  if (!text) return fail(std::move(text).error());
+  return std::string(text->substr(0, text->find_last_not_of(" \t") + 1));
+}
+
+/// True if a write to a vGPU's GPU is in progress, which blocks reads of its driver's data and changes
+/// nothing of vGPUs that it does not concern. Errors: it concerns this vGPU, or may never return.
+Result<bool> gpu_is_written_to(const HostFs& host, const OfferedDevice& offered) {
+  if (offered.gpu.empty()) return false;  // the usual case, which needs no PCI address
+  const auto gpu = PciAddress::parse(offered.gpu);
+  if (!gpu) return false;
+  const auto held = HeldGpus::read(host);
+  if (!held) return fail(Error(held.error()));
+  if (held->is_on(offered.id) || held->holds_for_good(host, *gpu)) return fail(held_by_an_act(*gpu));
+  return held->holds(host, *gpu);
+}
+
+/// A vGPU's driver may still report it after its GPU is gone.
+Result<> expect_gpu_on_the_bus(const HostFs& host, const OfferedDevice& offered) {
+  if (offered.gpu.empty()) return {};
+  const auto gpu = PciAddress::parse(offered.gpu);
+  if (!gpu) return {};
+  const auto directory = HostDirectory::open(host, sysfs_path(*gpu));
+  if (!directory) return fail(Error(directory.error()).during("its GPU " + offered.gpu));
+  const auto header = read_header(*directory);
+  if (header && is_off_the_bus(*header)) {
+    return fail(Errc::malformed_host,
+                fmt::format("its GPU {}: its config space reads all ones: it is off the bus", offered.gpu));
+  }
+  return {};
+}
+
+Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered,
+                          const DeviceDirectories& directories) {
+  const auto unread = gpu_is_written_to(host, offered);
+  if (!unread) return fail(Error(unread.error()));
+  if (auto there = expect_gpu_on_the_bus(host, offered); !there) return there;
+  switch (offered.kind) {
+    case DeviceKind::pci_function:
+    case DeviceKind::kata_function:
+      return expect_same_function(
+          directories.own,
+          directories.config ? read_header(*directories.config) : read_header(directories.own),
+          offered.model);
+    case DeviceKind::mediated_device:
+      if (*unread) return {};
+      return expect_same_type(host, offered);
+    case DeviceKind::vendor_vgpu:
+      break;
+  }
+  if (*unread) return {};
+  const auto address = PciAddress::parse(offered.id);
+  if (!address) return fail(address.error());
+  return expect("its vGPU type", vgpu_type_now(host, *address), offered.vgpu_type);
+}
+
+/// Looks again at each question, because the device is about to be allocated.
+NodeIsThere is_there_now(const HostFs& host) {
+  return [&host](const std::string& node) { return host.exists(node.c_str()); };
+}
+
+// A later binding may have given its number to another function.
+Result<std::vector<std::string>> kata_nodes_now(const HostFs& host, const OfferedDevice& offered) {
+  auto key = kata_key(is_there_now(host), offered.iommu_group,
+                      host.list(sysfs_path_of(offered) / "vfio-dev").value_or(std::vector<std::string>{}));
+  if (auto same = expect("its number for Kata", std::move(key.id), offered.id); !same)
+    return fail(std::move(same).error());
+  if (key.nodes.empty()) return fail(Errc::not_found, std::move(key.missing));
+  return std::move(key.nodes);
+}
+
+std::optional<std::uint32_t> group_number(std::string_view text) {
+  std::uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+bool is_uuid(std::string_view text) {
+  constexpr std::size_t kLength = 36;
+  return text.size() == kLength &&
+         text.find_first_not_of("0123456789abcdefABCDEF-") == std::string_view::npos;
+}
+
+Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& vendors,
+                                           const OfferedDevice& offered, const DeviceDirectories& directories,
+                                           GroupNode group_node) {
+  if (auto same = expect_same_kind(host, offered, directories); !same) return fail(std::move(same).error());
+  if (auto same = expect("its IOMMU group", directories.own.link_name("iommu_group"),
+                         std::to_string(offered.iommu_group));
+      !same)
+    return fail(std::move(same).error());
+  auto driver = read_driver(directories.own);
+  if (!driver) return fail(std::move(driver).error());
+  if (!offered.driver.empty() && driver->value_or("none") != offered.driver) {
+    return fail(Errc::differs,
+                fmt::format("its driver is {} now and was {}", driver->value_or("none"), offered.driver));
+  }
+
+  std::vector<GroupMember> members;
+  if (offered.kind != DeviceKind::mediated_device) {
+    auto read = read_members(host, offered, directories, *driver, vendors);
+    if (!read) return fail(std::move(read).error());
+    members = std::move(*read);
+    if (auto problem = group_problem(offered.iommu_group, members); !problem.empty())
+      return fail(Errc::refused, std::move(problem));
+    if (auto same = expect_companions(host, offered, members); !same) return fail(std::move(same).error());
+  }
+  if (offered.kind == DeviceKind::kata_function) return kata_nodes_now(host, offered);
+  auto nodes = vfio_nodes(is_there_now(host), offered.iommu_group, members, group_node);
+  if (nodes.empty()) return fail(Errc::not_found, missing_nodes(offered.iommu_group));
+  return nodes;
+}
+
+std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<OfferedDevice>& devices) {
+  std::vector<std::string> nodes;
+  if (!host.exists("sys/class/egm")) return nodes;
+  for (const auto& name : host.list("sys/class/egm").value_or(std::vector<std::string>{})) {
+    if (!name.starts_with("egm")) continue;
+    const auto text = host.read_attribute("sys/class/egm/" + name + "/gpu_devices").value_or("");
+    std::istringstream words(text);
+    const std::vector<std::string> gpus{std::istream_iterator<std::string>(words), {}};
+    const bool all = std::ranges::all_of(gpus, [&](const std::string& gpu) {
+      const auto address = PciAddress::parse(gpu);
+      return address && std::ranges::any_of(devices, [&](const OfferedDevice& device) {
+               return device.kind != DeviceKind::kata_function && device.host_name() == address->text();
+             });
+    });
+    // A runtime creates no container whose node is missing. The node exists once the kernel has its number.
+    if (all && !gpus.empty() && host.exists("sys/class/egm/" + name + "/dev"))
+      nodes.push_back("/dev/" + name);
+  }
+  return nodes;
+}
+
+bool wants_resources(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR;
+}
+
+}  // namespace
+
+int SysfsCheck::open_and_close(const HostFs& host, std::uint32_t group) {
+  const auto opened = host.open(fmt::format(FMT_COMPILE("dev/vfio/{}"), group), O_RDWR);
+  return opened ? 0 : opened.error().code.value();
+}
+
+/// Data of its own, since an errand may outlive the SysfsCheck.
+struct SysfsCheck::Source {
+  Source(const HostFs& whose, const OfferRules& rules, Opener how)
+      : host(whose.root()),
+        vendors(rules.accelerators.vendors.begin(), rules.accelerators.vendors.end()),
+        opener(std::move(how)) {}
+
+  const HostFs host;
+  const Vendors vendors;
+  const Opener opener;
+  mutable KeptDirectories directories;
+  mutable std::atomic<bool> warned = false;
+};
+
+SysfsCheck::SysfsCheck(const HostFs& host, const OfferRules& rules, std::chrono::milliseconds deadline,
+                       Opener opener)
+    : source_(std::make_shared<Source>(host, rules, std::move(opener))), errands_(deadline) {}
+
+/// A question to the host, with the answer for the case that the host does not finish.
+class SysfsCheck::Inquiry {
+ public:
+  /// The question names at least one group.
+  Inquiry(std::shared_ptr<const Source> source, HandOut what)
+      : source_(std::move(source)), what_(std::move(what)), at_(At{.group = *what_.groups.begin()}) {}
+
+  const std::set<std::uint32_t>& groups() const { return what_.groups; }
+
+  /// Runs on the asking thread.
+  void ask(const GroupErrands::Turn& turn) {
+    try {
+      ask_all(turn);
+    } catch (const std::exception& error) {  // out of memory, or an error of a library
+      spdlog::error("asking the host about IOMMU groups: {}", error.what());
+    }
+  }
+  /// Runs on the thread that ends the question; the asking thread may still be writing.
+  HostAnswer answer(const GroupErrands::End& end) {
+    const std::scoped_lock lock(mutex_);
+    HostAnswer answer = end.done ? std::move(answer_) : answer_;
+    if (end.behind) at_ = At{.group = *end.behind};
+    if (at_) answer.groups[at_->group] = at_->when_late;
+    if (forbidden_ && !source_->warned.exchange(true)) {
+      spdlog::warn(
+          "/dev/vfio/{} may not be opened: whether a VM still has a device that its pod has given up cannot "
+          "be learnt, and such a device is given out again at once; let this container open the nodes of "
+          "/dev/vfio",
+          *forbidden_);
+    }
+    return answer;
+  }
+
+ private:
+  void ask_all(const GroupErrands::Turn& turn) {
+    for (const auto group : what_.groups)
+      if (!turn(group) || !is_closed(group)) return;
+    std::vector<HostAnswer::Container> containers;
+    for (const auto& devices : what_.containers) {
+      auto& container = containers.emplace_back();
+      for (const auto& device : devices) {
+        if (!turn(device.iommu_group)) return;
+        container.nodes.push_back(ask_about(device));
+      }
+      container.shared = shared_nodes(source_->host, devices);
+    }
+    const std::scoped_lock lock(mutex_);
+    at_.reset();
+    answer_.containers = std::move(containers);
+  }
+
+  /// The group of the present step, and its state if the host does not answer.
+  struct At {
+    std::uint32_t group = 0;
+    GroupState when_late = GroupState::silent;
+  };
+
+  bool is_closed(std::uint32_t group) {
+    turn_to({.group = group, .when_late = GroupState::open});  // no answer counts as open
+    const int error = source_->opener(source_->host, group);
+    if (error == 0) opened_.insert(group);
+    const std::scoped_lock lock(mutex_);
+    if (error == EBUSY) {
+      answer_.groups[group] = GroupState::open;
+      at_.reset();
+      return false;
+    }
+    if (wants_resources(error)) {  // this process or the kernel lacks resources; a later try will tell
+      answer_.groups[group] = GroupState::silent;
+      at_.reset();
+      return false;
+    }
+    if (error == EPERM || error == EACCES) forbidden_ = group;
+    answer_.groups[group] = GroupState::closed;
+    at_ = At{.group = group};
+    return true;
+  }
+
+  Result<std::vector<std::string>> ask_about(const OfferedDevice& device) {
+    turn_to({.group = device.iommu_group});
+    const auto group_node = opened_.contains(device.iommu_group) ? GroupNode::is_there : GroupNode::unknown;
+    const auto ask_in = [&](const DeviceDirectories& directories) {
+      return nodes_now(source_->host, source_->vendors, device, directories, group_node);
+    };
+    try {
+      const auto kept = source_->directories.kept(device);
+      std::optional<Result<std::vector<std::string>>> nodes;
+      if (kept != nullptr) nodes = ask_in(*kept);
+      if (nodes && *nodes) return std::move(*nodes);
+      // The device may be gone, and another may have its name.
+      const auto now = source_->directories.open(source_->host, device);
+      if (!now) return fail(Error(now.error()).during(fmt::format("its model was {}", device.model)));
+      if (nodes && (*now)->are_same(*kept)) return std::move(*nodes);
+      return ask_in(**now);
+    } catch (const std::exception& error) {  // out of memory, or an error of a library
+      return fail(Errc::malformed_host, error.what());
+    }
+  }
+
+  void turn_to(At next) {
+    const std::scoped_lock lock(mutex_);
+    at_ = next;
+  }
+
+  const std::shared_ptr<const Source> source_;
+  const HandOut what_;
+  std::set<std::uint32_t> opened_;
+
+  std::mutex mutex_;
+  HostAnswer answer_;
+  std::optional<At> at_;  // none: all steps are done
+  std::optional<std::uint32_t> forbidden_;
+};
+
+void SysfsCheck::ask(HandOut what, Answered answered) const {
+  const auto inquiry = std::make_shared<Inquiry>(source_, std::move(what));
+  errands_.run(
+      inquiry->groups(), [inquiry](const GroupErrands::Turn& turn) { inquiry->ask(turn); },
+      [inquiry, answered = std::move(answered)](const GroupErrands::End& end) {
+        answered(inquiry->answer(end));
+      });
+}
+
+/// Asks about the groups in parallel, so that a group without an answer does not hide the others.
+std::set<std::uint32_t> SysfsCheck::open_groups(const std::set<std::uint32_t>& groups) const {
+  std::map<std::uint32_t, std::future<HostAnswer>> answers;
+  for (const auto group : groups) {
+    const auto inquiry = std::make_shared<Inquiry>(source_, HandOut{.groups = {group}, .containers = {}});
+    const auto promise = std::make_shared<std::promise<HostAnswer>>();
+    answers.emplace(group, promise->get_future());
+    errands_.begin(
+        {group}, [inquiry](const GroupErrands::Turn& turn) { inquiry->ask(turn); },
+        [inquiry, promise](const GroupErrands::End& end) { promise->set_value(inquiry->answer(end)); });
+  }
+  std::set<std::uint32_t> open;
+  for (auto& [group, answer] : answers) {
+    const auto said = answer.get().groups;
+    const auto state = said.find(group);
+    if (state == said.end() || state->second != GroupState::closed) open.insert(group);
+  }
+  return open;
+}
+
+std::optional<std::uint32_t> SysfsCheck::group_of(std::string_view id) const {
+  const auto linked = [&](const std::filesystem::path& device) {
+    return group_number(source_->host.link_name(device / "iommu_group").value_or(""));
+  };
+  if (const auto address = PciAddress::parse(id)) return linked(sysfs_path(*address));
+  if (is_uuid(id)) return linked(std::filesystem::path("sys/bus/mdev/devices") / id);
+  const auto number = group_number(id);
+  if (!number) return std::nullopt;
+  // The number means the function's own node if the host has such nodes, else the group, as in kata_key().
+  if (source_->host.exists(kIommufd))
+    if (const auto own = linked(fmt::format("sys/class/vfio-dev/vfio{}/device", *number))) return own;
+  return group_numbered(id);
+}
+
+std::optional<std::uint32_t> SysfsCheck::group_numbered(std::string_view id) const {
+  const auto number = group_number(id);
+  const bool there = number && source_->host.exists(fmt::format("sys/kernel/iommu_groups/{}", *number));
+  return there ? number : std::nullopt;
+}
+
+}  // namespace ferry

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plugin's side towards the kubelet: a socket for each resource in the kubelet's directory, and
+// registration. A resource counts as registered exactly while a kubelet reads its list. It is registered
+// again when no kubelet reads it, because the kubelet ended or dropped the plugin, which leaves no trace on
+// disk. It is also registered again when the kubelet's socket appears or the plugin's vanishes. A kubelet
+// that starts removes every socket in the directory, so an earlier reader is no kubelet then. A kubelet that
+// finds plugins by itself removes no sockets and cannot be told from the one before. Registration is repeated
+// with a growing pause, for ever.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "common/event_loop.h"
+#include "common/result.h"
+#include "common/unique_fd.h"
+#include "kubevirt-plugin/allocation/allocate_gate.h"
+#include "kubevirt-plugin/allocation/allocation_core.h"
+
+namespace ferry {
+
+class RpcQueue;
+
+/// Belongs to the loop's thread.
+class KubeletTransport {
+ public:
+  struct Listener {
+    /// registered() has a new result.
+    std::function<void()> changed;
+    /// The transport cannot go on: the directory is gone.
+    std::function<void(Error)> failed;
+  };
+
+  /// The objects that the transport works with. All must outlive it.
+  struct Parts {
+    EventLoop& loop;
+    RpcQueue& queue;
+    AllocationCore& core;
+    AllocateGate& gate;
+    /// Answers for Kata have CDI names in place of device nodes.
+    bool cdi_names = false;
+    /// The kubelet finds the sockets by its plugin watcher and asks for their resources. No registration.
+    bool found_by_kubelet = false;
+    /// The time until an unanswered registration is repeated. The kubelet may need 10 s to dial back.
+    std::chrono::milliseconds unanswered = std::chrono::seconds(20);
+    /// The time until a registration is repeated if the kubelet accepted it and does not read the list.
+    std::chrono::milliseconds unread = std::chrono::seconds(30);
+  };
+
+  /// `directory` is the kubelet's, opened; `where` is its path for people. Errors: the directory cannot be
+  /// watched.
+  static Result<std::unique_ptr<KubeletTransport>> open(const Parts& parts, UniqueFd directory,
+                                                        std::string where, Listener listener);
+  KubeletTransport(const KubeletTransport&) = delete;
+  KubeletTransport& operator=(const KubeletTransport&) = delete;
+  KubeletTransport(KubeletTransport&&) = delete;
+  KubeletTransport& operator=(KubeletTransport&&) = delete;
+  /// Ends every stream with OK, waits only briefly for calls in progress and removes its sockets. No call may
+  /// wait at the gate any more.
+  ~KubeletTransport();
+
+  /// Serves and registers the core's resources that are not served yet. Errors: the first socket that cannot
+  /// be created; the others are served all the same.
+  Result<> offer_resources();
+
+  bool serves_any() const;
+
+  /// The resources whose lists a kubelet reads.
+  std::set<std::string> registered() const;
+
+ private:
+  class Impl;
+  explicit KubeletTransport(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/bind/move_apply.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <mutex>
+#include <utility>
+
+#include "common/side_by_side.h"
+#include "vfio/bind/move_look.h"
+#include "vfio/bind/moving_units.h"
+#include "vfio/bind/unit_move.h"
+#include "vfio/pci/modprobe_config.h"
+#include "vfio/quiesce/letting_go.h"
+#include "vfio/quiesce/stopped_services.h"
+
+namespace ferry {
+namespace {
+
+MoveResult already(const MoveContext& context, Move move, Direction direction) {
+  // A run killed between its record and its first write has left a record of functions that never changed.
+  if (direction == Direction::back) {
+    if (auto forgotten = forget(*context.host, move.moving()); !forgotten) {
+      return failed(std::move(move), std::move(forgotten).error());
+    }
+  }
+  return result_of(MoveResult::Status::already, std::move(move));
+}
+
+// A vanished device has no further facts.
+Move move_of(const PciAddress& device) {
+  Move move;
+  move.devices = {device};
+  return move;
+}
+
+bool is_load(const Step& step) {
+  return step.kind == Step::Kind::load_module;
+}
+
+/// Lets one thread at a time call the probe and the caller's on_step.
+class OneAtATime final : public UseProbe {
+ public:
+  explicit OneAtATime(const MoveContext& context) : probe_(context.probe), on_step_(context.on_step) {}
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    const std::lock_guard lock(mutex_);
+    return probe_->look(questions);
+  }
+  MoveContext around(MoveContext context) {
+    context.probe = this;
+    if (on_step_) {
+      context.on_step = [this](const Step& step) {
+        const std::lock_guard lock(mutex_);
+        on_step_(step);
+      };
+    }
+    return context;
+  }
+
+ private:
+  UseProbe* probe_;
+  std::function<void(const Step&)> on_step_;
+  std::mutex mutex_;
+};
+
+ReleaseContext release_context(const MoveContext& context) {
+  return {.host = context.host,
+          .writer = context.writer,
+          .probe = context.probe,
+          .rules = context.rules,
+          .on_step = context.on_step,
+          .releaser = context.releaser,
+          .persistence = context.persistence};
+}
+
+/// The units between their first plan and their results.
+class Apply {
+ public:
+  Apply(const MoveContext& context, const MoveRequest& request, Direction direction,
+        StoppedServices& services)
+      : context_(context), request_(request), direction_(direction), services_(services) {}
+
+  /// Adds failures for devices that vanished before the first plan.
+  void begin(const std::vector<PciAddress>& vanished) {
+    for (const PciAddress& device : vanished) units_.results.push_back(failed(move_of(device), gone(device)));
+  }
+  /// Adds the units and refusals of a plan.
+  void begin(MovePlan plan) {
+    for (Refusal& refusal : plan.refusals) units_.results.push_back(refused(std::move(refusal)));
+    for (Move& move : plan.moves) {
+      if (move.steps.empty()) {
+        units_.results.push_back(already(context_, std::move(move), direction_));
+      } else {
+        units_.moves.push_back(std::move(move));
+      }
+    }
+  }
+  /// Quiesces before anything else is touched. A unit whose service or module cannot be quiesced has failed.
+  void let_go(const Inventory& inventory) {
+    std::vector<Asker> askers;
+    askers.reserve(units_.moves.size());
+    for (const Move& move : units_.moves)
+      askers.push_back({.devices = move.moving(), .holders = releasing(move.steps)});
+    ferry::let_go(release_context(context_), inventory, services_, askers);
+    auto asker = askers.begin();
+    units_.each([&](Move& move) -> std::optional<MoveResult> {
+      auto& [devices, holders, released, failure, refusal] = *asker++;
+      for (const PciAddress& device : move.devices)
+        released_[device].insert(released.begin(), released.end());
+      if (failure) return failed(std::move(move), std::move(*failure));
+      if (!refusal) return std::nullopt;
+      return refused({.devices = move.devices,
+                      .groups = move.groups,
+                      .reasons = {std::move(refusal->message)},
+                      .hint = std::move(refusal->hint)});
+    });
+  }
+
+  bool anything_left() const { return !units_.moves.empty(); }
+  std::size_t side_by_side_at_most() const { return std::min(units_.moves.size(), kMostSideBySide); }
+  /// The snapshot from behind the fence; empty if no unit was left.
+  const MoveLook& last_look() const { return seen_; }
+
+  /// Loads drivers before anything else is touched, so that a failure has changed nothing of a unit. In an
+  /// unbind a load is one step of many: a function without its driver must not keep others from theirs.
+  void load_modules() {
+    if (direction_ == Direction::back) return;
+    std::map<std::string, std::optional<Error>> loaded;
+    units_.each([&](Move& move) -> std::optional<MoveResult> {
+      for (const Step& step : move.steps) {
+        if (step.of_a_holder()) continue;
+        if (!is_load(step)) break;
+        auto known = loaded.find(step.value);
+        if (known == loaded.end()) {
+          auto done = perform(context_, step);
+          known = loaded.emplace(step.value, done ? std::nullopt : std::optional(done.error())).first;
+        }
+        if (known->second) {
+          return failed(std::move(move), Error(*known->second).during(step.text()));
+        }
+      }
+      return std::nullopt;
+    });
+  }
+
+  /// Closes fences side by side: a driver that does not answer for its lock must not delay other units.
+  void close_fences(const Inventory& inventory) {
+    std::vector<Fence> fences;
+    fences.reserve(units_.moves.size());
+    for (std::size_t i = 0; i < units_.moves.size(); ++i)
+      fences.emplace_back(*context_.host, context_.driver_lock);
+    std::vector<Result<>> all_closed(fences.size());
+    side_by_side(fences.size(),
+                 [&](std::size_t i) { all_closed[i] = fences[i].close(inventory, units_.moves[i]); });
+    auto fence = fences.begin();
+    auto closed = all_closed.begin();
+    units_.each([&](Move& move) -> std::optional<MoveResult> {
+      const Result<> is_closed = std::move(*closed++);
+      Fence& of_unit = *fence++;
+      if (is_closed) {
+        fences_.emplace(move.devices.front(), std::move(of_unit));
+        return std::nullopt;
+      }
+      const Error& why = is_closed.error();
+      if (why.code != Errc::refused) return failed(std::move(move), why);
+      return refused(
+          {.devices = move.devices, .groups = move.groups, .reasons = {why.message}, .hint = why.hint});
+    });
+  }
+
+  /// Plans each unit again from a snapshot behind the fence. A loaded module or another program may have
+  /// changed the host, and a VM may have started.
+  void plan_again() {
+    auto seen = look(context_, units_.devices(), request_.with);
+    if (!seen) {
+      units_.each(
+          [&](Move& move) -> std::optional<MoveResult> { return failed(std::move(move), seen.error()); });
+      return;
+    }
+    seen_ = std::move(*seen);
+    units_.each([&](Move& move) -> std::optional<MoveResult> {
+      for (const PciAddress& device : move.devices) {
+        if (seen_.inventory.find(device) == nullptr) return failed(std::move(move), gone(device));
+      }
+      return std::nullopt;
+    });
+    MoveRequest request = request_;
+    request.accelerators = units_.devices();
+    if (auto known = ask_what_must_stay(request); !known) {
+      units_.each(
+          [&](Move& move) -> std::optional<MoveResult> { return failed(std::move(move), known.error()); });
+      return;
+    }
+    units_.moves.clear();
+    begin(plan(context_, seen_, request, direction_));
+    open_fences_of_others();
+    if (direction_ == Direction::back) return;
+    units_.each([&](Move& move) -> std::optional<MoveResult> {
+      if (const Step& first = move.steps.front(); first.kind == Step::Kind::let_go) {
+        const Error held = held_on(first.holder, "a device of the group");
+        return refused(
+            {.devices = move.devices, .groups = move.groups, .reasons = {held.message}, .hint = held.hint});
+      }
+      if (!is_load(move.steps.front())) {
+        tell_released(move);
+        return std::nullopt;
+      }
+      const std::string module = move.steps.front().value;
+      return failed(std::move(move), {.code = make_error_code(Errc::failed),
+                                      .message = "module " + module + " is loaded but brought no PCI driver",
+                                      .hint = hint_of_blocked_module(*context_.host, module)});
+    });
+    open_fences_of_others();
+  }
+
+  std::vector<MoveResult> carry_out_all() {
+    std::vector<MoveResult> done(units_.moves.size());
+    side_by_side(units_.moves.size(), [&](std::size_t i) {
+      Move& move = units_.moves[i];
+      auto [moved, hangs] = carry_out(context_, seen_.inventory, move, direction_);
+      open_fences_of(move, hangs);
+      if (moved) {
+        done[i] = result_of(MoveResult::Status::done, std::move(move));
+      } else {
+        done[i] = failed(std::move(move), std::move(moved).error());
+      }
+    });
+    std::move(done.begin(), done.end(), std::back_inserter(units_.results));
+    return std::move(units_.results);
+  }
+
+ private:
+  // Adds quiesced services and modules to the new plan, which does not see them as obstacles any more.
+  void tell_released(Move& move) const {
+    std::set<Releasable> holders;
+    for (const PciAddress& device : move.devices) {
+      if (const auto found = released_.find(device); found != released_.end())
+        holders.insert(found->second.begin(), found->second.end());
+    }
+    release_around(move.steps, holders);
+  }
+
+  Result<> ask_what_must_stay(MoveRequest& request) const {
+    if (direction_ == Direction::back || !context_.must_stay) return {};
+    auto stay = context_.must_stay(seen_.inventory);
+    if (!stay) return fail(std::move(stay).error().during("look again for vGPUs"));
+    for (auto& [address, why] : *stay) request.untouchable.insert_or_assign(address, std::move(why));
+    return {};
+  }
+
+  // Each fence belongs to one unit, so units that end side by side share none.
+  void open_fences_of(const Move& move, bool stuck) {
+    for (const PciAddress& device : move.devices) {
+      const auto fence = fences_.find(device);
+      if (fence == fences_.end()) continue;
+      if (stuck) fence->second.abandon_locks();
+      fence->second.open();
+    }
+  }
+
+  // A VM that caused a refusal must find its group's node free.
+  void open_fences_of_others() {
+    const auto left = units_.devices();
+    std::erase_if(fences_,
+                  [&](const auto& fence) { return std::ranges::find(left, fence.first) == left.end(); });
+  }
+
+  const MoveContext& context_;
+  const MoveRequest& request_;
+  const Direction direction_;
+  MovingUnits units_;
+  StoppedServices& services_;
+  std::map<PciAddress, std::set<Releasable>> released_;  // by accelerator
+  std::map<PciAddress, Fence> fences_;                   // by a unit's first device
+  MoveLook seen_;
+};
+
+std::vector<std::string> give_back_left_locks(const MoveContext& context) {
+  if (context.driver_lock == nullptr) return {};
+  return release_left_locks(*context.host, *context.driver_lock);
+}
+
+Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& request, Direction direction,
+                             StoppedServices& services) {
+  context.writer->prepare(1);
+  auto first = look_at_all(context, request, direction);
+  if (!first) return fail(std::move(first).error());
+  MoveOutcome outcome{.results = {}, .notes = first->seen.notes(direction)};
+  Apply apply(context, request, direction, services);
+  apply.begin(first->vanished);
+  apply.begin(plan(context, first->seen, first->request, direction));
+  apply.let_go(first->seen.inventory);
+  apply.load_modules();
+  apply.close_fences(first->seen.inventory);
+  context.writer->prepare(apply.side_by_side_at_most());  // children start during the next scan
+  if (apply.anything_left()) apply.plan_again();
+  for (std::string& note : apply.last_look().notes(direction)) {
+    if (std::ranges::find(outcome.notes, note) == outcome.notes.end())
+      outcome.notes.push_back(std::move(note));
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  outcome.results = apply.carry_out_all();
+  outcome.applied = std::chrono::steady_clock::now() - begin;
+  return outcome;
+}
+
+}  // namespace
+
+Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
+                                  Direction direction) {
+  auto first = look_at_all(context, request, direction);
+  if (!first) return fail(std::move(first).error());
+  auto stopped = notes_on_stopped_services(*context.host);
+  if (!stopped) return fail(std::move(stopped).error());
+  MovePreview preview{.plan = plan(context, first->seen, first->request, direction),
+                      .notes = first->seen.notes(direction)};
+  for (const PciAddress& device : first->vanished) {
+    preview.plan.refusals.push_back(
+        {.devices = {device}, .groups = {}, .reasons = {gone(device).message}, .hint = {}});
+  }
+  preview.notes.insert(preview.notes.end(), stopped->begin(), stopped->end());
+  return preview;
+}
+
+Result<MoveOutcome> start_what_was_stopped(const MoveContext& context) {
+  StoppedServices services(release_context(context));
+  if (auto read = services.take_over(); !read) return fail(std::move(read).error());
+  auto notes = give_back_left_locks(context);
+  auto restart = services.start_all();
+  std::ranges::move(restart.notes, std::back_inserter(notes));
+  return MoveOutcome{.results = {}, .notes = std::move(notes), .errors = std::move(restart.errors)};
+}
+
+Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction) {
+  OneAtATime shared(context);
+  const MoveContext guarded = shared.around(context);
+  StoppedServices services(release_context(guarded));
+  if (auto read = services.take_over(); !read) return fail(std::move(read).error());
+  auto locks = give_back_left_locks(guarded);
+  auto outcome = move_all(guarded, request, direction, services);
+  if (outcome) std::ranges::move(locks, std::back_inserter(outcome->notes));
+  tell(services.start_all(), outcome);
+  return outcome;
+}
+
+}  // namespace ferry

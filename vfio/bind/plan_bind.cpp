@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans a bind to vfio.
+#include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "vfio/bind/move_objections.h"
+#include "vfio/bind/move_plan.h"
+
+namespace ferry {
+namespace {
+
+/// A unit before it is planned or refused.
+struct Candidate {
+  Unit unit;
+  Move move;
+  Objections objections;
+  Released released;
+};
+
+// Objects to modules that serve devices outside the change, since a module closes all its devices or none. A
+// refusal may cause another, so this repeats. `stays`: true if a unit's objections keep it where it is.
+void object_to_shared_modules(std::vector<Candidate>& candidates, bool (Objections::*stays)() const) {
+  for (bool settled = false; !settled;) {
+    settled = true;
+    std::set<std::string> moving;
+    for (const Candidate& candidate : candidates) {
+      if ((candidate.objections.*stays)()) continue;
+      for (const PciAddress& address : candidate.move.moving()) moving.insert(address.text());
+    }
+    for (Candidate& candidate : candidates) {
+      if ((candidate.objections.*stays)()) continue;
+      for (const Error& stays_for :
+           serving_others(candidate.released, moving, "which does not move with this")) {
+        settled = false;
+        candidate.objections.add(stays_for.message, stays_for.hint);
+      }
+    }
+  }
+}
+
+std::set<Releasable> who_lets_go(const Inventory& inventory, const AcceleratorRules& rules,
+                                 const MoveRequest& request, const Released& released) {
+  const auto is_gpu = [&](const PciAddress& address) { return rules.match(*inventory.find(address)); };
+  const auto serves_others = [&](const PciAddress& held) {
+    return std::ranges::any_of(inventory.functions, [&](const auto& entry) {
+      const auto& [address, function] = entry;
+      return is_gpu(address) && function.driver == inventory.find(held)->driver &&
+             std::ranges::find(request.accelerators, address) == request.accelerators.end();
+    });
+  };
+  return asked_to_let_go(released, request.persistence_by_gpu, is_gpu, serves_others);
+}
+
+// Companions first, unless `accelerators_first`: a card's audio depends on its GPU in power management.
+std::vector<const PciFunction*> in_order(const Inventory& inventory, const std::vector<Member>& members,
+                                         bool accelerators_first) {
+  std::vector<const PciFunction*> out;
+  const auto take = [&](bool accelerators) {
+    for (const Member& member : members) {
+      if (moves(member.role) && (member.role == MemberRole::accelerator) == accelerators) {
+        out.push_back(inventory.find(member.address));
+      }
+    }
+  };
+  take(accelerators_first);
+  take(!accelerators_first);
+  return out;
+}
+
+// The override that a function on vfio had before its unbind began; absent: Ferry has no record of it.
+std::optional<std::string> override_on_vfio(const PciFunction& function, const MoveRecord& record) {
+  const auto found = record.members.find(function.address);
+  if (found == record.members.end() || found->second.ids != function.ids()) return std::nullopt;
+  return found->second.kernels_choice ? found->second.driver_override : function.driver;
+}
+
+// A function's vfio driver of a moment ago, while that is loaded, or else the driver that fits.
+VfioDriver driver_for(const Inventory& inventory, const VfioDriverTable& table, const MoveRequest& request,
+                      const PciFunction& function) {
+  const auto had = request.as_before.find(function.address);
+  if (had != request.as_before.end() && inventory.drivers.contains(had->second.driver))
+    return {.module = {}, .driver = had->second.driver};
+  return table.choose(function.modalias);
+}
+
+// Restores overrides that were absent or named another driver, for example when vfio-pci knows the card by
+// its ids=. The bind needs the driver's name in the override, so these steps follow the bind.
+std::vector<Step> overrides_as_before(const std::vector<const PciFunction*>& functions,
+                                      const std::vector<Step>& steps, const MoveRequest& request) {
+  std::vector<Step> out;
+  for (const PciFunction* function : functions) {
+    const auto had = request.as_before.find(function->address);
+    if (had == request.as_before.end() || function->override_unread) continue;
+    std::optional<std::string> now = function->driver_override;
+    for (const Step& step : steps) {
+      if (step.kind == Step::Kind::set_override && step.address == function->address) now = step.value;
+    }
+    if (now != had->second.driver_override)
+      out.push_back(override_step(*function, had->second.driver_override.value_or(""), "it was so before"));
+  }
+  return out;
+}
+
+std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Member>& members,
+                                const VfioDriverTable& table, const MoveRecord& record,
+                                const MoveRequest& request) {
+  std::vector<const PciFunction*> functions;
+  std::vector<Step> lost_overrides;
+  for (const PciFunction* function : in_order(inventory, members, false)) {
+    if (!on_vfio_driver(*function)) {
+      functions.push_back(function);
+    } else if (const auto had = override_on_vfio(*function, record);
+               had && !function->override_unread && function->driver_override != had) {
+      lost_overrides.push_back(override_step(
+          *function, *had,
+          "its way back was begun: without the override a driver that is loaded later takes it"));
+    }
+  }
+  std::vector<Step> steps;
+  std::set<std::string> loading;
+  for (const PciFunction* function : functions) {
+    const auto [module, driver] = driver_for(inventory, table, request, *function);
+    if (!inventory.drivers.contains(driver) && loading.insert(module).second) {
+      steps.push_back(
+          {.kind = Step::Kind::load_module,
+           .address = {},
+           .value = module,
+           .why = "its driver is loaded before anything is unbound: a failure then changes nothing"});
+    }
+  }
+  for (const PciFunction* function : functions) {
+    const std::string driver = driver_for(inventory, table, request, *function).driver;
+    if (function->driver_override != driver) {
+      steps.push_back(override_step(*function, driver, "so that no other driver takes it in between"));
+    }
+  }
+  steps.insert(steps.end(), lost_overrides.begin(), lost_overrides.end());
+  for (const PciFunction* function : functions) {
+    if (function->driver) {
+      steps.push_back({.kind = Step::Kind::unbind,
+                       .address = function->address,
+                       .value = *function->driver,
+                       .why = "the host's driver lets go"});
+    }
+  }
+  for (const PciFunction* function : functions) {
+    steps.push_back({.kind = Step::Kind::bind,
+                     .address = function->address,
+                     .value = driver_for(inventory, table, request, *function).driver,
+                     .why = "every member of the group must be on a vfio driver"});
+  }
+  std::ranges::move(overrides_as_before(in_order(inventory, members, false), steps, request),
+                    std::back_inserter(steps));
+  return steps;
+}
+
+// Notes functions in a GPU's slot that are no companions and in no group of the unit.
+void note_what_stays(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
+                     std::vector<std::string>& notes) {
+  for (const PciAddress& asked : unit.accelerators) {
+    for (const auto& [address, function] : inventory.functions) {
+      if (!shares_slot(*inventory.find(asked), function) || unit.functions.contains(address)) continue;
+      if (!function.driver || on_vfio_driver(function) || rules.match(function)) continue;
+      notes.push_back(
+          fmt::format("{} is in the slot of {} and stays: it is none of the card's audio, USB or "
+                      "USB-C functions; --with {} moves it too",
+                      describe(function), asked.text(), address.text()));
+    }
+  }
+}
+
+// Members that still block by the kernel's rule once the whole request is on vfio.
+std::vector<PciAddress> still_blocking(const Inventory& inventory, const Move& move) {
+  const auto moving = move.moving();
+  std::vector<PciAddress> out;
+  for (const std::uint32_t group : move.groups) {
+    std::ranges::copy_if(
+        viability_blockers(inventory, group), std::back_inserter(out),
+        [&](const PciAddress& address) { return std::ranges::find(moving, address) == moving.end(); });
+  }
+  return out;
+}
+
+}  // namespace
+
+MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
+                   const UseReport& use, const VfioDriverTable& drivers, const MoveRecord& record,
+                   const std::set<std::string>& stuck) {
+  static const UseReport kNobody;
+  std::vector<Candidate> candidates;
+  for (Unit& unit : units_of(inventory, request.accelerators, request.with)) {
+    Move move;
+    move.devices = unit.accelerators;
+    move.groups = groups_of(inventory, unit.functions);
+    Objections objections;
+    for (const PciAddress& address : unit.functions) {
+      const PciFunction& function = *inventory.find(address);
+      Member member{.address = address,
+                    .role = role_in(inventory, unit, request.with, rules, function),
+                    .driver_before = function.driver.value_or(""),
+                    .driver_after = function.driver.value_or("")};
+      if (member.role == MemberRole::in_the_way) {
+        object_to_member(inventory, unit, rules, function, objections);
+      } else if (member.role == MemberRole::bystander && !function.driver) {
+        move.notes.push_back(
+            fmt::format("{} shares the group without a driver and is left alone", describe(function)));
+      } else if (moves(member.role) && !on_vfio_driver(function)) {
+        member.driver_after = driver_for(inventory, drivers, request, function).driver;
+        if (const auto other = override_of_another_driver(function)) {
+          move.notes.push_back(*other +
+                               "; `ferry vfio unbind` brings back the driver and then this override");
+        }
+      }
+      move.members.push_back(std::move(member));
+    }
+    note_what_stays(inventory, unit, rules, move.notes);
+    if (!objections.any()) move.steps = steps_to_vfio(inventory, move.members, drivers, record, request);
+    Released released;
+    // A function that is on vfio already stays there even if it is in use, since that is its purpose.
+    if (!move.steps.empty()) {
+      const bool harmless = take_nothing(move.steps);
+      object_to_unreadable_records(record, move.groups, objections);
+      for (const PciAddress& address : move.moving()) {
+        const PciFunction& function = *inventory.find(address);
+        object_to_moving(function, request, harmless ? kNobody : use, stuck, objections, &released);
+        if (harmless) continue;
+        if (!function.iommu_group) {
+          objections.add(fmt::format("{} is in no IOMMU group", address.text()),
+                         inventory.has_iommu() ? "another slot: the IOMMU is on and does not cover this one"
+                                               : inventory.iommu_cure);
+        }
+        if (!request.sheds_functions.contains(address)) object_to_virtual_functions(function, objections);
+        if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end()) {
+          objections.add(fmt::format("{} {}", address.text(), kept->second));
+        }
+      }
+      for (const Member& member : move.members) {
+        if (moves(member.role) || harmless) continue;
+        const PciFunction& function = *inventory.find(member.address);
+        object_to_stuck(function, stuck, objections);
+        if (member.role == MemberRole::bystander) object_to_bystander(function, objections);
+      }
+    } else {
+      // A function on vfio that no VM can use: a GPU that is off the bus.
+      for (const PciAddress& address : move.moving()) {
+        const PciFunction& function = *inventory.find(address);
+        if (!function.override_unread) object_to_unreadable(function, objections);
+      }
+    }
+    candidates.push_back({.unit = std::move(unit),
+                          .move = std::move(move),
+                          .objections = std::move(objections),
+                          .released = std::move(released)});
+  }
+  // Lasting objections come first: no service should stop for a unit that is refused anyway.
+  object_to_shared_modules(candidates, &Objections::lasting);
+  object_to_shared_modules(candidates, &Objections::any);
+  MovePlan plan;
+  for (auto& [unit, move, objections, released] : candidates) {
+    if (objections.any()) {
+      auto blockers = still_blocking(inventory, move);
+      plan.refusals.push_back(std::move(objections).refusal(unit, std::move(move.groups)));
+      plan.refusals.back().blockers = std::move(blockers);
+      continue;
+    }
+    release_around(move.steps, who_lets_go(inventory, rules, request, released));
+    plan.moves.push_back(std::move(move));
+  }
+  return plan;
+}
+
+}  // namespace ferry

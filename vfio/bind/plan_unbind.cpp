@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans an unbind, on request or to roll back a failed bind.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "vfio/bind/move_objections.h"
+#include "vfio/bind/move_plan.h"
+#include "vfio/pci/driver_modules.h"
+
+namespace ferry {
+namespace {
+
+/// The state to which a function returns. A function that was on vfio before Ferry is recorded only from the
+/// first write of its unbind on.
+struct Home {
+  const PciFunction* function = nullptr;
+  bool known = false;
+  PriorState prior;
+  bool lost = false;  ///< the driver is not loaded and cannot be: MoveRecord::lost
+  bool kernel_chooses() const { return !known || prior.kernels_choice; }
+  /// Its driver cannot be loaded, and its earlier override names another driver.
+  bool lost_to_another() const { return lost && prior.driver_override != prior.driver; }
+  /// The unbind of a function whose driver the kernel chooses has begun and not ended.
+  bool in_between() const { return known && prior.kernels_choice && !function->driver; }
+};
+
+// True if the function is neither on vfio nor on its earlier driver: another program has rebound it.
+bool in_other_hands(const Home& home) {
+  const PciFunction& function = *home.function;
+  return !home.kernel_chooses() && function.driver && function.driver != home.prior.driver &&
+         !on_vfio_driver(function);
+}
+
+// The driver cannot be loaded now. A function kept on vfio could wait for it forever: NVIDIA's driver does
+// not load while every GPU is on vfio, and then its container brings no driver.
+void leave_to_who_comes(const Home& home, std::vector<Step>& unbinds, std::vector<Step>& binds,
+                        std::vector<std::string>& notes) {
+  const PciFunction& function = *home.function;
+  if (function.driver) {
+    unbinds.push_back({.kind = Step::Kind::unbind,
+                       .address = function.address,
+                       .value = *function.driver,
+                       .why = "given back to the host"});
+    notes.push_back(fmt::format(
+        "{} had {}, which is not loaded, and the host has no module {} to load: the kernel chooses",
+        function.address.text(), home.prior.driver.value_or(""), module_for(home.prior)));
+  }
+  binds.push_back({.kind = Step::Kind::probe,
+                   .address = function.address,
+                   .value = {},
+                   .why = "the driver it had before cannot be loaded: the kernel chooses"});
+}
+
+// A function that is in_other_hands() is left there and noted.
+std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& homes,
+                           std::vector<std::string>& notes) {
+  std::vector<Step> steps;  // modules first: without its driver a function is not unbound
+  OverrideSteps overrides;
+  std::vector<Step> unbinds;
+  std::vector<Step> binds;
+  for (const Home& home : homes) {
+    const PciFunction& function = *home.function;
+    if (home.kernel_chooses()) {
+      if (!on_vfio_driver(function) && !home.in_between()) continue;
+      if (function.driver_override) {
+        overrides.before_bind.push_back(
+            override_step(function, "", "no record of an earlier override: it is cleared"));
+      }
+      if (function.driver) {
+        unbinds.push_back({.kind = Step::Kind::unbind,
+                           .address = function.address,
+                           .value = *function.driver,
+                           .why = "given back to the host"});
+      }
+      binds.push_back({.kind = Step::Kind::probe,
+                       .address = function.address,
+                       .value = {},
+                       .why = "no record of an earlier driver: the kernel chooses"});
+      continue;
+    }
+    const bool home_already = function.driver == home.prior.driver;
+    if (in_other_hands(home)) {
+      // The kernel may have chosen that driver at an earlier unbind.
+      if (home.lost) continue;
+      notes.push_back(fmt::format("{} was moved to {} by somebody else and is left there",
+                                  function.address.text(), function.driver.value_or("no driver")));
+      continue;
+    }
+    const std::string why = "the override it had before";
+    if (home_already || !home.prior.driver) {
+      if (function.driver_override != home.prior.driver_override) {
+        overrides.before_bind.push_back(
+            override_step(function, home.prior.driver_override.value_or(""), why));
+      }
+    } else {
+      // If the driver is lost, an override of another driver would keep it away once it is loaded.
+      add_override(function, *home.prior.driver,
+                   home.lost_to_another() ? std::nullopt : home.prior.driver_override, why, overrides);
+    }
+    if (home_already) continue;
+    if (home.lost) {
+      leave_to_who_comes(home, unbinds, binds, notes);
+      continue;
+    }
+    if (function.driver) {
+      unbinds.push_back({.kind = Step::Kind::unbind,
+                         .address = function.address,
+                         .value = *function.driver,
+                         .why = "given back to the host"});
+    }
+    if (home.prior.driver) {
+      if (!inventory.drivers.contains(*home.prior.driver)) {
+        steps.push_back({.kind = Step::Kind::load_module,
+                         .address = function.address,
+                         .value = module_for(home.prior),
+                         .why = "the driver it had before is no longer loaded"});
+      }
+      binds.push_back({.kind = Step::Kind::bind,
+                       .address = function.address,
+                       .value = *home.prior.driver,
+                       .why = "the driver it had before"});
+    }
+  }
+  for (const auto* part : {&overrides.before_bind, &unbinds, &binds, &overrides.after_bind})
+    steps.insert(steps.end(), part->begin(), part->end());
+  return steps;
+}
+
+Home home_of(const PciFunction& function, const MoveRecord& record) {
+  const auto found = record.members.find(function.address);
+  if (found == record.members.end() || found->second.ids != function.ids()) {
+    return {.function = &function, .known = false, .prior = {}};
+  }
+  return {.function = &function,
+          .known = true,
+          .prior = found->second,
+          .lost = record.lost.contains(function.address)};
+}
+
+// The driver that a recorded function has in the end, unless it is in_other_hands(); empty: none.
+std::string driver_at(const Home& home) {
+  if (home.lost && home.function->driver != home.prior.driver) return kKernelsChoice;
+  return home.prior.driver.value_or("");
+}
+
+}  // namespace
+
+MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
+                     const UseReport& use, const MoveRecord& record, const std::set<std::string>& stuck) {
+  MovePlan plan;
+  for (const Unit& unit : units_of(inventory, request.accelerators, record.gone_along())) {
+    Move move;
+    move.devices = unit.accelerators;
+    move.groups = groups_of(inventory, unit.functions);
+    std::vector<Home> homes;
+    for (const PciAddress& address : unit.functions) {
+      const PciFunction& function = *inventory.find(address);
+      Member member{.address = address,
+                    .role = role_in(inventory, unit, request.with, rules, function),
+                    .driver_before = function.driver.value_or(""),
+                    .driver_after = function.driver.value_or("")};
+      const Home home = home_of(function, record);
+      // A foreign function is unbound only if Ferry took it along.
+      if (home.known && !moves(member.role)) member.role = MemberRole::taken_along;
+      if (!home.known && request.recorded_only && moves(member.role)) member.role = MemberRole::bystander;
+      if (moves(member.role)) {
+        homes.push_back(home);
+        if (!home.kernel_chooses()) {
+          if (!in_other_hands(home)) member.driver_after = driver_at(home);
+        } else if (on_vfio_driver(function) || home.in_between()) {
+          member.driver_after = kKernelsChoice;
+        }
+      }
+      move.members.push_back(std::move(member));
+    }
+    move.steps = way_back(inventory, homes, move.notes);
+    Objections objections;
+    // An unreadable override may be Ferry's, so it is not certain that there is nothing to do.
+    const bool unsure = std::ranges::any_of(
+        homes, [](const Home& home) { return home.known && home.function->override_unread; });
+    object_to_unreadable_records(record, move.groups, objections);
+    if (!move.steps.empty() || unsure) {
+      // A bind that was killed early leaves only overrides to undo.
+      static const UseReport kNobody;
+      const bool harmless = take_nothing(move.steps);
+      for (const PciAddress& address : move.moving()) {
+        const PciFunction& function = *inventory.find(address);
+        object_to_moving(function, request, harmless ? kNobody : use, stuck, objections, nullptr);
+        if (!harmless && on_vfio_driver(function)) object_to_virtual_functions(function, objections);
+      }
+      for (const Member& member : move.members) {
+        if (!moves(member.role) && !harmless)
+          object_to_stuck(*inventory.find(member.address), stuck, objections);
+      }
+    } else {
+      for (const Home& home : homes) {
+        if (!home.function->override_unread) object_to_unreadable(*home.function, objections);
+      }
+    }
+    if (objections.any()) {
+      plan.refusals.push_back(std::move(objections).refusal(unit, std::move(move.groups)));
+    } else {
+      plan.moves.push_back(std::move(move));
+    }
+  }
+  return plan;
+}
+
+Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::vector<PciAddress>& only) {
+  std::vector<Home> homes;
+  // Overrides of functions on vfio before Ferry and still: the program that bound them may use them.
+  std::vector<Step> as_found;
+  for (const PciAddress& address : only) {
+    const PciFunction* function = inventory.find(address);
+    if (function == nullptr) continue;
+    const Home home = home_of(*function, record);
+    if (!home.known) continue;
+    if (!home.kernel_chooses() || !on_vfio_driver(*function)) {
+      homes.push_back(home);
+    } else if (!function->override_unread && function->driver_override != home.prior.driver_override) {
+      as_found.push_back(
+          override_step(*function, home.prior.driver_override.value_or(""), "it was so before"));
+    }
+  }
+  Undo undo;
+  undo.steps = way_back(inventory, homes, undo.notes);
+  undo.steps.insert(undo.steps.end(), as_found.begin(), as_found.end());
+  return undo;
+}
+
+}  // namespace ferry

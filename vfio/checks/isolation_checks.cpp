@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// ABI: Documentation/ABI/testing/sysfs-class-iommu, sysfs-kernel-iommu_groups;
+// Documentation/admin-guide/kernel-parameters.rst; ACPI table signatures of the UEFI forum's list.
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "common/text/counted.h"
+#include "hostfs/check_reading.h"
+#include "vfio/checks/passthrough_check_parts.h"
+
+namespace ferry::checks {
+namespace {
+
+constexpr const char* kTables = "sys/firmware/acpi/tables";
+constexpr const char* kUnits = "sys/class/iommu";
+constexpr const char* kGroups = "sys/kernel/iommu_groups";
+
+using Names = Result<std::vector<std::string>>;
+
+/// The processor's maker decides which words the advice uses for the IOMMU's switch.
+struct Processor {
+  enum class Maker { intel, amd, arm, other };
+  Maker maker = Maker::other;
+  bool virtual_machine = false;  ///< this host is a VM itself
+};
+
+// x86 names its maker as vendor_id, Arm as "CPU implementer". The first processor counts for all.
+Processor read_processor(const HostFs& host) {
+  Processor processor;
+  const auto text = read_text(host, "proc/cpuinfo", kListBytes);
+  if (!text) return processor;  // the advice then names all makers
+  std::string_view rest = *text;
+  while (!rest.empty()) {
+    std::string_view line = cut(rest, '\n');
+    if (line.empty()) break;
+    const auto key = words_of(cut(line, ':'));
+    const auto values = words_of(line);
+    if (key.empty() || values.empty()) continue;
+    if (key[0] == "vendor_id" && values[0] == "GenuineIntel") processor.maker = Processor::Maker::intel;
+    // Hygon's processors are AMD's design, IOMMU included.
+    if (key[0] == "vendor_id" && (values[0] == "AuthenticAMD" || values[0] == "HygonGenuine"))
+      processor.maker = Processor::Maker::amd;
+    if (key.size() > 1 && key[0] == "CPU" && key[1] == "implementer") processor.maker = Processor::Maker::arm;
+    if (key[0] == "flags" && std::ranges::find(values, "hypervisor") != values.end())
+      processor.virtual_machine = true;
+  }
+  return processor;
+}
+
+std::string firmware_switch(const Processor& processor) {
+  if (processor.virtual_machine) {
+    return "this host is a VM itself: its hypervisor has to give it an IOMMU (QEMU: -device intel-iommu, "
+           "amd-iommu or virtio-iommu-pci)";
+  }
+  switch (processor.maker) {
+    case Processor::Maker::intel:
+      return "switch VT-d (Intel VT for Directed I/O) on in the firmware setup and reboot";
+    case Processor::Maker::amd:
+      return "switch the IOMMU (AMD-Vi) on in the firmware setup, enabled rather than auto, and reboot";
+    case Processor::Maker::arm:
+      return "switch the SMMU on in the firmware setup and reboot";
+    case Processor::Maker::other:
+      break;
+  }
+  return "switch the IOMMU (Intel VT-d, AMD-Vi, Arm SMMU) on in the firmware setup and reboot";
+}
+
+// The tables among `names` that announce an IOMMU.
+std::vector<std::string> iommu_tables(const std::vector<std::string>& names) {
+  std::vector<std::string> out;
+  for (const char* table : {"DMAR", "IVRS", "IORT", "VIOT"}) {
+    if (std::ranges::find(names, table) != names.end()) out.emplace_back(table);
+  }
+  return out;
+}
+
+/// The kernel's facts about its IOMMUs, read once for all checks.
+struct IommuState {
+  Processor processor;
+  Names tables;
+  Names units;   // empty without the directory: a kernel without IOMMU drivers
+  Names groups;  // the same
+  bool active() const { return units && !units->empty() && groups && !groups->empty(); }
+};
+
+Check firmware_table_check(const HostFs& host, const IommuState& state) {
+  Check check{.id = "firmware-iommu-table",
+              .subject = kHostSubject,
+              .why = "the kernel finds an IOMMU only where the firmware announces one"};
+  if (!state.tables && !is_gone(state.tables.error())) {
+    return std::move(check).unreadable(state.tables.error());
+  }
+  if (!state.tables) {
+    const bool tree = host.exists("sys/firmware/devicetree/base");
+    return std::move(check).unknown(
+        fmt::format("there is no /{}{}", kTables,
+                    tree ? ": this host is described by a device tree, and whether that names an IOMMU is "
+                           "seen only by its being active"
+                         : ""));
+  }
+  const auto tables = iommu_tables(*state.tables);
+  if (!tables.empty()) {
+    return std::move(check).passed(fmt::format("/{} has {}", kTables, fmt::join(tables, ", ")));
+  }
+  const std::string found = fmt::format("/{} has none of DMAR, IVRS, IORT, VIOT", kTables);
+  if (state.active()) return std::move(check).passed(found + "; an IOMMU is active all the same");
+  return std::move(check).failed(found, firmware_switch(state.processor));
+}
+
+// The parameter that keeps the IOMMU off, or nullptr. Parameters count as the kernel parses them: the last
+// intel_iommu= wins, one "off" of the others is final.
+const KernelParameter* off_switch(const KernelCommandLine& line) {
+  if (const auto* off = line.listing("iommu", "off")) return off;
+  if (const auto* off = line.listing("amd_iommu", "off")) return off;
+  if (const auto* off = line.listing("acpi", "off")) return off;
+  if (const auto* last = line.last("intel_iommu"); last != nullptr && last->lists("off")) return last;
+  return nullptr;
+}
+
+// The advice for the most likely reason why no IOMMU is active.
+std::string cure_of_inactive(const IommuState& state, const Result<KernelCommandLine>& command_line) {
+  if (command_line) {
+    if (const auto* off = off_switch(*command_line)) {
+      return fmt::format("take {} out of the kernel's command line and reboot", shown(off->text));
+    }
+  }
+  if (!state.tables) {
+    return firmware_switch(state.processor) + (state.processor.maker == Processor::Maker::other ||
+                                                       state.processor.maker == Processor::Maker::intel
+                                                   ? "; on Intel, boot with intel_iommu=on as well"
+                                                   : "");
+  }
+  const auto tables = iommu_tables(*state.tables);
+  if (tables.empty()) return firmware_switch(state.processor);
+  const auto has = [&](const char* table) { return std::ranges::find(tables, table) != tables.end(); };
+  if (has("DMAR")) {
+    if (!command_line || command_line->listing("intel_iommu", "on") == nullptr) {
+      return "boot with intel_iommu=on: many kernels leave Intel's IOMMU off unless told";
+    }
+    return "the kernel was told to and did not: `dmesg` says why in its lines with DMAR; a firmware update "
+           "may "
+           "mend the table";
+  }
+  if (has("IVRS")) {
+    return "the firmware announces it and the kernel did not take it: `dmesg` says why in its lines with "
+           "AMD-Vi "
+           "(the kernel needs CONFIG_AMD_IOMMU)";
+  }
+  if (has("IORT")) {
+    return "IORT is there on boards without an SMMU too: switch the SMMU on in the firmware setup; the "
+           "kernel "
+           "needs CONFIG_ARM_SMMU_V3";
+  }
+  return "the IOMMU is a virtual one: the kernel needs CONFIG_VIRTIO_IOMMU, and its module early";
+}
+
+// A note such as "; /proc/cmdline has intel_iommu=off iommu=pt"; empty: no parameter concerns the IOMMU.
+std::string command_line_note(const Result<KernelCommandLine>& command_line) {
+  if (!command_line) return {};
+  constexpr std::array<std::string_view, 4> kNames = {"iommu", "intel_iommu", "amd_iommu",
+                                                      "iommu.passthrough"};
+  std::vector<std::string> said;
+  for (const KernelParameter& parameter : command_line->parameters()) {
+    if (std::ranges::find(kNames, parameter.name) != kNames.end()) said.push_back(shown(parameter.text));
+  }
+  if (said.empty()) return {};
+  return fmt::format("; /proc/cmdline has {}", fmt::join(said, " "));
+}
+
+Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& command_line) {
+  Check check{.id = "iommu-active",
+              .subject = kHostSubject,
+              .why = "vfio takes a device only when an IOMMU keeps it to its VM's memory"};
+  if (!state.units) return std::move(check).unreadable(state.units.error());
+  if (!state.groups) return std::move(check).unreadable(state.groups.error());
+  const std::size_t units = state.units->size();
+  const std::size_t groups = state.groups->size();
+  std::string found = fmt::format("{} in /{}, {} in /{}", counted(units, "IOMMU"), kUnits,
+                                  counted(groups, "group"), kGroups) +
+                      command_line_note(command_line);
+  if (units > 0 && groups > 0) return std::move(check).passed(std::move(found));
+  if (groups > 0) {
+    return std::move(check).unknown(
+        std::move(found) + "; vfio makes such groups, without isolation, in its mode without an IOMMU",
+        "look at /sys/kernel/iommu_groups/*/name: vfio-noiommu is no isolation");
+  }
+  return std::move(check).failed(std::move(found), cure_of_inactive(state, command_line));
+}
+
+Check noiommu_check(const HostFs& host) {
+  constexpr const char* kPath = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
+  Check check{.id = "noiommu-mode",
+              .subject = kHostSubject,
+              .why =
+                  "in that mode a guest's device reads and writes all of the host's memory; ferry moves "
+                  "nothing while it is on"};
+  const auto on = read_switch(host, kPath);
+  if (!on && is_gone(on.error())) {
+    return std::move(check).passed(fmt::format("there is no /{}: vfio has no such mode now", kPath));
+  }
+  if (!on) return std::move(check).unreadable(on.error());
+  if (!*on) return std::move(check).passed(fmt::format("/{} is N", kPath));
+  return std::move(check).failed(fmt::format("/{} is Y", kPath),
+                                 fmt::format("write N to it, take the option out of /etc/modprobe.d and the "
+                                             "kernel's command line, and switch the IOMMU on"));
+}
+
+// The chip of a line "  24:   0   9  IR-PCI-MSI 327680-edge  xhci_hcd": the first word after the counts.
+std::string_view interrupt_chip(std::string_view line) {
+  cut(line, ':');
+  for (const auto word : words_of(line)) {
+    if (word.find_first_not_of("0123456789") != std::string_view::npos) return word;
+  }
+  return {};
+}
+
+// No file says if interrupts are remapped, but each interrupt shows the name of its chip. x86 puts IR- before
+// the name when it remaps (arch/x86/kernel/apic/io_apic.c, drivers/iommu). Arm's ITS, which isolates by
+// design, is named ITS. Remapping can thus be proven, but never its absence.
+Check remapping_check(const HostFs& host) {
+  constexpr const char* kPath = "proc/interrupts";
+  Check check{.id = "interrupt-remapping",
+              .subject = kHostSubject,
+              .why =
+                  "without it a guest can raise any interrupt of the host; vfio then refuses a VM's start "
+                  "with EPERM"};
+  const auto text = read_text(host, kPath, kListBytes);
+  if (!text) return std::move(check).unreadable(text.error());
+  std::string_view rest = *text;
+  while (!rest.empty()) {
+    const auto chip = interrupt_chip(cut(rest, '\n'));
+    if (chip.starts_with("IR-") || chip.starts_with("ITS-")) {
+      return std::move(check).passed(fmt::format("/{} has the interrupt chip {}", kPath, shown(chip)));
+    }
+  }
+  return std::move(check).unknown(
+      fmt::format("/{} names no chip that remaps (IR-, ITS-), and the kernel says it nowhere else", kPath),
+      "`dmesg` may have it; else it shows when a VM starts. If missing: a firmware update, not "
+      "allow_unsafe_interrupts");
+}
+
+Check unsafe_interrupts_check(const HostFs& host) {
+  Check check{.id = "unsafe-interrupts",
+              .subject = kHostSubject,
+              .why = "with that parameter a guest can raise any interrupt of the host"};
+  std::vector<std::string> on;
+  for (const char* module : {"vfio_iommu_type1", "iommufd"}) {
+    const auto path = fmt::format("sys/module/{}/parameters/allow_unsafe_interrupts", module);
+    const auto value = read_switch(host, path);
+    if (!value && !is_gone(value.error())) {
+      return std::move(check).unreadable(value.error());
+    }
+    if (value && *value) on.push_back("/" + path);
+  }
+  if (on.empty()) {
+    return std::move(check).passed(
+        "allow_unsafe_interrupts is on in neither /sys/module/vfio_iommu_type1 nor /sys/module/iommufd");
+  }
+  return std::move(check).warned(
+      fmt::format("{} is Y", fmt::join(on, ", ")),
+      "take allow_unsafe_interrupts out of /etc/modprobe.d and the kernel's command "
+      "line; a host that needs it lacks interrupt remapping");
+}
+
+// vfio asks for the capability when it probes a device, and no file shows it. A device on vfio proves it.
+Check coherency_check(const Inventory& inventory, const AcceleratorRules& rules) {
+  Check check{
+      .id = "cache-coherency",
+      .subject = kHostSubject,
+      .why = "vfio refuses a device (EINVAL) whose DMA does not snoop the caches, as on some Arm boards"};
+  for (const auto& [address, function] : inventory.functions) {
+    if (rules.match(function) && on_vfio_driver(function) && inventory.has_iommu()) {
+      return std::move(check).passed(
+          fmt::format("/{}/driver: vfio has taken it", sysfs_path(address).string()));
+    }
+  }
+  return std::move(check).unknown("no file says it; the first device that vfio takes will show it");
+}
+
+// A parameter that splits groups does not isolate their devices.
+Check acs_check(const Result<KernelCommandLine>& command_line) {
+  Check check{.id = "acs-override",
+              .subject = kHostSubject,
+              .why =
+                  "groups split by such a parameter look isolated and are not: their devices can reach each "
+                  "other past the IOMMU"};
+  if (!command_line) return std::move(check).unknown(command_line.error().message);
+  std::vector<std::string> said;
+  for (const KernelParameter& parameter : command_line->parameters()) {
+    const std::string_view value = parameter.value ? std::string_view(*parameter.value) : std::string_view();
+    if (parameter.name == "pcie_acs_override" ||
+        (parameter.name == "pci" && (value.find("disable_acs_redir=") != std::string_view::npos ||
+                                     value.find("config_acs=") != std::string_view::npos))) {
+      said.push_back(shown(parameter.text));
+    }
+  }
+  if (said.empty()) return std::move(check).passed("/proc/cmdline alters no ACS setting");
+  return std::move(check).warned(
+      fmt::format("/proc/cmdline has {}", fmt::join(said, " ")),
+      "take it out and reboot; ACS in the firmware setup or another slot gives groups that hold");
+}
+
+IommuState read_iommu_state(const HostFs& host) {
+  return {.processor = read_processor(host),
+          .tables = host.list(kTables),
+          .units = names_in(host, kUnits),
+          .groups = names_in(host, kGroups)};
+}
+
+}  // namespace
+
+std::string cure_of_inactive_iommu(const HostFs& host) {
+  return cure_of_inactive(read_iommu_state(host), KernelCommandLine::read(host));
+}
+
+std::vector<Check> of_isolation(const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules,
+                                const Result<KernelCommandLine>& command_line) {
+  const IommuState state = read_iommu_state(host);
+  std::vector<Check> out;
+  out.push_back(firmware_table_check(host, state));
+  out.push_back(iommu_check(state, command_line));
+  out.push_back(noiommu_check(host));
+  out.push_back(remapping_check(host));
+  out.push_back(unsafe_interrupts_check(host));
+  if (state.processor.maker == Processor::Maker::arm) out.push_back(coherency_check(inventory, rules));
+  out.push_back(acs_check(command_line));
+  return out;
+}
+
+}  // namespace ferry::checks

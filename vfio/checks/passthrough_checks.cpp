@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/checks/passthrough_checks.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/text/counted.h"
+#include "vfio/checks/passthrough_check_parts.h"
+
+namespace ferry {
+namespace {
+
+Check accelerators_check(const Inventory& inventory, const AcceleratorRules& rules,
+                         const std::vector<PciAddress>& accelerators) {
+  Check check{.id = "accelerators-present",
+              .subject = kHostSubject,
+              .why = "without one there is nothing to give to a VM"};
+  std::vector<std::string> by_name;
+  for (const auto& [address, function] : inventory.functions) {
+    if (rules.only_by_name(function))
+      by_name.push_back(fmt::format("{} ({}, {})", address.text(), kind_of(function), function.ids()));
+  }
+  const std::string others =
+      by_name.empty() ? std::string()
+                      : fmt::format("; counted only where they are named: {}", fmt::join(by_name, ", "));
+  if (accelerators.empty() && !by_name.empty()) {
+    return std::move(check).passed(fmt::format("none of {} in /sys/bus/pci/devices{}", rules.whose, others));
+  }
+  if (accelerators.empty()) {
+    return std::move(check).warned(
+        "none of the functions in /sys/bus/pci/devices is an accelerator",
+        "see whether `lspci` has the card; one that is missing there was not found "
+        "by the firmware");
+  }
+  return std::move(check).passed(fmt::format("{} in /sys/bus/pci/devices{}", accelerators.size(), others));
+}
+
+// Accelerators have a check of their own, so this one covers functions that are not recognised as one.
+Check functions_check(const Inventory& inventory, const AcceleratorRules& rules) {
+  Check check{.id = "pci-functions-readable",
+              .subject = kHostSubject,
+              .why = "what cannot be read may be an accelerator, or stand in the way of one"};
+  std::vector<std::string> problems;
+  for (const auto& entry : inventory.functions) {
+    const PciFunction& function = entry.second;
+    if (function.problem && !rules.match(function)) {
+      problems.push_back(fmt::format("{}: {}", function.address.text(), function.problem->message));
+    }
+  }
+  if (problems.empty()) {
+    return std::move(check).passed("/sys/bus/pci/devices has " +
+                                   counted(inventory.functions.size(), "function"));
+  }
+  constexpr std::size_t kMostNamed = 3;
+  std::string text = fmt::format("{} cannot be read", problems.size());
+  for (std::size_t i = 0; i < std::min(problems.size(), kMostNamed); ++i) text += "; " + problems[i];
+  return std::move(check).unknown(std::move(text), "run as root; a device off the bus needs a cold start");
+}
+
+void append(std::vector<Check>& to, std::vector<Check> more) {
+  std::ranges::move(more, std::back_inserter(to));
+}
+
+}  // namespace
+
+std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inventory,
+                                      const AcceleratorRules& rules) {
+  std::vector<PciAddress> accelerators;
+  for (const auto& [address, function] : inventory.functions) {
+    if (rules.match(function)) accelerators.push_back(address);
+  }
+  const auto command_line = KernelCommandLine::read(host);
+  std::vector<Check> out = checks::of_isolation(host, inventory, rules, command_line);
+  append(out, checks::of_vfio_setup(host, inventory, accelerators, command_line));
+  out.push_back(functions_check(inventory, rules));
+  out.push_back(accelerators_check(inventory, rules, accelerators));
+  const std::vector<Check> of_groups = checks::of_groups(host, inventory, rules, accelerators);
+  for (const PciAddress& address : accelerators) {
+    const PciFunction& function = *inventory.find(address);
+    const DeviceFacts facts = read_device_facts(host, address);
+    std::ranges::copy_if(of_groups, std::back_inserter(out),
+                         [&](const Check& check) { return check.subject == address.text(); });
+    append(out, checks::of_acs(host, inventory, function));
+    append(out, checks::of_display(host, function, facts));
+    append(out, checks::of_condition(host, function, facts));
+    append(out, checks::of_bars(host, function, facts));
+  }
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/pci/bridge_config.h"
+
+#include <array>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+constexpr std::size_t kHeaderBytes = 64;
+constexpr std::size_t kConventionalBytes = 256;  // all without extended capabilities
+constexpr std::size_t kHeaderType = 0x0e;
+constexpr unsigned kMultiFunction = 0x80;
+
+std::uint8_t byte_at(std::string_view config, std::size_t at) {
+  return static_cast<std::uint8_t>(config[at]);
+}
+std::uint16_t word_at(std::string_view config, std::size_t at) {
+  return static_cast<std::uint16_t>(byte_at(config, at) | (byte_at(config, at + 1) << 8U));
+}
+std::uint32_t dword_at(std::string_view config, std::size_t at) {
+  return word_at(config, at) | (static_cast<std::uint32_t>(word_at(config, at + 2)) << 16U);
+}
+
+tl::unexpected<Error> malformed(std::string_view what) {
+  return fail(Errc::malformed_host, fmt::format("config space: {}", what));
+}
+
+// The offset of a capability; absent: not in the list. Needs kConventionalBytes.
+Result<std::optional<std::size_t>> find_capability(std::string_view config, std::uint8_t wanted) {
+  constexpr std::size_t kStatus = 0x06;
+  constexpr unsigned kHasList = 0x10;
+  constexpr std::size_t kFirst = 0x34;
+  if ((word_at(config, kStatus) & kHasList) == 0) return std::optional<std::size_t>();
+  std::set<std::size_t> seen;
+  std::size_t at = byte_at(config, kFirst) & 0xfcU;  // the lower two bits are reserved
+  while (at != 0) {
+    if (at < kHeaderBytes) return malformed(fmt::format("a capability at {:#x}, inside the header", at));
+    if (!seen.insert(at).second) return malformed(fmt::format("the capability at {:#x} comes twice", at));
+    const std::uint8_t id = byte_at(config, at);
+    if (id == 0xff) return malformed(fmt::format("all ones at {:#x}, where a capability should be", at));
+    if (id == wanted) return std::optional(at);
+    at = byte_at(config, at + 1) & 0xfcU;
+  }
+  return std::optional<std::size_t>();
+}
+
+// The offset of an extended capability. Config space that ends before them has none.
+Result<std::optional<std::size_t>> find_extended(std::string_view config, std::uint16_t wanted) {
+  constexpr std::size_t kHeader = 4;
+  std::set<std::size_t> seen;
+  for (std::size_t at = kConventionalBytes; config.size() > kConventionalBytes;) {
+    if (at + kHeader > config.size()) {
+      return malformed(fmt::format("an extended capability at {:#x}, and only {} bytes", at, config.size()));
+    }
+    if (!seen.insert(at).second) {
+      return malformed(fmt::format("the extended capability at {:#x} comes twice", at));
+    }
+    const std::uint32_t header = dword_at(config, at);
+    if (header == 0xffffffffU) {
+      return malformed(fmt::format("all ones at {:#x}, where an extended capability should be", at));
+    }
+    if ((header & 0xffffU) == wanted) return std::optional(at);
+    const std::size_t next = (header >> 20U) & 0xffcU;  // the lower two bits are reserved
+    if (next == 0) break;
+    if (next < kConventionalBytes) {
+      return malformed(fmt::format("an extended capability at {:#x}, before their list", next));
+    }
+    at = next;
+  }
+  return std::optional<std::size_t>();
+}
+
+struct AcsBit {
+  std::uint16_t bit;
+  const char* name;
+};
+// ACS bits that the kernel requires of a port that isolates devices (drivers/iommu/iommu.c, REQ_ACS_FLAGS).
+constexpr std::array<AcsBit, 4> kWanted = {{{.bit = 0x0001, .name = "source validation"},
+                                            {.bit = 0x0004, .name = "P2P request redirect"},
+                                            {.bit = 0x0008, .name = "P2P completion redirect"},
+                                            {.bit = 0x0010, .name = "upstream forwarding"}}};
+
+// Judges a port with ACS at `at`. A bit that the port lacks is not required: the hardware is wired that way.
+Result<PortIsolation> acs_of_port(std::string_view config, std::size_t at) {
+  constexpr std::size_t kCapability = 4;
+  constexpr std::size_t kControl = 6;
+  if (at + kControl + 2 > config.size()) {
+    return malformed(fmt::format("ACS at {:#x}, and only {} bytes", at, config.size()));
+  }
+  const std::uint16_t can = word_at(config, at + kCapability);
+  const std::uint16_t does = word_at(config, at + kControl);
+  std::uint16_t missing = 0;
+  for (const AcsBit& wanted : kWanted) {
+    if ((can & wanted.bit) != 0 && (does & wanted.bit) == 0) missing |= wanted.bit;
+  }
+  if (missing == 0) return PortIsolation{};
+  return PortIsolation{.kind = PortIsolation::Kind::bits_off,
+                       .control = does,
+                       .control_at = at + kControl,
+                       .missing = missing};
+}
+
+}  // namespace
+
+Result<PortIsolation> port_isolation(std::string_view config) {
+  constexpr std::uint8_t kPciExpress = 0x10;
+  constexpr std::uint16_t kAcs = 0x000d;
+  enum PortType : unsigned {
+    root = 4,
+    upstream = 5,
+    downstream = 6,
+    to_conventional = 7,
+    of_conventional = 8
+  };
+  if (config.size() < kConventionalBytes) {
+    return malformed(fmt::format("only {} bytes; the rest is root's to read", config.size()));
+  }
+  const auto express = find_capability(config, kPciExpress);
+  if (!express) return fail(Error(express.error()));
+  if (!*express) return PortIsolation{.kind = PortIsolation::Kind::conventional};
+  // Capabilities begin at multiples of four, so their first four bytes are inside config space.
+  const unsigned type = (word_at(config, **express + 2) >> 4U) & 0xfU;
+  if (type == to_conventional || type == of_conventional) {
+    return PortIsolation{.kind = PortIsolation::Kind::conventional};
+  }
+  // The devices below a port of another type can reach no neighbour except functions beside the port.
+  const bool beside = (byte_at(config, kHeaderType) & kMultiFunction) != 0;
+  if (type != root && type != downstream && !beside) return PortIsolation{};
+  const auto acs = find_extended(config, kAcs);
+  if (!acs) return fail(Error(acs.error()));
+  if (!*acs) {
+    return PortIsolation{.kind = PortIsolation::Kind::no_acs, .extended = config.size() > kConventionalBytes};
+  }
+  return acs_of_port(config, **acs);
+}
+
+std::string acs_bits_text(std::uint16_t bits) {
+  std::vector<std::string> names;
+  for (const AcsBit& known : kWanted) {
+    if ((bits & known.bit) != 0) names.push_back(fmt::format("{} ({:#06x})", known.name, known.bit));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::optional<BridgeWindow> prefetchable_window(std::string_view config) {
+  constexpr unsigned kBridge = 1;
+  constexpr std::size_t kBase = 0x24;
+  constexpr std::size_t kLimit = 0x26;
+  constexpr std::size_t kUpperBase = 0x28;
+  constexpr std::size_t kUpperLimit = 0x2c;
+  constexpr unsigned k64Bit = 0x1;  // in the lower four bits of base and limit
+  if (config.size() < kHeaderBytes) return std::nullopt;
+  if ((byte_at(config, kHeaderType) & ~kMultiFunction) != kBridge) return std::nullopt;
+  const std::uint16_t base = word_at(config, kBase);
+  const std::uint16_t limit = word_at(config, kLimit);
+  // Base and limit are the upper twelve of 32 bits; a window is whole MiB.
+  std::uint64_t start = static_cast<std::uint64_t>(base & 0xfff0U) << 16U;
+  std::uint64_t last = (static_cast<std::uint64_t>(limit & 0xfff0U) << 16U) | 0xfffffU;
+  if ((base & 0xfU) == k64Bit) {
+    start |= static_cast<std::uint64_t>(dword_at(config, kUpperBase)) << 32U;
+    last |= static_cast<std::uint64_t>(dword_at(config, kUpperLimit)) << 32U;
+  }
+  if (last < start) return BridgeWindow{};
+  if (last - start == UINT64_MAX) return std::nullopt;
+  return BridgeWindow{.start = start, .size = last - start + 1};
+}
+
+}  // namespace ferry

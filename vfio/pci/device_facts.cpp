@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/pci/device_facts.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "vfio/pci/pci_function.h"
+
+namespace ferry {
+namespace {
+
+template <typename Number>
+std::optional<Number> decimal(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// A directory's names, each true for a directory: a careless bind mount makes a directory in place of a node.
+std::map<std::string, bool> is_directory_by_name(std::vector<DirectoryEntry> entries) {
+  std::map<std::string, bool> out;
+  for (DirectoryEntry& entry : entries) out.emplace(std::move(entry.name), entry.is_directory);
+  return out;
+}
+
+bool has_file(const HostFs& host, const std::filesystem::path& directory, const std::string& name) {
+  const auto entries = host.entries(directory);
+  return entries &&
+         std::ranges::find(*entries, DirectoryEntry{.name = name, .is_directory = false}) != entries->end();
+}
+
+/// Reads attributes of one function. A malformed attribute goes to the notes, with its name.
+class FactReader {
+ public:
+  FactReader(const HostFs& host, const PciAddress& address, std::vector<std::string>& notes)
+      : host_(host), path_(sysfs_path(address)), notes_(notes) {}
+
+  void note(const std::string& name, std::string_view trouble) {
+    notes_.push_back(fmt::format("{}: {}", name, trouble));
+  }
+
+  // Absent if the attribute does not exist or is unfit to show: every attribute here is at most a page of
+  // printable ASCII.
+  std::optional<std::string> text(const std::string& name) {
+    constexpr std::size_t kPage = 4096;
+    auto content = host_.read_attribute(path_ / name);
+    if (!content) {
+      if (!is_gone(content.error())) notes_.push_back(content.error().message);
+      return std::nullopt;
+    }
+    if (content->size() > kPage) {
+      note(name, fmt::format("{} bytes", content->size()));
+      return std::nullopt;
+    }
+    if (!std::ranges::all_of(*content, [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); })) {
+      note(name, "not text");
+      return std::nullopt;
+    }
+    return std::move(*content);
+  }
+
+  // Reads a single line that is not empty.
+  std::optional<std::string> line(const std::string& name) {
+    auto content = text(name);
+    if (content && (content->empty() || content->find('\n') != std::string::npos)) {
+      note(name, content->empty() ? "empty" : "more than one line");
+      content.reset();
+    }
+    return content;
+  }
+
+  template <typename Number>
+  std::optional<Number> number(const std::string& name) {
+    const auto content = line(name);
+    if (!content) return std::nullopt;
+    const auto value = decimal<Number>(*content);
+    if (!value) note(name, fmt::format("'{:.40}' is not a number", *content));
+    return value;
+  }
+
+ private:
+  const HostFs& host_;
+  std::filesystem::path path_;
+  std::vector<std::string>& notes_;
+};
+
+std::vector<std::string> words(std::string_view text) {
+  std::vector<std::string> out;
+  while (!text.empty()) {
+    const auto end = std::min(text.find_first_of(" \n"), text.size());
+    if (end > 0) out.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
+PowerFacts read_power(FactReader& reader) {
+  PowerFacts power;
+  power.state = reader.line("power_state");
+  power.runtime_status = reader.line("power/runtime_status");
+  power.control = reader.line("power/control");
+  if (const auto allowed = reader.number<unsigned>("d3cold_allowed")) {
+    if (*allowed <= 1) {
+      power.d3cold_allowed = *allowed == 1;
+    } else {
+      reader.note("d3cold_allowed", fmt::format("{} is neither 0 nor 1", *allowed));
+    }
+  }
+  return power;
+}
+
+LinkFacts read_link(FactReader& reader) {
+  const auto speed = [&](const char* name) {
+    auto text = reader.line(name);
+    if (text && text->starts_with("Unknown")) text.reset();
+    return text;
+  };
+  const auto width = [&](const char* name) {
+    constexpr unsigned kUnknown = 0xff;  // PCIE_LNK_WIDTH_UNKNOWN; 0 is a link that is down or not there
+    auto lanes = reader.number<unsigned>(name);
+    if (lanes && (*lanes == 0 || *lanes == kUnknown)) lanes.reset();
+    return lanes;
+  };
+  LinkFacts link;
+  link.current_speed = speed("current_link_speed");
+  link.max_speed = speed("max_link_speed");
+  link.current_width = width("current_link_width");
+  link.max_width = width("max_link_width");
+  return link;
+}
+
+// The BAR of a file name: 1 for "resource1_resize".
+std::optional<unsigned> resizable_index(const std::string& name) {
+  constexpr std::string_view kBefore = "resource";
+  constexpr std::string_view kAfter = "_resize";
+  if (name.size() != kBefore.size() + 1 + kAfter.size() || !name.starts_with(kBefore) ||
+      !name.ends_with(kAfter)) {
+    return std::nullopt;
+  }
+  const char digit = name[kBefore.size()];
+  if (digit < '0' || digit > '5') return std::nullopt;
+  return static_cast<unsigned>(digit - '0');
+}
+
+VfioFacts read_vfio(const HostFs& host, const std::filesystem::path& path, bool has_devices,
+                    FactReader& reader) {
+  VfioFacts vfio;
+  if (const auto group = host.link_name(path / "iommu_group")) {
+    // In the kernel's no-IOMMU mode the node has another name.
+    for (const std::string& name : {*group, "noiommu-" + *group}) {
+      if (has_file(host, "dev/vfio", name)) {
+        vfio.group_node = "/dev/vfio/" + name;
+        break;
+      }
+    }
+  } else if (!is_gone(group.error())) {
+    reader.note("iommu_group", "not a link");
+  }
+  if (!has_devices) return vfio;
+  auto devices = host.list(path / "vfio-dev");
+  if (!devices) {
+    if (!is_gone(devices.error())) reader.note("vfio-dev", devices.error().message);
+    return vfio;
+  }
+  // The first vfio-dev entry with a node is the one to open; a function normally has one entry.
+  for (const std::string& name : *devices) {
+    if (has_file(host, "dev/vfio/devices", name)) {
+      vfio.cdev_node = "/dev/vfio/devices/" + name;
+      break;
+    }
+  }
+  vfio.devices = std::move(*devices);
+  return vfio;
+}
+
+}  // namespace
+
+DeviceFacts read_device_facts(const HostFs& host, const PciAddress& address) {
+  DeviceFacts facts;
+  FactReader reader(host, address, facts.notes);
+  const auto path = sysfs_path(address);
+  auto entries = host.entries(path);
+  if (!entries) {
+    facts.notes.push_back(entries.error().message);
+    return facts;
+  }
+  const auto names = is_directory_by_name(std::move(*entries));
+  const auto is_file = [&](const char* name) {
+    const auto found = names.find(name);
+    return found != names.end() && !found->second;
+  };
+
+  if (const auto methods = reader.text("reset_method")) facts.reset.methods = words(*methods);
+  facts.reset.offered = is_file("reset");
+  facts.power = read_power(reader);
+  facts.link = read_link(reader);
+  facts.numa_node = reader.number<int>("numa_node");
+  if (facts.numa_node && *facts.numa_node < 0) facts.numa_node.reset();
+  if (const auto text = reader.text("resource")) {
+    PciResources resources = parse_pci_resources(*text);
+    facts.bars = std::move(resources.bars);
+    facts.rom_range = resources.rom;
+    for (const std::string& note : resources.notes) reader.note("resource", note);
+  }
+  for (const auto& [name, is_directory] : names) {
+    const auto index = resizable_index(name);
+    if (!index) continue;
+    const auto text = reader.line(name);
+    if (!text) continue;
+    if (auto sizes = parse_resizable_sizes(*text)) {
+      facts.resizable_bars.push_back({.index = *index, .sizes_mib = std::move(*sizes)});
+    } else {
+      reader.note(name, fmt::format("'{:.40}' is no mask of sizes", *text));
+    }
+  }
+  facts.rom = is_file("rom");
+  facts.serial_number = reader.line("serial_number");
+  facts.vfio = read_vfio(host, path, names.contains("vfio-dev"), reader);
+  return facts;
+}
+
+bool has_iommufd(const HostFs& host) {
+  return has_file(host, "dev", "iommu");
+}
+
+}  // namespace ferry

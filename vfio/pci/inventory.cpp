@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/pci/inventory.h"
+
+#include <algorithm>
+
+#include "vfio/checks/passthrough_check_parts.h"
+
+namespace ferry {
+
+bool AcceleratorRules::match_by_name(const PciFunction& function) const {
+  const PciClass what = function.pci_class();
+  if (function.is_bridge() || function.is_virtual_function()) return false;
+  if (!vendors.contains(function.vendor)) return of_other_vendors.contains(what);
+  return classes.contains(what) || on_request.contains(what);
+}
+
+AcceleratorRules AcceleratorRules::asking_for(PciClass wanted) const {
+  AcceleratorRules rules = *this;
+  if (rules.on_request.erase(wanted) > 0) rules.classes.insert(wanted);
+  return rules;
+}
+
+AcceleratorRules AcceleratorRules::asking_for_all() const {
+  AcceleratorRules rules = *this;
+  rules.classes.merge(rules.on_request);
+  rules.on_request.clear();
+  return rules;
+}
+
+const PciFunction* Inventory::find(const PciAddress& address) const {
+  const auto found = functions.find(address);
+  return found == functions.end() ? nullptr : &found->second;
+}
+
+std::vector<PciAddress> Inventory::group_of(const PciFunction& function) const {
+  if (function.iommu_group) {
+    if (const auto found = groups.find(*function.iommu_group); found != groups.end()) return found->second;
+  }
+  return {function.address};
+}
+
+Result<> require_iommu(const Inventory& inventory) {
+  if (inventory.has_iommu()) return {};
+  if (inventory.unsafe_noiommu) {
+    return fail(Errc::unsupported, "vfio runs in its no-IOMMU mode, which isolates nothing",
+                "unset enable_unsafe_noiommu_mode and switch the IOMMU on");
+  }
+  return fail(Errc::unsupported, "this host has no active IOMMU: /sys/kernel/iommu_groups is empty",
+              inventory.iommu_cure);
+}
+
+bool is_accelerators_vf(const Inventory& inventory, const AcceleratorRules& rules,
+                        const PciFunction& function) {
+  const PciFunction* physical =
+      function.physical_function ? inventory.find(*function.physical_function) : nullptr;
+  return physical != nullptr && rules.match_by_name(*physical);
+}
+
+bool on_vfio_driver(const PciFunction& function) {
+  return function.driver && (*function.driver == "vfio-pci" || !function.vfio_devices.empty());
+}
+
+bool blocks_viability(const PciFunction& function) {
+  if (!function.driver || on_vfio_driver(function) || function.leaves_dma) return false;
+  return *function.driver != "pcieport" && *function.driver != "pci-stub";
+}
+
+namespace {
+
+// A function that has vanished since it was listed is left out.
+void read_into(const HostFs& host, const PciAddress& address, Inventory& inventory) {
+  auto function = read_function(host, address);
+  if (!function) return;
+  if (const auto group = function->iommu_group) inventory.groups[*group].push_back(address);
+  inventory.functions.emplace(address, std::move(*function));
+}
+
+void read_host_facts(const HostFs& host, Inventory& inventory) {
+  // Names come in text order, in which the domain 10000 stands before 2000.
+  for (auto& [group, members] : inventory.groups) std::sort(members.begin(), members.end());
+  if (auto drivers = host.list("sys/bus/pci/drivers")) {
+    inventory.drivers = {drivers->begin(), drivers->end()};
+  }
+  inventory.unsafe_noiommu =
+      host.read_attribute("sys/module/vfio/parameters/enable_unsafe_noiommu_mode").value_or("N") == "Y";
+  if (inventory.groups.empty()) inventory.iommu_cure = checks::cure_of_inactive_iommu(host);
+}
+
+}  // namespace
+
+Result<Inventory> scan(const HostFs& host) {
+  Inventory inventory;
+  auto names = host.list("sys/bus/pci/devices");
+  if (!names) return fail(std::move(names).error().during("scan PCI functions"));
+  for (const std::string& name : *names) {
+    // The kernel puts only PCI addresses there; any other name is ignored.
+    if (const auto address = PciAddress::parse(name)) read_into(host, *address, inventory);
+  }
+  read_host_facts(host, inventory);
+  return inventory;
+}
+
+namespace {
+
+Result<std::set<PciAddress>> members_of(const HostFs& host, const std::vector<std::uint32_t>& groups,
+                                        const std::vector<PciAddress>& functions) {
+  std::set<PciAddress> wanted(functions.begin(), functions.end());
+  for (const std::uint32_t group : groups) {
+    auto names = host.list("sys/kernel/iommu_groups/" + std::to_string(group) + "/devices");
+    if (!names) {
+      if (is_gone(names.error())) continue;
+      return fail(std::move(names).error());
+    }
+    for (const std::string& name : *names) {
+      if (const auto address = PciAddress::parse(name)) wanted.insert(*address);
+    }
+  }
+  return wanted;
+}
+
+}  // namespace
+
+Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32_t>& groups,
+                               const std::vector<PciAddress>& functions) {
+  const auto wanted = members_of(host, groups, functions);
+  if (!wanted) return fail(Error(wanted.error()));
+  Inventory inventory;
+  for (const PciAddress& address : *wanted) read_into(host, address, inventory);
+  read_host_facts(host, inventory);
+  return inventory;
+}
+
+Result<Inventory> scan_members_again(const HostFs& host, const std::vector<std::uint32_t>& groups,
+                                     const std::vector<PciAddress>& functions, const Inventory& before) {
+  const auto wanted = members_of(host, groups, functions);
+  if (!wanted) return fail(Error(wanted.error()));
+  Inventory inventory;
+  inventory.unsafe_noiommu = before.unsafe_noiommu;
+  for (const PciAddress& address : *wanted) {
+    const PciFunction* known = before.find(address);
+    if (known == nullptr) {
+      read_into(host, address, inventory);
+      continue;
+    }
+    PciFunction function = *known;
+    if (!read_binding(host, function)) continue;
+    if (const auto group = function.iommu_group) inventory.groups[*group].push_back(address);
+    inventory.functions.emplace(address, std::move(function));
+  }
+  return inventory;
+}
+
+}  // namespace ferry

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/pci/memory_map.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "hostfs/check_reading.h"
+
+namespace ferry {
+namespace {
+
+bool parse_hex(std::string_view text, std::uint64_t& into) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into, 16);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+bool MemoryMap::hidden() const {
+  return !claims.empty() &&
+         std::ranges::all_of(claims, [](const MemoryClaim& c) { return c.start == 0 && c.end == 0; });
+}
+
+MemoryMap parse_memory_map(std::string_view text) {
+  constexpr std::string_view kBeforeName = " : ";
+  MemoryMap map;
+  while (!text.empty()) {
+    std::string_view line = cut(text, '\n');
+    line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+    const auto name = line.find(kBeforeName);
+    MemoryClaim claim;
+    std::string_view range = line.substr(0, name);
+    if (name == std::string_view::npos || !parse_hex(cut(range, '-'), claim.start) ||
+        !parse_hex(range, claim.end) || claim.end < claim.start) {
+      ++map.malformed;
+      continue;
+    }
+    claim.name = line.substr(name + kBeforeName.size());
+    map.claims.push_back(std::move(claim));
+  }
+  return map;
+}
+
+}  // namespace ferry

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/pci/pci_function.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "common/lacks_means.h"
+#include "common/text/counted.h"
+#include "hostfs/host_directory.h"
+#include "vfio/pci/pci_modalias.h"
+
+namespace ferry {
+namespace {
+
+template <typename Number>
+Result<Number> parse_number(std::string_view text, const std::filesystem::path& where) {
+  int base = 10;
+  std::string_view digits = text;
+  if (digits.starts_with("0x")) {
+    base = 16;
+    digits.remove_prefix(2);
+  }
+  Number value{};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+  if (error != std::errc() || end != digits.data() + digits.size()) {
+    return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not a number", where.string(), text));
+  }
+  return value;
+}
+
+/// Reads attributes and keeps the first error as the function's problem.
+class Reader {
+ public:
+  Reader(const HostDirectory& directory, PciFunction& function)
+      : directory_(directory), function_(function) {}
+
+  template <typename Number>
+  void required(const char* name, Number& into) {
+    keep(read_number<Number>(name), into);
+  }
+  template <typename Number>
+  void optional(const char* name, std::optional<Number>& into) {
+    keep_if_there(read_number<Number>(name), into);
+  }
+  void optional_link(const char* name, std::optional<std::string>& into) {
+    keep_if_there(directory_.link_name(name), into);
+  }
+  void note(Error error) {
+    if (!function_.problem) function_.problem = std::move(error);
+  }
+
+ private:
+  template <typename Number>
+  Result<Number> read_number(const char* name) const {
+    auto text = directory_.read_attribute(name);
+    if (!text) return fail(std::move(text).error());
+    return parse_number<Number>(*text, sysfs_path(function_.address) / name);
+  }
+  template <typename T>
+  void keep(Result<T> value, T& into) {
+    if (value) {
+      into = *value;
+    } else {
+      note(std::move(value).error());
+    }
+  }
+  template <typename T>
+  void keep_if_there(Result<T> value, std::optional<T>& into) {
+    if (value) {
+      into = std::move(*value);
+    } else if (!is_gone(value.error())) {
+      note(std::move(value).error());
+    }
+  }
+  const HostDirectory& directory_;
+  PciFunction& function_;
+};
+
+// Reads only the bytes that every function defines. The kernel passes a longer read on to the device, and
+// some devices hang at registers that they do not define. ABI: drivers/pci/pci-sysfs.c, pci_read_config().
+Result<std::string> read_header(const HostDirectory& directory, const std::filesystem::path& path) {
+  constexpr std::size_t kSize = 64;
+  const auto config = directory.open("config", O_RDONLY);
+  if (!config) return fail(Error(config.error()));
+  std::string header(kSize, '\0');
+  const ssize_t size = ::pread(config->get(), header.data(), header.size(), 0);
+  if (size < 0) return fail(error_from_errno(errno, "read /" + (path / "config").string()));
+  header.resize(static_cast<std::size_t>(size));
+  return header;
+}
+
+// modalias has the values of five attributes, which are read if it is missing, as on a test's host.
+void read_ids(const HostDirectory& directory, PciFunction& function, Reader& reader) {
+  function.modalias = directory.read_attribute("modalias").value_or("");
+  const auto ids = parse_pci_modalias(function.modalias);
+  if (ids) {
+    function.vendor = ids->vendor;
+    function.device = ids->device;
+    function.class_code = ids->class_code;
+  } else {
+    reader.required("vendor", function.vendor);
+    reader.required("device", function.device);
+    reader.required("class", function.class_code);
+  }
+  // modalias has zero also for a missing subsystem.
+  if (ids && ids->subsystem_vendor != 0) {
+    function.subsystem_vendor = ids->subsystem_vendor;
+    function.subsystem_device = ids->subsystem_device;
+  } else {
+    reader.optional("subsystem_vendor", function.subsystem_vendor);
+    reader.optional("subsystem_device", function.subsystem_device);
+  }
+}
+
+HeaderType header_of_class(std::uint32_t class_code) {
+  constexpr std::uint32_t kPciBridge = 0x0604;
+  constexpr std::uint32_t kCardbusBridge = 0x0607;
+  const std::uint32_t what = class_code >> 8U;
+  if (what == kPciBridge) return HeaderType::pci_bridge;
+  return what == kCardbusBridge ? HeaderType::cardbus_bridge : HeaderType::endpoint;
+}
+
+// Byte 0x0e of config space, without the multi-function bit; every user can read the first 64 bytes. For a
+// function in D3cold, which a read would wake, the class decides.
+Result<HeaderType> read_header_type(const HostDirectory& directory, const std::filesystem::path& path,
+                                    std::uint32_t class_code, bool has_power_state) {
+  if (has_power_state && directory.read_attribute("power_state").value_or("") == "D3cold")
+    return header_of_class(class_code);
+  const auto config = read_header(directory, path);
+  if (!config) return fail(Error(config.error()));
+  constexpr std::size_t kHeaderTypeOffset = 0x0e;
+  if (config->size() <= kHeaderTypeOffset) {
+    return fail(Errc::malformed_host,
+                fmt::format("/{}/config: only {}", path.string(), counted(config->size(), "byte")));
+  }
+  // A virtual function has no vendor and device in config space, but a header type (SR-IOV 1.1, 3.4.1).
+  if ((*config)[0] == '\xff' && (*config)[1] == '\xff' && (*config)[kHeaderTypeOffset] == '\xff') {
+    return fail(Errc::malformed_host,
+                fmt::format("/{}/config: reads all ones; the device is off the bus", path.string()));
+  }
+  const auto type = static_cast<std::uint8_t>((*config)[kHeaderTypeOffset]) & 0x7fU;
+  if (type > static_cast<std::uint8_t>(HeaderType::cardbus_bridge)) {
+    return fail(Errc::malformed_host, fmt::format("/{}/config: header type {:#x}", path.string(), type));
+  }
+  return static_cast<HeaderType>(type);
+}
+
+// Names in the function's directory give four facts without further reads. sriov_numvfs equals the number of
+// virtfn links, but its read takes the lock that a hanging driver keeps (drivers/pci/iov.c).
+void read_directory(const HostDirectory& directory, const std::vector<std::string>& names,
+                    PciFunction& function, Reader& reader) {
+  constexpr std::string_view kConsumer = "consumer:pci:";
+  constexpr std::string_view kVirtualFunction = "virtfn";
+  bool sriov = false;
+  for (const std::string& name : names) {
+    if (name.starts_with(kConsumer)) {
+      if (auto consumer = PciAddress::parse(std::string_view(name).substr(kConsumer.size()))) {
+        function.consumers.push_back(*consumer);
+      }
+    } else if (name == "vfio-dev") {
+      function.vfio_devices = directory.list("vfio-dev").value_or(std::vector<std::string>{});
+    } else if (name.starts_with(kVirtualFunction)) {
+      ++function.sriov_numvfs;
+    } else if (name == "sriov_totalvfs") {
+      sriov = true;
+    } else if (name == "boot_vga") {
+      function.boot_display = directory.read_attribute("boot_vga").value_or("0") == "1";
+    }
+  }
+  if (sriov) reader.required("sriov_totalvfs", function.sriov_totalvfs);
+}
+
+void read_dma(const HostFs& host, PciFunction& function) {
+  function.leaves_dma = function.sriov_numvfs > 0 && function.driver && function.vfio_devices.empty() &&
+                        has_vfio_vfs(host, function.address, *function.driver);
+}
+
+Error no_function(const PciAddress& address) {
+  return {.code = make_error_code(Errc::not_found),
+          .message = "there is no PCI function " + address.text(),
+          .hint = {}};
+}
+
+}  // namespace
+
+bool has_vfio_vfs(const HostFs& host, const PciAddress& address, const std::string& driver) {
+  const auto path = sysfs_path(address);
+  for (unsigned i = 0;; ++i) {
+    const auto function = path / fmt::format("virtfn{}", i);
+    if (!host.link_name(function)) return false;
+    // The first virtual function on this driver decides, since a driver declares it for all its functions.
+    if (host.link_name(function / "driver").value_or("") == driver) return host.exists(function / "vfio-dev");
+  }
+}
+
+std::string PciFunction::ids() const {
+  return fmt::format("{:04x}:{:04x}", vendor, device);
+}
+
+std::optional<std::string> override_of_another_driver(const PciFunction& function) {
+  if (!function.driver || !function.driver_override || function.driver_override == function.driver)
+    return std::nullopt;
+  return fmt::format("driver_override of {} names {}, while {} is bound", function.address.text(),
+                     *function.driver_override, *function.driver);
+}
+
+std::string kind_of(const PciFunction& function) {
+  if (function.is_bridge()) return "bridge";
+  if (function.is_virtual_function()) return "virtual function";
+  switch (function.pci_class()) {
+    case PciClass::non_volatile_memory:
+      return "NVMe disk";
+    case PciClass::ethernet:
+      return "network";
+    case PciClass::vga:
+    case PciClass::display_3d:
+      return "GPU";
+    case PciClass::audio:
+      return "audio";
+    case PciClass::host_bridge:
+    case PciClass::pci_bridge:
+      return "bridge";
+    case PciClass::bridge_other:
+      return "switch";
+    case PciClass::usb:
+      return "USB";
+    case PciClass::serial_bus_other:
+      return "USB-C";
+    case PciClass::processing_accelerator:
+      return "accelerator";
+    case PciClass::xga:
+    case PciClass::display_other:
+      return "display";
+  }
+  constexpr std::uint32_t kDisplay = 0x03;
+  constexpr std::uint32_t kStorage = 0x01;
+  if (function.class_code >> 16U == kDisplay) return "display";
+  if (function.class_code >> 16U == kStorage) return "disk controller";
+  return fmt::format("class {:04x}", function.class_code >> 8U);
+}
+
+std::filesystem::path sysfs_path(const PciAddress& address) {
+  return std::filesystem::path("sys/bus/pci/devices") / address.text();
+}
+
+Result<PciFunction> read_function(const HostFs& host, const PciAddress& address) {
+  PciFunction function;
+  function.address = address;
+  const auto path = sysfs_path(address);
+  // The names first: what is not there needs no system call.
+  std::vector<std::string> names;
+  const auto directory = HostDirectory::open(host, path, names);
+  if (!directory) {
+    if (is_gone(directory.error())) return fail(no_function(address));
+    function.problem = directory.error();
+    return function;
+  }
+  const auto has = [&](std::string_view name) { return std::ranges::binary_search(names, name); };
+  Reader reader(*directory, function);
+
+  read_ids(*directory, function, reader);
+  if (auto header = read_header_type(*directory, path, function.class_code, has("power_state"))) {
+    function.header = *header;
+  } else {
+    reader.note(std::move(header).error());
+  }
+  if (has("driver")) reader.optional_link("driver", function.driver);
+  std::optional<std::string> group;
+  if (has("iommu_group")) reader.optional_link("iommu_group", group);
+  if (group) {
+    if (auto number = parse_number<std::uint32_t>(*group, path / "iommu_group")) {
+      function.iommu_group = *number;
+    } else {
+      reader.note(std::move(number).error());
+    }
+  }
+  if (has("numa_node")) reader.optional("numa_node", function.numa_node);
+  if (function.numa_node && *function.numa_node < 0) function.numa_node.reset();
+  std::optional<std::string> physical;
+  if (has("physfn")) reader.optional_link("physfn", physical);
+  if (physical) {
+    if (auto parent = PciAddress::parse(*physical)) function.physical_function = *parent;
+  }
+  read_directory(*directory, names, function, reader);
+  read_dma(host, function);
+
+  // A function that was unplugged while being read is absent, not faulty.
+  if (function.problem && !lacks_means(*function.problem) && !host.exists(path))
+    return fail(no_function(address));
+  return function;
+}
+
+Result<> read_binding(const HostFs& host, PciFunction& function) {
+  const auto directory = HostDirectory::open(host, sysfs_path(function.address));
+  if (!directory) return fail(no_function(function.address));
+  function.driver.reset();
+  Reader(*directory, function).optional_link("driver", function.driver);
+  function.vfio_devices = directory->list("vfio-dev").value_or(std::vector<std::string>{});
+  read_dma(host, function);
+  return {};
+}
+
+}  // namespace ferry

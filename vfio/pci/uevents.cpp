@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/pci/uevents.h"
+
+#include <array>
+#include <cerrno>
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/nsfs.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "vfio/pci/uevent.h"
+
+namespace ferry {
+Result<Uevents> Uevents::open() {
+  UniqueFd fd(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT));
+  sockaddr_nl address{};
+  address.nl_family = AF_NETLINK;
+  address.nl_groups = 1;
+  if (!fd.valid() || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+    return fail(error_from_errno(errno, "listen to the kernel's device events"));
+  return Uevents(std::move(fd));
+}
+
+bool Uevents::are_sent() {
+  constexpr ino_t kInitialUserNamespace = 0xEFFFFFFD;  // PROC_USER_INIT_INO, include/linux/proc_ns.h
+  const UniqueFd network(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+  if (!network.valid()) return false;
+  const UniqueFd owner(::ioctl(network.get(), NS_GET_USERNS));
+  struct stat status {};
+  return owner.valid() && ::fstat(owner.get(), &status) == 0 && status.st_ino == kInitialUserNamespace;
+}
+
+bool Uevents::take() const {
+  bool ours = false;
+  std::array<char, 8192> buffer{};
+  while (true) {
+    sockaddr_nl sender{};
+    socklen_t sender_size = sizeof(sender);
+    const ssize_t size = ::recvfrom(fd_.get(), buffer.data(), buffer.size(), 0,
+                                    reinterpret_cast<sockaddr*>(&sender), &sender_size);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == ENOBUFS) {
+      ours = true;
+      continue;
+    }
+    if (size <= 0) return ours;
+    // Any process may send to the group; the kernel's port is 0.
+    if (sender.nl_pid != 0) continue;
+    ours = ours || concerns_us({buffer.data(), static_cast<std::size_t>(size)});
+  }
+}
+
+}  // namespace ferry

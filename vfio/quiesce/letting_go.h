@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quiesces services and modules on the release list before drivers change or GPUs are divided: first the
+// plan, which is pure, then the orders.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "vfio/pci/inventory.h"
+#include "vfio/quiesce/release.h"
+#include "vfio/quiesce/stopped_services.h"
+
+namespace ferry {
+
+/// Services and modules to quiesce, so that their open devices are no objection.
+struct Released {
+  std::map<Releasable, std::vector<PciAddress>> holders;  ///< each with the functions that it uses
+  std::map<std::string, std::set<std::string>> also;      ///< by module: other devices that it closes as well
+  void add(const Releasable& who, const Holder& holder, const PciAddress& function);
+};
+
+/// The part of a release list that this host can quiesce: services only if there is a Releaser.
+std::set<std::string> possible_release(std::set<std::string> list, const Releaser* releaser);
+
+/// The services and modules to quiesce. nvidia-persistenced is quiesced for single GPUs with `by_gpu`, if it
+/// uses only GPUs (`is_gpu`) and serves others (`serves_others`); else its service stops.
+std::set<Releasable> asked_to_let_go(const Released& released, bool by_gpu,
+                                     const std::function<bool(const PciAddress&)>& is_gpu,
+                                     const std::function<bool(const PciAddress&)>& serves_others);
+
+/// Errors for modules of `released` that cannot be unloaded: one for each device that such a module serves
+/// beside `freed`. `stays` describes that device ("which does not move with this").
+std::vector<Error> serving_others(const Released& released, const std::set<std::string>& freed,
+                                  const std::string& stays);
+
+/// The error that `holder` still uses the device after it was quiesced.
+Error held_on(const Releasable& holder, const std::string& what);
+
+/// Puts the steps that quiesce `holders` before all other steps, and those that resume them at the end.
+void release_around(std::vector<Step>& steps, const std::set<Releasable>& holders);
+/// The services and modules that `steps` quiesce.
+std::set<Releasable> releasing(const std::vector<Step>& steps);
+
+/// A caller that needs devices free: a unit whose drivers change, or a GPU that is divided.
+struct Asker {
+  std::vector<PciAddress> devices;
+  std::set<Releasable> holders;        ///< to quiesce, as planned
+  std::set<Releasable> released = {};  ///< quiesced so far
+  std::optional<Error> failure = {};   ///< set: a service or module could not be quiesced
+  std::optional<Error> refusal = {};   ///< set: a module was left loaded on purpose
+  bool out() const { return failure || refusal; }
+};
+
+/// Quiesces for all askers together, in the order of Releasable, since one asker's service may use another's
+/// device. A module whose devices are not all free, because an asker has dropped out, stays loaded.
+void let_go(const ReleaseContext& context, const Inventory& inventory, StoppedServices& services,
+            std::vector<Asker>& askers);
+
+}  // namespace ferry

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quiesces services, nvidia_drm and nvidia-persistenced for one GPU while drivers change or GPUs are divided.
+// Each is recorded, then ordered once, and resumes whatever the outcome of the change. Services that a killed
+// run left quiesced are taken over.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
+#include "vfio/bind/move_plan.h"
+#include "vfio/pci/inventory.h"
+#include "vfio/quiesce/release.h"
+#include "vfio/quiesce/service_record.h"
+#include "vfio/use_probe.h"
+
+namespace ferry {
+
+/// The means to quiesce and resume.
+struct ReleaseContext {
+  HostFs* host = nullptr;
+  HostWriter* writer = nullptr;
+  UseProbe* probe = nullptr;
+  AcceleratorRules rules;
+  std::function<void(const Step&)> on_step = {};  ///< before each order; may be empty
+  Releaser* releaser = nullptr;                   ///< nullptr: no service is stopped or started
+  PersistenceSwitch* persistence = nullptr;       ///< nullptr: nvidia-persistenced gives up all GPUs or none
+};
+
+class StoppedServices {
+ public:
+  explicit StoppedServices(ReleaseContext context) : context_(std::move(context)) {}
+
+  /// Takes over services that an earlier run left stopped. Errors as read_service_record().
+  Result<> take_over();
+
+  /// Quiesces `holder`, or returns the result of the first try. After an error it may be quiesced or not, and
+  /// resumes with the others. A GPU for which the tool could not be run does not.
+  Result<> stop(const Releasable& holder);
+
+  struct Restart {
+    std::vector<std::string> notes;
+    std::vector<Error> errors;  ///< services that do not start although devices are left; an unwritten record
+  };
+  /// Resumes all. A service that does not start while no accelerator is on a host driver waits for one, with
+  /// a note, since most find nothing to do without. A module waits for a device of its driver, and a GPU's
+  /// persistence for that GPU.
+  Restart start_all();
+
+ private:
+  void tell(Step::Kind kind, const Releasable& holder) const;
+  Result<> let_go(const Releasable& holder) const;
+  Result<> take_hold(const Releasable& holder) const;
+  Result<> record(std::map<Releasable, StoppedService> after);
+  /// True if an earlier order about `holder`, from any run, has not returned: a second would queue behind it.
+  bool is_stuck(const Releasable& holder) const;
+
+  const ReleaseContext context_;
+  std::map<Releasable, StoppedService> stopped_;  ///< as recorded
+  std::map<Releasable, Result<>> tried_;          ///< results of this run
+  std::vector<std::string> notes_;                ///< of the record
+};
+
+/// Adds the results of Restart to the outcome of the change.
+template <typename Outcome>
+void tell(const StoppedServices::Restart& restart, Result<Outcome>& outcome) {
+  if (outcome) {
+    std::ranges::copy(restart.notes, std::back_inserter(outcome->notes));
+    std::ranges::copy(restart.errors, std::back_inserter(outcome->errors));
+  } else {
+    for (const Error& error : restart.errors) outcome.error().message += "; " + error.message;
+  }
+}
+
+/// Messages about services that an earlier run left to be started. Errors as read_service_record().
+Result<std::vector<std::string>> notes_on_stopped_services(const HostFs& host);
+
+}  // namespace ferry

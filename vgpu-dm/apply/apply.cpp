@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/apply/apply.h"
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <mutex>
+#include <span>
+#include <utility>
+
+#include "common/side_by_side.h"
+#include "hostfs/stuck_writes.h"
+#include "vgpu-dm/apply/gpu_release.h"
+#include "vgpu-dm/apply/gpu_run.h"
+#include "vgpu-dm/apply/write_turns.h"
+#include "vgpu-dm/plan/gpu_preparation.h"
+#include "vgpu-dm/plan/plan_parts.h"
+#include "vgpu-dm/types/type_names.h"
+#include "vgpu-dm/types/type_table.h"
+
+namespace ferry {
+namespace {
+
+Result<std::set<std::string>> stuck_devices(HostFs& host, const VgpuInventory& inventory) {
+  auto writes = stuck_writes(host);
+  if (!writes) return fail(std::move(writes).error());
+  std::set<std::string> out;
+  for (const StuckWrite& write : *writes) {
+    if (is_read(write)) continue;
+    for (const VgpuGpu& gpu : inventory.gpus) {
+      const auto note = [&](const std::string& device) {
+        if (concerns(write, device)) out.insert(device);
+      };
+      note(gpu.address().text());
+      for (const VgpuParent& parent : gpu.parents) note(parent.address.text());
+      for (const VgpuDevice& device : gpu.devices) note(device.id.text);
+    }
+  }
+  return out;
+}
+
+struct Seen {
+  Inventory inventory;
+  VgpuView view;
+  std::set<PciAddress> named;  // GPUs whose vGPUs have the library's names
+};
+
+/// Runs after the library was asked: its answer tells which GPUs may be switched or lose virtual functions.
+Result<UseReport> ask_users(const VgpuHost& on, const GpuPlanner& planner, const Seen& seen,
+                            std::span<const VgpuGpu> gpus) {
+  return ask(on, seen.inventory, gpus, [&](const VgpuGpu& gpu) {
+    const auto found = seen.view.managed.find(gpu.address());
+    const bool known = found != seen.view.managed.end() && found->second;
+    const ManagedGpu* said = known ? &*found->second : nullptr;
+    auto out = planner.may_shed_functions(gpu, said) ? gpu.functions : std::vector<PciAddress>();
+    if (planner.may_switch(gpu, said)) out.push_back(gpu.address());
+    return out;
+  });
+}
+
+Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner) {
+  auto inventory = scan(on.host);
+  if (!inventory) return fail(std::move(inventory).error());
+  auto vgpus = scan_known_vgpus(on.host, *inventory, on.rules);
+  if (!vgpus) return fail(std::move(vgpus).error());
+  auto stuck = stuck_devices(on.host, *vgpus);
+  if (!stuck) return fail(std::move(stuck).error());
+  Seen seen{.inventory = std::move(*inventory),
+            .view = {.inventory = std::move(*vgpus),
+                     .use = {},
+                     .node = on.node,
+                     .stuck = std::move(*stuck),
+                     .release = possible_release(on.release, on.releaser),
+                     .persistence_by_gpu = on.persistence != nullptr,
+                     .spares_foreign = on.spares_foreign},
+            .named = {}};
+  for (VgpuGpu& gpu : seen.view.inventory.gpus) {
+    // A driver with a stuck write is asked nothing more.
+    const auto unwritable = cannot_write(gpu, seen.view);
+    if (unwritable && unwritable->code == Errc::stuck) continue;
+    std::optional<Result<ManagedGpu>> said;
+    if (planner.reads_names(gpu) && driver_told_no_name(on.host, gpu)) {
+      said = ask_library(on, gpu.address());
+      if (*said) {
+        name_by_library(on.host, **said, gpu);
+        seen.named.insert(gpu.address());
+      }
+    }
+    if (!planner.asks_library(gpu)) continue;
+    if (!said) said = ask_library(on, gpu.address());
+    seen.view.managed.emplace(gpu.address(), std::move(*said));
+  }
+  auto use = ask_users(on, planner, seen, seen.view.inventory.gpus);
+  if (!use) return fail(std::move(use).error());
+  seen.view.use = std::move(*use);
+  return seen;
+}
+
+/// The view for one GPU; it needs only the vGPUs of other GPUs.
+VgpuView view_of(const VgpuView& all, const PciAddress& gpu) {
+  VgpuView out{.inventory = {},
+               .use = all.use,
+               .node = all.node,
+               .stuck = all.stuck,
+               .managed = all.managed,
+               .spares_foreign = all.spares_foreign};
+  out.inventory.gpus.reserve(all.inventory.gpus.size());
+  for (const VgpuGpu& other : all.inventory.gpus) {
+    if (other.address() == gpu) {
+      out.inventory.gpus.push_back(other);
+      continue;
+    }
+    VgpuGpu carried;
+    carried.index = other.index;
+    carried.function = other.function;
+    carried.devices = other.devices;
+    out.inventory.gpus.push_back(std::move(carried));
+  }
+  return out;
+}
+
+/// Lets one thread at a time call the use probe and the caller's observer.
+class OneAtATime final : public UseProbe {
+ public:
+  OneAtATime(const VgpuHost& on, const StepObserver& observe) : probe_(on.uses), observe_(observe) {}
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    const std::lock_guard lock(mutex_);
+    return probe_.look(questions);
+  }
+  VgpuHost around(const VgpuHost& on) {
+    return {.host = on.host,
+            .writer = on.writer,
+            .uses = *this,
+            .rules = on.rules,
+            .node = on.node,
+            .deadline = on.deadline,
+            .pause = on.pause,
+            .management = on.management};
+  }
+  StepObserver observer() {
+    if (!observe_) return {};
+    return [this](const VgpuStep& step, const Result<>& done) {
+      const std::lock_guard lock(mutex_);
+      observe_(step, done);
+    };
+  }
+
+ private:
+  UseProbe& probe_;
+  const StepObserver& observe_;
+  std::mutex mutex_;
+};
+
+/// Scans the GPUs that will be written to again, right before the first write: a VM may have started since. A
+/// failed scan or probe becomes the GPU's refusal.
+void look_again(const VgpuHost& on, const GpuPlanner& planner, Seen& seen, VgpuPlan& plan) {
+  std::vector<VgpuGpu> looked_at;
+  for (GpuPlan& of_gpu : plan.gpus) {
+    if (of_gpu.steps.empty()) continue;
+    VgpuGpu& gpu = *std::ranges::find(seen.view.inventory.gpus, of_gpu.gpu,
+                                      [](const VgpuGpu& known) { return known.address(); });
+    if (auto now = scan_known_gpu_again(on.host, seen.inventory, gpu)) {
+      gpu = std::move(*now);
+      looked_at.push_back(gpu);
+    } else {
+      of_gpu.refusal = std::move(now).error();
+    }
+  }
+  if (auto use = ask_users(on, planner, seen, looked_at)) {
+    seen.view.use = std::move(*use);
+  } else {
+    for (GpuPlan& of_gpu : plan.gpus) {
+      if (!of_gpu.steps.empty()) of_gpu.refusal = use.error();
+    }
+  }
+}
+
+GpuOutcome not_let_go_of(const GpuPlan& plan, Error why) {
+  GpuOutcome out;
+  out.index = plan.index;
+  out.gpu = plan.gpu;
+  out.kind = GpuOutcome::Kind::failed;
+  out.error = std::move(why).during(plan.label());
+  return out;
+}
+
+VgpuOutcome carry_out(const VgpuHost& on, StoppedServices& services, Seen seen, VgpuPlan plan,
+                      const GpuPlanner& planner, const StepObserver& observe) {
+  VgpuOutcome out;
+  out.notes = std::move(plan.notes);
+  if (auto kept = remember_names(on.host, seen.view.inventory.gpus, seen.named); !kept)
+    out.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
+  OneAtATime one(on, observe);
+  const VgpuHost shared = one.around(on);
+  const StepObserver told = one.observer();
+  const auto busy = static_cast<std::size_t>(
+      std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return !gpu.steps.empty(); }));
+  // Writing processes start during the scan. A process that no turn is for would only slow the others down.
+  on.writer.prepare(std::min({busy, kMostSideBySide, std::size_t{WriteTurns::at_once()}}));
+  auto askers = let_go(release_context(on), seen.inventory, services, plan);
+  look_again(on, planner, seen, plan);
+  refuse_held(seen.view, plan);
+  const auto begin = std::chrono::steady_clock::now();
+  out.gpus.resize(plan.gpus.size());
+  // Once a GPU has finished, the common scan is old for GPUs that still wait: a VM may have started since.
+  std::atomic<bool> one_has_ended = false;
+  side_by_side(plan.gpus.size(), [&](std::size_t i) {
+    const GpuPlan& gpu = plan.gpus[i];
+    if (auto& failure = askers[i].failure) {
+      out.gpus[i] = not_let_go_of(gpu, std::move(*failure));
+      return;
+    }
+    const Look age = one_has_ended ? Look::old : Look::fresh;
+    out.gpus[i] = run_gpu(shared, planner, seen.inventory, view_of(seen.view, gpu.gpu), gpu, age, told);
+    if (!gpu.steps.empty()) one_has_ended = true;
+    out.gpus[i].released = std::move(askers[i].released);
+  });
+  out.applied = std::chrono::steady_clock::now() - begin;
+  return out;
+}
+
+/// Scans, plans and applies; quiesces device users for it and resumes them.
+template <typename Plan>
+Result<VgpuOutcome> plan_and_carry_out(const VgpuHost& on, const GpuPlanner& planner, const Plan& plan,
+                                       const StepObserver& observe) {
+  StoppedServices services(release_context(on));
+  if (auto read = services.take_over(); !read) return fail(std::move(read).error());
+  Result<VgpuOutcome> outcome = look_at_all(on, planner).map([&](Seen seen) {
+    VgpuPlan planned = plan(seen.view);
+    return carry_out(on, services, std::move(seen), std::move(planned), planner, observe);
+  });
+  if (!on.more_follows) tell(services.start_all(), outcome);
+  return outcome;
+}
+
+/// Device users of the GPU that may be quiesced. Modules are left out: other GPUs may need them by now.
+std::set<Releasable> who_may_let_go(const VgpuHost& on, const Seen& seen, const VgpuGpu& gpu,
+                                    const UseReport& use) {
+  Released out;
+  for (const Holder& holder : use.of(gpu.address().text())) {
+    const auto may = may_release(holder, seen.view.release);
+    if (may && may->kind != Releasable::Kind::module) out.add(*may, holder, gpu.address());
+  }
+  const auto yes = [](const PciAddress&) { return true; };
+  return asked_to_let_go(out, on.persistence != nullptr, yes, yes);
+}
+
+/// A planner without plans, for a scan on behalf of any of these profiles.
+GpuPlanner looker_for(std::span<const Profile> profiles) {
+  const auto any = [=](auto test) {
+    return [=](const VgpuGpu& gpu, auto... said) {
+      return std::ranges::any_of(profiles, [&](const Profile& profile) {
+        const ProfileItem* item = profile.item_for(gpu);
+        return item != nullptr && test(*item, gpu, said...);
+      });
+    };
+  };
+  return {.plan = {},
+          .asks_library = any(asks_library),
+          .reads_names = any([](const ProfileItem& item, const VgpuGpu&) { return !item.vgpus.empty(); }),
+          .may_shed_functions = any(may_shed_functions),
+          .may_switch = any(may_switch)};
+}
+
+GpuPlanner planner_for(const Profile& profile) {
+  GpuPlanner planner = looker_for({&profile, 1});
+  planner.plan = [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_profile(profile, view, gpu); };
+  return planner;
+}
+
+GpuPlanner planner_for(const Removal& removal) {
+  return {.plan = [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_removal(removal, view, gpu); },
+          .asks_library = [](const VgpuGpu&) { return false; },
+          .reads_names = [](const VgpuGpu&) { return false; },
+          .may_shed_functions = [](const VgpuGpu&, const ManagedGpu*) { return false; },
+          .may_switch = [](const VgpuGpu&, const ManagedGpu*) { return false; }};
+}
+
+}  // namespace
+
+std::string_view text(GpuOutcome::Kind kind) {
+  switch (kind) {
+    case GpuOutcome::Kind::left_alone:
+      return "left alone";
+    case GpuOutcome::Kind::already_so:
+      return "already so";
+    case GpuOutcome::Kind::changed:
+      return "changed";
+    case GpuOutcome::Kind::refused:
+      return "refused";
+    case GpuOutcome::Kind::failed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+bool VgpuOutcome::wrote() const {
+  return std::any_of(gpus.begin(), gpus.end(), [](const GpuOutcome& gpu) { return !gpu.done.empty(); });
+}
+
+ExitStatus VgpuOutcome::status() const {
+  ExitStatus status = errors.empty() ? ExitStatus::done : ExitStatus::failed;
+  for (const GpuOutcome& gpu : gpus) {
+    if (gpu.kind == GpuOutcome::Kind::failed) status = worse(status, ExitStatus::failed);
+    if (gpu.kind == GpuOutcome::Kind::refused) status = worse(status, ExitStatus::refused);
+  }
+  return status;
+}
+
+Result<VgpuView> look(const VgpuHost& on) {
+  return look(on, {});
+}
+
+Result<VgpuView> look(const VgpuHost& on, std::span<const Profile> profiles) {
+  auto seen = look_at_all(on, looker_for(profiles));
+  if (!seen) return fail(std::move(seen).error());
+  return std::move(seen->view);
+}
+
+Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile, const StepObserver& observe) {
+  const auto plan = [&](const VgpuView& view) { return plan_profile(profile, view); };
+  return plan_and_carry_out(on, planner_for(profile), plan, observe);
+}
+
+std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const GpuOutcome& changed,
+                            const StepObserver& observe) {
+  const GpuPlanner planner = planner_for(profile);
+  auto seen = look_at_all(on, planner);
+  if (!seen) return {std::move(seen).error()};
+  if (seen->view.inventory.find(changed.gpu) == nullptr) {
+    return {
+        {.code = make_error_code(Errc::not_found), .message = changed.gpu.text() + " is gone", .hint = {}}};
+  }
+  std::vector<Error> errors;
+  StoppedServices services(release_context(on));
+  std::vector<Asker> askers(1);
+  if (std::ranges::any_of(changed.done, &VgpuStep::needs_gpu_free)) {
+    if (auto read = services.take_over(); !read) return {std::move(read).error()};
+    const VgpuGpu& gpu = *seen->view.inventory.find(changed.gpu);
+    const auto itself = [](const VgpuGpu& one) { return std::vector{one.address()}; };
+    const auto use = ask(on, seen->inventory, {&gpu, 1}, itself);
+    if (!use) return {use.error()};
+    askers.front().devices = {changed.gpu};
+    askers.front().holders = who_may_let_go(on, *seen, gpu, *use);
+    let_go(release_context(on), seen->inventory, services, askers);
+    for (const auto& why : {askers.front().failure, askers.front().refusal})
+      if (why) errors.push_back(*why);
+  }
+  // After a stuck order about the GPU nothing more is written.
+  if (errors.empty() || errors.front().code != Errc::stuck) {
+    auto undone = undo_gpu(on, planner, seen->inventory, view_of(seen->view, changed.gpu), changed, observe);
+    std::ranges::move(undone, std::back_inserter(errors));
+  }
+  if (!on.more_follows) std::ranges::move(services.start_all().errors, std::back_inserter(errors));
+  return errors;
+}
+
+Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal, const StepObserver& observe) {
+  const auto plan = [&](const VgpuView& view) { return plan_removal(removal, view); };
+  return plan_and_carry_out(on, planner_for(removal), plan, observe);
+}
+
+}  // namespace ferry

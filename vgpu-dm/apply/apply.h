@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes a host agree with a profile: plan from a scan, write, verify with another scan, roll back on failure.
+//
+// GPUs are independent and change in parallel: a failure on one is rolled back there and does not stop the
+// others. After a kill at any point, the next call starts from a new scan. The caller holds the node's file
+// lock (hostfs/node_lock.h).
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/exit_status.h"
+#include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
+#include "mdev/gpu_management.h"
+#include "vfio/bind/move_plan.h"
+#include "vfio/pci/inventory.h"
+#include "vfio/quiesce/release.h"
+#include "vfio/use_probe.h"
+#include "vgpu-dm/plan/plan.h"
+#include "vgpu-dm/profile/profile.h"
+
+namespace ferry {
+
+struct VgpuHost {
+  HostFs& host;
+  HostWriter& writer;
+  UseProbe& uses;
+  AcceleratorRules rules;
+  std::string node;  ///< node_identity(), or a name from the caller
+  std::chrono::milliseconds deadline = kWriteDeadline;
+  /// Waits before it looks again for an effect that a driver has not shown yet, and between tries of the
+  /// driver's tool. Called by several threads.
+  std::function<void(std::chrono::milliseconds)> pause = [](auto time) { std::this_thread::sleep_for(time); };
+  GpuManagement* management = nullptr;  ///< nullptr: MIG mode and mixed sizes stay as they are
+  std::set<std::string> release = {};   ///< device users that may be quiesced (release_list())
+  Releaser* releaser = nullptr;         ///< see MoveContext, also for `persistence`
+  PersistenceSwitch* persistence = nullptr;
+  std::function<void(const Step&)> on_release = {};  ///< called before each quiesce and resume; may be empty
+  /// Quiesced device users stay quiesced and recorded for moves that follow. These moves resume them, or
+  /// start_what_was_stopped() does.
+  bool more_follows = false;
+  /// If true, a vGPU that the profile does not ask for stays if its UUID shows that Ferry did not make it,
+  /// and the GPU is refused. If false, it is removed with a note. vGPUs of vendor-specific VFIO have no UUID
+  /// and are removed.
+  bool spares_foreign = false;
+};
+
+/// Scans the host and probes the users of its vGPUs. Reads only.
+Result<VgpuView> look(const VgpuHost& on);
+/// Also asks the driver's library about each GPU that a plan for one of these profiles needs it for.
+Result<VgpuView> look(const VgpuHost& on, std::span<const Profile> profiles);
+
+/// State of a GPU before the first write to it.
+struct GpuBefore {
+  VgpuGpu gpu;
+  std::optional<ManagedGpu> managed;  ///< the library's answer; absent: none
+  bool prepared = false;              ///< functions or modes were changed since, not only vGPUs
+  bool functions_are_ours = false;    ///< Ferry switched its virtual functions on since
+};
+
+struct GpuOutcome {
+  enum class Kind {
+    left_alone,  ///< no item matches it
+    already_so,
+    changed,
+    refused,  ///< nothing was written, or put_back() has undone all of it
+    failed,   ///< a quiesce or a write failed; rolled back but for undo_errors
+  };
+  unsigned index = 0;
+  PciAddress gpu;
+  Kind kind = Kind::left_alone;
+  std::set<Releasable> released;     ///< device users quiesced for it
+  std::vector<VgpuStep> done;        ///< successful writes in order, without those of the rollback
+  std::optional<Error> error;        ///< set if refused or failed
+  std::vector<std::string> reasons;  ///< set if refused, as GpuPlan::reasons
+  std::vector<Error> undo_errors;    ///< errors of the rollback
+  std::vector<std::string> notes;
+  std::optional<GpuBefore> before;  ///< set if changed, for put_back()
+};
+std::string_view text(GpuOutcome::Kind kind);
+
+struct VgpuOutcome {
+  std::vector<GpuOutcome> gpus;
+  std::vector<std::string> notes;
+  std::vector<Error> errors = {};  ///< tied to no GPU: a service that does not start again
+  /// Time in which the GPUs changed in parallel, from the first write to the last verification. The scans
+  /// before it are not counted.
+  std::chrono::nanoseconds applied{};
+  bool wrote() const;         ///< true if any write succeeded
+  ExitStatus status() const;  ///< the worst of all GPUs; `refused` for every kind of refusal
+};
+
+/// Called after each write with its result, for logs and progress. Calls come from one thread at a time, in
+/// the order of each GPU's own steps.
+using StepObserver = std::function<void(const VgpuStep&, const Result<>&)>;
+
+/// Resumes quiesced device users in any case, also those of an earlier run that was killed. Errors: the scan
+/// or the use probe failed, and nothing was written; or those of read_service_record().
+Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile,
+                                  const StepObserver& observe = {});
+Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal,
+                                 const StepObserver& observe = {});
+
+/// Undoes the changes of apply_profile(profile) that `changed` lists, whatever state the GPU is in now: a
+/// rollback for a failure that comes later. Previous vGPUs are made again under their UUIDs, and a vGPU in
+/// use stays. Returns an error for each part that could not be restored; empty: the GPU is as before.
+std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const GpuOutcome& changed,
+                            const StepObserver& observe = {});
+
+}  // namespace ferry

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quiesces device users before a GPU is switched: NVIDIA's driver switches virtual functions, MIG mode and
+// mixed sizes only of a GPU that no process has open. A user on the release list is quiesced and later
+// resumed; any other user gets the GPU refused.
+#pragma once
+
+#include <vector>
+
+#include "vfio/quiesce/letting_go.h"
+#include "vgpu-dm/apply/apply.h"
+#include "vgpu-dm/plan/plan.h"
+
+namespace ferry {
+
+/// Refuses GPUs that would be switched and that other users have open. Adds to the other plans the device
+/// users to quiesce (GpuPlan::releases).
+void plan_release(const VgpuView& view, VgpuPlan& plan);
+
+/// Quiesces these users and returns the result for each GPU of the plan. A GPU is refused in the plan if one
+/// of its users was not even asked.
+std::vector<Asker> let_go(const ReleaseContext& context, const Inventory& inventory,
+                          StoppedServices& services, VgpuPlan& plan);
+
+/// Decides from a scan after the quiesce: refuses GPUs that are still, or again, open.
+void refuse_held(const VgpuView& view, VgpuPlan& plan);
+
+ReleaseContext release_context(const VgpuHost& on);
+
+}  // namespace ferry

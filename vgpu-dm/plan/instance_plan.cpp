@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/plan/instance_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/text/counted.h"
+#include "vgpu-dm/plan/instance_fit.h"
+
+namespace ferry {
+namespace {
+
+/// The demand of a single vGPU of a type.
+struct Need {
+  const GpuInstanceProfile* profile = nullptr;
+  std::uint32_t per_instance = 1;
+  std::uint64_t size = 0;  ///< vGPUs of one size share instances
+};
+
+const GpuInstanceProfile* profile_by_id(const ManagedGpu& gpu, std::uint32_t id) {
+  const auto found = std::ranges::find(gpu.profiles, id, &GpuInstanceProfile::id);
+  return found == gpu.profiles.end() ? nullptr : &*found;
+}
+const GpuInstanceProfile* profile_by_name(const ManagedGpu& gpu, std::string_view name) {
+  const auto found = std::ranges::find(gpu.profiles, name, &GpuInstanceProfile::name);
+  return found == gpu.profiles.end() ? nullptr : &*found;
+}
+
+std::string_view last_word(std::string_view name) {
+  return name.substr(name.find_last_of(' ') + 1);  // npos + 1 is 0
+}
+
+const ManagedType* managed_type(const ManagedGpu& gpu, const VgpuTypeName& name) {
+  for (const std::string& text : {name.text(), name.driver_short_name()}) {
+    for (const ManagedType& type : gpu.types) {
+      if (last_word(type.name) == text) return &type;
+    }
+  }
+  return nullptr;
+}
+
+// The driver's answer comes first; the table's is used if the driver does not know the type.
+std::optional<Need> need_of(const VgpuTypeName& name, const ManagedGpu& gpu, const BoardTypes& board) {
+  const ManagedType* told = managed_type(gpu, name);
+  if (told != nullptr && told->instance_profile) {
+    const GpuInstanceProfile* profile = profile_by_id(gpu, *told->instance_profile);
+    if (profile == nullptr) return std::nullopt;
+    return Need{.profile = profile,
+                .per_instance = std::max(told->most_per_instance.value_or(1), 1U),
+                .size = told->framebuffer};
+  }
+  const KnownType* known = board.find(name.text());
+  if (known == nullptr) known = board.find(name.driver_short_name());
+  if (known == nullptr || known->mig_profile.empty()) return std::nullopt;
+  const GpuInstanceProfile* profile = profile_by_name(gpu, known->mig_profile);
+  if (profile == nullptr) return std::nullopt;
+  return Need{.profile = profile,
+              .per_instance = std::max(known->max_per_instance.value_or(1), 1U),
+              .size = known->framebuffer_mib.value_or(0)};
+}
+
+Error unknown_type(std::string_view label, const InstanceWant& want, const ManagedGpu& gpu) {
+  std::string offered;
+  for (const GpuInstanceProfile& profile : gpu.profiles)
+    offered += (offered.empty() ? "" : ", ") + profile.name;
+  return {.code = make_error_code(Errc::unsupported),
+          .message = fmt::format("{}: {}: no GPU instance of this GPU is known to carry {}", want.place,
+                                 label, want.type.text()),
+          .hint = offered.empty() ? "this GPU has no GPU instances (MIG)" : "its GPU instances: " + offered};
+}
+
+/// "; GPU instance 1 keeps vGPU 0000:17:00.4", or nothing.
+std::string who_stays(std::span<const InstanceWant> wants) {
+  std::map<std::uint32_t, std::vector<std::string_view>> by_instance;
+  for (const InstanceWant& want : wants) {
+    for (const StayingVgpu& vgpu : want.staying) by_instance[vgpu.instance].emplace_back(vgpu.id);
+  }
+  std::string out;
+  for (const auto& [instance, ids] : by_instance) {
+    out += fmt::format("{} GPU instance {} keeps {} {}", out.empty() ? ";" : ",", instance,
+                       ids.size() == 1 ? "vGPU" : "vGPUs", fmt::join(ids, " and "));
+  }
+  return out;
+}
+
+std::string hint_for_room(std::span<const InstanceWant> wants) {
+  const bool some_stay =
+      std::ranges::any_of(wants, [](const InstanceWant& want) { return !want.staying.empty(); });
+  return some_stay
+             ? "ask for fewer, or for smaller ones; a vGPU that stays keeps its GPU instance for its own "
+               "size: `ferry vgpu delete` takes away those that nobody uses"
+             : "ask for fewer, or for smaller ones";
+}
+
+/// `askers`: all entries that need instances of this profile.
+Error no_room(std::string_view label, const std::vector<const InstanceWant*>& askers,
+              std::span<const InstanceWant> wants, const GpuInstanceProfile& profile, std::uint32_t needed) {
+  std::vector<std::string> asked;
+  asked.reserve(askers.size());
+  for (const InstanceWant* want : askers)
+    asked.push_back(fmt::format("{} x {}", want->count, want->type.text()));
+  return {.code = make_error_code(Errc::invalid_config),
+          .message = fmt::format("{}: {}: {} need {} {}, and {} fit{}", askers.front()->place, label,
+                                 fmt::join(asked, ", "), counted(needed, "GPU instance"), profile.name,
+                                 profile.most, who_stays(wants)),
+          .hint = hint_for_room(wants)};
+}
+
+/// Counts the needed GPU instances. vGPUs of one size fill instances together, whatever their series. vGPUs
+/// that stay keep their instance, and leave its free room to their own size.
+class Demand {
+ public:
+  explicit Demand(const ManagedGpu& gpu) : gpu_(gpu) {}
+
+  /// Called for all entries before the first add(): vGPUs of one entry may find room beside those of another.
+  void keep(const InstanceWant& want, const Need& need) {
+    for (const StayingVgpu& vgpu : want.staying) {
+      const auto instance = std::ranges::find(gpu_.instances, vgpu.instance, &GpuInstance::id);
+      if (instance == gpu_.instances.end()) continue;
+      const GpuInstanceProfile* profile = profile_by_id(gpu_, instance->profile);
+      if (profile == nullptr) continue;
+      std::uint32_t& left = room_[{profile, need.size}];
+      if (hosts_.insert(instance->id).second) {
+        ++needed[profile];
+        left += need.per_instance;
+      }
+      left -= std::min(left, 1U);
+      ++settled_[&want];
+    }
+  }
+
+  void add(const InstanceWant& want, const Need& need) {
+    const std::uint32_t missing = want.count - std::min(want.count, settled_[&want]);
+    std::uint32_t& left = room_[{need.profile, need.size}];
+    const std::uint32_t more = missing - std::min(missing, left);
+    const std::uint32_t instances = (more + need.per_instance - 1) / need.per_instance;
+    left += instances * need.per_instance - missing;
+    needed[need.profile] += instances;
+    askers[need.profile].push_back(&want);
+  }
+
+  InstanceCounts needed;
+  std::map<const GpuInstanceProfile*, std::vector<const InstanceWant*>> askers;
+
+ private:
+  const ManagedGpu& gpu_;
+  std::set<std::uint32_t> hosts_;
+  std::map<const InstanceWant*, std::uint32_t> settled_;
+  std::map<std::pair<const GpuInstanceProfile*, std::uint64_t>, std::uint32_t> room_;
+};
+
+InstanceCounts existing(const ManagedGpu& gpu) {
+  InstanceCounts out;
+  for (const GpuInstance& instance : gpu.instances) {
+    if (const auto* profile = profile_by_id(gpu, instance.profile)) ++out[profile];
+  }
+  return out;
+}
+
+/// True if all needed instances fit together; instances with vGPUs that stay count at their places.
+bool all_fit(const ManagedGpu& gpu, const InstanceCounts& needed, const std::set<std::uint32_t>& busy) {
+  InstanceCounts free_to_place = needed;
+  std::vector<GpuInstance> staying;
+  for (const GpuInstance& instance : gpu.instances) {
+    if (!busy.contains(instance.id)) continue;
+    staying.push_back(instance);
+    const auto one = free_to_place.find(profile_by_id(gpu, instance.profile));
+    if (one != free_to_place.end() && one->second > 0) --one->second;
+  }
+  return fit_together(gpu, free_to_place, staying);
+}
+
+Error no_room_together(std::string_view label, std::span<const InstanceWant> wants,
+                       const InstanceCounts& needed) {
+  std::vector<std::pair<const GpuInstanceProfile*, std::uint32_t>> kinds(needed.begin(), needed.end());
+  std::ranges::sort(kinds, {}, [](const auto& kind) { return kind.first->id; });
+  std::vector<std::string> parts;
+  parts.reserve(kinds.size());
+  for (const auto& [profile, count] : kinds) parts.push_back(fmt::format("{} x {}", count, profile->name));
+  return {.code = make_error_code(Errc::invalid_config),
+          .message =
+              fmt::format("{}: {}: the GPU instances that its vGPUs need do not fit beside each other: {}{}",
+                          wants.front().place, label, fmt::join(parts, ", "), who_stays(wants)),
+          .hint = hint_for_room(wants)};
+}
+
+// Removes unneeded instances, the youngest first. Busy instances are counted as needed before others.
+std::vector<InstanceStep> removals(const ManagedGpu& gpu, const InstanceCounts& needed,
+                                   const std::set<std::uint32_t>& busy) {
+  InstanceCounts surplus = existing(gpu);
+  for (auto& [profile, count] : surplus) {
+    const auto need = needed.find(profile);
+    count -= std::min(count, need == needed.end() ? 0 : need->second);
+  }
+  std::vector<InstanceStep> out;
+  for (auto instance = gpu.instances.rbegin(); instance != gpu.instances.rend(); ++instance) {
+    const auto* profile = profile_by_id(gpu, instance->profile);
+    if (profile == nullptr || busy.contains(instance->id) || surplus[profile] == 0) continue;
+    --surplus[profile];
+    out.push_back({.kind = InstanceStep::Kind::remove,
+                   .number = instance->id,
+                   .profile = profile->name,
+                   .why = "it carries nothing and leaves no room for those that are needed"});
+  }
+  return out;
+}
+
+/// The instances of `idle` that `chosen` has a bit for.
+std::vector<GpuInstance> pick(const std::vector<GpuInstance>& idle, std::size_t chosen) {
+  std::vector<GpuInstance> out;
+  for (std::size_t i = 0; i < idle.size(); ++i) {
+    if ((chosen >> i & 1U) != 0) out.push_back(idle[i]);
+  }
+  return out;
+}
+
+// Picks as few needed idle instances as possible to give way if `missing` does not fit beside all of `left`:
+// an instance begins only at certain places. Picked instances are made anew elsewhere.
+std::vector<GpuInstance> giving_way(const ManagedGpu& gpu, const InstanceCounts& missing,
+                                    const std::vector<GpuInstance>& left,
+                                    const std::set<std::uint32_t>& busy) {
+  constexpr std::size_t kMostTried = 16;  // seven on every GPU so far
+  std::vector<GpuInstance> idle;
+  std::ranges::copy_if(left, std::back_inserter(idle),
+                       [&](const GpuInstance& instance) { return !busy.contains(instance.id); });
+  // A divided instance is picked last: it cannot be restored as it is, so its removal is refused.
+  std::ranges::stable_sort(idle, {}, &GpuInstance::divided);
+  if (idle.size() > kMostTried) return idle;
+  const auto makes_room = [&](std::size_t chosen) {
+    InstanceCounts to_make = missing;
+    std::vector<GpuInstance> staying = left;
+    for (const GpuInstance& instance : pick(idle, chosen)) {
+      std::erase(staying, instance);
+      if (const auto* profile = profile_by_id(gpu, instance.profile)) ++to_make[profile];
+    }
+    return fit_together(gpu, to_make, staying);
+  };
+  for (std::size_t count = 0; count <= idle.size(); ++count) {
+    for (std::size_t chosen = 0; chosen < std::size_t{1} << idle.size(); ++chosen) {
+      if (static_cast<std::size_t>(std::popcount(chosen)) == count && makes_room(chosen))
+        return pick(idle, chosen);
+    }
+  }
+  return {};  // all_fit() has excluded this
+}
+
+/// `steps` make missing instances; adds in front the removals that these need.
+void make_room(const ManagedGpu& gpu, const InstanceCounts& needed, const std::set<std::uint32_t>& busy,
+               std::vector<InstanceStep>& steps) {
+  std::vector<InstanceStep> first = removals(gpu, needed, busy);
+  std::vector<GpuInstance> left = gpu.instances;
+  for (const InstanceStep& step : first)
+    std::erase_if(left, [&](const GpuInstance& instance) { return instance.id == step.number; });
+  InstanceCounts missing;
+  for (const InstanceStep& step : steps) ++missing[profile_by_id(gpu, step.number)];
+  for (const GpuInstance& instance : giving_way(gpu, missing, left, busy)) {
+    const auto* profile = profile_by_id(gpu, instance.profile);
+    if (profile == nullptr) continue;
+    first.push_back({.kind = InstanceStep::Kind::remove,
+                     .number = instance.id,
+                     .profile = profile->name,
+                     .why = "it carries nothing and is where another one has to be: it is made anew"});
+    steps.push_back({.kind = InstanceStep::Kind::make,
+                     .number = profile->id,
+                     .profile = profile->name,
+                     .why = "the one before is where another one has to be"});
+  }
+  // The lower a profile's id, the larger it is. Large instances find no place between small ones.
+  std::ranges::stable_sort(steps, {}, &InstanceStep::number);
+  steps.insert(steps.begin(), first.begin(), first.end());
+}
+
+}  // namespace
+
+std::string InstanceStep::text() const {
+  return kind == Kind::make ? fmt::format("make a GPU instance {}", profile)
+                            : fmt::format("remove GPU instance {} ({})", number, profile);
+}
+
+InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant> wants,
+                            const ManagedGpu& gpu, const BoardTypes& board,
+                            const std::set<std::uint32_t>& busy) {
+  InstancePlan plan;
+  std::vector<std::pair<const InstanceWant*, Need>> needs;
+  for (const InstanceWant& want : wants) {
+    const auto need = need_of(want.type, gpu, board);
+    if (!need) {
+      plan.refusal = unknown_type(label, want, gpu);
+      return plan;
+    }
+    needs.emplace_back(&want, *need);
+  }
+  Demand demand(gpu);
+  for (const auto& [want, need] : needs) demand.keep(*want, need);
+  for (const auto& [want, need] : needs) demand.add(*want, need);
+  const InstanceCounts& needed = demand.needed;
+
+  InstanceCounts there = existing(gpu);
+  std::size_t kinds = 0;
+  bool fits = true;
+  for (const auto& [profile, count] : needed) {
+    const std::uint32_t missing = count - std::min(count, there[profile]);
+    if (missing == 0) continue;
+    const auto& askers = demand.askers[profile];
+    if (count > profile->most) {
+      plan.refusal = no_room(label, askers, wants, *profile, count);
+      return plan;
+    }
+    ++kinds;
+    fits = fits && missing <= profile->left;
+    for (std::uint32_t i = 0; i < missing; ++i) {
+      plan.steps.push_back(
+          {.kind = InstanceStep::Kind::make,
+           .number = profile->id,
+           .profile = profile->name,
+           .why = fmt::format("{} asks for {}", askers.front()->place, askers.front()->type.text())});
+    }
+  }
+  if (!plan.steps.empty() && !all_fit(gpu, needed, busy)) {
+    plan.refusal = no_room_together(label, wants, needed);
+    plan.steps.clear();
+    return plan;
+  }
+  // The driver tells how many of one kind are left, but not if several kinds fit together.
+  if (!fits || kinds > 1) make_room(gpu, needed, busy, plan.steps);
+  return plan;
+}
+
+}  // namespace ferry

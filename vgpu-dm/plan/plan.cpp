@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/plan/plan.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/text/counted.h"
+#include "common/text/suggest.h"
+#include "vgpu-dm/apply/gpu_release.h"
+#include "vgpu-dm/apply/tuning.h"
+#include "vgpu-dm/plan/gpu_match.h"
+#include "vgpu-dm/plan/gpu_preparation.h"
+#include "vgpu-dm/plan/gpu_room.h"
+#include "vgpu-dm/plan/placement.h"
+#include "vgpu-dm/plan/plan_parts.h"
+#include "vgpu-dm/plan/stable_uuid.h"
+
+namespace ferry {
+namespace {
+
+// Present vGPUs may hide a type: true if the driver may list it once they are removed.
+bool may_be_listed_later(const Want& want, const GpuMatch& match, const VgpuGpu& gpu) {
+  if (gpu.framework != VgpuFramework::vendor_vfio || gpu.devices.empty()) return false;
+  // check_room() reports missing room beside vGPUs that stay. For a board that is not in the table, unlisted
+  // types are unknown.
+  return want.type != nullptr || (gpu.unlisted.empty() && !match.leftover.empty());
+}
+
+Error not_offered(const Want& want, const VgpuGpu& gpu) {
+  const std::string name = want.entry->type.text();
+  const std::string place = want.entry->place + ": " + gpu.label();
+  if (want.type != nullptr) {
+    return {.code = Errc::invalid_config,
+            .message = fmt::format("{}: its driver offers no {} now{}", place, name,
+                                   gpu.devices.empty() ? ", though it carries nothing" : ""),
+            .hint = "types that need a GPU instance are made in MIG mode only, the others only without it"};
+  }
+  std::vector<std::string> offered;
+  const auto add = [&](const std::vector<VgpuType>& types) {
+    for (const VgpuType& type : types) {
+      if (std::ranges::find(offered, type.short_name) == offered.end()) offered.push_back(type.short_name);
+    }
+  };
+  for (const VgpuParent& parent : gpu.parents) add(parent.types);
+  add(gpu.unlisted);
+  return {.code = Errc::invalid_config,
+          .message = fmt::format("{}: offers no type {}{}", place, name, did_you_mean(name, offered)),
+          .hint = fmt::format("it offers {}", fmt::join(offered, ", "))};
+}
+
+std::string hint_without_parents(const VgpuGpu& gpu) {
+  if (gpu.offers_nothing()) {
+    return fmt::format(
+        "`ferry doctor --for vgpu` shows whether anything else is missing on this host; if not, {}",
+        reason_for_no_types(gpu));
+  }
+  return gpu.awaits_types()
+             ? "start nvidia-vgpud.service, and try again"
+             : "choose the GPUs with devices or device-filter, or have the vGPU host driver take this one; "
+               "`ferry doctor --for vgpu` says what is missing";
+}
+
+/// Error if the missing vGPUs cannot be made here at all.
+std::optional<Error> cannot_create(const GpuMatch& match, const VgpuGpu& gpu) {
+  if (match.problem) return match.problem;
+  const auto missing = std::find_if(match.wants.begin(), match.wants.end(),
+                                    [](const Want& want) { return want.missing() > 0; });
+  if (missing == match.wants.end()) return std::nullopt;
+  if (!gpu.obstacle.empty()) {
+    const std::string place = missing->entry->place + ": " + gpu.label();
+    const bool none = gpu.framework == VgpuFramework::none;
+    return Error{.code = Errc::unsupported,
+                 .message = none ? fmt::format("{}: no parent devices found for GPU at index {}: {}", place,
+                                               gpu.index, gpu.obstacle)
+                                 : fmt::format("{}: {}", place, gpu.obstacle),
+                 .hint = none ? hint_without_parents(gpu) : ""};
+  }
+  for (const Want& want : match.wants) {
+    if (want.listed || may_be_listed_later(want, match, gpu)) continue;
+    if (want.missing() == 0) continue;
+    return not_offered(want, gpu);
+  }
+  return std::nullopt;
+}
+
+/// Draws UUIDs that no vGPU which stays has.
+class IdSource {
+ public:
+  IdSource(const VgpuView& view, const std::vector<const VgpuDevice*>& leaving) : node_(view.node) {
+    for (const VgpuGpu& gpu : view.inventory.gpus) {
+      for (const VgpuDevice& device : gpu.devices) taken_.insert(device.id);
+    }
+    for (const VgpuDevice* device : leaving) taken_.erase(device->id);
+  }
+  VgpuId next(const PciAddress& parent, const std::string& short_name) {
+    for (unsigned number = 0;; ++number) {
+      VgpuId id = stable_uuid(node_, parent, short_name, number);
+      if (taken_.insert(id).second) return id;
+    }
+  }
+
+ private:
+  std::string_view node_;
+  std::set<VgpuId> taken_;
+};
+
+/// Chooses functions for a GPU's new vGPUs: the GPU itself, or virtual functions. A type gets the functions
+/// that it has on an empty GPU, so that the same ones come after a reboot. If vGPUs that stay occupy these,
+/// it gets the lowest free one. The choice does not affect the room.
+class ParentSource {
+ public:
+  ParentSource(const VgpuGpu& gpu, const std::vector<const VgpuDevice*>& leaving) : gpu_(gpu) {
+    if (!gpu.on_virtual_functions()) return;
+    for (const VgpuDevice& device : gpu.devices) taken_.insert(device.parent);
+    for (const VgpuDevice* device : leaving) taken_.erase(device->parent);
+    for (const VgpuDevice* device : leaving) freed_.insert(device->parent);
+  }
+  /// Returns nullptr if none is free, which check_room() has excluded.
+  const PciAddress* next(const Want& want) {
+    if (!gpu_.on_virtual_functions()) return &gpu_.address();
+    // If some free functions offer the type, functions that do not are skipped.
+    const VgpuType& type = *want.type;
+    const bool offered_somewhere = std::ranges::any_of(
+        gpu_.parents, [&](const VgpuParent& p) { return !taken_.contains(p.address) && offers(p, type); });
+    const VgpuParent* lowest = nullptr;
+    for (const VgpuParent& parent : gpu_.parents) {
+      if (taken_.contains(parent.address)) continue;
+      if (offered_somewhere && !offers(parent, type) && !freed_.contains(parent.address)) continue;
+      if (std::ranges::find(want.functions, parent.address) != want.functions.end()) return take(parent);
+      if (lowest == nullptr) lowest = &parent;
+    }
+    return lowest == nullptr ? nullptr : take(*lowest);
+  }
+
+ private:
+  const PciAddress* take(const VgpuParent& parent) {
+    taken_.insert(parent.address);
+    return &parent.address;
+  }
+  static bool offers(const VgpuParent& parent, const VgpuType& type) {
+    const auto found = std::ranges::find(parent.types, type.id, &VgpuType::id);
+    return found != parent.types.end() && found->available > 0;
+  }
+  const VgpuGpu& gpu_;
+  std::set<PciAddress> taken_;
+  std::set<PciAddress> freed_;
+};
+
+void add_creations(const Room& room, const VgpuGpu& gpu, ParentSource parents, IdSource ids, GpuPlan& plan) {
+  for (const Want* want : room.order) {
+    if (!want->listed || !plan.then.empty()) {  // keeps their order
+      plan.then.push_back({.type = want->entry->type.text(), .count = want->missing()});
+      continue;
+    }
+    for (std::uint32_t i = 0; i < want->missing(); ++i) {
+      const PciAddress* parent = parents.next(*want);
+      if (parent == nullptr) return;
+      plan.steps.push_back(
+          {.kind = VgpuStep::Kind::create,
+           .framework = gpu.framework,
+           .id = gpu.framework == VgpuFramework::vendor_vfio ? VgpuId{parent->text()}
+                                                             : ids.next(*parent, want->type->short_name),
+           .parent = *parent,
+           .number = 0,
+           .type_id = want->type->id,
+           .short_name = want->type->short_name,
+           .why = fmt::format("{} asks for {}, {} there", want->entry->place, want->entry->count,
+                              want->kept.empty()       ? "none is"
+                              : want->kept.size() == 1 ? "1 is"
+                                                       : fmt::format("{} are", want->kept.size()))});
+    }
+  }
+}
+
+// The driver tells its types only once the functions exist. A request that the table shows to be impossible
+// is refused before that.
+GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch& match, const VgpuGpu& gpu) {
+  plan.refusal = match.problem;
+  for (const Want& want : match.wants) {
+    if (!plan.refusal && want.type == nullptr && !gpu.unlisted.empty()) plan.refusal = not_offered(want, gpu);
+  }
+  if (!plan.refusal) plan.refusal = lacking_on_functions(match, gpu);
+  if (plan.refusal) return plan;
+  plan.steps.push_back({.kind = VgpuStep::Kind::enable_vfs,
+                        .framework = gpu.framework,
+                        .id = {},
+                        .parent = gpu.address(),
+                        .number = gpu.function.sriov_totalvfs,
+                        .type_id = {},
+                        .short_name = {},
+                        .why = plan.place + " asks for vGPUs, and " + gpu.obstacle});
+  plan.later = std::move(later);
+  plan.then = plan.wanted;
+  return plan;
+}
+
+// Vendor-specific VFIO does not tell who made a vGPU.
+bool is_foreign(const VgpuDevice& device, const VgpuGpu& gpu, const VgpuView& view) {
+  return gpu.framework != VgpuFramework::vendor_vfio && !is_ours(view.node, device);
+}
+
+// A foreign vGPU that is not spared is removed, as under NVIDIA's program, and a note tells of it.
+void add_removals(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view,
+                  GpuPlan& plan) {
+  for (const VgpuDevice* device : match.leftover) {
+    const bool foreign = is_foreign(*device, gpu, view);
+    const std::string why = device->iommu_group ? fmt::format("{} does not ask for it", item.place)
+                                                : "no driver has taken it, so no VM could be given it";
+    plan.steps.push_back(removal_of(gpu, *device, why + (foreign ? "; it was not made by Ferry" : "")));
+    if (!foreign) continue;
+    plan.notes.push_back(fmt::format("{}: vGPU {} ({}) was not made by Ferry, and goes: {}", gpu.label(),
+                                     device->id.text, device->short_name, why));
+  }
+}
+
+std::optional<Error> cannot_spare(const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view) {
+  if (!view.spares_foreign) return std::nullopt;
+  std::vector<std::string> foreign;
+  for (const VgpuDevice* device : match.leftover) {
+    if (is_foreign(*device, gpu, view))
+      foreign.push_back(fmt::format("{} ({})", device->id.text, device->short_name));
+  }
+  if (foreign.empty()) return std::nullopt;
+  return Error{
+      .code = Errc::refused,
+      .message = fmt::format("{}: {} would have to go and {} not made by Ferry: {}", gpu.label(),
+                             counted(foreign.size(), "vGPU"), foreign.size() == 1 ? "was" : "were",
+                             fmt::join(foreign, ", ")),
+      .hint =
+          "--foreign takes such vGPUs too, unless the policy file says `foreign: keep`; `ferry vgpu export` "
+          "prints all there are as a profile"};
+}
+
+// Refuses to remove or change vGPUs that are in use, or that cannot be changed.
+void refuse_for_users(const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view, GpuPlan& plan) {
+  refuse(plan, cannot_tune(match, gpu, view.use));
+  refuse(plan, cannot_place(match, gpu, view.use));
+  refuse(plan, in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile"));
+  refuse(plan, cannot_spare(match, gpu, view));
+}
+
+// The steps that the types need come after the removals and before the creations.
+GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, const GpuMatch& match,
+                      const VgpuGpu& gpu, const VgpuView& view) {
+  plan.refusal = lacking_on_functions(match, gpu);
+  for (const Want& want : match.wants) {
+    // Types of mediated devices are listed in any state of the GPU; the table knows all others.
+    const bool all_known = gpu.framework == VgpuFramework::mdev_on_vf || !gpu.unlisted.empty();
+    if (!plan.refusal && want.type == nullptr && all_known) plan.refusal = not_offered(want, gpu);
+  }
+  if (plan.refusal) return plan;
+  const auto takes_functions = [](const VgpuStep& step) { return step.kind == VgpuStep::Kind::disable_vfs; };
+  if (std::ranges::any_of(first.steps, takes_functions)) {
+    for (Error& why : functions_in_use(gpu, view.use, match.leftover)) refuse(plan, std::move(why));
+  }
+  refuse_for_users(match, gpu, view, plan);
+  if (plan.refusal) return plan;
+  add_removals(item, match, gpu, view, plan);
+  plan.steps.insert(plan.steps.end(), first.steps.begin(), first.steps.end());
+  plan.later = std::move(first.later);
+  for (const Want& want : match.wants) {
+    if (want.missing() > 0) plan.then.push_back({.type = want.entry->type.text(), .count = want.missing()});
+  }
+  return plan;
+}
+
+// Plans a GPU that goes to a VM whole: no vfio driver binds a GPU that has virtual functions.
+GpuPlan plan_whole(GpuPlan plan, const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
+                   const VgpuView& view) {
+  const bool sheds = sheds_functions(item, gpu);
+  if (sheds) {
+    refuse(plan, cannot_lose_instances(item, gpu, view));
+    for (Error& why : functions_in_use(gpu, view.use, match.leftover)) refuse(plan, std::move(why));
+  }
+  refuse(plan, in_use(gpu, match.leftover, view.use, "stop what uses it"));
+  refuse(plan, cannot_spare(match, gpu, view));
+  if (plan.refusal) return plan;
+  add_removals(item, match, gpu, view, plan);
+  if (sheds) plan.steps.push_back(functions_off(gpu, item.place + " gives it away whole"));
+  return plan;
+}
+
+GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& view) {
+  GpuPlan plan{.index = gpu.index, .gpu = gpu.address(), .matched = true, .place = item.place};
+  const GpuMatch match = match_gpu(item, gpu, view.use, view.node, view.spares_foreign);
+  plan.wanted = match.wanted();
+  plan.found = match.found();
+  for (const Want& want : match.wants) {
+    for (const VgpuDevice* device : want.kept) plan.kept.push_back(device->id);
+  }
+  if (match.agrees() && !sheds_functions(item, gpu)) {
+    plan.refusal = cannot_write(gpu, view);  // a count that could not be read does not agree
+    return plan;
+  }
+
+  plan.refusal = cannot_write(gpu, view);
+  if (!plan.refusal) plan.refusal = match.problem;
+  if (!plan.refusal && item.whole) return plan_whole(std::move(plan), item, match, gpu, view);
+  // No preparation would help such a GPU.
+  if (!plan.refusal && gpu.framework == VgpuFramework::none && !gpu.may_get_virtual_functions())
+    plan.refusal = cannot_create(match, gpu);
+  if (plan.refusal) return plan;
+  Preparation first = prepare(item, match, gpu, view);
+  plan.refusal = std::move(first.refusal);
+  if (plan.refusal) return plan;
+  if (!first.steps.empty()) return plan_prepared(std::move(plan), item, std::move(first), match, gpu, view);
+  if (gpu.may_get_virtual_functions())
+    return plan_functions(std::move(plan), std::move(first.later), match, gpu);
+  plan.refusal = cannot_create(match, gpu);
+  if (plan.refusal) return plan;
+  Room room = check_room(match, gpu);
+  plan.notes = std::move(room.notes);
+  plan.refusal = std::move(room.lacking);
+  if (plan.refusal) return plan;
+  const auto hidden = std::ranges::find(room.order, false, &Want::listed);
+  if (match.leftover.empty() && hidden != room.order.end()) refuse(plan, not_offered(**hidden, gpu));
+  refuse_for_users(match, gpu, view, plan);
+  if (plan.refusal) return plan;
+
+  add_removals(item, match, gpu, view, plan);
+  add_moves(match, gpu, plan);
+  add_creations(room, gpu, ParentSource(gpu, match.leftover), IdSource(view, match.leftover), plan);
+  place_creations(match, plan);
+  add_params(match, gpu, plan);
+  return plan;
+}
+
+}  // namespace
+
+std::string GpuPlan::label() const {
+  return fmt::format("GPU {} ({})", index, gpu.text());
+}
+
+std::vector<std::string> reasons_of(const Error& refusal, const std::vector<std::string>& reasons) {
+  return reasons.empty() ? std::vector<std::string>{refusal.message} : reasons;
+}
+
+bool VgpuPlan::writes_nothing() const {
+  return std::all_of(gpus.begin(), gpus.end(), [](const GpuPlan& plan) { return plan.steps.empty(); });
+}
+
+VgpuPlan plan_profile(const Profile& profile, const VgpuView& view) {
+  VgpuPlan plan;
+  plan.notes = use_notes(view);
+  for (const ProfileItem& item : profile.items) {
+    const auto& gpus = view.inventory.gpus;
+    if (std::none_of(gpus.begin(), gpus.end(), [&](const VgpuGpu& gpu) { return item.matches(gpu); })) {
+      plan.notes.push_back(item.place + ": matches no GPU of this node");
+    }
+  }
+  plan.gpus.reserve(view.inventory.gpus.size());
+  for (const VgpuGpu& gpu : view.inventory.gpus) plan.gpus.push_back(plan_profile(profile, view, gpu));
+  plan_release(view, plan);
+  return plan;
+}
+
+GpuPlan plan_profile(const Profile& profile, const VgpuView& view, const VgpuGpu& gpu) {
+  if (const ProfileItem* item = profile.item_for(gpu)) return plan_gpu(*item, gpu, view);
+  return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
+}
+
+}  // namespace ferry

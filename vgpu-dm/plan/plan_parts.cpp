@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/plan/plan_parts.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "vfio/pci/inventory.h"
+#include "vgpu-dm/plan/gpu_match.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kSeeAll =
+    "run as root in the host's PID namespace, with the capabilities that SECURITY.md names, and beside a "
+    "kubelet that answers";
+
+}  // namespace
+
+VgpuStep removal_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string why) {
+  return {.kind = VgpuStep::Kind::remove,
+          .framework = gpu.framework,
+          .id = device.id,
+          .parent = device.parent,
+          .number = 0,
+          .type_id = device.type_id,
+          .short_name = device.short_name,
+          .why = std::move(why)};
+}
+
+std::vector<TypeCount> counts_of(const VgpuGpu& gpu) {
+  return match_gpu(ProfileItem{}, gpu, {}, {}).found();
+}
+
+std::string holders_of(const VgpuDevice& device, const UseReport& use) {
+  std::vector<std::string> out;
+  for (const Holder& holder : use.of(device.id.text)) out.push_back(holder.text());
+  return fmt::format("{}", fmt::join(out, ", "));
+}
+
+std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevice*>& devices,
+                            const UseReport& use, std::string hint) {
+  if (!use.blind.empty() && !devices.empty()) {
+    return Error{
+        .code = Errc::refused,
+        .message = fmt::format("{}: nobody can say whether its vGPUs are free: {}", gpu.label(), use.blind),
+        .hint = kSeeAll};
+  }
+  std::vector<std::string> reasons;
+  for (const VgpuDevice* device : devices) {
+    if (use.of(device->id.text).empty()) continue;
+    reasons.push_back(fmt::format("vGPU {} ({}) would have to go: {}", device->id.text, device->short_name,
+                                  holders_of(*device, use)));
+  }
+  if (reasons.empty()) return std::nullopt;
+  return Error{.code = Errc::refused,
+               .message = fmt::format("{}: {}", gpu.label(), fmt::join(reasons, "; ")),
+               .hint = std::move(hint)};
+}
+
+bool may_carry(const VgpuGpu& gpu) {
+  return !gpu.devices.empty() || std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) {
+    return parent.problem.has_value();
+  });
+}
+
+// A GPU on a vfio driver has left the host, and its functions belong to the program that bound it.
+bool sheds_functions(const ProfileItem& item, const VgpuGpu& gpu) {
+  return item.whole && gpu.function.sriov_numvfs > 0 && !on_vfio_driver(gpu.function);
+}
+
+std::vector<Error> functions_in_use(const VgpuGpu& gpu, const UseReport& use,
+                                    const std::vector<const VgpuDevice*>& leaving) {
+  std::vector<Error> out;
+  const auto refused = [&](const std::string& what, std::string hint) {
+    out.push_back(
+        {.code = Errc::refused,
+         .message = fmt::format("{}: its virtual functions would have to go, and {}", gpu.label(), what),
+         .hint = std::move(hint)});
+  };
+  if (!gpu.functions_away.empty()) {
+    const std::string away = gpu.functions_away.front().text();
+    refused(away + " is given away itself",
+            fmt::format("`ferry vfio unbind --device {}` takes it back", away));
+  }
+  if (!use.blind.empty()) refused("nobody can say whether they are free: " + use.blind, kSeeAll);
+  std::vector<std::string> reasons;
+  for (const PciAddress& function : gpu.functions) {
+    const auto is_on_it = [&](const VgpuDevice* device) { return device->id.text == function.text(); };
+    if (std::ranges::any_of(leaving, is_on_it)) continue;
+    for (const Holder& holder : use.of(function.text()))
+      reasons.push_back(fmt::format("{} is in use: {}", function.text(), holder.text()));
+  }
+  if (!reasons.empty()) refused(fmt::format("{}", fmt::join(reasons, "; ")), "stop what uses it");
+  return out;
+}
+
+void refuse(GpuPlan& plan, std::optional<Error> why) {
+  if (!why) return;
+  plan.reasons.push_back(why->message);
+  if (!plan.refusal) {
+    plan.refusal = std::move(why);
+    return;
+  }
+  plan.refusal->message += "; " + why->message;
+  if (plan.refusal->hint.empty()) plan.refusal->hint = std::move(why->hint);
+}
+
+std::optional<Error> cannot_change(const VgpuDevice& device, const std::string& what, const UseReport& use) {
+  if (!use.blind.empty()) {
+    return Error{.code = Errc::refused,
+                 .message = fmt::format("{}: nobody can say whether it is free: {}", what, use.blind),
+                 .hint = kSeeAll};
+  }
+  if (use.of(device.id.text).empty()) return std::nullopt;
+  return Error{.code = Errc::refused,
+               .message = fmt::format("{}: {}", what, holders_of(device, use)),
+               .hint = "stop what uses it"};
+}
+
+std::optional<Error> cannot_write(const VgpuGpu& gpu, const VgpuView& view) {
+  const auto stuck = [&](const std::string& device) { return view.stuck.contains(device); };
+  if (stuck(gpu.address().text()) ||
+      std::ranges::any_of(gpu.parents, [&](const VgpuParent& p) { return stuck(p.address.text()); }) ||
+      std::ranges::any_of(gpu.devices, [&](const VgpuDevice& d) { return stuck(d.id.text); })) {
+    return Error{.code = Errc::stuck,
+                 .message = gpu.label() + ": an earlier write has not returned from the kernel",
+                 .hint = "it is left alone until then; if that never comes, only a reboot helps"};
+  }
+  for (const VgpuParent& parent : gpu.parents) {
+    if (parent.problem) return Error(*parent.problem).during(gpu.label());
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> use_notes(const VgpuView& view) {
+  std::vector<std::string> out = view.inventory.notes;
+  for (const std::string& unknown : view.use.unknown) out.push_back("not all users are known: " + unknown);
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/plan/stable_uuid.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <uuid/uuid.h>
+
+namespace ferry {
+namespace {
+
+// Drawn once for Ferry's vGPUs. Another namespace would change the UUIDs on every node.
+constexpr const char* kNamespace = "737869ee-60fc-4d5b-8953-f6a06715e485";
+
+constexpr unsigned kMostNumbers = 256;  // above what any parent carries
+
+}  // namespace
+
+Result<std::string> node_identity(const HostFs& host) {
+  constexpr std::size_t kLength = 32;
+  auto id = host.read_attribute("etc/machine-id");
+  const bool good =
+      id && id->size() == kLength && id->find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!good) {
+    return fail(Errc::unsupported, id ? "/etc/machine-id holds no machine ID" : std::move(id).error().message,
+                "`systemd-machine-id-setup` gives the host one: its vGPUs keep their UUIDs by it");
+  }
+  return *id;
+}
+
+VgpuId stable_uuid(std::string_view node, const PciAddress& parent, std::string_view short_name,
+                   unsigned number) {
+  uuid_t space{};
+  ::uuid_parse(kNamespace, space);
+  const std::string name = fmt::format("{}/{}/{}/{}", node, parent.text(), short_name, number);
+  uuid_t uuid{};
+  ::uuid_generate_sha1(uuid, space, name.data(), name.size());
+  std::array<char, UUID_STR_LEN> text{};
+  ::uuid_unparse_lower(uuid, text.data());
+  return {text.data()};
+}
+
+std::optional<unsigned> our_number(std::string_view node, const VgpuDevice& device) {
+  if (device.captured_number) return device.captured_number;
+  constexpr std::size_t kVersionDigit = 14;
+  if (device.id.text.size() <= kVersionDigit || device.id.text[kVersionDigit] != '5') return std::nullopt;
+  for (unsigned number = 0; number < kMostNumbers; ++number) {
+    if (stable_uuid(node, device.parent, device.short_name, number) == device.id) return number;
+  }
+  return std::nullopt;
+}
+
+bool is_ours(std::string_view node, const VgpuDevice& device) {
+  return our_number(node, device).has_value();
+}
+
+}  // namespace ferry

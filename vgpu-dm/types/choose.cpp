@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/types/choose.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "vgpu-dm/plan/gpu_match.h"
+#include "vgpu-dm/types/type_name.h"
+
+namespace ferry {
+namespace {
+
+// Takes the number in the name times 1024 where the driver tells no size, as public tables of types do. If
+// the driver's figure is known, the two agree for every time-sliced type.
+std::optional<std::uint32_t> size_by_name(const VgpuTypeName& name) {
+  constexpr std::uint32_t kMibOfSizeZero = 512;
+  if (name.size_gib == 0) return kMibOfSizeZero;
+  if (name.size_gib > std::numeric_limits<std::uint32_t>::max() / 1024) return std::nullopt;
+  return name.size_gib * 1024;
+}
+
+struct Candidate {
+  TypeFit fit;
+  char series = 'Q';
+};
+
+std::tuple<std::uint32_t, std::size_t, std::string> rank(const TypeFit& fit, char series) {
+  return {fit.framebuffer_mib, std::string_view("QCBA").find(series), fit.short_name};
+}
+bool before(const Candidate& a, const Candidate& b) {
+  return rank(a.fit, a.series) < rank(b.fit, b.series);
+}
+
+/// Types of a GPU that a profile can name, each with the number left over all parents.
+std::vector<Candidate> candidates_on(const VgpuGpu& gpu) {
+  std::vector<VgpuType> types = types_of(gpu);
+  // Present vGPUs may keep other types unlisted: such types would fit, though none can be made now.
+  if (!gpu.devices.empty()) types.insert(types.end(), gpu.unlisted.begin(), gpu.unlisted.end());
+  std::vector<Candidate> out;
+  for (const VgpuType& type : types) {
+    const auto name = VgpuTypeName::parse(type.short_name);
+    if (!name) continue;
+    const auto found = find_type(*name, types);
+    if (!found || *found != &type) continue;  // a name that two types share chooses neither
+    const auto size = type.framebuffer_mib ? type.framebuffer_mib : size_by_name(*name);
+    if (!size) continue;
+    out.push_back({.fit = {.id = type.id,
+                           .name = type.name,
+                           .short_name = type.short_name,
+                           .framebuffer_mib = *size,
+                           .by_its_name = !type.framebuffer_mib || type.framebuffer_by_name,
+                           .left = type.available},
+                   .series = name->series});
+  }
+  std::ranges::sort(out, before);
+  return out;
+}
+
+std::string described(const TypeFit& fit) {
+  return fmt::format("{} ({} MiB)", fit.short_name, fit.framebuffer_mib);
+}
+
+std::string of_series(const TypeWish& wish) {
+  return wish.series ? fmt::format(" of series {}", *wish.series) : "";
+}
+
+Error no_fit(const VgpuGpu& gpu, const std::vector<Candidate>& fitting, const std::vector<Candidate>& all,
+             const TypeWish& wish) {
+  if (!fitting.empty() && gpu.devices.empty()) {
+    return {
+        .code = Errc::unsupported,
+        .message = fmt::format("{}: {} would do, but its driver makes none now, though it carries nothing",
+                               gpu.label(), described(fitting.front().fit)),
+        .hint = "types that need a GPU instance are made in MIG mode only, the others only without it"};
+  }
+  if (!fitting.empty()) {
+    const std::string carried = text(match_gpu({}, gpu, {}, {}).found());
+    return {.code = Errc::refused,
+            .message = fmt::format("{}: {} would do, but none can be made now; it carries {}", gpu.label(),
+                                   described(fitting.front().fit), carried),
+            .hint = "all vGPUs of a GPU have one size: take away what it carries, or ask for that size"};
+  }
+  if (all.empty()) {
+    return {.code = Errc::unsupported,
+            .message = fmt::format("{}: offers no vGPU type{}", gpu.label(), of_series(wish)),
+            .hint = "`ferry vgpu types` shows what each GPU offers"};
+  }
+  return {.code = Errc::unsupported,
+          .message = fmt::format("{}: no vGPU type{} has {} MiB; the largest is {}", gpu.label(),
+                                 of_series(wish), wish.framebuffer_mib, described(all.back().fit)),
+          .hint = "ask for less, or give the GPU away whole: `ferry vfio bind`"};
+}
+
+struct GpuAnswer {
+  GpuChoice choice;
+  std::optional<Candidate> chosen;
+  std::optional<Candidate> largest;
+};
+
+GpuAnswer choose_on(const VgpuGpu& gpu, const TypeWish& wish) {
+  GpuAnswer out{.choice = {.index = gpu.index, .gpu = gpu.address(), .fit = {}, .reason = {}},
+                .chosen = {},
+                .largest = {}};
+  if (!gpu.obstacle.empty()) {
+    out.choice.reason = Error{.code = Errc::unsupported,
+                              .message = fmt::format("{}: {}", gpu.label(), gpu.obstacle),
+                              .hint = "`ferry vgpu types` shows what each GPU offers"};
+    return out;
+  }
+  std::vector<Candidate> all = candidates_on(gpu);
+  std::erase_if(all, [&](const Candidate& c) { return wish.series && c.series != *wish.series; });
+  std::vector<Candidate> fitting = all;
+  std::erase_if(fitting, [&](const Candidate& c) { return c.fit.framebuffer_mib < wish.framebuffer_mib; });
+  if (!all.empty()) out.largest = all.back();
+  const auto first = std::ranges::find_if(fitting, [](const Candidate& c) { return c.fit.left > 0; });
+  if (first != fitting.end()) {
+    out.chosen = *first;
+    out.choice.fit = first->fit;
+  } else {
+    out.choice.reason = no_fit(gpu, fitting, all, wish);
+  }
+  return out;
+}
+
+Error nowhere(const std::vector<GpuAnswer>& answers, const TypeWish& wish) {
+  const std::string what =
+      fmt::format("vGPU type{} with {} MiB or more", of_series(wish), wish.framebuffer_mib);
+  // A type that only present vGPUs prevent is a better reason than the largest type there is.
+  const auto taken = [](const GpuAnswer& answer) {
+    return answer.choice.reason && answer.choice.reason->code == Errc::refused;
+  };
+  const auto fits = [&](const GpuAnswer& answer) {
+    return answer.largest && answer.largest->fit.framebuffer_mib >= wish.framebuffer_mib;
+  };
+  auto found = std::ranges::find_if(answers, taken);
+  if (found == answers.end()) found = std::ranges::find_if(answers, fits);
+  if (found != answers.end() && found->choice.reason) return *found->choice.reason;
+  std::optional<Candidate> most;
+  std::string hint;
+  for (const GpuAnswer& answer : answers) {
+    if (!answer.largest || (most && !before(*most, *answer.largest))) continue;
+    most = answer.largest;
+    hint = answer.choice.reason ? answer.choice.reason->hint : "";
+  }
+  if (most) {
+    return {.code = Errc::unsupported,
+            .message = fmt::format("no GPU asked has a {}; the largest is {}", what, described(most->fit)),
+            .hint = hint};
+  }
+  return {.code = Errc::unsupported,
+          .message = fmt::format("no GPU asked offers a {}", what),
+          .hint = "`ferry vgpu types` shows what each GPU offers, or why it offers nothing"};
+}
+
+}  // namespace
+
+Choice choose_types(const VgpuInventory& inventory, const std::set<PciAddress>& gpus, const TypeWish& wish) {
+  std::vector<GpuAnswer> answers;
+  for (const VgpuGpu& gpu : inventory.gpus) {
+    if (gpus.empty() || gpus.contains(gpu.address())) answers.push_back(choose_on(gpu, wish));
+  }
+  Choice out;
+  std::optional<Candidate> smallest;
+  for (const GpuAnswer& answer : answers) {
+    out.gpus.push_back(answer.choice);
+    if (answer.chosen && (!smallest || before(*answer.chosen, *smallest))) smallest = answer.chosen;
+  }
+  if (!smallest) {
+    out.reason = nowhere(answers, wish);
+    return out;
+  }
+  out.smallest = smallest->fit;
+  out.smallest->left = 0;
+  for (const GpuAnswer& answer : answers) {
+    if (answer.chosen && answer.chosen->fit.name == smallest->fit.name) {
+      out.smallest->left += answer.chosen->fit.left;
+    }
+  }
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/types/export.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/config/config_tree.h"
+#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/profile/label_name.h"
+#include "vgpu-dm/profile/profile_yaml.h"
+
+namespace ferry {
+namespace {
+
+Result<> check_name(const std::string& name) {
+  if (can_be_label(name)) return {};
+  return fail(Errc::usage, fmt::format("'{}' cannot name a configuration: no label could choose it", name),
+              kLabelNames);
+}
+
+/// Number of vGPUs by the name of their type.
+using Carried = std::map<std::string, std::uint32_t>;
+
+Result<Carried> carried_by(const VgpuGpu& gpu) {
+  for (const VgpuParent& parent : gpu.parents) {
+    if (parent.problem) return fail(Error(*parent.problem).during(gpu.label()));
+  }
+  Carried out;
+  for (const VgpuDevice& device : gpu.devices) {
+    if (!device.iommu_group) {
+      return fail(Errc::failed,
+                  fmt::format("{}: no driver has taken vGPU {} ({}), so that it is none", gpu.label(),
+                              device.id.text, device.short_name),
+                  fmt::format("have it removed (`ferry vgpu delete --foreign --device {}`) or made anew "
+                              "(`ferry vgpu apply`), then export again",
+                              gpu.address().text()));
+    }
+    if (!VgpuTypeName::parse(device.short_name)) {
+      return fail(Errc::unsupported,
+                  fmt::format("{}: carries {}, a name that cannot stand in a v1 file", gpu.label(),
+                              device.short_name),
+                  "v1 has names such as L40S-12Q, RTX6000-Ada-24Q and H100-1-10CME only");
+    }
+    ++out[device.short_name];
+  }
+  return out;
+}
+
+ProfileItem item_of(const Carried& carried) {
+  ProfileItem item;
+  for (const auto& [type, count] : carried) {
+    item.vgpus.push_back({.type = VgpuTypeName::parse(type).value(), .count = count, .place = {}});
+  }
+  return item;
+}
+
+/// Verifies that the file describes the host, with the code that reads profiles and judges hosts.
+Result<> check(const Profile& profile, const VgpuInventory& inventory) {
+  const ConfigText text{.file = "the profile of this host", .text = profile_text(profile)};
+  auto file = read_profiles(text);
+  if (!file) return fail(Errc::unsupported, file.error().message, file.error().hint);
+  auto agrees = assert_profile(file->profiles.front(), inventory);
+  if (!agrees) return fail(Errc::unsupported, agrees.error().message, agrees.error().hint);
+  return {};
+}
+
+std::string key_text(const std::string& key) {
+  return is_plain_string(key) ? key : fmt::format("\"{}\"", key);
+}
+
+}  // namespace
+
+Result<Profile> export_profile(const VgpuInventory& inventory, const std::string& name) {
+  if (auto fits = check_name(name); !fits) return fail(std::move(fits).error());
+  Profile profile{.name = name, .items = {}, .place = {}};
+  std::map<Carried, std::size_t> item_for;  // value: index into profile.items
+  for (const VgpuGpu& gpu : inventory.gpus) {
+    auto carried = carried_by(gpu);
+    if (!carried) return fail(std::move(carried).error());
+    // A GPU that cannot carry vGPUs has an item too, `vgpu-devices: {}`. Without an item `assert` fails, here
+    // as under NVIDIA's program; `apply` changes nothing on a GPU without vGPUs, whatever its driver.
+    const auto [place, fresh] = item_for.emplace(*carried, profile.items.size());
+    if (fresh) profile.items.push_back(item_of(*carried));
+    profile.items[place->second].indices.push_back(std::int64_t{gpu.index});
+  }
+  if (profile.items.empty()) {
+    // A configuration has an item. It is not for `all`: applied elsewhere, that would clear a whole node.
+    profile.items.emplace_back();
+  } else if (profile.items.size() == 1) {
+    profile.items.front().indices.clear();
+    profile.items.front().all_devices = true;
+  }
+  if (auto checked = check(profile, inventory); !checked) return fail(std::move(checked).error());
+  return profile;
+}
+
+std::string profile_text(const Profile& profile) {
+  std::string out = fmt::format("version: v1\nvgpu-configs:\n  {}:\n", key_text(profile.name));
+  for (const ProfileItem& item : profile.items) {
+    out += fmt::format("  - devices: {}\n",
+                       item.all_devices ? "all" : fmt::format("[{}]", fmt::join(item.indices, ", ")));
+    if (!item.filters.empty()) {
+      std::vector<std::string> filters;
+      filters.reserve(item.filters.size());
+      for (const DeviceFilter& filter : item.filters) filters.push_back(fmt::format("\"{}\"", filter.text()));
+      out += fmt::format("    device-filter: [{}]\n", fmt::join(filters, ", "));
+    }
+    out += item.vgpus.empty() ? "    vgpu-devices: {}\n" : "    vgpu-devices:\n";
+    for (const VgpuCount& vgpu : item.vgpus) {
+      out += fmt::format("      {}: {}\n", key_text(vgpu.type.text()), vgpu.count);
+    }
+  }
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/types/type_names.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "hostfs/boot_id.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+constexpr const char* kFile = "run/ferry/hostd/vgpu-type-names.json";
+constexpr int kVersionOfFormat = 1;
+
+/// Type names by number.
+using Names = std::map<std::string, std::string>;
+/// Keyed by a GPU's address and IDs: another card in its slot is another GPU.
+using Memory = std::map<std::string, Names>;
+
+std::string key_of(const VgpuGpu& gpu) {
+  return gpu.address().text() + " " + gpu.function.ids();
+}
+
+// The file is only a help: malformed or of another boot, it counts as empty and is written anew.
+Memory read_memory(const HostFs& host) {
+  const auto text = host.read_file(kFile);
+  if (!text) return {};
+  try {
+    const json file = json::parse(*text);
+    if (file.at("version") != kVersionOfFormat || file.at("boot_id") != boot_id(host).value_or("")) return {};
+    return file.at("gpus").get<Memory>();
+  } catch (const json::exception&) {
+    return {};
+  }
+}
+
+bool is_nameless(const VgpuDevice& device) {
+  return device.type_name == device.type_id;
+}
+
+bool needs_names(const VgpuGpu& gpu) {
+  return gpu.framework == VgpuFramework::vendor_vfio && std::ranges::any_of(gpu.devices, is_nameless);
+}
+
+void give_name(VgpuDevice& device, const std::string& called) {
+  device.type_name = called;
+  device.short_name = called.substr(called.find_last_of(' ') + 1);  // npos + 1 is 0
+}
+
+void name(const Memory& memory, VgpuGpu& gpu) {
+  const auto names = memory.find(key_of(gpu));
+  if (names == memory.end()) return;
+  for (VgpuDevice& device : gpu.devices) {
+    const auto found = names->second.find(device.type_id);
+    if (!is_nameless(device) || found == names->second.end()) continue;
+    give_name(device, found->second);
+  }
+}
+
+/// Type names that the driver lists for a GPU now.
+Names listed_on(const VgpuGpu& gpu) {
+  Names out;
+  if (gpu.framework != VgpuFramework::vendor_vfio) return out;
+  for (const VgpuParent& parent : gpu.parents) {
+    for (const VgpuType& type : parent.types) out.emplace(type.id, type.name);
+  }
+  return out;
+}
+
+/// vGPUs whose type names the driver has listed neither now nor earlier.
+std::vector<VgpuDevice*> untold(const HostFs& host, VgpuGpu& gpu) {
+  std::vector<VgpuDevice*> out;
+  if (gpu.framework != VgpuFramework::vendor_vfio) return out;
+  const Names listed = listed_on(gpu);
+  for (VgpuDevice& device : gpu.devices) {
+    if (!listed.contains(device.type_id)) out.push_back(&device);
+  }
+  if (out.empty()) return out;
+  const Memory memory = read_memory(host);
+  const auto kept = memory.find(key_of(gpu));
+  if (kept != memory.end())
+    std::erase_if(out, [&](const VgpuDevice* device) { return kept->second.contains(device->type_id); });
+  return out;
+}
+
+}  // namespace
+
+void name_by_memory(const HostFs& host, VgpuInventory& inventory) {
+  if (std::ranges::none_of(inventory.gpus, needs_names)) return;
+  const Memory memory = read_memory(host);
+  for (VgpuGpu& gpu : inventory.gpus) name(memory, gpu);
+}
+
+void name_by_memory(const HostFs& host, VgpuGpu& gpu) {
+  if (needs_names(gpu)) name(read_memory(host), gpu);
+}
+
+bool driver_told_no_name(const HostFs& host, const VgpuGpu& gpu) {
+  VgpuGpu copy;
+  copy.function = gpu.function;
+  copy.framework = gpu.framework;
+  copy.parents = gpu.parents;
+  copy.devices = gpu.devices;
+  return !untold(host, copy).empty();
+}
+
+void name_by_library(const HostFs& host, const ManagedGpu& said, VgpuGpu& gpu) {
+  for (VgpuDevice* device : untold(host, gpu)) {
+    const auto same = [&](const ManagedType& type) { return std::to_string(type.id) == device->type_id; };
+    const auto type = std::ranges::find_if(said.types, same);
+    if (type != said.types.end()) give_name(*device, type->name);
+  }
+}
+
+Result<> remember_names(HostFs& host, std::span<const VgpuGpu> gpus, const std::set<PciAddress>& named) {
+  static std::mutex one_at_a_time;
+  Memory news;
+  for (const VgpuGpu& gpu : gpus) {
+    Names names = listed_on(gpu);
+    for (const VgpuDevice& device : gpu.devices) {
+      if (named.contains(gpu.address()) && !is_nameless(device))
+        names.emplace(device.type_id, device.type_name);
+    }
+    if (!names.empty()) news.emplace(key_of(gpu), std::move(names));
+  }
+  if (news.empty()) return {};
+  const std::lock_guard lock(one_at_a_time);
+  const Memory before = read_memory(host);
+  Memory now = before;
+  for (const auto& [gpu, names] : news) {
+    for (const auto& [number, called] : names) now[gpu][number] = called;
+  }
+  if (now == before) return {};
+  const json file = {{"version", kVersionOfFormat}, {"boot_id", boot_id(host).value_or("")}, {"gpus", now}};
+  return host.write_file(kFile, file.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace ferry
