@@ -5,7 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 void add_words(const CLI::Option& option, std::vector<std::string>& out) {
@@ -149,4 +149,4 @@ std::vector<std::string> AgentOptionList::words() const {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -16,7 +16,7 @@ class App;
 class Option;
 }  // namespace CLI
 
-namespace ferry {
+namespace ferry::agent {
 
 struct AgentProgramOptions {
   std::string node;   ///< the Node's name; empty: not given
@@ -71,4 +71,4 @@ class AgentOptionList {
   std::vector<CLI::Option*> for_any_look_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

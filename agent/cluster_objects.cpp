@@ -10,7 +10,7 @@
 
 #include "kube/api_path.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
@@ -79,7 +79,7 @@ DaemonSetOwner daemon_set_owner_of(const json& pod, const BelievedOwners& believ
   DaemonSetOwner out;
   if (!owners.is_array()) return out;
   for (const json& owner : owners) {
-    if (text_at(owner, "kind") != kDaemonSets.kind) continue;
+    if (text_at(owner, "kind") != kube::kDaemonSets.kind) continue;
     std::string name = text_at(owner, "name");
     if (space_is_believed && (!listed || believed.uids->contains(text_at(owner, "uid"))))
       return {.believed = std::move(name), .doubt = {}};
@@ -100,7 +100,7 @@ bool runs(const json& pod) {
          });
 }
 
-bool is_owned_by(const json& owner, const ApiKind& kind) {
+bool is_owned_by(const json& owner, const kube::ApiKind& kind) {
   return text_at(owner, "kind") == kind.kind && text_at(owner, "apiVersion") == kind.api_version;
 }
 
@@ -110,7 +110,7 @@ std::optional<NamedOwner> daemon_set_of(const json& pod) {
   const json& owners = at(metadata, "ownerReferences");
   if (!owners.is_array()) return std::nullopt;
   for (const json& owner : owners) {
-    if (is_owned_by(owner, kDaemonSets) && at(owner, "controller") == json(true))
+    if (is_owned_by(owner, kube::kDaemonSets) && at(owner, "controller") == json(true))
       return NamedOwner{.space = text_at(metadata, "namespace"),
                         .name = text_at(owner, "name"),
                         .uid = text_at(owner, "uid")};
@@ -124,7 +124,7 @@ bool is_static(const json& pod, const json& node) {
   const json& owners = at(metadata, "ownerReferences");
   if (at(at(metadata, "annotations"), kMirror).is_null() || !owners.is_array()) return false;
   return std::ranges::any_of(owners, [&](const json& owner) {
-    return is_owned_by(owner, kNodes) && !uid_of(node).empty() && text_at(owner, "uid") == uid_of(node);
+    return is_owned_by(owner, kube::kNodes) && !uid_of(node).empty() && text_at(owner, "uid") == uid_of(node);
   });
 }
 
@@ -145,11 +145,11 @@ json changes_of(const LabelChanges& changes) {
 
 }  // namespace
 
-FieldChoice pod_fields() {
-  const Field owners{"ownerReferences", {{"apiVersion"}, {"kind"}, {"name"}, {"uid"}, {"controller"}}};
-  const Field mirror{.name = kMirror, .inner = {}, .presence = true};
-  const Field running{.name = "running", .inner = {}, .presence = true};
-  return {.mode = FieldChoice::Mode::only,
+kube::FieldChoice pod_fields() {
+  const kube::Field owners{"ownerReferences", {{"apiVersion"}, {"kind"}, {"name"}, {"uid"}, {"controller"}}};
+  const kube::Field mirror{.name = kMirror, .inner = {}, .presence = true};
+  const kube::Field running{.name = "running", .inner = {}, .presence = true};
+  return {.mode = kube::FieldChoice::Mode::only,
           .fields = {{"metadata",
                       {{"name"},
                        {"namespace"},
@@ -161,12 +161,12 @@ FieldChoice pod_fields() {
                      {"status", {{"phase"}, {"containerStatuses", {{"state", {running}}}}}}}};
 }
 
-FieldChoice daemon_set_fields() {
-  return {.mode = FieldChoice::Mode::only,
+kube::FieldChoice daemon_set_fields() {
+  return {.mode = kube::FieldChoice::Mode::only,
           .fields = {{"metadata", {{"name"}, {"namespace"}, {"uid"}, {"resourceVersion"}}}}};
 }
 
-NodeObject node_object_of(const json& node) {
+policy::NodeObject node_object_of(const json& node) {
   const json& metadata = at(node, "metadata");
   const std::string name = text_at(metadata, "name");
   return {.file = "Node " + name,
@@ -285,4 +285,4 @@ json patch_of(const LabelChanges& labels, const LabelChanges& annotations,
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

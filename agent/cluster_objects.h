@@ -17,15 +17,15 @@
 #include "kube/field_filter.h"
 #include "policy/kubernetes_files.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// The fields of pods that the agent reads.
-FieldChoice pod_fields();
+kube::FieldChoice pod_fields();
 /// The fields of DaemonSets that the agent reads: name, namespace and UID.
-FieldChoice daemon_set_fields();
+kube::FieldChoice daemon_set_fields();
 
 /// Name, labels, annotations and runtime handlers of a Node; a field of an unexpected form is empty.
-NodeObject node_object_of(const nlohmann::json& node);
+policy::NodeObject node_object_of(const nlohmann::json& node);
 
 /// The configurations of a ConfigMap: its key config.yaml, or without that each key. Messages name a place as
 /// in "ConfigMap gpus/policies, config.yaml:12".
@@ -61,4 +61,4 @@ std::set<std::string> names_of(const std::map<std::string, nlohmann::json>& obje
 nlohmann::json patch_of(const LabelChanges& labels, const LabelChanges& annotations,
                         std::optional<bool> unschedulable = {});
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -4,7 +4,7 @@
 // Names under nvidia.com/ are those of the gpu-operator and the vGPU device manager, with their meaning.
 #pragma once
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Names a policy of the configurations, which has a mode for each GPU.
 inline constexpr const char* kPolicyLabel = "gpu-ferry.io/policy";
@@ -35,4 +35,4 @@ inline constexpr const char* kNfdAnnotation = "nfd.node.kubernetes.io/feature-la
 /// "true": the agent has cordoned the node, which was schedulable before.
 inline constexpr const char* kCordonedAnnotation = "gpu-ferry.io/cordoned";
 
-}  // namespace ferry
+}  // namespace ferry::agent

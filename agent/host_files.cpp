@@ -8,7 +8,7 @@
 #include "common/serving_file.h"
 #include "kata-manager/controller/ready_handlers.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 Result<HostSide> read_host_side(const HostFs& host) {
   HostSide out;
@@ -27,15 +27,17 @@ Result<HostSide> read_host_side(const HostFs& host) {
   } else if (!is_gone(state.error())) {
     return fail(std::move(state).error());
   }
-  if (auto list = host.read_file(kReadyHandlersFile)) {
+  if (auto list = host.read_file(kata::kReadyHandlersFile)) {
     // A file of another version still lists the ready handlers; the rest of it is ignored.
-    const HandlersFile ready{.ready = read_ready_handlers(*list).value_or(std::set<std::string>())};
-    out.kata = read_handlers_file(*list).value_or(ready);
+    const kata::HandlersFile ready{.ready =
+                                       kata::read_ready_handlers(*list).value_or(std::set<std::string>())};
+    out.kata = kata::read_handlers_file(*list).value_or(ready);
   } else if (!is_gone(list.error())) {
     return fail(std::move(list).error());
   }
-  if (auto text = host.read_file(kWantedClassesFile)) {
-    if (auto wanted = read_wanted_classes(ConfigText{.file = kWantedClassesFile, .text = std::move(*text)}))
+  if (auto text = host.read_file(kata::kWantedClassesFile)) {
+    if (auto wanted =
+            kata::read_wanted_classes(ConfigText{.file = kata::kWantedClassesFile, .text = std::move(*text)}))
       out.kata_written = std::move(*wanted);
   } else if (!is_gone(text.error())) {
     return fail(std::move(text).error());
@@ -63,8 +65,8 @@ Result<bool> write_serving(HostFs& host, const NodeStep& step, bool dry_run) {
   return true;
 }
 
-Result<> write_wanted_classes(HostFs& host, const WantedClasses& wanted) {
-  return host.write_file(kWantedClassesFile, wanted_classes_text(wanted));
+Result<> write_wanted_classes(HostFs& host, const kata::WantedClasses& wanted) {
+  return host.write_file(kata::kWantedClassesFile, kata::wanted_classes_text(wanted));
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

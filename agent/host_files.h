@@ -7,7 +7,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Lock file of the agent that serves this node. Relative to the host's root.
 inline constexpr const char* kAgentLock = "var/lib/ferry/agent.lock";
@@ -28,6 +28,6 @@ inline constexpr const char* kServingFile = "var/lib/ferry/serving.json";
 Result<bool> write_serving(HostFs& host, const NodeStep& step, bool dry_run = false);
 
 /// Writes kata-classes.json. Writing the same content again makes hostd reconcile.
-Result<> write_wanted_classes(HostFs& host, const WantedClasses& wanted);
+Result<> write_wanted_classes(HostFs& host, const kata::WantedClasses& wanted);
 
-}  // namespace ferry
+}  // namespace ferry::agent

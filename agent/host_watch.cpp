@@ -8,7 +8,7 @@
 #include "agent/seen_host.h"
 #include "common/plugin_files.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 HostWatch::HostWatch(EventLoop& loop, HostFs& host, EventLoop::Job changed)
     : host_(host), folders_(loop, std::move(changed)) {}
@@ -22,4 +22,4 @@ Result<> HostWatch::begin() {
   return {};
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -7,7 +7,7 @@
 #include "hostfs/folder_watch.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Watches the folders of wanted.json, state.json and offered.json. For the loop's thread only.
 class HostWatch {
@@ -24,4 +24,4 @@ class HostWatch {
   FolderWatch folders_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -36,11 +36,11 @@
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
-using Moment = Timers::Clock::time_point;
+using Moment = kube::Timers::Clock::time_point;
 
 // A new Role is not in force at once everywhere, nor on an API server that has just started.
 constexpr std::chrono::minutes kForbiddenPatience{5};
@@ -78,8 +78,8 @@ std::string name_of(const std::string& configuration, const WishedPolicy& wished
 
 class NodeAgent::Impl {
  public:
-  Impl(HostFs& host, ApiTransport& transport, Timers& timers, Random random,
-       EventRecorder::WallClock wall_clock, Settings settings)
+  Impl(HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,
+       kube::EventRecorder::WallClock wall_clock, Settings settings)
       : host_(host),
         transport_(transport),
         timers_(timers),
@@ -125,25 +125,26 @@ class NodeAgent::Impl {
   }
 
   Result<> begin() {
-    node_ = watch(only(node_ref(settings_.node)), nullptr, [this] {
+    node_ = watch(kube::only(kube::node_ref(settings_.node)), nullptr, [this] {
       changed_.reset();
       heard_since_change_ = true;
     });
     if (!settings_.operator_space.empty() || settings_.drain_timeout) {
       // In all namespaces: a device plugin can be installed without the operator, in any namespace.
-      Selection pods = pods_of_node(settings_.node);
+      kube::Selection pods = kube::pods_of_node(settings_.node);
       if (settings_.among_others) pods.space = settings_.operator_space;
       pods_ = watch(std::move(pods), &pods_forbidden_, {}, pod_fields());
     }
     if (!settings_.operator_space.empty() && !settings_.among_others)
-      daemon_sets_ = watch({.kind = kDaemonSets, .space = settings_.operator_space}, &daemon_sets_forbidden_,
-                           {}, daemon_set_fields());
+      daemon_sets_ = watch({.kind = kube::kDaemonSets, .space = settings_.operator_space},
+                           &daemon_sets_forbidden_, {}, daemon_set_fields());
     for (const std::string& name : settings_.config_maps) {
       auto& forbidden = config_maps_forbidden_[name];
-      config_maps_.push_back(watch(only(config_map_ref(settings_.space, name)), &forbidden));
+      config_maps_.push_back(watch(kube::only(kube::config_map_ref(settings_.space, name)), &forbidden));
     }
     if (!settings_.kata_classes.empty())
-      kata_ = watch(only(config_map_ref(settings_.kata_space, settings_.kata_classes)), &kata_forbidden_);
+      kata_ = watch(kube::only(kube::config_map_ref(settings_.kata_space, settings_.kata_classes)),
+                    &kata_forbidden_);
     read_host();
     see_hostd();
     if (settings_.features != FeatureWay::file && !settings_.among_others) {
@@ -185,7 +186,7 @@ class NodeAgent::Impl {
   }
 
  private:
-  using Watch = std::unique_ptr<ObjectWatch>;
+  using Watch = std::unique_ptr<kube::ObjectWatch>;
 
   struct Refusal {
     Moment since;
@@ -194,50 +195,50 @@ class NodeAgent::Impl {
   /// Why the objects cannot be watched: RBAC, or a fault of the server; absent: no reason is known.
   using Forbidden = std::optional<Refusal>;
 
-  Watch watch(Selection selection, Forbidden* forbidden = nullptr, EventLoop::Job heard = {},
-              FieldChoice fields = whole_object()) {
+  Watch watch(kube::Selection selection, Forbidden* forbidden = nullptr, EventLoop::Job heard = {},
+              kube::FieldChoice fields = kube::whole_object()) {
     const std::string what = selection.text();
-    return std::make_unique<ObjectWatch>(
+    return std::make_unique<kube::ObjectWatch>(
         transport_, timers_, random_, std::move(selection),
-        ObjectWatch::Listener{.changed =
-                                  [this, heard = std::move(heard)] {
-                                    if (heard) heard();
-                                    look_soon();
-                                  },
-                              .trouble =
-                                  [this, what, forbidden](const Error& error) {
-                                    spdlog::warn("watch {}: {}", what, text_of(error));
-                                    if (forbidden == nullptr) {
-                                      node_in_trouble_ = true;
-                                      return;
-                                    }
-                                    // Keeps the newest error, but the time of the first one of its kind.
-                                    const bool same =
-                                        *forbidden && is_denied((*forbidden)->error) == is_denied(error);
-                                    forbidden->emplace(Refusal{
-                                        .since = same ? (*forbidden)->since : timers_.now(), .error = error});
-                                    look_soon();
-                                  },
-                              .well =
-                                  [this, what, forbidden] {
-                                    spdlog::info("watch {}: the API server answers again", what);
-                                    if (forbidden == nullptr) {
-                                      node_in_trouble_ = false;
-                                      node_well_since_ = timers_.now();
-                                    } else {
-                                      forbidden->reset();
-                                    }
-                                    look_soon();
-                                  }},
+        kube::ObjectWatch::Listener{
+            .changed =
+                [this, heard = std::move(heard)] {
+                  if (heard) heard();
+                  look_soon();
+                },
+            .trouble =
+                [this, what, forbidden](const Error& error) {
+                  spdlog::warn("watch {}: {}", what, text_of(error));
+                  if (forbidden == nullptr) {
+                    node_in_trouble_ = true;
+                    return;
+                  }
+                  // Keeps the newest error, but the time of the first one of its kind.
+                  const bool same = *forbidden && is_denied((*forbidden)->error) == is_denied(error);
+                  forbidden->emplace(
+                      Refusal{.since = same ? (*forbidden)->since : timers_.now(), .error = error});
+                  look_soon();
+                },
+            .well =
+                [this, what, forbidden] {
+                  spdlog::info("watch {}: the API server answers again", what);
+                  if (forbidden == nullptr) {
+                    node_in_trouble_ = false;
+                    node_well_since_ = timers_.now();
+                  } else {
+                    forbidden->reset();
+                  }
+                  look_soon();
+                }},
         std::move(fields));
   }
 
   /// The server has more objects than the agent keeps, so the known ones are out of date.
   static bool is_too_large(const Forbidden& forbidden) {
-    return forbidden && forbidden->error.code == ApiErrc::too_large;
+    return forbidden && forbidden->error.code == kube::ApiErrc::too_large;
   }
 
-  static bool is_denied(const Error& error) { return error.code == ApiErrc::forbidden; }
+  static bool is_denied(const Error& error) { return error.code == kube::ApiErrc::forbidden; }
 
   /// True if the objects are known, or waiting is useless: RBAC forbids them, or the server reports the Node
   /// and not them. If the server reports nothing at all, the agent waits.
@@ -262,8 +263,8 @@ class NodeAgent::Impl {
   bool has_pods() const { return is_listed(pods_, pods_forbidden_); }
   bool has_daemon_sets() const { return is_listed(daemon_sets_, daemon_sets_forbidden_); }
 
-  std::vector<ObjectWatch*> watches() const {
-    std::vector<ObjectWatch*> out = {node_.get()};
+  std::vector<kube::ObjectWatch*> watches() const {
+    std::vector<kube::ObjectWatch*> out = {node_.get()};
     for (const Watch* maybe : {&pods_, &daemon_sets_, &kata_})
       if (*maybe != nullptr) out.push_back(maybe->get());
     for (const Watch& config_map : config_maps_) out.push_back(config_map.get());
@@ -277,7 +278,7 @@ class NodeAgent::Impl {
     const bool news = std::exchange(host_said_, said) != said;
     // A start of the container runtime is no answer from hostd, so Kata's files are timed separately.
     std::string kata;
-    for (const char* file : {kReadyHandlersFile, kWantedClassesFile})
+    for (const char* file : {kata::kReadyHandlersFile, kata::kWantedClassesFile})
       kata += host_.read_file(file).value_or("") + "\n";
     const bool kata_news = std::exchange(kata_said_, kata) != kata;
     if (!kata_news && !news) return false;
@@ -504,7 +505,7 @@ class NodeAgent::Impl {
 
   /// The patch that reverts changes of the agent which no other program would revert: pauses and the cordon.
   static json taken_back(const json& node, bool with_cordon) {
-    const NodeObject now = node_object_of(node);
+    const policy::NodeObject now = node_object_of(node);
     const DrainStep drain = with_cordon ? drain_undone(now, is_cordoned(node)) : DrainStep();
     return patch_of(resume_operands(now.labels), drain.annotations, drain.unschedulable);
   }
@@ -560,7 +561,7 @@ class NodeAgent::Impl {
   void take_back(bool with_cordon) {
     changing_ = true;
     client_.change(
-        node_ref(settings_.node),
+        kube::node_ref(settings_.node),
         [with_cordon](const json& now) -> Result<json> { return taken_back(now, with_cordon); },
         [this, with_cordon](const Result<json>& changed) {
           changing_ = false;
@@ -572,8 +573,8 @@ class NodeAgent::Impl {
               "labels {}*",
               with_cordon ? "a cordon, or pauses of operands, stay" : "pauses of operands stay",
               settings_.node, text_of(changed.error()), kPauseMark, kDeployPrefix);
-          const bool refused =
-              changed.error().code == ApiErrc::forbidden || changed.error().code == ApiErrc::invalid;
+          const bool refused = changed.error().code == kube::ApiErrc::forbidden ||
+                               changed.error().code == kube::ApiErrc::invalid;
           if (with_cordon && refused) return take_back(false);
           go_on_leaving();
         },
@@ -675,7 +676,7 @@ class NodeAgent::Impl {
     changing_ = true;
     heard_since_change_ = false;
     client_.change(
-        node_ref(settings_.node),
+        kube::node_ref(settings_.node),
         [this](const json& now) -> Result<json> {
           tell_if_shown(now);
           if (left_) return json();  // a retry would begin a change
@@ -695,7 +696,7 @@ class NodeAgent::Impl {
   }
 
   void not_changed(const Error& error) {
-    const bool refused = error.code == ApiErrc::forbidden || error.code == ApiErrc::invalid;
+    const bool refused = error.code == kube::ApiErrc::forbidden || error.code == kube::ApiErrc::invalid;
     if (!refused || !sent_) return failed(error);
     // An admission policy may forbid a part of the patch. The other parts are sent without it.
     const NodeStep sent = std::move(*sent_);
@@ -743,7 +744,7 @@ class NodeAgent::Impl {
   /// A patch whose answer was lost has been applied: its events are recorded now.
   void tell_if_shown(const json& object) {
     if (!sent_ || (sent_->labels.empty() && sent_->annotations.empty())) return;
-    const NodeObject now = node_object_of(object);
+    const policy::NodeObject now = node_object_of(object);
     if (with_changes(now.labels, sent_->labels) != now.labels ||
         with_changes(now.annotations, sent_->annotations) != now.annotations)
       return;
@@ -765,8 +766,8 @@ class NodeAgent::Impl {
       if (!is_news(event)) continue;
       spdlog::log(event.warning ? spdlog::level::warn : spdlog::level::info, "{}: {}", event.reason,
                   event.message);
-      events_.record(event.warning ? EventRecorder::Type::warning : EventRecorder::Type::normal, event.reason,
-                     event.message);
+      events_.record(event.warning ? kube::EventRecorder::Type::warning : kube::EventRecorder::Type::normal,
+                     event.reason, event.message);
     }
     told_ = {step.wish.warnings.begin(), step.wish.warnings.end()};
   }
@@ -807,13 +808,13 @@ class NodeAgent::Impl {
   }
 
   HostFs& host_;
-  ApiTransport& transport_;
-  Timers& timers_;
-  const Random random_;
-  const EventRecorder::WallClock wall_clock_;
+  kube::ApiTransport& transport_;
+  kube::Timers& timers_;
+  const kube::Random random_;
+  const kube::EventRecorder::WallClock wall_clock_;
   const Settings settings_;
-  ApiClient client_;
-  EventRecorder events_;
+  kube::ApiClient client_;
+  kube::EventRecorder events_;
   Evictions evictions_;
   NamedDaemonSets owners_;  ///< of pods that use GPUs
   std::unique_ptr<ChangeSlots> slots_;
@@ -868,24 +869,24 @@ class NodeAgent::Impl {
   json patch_;                    ///< the last successful one
   Moment patch_at_;
   Moment patch_again_;  ///< not sent again before
-  Backoff repeats_;
+  kube::Backoff repeats_;
   Moment error_again_;  ///< the error alone is not changed before
   std::chrono::seconds error_pause_{0};
   std::optional<json> changed_;  ///< the Node after the last patch, until the watch reports it
   bool heard_since_change_ = false;
-  Backoff backoff_;
+  kube::Backoff backoff_;
   EventLoop::Job left_;  ///< empty: the agent stays
   Moment leave_by_;
   bool is_taken_back_ = false;  ///< taken_back() is done, or failed
   bool leave_told_ = false;
-  Timers::Timer leave_timer_;
-  Timers::Timer soon_;
-  Timers::Timer later_;
-  Timers::Timer see_again_;
+  kube::Timers::Timer leave_timer_;
+  kube::Timers::Timer soon_;
+  kube::Timers::Timer later_;
+  kube::Timers::Timer see_again_;
 };
 
-NodeAgent::NodeAgent(HostFs& host, ApiTransport& transport, Timers& timers, Random random,
-                     EventRecorder::WallClock wall_clock, Settings settings)
+NodeAgent::NodeAgent(HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,
+                     kube::EventRecorder::WallClock wall_clock, Settings settings)
     : impl_(std::make_unique<Impl>(host, transport, timers, std::move(random), std::move(wall_clock),
                                    std::move(settings))) {}
 NodeAgent::~NodeAgent() = default;
@@ -914,4 +915,4 @@ std::map<std::string, std::string> NodeAgent::vmis() const {
   return impl_->vmis();
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

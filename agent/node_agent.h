@@ -24,7 +24,7 @@
 #include "kube/event_recorder.h"
 #include "kube/timers.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// For one thread. When idle it has an open watch for the Node, for each configuration, for the pods on the
 /// node and for the DaemonSets of NVIDIA's operator. It has no timer except the watches' own. While the node
@@ -56,13 +56,13 @@ class NodeAgent {
     /// ConfigMap with Kata's classes, and its namespace. Empty: the agent does not manage Kata's runtimes.
     std::string kata_classes = {};
     std::string kata_space = {};
-    PullCredentials pull = {};
+    kata::PullCredentials pull = {};
     Fetcher* fetcher = nullptr;  ///< must outlive the agent; null: nothing is pulled
   };
 
   /// The references must outlive this object.
-  NodeAgent(HostFs& host, ApiTransport& transport, Timers& timers, Random random,
-            EventRecorder::WallClock wall_clock, Settings settings);
+  NodeAgent(HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,
+            kube::EventRecorder::WallClock wall_clock, Settings settings);
   NodeAgent(const NodeAgent&) = delete;
   NodeAgent& operator=(const NodeAgent&) = delete;
   NodeAgent(NodeAgent&&) = delete;
@@ -96,4 +96,4 @@ class NodeAgent {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

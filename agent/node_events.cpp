@@ -6,7 +6,7 @@
 
 #include "agent/cluster_words.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 std::string value_of(const std::map<std::string, std::string>& map, const char* key) {
@@ -90,7 +90,7 @@ void add_condition(std::vector<NodeEvent>& out, const NodeWish& wish, const Host
 
 }  // namespace
 
-std::vector<NodeEvent> node_events(const NodeObject& node, const NodeWish& wish, const HostSide& host,
+std::vector<NodeEvent> node_events(const policy::NodeObject& node, const NodeWish& wish, const HostSide& host,
                                    const NodeReport& report, const std::set<std::string>& told_before) {
   std::vector<NodeEvent> out;
   for (const std::string& warning : wish.warnings) {
@@ -107,4 +107,4 @@ std::vector<NodeEvent> node_events(const NodeObject& node, const NodeWish& wish,
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

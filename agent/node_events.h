@@ -9,7 +9,7 @@
 #include "agent/node_report.h"
 #include "policy/kubernetes_files.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 struct NodeEvent {
   bool warning = false;  ///< type Warning, otherwise Normal
@@ -20,7 +20,7 @@ struct NodeEvent {
 
 /// The events of `report` that the Node does not show yet. The Node's label and annotation are the memory, so
 /// that a restarted agent records no event twice. `told_before`: warnings that are recorded already.
-std::vector<NodeEvent> node_events(const NodeObject& node, const NodeWish& wish, const HostSide& host,
+std::vector<NodeEvent> node_events(const policy::NodeObject& node, const NodeWish& wish, const HostSide& host,
                                    const NodeReport& report, const std::set<std::string>& told_before);
 
-}  // namespace ferry
+}  // namespace ferry::agent

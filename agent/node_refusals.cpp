@@ -6,7 +6,7 @@
 
 #include "agent/cluster_words.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 // Factor of the pause after a refusal that only a person can end.
@@ -64,4 +64,4 @@ void NodeRefusals::leave_out(NodeStep& step, Moment now) const {
   for (const char* note : kNotes) step.annotations.erase(note);
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

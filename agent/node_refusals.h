@@ -10,16 +10,16 @@
 #include "kube/backoff.h"
 #include "kube/timers.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Patches of a Node that the API server refused, as when an admission policy forbids a kind of change. A
 /// refused kind is left out for a growing time, since most refusals last until a person acts. The other kinds
 /// go on.
 class NodeRefusals {
  public:
-  using Moment = Timers::Clock::time_point;
+  using Moment = kube::Timers::Clock::time_point;
 
-  explicit NodeRefusals(Random random) : random_(std::move(random)) {}
+  explicit NodeRefusals(kube::Random random) : random_(std::move(random)) {}
 
   /// The server refused `sent`. The first kind in it that may be the cause is left out.
   void refuse(const NodeStep& sent, const std::string& why, Moment now);
@@ -49,7 +49,7 @@ class NodeRefusals {
   struct Kind {
     std::string why = {};  ///< empty: accepted since
     Moment until = {};     ///< not tried again before
-    Backoff backoff = {};
+    kube::Backoff backoff = {};
 
     std::string now(Moment moment) const { return moment < until ? why : std::string(); }
     void taken() {
@@ -60,7 +60,7 @@ class NodeRefusals {
   void refuse(Kind& kind, int pauses, const std::string& why, Moment now);
   bool is_refused_again(const NodeStep& sent) const;
 
-  const Random random_;
+  const kube::Random random_;
   Kind labels_;
   Kind own_;
   Kind cordon_;
@@ -68,4 +68,4 @@ class NodeRefusals {
   bool all_ = false;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -10,7 +10,7 @@
 
 #include "agent/cluster_words.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 constexpr std::array<std::pair<NodeCondition, std::string_view>, 10> kConditions = {
@@ -51,7 +51,8 @@ bool cannot_read_wish(const NodeWish& wish, const HostSide& host) {
 
 /// Passthrough is desired, and hostd finds no accelerator on the node.
 bool lacks_a_gpu(const NodeWish& wish, const HostSide& host) {
-  return wish.wished.policy.asks_for(Mode::passthrough) && host.seen && host.seen->accelerators.empty();
+  return wish.wished.policy.asks_for(policy::Mode::passthrough) && host.seen &&
+         host.seen->accelerators.empty();
 }
 
 NodeCondition condition_of(const NodeWish& wish, const HostSide& host) {
@@ -326,4 +327,4 @@ NodeReport node_report(const NodeWish& wish, const HostSide& host, const std::st
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -19,7 +19,7 @@
 #include "kata-manager/classes/wanted_classes.h"
 #include "kata-manager/controller/ready_handlers.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// The agent's knowledge of its host.
 struct HostSide {
@@ -30,9 +30,9 @@ struct HostSide {
   /// Generation of an earlier wanted.json with the same content in other words: hostd's result for that one
   /// counts for the present one too. Absent: none.
   std::optional<std::uint64_t> same_as = {};
-  HandlersFile kata = {};                          ///< kata.json: hostd's report on Kata's handlers
-  std::optional<WantedClasses> kata_written = {};  ///< kata-classes.json; absent: none, or not readable
-  std::chrono::seconds kata_silent{0};             ///< time since either of the two changed
+  kata::HandlersFile kata = {};                          ///< kata.json: hostd's report on Kata's handlers
+  std::optional<kata::WantedClasses> kata_written = {};  ///< kata-classes.json; absent: none, or not readable
+  std::chrono::seconds kata_silent{0};                   ///< time since either of the two changed
   /// Time for which the kubelet has not listed the same ready handlers; 0: it lists all.
   std::chrono::seconds kata_unlisted{0};
   /// Time since wanted.json or state.json changed.
@@ -138,4 +138,4 @@ std::vector<std::string> host_troubles(const SeenHost& host);
 /// text.
 std::string told(std::string_view text, std::size_t most = kMostTold);
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -13,7 +13,7 @@
 #include "agent/labels/label_record.h"
 #include "agent/rollout/node_turn.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 NodeWish wish_of(const NodeView& view, const std::vector<OtherOwner>& owners) {
@@ -33,13 +33,13 @@ NodeWish wish_of(const NodeView& view, const std::vector<OtherOwner>& owners) {
 
 /// True if all GPUs are in the desired mode already. Only a policy with an item for all GPUs, and without
 /// vGPUs, can be decided here.
-bool host_is_so(const Policy& policy, const SeenHost& host) {
+bool host_is_so(const policy::Policy& policy, const SeenHost& host) {
   if (policy.items.size() != 1) return false;
-  const PolicyItem& item = policy.items.front();
+  const policy::PolicyItem& item = policy.items.front();
   const bool of_all = item.gpus.all_devices && item.gpus.filters.empty() && item.selection.models.empty() &&
                       item.selection.addresses.empty() && item.selection.numa_nodes.empty() &&
                       item.selection.vendors.empty();
-  return of_all && item.mode != Mode::vgpu &&
+  return of_all && item.mode != policy::Mode::vgpu &&
          std::ranges::all_of(host.accelerators,
                              [&](const SeenAccelerator& gpu) { return gpu.mode == item.mode; });
 }
@@ -352,4 +352,4 @@ bool has_own_labels(const NodeStep& step) {
   return !std::ranges::all_of(step.labels, [](const auto& change) { return can_wait(change.first); });
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

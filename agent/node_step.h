@@ -28,11 +28,11 @@
 #include "common/result.h"
 #include "policy/kubernetes_files.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// The snapshot for a reconcile.
 struct NodeView {
-  NodeObject node;
+  policy::NodeObject node;
   std::vector<ConfigText> configs;
   std::vector<Error> unreadable;  ///< errors of configurations that cannot be fetched
   /// Why the cluster's objects are known only in part, which permits no change; absent: they are known.
@@ -95,8 +95,8 @@ NodeStep node_step(const NodeView& view);
 /// configuration whose result is unknown. The next agent continues the change; without one, the holder counts
 /// as silent. A pull is no change in this sense: it ends with its agent.
 struct LastTurn {
-  BudgetStep lease;                        ///< `nothing`: there is no lease, or it is kept
-  std::optional<WantedClasses> kata = {};  ///< to be written first, without `permitted`
+  BudgetStep lease;                              ///< `nothing`: there is no lease, or it is kept
+  std::optional<kata::WantedClasses> kata = {};  ///< to be written first, without `permitted`
 };
 LastTurn last_turn(const NodeView& view);
 
@@ -107,4 +107,4 @@ bool has_labels_that_can_wait(const NodeStep& step);
 /// True if the step changes other labels.
 bool has_own_labels(const NodeStep& step);
 
-}  // namespace ferry
+}  // namespace ferry::agent

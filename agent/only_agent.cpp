@@ -12,7 +12,7 @@
 
 #include "agent/host_files.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 // The release of a flock raises no event. Neither does the change of a folder's mode before this process may
@@ -55,4 +55,4 @@ void OnlyAgent::wait_for(std::string what) {
   loop_.at(EventLoop::Clock::now() + kBetweenTries, [this] { try_now(); });
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -13,7 +13,7 @@
 #include "hostfs/host_fs.h"
 #include "hostfs/presence.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Starts the agent's work once it has the instance lock. In a rolling update the former agent may still have
 /// it. An agent that is not root also waits until it may write the lock's folder, which hostd permits.
@@ -38,4 +38,4 @@ class OnlyAgent {
   std::string waits_for_;  ///< last logged message
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

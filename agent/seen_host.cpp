@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
@@ -34,8 +34,8 @@ std::string text_at(const json& object, const char* key) {
   return value == object.end() || value->is_null() ? std::string() : value->get<std::string>();
 }
 
-Mode mode_of(const json& value) {
-  const auto mode = parse_mode(value.get_ref<const std::string&>());
+policy::Mode mode_of(const json& value) {
+  const auto mode = policy::parse_mode(value.get_ref<const std::string&>());
   if (!mode) throw Unreadable{fmt::format("'{}' is no mode", value.get_ref<const std::string&>())};
   return *mode;
 }
@@ -175,4 +175,4 @@ Result<SeenHost> read_seen_host(std::string_view text) {
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -12,7 +12,7 @@
 #include "common/result.h"
 #include "policy/policy.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Relative to the host's root.
 inline constexpr const char* kStateFile = "run/ferry/state.json";
@@ -51,10 +51,10 @@ struct SeenAccelerator {
   std::string pci_class = {};  ///< "0302"; empty: unknown
   std::string model;           ///< empty: unknown
   std::optional<std::uint32_t> iommu_group = {};
-  std::string driver = {};     ///< empty: none
-  Mode mode = Mode::host;      ///< present mode
-  std::optional<Mode> wanted;  ///< absent: the policy does not select it
-  std::string state;           ///< "as_wanted", "refused", "failed", "waiting", "left_alone"
+  std::string driver = {};                 ///< empty: none
+  policy::Mode mode = policy::Mode::host;  ///< present mode
+  std::optional<policy::Mode> wanted;      ///< absent: the policy does not select it
+  std::string state;                       ///< "as_wanted", "refused", "failed", "waiting", "left_alone"
   std::string reason;
   std::string hint;
   std::vector<SeenHolder> holders;
@@ -91,4 +91,4 @@ struct SeenHost {
 /// place.
 Result<SeenHost> read_seen_host(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::agent

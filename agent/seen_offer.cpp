@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
@@ -81,4 +81,4 @@ Result<SeenOffer> read_seen_offer(std::string_view text) {
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -10,7 +10,7 @@
 #include "common/plugin_files.h"
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 struct SeenDevice {
   std::string id;  ///< an address, a UUID, or for Kata a number
@@ -36,4 +36,4 @@ struct SeenOffer {
 /// Keys that are not known are passed over: they are only ever added. Errc::malformed_host says where.
 Result<SeenOffer> read_seen_offer(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -50,11 +50,11 @@
 #include "kubectl/kubectl_program.h"
 #include "vfio/quiesce/release.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 struct AgentCommand {
-  AgentProgramOptions options;
+  agent::AgentProgramOptions options;
   std::filesystem::path host_root = "/";
   std::string log_level = "info";
   std::string log_format = "text";
@@ -62,7 +62,7 @@ struct AgentCommand {
 
 void describe(CLI::App& app, AgentCommand& command) {
   app.set_version_flag("--version", std::string("ferry ") + kVersion);
-  const AgentOptionList list(app, command.options);
+  const agent::AgentOptionList list(app, command.options);
   app.get_option("--node-name")->envname("NODE_NAME")->required();
   app.get_option("--namespace")->envname("POD_NAMESPACE");
   app.add_option("--host-root", command.host_root, "where the host's / is mounted")
@@ -104,25 +104,26 @@ std::pair<std::string, std::string> config_map_of(const std::string& named, cons
 }
 
 /// Absent: the options name no address, so no metrics are served.
-Result<std::optional<MetricsListener::Settings>> metrics_settings(const AgentProgramOptions& command) {
-  if (command.metrics_address.empty()) return std::optional<MetricsListener::Settings>();
-  auto address = ListenAddress::parse(command.metrics_address);
+Result<std::optional<agent::MetricsListener::Settings>> metrics_settings(
+    const agent::AgentProgramOptions& command) {
+  if (command.metrics_address.empty()) return std::optional<agent::MetricsListener::Settings>();
+  auto address = agent::ListenAddress::parse(command.metrics_address);
   if (!address) return fail(std::move(address).error().during("--metrics-address"));
-  return std::optional(MetricsListener::Settings{.address = std::move(*address),
-                                                 .certificate = command.metrics_certificate,
-                                                 .key = command.metrics_key,
-                                                 .token = command.metrics_token});
+  return std::optional(agent::MetricsListener::Settings{.address = std::move(*address),
+                                                        .certificate = command.metrics_certificate,
+                                                        .key = command.metrics_key,
+                                                        .token = command.metrics_token});
 }
 
-Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop_token& stop) {
+Result<> serve(const agent::AgentProgramOptions& command, HostFs& host, const std::stop_token& stop) {
   const auto drain_timeout = duration_of("--drain-timeout", command.drain_timeout);
   if (!drain_timeout) return fail(drain_timeout.error());
   auto shown = metrics_settings(command);
   if (!shown) return fail(std::move(shown).error());
-  auto access =
-      cluster_access({.kubeconfig = command.kubeconfig, .context = command.context}, process_environment());
+  auto access = kube::cluster_access({.kubeconfig = command.kubeconfig, .context = command.context},
+                                     process_environment());
   if (!access) return fail(std::move(access).error());
-  auto release = release_list(command.release);
+  auto release = vfio::release_list(command.release);
   if (!release) return fail(std::move(release).error());
   const std::string space = command.space.empty() ? access->default_namespace : command.space;
   if (space.empty()) {
@@ -131,14 +132,16 @@ Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop
   }
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());
-  LoopTimers timers(**loop);
-  CurlTransport curl(**loop, std::move(*access));
-  CountedTransport transport(curl);
+  kube::LoopTimers timers(**loop);
+  kube::CurlTransport curl(**loop, std::move(*access));
+  kube::CountedTransport transport(curl);
   std::mt19937_64 generator(std::random_device{}());
-  const Random random = [&generator] { return std::uniform_real_distribution<double>(0, 1)(generator); };
+  const kube::Random random = [&generator] {
+    return std::uniform_real_distribution<double>(0, 1)(generator);
+  };
   const auto [kata_space, kata_classes] = config_map_of(command.kata_classes, space);
-  FetchRunner fetcher(**loop, host);
-  NodeAgent agent(
+  agent::FetchRunner fetcher(**loop, host);
+  agent::NodeAgent agent(
       host, transport, timers, random, [] { return std::chrono::system_clock::now(); },
       {.node = command.node,
        .space = space,
@@ -148,27 +151,27 @@ Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop
        .among_others = command.among_others,
        .operator_space = command.without_operator ? "" : command.operator_space,
        .owner_spaces = command.owner_spaces,
-       .defaults = {.workload = parse_workload(command.default_workload),
+       .defaults = {.workload = agent::parse_workload(command.default_workload),
                     .policy = command.default_policy,
                     .vgpu_config = command.default_vgpu_config,
                     .release = std::move(*release)},
        // Beside NVIDIA's programs the agent has their role, which permits no Leases.
        .most_changing = command.among_others ? 0 : command.max_unavailable,
        .drain_timeout = command.drain ? std::optional(*drain_timeout) : std::nullopt,
-       .features = parse_feature_way(command.feature_labels).value_or(FeatureWay::none),
+       .features = agent::parse_feature_way(command.feature_labels).value_or(agent::FeatureWay::none),
        .feature_owner = command.feature_owner,
        .kata_classes = kata_classes,
        .kata_space = kata_space,
        .pull = {.secrets = command.pull_secrets.empty() ? std::nullopt : std::optional(command.pull_secrets)},
        .fetcher = kata_classes.empty() ? nullptr : &fetcher});
   FolderWatch of_configs(**loop, [&agent] { agent.configurations_changed(); });
-  std::optional<NodeMetrics> metrics;
-  std::optional<ShownMetrics> scraped;
-  HostWatch files(**loop, host, [&agent, &metrics] {
+  std::optional<agent::NodeMetrics> metrics;
+  std::optional<agent::ShownMetrics> scraped;
+  agent::HostWatch files(**loop, host, [&agent, &metrics] {
     agent.host_changed();
     if (metrics) metrics->host_changed();
   });
-  OnlyAgent only(**loop, host, [&]() -> Result<> {
+  agent::OnlyAgent only(**loop, host, [&]() -> Result<> {
     for (const auto& file : command.config_files) {
       const auto folder = file.has_parent_path() ? file.parent_path() : ".";
       if (auto watched = of_configs.add(folder); !watched) return watched;
@@ -192,35 +195,38 @@ Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli
 
 int main(int argc, char** argv) {
   ferry::guard_standard_streams();
-  if (argc > 0 && ferry::is_kubectl_plugin(argv[0])) return ferry::kubectl_program(argc, argv);
-  if (argc > 0 && ferry::is_kubectl_completion(argv[0])) return ferry::kubectl_completion_program(argc, argv);
+  if (argc > 0 && ferry::kubectl::is_kubectl_plugin(argv[0]))
+    return ferry::kubectl::kubectl_program(argc, argv);
+  if (argc > 0 && ferry::kubectl::is_kubectl_completion(argv[0]))
+    return ferry::kubectl::kubectl_completion_program(argc, argv);
   if (argc > 1 && std::string_view(argv[1]) == "kubevirt-cr")
-    return ferry::kubevirt_cr_program(argc - 1, argv + 1);
-  if (argc > 1 && std::string_view(argv[1]) == "retire") return ferry::retire_program(argc - 1, argv + 1);
+    return ferry::agent::kubevirt_cr_program(argc - 1, argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == "retire")
+    return ferry::agent::retire_program(argc - 1, argv + 1);
   CLI::App app("Has this node's GPUs be what its labels say, and tells the cluster what has come of it.",
                "ferry agent");
-  ferry::AgentCommand command;
-  ferry::describe(app, command);
+  ferry::cli::AgentCommand command;
+  ferry::cli::describe(app, command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {
-    return ferry::print_help(app, help_or_version);
+    return ferry::cli::print_help(app, help_or_version);
   } catch (const CLI::ParseError& error) {
     ferry::print_to_stderr("ferry agent: {}\nhint: `ferry agent --help` lists what there is\n", error.what());
     return static_cast<int>(ferry::ExitStatus::usage);
   }
   const auto format = command.log_format == "json" ? ferry::LogFormat::json : ferry::LogFormat::text;
-  if (auto log = ferry::set_up_log(command.log_level, format); !log) return ferry::complain(log.error());
+  if (auto log = ferry::set_up_log(command.log_level, format); !log) return ferry::cli::complain(log.error());
   ferry::hide_process();  // its memory has a token of the API server
   // hostd removes the files that this agent pulls, as a member of their group: new files stay group-writable.
   if (::geteuid() != 0) ::umask(S_IWOTH);
   const ferry::StopOnSignal stop;
   ferry::HostFs host(command.host_root);
-  if (auto served = ferry::serve(command.options, host, stop.token()); !served)
-    return ferry::complain(served.error());
+  if (auto served = ferry::cli::serve(command.options, host, stop.token()); !served)
+    return ferry::cli::complain(served.error());
   return 0;
 }

@@ -28,7 +28,7 @@
 #include "common/text/suggest.h"
 #include "common/version.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 constexpr const char* kFooter =
@@ -167,11 +167,13 @@ class CommandTree {
     plan->add_flag("--explain", globals_.explain, "print the reason of each write");
     plan->callback([this] {
       globals_.dry_run = true;
-      verb_ = [this](const Session& session) { return move_verb(session, selection_, Direction::to_vfio); };
+      verb_ = [this](const Session& session) {
+        return move_verb(session, selection_, vfio::Direction::to_vfio);
+      };
     });
     add_selection(plan);
     CLI::App* bind = add_changing_verb(*vfio, "bind", "move groups to vfio", [this](const Session& session) {
-      return move_verb(session, selection_, Direction::to_vfio);
+      return move_verb(session, selection_, vfio::Direction::to_vfio);
     });
     add_selection(bind);
     for (CLI::App* verb : {plan, bind}) {
@@ -180,7 +182,7 @@ class CommandTree {
     }
     add_selection(add_changing_verb(
         *vfio, "unbind", "give groups back to the host",
-        [this](const Session& session) { return move_verb(session, selection_, Direction::back); }));
+        [this](const Session& session) { return move_verb(session, selection_, vfio::Direction::back); }));
     add_selection(add_changing_verb(
         *vfio, "restore", "give back what was moved, or what is chosen of it, each to the driver it had",
         [this](const Session& session) { return restore_verb(session, selection_); }));
@@ -551,11 +553,11 @@ class CommandTree {
   std::string export_name_ = "current";
   ChoiceOptions choice_;
   RemovalOptions removal_;
-  SelftestOptions selftest_;
+  virt::SelftestOptions selftest_;
   KataOptions kata_;
   ServingOptions serving_;
   AgentOptions agent_;
-  std::optional<AgentOptionList> agent_list_;
+  std::optional<agent::AgentOptionList> agent_list_;
   KubevirtCrOptions permits_;
   std::string shell_;
 };
@@ -678,4 +680,4 @@ int run_command_line(int argc, char** argv) {
   return run_verb(program);
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -3,7 +3,7 @@
 
 #include "cli/completion/command_model.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Parses the command line, runs the verb and returns the exit status (common/exit_status.h).
 int run_command_line(int argc, char** argv);
@@ -11,4 +11,4 @@ int run_command_line(int argc, char** argv);
 /// The commands and options that run_command_line() parses.
 CommandModel ferry_commands();
 
-}  // namespace ferry
+}  // namespace ferry::cli

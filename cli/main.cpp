@@ -11,12 +11,12 @@ int main(int argc, char** argv) {
   // The hang guard's child process begins here, before anything else, so that it holds and starts nothing.
   if (argc > 1 && argv[1] == ferry::kHostActVerb) {
     constexpr std::array<ferry::HostLibrary, 1> kLibraries = {
-        {{.name = ferry::kGpuLibrary, .answer = ferry::answer_nvml_call}}};
+        {{.name = ferry::mdev::kGpuLibrary, .answer = ferry::mdev::answer_nvml_call}}};
     return ferry::host_act_main(argc, argv, kLibraries);
   }
   ferry::guard_standard_streams();
   if (argc > 0) {
-    if (const auto status = ferry::run_replaced_program(argv[0], argc, argv)) return *status;
+    if (const auto status = ferry::cli::run_replaced_program(argv[0], argc, argv)) return *status;
   }
-  return ferry::run_command_line(argc, argv);
+  return ferry::cli::run_command_line(argc, argv);
 }

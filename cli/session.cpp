@@ -20,47 +20,47 @@
 #include "vgpu-dm/plan/stable_uuid.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 Session open_session(const std::filesystem::path& host_root) {
   Session session;
   session.host = std::make_unique<HostFs>(host_root);
   session.writer = std::make_unique<SpawningWriter>(*session.host);
-  session.rules = default_accelerator_rules();
-  const auto pods = [host = session.host.get()] { return list_pod_devices(*host); };
-  session.probe = all_use_probes(*session.host, session.rules, pods);
-  session.open_probe = std::make_unique<ProcUseProbe>(*session.host);
-  session.vgpu_probe = all_use_probes(*session.host, session.rules, pods, KubeletSilence::blinds);
-  session.driver_lock = std::make_unique<NvidiaUnbindLock>(*session.host, *session.writer);
-  session.persistence = nvidia_persistence(*session.host, *session.writer);
-  session.management = std::make_unique<CalledGpuManagement>(*session.writer);
-  session.releaser = systemd_services(*session.host);
+  session.rules = policy::default_accelerator_rules();
+  const auto pods = [host = session.host.get()] { return plugin::list_pod_devices(*host); };
+  session.probe = host::all_use_probes(*session.host, session.rules, pods);
+  session.open_probe = std::make_unique<host::ProcUseProbe>(*session.host);
+  session.vgpu_probe = host::all_use_probes(*session.host, session.rules, pods, host::KubeletSilence::blinds);
+  session.driver_lock = std::make_unique<host::NvidiaUnbindLock>(*session.host, *session.writer);
+  session.persistence = host::nvidia_persistence(*session.host, *session.writer);
+  session.management = std::make_unique<mdev::CalledGpuManagement>(*session.writer);
+  session.releaser = host::systemd_services(*session.host);
   return session;
 }
 
-MoveContext move_context(const Session& session, const AcceleratorRules& rules) {
+vfio::MoveContext move_context(const Session& session, const vfio::AcceleratorRules& rules) {
   return {.host = session.host.get(),
           .writer = session.writer.get(),
           .probe = session.probe.get(),
           .rules = rules,
-          .on_step = [](const Step& step) { spdlog::info("{}", step.text()); },
+          .on_step = [](const vfio::Step& step) { spdlog::info("{}", step.text()); },
           .driver_lock = session.driver_lock.get(),
           .releaser = session.releaser.get(),
           .persistence = session.persistence.get(),
-          .must_stay = [host = session.host.get(),
-                        rules](const Inventory& inventory) -> Result<std::map<PciAddress, std::string>> {
-            const auto vgpus = scan_vgpus(*host, inventory, rules);
+          .must_stay = [host = session.host.get(), rules](const vfio::Inventory& inventory)
+              -> Result<std::map<vfio::PciAddress, std::string>> {
+            const auto vgpus = mdev::scan_vgpus(*host, inventory, rules);
             if (!vgpus) return fail(Error(vgpus.error()));
-            const auto node = node_identity(*host);
-            return carriers_of_vgpus(
-                *vgpus, [&](const VgpuDevice& device) { return node && is_ours(*node, device); });
+            const auto node = vgpu::node_identity(*host);
+            return mdev::carriers_of_vgpus(
+                *vgpus, [&](const mdev::VgpuDevice& device) { return node && vgpu::is_ours(*node, device); });
           }};
 }
 
-Result<VgpuInventory> read_vgpus(const Session& session) {
-  auto inventory = scan(*session.host);
+Result<mdev::VgpuInventory> read_vgpus(const Session& session) {
+  auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(std::move(inventory).error());
-  return scan_known_vgpus(*session.host, *inventory, session.rules);
+  return vgpu::scan_known_vgpus(*session.host, *inventory, session.rules);
 }
 
 Result<> require_root(const Session& session) {
@@ -85,4 +85,4 @@ ExitStatus complain(const Error& error) {
   return exit_status_of(error);
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

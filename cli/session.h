@@ -23,19 +23,19 @@
 #include "vfio/quiesce/release.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 struct Session {
   std::unique_ptr<HostFs> host;
   std::unique_ptr<HostWriter> writer;
-  std::unique_ptr<UseProbe> probe;       ///< for binding and unbinding
-  std::unique_ptr<UseProbe> vgpu_probe;  ///< for vGPUs: blind if the kubelet does not answer
-  std::unique_ptr<UseProbe> open_probe;  ///< by /proc alone
-  std::unique_ptr<DriverLock> driver_lock;
-  std::unique_ptr<PersistenceSwitch> persistence;  ///< nullptr: no nvidia-smi below the host's root
-  std::unique_ptr<GpuManagement> management;       ///< NVML below the host's root
-  std::unique_ptr<Releaser> releaser;              ///< nullptr: no systemd below the host's root
-  AcceleratorRules rules;
+  std::unique_ptr<vfio::UseProbe> probe;       ///< for binding and unbinding
+  std::unique_ptr<vfio::UseProbe> vgpu_probe;  ///< for vGPUs: blind if the kubelet does not answer
+  std::unique_ptr<vfio::UseProbe> open_probe;  ///< by /proc alone
+  std::unique_ptr<vfio::DriverLock> driver_lock;
+  std::unique_ptr<vfio::PersistenceSwitch> persistence;  ///< nullptr: no nvidia-smi below the host's root
+  std::unique_ptr<mdev::GpuManagement> management;       ///< NVML below the host's root
+  std::unique_ptr<vfio::Releaser> releaser;              ///< nullptr: no systemd below the host's root
+  vfio::AcceleratorRules rules;
   OutputFormat output = OutputFormat::table;
   std::FILE* out = stdout;  ///< receives data; stderr for replaced programs, which have none
   bool dry_run = false;
@@ -46,10 +46,10 @@ struct Session {
 Session open_session(const std::filesystem::path& host_root);
 
 /// The context of binding, with a command's rules (ChosenUnits::rules). `session` must outlive it.
-MoveContext move_context(const Session& session, const AcceleratorRules& rules);
+vfio::MoveContext move_context(const Session& session, const vfio::AcceleratorRules& rules);
 
 /// The host's GPUs and their vGPUs, as they are now.
-Result<VgpuInventory> read_vgpus(const Session& session);
+Result<mdev::VgpuInventory> read_vgpus(const Session& session);
 
 /// A verb holds this from before its first look at the host until its change ends. No other Ferry process
 /// changes the host meanwhile, and a signal waits for the end.
@@ -72,4 +72,4 @@ Result<std::unique_ptr<HostChange>> begin_change(const Session& session);
 /// Prints an error and its hint to stderr; returns its exit status.
 ExitStatus complain(const Error& error);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -17,7 +17,7 @@
 #include "vgpu-dm/plan/stable_uuid.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 template <typename T>
@@ -25,27 +25,27 @@ void append(std::vector<T>& to, std::vector<T> more) {
   std::ranges::move(more, std::back_inserter(to));
 }
 
-bool contains(const std::vector<PciAddress>& addresses, const PciAddress& address) {
+bool contains(const std::vector<vfio::PciAddress>& addresses, const vfio::PciAddress& address) {
   return std::ranges::find(addresses, address) != addresses.end();
 }
 
 struct Seen {
-  Inventory inventory;
-  VgpuInventory vgpus;
-  WantedState wanted;
+  vfio::Inventory inventory;
+  mdev::VgpuInventory vgpus;
+  policy::WantedState wanted;
 };
 
-bool is_away(const WantedState& wanted, const PciAddress& gpu) {
-  return wanted.modes.at(gpu) == Mode::passthrough;
+bool is_away(const policy::WantedState& wanted, const vfio::PciAddress& gpu) {
+  return wanted.modes.at(gpu) == policy::Mode::passthrough;
 }
 
 // Finds requests that no change can fulfil, before anything is begun.
 Result<> check_possible(const Seen& seen) {
   bool any_away = false;
   for (const auto& [gpu, mode] : seen.wanted.modes) {
-    if (mode != Mode::passthrough || seen.inventory.find(gpu) == nullptr) continue;
+    if (mode != policy::Mode::passthrough || seen.inventory.find(gpu) == nullptr) continue;
     any_away = true;
-    for (const PciAddress& other : concerned(seen.inventory, {gpu})) {
+    for (const vfio::PciAddress& other : vfio::concerned(seen.inventory, {gpu})) {
       if (!seen.wanted.modes.contains(other) || is_away(seen.wanted, other)) continue;
       return fail(Errc::refused,
                   fmt::format("{} shall be given away and {} shall not, and they share an IOMMU group",
@@ -53,46 +53,46 @@ Result<> check_possible(const Seen& seen) {
                   "give both one mode, or the card another slot");
     }
   }
-  return any_away ? require_iommu(seen.inventory) : Result<>();
+  return any_away ? vfio::require_iommu(seen.inventory) : Result<>();
 }
 
-Result<Seen> see(const NodeHost& host, const Policy& policy) {
-  auto inventory = scan(*host.moves.host);
+Result<Seen> see(const NodeHost& host, const policy::Policy& policy) {
+  auto inventory = vfio::scan(*host.moves.host);
   if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
+  auto vgpus = vgpu::scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
-  WantedState wanted = wanted_state(policy, *vgpus, host.models);
+  policy::WantedState wanted = policy::wanted_state(policy, *vgpus, host.models);
   return Seen{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .wanted = std::move(wanted)};
 }
 
 struct WayBack {
-  MoveRequest gpus;
-  MoveRequest left_behind;  ///< functions left by an unplugged GPU: no policy covers them
+  vfio::MoveRequest gpus;
+  vfio::MoveRequest left_behind;  ///< functions left by an unplugged GPU: no policy covers them
 };
 
 // Finds the GPUs that are on vfio, or that the undo journal lists because a killed run left them half-way.
 Result<WayBack> to_give_back(const NodeHost& host, const Seen& seen) {
-  auto record = read_records(*host.moves.host);
+  auto record = vfio::read_records(*host.moves.host);
   if (!record) return fail(std::move(record).error());
   WayBack back;
   back.left_behind.accelerators = left_behind(seen.inventory, host.moves.rules, *record);
   back.left_behind.recorded_only = true;
   for (const auto& [address, mode] : seen.wanted.modes) {
-    const PciFunction* gpu = seen.inventory.find(address);
-    if (mode == Mode::passthrough || gpu == nullptr || !host.moves.rules.match(*gpu)) continue;
-    if (on_vfio_driver(*gpu) || record->speaks_of(*gpu)) back.gpus.accelerators.push_back(address);
+    const vfio::PciFunction* gpu = seen.inventory.find(address);
+    if (mode == policy::Mode::passthrough || gpu == nullptr || !host.moves.rules.match(*gpu)) continue;
+    if (vfio::on_vfio_driver(*gpu) || record->speaks_of(*gpu)) back.gpus.accelerators.push_back(address);
   }
   return back;
 }
 
-MoveRequest to_give_away(const NodeHost& host, const Seen& seen) {
-  MoveRequest request;
-  request.untouchable = carriers_of_vgpus(
-      seen.vgpus, [&](const VgpuDevice& device) { return is_ours(host.vgpus.node, device); });
+vfio::MoveRequest to_give_away(const NodeHost& host, const Seen& seen) {
+  vfio::MoveRequest request;
+  request.untouchable = mdev::carriers_of_vgpus(
+      seen.vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(host.vgpus.node, device); });
   request.release = seen.wanted.release;
   for (const auto& [address, mode] : seen.wanted.modes) {
-    const PciFunction* gpu = seen.inventory.find(address);
-    if (mode == Mode::passthrough && gpu != nullptr && host.moves.rules.match(*gpu))
+    const vfio::PciFunction* gpu = seen.inventory.find(address);
+    if (mode == policy::Mode::passthrough && gpu != nullptr && host.moves.rules.match(*gpu))
       request.accelerators.push_back(address);
   }
   return request;
@@ -100,33 +100,36 @@ MoveRequest to_give_away(const NodeHost& host, const Seen& seen) {
 
 // An empty request asks no probe and needs no IOMMU. Even then the last stage resumes the services that a
 // killed run left stopped; the first stage leaves that to the last.
-Result<MoveOutcome> move(const NodeHost& host, const MoveRequest& request, Direction direction) {
-  if (!request.accelerators.empty()) return apply_moves(host.moves, request, direction);
-  return direction == Direction::to_vfio ? start_what_was_stopped(host.moves) : MoveOutcome{};
+Result<vfio::MoveOutcome> move(const NodeHost& host, const vfio::MoveRequest& request,
+                               vfio::Direction direction) {
+  if (!request.accelerators.empty()) return vfio::apply_moves(host.moves, request, direction);
+  return direction == vfio::Direction::to_vfio ? vfio::start_what_was_stopped(host.moves)
+                                               : vfio::MoveOutcome{};
 }
-Result<MovePreview> preview(const NodeHost& host, const MoveRequest& request, Direction direction) {
-  if (!request.accelerators.empty()) return preview_moves(host.moves, request, direction);
-  if (direction == Direction::back) return MovePreview{};
-  auto notes = notes_on_stopped_services(*host.moves.host);
+Result<vfio::MovePreview> preview(const NodeHost& host, const vfio::MoveRequest& request,
+                                  vfio::Direction direction) {
+  if (!request.accelerators.empty()) return vfio::preview_moves(host.moves, request, direction);
+  if (direction == vfio::Direction::back) return vfio::MovePreview{};
+  auto notes = vfio::notes_on_stopped_services(*host.moves.host);
   if (!notes) return fail(std::move(notes).error());
-  return MovePreview{.plan = {}, .notes = std::move(*notes)};
+  return vfio::MovePreview{.plan = {}, .notes = std::move(*notes)};
 }
 
 /// The GPUs that go to vfio and lose vGPUs or virtual functions first.
-std::set<PciAddress> to_be_emptied(const Seen& seen) {
-  std::set<PciAddress> out;
-  for (const VgpuGpu& gpu : seen.vgpus.gpus) {
+std::set<vfio::PciAddress> to_be_emptied(const Seen& seen) {
+  std::set<vfio::PciAddress> out;
+  for (const mdev::VgpuGpu& gpu : seen.vgpus.gpus) {
     const auto mode = seen.wanted.modes.find(gpu.address());
-    const bool away = mode != seen.wanted.modes.end() && mode->second == Mode::passthrough;
+    const bool away = mode != seen.wanted.modes.end() && mode->second == policy::Mode::passthrough;
     const bool loses = !gpu.devices.empty() || gpu.function.sriov_numvfs > 0;
-    if (away && loses && !on_vfio_driver(gpu.function)) out.insert(gpu.address());
+    if (away && loses && !vfio::on_vfio_driver(gpu.function)) out.insert(gpu.address());
   }
   return out;
 }
 
 /// The request for the time when these GPUs have no vGPUs or virtual functions left.
-MoveRequest once_empty(MoveRequest request, const std::set<PciAddress>& gpus) {
-  for (const PciAddress& gpu : gpus) request.untouchable.erase(gpu);
+vfio::MoveRequest once_empty(vfio::MoveRequest request, const std::set<vfio::PciAddress>& gpus) {
+  for (const vfio::PciAddress& gpu : gpus) request.untouchable.erase(gpu);
   request.sheds_functions = gpus;
   return request;
 }
@@ -134,10 +137,10 @@ MoveRequest once_empty(MoveRequest request, const std::set<PciAddress>& gpus) {
 /// The settings for the vGPU stage. It may quiesce the same services as the move stages, in the same way.
 /// These services stay stopped until the last stage is over, because a service started earlier would open the
 /// GPUs again before the last stage.
-VgpuHost dividing(const NodeHost& host, const WantedState& wanted) {
-  VgpuHost out = host.vgpus;
+vgpu::VgpuHost dividing(const NodeHost& host, const policy::WantedState& wanted) {
+  vgpu::VgpuHost out = host.vgpus;
   out.release = wanted.release;
-  if (wanted.foreign) out.spares_foreign = *wanted.foreign == Foreign::keep;
+  if (wanted.foreign) out.spares_foreign = *wanted.foreign == policy::Foreign::keep;
   out.releaser = host.moves.releaser;
   out.persistence = host.moves.persistence;
   out.on_release = host.moves.on_step;
@@ -146,17 +149,18 @@ VgpuHost dividing(const NodeHost& host, const WantedState& wanted) {
 }
 
 /// Adds the other obstacles for these GPUs: those to the loss of their vGPUs and functions.
-Result<> add_what_keeps_vgpus(const VgpuHost& on, const Profile& vgpus, std::vector<Refusal>& refusals) {
+Result<> add_what_keeps_vgpus(const vgpu::VgpuHost& on, const vgpu::Profile& vgpus,
+                              std::vector<vfio::Refusal>& refusals) {
   auto view = look(on, {&vgpus, 1});
   if (!view) return fail(Error(view.error()));
   // The users of the GPU itself are among the reasons already.
-  for (const Refusal& refusal : refusals)
-    for (const PciAddress& gpu : refusal.devices) view->use.holders.erase(gpu.text());
-  for (const GpuPlan& plan : plan_profile(vgpus, *view).gpus) {
+  for (const vfio::Refusal& refusal : refusals)
+    for (const vfio::PciAddress& gpu : refusal.devices) view->use.holders.erase(gpu.text());
+  for (const vgpu::GpuPlan& plan : vgpu::plan_profile(vgpus, *view).gpus) {
     if (!plan.refusal) continue;
-    for (Refusal& refusal : refusals) {
+    for (vfio::Refusal& refusal : refusals) {
       if (contains(refusal.devices, plan.gpu))
-        append(refusal.reasons, reasons_of(*plan.refusal, plan.reasons));
+        append(refusal.reasons, vgpu::reasons_of(*plan.refusal, plan.reasons));
     }
   }
   return {};
@@ -164,24 +168,25 @@ Result<> add_what_keeps_vgpus(const VgpuHost& on, const Profile& vgpus, std::vec
 
 // GPUs whose move to vfio would be refused keep their vGPUs and functions, which would otherwise be lost in
 // vain. Returns these refusals.
-Result<std::vector<Refusal>> keep_what_cannot_go(const NodeHost& host, Seen& seen) {
-  const std::set<PciAddress> emptied = to_be_emptied(seen);
-  if (emptied.empty()) return std::vector<Refusal>{};
-  auto away = preview_moves(host.moves, once_empty(to_give_away(host, seen), emptied), Direction::to_vfio);
+Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, Seen& seen) {
+  const std::set<vfio::PciAddress> emptied = to_be_emptied(seen);
+  if (emptied.empty()) return std::vector<vfio::Refusal>{};
+  auto away = vfio::preview_moves(host.moves, once_empty(to_give_away(host, seen), emptied),
+                                  vfio::Direction::to_vfio);
   if (!away) return fail(std::move(away).error());
-  const auto loses_nothing = [&](const Refusal& refusal) {
+  const auto loses_nothing = [&](const vfio::Refusal& refusal) {
     return std::ranges::none_of(refusal.devices,
-                                [&](const PciAddress& gpu) { return emptied.contains(gpu); });
+                                [&](const vfio::PciAddress& gpu) { return emptied.contains(gpu); });
   };
   std::erase_if(away->plan.refusals, loses_nothing);
-  const auto is_refused = [&](const ProfileItem& item) {
-    return item.only && std::ranges::any_of(away->plan.refusals, [&](const Refusal& refusal) {
+  const auto is_refused = [&](const vgpu::ProfileItem& item) {
+    return item.only && std::ranges::any_of(away->plan.refusals, [&](const vfio::Refusal& refusal) {
              return contains(refusal.devices, *item.only);
            });
   };
-  if (away->plan.refusals.empty()) return std::vector<Refusal>{};
-  Profile refused = seen.wanted.vgpus;
-  std::erase_if(refused.items, [&](const ProfileItem& item) { return !is_refused(item); });
+  if (away->plan.refusals.empty()) return std::vector<vfio::Refusal>{};
+  vgpu::Profile refused = seen.wanted.vgpus;
+  std::erase_if(refused.items, [&](const vgpu::ProfileItem& item) { return !is_refused(item); });
   std::erase_if(seen.wanted.vgpus.items, is_refused);
   if (auto added = add_what_keeps_vgpus(dividing(host, seen.wanted), refused, away->plan.refusals); !added)
     return fail(std::move(added).error());
@@ -189,25 +194,25 @@ Result<std::vector<Refusal>> keep_what_cannot_go(const NodeHost& host, Seen& see
 }
 
 /// The request without the GPUs that are refused already.
-MoveRequest without(MoveRequest request, const std::vector<Refusal>& refusals) {
-  for (const Refusal& refusal : refusals) {
-    for (const PciAddress& gpu : refusal.devices) std::erase(request.accelerators, gpu);
+vfio::MoveRequest without(vfio::MoveRequest request, const std::vector<vfio::Refusal>& refusals) {
+  for (const vfio::Refusal& refusal : refusals) {
+    for (const vfio::PciAddress& gpu : refusal.devices) std::erase(request.accelerators, gpu);
   }
   return request;
 }
 
-MoveResult result_of(const Refusal& refusal) {
-  MoveResult result;
-  result.status = MoveResult::Status::refused;
+vfio::MoveResult result_of(const vfio::Refusal& refusal) {
+  vfio::MoveResult result;
+  result.status = vfio::MoveResult::Status::refused;
   result.devices = refusal.devices;
   result.refusal = refusal;
   return result;
 }
 
-Result<MoveOutcome> give_back(const NodeHost& host, const WayBack& back) {
-  auto outcome = move(host, back.gpus, Direction::back);
+Result<vfio::MoveOutcome> give_back(const NodeHost& host, const WayBack& back) {
+  auto outcome = move(host, back.gpus, vfio::Direction::back);
   if (!outcome || back.left_behind.accelerators.empty()) return outcome;
-  auto more = move(host, back.left_behind, Direction::back);
+  auto more = move(host, back.left_behind, vfio::Direction::back);
   if (!more) {
     outcome->errors.push_back(std::move(more).error());
     return outcome;
@@ -218,10 +223,10 @@ Result<MoveOutcome> give_back(const NodeHost& host, const WayBack& back) {
   outcome->applied += more->applied;
   return outcome;
 }
-Result<MovePreview> preview_back(const NodeHost& host, const WayBack& back) {
-  auto planned = preview(host, back.gpus, Direction::back);
+Result<vfio::MovePreview> preview_back(const NodeHost& host, const WayBack& back) {
+  auto planned = preview(host, back.gpus, vfio::Direction::back);
   if (!planned || back.left_behind.accelerators.empty()) return planned;
-  auto more = preview(host, back.left_behind, Direction::back);
+  auto more = preview(host, back.left_behind, vfio::Direction::back);
   if (!more) return more;
   append(planned->plan.moves, std::move(more->plan.moves));
   append(planned->plan.refusals, std::move(more->plan.refusals));
@@ -230,13 +235,14 @@ Result<MovePreview> preview_back(const NodeHost& host, const WayBack& back) {
 }
 
 // A GPU that could not come back gets no vGPUs; its move has been reported already.
-Profile without_those_still_away(Seen seen, const MoveOutcome& given_back) {
-  for (const MoveResult& result : given_back.results) {
-    if (result.status == MoveResult::Status::done || result.status == MoveResult::Status::already) continue;
-    for (const PciAddress& device : result.devices) {
-      const VgpuGpu* gpu = seen.vgpus.find(device);
+vgpu::Profile without_those_still_away(Seen seen, const vfio::MoveOutcome& given_back) {
+  for (const vfio::MoveResult& result : given_back.results) {
+    if (result.status == vfio::MoveResult::Status::done || result.status == vfio::MoveResult::Status::already)
+      continue;
+    for (const vfio::PciAddress& device : result.devices) {
+      const mdev::VgpuGpu* gpu = seen.vgpus.find(device);
       std::erase_if(seen.wanted.vgpus.items,
-                    [&](const ProfileItem& item) { return gpu != nullptr && item.matches(*gpu); });
+                    [&](const vgpu::ProfileItem& item) { return gpu != nullptr && item.matches(*gpu); });
     }
   }
   return std::move(seen.wanted.vgpus);
@@ -244,13 +250,13 @@ Profile without_those_still_away(Seen seen, const MoveOutcome& given_back) {
 
 }  // namespace
 
-NodeHost host_for(NodeHost host, const Policy& policy) {
-  host.moves.rules = rules_for(policy, std::move(host.moves.rules));
-  host.vgpus.rules = rules_for(policy, std::move(host.vgpus.rules));
+NodeHost host_for(NodeHost host, const policy::Policy& policy) {
+  host.moves.rules = policy::rules_for(policy, std::move(host.moves.rules));
+  host.vgpus.rules = policy::rules_for(policy, std::move(host.vgpus.rules));
   return host;
 }
 
-Result<NodePreview> preview_policy(const NodeHost& on, const Policy& policy) {
+Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& policy) {
   const NodeHost host = host_for(on, policy);
   auto seen = see(host, policy);
   if (!seen) return fail(std::move(seen).error());
@@ -264,17 +270,17 @@ Result<NodePreview> preview_policy(const NodeHost& on, const Policy& policy) {
   if (!kept) return fail(std::move(kept).error());
   auto view = look(dividing(host, seen->wanted), {&seen->wanted.vgpus, 1});
   if (!view) return fail(std::move(view).error());
-  VgpuPlan vgpus = plan_profile(seen->wanted.vgpus, *view);
-  std::set<PciAddress> emptied;
-  for (GpuPlan& gpu : vgpus.gpus) {
+  vgpu::VgpuPlan vgpus = vgpu::plan_profile(seen->wanted.vgpus, *view);
+  std::set<vfio::PciAddress> emptied;
+  for (vgpu::GpuPlan& gpu : vgpus.gpus) {
     if (contains(back->gpus.accelerators, gpu.gpu)) {
       gpu.refusal.reset();
       gpu.notes = {"its vGPUs are planned once it is back on its own driver"};
     }
     if (gpu.matched && !gpu.refusal) emptied.insert(gpu.gpu);
   }
-  const MoveRequest away = without(to_give_away(host, *seen), *kept);
-  auto given_away = preview(host, once_empty(away, emptied), Direction::to_vfio);
+  const vfio::MoveRequest away = without(to_give_away(host, *seen), *kept);
+  auto given_away = preview(host, once_empty(away, emptied), vfio::Direction::to_vfio);
   if (!given_away) return fail(std::move(given_away).error());
   std::ranges::move(*kept, std::back_inserter(given_away->plan.refusals));
   return NodePreview{
@@ -284,40 +290,42 @@ Result<NodePreview> preview_policy(const NodeHost& on, const Policy& policy) {
 namespace {
 
 // A driver that was just bound may need some seconds to list its vGPU types.
-void await_types(const NodeHost& host, const Profile& carried, const MoveOutcome& given_back) {
+void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio::MoveOutcome& given_back) {
   constexpr int kMostLooks = 10;
   constexpr std::chrono::seconds kBetweenLooks{1};
-  std::vector<PciAddress> came;
-  for (const MoveResult& result : given_back.results) {
-    if (result.status != MoveResult::Status::done) continue;
-    std::ranges::copy_if(result.devices, std::back_inserter(came), [&](const PciAddress& gpu) {
-      return std::ranges::any_of(
-          carried.items, [&](const ProfileItem& item) { return item.only == gpu && !item.vgpus.empty(); });
+  std::vector<vfio::PciAddress> came;
+  for (const vfio::MoveResult& result : given_back.results) {
+    if (result.status != vfio::MoveResult::Status::done) continue;
+    std::ranges::copy_if(result.devices, std::back_inserter(came), [&](const vfio::PciAddress& gpu) {
+      return std::ranges::any_of(carried.items, [&](const vgpu::ProfileItem& item) {
+        return item.only == gpu && !item.vgpus.empty();
+      });
     });
   }
-  const auto is_silent = [&](const VgpuGpu& gpu) {
-    return contains(came, gpu.address()) && gpu.framework == VgpuFramework::none &&
+  const auto is_silent = [&](const mdev::VgpuGpu& gpu) {
+    return contains(came, gpu.address()) && gpu.framework == mdev::VgpuFramework::none &&
            !gpu.may_get_virtual_functions();
   };
   for (int look = 1; look < kMostLooks && !came.empty(); ++look) {
-    const auto inventory = scan(*host.moves.host);
+    const auto inventory = vfio::scan(*host.moves.host);
     if (!inventory) return;
-    const auto vgpus = scan_vgpus(*host.moves.host, *inventory, host.moves.rules);
+    const auto vgpus = mdev::scan_vgpus(*host.moves.host, *inventory, host.moves.rules);
     if (!vgpus || std::ranges::none_of(vgpus->gpus, is_silent)) return;
     host.vgpus.pause(kBetweenLooks);
   }
 }
 
 // Runs the stages after the first. An error that keeps a stage from beginning ends the run.
-NodeOutcome go_on(const NodeHost& host, const Policy& policy, Result<Seen> seen, NodeOutcome outcome) {
+NodeOutcome go_on(const NodeHost& host, const policy::Policy& policy, Result<Seen> seen,
+                  NodeOutcome outcome) {
   const auto kept = keep_what_cannot_go(host, *seen);
   if (!kept) {
     outcome.error = kept.error();
     return outcome;
   }
-  const Profile carried = without_those_still_away(std::move(*seen), outcome.given_back);
+  const vgpu::Profile carried = without_those_still_away(std::move(*seen), outcome.given_back);
   await_types(host, carried, outcome.given_back);
-  auto vgpus = apply_profile(host.vgpus, carried);
+  auto vgpus = vgpu::apply_profile(host.vgpus, carried);
   if (!vgpus) {
     outcome.error = std::move(vgpus).error().during("vGPUs");
     return outcome;
@@ -329,17 +337,17 @@ NodeOutcome go_on(const NodeHost& host, const Policy& policy, Result<Seen> seen,
     outcome.error = std::move(seen).error();
     return outcome;
   }
-  auto given_away = move(host, without(to_give_away(host, *seen), *kept), Direction::to_vfio);
+  auto given_away = move(host, without(to_give_away(host, *seen), *kept), vfio::Direction::to_vfio);
   if (given_away) {
     outcome.given_away = std::move(*given_away);
-    for (const Refusal& refusal : *kept) outcome.given_away.results.push_back(result_of(refusal));
+    for (const vfio::Refusal& refusal : *kept) outcome.given_away.results.push_back(result_of(refusal));
   } else {
     outcome.error = std::move(given_away).error();
   }
   return outcome;
 }
 
-Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
+Result<NodeOutcome> apply_stages(const NodeHost& host, const policy::Policy& policy) {
   auto seen = see(host, policy);
   if (!seen) return fail(std::move(seen).error());
   if (auto possible = check_possible(*seen); !possible) return fail(std::move(possible).error());
@@ -354,7 +362,7 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
   const NodeHost on{.moves = host.moves, .vgpus = dividing(host, seen->wanted), .models = host.models};
   outcome = go_on(on, policy, std::move(seen), std::move(outcome));
   if (undo_half_done(on, *before, outcome)) {
-    auto started = start_what_was_stopped(host.moves);
+    auto started = vfio::start_what_was_stopped(host.moves);
     if (started) {
       std::ranges::move(started->notes, std::back_inserter(outcome.given_away.notes));
       std::ranges::move(started->errors, std::back_inserter(outcome.given_away.errors));
@@ -369,11 +377,11 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
 
 // The last stage resumes the services that a killed run left stopped. If that stage is not reached, they are
 // resumed here.
-Result<NodeOutcome> apply_policy(const NodeHost& on, const Policy& policy) {
+Result<NodeOutcome> apply_policy(const NodeHost& on, const policy::Policy& policy) {
   const NodeHost host = host_for(on, policy);
   auto outcome = apply_stages(host, policy);
   if (outcome && !outcome->error) return outcome;
-  auto started = start_what_was_stopped(host.moves);
+  auto started = vfio::start_what_was_stopped(host.moves);
   if (outcome && started) {
     std::ranges::move(started->notes, std::back_inserter(outcome->given_away.notes));
     std::ranges::move(started->errors, std::back_inserter(outcome->given_away.errors));
@@ -393,4 +401,4 @@ Result<NodeOutcome> apply_policy(const NodeHost& on, const Policy& policy) {
   return outcome;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -16,44 +16,45 @@
 #include "vfio/use_probe.h"
 #include "vgpu-dm/apply/apply.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// The caller holds the node's lock for apply_policy().
 struct NodeHost {
-  MoveContext moves;
-  VgpuHost vgpus;
-  ModelNames models = {};  ///< gives the `model` of policies its meaning; without it policies match IDs only
+  vfio::MoveContext moves;
+  vgpu::VgpuHost vgpus;
+  policy::ModelNames models =
+      {};  ///< gives the `model` of policies its meaning; without it policies match IDs only
 };
 
 /// The host with the rules of a policy (rules_for()).
-NodeHost host_for(NodeHost host, const Policy& policy);
+NodeHost host_for(NodeHost host, const policy::Policy& policy);
 
 /// The probes for device users.
 struct NodeProbes {
-  UseProbe& moves;
-  UseProbe& vgpus;  ///< strict: a deleted vGPU cannot be put back for a pod that was allocated it
-  UseProbe& open;   ///< for periodic reports: looks for open nodes only, and asks no other program
+  vfio::UseProbe& moves;
+  vfio::UseProbe& vgpus;  ///< strict: a deleted vGPU cannot be put back for a pod that was allocated it
+  vfio::UseProbe& open;   ///< for periodic reports: looks for open nodes only, and asks no other program
 };
 
 struct NodePreview {
-  MovePreview given_back;  ///< left_behind() last
-  VgpuPlan vgpus;          ///< a GPU that comes back first has only the note that its vGPUs are planned then
-  MovePreview given_away;
+  vfio::MovePreview given_back;  ///< left_behind() last
+  vgpu::VgpuPlan vgpus;  ///< a GPU that comes back first has only the note that its vGPUs are planned then
+  vfio::MovePreview given_away;
 };
 
 struct NodeOutcome {
-  MoveOutcome given_back;
-  VgpuOutcome vgpus;
-  MoveOutcome given_away;
+  vfio::MoveOutcome given_back;
+  vgpu::VgpuOutcome vgpus;
+  vfio::MoveOutcome given_away;
   std::optional<Error> error;  ///< a stage could not begin: this stage and those after it have done nothing
 };
 
 /// Plans the changes for the present host and writes nothing. Errors: the host cannot be read, it has no
 /// IOMMU although GPUs go to vfio, or the device users cannot be found. Errc::refused: the policy puts GPUs
 /// of one IOMMU group into two modes.
-Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy);
+Result<NodePreview> preview_policy(const NodeHost& host, const policy::Policy& policy);
 
 /// Applies the policy. Errors as above, with nothing done; later errors are in NodeOutcome::error.
-Result<NodeOutcome> apply_policy(const NodeHost& host, const Policy& policy);
+Result<NodeOutcome> apply_policy(const NodeHost& host, const policy::Policy& policy);
 
-}  // namespace ferry
+}  // namespace ferry::host

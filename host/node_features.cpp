@@ -6,19 +6,19 @@
 
 #include "mdev/vgpu.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 constexpr const char* kMachine = "sys/class/dmi/id/product_name";
 
-std::string iommu_of(const Inventory& inventory) {
+std::string iommu_of(const vfio::Inventory& inventory) {
   if (inventory.unsafe_noiommu) return "unsafe_noiommu";
   return inventory.has_iommu() ? "on" : "off";
 }
 
 std::optional<std::uint32_t> largest_group(const ScannedNode& node) {
   std::optional<std::uint32_t> out;
-  for (const VgpuGpu& gpu : node.vgpus.gpus) {
+  for (const mdev::VgpuGpu& gpu : node.vgpus.gpus) {
     if (!gpu.function.iommu_group) continue;
     const auto members = node.inventory.group_of(gpu.function).size();
     out = std::max(out.value_or(0), static_cast<std::uint32_t>(members));
@@ -27,22 +27,22 @@ std::optional<std::uint32_t> largest_group(const ScannedNode& node) {
 }
 
 /// Maximum instances by the type's short name; absent values: the driver does not say.
-std::map<std::string, std::optional<std::uint32_t>> maxima_of(const VgpuGpu& gpu) {
+std::map<std::string, std::optional<std::uint32_t>> maxima_of(const mdev::VgpuGpu& gpu) {
   std::map<std::string, std::optional<std::uint32_t>> out;
-  const auto listed = types_of(gpu);
+  const auto listed = mdev::types_of(gpu);
   for (const auto* types : {&listed, &gpu.unlisted})
-    for (const VgpuType& type : *types)
+    for (const mdev::VgpuType& type : *types)
       if (type.name != type.id) out.emplace(type.short_name, type.max_instances);
   return out;
 }
 
-std::map<std::string, std::uint32_t> vgpu_types(const VgpuInventory& vgpus) {
+std::map<std::string, std::uint32_t> vgpu_types(const mdev::VgpuInventory& vgpus) {
   std::map<std::string, std::uint32_t> out;
   std::set<std::string> unknown;
-  for (const VgpuGpu& gpu : vgpus.gpus) {
+  for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
     const auto maxima = maxima_of(gpu);
-    const bool unread =
-        std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) { return parent.problem.has_value(); });
+    const bool unread = std::ranges::any_of(
+        gpu.parents, [](const mdev::VgpuParent& parent) { return parent.problem.has_value(); });
     // An unread parent may have types that the total would miss, so no total is given.
     if (maxima.empty() && unread) return {};
     for (const auto& [name, most] : maxima) {
@@ -67,4 +67,4 @@ NodeFeatures features_of(const ScannedNode& node) {
           .vgpu_types = vgpu_types(node.vgpus)};
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

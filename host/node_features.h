@@ -9,11 +9,11 @@
 #include "host/node_state.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// The machine's product name by DMI; empty: the firmware does not say.
 std::string machine_name(const HostFs& host);
 
 NodeFeatures features_of(const ScannedNode& node);
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -17,13 +17,13 @@
 #include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 Result<ScannedNode> scan_node(const NodeHost& host) {
-  auto inventory = scan(*host.moves.host);
+  auto inventory = vfio::scan(*host.moves.host);
   if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
+  auto vgpus = vgpu::scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   return ScannedNode{.inventory = std::move(*inventory),
                      .vgpus = std::move(*vgpus),
@@ -41,8 +41,8 @@ WantedMark mark_of(const Wanted& wanted) {
 
 /// True if a killed run left stopped services or driver locks, which any later run restores.
 bool owes_anything(const HostFs& host) {
-  const auto notes = notes_on_stopped_services(host);
-  const auto locks = recorded_locks(host);
+  const auto notes = vfio::notes_on_stopped_services(host);
+  const auto locks = vfio::recorded_locks(host);
   return !notes || !notes->empty() || !locks || !locks->empty();
 }
 
@@ -70,20 +70,21 @@ bool only_pods_hold(const GpuStandings& standings) {
   return std::ranges::all_of(standings, [](const auto& one) {
     const GpuStanding& standing = one.second;
     return standing.state != Standing::refused ||
-           (standing.only_in_use() && std::ranges::all_of(standing.holders, [](const Holder& holder) {
-              return holder.pid || holder.kind == Holder::Kind::pod;
+           (standing.only_in_use() && std::ranges::all_of(standing.holders, [](const vfio::Holder& holder) {
+              return holder.pid || holder.kind == vfio::Holder::Kind::pod;
             }));
   });
 }
 
 /// Questions about everything that may keep a GPU from a change.
-std::vector<UseQuestion> questions_about(const HostFs& host, const ScannedNode& node, const PciAddress& gpu) {
+std::vector<vfio::UseQuestion> questions_about(const HostFs& host, const ScannedNode& node,
+                                               const vfio::PciAddress& gpu) {
   if (node.inventory.find(gpu) == nullptr) return {};  // unplugged since
-  auto questions = use_questions(host, node.inventory, concerned(node.inventory, {gpu}));
-  const VgpuGpu* divided = node.vgpus.find(gpu);
+  auto questions = vfio::use_questions(host, node.inventory, vfio::concerned(node.inventory, {gpu}));
+  const mdev::VgpuGpu* divided = node.vgpus.find(gpu);
   if (divided == nullptr) return questions;
-  for (const VgpuDevice& vgpu : divided->devices) questions.push_back(use_question(vgpu));
-  for (UseQuestion& question : use_questions(host, node.inventory, divided->functions))
+  for (const mdev::VgpuDevice& vgpu : divided->devices) questions.push_back(mdev::use_question(vgpu));
+  for (vfio::UseQuestion& question : vfio::use_questions(host, node.inventory, divided->functions))
     questions.push_back(std::move(question));
   return questions;
 }
@@ -127,7 +128,7 @@ class Guarded {
  private:
   StillOfferedProbe moves_;
   StillOfferedProbe vgpus_;
-  UseProbe& open_;
+  vfio::UseProbe& open_;
 };
 
 }  // namespace
@@ -204,11 +205,11 @@ std::optional<Error> NodeKeeper::make_good(const NodeHost& host) const {
   if (!owes_anything(host_)) return std::nullopt;
   const auto lock = NodeLock::take(host_, settings_.lock_patience);
   if (!lock) return lock.error();
-  auto done = start_what_was_stopped(host.moves);
+  auto done = vfio::start_what_was_stopped(host.moves);
   if (!done) return std::move(done).error();
   for (const std::string& note : done->notes) spdlog::info("{}", note);
   if (!done->errors.empty()) return std::move(done->errors.front());
-  const auto locks = recorded_locks(host_);
+  const auto locks = vfio::recorded_locks(host_);
   if (!locks) return locks.error();
   if (locks->empty() || host.moves.driver_lock == nullptr) return std::nullopt;
   return Error{.code = make_error_code(Errc::failed),
@@ -293,7 +294,8 @@ NodeKeeper::Round NodeKeeper::keep(const Wanted& wanted) {
   merge(withdrawn, coming(*preview));
   NodeState next = state_with(mark, NodePhase::withdrawing);
   next.withdraw = std::move(withdrawn);
-  tell(next, *node, wanted_state(wanted.policy, node->vgpus, host->models).modes, standings, host->models);
+  tell(next, *node, policy::wanted_state(wanted.policy, node->vgpus, host->models).modes, standings,
+       host->models);
   // The list is published even without a plugin, since one that starts now reads it before it lists devices.
   if (!asked.empty() && !has_withdrawn(asked)) {
     if (auto published = publish(next); !published) return deaf(broken(mark, published.error()));
@@ -325,9 +327,9 @@ NodeKeeper::Round NodeKeeper::keep(const Wanted& wanted) {
 
 /// The plugin has read the withdrawals, so a device that it still lists has been allocated to a pod.
 void NodeKeeper::refuse_what_pods_have(const ScannedNode& node, const std::set<std::string>& asked,
-                                       UseProbe& guarded, GpuStandings& standings) const {
+                                       vfio::UseProbe& guarded, GpuStandings& standings) const {
   const OfferedDevices devices = listed_devices();
-  const auto listed = [&](const UseQuestion& question) {
+  const auto listed = [&](const vfio::UseQuestion& question) {
     return asked.contains(question.device) && find_device(host_, devices, question.device) != nullptr;
   };
   for (auto& [gpu, standing] : standings) {
@@ -336,7 +338,7 @@ void NodeKeeper::refuse_what_pods_have(const ScannedNode& node, const std::set<s
     standing = GpuStanding();
     standing.state = Standing::refused;
     standing.holders = who_holds(node, guarded, gpu);
-    for (const Holder& holder : standing.holders)
+    for (const vfio::Holder& holder : standing.holders)
       standing.reasons.push_back(gpu.text() + " is in use: " + holder.text());
     standing.hint = kPodsRemedy;
   }
@@ -384,7 +386,7 @@ NodeKeeper::Round NodeKeeper::carry_out(const Wanted& wanted, const GpuStandings
   // A second plan must find nothing to do, or else every round would repeat the change.
   if (writes && !error && standings.empty()) {
     const auto after = preview_policy(*host, wanted.policy);
-    if (after && ferry::writes(*after)) {
+    if (after && ferry::host::writes(*after)) {
       error = Error{.code = make_error_code(Errc::failed),
                     .message = "all was done, and the host is not as wanted",
                     .hint = "`ferry hostd --dry-run` says what is left to do"};
@@ -405,7 +407,7 @@ NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const Wanted& wanted,
   if (!node) return broken(mark, node.error());
   ask_who_holds(*node, uses.moves, standings);
   for (auto& [gpu, standing] : standings) {
-    const auto silent = [](const Holder& holder) { return holder.name == kAnyPod; };
+    const auto silent = [](const vfio::Holder& holder) { return holder.name == kAnyPod; };
     if (standing.state == Standing::refused && std::ranges::any_of(standing.holders, silent))
       standing.hint = kPluginsRemedy;
   }
@@ -417,11 +419,12 @@ NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const Wanted& wanted,
   if (failed) round.status = worse(round.status, error ? exit_status_of(*error) : ExitStatus::failed);
   NodeState next = state_with(mark, round.phase);
   if (error) next.error = StateError{.message = error->message, .hint = error->hint};
-  tell(next, *node, wanted_state(wanted.policy, node->vgpus, host.models).modes, standings, host.models);
+  tell(next, *node, policy::wanted_state(wanted.policy, node->vgpus, host.models).modes, standings,
+       host.models);
   if (plugin_runs(host_, settings_.plugin_presence))
     next.withdraw = awaited(standings, *node, listed_devices());
   for (const auto& [gpu, standing] : standings)
-    for (const Holder& holder : standing.holders)
+    for (const vfio::Holder& holder : standing.holders)
       if (holder.pid) round.processes.insert(*holder.pid);
   if (failed || in_vain || (refused && !all_told(standings, next.withdraw, round.processes))) {
     const auto again = pause();
@@ -437,20 +440,20 @@ NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const Wanted& wanted,
   return round;
 }
 
-std::vector<Holder> NodeKeeper::who_holds(const ScannedNode& node, UseProbe& uses,
-                                          const PciAddress& gpu) const {
-  std::vector<Holder> holders;
+std::vector<vfio::Holder> NodeKeeper::who_holds(const ScannedNode& node, vfio::UseProbe& uses,
+                                                const vfio::PciAddress& gpu) const {
+  std::vector<vfio::Holder> holders;
   const auto questions = questions_about(host_, node, gpu);
   const auto report = uses.look(questions);
   if (!report) return holders;
-  for (const UseQuestion& question : questions)
-    for (const Holder& holder : report->of(question.device))
+  for (const vfio::UseQuestion& question : questions)
+    for (const vfio::Holder& holder : report->of(question.device))
       if (std::ranges::find(holders, holder) == holders.end()) holders.push_back(holder);
   return holders;
 }
 
 /// Finds the users of refused GPUs that have none listed yet.
-void NodeKeeper::ask_who_holds(const ScannedNode& node, UseProbe& uses, GpuStandings& standings) const {
+void NodeKeeper::ask_who_holds(const ScannedNode& node, vfio::UseProbe& uses, GpuStandings& standings) const {
   for (auto& [gpu, standing] : standings)
     if (standing.state == Standing::refused && standing.holders.empty())
       standing.holders = who_holds(node, uses, gpu);
@@ -466,7 +469,8 @@ bool NodeKeeper::all_told(const GpuStandings& standings, const std::vector<Withd
     const auto& [gpu, standing] = one;
     if (standing.state != Standing::refused || ids.contains(gpu.text())) return true;
     return ends_are_told && !standing.holders.empty() &&
-           std::ranges::all_of(standing.holders, [](const Holder& holder) { return holder.pid.has_value(); });
+           std::ranges::all_of(standing.holders,
+                               [](const vfio::Holder& holder) { return holder.pid.has_value(); });
   });
 }
 
@@ -522,12 +526,12 @@ NodeState NodeKeeper::state_with(const std::optional<WantedMark>& wanted, NodePh
 }
 
 void NodeKeeper::tell(NodeState& next, const ScannedNode& node, const Modes& wanted,
-                      const GpuStandings& standings, const ModelNames& models) {
+                      const GpuStandings& standings, const policy::ModelNames& models) {
   next.accelerators = describe(node, wanted, standings, models);
   next.features = features_of(node);
   vgpu_questions_.clear();
-  for (const VgpuGpu& gpu : node.vgpus.gpus)
-    for (const VgpuDevice& vgpu : gpu.devices) vgpu_questions_.push_back(use_question(vgpu));
+  for (const mdev::VgpuGpu& gpu : node.vgpus.gpus)
+    for (const mdev::VgpuDevice& vgpu : gpu.devices) vgpu_questions_.push_back(mdev::use_question(vgpu));
 }
 
 Result<> NodeKeeper::look_at_use() {
@@ -540,15 +544,15 @@ Result<> NodeKeeper::look_at_use() {
       (void)publish(*published_);
       return fail(std::move(report).error());
     }
-    for (const UseQuestion& question : vgpu_questions_) {
+    for (const vfio::UseQuestion& question : vgpu_questions_) {
       const auto found = report->of(question.device);
       // An empty list of users proves nothing if users may have been missed.
       const bool unseen = !report->blind_to(question.device).empty() || !report->unknown.empty();
       if (found.empty() && unseen) continue;
       // The users are sorted, so that a change of order alone does not write the file.
-      const std::set<Holder> holders(found.begin(), found.end());
+      const std::set<vfio::Holder> holders(found.begin(), found.end());
       auto& told = seen[question.device];
-      for (const Holder& holder : holders) told.push_back(state_holder(holder));
+      for (const vfio::Holder& holder : holders) told.push_back(state_holder(holder));
     }
   }
   vgpu_holders_ = std::move(seen);
@@ -606,4 +610,4 @@ NodeKeeper::Clock::time_point NodeKeeper::pause() {
   return settings_.now() + length;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -37,7 +37,7 @@
 #include "hostfs/host_fs.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// All paths are relative to the host's root.
 struct KeeperSettings {
@@ -115,10 +115,11 @@ class NodeKeeper {
   Round broken(const std::optional<WantedMark>& wanted, const Error& error, Awaited withdrawn = Awaited::kept,
                std::optional<NodePhase> as = std::nullopt);
   Round deaf(Round round);
-  void refuse_what_pods_have(const ScannedNode& node, const std::set<std::string>& asked, UseProbe& guarded,
-                             GpuStandings& standings) const;
-  std::vector<Holder> who_holds(const ScannedNode& node, UseProbe& uses, const PciAddress& gpu) const;
-  void ask_who_holds(const ScannedNode& node, UseProbe& uses, GpuStandings& standings) const;
+  void refuse_what_pods_have(const ScannedNode& node, const std::set<std::string>& asked,
+                             vfio::UseProbe& guarded, GpuStandings& standings) const;
+  std::vector<vfio::Holder> who_holds(const ScannedNode& node, vfio::UseProbe& uses,
+                                      const vfio::PciAddress& gpu) const;
+  void ask_who_holds(const ScannedNode& node, vfio::UseProbe& uses, GpuStandings& standings) const;
   bool all_told(const GpuStandings& standings, const std::vector<Withdrawal>& awaited,
                 const std::set<int>& processes) const;
 
@@ -129,9 +130,9 @@ class NodeKeeper {
   bool a_pod_has_ended();
   bool has_withdrawn(const std::set<std::string>& asked) const;
   NodeState state_with(const std::optional<WantedMark>& wanted, NodePhase phase) const;
-  using Modes = std::map<PciAddress, Mode>;
+  using Modes = std::map<vfio::PciAddress, policy::Mode>;
   void tell(NodeState& next, const ScannedNode& node, const Modes& wanted, const GpuStandings& standings,
-            const ModelNames& models);
+            const policy::ModelNames& models);
   Result<> publish(NodeState next);
   Withdrawals left_by_the_last() const;
   void begin_generations();
@@ -143,7 +144,7 @@ class NodeKeeper {
   const KeeperSettings settings_;
 
   std::optional<NodeState> published_;
-  std::vector<UseQuestion> vgpu_questions_;                       ///< of the last scan
+  std::vector<vfio::UseQuestion> vgpu_questions_;                 ///< of the last scan
   std::map<std::string, std::vector<StateHolder>> vgpu_holders_;  ///< by vGPU, of the last look
   std::uint64_t generation_ = 0;
   std::uint64_t withdrawn_in_ = 0;             ///< generation that first had the present withdrawals
@@ -159,4 +160,4 @@ class NodeKeeper {
   Round last_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -23,7 +23,7 @@
 #include "hostfs/turn.h"
 #include "vfio/pci/uevents.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -302,7 +302,7 @@ class NodeLoop {
   std::map<fs::path, Folder> folders_;
   std::optional<fs::path> policy_;  // the file that wanted.json named last
   std::set<std::string> warned_;
-  std::optional<Uevents> uevents_;
+  std::optional<vfio::Uevents> uevents_;
   bool soon_ = false;
   bool ends_soon_ = false;
   Clock::time_point no_ends_before_;
@@ -320,4 +320,4 @@ Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, NodeKeepe
   return NodeLoop(host, uses, std::move(node_host), options, **loop).run(stop);
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

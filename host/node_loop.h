@@ -14,7 +14,7 @@
 #include "hostfs/host_fs.h"
 #include "vfio/pci/uevents.h"
 
-namespace ferry {
+namespace ferry::host {
 
 struct NodeLoopOptions {
   KeeperSettings files;
@@ -25,8 +25,8 @@ struct NodeLoopOptions {
   /// How long between two looks at the devices where the kernel tells nothing of them.
   std::chrono::milliseconds without_uevents = std::chrono::seconds(30);
   /// The kernel's word of devices. An error: it tells nothing.
-  std::function<Result<Uevents>()> open_uevents = Uevents::open;
-  std::function<bool()> uevents_are_sent = Uevents::are_sent;
+  std::function<Result<vfio::Uevents>()> open_uevents = vfio::Uevents::open;
+  std::function<bool()> uevents_are_sent = vfio::Uevents::are_sent;
   /// What else the one that keeps the node does in its loop: made when it begins, gone when it ends.
   std::function<std::shared_ptr<void>(EventLoop& loop)> beside = {};
   /// Called at the start, also while another one works, and before each round: folders of the host may be
@@ -49,4 +49,4 @@ struct NodeLoopOptions {
 Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, NodeKeeper::HostFor node_host,
                                  const NodeLoopOptions& options, const std::stop_token& stop);
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -15,19 +15,19 @@
 #include "vfio/pci/inventory.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::host {
 
 struct GpuStanding {
   Standing state = Standing::as_wanted;
   std::vector<std::string> reasons;
   std::string hint;
-  std::vector<Holder> holders;  ///< of a refused GPU; filled after the plan
+  std::vector<vfio::Holder> holders;  ///< of a refused GPU; filled after the plan
 
   /// True if device users are the only obstacle.
   bool only_in_use() const;
 };
 /// A GPU that is not in the map is as desired, or the policy does not cover it.
-using GpuStandings = std::map<PciAddress, GpuStanding>;
+using GpuStandings = std::map<vfio::PciAddress, GpuStanding>;
 
 /// refused, or waiting if the plan writes to the GPU
 GpuStandings standings_of(const NodePreview& preview);
@@ -37,8 +37,8 @@ bool any(const GpuStandings& standings, Standing state);
 
 /// The result of one scan of the host.
 struct ScannedNode {
-  Inventory inventory;
-  VgpuInventory vgpus;
+  vfio::Inventory inventory;
+  mdev::VgpuInventory vgpus;
   std::string machine = {};  ///< NodeFeatures::machine
 };
 
@@ -61,10 +61,11 @@ std::vector<Withdrawal> awaited(const GpuStandings& standings, const ScannedNode
                                 const OfferedDevices& offered);
 
 /// A device user in the form of state.json.
-StateHolder state_holder(const Holder& holder);
+StateHolder state_holder(const vfio::Holder& holder);
 
 /// The state of each accelerator, sorted by address.
-std::vector<AcceleratorState> describe(const ScannedNode& node, const std::map<PciAddress, Mode>& wanted,
-                                       const GpuStandings& standings, const ModelNames& models);
+std::vector<AcceleratorState> describe(const ScannedNode& node,
+                                       const std::map<vfio::PciAddress, policy::Mode>& wanted,
+                                       const GpuStandings& standings, const policy::ModelNames& models);
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, NodePhase>, 6> kPhases = {
@@ -50,4 +50,4 @@ std::optional<Standing> parse_standing(std::string_view word) {
   return value_for<Standing>(kStandings, word);
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

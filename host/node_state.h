@@ -14,7 +14,7 @@
 #include "policy/policy.h"
 #include "vfio/pci/pci_address.h"
 
-namespace ferry {
+namespace ferry::host {
 
 enum class NodePhase {
   nothing_wanted,  ///< there is no wanted.json, and nothing is changed
@@ -57,15 +57,15 @@ struct StateVgpu {
 };
 
 struct AcceleratorState {
-  PciAddress address;
+  vfio::PciAddress address;
   std::string id;              ///< "10de:2330"
   std::string subsystem = {};  ///< "10de:16c1"; empty: it has none
   std::string pci_class = {};  ///< "0302"
   std::string model;           ///< empty: the name is not known
   std::optional<std::uint32_t> iommu_group;
   std::optional<std::string> driver;
-  Mode mode = Mode::host;      ///< the present mode
-  std::optional<Mode> wanted;  ///< absent: the policy does not cover it
+  policy::Mode mode = policy::Mode::host;  ///< the present mode
+  std::optional<policy::Mode> wanted;      ///< absent: the policy does not cover it
   Standing state = Standing::left_alone;
   std::string reason;  ///< of refused, failed and waiting
   std::string hint;
@@ -117,4 +117,4 @@ struct NodeState {
   bool operator==(const NodeState&) const = default;
 };
 
-}  // namespace ferry
+}  // namespace ferry::host

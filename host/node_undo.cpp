@@ -17,20 +17,20 @@
 #include "vgpu-dm/plan/stable_uuid.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
-using Status = MoveResult::Status;
+using Status = vfio::MoveResult::Status;
 
 /// The reason why a stage has not brought a GPU to its mode.
 struct Trouble {
   Error error;
-  std::vector<std::string> reasons;      ///< the single reasons of a refusal
-  bool refused = false;                  ///< the stage has written nothing
-  std::vector<PciAddress> members = {};  ///< of the unit that the stage has written to
+  std::vector<std::string> reasons;            ///< the single reasons of a refusal
+  bool refused = false;                        ///< the stage has written nothing
+  std::vector<vfio::PciAddress> members = {};  ///< of the unit that the stage has written to
 };
 
-Trouble trouble_of(const MoveResult& result) {
+Trouble trouble_of(const vfio::MoveResult& result) {
   if (result.status == Status::refused) {
     return {.error = {.code = make_error_code(Errc::refused),
                       .message = fmt::format("{}", fmt::join(result.refusal.reasons, "; ")),
@@ -45,37 +45,38 @@ Trouble trouble_of(const MoveResult& result) {
           .members = result.move.moving()};
 }
 
-bool is_there(const MoveResult& result) {
+bool is_there(const vfio::MoveResult& result) {
   return result.status == Status::done || result.status == Status::already;
 }
 
-bool is_about(const MoveResult& result, const PciAddress& gpu) {
+bool is_about(const vfio::MoveResult& result, const vfio::PciAddress& gpu) {
   return std::ranges::find(result.devices, gpu) != result.devices.end();
 }
 
-std::optional<Trouble> trouble_given_away(const NodeOutcome& outcome, const PciAddress& gpu) {
+std::optional<Trouble> trouble_given_away(const NodeOutcome& outcome, const vfio::PciAddress& gpu) {
   const auto& results = outcome.given_away.results;
   const auto found =
-      std::ranges::find_if(results, [&](const MoveResult& result) { return is_about(result, gpu); });
+      std::ranges::find_if(results, [&](const vfio::MoveResult& result) { return is_about(result, gpu); });
   if (found != results.end()) return is_there(*found) ? std::nullopt : std::optional(trouble_of(*found));
   if (!outcome.error) return std::nullopt;  // it was unplugged, or was not in the request
   return Trouble{.error = *outcome.error, .reasons = {}};
 }
 
-std::optional<Trouble> trouble_divided(const NodeOutcome& outcome, const PciAddress& gpu, Mode mode) {
-  const auto found = std::ranges::find(outcome.vgpus.gpus, gpu, &GpuOutcome::gpu);
+std::optional<Trouble> trouble_divided(const NodeOutcome& outcome, const vfio::PciAddress& gpu,
+                                       policy::Mode mode) {
+  const auto found = std::ranges::find(outcome.vgpus.gpus, gpu, &vgpu::GpuOutcome::gpu);
   if (found == outcome.vgpus.gpus.end()) {
     // A GPU in mode host is complete without the vGPU stage.
-    if (!outcome.error || mode != Mode::vgpu) return std::nullopt;
+    if (!outcome.error || mode != policy::Mode::vgpu) return std::nullopt;
     return Trouble{.error = *outcome.error, .reasons = {}};
   }
-  const bool refused = found->kind == GpuOutcome::Kind::refused;
-  if (!refused && found->kind != GpuOutcome::Kind::failed) return std::nullopt;
+  const bool refused = found->kind == vgpu::GpuOutcome::Kind::refused;
+  if (!refused && found->kind != vgpu::GpuOutcome::Kind::failed) return std::nullopt;
   const Error error = found->error.value_or(Error{.code = {}, .message = "not done", .hint = {}});
-  return Trouble{.error = error, .reasons = reasons_of(error, found->reasons), .refused = refused};
+  return Trouble{.error = error, .reasons = vgpu::reasons_of(error, found->reasons), .refused = refused};
 }
 
-Error left_as_it_is(const PciAddress& gpu) {
+Error left_as_it_is(const vfio::PciAddress& gpu) {
   return {.code = make_error_code(Errc::stuck),
           .message = gpu.text() + ": left as it is, since a write has not returned",
           .hint = {}};
@@ -87,18 +88,18 @@ bool hangs(const NodeHost& host, const Trouble& trouble) {
   if (trouble.error.code == Errc::stuck) return true;
   const auto stuck = stuck_writes(*host.moves.host);
   return !stuck || std::ranges::any_of(*stuck, [&](const StuckWrite& write) {
-    return !is_read(write) && std::ranges::any_of(trouble.members, [&](const PciAddress& member) {
+    return !is_read(write) && std::ranges::any_of(trouble.members, [&](const vfio::PciAddress& member) {
       return concerns(write, member.text());
     });
   });
 }
 
 /// Rolls back the vGPU stage for one GPU.
-void undo_vgpus(const NodeHost& host, const BeforeStages& before, GpuOutcome& gpu, const Trouble& why) {
+void undo_vgpus(const NodeHost& host, const BeforeStages& before, vgpu::GpuOutcome& gpu, const Trouble& why) {
   gpu.undo_errors = hangs(host, why) ? std::vector<Error>{left_as_it_is(gpu.gpu)}
-                                     : put_back(host.vgpus, before.wanted.vgpus, gpu);
+                                     : vgpu::put_back(host.vgpus, before.wanted.vgpus, gpu);
   const bool refused = why.refused && gpu.undo_errors.empty();
-  gpu.kind = refused ? GpuOutcome::Kind::refused : GpuOutcome::Kind::failed;
+  gpu.kind = refused ? vgpu::GpuOutcome::Kind::refused : vgpu::GpuOutcome::Kind::failed;
   gpu.error = why.error;
   gpu.reasons = why.reasons;
   gpu.before.reset();
@@ -112,9 +113,9 @@ Trouble prefixed(Trouble trouble, const std::string& what) {
 // A GPU that was emptied and then could not go to vfio has lost its vGPUs in vain.
 bool undo_emptied(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
   bool any = false;
-  for (GpuOutcome& gpu : outcome.vgpus.gpus) {
+  for (vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
     const auto mode = before.wanted.modes.find(gpu.gpu);
-    const bool away = mode != before.wanted.modes.end() && mode->second == Mode::passthrough;
+    const bool away = mode != before.wanted.modes.end() && mode->second == policy::Mode::passthrough;
     if (!away || !gpu.before) continue;
     const auto trouble = trouble_given_away(outcome, gpu.gpu);
     if (!trouble) continue;
@@ -126,18 +127,18 @@ bool undo_emptied(const NodeHost& host, const BeforeStages& before, NodeOutcome&
 
 /// A unit of the first stage that is to return to vfio.
 struct Returning {
-  MoveResult* result;
+  vfio::MoveResult* result;
   Trouble why;
 };
 
 // The trouble of one GPU counts for its whole unit.
 std::optional<Trouble> trouble_of_unit(const BeforeStages& before, const NodeOutcome& outcome,
-                                       const MoveResult& result) {
-  for (const PciAddress& gpu : result.devices) {
+                                       const vfio::MoveResult& result) {
+  for (const vfio::PciAddress& gpu : result.devices) {
     const auto mode = before.wanted.modes.find(gpu);
-    if (mode == before.wanted.modes.end() || mode->second == Mode::passthrough) continue;
+    if (mode == before.wanted.modes.end() || mode->second == policy::Mode::passthrough) continue;
     // A unit in mode host stays, since each of its functions that came back is in the right place.
-    if (result.status == Status::failed && mode->second == Mode::vgpu) return trouble_of(result);
+    if (result.status == Status::failed && mode->second == policy::Mode::vgpu) return trouble_of(result);
     if (result.status != Status::done) continue;
     if (auto trouble = trouble_divided(outcome, gpu, mode->second))
       return prefixed(std::move(*trouble), gpu.text() + " could not be given its vGPUs");
@@ -147,10 +148,10 @@ std::optional<Trouble> trouble_of_unit(const BeforeStages& before, const NodeOut
 
 std::vector<Returning> returning(const BeforeStages& before, NodeOutcome& outcome) {
   std::vector<Returning> out;
-  for (MoveResult& result : outcome.given_back.results) {
-    const auto was_away = [&](const Member& member) {
-      const PciFunction* had = before.inventory.find(member.address);
-      return had != nullptr && on_vfio_driver(*had);
+  for (vfio::MoveResult& result : outcome.given_back.results) {
+    const auto was_away = [&](const vfio::Member& member) {
+      const vfio::PciFunction* had = before.inventory.find(member.address);
+      return had != nullptr && vfio::on_vfio_driver(*had);
     };
     if (std::ranges::none_of(result.move.members, was_away)) continue;  // an override alone was left of it
     auto why = trouble_of_unit(before, outcome, result);
@@ -159,42 +160,42 @@ std::vector<Returning> returning(const BeforeStages& before, NodeOutcome& outcom
   return out;
 }
 
-Result<MoveRequest> to_vfio_again(const NodeHost& host, const BeforeStages& before,
-                                  const std::vector<Returning>& units) {
-  const auto inventory = scan(*host.moves.host);
+Result<vfio::MoveRequest> to_vfio_again(const NodeHost& host, const BeforeStages& before,
+                                        const std::vector<Returning>& units) {
+  const auto inventory = vfio::scan(*host.moves.host);
   if (!inventory) return fail(Error(inventory.error()));
-  const auto vgpus = scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
+  const auto vgpus = vgpu::scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
   if (!vgpus) return fail(Error(vgpus.error()));
-  MoveRequest request;
-  request.untouchable =
-      carriers_of_vgpus(*vgpus, [&](const VgpuDevice& device) { return is_ours(host.vgpus.node, device); });
+  vfio::MoveRequest request;
+  request.untouchable = mdev::carriers_of_vgpus(
+      *vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(host.vgpus.node, device); });
   request.release = before.wanted.release;
   for (const Returning& unit : units) {
     std::ranges::copy(unit.result->devices, std::back_inserter(request.accelerators));
-    for (const Member& member : unit.result->move.members) {
-      if (member.role == MemberRole::taken_along) request.with.insert(member.address);
-      const PciFunction* had = before.inventory.find(member.address);
-      if (had == nullptr || !on_vfio_driver(*had) || had->override_unread) continue;
-      request.as_before.emplace(member.address,
-                                OnVfio{.driver = *had->driver, .driver_override = had->driver_override});
+    for (const vfio::Member& member : unit.result->move.members) {
+      if (member.role == vfio::MemberRole::taken_along) request.with.insert(member.address);
+      const vfio::PciFunction* had = before.inventory.find(member.address);
+      if (had == nullptr || !vfio::on_vfio_driver(*had) || had->override_unread) continue;
+      request.as_before.emplace(
+          member.address, vfio::OnVfio{.driver = *had->driver, .driver_override = had->driver_override});
     }
   }
   return request;
 }
 
 // Functions that were on vfio without Ferry are deleted from the undo journal again.
-Result<> forget_others(const NodeHost& host, const BeforeStages& before, const Move& move) {
-  std::vector<PciAddress> others;
-  for (const PciAddress& member : move.moving())
+Result<> forget_others(const NodeHost& host, const BeforeStages& before, const vfio::Move& move) {
+  std::vector<vfio::PciAddress> others;
+  for (const vfio::PciAddress& member : move.moving())
     if (!before.record.members.contains(member)) others.push_back(member);
-  return forget(*host.moves.host, others);
+  return vfio::forget(*host.moves.host, others);
 }
 
 // The reason why a unit is not on vfio again; absent: it is.
 std::optional<Error> still_off_vfio(const NodeHost& host, const BeforeStages& before,
-                                    const Result<MoveOutcome>& moved, const MoveResult& unit) {
+                                    const Result<vfio::MoveOutcome>& moved, const vfio::MoveResult& unit) {
   if (!moved) return moved.error();
-  for (const MoveResult& result : moved->results) {
+  for (const vfio::MoveResult& result : moved->results) {
     if (!is_about(result, unit.devices.front())) continue;
     if (!is_there(result)) return trouble_of(result).error;
     if (const auto forgotten = forget_others(host, before, unit.move); !forgotten) return forgotten.error();
@@ -204,14 +205,15 @@ std::optional<Error> still_off_vfio(const NodeHost& host, const BeforeStages& be
 }
 
 void tell(const Returning& unit, const std::optional<Error>& trouble, NodeOutcome& outcome) {
-  MoveResult& result = *unit.result;
+  vfio::MoveResult& result = *unit.result;
   Error error = unit.why.error;
   if (trouble) {
     error.message += "; taking it to vfio again failed too: " + trouble->message;
-    for (GpuOutcome& gpu : outcome.vgpus.gpus) {
-      const bool failed = gpu.kind == GpuOutcome::Kind::failed || gpu.kind == GpuOutcome::Kind::refused;
+    for (vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
+      const bool failed =
+          gpu.kind == vgpu::GpuOutcome::Kind::failed || gpu.kind == vgpu::GpuOutcome::Kind::refused;
       if (!failed || !is_about(result, gpu.gpu)) continue;
-      gpu.kind = GpuOutcome::Kind::failed;
+      gpu.kind = vgpu::GpuOutcome::Kind::failed;
       gpu.undo_errors.push_back(Error(*trouble).during("taking it to vfio again"));
     }
   } else if (unit.why.refused) {
@@ -234,12 +236,12 @@ bool undo_given_back(const NodeHost& host, const BeforeStages& before, NodeOutco
   const std::vector<Returning> units = returning(before, outcome);
   if (units.empty()) return false;
   for (const Returning& unit : units) {
-    for (GpuOutcome& gpu : outcome.vgpus.gpus)
+    for (vgpu::GpuOutcome& gpu : outcome.vgpus.gpus)
       if (gpu.before && is_about(*unit.result, gpu.gpu)) undo_vgpus(host, before, gpu, unit.why);
   }
   const auto request = to_vfio_again(host, before, units);
-  auto moved = request ? apply_moves(host.moves, *request, Direction::to_vfio)
-                       : Result<MoveOutcome>(fail(Error(request.error())));
+  auto moved = request ? vfio::apply_moves(host.moves, *request, vfio::Direction::to_vfio)
+                       : Result<vfio::MoveOutcome>(fail(Error(request.error())));
   for (const Returning& unit : units) tell(unit, still_off_vfio(host, before, moved, *unit.result), outcome);
   if (!moved) return true;
   std::ranges::move(moved->notes, std::back_inserter(outcome.given_back.notes));
@@ -249,14 +251,16 @@ bool undo_given_back(const NodeHost& host, const BeforeStages& before, NodeOutco
 
 }  // namespace
 
-Result<BeforeStages> before_stages(const NodeHost& host, const Inventory& inventory,
-                                   const WantedState& wanted, const std::vector<PciAddress>& going_back) {
+Result<BeforeStages> before_stages(const NodeHost& host, const vfio::Inventory& inventory,
+                                   const policy::WantedState& wanted,
+                                   const std::vector<vfio::PciAddress>& going_back) {
   BeforeStages before{.inventory = inventory, .record = {}, .wanted = wanted};
   if (going_back.empty()) return before;
-  auto record = read_records(*host.moves.host);
+  auto record = vfio::read_records(*host.moves.host);
   if (!record) return fail(std::move(record).error());
   before.record = std::move(*record);
-  read_overrides(*host.moves.host, *host.moves.writer, concerned(inventory, going_back), before.inventory);
+  vfio::read_overrides(*host.moves.host, *host.moves.writer, vfio::concerned(inventory, going_back),
+                       before.inventory);
   return before;
 }
 
@@ -265,4 +269,4 @@ bool undo_half_done(const NodeHost& host, const BeforeStages& before, NodeOutcom
   return undo_given_back(host, before, outcome) || emptied;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -13,18 +13,19 @@
 #include "vfio/bind/move_record.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// The state before the stages, to which a rollback leads.
 struct BeforeStages {
-  Inventory inventory;  ///< with the driver overrides of the devices that the first stage may move
-  MoveRecord record;
-  WantedState wanted;  ///< the complete policy for this node
+  vfio::Inventory inventory;  ///< with the driver overrides of the devices that the first stage may move
+  vfio::MoveRecord record;
+  policy::WantedState wanted;  ///< the complete policy for this node
 };
 
 /// `going_back`: the GPUs that the first stage is to take back. Errors: the undo journal cannot be listed.
-Result<BeforeStages> before_stages(const NodeHost& host, const Inventory& inventory,
-                                   const WantedState& wanted, const std::vector<PciAddress>& going_back);
+Result<BeforeStages> before_stages(const NodeHost& host, const vfio::Inventory& inventory,
+                                   const policy::WantedState& wanted,
+                                   const std::vector<vfio::PciAddress>& going_back);
 
 /// Rolls back the work of stages on GPUs that a later stage could not bring to their modes, and reports it in
 /// `outcome`, first error first. A GPU that could not go to vfio counts as failed or refused in the stage
@@ -32,4 +33,4 @@ Result<BeforeStages> before_stages(const NodeHost& host, const Inventory& invent
 /// was anything to roll back: the services quiesced for it must then be resumed (VgpuHost::more_follows).
 bool undo_half_done(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome);
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -10,45 +10,45 @@
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy_verdict.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
-std::string driver_of(const PciFunction& function) {
+std::string driver_of(const vfio::PciFunction& function) {
   return function.driver ? "driver " + *function.driver : "no driver";
 }
 
-std::vector<Holder> holders_of(const NodeSight& sight, const PciFunction& function) {
-  std::vector<Holder> out;
+std::vector<vfio::Holder> holders_of(const NodeSight& sight, const vfio::PciFunction& function) {
+  std::vector<vfio::Holder> out;
   const auto add = [&](const std::string& device) {
-    for (const Holder& holder : sight.use.of(device)) {
+    for (const vfio::Holder& holder : sight.use.of(device)) {
       if (std::ranges::find(out, holder) == out.end()) out.push_back(holder);
     }
   };
-  for (const PciAddress& member : sight.inventory.group_of(function)) add(member.text());
-  if (const VgpuGpu* gpu = sight.vgpus.find(function.address)) {
-    for (const VgpuDevice& device : gpu->devices) add(device.id.text);
+  for (const vfio::PciAddress& member : sight.inventory.group_of(function)) add(member.text());
+  if (const mdev::VgpuGpu* gpu = sight.vgpus.find(function.address)) {
+    for (const mdev::VgpuDevice& device : gpu->devices) add(device.id.text);
   }
   return out;
 }
 
-std::vector<MemberView> members_of(const NodeSight& sight, const AcceleratorRules& rules,
-                                   const PciFunction& function) {
+std::vector<MemberView> members_of(const NodeSight& sight, const vfio::AcceleratorRules& rules,
+                                   const vfio::PciFunction& function) {
   std::vector<MemberView> out;
-  for (const PciAddress& address : sight.inventory.group_of(function)) {
-    const PciFunction* other = sight.inventory.find(address);
+  for (const vfio::PciAddress& address : sight.inventory.group_of(function)) {
+    const vfio::PciFunction* other = sight.inventory.find(address);
     if (address == function.address || other == nullptr) continue;
     out.push_back({.function = *other,
-                   .what = kind_of(*other),
+                   .what = vfio::kind_of(*other),
                    .accelerator = rules.match(*other),
-                   .blocks = blocks_viability(*other)});
+                   .blocks = vfio::blocks_viability(*other)});
   }
   return out;
 }
 
-std::vector<VgpuPicture> vgpus_of(const NodeSight& sight, const VgpuGpu* gpu) {
+std::vector<VgpuPicture> vgpus_of(const NodeSight& sight, const mdev::VgpuGpu* gpu) {
   std::vector<VgpuPicture> out;
   if (gpu == nullptr) return out;
-  for (const VgpuDevice& device : gpu->devices) {
+  for (const mdev::VgpuDevice& device : gpu->devices) {
     const auto holders = sight.use.of(device.id.text);
     out.push_back({.device = device,
                    .holders = {holders.begin(), holders.end()},
@@ -57,19 +57,21 @@ std::vector<VgpuPicture> vgpus_of(const NodeSight& sight, const VgpuGpu* gpu) {
   return out;
 }
 
-void add_outlook(const NodeSight& sight, const AcceleratorRules& rules, AcceleratorView& view) {
-  const PciFunction& function = view.function;
-  if (function.iommu_group) view.group_blockers = viability_blockers(sight.inventory, *function.iommu_group);
+void add_outlook(const NodeSight& sight, const vfio::AcceleratorRules& rules, AcceleratorView& view) {
+  const vfio::PciFunction& function = view.function;
+  if (function.iommu_group)
+    view.group_blockers = vfio::viability_blockers(sight.inventory, *function.iommu_group);
   view.group_viable = sight.inventory.has_iommu() && function.iommu_group && view.group_blockers.empty();
-  if (const auto iommu = require_iommu(sight.inventory); !iommu) {
+  if (const auto iommu = vfio::require_iommu(sight.inventory); !iommu) {
     view.movable_reasons = {iommu.error().message};
     view.movable_hint = iommu.error().hint;
     return;
   }
-  MoveRequest request;
+  vfio::MoveRequest request;
   request.accelerators = {function.address};
-  request.untouchable = carriers_of_vgpus(sight.vgpus);
-  const MovePlan plan = plan_bind(sight.inventory, rules, request, UseReport{}, sight.drivers, {}, {});
+  request.untouchable = mdev::carriers_of_vgpus(sight.vgpus);
+  const vfio::MovePlan plan =
+      vfio::plan_bind(sight.inventory, rules, request, vfio::UseReport{}, sight.drivers, {}, {});
   view.movable = plan.refusals.empty();
   if (view.movable) return;
   view.movable_reasons = plan.refusals.front().reasons;
@@ -78,10 +80,11 @@ void add_outlook(const NodeSight& sight, const AcceleratorRules& rules, Accelera
 
 std::string blocked_reason(const NodeSight& sight, const AcceleratorView& view) {
   std::vector<std::string> who;
-  for (const PciAddress& address : view.group_blockers) {
-    const PciFunction* function = sight.inventory.find(address);
+  for (const vfio::PciAddress& address : view.group_blockers) {
+    const vfio::PciFunction* function = sight.inventory.find(address);
     if (function != nullptr)
-      who.push_back(fmt::format("{} ({}, {})", address.text(), kind_of(*function), driver_of(*function)));
+      who.push_back(
+          fmt::format("{} ({}, {})", address.text(), vfio::kind_of(*function), driver_of(*function)));
   }
   return fmt::format("{} {} the kernel from giving the group to a VM", fmt::join(who, ", "),
                      who.size() == 1 ? "keeps" : "keep");
@@ -118,7 +121,7 @@ std::optional<Condition> of_wish(const AcceleratorState& wish) {
 
 // An empty list of users proves nothing if users may have been missed.
 Condition free_as_far_as_seen(const NodeSight& sight, const AcceleratorView& view) {
-  const auto unseen = [&](const PciFunction& function) {
+  const auto unseen = [&](const vfio::PciFunction& function) {
     return !sight.use.blind_to(function.address.text()).empty();
   };
   if (!unseen(view.function) && std::ranges::none_of(view.members, unseen, &MemberView::function))
@@ -187,11 +190,11 @@ Condition condition_of(const NodeSight& sight, const AcceleratorView& view) {
     if (auto condition = of_wish(*view.wish)) return *condition;
   }
   switch (view.mode) {
-    case Mode::passthrough:
+    case policy::Mode::passthrough:
       return of_passthrough(sight, view);
-    case Mode::vgpu:
+    case policy::Mode::vgpu:
       return of_vgpu(sight, view);
-    case Mode::host:
+    case policy::Mode::host:
       break;
   }
   if (!view.function.driver)
@@ -201,20 +204,20 @@ Condition condition_of(const NodeSight& sight, const AcceleratorView& view) {
   return of_use(sight, view);
 }
 
-Mode mode_of(const NodeSight& sight, const PciFunction& function) {
-  if (const VgpuGpu* gpu = sight.vgpus.find(function.address)) return ferry::mode_of(*gpu);
-  return on_vfio_driver(function) ? Mode::passthrough : Mode::host;
+policy::Mode mode_of(const NodeSight& sight, const vfio::PciFunction& function) {
+  if (const mdev::VgpuGpu* gpu = sight.vgpus.find(function.address)) return ferry::policy::mode_of(*gpu);
+  return vfio::on_vfio_driver(function) ? policy::Mode::passthrough : policy::Mode::host;
 }
 
-std::string why_not_offered(const NodeSight& sight, const PciAddress& address) {
+std::string why_not_offered(const NodeSight& sight, const vfio::PciAddress& address) {
   if (!sight.offered) return {};
   const auto left_out = sight.offered->not_offered.find(address.text());
   return left_out == sight.offered->not_offered.end() ? std::string() : left_out->second;
 }
 
-AcceleratorView accelerator(const NodeSight& sight, const AcceleratorRules& rules, const ModelNames& models,
-                            const PciFunction& function) {
-  const VgpuGpu* gpu = sight.vgpus.find(function.address);
+AcceleratorView accelerator(const NodeSight& sight, const vfio::AcceleratorRules& rules,
+                            const policy::ModelNames& models, const vfio::PciFunction& function) {
+  const mdev::VgpuGpu* gpu = sight.vgpus.find(function.address);
   AcceleratorView view;
   view.function = function;
   view.model = models ? models(function) : function.ids();
@@ -222,11 +225,11 @@ AcceleratorView accelerator(const NodeSight& sight, const AcceleratorRules& rule
   view.members = members_of(sight, rules, function);
   view.holders = holders_of(sight, function);
   view.vgpus = vgpus_of(sight, gpu);
-  view.framework = gpu == nullptr ? VgpuFramework::none : gpu->framework;
+  view.framework = gpu == nullptr ? mdev::VgpuFramework::none : gpu->framework;
   view.obstacle = gpu == nullptr ? "" : gpu->obstacle;
   // What Kata's plugin offers has a number, and is known by its group; a whole group is one GPU's then.
   view.offers = offers_of(sight, function.address.text(),
-                          view.mode == Mode::passthrough ? function.iommu_group : std::nullopt);
+                          view.mode == policy::Mode::passthrough ? function.iommu_group : std::nullopt);
   view.not_offered = why_not_offered(sight, function.address);
   if (sight.state) {
     const auto wish =
@@ -243,13 +246,13 @@ AcceleratorView accelerator(const NodeSight& sight, const AcceleratorRules& rule
 }
 
 /// A virtual function of another vendor's accelerator that a vfio driver has.
-bool is_passed_through_vf(const Inventory& inventory, const AcceleratorRules& rules,
-                          const PciFunction& function) {
-  return on_vfio_driver(function) && !rules.vendors.contains(function.vendor) &&
-         is_accelerators_vf(inventory, rules, function);
+bool is_passed_through_vf(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules,
+                          const vfio::PciFunction& function) {
+  return vfio::on_vfio_driver(function) && !rules.vendors.contains(function.vendor) &&
+         vfio::is_accelerators_vf(inventory, rules, function);
 }
 
-NamedView named(const NodeSight& sight, const ModelNames& models, const PciFunction& function) {
+NamedView named(const NodeSight& sight, const policy::ModelNames& models, const vfio::PciFunction& function) {
   return {.function = function,
           .model = models ? models(function) : std::string(),
           .offers = offers_of(sight, function.address.text(), {}),
@@ -270,12 +273,13 @@ std::string_view text(Health health) {
   return {};
 }
 
-std::vector<PciAddress> asked_of(const Inventory& inventory, const AcceleratorRules& rules) {
-  std::vector<PciAddress> accelerators;
+std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory,
+                                       const vfio::AcceleratorRules& rules) {
+  std::vector<vfio::PciAddress> accelerators;
   for (const auto& [address, function] : inventory.functions) {
     if (rules.match(function)) accelerators.push_back(address);
   }
-  return concerned(inventory, accelerators);
+  return vfio::concerned(inventory, accelerators);
 }
 
 std::vector<OfferedAs> offers_of(const NodeSight& sight, const std::string& device,
@@ -299,18 +303,19 @@ std::vector<OfferedAs> offers_of(const NodeSight& sight, const std::string& devi
   return out;
 }
 
-const AcceleratorView* NodePicture::find(const PciAddress& address) const {
+const AcceleratorView* NodePicture::find(const vfio::PciAddress& address) const {
   const auto found = std::ranges::find(accelerators, address, &AcceleratorView::address);
   return found == accelerators.end() ? nullptr : &*found;
 }
 
-const NamedView* NodePicture::find_by_name(const PciAddress& address) const {
+const NamedView* NodePicture::find_by_name(const vfio::PciAddress& address) const {
   const auto found =
       std::ranges::find_if(by_name, [&](const NamedView& view) { return view.function.address == address; });
   return found == by_name.end() ? nullptr : &*found;
 }
 
-NodePicture view_of(const NodeSight& sight, const AcceleratorRules& rules, const ModelNames& models) {
+NodePicture view_of(const NodeSight& sight, const vfio::AcceleratorRules& rules,
+                    const policy::ModelNames& models) {
   NodePicture view;
   for (const auto& [address, function] : sight.inventory.functions) {
     if (rules.match(function)) {
@@ -320,7 +325,7 @@ NodePicture view_of(const NodeSight& sight, const AcceleratorRules& rules, const
     }
   }
   view.whose = rules.whose;
-  if (const auto iommu = require_iommu(sight.inventory); !iommu) view.no_iommu = iommu.error();
+  if (const auto iommu = vfio::require_iommu(sight.inventory); !iommu) view.no_iommu = iommu.error();
   view.iommu = sight.inventory.has_iommu();
   if (sight.state) {
     view.wanted = sight.state->wanted;
@@ -335,4 +340,4 @@ NodePicture view_of(const NodeSight& sight, const AcceleratorRules& rules, const
   return view;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

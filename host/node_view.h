@@ -22,22 +22,22 @@
 #include "vfio/pci/inventory.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// The input of a node's view.
 struct NodeSight {
-  Inventory inventory;
-  VgpuInventory vgpus;
-  UseReport use;
-  VfioDriverTable drivers;
-  MoveRecord record;
+  vfio::Inventory inventory;
+  mdev::VgpuInventory vgpus;
+  vfio::UseReport use;
+  vfio::VfioDriverTable drivers;
+  vfio::MoveRecord record;
   std::vector<StuckWrite> stuck;
   std::optional<NodeState> state;                      ///< the host status; absent: hostd has written none
   bool hostd_runs = true;                              ///< false: `state` is not kept up to date
   std::optional<std::chrono::seconds> state_age = {};  ///< since hostd wrote `state`; absent: not known
   std::optional<OfferedDevices> offered;               ///< the plugin's lists; absent: it has written none
-  std::map<PciAddress, DeviceFacts> facts = {};        ///< of those that were read
-  std::vector<std::string> notes;                      ///< further things that could not be read, for people
+  std::map<vfio::PciAddress, vfio::DeviceFacts> facts = {};  ///< of those that were read
+  std::vector<std::string> notes;  ///< further things that could not be read, for people
 };
 
 /// The grade of a condition, which decides its colour.
@@ -73,49 +73,49 @@ struct OfferedAs {
 
 /// Another function of an accelerator's IOMMU group.
 struct MemberView {
-  PciFunction function;
+  vfio::PciFunction function;
   std::string what;          ///< "audio", "bridge", "network": of its class
   bool accelerator = false;  ///< has a row of its own
   bool blocks = false;       ///< its driver keeps the kernel from giving the group to a VM
 };
 
 struct VgpuPicture {
-  VgpuDevice device;
-  std::vector<Holder> holders;
+  mdev::VgpuDevice device;
+  std::vector<vfio::Holder> holders;
   std::vector<OfferedAs> offers;
 };
 
 struct AcceleratorView {
-  PciFunction function;
+  vfio::PciFunction function;
   std::string model;
-  Mode mode = Mode::host;
+  policy::Mode mode = policy::Mode::host;
   Condition condition;
-  std::vector<MemberView> members;  ///< of its group, without itself, in order of address
-  std::vector<Holder> holders;      ///< of the group and of its vGPUs, each once
+  std::vector<MemberView> members;    ///< of its group, without itself, in order of address
+  std::vector<vfio::Holder> holders;  ///< of the group and of its vGPUs, each once
   std::vector<VgpuPicture> vgpus;
-  VgpuFramework framework = VgpuFramework::none;
+  mdev::VgpuFramework framework = mdev::VgpuFramework::none;
   std::string obstacle = {};      ///< VgpuGpu::obstacle
   std::vector<OfferedAs> offers;  ///< of the function itself
   std::string not_offered = {};   ///< reason why the plugin does not list it; empty: it does, or has none
-  std::optional<AcceleratorState> wish;  ///< the host status of it
-  std::optional<PriorState> prior;       ///< its state before Ferry moved it
+  std::optional<AcceleratorState> wish;   ///< the host status of it
+  std::optional<vfio::PriorState> prior;  ///< its state before Ferry moved it
   /// True if the kernel would let a VM have the group now; otherwise `group_blockers` are in the way.
   bool group_viable = false;
-  std::vector<PciAddress> group_blockers;
+  std::vector<vfio::PciAddress> group_blockers;
   /// True if `vfio bind` would move the accelerator if it were unused. That command also needs the whole
   /// card, and moves no other accelerator unless asked to.
   bool movable = false;
   std::vector<std::string> movable_reasons;  ///< why not
   std::string movable_hint = {};
-  std::optional<DeviceFacts> facts;
+  std::optional<vfio::DeviceFacts> facts;
 
-  const PciAddress& address() const { return function.address; }
+  const vfio::PciAddress& address() const { return function.address; }
 };
 
 /// A function that counts as an accelerator only where a command or a policy names it, or a virtual function
 /// of such a one that a vfio driver has.
 struct NamedView {
-  PciFunction function;
+  vfio::PciFunction function;
   std::string model;              ///< empty: no name is known
   std::vector<OfferedAs> offers;  ///< of the function itself
   std::string not_offered = {};   ///< AcceleratorView::not_offered
@@ -135,18 +135,19 @@ struct NodePicture {
   std::vector<std::string> unknown;                    ///< sources of device users that could not be asked
   std::vector<std::string> notes;
 
-  const AcceleratorView* find(const PciAddress& address) const;
+  const AcceleratorView* find(const vfio::PciAddress& address) const;
   /// nullptr: `by_name` has no such function.
-  const NamedView* find_by_name(const PciAddress& address) const;
+  const NamedView* find_by_name(const vfio::PciAddress& address) const;
 };
 
 /// The functions whose users are looked up: all that could move with any accelerator.
-std::vector<PciAddress> asked_of(const Inventory& inventory, const AcceleratorRules& rules);
+std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules);
 
 /// The advertised devices that are `device`, an address or a UUID, or are of its group.
 std::vector<OfferedAs> offers_of(const NodeSight& sight, const std::string& device,
                                  std::optional<std::uint32_t> group);
 
-NodePicture view_of(const NodeSight& sight, const AcceleratorRules& rules, const ModelNames& models);
+NodePicture view_of(const NodeSight& sight, const vfio::AcceleratorRules& rules,
+                    const policy::ModelNames& models);
 
-}  // namespace ferry
+}  // namespace ferry::host

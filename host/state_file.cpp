@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -177,17 +177,18 @@ Withdrawal read_withdrawal(const Part& part) {
 
 AcceleratorState read_accelerator(const Part& part) {
   AcceleratorState out;
-  const auto address = PciAddress::parse(part.text_at("address"));
+  const auto address = vfio::PciAddress::parse(part.text_at("address"));
   if (!address) part.blame("address", address.error().message);
-  out.address = address.value_or(PciAddress());
+  out.address = address.value_or(vfio::PciAddress());
   out.id = part.text_at("id");
   if (part.has("subsystem")) out.subsystem = part.text_or_null("subsystem").value_or("");
   if (part.has("class")) out.pci_class = part.text_at("class");
   out.model = part.text_at("model");
   out.iommu_group = part.number_or_null<std::uint32_t>("iommu_group");
   out.driver = part.text_or_null("driver");
-  out.mode = part.word_at("mode", parse_mode, Mode::host);
-  if (!part.at("wanted").is_null()) out.wanted = part.word_at("wanted", parse_mode, Mode::host);
+  out.mode = part.word_at("mode", policy::parse_mode, policy::Mode::host);
+  if (!part.at("wanted").is_null())
+    out.wanted = part.word_at("wanted", policy::parse_mode, policy::Mode::host);
   out.state = part.word_at("state", parse_standing, Standing::left_alone);
   out.reason = part.text_at("reason");
   out.hint = part.text_at("hint");
@@ -266,4 +267,4 @@ Result<NodeState> read_state_file(std::string_view text) {
   return fail(Errc::malformed_host, "state file: " + fault);
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -30,7 +30,7 @@
 #include "common/result.h"
 #include "host/node_state.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// The file's content. Bytes that are not UTF-8 are replaced; a process may have such a name.
 std::string state_file_text(const NodeState& state);
@@ -39,4 +39,4 @@ std::string state_file_text(const NodeState& state);
 /// or has a wrong value.
 Result<NodeState> read_state_file(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::host

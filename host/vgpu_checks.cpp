@@ -14,7 +14,7 @@
 #include "mdev/vgpu_inventory.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 constexpr const char* kDriverTool = "/usr/lib/nvidia/sriov-manage";
@@ -23,7 +23,7 @@ Check identity_check(const HostFs& host) {
   Check check{.id = "node-identity",
               .subject = kHostSubject,
               .why = "the UUIDs of vGPUs are made from it, so that they are the same after every reboot"};
-  const auto node = node_identity(host);
+  const auto node = vgpu::node_identity(host);
   if (!node) {
     return std::move(check).failed(node.error().message,
                                    "give the host one with `systemd-machine-id-setup`, before it has vGPUs");
@@ -31,7 +31,7 @@ Check identity_check(const HostFs& host) {
   return std::move(check).passed("/etc/machine-id has it");
 }
 
-Check iommu_check(const Inventory& inventory, bool on_virtual_functions) {
+Check iommu_check(const vfio::Inventory& inventory, bool on_virtual_functions) {
   Check check{.id = "vgpu-iommu",
               .subject = kHostSubject,
               .why = "without one the driver does not take virtual functions, and no VM could be given one"};
@@ -89,13 +89,13 @@ Check kubevirt_check(const HostFs& host, bool mediated) {
 }
 
 struct Virtuals {
-  std::vector<const PciFunction*> all;
+  std::vector<const vfio::PciFunction*> all;
   std::vector<std::string> without_driver;
   std::vector<std::string> on_vfio;
   std::vector<std::string> without_group;
 };
 
-Virtuals virtual_functions(const Inventory& inventory, const VgpuGpu& gpu) {
+Virtuals virtual_functions(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu) {
   Virtuals out;
   for (const auto& [address, function] : inventory.functions) {
     if (function.physical_function != gpu.address()) continue;
@@ -108,13 +108,13 @@ Virtuals virtual_functions(const Inventory& inventory, const VgpuGpu& gpu) {
   return out;
 }
 
-Check driver_check(const HostFs& host, const VgpuGpu& gpu) {
+Check driver_check(const HostFs& host, const mdev::VgpuGpu& gpu) {
   Check check{.id = "vgpu-host-driver",
               .subject = gpu.address().text(),
               .why = "an ordinary driver makes no vGPUs and takes no virtual functions"};
-  const PciFunction& function = gpu.function;
+  const vfio::PciFunction& function = gpu.function;
   if (function.problem) return std::move(check).unreadable(*function.problem);
-  if (on_vfio_driver(function)) {
+  if (vfio::on_vfio_driver(function)) {
     return std::move(check).warned(
         fmt::format("bound to {}: given away whole", function.driver.value_or("")),
         fmt::format("`ferry vfio unbind --device {}`, if it shall be divided", gpu.address().text()));
@@ -123,9 +123,9 @@ Check driver_check(const HostFs& host, const VgpuGpu& gpu) {
     return std::move(check).failed("no driver is bound to it",
                                    "load the vGPU host driver and let it take the GPU");
   }
-  const std::string path = host_driver_sign(gpu.address());
+  const std::string path = mdev::host_driver_sign(gpu.address());
   if (host.exists(path)) return std::move(check).passed(fmt::format("there is /{}", path));
-  if (gpu.framework != VgpuFramework::none) {
+  if (gpu.framework != mdev::VgpuFramework::none) {
     return std::move(check).passed(
         fmt::format("its driver {} makes vGPUs by {}", *function.driver, text(gpu.framework)));
   }
@@ -134,11 +134,11 @@ Check driver_check(const HostFs& host, const VgpuGpu& gpu) {
       "install the host driver of the vGPU software (the vGPU manager) in place of the ordinary one");
 }
 
-Check functions_check(const VgpuGpu& gpu, const Virtuals& virtuals) {
+Check functions_check(const mdev::VgpuGpu& gpu, const Virtuals& virtuals) {
   Check check{.id = "vgpu-virtual-functions",
               .subject = gpu.address().text(),
               .why = "on GPUs that have them vGPUs are made on virtual functions, one on each"};
-  const PciFunction& function = gpu.function;
+  const vfio::PciFunction& function = gpu.function;
   if (function.problem) return std::move(check).unreadable(*function.problem);
   const auto named = [](const std::vector<std::string>& addresses) {
     return fmt::format("{} of its virtual functions, the first {},", addresses.size(), addresses.front());
@@ -159,12 +159,12 @@ Check functions_check(const VgpuGpu& gpu, const Virtuals& virtuals) {
   if (!virtuals.all.empty()) {
     return std::move(check).passed(counted(virtuals.all.size(), "virtual function") + " on drivers");
   }
-  if (gpu.framework == VgpuFramework::mdev_on_pf) {
+  if (gpu.framework == mdev::VgpuFramework::mdev_on_pf) {
     return std::move(check).passed("its vGPUs are made on the GPU itself");
   }
   if (function.sriov_totalvfs == 0) {
     return std::move(check).passed(
-        fmt::format("there is no /{}/sriov_totalvfs", sysfs_path(gpu.address()).string()));
+        fmt::format("there is no /{}/sriov_totalvfs", vfio::sysfs_path(gpu.address()).string()));
   }
   if (gpu.never_has_functions) {
     return std::move(check).passed("boards of its kind have none: its vGPUs are made on the GPU itself");
@@ -178,15 +178,15 @@ Check functions_check(const VgpuGpu& gpu, const Virtuals& virtuals) {
 }
 
 /// `others_pass`: no other check of this GPU or of the host's vGPUs failed or warned.
-Check types_check(const VgpuGpu& gpu, bool others_pass) {
+Check types_check(const mdev::VgpuGpu& gpu, bool others_pass) {
   Check check{.id = "vgpu-types-offered",
               .subject = gpu.address().text(),
               .why = "what the driver does not offer cannot be made"};
   std::size_t offered = 0;
-  for (const VgpuParent& parent : gpu.parents) {
+  for (const mdev::VgpuParent& parent : gpu.parents) {
     if (parent.problem) return std::move(check).unreadable(*parent.problem);
     offered += static_cast<std::size_t>(
-        std::ranges::count_if(parent.types, [](const VgpuType& type) { return type.available > 0; }));
+        std::ranges::count_if(parent.types, [](const mdev::VgpuType& type) { return type.available > 0; }));
   }
   const std::string carried = counted(gpu.devices.size(), "vGPU");
   if (offered > 0) {
@@ -196,7 +196,7 @@ Check types_check(const VgpuGpu& gpu, bool others_pass) {
   if (gpu.awaits_types()) return std::move(check).warned(gpu.obstacle, "start nvidia-vgpud.service");
   if (!gpu.obstacle.empty()) {
     return std::move(check).warned(gpu.obstacle, others_pass && gpu.offers_nothing()
-                                                     ? reason_for_no_types(gpu)
+                                                     ? mdev::reason_for_no_types(gpu)
                                                      : "see the other checks of the host and of this GPU");
   }
   return std::move(check).warned(
@@ -207,11 +207,11 @@ Check types_check(const VgpuGpu& gpu, bool others_pass) {
 
 }  // namespace
 
-std::vector<Check> vgpu_checks(const HostFs& host, const Inventory& inventory,
-                               const AcceleratorRules& rules) {
-  const auto vgpus = scan_vgpus(host, inventory, rules);
+std::vector<Check> vgpu_checks(const HostFs& host, const vfio::Inventory& inventory,
+                               const vfio::AcceleratorRules& rules) {
+  const auto vgpus = mdev::scan_vgpus(host, inventory, rules);
   struct GpuChecks {
-    const VgpuGpu* gpu = nullptr;
+    const mdev::VgpuGpu* gpu = nullptr;
     Check driver;
     Check functions;
   };
@@ -219,13 +219,13 @@ std::vector<Check> vgpu_checks(const HostFs& host, const Inventory& inventory,
   bool host_driver = false;
   bool mediated = false;
   bool on_virtual_functions = false;
-  const auto gpus = vgpus ? vgpus->gpus : std::vector<VgpuGpu>{};
-  for (const VgpuGpu& gpu : gpus) {
+  const auto gpus = vgpus ? vgpus->gpus : std::vector<mdev::VgpuGpu>{};
+  for (const mdev::VgpuGpu& gpu : gpus) {
     const Virtuals virtuals = virtual_functions(inventory, gpu);
     Check driver = driver_check(host, gpu);
     host_driver = host_driver || driver.verdict == Verdict::pass;
-    mediated =
-        mediated || gpu.framework == VgpuFramework::mdev_on_pf || gpu.framework == VgpuFramework::mdev_on_vf;
+    mediated = mediated || gpu.framework == mdev::VgpuFramework::mdev_on_pf ||
+               gpu.framework == mdev::VgpuFramework::mdev_on_vf;
     on_virtual_functions = on_virtual_functions || !virtuals.all.empty() || gpu.on_virtual_functions();
     of_gpus.push_back(
         {.gpu = &gpu, .driver = std::move(driver), .functions = functions_check(gpu, virtuals)});
@@ -255,4 +255,4 @@ std::vector<Check> vgpu_checks(const HostFs& host, const Inventory& inventory,
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

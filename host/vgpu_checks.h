@@ -11,10 +11,11 @@
 #include "hostfs/host_fs.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// The checks of the host, then the checks of each accelerator, sorted by address. Check IDs are stable;
 /// their order is not.
-std::vector<Check> vgpu_checks(const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules);
+std::vector<Check> vgpu_checks(const HostFs& host, const vfio::Inventory& inventory,
+                               const vfio::AcceleratorRules& rules);
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -14,7 +14,7 @@
 #include "common/text/carried_text.h"
 #include "policy/policy_yaml.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -200,13 +200,13 @@ Result<std::optional<Wanted>> read_wanted(const HostFs& host, const fs::path& fi
   } else {
     config = std::get<ConfigText>(out.file.config);
   }
-  auto policies = read_policies(config, how);
+  auto policies = policy::read_policies(config, how);
   if (!policies) return fail(std::move(policies).error());
   // A plain policy file was read twice, so its warnings appear twice.
   for (std::string& warning : policies->warnings)
     if (std::ranges::find(out.warnings, warning) == out.warnings.end())
       out.warnings.push_back(std::move(warning));
-  auto policy = select_policy(*policies, out.file.policy);
+  auto policy = policy::select_policy(*policies, out.file.policy);
   if (!policy) return fail(std::move(policy).error());
   out.policy = std::move(*policy);
   return std::optional(std::move(out));
@@ -221,4 +221,4 @@ std::optional<fs::path> named_file(const HostFs& host, const fs::path& file) {
   return named == nullptr ? std::nullopt : std::optional(*named);
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

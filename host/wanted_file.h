@@ -24,7 +24,7 @@
 #include "hostfs/host_fs.h"
 #include "policy/policy.h"
 
-namespace ferry {
+namespace ferry::host {
 
 struct WantedFile {
   std::optional<std::uint64_t> generation;  ///< the writer's own counter, copied to state.json
@@ -43,7 +43,7 @@ std::string wanted_file_text(const WantedFile& wanted);
 /// The complete desired state of a node.
 struct Wanted {
   WantedFile file;
-  Policy policy;
+  policy::Policy policy;
   /// The complete text that was read; another text is another desired state.
   std::string text;
   /// The named file was written less than a second ago, or during the read, so it may be incomplete; even its
@@ -61,4 +61,4 @@ Result<std::optional<Wanted>> read_wanted(const HostFs& host, const std::filesys
 /// The configuration file that `file` names; absent: none, or `file` cannot be read.
 std::optional<std::filesystem::path> named_file(const HostFs& host, const std::filesystem::path& file);
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -14,7 +14,7 @@
 #include "kube/cluster_access.h"
 #include "kube/curl_transport.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 // A person waits. A server that restarts, or a load balancer that changes over, is back by then.
@@ -95,4 +95,4 @@ const std::string& ApiCalls::default_namespace() const {
   return parts_->space;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

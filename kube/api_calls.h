@@ -12,7 +12,7 @@
 #include "kube/api_client.h"
 #include "kube/api_path.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// Blocking calls of an API server, one after the other, for programs that ask for a moment.
 class ApiCalls {
@@ -45,4 +45,4 @@ class ApiCalls {
   const std::unique_ptr<Parts> parts_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -11,7 +11,7 @@
 #include "common/text/whole_json.h"
 #include "kube/watch_event.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using nlohmann::json;
@@ -395,4 +395,4 @@ ApiClient::Exchange ApiClient::eviction(const ObjectRef& pod, std::string_view u
           .done = std::move(answered)};
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -22,7 +22,7 @@
 #include "kube/field_filter.h"
 #include "kube/timers.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// The outcome of an eviction. `begun` does not say when the pod is gone.
 struct Eviction {
@@ -141,4 +141,4 @@ class ApiClient {
   bool old_policy_ = false;  ///< evictions use policy/v1beta1: needed before 1.22, unknown after 1.24
 };
 
-}  // namespace ferry
+}  // namespace ferry::kube

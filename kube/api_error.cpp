@@ -8,7 +8,7 @@
 
 #include "common/text/whole_json.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using nlohmann::json;
@@ -158,4 +158,4 @@ bool may_mend(const Error& error) noexcept {
          error.code == ApiErrc::server_fault;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -12,7 +12,7 @@
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// The answers that callers branch on. Errors of the transport keep its codes.
 enum class ApiErrc {
@@ -52,7 +52,7 @@ Result<nlohmann::json> object_of(std::string_view body, const Asked& asked);
 /// True: a later try may succeed (no answer, too many requests, the server's fault).
 bool may_mend(const Error& error) noexcept;
 
-}  // namespace ferry
+}  // namespace ferry::kube
 
 template <>
-struct std::is_error_code_enum<ferry::ApiErrc> : std::true_type {};
+struct std::is_error_code_enum<ferry::kube::ApiErrc> : std::true_type {};

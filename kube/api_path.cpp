@@ -5,7 +5,7 @@
 
 #include "common/text/percent_escape.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 // Kubernetes' own rule for names of any kind (IsValidPathSegmentName), and the bound of etcd.
@@ -109,4 +109,4 @@ Result<std::string> log_path(const ObjectRef& pod, const LogEnd& end) {
   return path;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -8,7 +8,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// A kind of object that Ferry uses.
 struct ApiKind {
@@ -88,4 +88,4 @@ Result<std::string> path_of(const Selection& selection, const ListRange& range =
 /// The log of a pod's container. Errc::usage as above.
 Result<std::string> log_path(const ObjectRef& pod, const LogEnd& end);
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -12,7 +12,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 struct ApiRequest {
   std::string method = "GET";
@@ -61,4 +61,4 @@ class ApiTransport {
   virtual void cancel(Call call) = 0;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kube

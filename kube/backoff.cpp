@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace ferry {
+namespace ferry::kube {
 
 Backoff::Pause Backoff::next(const Random& random, std::optional<std::chrono::seconds> asked) {
   const auto whole = std::exchange(whole_, std::min(whole_ * 2, kLongest));
@@ -17,4 +17,4 @@ Backoff::Pause part_of(Backoff::Pause whole, const Random& random) {
   return std::chrono::duration_cast<Backoff::Pause>(whole * (kLeast + (1 - kLeast) * random()));
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

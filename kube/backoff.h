@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 
-namespace ferry {
+namespace ferry::kube {
 
 /// Random numbers in [0, 1), evenly.
 using Random = std::function<double()>;
@@ -32,4 +32,4 @@ class Backoff {
 /// A random part of `whole`, between a tenth and all of it.
 Backoff::Pause part_of(Backoff::Pause whole, const Random& random);
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -7,7 +7,7 @@
 
 #include "kube/credential_file.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 namespace fs = std::filesystem;
@@ -99,4 +99,4 @@ Result<ClusterAccess> cluster_access(const AccessChoice& choice, const Environme
   return access_from_kubeconfig({std::move(*file)}, choice.context, environment);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

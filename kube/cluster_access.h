@@ -12,7 +12,7 @@
 #include "common/result.h"
 #include "kube/server_address.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// A secret or a certificate, given in place or by a file whose content may change.
 struct Credential {
@@ -65,4 +65,4 @@ struct AccessChoice {
 Result<ClusterAccess> cluster_access(const AccessChoice& choice, const Environment& environment,
                                      const std::filesystem::path& service_account = kServiceAccount);
 
-}  // namespace ferry
+}  // namespace ferry::kube

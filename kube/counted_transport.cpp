@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 std::string verb_of(const ApiRequest& request) {
@@ -36,4 +36,4 @@ ApiTransport::Call CountedTransport::send(ApiRequest request, ApiListener listen
   return under_.send(std::move(request), std::move(listener));
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -9,7 +9,7 @@
 
 #include "kube/api_transport.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// The end of a request to the API server, as it is counted.
 struct RequestOutcome {
@@ -36,4 +36,4 @@ class CountedTransport final : public ApiTransport {
   const std::shared_ptr<RequestCounts> counts_ = std::make_shared<RequestCounts>();
 };
 
-}  // namespace ferry
+}  // namespace ferry::kube

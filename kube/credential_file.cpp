@@ -10,7 +10,7 @@
 #include "common/unique_fd.h"
 #include "hostfs/descriptor_reads.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 constexpr off_t kMostBytes = off_t{1} << 20U;
@@ -65,4 +65,4 @@ Result<std::string> token_of(const std::string& text) {
   return token;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -9,7 +9,7 @@
 #include "common/result.h"
 #include "kube/cluster_access.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// The present content of a credential. The kubelet replaces a pod's token, and other programs their
 /// certificates: the file is looked at each time, and read if it was replaced or written to.
@@ -39,4 +39,4 @@ class CredentialReader {
 /// The token in a file's text: one word that can stand in a header. Errc::failed: there is none.
 Result<std::string> token_of(const std::string& text);
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -10,7 +10,7 @@
 #include "kube/api_error.h"
 #include "kube/curl_transport.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using std::chrono::milliseconds;
@@ -264,4 +264,4 @@ Result<ApiReply> CurlExchange::outcome(CURLcode how) {
   return reply;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -13,7 +13,7 @@
 #include "kube/cluster_access.h"
 #include "kube/curl_pool.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// The credentials of a ClusterAccess at the moment of a request.
 struct CredentialsNow {
@@ -90,4 +90,4 @@ class CurlExchange {
   bool cancelled_ = false;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kube

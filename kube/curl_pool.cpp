@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 // Connections kept open while unused. HTTP/2 needs one; without it there are as many as requests at once, and
@@ -88,4 +88,4 @@ void CurlPool::tell_ends() {
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

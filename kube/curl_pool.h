@@ -9,7 +9,7 @@
 
 #include "common/event_loop.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// Connections of libcurl and the requests on them, driven by the loop, which sleeps while nothing comes.
 /// Calls that libcurl forbids within its own callbacks are made after it has returned.
@@ -50,4 +50,4 @@ class CurlPool : public std::enable_shared_from_this<CurlPool> {
   std::vector<EventLoop::Job> waiting_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kube

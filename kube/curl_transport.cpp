@@ -9,7 +9,7 @@
 #include "kube/curl_exchange.h"
 #include "kube/curl_pool.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 class CurlTransport::Parts {
  public:
@@ -166,4 +166,4 @@ void CurlTransport::cancel(Call call) {
   parts_->cancel(call);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -7,7 +7,7 @@
 #include "kube/api_transport.h"
 #include "kube/cluster_access.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// The real transport to an API server: TLS by libcurl, in the loop's thread, with all requests on one
 /// connection if the server speaks HTTP/2. A redirect is an answer and is not followed; only the server gets
@@ -38,4 +38,4 @@ class CurlTransport final : public ApiTransport {
   std::unique_ptr<Parts> parts_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using nlohmann::json;
@@ -220,4 +220,4 @@ std::string EventRecorder::new_name() {
                      static_cast<std::uint32_t>(random_() * kRange));
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

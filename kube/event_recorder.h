@@ -17,7 +17,7 @@
 #include "kube/backoff.h"
 #include "kube/timers.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// Events are for people and may be lost: nothing waits for one. An equal event within ten minutes raises the
 /// count of the first. Ten are written at once, then one each half minute, in the order in which they came;
@@ -82,4 +82,4 @@ class EventRecorder {
   Budget warnings_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 // The same bound as in parse_answer_json().
@@ -191,4 +191,4 @@ bool FieldFilter::is_bounded() const {
   return choice_.mode == FieldChoice::Mode::only && levels_.size() >= kBoundedFrom;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

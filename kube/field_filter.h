@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ferry {
+namespace ferry::kube {
 
 /// A field of an object. The fields of a list are those of its elements.
 struct Field {
@@ -98,4 +98,4 @@ class FieldFilter {
   bool broken_ = false;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kube

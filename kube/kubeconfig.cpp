@@ -10,7 +10,7 @@
 #include "kube/cluster_access.h"
 #include "kube/credential_file.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using Kind = ConfigNode::Kind;
@@ -334,4 +334,4 @@ Result<ClusterAccess> access_from_kubeconfig(const std::vector<ConfigText>& sour
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

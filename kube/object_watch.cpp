@@ -14,7 +14,7 @@
 #include "kube/paged_list.h"
 #include "kube/watch_event.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using nlohmann::json;
@@ -347,4 +347,4 @@ bool ObjectWatch::listed() const {
   return impl_->listed();
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -16,7 +16,7 @@
 #include "kube/field_filter.h"
 #include "kube/timers.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// Lists once, then watches: one open request, and no timer while nothing happens. A watch that ends is
 /// resumed from its resourceVersion. If the server no longer knows that version, and after trouble, all is
@@ -68,4 +68,4 @@ class ObjectWatch {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kube

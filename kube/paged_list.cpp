@@ -7,7 +7,7 @@
 
 #include "kube/api_error.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using nlohmann::json;
@@ -65,4 +65,4 @@ Result<std::vector<json>> list_by_parts(const AskForPart& ask, const Selection& 
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

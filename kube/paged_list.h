@@ -12,7 +12,7 @@
 #include "common/result.h"
 #include "kube/api_path.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// Gets a part of a list, a List object, and waits for it.
 using AskForPart = std::function<Result<nlohmann::json>(const Selection&, const ListRange&)>;
@@ -36,4 +36,4 @@ using TakeOfObject = std::function<nlohmann::json(nlohmann::json object)>;
 Result<std::vector<nlohmann::json>> list_by_parts(const AskForPart& ask, const Selection& selection,
                                                   const TakeOfObject& take = {});
 
-}  // namespace ferry
+}  // namespace ferry::kube

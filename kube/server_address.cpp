@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 constexpr std::string_view kTls = "https://";
@@ -232,4 +232,4 @@ Result<std::string> proxy_of_environment(const ServerAddress& server, const Envi
   return url;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -8,7 +8,7 @@
 #include "common/process/environment.h"
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// The address of an API server.
 struct ServerAddress {
@@ -39,4 +39,4 @@ Result<std::string> proxy_url(std::string_view text);
 /// ABI: golang.org/x/net/http/httpproxy, Config.
 Result<std::string> proxy_of_environment(const ServerAddress& server, const Environment& environment);
 
-}  // namespace ferry
+}  // namespace ferry::kube

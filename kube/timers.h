@@ -3,7 +3,7 @@
 
 #include "common/event_loop.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// The time, and jobs at a time: from the process's loop, or from a clock that a test turns.
 class Timers {
@@ -37,4 +37,4 @@ class LoopTimers final : public Timers {
   EventLoop& loop_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kube

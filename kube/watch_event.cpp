@@ -9,7 +9,7 @@
 
 #include "common/text/whole_json.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using nlohmann::json;
@@ -80,4 +80,4 @@ bool is_later(std::string_view version, std::string_view than) {
   return std::pair(version.size(), version) > std::pair(than.size(), than);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -9,7 +9,7 @@
 #include "common/result.h"
 #include "kube/api_error.h"
 
-namespace ferry {
+namespace ferry::kube {
 
 /// A line of a watch's stream.
 struct WatchEvent {
@@ -32,4 +32,4 @@ std::string version_of(const nlohmann::json& object);
 /// greater is later (KEP-5504; they always were). Versions that are no numbers count as later unless equal.
 bool is_later(std::string_view version, std::string_view than);
 
-}  // namespace ferry
+}  // namespace ferry::kube

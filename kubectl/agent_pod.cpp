@@ -12,7 +12,7 @@
 
 #include "kubectl/object_fields.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 namespace {
 
 using nlohmann::json;
@@ -66,14 +66,14 @@ bool is_of_ferry(const json& pod, const std::string& space) {
          text_field(labels, "helm.sh/chart").starts_with("ferry-");
 }
 
-std::optional<AgentProgramOptions> agent_options_in(const json& pod) {
+std::optional<agent::AgentProgramOptions> agent_options_in(const json& pod) {
   for (const json& container : items_field(field(pod, "spec"), "containers")) {
     auto given = agent_words(container);
     if (!given) continue;
     std::vector<std::string>& words = *given;
-    AgentProgramOptions options;
+    agent::AgentProgramOptions options;
     CLI::App app;
-    const AgentOptionList list(app, options);
+    const agent::AgentOptionList list(app, options);
     app.allow_extras();  // logging options, and --host-root
     std::ranges::reverse(words);
     try {
@@ -87,4 +87,4 @@ std::optional<AgentProgramOptions> agent_options_in(const json& pod) {
   return std::nullopt;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

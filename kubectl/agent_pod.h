@@ -9,7 +9,7 @@
 
 #include "agent/agent_options.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 
 /// Ferry's program that a container's `command` runs, as "ferry-agent". Empty: `command` is absent or runs
 /// another program, even if that one's name begins or ends alike.
@@ -24,6 +24,6 @@ bool is_of_ferry(const nlohmann::json& pod, const std::string& space);
 
 /// The options of the agent that a pod runs. If they name no namespace, the pod's own is filled in. Absent:
 /// the pod runs no agent, or one with wrong options.
-std::optional<AgentProgramOptions> agent_options_in(const nlohmann::json& pod);
+std::optional<agent::AgentProgramOptions> agent_options_in(const nlohmann::json& pod);
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -17,7 +17,7 @@
 #include "kubectl/agent_pod.h"
 #include "kubectl/object_fields.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 namespace {
 
 using nlohmann::json;
@@ -34,7 +34,7 @@ Check node_ready(const ClusterNode& node) {
   return std::move(check).passed("it is");
 }
 
-// What keeps a pod of the agent from its work; empty: nothing does.
+// The containers of a pod that are not ready, or the phase of a pod without any; empty: all are ready.
 std::string idle_because(const json& pod) {
   const auto& statuses = items_field(field(pod, "status"), "containerStatuses");
   if (statuses.empty()) return text_field(field(pod, "status"), "phase");
@@ -55,7 +55,7 @@ bool serves_host_side(const json& pod) {
                              [](const json& container) { return !ferry_verb_in(container).empty(); });
 }
 
-// While one pod takes the place of another, one that runs is enough.
+// While one pod replaces another, a single running one is enough.
 Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
   Check check{.id = "ferry-agent", .subject = node.name, .why = "without it labels are only words"};
   std::optional<std::string> fault;
@@ -80,7 +80,7 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
                                  "docs/install.md; or is gpu-ferry.io/deploy=false on the node?");
 }
 
-// hostd and the plugin have a DaemonSet of their own.
+// Looks for hostd and the plugin, which have a DaemonSet of their own.
 Check host_side_runs(const ClusterNode& node, const std::vector<json>& pods) {
   Check check{.id = "ferry-hostd",
               .subject = node.name,
@@ -99,7 +99,7 @@ Check host_side_runs(const ClusterNode& node, const std::vector<json>& pods) {
     else if (!fault)
       fault = fmt::format("pod {} does not run: {}", name_of(pod), why);
   }
-  // hostd may be a service of the host (hostd.enabled=false); the plugin of a chart never is.
+  // hostd may be a service of the host (hostd.enabled=false). The chart's plugin never is.
   if (running.contains("plugin"))
     return std::move(check).passed(running.contains("hostd") ? "hostd and plugin run"
                                                              : "the plugin runs; no pod runs hostd");
@@ -113,7 +113,7 @@ Check host_side_runs(const ClusterNode& node, const std::vector<json>& pods) {
                                  "missing; `helm upgrade` puts it back");
 }
 
-// Two DaemonSets are updated at their own pace.
+// The two DaemonSets may have different versions during an update.
 Check one_version(const ClusterNode& node, const std::vector<json>& pods) {
   Check check{
       .id = "ferry-versions",
@@ -152,21 +152,22 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
               .subject = node.name,
               .why = "where NVIDIA's programs serve the node Ferry stands back"};
   std::map<std::string, json> by_name;
-  AgentProgramOptions agent;  // of the pod of an agent, if one is here
+  agent::AgentProgramOptions agent;  // options of the agent's pod, if there is one
   for (const json& pod : pods) {
     const json& metadata = field(pod, "metadata");
     by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
     if (auto options = agent_options_in(pod)) agent = std::move(*options);
   }
-  const auto on_node = pods_of(by_name, believed_by(agent));
-  const auto owners = other_owners(node.labels, {.pods = on_node, .daemon_sets = {}});
-  const auto doubted = std::ranges::find_if(on_node, [](const PodOnNode& pod) { return !pod.doubt.empty(); });
+  const auto on_node = agent::pods_of(by_name, agent::believed_by(agent));
+  const auto owners = agent::other_owners(node.labels, {.pods = on_node, .daemon_sets = {}});
+  const auto doubted =
+      std::ranges::find_if(on_node, [](const agent::PodOnNode& pod) { return !pod.doubt.empty(); });
   if (owners.empty() && doubted != on_node.end())
     return std::move(check).warned(doubted->doubt, "kubectl describe pod says who made it");
   if (owners.empty()) return std::move(check).passed("none of them is here");
   std::vector<std::string> why;
-  for (const OtherOwner& owner : owners) why.push_back(fmt::format("{}: {}", owner.name, owner.why));
-  const std::string line = hand_over_text(owners);
+  for (const agent::OtherOwner& owner : owners) why.push_back(fmt::format("{}: {}", owner.name, owner.why));
+  const std::string line = agent::hand_over_text(owners);
   return std::move(check).warned(fmt::format("{}", fmt::join(why, "; ")),
                                  line.empty() ? "remove it" : "in ClusterPolicy: " + line);
 }
@@ -198,7 +199,7 @@ Check gpus_offered(const ClusterNode& node) {
       "node which devices are unhealthy, and why; 2 where the plugin has none of it");
 }
 
-/// Resource -> whether others than KubeVirt offer it; absent: everything is permitted.
+/// Maps each resource to true if another program than KubeVirt serves it; absent: everything is permitted.
 std::optional<std::map<std::string, bool>> permitted_by(const json& kubevirt) {
   const json& permitted = field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
   if (!permitted.is_object()) return std::nullopt;
@@ -211,7 +212,7 @@ std::optional<std::map<std::string, bool>> permitted_by(const json& kubevirt) {
   return out;
 }
 
-/// Resources of the node that stand in both lists, as where a vGPU type is mediated on some nodes only.
+/// The node's resources that are in both lists, as for a vGPU type that is mediated on some nodes only.
 std::vector<std::string> listed_twice(const ClusterNode& node, const json& kubevirt) {
   const json& permitted = field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
   const auto lists = [&](const char* list, const std::string& name) {
@@ -238,8 +239,8 @@ Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<
   if (!permitted) return std::move(check).passed("it permits everything");
   std::vector<std::string> lacks;
   for (const auto& [name, resource] : node.resources) {
-    // A container's GPU, and a resource of nobody's any more, need none.
-    if (resource.capacity == 0 || mode_by_name(name) == Mode::host) continue;
+    // A container's GPU needs no entry, nor does a resource that no plugin serves any more.
+    if (resource.capacity == 0 || mode_by_name(name) == policy::Mode::host) continue;
     const auto found = permitted->find(name);
     if (found == permitted->end())
       lacks.push_back(name + " is not listed");
@@ -273,4 +274,4 @@ std::vector<Check> cluster_checks(const ClusterObjects& objects,
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

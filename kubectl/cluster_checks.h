@@ -11,10 +11,10 @@
 #include "common/check.h"
 #include "kubectl/cluster_facts.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 
 /// `objects`: a node and its pods. `kubevirts`: the cluster's KubeVirt objects; absent: they cannot be read.
 std::vector<Check> cluster_checks(const ClusterObjects& objects,
                                   const std::optional<std::vector<nlohmann::json>>& kubevirts);
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

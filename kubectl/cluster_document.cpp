@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::kubectl {
 namespace {
 
 using nlohmann::json;
@@ -90,4 +90,4 @@ json vms_document(const ClusterGpus& cluster) {
   return {{"vms", std::move(vms)}, {"notes", cluster.notes}};
 }
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

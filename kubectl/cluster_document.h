@@ -6,7 +6,7 @@
 
 #include "kubectl/cluster_facts.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 
 /// `list`: {"nodes": [...], "notes": [...]}; each resource of a node lists its users.
 nlohmann::json list_document(const ClusterGpus& cluster);
@@ -15,4 +15,4 @@ nlohmann::json node_document(const ClusterGpus& cluster, const ClusterNode& node
 /// `vms`: {"vms": [...], "notes": [...]}: KubeVirt's VMs, and pods in Kata's VMs.
 nlohmann::json vms_document(const ClusterGpus& cluster);
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

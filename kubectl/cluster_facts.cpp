@@ -19,13 +19,13 @@
 #include "policy/kubernetes_files.h"
 #include "vgpu-dm/types/type_name.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 namespace {
 
 using nlohmann::json;
 
-// Of a node that has GPUs, whether or not anything offers them: the gpu-operator's, and what Node Feature
-// Discovery says of NVIDIA's devices.
+// Labels of a node that has GPUs, even if no plugin serves them: the gpu-operator's, and Node Feature
+// Discovery's about NVIDIA's devices.
 constexpr std::array<std::string_view, 4> kGpuSigns = {
     "nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present",
     "feature.node.kubernetes.io/pci-0300_10de.present", "feature.node.kubernetes.io/pci-0302_10de.present"};
@@ -35,7 +35,7 @@ bool is_gpu_resource(std::string_view name) {
   return name.starts_with(kGpuResources) && name.size() > kGpuResources.size();
 }
 
-// Whole numbers, with the one suffix that the API server itself writes for them ("2k" for 2000).
+// Reads a whole number, with the one suffix that the API server itself writes for one ("2k" for 2000).
 std::uint64_t count_of(const json& quantity) {
   constexpr std::uint64_t kThousand = 1'000;
   if (quantity.is_number_unsigned()) return quantity.get<std::uint64_t>();
@@ -65,13 +65,13 @@ ResourceCounts gpus_in(const json& quantities) {
   return out;
 }
 
-// Of extended resources the limit is the request.
+// The limits: an extended resource's request equals its limit.
 ResourceCounts asked_by(const json& container) {
   return gpus_in(field_at(container, {"resources", "limits"}));
 }
 
-// As the scheduler counts: containers run together, and with init containers that stay; others run before,
-// one at a time, and what they had is used again.
+// Counts as the scheduler does. Containers run together with the init containers that stay. Other init
+// containers run before them, one at a time, and their devices are used again.
 ResourceCounts asked_by_pod(const json& pod) {
   const json& spec = field(pod, "spec");
   ResourceCounts together;
@@ -94,7 +94,7 @@ ResourceCounts asked_by_pod(const json& pod) {
 
 std::vector<GivenDevice> devices_of(const json& pod) {
   std::vector<GivenDevice> out;
-  std::set<std::pair<std::string, std::string>> seen;  // of init containers the others have them again
+  std::set<std::pair<std::string, std::string>> seen;  // init containers' devices may come again
   for (const char* const kind : {"containerStatuses", "initContainerStatuses"}) {
     for (const json& container : items_field(field(pod, "status"), kind)) {
       for (const json& given : items_field(container, "allocatedResourcesStatus")) {
@@ -122,17 +122,17 @@ bool has_ended(const json& object) {
   return phase == "Succeeded" || phase == "Failed";
 }
 
-/// Handlers of Kata's that Ferry has labelled some node with.
+/// Kata's runtime handlers that Ferry's labels of any node name.
 std::set<std::string> handlers_in(const std::vector<json>& nodes) {
   std::set<std::string> out;
-  const std::string_view prefix = kKataPrefix;
+  const std::string_view prefix = agent::kKataPrefix;
   for (const json& node : nodes)
     for (const auto& [name, value] : texts_field(field(node, "metadata"), "labels"))
       if (name.starts_with(prefix)) out.insert(name.substr(prefix.size()));
   return out;
 }
 
-// Ferry's RuntimeClasses are called as their handlers; those of others say what they are.
+// Ferry's RuntimeClasses have the names of their handlers. Others have "kata" in their names.
 bool is_kata(const std::string& runtime_class, const std::set<std::string>& handlers) {
   return handlers.contains(runtime_class) || runtime_class.find("kata") != std::string::npos;
 }
@@ -159,7 +159,7 @@ std::optional<GpuUser> user_of(const json& pod, const std::set<std::string>& han
   return user;
 }
 
-/// What a VM asks for, where it has no pod that says so; absent: no GPU.
+/// The GPUs that a VM without a pod asks for; absent: none.
 std::optional<GpuUser> user_of_vmi(const json& vmi) {
   const json& metadata = field(vmi, "metadata");
   GpuUser user{.kind = GpuUser::Kind::vm,
@@ -179,7 +179,7 @@ std::optional<GpuUser> user_of_vmi(const json& vmi) {
       if (is_gpu_resource(resource)) ++user.resources[resource];
     }
   }
-  // What a claim among the host devices is for only its driver knows.
+  // A claim among the host devices is left out: only its driver knows whether it is for a GPU.
   for (const json& gpu : items_field(devices, "gpus"))
     if (const std::string claim = text_field(gpu, "claimName"); !claim.empty())
       user.claims.push_back(claim + "/" + text_field(gpu, "requestName"));
@@ -209,16 +209,16 @@ std::vector<GpuUser> users_in(const ClusterObjects& objects) {
   return out;
 }
 
-// As far as labels say it: what counts where they say nothing is the agent's own (docs/agent.md).
+// The desired state as far as labels express it. The agent has its own defaults (docs/agent.md).
 std::string asked_for(const std::map<std::string, std::string>& labels) {
   const auto value = [&](const char* key) {
     const auto found = labels.find(key);
     return found == labels.end() ? std::string() : found->second;
   };
-  if (value(kOperandsLabel) == "false") return "to be left as it is";
-  if (const auto policy = value(kPolicyLabel); !policy.empty()) return "policy " + policy;
-  auto workload = value(kWorkloadLabel);
-  const auto vgpus = value(kVgpuConfigLabel);
+  if (value(agent::kOperandsLabel) == "false") return "to be left as it is";
+  if (const auto policy = value(agent::kPolicyLabel); !policy.empty()) return "policy " + policy;
+  auto workload = value(agent::kWorkloadLabel);
+  const auto vgpus = value(policy::kVgpuConfigLabel);
   if (workload == "vm-vgpu")
     return workload + ", " + (vgpus.empty() ? "default vGPU configuration" : "vGPU configuration " + vgpus);
   if (!workload.empty()) return workload;
@@ -227,7 +227,7 @@ std::string asked_for(const std::map<std::string, std::string>& labels) {
 
 std::string drain_text(const std::string& annotation) {
   if (annotation.empty()) return {};
-  const auto mark = read_drain_mark(annotation);
+  const auto mark = agent::read_drain_mark(annotation);
   if (!mark) return "by an annotation that is not the agent's";
   return mark->since ? "pods are evicted" : "failed: " + mark->failed;
 }
@@ -251,29 +251,29 @@ ClusterNode node_of(const json& object) {
   node.name = text_field(metadata, "name");
   node.ready = is_ready(object);
   node.cordoned = flag_field(field(object, "spec"), "unschedulable");
-  node.cordoned_by_ferry = node.cordoned && text_field(annotations, kCordonedAnnotation) == "true";
+  node.cordoned_by_ferry = node.cordoned && text_field(annotations, agent::kCordonedAnnotation) == "true";
   node.asked_for = asked_for(labels);
-  node.last_error = text_field(annotations, kErrorAnnotation);
-  node.drain = drain_text(text_field(annotations, kDrainAnnotation));
+  node.last_error = text_field(annotations, agent::kErrorAnnotation);
+  node.drain = drain_text(text_field(annotations, agent::kDrainAnnotation));
   for (const auto& [name, value] : labels) {
-    if (name == kStateLabel) node.state = value;
-    if (name == kVgpuStateLabel) node.vgpu_state = value;
-    if (name.starts_with(kKataPrefix) && value == "ready")
-      node.kata_handlers.push_back(name.substr(std::string_view(kKataPrefix).size()));
+    if (name == agent::kStateLabel) node.state = value;
+    if (name == agent::kVgpuStateLabel) node.vgpu_state = value;
+    if (name.starts_with(agent::kKataPrefix) && value == "ready")
+      node.kata_handlers.push_back(name.substr(std::string_view(agent::kKataPrefix).size()));
     if (speaks_of_gpus(name)) node.labels.emplace(name, value);
   }
   const json& status = field(object, "status");
-  // A resource that nothing offers any more stays there with 0 until somebody edits the Node.
+  // A resource that no plugin serves any more stays in the Node with 0 until it is edited.
   for (const auto& [name, count] : gpus_in(field(status, "capacity"))) node.resources[name].capacity = count;
   for (const auto& [name, count] : gpus_in(field(status, "allocatable")))
     node.resources[name].allocatable = count;
   return node;
 }
 
-/// vGPUs have IOMMU groups of their own, and containers' GPUs are in none.
+/// A vGPU has an IOMMU group of its own, and a container's GPU is in none.
 bool may_share_a_group(const std::string& resource) {
   const auto mode = mode_by_name(resource);
-  return mode != Mode::vgpu && mode != Mode::host;
+  return mode != policy::Mode::vgpu && mode != policy::Mode::host;
 }
 
 void tell_held_back(std::map<std::string, NodeResource>& resources) {
@@ -309,7 +309,7 @@ std::string_view text(GpuUser::Kind kind) {
 }
 
 std::string GpuUser::text() const {
-  return fmt::format("{} {}/{}", ferry::text(kind), space, name);
+  return fmt::format("{} {}/{}", ferry::kubectl::text(kind), space, name);
 }
 
 std::vector<const GpuUser*> ClusterGpus::users_of(const std::string& node,
@@ -324,7 +324,7 @@ ClusterGpus cluster_gpus(const ClusterObjects& objects, NodesShown shown) {
   ClusterGpus out{.nodes = {}, .users = users_in(objects), .notes = objects.notes};
   for (const json& object : objects.nodes) {
     ClusterNode node = node_of(object);
-    // One without a name is no Node, and would take every pod that is on none.
+    // An object without a name is no Node, and would get every pod that is on no node.
     if (node.name.empty()) continue;
     for (const GpuUser& user : out.users) {
       if (!user.is_on(node.name)) continue;
@@ -344,7 +344,8 @@ bool asks_for_gpus(const json& pod) {
 json counted_node(const json& node) {
   const json& metadata = field(node, "metadata");
   json identity = only_keys(metadata, {"name"});
-  identity["annotations"] = only_keys(field(metadata, "annotations"), {kErrorAnnotation, kDrainAnnotation});
+  identity["annotations"] =
+      only_keys(field(metadata, "annotations"), {agent::kErrorAnnotation, agent::kDrainAnnotation});
   for (const auto& [name, value] : texts_field(metadata, "labels"))
     if (speaks_of_gpus(name)) identity["labels"][name] = value;
   json said = only_keys(field(node, "status"), {"conditions"});
@@ -382,21 +383,21 @@ json counted_vmi(const json& vmi) {
           {"status", only_keys(field(vmi, "status"), {"nodeName", "phase"})}};
 }
 
-std::optional<Mode> mode_by_name(std::string_view resource) {
+std::optional<policy::Mode> mode_by_name(std::string_view resource) {
   if (!is_gpu_resource(resource)) return std::nullopt;
   const std::string_view name = resource.substr(kGpuResources.size());
-  if (name == "gpu" || name.starts_with("mig-") || name.ends_with(".shared")) return Mode::host;
-  if (name == "pgpu" || name == "nvswitch") return Mode::passthrough;
-  if (VgpuTypeName::parse(name.substr(name.find_last_of('_') + 1))) return Mode::vgpu;
-  // pci.ids in upper case; or the device's ID, where that has no name for it.
+  if (name == "gpu" || name.starts_with("mig-") || name.ends_with(".shared")) return policy::Mode::host;
+  if (name == "pgpu" || name == "nvswitch") return policy::Mode::passthrough;
+  if (vgpu::VgpuTypeName::parse(name.substr(name.find_last_of('_') + 1))) return policy::Mode::vgpu;
+  // A name of pci.ids in upper case, or the device's ID if pci.ids has no name for it.
   const auto are_all_of = [&](std::string_view letters) {
     return name.find_first_not_of(letters) == std::string_view::npos;
   };
   constexpr std::size_t kDigits = 4;
   if (are_all_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") ||
       (name.size() == kDigits && are_all_of("0123456789abcdef")))
-    return Mode::passthrough;
+    return policy::Mode::passthrough;
   return std::nullopt;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -19,7 +19,7 @@
 #include "kubectl/object_fields.h"
 #include "policy/policy_yaml.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 namespace {
 
 using nlohmann::json;
@@ -121,15 +121,16 @@ bool concerns_gpus(const json& pod, bool of_ferry) {
 
 class Gathering {
  public:
-  explicit Gathering(const AskForPart& ask) : ask_(ask) {}
+  explicit Gathering(const kube::AskForPart& ask) : ask_(ask) {}
 
   /// Adds the selected objects under `name`. A failure becomes a note.
-  void take(const char* name, const Selection& selection, const std::function<json(const json&)>& taken) {
-    auto objects = list_by_parts(ask_, selection, taken);
+  void take(const char* name, const kube::Selection& selection,
+            const std::function<json(const json&)>& taken) {
+    auto objects = kube::list_by_parts(ask_, selection, taken);
     if (!objects) {
       const auto code = objects.error().code;
-      const bool unknown = code == ApiErrc::not_found;
-      out_.whole = out_.whole && (unknown || code == ApiErrc::forbidden);
+      const bool unknown = code == kube::ApiErrc::not_found;
+      out_.whole = out_.whole && (unknown || code == kube::ApiErrc::forbidden);
       out_.notes.push_back(
           fmt::format("{}: {}", name, unknown ? "the cluster does not know them" : objects.error().message));
       return;
@@ -169,7 +170,7 @@ class Gathering {
   }
 
  private:
-  const AskForPart& ask_;
+  const kube::AskForPart& ask_;
   Gathered out_{.document = json::object(), .notes = {}};
 };
 
@@ -236,7 +237,7 @@ json gathered_config_map(const json& config_map) {
       continue;
     // read_policies() accepts only known keys, but any comment, so a valid text is masked. An invalid one may
     // be anything. Its error would quote it, so neither is taken; Nodes show the error where it matters.
-    const auto read = read_policies({.file = key, .text = text});
+    const auto read = policy::read_policies({.file = key, .text = text});
     texts[key] = read ? json(masked_text(text)) : json{{"not_read", true}};
   }
   if (texts.empty()) return {};
@@ -256,24 +257,26 @@ json gathered_event(const json& event) {
   return taken;
 }
 
-Result<Gathered> gather_cluster(const AskForPart& ask, const AskForLog& ask_for_log,
+Result<Gathered> gather_cluster(const kube::AskForPart& ask, const AskForLog& ask_for_log,
                                 const GatherPlace& place) {
   // A caller that may not even list Nodes, or reaches no API server, gets no archive.
-  if (auto nodes = ask({.kind = kNodes}, {.most = 1}); !nodes) return fail(std::move(nodes).error());
+  if (auto nodes = ask({.kind = kube::kNodes}, {.most = 1}); !nodes) return fail(std::move(nodes).error());
   Gathering gathering(ask);
-  gathering.take("nodes", {.kind = kNodes}, gathered_node);
-  gathering.take("pods", {.kind = kPods}, [&](const json& pod) { return gathered_pod(pod, place.space); });
-  gathering.take("vmis", {.kind = kVmis}, gathered_vmi);
-  gathering.take("kubevirts", {.kind = kKubeVirts}, gathered_kubevirt);
-  gathering.take("config_maps", {.kind = kConfigMaps, .space = place.space}, gathered_config_map);
-  gathering.take("leases",
-                 {.kind = kLeases, .space = place.space, .fields = {}, .labels = "gpu-ferry.io/change-slot"},
-                 gathered_lease);
-  gathering.take("events", {.kind = kEvents, .space = "default", .fields = "involvedObject.kind=Node"},
+  gathering.take("nodes", {.kind = kube::kNodes}, gathered_node);
+  gathering.take("pods", {.kind = kube::kPods},
+                 [&](const json& pod) { return gathered_pod(pod, place.space); });
+  gathering.take("vmis", {.kind = kube::kVmis}, gathered_vmi);
+  gathering.take("kubevirts", {.kind = kube::kKubeVirts}, gathered_kubevirt);
+  gathering.take("config_maps", {.kind = kube::kConfigMaps, .space = place.space}, gathered_config_map);
+  gathering.take(
+      "leases",
+      {.kind = kube::kLeases, .space = place.space, .fields = {}, .labels = "gpu-ferry.io/change-slot"},
+      gathered_lease);
+  gathering.take("events", {.kind = kube::kEvents, .space = "default", .fields = "involvedObject.kind=Node"},
                  gathered_event);
   gathering.look_for_ferry(place.space);
   gathering.take_logs(ask_for_log, place.space);
   return std::move(gathering).take_all();
 }
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -14,7 +14,7 @@
 #include "kube/paged_list.h"
 #include "kubectl/cluster_logs.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 
 struct GatherPlace {
   std::string space;  ///< Ferry's namespace, with its ConfigMaps and Leases
@@ -30,7 +30,7 @@ struct Gathered {  // NOLINT(bugprone-exception-escape): JSON is moved, which th
 /// KubeVirt object; Ferry's ConfigMaps and Leases; events of Nodes; the ends of Ferry's own logs
 /// (cluster_logs.h). Lists that the role hides, that the cluster does not know, or that failed become
 /// `notes`. Errors: those of `ask` for Nodes.
-Result<Gathered> gather_cluster(const AskForPart& ask, const AskForLog& ask_for_log,
+Result<Gathered> gather_cluster(const kube::AskForPart& ask, const AskForLog& ask_for_log,
                                 const GatherPlace& place);
 
 // The part of one object that is taken; null: none. `space`: Ferry's namespace.
@@ -42,4 +42,4 @@ nlohmann::json gathered_config_map(const nlohmann::json& config_map);
 nlohmann::json gathered_lease(const nlohmann::json& lease);
 nlohmann::json gathered_event(const nlohmann::json& event);
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -14,15 +14,15 @@
 #include "kubectl/masked_text.h"
 #include "kubectl/object_fields.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 namespace {
 
 using nlohmann::json;
 
 struct Log {
-  ObjectRef pod;
+  kube::ObjectRef pod;
   std::string node;
-  LogEnd end;
+  kube::LogEnd end;
   bool trouble = false;
 };
 
@@ -45,7 +45,7 @@ std::vector<Log> logs_of(const std::vector<json>& pods) {
         const json& status = status_of(pod, statuses, name);
         const bool restarted = field(status, "restartCount").is_number_unsigned() &&
                                field(status, "restartCount").get<std::uint64_t>() > 0;
-        Log log{.pod = pod_ref(text_field(metadata, "namespace"), text_field(metadata, "name")),
+        Log log{.pod = kube::pod_ref(text_field(metadata, "namespace"), text_field(metadata, "name")),
                 .node = text_field(field(pod, "spec"), "nodeName"),
                 .end = {.container = name, .lines = kMostLogLines},
                 .trouble = restarted || !flag_field(status, "ready")};
@@ -106,11 +106,11 @@ GatheredLogs gather_logs(const AskForLog& ask, const std::vector<json>& pods) {
     if (!text) {
       const auto& code = text.error().code;
       // The container is gone, or has no earlier run.
-      if (code == ApiErrc::not_found || (log.end.previous && code == ApiErrc::invalid)) continue;
+      if (code == kube::ApiErrc::not_found || (log.end.previous && code == kube::ApiErrc::invalid)) continue;
       // The container has not started; its status has the reason.
-      if (code == ApiErrc::invalid) continue;
+      if (code == kube::ApiErrc::invalid) continue;
       out.notes.push_back("logs: " + text.error().message);
-      if (code == ApiErrc::forbidden) return out;
+      if (code == kube::ApiErrc::forbidden) return out;
       out.whole = false;
       silent.insert(log.node);
       continue;
@@ -131,4 +131,4 @@ GatheredLogs gather_logs(const AskForLog& ask, const std::vector<json>& pods) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

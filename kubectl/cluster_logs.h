@@ -11,10 +11,10 @@
 #include "common/result.h"
 #include "kube/api_path.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 
 /// Requests the end of a log and waits for it.
-using AskForLog = std::function<Result<std::string>(const ObjectRef& pod, const LogEnd& end)>;
+using AskForLog = std::function<Result<std::string>(const kube::ObjectRef& pod, const kube::LogEnd& end)>;
 
 struct GatheredLogs {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
   /// Each has {"namespace", "pod", "node", "container", "previous", "cut", "lines"}. `cut` is true if lines
@@ -33,4 +33,4 @@ inline constexpr std::size_t kMostOfLogs = std::size_t{4} << 20U;
 /// come first. A restarted container's previous log is gathered, too.
 GatheredLogs gather_logs(const AskForLog& ask, const std::vector<nlohmann::json>& pods);
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -24,7 +24,7 @@
 #include "policy/policy_text.h"
 #include "vfio/quiesce/release.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 namespace {
 
 using nlohmann::json;
@@ -40,34 +40,34 @@ Result<std::pair<std::string, std::optional<std::string>>> parse_label_change(co
   const bool removal = equals == std::string::npos && word.ends_with('-');
   if (equals == std::string::npos && !removal) return fail(no_change(word, "that is no change of a label"));
   const std::string key = removal ? word.substr(0, word.size() - 1) : word.substr(0, equals);
-  if (!is_label_key(key)) return fail(no_change(word, "no label is called so"));
+  if (!kata::is_label_key(key)) return fail(no_change(word, "no label is called so"));
   if (removal) return std::pair(key, std::optional<std::string>());
   std::string value = word.substr(equals + 1);
-  if (!is_label_value(value)) return fail(no_change(word, "no label has that value"));
+  if (!kata::is_label_value(value)) return fail(no_change(word, "no label has that value"));
   return std::pair(key, std::optional(std::move(value)));
 }
 
 class Planner {
  public:
-  Planner(const AskForPart& ask, const AssumedAgent& assumed) : ask_(ask), assumed_(assumed) {}
+  Planner(const kube::AskForPart& ask, const AssumedAgent& assumed) : ask_(ask), assumed_(assumed) {}
 
-  Result<LabelPlan> plan(const std::string& node, const LabelChanges& changes) {
+  Result<LabelPlan> plan(const std::string& node, const agent::LabelChanges& changes) {
     auto objects = read_cluster_node(ask_, node);
     if (!objects) return fail(std::move(objects).error());
     find_agent(objects->pods);
     if (auto read = read_configs(); !read) return fail(std::move(read).error());
     auto defaults = defaults_of(agent_);
     if (!defaults) return fail(std::move(defaults).error());
-    plan_.node = node_object_of(objects->nodes.front());
-    NodeObject then = plan_.node;
-    then.labels = with_changes(then.labels, changes);
+    plan_.node = agent::node_object_of(objects->nodes.front());
+    policy::NodeObject then = plan_.node;
+    then.labels = agent::with_changes(then.labels, changes);
     for (const auto& [key, value] : changes) {
       const auto has = plan_.node.labels.find(key);
       const bool same = has == plan_.node.labels.end() ? !value : value == has->second;
       if (!same) plan_.labels.emplace(key, value);
     }
-    plan_.now = node_wish(plan_.node, configs_, *defaults, unreadable_);
-    plan_.then = node_wish(then, configs_, *defaults, unreadable_);
+    plan_.now = agent::node_wish(plan_.node, configs_, *defaults, unreadable_);
+    plan_.then = agent::node_wish(then, configs_, *defaults, unreadable_);
     for (const std::string& warning : plan_.then.warnings) plan_.notes.push_back(warning);
     judge(then.labels, objects->pods);
     plan_.cluster = cluster_gpus(*objects, NodesShown::all);
@@ -94,87 +94,87 @@ class Planner {
 
   Result<> read_configs() {
     for (const std::string& name : agent_.config_maps) {
-      auto objects = list_by_parts(ask_, only(config_map_ref(agent_.space, name)));
+      auto objects = kube::list_by_parts(ask_, kube::only(kube::config_map_ref(agent_.space, name)));
       if (!objects) {
-        if (objects.error().code != ApiErrc::forbidden) return fail(std::move(objects).error());
+        if (objects.error().code != kube::ApiErrc::forbidden) return fail(std::move(objects).error());
         unreadable_.push_back(std::move(objects).error());
         continue;
       }
       for (const json& object : *objects)
-        std::ranges::move(configurations_of(object), std::back_inserter(configs_));
+        std::ranges::move(agent::configurations_of(object), std::back_inserter(configs_));
       if (objects->empty())
         plan_.notes.push_back(fmt::format("there is no ConfigMap {}/{}", agent_.space, name));
     }
     return {};
   }
 
-  static Result<WishDefaults> defaults_of(const AgentProgramOptions& agent) {
-    auto release = release_list(agent.release);
+  static Result<agent::WishDefaults> defaults_of(const agent::AgentProgramOptions& agent) {
+    auto release = vfio::release_list(agent.release);
     if (!release) return fail(std::move(release).error());
-    return WishDefaults{.workload = parse_workload(agent.default_workload),
-                        .policy = agent.default_policy,
-                        .vgpu_config = agent.default_vgpu_config,
-                        .release = std::move(*release)};
+    return agent::WishDefaults{.workload = agent::parse_workload(agent.default_workload),
+                               .policy = agent.default_policy,
+                               .vgpu_config = agent.default_vgpu_config,
+                               .release = std::move(*release)};
   }
 
   // Existing DaemonSets of the operator are not looked up, so a label without a pod is only a note.
-  void judge(const Labels& labels, const std::vector<json>& pods) {
+  void judge(const agent::Labels& labels, const std::vector<json>& pods) {
     std::map<std::string, json> by_name;
     for (const json& pod : pods) {
       const json& metadata = field(pod, "metadata");
       by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
     }
-    const auto owners =
-        other_owners(labels, {.pods = pods_of(by_name, believed_by(agent_)), .daemon_sets = {}});
-    const bool here = std::ranges::any_of(owners, &OtherOwner::seen);
+    const auto owners = agent::other_owners(
+        labels, {.pods = agent::pods_of(by_name, agent::believed_by(agent_)), .daemon_sets = {}});
+    const bool here = std::ranges::any_of(owners, &agent::OtherOwner::seen);
     if (!owners.empty() && !here)
-      plan_.notes.push_back("where the DaemonSet of that label exists: " + stood_back_because(owners));
+      plan_.notes.push_back("where the DaemonSet of that label exists: " + agent::stood_back_because(owners));
     if (here) {
       plan_.effect = LabelPlan::Effect::stands_back;
-      plan_.then.reason = stood_back_because(owners);
+      plan_.then.reason = agent::stood_back_because(owners);
       return;
     }
     switch (plan_.then.kind) {
-      case NodeWish::Kind::policy: {
-        const bool same = plan_.now.kind == NodeWish::Kind::policy &&
-                          same_policy(plan_.now.wished.policy, plan_.then.wished.policy);
+      case agent::NodeWish::Kind::policy: {
+        const bool same = plan_.now.kind == agent::NodeWish::Kind::policy &&
+                          agent::same_policy(plan_.now.wished.policy, plan_.then.wished.policy);
         plan_.effect = same ? LabelPlan::Effect::same : LabelPlan::Effect::change;
         return;
       }
-      case NodeWish::Kind::nothing:
-        plan_.effect = plan_.now.kind == NodeWish::Kind::nothing ? LabelPlan::Effect::same
-                                                                 : LabelPlan::Effect::left_as_is;
+      case agent::NodeWish::Kind::nothing:
+        plan_.effect = plan_.now.kind == agent::NodeWish::Kind::nothing ? LabelPlan::Effect::same
+                                                                        : LabelPlan::Effect::left_as_is;
         return;
-      case NodeWish::Kind::invalid:
+      case agent::NodeWish::Kind::invalid:
         plan_.effect = LabelPlan::Effect::invalid;
         return;
-      case NodeWish::Kind::stand_back:
+      case agent::NodeWish::Kind::stand_back:
         plan_.effect = LabelPlan::Effect::stands_back;
         return;
     }
   }
 
-  const AskForPart& ask_;
+  const kube::AskForPart& ask_;
   const AssumedAgent& assumed_;
-  AgentProgramOptions agent_;
+  agent::AgentProgramOptions agent_;
   std::vector<ConfigText> configs_;
   std::vector<Error> unreadable_;
   LabelPlan plan_;
 };
 
-std::string text_of(const Policy& policy) {
-  return policy_text({.file = {}, .policies = {policy}});
+std::string text_of(const policy::Policy& policy) {
+  return policy::policy_text({.file = {}, .policies = {policy}});
 }
 
-std::string sentence(const NodeWish& wish) {
+std::string sentence(const agent::NodeWish& wish) {
   switch (wish.kind) {
-    case NodeWish::Kind::policy:
+    case agent::NodeWish::Kind::policy:
       return fmt::format("policy {} ({})", wish.wished.name, wish.wished.asked_by);
-    case NodeWish::Kind::nothing:
+    case agent::NodeWish::Kind::nothing:
       return fmt::format("nothing: {}", wish.reason);
-    case NodeWish::Kind::invalid:
+    case agent::NodeWish::Kind::invalid:
       return fmt::format("what cannot be: {}", wish.error.message);
-    case NodeWish::Kind::stand_back:
+    case agent::NodeWish::Kind::stand_back:
       break;
   }
   return wish.reason;
@@ -210,8 +210,8 @@ constexpr const char* kUnknown =
 
 }  // namespace
 
-Result<LabelChanges> parse_label_changes(const std::vector<std::string>& words) {
-  LabelChanges out;
+Result<agent::LabelChanges> parse_label_changes(const std::vector<std::string>& words) {
+  agent::LabelChanges out;
   for (const std::string& word : words) {
     auto change = parse_label_change(word);
     if (!change) return fail(std::move(change).error());
@@ -220,8 +220,8 @@ Result<LabelChanges> parse_label_changes(const std::vector<std::string>& words) 
   return out;
 }
 
-Result<LabelPlan> read_label_plan(const AskForPart& ask, const std::string& node, const LabelChanges& changes,
-                                  const AssumedAgent& assumed) {
+Result<LabelPlan> read_label_plan(const kube::AskForPart& ask, const std::string& node,
+                                  const agent::LabelChanges& changes, const AssumedAgent& assumed) {
   return Planner(ask, assumed).plan(node, changes);
 }
 
@@ -252,7 +252,7 @@ json plan_document(const LabelPlan& plan) {
   auto in_use = json::array();
   for (const GpuUser* user : users_on(plan))
     in_use.push_back({{"user", user->text()}, {"resources", user->resources}});
-  const bool has_policy = plan.then.kind == NodeWish::Kind::policy;
+  const bool has_policy = plan.then.kind == agent::NodeWish::Kind::policy;
   return {
       {"node", plan.node.name},      {"effect", text(plan.effect)},
       {"labels", std::move(labels)}, {"now", sentence(plan.now)},
@@ -264,11 +264,11 @@ std::string plan_text(const LabelPlan& plan, std::optional<std::size_t> columns)
   std::string out = fmt::format("node {}\n", plan.node.name);
   const auto say = [&](const std::string& text) {
     std::vector<std::string> lines = {text};
-    if (columns) lines = wrapped(text, *columns);
+    if (columns) lines = cli::wrapped(text, *columns);
     for (const std::string& line : lines) out += line + "\n";
   };
   if (!plan.labels.empty()) {
-    Table table({"LABEL", "NOW", "THEN"});
+    cli::Table table({"LABEL", "NOW", "THEN"});
     for (const auto& [key, value] : plan.labels) {
       const auto has = plan.node.labels.find(key);
       table.add({key, has == plan.node.labels.end() ? "" : has->second, value.value_or("")});
@@ -295,4 +295,4 @@ ExitStatus plan_status(const LabelPlan& plan) {
   return plan.effect == LabelPlan::Effect::stands_back ? ExitStatus::refused : ExitStatus::done;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -19,11 +19,11 @@
 #include "kubectl/cluster_facts.h"
 #include "policy/kubernetes_files.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 
 /// "KEY=VALUE" sets a label, "KEY-" removes it, as for `kubectl label`. Errc::usage: a word is neither, a key
 /// comes twice, or Kubernetes permits no such label.
-Result<LabelChanges> parse_label_changes(const std::vector<std::string>& words);
+Result<agent::LabelChanges> parse_label_changes(const std::vector<std::string>& words);
 
 /// Assumptions about an agent that the node's pods do not show.
 struct AssumedAgent {
@@ -40,10 +40,10 @@ struct LabelPlan {
     invalid,      ///< the desired state is invalid: the GPUs stay as they are
   };
   Effect effect = Effect::same;
-  NodeObject node;      ///< before the change
-  LabelChanges labels;  ///< labels that change
-  NodeWish now;
-  NodeWish then;
+  policy::NodeObject node;     ///< before the change
+  agent::LabelChanges labels;  ///< labels that change
+  agent::NodeWish now;
+  agent::NodeWish then;
   ClusterGpus cluster;             ///< the node, and the users of its GPUs
   std::vector<std::string> notes;  ///< unknown and additional facts, each as a sentence
 };
@@ -51,12 +51,12 @@ std::string_view text(LabelPlan::Effect effect);
 
 /// Reads the node, its pods and its agent's ConfigMaps. Errors: those of `ask`; Errc::not_found: there is no
 /// such node.
-Result<LabelPlan> read_label_plan(const AskForPart& ask, const std::string& node, const LabelChanges& changes,
-                                  const AssumedAgent& assumed);
+Result<LabelPlan> read_label_plan(const kube::AskForPart& ask, const std::string& node,
+                                  const agent::LabelChanges& changes, const AssumedAgent& assumed);
 
 nlohmann::json plan_document(const LabelPlan& plan);
 std::string plan_text(const LabelPlan& plan, std::optional<std::size_t> columns);
 /// Exits as `ferry agent --once`: `usage` for an invalid desired state, `refused` on standby.
 ExitStatus plan_status(const LabelPlan& plan);
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -11,7 +11,7 @@
 #include "cli/output/canvas.h"
 #include "cli/output/table.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 namespace {
 
 using Columns = std::optional<std::size_t>;
@@ -33,7 +33,7 @@ std::string mode_text(const std::string& resource) {
   return mode ? std::string(text(*mode)) : std::string();
 }
 
-// "1 of 2", and where the kubelet knows more than can be had "1 of 2, 1 not well" or "1 of 2, 1 held back".
+// "1 of 2"; if the kubelet lists more than are allocatable, "1 of 2, 1 not well" or "1 of 2, 1 held back".
 std::string used_text(const NodeResource& resource) {
   std::string out = fmt::format("{} of {}", resource.used, resource.allocatable);
   if (resource.unwell() > 0) out += fmt::format("\n{} not well", resource.unwell());
@@ -66,7 +66,7 @@ std::string users_text(const ClusterGpus& cluster, const ClusterNode& node, cons
 
 void add_line(std::string& out, const std::string& text, Columns columns) {
   std::vector<std::string> lines = {text};
-  if (columns) lines = wrapped(text, *columns);
+  if (columns) lines = cli::wrapped(text, *columns);
   for (const std::string& line : lines) out += line + "\n";
 }
 
@@ -79,12 +79,12 @@ void add_troubles(std::string& out, const ClusterNode& node, Columns columns) {
   if (!node.drain.empty()) add_line(out, fmt::format("{}: drain: {}", node.name, node.drain), columns);
 }
 
-/// How a list writes resources: where there is no room the heading has the part that all begin with.
+/// The form of resources in a list. In a narrow one the heading has the domain, which all have.
 enum class Names { whole, behind_the_domain };
 
-Table list_table(const ClusterGpus& cluster, Names names) {
+cli::Table list_table(const ClusterGpus& cluster, Names names) {
   const bool whole = names == Names::whole;
-  Table table({"NODE", "STATE", whole ? "RESOURCE" : std::string(kGpuResources), "MODE", "USED", "BY"});
+  cli::Table table({"NODE", "STATE", whole ? "RESOURCE" : std::string(kGpuResources), "MODE", "USED", "BY"});
   for (const ClusterNode& node : cluster.nodes) {
     if (node.resources.empty()) table.add({node.name, state_text(node), "", "", "", ""});
     bool first = true;
@@ -118,8 +118,8 @@ bool is_plain_pod(const GpuUser& user) {
   return user.kind == GpuUser::Kind::pod;
 }
 
-Table vms_table(const ClusterGpus& cluster) {
-  Table table({"NAMESPACE", "NAME", "KIND", "PHASE", "NODE", "GPUS", "DEVICES"});
+cli::Table vms_table(const ClusterGpus& cluster) {
+  cli::Table table({"NAMESPACE", "NAME", "KIND", "PHASE", "NODE", "GPUS", "DEVICES"});
   for (const GpuUser& user : cluster.users) {
     if (is_plain_pod(user)) continue;
     table.add({user.space, user.name, std::string(text(user.kind)), user.phase, user.node,
@@ -128,9 +128,9 @@ Table vms_table(const ClusterGpus& cluster) {
   return table;
 }
 
-// Seven columns that can still be read take more than 80; five do not.
-Table narrow_vms_table(const ClusterGpus& cluster) {
-  Table table({"NAME", "KIND", "NODE", "GPUS", "DEVICES"});
+// Seven readable columns take more than 80 characters; five do not.
+cli::Table narrow_vms_table(const ClusterGpus& cluster) {
+  cli::Table table({"NAME", "KIND", "NODE", "GPUS", "DEVICES"});
   for (const GpuUser& user : cluster.users) {
     if (is_plain_pod(user)) continue;
     const std::string kind(text(user.kind));
@@ -144,7 +144,7 @@ bool goes_into(const std::string& text, Columns columns) {
   if (!columns) return true;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)
-    if (width_of(line) > *columns) return false;
+    if (cli::width_of(line) > *columns) return false;
   return true;
 }
 
@@ -155,7 +155,7 @@ std::string list_text(const ClusterGpus& cluster, Columns columns) {
   if (cluster.nodes.empty()) {
     out = "no node offers GPUs, and no label speaks of some\n";
   } else {
-    const Table table = list_table(cluster, Names::whole);
+    const cli::Table table = list_table(cluster, Names::whole);
     const bool fits = !columns || table.width() <= *columns;
     out = fits ? table.text() : list_table(cluster, Names::behind_the_domain).text(columns);
   }
@@ -179,7 +179,7 @@ std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Colum
   if (node.resources.empty()) {
     out += "it offers no GPUs\n";
   } else {
-    Table table({"RESOURCE", "MODE", "CAPACITY", "ALLOCATABLE", "USED", "BY"});
+    cli::Table table({"RESOURCE", "MODE", "CAPACITY", "ALLOCATABLE", "USED", "BY"});
     for (const auto& [name, resource] : node.resources)
       table.add({name, mode_text(name), fmt::format("{}", resource.capacity),
                  fmt::format("{}", resource.allocatable), fmt::format("{}", resource.used),
@@ -202,4 +202,4 @@ std::string vms_text(const ClusterGpus& cluster, Columns columns) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -8,7 +8,7 @@
 
 #include "kubectl/cluster_facts.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 
 /// A row for each resource of each node, with its users; below the rows the faults.
 std::string list_text(const ClusterGpus& cluster, std::optional<std::size_t> columns);
@@ -16,4 +16,4 @@ std::string node_text(const ClusterGpus& cluster, const ClusterNode& node,
                       std::optional<std::size_t> columns);
 std::string vms_text(const ClusterGpus& cluster, std::optional<std::size_t> columns);
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -10,7 +10,7 @@
 #include "kubectl/masked_text.h"
 #include "kubectl/object_fields.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 
 using nlohmann::json;
 
@@ -59,4 +59,4 @@ void take_labels(const json& object, const char* key, json& out) {
   if (left_out > 0) out[std::string(key) + "_left_out"] = left_out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::kubectl {
 
 /// True: support needs a label of this key. It shows a node's GPUs, drivers, handlers, desired state, machine
 /// type or zone, or a pod's owner. Other labels may have any content: clouds and installers write machine IDs
@@ -17,4 +17,4 @@ bool is_needed_label(std::string_view key);
 /// The number of other labels goes to "KEY_left_out", if there are any.
 void take_labels(const nlohmann::json& object, const char* key, nlohmann::json& out);
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

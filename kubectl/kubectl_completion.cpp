@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::kubectl {
 namespace {
 
 // The values of Cobra's ShellCompDirective.
@@ -22,7 +22,7 @@ class Answer {
     if (!word.starts_with(begun_)) return;
     text_ += description.empty() ? word + "\n" : fmt::format("{}\t{}\n", word, description);
   }
-  void offer_value_of(const OptionModel& option) {
+  void offer_value_of(const cli::OptionModel& option) {
     if (option.value == "FILE") directive_ = Directive::files;
     if (option.value == "DIR") directive_ = Directive::folders;
     for (const std::string& word : option.words) offer(word);
@@ -35,22 +35,22 @@ class Answer {
   Directive directive_ = Directive::nothing_else;
 };
 
-const OptionModel* find_option(const CommandModel& command, std::string_view name) {
+const cli::OptionModel* find_option(const cli::CommandModel& command, std::string_view name) {
   for (const auto* some : {&command.options, &command.inherited})
-    for (const OptionModel& option : *some)
+    for (const cli::OptionModel& option : *some)
       if (std::ranges::find(option.names, name) != option.names.end()) return &option;
   return nullptr;
 }
 
 /// The place of the last word.
 struct Place {
-  const CommandModel* command = nullptr;
-  const OptionModel* value_of = nullptr;  ///< an option that takes the word as its value
-  std::size_t positional = 0;             ///< number among the command's positionals
-  bool only_positionals = false;          ///< "--" stands before the word
+  const cli::CommandModel* command = nullptr;
+  const cli::OptionModel* value_of = nullptr;  ///< an option that takes the word as its value
+  std::size_t positional = 0;                  ///< number among the command's positionals
+  bool only_positionals = false;               ///< "--" stands before the word
 };
 
-Place place_behind(const CommandModel& root, const std::vector<std::string>& before) {
+Place place_behind(const cli::CommandModel& root, const std::vector<std::string>& before) {
   Place place{.command = &root};
   for (const std::string& word : before) {
     if (place.value_of != nullptr) {
@@ -60,13 +60,13 @@ Place place_behind(const CommandModel& root, const std::vector<std::string>& bef
     if (!place.only_positionals && word.starts_with('-') && word != "-") {
       place.only_positionals = word == "--";
       // An option that is unknown or has its value after '=' takes no word of its own.
-      const OptionModel* const option = find_option(*place.command, word);
+      const cli::OptionModel* const option = find_option(*place.command, word);
       if (option != nullptr && option->takes_value()) place.value_of = option;
       continue;
     }
     const auto& below = place.command->commands;
     const auto named =
-        std::ranges::find_if(below, [&](const CommandModel& one) { return one.path.back() == word; });
+        std::ranges::find_if(below, [&](const cli::CommandModel& one) { return one.path.back() == word; });
     if (named == below.end())
       ++place.positional;
     else
@@ -75,15 +75,15 @@ Place place_behind(const CommandModel& root, const std::vector<std::string>& bef
   return place;
 }
 
-const OptionModel* positional_at(const CommandModel& command, std::size_t at) {
+const cli::OptionModel* positional_at(const cli::CommandModel& command, std::size_t at) {
   if (at < command.positionals.size()) return &command.positionals[at];
   if (command.positionals.empty() || !command.positionals.back().repeats) return nullptr;
   return &command.positionals.back();
 }
 
-void offer_options(const CommandModel& command, Answer& answer) {
+void offer_options(const cli::CommandModel& command, Answer& answer) {
   for (const auto* some : {&command.options, &command.inherited})
-    for (const OptionModel& option : *some)
+    for (const cli::OptionModel& option : *some)
       for (const std::string& name : option.names) answer.offer(name, option.description);
 }
 
@@ -93,7 +93,7 @@ bool is_kubectl_completion(std::string_view name) {
   return std::filesystem::path(name).filename() == "kubectl_complete-ferry";
 }
 
-std::string kubectl_completion(const CommandModel& root, const std::vector<std::string>& words) {
+std::string kubectl_completion(const cli::CommandModel& root, const std::vector<std::string>& words) {
   const std::string typed = words.empty() ? std::string() : words.back();
   const std::vector<std::string> before(words.begin(), words.empty() ? words.end() : words.end() - 1);
   const Place place = place_behind(root, before);
@@ -102,7 +102,7 @@ std::string kubectl_completion(const CommandModel& root, const std::vector<std::
   if (place.value_of == nullptr && is_option && equals != std::string::npos) {
     // The shells put "--output=" before each offered word.
     Answer answer(typed.substr(equals + 1));
-    if (const OptionModel* const option = find_option(*place.command, typed.substr(0, equals)))
+    if (const cli::OptionModel* const option = find_option(*place.command, typed.substr(0, equals)))
       answer.offer_value_of(*option);
     return answer.text();
   }
@@ -112,12 +112,12 @@ std::string kubectl_completion(const CommandModel& root, const std::vector<std::
   } else if (is_option) {
     offer_options(*place.command, answer);
   } else if (!place.command->commands.empty()) {
-    for (const CommandModel& below : place.command->commands)
+    for (const cli::CommandModel& below : place.command->commands)
       answer.offer(below.path.back(), below.description);
-  } else if (const OptionModel* const positional = positional_at(*place.command, place.positional)) {
+  } else if (const cli::OptionModel* const positional = positional_at(*place.command, place.positional)) {
     answer.offer_value_of(*positional);
   }
   return answer.text();
 }
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

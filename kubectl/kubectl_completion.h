@@ -10,13 +10,13 @@
 
 #include "cli/completion/command_model.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 
 /// True: the program is called `kubectl_complete-ferry` (argv[0], with or without a path).
 bool is_kubectl_completion(std::string_view name);
 
 /// A line for each word that may replace the last of `words`, with its description after a tab. The last line
 /// is the directive: ":4" nothing else, ":0" a file, ":16" a folder. It runs no program and asks no server.
-std::string kubectl_completion(const CommandModel& root, const std::vector<std::string>& words);
+std::string kubectl_completion(const cli::CommandModel& root, const std::vector<std::string>& words);
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -38,7 +38,7 @@
 #include "kubectl/cluster_text.h"
 #include "kubectl/kubectl_completion.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 namespace {
 
 using nlohmann::json;
@@ -60,7 +60,7 @@ struct Report {  // NOLINT(bugprone-exception-escape): JSON is moved, which thro
 };
 
 struct Command {
-  OutputFormat output = OutputFormat::table;
+  cli::OutputFormat output = cli::OutputFormat::table;
   std::string kubeconfig;
   std::string context;
   std::string node;
@@ -71,7 +71,7 @@ struct Command {
 
 /// The inputs of a verb.
 struct Cluster {
-  AskForPart ask;
+  kube::AskForPart ask;
   AskForLog ask_for_log;
   std::string default_namespace;
   std::optional<std::size_t> columns;
@@ -133,8 +133,8 @@ Result<Report> check_node(const Cluster& cluster, const Command& command) {
   std::size_t id_width = 0;
   for (const Check& check : checks) id_width = std::max(id_width, check.id.size());
   for (const Check& check : checks) {
-    out.document["checks"].push_back(to_json(check));
-    out.text += lines_of(check, id_width);
+    out.document["checks"].push_back(cli::to_json(check));
+    out.text += cli::lines_of(check, id_width);
     if (check.verdict == Verdict::fail) out.status = ExitStatus::failed;
   }
   return out;
@@ -143,7 +143,7 @@ Result<Report> check_node(const Cluster& cluster, const Command& command) {
 Result<Report> gather(const Cluster& cluster, const Command& command) {
   auto gathered = gather_cluster(cluster.ask, cluster.ask_for_log, {.space = space_of(cluster, command)});
   if (!gathered) return fail(std::move(gathered).error());
-  std::string text = printed(OutputFormat::json, gathered->document, {});
+  std::string text = cli::printed(cli::OutputFormat::json, gathered->document, {});
   return Report{.document = std::move(gathered->document),
                 .text = std::move(text),
                 .status = gathered->whole ? ExitStatus::done : ExitStatus::failed,
@@ -154,7 +154,8 @@ class PluginVerbs {
  public:
   PluginVerbs(CLI::App& app, Command& command, ClusterVerb& verb) : command_(command), verb_(verb) {
     app.require_subcommand(1);
-    add_choice(app, "-o,--output", command.output, output_formats(), "how it is printed: table, json, yaml")
+    cli::add_choice(app, "-o,--output", command.output, cli::output_formats(),
+                    "how it is printed: table, json, yaml")
         ->option_text("FORMAT");
     app.add_option("--kubeconfig", command.kubeconfig,
                    "how to reach the API server; else $KUBECONFIG and so on")
@@ -234,17 +235,18 @@ int wrong_usage(const CLI::App& app, const CLI::ParseError& error, int argc, cha
 }
 
 int run(const Command& command, const ClusterVerb& verb) {
-  const auto calls = ApiCalls::reach(command.kubeconfig, command.context);
+  const auto calls = kube::ApiCalls::reach(command.kubeconfig, command.context);
   if (!calls) return tell(calls.error());
-  ApiCalls& api = **calls;
-  const Cluster cluster{
-      .ask = [&api](const Selection& what, const ListRange& range) { return api.list(what, range); },
-      .ask_for_log = [&api](const ObjectRef& pod, const LogEnd& end) { return api.log(pod, end); },
-      .default_namespace = api.default_namespace(),
-      .columns = canvas_of(stdout).columns};
+  kube::ApiCalls& api = **calls;
+  const Cluster cluster{.ask = [&api](const kube::Selection& what,
+                                      const kube::ListRange& range) { return api.list(what, range); },
+                        .ask_for_log = [&api](const kube::ObjectRef& pod,
+                                              const kube::LogEnd& end) { return api.log(pod, end); },
+                        .default_namespace = api.default_namespace(),
+                        .columns = cli::canvas_of(stdout).columns};
   const auto report = verb(cluster);
   if (!report) return tell(report.error());
-  const std::string out = printed(command.output, report->document, report->text);
+  const std::string out = cli::printed(command.output, report->document, report->text);
   static_cast<void>(std::fwrite(out.data(), 1, out.size(), stdout));
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     print_to_stderr("kubectl ferry: write standard output: {}\n", std::generic_category().message(errno));
@@ -260,12 +262,12 @@ bool is_kubectl_plugin(std::string_view name) {
   return std::filesystem::path(name).filename() == "kubectl-ferry";
 }
 
-CommandModel kubectl_commands() {
+cli::CommandModel kubectl_commands() {
   CLI::App app(kWhat, "kubectl ferry");
   Command command;
   ClusterVerb verb;
   const PluginVerbs verbs(app, command, verb);
-  return command_model(app);
+  return cli::command_model(app);
 }
 
 int kubectl_completion_program(int argc, char** argv) {
@@ -284,7 +286,7 @@ int kubectl_program(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {
-    return print_help(app, help_or_version);
+    return cli::print_help(app, help_or_version);
   } catch (const CLI::ParseError& error) {
     return wrong_usage(app, error, argc, argv);
   }
@@ -297,4 +299,4 @@ int kubectl_program(int argc, char** argv) {
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

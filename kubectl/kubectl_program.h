@@ -5,7 +5,7 @@
 
 #include "cli/completion/command_model.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 
 /// True: the program is called `kubectl-ferry` (argv[0], with or without a path), as kubectl calls its
 /// plugin.
@@ -17,9 +17,9 @@ bool is_kubectl_plugin(std::string_view name);
 int kubectl_program(int argc, char** argv);
 
 /// The commands and options of `kubectl ferry`.
-CommandModel kubectl_commands();
+cli::CommandModel kubectl_commands();
 
 /// `kubectl_complete-ferry`: prints kubectl_completion() for the words on its command line.
 int kubectl_completion_program(int argc, char** argv);
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -10,7 +10,7 @@
 #include <netinet/in.h>
 #include <vector>
 
-namespace ferry {
+namespace ferry::kubectl {
 namespace {
 
 constexpr std::string_view kMask = "***";
@@ -418,4 +418,4 @@ std::string masked_text(std::string_view text) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace ferry {
+namespace ferry::kubectl {
 
 /// Returns the text with "***" in place of possible secrets and of machines' addresses:
 ///   words after `Bearer` and `Basic`, and in a URL the text before "@" and after "?";
@@ -22,4 +22,4 @@ std::string masked_text(std::string_view text);
 /// True: the argument after this one could be a secret ("--password").
 bool is_secret_option(std::string_view argument);
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

@@ -3,7 +3,7 @@
 
 #include "common/text/visible_text.h"
 
-namespace ferry {
+namespace ferry::kubectl {
 
 using nlohmann::json;
 
@@ -57,4 +57,4 @@ const std::vector<json>& items_field(const json& object, std::string_view key) {
   return value.is_array() ? value.get_ref<const json::array_t&>() : kNone;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

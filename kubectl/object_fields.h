@@ -12,7 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::kubectl {
 
 const nlohmann::json& field(const nlohmann::json& object, std::string_view key);
 /// field() of each key in turn.
@@ -30,4 +30,4 @@ nlohmann::json each_item(const nlohmann::json& object, std::string_view key,
 /// Empty: it is no list.
 const std::vector<nlohmann::json>& items_field(const nlohmann::json& object, std::string_view key);
 
-}  // namespace ferry
+}  // namespace ferry::kubectl

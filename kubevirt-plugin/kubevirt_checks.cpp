@@ -21,7 +21,7 @@
 #include "kubevirt-plugin/discovery/scanner.h"
 #include "kubevirt-plugin/offered_file.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 constexpr const char* kPlugins = "var/lib/kubelet/device-plugins";
@@ -269,4 +269,4 @@ std::vector<Check> kubevirt_checks(const HostFs& host, const OfferRules& rules, 
   return checks;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -11,11 +11,11 @@
 #include "kubevirt-plugin/discovery/offer_rules.h"
 #include "kubevirt-plugin/discovery/scanner.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// The checks of the host, then those of each device that is not advertised. Check IDs are stable; their
 /// order is not. `read_vgpus`: the plugin's function.
 std::vector<Check> kubevirt_checks(const HostFs& host, const OfferRules& rules,
-                                   ReadVgpus read_vgpus = scan_vgpus);
+                                   ReadVgpus read_vgpus = mdev::scan_vgpus);
 
-}  // namespace ferry
+}  // namespace ferry::plugin

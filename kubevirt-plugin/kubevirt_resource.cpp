@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 std::string selector_of(std::string ids) {
@@ -87,4 +87,4 @@ std::string kubevirt_resource(const PermittedHostDevices& devices) {
          lists;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

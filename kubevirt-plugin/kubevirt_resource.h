@@ -10,7 +10,7 @@
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/discovery/offer_assembly.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// An entry of either list.
 struct PermittedDevice {
@@ -33,4 +33,4 @@ Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const Of
 /// externalResourceProvider; otherwise KubeVirt would advertise it too, and remove mediated devices.
 std::string kubevirt_resource(const PermittedHostDevices& devices);
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 // Null if there is no such entry.
@@ -131,4 +131,4 @@ std::set<std::string> kata_resources_of(std::string_view offered_file) {
   return names;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

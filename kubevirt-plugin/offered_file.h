@@ -40,7 +40,7 @@
 #include "kubevirt-plugin/allocation/snapshot.h"
 #include "kubevirt-plugin/discovery/scanner.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// The file's content. `registered`: the resources whose lists the kubelet reads now. `stands_back`: the
 /// reason for standby; empty: the plugin serves.
@@ -62,4 +62,4 @@ std::vector<NotOffered> unfit_by(std::string_view offered_file);
 /// The resources for Kata in such a file of an earlier process. Empty: none, or the file cannot be read.
 std::set<std::string> kata_resources_of(std::string_view offered_file);
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -33,7 +33,7 @@
 #include "kubevirt-plugin/server/rpc_queue.h"
 #include "vfio/pci/uevents.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 // A move of one IOMMU group causes several events, and one scan covers all of them.
@@ -217,7 +217,7 @@ class Plugin {
 
   /// Either source of events suffices. Without both, changes are seen when a device is asked about.
   void watch_host() {
-    if (auto uevents = Uevents::open()) {
+    if (auto uevents = vfio::Uevents::open()) {
       uevents_.emplace(std::move(*uevents));
       loop_.watch(uevents_->fd(), [this] {
         if (uevents_->take()) scan_soon();
@@ -594,7 +594,7 @@ class Plugin {
   EventLoop::Clock::time_point published_at_;
   EventLoop::Timer publish_again_;  // after a failure
   EventLoop::Timer memory_timer_;
-  std::optional<Uevents> uevents_;
+  std::optional<vfio::Uevents> uevents_;
   std::array<NodeFolder, 2> node_folders_ = {NodeFolder{.path = "dev/vfio"},
                                              NodeFolder{.path = "dev/vfio/devices"}};
   std::optional<Presence> presence_;
@@ -617,4 +617,4 @@ Result<> run_plugin(HostFs& host, const PluginOptions& options, const std::stop_
   return Plugin(host, options, **loop).run(stop);
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -14,7 +14,7 @@
 #include "kubevirt-plugin/discovery/offer_rules.h"
 #include "kubevirt-plugin/discovery/scanner.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 struct PluginOptions {
   /// The kubelet's device plugin directory, relative to the host's root; it must exist. The kubelet always
@@ -26,7 +26,7 @@ struct PluginOptions {
   /// The rules that decide which functions become resources, and their names.
   OfferRules rules;
   /// Reads the host's vGPUs and the names of their types.
-  ReadVgpus read_vgpus = scan_vgpus;
+  ReadVgpus read_vgpus = mdev::scan_vgpus;
   /// The lists and allocations, relative to the host's root. The file is replaced atomically at each change
   /// and survives the plugin (offered_file.h). If several plugins use one such file, the first serves and
   /// writes. It holds a flock on the file's name with .lock in place of .json, and the next takes over when
@@ -68,4 +68,4 @@ struct PluginOptions {
 /// sockets, the offered file, the presence file and, for Kata, its CDI files.
 Result<> run_plugin(HostFs& host, const PluginOptions& options, const std::stop_token& stop);
 
-}  // namespace ferry
+}  // namespace ferry::plugin

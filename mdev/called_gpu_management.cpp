@@ -7,7 +7,7 @@
 #include "common/text/whole_json.h"
 #include "mdev/nvml.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
 using nlohmann::json;
@@ -92,8 +92,8 @@ Error error_from(const json& value) {
           .hint = value.at("hint")};
 }
 
-Result<json> ask(HostWriter& writer, const PciAddress& gpu, const std::string& act, std::uint32_t number,
-                 std::string what) {
+Result<json> ask(HostWriter& writer, const vfio::PciAddress& gpu, const std::string& act,
+                 std::uint32_t number, std::string what) {
   const bool changes = act != "read";
   const json request = {{"act", act}, {"gpu", gpu.text()}, {"number", number}};
   const auto answer = writer.call({.name = std::string(kGpuLibrary),
@@ -114,14 +114,14 @@ Result<json> ask(HostWriter& writer, const PciAddress& gpu, const std::string& a
   return said;
 }
 
-Result<> tell(HostWriter& writer, const PciAddress& gpu, const std::string& act, std::uint32_t number,
+Result<> tell(HostWriter& writer, const vfio::PciAddress& gpu, const std::string& act, std::uint32_t number,
               std::string what) {
   auto answer = ask(writer, gpu, act, number, std::move(what));
   if (!answer) return fail(std::move(answer).error());
   return {};
 }
 
-Result<> perform(GpuManagement& management, const std::string& act, const PciAddress& gpu,
+Result<> perform(GpuManagement& management, const std::string& act, const vfio::PciAddress& gpu,
                  std::uint32_t number) {
   if (act == "make_instance") return management.make_instance(gpu, number);
   if (act == "remove_instance") return management.remove_instance(gpu, number);
@@ -131,7 +131,7 @@ Result<> perform(GpuManagement& management, const std::string& act, const PciAdd
 }
 
 json answered(GpuManagement& management, const json& request) {
-  const auto address = PciAddress::parse(request.at("gpu").get<std::string>());
+  const auto address = vfio::PciAddress::parse(request.at("gpu").get<std::string>());
   if (!address) return {{"error", to_json(address.error())}};
   const std::string act = request.at("act");
   if (act == "read") {
@@ -146,7 +146,7 @@ json answered(GpuManagement& management, const json& request) {
 
 }  // namespace
 
-Result<ManagedGpu> CalledGpuManagement::read(const PciAddress& gpu) {
+Result<ManagedGpu> CalledGpuManagement::read(const vfio::PciAddress& gpu) {
   const std::string what = fmt::format("read what NVML says of {}", gpu.text());
   const auto answer = ask(*writer_, gpu, "read", 0, what);
   if (!answer) {
@@ -162,19 +162,19 @@ Result<ManagedGpu> CalledGpuManagement::read(const PciAddress& gpu) {
   }
 }
 
-Result<> CalledGpuManagement::make_instance(const PciAddress& gpu, std::uint32_t profile) {
+Result<> CalledGpuManagement::make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) {
   return tell(*writer_, gpu, "make_instance", profile,
               fmt::format("make a GPU instance of profile {} on {}", profile, gpu.text()));
 }
-Result<> CalledGpuManagement::remove_instance(const PciAddress& gpu, std::uint32_t instance) {
+Result<> CalledGpuManagement::remove_instance(const vfio::PciAddress& gpu, std::uint32_t instance) {
   return tell(*writer_, gpu, "remove_instance", instance,
               fmt::format("remove GPU instance {} of {}", instance, gpu.text()));
 }
-Result<> CalledGpuManagement::set_mixed_sizes(const PciAddress& gpu, bool on) {
+Result<> CalledGpuManagement::set_mixed_sizes(const vfio::PciAddress& gpu, bool on) {
   return tell(*writer_, gpu, "set_mixed_sizes", on ? 1 : 0,
               fmt::format("switch vGPUs of different sizes {} on {}", on ? "on" : "off", gpu.text()));
 }
-Result<> CalledGpuManagement::set_mig(const PciAddress& gpu, bool on) {
+Result<> CalledGpuManagement::set_mig(const vfio::PciAddress& gpu, bool on) {
   return tell(*writer_, gpu, "set_mig", on ? 1 : 0,
               fmt::format("switch MIG mode {} on {}", on ? "on" : "off", gpu.text()));
 }
@@ -196,4 +196,4 @@ std::string answer_nvml_call(const HostFs& host, std::string_view request) {
   return answer_gpu_call(nvml, request);
 }
 
-}  // namespace ferry
+}  // namespace ferry::mdev

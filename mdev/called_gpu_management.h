@@ -9,7 +9,7 @@
 #include "hostfs/host_writer.h"
 #include "mdev/gpu_management.h"
 
-namespace ferry {
+namespace ferry::mdev {
 
 /// The library's name in a LibraryCall.
 inline constexpr std::string_view kGpuLibrary = "nvml";
@@ -18,11 +18,11 @@ class CalledGpuManagement final : public GpuManagement {
  public:
   explicit CalledGpuManagement(HostWriter& writer) : writer_(&writer) {}
   // Errors: those of GpuManagement and of HostWriter::call().
-  Result<ManagedGpu> read(const PciAddress& gpu) override;
-  Result<> make_instance(const PciAddress& gpu, std::uint32_t profile) override;
-  Result<> remove_instance(const PciAddress& gpu, std::uint32_t instance) override;
-  Result<> set_mixed_sizes(const PciAddress& gpu, bool on) override;
-  Result<> set_mig(const PciAddress& gpu, bool on) override;
+  Result<ManagedGpu> read(const vfio::PciAddress& gpu) override;
+  Result<> make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) override;
+  Result<> remove_instance(const vfio::PciAddress& gpu, std::uint32_t instance) override;
+  Result<> set_mixed_sizes(const vfio::PciAddress& gpu, bool on) override;
+  Result<> set_mig(const vfio::PciAddress& gpu, bool on) override;
 
  private:
   HostWriter* writer_;
@@ -35,4 +35,4 @@ std::string answer_gpu_call(GpuManagement& management, std::string_view request)
 /// answer_gpu_call() on the host's own NVML: the function that the host writer's child calls for kGpuLibrary.
 std::string answer_nvml_call(const HostFs& host, std::string_view request);
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::mdev {
 
 void take_captured_numbers(const HostFs& host, VgpuInventory& inventory) {
   const auto text = host.read_file(kCapturedVgpus);
@@ -25,4 +25,4 @@ std::string captured_line(const VgpuId& id, unsigned number) {
   return fmt::format("{} {}\n", id.text, number);
 }
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -8,7 +8,7 @@
 #include "hostfs/host_fs.h"
 #include "mdev/vgpu.h"
 
-namespace ferry {
+namespace ferry::mdev {
 
 /// Exists in a captured host's root only.
 inline constexpr const char* kCapturedVgpus = "captured-by-ferry/vgpus";
@@ -20,4 +20,4 @@ void take_captured_numbers(const HostFs& host, VgpuInventory& inventory);
 /// A line of the file kCapturedVgpus.
 std::string captured_line(const VgpuId& id, unsigned number);
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -11,7 +11,7 @@
 #include "common/result.h"
 #include "vfio/pci/pci_address.h"
 
-namespace ferry {
+namespace ferry::mdev {
 
 /// A kind of GPU instance, as `nvidia-smi mig -lgip` lists it.
 struct GpuInstanceProfile {
@@ -80,16 +80,16 @@ class GpuManagement {
   // Errc::not_found: the library does not know the GPU. Errc::refused: the GPU is in use. Errc::failed: with
   // the library's own message.
 
-  virtual Result<ManagedGpu> read(const PciAddress& gpu) = 0;
+  virtual Result<ManagedGpu> read(const vfio::PciAddress& gpu) = 0;
   /// Makes a GPU instance with one compute instance that fills it, as vGPUs need it.
-  virtual Result<> make_instance(const PciAddress& gpu, std::uint32_t profile) = 0;
+  virtual Result<> make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) = 0;
   /// Removes a GPU instance and the compute instance that fills it. Errc::refused while a vGPU or a process
   /// uses it, or while GpuInstance::divided is set.
-  virtual Result<> remove_instance(const PciAddress& gpu, std::uint32_t instance) = 0;
+  virtual Result<> remove_instance(const vfio::PciAddress& gpu, std::uint32_t instance) = 0;
   /// Errc::refused while the GPU carries any vGPU.
-  virtual Result<> set_mixed_sizes(const PciAddress& gpu, bool on) = 0;
+  virtual Result<> set_mixed_sizes(const vfio::PciAddress& gpu, bool on) = 0;
   /// May take effect only at the GPU's next reset: ManagedGpu::mig_pending.
-  virtual Result<> set_mig(const PciAddress& gpu, bool on) = 0;
+  virtual Result<> set_mig(const vfio::PciAddress& gpu, bool on) = 0;
 };
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -7,7 +7,7 @@
 
 #include "vfio/pci/pci_function.h"
 
-namespace ferry {
+namespace ferry::mdev {
 
 Result<HeldGpus> HeldGpus::read(const HostFs& host) {
   auto acts = stuck_writes(host);
@@ -19,7 +19,7 @@ Result<HeldGpus> HeldGpus::read(const HostFs& host) {
 }
 
 // Follows links only: the kernel keeps them, and reading one cannot hang in the driver.
-std::vector<const StuckWrite*> HeldGpus::acts_on(const HostFs& host, const PciAddress& function) const {
+std::vector<const StuckWrite*> HeldGpus::acts_on(const HostFs& host, const vfio::PciAddress& function) const {
   std::vector<const StuckWrite*> out;
   if (acts_.empty()) return out;
   const auto add = [&](const std::string& device) {
@@ -27,25 +27,25 @@ std::vector<const StuckWrite*> HeldGpus::acts_on(const HostFs& host, const PciAd
       if (concerns(act, device)) out.push_back(&act);
     }
   };
-  const std::string gpu = host.link_name(sysfs_path(function) / "physfn").value_or(function.text());
+  const std::string gpu = host.link_name(vfio::sysfs_path(function) / "physfn").value_or(function.text());
   add(gpu);
-  const auto address = PciAddress::parse(gpu);
+  const auto address = vfio::PciAddress::parse(gpu);
   if (!address) {
     add(function.text());
     return out;
   }
-  for (const std::string& name : host.list(sysfs_path(*address)).value_or(std::vector<std::string>{})) {
+  for (const std::string& name : host.list(vfio::sysfs_path(*address)).value_or(std::vector<std::string>{})) {
     if (!name.starts_with("virtfn")) continue;
-    if (const auto other = host.link_name(sysfs_path(*address) / name)) add(*other);
+    if (const auto other = host.link_name(vfio::sysfs_path(*address) / name)) add(*other);
   }
   return out;
 }
 
-bool HeldGpus::holds(const HostFs& host, const PciAddress& function) const {
+bool HeldGpus::holds(const HostFs& host, const vfio::PciAddress& function) const {
   return is_on(function.text()) || !acts_on(host, function).empty();
 }
 
-bool HeldGpus::holds_for_good(const HostFs& host, const PciAddress& function) const {
+bool HeldGpus::holds_for_good(const HostFs& host, const vfio::PciAddress& function) const {
   return std::ranges::any_of(acts_on(host, function), &StuckWrite::late);
 }
 
@@ -53,10 +53,10 @@ bool HeldGpus::is_on(const std::string& device) const {
   return std::ranges::any_of(acts_, [&](const StuckWrite& act) { return concerns(act, device); });
 }
 
-Error held_by_an_act(const PciAddress& function) {
+Error held_by_an_act(const vfio::PciAddress& function) {
   return {.code = make_error_code(Errc::stuck),
           .message = function.text() + ": an earlier write to its GPU has not returned from the kernel",
           .hint = "it is left alone until then; if that never comes, only a reboot helps"};
 }
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -10,7 +10,7 @@
 #include "mdev/text_parts.h"
 #include "mdev/vfio_nodes.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
 constexpr const char* kParents = "sys/class/mdev_bus";
@@ -82,18 +82,18 @@ Result<VgpuType> read_type(const HostFs& host, const std::filesystem::path& dire
   return type;
 }
 
-std::filesystem::path types_path(const PciAddress& parent) {
-  return sysfs_path(parent) / "mdev_supported_types";
+std::filesystem::path types_path(const vfio::PciAddress& parent) {
+  return vfio::sysfs_path(parent) / "mdev_supported_types";
 }
 
-VgpuParent read_parent(const HostFs& host, const HeldGpus& held, const PciAddress& address,
+VgpuParent read_parent(const HostFs& host, const HeldGpus& held, const vfio::PciAddress& address,
                        KnownTypes& known) {
   VgpuParent parent{.address = address, .types = {}, .problem = {}};
   if (held.holds(host, address)) {
     parent.problem = held_by_an_act(address);
     return parent;
   }
-  const std::string owner = host.link_name(sysfs_path(address) / "physfn").value_or(address.text());
+  const std::string owner = host.link_name(vfio::sysfs_path(address) / "physfn").value_or(address.text());
   auto names = host.list(types_path(address));
   if (!names) {
     if (!is_gone(names.error())) parent.problem = std::move(names).error();
@@ -125,7 +125,7 @@ Result<VgpuDevice> read_device(const HostFs& host, VgpuFacts facts, const VgpuId
   VgpuDevice device;
   device.id = id;
   device.parent = parent.address;
-  const auto path = sysfs_path(parent.address) / id.text;
+  const auto path = vfio::sysfs_path(parent.address) / id.text;
   auto type = host.link_name(path / "mdev_type");
   if (!type) return fail(std::move(type).error());
   device.type_id = std::move(*type);
@@ -194,10 +194,10 @@ Result<std::vector<std::string>> list_if_there(const HostFs& host, const char* d
 }
 
 // `only`: the parents to read; nullptr for all.
-Result<MdevBus> read_bus(const HostFs& host, const std::set<PciAddress>* only) {
+Result<MdevBus> read_bus(const HostFs& host, const std::set<vfio::PciAddress>* only) {
   MdevBus bus;
   KnownTypes known_types;
-  const auto passed_over = [&](const PciAddress& address) {
+  const auto passed_over = [&](const vfio::PciAddress& address) {
     return only != nullptr && !only->contains(address);
   };
   const auto held = HeldGpus::read(host);
@@ -205,7 +205,7 @@ Result<MdevBus> read_bus(const HostFs& host, const std::set<PciAddress>* only) {
   auto parents = list_if_there(host, kParents);
   if (!parents) return fail(std::move(parents).error().during("scan mdev parents"));
   for (const std::string& name : *parents) {
-    if (const auto address = PciAddress::parse(name)) {
+    if (const auto address = vfio::PciAddress::parse(name)) {
       if (!passed_over(*address))
         bus.parents.emplace(*address, read_parent(host, *held, *address, known_types));
     } else {
@@ -219,7 +219,7 @@ Result<MdevBus> read_bus(const HostFs& host, const std::set<PciAddress>* only) {
     const auto id = parse_mdev_uuid(uuid);
     const auto parent = parent_name(host, uuid);
     if (!parent && is_gone(parent.error())) continue;  // removed since it was listed
-    const auto address = parent ? PciAddress::parse(*parent) : fail(parent.error());
+    const auto address = parent ? vfio::PciAddress::parse(*parent) : fail(parent.error());
     if (!id || !address) {
       bus.notes.push_back(fmt::format("mediated device {} is on no PCI function: passed over", uuid));
       continue;
@@ -242,13 +242,13 @@ Result<MdevBus> read_mdev_bus(const HostFs& host) {
   return read_bus(host, nullptr);
 }
 
-Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<PciAddress>& parents) {
+Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<vfio::PciAddress>& parents) {
   return read_bus(host, &parents);
 }
 
 void read_mdev_devices(const HostFs& host, VgpuFacts facts, VgpuParent& parent,
                        std::vector<VgpuDevice>& into) {
-  auto names = host.list(sysfs_path(parent.address));
+  auto names = host.list(vfio::sysfs_path(parent.address));
   if (!names) {
     if (!is_gone(names.error()) && !parent.problem) parent.problem = std::move(names).error();
     return;
@@ -258,24 +258,24 @@ void read_mdev_devices(const HostFs& host, VgpuFacts facts, VgpuParent& parent,
   }
 }
 
-std::filesystem::path create_path(const PciAddress& parent, const std::string& type_id) {
+std::filesystem::path create_path(const vfio::PciAddress& parent, const std::string& type_id) {
   return types_path(parent) / type_id / "create";
 }
 
-std::filesystem::path params_path(const PciAddress& parent, const VgpuId& id) {
-  return sysfs_path(parent) / id.text / "nvidia/vgpu_params";
+std::filesystem::path params_path(const vfio::PciAddress& parent, const VgpuId& id) {
+  return vfio::sysfs_path(parent) / id.text / "nvidia/vgpu_params";
 }
 
-std::filesystem::path placement_path(const PciAddress& parent, const VgpuId& id) {
-  return sysfs_path(parent) / id.text / "nvidia/placement_id";
+std::filesystem::path placement_path(const vfio::PciAddress& parent, const VgpuId& id) {
+  return vfio::sysfs_path(parent) / id.text / "nvidia/placement_id";
 }
 
-std::filesystem::path available_path(const PciAddress& parent, const std::string& type_id) {
+std::filesystem::path available_path(const vfio::PciAddress& parent, const std::string& type_id) {
   return types_path(parent) / type_id / "available_instances";
 }
 
-std::filesystem::path remove_path(const PciAddress& parent, const VgpuId& id) {
-  return sysfs_path(parent) / id.text / "remove";
+std::filesystem::path remove_path(const vfio::PciAddress& parent, const VgpuId& id) {
+  return vfio::sysfs_path(parent) / id.text / "remove";
 }
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -13,10 +13,10 @@
 #include "hostfs/host_fs.h"
 #include "mdev/vgpu.h"
 
-namespace ferry {
+namespace ferry::mdev {
 
 struct MdevBus {
-  std::map<PciAddress, VgpuParent> parents;
+  std::map<vfio::PciAddress, VgpuParent> parents;
   std::vector<VgpuDevice> devices;  ///< on parents that are PCI functions, in order of parent, then UUID
   std::vector<std::string> notes;   ///< entries that were passed over, with the reason
 };
@@ -26,7 +26,7 @@ struct MdevBus {
 Result<MdevBus> read_mdev_bus(const HostFs& host);
 
 /// Reads these functions only, to verify a write.
-Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<PciAddress>& parents);
+Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<vfio::PciAddress>& parents);
 
 /// Appends the mediated devices of one parent to `into`, and names them by the parent's known types. Reading
 /// types again would cost far more. A device that cannot be read becomes the parent's problem.
@@ -35,21 +35,21 @@ void read_mdev_devices(const HostFs& host, VgpuFacts facts, VgpuParent& parent,
 
 /// The file with a device's placement in the GPU's memory. A write moves the device. EINVAL: not free, or no
 /// placement of its type. ENXIO or ENOENT: the GPU offers no choice.
-std::filesystem::path placement_path(const PciAddress& parent, const VgpuId& id);
+std::filesystem::path placement_path(const vfio::PciAddress& parent, const VgpuId& id);
 
 /// The file that creates a device when its UUID is written. EINVAL: the type no longer fits. EEXIST: the UUID
 /// is in use on the host.
-std::filesystem::path create_path(const PciAddress& parent, const std::string& type_id);
+std::filesystem::path create_path(const vfio::PciAddress& parent, const std::string& type_id);
 
 /// The file that removes a device when "1" is written. The path leads through the parent, so that a stuck
 /// write names the GPU even after the device has left the bus.
-std::filesystem::path remove_path(const PciAddress& parent, const VgpuId& id);
+std::filesystem::path remove_path(const vfio::PciAddress& parent, const VgpuId& id);
 
 /// The file with the plug-in parameters of a mediated device; some drivers lack it. A write replaces all
 /// parameters, and a blank clears them. EPERM while a VM uses the device.
-std::filesystem::path params_path(const PciAddress& parent, const VgpuId& id);
+std::filesystem::path params_path(const vfio::PciAddress& parent, const VgpuId& id);
 
 /// The file with the number of devices of a type that a parent can still create.
-std::filesystem::path available_path(const PciAddress& parent, const std::string& type_id);
+std::filesystem::path available_path(const vfio::PciAddress& parent, const std::string& type_id);
 
-}  // namespace ferry
+}  // namespace ferry::mdev

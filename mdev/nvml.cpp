@@ -8,7 +8,7 @@
 
 #include "mdev/nvml_library.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
 using nvml::Library;
@@ -193,7 +193,7 @@ struct Opened {
   Library loaded;
   nvml::Device device = nullptr;
 };
-Result<Opened> open(const HostFs& host, const PciAddress& gpu) {
+Result<Opened> open(const HostFs& host, const vfio::PciAddress& gpu) {
   auto library = Library::open(host);
   if (!library) return fail(std::move(library).error());
   const auto device = library->device(gpu);
@@ -203,7 +203,7 @@ Result<Opened> open(const HostFs& host, const PciAddress& gpu) {
 
 }  // namespace
 
-Result<ManagedGpu> Nvml::read(const PciAddress& gpu) {
+Result<ManagedGpu> Nvml::read(const vfio::PciAddress& gpu) {
   const auto opened = open(*host_, gpu);
   if (!opened) return fail(Error(opened.error()));
   const Library& library = opened->loaded;
@@ -220,7 +220,7 @@ Result<ManagedGpu> Nvml::read(const PciAddress& gpu) {
   return out;
 }
 
-Result<> Nvml::make_instance(const PciAddress& gpu, std::uint32_t profile) {
+Result<> Nvml::make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) {
   const auto opened = open(*host_, gpu);
   if (!opened) return fail(Error(opened.error()));
   const Library& library = opened->loaded;
@@ -234,7 +234,7 @@ Result<> Nvml::make_instance(const PciAddress& gpu, std::uint32_t profile) {
   return done;
 }
 
-Result<> Nvml::remove_instance(const PciAddress& gpu, std::uint32_t instance) {
+Result<> Nvml::remove_instance(const vfio::PciAddress& gpu, std::uint32_t instance) {
   const auto opened = open(*host_, gpu);
   if (!opened) return fail(Error(opened.error()));
   const Library& library = opened->loaded;
@@ -258,7 +258,7 @@ Result<> Nvml::remove_instance(const PciAddress& gpu, std::uint32_t instance) {
   return gone;
 }
 
-Result<> Nvml::set_mixed_sizes(const PciAddress& gpu, bool on) {
+Result<> Nvml::set_mixed_sizes(const vfio::PciAddress& gpu, bool on) {
   const auto opened = open(*host_, gpu);
   if (!opened) return fail(Error(opened.error()));
   const nvml::HeterogeneousMode mode{.version = nvml::version_of<nvml::HeterogeneousMode>(1),
@@ -268,7 +268,7 @@ Result<> Nvml::set_mixed_sizes(const PciAddress& gpu, bool on) {
       fmt::format("switch vGPUs of different sizes {}", on ? "on" : "off"));
 }
 
-Result<> Nvml::set_mig(const PciAddress& gpu, bool on) {
+Result<> Nvml::set_mig(const vfio::PciAddress& gpu, bool on) {
   const auto opened = open(*host_, gpu);
   if (!opened) return fail(Error(opened.error()));
   const std::string what = fmt::format("switch MIG mode {}", on ? "on" : "off");
@@ -279,4 +279,4 @@ Result<> Nvml::set_mig(const PciAddress& gpu, bool on) {
   return done;
 }
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -11,20 +11,20 @@
 #include "hostfs/host_fs.h"
 #include "mdev/gpu_management.h"
 
-namespace ferry {
+namespace ferry::mdev {
 
 class Nvml final : public GpuManagement {
  public:
   /// Searches the library below the host's root, then below the driver container's (run/nvidia/driver).
   explicit Nvml(const HostFs& host) : host_(&host) {}
-  Result<ManagedGpu> read(const PciAddress& gpu) override;
-  Result<> make_instance(const PciAddress& gpu, std::uint32_t profile) override;
-  Result<> remove_instance(const PciAddress& gpu, std::uint32_t instance) override;
-  Result<> set_mixed_sizes(const PciAddress& gpu, bool on) override;
-  Result<> set_mig(const PciAddress& gpu, bool on) override;
+  Result<ManagedGpu> read(const vfio::PciAddress& gpu) override;
+  Result<> make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) override;
+  Result<> remove_instance(const vfio::PciAddress& gpu, std::uint32_t instance) override;
+  Result<> set_mixed_sizes(const vfio::PciAddress& gpu, bool on) override;
+  Result<> set_mig(const vfio::PciAddress& gpu, bool on) override;
 
  private:
   const HostFs* host_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace ferry::nvml {
+namespace ferry::mdev::nvml {
 
 using Status = int;  // nvmlReturn_t
 inline constexpr Status kSuccess = 0;
@@ -90,4 +90,4 @@ struct MaxInstancesPerGpuInstance {  // nvmlVgpuTypeMaxInstance_v1_t
   unsigned most = 0;
 };
 
-}  // namespace ferry::nvml
+}  // namespace ferry::mdev::nvml

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry::nvml {
+namespace ferry::mdev::nvml {
 namespace {
 
 // Directories of distributions and of the driver's own installer. A driver container has its own root.
@@ -62,7 +62,7 @@ void* Library::symbol(const char* name) const {
   return ::dlsym(handle_, name);
 }
 
-Result<Device> Library::device(const PciAddress& address) const {
+Result<Device> Library::device(const vfio::PciAddress& address) const {
   Device device = nullptr;
   const std::string text = address.text();
   if (auto found = checked(call("nvmlDeviceGetHandleByPciBusId_v2", text.c_str(), &device), text); !found) {
@@ -85,4 +85,4 @@ Result<> Library::checked(Status status, const std::string& what) const {
                                 describe == nullptr ? "nothing more" : describe(status), status));
 }
 
-}  // namespace ferry::nvml
+}  // namespace ferry::mdev::nvml

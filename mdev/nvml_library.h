@@ -12,7 +12,7 @@
 #include "mdev/nvml_abi.h"
 #include "vfio/pci/pci_address.h"
 
-namespace ferry::nvml {
+namespace ferry::mdev::nvml {
 
 /// Loads the library when it is opened, and unloads it at its destruction.
 class Library {
@@ -26,7 +26,7 @@ class Library {
   ~Library();
 
   /// The GPU's handle. Errc::not_found.
-  Result<Device> device(const PciAddress& address) const;
+  Result<Device> device(const vfio::PciAddress& address) const;
 
   /// Calls a function of the library by name. A library without the function counts as kNotSupported.
   template <typename... Arguments>
@@ -61,4 +61,4 @@ class Library {
   void* handle_;
 };
 
-}  // namespace ferry::nvml
+}  // namespace ferry::mdev::nvml

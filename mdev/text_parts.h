@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace ferry {
+namespace ferry::mdev {
 
 /// The decimal number at the start of a text.
 inline std::optional<std::uint32_t> number_at_start(std::string_view text) {
@@ -37,4 +37,4 @@ inline std::string last_word(std::string_view name) {
   return std::string(name.substr(name.find_last_of(' ') + 1));  // npos + 1 is 0
 }
 
-}  // namespace ferry
+}  // namespace ferry::mdev

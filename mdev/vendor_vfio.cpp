@@ -8,11 +8,11 @@
 #include "mdev/text_parts.h"
 #include "mdev/vfio_nodes.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
-std::filesystem::path attribute(const PciAddress& function, const char* name) {
-  return sysfs_path(function) / "nvidia" / name;
+std::filesystem::path attribute(const vfio::PciAddress& function, const char* name) {
+  return vfio::sysfs_path(function) / "nvidia" / name;
 }
 
 std::optional<CreatableType> type_of(std::string_view id, std::string_view name) {
@@ -39,7 +39,7 @@ std::optional<CreatableType> parse_line(std::string_view line) {
 }
 
 // Absent: the file holds 0, or the empty text that some releases show before the first vGPU.
-Result<std::optional<std::string>> read_current_type(const HostFs& host, const PciAddress& function) {
+Result<std::optional<std::string>> read_current_type(const HostFs& host, const vfio::PciAddress& function) {
   const auto path = current_type_path(function);
   auto text = host.read_attribute(path);
   if (!text) return fail(std::move(text).error());
@@ -75,18 +75,19 @@ std::vector<CreatableType> parse_creatable_types(std::string_view text) {
   return out;
 }
 
-bool has_vendor_vfio(const HostFs& host, const PciAddress& function) {
+bool has_vendor_vfio(const HostFs& host, const vfio::PciAddress& function) {
   return host.exists(current_type_path(function));
 }
 
-Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host, const PciAddress& function) {
+Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host,
+                                                        const vfio::PciAddress& function) {
   auto text = host.read_attribute(attribute(function, "creatable_vgpu_types"));
   if (!text) return fail(std::move(text).error());
   return parse_creatable_types(*text);
 }
 
 Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFacts facts,
-                                                     const PciFunction& function) {
+                                                     const vfio::PciFunction& function) {
   auto current = read_current_type(host, function.address);
   if (!current) return fail(std::move(current).error());
   const auto& id = *current;
@@ -105,7 +106,7 @@ Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFac
   // Some drivers fail this read for a time-sliced type.
   device.gpu_instance =
       whole_number(trimmed(host.read_attribute(attribute(function.address, "gpu_instance_id")).value_or("")));
-  auto nodes = read_vfio_nodes(host, sysfs_path(function.address), function.iommu_group);
+  auto nodes = read_vfio_nodes(host, vfio::sysfs_path(function.address), function.iommu_group);
   if (!nodes) return fail(std::move(nodes).error());
   device.nodes = std::move(*nodes);
   if (const auto params = host.read_attribute(params_path(function.address))) {
@@ -116,7 +117,7 @@ Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFac
   return device;
 }
 
-VendorFunction read_vendor_function(const HostFs& host, const PciFunction& function) {
+VendorFunction read_vendor_function(const HostFs& host, const vfio::PciFunction& function) {
   VendorFunction out;
   out.parent.address = function.address;
   auto device = read_vendor_device(host, VgpuFacts::all, function);
@@ -136,16 +137,16 @@ VendorFunction read_vendor_function(const HostFs& host, const PciFunction& funct
   return out;
 }
 
-std::filesystem::path current_type_path(const PciAddress& function) {
+std::filesystem::path current_type_path(const vfio::PciAddress& function) {
   return attribute(function, "current_vgpu_type");
 }
 
-std::filesystem::path params_path(const PciAddress& function) {
+std::filesystem::path params_path(const vfio::PciAddress& function) {
   return attribute(function, "vgpu_params");
 }
 
-std::filesystem::path placement_path(const PciAddress& function) {
+std::filesystem::path placement_path(const vfio::PciAddress& function) {
   return attribute(function, "placement_id");
 }
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -15,7 +15,7 @@
 #include "mdev/vgpu.h"
 #include "vfio/pci/pci_function.h"
 
-namespace ferry {
+namespace ferry::mdev {
 
 struct CreatableType {
   std::string id;    ///< decimal, above 0, without leading zeros
@@ -35,28 +35,28 @@ struct VendorFunction {
 };
 
 /// True if the function has current_vgpu_type.
-bool has_vendor_vfio(const HostFs& host, const PciAddress& function);
+bool has_vendor_vfio(const HostFs& host, const vfio::PciAddress& function);
 
 /// Reads a function of this framework. A file that cannot be read becomes the parent's problem.
-VendorFunction read_vendor_function(const HostFs& host, const PciFunction& function);
+VendorFunction read_vendor_function(const HostFs& host, const vfio::PciFunction& function);
 
 /// The vGPU on a function, named by its id; absent: none. Errors: those of reading the host's files.
 Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFacts facts,
-                                                     const PciFunction& function);
+                                                     const vfio::PciFunction& function);
 
 /// The types that a function can create now.
-Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host, const PciAddress& function);
+Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host, const vfio::PciAddress& function);
 
 /// The file that takes a type's number. EINVAL or EIO: the type cannot be created, and the file reads 0
 /// afterwards. EPERM: 0 was written while a VM uses the function.
-std::filesystem::path current_type_path(const PciAddress& function);
+std::filesystem::path current_type_path(const vfio::PciAddress& function);
 
 /// The file with the plug-in parameters of a function's vGPU. A write replaces all parameters, and a blank
 /// clears them. ENXIO: no vGPU. EPERM: a VM uses the function.
-std::filesystem::path params_path(const PciAddress& function);
+std::filesystem::path params_path(const vfio::PciAddress& function);
 
 /// The file with the placement of a function's vGPU in the GPU's memory. A write moves it. EINVAL: not free,
 /// or no placement of its type. ENXIO: no vGPU, or the GPU offers no choice.
-std::filesystem::path placement_path(const PciAddress& function);
+std::filesystem::path placement_path(const vfio::PciAddress& function);
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -8,7 +8,7 @@
 #include "mdev/text_parts.h"
 #include "vfio/pci/group_nodes.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
 Result<DeviceNumber> read_device_number(const HostFs& host, const std::filesystem::path& path) {
@@ -25,7 +25,7 @@ Result<DeviceNumber> read_device_number(const HostFs& host, const std::filesyste
 }
 
 Result<> add_node(const HostFs& host, const std::filesystem::path& directory, std::string name,
-                  std::vector<DeviceNode>& into) {
+                  std::vector<vfio::DeviceNode>& into) {
   auto number = read_device_number(host, directory / "dev");
   if (!number && is_gone(number.error())) return {};
   if (!number) return fail(std::move(number).error());
@@ -35,11 +35,11 @@ Result<> add_node(const HostFs& host, const std::filesystem::path& directory, st
 
 }  // namespace
 
-Result<std::vector<DeviceNode>> read_vfio_nodes(const HostFs& host, const std::filesystem::path& device,
-                                                std::optional<std::uint32_t> group) {
-  std::vector<DeviceNode> nodes;
+Result<std::vector<vfio::DeviceNode>> read_vfio_nodes(const HostFs& host, const std::filesystem::path& device,
+                                                      std::optional<std::uint32_t> group) {
+  std::vector<vfio::DeviceNode> nodes;
   if (group) {
-    for (const std::string& name : group_node_names(*group)) {
+    for (const std::string& name : vfio::group_node_names(*group)) {
       auto added = add_node(host, std::filesystem::path("sys/class/vfio") / name, "/dev/vfio/" + name, nodes);
       if (!added) return fail(std::move(added).error());
     }
@@ -53,4 +53,4 @@ Result<std::vector<DeviceNode>> read_vfio_nodes(const HostFs& host, const std::f
   return nodes;
 }
 
-}  // namespace ferry
+}  // namespace ferry::mdev

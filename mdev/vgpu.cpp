@@ -9,7 +9,7 @@
 
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::mdev {
 
 std::string_view text(VgpuFramework framework) {
   switch (framework) {
@@ -47,18 +47,18 @@ std::string VgpuGpu::label() const {
 
 bool VgpuGpu::may_get_virtual_functions() const {
   return framework == VgpuFramework::none && devices.empty() && !function.problem && function.driver &&
-         !on_vfio_driver(function) && host_driver && !never_has_functions && function.sriov_totalvfs > 0 &&
-         function.sriov_numvfs == 0;
+         !vfio::on_vfio_driver(function) && host_driver && !never_has_functions &&
+         function.sriov_totalvfs > 0 && function.sriov_numvfs == 0;
 }
 
 bool VgpuGpu::awaits_types() const {
   return framework == VgpuFramework::none && !function.problem && function.driver &&
-         !on_vfio_driver(function) && host_driver && never_has_functions;
+         !vfio::on_vfio_driver(function) && host_driver && never_has_functions;
 }
 
 bool VgpuGpu::offers_nothing() const {
   return framework == VgpuFramework::none && !function.problem && function.driver &&
-         !on_vfio_driver(function) && host_driver && !may_get_virtual_functions() && !awaits_types();
+         !vfio::on_vfio_driver(function) && host_driver && !may_get_virtual_functions() && !awaits_types();
 }
 
 std::string reason_for_no_types(const VgpuGpu& gpu) {
@@ -90,7 +90,7 @@ std::vector<VgpuType> types_of(const VgpuGpu& gpu) {
   return out;
 }
 
-const VgpuGpu* VgpuInventory::find(const PciAddress& address) const {
+const VgpuGpu* VgpuInventory::find(const vfio::PciAddress& address) const {
   const auto found =
       std::find_if(gpus.begin(), gpus.end(), [&](const VgpuGpu& gpu) { return gpu.address() == address; });
   return found == gpus.end() ? nullptr : &*found;
@@ -105,4 +105,4 @@ const VgpuDevice* VgpuInventory::find(const VgpuId& id) const {
   return nullptr;
 }
 
-}  // namespace ferry
+}  // namespace ferry::mdev

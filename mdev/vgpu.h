@@ -17,7 +17,7 @@
 #include "vfio/pci/pci_function.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::mdev {
 
 /// The framework that makes a GPU's vGPUs, read from sysfs per GPU and never guessed from its generation.
 enum class VgpuFramework {
@@ -55,7 +55,7 @@ struct VgpuType {
 
 /// A function on which vGPUs can be created.
 struct VgpuParent {
-  PciAddress address;
+  vfio::PciAddress address;
   /// In order of their numbers. With vendor-specific VFIO only types that can be created now: none on a
   /// function with a vGPU, or on a full GPU.
   std::vector<VgpuType> types;
@@ -65,15 +65,15 @@ struct VgpuParent {
 /// A vGPU that exists.
 struct VgpuDevice {
   VgpuId id;
-  PciAddress parent;
+  vfio::PciAddress parent;
   std::string type_id;
   std::string type_name;                     ///< as VgpuType::name; the id if its type is not listed
   std::string short_name;                    ///< as VgpuType::short_name
   std::optional<std::uint32_t> iommu_group;  ///< absent: no driver is bound, so no VM can use it
   std::optional<std::string> driver;         ///< absent: no driver is bound
   std::optional<std::uint32_t>
-      gpu_instance;               ///< number of the GPU instance of a MIG-backed vGPU; absent also if unknown
-  std::vector<DeviceNode> nodes;  ///< the nodes that a VM opens
+      gpu_instance;  ///< number of the GPU instance of a MIG-backed vGPU; absent also if unknown
+  std::vector<vfio::DeviceNode> nodes;  ///< the nodes that a VM opens
   /// Its plug-in parameters, "frame_rate_limiter=0"; empty: none set. Absent: its driver has none.
   std::optional<std::string> params = {};
   /// Its placement in the GPU's memory, in the driver's unit. Absent: the driver reports none, as on GPUs
@@ -98,9 +98,10 @@ struct VgpuGpu {
   /// True if the function counts only because a command or a policy names it. Its index follows all others,
   /// and no `devices:` of a file selects it.
   bool by_name = false;
-  PciFunction function;
-  std::vector<PciAddress> functions;  ///< its virtual functions, whatever their driver, in order of address
-  std::vector<PciAddress> functions_away;  ///< virtual functions on VFIO drivers, for passthrough
+  vfio::PciFunction function;
+  std::vector<vfio::PciAddress>
+      functions;  ///< its virtual functions, whatever their driver, in order of address
+  std::vector<vfio::PciAddress> functions_away;  ///< virtual functions on VFIO drivers, for passthrough
   VgpuFramework framework = VgpuFramework::none;
   /// True if the loaded driver is known to make vGPUs: it offers types, or host_driver_sign() exists. SR-IOV
   /// support of the board is no such sign.
@@ -117,7 +118,7 @@ struct VgpuGpu {
   std::vector<VgpuType> unlisted;
   std::vector<VgpuDevice> devices;  ///< in order of parent, then id
 
-  const PciAddress& address() const { return function.address; }
+  const vfio::PciAddress& address() const { return function.address; }
   /// True if the GPU's vGPUs are on virtual functions, one on each.
   bool on_virtual_functions() const {
     return framework == VgpuFramework::mdev_on_vf || framework == VgpuFramework::vendor_vfio;
@@ -147,8 +148,8 @@ struct VgpuInventory {
   /// Entries that belong to no GPU here: parents that are no PCI functions, other vendors' devices.
   std::vector<std::string> notes;
 
-  const VgpuGpu* find(const PciAddress& address) const;
+  const VgpuGpu* find(const vfio::PciAddress& address) const;
   const VgpuDevice* find(const VgpuId& id) const;
 };
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -14,13 +14,13 @@
 #include "mdev/vendor_vfio.h"
 #include "mdev/vgpu_removal.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
 /// The virtual functions of each GPU, in order of address.
-using VirtualFunctions = std::map<PciAddress, std::vector<const PciFunction*>>;
+using VirtualFunctions = std::map<vfio::PciAddress, std::vector<const vfio::PciFunction*>>;
 
-VirtualFunctions virtual_functions(const Inventory& inventory) {
+VirtualFunctions virtual_functions(const vfio::Inventory& inventory) {
   VirtualFunctions out;
   for (const auto& [address, function] : inventory.functions) {
     if (function.physical_function) out[*function.physical_function].push_back(&function);
@@ -28,16 +28,16 @@ VirtualFunctions virtual_functions(const Inventory& inventory) {
   return out;
 }
 
-bool offers_types(const MdevBus& bus, const PciAddress& address) {
+bool offers_types(const MdevBus& bus, const vfio::PciAddress& address) {
   const auto parent = bus.parents.find(address);
   return parent != bus.parents.end() && (!parent->second.types.empty() || parent->second.problem);
 }
 
 // Virtual functions are checked first: once they are enabled, the GPU itself offers nothing, though its
 // directory may stay.
-VgpuFramework framework_of(const HostFs& host, const MdevBus& bus, const PciAddress& gpu,
-                           const std::vector<const PciFunction*>& functions) {
-  for (const PciFunction* function : functions) {
+VgpuFramework framework_of(const HostFs& host, const MdevBus& bus, const vfio::PciAddress& gpu,
+                           const std::vector<const vfio::PciFunction*>& functions) {
+  for (const vfio::PciFunction* function : functions) {
     if (offers_types(bus, function->address)) return VgpuFramework::mdev_on_vf;
     if (has_vendor_vfio(host, function->address)) return VgpuFramework::vendor_vfio;
   }
@@ -73,8 +73,8 @@ void remember_the_rest(const std::vector<VgpuDevice>& before, std::vector<VgpuDe
 }
 
 void add_vendor_functions(const HostFs& host, const HeldGpus& held,
-                          const std::vector<const PciFunction*>& functions, VgpuGpu& gpu) {
-  for (const PciFunction* function : functions) {
+                          const std::vector<const vfio::PciFunction*>& functions, VgpuGpu& gpu) {
+  for (const vfio::PciFunction* function : functions) {
     if (!has_vendor_vfio(host, function->address)) continue;  // on another driver, or on none
     if (held.holds(host, function->address)) {
       gpu.parents.push_back(
@@ -88,13 +88,13 @@ void add_vendor_functions(const HostFs& host, const HeldGpus& held,
   name_by_siblings(gpu);
 }
 
-void add_mdev_parent(const MdevBus& bus, const PciAddress& address, VgpuGpu& gpu) {
+void add_mdev_parent(const MdevBus& bus, const vfio::PciAddress& address, VgpuGpu& gpu) {
   if (const auto known = bus.parents.find(address); known != bus.parents.end())
     gpu.parents.push_back(known->second);
 }
 
 std::string obstacle(const VgpuGpu& gpu) {
-  const PciFunction& function = gpu.function;
+  const vfio::PciFunction& function = gpu.function;
   if (function.problem) return "cannot be read: " + function.problem->message;
   switch (gpu.framework) {
     case VgpuFramework::mdev_on_pf:
@@ -107,7 +107,7 @@ std::string obstacle(const VgpuGpu& gpu) {
     case VgpuFramework::none:
       break;
   }
-  if (on_vfio_driver(function)) return fmt::format("bound to {}: given away whole", *function.driver);
+  if (vfio::on_vfio_driver(function)) return fmt::format("bound to {}: given away whole", *function.driver);
   if (!function.driver) return "no driver is bound to it";
   if (function.sriov_numvfs > 0) {
     return fmt::format("its driver {} offers no vGPU types on its {}", *function.driver,
@@ -126,7 +126,7 @@ std::string obstacle(const VgpuGpu& gpu) {
 }
 
 /// The facts about a GPU that do not depend on its driver.
-VgpuGpu gpu_of_kind(const PciFunction& function, unsigned index, bool never_has_functions) {
+VgpuGpu gpu_of_kind(const vfio::PciFunction& function, unsigned index, bool never_has_functions) {
   VgpuGpu gpu;
   gpu.index = index;
   gpu.function = function;
@@ -135,12 +135,12 @@ VgpuGpu gpu_of_kind(const PciFunction& function, unsigned index, bool never_has_
 }
 
 VgpuGpu read_gpu(const HostFs& host, const HeldGpus& held, const MdevBus& bus, VgpuGpu gpu,
-                 const std::vector<const PciFunction*>& functions) {
+                 const std::vector<const vfio::PciFunction*>& functions) {
   gpu.functions.reserve(functions.size());
-  for (const PciFunction* virtual_one : functions) {
+  for (const vfio::PciFunction* virtual_one : functions) {
     gpu.functions.push_back(virtual_one->address);
     // A driver with vGPU attributes makes vGPUs there, even if its name is a VFIO driver's.
-    if (on_vfio_driver(*virtual_one) && !has_vendor_vfio(host, virtual_one->address))
+    if (vfio::on_vfio_driver(*virtual_one) && !has_vendor_vfio(host, virtual_one->address))
       gpu.functions_away.push_back(virtual_one->address);
   }
   gpu.framework = framework_of(host, bus, gpu.address(), functions);
@@ -148,23 +148,23 @@ VgpuGpu read_gpu(const HostFs& host, const HeldGpus& held, const MdevBus& bus, V
     add_vendor_functions(host, held, functions, gpu);
   } else {
     if (gpu.framework != VgpuFramework::mdev_on_vf) add_mdev_parent(bus, gpu.address(), gpu);
-    for (const PciFunction* virtual_one : functions) add_mdev_parent(bus, virtual_one->address, gpu);
+    for (const vfio::PciFunction* virtual_one : functions) add_mdev_parent(bus, virtual_one->address, gpu);
   }
   // The sign is its driver's, and a function on a vfio driver has no other.
   gpu.host_driver = gpu.framework != VgpuFramework::none ||
-                    (!on_vfio_driver(gpu.function) && host.exists(host_driver_sign(gpu.address())));
+                    (!vfio::on_vfio_driver(gpu.function) && host.exists(host_driver_sign(gpu.address())));
   gpu.obstacle = obstacle(gpu);
   return gpu;
 }
 
 }  // namespace
 
-std::filesystem::path host_driver_sign(const PciAddress& gpu) {
+std::filesystem::path host_driver_sign(const vfio::PciAddress& gpu) {
   return std::filesystem::path("proc/driver/nvidia/gpus") / gpu.text() / "unbindLock";
 }
 
-Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
-                                 const AcceleratorRules& rules) {
+Result<VgpuInventory> scan_vgpus(const HostFs& host, const vfio::Inventory& inventory,
+                                 const vfio::AcceleratorRules& rules) {
   const auto held = HeldGpus::read(host);
   if (!held) return fail(Error(held.error()));
   auto bus = read_mdev_bus(host);
@@ -173,28 +173,30 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
   VgpuInventory out;
   out.notes = std::move(bus->notes);
   const VirtualFunctions virtuals = virtual_functions(inventory);
-  std::map<PciAddress, std::size_t> gpu_of;  // index by each GPU and each of its virtual functions
-  std::vector<const PciFunction*> gpus;
+  std::map<vfio::PciAddress, std::size_t> gpu_of;  // index by each GPU and each of its virtual functions
+  std::vector<const vfio::PciFunction*> gpus;
   for (const auto& [address, function] : inventory.functions) {
     // Only programming interface 0 counts, as in NVIDIA's own numbering.
     if (rules.match(function) && (function.class_code & 0xffU) == 0) gpus.push_back(&function);
   }
   // Functions that match only by name come last, so that naming one does not renumber the others.
-  std::ranges::stable_partition(gpus, [&](const PciFunction* gpu) { return rules.match_unnamed(*gpu); });
-  for (const PciFunction* gpu : gpus) {
-    const PciFunction& function = *gpu;
-    const PciAddress& address = function.address;
+  std::ranges::stable_partition(gpus,
+                                [&](const vfio::PciFunction* gpu) { return rules.match_unnamed(*gpu); });
+  for (const vfio::PciFunction* gpu : gpus) {
+    const vfio::PciFunction& function = *gpu;
+    const vfio::PciAddress& address = function.address;
     const auto found = virtuals.find(address);
-    const auto functions = found == virtuals.end() ? std::vector<const PciFunction*>{} : found->second;
+    const auto functions = found == virtuals.end() ? std::vector<const vfio::PciFunction*>{} : found->second;
     gpu_of.emplace(address, out.gpus.size());
-    for (const PciFunction* virtual_one : functions) gpu_of.emplace(virtual_one->address, out.gpus.size());
+    for (const vfio::PciFunction* virtual_one : functions)
+      gpu_of.emplace(virtual_one->address, out.gpus.size());
     const bool never = rules.never_has_virtual_functions && rules.never_has_virtual_functions(function);
     const auto index = static_cast<unsigned>(out.gpus.size());
     out.gpus.push_back(read_gpu(host, *held, *bus, gpu_of_kind(function, index, never), functions));
     out.gpus.back().by_name = !rules.match_unnamed(function);
   }
 
-  std::set<PciAddress> strangers;
+  std::set<vfio::PciAddress> strangers;
   for (VgpuDevice& device : bus->devices) {
     if (const auto gpu = gpu_of.find(device.parent); gpu != gpu_of.end()) {
       out.gpus[gpu->second].devices.push_back(std::move(device));
@@ -202,7 +204,7 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
       strangers.insert(device.parent);
     }
   }
-  for (const PciAddress& stranger : strangers) {
+  for (const vfio::PciAddress& stranger : strangers) {
     out.notes.push_back(
         fmt::format("{} carries mediated devices and is no accelerator: passed over", stranger.text()));
   }
@@ -210,11 +212,11 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
   return out;
 }
 
-Result<VgpuGpu> scan_gpu_again(const HostFs& host, const Inventory& inventory, const VgpuGpu& before) {
-  const PciFunction* function = inventory.find(before.address());
+Result<VgpuGpu> scan_gpu_again(const HostFs& host, const vfio::Inventory& inventory, const VgpuGpu& before) {
+  const vfio::PciFunction* function = inventory.find(before.address());
   if (function == nullptr) return fail(Errc::not_found, before.label() + " is gone");
-  std::vector<const PciFunction*> functions;
-  std::set<PciAddress> addresses = {before.address()};
+  std::vector<const vfio::PciFunction*> functions;
+  std::set<vfio::PciAddress> addresses = {before.address()};
   for (const auto& [address, other] : inventory.functions) {
     if (other.physical_function != before.address()) continue;
     functions.push_back(&other);
@@ -231,14 +233,14 @@ Result<VgpuGpu> scan_gpu_again(const HostFs& host, const Inventory& inventory, c
   return gpu;
 }
 
-void scan_devices_again(const HostFs& host, const Inventory& inventory, VgpuFacts facts, VgpuGpu& gpu) {
+void scan_devices_again(const HostFs& host, const vfio::Inventory& inventory, VgpuFacts facts, VgpuGpu& gpu) {
   const std::vector<VgpuDevice> before = std::exchange(gpu.devices, {});
   for (VgpuParent& parent : gpu.parents) {
     if (gpu.framework != VgpuFramework::vendor_vfio) {
       read_mdev_devices(host, facts, parent, gpu.devices);
       continue;
     }
-    const PciFunction* function = inventory.find(parent.address);
+    const vfio::PciFunction* function = inventory.find(parent.address);
     if (function == nullptr || (parent.problem && parent.problem->code == Errc::stuck)) continue;
     auto device = read_vendor_device(host, facts, *function);
     if (!device) {
@@ -251,8 +253,8 @@ void scan_devices_again(const HostFs& host, const Inventory& inventory, VgpuFact
   if (facts == VgpuFacts::identity) remember_the_rest(before, gpu.devices);
 }
 
-std::map<PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory) {
-  std::map<PciAddress, std::string> out;
+std::map<vfio::PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory) {
+  std::map<vfio::PciAddress, std::string> out;
   for (const VgpuGpu& gpu : inventory.gpus) {
     if (!gpu.devices.empty()) {
       out[gpu.address()] = "it carries " + counted(gpu.devices.size(), "vGPU");
@@ -271,10 +273,11 @@ std::string removal_command(const VgpuGpu& gpu, const MadeByFerry& ours) {
   return fmt::format("ferry vgpu delete --device {}{}", gpu.address().text(), foreign ? " --foreign" : "");
 }
 
-std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory, const MadeByFerry& ours) {
-  std::map<PciAddress, std::string> out;
+std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory,
+                                                          const MadeByFerry& ours) {
+  std::map<vfio::PciAddress, std::string> out;
   for (const VgpuGpu& gpu : inventory.gpus) {
-    std::map<PciAddress, std::size_t> carried;
+    std::map<vfio::PciAddress, std::size_t> carried;
     for (const VgpuDevice& device : gpu.devices) ++carried[device.parent];
     if (!gpu.devices.empty()) carried[gpu.address()] = gpu.devices.size();  // all its vGPUs
     for (const auto& [carrier, count] : carried) {
@@ -291,12 +294,12 @@ std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& invento
   return out;
 }
 
-std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory) {
+std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory) {
   return carriers_of_vgpus(inventory, {});
 }
 
-UseQuestion use_question(const VgpuDevice& device) {
+vfio::UseQuestion use_question(const VgpuDevice& device) {
   return {.device = device.id.text, .nodes = device.nodes};
 }
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -8,7 +8,7 @@
 
 #include "mdev/vgpu.h"
 
-namespace ferry {
+namespace ferry::mdev {
 
 /// True if Ferry is seen to have made the vGPU (is_ours() of vgpu-dm decides). An empty function: no vGPU is
 /// known to be Ferry's.
@@ -20,6 +20,7 @@ std::string removal_command(const VgpuGpu& gpu, const MadeByFerry& ours);
 
 /// carriers_of_vgpus() of vgpu_inventory.h, with a removal_command() that depends on `ours`. The overload
 /// there counts every vGPU as foreign.
-std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory, const MadeByFerry& ours);
+std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory,
+                                                          const MadeByFerry& ours);
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -9,35 +9,35 @@
 #include "mdev/text_parts.h"
 #include "mdev/vendor_vfio.h"
 
-namespace ferry {
+namespace ferry::mdev {
 
-AttributeWrite creation_write(VgpuFramework framework, const PciAddress& parent, const std::string& type_id,
-                              const VgpuId& id) {
+AttributeWrite creation_write(VgpuFramework framework, const vfio::PciAddress& parent,
+                              const std::string& type_id, const VgpuId& id) {
   if (framework == VgpuFramework::vendor_vfio)
     return {.path = current_type_path(parent), .value = type_id, .only_if_unset = true};
   return {.path = create_path(parent, type_id), .value = id.text};
 }
 
-AttributeWrite removal_write(VgpuFramework framework, const PciAddress& parent, const VgpuId& id) {
+AttributeWrite removal_write(VgpuFramework framework, const vfio::PciAddress& parent, const VgpuId& id) {
   if (framework == VgpuFramework::vendor_vfio) return {.path = current_type_path(parent), .value = "0"};
   return {.path = remove_path(parent, id), .value = "1"};
 }
 
-AttributeWrite params_write(VgpuFramework framework, const PciAddress& parent, const VgpuId& id,
+AttributeWrite params_write(VgpuFramework framework, const vfio::PciAddress& parent, const VgpuId& id,
                             const std::string& params) {
   const bool vendor = framework == VgpuFramework::vendor_vfio;
   return {.path = vendor ? params_path(parent) : params_path(parent, id), .value = params};
 }
 
-AttributeWrite placement_write(VgpuFramework framework, const PciAddress& parent, const VgpuId& id,
+AttributeWrite placement_write(VgpuFramework framework, const vfio::PciAddress& parent, const VgpuId& id,
                                std::uint32_t placement) {
   const bool vendor = framework == VgpuFramework::vendor_vfio;
   return {.path = vendor ? placement_path(parent) : placement_path(parent, id),
           .value = std::to_string(placement)};
 }
 
-Result<std::uint32_t> available_now(const HostFs& host, VgpuFramework framework, const PciAddress& parent,
-                                    const std::string& type_id) {
+Result<std::uint32_t> available_now(const HostFs& host, VgpuFramework framework,
+                                    const vfio::PciAddress& parent, const std::string& type_id) {
   if (framework == VgpuFramework::vendor_vfio) {
     auto types = read_creatable_types(host, parent);
     if (!types) return fail(std::move(types).error());
@@ -53,4 +53,4 @@ Result<std::uint32_t> available_now(const HostFs& host, VgpuFramework framework,
   return *number;
 }
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -11,7 +11,7 @@
 #include "common/text/counted.h"
 #include "vfio/pci/pci_function.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
 constexpr const char* kTool = "usr/lib/nvidia/sriov-manage";
@@ -34,8 +34,8 @@ constexpr const char* kBindHint =
 
 // The tool unbinds the GPU from its driver and binds it again, and may fail in between. This function then
 // binds the GPU, so that it does not stay without a driver.
-Result<> bind_as_before(const VfSwitch& on, const PciAddress& gpu, const std::string& driver) {
-  const auto link = sysfs_path(gpu) / "driver";
+Result<> bind_as_before(const VfSwitch& on, const vfio::PciAddress& gpu, const std::string& driver) {
+  const auto link = vfio::sysfs_path(gpu) / "driver";
   auto now = on.host.link_name(link);
   if (!now && is_gone(now.error())) {
     auto bound = on.writer.write(std::filesystem::path("sys/bus/pci/drivers") / driver / "bind", gpu.text(),
@@ -50,16 +50,16 @@ Result<> bind_as_before(const VfSwitch& on, const PciAddress& gpu, const std::st
               kBindHint);
 }
 
-Result<> try_once(const VfSwitch& on, const PciAddress& gpu, std::uint32_t count) {
+Result<> try_once(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t count) {
   if (const auto tool = sriov_tool(on.host, gpu, count > 0)) return on.writer.run(*tool, on.deadline);
-  return on.writer.write(sysfs_path(gpu) / "sriov_numvfs", std::to_string(count), on.deadline);
+  return on.writer.write(vfio::sysfs_path(gpu) / "sriov_numvfs", std::to_string(count), on.deadline);
 }
 
 // Returns the final number of virtual functions. A partly enabled set is not tried again. A try that enabled
 // none, or left some to disable, may have met a process that had the GPU open for a moment.
-Result<std::uint32_t> switch_to(const VfSwitch& on, const PciAddress& gpu, std::uint32_t count) {
+Result<std::uint32_t> switch_to(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t count) {
   const bool with_tool = sriov_tool(on.host, gpu, count > 0).has_value();
-  const auto driver = on.host.link_name(sysfs_path(gpu) / "driver");
+  const auto driver = on.host.link_name(vfio::sysfs_path(gpu) / "driver");
   for (int attempt = 1;; ++attempt) {
     auto done = try_once(on, gpu, count);
     if (!done && done.error().code == Errc::stuck) return fail(std::move(done).error());
@@ -82,7 +82,7 @@ Result<std::uint32_t> switch_to(const VfSwitch& on, const PciAddress& gpu, std::
 
 }  // namespace
 
-std::optional<HostCommand> sriov_tool(const HostFs& host, const PciAddress& gpu, bool on) {
+std::optional<HostCommand> sriov_tool(const HostFs& host, const vfio::PciAddress& gpu, bool on) {
   for (const char* root : std::array{"", "run/nvidia/driver"}) {
     if (!host.exists(std::filesystem::path(root) / kTool)) continue;
     return HostCommand{.root = root,
@@ -93,14 +93,14 @@ std::optional<HostCommand> sriov_tool(const HostFs& host, const PciAddress& gpu,
 }
 
 // Counts links: reading sriov_numvfs takes the device's lock, which a hanging driver keeps.
-Result<std::uint32_t> count_vfs(const HostFs& host, const PciAddress& gpu) {
-  auto names = host.list(sysfs_path(gpu));
+Result<std::uint32_t> count_vfs(const HostFs& host, const vfio::PciAddress& gpu) {
+  auto names = host.list(vfio::sysfs_path(gpu));
   if (!names) return fail(std::move(names).error());
   return static_cast<std::uint32_t>(
       std::ranges::count_if(*names, [](const std::string& name) { return name.starts_with("virtfn"); }));
 }
 
-Result<> enable_vfs(const VfSwitch& on, const PciAddress& gpu, std::uint32_t total) {
+Result<> enable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t total) {
   const auto now = switch_to(on, gpu, total);
   if (!now) return fail(Error(now.error()));
   if (*now >= total) return {};  // the tool enables all functions, which may be more
@@ -111,11 +111,11 @@ Result<> enable_vfs(const VfSwitch& on, const PciAddress& gpu, std::uint32_t tot
               kOpenHint);
 }
 
-Result<> disable_vfs(const VfSwitch& on, const PciAddress& gpu) {
+Result<> disable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu) {
   const auto now = switch_to(on, gpu, 0);
   if (!now) return fail(Error(now.error()));
   if (*now == 0) return {};
   return fail(Errc::failed, fmt::format("{} stayed", counted(*now, "virtual function")), kOpenHint);
 }
 
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -18,7 +18,7 @@
 #include "hostfs/host_writer.h"
 #include "vfio/pci/pci_address.h"
 
-namespace ferry {
+namespace ferry::mdev {
 
 struct VfSwitch {
   const HostFs& host;
@@ -28,20 +28,20 @@ struct VfSwitch {
 };
 
 /// `sriov-manage -e ADDRESS` (or -d) of the host or of a driver container's root; absent: neither has it.
-std::optional<HostCommand> sriov_tool(const HostFs& host, const PciAddress& gpu, bool on);
+std::optional<HostCommand> sriov_tool(const HostFs& host, const vfio::PciAddress& gpu, bool on);
 
 /// The number of virtual functions that a GPU has now.
-Result<std::uint32_t> count_vfs(const HostFs& host, const PciAddress& gpu);
+Result<std::uint32_t> count_vfs(const HostFs& host, const vfio::PciAddress& gpu);
 
 /// Enables `total` virtual functions on a GPU that has none; the tool enables all that the GPU can have.
 /// While none has appeared, the tool is tried up to five times, a second apart: a process with the GPU open
 /// keeps the tool from the lock. A GPU that the tool leaves without a driver is bound to its old one. Errors:
 /// the tool's or the write's if none appeared, or the bind's. Errc::failed: some are missing, or the GPU is
 /// on another driver. Errc::stuck.
-Result<> enable_vfs(const VfSwitch& on, const PciAddress& gpu, std::uint32_t total);
+Result<> enable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t total);
 
 /// Disables all virtual functions, which must carry nothing. The tool is tried again, as above, while any is
 /// left. Errors as above, if any is left.
-Result<> disable_vfs(const VfSwitch& on, const PciAddress& gpu);
+Result<> disable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu);
 
-}  // namespace ferry
+}  // namespace ferry::mdev

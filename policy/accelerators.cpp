@@ -8,23 +8,23 @@
 
 #include "policy/gpu_models.h"
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 constexpr std::uint16_t kNvidia = 0x10de;
 constexpr std::array kVendors = {NamedVendor{.name = "nvidia", .id = kNvidia},
                                  NamedVendor{.name = "amd", .id = 0x1002},
                                  NamedVendor{.name = "intel", .id = 0x8086}};
-constexpr std::array kClasses = {NamedClass{.name = "vga", .pci_class = PciClass::vga},
-                                 NamedClass{.name = "3d", .pci_class = PciClass::display_3d},
-                                 NamedClass{.name = "nvswitch", .pci_class = PciClass::bridge_other}};
+constexpr std::array kClasses = {NamedClass{.name = "vga", .pci_class = vfio::PciClass::vga},
+                                 NamedClass{.name = "3d", .pci_class = vfio::PciClass::display_3d},
+                                 NamedClass{.name = "nvswitch", .pci_class = vfio::PciClass::bridge_other}};
 
 /// vGPUs on virtual functions came with Ampere. A Turing board may have an SR-IOV capability (a T4: 16), but
 /// its driver never switches it on.
 constexpr std::array<std::string_view, 5> kWithoutVirtualFunctions = {"kepler", "maxwell", "pascal", "volta",
                                                                       "turing"};
 
-bool never_has_virtual_functions(const PciFunction& function) {
+bool never_has_virtual_functions(const vfio::PciFunction& function) {
   const std::string subsystem =
       function.subsystem_vendor && function.subsystem_device
           ? fmt::format("{:04x}:{:04x}", *function.subsystem_vendor, *function.subsystem_device)
@@ -35,12 +35,12 @@ bool never_has_virtual_functions(const PciFunction& function) {
 
 }  // namespace
 
-AcceleratorRules default_accelerator_rules() {
+vfio::AcceleratorRules default_accelerator_rules() {
   return {.vendors = {kNvidia},
-          .classes = {PciClass::vga, PciClass::display_3d},
-          .on_request = {PciClass::bridge_other},
-          .of_other_vendors = {PciClass::vga, PciClass::xga, PciClass::display_3d, PciClass::display_other,
-                               PciClass::processing_accelerator},
+          .classes = {vfio::PciClass::vga, vfio::PciClass::display_3d},
+          .on_request = {vfio::PciClass::bridge_other},
+          .of_other_vendors = {vfio::PciClass::vga, vfio::PciClass::xga, vfio::PciClass::display_3d,
+                               vfio::PciClass::display_other, vfio::PciClass::processing_accelerator},
           .never_has_virtual_functions = never_has_virtual_functions,
           .whose = "NVIDIA"};
 }
@@ -53,4 +53,4 @@ std::span<const NamedClass> named_classes() {
   return kClasses;
 }
 
-}  // namespace ferry
+}  // namespace ferry::policy

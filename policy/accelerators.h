@@ -7,12 +7,12 @@
 
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::policy {
 
 /// Accelerators are NVIDIA's display and 3D controllers. If they are named, NVIDIA's NVSwitches and other
 /// vendors' display functions and processing accelerators count too. NVSwitches join GPUs to each other, and
 /// stay with the host unless a VM gets all of it.
-AcceleratorRules default_accelerator_rules();
+vfio::AcceleratorRules default_accelerator_rules();
 
 /// The domain, before the "/", of the resource names by which pods ask for accelerators.
 inline constexpr std::string_view kResourceDomain = "nvidia.com";
@@ -27,8 +27,8 @@ std::span<const NamedVendor> named_vendors();
 /// A class that users may call by a word.
 struct NamedClass {
   std::string_view name;
-  PciClass pci_class = PciClass::vga;
+  vfio::PciClass pci_class = vfio::PciClass::vga;
 };
 std::span<const NamedClass> named_classes();
 
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -22,7 +22,7 @@ extern const char ferry_gpu_models_end[];
 // NOLINTEND(modernize-avoid-c-arrays,cppcoreguidelines-avoid-c-arrays)
 }
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 std::string_view next_part(std::string_view& text, char separator) {
@@ -73,4 +73,4 @@ GpuModel gpu_model(std::string_view ids, std::string_view subsystem_ids) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::policy

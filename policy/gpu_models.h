@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-namespace ferry {
+namespace ferry::policy {
 
 /// Texts point into the table, which is part of the program.
 struct GpuModel {
@@ -25,4 +25,4 @@ GpuModel gpu_model(std::string_view ids, std::string_view subsystem_ids);
 /// Text of configs/gpu-models.tsv.
 std::string_view gpu_models_text();
 
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -7,7 +7,7 @@
 
 #include "policy/model_glob.h"
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 // A model's own name has brackets, which a glob reads as a set of letters: the literal name must match too.
@@ -43,7 +43,7 @@ std::string short_model(const std::string& name) {
   return name.substr(open + 1, close - open - 1);
 }
 
-bool fits_model(const std::string& pattern, const std::string& name, const PciFunction& gpu) {
+bool fits_model(const std::string& pattern, const std::string& name, const vfio::PciFunction& gpu) {
   return (!name.empty() && (fits(pattern, name) || fits(pattern, short_model(name)))) ||
          fits(pattern, gpu.ids());
 }
@@ -63,9 +63,10 @@ std::string glob_fault(std::string_view pattern) {
   return {};
 }
 
-bool GpuSelection::matches(const VgpuGpu& gpu, const ModelNames& models_of) const {
-  const PciFunction& function = gpu.function;
-  return any_or_none(addresses, [&](const PciAddress& address) { return function.address == address; }) &&
+bool GpuSelection::matches(const mdev::VgpuGpu& gpu, const ModelNames& models_of) const {
+  const vfio::PciFunction& function = gpu.function;
+  return any_or_none(addresses,
+                     [&](const vfio::PciAddress& address) { return function.address == address; }) &&
          any_or_none(vendors, [&](std::uint16_t vendor) { return function.vendor == vendor; }) &&
          any_or_none(numa_nodes, [&](int node) { return function.numa_node == node; }) &&
          any_or_none(models, [&](const std::string& pattern) {
@@ -73,4 +74,4 @@ bool GpuSelection::matches(const VgpuGpu& gpu, const ModelNames& models_of) cons
          });
 }
 
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -10,22 +10,22 @@
 
 #include "mdev/vgpu.h"
 
-namespace ferry {
+namespace ferry::policy {
 
 /// Gives the name of a model as users see it; empty: unknown. A higher layer passes the table of names in.
-using ModelNames = std::function<std::string(const PciFunction&)>;
+using ModelNames = std::function<std::string(const vfio::PciFunction&)>;
 
 /// True if a pattern is a model's name or IDs ("10de:26b9"), or a glob(7) on one of them, ignoring case.
-bool fits_model(const std::string& pattern, const std::string& name, const PciFunction& gpu);
+bool fits_model(const std::string& pattern, const std::string& name, const vfio::PciFunction& gpu);
 
 /// An empty field matches any GPU. Each other field must match with one of its values.
 struct GpuSelection {
   std::vector<std::string> models;  ///< for fits_model()
-  std::vector<PciAddress> addresses;
+  std::vector<vfio::PciAddress> addresses;
   std::vector<int> numa_nodes;
   std::vector<std::uint16_t> vendors;
 
-  bool matches(const VgpuGpu& gpu, const ModelNames& models_of) const;
+  bool matches(const mdev::VgpuGpu& gpu, const ModelNames& models_of) const;
 };
 
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -10,11 +10,12 @@
 #include "policy/policy.h"
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::policy {
 
 /// "policy.yaml:4: matches no GPU of this node", for each such item.
-std::vector<std::string> items_without_gpu(const Policy& policy, const VgpuInventory& inventory,
+std::vector<std::string> items_without_gpu(const Policy& policy, const mdev::VgpuInventory& inventory,
                                            const ModelNames& models = {});
-std::vector<std::string> items_without_gpu(const Profile& profile, const VgpuInventory& inventory);
+std::vector<std::string> items_without_gpu(const vgpu::Profile& profile,
+                                           const mdev::VgpuInventory& inventory);
 
-}  // namespace ferry
+}  // namespace ferry::policy

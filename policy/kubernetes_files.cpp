@@ -10,7 +10,7 @@
 #include "policy/policy_yaml.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 using Kind = ConfigNode::Kind;
@@ -147,12 +147,12 @@ Result<File> read_carried(const std::filesystem::path& path, Reading how,
 
 }  // namespace
 
-Result<ProfileFile> read_profile_file(const std::filesystem::path& path, Reading how) {
-  return read_carried(path, how, &read_profiles);
+Result<vgpu::ProfileFile> read_profile_file(const std::filesystem::path& path, Reading how) {
+  return read_carried(path, how, &vgpu::read_profiles);
 }
 
 Result<PolicyFile> read_policy_file(const std::filesystem::path& path, Reading how) {
   return read_carried(path, how, &read_policies);
 }
 
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -15,7 +15,7 @@
 #include "vgpu-dm/profile/profile.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 
-namespace ferry {
+namespace ferry::policy {
 
 /// The label that names a node's profile under NVIDIA's vGPU device manager.
 inline constexpr const char* kVgpuConfigLabel = "nvidia.com/vgpu.config";
@@ -40,9 +40,9 @@ Result<std::string> profile_name(const NodeObject& node, const std::optional<std
 
 /// Reads profiles from a profile file, or from a ConfigMap: its key config.yaml, or its only key. Errors name
 /// lines of the file itself. "-" is standard input.
-Result<ProfileFile> read_profile_file(const std::filesystem::path& path, Reading how = Reading::strict);
+Result<vgpu::ProfileFile> read_profile_file(const std::filesystem::path& path, Reading how = Reading::strict);
 
 /// Reads policies, v2 or v1, in the same way.
 Result<PolicyFile> read_policy_file(const std::filesystem::path& path, Reading how = Reading::strict);
 
-}  // namespace ferry
+}  // namespace ferry::policy

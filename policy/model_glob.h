@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace ferry {
+namespace ferry::policy {
 
 /// The short name of a model, which stands in the brackets of its name: "GeForce RTX 4090" of "AD102 [GeForce
 /// RTX 4090]". The whole name if it has no brackets.
@@ -15,4 +15,4 @@ std::string short_model(const std::string& name);
 /// pattern matches no name.
 std::string glob_fault(std::string_view pattern);
 
-}  // namespace ferry
+}  // namespace ferry::policy

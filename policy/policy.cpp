@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, Mode>, 3> kModes = {
@@ -32,12 +32,12 @@ std::optional<Foreign> parse_foreign(std::string_view word) {
   return std::nullopt;
 }
 
-bool PolicyItem::matches(const VgpuGpu& gpu, const ModelNames& models) const {
+bool PolicyItem::matches(const mdev::VgpuGpu& gpu, const ModelNames& models) const {
   if (gpu.by_name && selection.addresses.empty() && selection.vendors.empty()) return false;
   return gpus.matches(gpu) && selection.matches(gpu, models);
 }
 
-AcceleratorRules rules_for(const Policy& policy, AcceleratorRules rules) {
+vfio::AcceleratorRules rules_for(const Policy& policy, vfio::AcceleratorRules rules) {
   for (const PolicyItem& item : policy.items) {
     rules.named.insert(item.selection.addresses.begin(), item.selection.addresses.end());
     rules.named_vendors.insert(item.selection.vendors.begin(), item.selection.vendors.end());
@@ -45,7 +45,7 @@ AcceleratorRules rules_for(const Policy& policy, AcceleratorRules rules) {
   return rules;
 }
 
-const PolicyItem* Policy::item_for(const VgpuGpu& gpu, const ModelNames& models) const {
+const PolicyItem* Policy::item_for(const mdev::VgpuGpu& gpu, const ModelNames& models) const {
   const auto last = std::find_if(items.rbegin(), items.rend(),
                                  [&](const PolicyItem& item) { return item.matches(gpu, models); });
   return last == items.rend() ? nullptr : &*last;
@@ -55,17 +55,18 @@ bool Policy::asks_for(Mode mode) const {
   return std::ranges::any_of(items, [mode](const PolicyItem& item) { return item.mode == mode; });
 }
 
-WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory, const ModelNames& models) {
+WantedState wanted_state(const Policy& policy, const mdev::VgpuInventory& inventory,
+                         const ModelNames& models) {
   WantedState out;
   out.vgpus.name = policy.name;
   out.vgpus.place = policy.place;
   out.release = policy.release;
   out.foreign = policy.foreign;
-  for (const VgpuGpu& gpu : inventory.gpus) {
+  for (const mdev::VgpuGpu& gpu : inventory.gpus) {
     const PolicyItem* item = policy.item_for(gpu, models);
     if (item == nullptr) continue;
     out.modes.emplace(gpu.address(), item->mode);
-    ProfileItem carried;
+    vgpu::ProfileItem carried;
     carried.only = gpu.address();  // another GPU may have its number by the time it is applied
     carried.whole = item->mode == Mode::passthrough;
     carried.place = item->gpus.place;
@@ -78,4 +79,4 @@ WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory, c
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::policy

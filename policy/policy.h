@@ -15,7 +15,7 @@
 #include "vfio/quiesce/release.h"
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::policy {
 
 enum class Mode {
   host,         ///< on its own driver, without vGPUs
@@ -27,11 +27,11 @@ std::string_view text(Mode mode);
 std::optional<Mode> parse_mode(std::string_view word);
 
 struct PolicyItem {
-  ProfileItem gpus;  ///< the GPUs and, with Mode::vgpu, their vGPUs
+  vgpu::ProfileItem gpus;  ///< the GPUs and, with Mode::vgpu, their vGPUs
   Mode mode = Mode::host;
   GpuSelection selection = {};  ///< limits these GPUs further
 
-  bool matches(const VgpuGpu& gpu, const ModelNames& models) const;
+  bool matches(const mdev::VgpuGpu& gpu, const ModelNames& models) const;
 };
 
 /// Treatment of mediated devices that Ferry has not made and that would have to be removed.
@@ -48,18 +48,18 @@ struct Policy {
   std::vector<PolicyItem> items;  ///< at least one; the last item that matches a GPU is in effect
   std::string place;              ///< "policy.yaml:3"
   /// Device users that may be quiesced for GPUs that go to a VM or are divided (release_list()).
-  std::set<std::string> release = default_release();
+  std::set<std::string> release = vfio::default_release();
   /// Absent: the program that applies the policy decides.
   std::optional<Foreign> foreign = std::nullopt;
 
   /// The item in effect for a GPU; nullptr: none matches, and the GPU is left as it is.
-  const PolicyItem* item_for(const VgpuGpu& gpu, const ModelNames& models = {}) const;
+  const PolicyItem* item_for(const mdev::VgpuGpu& gpu, const ModelNames& models = {}) const;
   /// True if an item has this mode, even if this host has no GPU for it.
   bool asks_for(Mode mode) const;
 };
 
 /// A host's rules for `policy`: functions that its items name by address or by vendor count too.
-AcceleratorRules rules_for(const Policy& policy, AcceleratorRules rules);
+vfio::AcceleratorRules rules_for(const Policy& policy, vfio::AcceleratorRules rules);
 
 struct PolicyFile {
   std::string file;
@@ -70,12 +70,13 @@ struct PolicyFile {
 
 /// A policy resolved for one host.
 struct WantedState {
-  std::map<PciAddress, Mode> modes;  ///< without GPUs that no item matches
+  std::map<vfio::PciAddress, Mode> modes;  ///< without GPUs that no item matches
   /// vGPUs of each GPU; GPUs in other modes than Mode::vgpu have none.
-  Profile vgpus;
+  vgpu::Profile vgpus;
   std::set<std::string> release;   ///< see Policy
   std::optional<Foreign> foreign;  ///< see Policy
 };
-WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory, const ModelNames& models = {});
+WantedState wanted_state(const Policy& policy, const mdev::VgpuInventory& inventory,
+                         const ModelNames& models = {});
 
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -12,11 +12,11 @@
 #include "vgpu-dm/types/carried_extras.h"
 #include "vgpu-dm/types/export.h"
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 bool same(const PolicyItem& a, const PolicyItem& b) {
-  const auto same_count = [](const VgpuCount& one, const VgpuCount& other) {
+  const auto same_count = [](const vgpu::VgpuCount& one, const vgpu::VgpuCount& other) {
     return one.type == other.type && one.count == other.count && one.params == other.params;
   };
   return a.mode == b.mode && a.gpus.mixed_sizes == b.gpus.mixed_sizes &&
@@ -24,22 +24,22 @@ bool same(const PolicyItem& a, const PolicyItem& b) {
 }
 
 /// True if mixed sizes are on for a GPU whose vGPUs have one size. Without an answer a note is added.
-bool has_mixed_sizes(const VgpuGpu& gpu, const ManagedGpus& managed, std::vector<std::string>& notes) {
+bool has_mixed_sizes(const mdev::VgpuGpu& gpu, const ManagedGpus& managed, std::vector<std::string>& notes) {
   const auto found = managed.find(gpu.address());
   if (found == managed.end()) return false;
-  if (found->second) return found->second->mixed_sizes == GpuSwitch::on;
+  if (found->second) return found->second->mixed_sizes == mdev::GpuSwitch::on;
   notes.push_back(fmt::format("{}: whether mixed sizes are on is not known, and left out: {}", gpu.label(),
                               found->second.error().message));
   return false;
 }
 
-PolicyItem item_of(const VgpuGpu& gpu, const ProfileItem* carried, const ManagedGpus& managed,
+PolicyItem item_of(const mdev::VgpuGpu& gpu, const vgpu::ProfileItem* carried, const ManagedGpus& managed,
                    std::vector<std::string>& notes) {
   PolicyItem item{.gpus = {}, .mode = mode_of(gpu)};
   if (item.mode != Mode::vgpu || carried == nullptr) return item;
   item.gpus.vgpus = carried->vgpus;
-  CarriedExtras extras = extras_of(gpu);
-  for (VgpuCount& entry : item.gpus.vgpus) {
+  vgpu::CarriedExtras extras = vgpu::extras_of(gpu);
+  for (vgpu::VgpuCount& entry : item.gpus.vgpus) {
     const auto params = extras.params.find(entry.type.text());
     if (params != extras.params.end()) entry.params = std::move(params->second);
   }
@@ -49,7 +49,7 @@ PolicyItem item_of(const VgpuGpu& gpu, const ProfileItem* carried, const Managed
 }
 
 /// Verifies that the file describes the host, with the code that reads policies and judges hosts.
-Result<> check(const Policy& policy, const Inventory& inventory, const VgpuInventory& vgpus) {
+Result<> check(const Policy& policy, const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus) {
   PolicyFile file;
   file.policies.push_back(policy);
   auto read = read_policies({.file = "the policy of this host", .text = policy_text(file)});
@@ -62,21 +62,22 @@ Result<> check(const Policy& policy, const Inventory& inventory, const VgpuInven
 
 }  // namespace
 
-bool asks_library_to_export(const VgpuGpu& gpu) {
-  if (!gpu.on_virtual_functions() || mode_of(gpu) != Mode::vgpu || extras_of(gpu).several_sizes) return false;
-  return std::ranges::none_of(gpu.devices, [](const VgpuDevice& device) {
-    const auto name = VgpuTypeName::parse(device.short_name);
+bool asks_library_to_export(const mdev::VgpuGpu& gpu) {
+  if (!gpu.on_virtual_functions() || mode_of(gpu) != Mode::vgpu || vgpu::extras_of(gpu).several_sizes)
+    return false;
+  return std::ranges::none_of(gpu.devices, [](const mdev::VgpuDevice& device) {
+    const auto name = vgpu::VgpuTypeName::parse(device.short_name);
     return name && name->is_mig_backed();
   });
 }
 
-Result<ExportedPolicy> export_policy(const Inventory& inventory, const VgpuInventory& vgpus,
+Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus,
                                      const std::string& name, const ManagedGpus& managed) {
-  auto profile = export_profile(vgpus, name);
+  auto profile = vgpu::export_profile(vgpus, name);
   if (!profile) return fail(std::move(profile).error());
   ExportedPolicy out{.policy = {.name = name, .items = {}, .place = {}}, .notes = {}};
   auto& items = out.policy.items;
-  for (const VgpuGpu& gpu : vgpus.gpus) {
+  for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
     PolicyItem item = item_of(gpu, profile->item_for(gpu), managed, out.notes);
     auto found = std::ranges::find_if(items, [&](const PolicyItem& other) { return same(other, item); });
     if (found == items.end()) found = items.insert(items.end(), std::move(item));
@@ -87,4 +88,4 @@ Result<ExportedPolicy> export_policy(const Inventory& inventory, const VgpuInven
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::policy

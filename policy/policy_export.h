@@ -11,14 +11,14 @@
 #include "policy/policy.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::policy {
 
 /// NVML's answers about GPUs, or its errors.
-using ManagedGpus = std::map<PciAddress, Result<ManagedGpu>>;
+using ManagedGpus = std::map<vfio::PciAddress, Result<mdev::ManagedGpu>>;
 
 /// True if an export needs NVML's answer about a GPU: if all its vGPUs have one size, only NVML tells whether
 /// mixed sizes are on.
-bool asks_library_to_export(const VgpuGpu& gpu);
+bool asks_library_to_export(const mdev::VgpuGpu& gpu);
 
 struct ExportedPolicy {
   Policy policy;
@@ -31,7 +31,7 @@ struct ExportedPolicy {
 /// `release` has its default, since no host shows it.
 ///
 /// Errors: see export_profile(); also Errc::unsupported: a card is half on vfio, which no policy can say.
-Result<ExportedPolicy> export_policy(const Inventory& inventory, const VgpuInventory& vgpus,
+Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus,
                                      const std::string& name, const ManagedGpus& managed = {});
 
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -14,7 +14,7 @@
 #include "policy/accelerators.h"
 #include "policy/model_glob.h"
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 using Kind = ConfigNode::Kind;
@@ -27,9 +27,9 @@ constexpr const char* kVendor = "vendor";
 constexpr const char* kMixedSizes = "mixed-sizes";
 
 /// Keys that choose GPUs beside `devices`.
-constexpr std::array kSelectors = {ItemReader::kFilter, kModel, kAddress, kNumaNode, kVendor};
+constexpr std::array kSelectors = {vgpu::ItemReader::kFilter, kModel, kAddress, kNumaNode, kVendor};
 
-Result<Mode> read_mode(const ItemReader& reader, const ConfigNode& item, const std::string& path) {
+Result<Mode> read_mode(const vgpu::ItemReader& reader, const ConfigNode& item, const std::string& path) {
   const ConfigMember* mode = item.find(kMode);
   const std::string key = path + "." + kMode;
   if (mode == nullptr) return reader.refuse(item, key, "the key is missing", "host, passthrough or vgpu");
@@ -42,7 +42,7 @@ Result<Mode> read_mode(const ItemReader& reader, const ConfigNode& item, const s
                   did_you_mean(mode->value.text, std::vector<std::string>{"host", "passthrough", "vgpu"})));
 }
 
-Result<> read_model(const ItemReader& reader, const ConfigNode& node, const std::string& key,
+Result<> read_model(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key,
                     GpuSelection& into) {
   if (node.kind != Kind::scalar || node.text.empty()) {
     return reader.refuse(node, key, fmt::format("expected a model, found {}", node.described()),
@@ -57,10 +57,10 @@ Result<> read_model(const ItemReader& reader, const ConfigNode& node, const std:
 }
 
 // YAML 1.1 may take 0000:17:00.0 for another value, but only Ferry reads this file.
-Result<> read_address(const ItemReader& reader, const ConfigNode& node, const std::string& key,
+Result<> read_address(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key,
                       GpuSelection& into) {
-  const auto address =
-      node.kind == Kind::scalar ? PciAddress::parse(node.text) : Result<PciAddress>(fail(Errc::usage, ""));
+  const auto address = node.kind == Kind::scalar ? vfio::PciAddress::parse(node.text)
+                                                 : Result<vfio::PciAddress>(fail(Errc::usage, ""));
   if (!address) {
     return reader.refuse(node, key, fmt::format("expected a PCI address, found {}", node.described()),
                          "as in \"0000:17:00.0\"; `ferry status` shows them");
@@ -69,7 +69,7 @@ Result<> read_address(const ItemReader& reader, const ConfigNode& node, const st
   return {};
 }
 
-Result<> read_numa_node(const ItemReader& reader, const ConfigNode& node, const std::string& key,
+Result<> read_numa_node(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key,
                         GpuSelection& into) {
   const auto number = reader.read_number(node, key);
   if (!number || *number < 0 || *number > std::numeric_limits<int>::max()) {
@@ -93,7 +93,7 @@ std::optional<std::uint16_t> parse_vendor(const std::string& text) {
   return id;
 }
 
-Result<> read_vendor(const ItemReader& reader, const ConfigNode& node, const std::string& key,
+Result<> read_vendor(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key,
                      GpuSelection& into) {
   const auto vendor = node.kind == Kind::scalar ? parse_vendor(node.text) : std::nullopt;
   if (!vendor) {
@@ -108,12 +108,12 @@ Result<> read_vendor(const ItemReader& reader, const ConfigNode& node, const std
   return {};
 }
 
-Result<GpuSelection> read_selectors(const ItemReader& reader, const ConfigNode& item,
+Result<GpuSelection> read_selectors(const vgpu::ItemReader& reader, const ConfigNode& item,
                                     const std::string& path) {
   struct Selector {
     const char* key;
     const char* what;
-    Result<> (*read)(const ItemReader&, const ConfigNode&, const std::string&, GpuSelection&);
+    Result<> (*read)(const vgpu::ItemReader&, const ConfigNode&, const std::string&, GpuSelection&);
   };
   constexpr std::array kReaders = {
       Selector{kModel, "models", read_model}, Selector{kAddress, "PCI addresses", read_address},
@@ -132,8 +132,8 @@ Result<GpuSelection> read_selectors(const ItemReader& reader, const ConfigNode& 
   return out;
 }
 
-Result<> read_mixed_sizes(const ItemReader& reader, const ConfigNode& item, const std::string& path,
-                          ProfileItem& into) {
+Result<> read_mixed_sizes(const vgpu::ItemReader& reader, const ConfigNode& item, const std::string& path,
+                          vgpu::ProfileItem& into) {
   const ConfigMember* member = item.find(kMixedSizes);
   if (member == nullptr) return {};
   const std::string key = path + "." + kMixedSizes;
@@ -151,10 +151,10 @@ Result<> read_mixed_sizes(const ItemReader& reader, const ConfigNode& item, cons
 }
 
 /// Reads the vGPUs of an item. Only mode vgpu may have their keys.
-Result<> read_carried(const ItemReader& reader, const ConfigNode& item, const std::string& path, Mode mode,
-                      ProfileItem& into) {
+Result<> read_carried(const vgpu::ItemReader& reader, const ConfigNode& item, const std::string& path,
+                      Mode mode, vgpu::ProfileItem& into) {
   if (mode != Mode::vgpu) {
-    for (const char* key : {ItemReader::kVgpus, ItemReader::kParams, kMixedSizes}) {
+    for (const char* key : {vgpu::ItemReader::kVgpus, vgpu::ItemReader::kParams, kMixedSizes}) {
       if (const ConfigMember* member = item.find(key)) {
         return reader.refuse(member->key, path + "." + key,
                              fmt::format("goes with mode vgpu, not with {}", text(mode)));
@@ -162,16 +162,16 @@ Result<> read_carried(const ItemReader& reader, const ConfigNode& item, const st
     }
     return {};
   }
-  const ConfigMember* vgpus = item.find(ItemReader::kVgpus);
-  const std::string key = path + "." + ItemReader::kVgpus;
+  const ConfigMember* vgpus = item.find(vgpu::ItemReader::kVgpus);
+  const std::string key = path + "." + vgpu::ItemReader::kVgpus;
   if (vgpus == nullptr) {
     return reader.refuse(item, key, "the key is missing", "mode vgpu needs it: {\"L40S-12Q\": 4}, say");
   }
-  if (auto r = reader.read_vgpus(vgpus->value, key, into, ItemReader::Counts::detailed); !r) return r;
-  if (const ConfigMember* params = item.find(ItemReader::kParams)) {
-    auto read = reader.read_params(params->value, path + "." + ItemReader::kParams);
+  if (auto r = reader.read_vgpus(vgpus->value, key, into, vgpu::ItemReader::Counts::detailed); !r) return r;
+  if (const ConfigMember* params = item.find(vgpu::ItemReader::kParams)) {
+    auto read = reader.read_params(params->value, path + "." + vgpu::ItemReader::kParams);
     if (!read) return fail(std::move(read).error());
-    for (VgpuCount& entry : into.vgpus) {
+    for (vgpu::VgpuCount& entry : into.vgpus) {
       if (!entry.params) entry.params = *read;
     }
   }
@@ -180,23 +180,24 @@ Result<> read_carried(const ItemReader& reader, const ConfigNode& item, const st
 
 }  // namespace
 
-Result<PolicyItem> read_policy_item(const ItemReader& reader, const NamedItems::Item& item) {
+Result<PolicyItem> read_policy_item(const vgpu::ItemReader& reader, const vgpu::NamedItems::Item& item) {
   const auto& [node, path] = item;
   if (node->kind != Kind::map) {
-    return reader.refuse(*node, path,
-                         fmt::format("expected a map with {} and {}, found {}", ItemReader::kDevices, kMode,
-                                     node->described()),
-                         fmt::format("write '- {{{}: all, {}: passthrough}}'", ItemReader::kDevices, kMode));
+    return reader.refuse(
+        *node, path,
+        fmt::format("expected a map with {} and {}, found {}", vgpu::ItemReader::kDevices, kMode,
+                    node->described()),
+        fmt::format("write '- {{{}: all, {}: passthrough}}'", vgpu::ItemReader::kDevices, kMode));
   }
-  std::vector<std::string> known = {ItemReader::kDevices};
+  std::vector<std::string> known = {vgpu::ItemReader::kDevices};
   known.insert(known.end(), kSelectors.begin(), kSelectors.end());
-  known.insert(known.end(), {kMode, ItemReader::kVgpus, kMixedSizes, ItemReader::kParams});
+  known.insert(known.end(), {kMode, vgpu::ItemReader::kVgpus, kMixedSizes, vgpu::ItemReader::kParams});
   if (auto r = reader.check_keys(*node, path, known); !r) return fail(std::move(r).error());
   const bool chosen_otherwise =
       std::ranges::any_of(kSelectors, [&](const char* key) { return node->find(key) != nullptr; });
   auto gpus = reader.read_selection(
       *node, path, chosen_otherwise,
-      fmt::format("choose GPUs by {}, or by {}", ItemReader::kDevices, fmt::join(kSelectors, ", ")));
+      fmt::format("choose GPUs by {}, or by {}", vgpu::ItemReader::kDevices, fmt::join(kSelectors, ", ")));
   if (!gpus) return fail(std::move(gpus).error());
   auto selection = read_selectors(reader, *node, path);
   if (!selection) return fail(std::move(selection).error());
@@ -206,4 +207,4 @@ Result<PolicyItem> read_policy_item(const ItemReader& reader, const NamedItems::
   return PolicyItem{.gpus = std::move(*gpus), .mode = *mode, .selection = std::move(*selection)};
 }
 
-}  // namespace ferry
+}  // namespace ferry::policy

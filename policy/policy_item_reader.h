@@ -6,9 +6,9 @@
 #include "policy/policy.h"
 #include "vgpu-dm/profile/item_reader.h"
 
-namespace ferry {
+namespace ferry::policy {
 
 /// Errc::invalid_config, "file:line: key: fault".
-Result<PolicyItem> read_policy_item(const ItemReader& reader, const NamedItems::Item& item);
+Result<PolicyItem> read_policy_item(const vgpu::ItemReader& reader, const vgpu::NamedItems::Item& item);
 
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -6,7 +6,7 @@
 
 #include "common/config/config_tree.h"
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 // A key on which all YAML readers agree: quoted unless it has only safe characters.
@@ -40,7 +40,7 @@ std::string quoted(const std::string& text) {
   return key.starts_with('"') ? key : '"' + text + '"';
 }
 
-std::string count_text(const VgpuCount& entry) {
+std::string count_text(const vgpu::VgpuCount& entry) {
   if (!entry.params && entry.placement.empty()) return std::to_string(entry.count);
   std::string out = fmt::format("{{count: {}", entry.count);
   if (entry.params) out += fmt::format(", vgpu-params: {}", quoted(entry.params->text()));
@@ -50,7 +50,7 @@ std::string count_text(const VgpuCount& entry) {
 
 std::string item_text(const PolicyItem& item) {
   std::vector<std::string> lines;
-  const ProfileItem& gpus = item.gpus;
+  const vgpu::ProfileItem& gpus = item.gpus;
   const GpuSelection& by = item.selection;
   const bool chosen_otherwise = !gpus.filters.empty() || !by.models.empty() || !by.addresses.empty() ||
                                 !by.numa_nodes.empty() || !by.vendors.empty();
@@ -61,12 +61,12 @@ std::string item_text(const PolicyItem& item) {
   }
   if (!gpus.filters.empty()) {
     lines.push_back("device-filter: " +
-                    list_text(gpus.filters, [](const DeviceFilter& f) { return quoted(f.text()); }));
+                    list_text(gpus.filters, [](const vgpu::DeviceFilter& f) { return quoted(f.text()); }));
   }
   if (!by.models.empty()) lines.push_back("model: " + list_text(by.models, quoted));
   if (!by.addresses.empty()) {
     lines.push_back("address: " +
-                    list_text(by.addresses, [](const PciAddress& a) { return quoted(a.text()); }));
+                    list_text(by.addresses, [](const vfio::PciAddress& a) { return quoted(a.text()); }));
   }
   if (!by.numa_nodes.empty()) {
     lines.push_back("numa-node: " + list_text(by.numa_nodes, [](int node) { return std::to_string(node); }));
@@ -80,7 +80,7 @@ std::string item_text(const PolicyItem& item) {
   if (gpus.mixed_sizes) lines.emplace_back("mixed-sizes: true");
   if (item.mode == Mode::vgpu) {
     lines.emplace_back(gpus.vgpus.empty() ? "vgpu-devices: {}" : "vgpu-devices:");
-    for (const VgpuCount& entry : gpus.vgpus) {
+    for (const vgpu::VgpuCount& entry : gpus.vgpus) {
       lines.push_back(fmt::format("  {}: {}", key_text(entry.type.text()), count_text(entry)));
     }
   }
@@ -90,7 +90,7 @@ std::string item_text(const PolicyItem& item) {
 // The units beside the default, and "none" if `release` lacks the default.
 std::string release_text(const std::set<std::string>& release) {
   std::vector<std::string> names;
-  const std::set<std::string> unasked = default_release();
+  const std::set<std::string> unasked = vfio::default_release();
   for (const std::string& name : unasked) {
     if (!release.contains(name)) names.emplace_back("none");
   }
@@ -116,4 +116,4 @@ std::string policy_text(const PolicyFile& file) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::policy

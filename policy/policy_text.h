@@ -6,10 +6,10 @@
 
 #include "policy/policy.h"
 
-namespace ferry {
+namespace ferry::policy {
 
 /// The policies as a complete v2 file that read_policies() accepts. `release` and `foreign` are those of the
 /// first policy: a file has one for all.
 std::string policy_text(const PolicyFile& file);
 
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -9,27 +9,28 @@
 #include "vfio/bind/move_members.h"
 #include "vgpu-dm/plan/verdict.h"
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
-std::string driver_of(const PciFunction& function) {
+std::string driver_of(const vfio::PciFunction& function) {
   return function.driver ? "driver " + *function.driver : "no driver";
 }
 
-std::string as_found(const VgpuGpu& gpu, Mode found) {
+std::string as_found(const mdev::VgpuGpu& gpu, Mode found) {
   return fmt::format("{} ({})", text(found), driver_of(gpu.function));
 }
 
 /// Names a function of the GPU's card that is still on a driver of the host; empty: none is.
-std::string left_behind(const Inventory& inventory, const VgpuGpu& gpu) {
+std::string left_behind(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu) {
   for (const auto& [address, function] : inventory.functions) {
-    if (!is_companion(gpu.function, function) || !function.driver || on_vfio_driver(function)) continue;
+    if (!vfio::is_companion(gpu.function, function) || !function.driver || vfio::on_vfio_driver(function))
+      continue;
     return fmt::format("{} of its card is on {}", address.text(), *function.driver);
   }
   return {};
 }
 
-void compare(const Inventory& inventory, const VgpuGpu& gpu, const GpuVerdict& carried,
+void compare(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu, const vgpu::GpuVerdict& carried,
              NodeVerdict& verdict) {
   const Mode wanted = verdict.wanted.value_or(verdict.found);
   const bool away = wanted == Mode::passthrough;
@@ -50,8 +51,8 @@ void compare(const Inventory& inventory, const VgpuGpu& gpu, const GpuVerdict& c
 
 }  // namespace
 
-Mode mode_of(const VgpuGpu& gpu) {
-  if (on_vfio_driver(gpu.function)) return Mode::passthrough;
+Mode mode_of(const mdev::VgpuGpu& gpu) {
+  if (vfio::on_vfio_driver(gpu.function)) return Mode::passthrough;
   return gpu.devices.empty() ? Mode::host : Mode::vgpu;
 }
 
@@ -59,12 +60,12 @@ std::string NodeVerdict::label() const {
   return fmt::format("GPU {} ({})", index, gpu.text());
 }
 
-std::vector<NodeVerdict> judge_policy(const Policy& policy, const Inventory& inventory,
-                                      const VgpuInventory& vgpus, const ModelNames& models) {
+std::vector<NodeVerdict> judge_policy(const Policy& policy, const vfio::Inventory& inventory,
+                                      const mdev::VgpuInventory& vgpus, const ModelNames& models) {
   const WantedState wanted = wanted_state(policy, vgpus, models);
   std::vector<NodeVerdict> out;
-  for (GpuVerdict& carried : judge(wanted.vgpus, vgpus)) {
-    const VgpuGpu* gpu = vgpus.find(carried.gpu);
+  for (vgpu::GpuVerdict& carried : vgpu::judge(wanted.vgpus, vgpus)) {
+    const mdev::VgpuGpu* gpu = vgpus.find(carried.gpu);
     if (gpu == nullptr) continue;
     NodeVerdict verdict{.index = carried.index, .gpu = carried.gpu, .found = mode_of(*gpu)};
     if (const auto mode = wanted.modes.find(carried.gpu); mode != wanted.modes.end()) {
@@ -78,4 +79,4 @@ std::vector<NodeVerdict> judge_policy(const Policy& policy, const Inventory& inv
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -12,7 +12,7 @@
 #include "vgpu-dm/profile/item_reader.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 using Kind = ConfigNode::Kind;
@@ -23,9 +23,9 @@ constexpr const char* kRelease = "release";
 constexpr const char* kForeign = "foreign";
 
 // The key stands beside the policies, not in one: users of GPUs are the host's, whatever the policy.
-Result<std::set<std::string>> read_release(const ItemReader& reader, const ConfigNode& root) {
+Result<std::set<std::string>> read_release(const vgpu::ItemReader& reader, const ConfigNode& root) {
   const ConfigMember* list = root.find(kRelease);
-  if (list == nullptr) return default_release();
+  if (list == nullptr) return vfio::default_release();
   if (list->value.kind != Kind::list) {
     return reader.refuse(list->value, kRelease,
                          fmt::format("expected a list of services, found {}", list->value.described()),
@@ -38,13 +38,13 @@ Result<std::set<std::string>> read_release(const ItemReader& reader, const Confi
       return reader.refuse(name, key,
                            fmt::format("expected the name of a service, found {}", name.described()));
     names.push_back(name.text);
-    if (auto known = release_list({name.text}); !known)
+    if (auto known = vfio::release_list({name.text}); !known)
       return reader.refuse(name, key, known.error().message, known.error().hint);
   }
-  return release_list(names);
+  return vfio::release_list(names);
 }
 
-Result<std::optional<Foreign>> read_foreign(const ItemReader& reader, const ConfigNode& root) {
+Result<std::optional<Foreign>> read_foreign(const vgpu::ItemReader& reader, const ConfigNode& root) {
   const ConfigMember* word = root.find(kForeign);
   if (word == nullptr) return std::nullopt;
   auto known = word->value.is_string() ? parse_foreign(word->value.text) : std::nullopt;
@@ -55,7 +55,7 @@ Result<std::optional<Foreign>> read_foreign(const ItemReader& reader, const Conf
 }
 
 Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
-  const ItemReader reader(source);
+  const vgpu::ItemReader reader(source);
   auto lists = reader.read_lists(root, kVersion, kPolicies, {kRelease, kForeign});
   if (!lists) return fail(std::move(lists).error());
   const auto release = read_release(reader, root);
@@ -63,13 +63,13 @@ Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
   const auto foreign = read_foreign(reader, root);
   if (!foreign) return fail(Error(foreign.error()));
   PolicyFile out{.file = source.file, .policies = {}};
-  for (NamedItems& list : *lists) {
+  for (vgpu::NamedItems& list : *lists) {
     Policy policy{.name = std::move(list.name),
                   .items = {},
                   .place = std::move(list.place),
                   .release = *release,
                   .foreign = *foreign};
-    for (const NamedItems::Item& item : list.items) {
+    for (const vgpu::NamedItems::Item& item : list.items) {
       auto read = read_policy_item(reader, item);
       if (!read) return fail(std::move(read).error());
       policy.items.push_back(std::move(*read));
@@ -79,10 +79,10 @@ Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
   return out;
 }
 
-Policy policy_of(const Profile& profile) {
+Policy policy_of(const vgpu::Profile& profile) {
   Policy out{.name = profile.name, .items = {}, .place = profile.place};
   out.items.reserve(profile.items.size());
-  for (const ProfileItem& item : profile.items) out.items.push_back({.gpus = item, .mode = Mode::vgpu});
+  for (const vgpu::ProfileItem& item : profile.items) out.items.push_back({.gpus = item, .mode = Mode::vgpu});
   return out;
 }
 
@@ -100,16 +100,16 @@ Result<PolicyFile> read_policies(const ConfigText& source, Reading how) {
     return read_v2(source, *strict);
   }
   if (version->value.text != "v1") {
-    return ItemReader(source).refuse(
+    return vgpu::ItemReader(source).refuse(
         version->value, "version",
         "expected v2, or v1 for a vGPU profile, found " + version->value.described(),
         "write 'version: v2' above policies, or 'version: v1' above vgpu-configs");
   }
-  auto profiles = read_profiles(source, how);
+  auto profiles = vgpu::read_profiles(source, how);
   if (!profiles) return fail(std::move(profiles).error());
   PolicyFile out{
       .file = source.file, .policies = {}, .of_profiles = true, .warnings = std::move(profiles->warnings)};
-  for (const Profile& profile : profiles->profiles) out.policies.push_back(policy_of(profile));
+  for (const vgpu::Profile& profile : profiles->profiles) out.policies.push_back(policy_of(profile));
   return out;
 }
 
@@ -136,4 +136,4 @@ Result<Policy> select_policy(const PolicyFile& file, const std::optional<std::st
   return file.policies[static_cast<std::size_t>(found - names.begin())];
 }
 
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -26,7 +26,7 @@
 #include "common/result.h"
 #include "policy/policy.h"
 
-namespace ferry {
+namespace ferry::policy {
 
 /// Reads all policies of a text. A v1 profile is a policy in which every item has the mode vgpu. Any fault is
 /// Errc::invalid_config, "file:line: key: fault". Reading::lenient is for v1 profiles alone: no other program
@@ -36,4 +36,4 @@ Result<PolicyFile> read_policies(const ConfigText& source, Reading how = Reading
 /// The named policy; without a name the only one. Errc::invalid_config lists the names there are.
 Result<Policy> select_policy(const PolicyFile& file, const std::optional<std::string>& name);
 
-}  // namespace ferry
+}  // namespace ferry::policy

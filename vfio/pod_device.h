@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// Devices of one resource that the kubelet has allocated to one container. The container may not have
 /// started yet, since the kubelet allocates devices when it admits the pod.
@@ -24,4 +24,4 @@ struct PodDevice {
   bool operator==(const PodDevice&) const = default;
 };
 
-}  // namespace ferry
+}  // namespace ferry::vfio

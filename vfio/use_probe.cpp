@@ -5,7 +5,7 @@
 
 #include "common/text/visible_text.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 std::string as_named(const Holder& holder) {
@@ -122,4 +122,4 @@ std::string_view UseReport::blind_to(const std::string& device) const {
   return blind.empty() && found != unseen.end() ? found->second : blind;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -14,7 +14,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// A node through which a device can be open. Nodes are compared by number: containers see other paths.
 struct DeviceNode {
@@ -96,4 +96,4 @@ class UseProbe {
   virtual Result<UseReport> look(std::span<const UseQuestion> questions) = 0;
 };
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -9,7 +9,7 @@
 #include "vfio/bind/move_plan.h"
 #include "vfio/pci/group_nodes.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 std::optional<std::uint32_t> parse_whole(std::string_view text) {
@@ -123,4 +123,4 @@ std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inve
   return questions;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

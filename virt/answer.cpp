@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -52,8 +52,8 @@ T unhex(const Json& value) {
   return number;
 }
 
-PciAddress address_of(const Json& value) {
-  auto address = PciAddress::parse(value.get_ref<const std::string&>());
+vfio::PciAddress address_of(const Json& value) {
+  auto address = vfio::PciAddress::parse(value.get_ref<const std::string&>());
   if (!address) throw Unreadable{address.error().message};
   return *address;
 }
@@ -150,7 +150,7 @@ std::string answer_text(const std::vector<Domain>& domains) {
     Json entry = {{"name", domain.name}, {"uuid", domain.uuid}};
     if (domain.pid) entry["pid"] = *domain.pid;
     entry["pci"] = Json::array();
-    for (const PciAddress& address : domain.pci) entry["pci"].push_back(address.text());
+    for (const vfio::PciAddress& address : domain.pci) entry["pci"].push_back(address.text());
     entry["mdev"] = domain.mdev;
     list.push_back(std::move(entry));
   }
@@ -198,4 +198,4 @@ Result<SelftestReport> read_selftest_answer(std::string_view text) {
   return read(text, report_of);
 }
 
-}  // namespace ferry
+}  // namespace ferry::virt

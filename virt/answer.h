@@ -17,7 +17,7 @@
 #include "virt/domain.h"
 #include "virt/selftest.h"
 
-namespace ferry {
+namespace ferry::virt {
 
 std::string answer_text(const std::vector<Domain>& domains);
 std::string answer_text(const SelftestReport& report);
@@ -30,4 +30,4 @@ Result<SelftestReport> read_selftest_answer(std::string_view text);
 /// "auto", "kvm", "tcg".
 std::string_view text(GuestAccelerator accelerator);
 
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -5,7 +5,7 @@
 
 #include <libvirt/virterror.h>
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 // In a container libvirt's own default would be the container's /run. The host runs a daemon for QEMU alone,
@@ -52,4 +52,4 @@ Result<Connection> connect(const HostFs& host, std::string uri, Access access) {
   return connection;
 }
 
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -10,7 +10,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::virt {
 
 struct CloseConnection {
   void operator()(virConnect* connection) const { ::virConnectClose(connection); }
@@ -34,4 +34,4 @@ Error libvirt_error(Errc code, const std::string& what);
 /// A string that libvirt allocated; empty for nullptr.
 std::string taken(char* text);
 
-}  // namespace ferry
+}  // namespace ferry::virt

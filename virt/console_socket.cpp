@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -80,4 +80,4 @@ Result<> ConsoleSocket::read_until_ready(GuestConsole& console, Clock::time_poin
   return {};
 }
 
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -10,7 +10,7 @@
 #include "hostfs/host_fs.h"
 #include "virt/guest_console.h"
 
-namespace ferry {
+namespace ferry::virt {
 
 /// The listening end of a VM's serial port: a unix socket that QEMU connects to. A pty would lose output from
 /// before it is opened, and a file would not show when QEMU ends. The destructor removes the socket.
@@ -39,4 +39,4 @@ class ConsoleSocket {
   UniqueFd listener_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::virt

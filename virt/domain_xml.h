@@ -12,7 +12,7 @@
 #include "virt/domain.h"
 #include "virt/selftest.h"
 
-namespace ferry {
+namespace ferry::virt {
 
 /// A domain's name, UUID and host devices. All devices with a PCI source address count, so NVMe disks and
 /// network functions too. `pid` is not in the XML. Addresses are read as libvirt reads them, 0x for
@@ -29,9 +29,9 @@ struct SelftestDomain {
   std::string initrd;
   std::string kernel_arguments;
   std::string console_socket;  ///< unix socket that QEMU connects its serial port to
-  std::vector<PciAddress> pci;
+  std::vector<vfio::PciAddress> pci;
   std::vector<std::string> mdev;
 };
 std::string domain_xml(const SelftestDomain& domain);
 
-}  // namespace ferry
+}  // namespace ferry::virt

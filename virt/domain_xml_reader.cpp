@@ -11,7 +11,7 @@
 
 #include "virt/domain_xml.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using Document = std::unique_ptr<xmlDoc, void (*)(xmlDoc*)>;
@@ -57,8 +57,8 @@ Result<unsigned> number(xmlNode* element, const char* attribute, unsigned most) 
   return out;
 }
 
-Result<PciAddress> address_of(xmlNode* element) {
-  PciAddress address;
+Result<vfio::PciAddress> address_of(xmlNode* element) {
+  vfio::PciAddress address;
   // libvirt leaves the domain out of XML that it was given without one.
   if (::xmlHasProp(element, bytes("domain")) != nullptr) {
     const auto domain = number(element, "domain", 0xffffffff);
@@ -120,4 +120,4 @@ Result<Domain> read_domain_xml(std::string_view xml) {
   return domain;
 }
 
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -6,7 +6,7 @@
 
 #include "virt/domain_xml.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 std::string escaped(const std::string& text) {
@@ -16,7 +16,7 @@ std::string escaped(const std::string& text) {
 }
 
 // Without its ROM: firmware would run it, which takes long under emulation and which the test does not need.
-std::string hostdev(const PciAddress& address) {
+std::string hostdev(const vfio::PciAddress& address) {
   return fmt::format(R"(    <hostdev mode="subsystem" type="pci" managed="no">
       <source>
         <address domain="0x{:04x}" bus="0x{:02x}" slot="0x{:02x}" function="0x{:x}"/>
@@ -42,7 +42,7 @@ std::string hostdev(const std::string& uuid) {
 std::string domain_xml(const SelftestDomain& domain) {
   const bool kvm = domain.accelerator == GuestAccelerator::kvm;
   std::string hostdevs;
-  for (const PciAddress& address : domain.pci) hostdevs += hostdev(address);
+  for (const vfio::PciAddress& address : domain.pci) hostdevs += hostdev(address);
   for (const std::string& uuid : domain.mdev) hostdevs += hostdev(uuid);
   // Without KVM some versions of libvirt default to a 32-bit CPU; `maximum` is all that TCG can do.
   return fmt::format(R"(<domain type="{type}">
@@ -79,4 +79,4 @@ std::string domain_xml(const SelftestDomain& domain) {
                      fmt::arg("socket", escaped(domain.console_socket)), fmt::arg("hostdevs", hostdevs));
 }
 
-}  // namespace ferry
+}  // namespace ferry::virt

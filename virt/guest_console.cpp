@@ -8,7 +8,7 @@
 
 #include <fmt/ranges.h>
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 constexpr std::string_view kDevice = "GUEST-PCI ";
@@ -32,7 +32,7 @@ std::optional<std::uint32_t> field(std::string_view word, std::string_view name,
 }
 
 std::optional<GuestDevice> device_of(std::string_view text) {
-  const auto address = PciAddress::parse(next_word(text));
+  const auto address = vfio::PciAddress::parse(next_word(text));
   const auto vendor = field(next_word(text), "vendor", 4);
   const auto device = field(next_word(text), "device", 4);
   const auto class_code = field(next_word(text), "class", 6);
@@ -85,4 +85,4 @@ std::string GuestConsole::tail() const {
   return lines.empty() ? "nothing" : fmt::format("{}", fmt::join(lines, " | "));
 }
 
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -13,7 +13,7 @@
 
 #include "virt/selftest.h"
 
-namespace ferry {
+namespace ferry::virt {
 
 class GuestConsole {
  public:
@@ -38,4 +38,4 @@ class GuestConsole {
   std::vector<std::string> last_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace ferry {
+namespace ferry::virt {
 
 std::vector<SelftestDevice> match_guest(const std::vector<ExpectedDevice>& expected,
                                         const std::vector<GuestDevice>& guest) {
@@ -29,4 +29,4 @@ std::vector<SelftestDevice> match_guest(const std::vector<ExpectedDevice>& expec
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -6,7 +6,7 @@
 
 #include "virt/selftest.h"
 
-namespace ferry {
+namespace ferry::virt {
 
 /// A host device that the guest should see.
 struct ExpectedDevice {
@@ -19,4 +19,4 @@ struct ExpectedDevice {
 std::vector<SelftestDevice> match_guest(const std::vector<ExpectedDevice>& expected,
                                         const std::vector<GuestDevice>& guest);
 
-}  // namespace ferry
+}  // namespace ferry::virt

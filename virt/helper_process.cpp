@@ -18,7 +18,7 @@
 #include "common/process/spawn.h"
 #include "common/unique_fd.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -135,4 +135,4 @@ Result<HelperOutput> run_helper(const std::filesystem::path& program,
   return output;
 }
 
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -8,7 +8,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::virt {
 
 struct HelperOutput {
   std::string out;
@@ -29,4 +29,4 @@ Result<HelperOutput> run_helper(const std::filesystem::path& program,
                                 const std::vector<std::string>& arguments, std::chrono::milliseconds deadline,
                                 OnCtrlC on_ctrl_c = OnCtrlC::ends);
 
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -8,22 +8,22 @@
 #include "mdev/mdev_bus.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
-PciIds ids_of(const PciFunction& function) {
+PciIds ids_of(const vfio::PciFunction& function) {
   return {.vendor = function.vendor,
           .device = function.device,
           .subsystem_vendor = function.subsystem_vendor.value_or(0),
           .subsystem_device = function.subsystem_device.value_or(0)};
 }
 
-Result<> add_function(const HostFs& host, const PciAddress& address, HostDevices& found) {
-  auto read = read_function(host, address);
+Result<> add_function(const HostFs& host, const vfio::PciAddress& address, HostDevices& found) {
+  auto read = vfio::read_function(host, address);
   if (!read) return fail(std::move(read).error());
-  const PciFunction& function = *read;
+  const vfio::PciFunction& function = *read;
   if (function.problem) return fail(Error(*function.problem).during(address.text()));
-  if (!on_vfio_driver(function)) {
+  if (!vfio::on_vfio_driver(function)) {
     return fail(Errc::refused,
                 fmt::format("{} is {}, not on a vfio driver", address.text(),
                             function.driver ? "on driver " + *function.driver : "on no driver"),
@@ -34,15 +34,15 @@ Result<> add_function(const HostFs& host, const PciAddress& address, HostDevices
   return {};
 }
 
-Result<> add_mdev(const HostFs& host, const VgpuId& id, HostDevices& found) {
-  auto bus = read_mdev_bus(host);
+Result<> add_mdev(const HostFs& host, const mdev::VgpuId& id, HostDevices& found) {
+  auto bus = mdev::read_mdev_bus(host);
   if (!bus) return fail(std::move(bus).error());
-  const auto device = std::ranges::find(bus->devices, id, &VgpuDevice::id);
+  const auto device = std::ranges::find(bus->devices, id, &mdev::VgpuDevice::id);
   if (device == bus->devices.end()) {
     return fail(Errc::not_found, "there is no mediated device " + id.text,
                 "ferry status lists the vGPUs of this host");
   }
-  auto parent = read_function(host, device->parent);
+  auto parent = vfio::read_function(host, device->parent);
   if (!parent) return fail(std::move(parent).error());
   found.mdev.push_back(id.text);
   found.expected.push_back({.device = id.text, .ids = ids_of(*parent), .exact = false});
@@ -55,8 +55,8 @@ Result<HostDevices> find_host_devices(const HostFs& host, const std::vector<std:
   if (devices.empty()) return fail(Errc::usage, "no device was named", "name one with --device");
   HostDevices found;
   for (const std::string& word : devices) {
-    const auto id = parse_mdev_uuid(word);
-    const auto address = PciAddress::parse(word);
+    const auto id = mdev::parse_mdev_uuid(word);
+    const auto address = vfio::PciAddress::parse(word);
     if (!id && !address) {
       return fail(
           Errc::usage, fmt::format("'{}' is neither a PCI address nor the UUID of a mediated device", word),
@@ -72,4 +72,4 @@ Result<HostDevices> find_host_devices(const HostFs& host, const std::vector<std:
   return found;
 }
 
-}  // namespace ferry
+}  // namespace ferry::virt

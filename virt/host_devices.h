@@ -9,11 +9,11 @@
 #include "virt/domain_xml.h"
 #include "virt/guest_match.h"
 
-namespace ferry {
+namespace ferry::virt {
 
 /// Devices for a self-test, as the host has them.
 struct HostDevices {
-  std::vector<PciAddress> pci;
+  std::vector<vfio::PciAddress> pci;
   std::vector<std::string> mdev;  ///< UUIDs, lower case
   std::vector<ExpectedDevice> expected;
 };
@@ -22,4 +22,4 @@ struct HostDevices {
 /// Errc::not_found: no such device. Errc::refused: a function that is on no vfio driver.
 Result<HostDevices> find_host_devices(const HostFs& host, const std::vector<std::string>& devices);
 
-}  // namespace ferry
+}  // namespace ferry::virt

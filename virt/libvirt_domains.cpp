@@ -9,7 +9,7 @@
 
 #include "virt/domain_xml.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 std::optional<int> pid_of(const HostFs& host, const std::string& domain) {
@@ -55,4 +55,4 @@ bool offers_kvm(const Connection& connection) {
               .empty();
 }
 
-}  // namespace ferry
+}  // namespace ferry::virt

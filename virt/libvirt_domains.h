@@ -8,7 +8,7 @@
 #include "virt/connection.h"
 #include "virt/domain.h"
 
-namespace ferry {
+namespace ferry::virt {
 
 /// All running domains in order of name, without domains that end meanwhile. `pid` comes from the pid files
 /// of the host's own daemon (run/libvirt/qemu).
@@ -17,4 +17,4 @@ Result<std::vector<Domain>> list_running_domains(const HostFs& host, const Conne
 /// True if libvirt would run a PC with KVM here.
 bool offers_kvm(const Connection& connection);
 
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -14,7 +14,7 @@
 #include "virt/libvirt_domains.h"
 #include "virt/selftest_run.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 struct Options {
@@ -93,12 +93,12 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::virt
 
 int main(int argc, char** argv) {
   ferry::guard_standard_streams();
   try {
-    return ferry::run(argc, argv);
+    return ferry::virt::run(argc, argv);
   } catch (const std::exception& failure) {
     (void)std::fprintf(stderr, "ferry-virt: %s\n", failure.what());
     return static_cast<int>(ferry::ExitStatus::failed);

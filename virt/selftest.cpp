@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace ferry {
+namespace ferry::virt {
 
 bool SelftestReport::passed() const {
   return !devices.empty() && std::ranges::all_of(devices, [](const SelftestDevice& device) {
@@ -11,4 +11,4 @@ bool SelftestReport::passed() const {
   });
 }
 
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -10,7 +10,7 @@
 
 #include "vfio/pci/pci_address.h"
 
-namespace ferry {
+namespace ferry::virt {
 
 /// How the guest's instructions are run. `automatic`: KVM where libvirt finds it usable, else emulation.
 enum class GuestAccelerator { automatic, kvm, tcg };
@@ -37,7 +37,7 @@ struct PciIds {
 
 /// A PCI function as the guest saw it.
 struct GuestDevice {
-  PciAddress address;  ///< in the guest
+  vfio::PciAddress address;  ///< in the guest
   PciIds ids;
   std::uint32_t class_code = 0;  ///< 24 bits: class, subclass, interface
   bool operator==(const GuestDevice&) const = default;
@@ -49,7 +49,7 @@ struct SelftestDevice {
   PciIds host_ids;     ///< IDs of the function, from sysfs; for a UUID, of the device's parent
   /// The function in the guest with the very same IDs. For a UUID, a function of the parent's vendor: device
   /// and subsystem IDs of a vGPU are its type's. Absent: not seen.
-  std::optional<PciAddress> seen_as;
+  std::optional<vfio::PciAddress> seen_as;
   bool operator==(const SelftestDevice&) const = default;
 };
 
@@ -65,4 +65,4 @@ struct SelftestReport {
   bool operator==(const SelftestReport&) const = default;
 };
 
-}  // namespace ferry
+}  // namespace ferry::virt

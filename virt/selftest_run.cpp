@@ -13,7 +13,7 @@
 #include "virt/host_devices.h"
 #include "virt/libvirt_domains.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -98,4 +98,4 @@ Result<SelftestReport> selftest(HostFs& host, const std::string& uri, const Self
   return report;
 }
 
-}  // namespace ferry
+}  // namespace ferry::virt

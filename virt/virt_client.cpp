@@ -6,7 +6,7 @@
 #include "virt/answer.h"
 #include "virt/helper_process.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 std::string last_line(std::string_view text) {
@@ -61,4 +61,4 @@ Result<SelftestReport> run_selftest(const VirtHelper& helper, const SelftestOpti
   return read_selftest_answer(*answer);
 }
 
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -12,7 +12,7 @@
 #include "virt/domain.h"
 #include "virt/selftest.h"
 
-namespace ferry {
+namespace ferry::virt {
 
 /// The program to ask, and the libvirt that it connects to.
 struct VirtHelper {
@@ -37,4 +37,4 @@ Result<std::vector<Domain>> running_domains(const VirtHelper& helper,
 /// no such device or file. Errc::failed: the VM does not start, or its guest ends or is silent for too long.
 Result<SelftestReport> run_selftest(const VirtHelper& helper, const SelftestOptions& options);
 
-}  // namespace ferry
+}  // namespace ferry::virt

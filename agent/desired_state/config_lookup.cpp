@@ -12,7 +12,7 @@
 #include "common/text/suggest.h"
 #include "vgpu-dm/profile/label_name.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 // A site's profile file often began as a copy of NVIDIA's, so equal content is no conflict. A profile has no
@@ -41,14 +41,15 @@ Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<c
   std::vector<std::string> unreachable;
   for (const ConfigText& config : configs) {
     const auto known = known_policies(config);
-    const Result<PolicyFile>& file = *known;
+    const Result<policy::PolicyFile>& file = *known;
     if (!file) {
       faults.push_back(file.error());
       continue;
     }
-    for (const Policy& policy : file->policies) {
+    for (const policy::Policy& policy : file->policies) {
       if (std::ranges::find(names, policy.name) == names.end()) names.push_back(policy.name);
-      if (!can_be_label(policy.name)) unreachable.push_back(label_warning(policy.place, policy.name));
+      if (!vgpu::can_be_label(policy.name))
+        unreachable.push_back(vgpu::label_warning(policy.place, policy.name));
       if (policy.name == name)
         found.push_back({.policy = policy, .config = config.text, .of_profile = file->of_profiles});
     }
@@ -80,4 +81,4 @@ Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<c
               "there are: " + listed(names));
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

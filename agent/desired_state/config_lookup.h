@@ -10,10 +10,10 @@
 #include "common/result.h"
 #include "policy/policy.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 struct FoundPolicy {
-  Policy policy;
+  policy::Policy policy;
   std::string config;       ///< the text that contains it
   bool of_profile = false;  ///< PolicyFile::of_profiles
 };
@@ -25,4 +25,4 @@ struct FoundPolicy {
 Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<const Error> unreadable,
                                 const std::string& name, std::vector<std::string>& warnings);
 
-}  // namespace ferry
+}  // namespace ferry::agent

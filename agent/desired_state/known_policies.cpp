@@ -7,12 +7,12 @@
 
 #include "policy/policy_yaml.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 struct Known {
   ConfigText source;
-  std::shared_ptr<const Result<PolicyFile>> policies;
+  std::shared_ptr<const Result<policy::PolicyFile>> policies;
 };
 
 /// Texts of the present reconcile, and of the one before.
@@ -33,14 +33,15 @@ void begin_look_at_policies() {
   memory.old = std::exchange(memory.young, {});
 }
 
-std::shared_ptr<const Result<PolicyFile>> known_policies(const ConfigText& source) {
+std::shared_ptr<const Result<policy::PolicyFile>> known_policies(const ConfigText& source) {
   Memory& memory = memory_of_thread();
   if (const auto found = std::ranges::find(memory.young, source, &Known::source); found != memory.young.end())
     return found->policies;
   if (const auto found = std::ranges::find(memory.old, source, &Known::source); found != memory.old.end())
     return memory.young.emplace_back(*found).policies;
-  Known read{.source = source, .policies = std::make_shared<const Result<PolicyFile>>(read_policies(source))};
+  Known read{.source = source,
+             .policies = std::make_shared<const Result<policy::PolicyFile>>(policy::read_policies(source))};
   return memory.young.emplace_back(std::move(read)).policies;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -9,13 +9,13 @@
 #include "common/result.h"
 #include "policy/policy.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Begins a reconcile of this thread. Texts that the last reconcile did not need, such as old versions, are
 /// dropped.
 void begin_look_at_policies();
 
 /// The cached result of read_policies().
-std::shared_ptr<const Result<PolicyFile>> known_policies(const ConfigText& source);
+std::shared_ptr<const Result<policy::PolicyFile>> known_policies(const ConfigText& source);
 
-}  // namespace ferry
+}  // namespace ferry::agent

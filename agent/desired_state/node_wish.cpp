@@ -12,7 +12,7 @@
 #include "common/text/suggest.h"
 #include "policy/policy_text.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, Workload>, 3> kWorkloads = {
@@ -20,13 +20,13 @@ constexpr std::array<std::pair<std::string_view, Workload>, 3> kWorkloads = {
      {"vm-passthrough", Workload::vm_passthrough},
      {"vm-vgpu", Workload::vm_vgpu}}};
 
-std::string text_of(const Policy& policy) {
-  return policy_text({.file = {}, .policies = {policy}});
+std::string text_of(const policy::Policy& policy) {
+  return policy::policy_text({.file = {}, .policies = {policy}});
 }
 
 class Wisher {
  public:
-  Wisher(const NodeObject& node, std::span<const ConfigText> configs, const WishDefaults& defaults,
+  Wisher(const policy::NodeObject& node, std::span<const ConfigText> configs, const WishDefaults& defaults,
          std::span<const Error> unreadable)
       : node_(node), configs_(configs), unreadable_(unreadable), defaults_(defaults) {}
 
@@ -34,16 +34,16 @@ class Wisher {
     if (label(kOperandsLabel) == "false") return nothing(fmt::format("label {}=false", kOperandsLabel));
     if (const std::string name = label(kPolicyLabel); !name.empty()) return by_name(name, said(kPolicyLabel));
     if (const auto workload = labelled_workload()) return by_workload(*workload, said(kWorkloadLabel));
-    const std::string vgpus = label(kVgpuConfigLabel);
+    const std::string vgpus = label(policy::kVgpuConfigLabel);
     if (defaults_.workload) {
       if (!vgpus.empty() && *defaults_.workload != Workload::vm_vgpu) {
         out_.warnings.push_back(fmt::format("{} does not count: this node is for {}, by default",
-                                            said(kVgpuConfigLabel), text(*defaults_.workload)));
+                                            said(policy::kVgpuConfigLabel), text(*defaults_.workload)));
       }
       return by_workload(*defaults_.workload, fmt::format("default workload {}", text(*defaults_.workload)));
     }
     // NVIDIA's vGPU device manager reads this label alone, however it was started.
-    if (!vgpus.empty()) return by_vgpu_config(vgpus, said(kVgpuConfigLabel));
+    if (!vgpus.empty()) return by_vgpu_config(vgpus, said(policy::kVgpuConfigLabel));
     if (defaults_.policy)
       return by_name(*defaults_.policy, fmt::format("default policy {}", *defaults_.policy));
     return nothing("no label and no default says what this node shall be");
@@ -79,7 +79,7 @@ class Wisher {
     out_.error = std::move(error).during(asked_by);
     return std::move(out_);
   }
-  NodeWish wished(Policy policy, std::string config, std::string asked_by) {
+  NodeWish wished(policy::Policy policy, std::string config, std::string asked_by) {
     out_.kind = NodeWish::Kind::policy;
     out_.wished.name = policy.name;
     out_.wished.config = std::move(config);
@@ -108,8 +108,9 @@ class Wisher {
     auto found = find_policy(configs_, unreadable_, name, out_.warnings);
     if (!found) return invalid(std::move(found).error(), asked_by);
     // A person who changes a vGPU configuration does not expect GPUs to leave their driver.
-    if (!std::ranges::all_of(found->policy.items,
-                             [](const PolicyItem& item) { return item.mode == Mode::vgpu; })) {
+    if (!std::ranges::all_of(found->policy.items, [](const policy::PolicyItem& item) {
+          return item.mode == policy::Mode::vgpu;
+        })) {
       return invalid({.code = make_error_code(Errc::invalid_config),
                       .message = fmt::format("'{}' ({}) is more than a vGPU configuration: not all of its "
                                              "items have mode vgpu",
@@ -123,23 +124,24 @@ class Wisher {
 
   NodeWish by_workload(Workload workload, const std::string& asked_by) {
     if (workload == Workload::vm_vgpu) {
-      if (const std::string name = label(kVgpuConfigLabel); !name.empty())
-        return by_vgpu_config(name, asked_by + ", " + said(kVgpuConfigLabel));
+      if (const std::string name = label(policy::kVgpuConfigLabel); !name.empty())
+        return by_vgpu_config(name, asked_by + ", " + said(policy::kVgpuConfigLabel));
       return by_vgpu_config(defaults_.vgpu_config, fmt::format("{}, default vGPU configuration {}", asked_by,
                                                                defaults_.vgpu_config));
     }
-    ProfileItem every;
+    vgpu::ProfileItem every;
     every.all_devices = true;
-    const Mode mode = workload == Workload::container ? Mode::host : Mode::passthrough;
-    Policy policy{.name = std::string(text(workload)),
-                  .items = {{.gpus = std::move(every), .mode = mode}},
-                  .place = {},
-                  .release = defaults_.release};
+    const policy::Mode mode =
+        workload == Workload::container ? policy::Mode::host : policy::Mode::passthrough;
+    policy::Policy policy{.name = std::string(text(workload)),
+                          .items = {{.gpus = std::move(every), .mode = mode}},
+                          .place = {},
+                          .release = defaults_.release};
     std::string config = text_of(policy);
     return wished(std::move(policy), std::move(config), asked_by);
   }
 
-  const NodeObject& node_;
+  const policy::NodeObject& node_;
   std::span<const ConfigText> configs_;
   std::span<const Error> unreadable_;
   const WishDefaults& defaults_;
@@ -159,15 +161,15 @@ std::optional<Workload> parse_workload(std::string_view word) {
   return found->second;
 }
 
-NodeWish node_wish(const NodeObject& node, std::span<const ConfigText> configs, const WishDefaults& defaults,
-                   std::span<const Error> unreadable) {
+NodeWish node_wish(const policy::NodeObject& node, std::span<const ConfigText> configs,
+                   const WishDefaults& defaults, std::span<const Error> unreadable) {
   return Wisher(node, configs, defaults, unreadable).wish();
 }
 
-bool same_policy(const Policy& a, const Policy& b) {
-  Policy renamed = b;
+bool same_policy(const policy::Policy& a, const policy::Policy& b) {
+  policy::Policy renamed = b;
   renamed.name = a.name;
   return text_of(a) == text_of(renamed);
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

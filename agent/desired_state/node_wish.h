@@ -25,7 +25,7 @@
 #include "policy/policy.h"
 #include "vfio/quiesce/release.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// The gpu-operator's words for the purpose of a whole node.
 enum class Workload { container, vm_passthrough, vm_vgpu };
@@ -41,7 +41,7 @@ struct WishDefaults {
   std::string vgpu_config = "default";
   /// Services that may be stopped for a workload's change, and for a vGPU profile; a policy has its own list
   /// (Policy::release).
-  std::set<std::string> release = default_release();
+  std::set<std::string> release = vfio::default_release();
 };
 
 /// The policy that the node has to reach.
@@ -49,7 +49,7 @@ struct WishedPolicy {
   std::string name;
   std::string config;  ///< the whole text, so that places in errors are its lines
   std::string asked_by;
-  Policy policy;
+  policy::Policy policy;
   bool operator==(const WishedPolicy& other) const {
     return name == other.name && config == other.config && asked_by == other.asked_by;
   }
@@ -74,10 +74,10 @@ struct NodeWish {
 /// `configs`: the cluster's policies and vGPU profiles; `unreadable`: errors of further ones that cannot be
 /// fetched. A configuration that cannot be read or fetched is an error only if the desired name is in no
 /// other.
-NodeWish node_wish(const NodeObject& node, std::span<const ConfigText> configs, const WishDefaults& defaults,
-                   std::span<const Error> unreadable = {});
+NodeWish node_wish(const policy::NodeObject& node, std::span<const ConfigText> configs,
+                   const WishDefaults& defaults, std::span<const Error> unreadable = {});
 
 /// True if two policies have the same content, whatever their names.
-bool same_policy(const Policy& a, const Policy& b);
+bool same_policy(const policy::Policy& a, const policy::Policy& b);
 
-}  // namespace ferry
+}  // namespace ferry::agent

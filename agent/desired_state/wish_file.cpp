@@ -6,7 +6,7 @@
 #include "agent/desired_state/known_policies.h"
 #include "policy/policy_yaml.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -20,15 +20,15 @@ bool WrittenWish::says(const WishedPolicy& wished) const {
          (config == wished.config || holds(wished.policy));
 }
 
-std::optional<Policy> WrittenWish::read() const {
+std::optional<policy::Policy> WrittenWish::read() const {
   const auto file = known_policies({.file = kWishFile, .text = config});
   if (!*file) return std::nullopt;
-  auto own = select_policy(**file, policy);
+  auto own = policy::select_policy(**file, policy);
   if (!own) return std::nullopt;
   return std::move(*own);
 }
 
-bool WrittenWish::holds(const Policy& other) const {
+bool WrittenWish::holds(const policy::Policy& other) const {
   const auto own = read();
   return own && same_policy(*own, other);
 }
@@ -61,4 +61,4 @@ std::optional<WrittenWish> read_wish_file(std::string_view text) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -13,7 +13,7 @@
 
 #include "agent/desired_state/node_wish.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Relative to the host's root.
 inline constexpr const char* kWishFile = "var/lib/ferry/wanted.json";
@@ -29,9 +29,9 @@ struct WrittenWish {
   /// an edit of another policy changes nothing.
   bool says(const WishedPolicy& wished) const;
   /// The policy in the file; absent: it cannot be read any more.
-  std::optional<Policy> read() const;
+  std::optional<policy::Policy> read() const;
   /// True if the file's policy has the same content, whatever its name.
-  bool holds(const Policy& other) const;
+  bool holds(const policy::Policy& other) const;
 };
 
 std::string wish_file_text(const WrittenWish& wish);
@@ -39,4 +39,4 @@ std::string wish_file_text(const WrittenWish& wish);
 /// Absent: not written by the agent. A person's file may have the path of a policy instead of its text.
 std::optional<WrittenWish> read_wish_file(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -11,7 +11,7 @@
 #include "agent/cluster_words.h"
 #include "agent/drain/drain_mark.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using std::chrono::seconds;
@@ -19,12 +19,12 @@ using Kind = DrainNeed::Kind;
 
 constexpr std::size_t kLongestFailure = 512;
 
-std::string value_of(const NodeObject& node, const char* key) {
+std::string value_of(const policy::NodeObject& node, const char* key) {
   const auto found = node.annotations.find(key);
   return found == node.annotations.end() ? std::string() : found->second;
 }
 
-bool is_ours(const NodeObject& node) {
+bool is_ours(const policy::NodeObject& node) {
   return node.annotations.contains(kCordonedAnnotation);
 }
 
@@ -140,7 +140,7 @@ std::string purpose(const NodeWish& wish) {
   return fmt::format("policy {} ({})", wish.wished.name, wish.wished.asked_by);
 }
 
-DrainStep undone(const NodeObject& node, const DrainView& view, const DrainNeed& need) {
+DrainStep undone(const policy::NodeObject& node, const DrainView& view, const DrainNeed& need) {
   DrainStep out;
   out.annotations = {{kCordonedAnnotation, std::nullopt}};
   if (!need.keeps_failure) out.annotations[kDrainAnnotation] = std::nullopt;
@@ -148,7 +148,8 @@ DrainStep undone(const NodeObject& node, const DrainView& view, const DrainNeed&
   return out;
 }
 
-DrainStep failed(const NodeObject& node, const NodeWish& wish, const DrainView& view, const DrainNeed& need) {
+DrainStep failed(const policy::NodeObject& node, const NodeWish& wish, const DrainView& view,
+                 const DrainNeed& need) {
   DrainStep out = undone(node, view, need);
   const std::string why = told(need.why, kLongestFailure);
   const std::string text = drain_mark_text({.generation = need.generation, .since = {}, .failed = why});
@@ -183,14 +184,14 @@ DrainStep begin(const NodeWish& wish, const DrainView& view, const DrainNeed& ne
 }
 
 /// A desired state that cannot be read for a moment, or a silent hostd, does not clear the failure.
-bool keeps_failure(const NodeObject& node, const HostSide& host, const DrainView& view) {
+bool keeps_failure(const policy::NodeObject& node, const HostSide& host, const DrainView& view) {
   const auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
   if (!view.timeout || !mark || mark->since || !host.written) return false;
   const bool done = host.seen && has_answered(host) && host.seen->phase == SeenPhase::as_wanted;
   return mark->generation == host.written->generation && !done;
 }
 
-DrainNeed need_now(const NodeObject& node, const NodeWish& wish, const HostSide& host,
+DrainNeed need_now(const policy::NodeObject& node, const NodeWish& wish, const HostSide& host,
                    const DrainView& view) {
   if (!view.timeout || wish.kind != NodeWish::Kind::policy) return nothing();
   if (!host.written || !host.written->says(wish.wished)) return nothing();
@@ -226,14 +227,14 @@ std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<N
   return out;
 }
 
-DrainNeed drain_need(const NodeObject& node, const NodeWish& wish, const HostSide& host,
+DrainNeed drain_need(const policy::NodeObject& node, const NodeWish& wish, const HostSide& host,
                      const DrainView& view) {
   DrainNeed need = need_now(node, wish, host, view);
   need.keeps_failure = keeps_failure(node, host, view);
   return need;
 }
 
-DrainStep drain_undone(const NodeObject& node, bool cordoned) {
+DrainStep drain_undone(const policy::NodeObject& node, bool cordoned) {
   DrainStep out;
   // A failed drain stays recorded.
   const auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
@@ -244,7 +245,7 @@ DrainStep drain_undone(const NodeObject& node, bool cordoned) {
   return out;
 }
 
-DrainStep drain_step(const NodeObject& node, const NodeWish& wish, const DrainView& view,
+DrainStep drain_step(const policy::NodeObject& node, const NodeWish& wish, const DrainView& view,
                      const DrainNeed& need, const BudgetStep& budget) {
   if (!view.cordon_refused.empty()) {
     DrainStep out;
@@ -279,4 +280,4 @@ DrainStep drain_step(const NodeObject& node, const NodeWish& wish, const DrainVi
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -25,7 +25,7 @@
 #include "agent/rollout/change_budget.h"
 #include "policy/kubernetes_files.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// The DaemonSet that a pod names as its controller. Any tenant may write that name into a pod.
 struct NamedOwner {
@@ -80,7 +80,7 @@ struct DrainNeed {
 /// The DaemonSets that pods with refused GPUs name as their controllers.
 std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<NodePod>& pods);
 
-DrainNeed drain_need(const NodeObject& node, const NodeWish& wish, const HostSide& host,
+DrainNeed drain_need(const policy::NodeObject& node, const NodeWish& wish, const HostSide& host,
                      const DrainView& view);
 
 struct DrainStep {
@@ -93,9 +93,9 @@ struct DrainStep {
 };
 
 /// Undoes the drain of an agent that ends. The next agent begins it anew if it is still needed.
-DrainStep drain_undone(const NodeObject& node, bool cordoned);
+DrainStep drain_undone(const policy::NodeObject& node, bool cordoned);
 
-DrainStep drain_step(const NodeObject& node, const NodeWish& wish, const DrainView& view,
+DrainStep drain_step(const policy::NodeObject& node, const NodeWish& wish, const DrainView& view,
                      const DrainNeed& need, const BudgetStep& budget);
 
-}  // namespace ferry
+}  // namespace ferry::agent

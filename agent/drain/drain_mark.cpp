@@ -7,7 +7,7 @@
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
@@ -78,4 +78,4 @@ std::optional<DrainMark> read_drain_mark(std::string_view text) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace ferry {
+namespace ferry::agent {
 
 struct DrainMark {
   using Time = std::chrono::sys_seconds;
@@ -27,4 +27,4 @@ std::string drain_mark_text(const DrainMark& mark);
 /// Absent: the annotation was not written by the agent.
 std::optional<DrainMark> read_drain_mark(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::agent

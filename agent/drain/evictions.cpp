@@ -10,7 +10,7 @@
 #include "kube/api_error.h"
 #include "kube/api_path.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 // Some refusals end by themselves: a new API server forbids all requests, a terminating namespace forbids for
@@ -19,7 +19,8 @@ constexpr std::chrono::seconds kRefusalPatience{60};
 
 }  // namespace
 
-Evictions::Evictions(ApiClient& client, Timers& timers, Random random, std::function<void()> changed)
+Evictions::Evictions(kube::ApiClient& client, kube::Timers& timers, kube::Random random,
+                     std::function<void()> changed)
     : client_(client), timers_(timers), random_(std::move(random)), changed_(std::move(changed)) {}
 
 Evictions::~Evictions() {
@@ -57,29 +58,30 @@ void Evictions::act(const std::vector<NodePod>& pods) {
 }
 
 void Evictions::ask(const NodePod& pod, Asked& asked) {
-  asked.call = client_.evict(pod_ref(pod.space, pod.name), pod.uid, [this, pod](Result<Eviction> eviction) {
-    const auto found = asked_.find(pod.uid);
-    if (found == asked_.end()) return;
-    answered(pod, found->second, std::move(eviction));
-    changed_();
-  });
+  asked.call = client_.evict(kube::pod_ref(pod.space, pod.name), pod.uid,
+                             [this, pod](Result<kube::Eviction> eviction) {
+                               const auto found = asked_.find(pod.uid);
+                               if (found == asked_.end()) return;
+                               answered(pod, found->second, std::move(eviction));
+                               changed_();
+                             });
 }
 
-void Evictions::answered(const NodePod& pod, Asked& asked, Result<Eviction> eviction) {
+void Evictions::answered(const NodePod& pod, Asked& asked, Result<kube::Eviction> eviction) {
   asked.call.reset();
   std::string why;
   std::optional<std::chrono::seconds> retry_after;
   if (!eviction) {
     const Error& error = eviction.error();
     why = error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
-    if (error.code == ApiErrc::forbidden || error.code == ApiErrc::invalid) {
+    if (error.code == kube::ApiErrc::forbidden || error.code == kube::ApiErrc::invalid) {
       if (!refused_since_) refused_since_ = timers_.now();
       if (timers_.now() - *refused_since_ >= kRefusalPatience) refused_ = why;
     }
-  } else if (refused_since_.reset(); eviction->outcome == Eviction::Outcome::not_now) {
+  } else if (refused_since_.reset(); eviction->outcome == kube::Eviction::Outcome::not_now) {
     why = eviction->why;
     retry_after = eviction->retry_after;
-  } else if (eviction->outcome == Eviction::Outcome::begun) {
+  } else if (eviction->outcome == kube::Eviction::Outcome::begun) {
     spdlog::info("pod {} is evicted", pod.text());
   }
   // The watch reports the pod's end. A pod that does not end is evicted again.
@@ -110,4 +112,4 @@ void Evictions::wait() {
   if (first) timer_ = timers_.at(*first, changed_);
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -13,14 +13,15 @@
 #include "kube/backoff.h"
 #include "kube/timers.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// For one thread. Without pods to evict there is neither a request nor a timer.
 class Evictions {
  public:
   /// `changed` is called, never from within a call, when refused() may differ or act() is due. The references
   /// must outlive this object.
-  Evictions(ApiClient& client, Timers& timers, Random random, std::function<void()> changed);
+  Evictions(kube::ApiClient& client, kube::Timers& timers, kube::Random random,
+            std::function<void()> changed);
   Evictions(const Evictions&) = delete;
   Evictions& operator=(const Evictions&) = delete;
   Evictions(Evictions&&) = delete;
@@ -42,22 +43,22 @@ class Evictions {
   std::vector<std::string> delayed() const;
 
  private:
-  using Moment = Timers::Clock::time_point;
+  using Moment = kube::Timers::Clock::time_point;
   struct Asked {
-    std::optional<ApiClient::Call> call;
+    std::optional<kube::ApiClient::Call> call;
     Moment again;
-    Backoff backoff;
+    kube::Backoff backoff;
     std::string why;  ///< reason of the last failure
   };
 
   void ask(const NodePod& pod, Asked& asked);
-  void answered(const NodePod& pod, Asked& asked, Result<Eviction> eviction);
+  void answered(const NodePod& pod, Asked& asked, Result<kube::Eviction> eviction);
   void forget(Asked& asked);
   void wait();
 
-  ApiClient& client_;
-  Timers& timers_;
-  const Random random_;
+  kube::ApiClient& client_;
+  kube::Timers& timers_;
+  const kube::Random random_;
   const std::function<void()> changed_;
   std::map<std::string, Asked> asked_;  ///< by UID
   /// Reasons by UID. They outlast leave_out_others(): the reason of a drain's end is written after that call
@@ -65,7 +66,7 @@ class Evictions {
   std::map<std::string, std::string> delays_;
   std::optional<Moment> refused_since_;
   std::string refused_;
-  Timers::Timer timer_;
+  kube::Timers::Timer timer_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

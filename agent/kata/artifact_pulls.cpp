@@ -6,7 +6,7 @@
 
 #include <spdlog/spdlog.h>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 constexpr std::chrono::seconds kBetweenWords{30};
@@ -22,8 +22,8 @@ bool is_the_same(const PullOrder& a, const PullOrder& b) {
 
 }  // namespace
 
-ArtifactPulls::ArtifactPulls(const HostFs& host, Fetcher& fetcher, Timers& timers, Random random,
-                             PullCredentials credentials, std::function<void()> changed)
+ArtifactPulls::ArtifactPulls(const HostFs& host, Fetcher& fetcher, kube::Timers& timers, kube::Random random,
+                             kata::PullCredentials credentials, std::function<void()> changed)
     : host_(host),
       fetcher_(fetcher),
       timers_(timers),
@@ -65,11 +65,11 @@ std::map<std::string, PullState> ArtifactPulls::states() const {
 }
 
 void ArtifactPulls::begin(const PullOrder& order) {
-  const auto request = fetch_request(host_, credentials_, order.file, order.kata);
+  const auto request = kata::fetch_request(host_, credentials_, order.file, order.kata);
   if (!request) return failed(order, request.error());
   auto begun = fetcher_.begin(
-      *request, [this](const FetchProgress& progress) { told(progress); },
-      [this, order, request = *request](Result<Artifact> artifact) {
+      *request, [this](const kata::FetchProgress& progress) { told(progress); },
+      [this, order, request = *request](Result<kata::Artifact> artifact) {
         ended(order, request, std::move(artifact));
         changed_();
       });
@@ -88,11 +88,12 @@ void ArtifactPulls::begin(const PullOrder& order) {
   });
 }
 
-void ArtifactPulls::ended(const PullOrder& order, const FetchRequest& request, Result<Artifact> artifact) {
+void ArtifactPulls::ended(const PullOrder& order, const kata::FetchRequest& request,
+                          Result<kata::Artifact> artifact) {
   running_.reset();
   timers_.cancel(deadline_);
   counts_.under_way.clear();
-  if (!artifact) return failed(order, explained(std::move(artifact).error(), order.kata, request));
+  if (!artifact) return failed(order, kata::explained(std::move(artifact).error(), order.kata, request));
   for (const std::string& note : artifact->notes) spdlog::info("{}: {}", order.kata.name, note);
   spdlog::info("{}: {} is here ({})", order.kata.name, order.kata.artifacts.url, artifact->digest);
   ++counts_.done;
@@ -108,7 +109,7 @@ void ArtifactPulls::failed(const PullOrder& order, const Error& error) {
   Tried& tried = tried_[order.kata.name];
   tried.configuration = order.configuration;
   tried.error = text_of(error);
-  tried.again = timers_.now() + part_of(tried.pause, random_);
+  tried.again = timers_.now() + kube::part_of(tried.pause, random_);
   tried.pause = std::min(2 * tried.pause, kLongestPause);
   spdlog::warn("{}", tried.error);
 }
@@ -121,7 +122,7 @@ void ArtifactPulls::stop() {
   fetcher_.stop();
 }
 
-void ArtifactPulls::told(const FetchProgress& progress) {
+void ArtifactPulls::told(const kata::FetchProgress& progress) {
   counts_.progress = progress;
   if (!running_ || timers_.now() - *told_at_ < kBetweenWords) return;
   told_at_ = timers_.now();
@@ -137,4 +138,4 @@ void ArtifactPulls::wait() {
   if (first) timer_ = timers_.at(*first, changed_);
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

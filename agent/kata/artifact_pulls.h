@@ -21,13 +21,13 @@
 #include "kube/backoff.h"
 #include "kube/timers.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Fetches a single artifact at a time: ferry-fetch (fetch_runner.h), or a test's substitute.
 class Fetcher {
  public:
-  using Told = std::function<void(const FetchProgress&)>;
-  using Done = std::function<void(Result<Artifact>)>;
+  using Told = std::function<void(const kata::FetchProgress&)>;
+  using Done = std::function<void(Result<kata::Artifact>)>;
 
   Fetcher() = default;
   Fetcher(const Fetcher&) = delete;
@@ -38,7 +38,7 @@ class Fetcher {
 
   /// To be called only while no fetch runs. `done` is called once, never from within this call, and not at
   /// all after stop(). Errors: the fetch was not started.
-  virtual Result<> begin(const FetchRequest& request, Told told, Done done) = 0;
+  virtual Result<> begin(const kata::FetchRequest& request, Told told, Done done) = 0;
   /// Ends the running fetch, if any. The next fetch of the same artifact resumes where this fetch ended.
   virtual void stop() = 0;
 };
@@ -47,15 +47,15 @@ class Fetcher {
 class ArtifactPulls {
  public:
   /// Pause before a failed pull is tried again: kFirstPause at first, then twice as long each time.
-  static constexpr Backoff::Pause kFirstPause{30'000};
-  static constexpr Backoff::Pause kLongestPause{900'000};
+  static constexpr kube::Backoff::Pause kFirstPause{30'000};
+  static constexpr kube::Backoff::Pause kLongestPause{900'000};
   /// Time that hostd has to notice the files of a successful pull; the pull is repeated only after it.
   static constexpr std::chrono::seconds kSeenWithin{60};
 
   /// `changed` is called, never from within a call, when states() may differ or act() is due. The references
   /// must outlive this object.
-  ArtifactPulls(const HostFs& host, Fetcher& fetcher, Timers& timers, Random random,
-                PullCredentials credentials, std::function<void()> changed);
+  ArtifactPulls(const HostFs& host, Fetcher& fetcher, kube::Timers& timers, kube::Random random,
+                kata::PullCredentials credentials, std::function<void()> changed);
   ArtifactPulls(const ArtifactPulls&) = delete;
   ArtifactPulls& operator=(const ArtifactPulls&) = delete;
   ArtifactPulls(ArtifactPulls&&) = delete;
@@ -73,35 +73,35 @@ class ArtifactPulls {
   bool take_news() { return std::exchange(news_, false); }
 
  private:
-  using Moment = Timers::Clock::time_point;
+  using Moment = kube::Timers::Clock::time_point;
   struct Tried {
     std::string configuration;
     Moment again;
-    Backoff::Pause pause = kFirstPause;
+    kube::Backoff::Pause pause = kFirstPause;
     std::string error;
     bool rests(Moment now) const { return !error.empty() && now < again; }
   };
 
   void begin(const PullOrder& order);
-  void ended(const PullOrder& order, const FetchRequest& request, Result<Artifact> artifact);
+  void ended(const PullOrder& order, const kata::FetchRequest& request, Result<kata::Artifact> artifact);
   void failed(const PullOrder& order, const Error& error);
   void stop();
-  void told(const FetchProgress& progress);
+  void told(const kata::FetchProgress& progress);
   void wait();
 
   const HostFs& host_;
   Fetcher& fetcher_;
-  Timers& timers_;
-  const Random random_;
-  const PullCredentials credentials_;
+  kube::Timers& timers_;
+  const kube::Random random_;
+  const kata::PullCredentials credentials_;
   const std::function<void()> changed_;
   std::map<std::string, Tried> tried_;  ///< by class name
   std::optional<PullOrder> running_;
   PullCounts counts_;
   bool news_ = false;
   std::optional<Moment> told_at_;  ///< time of the last progress message
-  Timers::Timer deadline_;
-  Timers::Timer timer_;
+  kube::Timers::Timer deadline_;
+  kube::Timers::Timer timer_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace ferry {
+namespace ferry::agent {
 
 FetchRunner::FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::path program)
     : loop_(loop), host_(host), program_(std::move(program)) {}
@@ -12,8 +12,8 @@ FetchRunner::~FetchRunner() {
   stop();
 }
 
-Result<> FetchRunner::begin(const FetchRequest& request, Told told, Done done) {
-  auto process = FetchProcess::start(host_, request, program_);
+Result<> FetchRunner::begin(const kata::FetchRequest& request, Told told, Done done) {
+  auto process = kata::FetchProcess::start(host_, request, program_);
   if (!process) return fail(std::move(process).error());
   process_.emplace(std::move(*process));
   told_ = std::move(told);
@@ -31,11 +31,11 @@ void FetchRunner::stop() {
 void FetchRunner::heard() {
   const auto ended = process_->hear(told_);
   if (ended && !*ended) return;
-  auto artifact = ended ? process_->answer() : Result<Artifact>(fail(Error(ended.error())));
+  auto artifact = ended ? process_->answer() : Result<kata::Artifact>(fail(Error(ended.error())));
   stop();
   // `done` may begin the next fetch.
   const Done done = std::exchange(done_, {});
   done(std::move(artifact));
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

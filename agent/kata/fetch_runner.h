@@ -10,19 +10,19 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/fetch_process.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 class FetchRunner final : public Fetcher {
  public:
   /// The loop and the host must outlive this object.
-  FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::path program = fetch_program());
+  FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::path program = kata::fetch_program());
   FetchRunner(const FetchRunner&) = delete;
   FetchRunner& operator=(const FetchRunner&) = delete;
   FetchRunner(FetchRunner&&) = delete;
   FetchRunner& operator=(FetchRunner&&) = delete;
   ~FetchRunner() override;
 
-  Result<> begin(const FetchRequest& request, Told told, Done done) override;
+  Result<> begin(const kata::FetchRequest& request, Told told, Done done) override;
   void stop() override;
 
  private:
@@ -31,9 +31,9 @@ class FetchRunner final : public Fetcher {
   EventLoop& loop_;
   const HostFs& host_;
   const std::filesystem::path program_;
-  std::optional<FetchProcess> process_;
+  std::optional<kata::FetchProcess> process_;
   Told told_;
   Done done_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -12,11 +12,11 @@
 #include "agent/labels/kata_labels.h"
 #include "agent/rollout/node_turn.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
-bool has_state(const HandlersFile& said, HandlerState state) {
-  return std::ranges::find(said.others, state, &OtherHandler::state) != said.others.end();
+bool has_state(const kata::HandlersFile& said, kata::HandlerState state) {
+  return std::ranges::find(said.others, state, &kata::OtherHandler::state) != said.others.end();
 }
 
 bool has_label(const Labels& labels, const std::string& handler) {
@@ -24,9 +24,9 @@ bool has_label(const Labels& labels, const std::string& handler) {
 }
 
 /// Null: the file has no class with that handler.
-const KataClass* class_of(const std::optional<ClassFile>& file, const std::string& handler) {
+const kata::KataClass* class_of(const std::optional<kata::ClassFile>& file, const std::string& handler) {
   if (!file) return nullptr;
-  for (const KataClass& kata : file->classes) {
+  for (const kata::KataClass& kata : file->classes) {
     const auto handlers = kata.handlers();
     if (std::ranges::find(handlers, handler) != handlers.end()) return &kata;
   }
@@ -40,27 +40,28 @@ bool rests(const KataView& view, const std::string& name) {
 
 /// True if pods can start with the class's present files. A pull repoints the link to them at once, and a
 /// class file or an administrator may name that link. So such a pull waits for the rollout lease.
-bool is_in_use(const HostSide& host, const KataClass& kata) {
+bool is_in_use(const HostSide& host, const kata::KataClass& kata) {
   return std::ranges::any_of(kata.handlers(),
                              [&](const std::string& name) { return host.kata.ready.contains(name); });
 }
 
 /// True if a pull needs the rollout lease and may be tried now.
-bool pulls_in_turn(const HostSide& host, const KataView& view, const std::optional<ClassFile>& file) {
+bool pulls_in_turn(const HostSide& host, const KataView& view, const std::optional<kata::ClassFile>& file) {
   if (view.pulls_no_more) return false;
-  return std::ranges::any_of(host.kata.others, [&](const OtherHandler& other) {
-    const KataClass* const kata = class_of(file, other.name);
-    return other.state == HandlerState::missing_artifact && kata != nullptr && is_in_use(host, *kata) &&
+  return std::ranges::any_of(host.kata.others, [&](const kata::OtherHandler& other) {
+    const kata::KataClass* const kata = class_of(file, other.name);
+    return other.state == kata::HandlerState::missing_artifact && kata != nullptr && is_in_use(host, *kata) &&
            !rests(view, kata->name);
   });
 }
 
 /// The result of a permitted change, from hostd's answer.
-ChangeOutcome outcome_of(const HostSide& host, const KataView& view, const std::optional<ClassFile>& file) {
-  const HandlersFile& said = host.kata;
-  if (has_state(said, HandlerState::failed)) return ChangeOutcome::failed;
-  const bool goes_on = has_state(said, HandlerState::waiting) || has_state(said, HandlerState::installing) ||
-                       pulls_in_turn(host, view, file);
+ChangeOutcome outcome_of(const HostSide& host, const KataView& view,
+                         const std::optional<kata::ClassFile>& file) {
+  const kata::HandlersFile& said = host.kata;
+  if (has_state(said, kata::HandlerState::failed)) return ChangeOutcome::failed;
+  const bool goes_on = has_state(said, kata::HandlerState::waiting) ||
+                       has_state(said, kata::HandlerState::installing) || pulls_in_turn(host, view, file);
   if (goes_on && said.error.empty()) return ChangeOutcome::open;
   // A handler that was refused, or still lacks its files, proves nothing.
   return said.others.empty() && said.error.empty() ? ChangeOutcome::done : ChangeOutcome::refused;
@@ -68,7 +69,7 @@ ChangeOutcome outcome_of(const HostSide& host, const KataView& view, const std::
 
 /// The container runtime's answer is half of the proof: the kubelet, which starts pods, must list the
 /// handlers.
-ChangeOutcome proven_by_kubelet(const NodeObject& node, const HostSide& host, ChangeOutcome outcome,
+ChangeOutcome proven_by_kubelet(const policy::NodeObject& node, const HostSide& host, ChangeOutcome outcome,
                                 bool has_begun) {
   if (outcome != ChangeOutcome::done || unknown_to_kubelet(node, host.kata.ready).empty()) return outcome;
   if (host.kata_unlisted > kListPatience) return ChangeOutcome::failed;
@@ -83,10 +84,10 @@ std::string never_listed() {
       kListPatience.count());
 }
 
-std::string why_failed(const NodeObject& node, const HostSide& host) {
+std::string why_failed(const policy::NodeObject& node, const HostSide& host) {
   constexpr std::size_t kMost = 256;
-  for (const OtherHandler& other : host.kata.others)
-    if (other.state == HandlerState::failed) return told(other.name + ": " + other.why, kMost);
+  for (const kata::OtherHandler& other : host.kata.others)
+    if (other.state == kata::HandlerState::failed) return told(other.name + ": " + other.why, kMost);
   const auto unlisted = unknown_to_kubelet(node, host.kata.ready);
   if (!unlisted.empty() && host.kata_unlisted > kListPatience)
     return told(*unlisted.begin() + ": " + never_listed(), kMost);
@@ -99,30 +100,33 @@ std::uint64_t next_generation(const HostSide& host) {
   return std::max(written, host.kata.generation.value_or(0)) + 1;
 }
 
-WantedClasses next_file(const HostSide& host, const KataWish& wish) {
+kata::WantedClasses next_file(const HostSide& host, const KataWish& wish) {
   const bool same = host.kata_written && host.kata_written->config.text == wish.config.text &&
                     host.kata_written->classes == wish.classes;
   if (same) return *host.kata_written;
-  WantedClasses out;
+  kata::WantedClasses out;
   out.generation = next_generation(host);
   out.config = wish.config;
   out.classes = wish.classes;
   return out;
 }
 
-bool admit_the_same(const ConfidentialMode& a, const ConfidentialMode& b, const ClassFile& file) {
-  return std::ranges::all_of(file.classes, [&](const KataClass& kata) {
+bool admit_the_same(const kata::ConfidentialMode& a, const kata::ConfidentialMode& b,
+                    const kata::ClassFile& file) {
+  return std::ranges::all_of(file.classes, [&](const kata::KataClass& kata) {
     return a.admits(kata).has_value() == b.admits(kata).has_value();
   });
 }
 
 /// Sets the confidential mode of the node's GPUs, if it matters to a class of the file. If other classes may
 /// use the GPUs than before, the desired state is new: it needs its own answer and rollout lease.
-void say_mode(const NodeObject& node, const HostSide& host, const ClassFile& file, WantedClasses& next) {
-  const bool matters =
-      std::ranges::any_of(file.classes, [](const KataClass& kata) { return is_confidential(kata.kind); });
-  const ConfidentialMode before = confidential_mode_of(next);
-  const ConfidentialMode now = matters ? ConfidentialMode::of_labels(node.labels) : ConfidentialMode();
+void say_mode(const policy::NodeObject& node, const HostSide& host, const kata::ClassFile& file,
+              kata::WantedClasses& next) {
+  const bool matters = std::ranges::any_of(
+      file.classes, [](const kata::KataClass& kata) { return kata::is_confidential(kata.kind); });
+  const kata::ConfidentialMode before = kata::confidential_mode_of(next);
+  const kata::ConfidentialMode now =
+      matters ? kata::ConfidentialMode::of_labels(node.labels) : kata::ConfidentialMode();
   next.confidential_mode = now.state;
   const bool is_new = !host.kata_written || host.kata_written->generation != next.generation;
   if (is_new || admit_the_same(before, now, file)) return;
@@ -133,16 +137,16 @@ void say_mode(const NodeObject& node, const HostSide& host, const ClassFile& fil
 /// Handlers without a label that are being removed, or that the present file lists as unlabelled.
 std::set<std::string> unlabelled(const Labels& labels, const HostSide& host) {
   std::set<std::string> out;
-  for (const OtherHandler& other : host.kata.others) {
+  for (const kata::OtherHandler& other : host.kata.others) {
     const bool was = host.kata_written && host.kata_written->unlabelled.contains(other.name);
-    const bool goes = other.state == HandlerState::leaving || was;
+    const bool goes = other.state == kata::HandlerState::leaving || was;
     if (goes && !host.kata.ready.contains(other.name) && !has_label(labels, other.name))
       out.insert(other.name);
   }
   return out;
 }
 
-bool says_the_same(const WantedClasses& a, const WantedClasses& b) {
+bool says_the_same(const kata::WantedClasses& a, const kata::WantedClasses& b) {
   return a.generation == b.generation && a.config.text == b.config.text && a.classes == b.classes &&
          a.permitted == b.permitted && a.unlabelled == b.unlabelled && a.asked_by == b.asked_by &&
          a.confidential_mode == b.confidential_mode;
@@ -155,17 +159,17 @@ struct Line {
   std::string text;
 };
 
-void add_handlers(std::vector<Line>& out, const HandlersFile& said) {
-  for (const OtherHandler& other : said.others) {
-    const bool refused = other.state == HandlerState::refused;
-    if (!refused && other.state != HandlerState::failed) continue;
+void add_handlers(std::vector<Line>& out, const kata::HandlersFile& said) {
+  for (const kata::OtherHandler& other : said.others) {
+    const bool refused = other.state == kata::HandlerState::refused;
+    if (!refused && other.state != kata::HandlerState::failed) continue;
     out.push_back(
         {refused ? "KataRefused" : "KataFailed",
          fmt::format("{}: {}{}{}", other.name, text(other.state), other.why.empty() ? "" : ": ", other.why)});
   }
 }
 
-std::vector<Line> lines_of(const NodeObject& node, const HostSide& host, const KataView& view,
+std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host, const KataView& view,
                            const KataPlan& plan, const BudgetStep& turn) {
   std::vector<Line> out;
   if (!plan.wish.trouble.empty()) out.push_back({"KataClassesInvalid", plan.wish.trouble});
@@ -175,7 +179,7 @@ std::vector<Line> lines_of(const NodeObject& node, const HostSide& host, const K
     out.push_back(
         {"HostSilent", fmt::format("ferry hostd has not taken up /{} for more than {} seconds; does "
                                    "it run on this node, with --kata?",
-                                   kWantedClassesFile, kAnswerPatience.count())});
+                                   kata::kWantedClassesFile, kAnswerPatience.count())});
   }
   if (!host.kata.error.empty()) out.push_back({"KataFailed", host.kata.error});
   add_handlers(out, host.kata);
@@ -187,7 +191,7 @@ std::vector<Line> lines_of(const NodeObject& node, const HostSide& host, const K
     }
   }
   if (plan.file) {
-    for (const KataClass& kata : plan.file->classes) {
+    for (const kata::KataClass& kata : plan.file->classes) {
       const auto pull = view.pulls.find(kata.name);
       if (pull != view.pulls.end() && !pull->second.error.empty())
         out.push_back({"KataPullFailed", pull->second.error});
@@ -199,7 +203,8 @@ std::vector<Line> lines_of(const NodeObject& node, const HostSide& host, const K
   return out;
 }
 
-void tell(const NodeObject& node, const HostSide& host, const std::vector<Line>& lines, KataStep& step) {
+void tell(const policy::NodeObject& node, const HostSide& host, const std::vector<Line>& lines,
+          KataStep& step) {
   std::string all;
   for (const Line& line : lines) all += (all.empty() ? "" : "; ") + line.text;
   step.trouble = told(all);
@@ -220,7 +225,7 @@ void tell(const NodeObject& node, const HostSide& host, const std::vector<Line>&
 
 }  // namespace
 
-KataPlan kata_plan(const NodeObject& node, const HostSide& host, const KataView& view,
+KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataView& view,
                    const ChangeBudget* budget) {
   KataPlan out;
   out.wish = kata_wish(view.source, node.labels);
@@ -232,7 +237,7 @@ KataPlan kata_plan(const NodeObject& node, const HostSide& host, const KataView&
   }
   if (!out.next) return out;
   out.next->unlabelled = unlabelled(node.labels, host);
-  if (auto file = wanted_class_file(*out.next)) out.file = std::move(*file);
+  if (auto file = kata::wanted_class_file(*out.next)) out.file = std::move(*file);
   if (out.file) say_mode(node, host, *out.file, *out.next);
   const auto& written = host.kata_written;
   const bool is_written = written && written->generation == out.next->generation;
@@ -252,7 +257,7 @@ KataPlan kata_plan(const NodeObject& node, const HostSide& host, const KataView&
     change.outcome = asked || has_turn ? ChangeOutcome::open : ChangeOutcome::none;
   } else if (asked) {
     change.outcome = outcome_of(host, view, out.file);
-  } else if (has_state(host.kata, HandlerState::failed)) {
+  } else if (has_state(host.kata, kata::HandlerState::failed)) {
     change.outcome = ChangeOutcome::failed;
   } else {
     change.outcome = host.kata.others.empty() ? ChangeOutcome::done : ChangeOutcome::none;
@@ -264,16 +269,16 @@ KataPlan kata_plan(const NodeObject& node, const HostSide& host, const KataView&
   // After a failure hostd reports `failed` until its pause is over, then `waiting`. An interrupted change is
   // `waiting` too.
   if (out.answered && !asked && host.kata.error.empty() &&
-      (has_state(host.kata, HandlerState::waiting) || pulls_in_turn(host, view, out.file)))
+      (has_state(host.kata, kata::HandlerState::waiting) || pulls_in_turn(host, view, out.file)))
     change.begin = kata_configuration_id(out.next->config);
   return out;
 }
 
-KataStep kata_step(const NodeObject& node, const HostSide& host, const KataView& view, const KataPlan& plan,
-                   const BudgetStep& turn) {
+KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataView& view,
+                   const KataPlan& plan, const BudgetStep& turn) {
   KataStep out;
   if (plan.next) {
-    WantedClasses next = *plan.next;
+    kata::WantedClasses next = *plan.next;
     const auto& written = host.kata_written;
     if (next.permitted) {
       next.permitted = plan.change.outcome == ChangeOutcome::open;
@@ -285,9 +290,9 @@ KataStep kata_step(const NodeObject& node, const HostSide& host, const KataView&
     const bool has_turn = next.permitted;
     if (!written || !says_the_same(next, *written)) out.file = std::move(next);
     std::set<std::string> named;
-    for (const OtherHandler& other : host.kata.others) {
-      const KataClass* const kata = class_of(plan.file, other.name);
-      if (other.state != HandlerState::missing_artifact || !plan.file || kata == nullptr) continue;
+    for (const kata::OtherHandler& other : host.kata.others) {
+      const kata::KataClass* const kata = class_of(plan.file, other.name);
+      if (other.state != kata::HandlerState::missing_artifact || !plan.file || kata == nullptr) continue;
       if ((is_in_use(host, *kata) && !has_turn) || !named.insert(kata->name).second) continue;
       out.pulls.push_back(
           {.file = *plan.file, .kata = *kata, .configuration = kata_configuration_id(plan.next->config)});
@@ -300,25 +305,27 @@ KataStep kata_step(const NodeObject& node, const HostSide& host, const KataView&
   return out;
 }
 
-std::set<std::string> known_to_kubelet(const NodeObject& node, const std::set<std::string>& handlers) {
+std::set<std::string> known_to_kubelet(const policy::NodeObject& node,
+                                       const std::set<std::string>& handlers) {
   if (node.runtime_handlers.empty()) return handlers;
   std::set<std::string> out;
   std::ranges::set_intersection(handlers, node.runtime_handlers, std::inserter(out, out.end()));
   return out;
 }
 
-std::set<std::string> unknown_to_kubelet(const NodeObject& node, const std::set<std::string>& handlers) {
+std::set<std::string> unknown_to_kubelet(const policy::NodeObject& node,
+                                         const std::set<std::string>& handlers) {
   const auto known = known_to_kubelet(node, handlers);
   std::set<std::string> out;
   std::ranges::set_difference(handlers, known, std::inserter(out, out.end()));
   return out;
 }
 
-std::set<std::string> labelled_handlers(const NodeObject& node, const HostSide& host) {
+std::set<std::string> labelled_handlers(const policy::NodeObject& node, const HostSide& host) {
   std::set<std::string> out = known_to_kubelet(node, host.kata.ready);
   if (host.kata_written)
     for (const std::string& name : host.kata_written->unlabelled) out.erase(name);
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -23,7 +23,7 @@
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/classes/wanted_classes.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 struct PullState {
   std::string error;   ///< of the last try; empty: none
@@ -39,8 +39,8 @@ struct KataView {
 
 /// A class whose artifacts are to be pulled.
 struct PullOrder {
-  ClassFile file;
-  KataClass kata;
+  kata::ClassFile file;
+  kata::KataClass kata;
   std::string configuration;  ///< kata_configuration_id() of the file; a new one is tried at once
 };
 
@@ -49,15 +49,15 @@ struct KataPlan {
   KataWish wish;
   /// The new kata-classes.json, with `permitted` as in the present one; absent: there is none and needs to be
   /// none.
-  std::optional<WantedClasses> next;
-  std::optional<ClassFile> file;  ///< class file in `next`; absent: it cannot be read
-  bool answered = false;          ///< hostd has read the generation of `next`
-  NodeChange change;              ///< for the rollout lease
+  std::optional<kata::WantedClasses> next;
+  std::optional<kata::ClassFile> file;  ///< class file in `next`; absent: it cannot be read
+  bool answered = false;                ///< hostd has read the generation of `next`
+  NodeChange change;                    ///< for the rollout lease
 };
 
 struct KataStep {
-  std::optional<WantedClasses> file;  ///< new kata-classes.json; absent: unchanged
-  std::vector<PullOrder> pulls;       ///< in this order; a running pull that is not listed is stopped
+  std::optional<kata::WantedClasses> file;  ///< new kata-classes.json; absent: unchanged
+  std::vector<PullOrder> pulls;             ///< in this order; a running pull that is not listed is stopped
   /// Time limit of hostd's answer; absent: no answer is expected.
   std::optional<std::chrono::seconds> awaited;
   bool awaits_kubelet = false;  ///< the kubelet has yet to list a handler, for at most kListPatience
@@ -65,12 +65,12 @@ struct KataStep {
   std::vector<NodeEvent> events;
 };
 
-KataPlan kata_plan(const NodeObject& node, const HostSide& host, const KataView& view,
+KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataView& view,
                    const ChangeBudget* budget);
 
 /// `turn` is the budget's answer to KataPlan::change.
-KataStep kata_step(const NodeObject& node, const HostSide& host, const KataView& view, const KataPlan& plan,
-                   const BudgetStep& turn);
+KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataView& view,
+                   const KataPlan& plan, const BudgetStep& turn);
 
 /// Time limit for the kubelet to list a ready handler. The kubelet asks its container runtime every few
 /// seconds, and reports with the node's next status. After the limit it must use another container runtime
@@ -80,11 +80,12 @@ inline constexpr std::chrono::seconds kListPatience{120};
 
 /// The part of `handlers` that the kubelet lists too (status.runtimeHandlers); all of them if it lists none,
 /// as an old kubelet does. A handler that it lacks is too new, or belongs to another container runtime.
-std::set<std::string> known_to_kubelet(const NodeObject& node, const std::set<std::string>& handlers);
+std::set<std::string> known_to_kubelet(const policy::NodeObject& node, const std::set<std::string>& handlers);
 /// The handlers that known_to_kubelet() leaves out.
-std::set<std::string> unknown_to_kubelet(const NodeObject& node, const std::set<std::string>& handlers);
+std::set<std::string> unknown_to_kubelet(const policy::NodeObject& node,
+                                         const std::set<std::string>& handlers);
 
 /// The handlers that get a label. A handler in `unlabelled` is taken off that list before it gets one.
-std::set<std::string> labelled_handlers(const NodeObject& node, const HostSide& host);
+std::set<std::string> labelled_handlers(const policy::NodeObject& node, const HostSide& host);
 
-}  // namespace ferry
+}  // namespace ferry::agent

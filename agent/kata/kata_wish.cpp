@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
-bool fits(const KataClass& kata, const Labels& labels) {
+bool fits(const kata::KataClass& kata, const Labels& labels) {
   if (!kata.node_selector) return true;
   return std::ranges::all_of(*kata.node_selector, [&](const auto& wanted) {
     const auto found = labels.find(wanted.first);
@@ -45,7 +45,7 @@ KataWish kata_wish(const KataSource& source, const Labels& labels) {
     out.trouble = fmt::format("{} has several keys, and none of them is config.yaml: {}", source.name, kStay);
     return out;
   }
-  auto file = read_classes(source.texts.front());
+  auto file = kata::read_classes(source.texts.front());
   if (!file) {
     const Error& error = file.error();
     out.trouble = error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
@@ -59,9 +59,9 @@ KataWish kata_wish(const KataSource& source, const Labels& labels) {
   out.counts = true;
   out.config = source.texts.front();
   out.file = std::move(*file);
-  for (const KataClass& kata : out.file.classes)
+  for (const kata::KataClass& kata : out.file.classes)
     if (fits(kata, labels)) out.classes.push_back(kata.name);
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

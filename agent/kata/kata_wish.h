@@ -9,7 +9,7 @@
 #include "common/config/config_tree.h"
 #include "kata-manager/classes/class_file.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// The ConfigMap with the class file, as far as it is known.
 struct KataSource {
@@ -24,7 +24,7 @@ struct KataWish {
   std::string trouble;  ///< why it does not count, for people; empty: it does, or is not known yet
   std::string asked_by;
   ConfigText config;
-  ClassFile file;                    ///< content of `config`
+  kata::ClassFile file;              ///< content of `config`
   std::vector<std::string> classes;  ///< classes for this node, in the file's order
 };
 
@@ -34,4 +34,4 @@ struct KataWish {
 /// file that says so: `runtimeClasses: []`.
 KataWish kata_wish(const KataSource& source, const Labels& labels);
 
-}  // namespace ferry
+}  // namespace ferry::agent

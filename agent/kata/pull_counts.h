@@ -7,13 +7,13 @@
 
 #include "kata-manager/artifacts/artifacts.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 struct PullCounts {
-  std::uint64_t done = 0;    ///< since the agent started
-  std::uint64_t failed = 0;  ///< since the agent started; a stopped pull does not count
-  std::string under_way;     ///< class of the running pull; empty: none
-  FetchProgress progress;    ///< of the running pull
+  std::uint64_t done = 0;        ///< since the agent started
+  std::uint64_t failed = 0;      ///< since the agent started; a stopped pull does not count
+  std::string under_way;         ///< class of the running pull; empty: none
+  kata::FetchProgress progress;  ///< of the running pull
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -3,7 +3,7 @@
 
 #include <fmt/chrono.h>
 
-namespace ferry {
+namespace ferry::agent {
 
 std::string feature_file_text(const Labels& labels, std::chrono::system_clock::time_point until) {
   std::string out =
@@ -18,4 +18,4 @@ Result<> write_feature_file(HostFs& host, const Labels& labels, std::chrono::sys
   return host.write_file(kFeatureFile, feature_file_text(labels, now + kFeatureFileLife));
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -12,7 +12,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Relative to the host's root. If two files have the same key, the last by name wins: "gfd" of GPU feature
 /// discovery wins over this file.
@@ -27,4 +27,4 @@ std::string feature_file_text(const Labels& labels, std::chrono::system_clock::t
 /// Replaces the file; it expires kFeatureFileLife after `now`. Without labels the file is removed.
 Result<> write_feature_file(HostFs& host, const Labels& labels, std::chrono::system_clock::time_point now);
 
-}  // namespace ferry
+}  // namespace ferry::agent

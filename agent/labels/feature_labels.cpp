@@ -16,7 +16,7 @@
 #include "policy/gpu_models.h"
 #include "vgpu-dm/profile/label_name.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 constexpr std::string_view kNvidia = "nvidia.com";
@@ -32,7 +32,8 @@ class LabelSet {
  public:
   /// Drops a label whose key or value Kubernetes would refuse.
   void put(std::string_view domain, const std::string& name, const std::string& value) {
-    if (can_be_label(name) && can_be_label(value)) all_[fmt::format("{}/{}", domain, name)] = value;
+    if (vgpu::can_be_label(name) && vgpu::can_be_label(value))
+      all_[fmt::format("{}/{}", domain, name)] = value;
   }
   Labels take() { return std::move(all_); }
 
@@ -81,7 +82,7 @@ std::vector<Gpu> gpus_of(const SeenHost& host) {
     const bool compute = one.pci_class == kDisplay3d;
     if (!compute && one.pci_class != kVga) continue;                // an NVSwitch
     if (!one.id.empty() && !one.id.starts_with("10de:")) continue;  // these labels are for NVIDIA's GPUs
-    const GpuModel model = gpu_model(one.id, one.subsystem);
+    const policy::GpuModel model = policy::gpu_model(one.id, one.subsystem);
     out.push_back({.seen = &one,
                    .product = cleaned(model.product.empty() ? in_brackets(one.model) : model.product),
                    .memory = model.memory_mib ? std::to_string(*model.memory_mib) : std::string(),
@@ -124,7 +125,7 @@ void put_gpus(const std::vector<Gpu>& gpus, LabelSet& labels) {
 }
 
 void put_counts(const std::vector<Gpu>& gpus, LabelSet& labels) {
-  for (const Mode mode : {Mode::host, Mode::passthrough, Mode::vgpu}) {
+  for (const policy::Mode mode : {policy::Mode::host, policy::Mode::passthrough, policy::Mode::vgpu}) {
     const auto count = std::ranges::count(gpus, mode, [](const Gpu& gpu) { return gpu.seen->mode; });
     labels.put(kOurs, fmt::format("gpu.{}.count", text(mode)), std::to_string(count));
   }
@@ -202,4 +203,4 @@ Labels own_features(const Labels& labels, std::string_view set_by_nfd) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -13,7 +13,7 @@
 #include "agent/operator_compat/operands.h"
 #include "agent/seen_host.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// How the labels reach the Node.
 enum class FeatureWay {
@@ -37,4 +37,4 @@ bool is_feature_label(std::string_view key);
 /// NFD has set. `set_by_nfd` is NFD's annotation.
 Labels own_features(const Labels& labels, std::string_view set_by_nfd);
 
-}  // namespace ferry
+}  // namespace ferry::agent

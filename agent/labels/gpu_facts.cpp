@@ -14,7 +14,7 @@
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/pci_function.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 namespace fs = std::filesystem;
@@ -69,12 +69,13 @@ bool is_awake(const Reader& gpu, const std::optional<std::string>& power_state) 
   return !status || !status->starts_with("suspend");
 }
 
-void read_errors(const HostFs& host, const PciAddress& port, LinkEnd end, std::vector<SeenErrors>& out) {
+void read_errors(const HostFs& host, const vfio::PciAddress& port, LinkEnd end,
+                 std::vector<SeenErrors>& out) {
   constexpr std::array<std::pair<const char*, Severity>, 3> kFiles = {
       {{"aer_dev_correctable", Severity::correctable},
        {"aer_dev_nonfatal", Severity::nonfatal},
        {"aer_dev_fatal", Severity::fatal}}};
-  const Reader reader(host, sysfs_path(port));
+  const Reader reader(host, vfio::sysfs_path(port));
   for (const auto& [file, severity] : kFiles) {
     const auto content = reader.text(file);
     if (content) out.push_back({.end = end, .severity = severity, .counts = parse_error_counts(*content)});
@@ -82,10 +83,10 @@ void read_errors(const HostFs& host, const PciAddress& port, LinkEnd end, std::v
 }
 
 // The PCI function above it, from ".../0000:3a:00.0/0000:3b:00.0". Absent: the GPU is on its root's own bus.
-std::optional<PciAddress> upstream_of(const HostFs& host, const PciAddress& gpu) {
-  const auto place = host.link_target(sysfs_path(gpu));
+std::optional<vfio::PciAddress> upstream_of(const HostFs& host, const vfio::PciAddress& gpu) {
+  const auto place = host.link_target(vfio::sysfs_path(gpu));
   if (!place) return std::nullopt;
-  auto above = PciAddress::parse(fs::path(*place).parent_path().filename().string());
+  auto above = vfio::PciAddress::parse(fs::path(*place).parent_path().filename().string());
   if (!above) return std::nullopt;
   return *above;
 }
@@ -98,13 +99,13 @@ std::optional<Number> of_both(const std::optional<Number>& gpu, const std::optio
 }
 
 /// To be called only for an awake GPU: the port above it is awake then too.
-LinkNumbers link_of(const HostFs& host, const Reader& gpu, const std::optional<PciAddress>& above) {
+LinkNumbers link_of(const HostFs& host, const Reader& gpu, const std::optional<vfio::PciAddress>& above) {
   LinkNumbers out{.current_speed = gpu.speed("current_link_speed"),
                   .max_speed = gpu.speed("max_link_speed"),
                   .current_lanes = gpu.lanes("current_link_width"),
                   .max_lanes = gpu.lanes("max_link_width")};
   if (!above) return out;
-  const Reader port(host, sysfs_path(*above));
+  const Reader port(host, vfio::sysfs_path(*above));
   out.max_speed = of_both(out.max_speed, port.speed("max_link_speed"));
   out.max_lanes = of_both(out.max_lanes, port.lanes("max_link_width"));
   return out;
@@ -112,18 +113,18 @@ LinkNumbers link_of(const HostFs& host, const Reader& gpu, const std::optional<P
 
 // Decided by the drivers alone, as in the kernel and in `ferry status`: a group member that cannot be read,
 // or is off the bus, does not make the group unviable.
-std::optional<bool> group_viable(const HostFs& host, const PciAddress& gpu) {
-  const auto name = host.link_name(sysfs_path(gpu) / "iommu_group");
+std::optional<bool> group_viable(const HostFs& host, const vfio::PciAddress& gpu) {
+  const auto name = host.link_name(vfio::sysfs_path(gpu) / "iommu_group");
   const auto group = name ? number_of<std::uint32_t>(*name) : std::nullopt;
   if (!group) return std::nullopt;
-  const auto members = scan_members(host, {*group}, {});
+  const auto members = vfio::scan_members(host, {*group}, {});
   if (!members || members->functions.empty()) return std::nullopt;
-  return members->has_iommu() && viability_blockers(*members, *group).empty();
+  return members->has_iommu() && vfio::viability_blockers(*members, *group).empty();
 }
 
-GpuFacts facts_of(const HostFs& host, const PciAddress& gpu) {
+GpuFacts facts_of(const HostFs& host, const vfio::PciAddress& gpu) {
   GpuFacts out{.address = gpu};
-  const Reader reader(host, sysfs_path(gpu));
+  const Reader reader(host, vfio::sysfs_path(gpu));
   if (const auto node = reader.text("numa_node")) {
     out.numa_node = number_of<int>(*node);
     if (out.numa_node && *out.numa_node < 0) out.numa_node.reset();
@@ -187,11 +188,11 @@ std::optional<double> parse_link_speed(std::string_view text) {
   return std::nullopt;
 }
 
-std::vector<GpuFacts> read_gpu_facts(const HostFs& host, std::span<const PciAddress> gpus) {
-  const auto held = HeldGpus::read(host);
+std::vector<GpuFacts> read_gpu_facts(const HostFs& host, std::span<const vfio::PciAddress> gpus) {
+  const auto held = mdev::HeldGpus::read(host);
   std::vector<GpuFacts> out;
   out.reserve(gpus.size());
-  for (const PciAddress& gpu : gpus) {
+  for (const vfio::PciAddress& gpu : gpus) {
     if (!held || held->holds(host, gpu))
       out.push_back({.address = gpu, .held = true});
     else
@@ -200,4 +201,4 @@ std::vector<GpuFacts> read_gpu_facts(const HostFs& host, std::span<const PciAddr
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -16,7 +16,7 @@
 #include "hostfs/host_fs.h"
 #include "vfio/pci/pci_address.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Counts of an aer_dev_* attribute since the kernel found the device.
 struct ErrorCounts {
@@ -54,7 +54,7 @@ struct LinkNumbers {
 
 /// A field is absent if the host does not show it, or it was not read; no field has a default value.
 struct GpuFacts {
-  PciAddress address;
+  vfio::PciAddress address;
   bool held = false;  ///< a write to the GPU is stuck: none of its facts was read
   std::optional<int> numa_node = {};
   std::optional<std::string> power_state = {};  ///< in the kernel's words: "D0", "D3hot", "unknown" ...
@@ -65,6 +65,6 @@ struct GpuFacts {
 
 /// Reads each GPU. Never fails: a GPU that is gone has only absent facts. The caller must tolerate a read
 /// that hangs. If the records of in-flight writes cannot be read, every GPU counts as held.
-std::vector<GpuFacts> read_gpu_facts(const HostFs& host, std::span<const PciAddress> gpus);
+std::vector<GpuFacts> read_gpu_facts(const HostFs& host, std::span<const vfio::PciAddress> gpus);
 
-}  // namespace ferry
+}  // namespace ferry::agent

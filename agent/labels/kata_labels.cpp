@@ -6,7 +6,7 @@
 
 #include "agent/cluster_words.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 constexpr std::string_view kReady = "ready";
@@ -38,4 +38,4 @@ LabelChanges kata_labels(const Labels& labels, const std::set<std::string>& read
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -8,10 +8,10 @@
 
 #include "agent/operator_compat/operands.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// The new labels: "ready" for each handler in `ready`, and none for other handlers. A handler whose name
 /// makes no valid label (more than 58 characters) has none.
 LabelChanges kata_labels(const Labels& labels, const std::set<std::string>& ready);
 
-}  // namespace ferry
+}  // namespace ferry::agent

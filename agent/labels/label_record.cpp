@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::agent {
 
 using nlohmann::json;
 
@@ -43,4 +43,4 @@ OwnLabels own_labels(const Labels& labels, Labels record, const Labels& wanted, 
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -11,7 +11,7 @@
 
 #include "agent/operator_compat/operands.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 std::string label_record_text(const Labels& record);
 
@@ -29,4 +29,4 @@ struct OwnLabels {
 OwnLabels own_labels(const Labels& labels, Labels record, const Labels& wanted,
                      const Labels& ours_by_name = {});
 
-}  // namespace ferry
+}  // namespace ferry::agent

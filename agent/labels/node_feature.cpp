@@ -11,11 +11,11 @@
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
-using Moment = Timers::Clock::time_point;
+using Moment = kube::Timers::Clock::time_point;
 
 constexpr const char* kNodeNameLabel = "nfd.node.kubernetes.io/node-name";
 constexpr std::string_view kPrefix = "ferry-features-for-";
@@ -37,11 +37,12 @@ std::string said(const Error& error) {
 
 }  // namespace
 
-ObjectRef node_feature_ref(std::string space, const std::string& node) {
-  return {.kind = kNodeFeatures, .space = std::move(space), .name = std::string(kPrefix) + node};
+kube::ObjectRef node_feature_ref(std::string space, const std::string& node) {
+  return {.kind = kube::kNodeFeatures, .space = std::move(space), .name = std::string(kPrefix) + node};
 }
 
-json node_feature(const std::string& node, const Labels& labels, ApiKind owner_kind, const json& owner) {
+json node_feature(const std::string& node, const Labels& labels, kube::ApiKind owner_kind,
+                  const json& owner) {
   json wanted = json::object();
   for (const auto& [key, value] : labels) wanted[key] = value;
   const json none = json::object();
@@ -69,8 +70,8 @@ bool says_the_same(const json& object, const json& content) {
 
 class NodeFeature::Impl {
  public:
-  Impl(HostFs& host, ApiTransport& transport, ApiClient& client, Timers& timers, Random random,
-       Settings settings, std::function<void()> changed)
+  Impl(HostFs& host, kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
+       kube::Random random, Settings settings, std::function<void()> changed)
       : host_(host),
         client_(client),
         timers_(timers),
@@ -78,7 +79,7 @@ class NodeFeature::Impl {
         settings_(std::move(settings)),
         changed_(std::move(changed)),
         object_(node_feature_ref(settings_.space, settings_.node)),
-        watch_(transport, timers, random_, only(object_),
+        watch_(transport, timers, random_, kube::only(object_),
                {.changed =
                     [this] {
                       written_.reset();
@@ -88,11 +89,11 @@ class NodeFeature::Impl {
                 .trouble = [](const Error& error) { complain(error); },
                 .well = [this] { changed_(); }}) {
     if (settings_.owner.empty()) return;
-    owner_ = std::make_unique<ObjectWatch>(
-        transport, timers, random_, only(config_map_ref(settings_.space, settings_.owner)),
-        ObjectWatch::Listener{.changed = [this] { changed_(); },
-                              .trouble = [](const Error& error) { complain(error); },
-                              .well = [this] { changed_(); }});
+    owner_ = std::make_unique<kube::ObjectWatch>(
+        transport, timers, random_, kube::only(kube::config_map_ref(settings_.space, settings_.owner)),
+        kube::ObjectWatch::Listener{.changed = [this] { changed_(); },
+                                    .trouble = [](const Error& error) { complain(error); },
+                                    .well = [this] { changed_(); }});
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -112,7 +113,7 @@ class NodeFeature::Impl {
     if (writing_ || !watch_.listed()) return;
     const json* const owner = owner_ ? config_map() : &node;
     if (owner == nullptr) return;
-    json content = node_feature(settings_.node, labels, owner_ ? kConfigMaps : kNodes, *owner);
+    json content = node_feature(settings_.node, labels, owner_ ? kube::kConfigMaps : kube::kNodes, *owner);
     const json* const now = object();
     if (now != nullptr && says_the_same(*now, content)) return;
     if (timers_.now() < not_before_) return call_at(not_before_);
@@ -126,9 +127,10 @@ class NodeFeature::Impl {
 
  private:
   static void complain(const Error& error) {
-    spdlog::warn(
-        "labels for Node Feature Discovery: {}{}", said(error),
-        error.code == ApiErrc::not_found ? "; it is not installed, or older than NodeFeature objects" : "");
+    spdlog::warn("labels for Node Feature Discovery: {}{}", said(error),
+                 error.code == kube::ApiErrc::not_found
+                     ? "; it is not installed, or older than NodeFeature objects"
+                     : "");
   }
 
   /// Null: the ConfigMap is missing, or not listed yet. If it is missing, the labels are not wanted any more.
@@ -159,7 +161,7 @@ class NodeFeature::Impl {
     heard_since_write_ = false;
     // The object's name makes it the agent's own: the write overrides other field managers.
     writing_ =
-        client_.apply(object_, std::move(content), ApiClient::Force::yes, [this](Result<json> written) {
+        client_.apply(object_, std::move(content), kube::ApiClient::Force::yes, [this](Result<json> written) {
           writing_.reset();
           if (!written) return failed(written.error());
           backoff_.reset();
@@ -181,29 +183,30 @@ class NodeFeature::Impl {
   }
 
   HostFs& host_;
-  ApiClient& client_;
-  Timers& timers_;
-  const Random random_;
+  kube::ApiClient& client_;
+  kube::Timers& timers_;
+  const kube::Random random_;
   const Settings settings_;
   const std::function<void()> changed_;
-  const ObjectRef object_;
-  ObjectWatch watch_;
-  std::unique_ptr<ObjectWatch> owner_;  ///< null: the Node
-  bool owner_missed_ = false;           ///< and that was logged
+  const kube::ObjectRef object_;
+  kube::ObjectWatch watch_;
+  std::unique_ptr<kube::ObjectWatch> owner_;  ///< null: the Node
+  bool owner_missed_ = false;                 ///< and that was logged
 
-  std::optional<ApiClient::Call> writing_;
+  std::optional<kube::ApiClient::Call> writing_;
   std::optional<json> written_;  ///< as last written, until the watch reports it
   bool heard_since_write_ = false;
   json last_;  ///< content of the last write
   Moment last_at_;
   Moment not_before_;  ///< earliest time of the next write
-  Backoff backoff_;
-  Backoff repeats_;
-  Timers::Timer timer_;
+  kube::Backoff backoff_;
+  kube::Backoff repeats_;
+  kube::Timers::Timer timer_;
 };
 
-NodeFeature::NodeFeature(HostFs& host, ApiTransport& transport, ApiClient& client, Timers& timers,
-                         Random random, Settings settings, std::function<void()> changed)
+NodeFeature::NodeFeature(HostFs& host, kube::ApiTransport& transport, kube::ApiClient& client,
+                         kube::Timers& timers, kube::Random random, Settings settings,
+                         std::function<void()> changed)
     : impl_(std::make_unique<Impl>(host, transport, client, timers, std::move(random), std::move(settings),
                                    std::move(changed))) {}
 NodeFeature::~NodeFeature() = default;
@@ -216,7 +219,8 @@ void NodeFeature::keep(const Labels& labels, const json& node) {
   impl_->keep(labels, node);
 }
 
-FormerNodeFeature::FormerNodeFeature(HostFs& host, ApiClient& client, Timers& timers, Random random)
+FormerNodeFeature::FormerNodeFeature(HostFs& host, kube::ApiClient& client, kube::Timers& timers,
+                                     kube::Random random)
     : host_(host), client_(client), timers_(timers), random_(std::move(random)) {}
 
 FormerNodeFeature::~FormerNodeFeature() {
@@ -228,17 +232,17 @@ void FormerNodeFeature::remove() {
   const std::string mark = host_.read_file(kNodeFeatureMark).value_or("");
   const auto slash = mark.find('/');
   if (slash == std::string::npos) return;
-  const ObjectRef object{.kind = kNodeFeatures,
-                         .space = mark.substr(0, slash),
-                         .name = mark.substr(slash + 1, mark.find('\n') - slash - 1)};
+  const kube::ObjectRef object{.kind = kube::kNodeFeatures,
+                               .space = mark.substr(0, slash),
+                               .name = mark.substr(slash + 1, mark.find('\n') - slash - 1)};
   call_ = client_.remove(object, "", [this](Result<> removed) {
     call_.reset();
     if (removed) removed = host_.remove_file(kNodeFeatureMark);
     if (removed) return;
     spdlog::warn("labels of a former agent for Node Feature Discovery stay: {}", said(removed.error()));
-    if (may_mend(removed.error()))
+    if (kube::may_mend(removed.error()))
       timer_ = timers_.at(timers_.now() + backoff_.next(random_), [this] { remove(); });
   });
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

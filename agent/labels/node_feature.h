@@ -24,17 +24,17 @@
 #include "kube/backoff.h"
 #include "kube/timers.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Records the object that the Node owns, as "namespace/name": an agent that needs none removes it. Relative
 /// to the host's root.
 inline constexpr const char* kNodeFeatureMark = "var/lib/ferry/node-feature";
 
 /// The object of a Node.
-ObjectRef node_feature_ref(std::string space, const std::string& node);
+kube::ObjectRef node_feature_ref(std::string space, const std::string& node);
 
 /// The content that the agent applies. `owner`: the owning object, as the API server has it.
-nlohmann::json node_feature(const std::string& node, const Labels& labels, ApiKind owner_kind,
+nlohmann::json node_feature(const std::string& node, const Labels& labels, kube::ApiKind owner_kind,
                             const nlohmann::json& owner);
 
 /// True if the object has all of `content` and no further label.
@@ -51,8 +51,8 @@ class NodeFeature {
 
   /// `changed` is called, never from within a call, when keep() is due. The references must outlive this
   /// object.
-  NodeFeature(HostFs& host, ApiTransport& transport, ApiClient& client, Timers& timers, Random random,
-              Settings settings, std::function<void()> changed);
+  NodeFeature(HostFs& host, kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
+              kube::Random random, Settings settings, std::function<void()> changed);
   NodeFeature(const NodeFeature&) = delete;
   NodeFeature& operator=(const NodeFeature&) = delete;
   NodeFeature(NodeFeature&&) = delete;
@@ -75,7 +75,7 @@ class NodeFeature {
 class FormerNodeFeature {
  public:
   /// The references must outlive this object.
-  FormerNodeFeature(HostFs& host, ApiClient& client, Timers& timers, Random random);
+  FormerNodeFeature(HostFs& host, kube::ApiClient& client, kube::Timers& timers, kube::Random random);
   FormerNodeFeature(const FormerNodeFeature&) = delete;
   FormerNodeFeature& operator=(const FormerNodeFeature&) = delete;
   FormerNodeFeature(FormerNodeFeature&&) = delete;
@@ -86,12 +86,12 @@ class FormerNodeFeature {
 
  private:
   HostFs& host_;
-  ApiClient& client_;
-  Timers& timers_;
-  const Random random_;
-  Backoff backoff_;
-  Timers::Timer timer_;
-  std::optional<ApiClient::Call> call_;
+  kube::ApiClient& client_;
+  kube::Timers& timers_;
+  const kube::Random random_;
+  kube::Backoff backoff_;
+  kube::Timers::Timer timer_;
+  std::optional<kube::ApiClient::Call> call_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -13,7 +13,7 @@
 
 #include "common/version.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using prometheus::ClientMetric;
@@ -106,7 +106,8 @@ void add_inventory(const SeenHost& host, const std::vector<GpuFacts>& facts, std
   Family states = gauge("ferry_gpu_state", "1 for how a GPU stands to what is wanted of it.");
   constexpr std::array<std::string_view, 5> kStandings = {"as_wanted", "failed", "left_alone", "refused",
                                                           "waiting"};
-  std::map<Mode, std::size_t> modes = {{Mode::host, 0}, {Mode::passthrough, 0}, {Mode::vgpu, 0}};
+  std::map<policy::Mode, std::size_t> modes = {
+      {policy::Mode::host, 0}, {policy::Mode::passthrough, 0}, {policy::Mode::vgpu, 0}};
   for (const SeenAccelerator& gpu : host.accelerators) {
     // By it FerryGpuRefused knows whether it goes on, also of what an unplugged GPU has left behind.
     const bool is_gpu = counts_as_gpu(gpu);
@@ -373,7 +374,7 @@ void add_changes(const ChangeHistory::Counts& changes, std::vector<MetricFamily>
   for (Family* const family : {&ended, &duration, &refusals}) std::move(*family).into(all);
 }
 
-void add_requests(const RequestCounts& requests, std::vector<MetricFamily>& all) {
+void add_requests(const kube::RequestCounts& requests, std::vector<MetricFamily>& all) {
   Family family = counter("ferry_api_requests_total",
                           "Requests to the API server that ended; code none: no answer came.");
   for (const auto& [outcome, count] : requests)
@@ -446,4 +447,4 @@ std::string metrics_text(const std::vector<MetricFamily>& families) {
   return std::move(out).str();
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -18,7 +18,7 @@
 #include "agent/seen_offer.h"
 #include "kube/counted_transport.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// A file by which Ferry's processes communicate.
 template <typename Content>
@@ -35,7 +35,7 @@ struct MetricsView {
   /// Time at which `facts` were read; absent: not yet.
   std::optional<std::chrono::system_clock::time_point> looked_at;
   ChangeHistory::Counts changes;
-  RequestCounts requests;
+  kube::RequestCounts requests;
   std::optional<PullCounts> pulls;          ///< of Kata's artifacts; absent: this agent pulls none
   std::map<std::string, std::string> vmis;  ///< by "namespace/pod": KubeVirt's VirtualMachineInstance
 };
@@ -48,4 +48,4 @@ std::vector<prometheus::MetricFamily> metric_families(const MetricsView& view);
 std::string metrics_text(const std::vector<prometheus::MetricFamily>& families);
 inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -18,7 +18,7 @@
 
 #include "agent/metrics/metric_families.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 constexpr int kOk = 200;
@@ -169,7 +169,7 @@ MetricsListener::MetricsListener(EventLoop& loop, Settings settings, std::functi
     : loop_(loop),
       settings_(std::move(settings)),
       metrics_(std::move(metrics)),
-      token_(Credential{.text = {}, .file = settings_.token}) {
+      token_(kube::Credential{.text = {}, .file = settings_.token}) {
   if (!settings_.certificate.empty()) tls_.emplace(settings_.certificate, settings_.key);
 }
 
@@ -201,7 +201,7 @@ Result<> MetricsListener::begin() {
   if (!settings_.token.empty()) {
     const auto text = token_.now();
     if (!text) return fail(Error(text.error()));
-    if (auto token = token_of(**text); !token) return fail(std::move(token).error());
+    if (auto token = kube::token_of(**text); !token) return fail(std::move(token).error());
   }
   auto socket = listen_on(settings_.address, port_);
   if (!socket) return fail(std::move(socket).error());
@@ -420,7 +420,7 @@ std::string MetricsListener::answer_to(const ScrapeRequest& request) {
 // Empty: the token cannot be read.
 std::string MetricsListener::own_token() {
   const auto text = token_.now();
-  auto token = text ? token_of(**text) : Result<std::string>(fail(Error(text.error())));
+  auto token = text ? kube::token_of(**text) : Result<std::string>(fail(Error(text.error())));
   if (token) {
     told_.clear();
     return std::move(*token);
@@ -447,4 +447,4 @@ void MetricsListener::end(Number number) {
   go_on_accepting();
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

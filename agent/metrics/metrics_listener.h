@@ -21,7 +21,7 @@
 #include "common/unique_fd.h"
 #include "kube/credential_file.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// A numeric address of this machine to listen on; names are not resolved.
 struct ListenAddress {
@@ -101,7 +101,7 @@ class MetricsListener {
   const Settings settings_;
   const std::function<std::string()> metrics_;
   std::optional<TlsFiles> tls_;
-  CredentialReader token_;
+  kube::CredentialReader token_;
   std::string told_;  ///< last logged error of the token file
   UniqueFd socket_;
   std::uint16_t port_ = 0;
@@ -111,4 +111,4 @@ class MetricsListener {
   Connections connections_;  ///< oldest first
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -11,7 +11,7 @@
 
 #include "hostfs/presence.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 template <typename Content>
@@ -40,7 +40,7 @@ struct NodeMetrics::Mailbox {
   NodeMetrics* reader = nullptr;  ///< guarded by `mutex`; null: NodeMetrics is gone
 };
 
-NodeMetrics::NodeMetrics(EventLoop& loop, const HostFs& host, std::function<RequestCounts()> requests,
+NodeMetrics::NodeMetrics(EventLoop& loop, const HostFs& host, std::function<kube::RequestCounts()> requests,
                          Vmis vmis, Pulls pulls, std::chrono::milliseconds between_looks)
     : loop_(loop),
       host_(host),
@@ -70,10 +70,10 @@ void NodeMetrics::host_changed() {
 }
 
 void NodeMetrics::look() {
-  std::vector<PciAddress> gpus;
+  std::vector<vfio::PciAddress> gpus;
   if (view_.host.content) {
     for (const SeenAccelerator& gpu : view_.host.content->accelerators) {
-      const auto address = PciAddress::parse(gpu.address);
+      const auto address = vfio::PciAddress::parse(gpu.address);
       if (address && counts_as_gpu(gpu)) gpus.push_back(*address);
     }
   }
@@ -111,4 +111,4 @@ std::string NodeMetrics::text() const {
   return metrics_text(metric_families(view));
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

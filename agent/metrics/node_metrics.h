@@ -16,7 +16,7 @@
 #include "hostfs/host_fs.h"
 #include "kube/counted_transport.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// For the loop's thread only.
 class NodeMetrics {
@@ -30,7 +30,7 @@ class NodeMetrics {
 
   /// `requests`, `vmis` and `pulls` return present values. The loop, the host and the objects behind these
   /// functions must outlive this object.
-  NodeMetrics(EventLoop& loop, const HostFs& host, std::function<RequestCounts()> requests, Vmis vmis,
+  NodeMetrics(EventLoop& loop, const HostFs& host, std::function<kube::RequestCounts()> requests, Vmis vmis,
               Pulls pulls, std::chrono::milliseconds between_looks = kBetweenLooks);
   NodeMetrics(const NodeMetrics&) = delete;
   NodeMetrics& operator=(const NodeMetrics&) = delete;
@@ -54,7 +54,7 @@ class NodeMetrics {
 
   EventLoop& loop_;
   const HostFs& host_;
-  const std::function<RequestCounts()> requests_;
+  const std::function<kube::RequestCounts()> requests_;
   const Vmis vmis_;
   const Pulls pulls_;
   const std::chrono::milliseconds between_looks_;
@@ -64,4 +64,4 @@ class NodeMetrics {
   EventLoop::Timer timer_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 constexpr int kBadRequest = 400;
@@ -154,4 +154,4 @@ std::string http_answer(int status, std::string_view content_type, std::string_v
       status, reason(status), content_type, body.size(), more, body);
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

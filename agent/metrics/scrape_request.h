@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Limit in bytes of a request, headers included.
 inline constexpr std::size_t kMostRequestBytes = 8 * 1024;
@@ -31,4 +31,4 @@ ScrapeRequest read_scrape_request(std::string_view bytes);
 /// The complete answer, after which the connection ends.
 std::string http_answer(int status, std::string_view content_type, std::string_view body);
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -5,7 +5,7 @@
 
 #include <spdlog/spdlog.h>
 
-namespace ferry {
+namespace ferry::agent {
 
 ShownMetrics::ShownMetrics(EventLoop& loop, MetricsListener::Settings settings,
                            std::function<std::string()> metrics, std::chrono::milliseconds between_tries)
@@ -32,4 +32,4 @@ Result<> ShownMetrics::begin() {
   return {};
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

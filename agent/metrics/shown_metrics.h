@@ -10,7 +10,7 @@
 #include "common/event_loop.h"
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// A metrics listener whose errors stop no other work. While one of its Secrets is missing, or its port is in
 /// use, the error is logged once, and the start is tried again.
@@ -43,4 +43,4 @@ class ShownMetrics {
   std::string told_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -15,7 +15,7 @@
 
 #include <spdlog/spdlog.h>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using Bio = std::unique_ptr<BIO, decltype(&BIO_free_all)>;
@@ -117,8 +117,8 @@ std::string TlsSession::to_send() {
 }
 
 TlsFiles::TlsFiles(std::filesystem::path certificate, std::filesystem::path key)
-    : certificate_(Credential{.text = {}, .file = std::move(certificate)}),
-      key_(Credential{.text = {}, .file = std::move(key)}) {}
+    : certificate_(kube::Credential{.text = {}, .file = std::move(certificate)}),
+      key_(kube::Credential{.text = {}, .file = std::move(key)}) {}
 
 Result<std::shared_ptr<SSL_CTX>> TlsFiles::load() {
   const auto certificate = certificate_.now();
@@ -155,4 +155,4 @@ Result<std::shared_ptr<SSL_CTX>> TlsFiles::now() {
   return context_;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -13,7 +13,7 @@
 using SSL = struct ssl_st;
 using SSL_CTX = struct ssl_ctx_st;
 
-namespace ferry {
+namespace ferry::agent {
 
 /// A single connection. It keeps the parameters of its handshake to its end.
 class TlsSession {
@@ -46,11 +46,11 @@ class TlsFiles {
  private:
   Result<std::shared_ptr<SSL_CTX>> load();
 
-  CredentialReader certificate_;
-  CredentialReader key_;
+  kube::CredentialReader certificate_;
+  kube::CredentialReader key_;
   std::string loaded_;  ///< the files that `context_` was made of
   std::shared_ptr<SSL_CTX> context_;
   std::string told_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

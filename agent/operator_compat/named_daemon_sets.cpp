@@ -12,7 +12,7 @@
 #include "kube/api_error.h"
 #include "kube/api_path.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 // A deleted DaemonSet ends its pods, which the watch reports; so a rare repetition is enough.
@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kAskAgain{60};
 
 }  // namespace
 
-NamedDaemonSets::NamedDaemonSets(ApiClient& client, Timers& timers, std::function<void()> changed)
+NamedDaemonSets::NamedDaemonSets(kube::ApiClient& client, kube::Timers& timers, std::function<void()> changed)
     : client_(client), timers_(timers), changed_(std::move(changed)) {}
 
 NamedDaemonSets::~NamedDaemonSets() {
@@ -39,7 +39,7 @@ void NamedDaemonSets::ask(const std::set<NamedOwner>& owners) {
 }
 
 void NamedDaemonSets::ask_for(const NamedOwner& owner, Asked& asked) {
-  const ObjectRef set{.kind = kDaemonSets, .space = owner.space, .name = owner.name};
+  const kube::ObjectRef set{.kind = kube::kDaemonSets, .space = owner.space, .name = owner.name};
   asked.call = client_.get(
       set,
       [this, owner](const Result<nlohmann::json>& object) {
@@ -61,7 +61,7 @@ void NamedDaemonSets::answered(const NamedOwner& owner, Asked& asked, const Resu
   }
   const Error& error = object.error();
   // Errc::usage: no object can have this name, so there is no such DaemonSet.
-  if (error.code == ApiErrc::not_found || error.code == Errc::usage) {
+  if (error.code == kube::ApiErrc::not_found || error.code == Errc::usage) {
     asked.exists = false;
     return;
   }
@@ -80,4 +80,4 @@ std::string NamedDaemonSets::kept_because(const NamedOwner& owner) const {
                      asked.trouble.empty() ? "" : ": ", asked.trouble);
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

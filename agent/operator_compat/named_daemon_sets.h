@@ -14,14 +14,14 @@
 #include "kube/api_client.h"
 #include "kube/timers.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// For one thread. While no relevant pod names a DaemonSet, there is neither a request nor a timer.
 class NamedDaemonSets {
  public:
   /// `changed` is called, never from within a call, when kept_because() may differ or ask() is due. The
   /// references must outlive this object.
-  NamedDaemonSets(ApiClient& client, Timers& timers, std::function<void()> changed);
+  NamedDaemonSets(kube::ApiClient& client, kube::Timers& timers, std::function<void()> changed);
   NamedDaemonSets(const NamedDaemonSets&) = delete;
   NamedDaemonSets& operator=(const NamedDaemonSets&) = delete;
   NamedDaemonSets(NamedDaemonSets&&) = delete;
@@ -36,9 +36,9 @@ class NamedDaemonSets {
   std::string kept_because(const NamedOwner& owner) const;
 
  private:
-  using Moment = Timers::Clock::time_point;
+  using Moment = kube::Timers::Clock::time_point;
   struct Asked {
-    std::optional<ApiClient::Call> call = {};
+    std::optional<kube::ApiClient::Call> call = {};
     Moment again = {};
     std::optional<bool> exists = {};  ///< absent: the server has not answered
     std::string trouble = {};         ///< error of the last request
@@ -47,11 +47,11 @@ class NamedDaemonSets {
   void ask_for(const NamedOwner& owner, Asked& asked);
   void answered(const NamedOwner& owner, Asked& asked, const Result<nlohmann::json>& object);
 
-  ApiClient& client_;
-  Timers& timers_;
+  kube::ApiClient& client_;
+  kube::Timers& timers_;
   const std::function<void()> changed_;
   std::map<NamedOwner, Asked> asked_;
-  Timers::Timer timer_;
+  kube::Timers::Timer timer_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

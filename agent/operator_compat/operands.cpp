@@ -6,7 +6,7 @@
 
 #include "agent/cluster_words.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 struct Operand {
@@ -123,4 +123,4 @@ bool can_be_paused(const Labels& labels, std::string_view daemon_set) {
   return label->second.find(kPauseMark) != std::string::npos || paused_value(label->second) != label->second;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ferry {
+namespace ferry::agent {
 
 using Labels = std::map<std::string, std::string>;
 
@@ -59,4 +59,4 @@ std::string resumed_value(std::string_view value);
 /// True if the value pauses an operand, no matter which program set it.
 bool is_paused(std::string_view value);
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 constexpr std::string_view kWorkloadType = "workload-type";
@@ -14,9 +14,9 @@ constexpr std::string_view kVgpuReady = "vgpu-devices-ready";
 constexpr std::string_view kOurs = "gpu-ferry\n";
 
 // On a node with several modes the consumers wait for vGPUs, which are created last.
-Workload workload_of(const Policy& policy) {
-  if (policy.asks_for(Mode::vgpu)) return Workload::vm_vgpu;
-  return policy.asks_for(Mode::passthrough) ? Workload::vm_passthrough : Workload::container;
+Workload workload_of(const policy::Policy& policy) {
+  if (policy.asks_for(policy::Mode::vgpu)) return Workload::vm_vgpu;
+  return policy.asks_for(policy::Mode::passthrough) ? Workload::vm_passthrough : Workload::container;
 }
 
 std::string content_of(Workload workload) {
@@ -39,21 +39,21 @@ StatusFile workload_file(const NodeWish& wish) {
 }
 
 StatusFile vfio_file(const NodeWish& wish, const SeenHost* host) {
-  if (!wish.wished.policy.asks_for(Mode::passthrough))
+  if (!wish.wished.policy.asks_for(policy::Mode::passthrough))
     return ready_file(kVfioReady, false, "no GPU is to be given away");
   if (host == nullptr) return ready_file(kVfioReady, false, "the host is not as it shall be");
   const bool ready = std::ranges::all_of(host->accelerators, [](const SeenAccelerator& gpu) {
-    return gpu.wanted != Mode::passthrough || gpu.mode == Mode::passthrough;
+    return gpu.wanted != policy::Mode::passthrough || gpu.mode == policy::Mode::passthrough;
   });
   return ready_file(kVfioReady, ready, ready ? "every such GPU is on vfio" : "not every such GPU is on vfio");
 }
 
 StatusFile vgpu_file(const NodeWish& wish, const SeenHost* host) {
-  if (!wish.wished.policy.asks_for(Mode::vgpu))
+  if (!wish.wished.policy.asks_for(policy::Mode::vgpu))
     return ready_file(kVgpuReady, false, "no GPU is to be divided");
   if (host == nullptr) return ready_file(kVgpuReady, false, "the host is not as it shall be");
   const bool ready = std::ranges::any_of(host->accelerators, [](const SeenAccelerator& gpu) {
-    return gpu.wanted == Mode::vgpu && !gpu.vgpus.empty();
+    return gpu.wanted == policy::Mode::vgpu && !gpu.vgpus.empty();
   });
   return ready_file(kVgpuReady, ready, ready ? "there are vGPUs" : "there are no vGPUs");
 }
@@ -116,4 +116,4 @@ Result<std::vector<StatusFileChange>> write_status_files(HostFs& host, const std
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -15,7 +15,7 @@
 #include "agent/node_report.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Relative to the host's root.
 inline constexpr const char* kStatusFolder = "run/nvidia/validations";
@@ -42,4 +42,4 @@ struct StatusFileChange {
 Result<std::vector<StatusFileChange>> write_status_files(HostFs& host, const std::vector<StatusFile>& files,
                                                          bool dry_run = false);
 
-}  // namespace ferry
+}  // namespace ferry::agent

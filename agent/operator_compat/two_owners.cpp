@@ -9,7 +9,7 @@
 
 #include "agent/cluster_words.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 struct Program {
@@ -130,4 +130,4 @@ std::string stood_back_because(const std::vector<OtherOwner>& owners) {
              : "");
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

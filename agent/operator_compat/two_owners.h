@@ -12,7 +12,7 @@
 
 #include "agent/operator_compat/operands.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// A pod on this node that has not ended.
 struct PodOnNode {
@@ -88,4 +88,4 @@ std::optional<std::string> plugin_stands_back(const OtherPrograms& others);
 /// "Ferry stands back: NVIDIA's vfio-manager (its pod ... is here) serves this node; ...", with advice.
 std::string stood_back_because(const std::vector<OtherOwner>& owners);
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -16,7 +16,7 @@
 #include "kube/api_calls.h"
 #include "kube/api_error.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
@@ -31,11 +31,11 @@ struct Command {
 };
 
 /// The cluster's only KubeVirt object.
-Result<json> the_kubevirt(ApiCalls& cluster) {
-  auto list = cluster.list({.kind = kKubeVirts});
+Result<json> the_kubevirt(kube::ApiCalls& cluster) {
+  auto list = cluster.list({.kind = kube::kKubeVirts});
   const char* const install = "KubeVirt has to be installed in the cluster first";
   if (!list) {
-    if (list.error().code != ApiErrc::not_found) return fail(std::move(list).error());
+    if (list.error().code != kube::ApiErrc::not_found) return fail(std::move(list).error());
     return fail(Errc::not_found, "the cluster does not know KubeVirt objects", install);
   }
   const json& items = (*list)["items"];
@@ -77,13 +77,13 @@ ExitStatus status_of(const Command& command, const PermitChange& change) {
 }
 
 Result<ExitStatus> compare(const Command& command, const json& ours) {
-  auto cluster = ApiCalls::reach(command.kubeconfig, command.context);
+  auto cluster = kube::ApiCalls::reach(command.kubeconfig, command.context);
   if (!cluster) return fail(std::move(cluster).error());
   const auto found = the_kubevirt(**cluster);
   if (!found) return fail(found.error());
-  const ObjectRef object{.kind = kKubeVirts,
-                         .space = found->value("/metadata/namespace"_json_pointer, ""),
-                         .name = found->value("/metadata/name"_json_pointer, "")};
+  const kube::ObjectRef object{.kind = kube::kKubeVirts,
+                               .space = found->value("/metadata/namespace"_json_pointer, ""),
+                               .name = found->value("/metadata/name"_json_pointer, "")};
   auto change = permit_change(*found, ours);
   if (!change) return fail(std::move(change).error().during(object.text()));
   const bool changes = command.apply && !command.dry_run && !change->patch.is_null();
@@ -143,4 +143,4 @@ int kubevirt_cr_program(int argc, char** argv) {
   return static_cast<int>(status ? *status : complain(status.error()));
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-namespace ferry {
+namespace ferry::agent {
 
 /// `ferry-agent kubevirt-cr`, the program behind `ferry kubevirt-cr --check` and `--apply`: compares the
 /// cluster's KubeVirt object with the output of `ferry kubevirt-cr -o json` on standard input, or adds to it.
@@ -9,4 +9,4 @@ namespace ferry {
 /// everywhere.
 int kubevirt_cr_program(int argc, char** argv);
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -17,7 +17,7 @@
 #include "common/vgpu_migration.h"
 #include "kube/api_client.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
@@ -133,7 +133,7 @@ std::string applier_of(const json& kubevirt, const ListKind& kind) {
     const json* const name = member(&manager, "manager");
     const json* const operation = member(&manager, "operation");
     if (member(fields, fmt::format("f:{}", kind.key).c_str()) == nullptr || name == nullptr ||
-        !name->is_string() || *name == ApiClient::kFieldManager)
+        !name->is_string() || *name == kube::ApiClient::kFieldManager)
       continue;
     const bool applies = operation != nullptr && *operation == "Apply";
     if (applies || *name == "kubectl-client-side-apply") return name->get<std::string>();
@@ -311,4 +311,4 @@ Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
   return change;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -11,7 +11,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Differences between the cluster's object and the needs of a node.
 struct PermitChange {
@@ -40,4 +40,4 @@ struct PermitChange {
 /// Errors: Errc::malformed_host: an argument is no such object; the message names the wrong key.
 Result<PermitChange> permit_change(const nlohmann::json& kubevirt, const nlohmann::json& ours);
 
-}  // namespace ferry
+}  // namespace ferry::agent

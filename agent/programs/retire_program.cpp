@@ -21,7 +21,7 @@
 #include "kube/cluster_access.h"
 #include "kube/curl_transport.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 struct Command {
@@ -33,25 +33,27 @@ struct Command {
 };
 
 Result<> retire(const Command& command, const std::stop_token& stop) {
-  auto access =
-      cluster_access({.kubeconfig = command.kubeconfig, .context = command.context}, process_environment());
+  auto access = kube::cluster_access({.kubeconfig = command.kubeconfig, .context = command.context},
+                                     process_environment());
   if (!access) return fail(std::move(access).error());
   std::string space = command.space.empty() ? access->default_namespace : command.space;
   if (space.empty())
     return fail(Errc::usage, "nobody says in which namespace the DaemonSet is", "name it: --namespace");
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());
-  LoopTimers timers(**loop);
-  CurlTransport transport(**loop, std::move(*access));
+  kube::LoopTimers timers(**loop);
+  kube::CurlTransport transport(**loop, std::move(*access));
   std::mt19937_64 generator(std::random_device{}());
-  const Random random = [&generator] { return std::uniform_real_distribution<double>(0, 1)(generator); };
-  ApiClient client(transport, timers, random);
+  const kube::Random random = [&generator] {
+    return std::uniform_real_distribution<double>(0, 1)(generator);
+  };
+  kube::ApiClient client(transport, timers, random);
   std::stop_source over;
   const std::stop_callback told_to_end(stop, [&over] { over.request_stop(); });
   Result<> outcome =
       fail(Errc::stuck, "told to end before the agents had", "`helm uninstall` can be repeated");
   Retirement retirement(transport, client, timers, random,
-                        {.kind = kDaemonSets, .space = std::move(space), .name = command.daemon_set},
+                        {.kind = kube::kDaemonSets, .space = std::move(space), .name = command.daemon_set},
                         std::chrono::seconds(command.seconds), [&](Result<> how) {
                           outcome = std::move(how);
                           over.request_stop();
@@ -94,4 +96,4 @@ int retire_program(int argc, char** argv) {
   return static_cast<int>(exit_status_of(done.error()));
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
@@ -17,8 +17,8 @@ constexpr const char* kHelmsRelease = "meta.helm.sh/release-name";
 
 }  // namespace
 
-Retirement::Retirement(ApiTransport& transport, ApiClient& client, Timers& timers, Random random,
-                       ObjectRef daemon_set, std::chrono::seconds patience,
+Retirement::Retirement(kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
+                       kube::Random random, kube::ObjectRef daemon_set, std::chrono::seconds patience,
                        std::function<void(Result<>)> ended)
     : client_(client),
       timers_(timers),
@@ -26,7 +26,7 @@ Retirement::Retirement(ApiTransport& transport, ApiClient& client, Timers& timer
       daemon_set_(std::move(daemon_set)),
       patience_(patience),
       ended_(std::move(ended)),
-      watch_(transport, timers, random_, only(daemon_set_),
+      watch_(transport, timers, random_, kube::only(daemon_set_),
              {.changed = [this] { look(); },
               .trouble = [](const Error& error) { spdlog::warn("{}", error.message); },
               .well = [] {}}) {}
@@ -39,7 +39,7 @@ Retirement::~Retirement() {
 
 Result<> Retirement::begin() {
   // An impossible name is an error here: no watch would ever show such an object.
-  if (auto named = path_of(daemon_set_); !named) return fail(std::move(named).error());
+  if (auto named = kube::path_of(daemon_set_); !named) return fail(std::move(named).error());
   if (auto begun = watch_.begin(); !begun) return begun;
   deadline_ = timers_.at(timers_.now() + patience_, [this] { give_up(); });
   return {};
@@ -65,7 +65,8 @@ void Retirement::remove() {
       [this](Result<> done) {
         call_.reset();
         if (!done) {
-          if (done.error().code != ApiErrc::forbidden && !may_mend(done.error())) return end(std::move(done));
+          if (done.error().code != kube::ApiErrc::forbidden && !kube::may_mend(done.error()))
+            return end(std::move(done));
           refusal_ = std::move(done).error();
           again_ = timers_.at(timers_.now() + backoff_.next(random_), [this] { remove(); });
           return;
@@ -73,7 +74,7 @@ void Retirement::remove() {
         refusal_.reset();
         look();  // it may have been created again meanwhile
       },
-      ApiClient::Dependents::first);
+      kube::ApiClient::Dependents::first);
 }
 
 void Retirement::give_up() {
@@ -90,4 +91,4 @@ void Retirement::end(Result<> how) {
   if (const auto told = std::exchange(ended_, {})) told(std::move(how));
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -15,7 +15,7 @@
 #include "kube/object_watch.h"
 #include "kube/timers.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Ends all agents of a cluster while they have their RBAC rights: removes their DaemonSet after its pods
 /// (propagationPolicy Foreground). An agent that ends resumes operands and uncordons the node, for which it
@@ -31,8 +31,9 @@ class Retirement {
   /// object: success if the DaemonSet is gone, or not Helm's; Errc::stuck if it still exists after
   /// `patience`; otherwise the server's error. A forbidden request is repeated until then, since the right to
   /// it may be too new to be in force.
-  Retirement(ApiTransport& transport, ApiClient& client, Timers& timers, Random random, ObjectRef daemon_set,
-             std::chrono::seconds patience, std::function<void(Result<>)> ended);
+  Retirement(kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
+             kube::Random random, kube::ObjectRef daemon_set, std::chrono::seconds patience,
+             std::function<void(Result<>)> ended);
   Retirement(const Retirement&) = delete;
   Retirement& operator=(const Retirement&) = delete;
   Retirement(Retirement&&) = delete;
@@ -48,19 +49,19 @@ class Retirement {
   void give_up();
   void end(Result<> how);
 
-  ApiClient& client_;
-  Timers& timers_;
-  const Random random_;
-  const ObjectRef daemon_set_;
+  kube::ApiClient& client_;
+  kube::Timers& timers_;
+  const kube::Random random_;
+  const kube::ObjectRef daemon_set_;
   const std::chrono::seconds patience_;
   std::function<void(Result<>)> ended_;  ///< empty once called
-  ObjectWatch watch_;
+  kube::ObjectWatch watch_;
   std::string removed_;           ///< UID of the DaemonSet whose removal was requested
   std::optional<Error> refusal_;  ///< the server's last refusal of it
-  std::optional<ApiClient::Call> call_;
-  Backoff backoff_;
-  Timers::Timer again_;
-  Timers::Timer deadline_;
+  std::optional<kube::ApiClient::Call> call_;
+  kube::Backoff backoff_;
+  kube::Timers::Timer again_;
+  kube::Timers::Timer deadline_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

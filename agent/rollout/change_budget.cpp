@@ -11,7 +11,7 @@
 
 #include "policy/policy_text.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using Kind = BudgetStep::Kind;
@@ -165,10 +165,10 @@ BudgetStep with_trouble(BudgetStep step, const ChangeBudget& budget) {
 
 }  // namespace
 
-std::string configuration_id(const Policy& policy) {
-  Policy nameless = policy;
+std::string configuration_id(const policy::Policy& policy) {
+  policy::Policy nameless = policy;
   nameless.name = "policy";
-  return configuration_id(policy_text({.file = {}, .policies = {nameless}}));
+  return configuration_id(policy::policy_text({.file = {}, .policies = {nameless}}));
 }
 
 std::string configuration_id(std::string_view text) {
@@ -186,4 +186,4 @@ BudgetStep budget_step(const ChangeBudget& budget, const NodeChange& change) {
       ours == budget.slots.end() ? step_outside(budget, change) : step_in(*ours, budget, change), budget);
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -19,10 +19,10 @@
 
 #include "policy/policy.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Identity of a policy's content, as in "8f3a09c6d1e2b745"; the policy's name does not count.
-std::string configuration_id(const Policy& policy);
+std::string configuration_id(const policy::Policy& policy);
 /// Identity of a text.
 std::string configuration_id(std::string_view text);
 
@@ -102,4 +102,4 @@ inline constexpr const char* kFailedPrefix = "failed.gpu-ferry.io/";
 /// The next write to the Leases, and if the node's change may begin.
 BudgetStep budget_step(const ChangeBudget& budget, const NodeChange& change);
 
-}  // namespace ferry
+}  // namespace ferry::agent

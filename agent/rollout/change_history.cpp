@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 bool is_under_way(SeenPhase phase) {
@@ -46,4 +46,4 @@ void ChangeHistory::saw(const SeenHost& host, Clock::time_point now) {
   counts_.seconds += seconds;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

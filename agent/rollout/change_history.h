@@ -14,7 +14,7 @@
 
 #include "agent/seen_host.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// Reason of a refusal, with few values, since it is a metric's label.
 enum class RefusalReason {
@@ -56,4 +56,4 @@ class ChangeHistory {
   Counts counts_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -13,7 +13,7 @@
 
 #include "agent/node_report.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
@@ -55,12 +55,12 @@ std::size_t count_others(const json& annotations, const std::string& prefix, con
 
 }  // namespace
 
-ObjectRef change_lease(const std::string& space, std::size_t slot) {
-  return {.kind = kLeases, .space = space, .name = fmt::format("{}{}", kChangeLease, slot)};
+kube::ObjectRef change_lease(const std::string& space, std::size_t slot) {
+  return {.kind = kube::kLeases, .space = space, .name = fmt::format("{}{}", kChangeLease, slot)};
 }
 
-Selection change_leases(const std::string& space) {
-  return {.kind = kLeases, .space = space, .labels = kChangeSlotLabel};
+kube::Selection change_leases(const std::string& space) {
+  return {.kind = kube::kLeases, .space = space, .labels = kChangeSlotLabel};
 }
 
 std::optional<ChangeSlot> change_slot_of(const json& lease) {
@@ -161,10 +161,10 @@ json both(json patch, const json& other) {
 }
 
 json new_change_lease(const std::string& space, std::size_t slot, const json& patch) {
-  const ObjectRef ref = change_lease(space, slot);
+  const kube::ObjectRef ref = change_lease(space, slot);
   json out = {
-      {"apiVersion", kLeases.api_version},
-      {"kind", kLeases.kind},
+      {"apiVersion", kube::kLeases.api_version},
+      {"kind", kube::kLeases.kind},
       {"metadata",
        {{"name", ref.name},
         {"namespace", space},
@@ -173,4 +173,4 @@ json new_change_lease(const std::string& space, std::size_t slot, const json& pa
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

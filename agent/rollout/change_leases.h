@@ -21,7 +21,7 @@
 #include "agent/rollout/change_budget.h"
 #include "kube/api_path.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 inline constexpr const char* kChangeSlotLabel = "gpu-ferry.io/change-slot";
 
@@ -29,8 +29,8 @@ inline constexpr const char* kChangeSlotLabel = "gpu-ferry.io/change-slot";
 /// of nodes differ and are not compared.
 inline constexpr std::chrono::seconds kSlotLife{600};
 
-ObjectRef change_lease(const std::string& space, std::size_t slot);
-Selection change_leases(const std::string& space);
+kube::ObjectRef change_lease(const std::string& space, std::size_t slot);
+kube::Selection change_leases(const std::string& space);
 
 /// Absent: the Lease is not a rollout lease. The caller sets `silent`.
 std::optional<ChangeSlot> change_slot_of(const nlohmann::json& lease);
@@ -63,4 +63,4 @@ nlohmann::json both(nlohmann::json patch, const nlohmann::json& other);
 /// The object to create if the slot has no Lease yet.
 nlohmann::json new_change_lease(const std::string& space, std::size_t slot, const nlohmann::json& patch);
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -12,7 +12,7 @@
 #include "kube/api_error.h"
 #include "kube/watch_event.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
@@ -22,12 +22,13 @@ using std::chrono::seconds;
 constexpr seconds kRenewEvery = kSlotLife / 3;
 // All nodes see a free slot at once. Each waits for a random part of this time (milliseconds), so that most
 // see the first write before they try.
-constexpr Backoff::Pause kRush{2'000};
+constexpr kube::Backoff::Pause kRush{2'000};
 
 }  // namespace
 
-ChangeSlots::ChangeSlots(ApiTransport& transport, ApiClient& client, Timers& timers, Random random,
-                         WallClock wall_clock, Settings settings, std::function<void()> changed)
+ChangeSlots::ChangeSlots(kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
+                         kube::Random random, WallClock wall_clock, Settings settings,
+                         std::function<void()> changed)
     : transport_(transport),
       client_(client),
       timers_(timers),
@@ -43,35 +44,38 @@ ChangeSlots::~ChangeSlots() {
 
 void ChangeSlots::open() {
   if (watch_) return;
-  watch_ = std::make_unique<ObjectWatch>(transport_, timers_, random_, change_leases(settings_.space),
-                                         ObjectWatch::Listener{.changed =
-                                                                   [this] {
-                                                                     watch_trouble_.clear();
-                                                                     forget_older();
-                                                                     changed_();
-                                                                   },
-                                                               .trouble =
-                                                                   [this](const Error& error) {
-                                                                     spdlog::warn("{}", error.message);
-                                                                     // Holders may have renewed unseen.
-                                                                     seen_.clear();
-                                                                     if (may_mend(error)) return;
-                                                                     watch_trouble_ = error.message;
-                                                                     changed_();
-                                                                   },
-                                                               .well =
-                                                                   [this] {
-                                                                     seen_.clear();
-                                                                     watch_trouble_.clear();
-                                                                     changed_();
-                                                                   }});
+  watch_ =
+      std::make_unique<kube::ObjectWatch>(transport_, timers_, random_, change_leases(settings_.space),
+                                          kube::ObjectWatch::Listener{.changed =
+                                                                          [this] {
+                                                                            watch_trouble_.clear();
+                                                                            forget_older();
+                                                                            changed_();
+                                                                          },
+                                                                      .trouble =
+                                                                          [this](const Error& error) {
+                                                                            spdlog::warn("{}", error.message);
+                                                                            // Holders may have renewed
+                                                                            // unseen.
+                                                                            seen_.clear();
+                                                                            if (kube::may_mend(error)) return;
+                                                                            watch_trouble_ = error.message;
+                                                                            changed_();
+                                                                          },
+                                                                      .well =
+                                                                          [this] {
+                                                                            seen_.clear();
+                                                                            watch_trouble_.clear();
+                                                                            changed_();
+                                                                          }});
   if (auto begun = watch_->begin(); !begun) watch_trouble_ = begun.error().message;
 }
 
 void ChangeSlots::forget_older() {
   std::erase_if(ours_, [this](const auto& ours) {
     const auto known = watch_->objects().find(ours.first);
-    return known != watch_->objects().end() && !is_later(version_of(ours.second), version_of(known->second));
+    return known != watch_->objects().end() &&
+           !kube::is_later(kube::version_of(ours.second), kube::version_of(known->second));
   });
 }
 
@@ -150,7 +154,7 @@ void ChangeSlots::act(const BudgetStep& step, const std::string& policy) {
   BudgetStep to_do = step;
   if (step.kind == BudgetStep::Kind::nothing && due) to_do.kind = BudgetStep::Kind::take;
   if (to_do.kind == BudgetStep::Kind::take && !is_ours(step.slot) && !std::exchange(drawn_, true))
-    not_before_ = std::max(not_before_.value_or(now), now + part_of(kRush, random_));
+    not_before_ = std::max(not_before_.value_or(now), now + kube::part_of(kRush, random_));
   if (to_do.kind == BudgetStep::Kind::nothing) {
     drawn_ = false;
     return wait_for(step);
@@ -171,7 +175,7 @@ void ChangeSlots::write(const BudgetStep& step, const std::string& policy) {
     const auto at = change_slot_of(now);
     const bool same = sign_of_life(now) == sign;
     if (step.kind != BudgetStep::Kind::judge && !same && (!at || at->holder != settings_.node))
-      return fail({.code = make_error_code(ApiErrc::conflict),
+      return fail({.code = make_error_code(kube::ApiErrc::conflict),
                    .message = fmt::format("Lease {}{}: another was first", kChangeLease, step.slot),
                    .hint = {}});
     json out = json::object();
@@ -195,7 +199,7 @@ void ChangeSlots::write(const BudgetStep& step, const std::string& policy) {
   }
   const auto content = patch(json());
   if (!content) return;  // never: without a Lease there is no conflict
-  writing_ = client_.create(kLeases, settings_.space, new_change_lease(settings_.space, slot, *content),
+  writing_ = client_.create(kube::kLeases, settings_.space, new_change_lease(settings_.space, slot, *content),
                             std::move(done));
 }
 
@@ -217,7 +221,7 @@ void ChangeSlots::written(std::size_t slot, Moment sent, Result<json> result) {
     spdlog::warn("{}", error.message);
     ours_.erase(name);
     // Neither error ends by itself.
-    const bool refused = error.code == ApiErrc::forbidden || error.code == ApiErrc::invalid;
+    const bool refused = error.code == kube::ApiErrc::forbidden || error.code == kube::ApiErrc::invalid;
     write_trouble_ = refused ? error.message : std::string();
     not_before_ = timers_.now() + backoff_.next(random_);
   }
@@ -243,4 +247,4 @@ void ChangeSlots::wait_for(const BudgetStep& step) {
   if (next) call_at(*next);
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -19,7 +19,7 @@
 #include "kube/object_watch.h"
 #include "kube/timers.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// For one thread. While this node has no change to begin and no slot, there is neither a request nor a
 /// timer.
@@ -34,8 +34,8 @@ class ChangeSlots {
 
   /// `changed` is called, never from within a call, when budget() may differ or act() is due. The references
   /// must outlive this object.
-  ChangeSlots(ApiTransport& transport, ApiClient& client, Timers& timers, Random random, WallClock wall_clock,
-              Settings settings, std::function<void()> changed);
+  ChangeSlots(kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
+              kube::Random random, WallClock wall_clock, Settings settings, std::function<void()> changed);
   ChangeSlots(const ChangeSlots&) = delete;
   ChangeSlots& operator=(const ChangeSlots&) = delete;
   ChangeSlots(ChangeSlots&&) = delete;
@@ -51,7 +51,7 @@ class ChangeSlots {
   bool is_writing() const { return writing_.has_value(); }
 
  private:
-  using Moment = Timers::Clock::time_point;
+  using Moment = kube::Timers::Clock::time_point;
   struct Seen {
     std::string sign;
     Moment since;
@@ -70,15 +70,15 @@ class ChangeSlots {
   void call_at(Moment when);
   void wait_for(const BudgetStep& step);
 
-  ApiTransport& transport_;
-  ApiClient& client_;
-  Timers& timers_;
-  const Random random_;
+  kube::ApiTransport& transport_;
+  kube::ApiClient& client_;
+  kube::Timers& timers_;
+  const kube::Random random_;
   const WallClock wall_clock_;
   const Settings settings_;
   const std::function<void()> changed_;
 
-  std::unique_ptr<ObjectWatch> watch_;
+  std::unique_ptr<kube::ObjectWatch> watch_;
   std::map<std::string, nlohmann::json> ours_;  ///< as written by this node, until the watch shows it
   std::map<std::size_t, Seen> seen_;            ///< since when the slots of other nodes are unchanged
   bool searched_ = false;  ///< the Leases have been listed once: a slot from before a restart is known
@@ -86,11 +86,11 @@ class ChangeSlots {
   std::string write_trouble_;
   std::optional<std::size_t> renewed_;  ///< the slot that this node last took or renewed
   Moment renewed_at_;
-  std::optional<ApiClient::Call> writing_;
-  Backoff backoff_;
+  std::optional<kube::ApiClient::Call> writing_;
+  kube::Backoff backoff_;
   std::optional<Moment> not_before_;  ///< earliest time of the next write
   bool drawn_ = false;                ///< not_before_ is the pause before a free slot is taken
-  Timers::Timer timer_;
+  kube::Timers::Timer timer_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 constexpr const char* kKata = "kata-";
@@ -48,4 +48,4 @@ NodeTurn node_turn(const ChangeBudget& budget, const NodeChange& gpus, const Nod
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -8,7 +8,7 @@
 #include "agent/rollout/change_budget.h"
 #include "common/config/config_tree.h"
 
-namespace ferry {
+namespace ferry::agent {
 
 /// The configuration_id() of a class file, marked to differ from configurations of GPUs.
 std::string kata_configuration_id(const ConfigText& config);
@@ -24,4 +24,4 @@ struct NodeTurn {
 /// is held until a person acts.
 NodeTurn node_turn(const ChangeBudget& budget, const NodeChange& gpus, const NodeChange& kata);
 
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -17,7 +17,7 @@
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/runtime/runtime_place.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 constexpr const char* kContainerdConfig = "/etc/containerd/config.toml";
@@ -83,10 +83,10 @@ class KataManager {
     const EndSignals end;
     const Session session = open_session(host_root_);
     if (!kata_install_what_can_be(session, options(*session.host))) return kReplacedFailed;
-    const auto classes = read_class_file(options_.file, Reading::lenient);
+    const auto classes = kata::read_class_file(options_.file, Reading::lenient);
     if (!classes) return failed(classes.error());
     // Locked only now: the operator's probe takes this process's ID in the lock file for readiness.
-    const auto lock = lock_artifacts(*session.host, classes->artifacts_dir.relative_path());
+    const auto lock = kata::lock_artifacts(*session.host, classes->artifacts_dir.relative_path());
     if (!lock) return failed(lock.error());
     print_to_stderr("k8s-kata-manager: the runtimes are installed, and stay when this ends\n");
     end.wait();
@@ -121,8 +121,8 @@ class KataManager {
 
   /// The operator says containerd for k3s and similar runtimes, too.
   static bool serves_one_of_its_kind(const HostFs& host) {
-    const auto found = find_runtime(host, {});
-    return found && found->kind != RuntimeKind::crio;
+    const auto found = kata::find_runtime(host, {});
+    return found && found->kind != kata::RuntimeKind::crio;
   }
 
   /// Absent: the host is searched. The GPU operator passes paths inside its own container, which say nothing
@@ -158,4 +158,4 @@ int k8s_kata_manager(int argc, char** argv) {
   return program.run();
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -18,7 +18,7 @@
 #include "common/process/standard_streams.h"
 #include "common/version.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 /// Options of the command line or of the environment.
@@ -192,4 +192,4 @@ int nvidia_k8s_vgpu_dm(int argc, char** argv) {
   return 0;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

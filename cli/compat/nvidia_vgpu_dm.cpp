@@ -14,7 +14,7 @@
 #include "common/version.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 class NvidiaVgpuDm {
@@ -90,7 +90,7 @@ class NvidiaVgpuDm {
   ExitStatus check_file() const {
     auto file = read_profiles_for(options_);
     if (!file) return complain(file.error());
-    auto profile = select_profile(*file, options_.name);
+    auto profile = vgpu::select_profile(*file, options_.name);
     if (!profile) return complain(profile.error());
     spdlog::info("{}: configuration {} is valid", profile->place, profile->name);
     return ExitStatus::done;
@@ -117,4 +117,4 @@ int nvidia_vgpu_dm(int argc, char** argv) {
   return program.run() == ExitStatus::done ? 0 : kReplacedFailed;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -14,7 +14,7 @@
 #include "cli/output/help_text.h"
 #include "common/process/standard_streams.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 bool has_option(const CLI::App& app, const std::string& name) {
@@ -53,4 +53,4 @@ Result<> check_host_root(std::string_view option, const std::string& root) {
               fmt::format("name the folder where the host's / is mounted: {} DIR", option));
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

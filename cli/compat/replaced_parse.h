@@ -11,7 +11,7 @@ namespace CLI {
 class App;
 }
 
-namespace ferry {
+namespace ferry::cli {
 
 /// The exit status of a replaced program for any error.
 inline constexpr int kReplacedFailed = 1;
@@ -25,4 +25,4 @@ std::optional<int> parse_replaced(CLI::App& app, int argc, char** argv);
 /// fails the check.
 Result<> check_host_root(std::string_view option, const std::string& root);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -19,7 +19,7 @@
 #include "common/process/standard_streams.h"
 #include "common/version.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 /// `vfio-manage` of NVIDIA's k8s-driver-manager v0.12.0, with its flags and environment.
@@ -27,9 +27,10 @@ class VfioManage {
  public:
   explicit VfioManage(CLI::App& app) {
     app.require_subcommand(1);
-    add(app, "bind", "move GPUs to vfio, each with its whole IOMMU group", Direction::to_vfio,
+    add(app, "bind", "move GPUs to vfio, each with its whole IOMMU group", vfio::Direction::to_vfio,
         "--bind-nvswitches");
-    add(app, "unbind", "give GPUs back to the drivers they had", Direction::back, "--unbind-nvswitches");
+    add(app, "unbind", "give GPUs back to the drivers they had", vfio::Direction::back,
+        "--unbind-nvswitches");
   }
 
   ExitStatus run() const {
@@ -48,7 +49,7 @@ class VfioManage {
   }
 
  private:
-  void add(CLI::App& app, const std::string& name, const std::string& description, Direction direction,
+  void add(CLI::App& app, const std::string& name, const std::string& description, vfio::Direction direction,
            const std::string& switches) {
     CLI::App* command = app.add_subcommand(name, description);
     command->add_flag("-a,--all", all_, "every GPU");
@@ -64,7 +65,7 @@ class VfioManage {
   bool switches_ = false;
   std::string device_;
   std::string host_root_ = "/";
-  Direction direction_ = Direction::to_vfio;
+  vfio::Direction direction_ = vfio::Direction::to_vfio;
 };
 
 int vfio_manage(int argc, char** argv) {
@@ -107,4 +108,4 @@ std::optional<int> run_replaced_program(std::string_view name, int argc, char** 
   return found->second(argc, argv);
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string_view>
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Runs the program that `name` (argv[0], with or without a path) stands for. Absent: it stands for none.
 std::optional<int> run_replaced_program(std::string_view name, int argc, char** argv);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 // Parses "TEXT:{pack,spread}" or "ENUM:value in {json->1,table->0} OR {1,0}". CLI11 describes the words of a
@@ -109,4 +109,4 @@ CLI::Option* suggest_words(CLI::Option* option, const std::vector<std::string>& 
                                       fmt::format("{{{}}}", fmt::join(words, ","))));
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

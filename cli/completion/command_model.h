@@ -11,7 +11,7 @@ class App;
 class Option;
 }  // namespace CLI
 
-namespace ferry {
+namespace ferry::cli {
 
 struct OptionModel {
   std::vector<std::string> names = {};  ///< "-o", "--output"; none for a positional
@@ -44,4 +44,4 @@ std::vector<const CommandModel*> all_commands(const CommandModel& root);
 /// the option.
 CLI::Option* suggest_words(CLI::Option* option, const std::vector<std::string>& words);
 
-}  // namespace ferry
+}  // namespace ferry::cli

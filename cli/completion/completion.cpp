@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace ferry {
+namespace ferry::cli {
 
 std::string completion_script(const CommandModel& root, Shell shell,
                               const std::vector<std::string>& programs) {
@@ -34,4 +34,4 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -7,7 +7,7 @@
 
 #include "cli/completion/command_model.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 enum class Shell { bash, zsh, fish };
 
@@ -31,4 +31,4 @@ std::string function_name(const std::string& program);
 /// `text` with each `from` replaced by `to`.
 std::string replaced(std::string text, const std::string& from, const std::string& to);
 
-}  // namespace ferry
+}  // namespace ferry::cli

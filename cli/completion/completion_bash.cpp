@@ -8,7 +8,7 @@
 
 #include "cli/completion/completion.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 // The part of the script that is the same for every program; @ stands for its name. It uses no function of
@@ -136,4 +136,4 @@ std::string bash_completion(const CommandModel& root, const std::vector<std::str
   return replaced(std::move(out), "_@", "_" + function_name(programs.front()));
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

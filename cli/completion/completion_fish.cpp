@@ -7,7 +7,7 @@
 
 #include "cli/completion/completion.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 std::string fish_quoted(const std::string& text) {
@@ -108,4 +108,4 @@ std::string fish_completion(const CommandModel& root, const std::vector<std::str
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -8,7 +8,7 @@
 
 #include "cli/completion/completion.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 std::string with_backslashes(const std::string& text, std::string_view before) {
@@ -103,4 +103,4 @@ std::string zsh_completion(const CommandModel& root, const std::vector<std::stri
   return replaced(std::move(out), "_@", "_" + function_name(programs.front()));
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

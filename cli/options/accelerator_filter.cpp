@@ -15,7 +15,7 @@
 #include "policy/gpu_selection.h"
 #include "policy/model_glob.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 // Parses exactly `digits` hex digits, with or without "0x".
@@ -43,14 +43,14 @@ using Test = AcceleratorFilter::Test;
 
 std::string vendor_of(const Candidate& candidate) {
   const std::uint16_t vendor = candidate.function->vendor;
-  for (const NamedVendor& named : named_vendors()) {
+  for (const policy::NamedVendor& named : policy::named_vendors()) {
     if (named.id == vendor) return fmt::format("{:04x} ({})", vendor, named.name);
   }
   return fmt::format("{:04x}", vendor);
 }
 
 std::optional<std::uint16_t> wanted_vendor(const std::string& text) {
-  for (const NamedVendor& named : named_vendors()) {
+  for (const policy::NamedVendor& named : policy::named_vendors()) {
     if (same_word(named.name, text)) return named.id;
   }
   if (const auto id = hex(text, 4)) return static_cast<std::uint16_t>(*id);
@@ -60,7 +60,7 @@ std::optional<std::uint16_t> wanted_vendor(const std::string& text) {
 Result<Test> parse_vendor(const std::string& text) {
   if (const auto id = wanted_vendor(text))
     return [id = *id](const Candidate& candidate) { return candidate.function->vendor == id; };
-  const auto known = names_of(named_vendors());
+  const auto known = names_of(policy::named_vendors());
   return fail(
       Errc::usage, fmt::format("--vendor: '{}' is no vendor{}", text, did_you_mean(text, known)),
       fmt::format("a vendor is four hex digits, as in --vendor 10de, or a name: {}", fmt::join(known, ", ")));
@@ -68,7 +68,7 @@ Result<Test> parse_vendor(const std::string& text) {
 
 std::string class_of(const Candidate& candidate) {
   const std::uint32_t code = candidate.function->class_code >> 8U;
-  for (const NamedClass& named : named_classes()) {
+  for (const policy::NamedClass& named : policy::named_classes()) {
     if (named.pci_class == candidate.function->pci_class())
       return fmt::format("{:04x} ({})", code, named.name);
   }
@@ -78,11 +78,11 @@ std::string class_of(const Candidate& candidate) {
 struct WantedClass {
   std::uint32_t code = 0;       ///< 24 bits
   bool with_interface = false;  ///< the value has a programming interface, which must match
-  PciClass pci_class() const { return static_cast<PciClass>(code >> 8U); }
+  vfio::PciClass pci_class() const { return static_cast<vfio::PciClass>(code >> 8U); }
 };
 
 std::optional<WantedClass> wanted_class(const std::string& text) {
-  for (const NamedClass& named : named_classes()) {
+  for (const policy::NamedClass& named : policy::named_classes()) {
     if (same_word(named.name, text)) {
       return WantedClass{.code = static_cast<std::uint32_t>(named.pci_class) << 8U, .with_interface = false};
     }
@@ -100,7 +100,7 @@ Result<Test> parse_class(const std::string& text) {
                                    : candidate.function->pci_class() == wanted.pci_class();
     };
   }
-  const auto known = names_of(named_classes());
+  const auto known = names_of(policy::named_classes());
   return fail(Errc::usage, fmt::format("--class: '{}' is no class{}", text, did_you_mean(text, known)),
               fmt::format("a class is four or six hex digits, as in --class 0302, or a word: {}",
                           fmt::join(known, ", ")));
@@ -111,13 +111,13 @@ std::string model_of_candidate(const Candidate& candidate) {
 }
 
 Result<Test> parse_model(const std::string& pattern) {
-  if (const std::string fault = glob_fault(pattern); !fault.empty()) {
+  if (const std::string fault = policy::glob_fault(pattern); !fault.empty()) {
     return fail(Errc::usage, fmt::format("--model: '{}' {}", pattern, fault),
                 "a glob has * for anything, ? for one character and [...] for one of several");
   }
   if (!pattern.empty()) {
     return [pattern](const Candidate& candidate) {
-      return fits_model(pattern, candidate.model, *candidate.function);
+      return policy::fits_model(pattern, candidate.model, *candidate.function);
     };
   }
   return fail(Errc::usage, "--model: '' is no model",
@@ -190,7 +190,7 @@ std::string FilterOptions::first() const {
   return found == kKinds.end() ? "" : found->option;
 }
 
-std::string model_of(const PciFunction& function, DeviceNames& names) {
+std::string model_of(const vfio::PciFunction& function, plugin::DeviceNames& names) {
   return names.find(function.vendor, function.device).value_or(function.ids());
 }
 
@@ -222,20 +222,20 @@ Result<AcceleratorFilter> AcceleratorFilter::parse(const FilterOptions& options)
   return filter;
 }
 
-AcceleratorRules AcceleratorFilter::asked(AcceleratorRules rules) const {
-  for (const PciClass wanted : classes_) rules = rules.asking_for(wanted);
+vfio::AcceleratorRules AcceleratorFilter::asked(vfio::AcceleratorRules rules) const {
+  for (const vfio::PciClass wanted : classes_) rules = rules.asking_for(wanted);
   rules.named_vendors.insert(vendors_.begin(), vendors_.end());
   return rules;
 }
 
-Result<std::vector<PciAddress>> AcceleratorFilter::choose(const Inventory& inventory,
-                                                          const AcceleratorRules& rules,
-                                                          DeviceNames& names) const {
+Result<std::vector<vfio::PciAddress>> AcceleratorFilter::choose(const vfio::Inventory& inventory,
+                                                                const vfio::AcceleratorRules& rules,
+                                                                plugin::DeviceNames& names) const {
   std::vector<Candidate> there;
   for (const auto& [address, function] : inventory.functions) {
     if (rules.match(function)) there.push_back({.function = &function, .model = model_of(function, names)});
   }
-  std::vector<PciAddress> out;
+  std::vector<vfio::PciAddress> out;
   for (const Candidate& candidate : there) {
     if (std::ranges::all_of(criteria_, [&](const Criterion& c) { return c.holds(candidate); })) {
       out.push_back(candidate.function->address);
@@ -249,7 +249,8 @@ Result<std::vector<PciAddress>> AcceleratorFilter::choose(const Inventory& inven
       return fail(
           Errc::not_found, fmt::format("there is no accelerator of {} on this host", rules.whose),
           fmt::format("{} ({}, {}) counts where it or its vendor is named: --device {}, or --vendor {:04x}",
-                      address.text(), kind_of(function), function.ids(), address.text(), function.vendor));
+                      address.text(), vfio::kind_of(function), function.ids(), address.text(),
+                      function.vendor));
     }
     return fail(Errc::not_found, "there is no accelerator on this host", "`ferry status` lists them");
   }
@@ -289,4 +290,4 @@ Error AcceleratorFilter::nothing_is_all(const std::vector<Candidate>& there) con
           .hint = fmt::format("{}", fmt::join(known, "; "))};
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

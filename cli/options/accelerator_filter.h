@@ -10,7 +10,7 @@
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Values as given. An accelerator must meet each option that has values, by any one of them.
 struct FilterOptions {
@@ -24,12 +24,12 @@ struct FilterOptions {
 };
 
 /// The model as output shows it: its name, or its IDs if no table has a name.
-std::string model_of(const PciFunction& function, DeviceNames& names);
+std::string model_of(const vfio::PciFunction& function, plugin::DeviceNames& names);
 
 class AcceleratorFilter {
  public:
   struct Candidate {
-    const PciFunction* function = nullptr;
+    const vfio::PciFunction* function = nullptr;
     std::string model;
   };
   /// True: the candidate matches one value of an option.
@@ -39,12 +39,13 @@ class AcceleratorFilter {
   static Result<AcceleratorFilter> parse(const FilterOptions& options);
 
   /// Returns `rules` with the on-request classes that --class names and the vendors that --vendor names.
-  AcceleratorRules asked(AcceleratorRules rules) const;
+  vfio::AcceleratorRules asked(vfio::AcceleratorRules rules) const;
 
   /// The accelerators under `rules` that meet all options, in order of address. Errc::not_found: none does;
   /// the hint lists the values of this host. Without options it returns all of them and does not fail.
-  Result<std::vector<PciAddress>> choose(const Inventory& inventory, const AcceleratorRules& rules,
-                                         DeviceNames& names) const;
+  Result<std::vector<vfio::PciAddress>> choose(const vfio::Inventory& inventory,
+                                               const vfio::AcceleratorRules& rules,
+                                               plugin::DeviceNames& names) const;
 
  private:
   /// The values of one option.
@@ -61,8 +62,8 @@ class AcceleratorFilter {
   Error nothing_is_all(const std::vector<Candidate>& there) const;
 
   std::vector<Criterion> criteria_;
-  std::vector<PciClass> classes_;
+  std::vector<vfio::PciClass> classes_;
   std::vector<std::uint16_t> vendors_;  ///< named by --vendor
 };
 
-}  // namespace ferry
+}  // namespace ferry::cli

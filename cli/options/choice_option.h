@@ -8,7 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Rejects any other word with the list of valid ones. `value` must outlive the parsing.
 template <typename Value>
@@ -23,4 +23,4 @@ CLI::Option* add_choice(CLI::App& app, const std::string& flags, Value& value,
       ->check(CLI::IsMember(names));
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

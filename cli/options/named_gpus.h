@@ -9,12 +9,12 @@
 #include "common/result.h"
 #include "mdev/vgpu.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Errc::usage: a text is no PCI address.
-Result<std::set<PciAddress>> parse_gpus(const std::vector<std::string>& addresses);
+Result<std::set<vfio::PciAddress>> parse_gpus(const std::vector<std::string>& addresses);
 
 /// Checks that each is a GPU of this host. Errc::not_found names the first that is not.
-Result<> check_gpus(const std::set<PciAddress>& gpus, const VgpuInventory& inventory);
+Result<> check_gpus(const std::set<vfio::PciAddress>& gpus, const mdev::VgpuInventory& inventory);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -11,46 +11,47 @@
 #include "kubevirt-plugin/discovery/resource_name.h"
 #include "policy/accelerators.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 namespace {
 
-Companions companions_of(const NamingOptions& naming) {
-  if (naming.companions) return Companions::devices;
-  return naming.no_companion_places ? Companions::unasked : Companions::places;
+plugin::Companions companions_of(const NamingOptions& naming) {
+  if (naming.companions) return plugin::Companions::devices;
+  return naming.no_companion_places ? plugin::Companions::unasked : plugin::Companions::places;
 }
 
-/// Refuses `part` where the kubelet would take no resource of that name.
+/// Fails if the kubelet would take no resource of that name.
 Result<> check_part(const std::string& part, const std::string& option) {
-  const auto name = ResourceName::parse(fmt::format("{}/{}", kResourceDomain, part));
+  const auto name = plugin::ResourceName::parse(fmt::format("{}/{}", policy::kResourceDomain, part));
   if (name) return {};
   return fail(
       Errc::usage, fmt::format("{}: {}", option, name.error().message),
       "a name has at most 63 letters, digits, '-', '_' and '.', and begins and ends with a letter or digit");
 }
 
-/// A template is impossible where it makes no name of a usual one.
+/// Fails if the template makes an invalid name of a usual one.
 Result<> check_filled(const std::string& text, std::span<const std::string_view> fields, const char* option) {
-  if (auto r = check_template(text, fields); !r) return r;
-  const std::string filled = fill_template(text, {{"name", "GPU"}, {"vendor", "10de"}, {"device", "2330"}});
+  if (auto r = plugin::check_template(text, fields); !r) return r;
+  const std::string filled =
+      plugin::fill_template(text, {{"name", "GPU"}, {"vendor", "10de"}, {"device", "2330"}});
   return check_part(filled, fmt::format("{} '{}'", option, text));
 }
 
 }  // namespace
 
-Result<OfferRules> offer_rules(const Session& session, const NamingOptions& naming) {
-  OfferRules rules{.accelerators = session.rules,
-                   .domain = std::string(kResourceDomain),
-                   .companions = companions_of(naming),
-                   .names = {.functions = naming.name_template, .vgpus = naming.vgpu_name_template}};
-  if (auto r = check_filled(naming.name_template, kFunctionFields, "--name-template"); !r)
+Result<plugin::OfferRules> offer_rules(const Session& session, const NamingOptions& naming) {
+  plugin::OfferRules rules{.accelerators = session.rules,
+                           .domain = std::string(policy::kResourceDomain),
+                           .companions = companions_of(naming),
+                           .names = {.functions = naming.name_template, .vgpus = naming.vgpu_name_template}};
+  if (auto r = check_filled(naming.name_template, plugin::kFunctionFields, "--name-template"); !r)
     return fail(std::move(r).error());
-  if (auto r = check_filled(naming.vgpu_name_template, kVgpuFields, "--vgpu-name-template"); !r)
+  if (auto r = check_filled(naming.vgpu_name_template, plugin::kVgpuFields, "--vgpu-name-template"); !r)
     return fail(std::move(r).error());
-  for (const NamedVendor& vendor : named_vendors())
+  for (const policy::NamedVendor& vendor : policy::named_vendors())
     rules.domains.emplace(vendor.id, fmt::format("{}.com", vendor.name));
   for (const std::string& text : naming.aliases) {
-    auto alias = parse_alias(text);
+    auto alias = plugin::parse_alias(text);
     if (!alias) return fail(std::move(alias).error());
     const std::string model = alias->first;
     if (auto r = check_part(alias->second, fmt::format("alias '{}'", text)); !r)
@@ -62,4 +63,4 @@ Result<OfferRules> offer_rules(const Session& session, const NamingOptions& nami
   return rules;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -7,21 +7,20 @@
 #include "cli/session.h"
 #include "kubevirt-plugin/discovery/offer_rules.h"
 
-namespace ferry {
+namespace ferry::cli {
 
-/// What resources are called, as given on the command line: to `plugin`, and to the verbs that speak of what
-/// it offers and must be given the same.
+/// The options that name resources. `plugin` takes them, and the verbs about its resources must get the same.
 struct NamingOptions {
   std::vector<std::string> aliases;  ///< MODEL=NAME
   std::string name_template = "{name}";
   std::string vgpu_name_template = "{name}";
-  // One of these at most. By default companions are places (docs/adr/0032).
+  // At most one of these is true. By default companions are places (docs/adr/0032).
   bool companions = false;
   bool companion_places = false;
   bool no_companion_places = false;
 };
 
-/// What KubeVirt is offered by these names. Errc::usage: an alias that is none.
-Result<OfferRules> offer_rules(const Session& session, const NamingOptions& naming);
+/// The rules of the resources for KubeVirt. Errc::usage: an alias is malformed.
+Result<plugin::OfferRules> offer_rules(const Session& session, const NamingOptions& naming);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -7,7 +7,7 @@
 #include "common/config/config_tree.h"
 #include "common/text/visible_text.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
@@ -71,4 +71,4 @@ std::string printed(OutputFormat format, const json& document, const std::string
   return visible_lines(text, colours);
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

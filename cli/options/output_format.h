@@ -8,7 +8,7 @@
 
 #include "common/text/visible_text.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 enum class OutputFormat { table, json, yaml };
 
@@ -20,4 +20,4 @@ const std::map<std::string, OutputFormat>& output_formats();
 std::string printed(OutputFormat format, const nlohmann::json& document, const std::string& text,
                     Colours colours = Colours::told);
 
-}  // namespace ferry
+}  // namespace ferry::cli

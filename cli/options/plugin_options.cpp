@@ -13,7 +13,7 @@
 
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 std::string environment_or(const char* name, std::string otherwise) {
@@ -21,12 +21,12 @@ std::string environment_or(const char* name, std::string otherwise) {
   return value == nullptr ? std::move(otherwise) : std::string(value);
 }
 
-Result<OfferRules> rules_of(const Session& session, const ServingOptions& serving) {
+Result<plugin::OfferRules> rules_of(const Session& session, const ServingOptions& serving) {
   auto rules = offer_rules(session, serving.naming);
   if (!rules) return rules;
   rules->kubevirt = serving.mode != "kata";
   if (serving.mode != "kubevirt") {
-    const KataRules usual;
+    const plugin::KataRules usual;
     rules->kata = true;
     rules->kata_names = {.gpu_alias = environment_or("P_GPU_ALIAS", usual.gpu_alias),
                          .switch_alias = environment_or("NVSWITCH_ALIAS", usual.switch_alias)};
@@ -34,14 +34,14 @@ Result<OfferRules> rules_of(const Session& session, const ServingOptions& servin
   return rules;
 }
 
-// As Kubernetes' downward API says it. Empty: we are in no pod.
+// NAMESPACE/NAME by Kubernetes' downward API. Empty: this process is in no pod.
 std::string own_pod() {
   const std::string name = environment_or("POD_NAME", {});
   const std::string name_space = environment_or("POD_NAMESPACE", {});
   return name.empty() || name_space.empty() ? std::string() : name_space + "/" + name;
 }
 
-// The kubelet's own places for the two ways in which it comes to know plugins.
+// The kubelet's own directories for its two ways to find plugins.
 std::filesystem::path directory_of(const ServingOptions& serving) {
   if (serving.kubelet_directory) return *serving.kubelet_directory;
   return serving.plugin_watcher ? "/var/lib/kubelet/plugins_registry" : "/var/lib/kubelet/device-plugins";
@@ -49,18 +49,19 @@ std::filesystem::path directory_of(const ServingOptions& serving) {
 
 }  // namespace
 
-Result<PluginOptions> plugin_options(const Session& session, const ServingOptions& serving) {
+Result<plugin::PluginOptions> plugin_options(const Session& session, const ServingOptions& serving) {
   auto rules = rules_of(session, serving);
   if (!rules) return fail(std::move(rules).error());
-  PluginOptions options;
+  plugin::PluginOptions options;
   options.kubelet_directory = directory_of(serving).relative_path();
   options.plugin_watcher = serving.plugin_watcher;
   options.rules = std::move(*rules);
   options.cdi_names = serving.cdi_names;
   options.holders.names = serving.name_pods;
   options.holders.own_pod = own_pod();
-  options.vgpu_placement = serving.vgpu_placement == "spread" ? VgpuPlacement::spread : VgpuPlacement::pack;
-  options.read_vgpus = scan_known_vgpus;
+  options.vgpu_placement =
+      serving.vgpu_placement == "spread" ? plugin::VgpuPlacement::spread : plugin::VgpuPlacement::pack;
+  options.read_vgpus = vgpu::scan_known_vgpus;
   return options;
 }
 
@@ -120,4 +121,4 @@ void add_plugin_options(CLI::App& verb, ServingOptions& serving) {
   verb.add_flag("--cdi-names", serving.cdi_names, "answer for Kata with CDI names, not device nodes");
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -9,7 +9,7 @@ namespace CLI {
 class App;
 }
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Adds the options that name resources, the same for all verbs about the plugin's resources. Parsing the
 /// command line writes `naming`.
@@ -19,10 +19,10 @@ void add_plugin_options(CLI::App& verb, ServingOptions& serving);
 
 /// The settings of `ferry plugin` from the command line and the environment (plugin_verb()). Errc::usage: an
 /// alias or a template is wrong.
-Result<PluginOptions> plugin_options(const Session& session, const ServingOptions& serving);
+Result<plugin::PluginOptions> plugin_options(const Session& session, const ServingOptions& serving);
 
 /// True: NVIDIA's plugin for Kata would label the node with this environment. ENABLE_GFD is true in any
 /// spelling that Go reads as true (strconv.ParseBool).
 bool asks_for_labels(const ServingOptions& serving);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -12,7 +12,7 @@
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/move_apply.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 struct SelectionOptions {
   bool all = false;
@@ -27,28 +27,31 @@ struct SelectionOptions {
 };
 
 struct ChosenUnits {
-  MoveRequest request;
-  AcceleratorRules rules;  ///< of this command, with the on-request classes that it names
-  std::map<PciAddress, std::string> left_alone;  ///< skipped by --all or a filter for vGPUs, with the reason
+  vfio::MoveRequest request;
+  vfio::AcceleratorRules rules;  ///< of this command, with the on-request classes that it names
+  std::map<vfio::PciAddress, std::string>
+      left_alone;  ///< skipped by --all or a filter for vGPUs, with the reason
 };
 
 /// Selects exactly the named accelerators, or with --all or a filter all that fit it and the direction. To
 /// vfio these are all but those that carry or offer vGPUs. Back, these are all on a vfio driver or half-way
 /// by `record`. Errc::usage or not_found name the fault.
-Result<ChosenUnits> select(const SelectionOptions& options, const Inventory& inventory,
-                           const AcceleratorRules& rules, const VgpuInventory& vgpus,
-                           const MoveRecord& record, DeviceNames& names, Direction direction);
+Result<ChosenUnits> select(const SelectionOptions& options, const vfio::Inventory& inventory,
+                           const vfio::AcceleratorRules& rules, const mdev::VgpuInventory& vgpus,
+                           const vfio::MoveRecord& record, plugin::DeviceNames& names,
+                           vfio::Direction direction);
 
 /// Selects among the accelerators that Ferry has moved (recorded_accelerators()) those that are named or fit.
 /// Without options or with --all alone it selects all. A named one that was not moved is selected and stays
 /// as it is. Errors as select().
-Result<ChosenUnits> select_recorded(const SelectionOptions& options, const Inventory& inventory,
-                                    const AcceleratorRules& rules, const MoveRecord& record,
-                                    DeviceNames& names);
+Result<ChosenUnits> select_recorded(const SelectionOptions& options, const vfio::Inventory& inventory,
+                                    const vfio::AcceleratorRules& rules, const vfio::MoveRecord& record,
+                                    plugin::DeviceNames& names);
 
 /// The accelerators, by `rules`, with a unit of which Ferry has moved a function; VFs that it has moved; and
 /// left_behind().
-std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const AcceleratorRules& rules,
-                                              const MoveRecord& record);
+std::vector<vfio::PciAddress> recorded_accelerators(const vfio::Inventory& inventory,
+                                                    const vfio::AcceleratorRules& rules,
+                                                    const vfio::MoveRecord& record);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -12,7 +12,7 @@
 
 #include "common/text/visible_text.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 bool continues(char byte) {
@@ -137,4 +137,4 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
   return lines;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

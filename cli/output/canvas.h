@@ -11,7 +11,7 @@
 
 #include "common/process/environment.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 enum class Tint { plain, heading, dim, good, attention, bad };
 
@@ -43,4 +43,4 @@ std::size_t end_of_part(std::string_view word, std::size_t width);
 /// is broken, too.
 std::vector<std::string> wrapped(std::string_view text, std::size_t width);
 
-}  // namespace ferry
+}  // namespace ferry::cli

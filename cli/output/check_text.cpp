@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::cli {
 
 using nlohmann::json;
 
@@ -27,4 +27,4 @@ std::string lines_of(const Check& check, std::size_t id_width) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

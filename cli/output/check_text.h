@@ -9,7 +9,7 @@
 
 #include "common/check.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 nlohmann::json to_json(const Check& check);
 
@@ -17,4 +17,4 @@ nlohmann::json to_json(const Check& check);
 /// `id_width`: columns of the longest id.
 std::string lines_of(const Check& check, std::size_t id_width);
 
-}  // namespace ferry
+}  // namespace ferry::cli

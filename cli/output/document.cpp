@@ -8,7 +8,7 @@
 
 #include "cli/output/shown.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 using nlohmann::json;
 
@@ -31,13 +31,13 @@ void print(const Session& session, const json& document, const std::string& text
   static_cast<void>(std::fwrite(out.data(), 1, out.size(), session.out));
 }
 
-json to_json(const std::vector<PciAddress>& addresses) {
+json to_json(const std::vector<vfio::PciAddress>& addresses) {
   json out = json::array();
-  for (const PciAddress& address : addresses) out.push_back(address.text());
+  for (const vfio::PciAddress& address : addresses) out.push_back(address.text());
   return out;
 }
 
-json to_json(const Holder& holder) {
+json to_json(const vfio::Holder& holder) {
   return {{"text", holder.text()},
           {"name", holder.name},
           {"pid", holder.pid ? json(*holder.pid) : json(nullptr)},
@@ -50,16 +50,16 @@ json to_json(const Error& error) {
   return {{"message", error.message}, {"hint", error.hint}};
 }
 
-json to_json(const Step& step) {
+json to_json(const vfio::Step& step) {
   json out = {{"text", step.text()}, {"why", step.why}};
   if (step.of_a_holder()) {
-    constexpr auto kKey = [](Releasable::Kind kind) {
+    constexpr auto kKey = [](vfio::Releasable::Kind kind) {
       switch (kind) {
-        case Releasable::Kind::persistence:
+        case vfio::Releasable::Kind::persistence:
           return "address";
-        case Releasable::Kind::module:
+        case vfio::Releasable::Kind::module:
           return "module";
-        case Releasable::Kind::service:
+        case vfio::Releasable::Kind::service:
           break;
       }
       return "service";
@@ -70,7 +70,7 @@ json to_json(const Step& step) {
   return out;
 }
 
-json to_json(const PciFunction& function) {
+json to_json(const vfio::PciFunction& function) {
   const auto hex = [](const auto& value, const char* format) {
     return value ? json(fmt::format(fmt::runtime(format), *value)) : json(nullptr);
   };
@@ -86,10 +86,10 @@ json to_json(const PciFunction& function) {
           {"numa_node", function.numa_node ? json(*function.numa_node) : json(nullptr)}};
 }
 
-std::string join(const std::vector<PciAddress>& addresses) {
+std::string join(const std::vector<vfio::PciAddress>& addresses) {
   std::vector<std::string> parts;
   parts.reserve(addresses.size());
-  for (const PciAddress& address : addresses) parts.push_back(address.text());
+  for (const vfio::PciAddress& address : addresses) parts.push_back(address.text());
   return join(parts, ", ");
 }
 
@@ -97,4 +97,4 @@ std::string join(const std::vector<std::string>& parts, const std::string& betwe
   return fmt::format("{}", fmt::join(parts, between));
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

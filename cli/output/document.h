@@ -13,7 +13,7 @@
 #include "vfio/pci/pci_function.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Returns the form that the session asks for: `document` as JSON or YAML, or `text`.
 std::string printed(const Session& session, const nlohmann::json& document, const std::string& text);
@@ -21,14 +21,14 @@ std::string printed(const Session& session, const nlohmann::json& document, cons
 /// Prints that form to the session's `out`.
 void print(const Session& session, const nlohmann::json& document, const std::string& text);
 
-nlohmann::json to_json(const std::vector<PciAddress>& addresses);
-nlohmann::json to_json(const Holder& holder);
+nlohmann::json to_json(const std::vector<vfio::PciAddress>& addresses);
+nlohmann::json to_json(const vfio::Holder& holder);
 nlohmann::json to_json(const Error& error);
-nlohmann::json to_json(const Step& step);
-nlohmann::json to_json(const PciFunction& function);
+nlohmann::json to_json(const vfio::Step& step);
+nlohmann::json to_json(const vfio::PciFunction& function);
 
 /// "0000:01:00.0, 0000:01:00.1"
-std::string join(const std::vector<PciAddress>& addresses);
+std::string join(const std::vector<vfio::PciAddress>& addresses);
 std::string join(const std::vector<std::string>& parts, const std::string& between);
 
-}  // namespace ferry
+}  // namespace ferry::cli

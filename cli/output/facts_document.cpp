@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
@@ -14,7 +14,7 @@ json or_null(const std::optional<T>& value) {
   return value ? json(*value) : json(nullptr);
 }
 
-json to_json(const Bar& bar) {
+json to_json(const vfio::Bar& bar) {
   return {{"index", bar.index},
           {"kind", bar.is_io() ? "io" : "memory"},
           {"start", bar.is_assigned() ? json(fmt::format("{:#x}", bar.start)) : json(nullptr)},
@@ -26,14 +26,14 @@ json to_json(const Bar& bar) {
 
 }  // namespace
 
-json to_json(const DeviceFacts& facts) {
+json to_json(const vfio::DeviceFacts& facts) {
   json bars = nullptr;
   if (facts.bars) {
     bars = json::array();
-    for (const Bar& bar : *facts.bars) bars.push_back(to_json(bar));
+    for (const vfio::Bar& bar : *facts.bars) bars.push_back(to_json(bar));
   }
   json resizable = json::array();
-  for (const ResizableBar& bar : facts.resizable_bars) {
+  for (const vfio::ResizableBar& bar : facts.resizable_bars) {
     resizable.push_back({{"index", bar.index}, {"sizes_mib", bar.sizes_mib}});
   }
   return {{"reset", {{"methods", or_null(facts.reset.methods)}, {"offered", or_null(facts.reset.offered)}}},
@@ -59,4 +59,4 @@ json to_json(const DeviceFacts& facts) {
           {"notes", facts.notes}};
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

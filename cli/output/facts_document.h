@@ -5,10 +5,10 @@
 
 #include "vfio/pci/device_facts.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Absent facts are null, so that every key is always there. Sizes are in bytes unless the key has another
 /// unit. Addresses are hex text, since many JSON readers lose the last bits of such numbers.
-nlohmann::json to_json(const DeviceFacts& facts);
+nlohmann::json to_json(const vfio::DeviceFacts& facts);
 
-}  // namespace ferry
+}  // namespace ferry::cli

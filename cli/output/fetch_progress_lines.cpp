@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 constexpr std::chrono::seconds kTellAfter{2};
@@ -21,11 +21,11 @@ double mib(std::uint64_t bytes) {
 FetchProgressLines::FetchProgressLines(std::string name, std::function<Clock::time_point()> now)
     : name_(std::move(name)), now_(std::move(now)), told_(now_()) {}
 
-std::optional<std::string> FetchProgressLines::line(const FetchProgress& progress) {
+std::optional<std::string> FetchProgressLines::line(const kata::FetchProgress& progress) {
   const auto now = now_();
   if (now - told_ < kTellAfter) return std::nullopt;
   told_ = now;
   return fmt::format("{}: {:.0f} of {:.0f} MiB\n", name_, mib(progress.done), mib(progress.total));
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

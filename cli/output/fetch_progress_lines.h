@@ -8,7 +8,7 @@
 
 #include "kata-manager/artifacts/artifacts.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Progress of a fetch, or of a check of fetched files, as lines for people. A short wait prints nothing, and
 /// a long one few lines.
@@ -18,7 +18,7 @@ class FetchProgressLines {
   /// The wait begins now. `name`: the class's.
   explicit FetchProgressLines(std::string name, std::function<Clock::time_point()> now = Clock::now);
   /// "kata-gpu: 12 of 340 MiB\n"; absent: the last line or the start was less than two seconds ago.
-  std::optional<std::string> line(const FetchProgress& progress);
+  std::optional<std::string> line(const kata::FetchProgress& progress);
 
  private:
   std::string name_;
@@ -26,4 +26,4 @@ class FetchProgressLines {
   Clock::time_point told_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -8,7 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 constexpr std::size_t kDescriptions = 30;  // the column where CLI11 begins them
@@ -51,4 +51,4 @@ int print_help(const CLI::App& app, const CLI::Success& asked) {
   return status;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

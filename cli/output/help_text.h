@@ -12,7 +12,7 @@ class App;
 class Success;
 }  // namespace CLI
 
-namespace ferry {
+namespace ferry::cli {
 
 /// CLI11's text broken into lines that fit, each description below its own beginning. A canvas without a
 /// width leaves it unchanged.
@@ -22,4 +22,4 @@ std::string fitted_help(std::string_view help, const Canvas& canvas);
 /// status.
 int print_help(const CLI::App& app, const CLI::Success& asked);
 
-}  // namespace ferry
+}  // namespace ferry::cli

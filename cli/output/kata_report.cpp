@@ -11,18 +11,18 @@
 #include "common/text/text_diff.h"
 #include "common/text/visible_text.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
 
-json to_json(const FileChange& change) {
+json to_json(const kata::FileChange& change) {
   return {{"path", change.path.string()},
           {"action", change.after ? (change.before ? "change" : "create") : "remove"},
           {"diff", unified_diff(change.path.string(), change.before, change.after)}};
 }
 
-json to_json(const KataClassSetup& setup) {
+json to_json(const kata::KataClassSetup& setup) {
   json out = {{"name", setup.name},
               {"handlers", setup.handlers},
               {"shim", setup.shim.string()},
@@ -38,11 +38,11 @@ json to_json(const KataClassSetup& setup) {
   return out;
 }
 
-json to_json(const RuntimeAtHand& runtime) {
+json to_json(const kata::RuntimeAtHand& runtime) {
   json out = {{"name", runtime.place.name},
               {"configuration", runtime.place.configuration.string()},
               {"socket", runtime.place.socket.string()}};
-  if (runtime.place.kind != RuntimeKind::crio) {
+  if (runtime.place.kind != kata::RuntimeKind::crio) {
     out["version"] = runtime.release.text();
     out["version_by"] = runtime.release_by;
   }
@@ -50,25 +50,25 @@ json to_json(const RuntimeAtHand& runtime) {
   return out;
 }
 
-std::vector<FileChange> all_files(const KataChange& report) {
-  std::vector<FileChange> out = report.setup.files;
+std::vector<kata::FileChange> all_files(const kata::KataChange& report) {
+  std::vector<kata::FileChange> out = report.setup.files;
   out.insert(out.end(), report.plan.changes.begin(), report.plan.changes.end());
   return out;
 }
 
 /// The reason why a file is written.
-std::string reason_of(const KataChange& report, const FileChange& change) {
+std::string reason_of(const kata::KataChange& report, const kata::FileChange& change) {
   const bool is_katas =
-      std::ranges::find(report.setup.files, change.path, &FileChange::path) != report.setup.files.end();
+      std::ranges::find(report.setup.files, change.path, &kata::FileChange::path) != report.setup.files.end();
   if (is_katas && !change.after) return "its class is none any more";
-  if (is_katas && change.path.filename() == kKataDropIn)
+  if (is_katas && change.path.filename() == kata::kKataDropIn)
     return "what GPUs need of Kata, and what the class says";
   if (is_katas) return "a copy of the artifact's, which has a folder of drop-ins of its own";
   if (report.setup.handlers.empty()) return "as it was before the first runtime of ours";
   return "of the places that would do the first in which the runtimes count and nothing else changes";
 }
 
-std::vector<std::string> all_notes(const KataChange& report) {
+std::vector<std::string> all_notes(const kata::KataChange& report) {
   std::vector<std::string> out = report.runtime.notes;
   out.insert(out.end(), report.setup.notes.begin(), report.setup.notes.end());
   out.insert(out.end(), report.plan.notes.begin(), report.plan.notes.end());
@@ -76,19 +76,19 @@ std::vector<std::string> all_notes(const KataChange& report) {
 }
 
 /// "kata-gpu runs as root on the host: /opt/kata/bin/containerd-shim-kata-v2, /opt/kata/bin/qemu"
-std::string programs_line(const KataClassSetup& setup) {
+std::string programs_line(const kata::KataClassSetup& setup) {
   std::string line = fmt::format("{} runs as root on the host: {}", setup.name, setup.shim.string());
   for (const auto& program : setup.programs) line += ", " + visible_line(program.string());
   return line + (setup.artifact ? "\n" : ", and what its artifact names\n");
 }
 
 /// "sha256:0123456789ab"
-std::string short_digest(const Artifact& artifact) {
+std::string short_digest(const kata::Artifact& artifact) {
   constexpr std::size_t kEnough = 19;
   return artifact.digest.empty() ? artifact.url : artifact.digest.substr(0, kEnough);
 }
 
-std::string ending(const KataChange& report) {
+std::string ending(const kata::KataChange& report) {
   if (const auto& refusal = report.refusal) {
     return "would be refused: " + refusal->message + "\n" +
            (refusal->hint.empty() ? "" : "hint: " + refusal->hint + "\n");
@@ -98,7 +98,7 @@ std::string ending(const KataChange& report) {
     return report.control.empty() ? "nobody would make the container runtime read them\n"
                                   : "then: " + report.control + "\n";
   }
-  const RuntimeOutcome& outcome = *report.outcome;
+  const kata::RuntimeOutcome& outcome = *report.outcome;
   if (outcome.unproven) return fmt::format("{}: {}\n", report.runtime.text(), *outcome.unproven);
   if (!outcome.written && !outcome.acted && report.setup.files.empty())
     return "nothing to do: all of it is so already\n";
@@ -109,15 +109,16 @@ std::string ending(const KataChange& report) {
 
 }  // namespace
 
-Shown show(const Session& session, const KataChange& report) {
+Shown show(const Session& session, const kata::KataChange& report) {
   Shown out;
   out.document = {
       {"runtime", to_json(report.runtime)}, {"classes", json::array()},          {"files", json::array()},
       {"leaving", report.plan.leaving},     {"gone_classes", report.setup.gone}, {"refused", json::array()},
       {"notes", all_notes(report)},         {"dry_run", session.dry_run}};
-  for (const KataClassSetup& setup : report.setup.classes) out.document["classes"].push_back(to_json(setup));
-  for (const FileChange& change : all_files(report)) out.document["files"].push_back(to_json(change));
-  for (const RefusedClass& refused : report.setup.refused) {
+  for (const kata::KataClassSetup& setup : report.setup.classes)
+    out.document["classes"].push_back(to_json(setup));
+  for (const kata::FileChange& change : all_files(report)) out.document["files"].push_back(to_json(change));
+  for (const kata::RefusedClass& refused : report.setup.refused) {
     out.document["refused"].push_back({{"class", refused.name}, {"reason", refused.why.message}});
     out.status = ExitStatus::refused;
   }
@@ -125,7 +126,7 @@ Shown show(const Session& session, const KataChange& report) {
   if (report.refusal) out.status = ExitStatus::refused;
   if (!report.left.empty()) {
     out.document["left"] = report.left;
-    if (is_left_undone(report)) out.status = ExitStatus::refused;
+    if (kata::is_left_undone(report)) out.status = ExitStatus::refused;
   }
   out.document["control"] = report.control.empty() ? json(nullptr) : json(report.control);
   if (report.outcome) {
@@ -138,7 +139,7 @@ Shown show(const Session& session, const KataChange& report) {
   out.text = fmt::format("{}, {}\n", report.runtime.text(), report.runtime.place.configuration.string());
   if (!report.setup.classes.empty()) {
     Table table({"HANDLER", "CLASS", "ARTIFACT", "SHIM"});
-    for (const KataClassSetup& setup : report.setup.classes) {
+    for (const kata::KataClassSetup& setup : report.setup.classes) {
       for (const std::string& handler : setup.handlers) {
         table.add({handler, setup.name, setup.artifact ? short_digest(*setup.artifact) : "to be fetched",
                    setup.shim.string()});
@@ -146,16 +147,16 @@ Shown show(const Session& session, const KataChange& report) {
     }
     out.text += table.text();
   }
-  for (const KataClassSetup& setup : report.setup.classes) out.text += programs_line(setup);
-  for (const RefusedClass& refused : report.setup.refused)
+  for (const kata::KataClassSetup& setup : report.setup.classes) out.text += programs_line(setup);
+  for (const kata::RefusedClass& refused : report.setup.refused)
     out.text += fmt::format("{}: refused: {}\n", refused.name, refused.why.message);
   for (const std::string& name : report.plan.leaving) out.text += fmt::format("leaves: {}\n", name);
   if (!report.outcome) {
-    for (const FileChange& change : all_files(report))
+    for (const kata::FileChange& change : all_files(report))
       out.text += unified_diff(change.path.string(), change.before, change.after);
   }
   if (session.explain) {
-    for (const FileChange& change : all_files(report))
+    for (const kata::FileChange& change : all_files(report))
       out.text += fmt::format("{}  because: {}\n", change.path.string(), reason_of(report, change));
   }
   for (const std::string& note : all_notes(report)) out.text += fmt::format("note: {}\n", note);
@@ -163,9 +164,9 @@ Shown show(const Session& session, const KataChange& report) {
   return out;
 }
 
-Shown show_status(const RuntimeAtHand& runtime, const std::vector<PlacedRuntime>& placed,
-                  const Result<RuntimeState>& state, const Result<std::vector<RunningPod>>& pods,
-                  const ConfidentialMode& mode) {
+Shown show_status(const kata::RuntimeAtHand& runtime, const std::vector<kata::PlacedRuntime>& placed,
+                  const Result<kata::RuntimeState>& state, const Result<std::vector<kata::RunningPod>>& pods,
+                  const kata::ConfidentialMode& mode) {
   Shown out;
   out.document = {{"runtime", to_json(runtime)}, {"running", state.has_value()}, {"handlers", json::array()}};
   out.document["confidential_mode"] = {
@@ -178,13 +179,13 @@ Shown show_status(const RuntimeAtHand& runtime, const std::vector<PlacedRuntime>
     out.text += fmt::format("it cannot be asked: {}\n", state.error().message);
   }
   Table table({"HANDLER", "KNOWN", "PODS", "FILE"});
-  for (const PlacedRuntime& runtime_here : placed) {
-    const RuntimeHandler handler = handler_of(runtime_here);
+  for (const kata::PlacedRuntime& runtime_here : placed) {
+    const kata::RuntimeHandler handler = kata::handler_of(runtime_here);
     const bool tells = state && state->tells();
-    std::vector<RunningPod> with_it;
+    std::vector<kata::RunningPod> with_it;
     if (pods) {
       std::ranges::copy_if(*pods, std::back_inserter(with_it),
-                           [&](const RunningPod& pod) { return pod.handler == handler.name; });
+                           [&](const kata::RunningPod& pod) { return pod.handler == handler.name; });
     }
     json entry = {{"name", handler.name},
                   {"file", runtime_here.file.string()},
@@ -195,7 +196,7 @@ Shown show_status(const RuntimeAtHand& runtime, const std::vector<PlacedRuntime>
                   {"pods", nullptr}};
     if (pods) {
       entry["pods"] = json::array();
-      for (const RunningPod& pod : with_it)
+      for (const kata::RunningPod& pod : with_it)
         entry["pods"].push_back({{"namespace", pod.name_space}, {"name", pod.name}});
     }
     out.document["handlers"].push_back(std::move(entry));
@@ -211,16 +212,16 @@ std::string with_hint(const Error& error) {
   return error.hint.empty() ? error.message : fmt::format("{} ({})", error.message, error.hint);
 }
 
-std::vector<std::string> differences(const KataSetup& setup, const RuntimePlan& plan,
-                                     const Result<RuntimeState>& state) {
+std::vector<std::string> differences(const kata::KataSetup& setup, const kata::RuntimePlan& plan,
+                                     const Result<kata::RuntimeState>& state) {
   std::vector<std::string> out;
-  for (const KataClassSetup& kata : setup.classes) {
+  for (const kata::KataClassSetup& kata : setup.classes) {
     if (!kata.artifact) out.push_back(fmt::format("{}: its files have not been fetched", kata.name));
   }
-  for (const RefusedClass& refused : setup.refused)
+  for (const kata::RefusedClass& refused : setup.refused)
     out.push_back(fmt::format("{}: {}", refused.name, with_hint(refused.why)));
   for (const auto* files : {&setup.files, &plan.changes}) {
-    for (const FileChange& change : *files) {
+    for (const kata::FileChange& change : *files) {
       out.push_back(
           fmt::format("{} {}", change.path.string(),
                       !change.before ? "is not there" : (change.after ? "is other" : "should not be there")));
@@ -229,7 +230,7 @@ std::vector<std::string> differences(const KataSetup& setup, const RuntimePlan& 
   if (!state && state.error().code != make_error_code(Errc::not_found))
     out.push_back("the container runtime cannot be asked: " + state.error().message);
   if (!state || !state->tells()) return out;
-  for (const RuntimeHandler& handler : setup.handlers) {
+  for (const kata::RuntimeHandler& handler : setup.handlers) {
     if (!state->knows(handler))
       out.push_back(fmt::format("the container runtime does not know {} as it is written", handler.name));
   }
@@ -249,4 +250,4 @@ Shown show_differences(const std::vector<std::string>& differences, bool runs) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -12,21 +12,21 @@
 #include "kata-manager/runtime/container_runtime.h"
 #include "kata-manager/runtime/runtime_at_hand.h"
 
-namespace ferry {
+namespace ferry::cli {
 
-Shown show(const Session& session, const KataChange& report);
+Shown show(const Session& session, const kata::KataChange& report);
 
-Shown show_status(const RuntimeAtHand& runtime, const std::vector<PlacedRuntime>& placed,
-                  const Result<RuntimeState>& state, const Result<std::vector<RunningPod>>& pods,
-                  const ConfidentialMode& mode);
+Shown show_status(const kata::RuntimeAtHand& runtime, const std::vector<kata::PlacedRuntime>& placed,
+                  const Result<kata::RuntimeState>& state, const Result<std::vector<kata::RunningPod>>& pods,
+                  const kata::ConfidentialMode& mode);
 
 /// An error as one line of a list: "MESSAGE (HINT)".
 std::string with_hint(const Error& error);
 
 /// Differences between the host and a class file; none: empty.
-std::vector<std::string> differences(const KataSetup& setup, const RuntimePlan& plan,
-                                     const Result<RuntimeState>& state);
+std::vector<std::string> differences(const kata::KataSetup& setup, const kata::RuntimePlan& plan,
+                                     const Result<kata::RuntimeState>& state);
 /// `runs` false: the container runtime does not run and cannot be asked. That alone is no difference.
 Shown show_differences(const std::vector<std::string>& differences, bool runs);
 
-}  // namespace ferry
+}  // namespace ferry::cli

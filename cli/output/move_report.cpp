@@ -5,33 +5,33 @@
 
 #include "cli/output/document.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
 
-std::string_view text(MoveResult::Status status) {
+std::string_view text(vfio::MoveResult::Status status) {
   switch (status) {
-    case MoveResult::Status::done:
+    case vfio::MoveResult::Status::done:
       return "done";
-    case MoveResult::Status::already:
+    case vfio::MoveResult::Status::already:
       return "already so";
-    case MoveResult::Status::refused:
+    case vfio::MoveResult::Status::refused:
       return "refused";
-    case MoveResult::Status::failed:
+    case vfio::MoveResult::Status::failed:
       return "failed";
   }
   return "unknown";
 }
 
-ExitStatus exit_status_of(MoveResult::Status status) {
+ExitStatus exit_status_of(vfio::MoveResult::Status status) {
   switch (status) {
-    case MoveResult::Status::done:
-    case MoveResult::Status::already:
+    case vfio::MoveResult::Status::done:
+    case vfio::MoveResult::Status::already:
       return ExitStatus::done;
-    case MoveResult::Status::refused:
+    case vfio::MoveResult::Status::refused:
       return ExitStatus::refused;
-    case MoveResult::Status::failed:
+    case vfio::MoveResult::Status::failed:
       return ExitStatus::failed;
   }
   return ExitStatus::failed;
@@ -42,9 +42,9 @@ std::string groups_text(const std::vector<std::uint32_t>& groups) {
   return fmt::format("{} {}", groups.size() == 1 ? "group" : "groups", fmt::join(groups, ", "));
 }
 
-json to_json(const Move& move) {
+json to_json(const vfio::Move& move) {
   json members = json::array();
-  for (const Member& member : move.members) {
+  for (const vfio::Member& member : move.members) {
     members.push_back(
         {{"address", member.address.text()},
          {"role", text(member.role)},
@@ -52,14 +52,14 @@ json to_json(const Move& move) {
          {"driver_after", member.driver_after.empty() ? json(nullptr) : json(member.driver_after)}});
   }
   json steps = json::array();
-  for (const Step& step : move.steps) steps.push_back(ferry::to_json(step));
+  for (const vfio::Step& step : move.steps) steps.push_back(ferry::cli::to_json(step));
   return {{"groups", move.groups}, {"members", members}, {"steps", steps}, {"notes", move.notes}};
 }
 
 // The lines of one unit: each member's drivers before and after, then the steps if they are asked for.
-std::string move_lines(const Move& move, bool with_steps, bool explain) {
+std::string move_lines(const vfio::Move& move, bool with_steps, bool explain) {
   std::string out;
-  for (const Member& member : move.members) {
+  for (const vfio::Member& member : move.members) {
     const std::string before = member.driver_before.empty() ? "no driver" : member.driver_before;
     const std::string after = member.driver_after.empty() ? "no driver" : member.driver_after;
     out += before == after ? fmt::format("  {}  {} ({})\n", member.address.text(), before, text(member.role))
@@ -67,7 +67,7 @@ std::string move_lines(const Move& move, bool with_steps, bool explain) {
                                          text(member.role));
   }
   if (with_steps) {
-    for (const Step& step : move.steps) {
+    for (const vfio::Step& step : move.steps) {
       out += "    " + step.text() + (explain ? "  because " + step.why : "") + "\n";
     }
   }
@@ -75,14 +75,14 @@ std::string move_lines(const Move& move, bool with_steps, bool explain) {
   return out;
 }
 
-std::string refusal_lines(const Refusal& refusal) {
+std::string refusal_lines(const vfio::Refusal& refusal) {
   std::string out;
   for (const std::string& reason : refusal.reasons) out += "  " + reason + "\n";
   if (!refusal.hint.empty()) out += "  hint: " + refusal.hint + "\n";
   return out;
 }
 
-std::string kernels_view(const Refusal& refusal) {
+std::string kernels_view(const vfio::Refusal& refusal) {
   if (refusal.groups.empty()) return {};
   if (refusal.blockers->empty())
     return "  the kernel's own rule would let a VM have all that is asked for, once it is on vfio\n";
@@ -93,21 +93,22 @@ std::string kernels_view(const Refusal& refusal) {
 /// Collects the output about several units.
 class Report {
  public:
-  Report(const Session& session, const std::map<PciAddress, std::string>& left_alone) : session_(session) {
+  Report(const Session& session, const std::map<vfio::PciAddress, std::string>& left_alone)
+      : session_(session) {
     for (const auto& [address, reason] : left_alone) {
       left_alone_.push_back({{"address", address.text()}, {"reason", reason}});
       tail_ += fmt::format("{}: left alone: {}\n", address.text(), reason);
     }
   }
-  void add(std::string_view status, const std::vector<PciAddress>& devices,
+  void add(std::string_view status, const std::vector<vfio::PciAddress>& devices,
            const std::vector<std::uint32_t>& groups, const std::string& lines, json more) {
     text_ += fmt::format("{} ({}): {}\n{}", join(devices), groups_text(groups), status, lines);
     more["status"] = status;
-    more["devices"] = ferry::to_json(devices);
+    more["devices"] = ferry::cli::to_json(devices);
     more["groups"] = groups;
     results_.push_back(std::move(more));
   }
-  void refuse(const Refusal& refusal) {
+  void refuse(const vfio::Refusal& refusal) {
     json more = {{"reasons", refusal.reasons},
                  {"hint", refusal.hint},
                  {"group_viable", nullptr},
@@ -116,7 +117,7 @@ class Report {
     std::string lines = refusal_lines(refusal);
     if (refusal.blockers) {
       more["group_viable"] = !refusal.groups.empty() && refusal.blockers->empty();
-      more["group_blockers"] = ferry::to_json(*refusal.blockers);
+      more["group_blockers"] = ferry::cli::to_json(*refusal.blockers);
       lines += kernels_view(refusal);
     }
     add("refused", refusal.devices, refusal.groups, lines, std::move(more));
@@ -130,12 +131,12 @@ class Report {
   void fail(const Error& error) {
     tail_ += fmt::format("failed: {}\n", error.message);
     if (!error.hint.empty()) tail_ += "hint: " + error.hint + "\n";
-    errors_.push_back(ferry::to_json(error));
+    errors_.push_back(ferry::cli::to_json(error));
   }
   void took(std::chrono::nanoseconds applied) { applied_ = std::chrono::duration<double>(applied).count(); }
-  Shown shown(Direction direction, ExitStatus status) {
+  Shown shown(vfio::Direction direction, ExitStatus status) {
     if (results_.empty()) text_ += "nothing to do\n";
-    return {.document = {{"direction", direction == Direction::to_vfio ? "to_vfio" : "back"},
+    return {.document = {{"direction", direction == vfio::Direction::to_vfio ? "to_vfio" : "back"},
                          {"dry_run", session_.dry_run},
                          {"applied_seconds", applied_},
                          {"results", results_},
@@ -159,11 +160,11 @@ class Report {
 
 }  // namespace
 
-Shown show_moves(const Session& session, const MovePreview& preview,
-                 const std::map<PciAddress, std::string>& left_alone, Direction direction) {
+Shown show_moves(const Session& session, const vfio::MovePreview& preview,
+                 const std::map<vfio::PciAddress, std::string>& left_alone, vfio::Direction direction) {
   Report report(session, left_alone);
-  for (const Refusal& refusal : preview.plan.refusals) report.refuse(refusal);
-  for (const Move& move : preview.plan.moves) {
+  for (const vfio::Refusal& refusal : preview.plan.refusals) report.refuse(refusal);
+  for (const vfio::Move& move : preview.plan.moves) {
     report.add(move.steps.empty() ? "already so" : "would move", move.devices, move.groups,
                move_lines(move, true, session.explain), to_json(move));
   }
@@ -171,13 +172,13 @@ Shown show_moves(const Session& session, const MovePreview& preview,
   return report.shown(direction, preview.plan.refusals.empty() ? ExitStatus::done : ExitStatus::refused);
 }
 
-Shown show_moves(const Session& session, const MoveOutcome& outcome,
-                 const std::map<PciAddress, std::string>& left_alone, Direction direction) {
+Shown show_moves(const Session& session, const vfio::MoveOutcome& outcome,
+                 const std::map<vfio::PciAddress, std::string>& left_alone, vfio::Direction direction) {
   Report report(session, left_alone);
   ExitStatus status = ExitStatus::done;
-  for (const MoveResult& result : outcome.results) {
+  for (const vfio::MoveResult& result : outcome.results) {
     status = worse(status, exit_status_of(result.status));
-    if (result.status == MoveResult::Status::refused) {
+    if (result.status == vfio::MoveResult::Status::refused) {
       report.refuse(result.refusal);
       continue;
     }
@@ -186,7 +187,7 @@ Shown show_moves(const Session& session, const MoveOutcome& outcome,
     if (result.error) {
       lines += "  " + result.error->message + "\n";
       if (!result.error->hint.empty()) lines += "  hint: " + result.error->hint + "\n";
-      more["error"] = ferry::to_json(*result.error);
+      more["error"] = ferry::cli::to_json(*result.error);
     }
     report.add(text(result.status), result.devices, result.move.groups, lines, std::move(more));
   }
@@ -199,4 +200,4 @@ Shown show_moves(const Session& session, const MoveOutcome& outcome,
   return report.shown(direction, status);
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -9,12 +9,12 @@
 #include "cli/session.h"
 #include "vfio/bind/move_apply.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// `left_alone`: accelerators that --all or a filter left out, with the reason.
-Shown show_moves(const Session& session, const MovePreview& preview,
-                 const std::map<PciAddress, std::string>& left_alone, Direction direction);
-Shown show_moves(const Session& session, const MoveOutcome& outcome,
-                 const std::map<PciAddress, std::string>& left_alone, Direction direction);
+Shown show_moves(const Session& session, const vfio::MovePreview& preview,
+                 const std::map<vfio::PciAddress, std::string>& left_alone, vfio::Direction direction);
+Shown show_moves(const Session& session, const vfio::MoveOutcome& outcome,
+                 const std::map<vfio::PciAddress, std::string>& left_alone, vfio::Direction direction);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -8,7 +8,7 @@
 #include "cli/session.h"
 #include "common/exit_status.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// A verb's output in both forms, and its exit status.
 struct Shown {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
@@ -24,4 +24,4 @@ std::string printed(const Session& session, const Shown& shown);
 /// Prints that form; returns the status.
 ExitStatus print(const Session& session, const Shown& shown);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -6,44 +6,45 @@
 #include "cli/output/document.h"
 #include "cli/output/facts_document.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
+using ferry::cli::to_json;
 using nlohmann::json;
 
 json or_null(const std::string& text) {
   return text.empty() ? json(nullptr) : json(text);
 }
 
-json to_json(const MemberView& member) {
+json to_json(const host::MemberView& member) {
   json out = to_json(member.function);
   out["what"] = member.what;
   return out;
 }
 
-json to_json(const NamedView& view) {
+json to_json(const host::NamedView& view) {
   json out = to_json(view.function);
-  out["what"] = kind_of(view.function);
+  out["what"] = vfio::kind_of(view.function);
   out["model"] = view.model.empty() ? view.function.ids() : view.model;
   out["offers"] = json::array();
-  for (const OfferedAs& offer : view.offers) out["offers"].push_back(to_json(offer));
+  for (const host::OfferedAs& offer : view.offers) out["offers"].push_back(to_json(offer));
   out["not_offered"] = or_null(view.not_offered);
   return out;
 }
 
-json to_json(const PriorState& prior) {
+json to_json(const vfio::PriorState& prior) {
   return {{"driver", prior.driver ? json(*prior.driver) : json(nullptr)},
           {"driver_override", prior.driver_override ? json(*prior.driver_override) : json(nullptr)}};
 }
 
-json wish_of(const AcceleratorState& wish) {
+json wish_of(const host::AcceleratorState& wish) {
   return {{"mode", wish.wanted ? json(std::string(text(*wish.wanted))) : json(nullptr)},
           {"state", std::string(text(wish.state))},
           {"reason", wish.reason},
           {"hint", wish.hint}};
 }
 
-json to_json(const WantedMark& wanted) {
+json to_json(const host::WantedMark& wanted) {
   return {{"policy", wanted.policy},
           {"asked_by", wanted.asked_by},
           {"generation", wanted.generation ? json(*wanted.generation) : json(nullptr)}};
@@ -58,25 +59,25 @@ json list_of(const std::vector<T>& values) {
 
 }  // namespace
 
-json to_json(const Condition& condition) {
+json to_json(const host::Condition& condition) {
   return {{"word", condition.word},
           {"health", std::string(text(condition.health))},
           {"reason", condition.reason},
           {"hint", condition.hint}};
 }
 
-json to_json(const OfferedAs& offer) {
+json to_json(const host::OfferedAs& offer) {
   return {{"resource", offer.resource},   {"id", offer.id},         {"healthy", offer.healthy},
           {"allocated", offer.allocated}, {"reason", offer.reason}, {"pod", or_null(offer.pod)}};
 }
 
-json to_json(const VgpuPicture& view) {
+json to_json(const host::VgpuPicture& view) {
   return {{"id", view.device.id.text},        {"type", view.device.type_name},
           {"type_id", view.device.type_id},   {"parent", view.device.parent.text()},
           {"holders", list_of(view.holders)}, {"offers", list_of(view.offers)}};
 }
 
-json to_json(const AcceleratorView& view) {
+json to_json(const host::AcceleratorView& view) {
   json entry = to_json(view.function);
   entry["model"] = view.model;
   entry["mode"] = std::string(text(view.mode));
@@ -88,7 +89,7 @@ json to_json(const AcceleratorView& view) {
   entry["movable_reasons"] = view.movable_reasons;
   if (view.facts) entry["facts"] = to_json(*view.facts);
   entry["vgpu_framework"] =
-      view.framework == VgpuFramework::none ? "none" : std::string(text(view.framework));
+      view.framework == mdev::VgpuFramework::none ? "none" : std::string(text(view.framework));
   entry["vgpus"] = list_of(view.vgpus);
   entry["holders"] = list_of(view.holders);
   entry["offers"] = list_of(view.offers);
@@ -99,7 +100,7 @@ json to_json(const AcceleratorView& view) {
   return entry;
 }
 
-json to_json(const NodePicture& view) {
+json to_json(const host::NodePicture& view) {
   return {{"accelerators", list_of(view.accelerators)},
           {"by_name", list_of(view.by_name)},
           {"iommu", view.iommu},
@@ -110,4 +111,4 @@ json to_json(const NodePicture& view) {
           {"notes", view.notes}};
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

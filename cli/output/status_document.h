@@ -5,14 +5,14 @@
 
 #include "host/node_view.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// The document of `ferry status`.
-nlohmann::json to_json(const NodePicture& view);
+nlohmann::json to_json(const host::NodePicture& view);
 /// An entry of its `accelerators`.
-nlohmann::json to_json(const AcceleratorView& view);
-nlohmann::json to_json(const VgpuPicture& view);
-nlohmann::json to_json(const Condition& condition);
-nlohmann::json to_json(const OfferedAs& offer);
+nlohmann::json to_json(const host::AcceleratorView& view);
+nlohmann::json to_json(const host::VgpuPicture& view);
+nlohmann::json to_json(const host::Condition& condition);
+nlohmann::json to_json(const host::OfferedAs& offer);
 
-}  // namespace ferry
+}  // namespace ferry::cli

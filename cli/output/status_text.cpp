@@ -13,18 +13,18 @@
 #include "common/text/visible_text.h"
 #include "policy/model_glob.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 enum Column : std::size_t { kAddress, kModel, kGroup, kDriver, kMode, kState, kColumns };
 constexpr std::array<std::string_view, kColumns> kHeading = {"ACCELERATOR", "MODEL", "GROUP",
                                                              "DRIVER",      "MODE",  "STATE"};
 constexpr std::size_t kGap = 2;
-constexpr std::size_t kIndent = 4;     // of what stands below a row
-constexpr std::size_t kMostNamed = 3;  // of one row's users
+constexpr std::size_t kIndent = 4;     // of lines below a row
+constexpr std::size_t kMostNamed = 3;  // users of one row
 constexpr std::size_t kLeastModel = 10;
 constexpr std::size_t kLeastDriver = 8;
-constexpr std::size_t kLeastNote = 24;  // below that a note is better cut off by the terminal
+constexpr std::size_t kLeastNote = 24;  // in less the terminal cuts a note off
 
 struct Note {
   std::string text;
@@ -33,34 +33,34 @@ struct Note {
 
 struct Row {
   std::array<std::string, kColumns> cells;
-  Tint tint = Tint::plain;  // of all but the state
+  Tint tint = Tint::plain;  // of all cells but the state
   Tint state = Tint::plain;
   std::vector<Note> notes;
-  std::string below;  // what stands before the notes below it: the line to the group's next member
+  std::string below;  // stands before notes below the row: the line to the group's next member
 };
 
-std::string others(std::size_t count, const PciAddress& address) {
+std::string others(std::size_t count, const vfio::PciAddress& address) {
   return fmt::format("and {} more: `ferry explain {}`", count, address.text());
 }
 
-void add_condition(const AcceleratorView& view, std::vector<Note>& notes) {
-  const Condition& condition = view.condition;
+void add_condition(const host::AcceleratorView& view, std::vector<Note>& notes) {
+  const host::Condition& condition = view.condition;
   if (!condition.reason.empty())
     notes.push_back({.text = condition.reason, .tint = tint_of(condition.health)});
   if (!condition.hint.empty()) {
     notes.push_back({.text = "hint: " + condition.hint, .tint = Tint::dim});
-  } else if (condition.health == Health::bad) {
+  } else if (condition.health == host::Health::bad) {
     notes.push_back(
         {.text = fmt::format("hint: `ferry explain {}` says what would help", view.address().text()),
          .tint = Tint::dim});
   }
 }
 
-// Whom the reason names already is not named again.
-void add_holders(const AcceleratorView& view, std::vector<Note>& notes) {
+// A user that the reason already names is left out.
+void add_holders(const host::AcceleratorView& view, std::vector<Note>& notes) {
   std::vector<std::string> texts;
-  for (const Holder& holder : view.holders) {
-    const bool of_a_vgpu = std::ranges::any_of(view.vgpus, [&](const VgpuPicture& vgpu) {
+  for (const vfio::Holder& holder : view.holders) {
+    const bool of_a_vgpu = std::ranges::any_of(view.vgpus, [&](const host::VgpuPicture& vgpu) {
       return std::ranges::find(vgpu.holders, holder) != vgpu.holders.end();
     });
     std::string text = holder.text();
@@ -71,18 +71,18 @@ void add_holders(const AcceleratorView& view, std::vector<Note>& notes) {
 }
 
 // "2 x GRID T4-4Q, 1 in use: VM half (pid 811)"
-void add_vgpus(const AcceleratorView& view, std::vector<Note>& notes) {
+void add_vgpus(const host::AcceleratorView& view, std::vector<Note>& notes) {
   struct Made {
     std::size_t count = 0;
     std::size_t used = 0;
     std::vector<std::string> users;
   };
   std::map<std::string, Made> types;
-  for (const VgpuPicture& vgpu : view.vgpus) {
+  for (const host::VgpuPicture& vgpu : view.vgpus) {
     Made& made = types[vgpu.device.type_name];
     ++made.count;
     if (!vgpu.holders.empty()) ++made.used;
-    for (const Holder& holder : vgpu.holders) made.users.push_back(who(holder));
+    for (const vfio::Holder& holder : vgpu.holders) made.users.push_back(who(holder));
   }
   for (auto& [type, made] : types) {
     std::string text = fmt::format("{} x {}", made.count, type);
@@ -94,19 +94,19 @@ void add_vgpus(const AcceleratorView& view, std::vector<Note>& notes) {
     }
     notes.push_back({.text = std::move(text)});
   }
-  if (types.empty() && view.framework != VgpuFramework::none)
+  if (types.empty() && view.framework != mdev::VgpuFramework::none)
     notes.push_back({.text = fmt::format("no vGPU made ({})", text(view.framework)), .tint = Tint::dim});
 }
 
-std::string driver_text(const PciFunction& function) {
+std::string driver_text(const vfio::PciFunction& function) {
   return function.driver.value_or("none");
 }
 
-Tint state_tint(const AcceleratorView& view) {
+Tint state_tint(const host::AcceleratorView& view) {
   return tint_of(view.condition.health);
 }
 
-Row row_of(const AcceleratorView& view, bool heads_group) {
+Row row_of(const host::AcceleratorView& view, bool heads_group) {
   Row row;
   const auto& group = view.function.iommu_group;
   row.cells = {view.address().text(),
@@ -117,35 +117,35 @@ Row row_of(const AcceleratorView& view, bool heads_group) {
                view.condition.word};
   row.state = state_tint(view);
   add_condition(view, row.notes);
-  if (auto other = override_of_another_driver(view.function))
+  if (auto other = vfio::override_of_another_driver(view.function))
     row.notes.push_back({.text = std::move(*other), .tint = Tint::dim});
   add_holders(view, row.notes);
   add_vgpus(view, row.notes);
   return row;
 }
 
-Row row_of(const MemberView& member) {
+Row row_of(const host::MemberView& member) {
   Row row;
   row.cells = {member.function.address.text(), member.what, "", driver_text(member.function), "", ""};
   row.tint = Tint::dim;
   return row;
 }
 
-/// Rows in the order in which they are drawn: a group's together.
-std::vector<Row> rows_of(const NodePicture& view, const Canvas& canvas) {
+/// The rows in the order of the output, with those of a group together.
+std::vector<Row> rows_of(const host::NodePicture& view, const Canvas& canvas) {
   const std::string more = canvas.unicode ? "├─ " : "|- ";
   const std::string last = canvas.unicode ? "└─ " : "`- ";
   const std::string down = canvas.unicode ? "│" : "|";
   std::vector<Row> rows;
-  std::set<PciAddress> drawn;
-  for (const AcceleratorView& head : view.accelerators) {
+  std::set<vfio::PciAddress> drawn;
+  for (const host::AcceleratorView& head : view.accelerators) {
     if (!drawn.insert(head.address()).second) continue;
     rows.push_back(row_of(head, true));
     if (!head.members.empty()) rows.back().below = down;
     for (std::size_t i = 0; i < head.members.size(); ++i) {
-      const MemberView& member = head.members[i];
+      const host::MemberView& member = head.members[i];
       const bool ends = i + 1 == head.members.size();
-      const AcceleratorView* known = view.find(member.function.address);
+      const host::AcceleratorView* known = view.find(member.function.address);
       rows.push_back(known == nullptr ? row_of(member) : row_of(*known, false));
       rows.back().cells[kAddress].insert(0, ends ? last : more);
       if (!ends) rows.back().below = down;
@@ -160,7 +160,7 @@ class Drawing {
   Drawing(std::vector<Row> rows, const Canvas& canvas) : rows_(std::move(rows)), canvas_(canvas) {
     measure();
     if (canvas_.columns && total() > *canvas_.columns) {
-      for (Row& row : rows_) row.cells[kModel] = short_model(row.cells[kModel]);
+      for (Row& row : rows_) row.cells[kModel] = policy::short_model(row.cells[kModel]);
       measure();
       shrink(kModel, kLeastModel);
       shrink(kDriver, kLeastDriver);
@@ -233,16 +233,16 @@ class Drawing {
   std::array<std::size_t, kColumns> widths_{};
 };
 
-Tint tint_of(NodePhase phase) {
+Tint tint_of(host::NodePhase phase) {
   switch (phase) {
-    case NodePhase::refused:
-    case NodePhase::failed:
+    case host::NodePhase::refused:
+    case host::NodePhase::failed:
       return Tint::bad;
-    case NodePhase::withdrawing:
-    case NodePhase::changing:
+    case host::NodePhase::withdrawing:
+    case host::NodePhase::changing:
       return Tint::attention;
-    case NodePhase::nothing_wanted:
-    case NodePhase::as_wanted:
+    case host::NodePhase::nothing_wanted:
+    case host::NodePhase::as_wanted:
       break;
   }
   return Tint::plain;
@@ -252,8 +252,8 @@ std::vector<std::string> fitted(const std::string& text, const Canvas& canvas) {
   return canvas.columns ? wrapped(text, *canvas.columns) : std::vector<std::string>{text};
 }
 
-/// Functions that count only where they are named, a line each.
-std::string by_name_lines(const NodePicture& view, const Canvas& canvas) {
+/// A line for each function that counts only if it is named.
+std::string by_name_lines(const host::NodePicture& view, const Canvas& canvas) {
   if (view.by_name.empty()) return {};
   const auto in_lines = [&](const std::string& text) {
     return fmt::format("{}\n", fmt::join(fitted(visible_line(text), canvas), "\n"));
@@ -263,11 +263,11 @@ std::string by_name_lines(const NodePicture& view, const Canvas& canvas) {
                            view.by_name.front().function.address.text()));
   for (const auto& [function, model, offers, not_offered] : view.by_name) {
     std::string line =
-        fmt::format("{}  {} {}, {}, {}", function.address.text(), kind_of(function),
+        fmt::format("{}  {} {}, {}, {}", function.address.text(), vfio::kind_of(function),
                     model.empty() ? function.ids() : model,
                     function.iommu_group ? fmt::format("group {}", *function.iommu_group) : "no group",
                     function.driver ? "driver " + *function.driver : "no driver");
-    for (const OfferedAs& offer : offers)
+    for (const host::OfferedAs& offer : offers)
       line += fmt::format(", offered as {}{}", offer.resource,
                           offer.healthy ? "" : ", unhealthy: " + offer.reason);
     if (!not_offered.empty()) line += ", not offered: " + not_offered;
@@ -287,9 +287,9 @@ std::string age_text(const std::optional<std::chrono::seconds>& age) {
   return hours < 2 * kHoursOfDay ? counted(hours, "hour") : counted(hours / kHoursOfDay, "day");
 }
 
-/// A failure that hostd does not look at again, with its age; empty: it does, or there is none.
-std::string stale_failure(const NodePicture& view) {
-  const bool fault = view.phase == NodePhase::failed || view.phase == NodePhase::refused;
+/// A failure that no hostd retries, with its age; empty: hostd runs, or there is no failure.
+std::string stale_failure(const host::NodePicture& view) {
+  const bool fault = view.phase == host::NodePhase::failed || view.phase == host::NodePhase::refused;
   if (!fault || view.hostd_runs) return {};
   const std::string age = age_text(view.state_age);
   return fmt::format("{}ferry hostd does not run, so nothing has looked again; `ferry hostd --once` does",
@@ -297,7 +297,7 @@ std::string stale_failure(const NodePicture& view) {
 }
 
 // "policy mixed (label gpu-ferry.io/policy=mixed): as wanted"
-std::string policy_lines(const NodePicture& view, const Canvas& canvas) {
+std::string policy_lines(const host::NodePicture& view, const Canvas& canvas) {
   if (!view.phase || (!view.wanted && !view.error)) return {};
   std::string phase(text(*view.phase));
   std::ranges::replace(phase, '_', ' ');
@@ -307,8 +307,8 @@ std::string policy_lines(const NodePicture& view, const Canvas& canvas) {
   head = visible_line(head + ": ");
   const std::string rest = view.error ? visible_line(", " + view.error->message) : std::string();
   std::string out = fmt::format("{}\n", fmt::join(fitted(head + phase + rest, canvas), "\n"));
-  // It is where it was, since line breaks have taken the places of blanks, but where a word was broken before
-  // it: then it has no colour. One that has a colour is a single word.
+  // Line breaks replace blanks, so the phase keeps its place, unless a word before it was broken: then it has
+  // no colour. A phase with a colour is a single word.
   if (out.compare(head.size(), phase.size(), phase) == 0)
     out.replace(head.size(), phase.size(), tinted(canvas, tint_of(*view.phase), phase));
   if (view.error && !view.error->hint.empty())
@@ -320,24 +320,24 @@ std::string policy_lines(const NodePicture& view, const Canvas& canvas) {
 
 }  // namespace
 
-Tint tint_of(Health health) {
+Tint tint_of(host::Health health) {
   switch (health) {
-    case Health::good:
+    case host::Health::good:
       return Tint::good;
-    case Health::attention:
+    case host::Health::attention:
       return Tint::attention;
-    case Health::bad:
+    case host::Health::bad:
       return Tint::bad;
   }
   return Tint::plain;
 }
 
-std::string who(const Holder& holder) {
+std::string who(const vfio::Holder& holder) {
   const std::string text = holder.text();
   return text.substr(0, text.find(" holds "));
 }
 
-std::string status_text(const NodePicture& view, const Canvas& canvas) {
+std::string status_text(const host::NodePicture& view, const Canvas& canvas) {
   std::string out = !view.accelerators.empty() ? Drawing(rows_of(view, canvas), canvas).text()
                     : view.by_name.empty()     ? "no accelerators on this host\n"
                                            : fmt::format("no accelerators of {} on this host\n", view.whose);
@@ -355,4 +355,4 @@ std::string status_text(const NodePicture& view, const Canvas& canvas) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

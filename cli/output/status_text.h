@@ -6,16 +6,16 @@
 #include "cli/output/canvas.h"
 #include "host/node_view.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// `ferry status` for people: a row for each accelerator, those of an IOMMU group together with its other
 /// members. A fault has its reason beside the row, or below it where the canvas is narrow.
-std::string status_text(const NodePicture& view, const Canvas& canvas);
+std::string status_text(const host::NodePicture& view, const Canvas& canvas);
 
 /// The colour of a health.
-Tint tint_of(Health health);
+Tint tint_of(host::Health health);
 
 /// The name of a device user, without its device: "VM gpu (pid 670)".
-std::string who(const Holder& holder);
+std::string who(const vfio::Holder& holder);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -19,12 +19,12 @@
 #include "vfio/bind/move_members.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
 
-/// What somebody could type, and what it would do.
+/// A command that the user could type, and its effect.
 struct Way {
   std::string command;
   std::string does;
@@ -40,11 +40,11 @@ StoryPart part(std::string label, std::vector<std::string> texts) {
   return out;
 }
 
-// -- where it sits --
+// -- place and IOMMU group --
 
-std::vector<std::string> place_lines(const StoryInputs& inputs, const PciFunction& function) {
+std::vector<std::string> place_lines(const StoryInputs& inputs, const vfio::PciFunction& function) {
   std::vector<std::string> lines;
-  DevicePlace place;
+  vfio::DevicePlace place;
   if (const auto known = inputs.places.find(function.address); known != inputs.places.end())
     place = known->second;
   std::vector<std::string> words;
@@ -56,9 +56,9 @@ std::vector<std::string> place_lines(const StoryInputs& inputs, const PciFunctio
   return lines;
 }
 
-StoryPart group_part(const StoryInputs& inputs, const PciFunction& function) {
+StoryPart group_part(const StoryInputs& inputs, const vfio::PciFunction& function) {
   StoryPart out{.label = "group", .lines = {}};
-  const Inventory& inventory = inputs.sight.inventory;
+  const vfio::Inventory& inventory = inputs.sight.inventory;
   if (!function.iommu_group) {
     const auto& none = inputs.view.no_iommu;
     out.lines.push_back(
@@ -67,29 +67,29 @@ StoryPart group_part(const StoryInputs& inputs, const PciFunction& function) {
     return out;
   }
   const auto members = inventory.group_of(function);
-  // While nothing of the group is on vfio nobody is in anybody's way.
-  const bool given = std::ranges::any_of(members, [&](const PciAddress& address) {
-    const PciFunction* member = inventory.find(address);
-    return member != nullptr && on_vfio_driver(*member);
+  // Without a member on vfio no other member blocks the group.
+  const bool given = std::ranges::any_of(members, [&](const vfio::PciAddress& address) {
+    const vfio::PciFunction* member = inventory.find(address);
+    return member != nullptr && vfio::on_vfio_driver(*member);
   });
   const auto blockers =
-      given ? viability_blockers(inventory, *function.iommu_group) : std::vector<PciAddress>{};
+      given ? vfio::viability_blockers(inventory, *function.iommu_group) : std::vector<vfio::PciAddress>{};
   out.lines.push_back(
       {.text = fmt::format("IOMMU group {}, {}", *function.iommu_group,
                            members.size() == 1 ? "alone in it" : counted(members.size(), "member"))});
-  for (const PciAddress& address : members) {
-    const PciFunction* member = inventory.find(address);
+  for (const vfio::PciAddress& address : members) {
+    const vfio::PciFunction* member = inventory.find(address);
     if (member == nullptr || members.size() == 1) continue;
     const bool blocks = std::ranges::find(blockers, address) != blockers.end();
     out.lines.push_back(
-        {.text = fmt::format("{}  {}, {}{}", address.text(), kind_of(*member), driver_text(member->driver),
-                             blocks ? ": keeps the group from a VM" : ""),
+        {.text = fmt::format("{}  {}, {}{}", address.text(), vfio::kind_of(*member),
+                             driver_text(member->driver), blocks ? ": keeps the group from a VM" : ""),
          .tint = Tint::plain});
   }
   return out;
 }
 
-// -- how it is linked --
+// -- PCIe link --
 
 std::optional<double> gigatransfers(const std::optional<std::string>& speed) {
   if (!speed) return std::nullopt;
@@ -105,17 +105,17 @@ std::string link_text(const std::optional<std::string>& speed, const std::option
   return text;
 }
 
-// -- why it is as it is --
+// -- mode and its reason --
 
-std::string before(const PriorState& prior) {
+std::string before(const vfio::PriorState& prior) {
   if (prior.kernels_choice) return "it was on vfio before Ferry came";
   return "before that it had " + driver_text(prior.driver);
 }
 
-std::vector<std::string> mode_lines(const StoryInputs& inputs, const AcceleratorView& view) {
+std::vector<std::string> mode_lines(const StoryInputs& inputs, const host::AcceleratorView& view) {
   std::vector<std::string> lines;
   switch (view.mode) {
-    case Mode::passthrough:
+    case policy::Mode::passthrough:
       if (view.prior) {
         lines.push_back("Ferry gave it away whole; " + before(*view.prior));
       } else if (view.function.driver_override) {
@@ -128,11 +128,11 @@ std::vector<std::string> mode_lines(const StoryInputs& inputs, const Accelerator
             "new_id)");
       }
       break;
-    case Mode::vgpu:
+    case policy::Mode::vgpu:
       lines.push_back(
           fmt::format("it carries {} ({})", counted(view.vgpus.size(), "vGPU"), text(view.framework)));
       break;
-    case Mode::host:
+    case policy::Mode::host:
       if (view.prior) {
         lines.push_back("Ferry has a record of moving it; " + before(*view.prior));
       } else if (view.function.driver) {
@@ -166,11 +166,11 @@ std::vector<std::string> mode_lines(const StoryInputs& inputs, const Accelerator
   return lines;
 }
 
-// -- who has it, and under what name --
+// -- device users and advertised resources --
 
-std::vector<std::string> holder_lines(const std::vector<Holder>& holders) {
+std::vector<std::string> holder_lines(const std::vector<vfio::Holder>& holders) {
   std::vector<std::string> lines;
-  std::ranges::transform(holders, std::back_inserter(lines), &Holder::text);
+  std::ranges::transform(holders, std::back_inserter(lines), &vfio::Holder::text);
   return lines;
 }
 
@@ -178,21 +178,21 @@ std::string allocated_text(const std::string& pod) {
   return pod.empty() ? "allocated to a pod" : "allocated to pod " + pod;
 }
 
-// Why the kubelet gives none of it to another pod, whatever the file lists; empty: it does. The file outlives
-// its writer.
+// The reason why the kubelet allocates none of the resource, even if the file lists it; empty: it allocates.
+// The file outlives the plugin that wrote it.
 std::string not_served(const StoryInputs& inputs, const std::string& resource) {
   if (!inputs.plugin_runs) return "ferry plugin does not run";
   if (!inputs.sight.offered) return {};
   if (!inputs.sight.offered->stands_back.empty())
     return "ferry plugin stands back: " + inputs.sight.offered->stands_back;
-  const OfferedResource* found = inputs.sight.offered->resource(resource);
+  const host::OfferedResource* found = inputs.sight.offered->resource(resource);
   return found == nullptr || found->registered ? std::string() : "the kubelet does not read its list";
 }
 
-StoryPart offers_part(const StoryInputs& inputs, const std::vector<OfferedAs>& offers,
+StoryPart offers_part(const StoryInputs& inputs, const std::vector<host::OfferedAs>& offers,
                       const std::string& not_offered) {
   StoryPart out{.label = "offered", .lines = {}};
-  for (const OfferedAs& offer : offers) {
+  for (const host::OfferedAs& offer : offers) {
     const std::string who =
         fmt::format("as {}{}", offer.resource, offer.allocated ? ", " + allocated_text(offer.pod) : "");
     if (offer.healthy) {
@@ -214,27 +214,27 @@ StoryPart offers_part(const StoryInputs& inputs, const std::vector<OfferedAs>& o
   return out;
 }
 
-// -- what would change it --
+// -- commands that would change it --
 
-void add_objections(const AcceleratorView& view, const std::string& so, std::vector<Way>& ways) {
+void add_objections(const host::AcceleratorView& view, const std::string& so, std::vector<Way>& ways) {
   for (const std::string& reason : view.movable_reasons) ways.push_back({.command = {}, .does = so + reason});
   if (!view.movable_hint.empty()) {
     ways.push_back({.command = {}, .does = "hint: " + view.movable_hint});
-  } else if (view.condition.health == Health::bad && view.condition.hint.empty()) {
+  } else if (view.condition.health == host::Health::bad && view.condition.hint.empty()) {
     ways.push_back({.command = "ferry doctor", .does = "says what of this host stands in the way"});
   }
 }
 
-std::string removal_of(const StoryInputs& inputs, const PciAddress& address) {
-  const VgpuGpu* gpu = inputs.sight.vgpus.find(address);
-  const auto ours = [&](const VgpuDevice& device) { return is_ours(inputs.node, device); };
-  return gpu == nullptr ? "" : removal_command(*gpu, ours);
+std::string removal_of(const StoryInputs& inputs, const vfio::PciAddress& address) {
+  const mdev::VgpuGpu* gpu = inputs.sight.vgpus.find(address);
+  const auto ours = [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(inputs.node, device); };
+  return gpu == nullptr ? "" : mdev::removal_command(*gpu, ours);
 }
 
-std::vector<Way> ways_of(const StoryInputs& inputs, const AcceleratorView& view) {
+std::vector<Way> ways_of(const StoryInputs& inputs, const host::AcceleratorView& view) {
   const std::string address = view.address().text();
   std::vector<Way> ways;
-  for (const Holder& holder : view.holders) {
+  for (const vfio::Holder& holder : view.holders) {
     if (ways.empty() || ways.back().does != holder.remedy())
       ways.push_back({.command = {}, .does = std::string(holder.remedy())});
   }
@@ -245,7 +245,7 @@ std::vector<Way> ways_of(const StoryInputs& inputs, const AcceleratorView& view)
                                         asked_by.empty() ? "" : " (" + asked_by + " asked for this one)")});
   }
   switch (view.mode) {
-    case Mode::passthrough:
+    case policy::Mode::passthrough:
       if (!view.group_viable && view.movable) {
         ways.push_back({.command = "ferry vfio bind --device " + address,
                         .does = "takes the rest of its card and group along"});
@@ -256,16 +256,16 @@ std::vector<Way> ways_of(const StoryInputs& inputs, const AcceleratorView& view)
                       .does = view.prior && view.prior->driver ? "gives it back to " + *view.prior->driver
                                                                : "gives it back to the host"});
       break;
-    case Mode::vgpu:
+    case policy::Mode::vgpu:
       ways.push_back({.command = removal_of(inputs, view.address()), .does = "removes its vGPUs"});
       break;
-    case Mode::host:
+    case policy::Mode::host:
       if (view.movable) {
         ways.push_back({.command = "ferry vfio bind --device " + address, .does = "gives it away whole"});
       } else {
         add_objections(view, "it cannot be given away whole: ", ways);
       }
-      if (view.framework != VgpuFramework::none)
+      if (view.framework != mdev::VgpuFramework::none)
         ways.push_back({.command = "ferry vgpu apply -f FILE", .does = "divides it by a profile"});
       break;
   }
@@ -280,7 +280,7 @@ StoryPart ways_part(const std::vector<Way>& ways) {
   return out;
 }
 
-StoryPart condition_part(Mode mode, const Condition& condition) {
+StoryPart condition_part(policy::Mode mode, const host::Condition& condition) {
   StoryPart out{.label = "state",
                 .lines = {{.text = fmt::format("{}, {}", text(mode), condition.word),
                            .tint = tint_of(condition.health)}}};
@@ -289,16 +289,16 @@ StoryPart condition_part(Mode mode, const Condition& condition) {
   return out;
 }
 
-StoryPart vgpus_part(const AcceleratorView& view) {
+StoryPart vgpus_part(const host::AcceleratorView& view) {
   StoryPart out{.label = "vGPUs", .lines = {}};
-  for (const VgpuPicture& vgpu : view.vgpus) {
+  for (const host::VgpuPicture& vgpu : view.vgpus) {
     std::vector<std::string> users;
     std::ranges::transform(vgpu.holders, std::back_inserter(users), who);
     out.lines.push_back({.text = fmt::format("{}  {}{}{}", vgpu.device.id.text, vgpu.device.type_name,
                                              users.empty() ? "" : ", in use: ", fmt::join(users, ", "))});
   }
   if (out.lines.empty()) {
-    if (view.framework != VgpuFramework::none) {
+    if (view.framework != mdev::VgpuFramework::none) {
       out.lines.push_back({.text = fmt::format("none made ({})", text(view.framework))});
     } else {
       out.lines.push_back({.text = "none" + (view.obstacle.empty() ? "" : ": " + view.obstacle)});
@@ -307,7 +307,7 @@ StoryPart vgpus_part(const AcceleratorView& view) {
   return out;
 }
 
-void add_facts(Story& story, const DeviceFacts& facts) {
+void add_facts(Story& story, const vfio::DeviceFacts& facts) {
   if (StoryLine link = link_line(facts.link); !link.text.empty())
     story.parts.push_back({.label = "link", .lines = {std::move(link)}});
   if (facts.power.state)
@@ -320,7 +320,7 @@ void add_facts(Story& story, const DeviceFacts& facts) {
                                                : fmt::format("{}", fmt::join(*facts.reset.methods, ", "))}));
 }
 
-Story of_accelerator(const StoryInputs& inputs, const AcceleratorView& view) {
+Story of_accelerator(const StoryInputs& inputs, const host::AcceleratorView& view) {
   Story story{.title = fmt::format("{}  {} ({})", view.address().text(), view.model, view.function.ids()),
               .parts = {}};
   story.parts.push_back(condition_part(view.mode, view.condition));
@@ -341,57 +341,59 @@ Story of_accelerator(const StoryInputs& inputs, const AcceleratorView& view) {
 
 // -- a function that is no accelerator --
 
-/// The accelerator whose card or group a function is of; nullptr: of none.
-const AcceleratorView* gpu_of(const StoryInputs& inputs, const PciFunction& function) {
+/// The accelerator on the function's card or in its group; nullptr: none.
+const host::AcceleratorView* gpu_of(const StoryInputs& inputs, const vfio::PciFunction& function) {
   if (function.physical_function) return inputs.view.find(*function.physical_function);
-  for (const AcceleratorView& view : inputs.view.accelerators)
+  for (const host::AcceleratorView& view : inputs.view.accelerators)
     if (view.address().same_slot(function.address)) return &view;
-  for (const AcceleratorView& view : inputs.view.accelerators)
+  for (const host::AcceleratorView& view : inputs.view.accelerators)
     if (view.function.iommu_group && view.function.iommu_group == function.iommu_group) return &view;
   return nullptr;
 }
 
-const VgpuPicture* vgpu_on(const AcceleratorView& gpu, const PciAddress& function) {
+const host::VgpuPicture* vgpu_on(const host::AcceleratorView& gpu, const vfio::PciAddress& function) {
   const auto found = std::ranges::find_if(
-      gpu.vgpus, [&](const VgpuPicture& vgpu) { return vgpu.device.parent == function; });
+      gpu.vgpus, [&](const host::VgpuPicture& vgpu) { return vgpu.device.parent == function; });
   return found == gpu.vgpus.end() ? nullptr : &*found;
 }
 
-std::string relation(const AcceleratorView& gpu, const PciFunction& function) {
+std::string relation(const host::AcceleratorView& gpu, const vfio::PciFunction& function) {
   if (function.physical_function) return "a virtual function of " + gpu.address().text();
-  if (is_companion(gpu.function, function)) return "of the same card as " + gpu.address().text();
+  if (vfio::is_companion(gpu.function, function)) return "of the same card as " + gpu.address().text();
   if (gpu.address().same_slot(function.address)) return "in the same slot as " + gpu.address().text();
   return "of the same IOMMU group as " + gpu.address().text();
 }
 
-std::string by_name_text(const NamedView& view) {
+std::string by_name_text(const host::NamedView& view) {
   return fmt::format("{}: counted only where it is named, not by `--all` or `devices: all`",
                      view.model.empty() ? view.function.ids() : view.model);
 }
 
-std::string virtual_function_text(const NamedView& physical) {
+std::string virtual_function_text(const host::NamedView& physical) {
   return fmt::format("a virtual function of {} ({}): it is passed through whole, once a vfio driver has it",
                      physical.function.address.text(),
                      physical.model.empty() ? physical.function.ids() : physical.model);
 }
 
-Way way_by_name(const PciFunction& function) {
-  const bool away = on_vfio_driver(function);
+Way way_by_name(const vfio::PciFunction& function) {
+  const bool away = vfio::on_vfio_driver(function);
   return {
       .command = fmt::format("ferry vfio {} --device {}", away ? "unbind" : "bind", function.address.text()),
       .does = away ? "gives it back to the host" : "gives it to VMs"};
 }
 
-Story of_function(const StoryInputs& inputs, const PciFunction& function) {
-  Story story{.title = fmt::format("{}  {} ({})", function.address.text(), kind_of(function), function.ids()),
-              .parts = {}};
-  const AcceleratorView* gpu = gpu_of(inputs, function);
+Story of_function(const StoryInputs& inputs, const vfio::PciFunction& function) {
+  Story story{
+      .title = fmt::format("{}  {} ({})", function.address.text(), vfio::kind_of(function), function.ids()),
+      .parts = {}};
+  const host::AcceleratorView* gpu = gpu_of(inputs, function);
   story.parts.push_back(part("state", {driver_text(function.driver)}));
   if (function.problem)
     story.parts.push_back(
         {.label = "problem", .lines = {{.text = function.problem->message, .tint = Tint::bad}}});
-  const NamedView* named = inputs.view.find_by_name(function.address);
-  const NamedView* physical = inputs.view.find_by_name(function.physical_function.value_or(function.address));
+  const host::NamedView* named = inputs.view.find_by_name(function.address);
+  const host::NamedView* physical =
+      inputs.view.find_by_name(function.physical_function.value_or(function.address));
   const bool is_vf = physical != nullptr && function.physical_function;
   story.parts.push_back(
       part("is", {is_vf              ? virtual_function_text(*physical)
@@ -401,12 +403,13 @@ Story of_function(const StoryInputs& inputs, const PciFunction& function) {
   story.parts.push_back(part("sits", place_lines(inputs, function)));
   story.parts.push_back(group_part(inputs, function));
   if (gpu != nullptr && function.physical_function) {
-    const VgpuPicture* vgpu = vgpu_on(*gpu, function.address);
+    const host::VgpuPicture* vgpu = vgpu_on(*gpu, function.address);
     story.parts.push_back(part(
         "vGPUs", {vgpu == nullptr ? std::string("none")
                                   : fmt::format("{}  {}", vgpu->device.id.text, vgpu->device.type_name)}));
     story.parts.push_back(offers_part(
-        inputs, vgpu == nullptr ? offers_of(inputs.sight, function.address.text(), {}) : vgpu->offers, {}));
+        inputs, vgpu == nullptr ? host::offers_of(inputs.sight, function.address.text(), {}) : vgpu->offers,
+        {}));
   }
   if (named != nullptr) story.parts.push_back(offers_part(inputs, named->offers, named->not_offered));
   const auto holders = inputs.sight.use.of(function.address.text());
@@ -423,18 +426,18 @@ Story of_function(const StoryInputs& inputs, const PciFunction& function) {
 // -- a vGPU --
 
 struct FoundVgpu {
-  const AcceleratorView* gpu = nullptr;
-  const VgpuPicture* vgpu = nullptr;
+  const host::AcceleratorView* gpu = nullptr;
+  const host::VgpuPicture* vgpu = nullptr;
 };
-FoundVgpu find_vgpu(const NodePicture& view, const std::string& id) {
-  for (const AcceleratorView& gpu : view.accelerators)
-    for (const VgpuPicture& vgpu : gpu.vgpus)
+FoundVgpu find_vgpu(const host::NodePicture& view, const std::string& id) {
+  for (const host::AcceleratorView& gpu : view.accelerators)
+    for (const host::VgpuPicture& vgpu : gpu.vgpus)
       if (vgpu.device.id.text == id) return {.gpu = &gpu, .vgpu = &vgpu};
   return {};
 }
 
 Story of_vgpu(const StoryInputs& inputs, const FoundVgpu& found) {
-  const VgpuDevice& device = found.vgpu->device;
+  const mdev::VgpuDevice& device = found.vgpu->device;
   Story story{.title = fmt::format("{}  vGPU {}", device.id.text, device.type_name), .parts = {}};
   const bool usable = device.iommu_group && device.driver;
   const bool used = !found.vgpu->holders.empty();
@@ -461,7 +464,7 @@ Story of_vgpu(const StoryInputs& inputs, const FoundVgpu& found) {
   story.parts.push_back(offers_part(inputs, found.vgpu->offers, {}));
   std::vector<Way> ways;
   ways.reserve(found.vgpu->holders.size() + 1);
-  for (const Holder& holder : found.vgpu->holders)
+  for (const vfio::Holder& holder : found.vgpu->holders)
     ways.push_back({.command = {}, .does = std::string(holder.remedy())});
   ways.push_back({.command = removal_of(inputs, found.gpu->address()),
                   .does = "removes it, with all others of its GPU"});
@@ -471,23 +474,23 @@ Story of_vgpu(const StoryInputs& inputs, const FoundVgpu& found) {
 
 // -- a resource --
 
-std::vector<OfferedToKubelet> devices_of(const StoryInputs& inputs, const std::string& resource) {
-  std::vector<OfferedToKubelet> out;
+std::vector<host::OfferedToKubelet> devices_of(const StoryInputs& inputs, const std::string& resource) {
+  std::vector<host::OfferedToKubelet> out;
   if (!inputs.sight.offered) return out;
-  for (const OfferedToKubelet& device : inputs.sight.offered->devices)
+  for (const host::OfferedToKubelet& device : inputs.sight.offered->devices)
     if (device.resource == resource) out.push_back(device);
   return out;
 }
 
-// For Kata an ID is a number, which names nothing that anybody could look at: its group tells what it is.
-std::optional<Subject> subject_of(const StoryInputs& inputs, const OfferedToKubelet& device) {
+// Kata's device ID is a number without a meaning for people, so the IOMMU group identifies the device.
+std::optional<Subject> subject_of(const StoryInputs& inputs, const host::OfferedToKubelet& device) {
   if (find_vgpu(inputs.view, device.id).vgpu != nullptr)
     return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {device.id}};
-  const auto address = PciAddress::parse(device.id);
+  const auto address = vfio::PciAddress::parse(device.id);
   if (address && inputs.sight.inventory.find(*address) != nullptr)
     return Subject{.kind = Subject::Kind::function, .address = *address};
-  for (const AcceleratorView& gpu : inputs.view.accelerators) {
-    for (const VgpuPicture& vgpu : gpu.vgpus)
+  for (const host::AcceleratorView& gpu : inputs.view.accelerators) {
+    for (const host::VgpuPicture& vgpu : gpu.vgpus)
       if (vgpu.device.iommu_group == device.iommu_group)
         return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = vgpu.device.id};
     if (gpu.function.iommu_group == device.iommu_group)
@@ -496,8 +499,8 @@ std::optional<Subject> subject_of(const StoryInputs& inputs, const OfferedToKube
   return std::nullopt;
 }
 
-// Empty: it is nothing that is here.
-std::string name_of(const StoryInputs& inputs, const OfferedToKubelet& device) {
+// Empty: the device is not on this host.
+std::string name_of(const StoryInputs& inputs, const host::OfferedToKubelet& device) {
   const auto subject = subject_of(inputs, device);
   if (!subject) return {};
   return subject->kind == Subject::Kind::vgpu ? subject->vgpu.text : subject->address.text();
@@ -505,21 +508,22 @@ std::string name_of(const StoryInputs& inputs, const OfferedToKubelet& device) {
 
 Story of_resource(const StoryInputs& inputs, const std::string& resource) {
   const auto devices = devices_of(inputs, resource);
-  const auto taken = std::ranges::count_if(devices, &OfferedToKubelet::allocated);
-  const auto healthy = std::ranges::count_if(devices, &OfferedToKubelet::healthy);
+  const auto taken = std::ranges::count_if(devices, &host::OfferedToKubelet::allocated);
+  const auto healthy = std::ranges::count_if(devices, &host::OfferedToKubelet::healthy);
   Story story{.title = resource, .parts = {}};
-  const auto held = std::ranges::count_if(devices, &OfferedToKubelet::held_with_group);
+  const auto held = std::ranges::count_if(devices, &host::OfferedToKubelet::held_with_group);
   StoryPart state =
       part("state", {fmt::format("{}, {} healthy, {} allocated to pods{}", counted(devices.size(), "device"),
                                  healthy, taken, held == 0 ? "" : fmt::format(", {} held back", held))});
-  const OfferedResource* offered = inputs.sight.offered ? inputs.sight.offered->resource(resource) : nullptr;
+  const host::OfferedResource* offered =
+      inputs.sight.offered ? inputs.sight.offered->resource(resource) : nullptr;
   if (offered != nullptr && offered->places > 0)
     state.lines.push_back({.text = counted(offered->places, "place") + " to ask for beside a GPU"});
   if (const auto why = not_served(inputs, resource); !why.empty())
     state.lines.push_back({.text = "given to no further pod now: " + why, .tint = Tint::attention});
   story.parts.push_back(std::move(state));
   StoryPart list{.label = "devices", .lines = {}};
-  for (const OfferedToKubelet& device : devices) {
+  for (const host::OfferedToKubelet& device : devices) {
     std::string line = device.id;
     if (const auto name = name_of(inputs, device); !name.empty() && name != device.id)
       line += fmt::format(" ({})", name);
@@ -530,7 +534,7 @@ Story of_resource(const StoryInputs& inputs, const std::string& resource) {
   }
   if (!list.lines.empty()) story.parts.push_back(std::move(list));
   const auto known = std::ranges::find_if(
-      devices, [&](const OfferedToKubelet& device) { return !name_of(inputs, device).empty(); });
+      devices, [&](const host::OfferedToKubelet& device) { return !name_of(inputs, device).empty(); });
   if (known != devices.end())
     story.parts.push_back(
         part("more", {fmt::format("`ferry explain {}` tells of one of them", name_of(inputs, *known))}));
@@ -541,14 +545,15 @@ std::vector<std::string> known_names(const StoryInputs& inputs) {
   std::vector<std::string> names;
   names.reserve(inputs.sight.inventory.functions.size());
   for (const auto& [address, function] : inputs.sight.inventory.functions) names.push_back(address.text());
-  for (const AcceleratorView& gpu : inputs.view.accelerators)
-    for (const VgpuPicture& vgpu : gpu.vgpus) names.push_back(vgpu.device.id.text);
+  for (const host::AcceleratorView& gpu : inputs.view.accelerators)
+    for (const host::VgpuPicture& vgpu : gpu.vgpus) names.push_back(vgpu.device.id.text);
   if (inputs.sight.offered)
-    for (const OfferedResource& resource : inputs.sight.offered->resources) names.push_back(resource.name);
+    for (const host::OfferedResource& resource : inputs.sight.offered->resources)
+      names.push_back(resource.name);
   return names;
 }
 
-json place_document(const StoryInputs& inputs, const PciAddress& address) {
+json place_document(const StoryInputs& inputs, const vfio::PciAddress& address) {
   const auto place = inputs.places.find(address);
   if (place == inputs.places.end()) return nullptr;
   const auto& slot = place->second.slot;
@@ -567,7 +572,7 @@ json parts_document(const Story& story) {
 
 }  // namespace
 
-StoryLine link_line(const LinkFacts& link) {
+StoryLine link_line(const vfio::LinkFacts& link) {
   if (!link.current_speed && !link.current_width) return {};
   StoryLine line{.text = link_text(link.current_speed, link.current_width)};
   const bool narrow = link.current_width && link.max_width && *link.current_width < *link.max_width;
@@ -588,21 +593,21 @@ Result<Subject> find_subject(const StoryInputs& inputs, const std::string& word)
   std::string lower = word;
   std::ranges::transform(lower, lower.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (find_vgpu(inputs.view, lower).vgpu != nullptr && !PciAddress::parse(lower))
+  if (find_vgpu(inputs.view, lower).vgpu != nullptr && !vfio::PciAddress::parse(lower))
     return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {lower}};
   if (inputs.sight.offered && inputs.sight.offered->resource(word) != nullptr)
     return Subject{.kind = Subject::Kind::resource, .address = {}, .resource = word};
-  const auto address = PciAddress::parse(word);
+  const auto address = vfio::PciAddress::parse(word);
   if (address && inputs.sight.inventory.find(*address) != nullptr)
     return Subject{.kind = Subject::Kind::function, .address = *address};
   if (inputs.sight.offered) {
     const auto& devices = inputs.sight.offered->devices;
-    const auto offered = std::ranges::find(devices, word, &OfferedToKubelet::id);
+    const auto offered = std::ranges::find(devices, word, &host::OfferedToKubelet::id);
     const auto subject = offered == devices.end() ? std::nullopt : subject_of(inputs, *offered);
     if (subject) return *subject;
   }
   const std::string meant = did_you_mean(word, known_names(inputs));
-  // A short address: parse() knows its long form.
+  // The hint of parse() has the long form of a short address.
   const std::string hint = !address && meant.empty() && word.find(':') != std::string::npos
                                ? address.error().hint
                                : "a PCI address, a vGPU's UUID, or a resource's name; `ferry status` lists "
@@ -619,7 +624,8 @@ Story story_of(const StoryInputs& inputs, const Subject& subject) {
     case Subject::Kind::function:
       break;
   }
-  if (const AcceleratorView* view = inputs.view.find(subject.address)) return of_accelerator(inputs, *view);
+  if (const host::AcceleratorView* view = inputs.view.find(subject.address))
+    return of_accelerator(inputs, *view);
   return of_function(inputs, *inputs.sight.inventory.find(subject.address));
 }
 
@@ -628,10 +634,10 @@ json to_json(const StoryInputs& inputs, const Subject& subject) {
   switch (subject.kind) {
     case Subject::Kind::function: {
       out["kind"] = "function";
-      const PciFunction& function = *inputs.sight.inventory.find(subject.address);
-      const AcceleratorView* view = inputs.view.find(subject.address);
+      const vfio::PciFunction& function = *inputs.sight.inventory.find(subject.address);
+      const host::AcceleratorView* view = inputs.view.find(subject.address);
       out["function"] = view == nullptr ? to_json(function) : to_json(*view);
-      const AcceleratorView* gpu = view == nullptr ? gpu_of(inputs, function) : view;
+      const host::AcceleratorView* gpu = view == nullptr ? gpu_of(inputs, function) : view;
       out["accelerator"] = gpu == nullptr ? json(nullptr) : json(gpu->address().text());
       out["place"] = place_document(inputs, subject.address);
       json ways = json::array();
@@ -658,7 +664,7 @@ json to_json(const StoryInputs& inputs, const Subject& subject) {
       out["kind"] = "resource";
       out["resource"] = subject.resource;
       out["devices"] = json::array();
-      for (const OfferedToKubelet& device : devices_of(inputs, subject.resource))
+      for (const host::OfferedToKubelet& device : devices_of(inputs, subject.resource))
         out["devices"].push_back({{"id", device.id},
                                   {"iommu_group", device.iommu_group},
                                   {"healthy", device.healthy},
@@ -697,4 +703,4 @@ std::string story_text(const Story& story, const Canvas& canvas) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -13,7 +13,7 @@
 #include "host/node_view.h"
 #include "vfio/pci/device_place.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 struct StoryLine {
   std::string text;
@@ -33,9 +33,9 @@ struct Story {
 
 /// The snapshot that a story is made of.
 struct StoryInputs {
-  NodeSight sight;
-  NodePicture view;
-  std::map<PciAddress, DevicePlace> places;
+  host::NodeSight sight;
+  host::NodePicture view;
+  std::map<vfio::PciAddress, vfio::DevicePlace> places;
   bool hostd_runs = false;
   bool plugin_runs = false;
   std::string node = {};                      ///< identity, to know vGPUs that Ferry made; empty: it has none
@@ -50,8 +50,8 @@ struct Subject {
     resource,  ///< an advertised resource
   };
   Kind kind = Kind::function;
-  PciAddress address;
-  VgpuId vgpu = {};
+  vfio::PciAddress address;
+  mdev::VgpuId vgpu = {};
   std::string resource = {};
 };
 
@@ -65,6 +65,6 @@ std::string story_text(const Story& story, const Canvas& canvas);
 
 /// Compares a link with its best speed and width: "2.5 GT/s x8, could be 16.0 GT/s x16". Empty: the kernel
 /// reports none.
-StoryLine link_line(const LinkFacts& link);
+StoryLine link_line(const vfio::LinkFacts& link);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -8,7 +8,7 @@
 
 #include "cli/output/canvas.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 constexpr std::size_t kGap = 2;
@@ -113,4 +113,4 @@ std::string Table::text(std::optional<std::size_t> columns) const {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

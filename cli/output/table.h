@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Rows under a heading, for people. Each column is as wide as its widest cell. A cell with line breaks takes
 /// several lines; an empty one shows "-".
@@ -24,4 +24,4 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -10,57 +10,57 @@
 #include "common/process/standard_streams.h"
 #include "vfio/quiesce/letting_go.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
 
-const char* kind_of(const VgpuStep& step) {
+const char* kind_of(const vgpu::VgpuStep& step) {
   switch (step.kind) {
-    case VgpuStep::Kind::enable_vfs:
+    case vgpu::VgpuStep::Kind::enable_vfs:
       return "enable_virtual_functions";
-    case VgpuStep::Kind::remove:
+    case vgpu::VgpuStep::Kind::remove:
       return "remove";
-    case VgpuStep::Kind::create:
+    case vgpu::VgpuStep::Kind::create:
       return "create";
-    case VgpuStep::Kind::disable_vfs:
+    case vgpu::VgpuStep::Kind::disable_vfs:
       return "disable_virtual_functions";
-    case VgpuStep::Kind::set_mig:
+    case vgpu::VgpuStep::Kind::set_mig:
       return "set_mig_mode";
-    case VgpuStep::Kind::make_instance:
+    case vgpu::VgpuStep::Kind::make_instance:
       return "make_gpu_instance";
-    case VgpuStep::Kind::remove_instance:
+    case vgpu::VgpuStep::Kind::remove_instance:
       return "remove_gpu_instance";
-    case VgpuStep::Kind::set_mixed_sizes:
+    case vgpu::VgpuStep::Kind::set_mixed_sizes:
       return "set_mixed_sizes";
-    case VgpuStep::Kind::set_params:
+    case vgpu::VgpuStep::Kind::set_params:
       return "set_params";
-    case VgpuStep::Kind::set_placement:
+    case vgpu::VgpuStep::Kind::set_placement:
       return "set_placement";
   }
   return "";
 }
 
-json described(const VgpuStep& step) {
+json described(const vgpu::VgpuStep& step) {
   return {{"text", step.text()},     {"kind", kind_of(step)},        {"id", step.id.text},
           {"type", step.short_name}, {"parent", step.parent.text()}, {"why", step.why}};
 }
 
 /// The steps that quiesce a GPU's users before its change, and those that resume them after it.
 struct Around {
-  std::vector<Step> before;
-  std::vector<Step> after;
+  std::vector<vfio::Step> before;
+  std::vector<vfio::Step> after;
 };
-Around around(const std::set<Releasable>& holders) {
-  std::vector<Step> steps;
-  release_around(steps, holders);
+Around around(const std::set<vfio::Releasable>& holders) {
+  std::vector<vfio::Step> steps;
+  vfio::release_around(steps, holders);
   const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(holders.size());
   return {.before = {steps.begin(), middle}, .after = {middle, steps.end()}};
 }
 
-json described(const Step& step) {
+json described(const vfio::Step& step) {
   json out = to_json(step);
-  out["kind"] = step.kind == Step::Kind::let_go ? "let_go" : "take_hold";
+  out["kind"] = step.kind == vfio::Step::Kind::let_go ? "let_go" : "take_hold";
   return out;
 }
 
@@ -82,9 +82,9 @@ std::string error_lines(const Error& error) {
 
 }  // namespace
 
-json to_json(const std::vector<TypeCount>& counts) {
+json to_json(const std::vector<vgpu::TypeCount>& counts) {
   json out = json::object();
-  for (const TypeCount& count : counts) out[count.type] = count.count;
+  for (const vgpu::TypeCount& count : counts) out[count.type] = count.count;
   return out;
 }
 
@@ -103,11 +103,11 @@ std::string note_lines(const std::vector<std::string>& notes, const char* indent
   return out;
 }
 
-Shown show_vgpus(const Session& session, const VgpuPlan& plan) {
+Shown show_vgpus(const Session& session, const vgpu::VgpuPlan& plan) {
   std::string out;
   json gpus = json::array();
   ExitStatus status = ExitStatus::done;
-  for (const GpuPlan& gpu : plan.gpus) {
+  for (const vgpu::GpuPlan& gpu : plan.gpus) {
     json later = json::array();
     const bool refused = gpu.refusal.has_value();
     const char* what = !gpu.matched        ? "left alone: not asked for"
@@ -137,7 +137,7 @@ Shown show_vgpus(const Session& session, const VgpuPlan& plan) {
                     {"steps", steps},
                     {"later", later},
                     {"then", to_json(gpu.then)},
-                    {"refusal", refused ? ferry::to_json(*gpu.refusal) : json(nullptr)},
+                    {"refusal", refused ? ferry::cli::to_json(*gpu.refusal) : json(nullptr)},
                     {"notes", gpu.notes}});
   }
   return {.document = {{"dry_run", true}, {"gpus", gpus}, {"notes", plan.notes}},
@@ -145,10 +145,10 @@ Shown show_vgpus(const Session& session, const VgpuPlan& plan) {
           .status = status};
 }
 
-Shown show_vgpus(const Session& session, const VgpuOutcome& outcome) {
+Shown show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome) {
   std::string out;
   json gpus = json::array();
-  for (const GpuOutcome& gpu : outcome.gpus) {
+  for (const vgpu::GpuOutcome& gpu : outcome.gpus) {
     const auto [let_go, take_hold] = around(gpu.released);
     out += fmt::format("GPU {} ({}): {}\n", gpu.index, gpu.gpu.text(), text(gpu.kind)) +
            step_lines(let_go, session.explain) + step_lines(gpu.done, session.explain);
@@ -156,7 +156,7 @@ Shown show_vgpus(const Session& session, const VgpuOutcome& outcome) {
     json undo = json::array();
     for (const Error& error : gpu.undo_errors) {
       out += "  not put back: " + error.message + "\n";
-      undo.push_back(ferry::to_json(error));
+      undo.push_back(ferry::cli::to_json(error));
     }
     out += step_lines(take_hold, session.explain, "  in the end ") + note_lines(gpu.notes, "  ");
     json steps = json::array();
@@ -167,7 +167,7 @@ Shown show_vgpus(const Session& session, const VgpuOutcome& outcome) {
                     {"address", gpu.gpu.text()},
                     {"status", text(gpu.kind)},
                     {"steps", steps},
-                    {"error", gpu.error ? ferry::to_json(*gpu.error) : json(nullptr)},
+                    {"error", gpu.error ? ferry::cli::to_json(*gpu.error) : json(nullptr)},
                     {"undo_errors", undo},
                     {"notes", gpu.notes}});
   }
@@ -176,11 +176,11 @@ Shown show_vgpus(const Session& session, const VgpuOutcome& outcome) {
   for (const Error& error : outcome.errors) {
     out += fmt::format("failed: {}\n", error.message);
     if (!error.hint.empty()) out += "hint: " + error.hint + "\n";
-    errors.push_back(ferry::to_json(error));
+    errors.push_back(ferry::cli::to_json(error));
   }
   return {.document = {{"dry_run", false}, {"gpus", gpus}, {"notes", outcome.notes}, {"errors", errors}},
           .text = out,
           .status = outcome.status()};
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

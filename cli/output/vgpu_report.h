@@ -10,16 +10,16 @@
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/plan.h"
 
-namespace ferry {
+namespace ferry::cli {
 
-Shown show_vgpus(const Session& session, const VgpuPlan& plan);
-Shown show_vgpus(const Session& session, const VgpuOutcome& outcome);
+Shown show_vgpus(const Session& session, const vgpu::VgpuPlan& plan);
+Shown show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome);
 
 /// {"T4-4Q": 2}
-nlohmann::json to_json(const std::vector<TypeCount>& counts);
+nlohmann::json to_json(const std::vector<vgpu::TypeCount>& counts);
 /// Warns on stderr of items of a file that match no GPU; many of them in one line.
 void warn_of_idle(const std::vector<std::string>& items);
 /// A line for each note, after `indent`.
 std::string note_lines(const std::vector<std::string>& notes, const char* indent);
 
-}  // namespace ferry
+}  // namespace ferry::cli

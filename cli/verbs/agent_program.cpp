@@ -9,7 +9,7 @@
 
 #include "common/unique_fd.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 // Input goes into a memfd: a pipe without a reader would block as soon as it is full.
@@ -46,4 +46,4 @@ Error become_agent_program(std::vector<std::string> arguments, const std::string
   return error;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

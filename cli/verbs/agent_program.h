@@ -6,11 +6,11 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Execs `ferry-agent` with these arguments. It is in this program's folder and alone talks to an API server
 /// (docs/adr/0015). `input` becomes its standard input; empty: it keeps this process's own. Returns only if
 /// exec fails.
 Error become_agent_program(std::vector<std::string> arguments, const std::string& input = {});
 
-}  // namespace ferry
+}  // namespace ferry::cli

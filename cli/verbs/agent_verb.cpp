@@ -23,15 +23,15 @@
 #include "policy/kubernetes_files.h"
 #include "vfio/quiesce/release.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
 
 /// The snapshot without the host's side, which is read only once no other agent writes there.
-Result<NodeView> view_of(const AgentOptions& options) {
-  NodeView view;
-  auto node = read_node_object(options.node);
+Result<agent::NodeView> view_of(const AgentOptions& options) {
+  agent::NodeView view;
+  auto node = policy::read_node_object(options.node);
   if (!node) return fail(std::move(node).error());
   view.node = std::move(*node);
   for (const auto& file : options.configs) {
@@ -39,42 +39,42 @@ Result<NodeView> view_of(const AgentOptions& options) {
     if (!text) return fail(std::move(text).error());
     view.configs.push_back(std::move(*text));
   }
-  auto release = release_list(options.program.release);
+  auto release = vfio::release_list(options.program.release);
   if (!release) return fail(std::move(release).error());
-  view.defaults = {.workload = parse_workload(options.program.default_workload),
+  view.defaults = {.workload = agent::parse_workload(options.program.default_workload),
                    .policy = options.program.default_policy,
                    .vgpu_config = options.program.default_vgpu_config,
                    .release = std::move(*release)};
-  view.features = parse_feature_way(options.program.feature_labels).value_or(FeatureWay::none);
-  view.others.pods = std::vector<PodOnNode>();  // a single reconcile waits for no pods
+  view.features = agent::parse_feature_way(options.program.feature_labels).value_or(agent::FeatureWay::none);
+  view.others.pods = std::vector<agent::PodOnNode>();  // a single reconcile waits for no pods
   if (options.handed_over) {
     view.others.daemon_sets = std::set<std::string>();
-    view.others.unserved = kUnservedPatience;
+    view.others.unserved = agent::kUnservedPatience;
   }
   return view;
 }
 
 /// Claims the agent's lock: a running agent would overwrite the files, and the GPUs would change twice.
 Result<OnlyOne> alone_on(HostFs& host) {
-  auto only = OnlyOne::claim(host, kAgentLock);
+  auto only = OnlyOne::claim(host, agent::kAgentLock);
   if (only || only.error().code != Errc::refused) return only;
   return fail(
-      Errc::refused, fmt::format("/{}: a ferry agent serves this node", kAgentLock),
+      Errc::refused, fmt::format("/{}: a ferry agent serves this node", agent::kAgentLock),
       "change the Node's labels in the cluster, or stop that agent first; --dry-run looks all the same");
 }
 
-void add(LabelChanges& all, const LabelChanges& later) {
+void add(agent::LabelChanges& all, const agent::LabelChanges& later) {
   for (const auto& [key, value] : later) all[key] = value;
 }
 
 // Without an API server each label counts as set at once, so the reconciles of one change run in a row.
-NodeStep steps_of(NodeView view) {
-  NodeStep all = node_step(view);
+agent::NodeStep steps_of(agent::NodeView view) {
+  agent::NodeStep all = agent::node_step(view);
   constexpr int kMostLooks = 3;
   for (int look = 1; look < kMostLooks && !all.waits_for.empty(); ++look) {
-    view.node.labels = with_changes(view.node.labels, all.labels);
-    view.node.annotations = with_changes(view.node.annotations, all.annotations);
-    NodeStep next = node_step(view);
+    view.node.labels = agent::with_changes(view.node.labels, all.labels);
+    view.node.annotations = agent::with_changes(view.node.annotations, all.annotations);
+    agent::NodeStep next = agent::node_step(view);
     add(all.labels, next.labels);
     add(all.annotations, next.annotations);
     all.wish_file = std::move(next.wish_file);
@@ -83,45 +83,45 @@ NodeStep steps_of(NodeView view) {
   return all;
 }
 
-std::string_view kind_of(const NodeWish& wish) {
+std::string_view kind_of(const agent::NodeWish& wish) {
   switch (wish.kind) {
-    case NodeWish::Kind::policy:
+    case agent::NodeWish::Kind::policy:
       return "policy";
-    case NodeWish::Kind::nothing:
+    case agent::NodeWish::Kind::nothing:
       return "nothing";
-    case NodeWish::Kind::stand_back:
+    case agent::NodeWish::Kind::stand_back:
       return "stand_back";
-    case NodeWish::Kind::invalid:
+    case agent::NodeWish::Kind::invalid:
       break;
   }
   return "invalid";
 }
 
-std::string sentence(const NodeWish& wish) {
+std::string sentence(const agent::NodeWish& wish) {
   switch (wish.kind) {
-    case NodeWish::Kind::policy:
+    case agent::NodeWish::Kind::policy:
       return fmt::format("policy {}, by {}", wish.wished.name, wish.wished.asked_by);
-    case NodeWish::Kind::nothing:
+    case agent::NodeWish::Kind::nothing:
       return "left as it is: " + wish.reason;
-    case NodeWish::Kind::stand_back:
+    case agent::NodeWish::Kind::stand_back:
       return wish.reason;
-    case NodeWish::Kind::invalid:
+    case agent::NodeWish::Kind::invalid:
       break;
   }
   return "left as it is: what is asked for cannot be";
 }
 
-const char* action_on_wish(const NodeStep& step) {
+const char* action_on_wish(const agent::NodeStep& step) {
   if (step.wish_file) return "written";
   return step.remove_wish_file ? "removed" : "kept";
 }
 
-const char* action_on_features(const NodeStep& step) {
+const char* action_on_features(const agent::NodeStep& step) {
   if (!step.feature_file) return "kept";
   return step.feature_file->empty() ? "removed" : "written";
 }
 
-json to_json(const LabelChanges& changes) {
+json to_json(const agent::LabelChanges& changes) {
   json out = json::object();
   for (const auto& [key, value] : changes) out[key] = value ? json(*value) : json(nullptr);
   return out;
@@ -130,40 +130,42 @@ json to_json(const LabelChanges& changes) {
 /// The results that a step lacks: changes of other files (planned ones in a dry run), and hostd's state.
 struct Written {
   bool serving = false;
-  std::vector<StatusFileChange> files;
+  std::vector<agent::StatusFileChange> files;
   std::optional<bool> hostd_runs = {};  ///< absent: it cannot be determined
 };
 
 /// A hint for people who wait for the change. Empty: nothing is awaited, or hostd's state is unknown.
-std::string_view how_it_goes_on(const NodeStep& step, const Written& written, bool dry_run) {
-  const NodeCondition now = step.report.condition;
-  if (step.wish.kind != NodeWish::Kind::policy || now == NodeCondition::as_wanted || !written.hostd_runs)
+std::string_view how_it_goes_on(const agent::NodeStep& step, const Written& written, bool dry_run) {
+  const agent::NodeCondition now = step.report.condition;
+  if (step.wish.kind != agent::NodeWish::Kind::policy || now == agent::NodeCondition::as_wanted ||
+      !written.hostd_runs)
     return {};
   if (!*written.hostd_runs)
     return "ferry hostd does not run: nobody does it now; `ferry hostd --once` does it one time";
-  const bool begun =
-      now == NodeCondition::pending || now == NodeCondition::withdrawing || now == NodeCondition::changing;
+  const bool begun = now == agent::NodeCondition::pending || now == agent::NodeCondition::withdrawing ||
+                     now == agent::NodeCondition::changing;
   if (!begun || (dry_run && step.wish_file)) return {};
   return "ferry hostd is at it; the same command again says what has come of it";
 }
 
-const char* action_on_serving(const NodeStep& step, const Written& written) {
+const char* action_on_serving(const agent::NodeStep& step, const Written& written) {
   if (!written.serving || !step.stand_back) return "kept";
   return step.stand_back->empty() ? "removed" : "written";
 }
 
-json document_of(const NodeView& view, const NodeStep& step, const Written& written, bool dry_run) {
-  const NodeWish& wish = step.wish;
-  const bool policy = wish.kind == NodeWish::Kind::policy;
-  const bool invalid = wish.kind == NodeWish::Kind::invalid;
+json document_of(const agent::NodeView& view, const agent::NodeStep& step, const Written& written,
+                 bool dry_run) {
+  const agent::NodeWish& wish = step.wish;
+  const bool policy = wish.kind == agent::NodeWish::Kind::policy;
+  const bool invalid = wish.kind == agent::NodeWish::Kind::invalid;
   json events = json::array();
-  for (const NodeEvent& event : step.events) {
+  for (const agent::NodeEvent& event : step.events) {
     events.push_back({{"type", event.warning ? "Warning" : "Normal"},
                       {"reason", event.reason},
                       {"message", event.message}});
   }
   json changed = json::array();
-  for (const StatusFileChange& file : written.files) {
+  for (const agent::StatusFileChange& file : written.files) {
     changed.push_back(
         {{"path", "/" + file.path}, {"action", file.removed ? "removed" : "written"}, {"why", file.why}});
   }
@@ -174,7 +176,7 @@ json document_of(const NodeView& view, const NodeStep& step, const Written& writ
             {"policy", policy ? json(wish.wished.name) : json(nullptr)},
             {"asked_by", policy ? json(wish.wished.asked_by) : json(nullptr)},
             {"reason", wish.reason},
-            {"error", invalid ? ferry::to_json(wish.error) : json(nullptr)},
+            {"error", invalid ? ferry::cli::to_json(wish.error) : json(nullptr)},
             {"warnings", wish.warnings}}},
           {"state", text(step.report.condition)},
           {"hostd_runs", written.hostd_runs ? json(*written.hostd_runs) : json(nullptr)},
@@ -182,24 +184,25 @@ json document_of(const NodeView& view, const NodeStep& step, const Written& writ
           {"annotations", to_json(step.annotations)},
           {"events", events},
           {"wanted_file",
-           {{"path", std::string("/") + kWishFile},
+           {{"path", std::string("/") + agent::kWishFile},
             {"action", action_on_wish(step)},
             {"generation", step.wish_file ? json(step.wish_file->generation) : json(nullptr)}}},
           {"serving_file",
-           {{"path", std::string("/") + kServingFile}, {"action", action_on_serving(step, written)}}},
-          {"feature_file", {{"path", std::string("/") + kFeatureFile}, {"action", action_on_features(step)}}},
+           {{"path", std::string("/") + agent::kServingFile}, {"action", action_on_serving(step, written)}}},
+          {"feature_file",
+           {{"path", std::string("/") + agent::kFeatureFile}, {"action", action_on_features(step)}}},
           {"node_feature", step.node_feature ? json(*step.node_feature) : json(nullptr)},
           {"status_files", changed}};
 }
 
-void add_rows(Table& table, const char* kind, const Labels& now, const LabelChanges& changes) {
+void add_rows(Table& table, const char* kind, const agent::Labels& now, const agent::LabelChanges& changes) {
   for (const auto& [key, value] : changes) {
     const auto found = now.find(key);
     table.add({kind, key, found == now.end() ? "" : found->second, value.value_or("")});
   }
 }
 
-std::string text_of(const Session& session, const NodeView& view, const NodeStep& step,
+std::string text_of(const Session& session, const agent::NodeView& view, const agent::NodeStep& step,
                     const Written& written) {
   const char* const would = session.dry_run ? "would be " : "";
   std::string out = fmt::format("node {}: {}\nstate: {}\n", view.node.name, sentence(step.wish),
@@ -211,17 +214,17 @@ std::string text_of(const Session& session, const NodeView& view, const NodeStep
     if (session.explain) out += fmt::format("  because {}\n", why);
   };
   if (step.wish_file) {
-    file(kWishFile, fmt::format("written, generation {}", step.wish_file->generation),
+    file(agent::kWishFile, fmt::format("written, generation {}", step.wish_file->generation),
          step.wish.wished.asked_by);
   } else if (step.remove_wish_file) {
-    file(kWishFile, "removed", step.wish.reason);
+    file(agent::kWishFile, "removed", step.wish.reason);
   }
   if (written.serving && step.stand_back)
-    file(kServingFile, action_on_serving(step, written),
+    file(agent::kServingFile, action_on_serving(step, written),
          step.stand_back->empty() ? "no device plugin of NVIDIA's serves this node" : *step.stand_back);
-  for (const StatusFileChange& change : written.files)
+  for (const agent::StatusFileChange& change : written.files)
     file(change.path, change.removed ? "removed" : "written", change.why);
-  if (step.feature_file) file(kFeatureFile, action_on_features(step), "--feature-labels=file");
+  if (step.feature_file) file(agent::kFeatureFile, action_on_features(step), "--feature-labels=file");
   if (!step.labels.empty() || !step.annotations.empty()) {
     Table table({"KIND", "NAME", "NOW", "SHALL BE"});
     add_rows(table, "label", view.node.labels, step.labels);
@@ -233,7 +236,7 @@ std::string text_of(const Session& session, const NodeView& view, const NodeStep
     for (const auto& [key, value] : *step.node_feature) table.add({"NodeFeature", key, value});
     out += table.text();
   }
-  for (const NodeEvent& event : step.events)
+  for (const agent::NodeEvent& event : step.events)
     out +=
         fmt::format("event {} {}: {}\n", event.warning ? "Warning" : "Normal", event.reason, event.message);
   return out;
@@ -274,35 +277,36 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
     if (!mine) return complain(mine.error());
     only = std::move(*mine);
   }
-  auto host = read_host_side(*session.host);
+  auto host = agent::read_host_side(*session.host);
   if (!host) return complain(host.error());
   view->host = std::move(*host);
-  NodeStep step = steps_of(*view);
+  agent::NodeStep step = steps_of(*view);
   // Empties a feature file of an earlier agent. Node Feature Discovery would believe it for a day.
-  if (view->features != FeatureWay::file && session.host->exists(kFeatureFile)) step.feature_file = Labels();
+  if (view->features != agent::FeatureWay::file && session.host->exists(agent::kFeatureFile))
+    step.feature_file = agent::Labels();
   if (!session.dry_run) {
-    if (auto written = write_wish(*session.host, step); !written) return complain(written.error());
+    if (auto written = agent::write_wish(*session.host, step); !written) return complain(written.error());
   }
   if (!session.dry_run && step.feature_file) {
     const auto now = std::chrono::system_clock::now();
-    if (auto written = write_feature_file(*session.host, *step.feature_file, now); !written)
+    if (auto written = agent::write_feature_file(*session.host, *step.feature_file, now); !written)
       return complain(written.error());
   }
-  const auto serving = write_serving(*session.host, step, session.dry_run);
+  const auto serving = agent::write_serving(*session.host, step, session.dry_run);
   if (!serving) return complain(serving.error());
-  const auto files = write_status_files(*session.host, step.files, session.dry_run);
+  const auto files = agent::write_status_files(*session.host, step.files, session.dry_run);
   if (!files) return complain(files.error());
   Written written = {.serving = *serving, .files = *files};
-  if (const auto runs = is_present(*session.host, kHostdPresence)) written.hostd_runs = *runs;
+  if (const auto runs = is_present(*session.host, agent::kHostdPresence)) written.hostd_runs = *runs;
   print(session, document_of(*view, step, written, session.dry_run), text_of(session, *view, step, written));
-  if (step.wish.kind == NodeWish::Kind::invalid) {
+  if (step.wish.kind == agent::NodeWish::Kind::invalid) {
     Error error = step.wish.error;
     // The original hint is made for the cluster and names ConfigMaps.
     if (options.configs.empty())
       error.hint = "--config FILE names a policy (docs/policy.md) or a vGPU profile file";
     return complain(error);
   }
-  return step.wish.kind == NodeWish::Kind::stand_back ? ExitStatus::refused : ExitStatus::done;
+  return step.wish.kind == agent::NodeWish::Kind::stand_back ? ExitStatus::refused : ExitStatus::done;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

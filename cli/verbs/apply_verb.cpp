@@ -12,7 +12,7 @@
 #include "policy/idle_items.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 // A stage without results adds no text.
@@ -24,53 +24,55 @@ void add(Shown& all, const char* key, const char* heading, bool anything, Shown 
 
 template <typename Moves>
 bool any(const Moves& moves) {
-  if constexpr (std::is_same_v<Moves, MovePreview>) {
+  if constexpr (std::is_same_v<Moves, vfio::MovePreview>) {
     return !moves.plan.moves.empty() || !moves.plan.refusals.empty() || !moves.notes.empty();
   } else {
     return !moves.results.empty() || !moves.notes.empty() || !moves.errors.empty();
   }
 }
 
-bool writes(const MovePreview& moves) {
-  return std::ranges::any_of(moves.plan.moves, [](const Move& move) { return !move.steps.empty(); });
+bool writes(const vfio::MovePreview& moves) {
+  return std::ranges::any_of(moves.plan.moves, [](const vfio::Move& move) { return !move.steps.empty(); });
 }
-bool writes(const MoveOutcome& moves) {
-  return std::ranges::any_of(
-      moves.results, [](const MoveResult& result) { return result.status == MoveResult::Status::done; });
+bool writes(const vfio::MoveOutcome& moves) {
+  return std::ranges::any_of(moves.results, [](const vfio::MoveResult& result) {
+    return result.status == vfio::MoveResult::Status::done;
+  });
 }
 // A failed stage need not count here: its exit status is worse than any other.
-bool writes(const NodePreview& node) {
+bool writes(const host::NodePreview& node) {
   return writes(node.given_back) || !node.vgpus.writes_nothing() || writes(node.given_away);
 }
-bool writes(const NodeOutcome& node) {
+bool writes(const host::NodeOutcome& node) {
   return writes(node.given_back) || node.vgpus.wrote() || writes(node.given_away);
 }
 
 /// Returns the items that match no GPU, and warns of them on stderr.
-Result<std::vector<std::string>> idle_items(const Session& session, const Policy& policy) {
-  const auto inventory = scan(*session.host);
+Result<std::vector<std::string>> idle_items(const Session& session, const policy::Policy& policy) {
+  const auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(Error(inventory.error()));
-  const auto vgpus = scan_known_vgpus(*session.host, *inventory, rules_for(policy, session.rules));
+  const auto vgpus =
+      vgpu::scan_known_vgpus(*session.host, *inventory, policy::rules_for(policy, session.rules));
   if (!vgpus) return fail(Error(vgpus.error()));
-  auto idle = items_without_gpu(policy, *vgpus, model_names(session));
+  auto idle = policy::items_without_gpu(policy, *vgpus, model_names(session));
   warn_of_idle(idle);
   return idle;
 }
 
 template <typename Node>
-Shown show(const Session& session, const Policy& policy, const Node& node,
+Shown show(const Session& session, const policy::Policy& policy, const Node& node,
            const std::vector<std::string>& idle) {
   Shown all;
   all.document = {{"policy", policy.name}, {"dry_run", session.dry_run}, {"warnings", idle}};
   add(all, "given_back", "back to the host", any(node.given_back),
-      show_moves(session, node.given_back, {}, Direction::back));
+      show_moves(session, node.given_back, {}, vfio::Direction::back));
   add(all, "vgpus", "vGPUs", !node.vgpus.gpus.empty(), show_vgpus(session, node.vgpus));
   add(all, "given_away", "to vfio", any(node.given_away),
-      show_moves(session, node.given_away, {}, Direction::to_vfio));
-  if constexpr (std::is_same_v<Node, NodeOutcome>) {
+      show_moves(session, node.given_away, {}, vfio::Direction::to_vfio));
+  if constexpr (std::is_same_v<Node, host::NodeOutcome>) {
     if (node.error) {
       all.status = worse(all.status, complain(*node.error));
-      all.document["error"] = ferry::to_json(*node.error);
+      all.document["error"] = ferry::cli::to_json(*node.error);
     }
   }
   if (writes(node)) all.status = once_written(all.status);
@@ -80,13 +82,13 @@ Shown show(const Session& session, const Policy& policy, const Node& node,
 
 }  // namespace
 
-ExitStatus apply_preview(const Session& session, const Policy& policy, bool foreign) {
+ExitStatus apply_preview(const Session& session, const policy::Policy& policy, bool foreign) {
   auto host = node_host(session, node_probes(session));
   if (!host) return complain(host.error());
   host->vgpus.spares_foreign = !foreign;
   const auto idle = idle_items(session, policy);
   if (!idle) return complain(idle.error());
-  const auto preview = preview_policy(*host, policy);
+  const auto preview = host::preview_policy(*host, policy);
   if (!preview) return complain(preview.error());
   return print(session, show(session, policy, *preview, *idle));
 }
@@ -102,9 +104,9 @@ ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   if (!change) return complain(change.error());
   const auto idle = idle_items(session, *policy);
   if (!idle) return complain(idle.error());
-  const auto outcome = apply_policy(*host, *policy);
+  const auto outcome = host::apply_policy(*host, *policy);
   if (!outcome) return complain(outcome.error());
   return print(session, show(session, *policy, *outcome, *idle));
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -20,7 +20,7 @@
 #include "vgpu-dm/plan/stable_uuid.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -118,7 +118,7 @@ std::string without_serial_lines(std::string_view text) {
 
 class Capture {
  public:
-  Capture(const HostFs& host, HostWriter& reader, const AcceleratorRules& rules, fs::path to)
+  Capture(const HostFs& host, HostWriter& reader, const vfio::AcceleratorRules& rules, fs::path to)
       : host_(host), reader_(reader), rules_(rules), to_(std::move(to)) {}
 
   Result<Captured> run() {
@@ -266,7 +266,7 @@ class Capture {
       if (const auto target = host_.link_target(path)) {
         link(path, *target);
       } else if (entry.is_directory) {
-        if (PciAddress::parse(name)) continue;  // captured by its own link in the devices' folder
+        if (vfio::PciAddress::parse(name)) continue;  // captured by its own link in the devices' folder
         if (!is_walked(name)) {
           folder(path);
         } else if (held && is_the_drivers(name)) {
@@ -374,23 +374,25 @@ class Capture {
 
   /// Lists the vGPUs that Ferry made, as found in the captured tree, where no read hangs.
   void made_by_ferry() {
-    if (host_.exists(kCapturedVgpus)) text(kCapturedVgpus, kMostOfAFile);  // the host is a captured tree
-    const auto node = node_identity(host_);
+    if (host_.exists(mdev::kCapturedVgpus))
+      text(mdev::kCapturedVgpus, kMostOfAFile);  // the host is a captured tree
+    const auto node = vgpu::node_identity(host_);
     const HostFs captured(to_);
-    const auto inventory = scan(captured);
+    const auto inventory = vfio::scan(captured);
     if (failure_ || !node || !inventory) return;
-    const auto vgpus = scan_known_vgpus(captured, *inventory, rules_);
+    const auto vgpus = vgpu::scan_known_vgpus(captured, *inventory, rules_);
     if (!vgpus) return;
     std::string ours;
-    for (const VgpuGpu& gpu : vgpus->gpus)
-      for (const VgpuDevice& device : gpu.devices)
-        if (const auto number = our_number(*node, device)) ours += captured_line(device.id, *number);
-    if (!ours.empty()) put(kCapturedVgpus, ours);
+    for (const mdev::VgpuGpu& gpu : vgpus->gpus)
+      for (const mdev::VgpuDevice& device : gpu.devices)
+        if (const auto number = vgpu::our_number(*node, device))
+          ours += mdev::captured_line(device.id, *number);
+    if (!ours.empty()) put(mdev::kCapturedVgpus, ours);
   }
 
   const HostFs& host_;
   HostWriter& reader_;
-  const AcceleratorRules& rules_;
+  const vfio::AcceleratorRules& rules_;
   const fs::path to_;
   Captured captured_;
   std::optional<Error> failure_;
@@ -401,7 +403,7 @@ class Capture {
 
 }  // namespace
 
-Result<Captured> capture_host(const HostFs& host, HostWriter& reader, const AcceleratorRules& rules,
+Result<Captured> capture_host(const HostFs& host, HostWriter& reader, const vfio::AcceleratorRules& rules,
                               const fs::path& to) {
   return Capture(host, reader, rules, to).run();
 }
@@ -448,4 +450,4 @@ std::string only_these_ids(std::string_view pci_ids, const std::vector<std::stri
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

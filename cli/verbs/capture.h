@@ -22,7 +22,7 @@
 #include "hostfs/host_writer.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 struct Captured {
   std::size_t files = 0;
@@ -34,7 +34,7 @@ struct Captured {
 /// Writes the tree to `to`, a folder of this process's own file system that is empty or absent. `reader`
 /// reads files that the kernel serves under a lock, with its deadline. Errors: Errc::usage, the folder is not
 /// empty; the operating system's errors of writing.
-Result<Captured> capture_host(const HostFs& host, HostWriter& reader, const AcceleratorRules& rules,
+Result<Captured> capture_host(const HostFs& host, HostWriter& reader, const vfio::AcceleratorRules& rules,
                               const std::filesystem::path& to);
 
 /// The words of a /proc/cmdline that concern devices and their drivers. Any other word may be a secret.
@@ -43,4 +43,4 @@ std::string without_private_words(std::string_view command_line);
 /// The lines of a pci.ids text for these devices ("10de:2684").
 std::string only_these_ids(std::string_view pci_ids, const std::vector<std::string>& devices);
 
-}  // namespace ferry
+}  // namespace ferry::cli

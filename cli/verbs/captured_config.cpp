@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 64;
@@ -57,4 +57,4 @@ std::string without_serial_numbers(std::string config) {
   return config;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Returns config space (64, 256 or 4096 bytes) with zeros in place of data that identifies one card. This is
 /// each Device Serial Number capability's number (a network card's is mostly its MAC address), and the four
@@ -13,4 +13,4 @@ namespace ferry {
 /// lists and loops are followed as far as they go.
 std::string without_serial_numbers(std::string config);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -24,42 +24,45 @@
 #include "vfio/pci/device_facts.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
 
-using ChecksOf = std::vector<Check> (*)(const HostFs&, const Inventory&, const OfferRules&);
+using ChecksOf = std::vector<Check> (*)(const HostFs&, const vfio::Inventory&, const plugin::OfferRules&);
 
 struct Purpose {
   const char* name;
   ChecksOf checks;
 };
-std::vector<Check> for_passthrough(const HostFs& host, const Inventory& inventory, const OfferRules& rules) {
-  return passthrough_checks(host, inventory, rules.accelerators);
+std::vector<Check> for_passthrough(const HostFs& host, const vfio::Inventory& inventory,
+                                   const plugin::OfferRules& rules) {
+  return vfio::passthrough_checks(host, inventory, rules.accelerators);
 }
-std::vector<Check> for_vgpu(const HostFs& host, const Inventory& inventory, const OfferRules& rules) {
-  return vgpu_checks(host, inventory, rules.accelerators);
+std::vector<Check> for_vgpu(const HostFs& host, const vfio::Inventory& inventory,
+                            const plugin::OfferRules& rules) {
+  return host::vgpu_checks(host, inventory, rules.accelerators);
 }
-std::vector<Check> for_kubevirt(const HostFs& host, const Inventory& inventory, const OfferRules& rules) {
-  std::vector<Check> checks = kubevirt_checks(host, rules, scan_known_vgpus);
+std::vector<Check> for_kubevirt(const HostFs& host, const vfio::Inventory& inventory,
+                                const plugin::OfferRules& rules) {
+  std::vector<Check> checks = plugin::kubevirt_checks(host, rules, vgpu::scan_known_vgpus);
   const auto has_cdev = [](const auto& entry) {
-    return on_vfio_driver(entry.second) && !entry.second.vfio_devices.empty();
+    return vfio::on_vfio_driver(entry.second) && !entry.second.vfio_devices.empty();
   };
-  // Among those of the host, which come first.
+  // The check joins those of the host, which come before the devices'.
   const auto of_a_device =
       std::ranges::find_if(checks, [](const Check& check) { return check.subject != kHostSubject; });
-  if (has_iommufd(host) && std::ranges::any_of(inventory.functions, has_cdev))
-    checks.insert(of_a_device, device_ownership_check(host));
+  if (vfio::has_iommufd(host) && std::ranges::any_of(inventory.functions, has_cdev))
+    checks.insert(of_a_device, kata::device_ownership_check(host));
   return checks;
 }
 
-// What --for takes, in the order in which checks are printed.
+// The words of --for, in the order in which their checks are printed.
 constexpr std::array<Purpose, 3> kPurposes = {{{.name = "passthrough", .checks = for_passthrough},
                                                {.name = "vgpu", .checks = for_vgpu},
                                                {.name = "kubevirt", .checks = for_kubevirt}}};
 
-// One more, whose checks know of classes and not of GPUs.
+// This purpose's checks are about runtime classes, not GPUs.
 constexpr const char* kKata = "kata";
 
 Result<std::set<std::string>> parse_purposes(const std::string& words) {
@@ -83,7 +86,7 @@ Result<std::set<std::string>> parse_purposes(const std::string& words) {
   }
 }
 
-// Files that nobody would look at.
+// Rejects options whose files no check would read.
 Result<> check_usage(const DoctorOptions& options, const std::set<std::string>& purposes) {
   if (purposes.contains(kKata)) return {};
   if (!options.classes.empty())
@@ -96,23 +99,24 @@ Result<> check_usage(const DoctorOptions& options, const std::set<std::string>& 
 Result<std::vector<Check>> checks_for_kata(const Session& session, const DoctorOptions& options) {
   const auto mode = confidential_mode(options.node);
   if (!mode) return fail(Error(mode.error()));
-  const VersionOf version_of = version_by(*session.writer);
-  if (options.classes.empty()) return kata_checks(*session.host, {}, *mode, version_of);
-  const auto file = read_class_file(options.classes);
+  const kata::VersionOf version_of = kata::version_by(*session.writer);
+  if (options.classes.empty()) return kata::kata_checks(*session.host, {}, *mode, version_of);
+  const auto file = kata::read_class_file(options.classes);
   if (!file) return fail(Error(file.error()));
-  return kata_checks(*session.host, *file, *mode, version_of);
+  return kata::kata_checks(*session.host, *file, *mode, version_of);
 }
 
 // "0000:65:00.0 AD102 [GeForce RTX 4090]"
-std::string heading(const Check& check, const Inventory& inventory, DeviceNames& names) {
-  const auto address = PciAddress::parse(check.subject);
-  const PciFunction* function = address ? inventory.find(*address) : nullptr;
+std::string heading(const Check& check, const vfio::Inventory& inventory, plugin::DeviceNames& names) {
+  const auto address = vfio::PciAddress::parse(check.subject);
+  const vfio::PciFunction* function = address ? inventory.find(*address) : nullptr;
   if (function == nullptr) return check.subject;
   return fmt::format("{} {}", check.subject,
                      names.find(function->vendor, function->device).value_or(function->ids()));
 }
 
-std::string text_of(const std::vector<Check>& checks, const Inventory& inventory, DeviceNames names) {
+std::string text_of(const std::vector<Check>& checks, const vfio::Inventory& inventory,
+                    plugin::DeviceNames names) {
   std::size_t id_width = 0;
   for (const Check& check : checks) id_width = std::max(id_width, check.id.size());
   std::string out;
@@ -133,10 +137,10 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   if (const auto asked = check_usage(options, *purposes); !asked) return complain(asked.error());
   const auto rules = offer_rules(session, options.naming);
   if (!rules) return complain(rules.error());
-  auto inventory = scan(*session.host);
+  auto inventory = vfio::scan(*session.host);
   if (!inventory) return complain(inventory.error());
-  const auto members = asked_of(*inventory, session.rules);
-  read_overrides(*session.host, *session.writer, members, *inventory);
+  const auto members = host::asked_of(*inventory, session.rules);
+  vfio::read_overrides(*session.host, *session.writer, members, *inventory);
   std::vector<Check> checks;
   for (const Purpose& purpose : kPurposes) {
     if (!purposes->contains(purpose.name)) continue;
@@ -162,10 +166,10 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
         {{"for", *purposes},
          {"checks", list},
          {"summary", {{"passed", passed}, {"warnings", warnings}, {"failed", failed}, {"unknown", unknown}}}},
-        text_of(checks, *inventory, DeviceNames(*session.host)) +
+        text_of(checks, *inventory, plugin::DeviceNames(*session.host)) +
             fmt::format("{} passed, {}, {} failed, {} unknown\n", passed, counted(warnings, "warning"),
                         failed, unknown));
   return failed > 0 ? ExitStatus::failed : ExitStatus::done;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -6,7 +6,7 @@
 #include "cli/verbs/node_look.h"
 #include "cli/verbs/verbs.h"
 
-namespace ferry {
+namespace ferry::cli {
 ExitStatus explain_verb(const Session& session, const std::string& word) {
   const auto inputs = look_for_stories(session);
   if (!inputs) return complain(inputs.error());
@@ -22,4 +22,4 @@ ExitStatus explain_verb(const Session& session, const std::string& word) {
   return print(session, shown);
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

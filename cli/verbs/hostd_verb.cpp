@@ -20,7 +20,7 @@
 #include "kata-manager/controller/ready_watch.h"
 #include "kata-manager/runtime/cri_client.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 /// Makes the host's Kata runtimes those of a class file, if enabled, and reports which are ready.
@@ -32,12 +32,12 @@ class KataBeside {
         watch_(loop, *session.host, keeper_, socket, obeys, {}) {}
 
  private:
-  KataKeeper::Uses uses_of(const Session& session, const std::filesystem::path& socket, bool obeys) {
-    KataKeeper::Uses out{.host = session.host.get(), .writer = session.writer.get(), .asked = &asked_};
+  kata::KataKeeper::Uses uses_of(const Session& session, const std::filesystem::path& socket, bool obeys) {
+    kata::KataKeeper::Uses out{.host = session.host.get(), .writer = session.writer.get(), .asked = &asked_};
     if (!obeys) return out;
     KataOptions options;
     options.socket = socket;
-    out.runtime_for = [&session, options](const ClassFile& file) {
+    out.runtime_for = [&session, options](const kata::ClassFile& file) {
       return kata_runtime(session, options, &file);
     };
     // hostd has no Node object: the agent reads it and writes the GPUs' mode into its file.
@@ -45,16 +45,16 @@ class KataBeside {
     return out;
   }
 
-  CriClient asked_;
-  KataKeeper keeper_;
-  ReadyWatch watch_;
+  kata::CriClient asked_;
+  kata::KataKeeper keeper_;
+  kata::ReadyWatch watch_;
 };
 
 /// Without a CRI socket readiness is unknown, so the file of ready handlers is removed.
 std::shared_ptr<void> kata_beside(const Session& session, EventLoop& loop, const KeepingOptions& keeping) {
   if (!keeping.cri_socket.empty())
     return std::make_shared<KataBeside>(session, loop, keeping.cri_socket, keeping.kata);
-  if (auto removed = session.host->remove_file(kReadyHandlersFile); !removed) complain(removed.error());
+  if (auto removed = session.host->remove_file(kata::kReadyHandlersFile); !removed) complain(removed.error());
   return nullptr;
 }
 
@@ -65,16 +65,16 @@ std::vector<std::filesystem::path> of_the_host(const std::vector<std::filesystem
   return out;
 }
 
-AgentFolders agent_folders(const HostFs& host, const KeepingOptions& keeping) {
+host::AgentFolders agent_folders(const HostFs& host, const KeepingOptions& keeping) {
   return {host,
           {.group = *keeping.agent_group,
-           .lock = kAgentLock,
+           .lock = agent::kAgentLock,
            .folders = of_the_host(keeping.agent_folders),
            .trees = of_the_host(keeping.agent_trees)}};
 }
 
 ExitStatus preview_wanted(const Session& session, const std::filesystem::path& file, Reading profiles) {
-  const auto wanted = read_wanted(*session.host, file, profiles);
+  const auto wanted = host::read_wanted(*session.host, file, profiles);
   if (!wanted) return complain(wanted.error());
   if (const auto& there = *wanted) {
     for (const std::string& warning : there->warnings) print_to_stderr("warning: {}\n", warning);
@@ -84,11 +84,11 @@ ExitStatus preview_wanted(const Session& session, const std::filesystem::path& f
   return ExitStatus::done;
 }
 
-ExitStatus keep(const Session& session, const NodeLoopOptions& options) {
+ExitStatus keep(const Session& session, const host::NodeLoopOptions& options) {
   const StopOnSignal stop;
-  const auto ended = run_node_loop(
+  const auto ended = host::run_node_loop(
       *session.host, node_probes(session),
-      [&session](const NodeProbes& uses) { return node_host(session, uses); }, options, stop.token());
+      [&session](const host::NodeProbes& uses) { return node_host(session, uses); }, options, stop.token());
   if (!ended) return complain(ended.error());
   return *ended;
 }
@@ -96,7 +96,7 @@ ExitStatus keep(const Session& session, const NodeLoopOptions& options) {
 }  // namespace
 
 ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping) {
-  NodeLoopOptions options;
+  host::NodeLoopOptions options;
   options.once = keeping.once;
   options.files.wanted_file = keeping.wanted.relative_path();
   options.files.state_file = keeping.state.relative_path();
@@ -105,16 +105,16 @@ ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping) {
   if (session.dry_run) return preview_wanted(session, options.files.wanted_file, options.files.profiles);
   if (auto root = require_root(session); !root) return complain(root.error());
   if (keeping.agent_group) {
-    options.keep_folders = [folders = std::make_shared<AgentFolders>(agent_folders(*session.host, keeping))] {
-      folders->give();
-    };
+    options.keep_folders = [folders = std::make_shared<host::AgentFolders>(
+                                agent_folders(*session.host, keeping))] { folders->give(); };
   }
   if (!keeping.own_scope) return keep(session, options);
-  const int ended = in_own_scope(*session.host, [&] { return static_cast<int>(keep(session, options)); });
+  const int ended =
+      host::in_own_scope(*session.host, [&] { return static_cast<int>(keep(session, options)); });
   if (ended >= 0) return static_cast<ExitStatus>(ended);
   return complain({.code = make_error_code(Errc::failed),
                    .message = "hostd: no process could be made",
                    .hint = "see how many this host and its control groups permit"});
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

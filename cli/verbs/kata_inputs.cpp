@@ -17,11 +17,11 @@
 #include "policy/kubernetes_files.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
-RuntimeChoice choice_of(const KataOptions& options, const ClassFile* file) {
-  RuntimeChoice out = file == nullptr ? RuntimeChoice{} : file->runtime;
+kata::RuntimeChoice choice_of(const KataOptions& options, const kata::ClassFile* file) {
+  kata::RuntimeChoice out = file == nullptr ? kata::RuntimeChoice{} : file->runtime;
   // The file's paths belong to the runtime that the file names, so another runtime's name drops them.
   if (options.runtime && options.runtime != out.name) out = {.name = options.runtime};
   if (options.configuration) out.configuration = options.configuration;
@@ -29,27 +29,27 @@ RuntimeChoice choice_of(const KataOptions& options, const ClassFile* file) {
   return out;
 }
 
-void add_control(const Session& session, const KataOptions& options, const ClassFile* file,
-                 KataRuntime& runtime) {
+void add_control(const Session& session, const KataOptions& options, const kata::ClassFile* file,
+                 kata::KataRuntime& runtime) {
   if (options.no_restart) return;
-  if (file != nullptr && file->restart.how == RuntimeRestart::How::none) return;
-  if (file != nullptr && file->restart.how == RuntimeRestart::How::command) {
+  if (file != nullptr && file->restart.how == kata::RuntimeRestart::How::none) return;
+  if (file != nullptr && file->restart.how == kata::RuntimeRestart::How::command) {
     runtime.control = run_of_command(*session.writer, file->restart.command);
     return;
   }
-  const RuntimePlace& place = runtime.at_hand.place;
-  if (place.kind == RuntimeKind::k0s) {
+  const kata::RuntimePlace& place = runtime.at_hand.place;
+  if (place.kind == kata::RuntimeKind::k0s) {
     runtime.control = left_to(place.name);
     return;
   }
-  const auto unit = unit_of(*session.host, place);
+  const auto unit = kata::unit_of(*session.host, place);
   if (!unit) {
     runtime.no_control = {
         .code = Errc::unsupported,
         .message = fmt::format("{} runs, but has no systemd unit that could be restarted", place.name),
         .hint =
             "say `restart: {command: [...]}` in the class file, or write the files alone with --no-restart"};
-  } else if (place.kind == RuntimeKind::crio) {
+  } else if (place.kind == kata::RuntimeKind::crio) {
     runtime.control = reload_of_unit(*session.host, *unit);
   } else {
     runtime.control = restart_of_unit(*session.host, *session.writer, *unit);
@@ -57,30 +57,31 @@ void add_control(const Session& session, const KataOptions& options, const Class
 }
 
 /// True: the function goes to a VM with an accelerator or a switch of its IOMMU group.
-bool goes_with_one(const Inventory& inventory, const AcceleratorRules& rules, const PciFunction& function) {
+bool goes_with_one(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules,
+                   const vfio::PciFunction& function) {
   if (function.is_bridge()) return false;
-  return std::ranges::any_of(inventory.group_of(function), [&](const PciAddress& address) {
-    const PciFunction* const member = inventory.find(address);
+  return std::ranges::any_of(inventory.group_of(function), [&](const vfio::PciAddress& address) {
+    const vfio::PciFunction* const member = inventory.find(address);
     return member != nullptr && rules.vendors.contains(member->vendor) &&
            (rules.match(*member) || rules.match_by_name(*member));
   });
 }
 
 /// Prints progress to stderr, since stdout is for data.
-std::function<void(const FetchProgress&)> told_to_people(const std::string& name) {
-  return [lines = FetchProgressLines(name)](const FetchProgress& progress) mutable {
+std::function<void(const kata::FetchProgress&)> told_to_people(const std::string& name) {
+  return [lines = FetchProgressLines(name)](const kata::FetchProgress& progress) mutable {
     if (const auto line = lines.line(progress)) print_to_stderr("{}", *line);
   };
 }
 
-PullCredentials credentials(const KataOptions& options) {
+kata::PullCredentials credentials(const KataOptions& options) {
   return {.secrets = options.pull_secrets, .docker_config = options.docker_config};
 }
 
 }  // namespace
 
-Result<ClassFile> read_classes_for(const KataOptions& options) {
-  auto file = read_class_file(options.file, options.lenient ? Reading::lenient : Reading::strict);
+Result<kata::ClassFile> read_classes_for(const KataOptions& options) {
+  auto file = kata::read_class_file(options.file, options.lenient ? Reading::lenient : Reading::strict);
   if (!file) {
     if (file.error().hint.empty())
       file.error().hint = "-f takes a class file: NVIDIA's, ours (docs/kata.md), or a ConfigMap with either";
@@ -90,39 +91,41 @@ Result<ClassFile> read_classes_for(const KataOptions& options) {
   return file;
 }
 
-Result<KataRuntime> kata_runtime(const Session& session, const KataOptions& options, const ClassFile* file) {
-  auto place = find_runtime(*session.host, choice_of(options, file));
+Result<kata::KataRuntime> kata_runtime(const Session& session, const KataOptions& options,
+                                       const kata::ClassFile* file) {
+  auto place = kata::find_runtime(*session.host, choice_of(options, file));
   if (!place) return fail(std::move(place).error());
-  KataRuntime out;
-  out.asked = std::make_unique<CriClient>(*session.host, place->socket);
+  kata::KataRuntime out;
+  out.asked = std::make_unique<kata::CriClient>(*session.host, place->socket);
   auto at_hand =
-      runtime_at_hand(*session.host, *session.writer, *out.asked, *place, options.containerd_version);
+      kata::runtime_at_hand(*session.host, *session.writer, *out.asked, *place, options.containerd_version);
   if (!at_hand) return fail(std::move(at_hand).error());
   out.at_hand = std::move(*at_hand);
   add_control(session, options, file, out);
   return out;
 }
 
-Result<ConfidentialMode> confidential_mode(const std::filesystem::path& node) {
-  if (node.empty()) return ConfidentialMode();
-  const auto object = read_node_object(node);
+Result<kata::ConfidentialMode> confidential_mode(const std::filesystem::path& node) {
+  if (node.empty()) return kata::ConfidentialMode();
+  const auto object = policy::read_node_object(node);
   if (!object) return fail(Error(object.error()));
-  return ConfidentialMode::of_labels(object->labels);
+  return kata::ConfidentialMode::of_labels(object->labels);
 }
 
-Result<KataDevices> kata_devices(const Session& session, const KataOptions& options) {
+Result<kata::KataDevices> kata_devices(const Session& session, const KataOptions& options) {
   auto mode = confidential_mode(options.node);
   if (!mode) return fail(std::move(mode).error());
-  const auto inventory = scan(*session.host);
+  const auto inventory = vfio::scan(*session.host);
   // A tree without GPUs or without sysfs can still be prepared.
-  if (!inventory && is_gone(inventory.error())) return KataDevices{.gpus = 1, .mode = std::move(*mode)};
+  if (!inventory && is_gone(inventory.error())) return kata::KataDevices{.gpus = 1, .mode = std::move(*mode)};
   if (!inventory) return fail(Error(inventory.error()));
-  KataDevices out{.mode = std::move(*mode)};
+  kata::KataDevices out{.mode = std::move(*mode)};
   const bool by_group = !session.host->exists("dev/iommu");
   for (const auto& [address, function] : inventory->functions) {
     const bool counts = session.rules.vendors.contains(function.vendor);
-    if (counts && (session.rules.match(function) ||
-                   (is_accelerators_vf(*inventory, session.rules, function) && on_vfio_driver(function)))) {
+    if (counts &&
+        (session.rules.match(function) ||
+         (vfio::is_accelerators_vf(*inventory, session.rules, function) && vfio::on_vfio_driver(function)))) {
       ++out.gpus;
     } else if (counts && session.rules.match_by_name(function)) {
       ++out.switches;
@@ -134,24 +137,24 @@ Result<KataDevices> kata_devices(const Session& session, const KataOptions& opti
   return out;
 }
 
-Result<std::string> credentials_of(const Session& session, const KataOptions& options, const ClassFile& file,
-                                   const KataClass& kata) {
+Result<std::string> credentials_of(const Session& session, const KataOptions& options,
+                                   const kata::ClassFile& file, const kata::KataClass& kata) {
   return credentials_of(*session.host, credentials(options), file, kata);
 }
 
-Result<std::vector<std::string>> check_files(const Session& session, const Artifact& artifact) {
-  return changes_since_fetch(*session.host, artifact, told_to_people(artifact.name));
+Result<std::vector<std::string>> check_files(const Session& session, const kata::Artifact& artifact) {
+  return kata::changes_since_fetch(*session.host, artifact, told_to_people(artifact.name));
 }
 
-Result<Artifact> fetch_class(const Session& session, const KataOptions& options, const ClassFile& file,
-                             const KataClass& kata) {
-  auto request = fetch_request(*session.host, credentials(options), file, kata);
+Result<kata::Artifact> fetch_class(const Session& session, const KataOptions& options,
+                                   const kata::ClassFile& file, const kata::KataClass& kata) {
+  auto request = kata::fetch_request(*session.host, credentials(options), file, kata);
   if (!request) return fail(std::move(request).error());
   // Without a registry the files here will do: a change that began with them can end, or be reported again.
   request->or_what_is_here = true;
-  auto artifact = fetch(*session.host, *request, told_to_people(kata.name));
-  if (!artifact) return fail(explained(std::move(artifact).error(), kata, *request));
+  auto artifact = kata::fetch(*session.host, *request, told_to_people(kata.name));
+  if (!artifact) return fail(kata::explained(std::move(artifact).error(), kata, *request));
   return artifact;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

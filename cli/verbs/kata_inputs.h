@@ -15,33 +15,34 @@
 #include "kata-manager/kata/confidential_mode.h"
 #include "kata-manager/kata/kata_configuration.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Reads the class file. Its warnings go to stderr.
-Result<ClassFile> read_classes_for(const KataOptions& options);
+Result<kata::ClassFile> read_classes_for(const KataOptions& options);
 
 /// The host's container runtime, and its restart or reload, as `file` and `options` ask. `file` nullptr: only
 /// the options count.
-Result<KataRuntime> kata_runtime(const Session& session, const KataOptions& options, const ClassFile* file);
+Result<kata::KataRuntime> kata_runtime(const Session& session, const KataOptions& options,
+                                       const kata::ClassFile* file);
 
 /// The GPUs' mode of confidential computing, by the Node object in file `node`; unknown if `node` is empty.
-Result<ConfidentialMode> confidential_mode(const std::filesystem::path& node);
+Result<kata::ConfidentialMode> confidential_mode(const std::filesystem::path& node);
 
 /// The most devices that a pod here can get, and their mode.
-Result<KataDevices> kata_devices(const Session& session, const KataOptions& options);
+Result<kata::KataDevices> kata_devices(const Session& session, const KataOptions& options);
 
 /// The credentials that registries get for a class. They are in the Secret that the class names if a folder
 /// of Secrets is given, else in the general file. Empty: none. Errors: as read_pull_secret(); the file cannot
 /// be read.
-Result<std::string> credentials_of(const Session& session, const KataOptions& options, const ClassFile& file,
-                                   const KataClass& kata);
+Result<std::string> credentials_of(const Session& session, const KataOptions& options,
+                                   const kata::ClassFile& file, const kata::KataClass& kata);
 
 /// Changes of a class's files since their fetch, as changes_since_fetch(). A long check prints progress to
 /// stderr.
-Result<std::vector<std::string>> check_files(const Session& session, const Artifact& artifact);
+Result<std::vector<std::string>> check_files(const Session& session, const kata::Artifact& artifact);
 
 /// Fetches a class's files, or finds them on this host. A long fetch prints progress to stderr.
-Result<Artifact> fetch_class(const Session& session, const KataOptions& options, const ClassFile& file,
-                             const KataClass& kata);
+Result<kata::Artifact> fetch_class(const Session& session, const KataOptions& options,
+                                   const kata::ClassFile& file, const kata::KataClass& kata);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -21,13 +21,14 @@
 #include "kata-manager/controller/kata_install.h"
 #include "kata-manager/kata/kata_users.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 // No event that Ferry receives announces the end of a pod, so it is polled while a verb waits.
 constexpr std::chrono::seconds kBetweenLooks{1};
 
-ChangeContext change_context(const Session& session, const KataOptions& options, const KataRuntime& runtime) {
+kata::ChangeContext change_context(const Session& session, const KataOptions& options,
+                                   const kata::KataRuntime& runtime) {
   return {.host = session.host.get(),
           .runtime = runtime.asked.get(),
           .control = runtime.control.get(),
@@ -35,22 +36,23 @@ ChangeContext change_context(const Session& session, const KataOptions& options,
           .told = [](const std::string& what) { print_to_stderr("{}\n", what); }};
 }
 
-Result<> load_modules(const Session& session, const KataOptions& options, const ClassFile& file) {
+Result<> load_modules(const Session& session, const KataOptions& options, const kata::ClassFile& file) {
   if (options.no_modules || !file.load_modules) return {};
-  return load_kata_modules(
+  return kata::load_kata_modules(
       *session.writer,
       "Kata's VMs need it: install the kernel's modules; or --no-modules, if this root is no "
       "running host's");
 }
 
 /// Waits up to `wait_seconds` for the users of the leaving classes. A later step reports errors that matter.
-void wait_for_users(const Session& session, const KataOptions& options, ContainerRuntime& runtime,
-                    const LeavingClasses& leaving) {
+void wait_for_users(const Session& session, const KataOptions& options, kata::ContainerRuntime& runtime,
+                    const kata::LeavingClasses& leaving) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options.wait_seconds);
   bool told = false;
   while (std::chrono::steady_clock::now() < end) {
     const auto state = runtime.state();
-    const auto who = who_has(*session.host, runtime, state ? std::optional(*state) : std::nullopt, leaving);
+    const auto who =
+        kata::who_has(*session.host, runtime, state ? std::optional(*state) : std::nullopt, leaving);
     if (!who || !*who) return;
     if (!std::exchange(told, true)) print_to_stderr("waiting for {} to end\n", **who);
     std::this_thread::sleep_for(kBetweenLooks);
@@ -58,7 +60,7 @@ void wait_for_users(const Session& session, const KataOptions& options, Containe
 }
 
 // A file that was truncated to nothing would remove every runtime.
-Result<ClassFile> read_some_classes(const KataOptions& options) {
+Result<kata::ClassFile> read_some_classes(const KataOptions& options) {
   auto file = read_classes_for(options);
   if (file && file->classes.empty()) {
     return fail(Errc::invalid_config, options.file.string() + ": no runtime classes in it",
@@ -68,32 +70,32 @@ Result<ClassFile> read_some_classes(const KataOptions& options) {
 }
 
 /// Fails if a planned file is a link, which the real run refuses.
-Result<> check_no_links(const Session& session, const KataChange& report) {
-  for (const FileChange& change : report.plan.changes)
-    if (auto r = check_is_no_link(*session.host, change.path); !r) return r;
+Result<> check_no_links(const Session& session, const kata::KataChange& report) {
+  for (const kata::FileChange& change : report.plan.changes)
+    if (auto r = kata::check_is_no_link(*session.host, change.path); !r) return r;
   return {};
 }
 
 /// A dry run ends as the real run would be refused. A check that cannot be made, as without root rights, is
 /// no refusal.
-void foresee_refusal(const Session& session, const KataOptions& options, const KataRuntime& runtime,
-                     KataChange& report) {
-  auto may = may_carry_out_kata(change_context(session, options, runtime), *session.writer, report);
+void foresee_refusal(const Session& session, const KataOptions& options, const kata::KataRuntime& runtime,
+                     kata::KataChange& report) {
+  auto may = kata::may_carry_out_kata(change_context(session, options, runtime), *session.writer, report);
   if (!may && may.error().code == make_error_code(Errc::refused)) report.refusal = std::move(may).error();
 }
 
-bool is_refused(const KataChange& report, const KataClass& kata) {
+bool is_refused(const kata::KataChange& report, const kata::KataClass& kata) {
   const auto& refused = report.setup.refused;
-  return std::ranges::find(refused, kata.name, &RefusedClass::name) != refused.end();
+  return std::ranges::find(refused, kata.name, &kata::RefusedClass::name) != refused.end();
 }
 
 /// Fails if no registry takes a reference, or if its credentials are not there.
-Result<> check_fetches(const Session& session, const KataOptions& options, const ClassFile& file,
-                       const KataChange& planned) {
-  for (const KataClass& kata : file.classes) {
+Result<> check_fetches(const Session& session, const KataOptions& options, const kata::ClassFile& file,
+                       const kata::KataChange& planned) {
+  for (const kata::KataClass& kata : file.classes) {
     if (is_refused(planned, kata)) continue;
     if (!kata.artifacts.folder()) {
-      const auto reference = ImageReference::parse(kata.artifacts.url);
+      const auto reference = kata::ImageReference::parse(kata.artifacts.url);
       if (!reference) return fail(Error(reference.error()).during(kata.place + ": " + kata.name));
     }
     if (auto r = credentials_of(session, options, file, kata); !r) return fail(std::move(r).error());
@@ -102,13 +104,13 @@ Result<> check_fetches(const Session& session, const KataOptions& options, const
 }
 
 /// Frees space before a fetch. Files that cannot be removed now are removed by a later run.
-void collect(const Session& session, const ClassFile& file, KataRuntime& runtime) {
-  for (const KataClass& kata : file.classes) {
+void collect(const Session& session, const kata::ClassFile& file, kata::KataRuntime& runtime) {
+  for (const kata::KataClass& kata : file.classes) {
     std::vector<std::string> others;
-    for (const KataClass& other : file.classes)
+    for (const kata::KataClass& other : file.classes)
       if (other.name != kata.name) std::ranges::move(other.handlers(), std::back_inserter(others));
     const auto gone =
-        collect_unused(*session.host, *runtime.asked, file.artifacts_dir, kata, std::move(others));
+        kata::collect_unused(*session.host, *runtime.asked, file.artifacts_dir, kata, std::move(others));
     if (!gone) print_to_stderr("note: {}: {}\n", kata.name, gone.error().message);
     if (!gone) continue;
     for (const auto& folder : *gone)
@@ -116,13 +118,13 @@ void collect(const Session& session, const ClassFile& file, KataRuntime& runtime
   }
 }
 
-using FetchedArtifacts = std::map<std::string, Artifact>;
+using FetchedArtifacts = std::map<std::string, kata::Artifact>;
 
 /// The artifacts by the names of their classes.
-Result<FetchedArtifacts> fetch_all(const Session& session, const KataOptions& options, const ClassFile& file,
-                                   const KataChange& planned) {
+Result<FetchedArtifacts> fetch_all(const Session& session, const KataOptions& options,
+                                   const kata::ClassFile& file, const kata::KataChange& planned) {
   FetchedArtifacts out;
-  for (const KataClass& kata : file.classes) {
+  for (const kata::KataClass& kata : file.classes) {
     if (is_refused(planned, kata)) continue;
     auto artifact = fetch_class(session, options, file, kata);
     if (!artifact) return fail(std::move(artifact).error());
@@ -132,13 +134,13 @@ Result<FetchedArtifacts> fetch_all(const Session& session, const KataOptions& op
   return out;
 }
 
-void add_notes(const FetchedArtifacts& fetched, KataChange& report) {
+void add_notes(const FetchedArtifacts& fetched, kata::KataChange& report) {
   for (const auto& [name, artifact] : fetched)
     for (const std::string& note : artifact.notes)
       report.setup.notes.push_back(fmt::format("{}: {}", name, note));
 }
 
-Result<KataChange> install(const Session& session, const KataOptions& options) {
+Result<kata::KataChange> install(const Session& session, const KataOptions& options) {
   if (!session.dry_run) {
     if (auto r = require_root(session); !r) return fail(std::move(r).error());
   }
@@ -148,23 +150,26 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
   if (!runtime) return fail(std::move(runtime).error());
   const auto devices = kata_devices(session, options);
   if (!devices) return fail(Error(devices.error()));
-  const auto known = [&](const KataClass& kata) { return known_artifact(*session.host, *file, kata); };
+  const auto known = [&](const kata::KataClass& kata) {
+    return kata::known_artifact(*session.host, *file, kata);
+  };
   FetchedArtifacts fetched;
   if (!session.dry_run) {
     // Refusals come before any fetch, and fetches come before the lock of the host, since a registry may take
     // its time. The present version of an artifact is not checked here: the fetched one may fix a fault of
     // it.
-    const auto of_host = [&](const KataClass& kata) {
-      return kata.artifacts.folder() ? known(kata) : Result<std::optional<Artifact>>(std::nullopt);
+    const auto of_host = [&](const kata::KataClass& kata) {
+      return kata.artifacts.folder() ? known(kata) : Result<std::optional<kata::Artifact>>(std::nullopt);
     };
-    auto planned = plan_kata(*session.host, *file, *devices, runtime->at_hand, of_host);
+    auto planned = kata::plan_kata(*session.host, *file, *devices, runtime->at_hand, of_host);
     if (!planned) return fail(std::move(planned).error());
     if (auto r = check_fetches(session, options, *file, *planned); !r) return fail(std::move(r).error());
-    if (auto r = check_control(*runtime, planned->plan); !r) return fail(std::move(r).error());
-    if (auto r = may_carry_out_kata(change_context(session, options, *runtime), *session.writer, *planned);
+    if (auto r = kata::check_control(*runtime, planned->plan); !r) return fail(std::move(r).error());
+    if (auto r =
+            kata::may_carry_out_kata(change_context(session, options, *runtime), *session.writer, *planned);
         !r)
       return fail(std::move(r).error());
-    if (auto r = remember_artifacts_dir(*session.host, file->artifacts_dir); !r)
+    if (auto r = kata::remember_artifacts_dir(*session.host, file->artifacts_dir); !r)
       return fail(std::move(r).error());
     collect(session, *file, *runtime);
     auto all = fetch_all(session, options, *file, *planned);
@@ -177,14 +182,14 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
     if (!taken) return fail(std::move(taken).error());
     change = std::move(*taken);
   }
-  const auto here = [&](const KataClass& kata) -> Result<std::optional<Artifact>> {
+  const auto here = [&](const kata::KataClass& kata) -> Result<std::optional<kata::Artifact>> {
     const auto found = fetched.find(kata.name);  // a class that is refused is not fetched
     return found == fetched.end() ? known(kata) : std::optional(found->second);
   };
-  auto planned = plan_kata(*session.host, *file, *devices, runtime->at_hand,
-                           session.dry_run ? ArtifactOf(known) : ArtifactOf(here));
+  auto planned = kata::plan_kata(*session.host, *file, *devices, runtime->at_hand,
+                                 session.dry_run ? kata::ArtifactOf(known) : kata::ArtifactOf(here));
   if (!planned) return planned;
-  KataChange report = std::move(*planned);
+  kata::KataChange report = std::move(*planned);
   if (runtime->control) report.control = runtime->control->text();
   if (session.dry_run) {
     if (auto r = check_fetches(session, options, *file, report); !r) return fail(std::move(r).error());
@@ -194,28 +199,29 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
   }
   if (session.output != OutputFormat::table) add_notes(fetched, report);  // people have read them already
   if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
-  if (auto r = carry_out_kata(change_context(session, options, *runtime), *session.writer, report,
-                              file->artifacts_dir);
+  if (auto r = kata::carry_out_kata(change_context(session, options, *runtime), *session.writer, report,
+                                    file->artifacts_dir);
       !r)
     return fail(std::move(r).error());
   return report;
 }
 
-bool knows_any_of_ours(const RuntimeState& state) {
-  const auto runtimes = state.runtimes.value_or(std::vector<KnownRuntime>());
-  return std::ranges::any_of(
-      runtimes, [](const KnownRuntime& one) { return one.configuration.starts_with("/etc/ferry/kata/"); });
+bool knows_any_of_ours(const kata::RuntimeState& state) {
+  const auto runtimes = state.runtimes.value_or(std::vector<kata::KnownRuntime>());
+  return std::ranges::any_of(runtimes, [](const kata::KnownRuntime& one) {
+    return one.configuration.starts_with("/etc/ferry/kata/");
+  });
 }
 
 /// Absent: no class file is named.
-Result<std::optional<ClassFile>> read_classes_if_named(const KataOptions& options) {
-  if (options.file.empty()) return std::optional<ClassFile>();
+Result<std::optional<kata::ClassFile>> read_classes_if_named(const KataOptions& options) {
+  if (options.file.empty()) return std::optional<kata::ClassFile>();
   auto file = read_classes_for(options);
   if (!file) return fail(std::move(file).error());
   return std::optional(std::move(*file));
 }
 
-Result<KataChange> uninstall(const Session& session, const KataOptions& options) {
+Result<kata::KataChange> uninstall(const Session& session, const KataOptions& options) {
   if (!session.dry_run) {
     if (auto r = require_root(session); !r) return fail(std::move(r).error());
   }
@@ -224,9 +230,9 @@ Result<KataChange> uninstall(const Session& session, const KataOptions& options)
   const auto& file = *named;
   auto runtime = kata_runtime(session, options, file ? &*file : nullptr);
   if (!runtime) return fail(std::move(runtime).error());
-  const auto classes = classes_here(*session.host);
+  const auto classes = kata::classes_here(*session.host);
   if (!classes) return fail(Error(classes.error()));
-  auto here = placed_runtimes(*session.host, runtime->at_hand);
+  auto here = kata::placed_runtimes(*session.host, runtime->at_hand);
   if (!here) return fail(std::move(here).error());
   const auto state = runtime->asked->state();
   const bool known = state && knows_any_of_ours(*state);
@@ -237,8 +243,8 @@ Result<KataChange> uninstall(const Session& session, const KataOptions& options)
                 "name the class file that they were installed by (-f); take a copy of our section out of its "
                 "other files; or restart it if they were taken away without");
   }
-  LeavingClasses leaving{.classes = *classes, .handlers = {}, .others = {}};
-  for (const PlacedRuntime& placed : *here) leaving.handlers.push_back(placed.name);
+  kata::LeavingClasses leaving{.classes = *classes, .handlers = {}, .others = {}};
+  for (const kata::PlacedRuntime& placed : *here) leaving.handlers.push_back(placed.name);
   std::unique_ptr<HostChange> change;
   if (!session.dry_run) {
     wait_for_users(session, options, *runtime->asked, leaving);
@@ -246,37 +252,37 @@ Result<KataChange> uninstall(const Session& session, const KataOptions& options)
     if (!taken) return fail(std::move(taken).error());
     change = std::move(*taken);
   }
-  auto planned = plan_no_kata(*session.host, runtime->at_hand);
+  auto planned = kata::plan_no_kata(*session.host, runtime->at_hand);
   if (!planned) return planned;
-  KataChange report = std::move(*planned);
+  kata::KataChange report = std::move(*planned);
   if (runtime->control) report.control = runtime->control->text();
   if (auto r = check_no_links(session, report); !r) return fail(std::move(r).error());
   if (session.dry_run) {
     foresee_refusal(session, options, *runtime, report);
     return report;
   }
-  if (auto r = check_control(*runtime, report.plan); !r) return fail(std::move(r).error());
+  if (auto r = kata::check_control(*runtime, report.plan); !r) return fail(std::move(r).error());
   std::optional<std::filesystem::path> artifacts_dir;
   if (!options.keep_artifacts) {
     auto folder = file ? Result<std::optional<std::filesystem::path>>(file->artifacts_dir)
-                       : remembered_artifacts_dir(*session.host);
+                       : kata::remembered_artifacts_dir(*session.host);
     if (!folder) return fail(std::move(folder).error());
     artifacts_dir = std::move(*folder);
   }
-  const auto done =
-      carry_out_kata(change_context(session, options, *runtime), *session.writer, report, artifacts_dir);
+  const auto done = kata::carry_out_kata(change_context(session, options, *runtime), *session.writer, report,
+                                         artifacts_dir);
   if (!done) return fail(Error(done.error()));
   if (!*done || !artifacts_dir) return report;
-  if (auto r = forget_artifacts_dir(*session.host); !r) return fail(std::move(r).error());
+  if (auto r = kata::forget_artifacts_dir(*session.host); !r) return fail(std::move(r).error());
   return report;
 }
 
 /// Changes of the classes' files since their fetch. The set-up of the classes reports a class whose files are
 /// not known.
-Result<std::vector<std::string>> changed_files(const Session& session, const ClassFile& file) {
+Result<std::vector<std::string>> changed_files(const Session& session, const kata::ClassFile& file) {
   std::vector<std::string> out;
-  for (const KataClass& kata : file.classes) {
-    const auto known = known_artifact(*session.host, file, kata);
+  for (const kata::KataClass& kata : file.classes) {
+    const auto known = kata::known_artifact(*session.host, file, kata);
     if (!known) continue;
     const auto& artifact = *known;
     if (!artifact) continue;
@@ -287,7 +293,7 @@ Result<std::vector<std::string>> changed_files(const Session& session, const Cla
   return out;
 }
 
-ExitStatus tell(const Session& session, const Result<KataChange>& report) {
+ExitStatus tell(const Session& session, const Result<kata::KataChange>& report) {
   if (!report) return complain(report.error());
   return print(session, show(session, *report));
 }
@@ -301,7 +307,7 @@ ExitStatus kata_install_verb(const Session& session, const KataOptions& options)
 bool kata_install_what_can_be(const Session& session, const KataOptions& options) {
   const auto report = install(session, options);
   tell(session, report);
-  return report && has_what_it_can(*report);
+  return report && kata::has_what_it_can(*report);
 }
 
 ExitStatus kata_uninstall_verb(const Session& session, const KataOptions& options) {
@@ -314,7 +320,7 @@ ExitStatus kata_status_verb(const Session& session, const KataOptions& options) 
   const auto& file = *named;
   auto runtime = kata_runtime(session, options, file ? &*file : nullptr);
   if (!runtime) return complain(runtime.error());
-  auto placed = placed_runtimes(*session.host, runtime->at_hand);
+  auto placed = kata::placed_runtimes(*session.host, runtime->at_hand);
   if (!placed) return complain(placed.error());
   const auto mode = confidential_mode(options.node);
   if (!mode) return complain(mode.error());
@@ -330,9 +336,9 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
   if (!runtime) return complain(runtime.error());
   const auto devices = kata_devices(session, options);
   if (!devices) return complain(devices.error());
-  auto setup = set_up(
+  auto setup = kata::set_up(
       *session.host, *file, *devices,
-      [&](const KataClass& kata) { return known_artifact(*session.host, *file, kata); },
+      [&](const kata::KataClass& kata) { return kata::known_artifact(*session.host, *file, kata); },
       runtime->at_hand.version_of);
   const auto changed = changed_files(session, *file);
   if (!changed) return complain(changed.error());
@@ -344,10 +350,10 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
     all.push_back(with_hint(setup.error()));
     return print(session, show_differences(all, state.has_value()));
   }
-  auto plan = plan_runtime(*session.host, runtime->at_hand, setup->handlers);
+  auto plan = kata::plan_runtime(*session.host, runtime->at_hand, setup->handlers);
   if (!plan) return complain(plan.error());
   std::vector<std::string> missing = differences(*setup, *plan, state);
-  for (const KataClassSetup& kata : setup->classes) {
+  for (const kata::KataClassSetup& kata : setup->classes) {
     if (kata.artifact && !session.host->exists(kata.artifact->folder.relative_path()))
       missing.push_back(fmt::format("{} is not there", kata.artifact->folder.string()));
   }
@@ -358,11 +364,11 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
 ExitStatus kata_runtimeclass_verb(const Session& session, const KataOptions& options) {
   const auto file = read_classes_for(options);
   if (!file) return complain(file.error());
-  std::vector<RuntimeClass> all;
-  for (const KataClass& kata : file->classes)
-    std::ranges::move(runtime_classes(kata), std::back_inserter(all));
-  print(session, nlohmann::json::parse(runtime_classes_json(all)), runtime_classes_yaml(all));
+  std::vector<kata::RuntimeClass> all;
+  for (const kata::KataClass& kata : file->classes)
+    std::ranges::move(kata::runtime_classes(kata), std::back_inserter(all));
+  print(session, nlohmann::json::parse(kata::runtime_classes_json(all)), kata::runtime_classes_yaml(all));
   return ExitStatus::done;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

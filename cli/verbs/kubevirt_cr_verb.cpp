@@ -17,12 +17,12 @@
 #include "kubevirt-plugin/kubevirt_resource.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
 
-json to_json(const char* selector, const std::vector<PermittedDevice>& devices) {
+json to_json(const char* selector, const std::vector<plugin::PermittedDevice>& devices) {
   auto list = json::array();
   for (const auto& device : devices) {
     list.push_back(
@@ -33,7 +33,7 @@ json to_json(const char* selector, const std::vector<PermittedDevice>& devices) 
 
 // Uses KubeVirt's own keys. A list replaces the one in the cluster, so an empty list is left out: it would
 // take away other nodes' entries.
-json object_of(const PermittedHostDevices& devices) {
+json object_of(const plugin::PermittedHostDevices& devices) {
   json permitted = json::object();
   if (!devices.pci.empty()) permitted["pciHostDevices"] = to_json("pciVendorSelector", devices.pci);
   if (!devices.mediated.empty()) permitted["mediatedDevices"] = to_json("mdevNameSelector", devices.mediated);
@@ -72,17 +72,17 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
   if (const auto wrong = misuse(session, options)) return complain(*wrong);
   const auto rules = offer_rules(session, options.naming);
   if (!rules) return complain(rules.error());
-  const auto offer = Scanner(*session.host, *rules, scan_known_vgpus).scan();
+  const auto offer = plugin::Scanner(*session.host, *rules, vgpu::scan_known_vgpus).scan();
   if (!offer) return complain(offer.error());
   for (const auto& device : offer->not_offered)
     print_to_stderr("{} is left out: {}\n", device.id, device.reason);
-  const auto devices = permitted_host_devices(*session.host, *offer);
+  const auto devices = plugin::permitted_host_devices(*session.host, *offer);
   if (!devices) return complain(devices.error());
   if (options.check || options.apply) {
     return complain(
         become_agent_program(words_for_the_program(session, options), object_of(*devices).dump()));
   }
-  print(session, object_of(*devices), kubevirt_resource(*devices));
+  print(session, object_of(*devices), plugin::kubevirt_resource(*devices));
   fmt::print(
       stderr,
       "This is one node's part: the lists of all nodes belong into the one object of the cluster.\n"
@@ -92,11 +92,11 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
       "them.\n"
       "VMs that ask under hostDevices need KubeVirt's feature gate HostDevices.\n");
   const auto grace = std::ranges::find_if(
-      devices->pci, [](const PermittedDevice& one) { return is_grace_gpu(one.selector); });
+      devices->pci, [](const plugin::PermittedDevice& one) { return is_grace_gpu(one.selector); });
   if (grace != devices->pci.end())
     print_to_stderr("From KubeVirt 1.9 on VMs with {} need the feature gates {}, and {}.\n", grace->resource,
                     fmt::join(kGraceGates, ", "), kGraceVm);
   return ExitStatus::done;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -13,7 +13,7 @@
 #include "vfio/bind/driver_override.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 constexpr const char* kStateFile = "run/ferry/state.json";
@@ -22,16 +22,16 @@ constexpr const char* kHostd = "run/ferry/hostd.presence";
 
 /// The value. An error becomes a note.
 template <typename T>
-T or_note(Result<T> result, NodeSight& sight) {
+T or_note(Result<T> result, host::NodeSight& sight) {
   if (result) return std::move(*result);
   sight.notes.push_back(result.error().message);
   return {};
 }
 
-std::optional<NodeState> read_state(const HostFs& host, NodeSight& sight) {
+std::optional<host::NodeState> read_state(const HostFs& host, host::NodeSight& sight) {
   const auto text = host.read_file(kStateFile);
   if (!text && is_gone(text.error())) return std::nullopt;
-  auto state = text ? read_state_file(*text) : Result<NodeState>(fail(Error(text.error())));
+  auto state = text ? host::read_state_file(*text) : Result<host::NodeState>(fail(Error(text.error())));
   if (state) return std::move(*state);
   sight.notes.push_back(state.error().message);
   return std::nullopt;
@@ -49,23 +49,24 @@ std::optional<std::chrono::seconds> age_of(const HostFs& host, const char* path)
 
 // A row of `status` waits only shortly for a driver that hangs. Without its answer the row stays as the scan
 // filled it.
-void read_overrides_for(const Session& session, Depth depth, const std::vector<PciAddress>& members,
-                        Inventory& inventory) {
-  if (depth == Depth::all) return read_overrides(*session.host, *session.writer, members, inventory);
+void read_overrides_for(const Session& session, Depth depth, const std::vector<vfio::PciAddress>& members,
+                        vfio::Inventory& inventory) {
+  if (depth == Depth::all) return vfio::read_overrides(*session.host, *session.writer, members, inventory);
   constexpr std::chrono::milliseconds kShortly{250};
   auto accelerators = members;
-  std::erase_if(accelerators,
-                [&](const PciAddress& address) { return !session.rules.match(*inventory.find(address)); });
-  Inventory read = inventory;
-  read_overrides(*session.host, *session.writer, accelerators, read, kShortly);
-  for (const PciAddress& address : accelerators)
+  std::erase_if(accelerators, [&](const vfio::PciAddress& address) {
+    return !session.rules.match(*inventory.find(address));
+  });
+  vfio::Inventory read = inventory;
+  vfio::read_overrides(*session.host, *session.writer, accelerators, read, kShortly);
+  for (const vfio::PciAddress& address : accelerators)
     inventory.functions.at(address).driver_override = read.find(address)->driver_override;
 }
 
-void add_use(const Session& session, NodeSight& sight, const std::vector<PciAddress>& members) {
-  auto questions = use_questions(*session.host, sight.inventory, members);
-  for (const VgpuGpu& gpu : sight.vgpus.gpus) {
-    for (const VgpuDevice& device : gpu.devices) questions.push_back(use_question(device));
+void add_use(const Session& session, host::NodeSight& sight, const std::vector<vfio::PciAddress>& members) {
+  auto questions = vfio::use_questions(*session.host, sight.inventory, members);
+  for (const mdev::VgpuGpu& gpu : sight.vgpus.gpus) {
+    for (const mdev::VgpuDevice& device : gpu.devices) questions.push_back(mdev::use_question(device));
   }
   auto use = session.probe->look(questions);
   if (use) {
@@ -77,29 +78,29 @@ void add_use(const Session& session, NodeSight& sight, const std::vector<PciAddr
 
 }  // namespace
 
-Result<NodeSight> look_at_node(const Session& session, Depth depth) {
-  NodeSight sight;
-  auto inventory = scan(*session.host);
+Result<host::NodeSight> look_at_node(const Session& session, Depth depth) {
+  host::NodeSight sight;
+  auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(std::move(inventory).error());
   sight.inventory = std::move(*inventory);
-  auto vgpus = scan_vgpus(*session.host, sight.inventory, session.rules);
+  auto vgpus = mdev::scan_vgpus(*session.host, sight.inventory, session.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   sight.vgpus = std::move(*vgpus);
-  sight.drivers = VfioDriverTable::read(*session.host);
+  sight.drivers = vfio::VfioDriverTable::read(*session.host);
 
-  const auto members = asked_of(sight.inventory, session.rules);
+  const auto members = host::asked_of(sight.inventory, session.rules);
   read_overrides_for(session, depth, members, sight.inventory);
   if (depth == Depth::all) {
     for (const auto& [address, function] : sight.inventory.functions) {
       if (session.rules.match(function))
-        sight.facts.emplace(address, read_device_facts(*session.host, address));
+        sight.facts.emplace(address, vfio::read_device_facts(*session.host, address));
     }
   }
   add_use(session, sight, members);
-  sight.record = or_note(read_records(*session.host), sight);
+  sight.record = or_note(vfio::read_records(*session.host), sight);
   sight.notes.insert(sight.notes.end(), sight.record.notes.begin(), sight.record.notes.end());
   sight.stuck = or_note(stuck_writes(*session.host), sight);
-  sight.offered = or_note(read_offered_devices(*session.host), sight);
+  sight.offered = or_note(host::read_offered_devices(*session.host), sight);
   sight.state = read_state(*session.host, sight);
   if (sight.state) {
     sight.hostd_runs = is_present(*session.host, kHostd).value_or(false);
@@ -108,7 +109,7 @@ Result<NodeSight> look_at_node(const Session& session, Depth depth) {
   return sight;
 }
 
-NodePicture view_of(const Session& session, const NodeSight& sight) {
+host::NodePicture view_of(const Session& session, const host::NodeSight& sight) {
   return view_of(sight, session.rules, model_names(session));
 }
 
@@ -117,10 +118,10 @@ Result<StoryInputs> look_for_stories(const Session& session) {
   if (!sight) return fail(std::move(sight).error());
   StoryInputs inputs{.sight = std::move(*sight), .view = {}, .places = {}};
   inputs.view = view_of(session, inputs.sight);
-  inputs.node = node_identity(*session.host).value_or("");
+  inputs.node = vgpu::node_identity(*session.host).value_or("");
   for (const auto& [address, function] : inputs.sight.inventory.functions)
-    inputs.places.emplace(address, read_place(*session.host, address));
-  if (const auto wanted = read_wanted(*session.host, kWantedFile); !wanted) {
+    inputs.places.emplace(address, vfio::read_place(*session.host, address));
+  if (const auto wanted = host::read_wanted(*session.host, kWantedFile); !wanted) {
     inputs.view.notes.push_back(wanted.error().message);
   } else if (*wanted) {
     inputs.asked_for = (*wanted)->file.policy;
@@ -130,4 +131,4 @@ Result<StoryInputs> look_for_stories(const Session& session) {
   return inputs;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -6,7 +6,7 @@
 #include "cli/session.h"
 #include "host/node_view.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 enum class Depth {
   rows,  ///< the facts of a row of `status`, with the accelerators' driver_override
@@ -16,12 +16,12 @@ enum class Depth {
 
 /// Reads everything that is known of the node now. Facts that cannot be read beside the scan become notes.
 /// Errors: the host itself cannot be scanned.
-Result<NodeSight> look_at_node(const Session& session, Depth depth);
+Result<host::NodeSight> look_at_node(const Session& session, Depth depth);
 
 /// The view of `sight` with the names of this host's models.
-NodePicture view_of(const Session& session, const NodeSight& sight);
+host::NodePicture view_of(const Session& session, const host::NodeSight& sight);
 
 /// Reads all inputs of stories.
 Result<StoryInputs> look_for_stories(const Session& session);
 
-}  // namespace ferry
+}  // namespace ferry::cli

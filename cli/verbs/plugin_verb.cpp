@@ -6,7 +6,7 @@
 #include "common/process/stop_on_signal.h"
 #include "kubevirt-plugin/plugin.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 ExitStatus plugin_verb(const Session& session, const ServingOptions& serving) {
   const auto options = plugin_options(session, serving);
@@ -15,9 +15,9 @@ ExitStatus plugin_verb(const Session& session, const ServingOptions& serving) {
     spdlog::warn(
         "ENABLE_GFD: the node is not labelled by this program but by `ferry agent --feature-labels`");
   const StopOnSignal stop;
-  if (auto served = run_plugin(*session.host, *options, stop.token()); !served)
+  if (auto served = plugin::run_plugin(*session.host, *options, stop.token()); !served)
     return complain(served.error());
   return ExitStatus::done;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -9,39 +9,39 @@
 #include "policy/kubernetes_files.h"
 #include "policy/policy_yaml.h"
 
-namespace ferry {
+namespace ferry::cli {
 
-Result<PolicyFile> policies_of(const ProfileOptions& options) {
-  auto file = read_policy_file(options.file, options.lenient ? Reading::lenient : Reading::strict);
+Result<policy::PolicyFile> policies_of(const ProfileOptions& options) {
+  auto file = policy::read_policy_file(options.file, options.lenient ? Reading::lenient : Reading::strict);
   if (!file) return file;
   for (const std::string& warning : file->warnings) print_to_stderr("warning: {}\n", warning);
   return file;
 }
 
-Result<Policy> chosen_policy(const ProfileOptions& options) {
+Result<policy::Policy> chosen_policy(const ProfileOptions& options) {
   auto file = policies_of(options);
   if (!file) return fail(std::move(file).error());
-  return select_policy(*file, options.name);
+  return policy::select_policy(*file, options.name);
 }
 
-ModelNames model_names(const Session& session) {
-  return [names = std::make_shared<DeviceNames>(*session.host)](const PciFunction& gpu) {
+policy::ModelNames model_names(const Session& session) {
+  return [names = std::make_shared<plugin::DeviceNames>(*session.host)](const vfio::PciFunction& gpu) {
     return names->find(gpu.vendor, gpu.device).value_or("");
   };
 }
 
-NodeProbes node_probes(const Session& session) {
+host::NodeProbes node_probes(const Session& session) {
   return {.moves = *session.probe, .vgpus = *session.vgpu_probe, .open = *session.open_probe};
 }
 
-Result<NodeHost> node_host(const Session& session, const NodeProbes& uses) {
+Result<host::NodeHost> node_host(const Session& session, const host::NodeProbes& uses) {
   auto vgpus = vgpu_host(session, uses.vgpus);
   if (!vgpus) return fail(std::move(vgpus).error());
-  NodeHost host{.moves = move_context(session, session.rules),
-                .vgpus = std::move(*vgpus),
-                .models = model_names(session)};
+  host::NodeHost host{.moves = move_context(session, session.rules),
+                      .vgpus = std::move(*vgpus),
+                      .models = model_names(session)};
   host.moves.probe = &uses.moves;
   return host;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -8,18 +8,18 @@
 #include "host/node_apply.h"
 #include "policy/policy.h"
 
-namespace ferry {
+namespace ferry::cli {
 
-Result<Policy> chosen_policy(const ProfileOptions& options);
+Result<policy::Policy> chosen_policy(const ProfileOptions& options);
 /// All policies of the file. Their warnings go to stderr.
-Result<PolicyFile> policies_of(const ProfileOptions& options);
+Result<policy::PolicyFile> policies_of(const ProfileOptions& options);
 
 /// The names of this host's models, as `status` shows them. `session` must outlive them.
-ModelNames model_names(const Session& session);
+policy::ModelNames model_names(const Session& session);
 
-NodeProbes node_probes(const Session& session);
+host::NodeProbes node_probes(const Session& session);
 
 /// The host; `uses` finds its device users. Errors: the host has no identity to make UUIDs from.
-Result<NodeHost> node_host(const Session& session, const NodeProbes& uses);
+Result<host::NodeHost> node_host(const Session& session, const host::NodeProbes& uses);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -21,20 +21,20 @@
 #include "vgpu-dm/profile/label_name.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
 
 struct Node {
-  Inventory inventory;
-  VgpuInventory vgpus;
+  vfio::Inventory inventory;
+  mdev::VgpuInventory vgpus;
 };
 
-Result<Node> read_node(const Session& session, const AcceleratorRules& rules) {
-  auto inventory = scan(*session.host);
+Result<Node> read_node(const Session& session, const vfio::AcceleratorRules& rules) {
+  auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = scan_known_vgpus(*session.host, *inventory, rules);
+  auto vgpus = vgpu::scan_known_vgpus(*session.host, *inventory, rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   return Node{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus)};
 }
@@ -64,29 +64,29 @@ json document_of(const ConfigNode& node) {
   return number;
 }
 
-ExitStatus print_policies(const Session& session, const PolicyFile& file) {
-  const std::string text = policy_text(file);
+ExitStatus print_policies(const Session& session, const policy::PolicyFile& file) {
+  const std::string text = policy::policy_text(file);
   const auto tree = parse_config({.file = "the policy", .text = text});
   if (!tree) return complain(tree.error());
   print(session, document_of(*tree), text);
   return ExitStatus::done;
 }
 
-std::string line_of(const NodeVerdict& verdict) {
+std::string line_of(const policy::NodeVerdict& verdict) {
   if (!verdict.agrees()) return verdict.difference + "\n";
   std::string out = fmt::format("{}: {}", verdict.label(), text(verdict.found));
-  if (verdict.found == Mode::vgpu) out += ", " + text(verdict.found_vgpus);
+  if (verdict.found == policy::Mode::vgpu) out += ", " + text(verdict.found_vgpus);
   return out + (verdict.wanted ? "\n" : "; no item is for it\n");
 }
 
-json to_json(const NodeVerdict& verdict) {
+json to_json(const policy::NodeVerdict& verdict) {
   return {{"index", verdict.index},
           {"address", verdict.gpu.text()},
           {"agrees", verdict.agrees()},
           {"wanted", verdict.wanted ? json(text(*verdict.wanted)) : json(nullptr)},
           {"found", text(verdict.found)},
-          {"wanted_vgpus", ferry::to_json(verdict.wanted_vgpus)},
-          {"found_vgpus", ferry::to_json(verdict.found_vgpus)},
+          {"wanted_vgpus", ferry::cli::to_json(verdict.wanted_vgpus)},
+          {"found_vgpus", ferry::cli::to_json(verdict.found_vgpus)},
           {"difference", verdict.difference}};
 }
 
@@ -95,15 +95,16 @@ json to_json(const NodeVerdict& verdict) {
 ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
   const auto policy = chosen_policy(options);
   if (!policy) return complain(policy.error());
-  const auto node = read_node(session, rules_for(*policy, session.rules));
+  const auto node = read_node(session, policy::rules_for(*policy, session.rules));
   if (!node) return complain(node.error());
-  const ModelNames models = model_names(session);
-  const auto idle = items_without_gpu(*policy, node->vgpus, models);
+  const policy::ModelNames models = model_names(session);
+  const auto idle = policy::items_without_gpu(*policy, node->vgpus, models);
   warn_of_idle(idle);
   std::string out;
   json gpus = json::array();
   bool agrees = true;
-  for (const NodeVerdict& verdict : judge_policy(*policy, node->inventory, node->vgpus, models)) {
+  for (const policy::NodeVerdict& verdict :
+       policy::judge_policy(*policy, node->inventory, node->vgpus, models)) {
     agrees = agrees && verdict.agrees();
     out += line_of(verdict);
     gpus.push_back(to_json(verdict));
@@ -116,14 +117,15 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
 ExitStatus export_verb(const Session& session, const std::string& name) {
   const auto node = read_node(session, session.rules);
   if (!node) return complain(node.error());
-  ManagedGpus managed;
-  for (const VgpuGpu& gpu : node->vgpus.gpus) {
-    if (asks_library_to_export(gpu)) managed.emplace(gpu.address(), session.management->read(gpu.address()));
+  policy::ManagedGpus managed;
+  for (const mdev::VgpuGpu& gpu : node->vgpus.gpus) {
+    if (policy::asks_library_to_export(gpu))
+      managed.emplace(gpu.address(), session.management->read(gpu.address()));
   }
-  auto exported = export_policy(node->inventory, node->vgpus, name, managed);
+  auto exported = policy::export_policy(node->inventory, node->vgpus, name, managed);
   if (!exported) return complain(exported.error());
   print_to_stderr("{}", note_lines(exported->notes, ""));
-  PolicyFile file;
+  policy::PolicyFile file;
   file.policies.push_back(std::move(exported->policy));
   return print_policies(session, file);
 }
@@ -132,15 +134,15 @@ ExitStatus convert_verb(const Session& session, const ProfileOptions& options) {
   auto file = policies_of(options);
   if (!file) return complain(file.error());
   if (options.name) {
-    auto policy = select_policy(*file, options.name);
+    auto policy = policy::select_policy(*file, options.name);
     if (!policy) return complain(policy.error());
     file->policies = {std::move(*policy)};
   }
-  for (const Policy& policy : file->policies) {
-    if (!can_be_label(policy.name))
-      print_to_stderr("warning: {}\n", label_warning(policy.place, policy.name));
+  for (const policy::Policy& policy : file->policies) {
+    if (!vgpu::can_be_label(policy.name))
+      print_to_stderr("warning: {}\n", vgpu::label_warning(policy.place, policy.name));
   }
   return print_policies(session, *file);
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

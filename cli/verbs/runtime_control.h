@@ -11,20 +11,21 @@
 #include "hostfs/host_writer.h"
 #include "kata-manager/runtime/runtime_change.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// Restarts `unit`. Its KillMode decides whether that ends pods, since their shims are processes of the
 /// service. The host's systemctl shows that mode, since systemd may not have read the present file. Without
 /// systemctl the unit's files count.
-std::unique_ptr<RuntimeControl> restart_of_unit(const HostFs& host, HostWriter& writer, std::string unit);
+std::unique_ptr<kata::RuntimeControl> restart_of_unit(const HostFs& host, HostWriter& writer,
+                                                      std::string unit);
 
 /// Makes `unit` read its configuration anew, which ends no pod.
-std::unique_ptr<RuntimeControl> reload_of_unit(const HostFs& host, std::string unit);
+std::unique_ptr<kata::RuntimeControl> reload_of_unit(const HostFs& host, std::string unit);
 
 /// Runs a program of the host with its arguments. Only the administrator knows its effect on pods.
-std::unique_ptr<RuntimeControl> run_of_command(HostWriter& writer, std::vector<std::string> words);
+std::unique_ptr<kata::RuntimeControl> run_of_command(HostWriter& writer, std::vector<std::string> words);
 
 /// Does nothing: another program watches the files and has them read.
-std::unique_ptr<RuntimeControl> left_to(std::string program);
+std::unique_ptr<kata::RuntimeControl> left_to(std::string program);
 
-}  // namespace ferry
+}  // namespace ferry::cli

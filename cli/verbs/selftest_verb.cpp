@@ -7,17 +7,17 @@
 #include "cli/verbs/verbs.h"
 #include "virt/virt_client.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
 
-std::string ids_text(const PciIds& ids) {
+std::string ids_text(const virt::PciIds& ids) {
   return fmt::format("{:04x}:{:04x} ({:04x}:{:04x})", ids.vendor, ids.device, ids.subsystem_vendor,
                      ids.subsystem_device);
 }
 
-json to_json(const PciIds& ids) {
+json to_json(const virt::PciIds& ids) {
   return {{"vendor", fmt::format("{:04x}", ids.vendor)},
           {"device", fmt::format("{:04x}", ids.device)},
           {"subsystem_vendor", fmt::format("{:04x}", ids.subsystem_vendor)},
@@ -26,14 +26,14 @@ json to_json(const PciIds& ids) {
 
 }  // namespace
 
-ExitStatus selftest_verb(const Session& session, const SelftestOptions& options) {
-  const VirtHelper helper{.program = virt_program(), .host_root = session.host->root()};
-  auto report = run_selftest(helper, options);
+ExitStatus selftest_verb(const Session& session, const virt::SelftestOptions& options) {
+  const virt::VirtHelper helper{.program = virt::virt_program(), .host_root = session.host->root()};
+  auto report = virt::run_selftest(helper, options);
   if (!report) return complain(report.error());
 
   Table table({"DEVICE", "IDS (SUBSYSTEM)", "SEEN IN THE GUEST AS"});
   json devices = json::array();
-  for (const SelftestDevice& device : report->devices) {
+  for (const virt::SelftestDevice& device : report->devices) {
     table.add(
         {device.device, ids_text(device.host_ids), device.seen_as ? device.seen_as->text() : "not seen"});
     json entry = to_json(device.host_ids);
@@ -42,7 +42,7 @@ ExitStatus selftest_verb(const Session& session, const SelftestOptions& options)
     devices.push_back(std::move(entry));
   }
   json guest = json::array();
-  for (const GuestDevice& device : report->guest) {
+  for (const virt::GuestDevice& device : report->guest) {
     json entry = to_json(device.ids);
     entry["address"] = device.address.text();
     entry["class"] = fmt::format("{:06x}", device.class_code);
@@ -59,4 +59,4 @@ ExitStatus selftest_verb(const Session& session, const SelftestOptions& options)
   return report->passed() ? ExitStatus::done : ExitStatus::failed;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

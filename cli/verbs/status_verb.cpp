@@ -12,21 +12,21 @@
 #include "cli/verbs/watch.h"
 #include "common/text/counted.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 Result<Shown> look(const Session& session) {
   const bool rows = session.output == OutputFormat::table;
   const auto sight = look_at_node(session, rows ? Depth::rows : Depth::all);
   if (!sight) return fail(Error(sight.error()));
-  const NodePicture view = view_of(session, *sight);
+  const host::NodePicture view = view_of(session, *sight);
   Shown shown;
   if (rows) {
     shown.text = status_text(view, canvas_of(session.out));
     shown.tinted = true;
   } else {
     shown.document = to_json(view);
-    shown.document["iommufd"] = has_iommufd(*session.host);
+    shown.document["iommufd"] = vfio::has_iommufd(*session.host);
   }
   return shown;
 }
@@ -57,4 +57,4 @@ ExitStatus status_verb(const Session& session, const StatusOptions& options) {
   return shown ? print(session, *shown) : complain(shown.error());
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -16,7 +16,7 @@
 #include "vfio/bind/move_apply.h"
 #include "virt/selftest.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 struct StatusOptions {
   bool watch = false;             ///< again whenever something changes, until SIGINT or SIGTERM
@@ -38,7 +38,7 @@ struct DoctorOptions {
 ExitStatus doctor_verb(const Session& session, const DoctorOptions& options);
 
 /// `vfio plan` (a dry run of bind), `bind`, `unbind`.
-ExitStatus move_verb(const Session& session, const SelectionOptions& options, Direction direction);
+ExitStatus move_verb(const Session& session, const SelectionOptions& options, vfio::Direction direction);
 /// `vfio restore`: returns all that Ferry has moved, or the selected part, to its drivers.
 ExitStatus restore_verb(const Session& session, const SelectionOptions& options);
 
@@ -81,7 +81,7 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
 /// `apply`: changes the whole node to a policy, v2 or v1.
 ExitStatus apply_verb(const Session& session, const ProfileOptions& options);
 /// The dry run of `apply`.
-ExitStatus apply_preview(const Session& session, const Policy& policy, bool foreign);
+ExitStatus apply_preview(const Session& session, const policy::Policy& policy, bool foreign);
 struct KeepingOptions {
   bool once = false;
   bool own_scope = false;  ///< in a container: move to a control group of the host
@@ -123,7 +123,7 @@ struct AgentOptions {
   std::filesystem::path node;                  ///< a Node object
   std::vector<std::filesystem::path> configs;  ///< policies and vGPU profiles, alone or in ConfigMaps
   bool handed_over = false;                    ///< NVIDIA's own programs are off, whatever labels say
-  AgentProgramOptions program;                 ///< of ferry-agent; some count for `once`, too
+  agent::AgentProgramOptions program;          ///< of ferry-agent; some count for `once`, too
   std::string only_for_the_server;             ///< AgentOptionList::given_for_the_server()
   std::vector<std::string> words;              ///< the arguments of ferry-agent
 };
@@ -177,6 +177,6 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options);
 ExitStatus kata_runtimeclass_verb(const Session& session, const KataOptions& options);
 
 /// `selftest`: starts a throw-away VM with the devices and checks them from inside.
-ExitStatus selftest_verb(const Session& session, const SelftestOptions& options);
+ExitStatus selftest_verb(const Session& session, const virt::SelftestOptions& options);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -5,7 +5,7 @@
 #include "mdev/vgpu_removal.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 // A host without an IOMMU refuses every group before a write, so the exit status is a refusal's.
@@ -14,23 +14,23 @@ ExitStatus complain_of_refusal(Error error) {
   return complain(error);
 }
 
-ExitStatus preview(const MoveContext& context, const Session& session, const ChosenUnits& selection,
-                   Direction direction) {
-  auto preview = preview_moves(context, selection.request, direction);
+ExitStatus preview(const vfio::MoveContext& context, const Session& session, const ChosenUnits& selection,
+                   vfio::Direction direction) {
+  auto preview = vfio::preview_moves(context, selection.request, direction);
   if (!preview) return complain_of_refusal(std::move(preview).error());
   return print(session, show_moves(session, *preview, selection.left_alone, direction));
 }
 
-ExitStatus apply(const MoveContext& context, const Session& session, const ChosenUnits& selection,
-                 Direction direction) {
-  auto outcome = apply_moves(context, selection.request, direction);
+ExitStatus apply(const vfio::MoveContext& context, const Session& session, const ChosenUnits& selection,
+                 vfio::Direction direction) {
+  auto outcome = vfio::apply_moves(context, selection.request, direction);
   if (!outcome) return complain_of_refusal(std::move(outcome).error());
   return print(session, show_moves(session, *outcome, selection.left_alone, direction));
 }
 
 // `choose` runs only under the lock of the host, since its answer may change until then.
 template <typename Choose>
-ExitStatus run(const Session& session, Direction direction, Choose choose) {
+ExitStatus run(const Session& session, vfio::Direction direction, Choose choose) {
   if (session.dry_run) {
     auto selection = choose();
     if (!selection) return complain(selection.error());
@@ -45,37 +45,37 @@ ExitStatus run(const Session& session, Direction direction, Choose choose) {
 
 }  // namespace
 
-ExitStatus move_verb(const Session& session, const SelectionOptions& options, Direction direction) {
+ExitStatus move_verb(const Session& session, const SelectionOptions& options, vfio::Direction direction) {
   return run(session, direction, [&]() -> Result<ChosenUnits> {
-    auto inventory = scan(*session.host);
+    auto inventory = vfio::scan(*session.host);
     if (!inventory) return fail(std::move(inventory).error());
-    auto vgpus = scan_vgpus(*session.host, *inventory, session.rules);
+    auto vgpus = mdev::scan_vgpus(*session.host, *inventory, session.rules);
     if (!vgpus) return fail(std::move(vgpus).error());
-    auto record = read_records(*session.host);
+    auto record = vfio::read_records(*session.host);
     if (!record) return fail(std::move(record).error());
-    DeviceNames names(*session.host);
+    plugin::DeviceNames names(*session.host);
     auto chosen = select(options, *inventory, session.rules, *vgpus, *record, names, direction);
     if (!chosen) return chosen;
     if (!chosen->rules.named.empty() || !chosen->rules.named_vendors.empty()) {
-      vgpus = scan_vgpus(*session.host, *inventory, chosen->rules);  // named ones may carry vGPUs, too
+      vgpus = mdev::scan_vgpus(*session.host, *inventory, chosen->rules);  // named ones may carry vGPUs, too
       if (!vgpus) return fail(std::move(vgpus).error());
     }
-    const auto node = node_identity(*session.host);
-    chosen->request.untouchable =
-        carriers_of_vgpus(*vgpus, [&](const VgpuDevice& device) { return node && is_ours(*node, device); });
+    const auto node = vgpu::node_identity(*session.host);
+    chosen->request.untouchable = mdev::carriers_of_vgpus(
+        *vgpus, [&](const mdev::VgpuDevice& device) { return node && vgpu::is_ours(*node, device); });
     return chosen;
   });
 }
 
 ExitStatus restore_verb(const Session& session, const SelectionOptions& options) {
-  return run(session, Direction::back, [&]() -> Result<ChosenUnits> {
-    auto inventory = scan(*session.host);
+  return run(session, vfio::Direction::back, [&]() -> Result<ChosenUnits> {
+    auto inventory = vfio::scan(*session.host);
     if (!inventory) return fail(std::move(inventory).error());
-    auto record = read_records(*session.host);
+    auto record = vfio::read_records(*session.host);
     if (!record) return fail(std::move(record).error());
-    DeviceNames names(*session.host);
+    plugin::DeviceNames names(*session.host);
     return select_recorded(options, *inventory, session.rules, *record, names);
   });
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -10,15 +10,15 @@
 #include "vgpu-dm/profile/memory_size.h"
 #include "vgpu-dm/types/choose.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
 
-Result<TypeWish> wish_of(const ChoiceOptions& options) {
-  auto memory = parse_memory_mib(options.memory);
+Result<vgpu::TypeWish> wish_of(const ChoiceOptions& options) {
+  auto memory = vgpu::parse_memory_mib(options.memory);
   if (!memory) return fail(std::move(memory).error().during("--memory"));
-  TypeWish wish{.framebuffer_mib = *memory, .series = {}};
+  vgpu::TypeWish wish{.framebuffer_mib = *memory, .series = {}};
   if (options.series) {
     if (options.series->size() != 1 || std::string_view("QCBA").find(*options.series) == std::string::npos) {
       return fail(Errc::usage, fmt::format("--series: '{}' is not a series of vGPU types", *options.series),
@@ -29,7 +29,7 @@ Result<TypeWish> wish_of(const ChoiceOptions& options) {
   return wish;
 }
 
-json to_json(const std::optional<TypeFit>& fit) {
+json to_json(const std::optional<vgpu::TypeFit>& fit) {
   if (!fit) return nullptr;
   return {{"id", fit->id},
           {"name", fit->name},
@@ -39,24 +39,24 @@ json to_json(const std::optional<TypeFit>& fit) {
           {"left", fit->left}};
 }
 
-std::string memory_of(const TypeFit& fit) {
+std::string memory_of(const vgpu::TypeFit& fit) {
   return fmt::format("{}{} MiB", fit.by_its_name ? "about " : "", fit.framebuffer_mib);
 }
 
 /// Among all GPUs one success is enough. Among named ones each counts.
-ExitStatus status_of(const Choice& choice, bool named) {
+ExitStatus status_of(const vgpu::Choice& choice, bool named) {
   if (choice.reason) return exit_status_of(*choice.reason);
   ExitStatus status = ExitStatus::done;
-  for (const GpuChoice& gpu : choice.gpus) {
+  for (const vgpu::GpuChoice& gpu : choice.gpus) {
     if (named && gpu.reason) status = worse(status, exit_status_of(*gpu.reason));
   }
   return status;
 }
 
-Shown show(const TypeWish& wish, const Choice& choice, bool named) {
+Shown show(const vgpu::TypeWish& wish, const vgpu::Choice& choice, bool named) {
   Table table({"GPU", "TYPE", "NAME", "MEMORY", "CAN STILL BE MADE"});
   json gpus = json::array();
-  for (const GpuChoice& gpu : choice.gpus) {
+  for (const vgpu::GpuChoice& gpu : choice.gpus) {
     const std::string label = fmt::format("GPU {} ({})", gpu.index, gpu.gpu.text());
     if (gpu.fit) {
       table.add(
@@ -67,11 +67,11 @@ Shown show(const TypeWish& wish, const Choice& choice, bool named) {
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.gpu.text()},
                     {"type", to_json(gpu.fit)},
-                    {"reason", gpu.reason ? ferry::to_json(*gpu.reason) : json(nullptr)}});
+                    {"reason", gpu.reason ? ferry::cli::to_json(*gpu.reason) : json(nullptr)}});
   }
   std::string out = table.text();
   // Reasons stand below the table: in a cell they would push other columns off the screen.
-  for (const GpuChoice& gpu : choice.gpus) {
+  for (const vgpu::GpuChoice& gpu : choice.gpus) {
     if (gpu.reason) out += gpu.reason->message + "\n";
   }
   if (choice.smallest) {
@@ -96,9 +96,9 @@ ExitStatus vgpu_choose_verb(const Session& session, const ChoiceOptions& options
   auto vgpus = read_vgpus(session);
   if (!vgpus) return complain(vgpus.error());
   if (auto there = check_gpus(*gpus, *vgpus); !there) return complain(there.error());
-  const Choice choice = choose_types(*vgpus, *gpus, *wish);
+  const vgpu::Choice choice = vgpu::choose_types(*vgpus, *gpus, *wish);
   if (choice.reason) complain(*choice.reason);
   return print(session, show(*wish, choice, !gpus->empty()));
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -9,17 +9,17 @@
 #include "vgpu-dm/types/carried_extras.h"
 #include "vgpu-dm/types/export.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
 
 // NVIDIA's format has its own spelling of keys. It may be JSON, so that either form can be applied.
-json document_of(const Profile& profile) {
+json document_of(const vgpu::Profile& profile) {
   json items = json::array();
-  for (const ProfileItem& item : profile.items) {
+  for (const vgpu::ProfileItem& item : profile.items) {
     json vgpus = json::object();
-    for (const VgpuCount& vgpu : item.vgpus) vgpus[vgpu.type.text()] = vgpu.count;
+    for (const vgpu::VgpuCount& vgpu : item.vgpus) vgpus[vgpu.type.text()] = vgpu.count;
     items.push_back(
         {{"devices", item.all_devices ? json("all") : json(item.indices)}, {"vgpu-devices", vgpus}});
   }
@@ -31,11 +31,11 @@ json document_of(const Profile& profile) {
 ExitStatus vgpu_export_verb(const Session& session, const std::string& name) {
   auto vgpus = read_vgpus(session);
   if (!vgpus) return complain(vgpus.error());
-  auto profile = export_profile(*vgpus, name);
+  auto profile = vgpu::export_profile(*vgpus, name);
   if (!profile) return complain(profile.error());
-  print_to_stderr("{}", note_lines(unsaid_by_v1(*vgpus), ""));
-  print(session, document_of(*profile), profile_text(*profile));
+  print_to_stderr("{}", note_lines(vgpu::unsaid_by_v1(*vgpus), ""));
+  print(session, document_of(*profile), vgpu::profile_text(*profile));
   return ExitStatus::done;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

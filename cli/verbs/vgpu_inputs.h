@@ -8,13 +8,13 @@
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 /// The profiles of `options.file`. Their warnings go to stderr.
-Result<ProfileFile> read_profiles_for(const ProfileOptions& options);
+Result<vgpu::ProfileFile> read_profiles_for(const ProfileOptions& options);
 
 /// The host; `uses` finds its device users. Errors: the host has no identity to make UUIDs from.
-Result<VgpuHost> vgpu_host(const Session& session, UseProbe& uses);
-Result<VgpuHost> vgpu_host(const Session& session);
+Result<vgpu::VgpuHost> vgpu_host(const Session& session, vfio::UseProbe& uses);
+Result<vgpu::VgpuHost> vgpu_host(const Session& session);
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -15,12 +15,12 @@
 #include "vgpu-dm/profile/label_name.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
 
-std::string gpu_lines(const GpuCheck& gpu) {
+std::string gpu_lines(const vgpu::GpuCheck& gpu) {
   if (!gpu.matched) return fmt::format("  {}: no item is for it\n", gpu.label());
   std::string out = fmt::format("  {}: {}, wanted {}, found {}\n", gpu.label(),
                                 gpu.fault ? "would not work" : "works", text(gpu.wanted), text(gpu.found));
@@ -32,34 +32,34 @@ std::string gpu_lines(const GpuCheck& gpu) {
 }
 
 /// The report of one profile.
-std::string whole(const HostCheck& check) {
+std::string whole(const vgpu::HostCheck& check) {
   const char* verdict = check.is_for_no_gpu() ? "is for no GPU of this host"
                         : check.works()       ? "works on this host"
                                               : "would not work on this host";
   std::string out = fmt::format("profile {}: {}\n", check.profile, verdict);
-  for (const GpuCheck& gpu : check.gpus) out += gpu_lines(gpu);
+  for (const vgpu::GpuCheck& gpu : check.gpus) out += gpu_lines(gpu);
   return out + note_lines(check.notes, "  ");
 }
 
 /// The line of one profile among many.
-std::string summary(const HostCheck& check) {
-  for (const GpuCheck& gpu : check.gpus) {
+std::string summary(const vgpu::HostCheck& check) {
+  for (const vgpu::GpuCheck& gpu : check.gpus) {
     if (gpu.fault) return fmt::format("profile {}: would not work: {}\n", check.profile, gpu.fault->message);
   }
   return fmt::format("profile {}: {}\n", check.profile,
                      check.is_for_no_gpu() ? "is for no GPU of this host" : "works");
 }
 
-json to_json(const HostCheck& check) {
+json to_json(const vgpu::HostCheck& check) {
   json gpus = json::array();
-  for (const GpuCheck& gpu : check.gpus) {
+  for (const vgpu::GpuCheck& gpu : check.gpus) {
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.gpu.text()},
                     {"matched", gpu.matched},
                     {"works", !gpu.fault.has_value()},
-                    {"wanted", ferry::to_json(gpu.wanted)},
-                    {"found", ferry::to_json(gpu.found)},
-                    {"fault", gpu.fault ? ferry::to_json(*gpu.fault) : json(nullptr)},
+                    {"wanted", ferry::cli::to_json(gpu.wanted)},
+                    {"found", ferry::cli::to_json(gpu.found)},
+                    {"fault", gpu.fault ? ferry::cli::to_json(*gpu.fault) : json(nullptr)},
                     {"notes", gpu.notes}});
   }
   return {{"name", check.profile},
@@ -69,18 +69,18 @@ json to_json(const HostCheck& check) {
           {"notes", check.notes}};
 }
 
-Result<std::vector<HostCheck>> checks_of(const Session& session, const ProfileFile& file,
-                                         const std::optional<std::string>& name) {
+Result<std::vector<vgpu::HostCheck>> checks_of(const Session& session, const vgpu::ProfileFile& file,
+                                               const std::optional<std::string>& name) {
   auto on = vgpu_host(session);
   if (!on) return fail(std::move(on).error());
-  std::vector<Profile> profiles;
+  std::vector<vgpu::Profile> profiles;
   std::ranges::copy_if(file.profiles, std::back_inserter(profiles),
-                       [&](const Profile& profile) { return !name || profile.name == *name; });
-  auto view = look(*on, profiles);
+                       [&](const vgpu::Profile& profile) { return !name || profile.name == *name; });
+  auto view = vgpu::look(*on, profiles);
   if (!view) return fail(std::move(view).error());
-  std::vector<HostCheck> out;
+  std::vector<vgpu::HostCheck> out;
   out.reserve(profiles.size());
-  for (const Profile& profile : profiles) out.push_back(check_on_host(profile, *view));
+  for (const vgpu::Profile& profile : profiles) out.push_back(vgpu::check_on_host(profile, *view));
   return out;
 }
 
@@ -90,11 +90,11 @@ ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& opti
   auto file = read_profiles_for(options);
   if (!file) return complain(file.error());
   if (options.name) {
-    if (auto profile = select_profile(*file, options.name); !profile) return complain(profile.error());
+    if (auto profile = vgpu::select_profile(*file, options.name); !profile) return complain(profile.error());
   }
-  for (const Profile& profile : file->profiles) {
-    if (can_be_label(profile.name)) continue;
-    file->warnings.push_back(label_warning(profile.place, profile.name));
+  for (const vgpu::Profile& profile : file->profiles) {
+    if (vgpu::can_be_label(profile.name)) continue;
+    file->warnings.push_back(vgpu::label_warning(profile.place, profile.name));
     print_to_stderr("warning: {}\n", file->warnings.back());
   }
   const auto names = file->names();
@@ -105,7 +105,7 @@ ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& opti
     auto checks = checks_of(session, *file, options.name);
     if (!checks) return complain(checks.error());
     json host = json::array();
-    for (const HostCheck& check : *checks) {
+    for (const vgpu::HostCheck& check : *checks) {
       out += checks->size() == 1 ? whole(check) : summary(check);
       host.push_back(to_json(check));
       status = worse(status, check.status());
@@ -116,4 +116,4 @@ ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& opti
   return status;
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -16,28 +16,28 @@
 #include "vgpu-dm/plan/verdict.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
 
-Result<Profile> chosen_profile(const ProfileOptions& options) {
+Result<vgpu::Profile> chosen_profile(const ProfileOptions& options) {
   std::optional<std::string> name = options.name;
   if (options.node) {
     if (name) return fail(Errc::usage, "-c and --node both choose a profile", "give one of them");
-    auto node = read_node_object(*options.node);
+    auto node = policy::read_node_object(*options.node);
     if (!node) return fail(std::move(node).error());
-    auto labelled = profile_name(*node, options.otherwise);
+    auto labelled = policy::profile_name(*node, options.otherwise);
     if (!labelled) return fail(std::move(labelled).error());
     name = *labelled;
     spdlog::info("node {}: profile {}", node->name, *name);
   }
   auto file = read_profiles_for(options);
   if (!file) return fail(std::move(file).error());
-  return select_profile(*file, name);
+  return vgpu::select_profile(*file, name);
 }
 
-void log_step(const VgpuStep& step, const Result<>& result) {
+void log_step(const vgpu::VgpuStep& step, const Result<>& result) {
   if (result) {
     spdlog::info("{}", step.text());
   } else {
@@ -46,8 +46,8 @@ void log_step(const VgpuStep& step, const Result<>& result) {
 }
 
 /// The host, with the services that `--release` names.
-Result<VgpuHost> vgpu_host(const Session& session, const std::vector<std::string>& release) {
-  auto list = release_list(release);
+Result<vgpu::VgpuHost> vgpu_host(const Session& session, const std::vector<std::string>& release) {
+  auto list = vfio::release_list(release);
   if (!list) return fail(std::move(list).error().during("--release"));
   auto on = vgpu_host(session);
   if (on) on->release = std::move(*list);
@@ -55,24 +55,24 @@ Result<VgpuHost> vgpu_host(const Session& session, const std::vector<std::string
 }
 
 /// Services that an earlier run left stopped are noted in a plan, as in a plan of binding.
-ExitStatus preview(const Session& session, VgpuPlan plan) {
-  auto stopped = notes_on_stopped_services(*session.host);
+ExitStatus preview(const Session& session, vgpu::VgpuPlan plan) {
+  auto stopped = vfio::notes_on_stopped_services(*session.host);
   if (!stopped) return complain(stopped.error());
   plan.notes.insert(plan.notes.end(), stopped->begin(), stopped->end());
   return print(session, show_vgpus(session, plan));
 }
 
-Result<Removal> removal_of(const RemovalOptions& options) {
+Result<vgpu::Removal> removal_of(const RemovalOptions& options) {
   if (options.all == !options.devices.empty()) {
     return fail(Errc::usage, options.all ? "--all goes without --device" : "no GPU is named",
                 "name GPUs with --device ADDRESS, or take --all");
   }
   auto gpus = parse_gpus(options.devices);
   if (!gpus) return fail(std::move(gpus).error());
-  return Removal{.gpus = std::move(*gpus), .foreign = options.foreign};
+  return vgpu::Removal{.gpus = std::move(*gpus), .foreign = options.foreign};
 }
 
-json to_json(const VgpuType& type) {
+json to_json(const mdev::VgpuType& type) {
   return {{"id", type.id},
           {"name", type.name},
           {"short_name", type.short_name},
@@ -88,30 +88,30 @@ ExitStatus vgpu_types_verb(const Session& session) {
   if (!vgpus) return complain(vgpus.error());
   Table table({"GPU", "FRAMEWORK", "ID", "TYPE", "NAME", "MEMORY", "CAN STILL BE MADE", "AT MOST"});
   json gpus = json::array();
-  for (const VgpuGpu& gpu : vgpus->gpus) {
+  for (const mdev::VgpuGpu& gpu : vgpus->gpus) {
     json types = json::array();
-    const std::vector<VgpuType> offered = types_of(gpu);
+    const std::vector<mdev::VgpuType> offered = mdev::types_of(gpu);
     if (offered.empty()) {
       table.add({gpu.label(), gpu.obstacle.empty() ? std::string(text(gpu.framework)) : gpu.obstacle, "", "",
                  gpu.obstacle.empty() ? "full: none can be made now" : "", "", "", ""});
     } else if (!gpu.obstacle.empty()) {
       table.add({gpu.label(), gpu.obstacle, "", "", "", "", "", ""});
     }
-    for (const VgpuType& type : offered) {
+    for (const mdev::VgpuType& type : offered) {
       table.add({gpu.label(), std::string(text(gpu.framework)), type.id, type.short_name, type.name,
                  type.framebuffer_mib ? fmt::format("{} MiB", *type.framebuffer_mib) : "",
                  std::to_string(type.available),
                  type.max_instances ? std::to_string(*type.max_instances) : ""});
     }
-    for (const VgpuParent& parent : gpu.parents) {
-      for (const VgpuType& type : parent.types) {
+    for (const mdev::VgpuParent& parent : gpu.parents) {
+      for (const mdev::VgpuType& type : parent.types) {
         json shown = to_json(type);
         shown["parent"] = parent.address.text();
         types.push_back(std::move(shown));
       }
     }
     json offers = json::array();
-    for (const VgpuType& type : offered) offers.push_back(to_json(type));
+    for (const mdev::VgpuType& type : offered) offers.push_back(to_json(type));
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.address().text()},
                     {"framework", text(gpu.framework)},
@@ -130,13 +130,13 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
   if (!on) return complain(on.error());
   on->spares_foreign = !options.foreign;
   if (session.dry_run) {
-    auto view = look(*on, {&*profile, 1});
+    auto view = vgpu::look(*on, {&*profile, 1});
     if (!view) return complain(view.error());
-    return preview(session, plan_profile(*profile, *view));
+    return preview(session, vgpu::plan_profile(*profile, *view));
   }
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
-  auto outcome = apply_profile(*on, *profile, log_step);
+  auto outcome = vgpu::apply_profile(*on, *profile, log_step);
   if (!outcome) return complain(outcome.error());
   return print(session, show_vgpus(session, *outcome));
 }
@@ -146,12 +146,12 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
   if (!profile) return complain(profile.error());
   auto vgpus = read_vgpus(session);
   if (!vgpus) return complain(vgpus.error());
-  const auto idle = items_without_gpu(*profile, *vgpus);
+  const auto idle = policy::items_without_gpu(*profile, *vgpus);
   warn_of_idle(idle);
   std::string out;
   json gpus = json::array();
   bool agrees = true;
-  for (const GpuVerdict& verdict : judge(*profile, *vgpus)) {
+  for (const vgpu::GpuVerdict& verdict : vgpu::judge(*profile, *vgpus)) {
     agrees = agrees && verdict.agrees;
     out += verdict.agrees
                ? fmt::format("GPU {} ({}): {}\n", verdict.index, verdict.gpu.text(), text(verdict.found))
@@ -175,13 +175,13 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
   if (!on) return complain(on.error());
   auto change = session.dry_run ? Result<std::unique_ptr<HostChange>>() : begin_change(session);
   if (!change) return complain(change.error());
-  auto view = look(*on);
+  auto view = vgpu::look(*on);
   if (!view) return complain(view.error());
   if (auto there = check_gpus(removal->gpus, view->inventory); !there) return complain(there.error());
-  if (session.dry_run) return preview(session, plan_removal(*removal, *view));
-  auto outcome = remove_vgpus(*on, *removal, log_step);
+  if (session.dry_run) return preview(session, vgpu::plan_removal(*removal, *view));
+  auto outcome = vgpu::remove_vgpus(*on, *removal, log_step);
   if (!outcome) return complain(outcome.error());
   return print(session, show_vgpus(session, *outcome));
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -19,7 +19,7 @@
 #include "hostfs/directory_watch.h"
 #include "vfio/pci/uevents.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -56,7 +56,7 @@ class Watching {
 
   ExitStatus run(const std::stop_token& stop) {
     watch_folders();  // before the first look, so that no change is missed
-    if (auto uevents = Uevents::open()) {
+    if (auto uevents = vfio::Uevents::open()) {
       uevents_.emplace(std::move(*uevents));
       loop_.watch(uevents_->fd(), [this] {
         if (uevents_->take()) draw_soon();
@@ -164,7 +164,7 @@ class Watching {
   const std::function<Result<Shown>()>& look_;
   EventLoop& loop_;
   std::map<fs::path, DirectoryWatch> folders_;
-  std::optional<Uevents> uevents_;
+  std::optional<vfio::Uevents> uevents_;
   UniqueFd resized_;
   std::string drawn_;      // the last block
   std::string complaint_;  // of the last look
@@ -187,4 +187,4 @@ ExitStatus watch(const Session& session, const std::function<Result<Shown>()>& l
   return Watching(session, look, **loop).run(stop.token());
 }
 
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -7,7 +7,7 @@
 #include "common/exit_status.h"
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::cli {
 
 struct Shown;
 
@@ -17,4 +17,4 @@ struct Shown;
 /// look is printed once and ends nothing. Failed: nothing can be waited for or printed.
 ExitStatus watch(const Session& session, const std::function<Result<Shown>()>& look);
 
-}  // namespace ferry
+}  // namespace ferry::cli

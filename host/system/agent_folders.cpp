@@ -14,7 +14,7 @@
 
 #include "common/unique_fd.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -198,4 +198,4 @@ void AgentFolders::warn_once(const Error& error) {
   spdlog::warn("{}{}{}", error.message, error.hint.empty() ? "" : "; ", error.hint);
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -17,7 +17,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::host {
 
 enum class Giving {
   folder,  ///< what is in it stays as it is
@@ -73,4 +73,4 @@ class AgentFolders {
   std::set<std::string> warned_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -3,7 +3,7 @@
 
 #include <array>
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 constexpr const char* kTool = "usr/bin/nvidia-smi";
@@ -11,7 +11,7 @@ constexpr const char* kSocket = "run/nvidia-persistenced/socket";
 
 }  // namespace
 
-Result<> NvidiaPersistence::set(const PciAddress& gpu, bool on) {
+Result<> NvidiaPersistence::set(const vfio::PciAddress& gpu, bool on) {
   if (!host_->exists(driver_root_ / kSocket)) {
     if (on) return {};
     return fail(Errc::unreachable, "nvidia-persistenced does not listen");
@@ -21,7 +21,7 @@ Result<> NvidiaPersistence::set(const PciAddress& gpu, bool on) {
                        .device = gpu.text()});
 }
 
-std::unique_ptr<PersistenceSwitch> nvidia_persistence(const HostFs& host, HostWriter& writer) {
+std::unique_ptr<vfio::PersistenceSwitch> nvidia_persistence(const HostFs& host, HostWriter& writer) {
   for (const char* root : std::array{"", "run/nvidia/driver"}) {
     if (host.exists(std::filesystem::path(root) / kTool))
       return std::make_unique<NvidiaPersistence>(host, writer, root);
@@ -29,4 +29,4 @@ std::unique_ptr<PersistenceSwitch> nvidia_persistence(const HostFs& host, HostWr
   return nullptr;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

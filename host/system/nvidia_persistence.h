@@ -11,9 +11,9 @@
 #include "hostfs/host_writer.h"
 #include "vfio/quiesce/release.h"
 
-namespace ferry {
+namespace ferry::host {
 
-class NvidiaPersistence final : public PersistenceSwitch {
+class NvidiaPersistence final : public vfio::PersistenceSwitch {
  public:
   /// `driver_root` is below the host's root and has usr/bin/nvidia-smi. All must outlive this object.
   NvidiaPersistence(const HostFs& host, HostWriter& writer, std::filesystem::path driver_root)
@@ -21,7 +21,7 @@ class NvidiaPersistence final : public PersistenceSwitch {
 
   /// Errc::unreachable: no daemon listens that could close the GPU. Without a daemon, switching on does
   /// nothing, because nvidia-smi would then set the kernel's own persistence mode.
-  Result<> set(const PciAddress& gpu, bool on) override;
+  Result<> set(const vfio::PciAddress& gpu, bool on) override;
 
  private:
   const HostFs* host_;
@@ -31,6 +31,6 @@ class NvidiaPersistence final : public PersistenceSwitch {
 
 /// Uses the driver that is installed on the host, else the driver of a driver container (run/nvidia/driver).
 /// nullptr: neither has nvidia-smi.
-std::unique_ptr<PersistenceSwitch> nvidia_persistence(const HostFs& host, HostWriter& writer);
+std::unique_ptr<vfio::PersistenceSwitch> nvidia_persistence(const HostFs& host, HostWriter& writer);
 
-}  // namespace ferry
+}  // namespace ferry::host

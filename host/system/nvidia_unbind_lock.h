@@ -9,19 +9,19 @@
 #include "hostfs/host_writer.h"
 #include "vfio/bind/fence.h"
 
-namespace ferry {
+namespace ferry::host {
 
-class NvidiaUnbindLock final : public DriverLock {
+class NvidiaUnbindLock final : public vfio::DriverLock {
  public:
   /// Both must outlive this.
   NvidiaUnbindLock(const HostFs& host, HostWriter& writer) : host_(&host), writer_(&writer) {}
-  bool has(const PciAddress& device) const override;
-  Result<> take(const PciAddress& device) override;
-  Result<> release(const PciAddress& device) override;
+  bool has(const vfio::PciAddress& device) const override;
+  Result<> take(const vfio::PciAddress& device) override;
+  Result<> release(const vfio::PciAddress& device) override;
 
  private:
   const HostFs* host_;
   HostWriter* writer_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::host

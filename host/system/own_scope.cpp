@@ -18,7 +18,7 @@
 #include "host/system/systemd_services.h"
 #include "host/usage/process_facts.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 constexpr int kKilled = 128;  // as in a shell
@@ -94,4 +94,4 @@ int in_own_scope(const HostFs& host, const std::function<int()>& work) {
   return status;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -7,7 +7,7 @@
 
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// Calls `work` in a child process and returns its result. The child runs in a scope of the host's systemd
 /// ("ferry-hostd-PID.scope") without device rules and limits. The parent keeps the container's control group
@@ -17,4 +17,4 @@ namespace ferry {
 /// signal ended gives 128 plus its number. -1: there is no child.
 int in_own_scope(const HostFs& host, const std::function<int()>& work);
 
-}  // namespace ferry
+}  // namespace ferry::host

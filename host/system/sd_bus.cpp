@@ -3,7 +3,7 @@
 
 #include "common/lazy_library.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 Result<SdBus> load() {
@@ -35,4 +35,4 @@ Result<const SdBus*> SdBus::get() {
   return &*loaded;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

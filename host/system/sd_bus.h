@@ -8,7 +8,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// Members are named as in sd-bus, without the prefix.
 struct SdBus {
@@ -30,4 +30,4 @@ struct SdBus {
   static Result<const SdBus*> get();
 };
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -18,7 +18,7 @@
 #include "host/system/sd_bus.h"
 #include "host/usage/process_facts.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -226,11 +226,11 @@ Result<> SystemdServices::order(const std::string& unit, bool to_the_end,
   return order.wait_for_the_end(unit);
 }
 
-std::unique_ptr<Releaser> systemd_services(const HostFs& host) {
+std::unique_ptr<vfio::Releaser> systemd_services(const HostFs& host) {
   for (const Door& door : kDoors) {
     if (host.exists(door.socket)) return std::make_unique<SystemdServices>(host);
   }
   return nullptr;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -14,9 +14,9 @@
 #include "hostfs/host_writer.h"
 #include "vfio/quiesce/release.h"
 
-namespace ferry {
+namespace ferry::host {
 
-class SystemdServices final : public Releaser {
+class SystemdServices final : public vfio::Releaser {
  public:
   /// `host` must outlive this. `deadline` covers a whole order: connection, question and end of the job.
   explicit SystemdServices(const HostFs& host, std::chrono::milliseconds deadline = kWriteDeadline)
@@ -47,6 +47,6 @@ class SystemdServices final : public Releaser {
 };
 
 /// nullptr: no systemd listens below the host's root.
-std::unique_ptr<Releaser> systemd_services(const HostFs& host);
+std::unique_ptr<vfio::Releaser> systemd_services(const HostFs& host);
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -14,28 +14,28 @@
 #include "host/usage/proc_use_probe.h"
 #include "host/usage/screen_use_probe.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
-bool same_vm(const Holder& a, const Holder& b) {
-  return a.kind == Holder::Kind::virtual_machine && b.kind == Holder::Kind::virtual_machine &&
+bool same_vm(const vfio::Holder& a, const vfio::Holder& b) {
+  return a.kind == vfio::Holder::Kind::virtual_machine && b.kind == vfio::Holder::Kind::virtual_machine &&
          a.name == b.name && (!a.pid || !b.pid || a.pid == b.pid);
 }
 
-void add(std::vector<Holder>& known, const std::vector<Holder>& found) {
-  const std::vector<Holder> earlier = known;
-  for (const Holder& holder : found) {
-    const auto told = [&](const Holder& other) { return same_vm(other, holder); };
+void add(std::vector<vfio::Holder>& known, const std::vector<vfio::Holder>& found) {
+  const std::vector<vfio::Holder> earlier = known;
+  for (const vfio::Holder& holder : found) {
+    const auto told = [&](const vfio::Holder& other) { return same_vm(other, holder); };
     if (std::ranges::none_of(earlier, told)) known.push_back(holder);
   }
 }
 
 }  // namespace
 
-Result<UseReport> CombinedUseProbe::look(std::span<const UseQuestion> asked) {
-  std::vector<UseQuestion> questions(asked.begin(), asked.end());
-  UseReport all;
-  for (UseQuestion& question : questions) {
+Result<vfio::UseReport> CombinedUseProbe::look(std::span<const vfio::UseQuestion> asked) {
+  std::vector<vfio::UseQuestion> questions(asked.begin(), asked.end());
+  vfio::UseReport all;
+  for (vfio::UseQuestion& question : questions) {
     if (auto added = add_nvidia_nodes(*host_, read_, question); !added)
       all.unseen.emplace(question.device, added.error().message);
   }
@@ -50,9 +50,9 @@ Result<UseReport> CombinedUseProbe::look(std::span<const UseQuestion> asked) {
   return all;
 }
 
-std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRules& rules,
-                                         ListPodDevices pods, KubeletSilence silence) {
-  std::vector<std::unique_ptr<UseProbe>> probes;
+std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::AcceleratorRules& rules,
+                                               ListPodDevices pods, KubeletSilence silence) {
+  std::vector<std::unique_ptr<vfio::UseProbe>> probes;
   probes.push_back(std::make_unique<ProcUseProbe>(host));
   probes.push_back(std::make_unique<DiskUseProbe>(host, claim_by_another_process(host)));
   probes.push_back(std::make_unique<NetworkUseProbe>(host));
@@ -61,10 +61,10 @@ std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRu
   probes.push_back(std::make_unique<ModuleUseProbe>(host));
   probes.push_back(std::make_unique<FabricUseProbe>(host, rules));
   probes.push_back(std::make_unique<LibvirtUseProbe>(
-      host, VirtHelper{.program = virt_program(), .host_root = host.root()}));
+      host, virt::VirtHelper{.program = virt::virt_program(), .host_root = host.root()}));
   probes.push_back(std::make_unique<PodUseProbe>(host, pods, silence));
   probes.push_back(std::make_unique<OfferedUseProbe>(host, std::move(pods)));
   return std::make_unique<CombinedUseProbe>(host, read_by_another_process(host), std::move(probes));
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

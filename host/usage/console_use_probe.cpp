@@ -9,7 +9,7 @@
 #include "vfio/pci/inventory.h"
 #include "vfio/quiesce/release.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -25,9 +25,9 @@ std::map<std::string, std::string> cards(const HostFs& host) {
   std::map<std::string, std::string> out;
   for (const std::string& name :
        host.list("sys/bus/pci/drivers/nvidia").value_or(std::vector<std::string>{})) {
-    const auto address = PciAddress::parse(name);
+    const auto address = vfio::PciAddress::parse(name);
     if (!address) continue;
-    const auto found = names_in(host, sysfs_path(*address) / "drm", "card");
+    const auto found = names_in(host, vfio::sysfs_path(*address) / "drm", "card");
     if (!found.empty()) out[address->text()] = "/dev/dri/" + found.front();
   }
   return out;
@@ -45,7 +45,8 @@ std::map<std::string, std::string> framebuffers(const HostFs& host) {
 
 // Absent: the parameter cannot be read. A module that lacks the parameter lacks the feature, so it is off.
 std::optional<bool> is_on(const HostFs& host, const char* parameter) {
-  const auto value = host.read_attribute(fs::path("sys/module") / kConsoleModule / "parameters" / parameter);
+  const auto value =
+      host.read_attribute(fs::path("sys/module") / vfio::kConsoleModule / "parameters" / parameter);
   if (value) return *value == "Y";
   if (is_gone(value.error())) return false;
   return std::nullopt;
@@ -53,9 +54,9 @@ std::optional<bool> is_on(const HostFs& host, const char* parameter) {
 
 }  // namespace
 
-Result<UseReport> ConsoleUseProbe::look(std::span<const UseQuestion> questions) {
-  UseReport report;
-  if (!host_->exists(fs::path("sys/module") / kConsoleModule)) return report;
+Result<vfio::UseReport> ConsoleUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  vfio::UseReport report;
+  if (!host_->exists(fs::path("sys/module") / vfio::kConsoleModule)) return report;
   const auto served = cards(*host_);
   if (served.empty()) return report;
   const auto shown = framebuffers(*host_);
@@ -66,15 +67,15 @@ Result<UseReport> ConsoleUseProbe::look(std::span<const UseQuestion> questions) 
   const bool holds_all = modeset.value_or(false) && fbdev.value_or(false);
   std::set<std::string> all;
   for (const auto& [address, node] : served) all.insert(address);
-  for (const UseQuestion& question : questions) {
+  for (const vfio::UseQuestion& question : questions) {
     const auto card = served.find(question.device);
     const auto framebuffer = shown.find(question.device);
     if (card == served.end() || (!holds_all && framebuffer == shown.end())) continue;
     auto also = all;
     also.erase(question.device);
     report.holders[question.device] = {
-        {.kind = Holder::Kind::console,
-         .name = kConsoleModule,
+        {.kind = vfio::Holder::Kind::console,
+         .name = vfio::kConsoleModule,
          .pid = {},
          .what = framebuffer == shown.end() ? card->second : framebuffer->second,
          .pod_uid = {},
@@ -83,4 +84,4 @@ Result<UseReport> ConsoleUseProbe::look(std::span<const UseQuestion> questions) 
   return report;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

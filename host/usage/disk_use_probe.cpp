@@ -16,7 +16,7 @@
 #include "host/usage/process_facts.h"
 #include "hostfs/host_writer.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -29,7 +29,7 @@ struct MountView {
   std::vector<Mount> mounts;
 };
 
-bool has_number(const Mount& mount, const DeviceNode& node) {
+bool has_number(const Mount& mount, const vfio::DeviceNode& node) {
   return mount.number == fmt::format("{}:{}", node.number.major, node.number.minor);
 }
 
@@ -53,13 +53,14 @@ std::vector<MountView> views_of_others(const HostFs& host, const std::string& ow
   return views;
 }
 
-bool asks_about_disks(std::span<const UseQuestion> questions) {
-  return std::ranges::any_of(
-      questions, [](const UseQuestion& q) { return std::ranges::any_of(q.nodes, &DeviceNode::block); });
+bool asks_about_disks(std::span<const vfio::UseQuestion> questions) {
+  return std::ranges::any_of(questions, [](const vfio::UseQuestion& q) {
+    return std::ranges::any_of(q.nodes, &vfio::DeviceNode::block);
+  });
 }
 
 // "dm-0, md127": the claims on a disk that sysfs names; other claims have no name.
-std::string holders_of(const HostFs& host, const DeviceNode& node) {
+std::string holders_of(const HostFs& host, const vfio::DeviceNode& node) {
   const std::string name = fs::path(node.name).filename();
   const auto holders = host.list(fs::path("sys/class/block") / name / "holders");
   return fmt::format("{}", fmt::join(holders.value_or(std::vector<std::string>{}), ", "));
@@ -95,13 +96,13 @@ std::vector<Lent> lent_on(const HostFs& host) {
   return lent;
 }
 
-bool leads_to(const HostFs& host, const Lent& lent, const DeviceNode& node) {
+bool leads_to(const HostFs& host, const Lent& lent, const vfio::DeviceNode& node) {
   if (lent.path == node.name) return true;
   const auto number = host.device_number(fs::path(lent.path).relative_path());
   return number && *number == node.number;
 }
 
-void be_blind(UseReport& report, std::string why) {
+void be_blind(vfio::UseReport& report, std::string why) {
   report.unknown.push_back(why);
   if (report.blind.empty()) report.blind = std::move(why);
 }
@@ -114,23 +115,23 @@ TryClaim claim_by_another_process(const HostFs& host) {
     HostFs host;
     SpawningWriter writer;
   };
-  return [asker = std::make_shared<Asker>(host.root())](const DeviceNode& node) {
+  return [asker = std::make_shared<Asker>(host.root())](const vfio::DeviceNode& node) {
     return asker->writer.try_claim(fs::path(node.name).relative_path(), node.number, kReadDeadline);
   };
 }
 
-void DiskUseProbe::find_mounts(std::span<const UseQuestion> questions, UseReport& report) const {
+void DiskUseProbe::find_mounts(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const {
   const auto own = host_->read_file("proc/1/mountinfo");
   if (!own) return be_blind(report, "mounted file systems: " + own.error().message);
   const auto mounts = parse_mountinfo(*own);
   const auto others = views_of_others(*host_, *own);
-  for (const UseQuestion& question : questions) {
-    for (const DeviceNode& node : question.nodes) {
+  for (const vfio::UseQuestion& question : questions) {
+    for (const vfio::DeviceNode& node : question.nodes) {
       if (!node.block) continue;
       auto& holders = report.holders[question.device];
       const std::size_t before = holders.size();
       const auto add = [&](const Mount& mount, std::optional<int> pid, std::string pod) {
-        holders.push_back({.kind = Holder::Kind::mount,
+        holders.push_back({.kind = vfio::Holder::Kind::mount,
                            .name = mount.point,
                            .pid = pid,
                            .what = node.name,
@@ -153,7 +154,7 @@ void DiskUseProbe::find_mounts(std::span<const UseQuestion> questions, UseReport
   }
 }
 
-void DiskUseProbe::find_swap(std::span<const UseQuestion> questions, UseReport& report) const {
+void DiskUseProbe::find_swap(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const {
   const auto text = host_->read_file("proc/swaps");
   if (!text) {
     // A kernel without swap has no such file. If it is unreadable, find_claims() still notices the swap.
@@ -161,32 +162,32 @@ void DiskUseProbe::find_swap(std::span<const UseQuestion> questions, UseReport& 
     return;
   }
   const auto paths = parse_swaps(*text);
-  for (const UseQuestion& question : questions) {
-    for (const DeviceNode& node : question.nodes) {
+  for (const vfio::UseQuestion& question : questions) {
+    for (const vfio::DeviceNode& node : question.nodes) {
       if (!node.block || std::ranges::find(paths, node.name) == paths.end()) continue;
       report.holders[question.device].push_back(
-          {.kind = Holder::Kind::swap, .name = {}, .pid = {}, .what = node.name, .pod_uid = {}});
+          {.kind = vfio::Holder::Kind::swap, .name = {}, .pid = {}, .what = node.name, .pod_uid = {}});
     }
   }
 }
 
-void DiskUseProbe::find_lent(std::span<const UseQuestion> questions, UseReport& report) const {
+void DiskUseProbe::find_lent(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const {
   const auto lent = lent_on(*host_);
-  for (const UseQuestion& question : questions) {
-    for (const DeviceNode& node : question.nodes) {
+  for (const vfio::UseQuestion& question : questions) {
+    for (const vfio::DeviceNode& node : question.nodes) {
       for (const Lent& one : lent) {
         if (!node.block || !leads_to(*host_, one, node)) continue;
         report.holders[question.device].push_back(
-            {.kind = Holder::Kind::claim, .name = one.by, .pid = {}, .what = node.name, .pod_uid = {}});
+            {.kind = vfio::Holder::Kind::claim, .name = one.by, .pid = {}, .what = node.name, .pod_uid = {}});
       }
     }
   }
 }
 
-void DiskUseProbe::find_claims(std::span<const UseQuestion> questions, UseReport& report) const {
-  for (const UseQuestion& question : questions) {
+void DiskUseProbe::find_claims(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const {
+  for (const vfio::UseQuestion& question : questions) {
     if (!report.of(question.device).empty()) continue;
-    for (const DeviceNode& node : question.nodes) {
+    for (const vfio::DeviceNode& node : question.nodes) {
       if (!node.block) continue;
       const auto claimed = claim_(node);
       if (claimed) continue;
@@ -196,7 +197,7 @@ void DiskUseProbe::find_claims(std::span<const UseQuestion> questions, UseReport
       if (code != std::errc::device_or_resource_busy)
         return be_blind(report,
                         fmt::format("what the kernel has on {}: {}", node.name, claimed.error().message));
-      report.holders[question.device].push_back({.kind = Holder::Kind::claim,
+      report.holders[question.device].push_back({.kind = vfio::Holder::Kind::claim,
                                                  .name = holders_of(*host_, node),
                                                  .pid = {},
                                                  .what = node.name,
@@ -205,8 +206,8 @@ void DiskUseProbe::find_claims(std::span<const UseQuestion> questions, UseReport
   }
 }
 
-Result<UseReport> DiskUseProbe::look(std::span<const UseQuestion> questions) {
-  UseReport report;
+Result<vfio::UseReport> DiskUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  vfio::UseReport report;
   if (!asks_about_disks(questions)) return report;
   find_mounts(questions, report);
   find_swap(questions, report);
@@ -215,4 +216,4 @@ Result<UseReport> DiskUseProbe::look(std::span<const UseQuestion> questions) {
   return report;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -7,11 +7,11 @@
 #include "hostfs/host_fs.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// Opens a block device exclusively (O_EXCL) and closes it at once. EBUSY: something in the kernel has
 /// claimed the device. ENXIO and ENOMEDIUM: the device has no claim and cannot be opened for another reason.
-using TryClaim = std::function<Result<>(const DeviceNode& node)>;
+using TryClaim = std::function<Result<>(const vfio::DeviceNode& node)>;
 
 /// Opens the device in a child process, because an open may wait in a driver where no signal ends the wait.
 /// The child is started with the first question. Needs the node in the host's /dev and permission to open it.
@@ -24,20 +24,20 @@ TryClaim claim_by_another_process(const HostFs& host);
 /// or the kernel cannot be asked; there are no errors.
 /// ABI: proc(5), /proc/PID/mountinfo, /proc/swaps; open(2), O_EXCL on a block device; loop/backing_file of
 /// sysfs; drivers/nvme/target/configfs.c.
-class DiskUseProbe final : public UseProbe {
+class DiskUseProbe final : public vfio::UseProbe {
  public:
   /// `host` must outlive this.
   DiskUseProbe(const HostFs& host, TryClaim claim) : host_(&host), claim_(std::move(claim)) {}
-  Result<UseReport> look(std::span<const UseQuestion> questions) override;
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
 
  private:
-  void find_mounts(std::span<const UseQuestion> questions, UseReport& report) const;
-  void find_swap(std::span<const UseQuestion> questions, UseReport& report) const;
-  void find_lent(std::span<const UseQuestion> questions, UseReport& report) const;
-  void find_claims(std::span<const UseQuestion> questions, UseReport& report) const;
+  void find_mounts(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
+  void find_swap(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
+  void find_lent(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
+  void find_claims(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
 
   const HostFs* host_;
   TryClaim claim_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::host

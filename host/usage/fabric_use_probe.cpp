@@ -8,20 +8,20 @@
 #include "common/text/counted.h"
 #include "host/usage/process_facts.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
-bool is_switch(const PciFunction& function, const AcceleratorRules& rules) {
+bool is_switch(const vfio::PciFunction& function, const vfio::AcceleratorRules& rules) {
   return rules.on_request.contains(function.pci_class()) && rules.vendors.contains(function.vendor) &&
          !function.is_bridge();
 }
 
-bool is_switch_of_the_host(const PciFunction& function, const AcceleratorRules& rules) {
-  return is_switch(function, rules) && function.driver && !on_vfio_driver(function);
+bool is_switch_of_the_host(const vfio::PciFunction& function, const vfio::AcceleratorRules& rules) {
+  return is_switch(function, rules) && function.driver && !vfio::on_vfio_driver(function);
 }
 
-std::size_t count(const Inventory& inventory, const AcceleratorRules& rules,
-                  bool (*is_one)(const PciFunction&, const AcceleratorRules&)) {
+std::size_t count(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules,
+                  bool (*is_one)(const vfio::PciFunction&, const vfio::AcceleratorRules&)) {
   return static_cast<std::size_t>(std::ranges::count_if(
       inventory.functions, [&](const auto& entry) { return is_one(entry.second, rules); }));
 }
@@ -39,9 +39,9 @@ std::optional<int> fabric_manager(const HostFs& host) {
 
 }  // namespace
 
-Result<UseReport> FabricUseProbe::look(std::span<const UseQuestion> questions) {
-  UseReport report;
-  const auto inventory = scan(*host_);
+Result<vfio::UseReport> FabricUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  vfio::UseReport report;
+  const auto inventory = vfio::scan(*host_);
   if (!inventory) return report;  // a host without a PCI bus has no fabric
   const std::size_t switches = count(*inventory, rules_, is_switch_of_the_host);
   // If PCI shows switches and none has a host driver, the fabric belongs to a service VM. From B200 on,
@@ -53,12 +53,12 @@ Result<UseReport> FabricUseProbe::look(std::span<const UseQuestion> questions) {
                                                          : "whose switches are no PCI functions");
   const auto pid = fabric_manager(*host_);
   if (!pid) return report;
-  for (const UseQuestion& question : questions) {
-    const auto address = PciAddress::parse(question.device);
-    const PciFunction* function = address ? inventory->find(*address) : nullptr;
-    if (function == nullptr || on_vfio_driver(*function)) continue;
+  for (const vfio::UseQuestion& question : questions) {
+    const auto address = vfio::PciAddress::parse(question.device);
+    const vfio::PciFunction* function = address ? inventory->find(*address) : nullptr;
+    if (function == nullptr || vfio::on_vfio_driver(*function)) continue;
     if (!rules_.match(*function) && !is_switch_of_the_host(*function, rules_)) continue;
-    report.holders[question.device].push_back({.kind = Holder::Kind::fabric,
+    report.holders[question.device].push_back({.kind = vfio::Holder::Kind::fabric,
                                                .name = "nv-fabricmanager",
                                                .pid = pid,
                                                .what = fabric,
@@ -67,4 +67,4 @@ Result<UseReport> FabricUseProbe::look(std::span<const UseQuestion> questions) {
   return report;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -11,14 +11,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 constexpr std::string_view kDriver = "nvidia";
 // Use by these modules is seen through the nodes that processes have open, or as a console.
 constexpr std::array<std::string_view, 3> kSeen = {"nvidia_drm", "nvidia_modeset", "nvidia_uvm"};
 
-bool is_on_driver(const HostFs& host, const UseQuestion& question) {
+bool is_on_driver(const HostFs& host, const vfio::UseQuestion& question) {
   const auto driver =
       host.link_name(std::filesystem::path("sys/bus/pci/devices") / question.device / "driver");
   return driver && *driver == kDriver;
@@ -26,9 +26,9 @@ bool is_on_driver(const HostFs& host, const UseQuestion& question) {
 
 }  // namespace
 
-Result<UseReport> ModuleUseProbe::look(std::span<const UseQuestion> questions) {
-  UseReport report;
-  if (std::ranges::none_of(questions, [&](const UseQuestion& q) { return is_on_driver(*host_, q); }))
+Result<vfio::UseReport> ModuleUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  vfio::UseReport report;
+  if (std::ranges::none_of(questions, [&](const vfio::UseQuestion& q) { return is_on_driver(*host_, q); }))
     return report;
   const auto holders = host_->list(std::filesystem::path("sys/module") / kDriver / "holders");
   if (!holders) {
@@ -45,4 +45,4 @@ Result<UseReport> ModuleUseProbe::look(std::span<const UseQuestion> questions) {
   return report;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <utility>
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 // The part up to the next separator; the rest stays in `text`.
@@ -73,4 +73,4 @@ std::vector<std::string> parse_swaps(std::string_view text) {
   return paths;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ferry {
+namespace ferry::host {
 
 struct Mount {
   std::string number;  ///< of the device, in the kernel's form: "8:17"
@@ -20,4 +20,4 @@ std::vector<Mount> parse_mountinfo(std::string_view text);
 /// The paths in a proc/swaps, both partitions and files. ABI: proc(5).
 std::vector<std::string> parse_swaps(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::host

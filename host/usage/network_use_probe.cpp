@@ -8,7 +8,7 @@
 
 #include "vfio/pci/pci_function.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 // "0x1003". Unreadable flags count as up, since a link that was cut cannot be repaired remotely.
@@ -53,16 +53,16 @@ void collect_links(const HostFs& host, const std::filesystem::path& directory, i
 
 }  // namespace
 
-Result<UseReport> NetworkUseProbe::look(std::span<const UseQuestion> questions) {
+Result<vfio::UseReport> NetworkUseProbe::look(std::span<const vfio::UseQuestion> questions) {
   constexpr int kDeepest = 16;  // behind five hubs: usb3/3-1/3-1.1/.../3-1.1.1.1.1.1:1.0/net
-  UseReport report;
-  for (const UseQuestion& question : questions) {
-    const auto address = PciAddress::parse(question.device);
+  vfio::UseReport report;
+  for (const vfio::UseQuestion& question : questions) {
+    const auto address = vfio::PciAddress::parse(question.device);
     if (!address) continue;
     Links links;
-    collect_links(*host_, sysfs_path(*address), kDeepest, links);
+    collect_links(*host_, vfio::sysfs_path(*address), kDeepest, links);
     const auto add = [&](std::string name) {
-      report.holders[question.device].push_back({.kind = Holder::Kind::network_link,
+      report.holders[question.device].push_back({.kind = vfio::Holder::Kind::network_link,
                                                  .name = std::move(name),
                                                  .pid = {},
                                                  .what = {},
@@ -76,4 +76,4 @@ Result<UseReport> NetworkUseProbe::look(std::span<const UseQuestion> questions) 
   return report;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

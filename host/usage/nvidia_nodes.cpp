@@ -10,7 +10,7 @@
 #include "hostfs/host_writer.h"
 #include "hostfs/stuck_writes.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 constexpr std::string_view kSwitchDriver = "nvidia-nvswitch";  // of PCI functions, and in proc/devices
@@ -27,7 +27,7 @@ std::string_view without_blanks(std::string_view text) {
 }
 
 // The driver takes a lock of the GPU to answer, so a stuck write to the GPU would block the read.
-Result<> add_gpus_node(const HostFs& host, const ReadElsewhere& read, UseQuestion& question) {
+Result<> add_gpus_node(const HostFs& host, const ReadElsewhere& read, vfio::UseQuestion& question) {
   constexpr std::uint32_t kMajor = 195;
   const auto file = std::filesystem::path("proc/driver/nvidia/gpus") / question.device / "information";
   if (!host.exists(file)) return {};
@@ -47,7 +47,7 @@ Result<> add_gpus_node(const HostFs& host, const ReadElsewhere& read, UseQuestio
 }
 
 // The driver numbers the switches from 0 as it finds them. Its control node, 255, belongs to no switch.
-void add_switches_nodes(const HostFs& host, UseQuestion& question) {
+void add_switches_nodes(const HostFs& host, vfio::UseQuestion& question) {
   constexpr std::uint32_t kMostSwitches = 64;
   const auto driver =
       host.link_name(std::filesystem::path("sys/bus/pci/devices") / question.device / "driver");
@@ -93,9 +93,9 @@ ReadElsewhere read_by_another_process(const HostFs& host) {
   };
 }
 
-Result<> add_nvidia_nodes(const HostFs& host, const ReadElsewhere& read, UseQuestion& question) {
+Result<> add_nvidia_nodes(const HostFs& host, const ReadElsewhere& read, vfio::UseQuestion& question) {
   add_switches_nodes(host, question);
   return add_gpus_node(host, read, question);
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

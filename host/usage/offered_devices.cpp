@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using nlohmann::json;
@@ -146,4 +146,4 @@ const OfferedToKubelet* find_device(const HostFs& host, const OfferedDevices& of
   return offered.find({device}, groups);
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -17,7 +17,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::host {
 
 struct OfferedToKubelet {
   std::string resource;
@@ -66,4 +66,4 @@ std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::strin
 const OfferedToKubelet* find_device(const HostFs& host, const OfferedDevices& offered,
                                     const std::string& device);
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -8,12 +8,15 @@
 
 #include "hostfs/presence.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
-Holder by_the_kubelet(std::string name, std::string what) {
-  return {
-      .kind = Holder::Kind::pod, .name = std::move(name), .pid = {}, .what = std::move(what), .pod_uid = {}};
+vfio::Holder by_the_kubelet(std::string name, std::string what) {
+  return {.kind = vfio::Holder::Kind::pod,
+          .name = std::move(name),
+          .pid = {},
+          .what = std::move(what),
+          .pod_uid = {}};
 }
 
 /// True if the file is so new that the kubelet may not list its pods yet, or if its age is not known. A file
@@ -27,16 +30,16 @@ bool is_fresh(const HostFs& host) {
   return age > -OfferedUseProbe::kUntilListed && age < OfferedUseProbe::kUntilListed;
 }
 
-bool lists(const std::vector<PodDevice>& pods, const OfferedToKubelet& device) {
-  return std::ranges::any_of(pods, [&](const PodDevice& given) {
+bool lists(const std::vector<vfio::PodDevice>& pods, const OfferedToKubelet& device) {
+  return std::ranges::any_of(pods, [&](const vfio::PodDevice& given) {
     return given.resource == device.resource && std::ranges::find(given.ids, device.id) != given.ids.end();
   });
 }
 
 }  // namespace
 
-Result<UseReport> OfferedUseProbe::look(std::span<const UseQuestion> questions) {
-  UseReport report;
+Result<vfio::UseReport> OfferedUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  vfio::UseReport report;
   if (questions.empty()) return report;
   auto read = read_offered_devices(*host_);
   if (!read) report.unknown.push_back(read.error().message);
@@ -47,7 +50,7 @@ Result<UseReport> OfferedUseProbe::look(std::span<const UseQuestion> questions) 
     if (!is_fresh(*host_)) return report;
     std::erase_if(given.devices, [&](const OfferedToKubelet& device) { return lists(*pods, device); });
   }
-  for (const UseQuestion& question : questions) {
+  for (const vfio::UseQuestion& question : questions) {
     const auto* const device = find_device(*host_, given, question.device);
     if (device == nullptr) continue;
     report.holders[question.device] = {by_the_kubelet(device->pod.empty() ? "(not listed yet)" : device->pod,
@@ -60,7 +63,7 @@ bool plugin_runs(const HostFs& host, const std::filesystem::path& presence) {
   return is_present(host, presence).value_or(true);
 }
 
-Result<UseReport> StillOfferedProbe::look(std::span<const UseQuestion> questions) {
+Result<vfio::UseReport> StillOfferedProbe::look(std::span<const vfio::UseQuestion> questions) {
   auto report = inner_->look(questions);
   // The presence is checked at each look, because a plugin may have started since the plan.
   if (!report || !plugin_runs(*host_, files_.presence)) return report;
@@ -69,7 +72,7 @@ Result<UseReport> StillOfferedProbe::look(std::span<const UseQuestion> questions
   if (!read) return fail(std::move(read).error());
   const OfferedDevices offered = std::move(*read).value_or(OfferedDevices());
   const bool answered = offered.state_generation >= asked_.generation;
-  for (const UseQuestion& question : questions) {
+  for (const vfio::UseQuestion& question : questions) {
     const auto* const listed = find_device(*host_, offered, question.device);
     auto& holders = report->holders[question.device];
     if (listed != nullptr) {
@@ -84,4 +87,4 @@ Result<UseReport> StillOfferedProbe::look(std::span<const UseQuestion> questions
   return report;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

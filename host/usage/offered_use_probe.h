@@ -13,20 +13,20 @@
 #include "hostfs/host_fs.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// Finds devices that Ferry's plugin has allocated and whose pod the kubelet does not list yet; PodUseProbe
 /// finds the others. The plugin learns of a release late, or only when a process waits for it. Therefore its
 /// allocations count only for a short time after the file's last change, and later only if the kubelet cannot
 /// be asked. An unreadable file is noted in UseReport::unknown; there are no errors.
-class OfferedUseProbe final : public UseProbe {
+class OfferedUseProbe final : public vfio::UseProbe {
  public:
   /// The kubelet lists a pod within a second or two of its Allocate.
   static constexpr std::chrono::seconds kUntilListed{30};
 
   /// `host` must outlive this.
   OfferedUseProbe(const HostFs& host, ListPodDevices list) : host_(&host), list_(std::move(list)) {}
-  Result<UseReport> look(std::span<const UseQuestion> questions) override;
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
 
  private:
   const HostFs* host_;
@@ -36,7 +36,7 @@ class OfferedUseProbe final : public UseProbe {
 /// For moves that need withdrawals: adds the plugin's lists to the report of `inner`. If a plugin runs at the
 /// time of the look, the kubelet counts as the user of each device that the plugin still lists, allocated or
 /// not. The same holds for a device of which the plugin has not confirmed the withdrawal.
-class StillOfferedProbe final : public UseProbe {
+class StillOfferedProbe final : public vfio::UseProbe {
  public:
   struct Asked {
     std::set<std::string> devices;  ///< the devices that the plugin must withdraw
@@ -47,13 +47,13 @@ class StillOfferedProbe final : public UseProbe {
     std::filesystem::path presence = kPluginPresence;
   };
   /// All must outlive this object.
-  StillOfferedProbe(const HostFs& host, UseProbe& inner, Files files, Asked asked)
+  StillOfferedProbe(const HostFs& host, vfio::UseProbe& inner, Files files, Asked asked)
       : host_(&host), inner_(&inner), files_(std::move(files)), asked_(std::move(asked)) {}
-  Result<UseReport> look(std::span<const UseQuestion> questions) override;
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
 
  private:
   const HostFs* host_;
-  UseProbe* inner_;
+  vfio::UseProbe* inner_;
   Files files_;
   Asked asked_;
 };
@@ -67,4 +67,4 @@ inline constexpr const char* kSomePod = "(by the kubelet)";
 /// True if a plugin runs, or if that is not known.
 bool plugin_runs(const HostFs& host, const std::filesystem::path& presence);
 
-}  // namespace ferry
+}  // namespace ferry::host

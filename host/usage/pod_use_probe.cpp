@@ -13,7 +13,7 @@
 
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -37,10 +37,10 @@ std::string lower(std::string text) {
 }
 
 /// The resources whose numeric IDs are numbers of groups or vfio devices.
-std::set<std::string> numbering_resources(const HostFs& host, const std::vector<PodDevice>& given) {
+std::set<std::string> numbering_resources(const HostFs& host, const std::vector<vfio::PodDevice>& given) {
   std::set<std::string> numbering;
   std::set<std::string> others;
-  for (const PodDevice& device : given) {
+  for (const vfio::PodDevice& device : given) {
     const bool all_groups = std::ranges::all_of(device.ids, [&](const std::string& id) {
       return number_of(id) && host.exists(fs::path("sys/class/vfio") / id);
     });
@@ -55,7 +55,7 @@ std::set<std::string> numbering_resources(const HostFs& host, const std::vector<
 struct Given {
   std::set<std::string> devices;  ///< PCI addresses and UUIDs, in lower case
   std::set<std::uint32_t> groups;
-  Holder to;
+  vfio::Holder to;
 
   bool has(const std::string& device, const std::optional<std::uint32_t>& group) const {
     return devices.contains(device) || (group && groups.contains(*group));
@@ -65,18 +65,19 @@ struct Given {
 class Host {
  public:
   // A host without a PCI bus has no groups either.
-  explicit Host(const HostFs& host) : host_(&host), inventory_(scan(host).value_or(Inventory{})) {}
+  explicit Host(const HostFs& host)
+      : host_(&host), inventory_(vfio::scan(host).value_or(vfio::Inventory{})) {}
 
-  Given given(const PodDevice& device, bool numbers) const {
+  Given given(const vfio::PodDevice& device, bool numbers) const {
     Given out{.devices = {},
               .groups = {},
-              .to = {.kind = Holder::Kind::pod,
+              .to = {.kind = vfio::Holder::Kind::pod,
                      .name = fmt::format("{}/{}", device.name_space, device.pod),
                      .pid = {},
                      .what = device.resource + " (allocated by the kubelet)",
                      .pod_uid = {}}};
     for (const std::string& id : device.ids) {
-      if (const auto address = PciAddress::parse(id)) {
+      if (const auto address = vfio::PciAddress::parse(id)) {
         out.devices.insert(address->text());
         add_group(inventory_.find(*address), out);
       } else if (const auto number = number_of(id)) {
@@ -92,8 +93,8 @@ class Host {
 
   /// The IOMMU group of a PCI function or a mediated device.
   std::optional<std::uint32_t> group_of(const std::string& device) const {
-    if (const auto address = PciAddress::parse(device)) {
-      const PciFunction* function = inventory_.find(*address);
+    if (const auto address = vfio::PciAddress::parse(device)) {
+      const vfio::PciFunction* function = inventory_.find(*address);
       return function == nullptr ? std::nullopt : function->iommu_group;
     }
     return number_of(
@@ -101,7 +102,7 @@ class Host {
   }
 
  private:
-  static void add_group(const PciFunction* function, Given& out) {
+  static void add_group(const vfio::PciFunction* function, Given& out) {
     if (function != nullptr && function->iommu_group) out.groups.insert(*function->iommu_group);
   }
   void add_vfio_device(const std::string& name, Given& out) const {
@@ -113,13 +114,13 @@ class Host {
   }
 
   const HostFs* host_;
-  Inventory inventory_;
+  vfio::Inventory inventory_;
 };
 
 }  // namespace
 
-Result<UseReport> PodUseProbe::look(std::span<const UseQuestion> questions) {
-  UseReport report;
+Result<vfio::UseReport> PodUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  vfio::UseReport report;
   if (questions.empty()) return report;
   const auto list = list_();
   if (!list) {
@@ -132,12 +133,12 @@ Result<UseReport> PodUseProbe::look(std::span<const UseQuestion> questions) {
   const auto numbering = numbering_resources(*host_, *list);
   std::vector<Given> all;
   all.reserve(list->size());
-  for (const PodDevice& device : *list)
+  for (const vfio::PodDevice& device : *list)
     all.push_back(host.given(device, numbering.contains(device.resource)));
-  for (const UseQuestion& question : questions) {
+  for (const vfio::UseQuestion& question : questions) {
     const std::string device = lower(question.device);
     const auto group = host.group_of(device);
-    std::vector<Holder> holders;
+    std::vector<vfio::Holder> holders;
     for (const Given& given : all) {
       // An init container and the pod's other containers share a device; it is listed once.
       if (given.has(device, group) && std::ranges::find(holders, given.to) == holders.end())
@@ -148,4 +149,4 @@ Result<UseReport> PodUseProbe::look(std::span<const UseQuestion> questions) {
   return report;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -9,10 +9,10 @@
 #include "vfio/pod_device.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// The kubelet's allocations; an empty list if there is no kubelet.
-using ListPodDevices = std::function<Result<std::vector<PodDevice>>()>;
+using ListPodDevices = std::function<Result<std::vector<vfio::PodDevice>>()>;
 
 /// The meaning of a kubelet that exists and cannot be asked.
 enum class KubeletSilence {
@@ -33,12 +33,12 @@ enum class KubeletSilence {
 /// apart. Many other plugins number their devices too. A number therefore counts only for resources of
 /// nvidia.com, and for resources whose allocated IDs are all groups of vfio. Other IDs belong to unrelated
 /// devices. A pod that has a function is a user of its whole IOMMU group.
-class PodUseProbe final : public UseProbe {
+class PodUseProbe final : public vfio::UseProbe {
  public:
   /// `host` must outlive this.
   PodUseProbe(const HostFs& host, ListPodDevices list, KubeletSilence silence = KubeletSilence::noted)
       : host_(&host), list_(std::move(list)), silence_(silence) {}
-  Result<UseReport> look(std::span<const UseQuestion> questions) override;
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
 
  private:
   const HostFs* host_;
@@ -46,4 +46,4 @@ class PodUseProbe final : public UseProbe {
   KubeletSilence silence_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -18,7 +18,7 @@
 #include "host/usage/process_facts.h"
 #include "hostfs/patient_caller.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -133,9 +133,9 @@ class Look {
 
 /// The uses of the asked devices by one process.
 struct Seen {
-  std::map<std::string, std::vector<Holder>> holders;  ///< by device
-  bool blocked = false;                                ///< a part could not be looked at
-  bool late = false;                                   ///< the look took too long
+  std::map<std::string, std::vector<vfio::Holder>> holders;  ///< by device
+  bool blocked = false;                                      ///< a part could not be looked at
+  bool late = false;                                         ///< the look took too long
 };
 
 Seen look_into(const HostFs& host, int pid, const AskedNodes& asked, LookDeadline until) {
@@ -176,7 +176,7 @@ class Walk {
         patience_(patience),
         caller_(patience + kToStop) {}
 
-  Result<UseReport> look() {
+  Result<vfio::UseReport> look() {
     if (auto listed = list(); !listed) return fail(std::move(listed).error());
     // hostd opens groups itself during a move. In another PID namespace the number is absent.
     const auto ourselves = pid_of(host_->link_name("proc/self").value_or(""));
@@ -222,15 +222,15 @@ class Walk {
     if (pod.empty()) return late_.push_back(pid);
     late_pods_.insert(pod);
     const auto name = host_->read_attribute(fs::path("proc") / std::to_string(pid) / "comm");
-    const Holder user{
-        .kind = Holder::Kind::process,
+    const vfio::Holder user{
+        .kind = vfio::Holder::Kind::process,
         .name = name.value_or("?"),
         .pid = pid,
         .what = fmt::format("more open files than can be looked through within {} ms", patience_.count()),
         .pod_uid = pod};
     for (const auto& [number, asked] : *asked_) {
       auto& holders = report_.holders[asked.device];
-      const auto is_known = [pid](const Holder& holder) { return holder.pid == pid; };
+      const auto is_known = [pid](const vfio::Holder& holder) { return holder.pid == pid; };
       if (std::ranges::none_of(holders, is_known)) holders.push_back(user);
     }
     report_.unknown.push_back(too_many_files({pid}));
@@ -264,7 +264,7 @@ class Walk {
   void keep_only_harmless_services() {
     std::map<std::string, bool> harmless;
     for (auto& [device, holders] : report_.holders) {
-      for (Holder& holder : holders) {
+      for (vfio::Holder& holder : holders) {
         if (holder.service.empty()) continue;
         const auto [known, added] = harmless.try_emplace(holder.service, false);
         if (added) known->second = !runs_a_vm_or_pod(holder.service);
@@ -333,20 +333,20 @@ class Walk {
   std::vector<int> late_;            // the look ended at its own deadline, and the process is in no pod
   std::set<std::string> late_pods_;  // the UIDs of pods with such a process
   std::vector<int> blocked_;
-  UseReport report_;
+  vfio::UseReport report_;
 };
 
 }  // namespace
 
-Result<UseReport> ProcUseProbe::look(std::span<const UseQuestion> questions) {
+Result<vfio::UseReport> ProcUseProbe::look(std::span<const vfio::UseQuestion> questions) {
   AskedNodes asked;
-  for (const UseQuestion& question : questions) {
-    for (const DeviceNode& node : question.nodes) {
+  for (const vfio::UseQuestion& question : questions) {
+    for (const vfio::DeviceNode& node : question.nodes) {
       asked.emplace(std::pair(node.number, node.block), Asked{.device = question.device, .node = node.name});
     }
   }
-  if (asked.empty()) return UseReport{};
+  if (asked.empty()) return vfio::UseReport{};
   return Walk(host_->root(), std::move(asked), patience_).look();
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -7,7 +7,7 @@
 #include "hostfs/host_writer.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// Finds the processes that have a device node open, or mapped although closed. It walks the host's /proc,
 /// also for containers and threads with their own open files; it compares nodes by number and opens no
@@ -18,15 +18,15 @@ namespace ferry {
 /// meanwhile is no user. A user's service is named only if none of its processes is a VM or in a pod. Errors:
 /// /proc cannot be listed, or shows no process. ABI: proc(5): fd, maps, map_files, task, comm, cmdline,
 /// cgroup.
-class ProcUseProbe final : public UseProbe {
+class ProcUseProbe final : public vfio::UseProbe {
  public:
   explicit ProcUseProbe(const HostFs& host, std::chrono::milliseconds patience = kReadDeadline)
       : host_(&host), patience_(patience) {}
-  Result<UseReport> look(std::span<const UseQuestion> questions) override;
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
 
  private:
   const HostFs* host_;
   std::chrono::milliseconds patience_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::host

@@ -10,7 +10,7 @@
 #include "common/process/descriptor_limit.h"
 #include "hostfs/pid_namespace.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 /// True if the host's /proc shows this process's PID namespace; other numbers would name other processes.
@@ -82,4 +82,4 @@ void ProcessEnds::tell(int pid) {
   ended_();
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

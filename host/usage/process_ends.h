@@ -10,7 +10,7 @@
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// Reports the ends of processes, by a pidfd each. Belongs to the loop's thread.
 class ProcessEnds {
@@ -42,4 +42,4 @@ class ProcessEnds {
   std::set<int> told_;  // reported ones among the last watch()'s processes
 };
 
-}  // namespace ferry
+}  // namespace ferry::host

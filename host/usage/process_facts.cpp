@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -282,14 +282,14 @@ bool runs_a_vm(const HostFs& host, int pid, LookDeadline until) {
   return vm || !all;
 }
 
-Holder describe_process(const HostFs& host, int pid, std::string what, LookDeadline until) {
+vfio::Holder describe_process(const HostFs& host, int pid, std::string what, LookDeadline until) {
   const auto directory = directory_of(pid);
   const std::string comm = host.read_attribute(directory / "comm").value_or("?");
   const auto name = vm_name(command_line(host, pid)).value_or("");
   const std::string cgroup = host.read_file(directory / "cgroup").value_or("");
   const bool vm = runs_a_vm(host, pid, until);
   const bool stoppable = !vm && !what.starts_with("/dev/vfio/");
-  return {.kind = vm ? Holder::Kind::virtual_machine : Holder::Kind::process,
+  return {.kind = vm ? vfio::Holder::Kind::virtual_machine : vfio::Holder::Kind::process,
           .name = name.empty() ? comm : name,
           .pid = pid,
           .what = std::move(what),
@@ -297,4 +297,4 @@ Holder describe_process(const HostFs& host, int pid, std::string what, LookDeadl
           .service = stoppable ? service_of(cgroup) : ""};
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

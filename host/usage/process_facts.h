@@ -13,7 +13,7 @@
 #include "hostfs/host_fs.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::host {
 
 /// The end of a look into a process, needed because the process itself chooses how many files it opens.
 using LookDeadline = std::chrono::steady_clock::time_point;
@@ -21,8 +21,8 @@ using LookDeadline = std::chrono::steady_clock::time_point;
 /// A process as the user of `what`. A virtual machine has its own name or command name, another process its
 /// command name ("?" once it has ended). The service stays empty for a VM, and for a user of a VFIO node,
 /// since its purpose is unknown. `until` works as in runs_a_vm().
-Holder describe_process(const HostFs& host, int pid, std::string what,
-                        LookDeadline until = LookDeadline::max());
+vfio::Holder describe_process(const HostFs& host, int pid, std::string what,
+                              LookDeadline until = LookDeadline::max());
 
 /// The process number in a name of proc/; absent: the name is no number.
 std::optional<int> pid_of(std::string_view name);
@@ -59,4 +59,4 @@ std::string pod_uid(std::string_view cgroup);
 /// leading '_' is not part of the name.
 std::string service_of(std::string_view cgroup);
 
-}  // namespace ferry
+}  // namespace ferry::host

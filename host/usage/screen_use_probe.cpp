@@ -4,22 +4,25 @@
 #include "vfio/pci/firmware_framebuffer.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::host {
 
-Result<UseReport> ScreenUseProbe::look(std::span<const UseQuestion> questions) {
-  UseReport report;
-  std::optional<MemoryMap> map;
-  for (const UseQuestion& question : questions) {
-    const auto address = PciAddress::parse(question.device);
+Result<vfio::UseReport> ScreenUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  vfio::UseReport report;
+  std::optional<vfio::MemoryMap> map;
+  for (const vfio::UseQuestion& question : questions) {
+    const auto address = vfio::PciAddress::parse(question.device);
     if (!address) continue;
-    const auto function = read_function(*host_, *address);
-    if (!function || on_vfio_driver(*function)) continue;
+    const auto function = vfio::read_function(*host_, *address);
+    if (!function || vfio::on_vfio_driver(*function)) continue;
     auto& holders = report.holders[question.device];
     if (function->boot_display) {
-      holders.push_back(
-          {.kind = Holder::Kind::boot_display, .name = "boot_vga", .pid = {}, .what = {}, .pod_uid = {}});
+      holders.push_back({.kind = vfio::Holder::Kind::boot_display,
+                         .name = "boot_vga",
+                         .pid = {},
+                         .what = {},
+                         .pod_uid = {}});
     }
-    const auto ranges = host_->read_attribute(sysfs_path(*address) / "resource");
+    const auto ranges = host_->read_attribute(vfio::sysfs_path(*address) / "resource");
     if (!ranges) {
       if (!is_gone(ranges.error()))
         report.unknown.push_back("firmware framebuffers: " + ranges.error().message);
@@ -27,19 +30,22 @@ Result<UseReport> ScreenUseProbe::look(std::span<const UseQuestion> questions) {
     }
     if (!map) {
       const auto claims = host_->read_file("proc/iomem");
-      map = parse_memory_map(claims.value_or(""));
+      map = vfio::parse_memory_map(claims.value_or(""));
       if (!claims) {
         report.unknown.push_back("firmware framebuffers: " + claims.error().message);
       } else if (map->hidden()) {
         report.unknown.emplace_back("firmware framebuffers: /proc/iomem hides all addresses");
       }
     }
-    if (const auto found = firmware_framebuffer(*map, parse_pci_resources(*ranges).bars)) {
-      holders.push_back(
-          {.kind = Holder::Kind::framebuffer, .name = found->name, .pid = {}, .what = {}, .pod_uid = {}});
+    if (const auto found = vfio::firmware_framebuffer(*map, vfio::parse_pci_resources(*ranges).bars)) {
+      holders.push_back({.kind = vfio::Holder::Kind::framebuffer,
+                         .name = found->name,
+                         .pid = {},
+                         .what = {},
+                         .pod_uid = {}});
     }
   }
   return report;
 }
 
-}  // namespace ferry
+}  // namespace ferry::host

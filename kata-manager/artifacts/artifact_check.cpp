@@ -11,7 +11,7 @@
 
 #include "kata-manager/artifacts/content_hash.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 class Comparison {
@@ -77,4 +77,4 @@ Result<std::vector<std::string>> changes_since_fetch(const HostFs& host, const A
   return Comparison(host, told).of(artifact);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -9,7 +9,7 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/artifacts.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Compares an artifact's files with its record. Returns a sentence for each difference, sorted by path: a
 /// missing file, another size, another link target, or other content of the same size. Every byte is read,
@@ -18,4 +18,4 @@ namespace ferry {
 Result<std::vector<std::string>> changes_since_fetch(
     const HostFs& host, const Artifact& artifact, const std::function<void(const FetchProgress&)>& told = {});
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -18,7 +18,7 @@
 #include "kata-manager/artifacts/digest.h"
 #include "kata-manager/classes/runtime_handler.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using nlohmann::json;
@@ -270,4 +270,4 @@ Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artif
   return {};
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -12,7 +12,7 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/artifacts.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The places of one artifact, relative to the host's root.
 class ArtifactPlaces {
@@ -60,4 +60,4 @@ Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::
 /// Removes a file, a link or a folder with its content. A missing path is no error.
 Result<> remove_all(const HostFs& host, const std::filesystem::path& path);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -5,7 +5,7 @@
 
 #include "kata-manager/artifacts/fetch_process.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 std::filesystem::path fetch_program() {
   std::error_code failure;
@@ -32,4 +32,4 @@ Result<Artifact> fetch(const HostFs& host, const FetchRequest& request,
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

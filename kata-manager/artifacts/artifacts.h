@@ -28,7 +28,7 @@
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 inline constexpr const char* kArtifactsDir = "/opt/nvidia-gpu-operator/artifacts/runtimeclasses";
 
@@ -154,4 +154,4 @@ Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_di
 Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artifacts_dir,
                                 const std::string& name);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -12,7 +12,7 @@
 
 #include "common/lazy_library.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 // OpenSSL is loaded with the first hash: it loads slowly, and `ferry` needs it only for `kata verify`.
@@ -92,4 +92,4 @@ Result<std::string> sha256_of(int fd, const std::string& path, const std::functi
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -9,7 +9,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// SHA-256 or SHA-512 of a stream, by OpenSSL. The constructor throws if OpenSSL is missing. sha256_of()
 /// returns that as an error; ferry-fetch has OpenSSL through libcurl.
@@ -33,4 +33,4 @@ class ContentHash {
 Result<std::string> sha256_of(int fd, const std::string& path,
                               const std::function<void(std::size_t)>& told = {});
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::kata {
 
 Result<Digest> Digest::parse(std::string_view text) {
   constexpr std::size_t kHexOfSha256 = 64;
@@ -27,4 +27,4 @@ Result<Digest> Digest::parse(std::string_view text) {
   return digest;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -6,7 +6,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// "sha256:" or "sha512:" and lower-case hexadecimal digits, as OCI names content. ABI: OCI image
 /// specification, descriptor.md.
@@ -22,4 +22,4 @@ struct Digest {
   std::string file_name() const { return algorithm + "-" + hex; }
 };
 
-}  // namespace ferry
+}  // namespace ferry::kata

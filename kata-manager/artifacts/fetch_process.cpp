@@ -13,7 +13,7 @@
 
 #include "common/process/spawn.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 // A memory file: with a pipe, a program that does not read would block the caller.
@@ -94,4 +94,4 @@ Result<Artifact> FetchProcess::answer() {
   return fail(Errc::unreachable, fmt::format("ferry-fetch ended without an answer (status {})", status));
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -13,7 +13,7 @@
 #include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/artifacts/fetch_protocol.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 class FetchProcess {
  public:
@@ -50,4 +50,4 @@ class FetchProcess {
   FetchTold last_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kata

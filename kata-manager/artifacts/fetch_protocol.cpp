@@ -5,7 +5,7 @@
 
 #include "common/text/whole_json.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using nlohmann::json;
@@ -191,4 +191,4 @@ Result<FetchTold> read_told(std::string_view line) {
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -16,7 +16,7 @@
 #include "common/result.h"
 #include "kata-manager/artifacts/artifacts.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct FetchJob {
   std::filesystem::path host_root;
@@ -39,4 +39,4 @@ struct FetchTold {
 /// Parses one line. Errc::malformed_host: unreadable text.
 Result<FetchTold> read_told(std::string_view line);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -8,7 +8,7 @@
 
 #include "kata-manager/classes/pull_secret.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 Result<std::string> text_of(const HostFs& host, const std::optional<std::filesystem::path>& path) {
@@ -65,4 +65,4 @@ Error explained(Error error, const KataClass& kata, const FetchRequest& request)
   return error;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -11,7 +11,7 @@
 #include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/classes/class_file.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Sources of registry credentials.
 struct PullCredentials {
@@ -31,4 +31,4 @@ Result<FetchRequest> fetch_request(const HostFs& host, const PullCredentials& cr
 /// Adds the class's place in the class file to an error, and a hint if a Secret is missing.
 Error explained(Error error, const KataClass& kata, const FetchRequest& request);
 
-}  // namespace ferry
+}  // namespace ferry::kata

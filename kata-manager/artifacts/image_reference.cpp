@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 bool is_lower(char c) {
@@ -185,4 +185,4 @@ bool is_loopback(std::string_view host_and_port) {
          (::inet_pton(AF_INET, host.c_str(), &address) == 1 && ::ntohl(address.s_addr) >> 24U == kLoopback);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

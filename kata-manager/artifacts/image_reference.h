@@ -8,7 +8,7 @@
 #include "common/result.h"
 #include "kata-manager/artifacts/digest.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The name of an image or artifact: HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]. Without a host it is Docker
 /// Hub's: the first part is a host if it has a '.' or a ':' or is "localhost". ABI: OCI distribution
@@ -33,4 +33,4 @@ std::string plain_registry(std::string_view host);
 /// "localhost", 127.0.0.0/8 or "[::1]", with or without a port.
 bool is_loopback(std::string_view host_and_port);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 // Each level keeps a folder open while a tree is walked.
@@ -74,4 +74,4 @@ bool link_stays_inside(const std::vector<std::string>& at, std::string_view targ
   return true;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -8,7 +8,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The parts of a path that stays in its folder: relative, without "..", "." and doubled slashes ("./" in
 /// front and a slash at the end are accepted), each part a printable file name. Empty: the folder itself.
@@ -19,4 +19,4 @@ Result<std::vector<std::string>> inner_path(std::string_view path);
 /// front, and no more than the parts of `at`: after another name, ".." could follow a link to anywhere.
 bool link_stays_inside(const std::vector<std::string>& at, std::string_view target);
 
-}  // namespace ferry
+}  // namespace ferry::kata

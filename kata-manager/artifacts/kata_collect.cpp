@@ -8,7 +8,7 @@
 #include "kata-manager/kata/kata_configuration.h"
 #include "kata-manager/kata/kata_users.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 namespace {
 
@@ -43,4 +43,4 @@ Result<std::vector<std::filesystem::path>> collect_unused(HostFs& host, Containe
                           [&](const auto& version) { return is_named(host, kata.name, version); });
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

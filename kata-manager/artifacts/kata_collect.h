@@ -11,7 +11,7 @@
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/runtime/container_runtime.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Returns the removed folders, of those that collect_versions() names. Nothing is removed while a pod may
 /// use the class (kata_users.h), whichever version it began with. Nothing is removed either while the
@@ -24,4 +24,4 @@ Result<std::vector<std::filesystem::path>> collect_unused(HostFs& host, Containe
                                                           const KataClass& kata,
                                                           std::vector<std::string> others = {});
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -13,7 +13,7 @@
 
 #include "kata-manager/toml/toml.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 Result<std::filesystem::path> choose_configuration(std::span<const ArtifactFile> files,
                                                    const std::filesystem::path& named) {
@@ -60,4 +60,4 @@ Result<> check_configuration(const HostFs& host, const std::filesystem::path& fo
   return {};
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

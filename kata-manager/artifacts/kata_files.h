@@ -8,7 +8,7 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/artifacts.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The path of Kata's configuration in an artifact: `named`, else the only *.toml at the top or, if the top
 /// has none, in kKataDefaults. Errc::not_found: no such file; Errc::refused: several.
@@ -19,4 +19,4 @@ Result<std::filesystem::path> choose_configuration(std::span<const ArtifactFile>
 Result<> check_configuration(const HostFs& host, const std::filesystem::path& folder,
                              const std::filesystem::path& configuration);
 
-}  // namespace ferry
+}  // namespace ferry::kata

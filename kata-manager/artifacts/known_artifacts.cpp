@@ -8,7 +8,7 @@
 
 #include "kata-manager/runtime/file_change.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr const char* kInstalled = "var/lib/ferry-hostd/kata/installed.json";
@@ -85,4 +85,4 @@ Result<> forget_artifacts_dir(HostFs& host) {
   return host.remove_file(kInstalled);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

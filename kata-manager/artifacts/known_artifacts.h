@@ -10,7 +10,7 @@
 #include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/classes/class_file.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Absent: the artifact is not on this host. For a folder that `file://` names, the result is that of a
 /// fetch, but without a digest, and the artifact's link may be missing. Errors: as current_artifact();
@@ -25,4 +25,4 @@ Result<> remember_artifacts_dir(HostFs& host, const std::filesystem::path& folde
 Result<std::optional<std::filesystem::path>> remembered_artifacts_dir(const HostFs& host);
 Result<> forget_artifacts_dir(HostFs& host);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -11,7 +11,7 @@
 
 #include "kata-manager/artifacts/inner_path.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 std::string text_of(const InnerParts& path) {
@@ -115,4 +115,4 @@ Result<> SafeTree::adopt(const InnerParts& path, int from_folder, const std::str
   return {};
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -10,7 +10,7 @@
 #include "common/unique_fd.h"
 #include "kata-manager/artifacts/artifacts.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The parts of a path below a tree's top, from inner_path(); empty: the top itself.
 using InnerParts = std::vector<std::string>;
@@ -49,4 +49,4 @@ class SafeTree {
   std::uint64_t bytes_ = 0;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -15,7 +15,7 @@
 
 #include "kata-manager/artifacts/content_hash.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 struct Lister {
@@ -87,4 +87,4 @@ Result<TreeListing> list_tree(UniqueFd folder, bool contents, std::uint64_t most
   return std::move(lister.found);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -8,7 +8,7 @@
 #include "common/unique_fd.h"
 #include "kata-manager/artifacts/artifacts.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct TreeListing {
   std::vector<ArtifactFile> files;   ///< and links, sorted by path
@@ -20,4 +20,4 @@ struct TreeListing {
 /// `most`.
 Result<TreeListing> list_tree(UniqueFd folder, bool contents, std::uint64_t most);
 
-}  // namespace ferry
+}  // namespace ferry::kata

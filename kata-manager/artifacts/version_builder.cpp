@@ -14,7 +14,7 @@
 #include "kata-manager/artifacts/inner_path.h"
 #include "kata-manager/fetch/unpack.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -143,4 +143,4 @@ Result<> build_version(const HostFs& host, const ArtifactPlaces& places, Registr
   return Builder(host, places, registry, manifest, request, world).build();
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -11,7 +11,7 @@
 #include "kata-manager/fetch/manifest.h"
 #include "kata-manager/fetch/registry.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Downloads the layers into the store's `blobs`, continuing an earlier try, and makes the folder `staging`
 /// of them, which must not exist yet. A layer's content goes there only after its digest matched.
@@ -19,4 +19,4 @@ Result<> build_version(const HostFs& host, const ArtifactPlaces& places, Registr
                        const ArtifactManifest& manifest, const FetchRequest& request,
                        const FetchWorld& world);
 
-}  // namespace ferry
+}  // namespace ferry::kata

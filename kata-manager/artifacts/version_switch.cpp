@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 Result<> sync_folder(const UniqueFd& folder, const std::string& what) {
@@ -87,4 +87,4 @@ Result<> tidy_store(const HostFs& host, const ArtifactPlaces& places, bool blobs
   return removed;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -9,7 +9,7 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/artifact_store.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Makes the folder `staging` the version of that name, in one step, after all of it is on the disk. An
 /// existing folder of that name moves to `staging`.
@@ -23,4 +23,4 @@ Result<bool> switch_link(const HostFs& host, const ArtifactPlaces& places,
 /// Cleans up after a killed switch, and removes unfinished work.
 Result<> tidy_store(const HostFs& host, const ArtifactPlaces& places, bool blobs_too);
 
-}  // namespace ferry
+}  // namespace ferry::kata

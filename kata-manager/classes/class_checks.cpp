@@ -21,7 +21,7 @@
 #include "kata-manager/runtime/config_files.h"
 #include "kata-manager/runtime/runtime_place.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr const char* kInstall = "`ferry kata install` with this class file";
@@ -284,4 +284,4 @@ std::vector<Check> class_checks(const HostFs& host, const ClassFile& file, const
   return ClassChecks(host, file, kata).all(confidential, version_of);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -10,7 +10,7 @@
 #include "kata-manager/kata/confidential_host.h"
 #include "kata-manager/kata/kata_shim.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 inline constexpr const char* kWhyShim = "the container runtime starts it for each pod in a VM";
 /// Completes the check of a shim that was found.
@@ -20,4 +20,4 @@ Check answered_by_shim(Check check, const KataShim& shim, const ClassFile& file)
 std::vector<Check> class_checks(const HostFs& host, const ClassFile& file, const KataClass& kata,
                                 const Result<ConfidentialHost>& confidential, const VersionOf& version_of);
 
-}  // namespace ferry
+}  // namespace ferry::kata

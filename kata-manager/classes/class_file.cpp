@@ -12,7 +12,7 @@
 #include "kata-manager/classes/class_parts.h"
 #include "kata-manager/classes/runtime_handler.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using Kind = ConfigNode::Kind;
@@ -274,4 +274,4 @@ Result<KataClass> select_class(const ClassFile& file, std::string_view name) {
               names.empty() ? "it holds none" : fmt::format("it holds: {}", fmt::join(names, ", ")));
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -31,7 +31,7 @@
 #include "kata-manager/runtime/runtime_place.h"
 #include "kata-manager/toml/toml.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The devices of a class's VMs, and whether the host can read the VMs' memory. Mediated devices have no
 /// kind: at a VM's start Kata would plug the whole GPU (kata_class_reader.cpp refuses them).
@@ -143,4 +143,4 @@ Result<ClassFile> read_class_file(const std::filesystem::path& path, Reading how
 /// The class with this name or alias. Errc::invalid_config lists the names in the file.
 Result<KataClass> select_class(const ClassFile& file, std::string_view name);
 
-}  // namespace ferry
+}  // namespace ferry::kata

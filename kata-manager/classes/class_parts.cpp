@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using Kind = ConfigNode::Kind;
@@ -174,4 +174,4 @@ Result<> ClassPart::flag_at(std::string_view name, bool& into) const {
   return {};
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -11,7 +11,7 @@
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/toml/toml.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A map in a class file, with its place.
 struct ClassPart {
@@ -49,4 +49,4 @@ Result<TomlTable> toml_of(const ConfigReader& reader, const ConfigNode& map, con
 /// True for an absolute path of the host without ".." and control characters.
 bool is_host_path(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -13,7 +13,7 @@
 #include "common/text/visible_text.h"
 #include "kata-manager/kata/kata_parts.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 namespace fs = std::filesystem;
@@ -264,4 +264,4 @@ std::vector<std::filesystem::path> host_programs(const TomlTable& effective) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -14,7 +14,7 @@
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/toml/toml.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The folders that an artifact's configuration may name.
 struct ArtifactBounds {
@@ -42,4 +42,4 @@ Result<> refuse_beyond(const KataClass& kata, const std::vector<BeyondBounds>& b
 /// The host's programs that Kata's shim starts, in the order of the settings.
 std::vector<std::filesystem::path> host_programs(const TomlTable& effective);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -11,7 +11,7 @@
 #include "kata-manager/classes/kubernetes_words.h"
 #include "kata-manager/classes/runtime_handler.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using Kind = ConfigNode::Kind;
@@ -251,4 +251,4 @@ Result<KataClass> read_kata_class(const ClassPart& part) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -12,7 +12,7 @@
 #include "common/config/config_tree.h"
 #include "common/text/words.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using Kind = ConfigNode::Kind;
@@ -116,4 +116,4 @@ Result<KubeletSettings> KubeletSettings::read(const HostFs& host) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -12,7 +12,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct KubeletSettings {
   std::filesystem::path file;  ///< its configuration file; empty: none
@@ -29,4 +29,4 @@ struct KubeletSettings {
 /// Parses a Go duration, "2m0s" or "1h15m", rounded down to seconds; absent: it is none.
 std::optional<std::chrono::seconds> parse_go_duration(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::kata

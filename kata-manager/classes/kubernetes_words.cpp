@@ -9,7 +9,7 @@
 
 #include "kata-manager/classes/runtime_handler.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr std::size_t kLongestName = 253;
@@ -91,4 +91,4 @@ std::optional<std::uint64_t> parse_quantity(std::string_view text) {
   return static_cast<std::uint64_t>(whole);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

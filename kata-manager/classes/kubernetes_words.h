@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A DNS subdomain: labels of lower case letters, digits and inner dashes, with dots between; 253 at most.
 bool is_object_name(std::string_view text);
@@ -21,4 +21,4 @@ bool is_label_value(std::string_view text);
 /// 0, a needless leading 0, or above 64 bits.
 std::optional<std::uint64_t> parse_quantity(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -9,7 +9,7 @@
 
 #include "common/config/config_tree.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 // ABI: the keys of Secrets of the types kubernetes.io/dockerconfigjson and kubernetes.io/dockercfg.
@@ -45,4 +45,4 @@ Result<std::string> read_pull_secret(const std::filesystem::path& folder, const 
   return fail(not_there(place, name, place.string() + " is not there"));
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

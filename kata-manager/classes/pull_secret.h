@@ -7,7 +7,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The Secret `name` in Docker's format: the content of FOLDER/NAME/.dockerconfigjson, or of .dockercfg for
 /// the older type. The API server is not asked: the kubelet mounts a Secret in this form, and an
@@ -17,4 +17,4 @@ namespace ferry {
 /// the Secret is missing, has neither key, cannot be read or is empty. No error quotes the Secret.
 Result<std::string> read_pull_secret(const std::filesystem::path& folder, const std::string& name);
 
-}  // namespace ferry
+}  // namespace ferry::kata

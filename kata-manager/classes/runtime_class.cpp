@@ -8,7 +8,7 @@
 
 #include "common/config/config_tree.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using nlohmann::json;
@@ -105,4 +105,4 @@ std::string runtime_classes_json(std::span<const RuntimeClass> classes) {
   return json{{"apiVersion", "v1"}, {"kind", "List"}, {"items", items}}.dump(kIndent) + "\n";
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

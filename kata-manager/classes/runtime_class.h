@@ -14,7 +14,7 @@
 
 #include "kata-manager/classes/class_file.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The guest's memory in MiB by default: Kata's value for GPUs.
 inline constexpr std::uint64_t kGuestMemoryMib = 8192;
@@ -46,4 +46,4 @@ std::string runtime_classes_yaml(std::span<const RuntimeClass> classes);
 /// The classes as a List in JSON, for `kubectl apply -f -`.
 std::string runtime_classes_json(std::span<const RuntimeClass> classes);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace ferry {
+namespace ferry::kata {
 
 bool is_configuration_of_ferry(const std::filesystem::path& path) {
   const auto inside = path.lexically_normal().lexically_relative(kKataConfigurations);
@@ -18,4 +18,4 @@ bool is_handler_name(std::string_view name) {
   return std::ranges::all_of(name, [&](char c) { return is_plain(c) || c == '-'; });
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

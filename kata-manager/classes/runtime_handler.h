@@ -11,7 +11,7 @@
 #include "common/result.h"
 #include "kata-manager/containerd/containerd_release.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct RuntimeHandler {
   /// The handler in a RuntimeClass: is_handler_name().
@@ -47,4 +47,4 @@ bool is_configuration_of_ferry(const std::filesystem::path& path);
 /// a plain TOML key and the name of a Kubernetes object.
 bool is_handler_name(std::string_view name);
 
-}  // namespace ferry
+}  // namespace ferry::kata

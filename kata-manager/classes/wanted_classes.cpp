@@ -10,7 +10,7 @@
 #include "common/config/config_reader.h"
 #include "kata-manager/classes/runtime_handler.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using Kind = ConfigNode::Kind;
@@ -185,4 +185,4 @@ Result<std::optional<WantedClasses>> read_wanted_classes(const HostFs& host) {
   return std::optional(std::move(*wanted));
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

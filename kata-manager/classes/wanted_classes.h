@@ -44,7 +44,7 @@
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/kata/confidential_mode.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Relative to the host's root.
 inline constexpr const char* kWantedClassesFile = "var/lib/ferry/kata-classes.json";
@@ -75,4 +75,4 @@ ConfidentialMode confidential_mode_of(const WantedClasses& wanted);
 /// This host's file; absent: there is none. Errors: as read_wanted_classes(), and read errors.
 Result<std::optional<WantedClasses>> read_wanted_classes(const HostFs& host);
 
-}  // namespace ferry
+}  // namespace ferry::kata

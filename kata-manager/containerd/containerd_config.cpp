@@ -10,7 +10,7 @@
 
 #include "kata-manager/containerd/containerd_parts.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 Error refused(std::string message, std::string hint = {}) {
@@ -319,4 +319,4 @@ ContainerdOutcome predict_containerd(const ContainerdRelease& release, const Con
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -16,7 +16,7 @@
 #include "kata-manager/runtime/config_files.h"
 #include "kata-manager/toml/toml.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The sections that configure CRI.
 inline constexpr const char* kCriOfVersion1 = "cri";
@@ -53,4 +53,4 @@ struct ContainerdOutcome {
 ContainerdOutcome predict_containerd(const ContainerdRelease& release, const ConfigFiles& files,
                                      const std::filesystem::path& main);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -7,7 +7,7 @@
 
 #include "kata-manager/containerd/containerd_parts.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 TomlValue text(std::string value) {
@@ -194,4 +194,4 @@ std::optional<Error> wrong_type(const TomlTable& section, const std::string& nam
   return std::nullopt;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

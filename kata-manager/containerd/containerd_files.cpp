@@ -9,7 +9,7 @@
 
 #include "kata-manager/containerd/containerd_parts.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -108,4 +108,4 @@ FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFi
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -8,7 +8,7 @@
 
 #include "kata-manager/containerd/containerd_config.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct FilesRead {
   std::vector<ContainerdFile> files;
@@ -31,4 +31,4 @@ TomlTable migrated_to_version_3(const ContainerdRelease& release, TomlTable plug
 /// A value in a used CRI section that the daemon cannot decode; absent: none.
 std::optional<Error> wrong_type(const TomlTable& section, const std::string& name);
 
-}  // namespace ferry
+}  // namespace ferry::kata

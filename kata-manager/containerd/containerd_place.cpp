@@ -9,7 +9,7 @@
 
 #include "kata-manager/toml/toml_text.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 TomlValue list_of(const std::vector<std::string>& texts) {
@@ -97,4 +97,4 @@ bool has_snapshotter(std::span<const ContainerdFile> files, std::string_view nam
          });
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

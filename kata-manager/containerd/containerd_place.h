@@ -13,7 +13,7 @@
 #include "kata-manager/containerd/containerd_release.h"
 #include "kata-manager/toml/toml.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A place for Ferry's runtimes, and how they are written there.
 struct EditPlace {
@@ -42,4 +42,4 @@ TomlTable runtimes_in(const TomlTable& block);
 /// True: containerd has a snapshotter of that name, built in or as a proxy plugin in a file.
 bool has_snapshotter(std::span<const ContainerdFile> files, std::string_view name);
 
-}  // namespace ferry
+}  // namespace ferry::kata

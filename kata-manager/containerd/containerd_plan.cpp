@@ -17,7 +17,7 @@
 #include "kata-manager/toml/toml_difference.h"
 #include "kata-manager/toml/toml_text.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 // The name sorts after 99-nvidia.toml, which copies the settings that it finds.
@@ -512,4 +512,4 @@ Result<std::vector<PlacedRuntime>> placed_in_containerd(const ContainerdSetup& s
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

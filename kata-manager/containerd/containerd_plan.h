@@ -18,7 +18,7 @@
 #include "kata-manager/runtime/file_change.h"
 #include "kata-manager/runtime/placed_runtime.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct ContainerdSetup {
   ContainerdRelease release;
@@ -50,4 +50,4 @@ Result<RuntimePlan> plan_containerd(const ContainerdSetup& setup, const ConfigFi
 Result<std::vector<PlacedRuntime>> placed_in_containerd(const ContainerdSetup& setup,
                                                         const ConfigFiles& files);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -9,7 +9,7 @@
 #include "kata-manager/containerd/containerd_place.h"
 #include "kata-manager/toml/toml_difference.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr std::chrono::seconds kPatience{10};
@@ -101,4 +101,4 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
   return first_difference(was, is, "plugins");
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

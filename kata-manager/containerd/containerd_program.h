@@ -13,7 +13,7 @@
 #include "kata-manager/containerd/containerd_plan.h"
 #include "kata-manager/containerd/containerd_release.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 class ContainerdProgram {
  public:
@@ -44,4 +44,4 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
                                      std::span<const RuntimeHandler> handlers,
                                      const ContainerdRelease& release);
 
-}  // namespace ferry
+}  // namespace ferry::kata

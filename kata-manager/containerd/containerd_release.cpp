@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 Error unreadable(std::string_view text) {
@@ -59,4 +59,4 @@ std::int64_t ContainerdRelease::highest_version() const {
   return migrates_each_file() ? 4 : 3;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -11,7 +11,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct ContainerdRelease {
   unsigned major_number = 0;
@@ -50,4 +50,4 @@ struct ContainerdRelease {
   bool globs_beside_the_file() const { return *this >= ContainerdRelease{1, 6, 21}; }
 };
 
-}  // namespace ferry
+}  // namespace ferry::kata

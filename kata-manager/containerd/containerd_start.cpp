@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <utility>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
@@ -139,4 +139,4 @@ ContainerdStart containerd_start(const CommandWords& command) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The words of an ExecStart=, as far as the unit's file has them.
 struct CommandWords {
@@ -31,4 +31,4 @@ struct ContainerdStart {
 };
 ContainerdStart containerd_start(const CommandWords& command);
 
-}  // namespace ferry
+}  // namespace ferry::kata

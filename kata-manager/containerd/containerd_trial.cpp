@@ -13,7 +13,7 @@
 #include "kata-manager/artifacts/artifact_store.h"
 #include "kata-manager/toml/toml_text.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 // No plugin has this ID. A containerd that reports it missing has loaded all others.
@@ -294,4 +294,4 @@ Result<std::optional<std::string>> why_no_cri(HostFs& host, HostWriter& writer,
   return Trial(host, writer, program, folder).run(files);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

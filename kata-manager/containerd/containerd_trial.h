@@ -20,7 +20,7 @@
 #include "hostfs/host_writer.h"
 #include "kata-manager/containerd/containerd_config.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A path below the host's root, also for the program. Removed after each trial.
 inline constexpr const char* kTrialFolder = "var/lib/ferry-hostd/kata/trial";
@@ -43,4 +43,4 @@ TomlTable kept_apart(TomlTable dump, const std::filesystem::path& folder);
 std::string place_of_reason(const HostFs& host, std::span<const ContainerdFile> files,
                             std::string_view reason);
 
-}  // namespace ferry
+}  // namespace ferry::kata

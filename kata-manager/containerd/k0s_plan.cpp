@@ -9,7 +9,7 @@
 #include "kata-manager/containerd/containerd_parts.h"
 #include "kata-manager/containerd/containerd_place.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr const char* kDropIn = "ferry-kata.toml";
@@ -184,4 +184,4 @@ Result<std::vector<PlacedRuntime>> placed_in_k0s(const std::filesystem::path& fo
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

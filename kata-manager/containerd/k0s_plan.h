@@ -13,7 +13,7 @@
 #include "kata-manager/containerd/containerd_release.h"
 #include "kata-manager/runtime/config_files.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// plan_containerd() for k0s's folder of drop-ins; the plan's `after` stays empty. The drop-in has the
 /// version of k0s's own file, because k0s refuses another version; without such a file, the release's
@@ -30,4 +30,4 @@ Result<std::vector<PlacedRuntime>> placed_in_k0s(const std::filesystem::path& fo
 /// The runtimes in Ferry's drop-in, by name; empty: no drop-in. Errc::invalid_config: it cannot be read.
 Result<TomlTable> runtimes_in_k0s(const std::filesystem::path& folder, const ConfigFiles& files);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -8,7 +8,7 @@
 #include "common/text/words.h"
 #include "kata-manager/containerd/containerd_start.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr const char* kUsualFile = "/etc/containerd/config.toml";
@@ -54,4 +54,4 @@ std::optional<std::filesystem::path> running_containerd(const HostFs& host, cons
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr std::string_view kBegin =
@@ -129,4 +129,4 @@ Result<std::optional<std::string>> block_of(std::string_view text) {
   return std::optional<std::string>(std::move(out));
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -9,7 +9,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Puts `body` into the block, or into a new block at the end. Absent `text`: the file does not exist. Line
 /// ends are those of the file's last line. Errc::invalid_config: two blocks, or half a block.
@@ -22,4 +22,4 @@ Result<std::optional<std::string>> without_block(const std::string& text);
 /// The lines between the comments, each ended by "\n"; absent: no block. Errors: as with_block().
 Result<std::optional<std::string>> block_of(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -12,7 +12,7 @@
 #include "kata-manager/runtime/restart_check.h"
 #include "kata-manager/runtime/runtime_record.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr std::array kModules = {"vhost_vsock", "vhost_net"};
@@ -203,4 +203,4 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
   return true;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

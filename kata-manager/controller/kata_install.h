@@ -18,7 +18,7 @@
 #include "kata-manager/runtime/runtime_at_hand.h"
 #include "kata-manager/runtime/runtime_change.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The container runtime of a host, how Ferry queries it, and how Ferry makes it read its files.
 struct KataRuntime {
@@ -85,4 +85,4 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint);
 Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
                             const std::optional<std::filesystem::path>& artifacts_dir);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -12,7 +12,7 @@
 #include "kata-manager/artifacts/known_artifacts.h"
 #include "kata-manager/runtime/runtime_record.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 std::string words_of(const Error& error) {
@@ -292,4 +292,4 @@ void KataKeeper::tell(const std::string& news) {
   if (std::exchange(told_, news) != news) spdlog::warn("{}", news);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

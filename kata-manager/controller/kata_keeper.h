@@ -28,7 +28,7 @@
 #include "kata-manager/kata/kata_configuration.h"
 #include "kata-manager/runtime/container_runtime.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 class KataKeeper {
  public:
@@ -99,4 +99,4 @@ class KataKeeper {
   std::string told_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -9,7 +9,7 @@
 
 #include "kata-manager/kata/kata_configuration.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -154,4 +154,4 @@ Result<std::set<std::string>> read_ready_handlers(std::string_view text) {
   return ready_in(*file);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -35,7 +35,7 @@
 #include "common/result.h"
 #include "kata-manager/runtime/container_runtime.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Relative to the host's root.
 inline constexpr const char* kReadyHandlersFile = "run/ferry/kata.json";
@@ -77,4 +77,4 @@ Result<HandlersFile> read_handlers_file(std::string_view text);
 /// Reads the ready handlers only, whatever else the text has.
 Result<std::set<std::string>> read_ready_handlers(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace ferry {
+namespace ferry::kata {
 
 ReadyWatch::ReadyWatch(EventLoop& loop, const HostFs& host, KataKeeper& keeper,
                        const std::filesystem::path& socket, bool wanted, Pauses pauses)
@@ -55,4 +55,4 @@ void ReadyWatch::look() {
   look_in(pause);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

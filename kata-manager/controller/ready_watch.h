@@ -10,7 +10,7 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/controller/kata_keeper.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Runs a KataKeeper's rounds: at the start; after the container runtime's socket is made anew, which means
 /// a start; after its wanted file is written, if it follows one; and from time to time, because a reload
@@ -49,4 +49,4 @@ class ReadyWatch {
   EventLoop::Timer next_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -12,7 +12,7 @@
 #include "kata-manager/kata/kata_users.h"
 #include "kata-manager/runtime/runtime_record.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 std::string class_of(const std::filesystem::path& configuration) {
@@ -232,4 +232,4 @@ Result<WantedPlan> plan_wanted(const HostFs& host, const WantedClasses& wanted, 
   return Planner(host, wanted, file, sight).plan();
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -13,7 +13,7 @@
 #include "kata-manager/controller/kata_install.h"
 #include "kata-manager/controller/ready_handlers.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct WantedPlan {
   /// The changes that may be made now. The rest stays as it is: a class without its files, and a leaving
@@ -38,4 +38,4 @@ struct WantedSight {
 Result<WantedPlan> plan_wanted(const HostFs& host, const WantedClasses& wanted, const ClassFile& file,
                                const WantedSight& sight);
 
-}  // namespace ferry
+}  // namespace ferry::kata

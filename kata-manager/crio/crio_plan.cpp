@@ -8,7 +8,7 @@
 #include "kata-manager/toml/toml.h"
 #include "kata-manager/toml/toml_text.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 // The number sorts after distributions' files and before an administrator's additions.
@@ -149,4 +149,4 @@ Result<std::vector<PlacedRuntime>> placed_in_crio(const std::filesystem::path& f
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -12,7 +12,7 @@
 #include "kata-manager/runtime/config_files.h"
 #include "kata-manager/toml/toml.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// plan_containerd() for CRI-O's folder of drop-ins; the plan's `after` stays empty. Errors:
 /// Errc::invalid_config: an unreadable file, with which CRI-O would not start; Errc::refused: another
@@ -28,4 +28,4 @@ TomlTable crio_entry_of(const RuntimeHandler& handler);
 Result<std::vector<PlacedRuntime>> placed_in_crio(const std::filesystem::path& folder,
                                                   const ConfigFiles& files);
 
-}  // namespace ferry
+}  // namespace ferry::kata

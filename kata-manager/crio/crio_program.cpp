@@ -9,7 +9,7 @@
 #include "kata-manager/crio/crio_plan.h"
 #include "kata-manager/toml/toml_difference.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr std::chrono::seconds kPatience{10};
@@ -111,4 +111,4 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
   return first_difference(was, is, "crio");
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

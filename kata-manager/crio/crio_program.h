@@ -17,7 +17,7 @@
 #include "kata-manager/classes/runtime_handler.h"
 #include "kata-manager/toml/toml.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 class CrioProgram {
  public:
@@ -49,4 +49,4 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
                                      const std::vector<std::string>& leaving,
                                      std::span<const RuntimeHandler> handlers);
 
-}  // namespace ferry
+}  // namespace ferry::kata

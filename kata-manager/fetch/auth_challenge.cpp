@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 bool is_blank(char c) {
@@ -91,4 +91,4 @@ std::vector<AuthChallenge> parse_auth_challenges(std::string_view header) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

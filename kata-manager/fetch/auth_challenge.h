@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A challenge of a WWW-Authenticate header. Scheme and parameter names are in lower case.
 struct AuthChallenge {
@@ -17,4 +17,4 @@ struct AuthChallenge {
 /// The challenges of one header, up to the first that cannot be parsed. ABI: RFC 9110, 11.6.1.
 std::vector<AuthChallenge> parse_auth_challenges(std::string_view header);
 
-}  // namespace ferry
+}  // namespace ferry::kata

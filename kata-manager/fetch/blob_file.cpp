@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::kata {
 
 BlobFile::BlobFile(UniqueFd file, Digest digest, std::uint64_t size, std::string path)
     : file_(std::move(file)),
@@ -71,4 +71,4 @@ Result<> BlobFile::finish() {
   return {};
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

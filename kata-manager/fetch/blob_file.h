@@ -10,7 +10,7 @@
 #include "kata-manager/artifacts/content_hash.h"
 #include "kata-manager/artifacts/digest.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A file for a blob of known size and digest, which may hold a first part already. That part is read once,
 /// on opening; later bytes are hashed as they are written.
@@ -50,4 +50,4 @@ class BlobFile {
   ContentHash hash_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -11,7 +11,7 @@
 #include "common/text/base64.h"
 #include "kata-manager/fetch/strict_json.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using nlohmann::json;
@@ -129,4 +129,4 @@ RegistryCredentials DockerConfig::credentials(std::string_view registry, std::st
   return {};
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -11,7 +11,7 @@
 #include "common/result.h"
 #include "kata-manager/artifacts/image_reference.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct RegistryCredentials {
   std::string username = {};
@@ -47,4 +47,4 @@ class DockerConfig {
   bool names_helpers_ = false;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kata

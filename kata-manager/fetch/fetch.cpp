@@ -16,7 +16,7 @@
 #include "kata-manager/artifacts/version_switch.h"
 #include "kata-manager/fetch/registry.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr std::string_view kFileScheme = "file://";
@@ -288,4 +288,4 @@ Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request, const Fet
   return artifact;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -8,7 +8,7 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/artifacts.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A fetch's connections to its caller.
 struct FetchWorld {
@@ -20,4 +20,4 @@ struct FetchWorld {
 /// fetch() of artifacts.h, inside ferry-fetch.
 Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request, const FetchWorld& world = {});
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -25,7 +25,7 @@
 #endif
 #endif
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 // Runs before foreign data is read. False: errno has the reason.
@@ -70,11 +70,12 @@ ExitStatus run() {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata
 
 int main(int argc, char** argv) {
   ferry::hide_process();  // memory holds pull secrets
   using namespace ferry;
+  using namespace ferry::kata;
   if (argc > 1) {
     if (std::string_view(argv[1]) == "--version") {
       (void)std::printf("ferry-fetch %s\n", kVersion);

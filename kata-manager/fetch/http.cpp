@@ -12,7 +12,7 @@
 #include "common/version.h"
 #include "kata-manager/artifacts/image_reference.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 std::string lower(std::string_view text) {
@@ -232,7 +232,7 @@ Result<HttpOrigin> HttpOrigin::of(const std::string& url) {
 }
 
 bool HttpOrigin::is_loopback() const {
-  return ferry::is_loopback(host);
+  return ferry::kata::is_loopback(host);
 }
 
 Result<std::string> resolve_url(const std::string& base, const std::string& location) {
@@ -245,4 +245,4 @@ Result<std::string> resolve_url(const std::string& base, const std::string& loca
   return whole;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

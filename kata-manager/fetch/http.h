@@ -16,7 +16,7 @@
 #include "common/result.h"
 #include "kata-manager/artifacts/artifacts.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct HttpReply {
   int status = 0;
@@ -80,4 +80,4 @@ struct HttpOrigin {
 /// Resolves a Location header against `base`. Errors: as HttpOrigin::of().
 Result<std::string> resolve_url(const std::string& base, const std::string& location);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -13,7 +13,7 @@
 #include "kata-manager/artifacts/inner_path.h"
 #include "kata-manager/fetch/strict_json.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using nlohmann::json;
@@ -188,4 +188,4 @@ std::string own_architecture() {
   return machine;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -13,7 +13,7 @@
 #include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/artifacts/digest.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The media types that parse_manifest() reads, for the Accept header.
 std::vector<std::string> manifest_media_types();
@@ -59,4 +59,4 @@ Result<PlatformManifest> choose_platform(const ImageIndex& index, std::string_vi
 /// This host's architecture, in OCI's (Go's) words.
 std::string own_architecture();
 
-}  // namespace ferry
+}  // namespace ferry::kata

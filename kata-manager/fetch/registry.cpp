@@ -10,7 +10,7 @@
 #include "kata-manager/fetch/manifest.h"
 #include "kata-manager/fetch/registry_session.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr int kOk = 200;
@@ -155,4 +155,4 @@ const std::vector<std::string>& RegistryClient::notes() const {
   return state_->notes;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -23,7 +23,7 @@
 #include "kata-manager/fetch/docker_config.h"
 #include "kata-manager/fetch/http.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct RegistrySetup {
   ImageReference reference;
@@ -64,4 +64,4 @@ class RegistryClient {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kata

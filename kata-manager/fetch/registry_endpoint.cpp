@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 Result<RegistryEndpoint> endpoint_of(std::string_view url, const ImageReference& reference) {
@@ -69,4 +69,4 @@ Result<std::vector<RegistryEndpoint>> registry_endpoints(const ImageReference& r
   return endpoints;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

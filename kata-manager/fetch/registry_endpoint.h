@@ -11,7 +11,7 @@
 #include "kata-manager/fetch/docker_config.h"
 #include "kata-manager/fetch/http.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A server for an image, with its credentials and authentication.
 struct RegistryEndpoint {
@@ -30,4 +30,4 @@ Result<std::vector<RegistryEndpoint>> registry_endpoints(const ImageReference& r
                                                          std::span<const RegistryEndpoints> registries,
                                                          const DockerConfig& credentials);
 
-}  // namespace ferry
+}  // namespace ferry::kata

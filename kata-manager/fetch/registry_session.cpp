@@ -11,7 +11,7 @@
 #include "kata-manager/fetch/auth_challenge.h"
 #include "kata-manager/fetch/strict_json.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr int kOk = 200;
@@ -219,4 +219,4 @@ Error error_of(const HttpReply& reply, const RegistryEndpoint& endpoint) {
   return error;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -12,7 +12,7 @@
 #include "kata-manager/fetch/http.h"
 #include "kata-manager/fetch/registry_endpoint.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct RegistryQuestion {
   std::string path;  ///< appended to the endpoint's base_url
@@ -53,4 +53,4 @@ class RegistrySession {
 /// Errc::failed: 401 and 403; Errc::unreachable: a retry may help; else Errc::malformed_host.
 Error error_of(const HttpReply& reply, const RegistryEndpoint& endpoint);
 
-}  // namespace ferry
+}  // namespace ferry::kata

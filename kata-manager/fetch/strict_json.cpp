@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using nlohmann::json;
@@ -56,4 +56,4 @@ Result<json> parse_strict_json(std::string_view text, const std::string& what, E
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

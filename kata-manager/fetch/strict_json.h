@@ -8,10 +8,10 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Parses foreign JSON. A key that an object has twice is an error. Errors have `code`, and begin with the
 /// given name.
 Result<nlohmann::json> parse_strict_json(std::string_view text, const std::string& what, Errc code);
 
-}  // namespace ferry
+}  // namespace ferry::kata

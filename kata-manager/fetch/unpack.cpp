@@ -15,7 +15,7 @@
 
 #include "kata-manager/artifacts/inner_path.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 struct CloseArchive {
@@ -184,4 +184,4 @@ Result<> unpack(int archive_fd, SafeTree& into, const UnpackOptions& options) {
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -6,7 +6,7 @@
 #include "common/result.h"
 #include "kata-manager/artifacts/safe_tree.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct UnpackOptions {
   InnerParts below = {};  ///< entries must be below this folder; empty: anywhere in the tree
@@ -20,4 +20,4 @@ struct UnpackOptions {
 /// unreadable archive.
 Result<> unpack(int archive, SafeTree& into, const UnpackOptions& options);
 
-}  // namespace ferry
+}  // namespace ferry::kata

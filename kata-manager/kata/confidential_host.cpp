@@ -5,7 +5,7 @@
 
 #include "hostfs/check_reading.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr const char* kSnp = "sys/module/kvm_amd/parameters/sev_snp";
@@ -43,4 +43,4 @@ Result<> ConfidentialHost::admits(const KataClass& kata) const {
                   wants_snp ? "SEV-SNP" : "TDX"));
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

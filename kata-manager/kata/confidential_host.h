@@ -10,7 +10,7 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/classes/class_file.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The device node of IOMMUFD, without which Kata gives a confidential VM no GPU.
 inline constexpr const char* kIommufd = "dev/iommu";
@@ -27,4 +27,4 @@ struct ConfidentialHost {
   Result<> admits(const KataClass& kata) const;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using State = ConfidentialMode::State;
@@ -44,7 +44,7 @@ const char* text(State state) {
 
 std::optional<State> confidential_state(std::string_view text) {
   const auto* const found =
-      std::ranges::find_if(kWritten, [&](State each) { return text == ferry::text(each); });
+      std::ranges::find_if(kWritten, [&](State each) { return text == ferry::kata::text(each); });
   return found == kWritten.end() ? std::nullopt : std::optional(*found);
 }
 
@@ -65,9 +65,9 @@ ConfidentialMode ConfidentialMode::of_labels(const std::map<std::string, std::st
 }
 
 std::string ConfidentialMode::text() const {
-  std::string out = ferry::text(state);
+  std::string out = ferry::kata::text(state);
   if (!known()) out += ": " + why_unknown;
-  if (!asked_for.empty() && asked_for != ferry::text(state))
+  if (!asked_for.empty() && asked_for != ferry::kata::text(state))
     out += fmt::format("; {} is asked for", asked_for);
   return out;
 }
@@ -83,4 +83,4 @@ Result<> ConfidentialMode::admits(const KataClass& kata) const {
                   kAskedFor));
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -12,7 +12,7 @@
 #include "common/result.h"
 #include "kata-manager/classes/class_file.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct ConfidentialMode {
   enum class State {
@@ -46,4 +46,4 @@ const char* text(ConfidentialMode::State state);
 /// Parses a mode. Absent: the manager writes no such text; it never writes "unknown".
 std::optional<ConfidentialMode::State> confidential_state(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::kata

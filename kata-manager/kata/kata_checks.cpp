@@ -16,7 +16,7 @@
 #include "kata-manager/kata/confidential_host.h"
 #include "kata-manager/kata/kata_shim.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr std::chrono::seconds kUsualTimeout{120};  // the kubelet's default
@@ -189,4 +189,4 @@ std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const 
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

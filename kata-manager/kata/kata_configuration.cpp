@@ -11,7 +11,7 @@
 #include "kata-manager/kata/kata_parts.h"
 #include "kata-manager/toml/toml_text.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 /// A source of settings. Later sources override earlier ones.
@@ -244,4 +244,4 @@ Result<KataDropIn> kata_drop_in(const KataClass& kata, const KataBase& base, con
   return DropInMaker(kata, base).make(devices, pod_resources);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -21,7 +21,7 @@
 #include "kata-manager/kata/kata_shim.h"
 #include "kata-manager/toml/toml.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The folder of a class's configuration copy and drop-ins: /etc/ferry/kata/NAME.
 std::filesystem::path kata_configuration_folder(const std::string& name);
@@ -85,4 +85,4 @@ Result<KataDropIn> kata_drop_in(const KataClass& kata, const KataBase& base, con
 /// The name of Ferry's file in config.d.
 inline constexpr const char* kKataDropIn = "60-ferry.toml";
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -9,7 +9,7 @@
 
 #include "kata-manager/kata/kata_parts.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using Wrong = std::optional<std::string>;
@@ -114,13 +114,13 @@ Result<std::string> hypervisor_of(const TomlTable& configuration) {
 }
 
 HypervisorSettings::HypervisorSettings(const TomlTable& configuration, std::string_view hypervisor) {
-  const TomlValue* value = ferry::find(configuration, {kHypervisor, hypervisor});
+  const TomlValue* value = ferry::kata::find(configuration, {kHypervisor, hypervisor});
   static const TomlTable kNone;
   table_ = value == nullptr || value->table() == nullptr ? &kNone : value->table();
 }
 
 const TomlValue* HypervisorSettings::find(std::string_view key) const {
-  return ferry::find(*table_, {key});
+  return ferry::kata::find(*table_, {key});
 }
 
 std::string HypervisorSettings::text(std::string_view key) const {
@@ -202,4 +202,4 @@ std::optional<std::string> wrong_in(const KataClass& kata, const TomlTable& effe
   return wrong_boot(settings, hypervisor);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -10,7 +10,7 @@
 
 #include "kata-manager/kata/kata_configuration.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 inline constexpr const char* kHypervisor = "hypervisor";
 inline constexpr const char* kQemu = "qemu";
@@ -70,4 +70,4 @@ std::optional<Error> wrong_for_shim(const KataShim& shim, const TomlTable& effec
 /// Options of the guest kernel's `pci=` that large BARs need and `parameters` lack.
 std::vector<std::string> missing_pci_options(std::string_view parameters);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -12,7 +12,7 @@
 #include "kata-manager/kata/kata_parts.h"
 #include "kata-manager/toml/toml_text.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr const char* kColdPlug = "cold_plug_vfio";
@@ -221,4 +221,4 @@ TomlTable ready_settings(const KataClass& kata, const KataBase& base, const Kata
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -9,7 +9,7 @@
 #include "kata-manager/kata/confidential_host.h"
 #include "kata-manager/kata/kata_shim.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr const char* kConfiguration = "configuration.toml";
@@ -230,4 +230,4 @@ Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files) {
   return {};
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

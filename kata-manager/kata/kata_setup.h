@@ -23,7 +23,7 @@
 #include "kata-manager/kata/kata_configuration.h"
 #include "kata-manager/runtime/file_change.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A class as it will be set up on this host.
 struct KataClassSetup {
@@ -72,4 +72,4 @@ Result<std::vector<FileChange>> removal_of(const HostFs& host, const std::string
 /// Makes file changes below /etc/ferry/kata, then removes empty folders up to and including /etc/ferry.
 Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files);
 
-}  // namespace ferry
+}  // namespace ferry::kata

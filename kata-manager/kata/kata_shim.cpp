@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr std::chrono::seconds kPatience{10};
@@ -87,7 +87,7 @@ std::string KataRelease::text() const {
 
 std::string KataShim::text() const {
   if (!runtime && !release) return path.string();
-  return fmt::format("{} ({}{})", path.string(), runtime ? ferry::text(*runtime) : "Kata",
+  return fmt::format("{} ({}{})", path.string(), runtime ? ferry::kata::text(*runtime) : "Kata",
                      release ? " " + release->text() : "");
 }
 
@@ -166,4 +166,4 @@ Result<KataShim> find_kata_shim(const HostFs& host, const KataClass& kata, const
   return of_other_runtime(kata, here, *wanted);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

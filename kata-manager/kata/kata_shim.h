@@ -19,7 +19,7 @@
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/toml/toml.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 enum class ShimRuntime { go, rust };
 /// "Kata's Go runtime", "Kata's runtime-rs"
@@ -70,4 +70,4 @@ KataShim kata_shim_at(const HostFs& host, const std::filesystem::path& path,
 Result<KataShim> find_kata_shim(const HostFs& host, const KataClass& kata, const VersionOf& version_of = {},
                                 std::optional<ShimRuntime> wanted = {});
 
-}  // namespace ferry
+}  // namespace ferry::kata

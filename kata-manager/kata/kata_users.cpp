@@ -14,7 +14,7 @@
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/kata/kata_configuration.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 bool is_shim(const std::filesystem::path& program) {
@@ -114,4 +114,4 @@ Result<std::optional<std::string>> who_has(const HostFs& host, ContainerRuntime&
   return fmt::format("{}", fmt::join(users, ", "));
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

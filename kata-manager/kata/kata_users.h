@@ -15,7 +15,7 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/runtime/container_runtime.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Runtimes whose configuration is that of one of these classes, whichever file defines them.
 std::vector<std::string> runtimes_of_classes(const RuntimeState& state, std::span<const std::string> classes);
@@ -47,4 +47,4 @@ Result<std::optional<std::string>> who_has(const HostFs& host, ContainerRuntime&
                                            const std::optional<RuntimeState>& state,
                                            const LeavingClasses& leaving);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-namespace ferry {
+namespace ferry::kata {
 
 void ConfigFiles::suppose(const std::filesystem::path& path, std::optional<std::string> content) {
   supposed_.insert_or_assign(path.lexically_normal(), std::move(content));
@@ -70,4 +70,4 @@ Result<std::vector<std::filesystem::path>> ConfigFiles::glob(const std::filesyst
   return found;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

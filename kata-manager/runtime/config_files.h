@@ -12,7 +12,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Paths are absolute below the host's root, as its programs use them.
 class ConfigFiles {
@@ -38,4 +38,4 @@ class ConfigFiles {
   std::map<std::filesystem::path, std::optional<std::string>> supposed_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::kata {
 
 bool RuntimeState::has(const std::string& handler) const {
   if (handlers && std::ranges::find(*handlers, handler) == handlers->end()) return false;
@@ -34,4 +34,4 @@ std::string text(const RunningPod& pod) {
   return fmt::format("{}/{} ({})", pod.name_space, pod.name, pod.handler.empty() ? "default" : pod.handler);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -10,7 +10,7 @@
 #include "common/result.h"
 #include "kata-manager/classes/runtime_handler.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A runtime in the daemon's configuration.
 struct KnownRuntime {
@@ -74,4 +74,4 @@ class ContainerRuntime {
   virtual Result<std::vector<RunningPod>> pods() = 0;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -11,7 +11,7 @@
 #include "common/rpc/waited_call.h"
 #include "cri.pb.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 // For hundreds of pods with annotations, or a configuration with hundreds of registries.
@@ -140,4 +140,4 @@ Result<std::vector<RunningPod>> CriClient::pods() {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

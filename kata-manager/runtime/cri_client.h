@@ -10,7 +10,7 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/runtime/container_runtime.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A healthy runtime answers in milliseconds; while its plugins start, in some seconds.
 inline constexpr std::chrono::milliseconds kCriDeadline{5000};
@@ -35,4 +35,4 @@ class CriClient final : public ContainerRuntime {
 /// Errc::malformed_host: unreadable JSON.
 Result<std::optional<std::vector<KnownRuntime>>> runtimes_of_info(std::string_view config);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -15,7 +15,7 @@
 #include "kata-manager/runtime/runtime_place.h"
 #include "kata-manager/toml/toml.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr const char* kKey = "device_ownership_from_security_context";
@@ -118,4 +118,4 @@ Check device_ownership_check(const HostFs& host) {
   return std::move(check).warned(fmt::format("{} is off in the files of {}", kKey, place->name), fix);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -8,10 +8,10 @@
 #include "common/check.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// For hosts that offer iommufd. KubeVirt v1.9.0 (pkg/virt-handler, prepareVFIO) makes the nodes of /dev/vfio
 /// itself the launcher's, and neither /dev/iommu nor those below /dev/vfio/devices.
 Check device_ownership_check(const HostFs& host);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/runtime/file_change.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 Result<std::optional<std::string>> content_of(const HostFs& host, const std::filesystem::path& path) {
   auto text = host.read_file(path.relative_path());
@@ -35,4 +35,4 @@ FileChange undone(const FileChange& change) {
   return {.path = change.path, .before = change.after, .after = change.before};
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -8,7 +8,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A change of one file; absent content: no file.
 struct FileChange {
@@ -31,4 +31,4 @@ Result<> make(HostFs& host, const FileChange& change);
 /// The change that rolls `change` back.
 FileChange undone(const FileChange& change);
 
-}  // namespace ferry
+}  // namespace ferry::kata

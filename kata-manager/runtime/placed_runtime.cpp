@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <string_view>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 std::string text_at(const TomlTable& entry, std::initializer_list<std::string_view> keys) {
@@ -45,4 +45,4 @@ RuntimeHandler handler_of(const PlacedRuntime& placed) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

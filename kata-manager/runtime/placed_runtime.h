@@ -8,7 +8,7 @@
 #include "kata-manager/classes/runtime_handler.h"
 #include "kata-manager/toml/toml.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A runtime of Ferry in a configuration file.
 struct PlacedRuntime {
@@ -33,4 +33,4 @@ PlacedRuntime placed_runtime(const std::string& name, const std::filesystem::pat
 /// The handler that would produce this runtime.
 RuntimeHandler handler_of(const PlacedRuntime& placed);
 
-}  // namespace ferry
+}  // namespace ferry::kata

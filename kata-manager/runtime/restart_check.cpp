@@ -14,7 +14,7 @@
 #include "kata-manager/containerd/containerd_trial.h"
 #include "kata-manager/runtime/runtime_record.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 bool is_containerd(const RestartCheck& check) {
@@ -143,4 +143,4 @@ std::optional<std::string> containerds_own_words(const RestartCheck& check) {
   return why ? *why : std::nullopt;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -11,7 +11,7 @@
 #include "hostfs/host_writer.h"
 #include "kata-manager/runtime/runtime_at_hand.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct RestartCheck {
   HostFs* host = nullptr;
@@ -34,4 +34,4 @@ Result<> foresee_restart(const RestartCheck& check);
 /// loads.
 std::optional<std::string> containerds_own_words(const RestartCheck& check);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -12,7 +12,7 @@
 #include "kata-manager/crio/crio_plan.h"
 #include "kata-manager/crio/crio_program.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 ContainerdSetup setup_of(const RuntimeAtHand& runtime) {
@@ -231,4 +231,4 @@ std::function<Result<std::optional<std::string>>()> witness_of(HostWriter& write
   };
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

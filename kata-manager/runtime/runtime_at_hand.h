@@ -18,7 +18,7 @@
 #include "kata-manager/runtime/container_runtime.h"
 #include "kata-manager/runtime/runtime_place.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct RuntimeAtHand {
   RuntimePlace place;
@@ -58,4 +58,4 @@ std::function<Result<std::optional<std::string>>()> witness_of(HostWriter& write
                                                                const RuntimePlan& plan,
                                                                std::span<const RuntimeHandler> handlers);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -10,7 +10,7 @@
 #include "kata-manager/kata/kata_users.h"
 #include "kata-manager/runtime/runtime_record.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -319,4 +319,4 @@ Result<RuntimeOutcome> carry_out(const ChangeContext& context, const RuntimeChan
   return Changing(context, change).carry_out();
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

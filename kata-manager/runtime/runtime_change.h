@@ -20,7 +20,7 @@
 #include "kata-manager/runtime/container_runtime.h"
 #include "kata-manager/runtime/file_change.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Makes a runtime read its files.
 class RuntimeControl {
@@ -91,4 +91,4 @@ Result<> may_carry_out(const ChangeContext& context, const RuntimeChange& change
 /// read the files. Other errors: a write of a file or of the journal failed; files are rolled back.
 Result<RuntimeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -10,7 +10,7 @@
 #include "kata-manager/containerd/containerd_start.h"
 #include "kata-manager/runtime/unit_file.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 RuntimePlace rancher(const std::string& name, std::vector<std::string> units) {
@@ -172,4 +172,4 @@ std::optional<std::string> unit_of(const HostFs& host, const RuntimePlace& place
   return std::nullopt;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

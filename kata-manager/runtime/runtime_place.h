@@ -11,7 +11,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 enum class RuntimeKind {
   containerd,
@@ -57,4 +57,4 @@ Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choic
 /// end the other), the unit with a control group. Absent: none, or ambiguous.
 std::optional<std::string> unit_of(const HostFs& host, const RuntimePlace& place);
 
-}  // namespace ferry
+}  // namespace ferry::kata

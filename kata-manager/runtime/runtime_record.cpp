@@ -9,7 +9,7 @@
 
 #include "hostfs/earlier_record.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using nlohmann::json;
@@ -181,4 +181,4 @@ Result<> forget_runtime_record(HostFs& host) {
   return forget(host, kRuntimeRecord);
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -14,7 +14,7 @@
 #include "kata-manager/runtime/container_runtime.h"
 #include "kata-manager/runtime/file_change.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// A path below the host's root. It exists while a run works, or after one was killed.
 inline constexpr const char* kRuntimeRecord = "var/lib/ferry-hostd/kata/unproven.json";
@@ -45,4 +45,4 @@ Result<> forget_runtime_record(HostFs& host);
 /// Ends a run that was rolled back before the runtime read it. Earlier unread changes stay.
 Result<> forget_this_run(HostFs& host);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -5,7 +5,7 @@
 #include <map>
 #include <sstream>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 // The first folder with a file of the name counts.
@@ -78,4 +78,4 @@ std::optional<std::string> UnitFile::value(std::string_view section, std::string
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -10,7 +10,7 @@
 
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 class UnitFile {
  public:
@@ -26,4 +26,4 @@ class UnitFile {
   std::vector<std::string> texts_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -6,7 +6,7 @@
 #include "kata-manager/classes/runtime_handler.h"
 #include "kata-manager/containerd/containerd_config.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 bool has_configuration_of_ferry(const TomlTable& entry) {
@@ -37,4 +37,4 @@ std::vector<UnmarkedRuntime> unmarked_runtimes(const TomlTable& root) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

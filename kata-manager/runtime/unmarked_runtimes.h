@@ -9,7 +9,7 @@
 #include "kata-manager/toml/toml.h"
 #include "kata-manager/toml/toml_removal.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct UnmarkedRuntime {
   std::string name;
@@ -21,4 +21,4 @@ struct UnmarkedRuntime {
 /// Ferry's block.
 std::vector<UnmarkedRuntime> unmarked_runtimes(const TomlTable& root);
 
-}  // namespace ferry
+}  // namespace ferry::kata

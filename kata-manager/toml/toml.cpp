@@ -35,7 +35,7 @@ constexpr void must_hold(bool holds) {
 #define TOML_UNREACHABLE __builtin_unreachable()
 #include <toml++/toml.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 TomlTable as_values(const toml::table& table);
@@ -195,4 +195,4 @@ void merge_over(TomlTable& base, const TomlTable& later) {
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -14,7 +14,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 struct TomlValue;
 using TomlArray = std::vector<TomlValue>;
@@ -57,4 +57,4 @@ TomlTable& table_at(TomlTable& root, std::initializer_list<std::string_view> key
 /// Merges tables by key at every depth. Any other value of `later` replaces the earlier value.
 void merge_over(TomlTable& base, const TomlTable& later);
 
-}  // namespace ferry
+}  // namespace ferry::kata

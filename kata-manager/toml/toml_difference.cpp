@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 bool is_empty(const TomlValue& value) {
@@ -62,4 +62,4 @@ std::optional<std::string> first_difference(const TomlTable& is, const TomlTable
   return std::nullopt;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

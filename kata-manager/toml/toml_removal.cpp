@@ -10,7 +10,7 @@
 #include "kata-manager/toml/toml.h"
 #include "kata-manager/toml/toml_text.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
@@ -97,4 +97,4 @@ Result<std::string> without_tables(std::string_view text, const std::string& fil
       "remove these tables from the file by hand, then run this again");
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -9,7 +9,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// The keys of a table: {"plugins", "io.containerd.grpc.v1.cri", "containerd", "runtimes", "kata"}.
 using TomlPath = std::vector<std::string>;
@@ -20,4 +20,4 @@ using TomlPath = std::vector<std::string>;
 Result<std::string> without_tables(std::string_view text, const std::string& file,
                                    std::span<const TomlPath> paths);
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -5,7 +5,7 @@
 #include <cctype>
 #include <string>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -107,4 +107,4 @@ std::optional<std::size_t> stray_character(std::string_view text) {
   return std::nullopt;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 std::string quoted_text(std::string_view text) {
@@ -78,4 +78,4 @@ std::string toml_text(const std::vector<std::string>& path, const TomlTable& tab
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::kata

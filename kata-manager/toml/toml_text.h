@@ -8,7 +8,7 @@
 
 #include "kata-manager/toml/toml.h"
 
-namespace ferry {
+namespace ferry::kata {
 
 /// Keys joined as in a header: `plugins."io.containerd.cri.v1.runtime".containerd`.
 std::string dotted(const std::vector<std::string>& keys);
@@ -17,4 +17,4 @@ std::string dotted(const std::vector<std::string>& keys);
 /// whole file.
 std::string toml_text(const std::vector<std::string>& path, const TomlTable& table);
 
-}  // namespace ferry
+}  // namespace ferry::kata

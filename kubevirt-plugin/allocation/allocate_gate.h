@@ -10,7 +10,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// Holds Allocate calls until it is known which pods have devices. A plugin that has just started does not
 /// know its predecessor's allocations. A kubelet that is still hearing of its pods does not know theirs. Any
@@ -95,4 +95,4 @@ class AllocateGate {
   std::function<void()> waited_for_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 /// Reasons of a scan for devices that it does not have.
@@ -490,4 +490,4 @@ std::vector<bool> AllocationBook::take_stale() {
   return stale;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -20,7 +20,7 @@
 #include "kubevirt-plugin/discovery/offered_device.h"
 #include "kubevirt-plugin/discovery/resource_name.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// Devices that a pod has, according to pod resources.
 struct Holding {
@@ -163,4 +163,4 @@ class AllocationBook {
   Ticket last_ticket_ = 0;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

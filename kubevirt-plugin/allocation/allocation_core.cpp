@@ -10,7 +10,7 @@
 #include "kubevirt-plugin/allocation/device_lists.h"
 #include "kubevirt-plugin/allocation/preferred_allocation.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 Allocation allocation(const std::string& env_name, const std::vector<OfferedDevice>& devices,
@@ -329,4 +329,4 @@ void AllocationCore::tell(const News& news) const {
   if (news.snapshot && listener_.changed) listener_.changed();
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -34,7 +34,7 @@
 #include "kubevirt-plugin/discovery/offered_device.h"
 #include "kubevirt-plugin/server/device_stream.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// The answer for one container.
 struct Allocation {
@@ -162,4 +162,4 @@ class AllocationCore {
   std::shared_ptr<const Snapshot> snapshot_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

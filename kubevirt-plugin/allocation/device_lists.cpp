@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 /// True if the kubelet cannot tell the two lists apart.
@@ -186,4 +186,4 @@ std::optional<NextLists> next_lists(const AllocationBook& book, const std::vecto
   return NextLists{.snapshot = std::move(next), .to_send = std::move(to_send)};
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

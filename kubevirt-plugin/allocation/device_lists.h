@@ -9,7 +9,7 @@
 #include "kubevirt-plugin/allocation/allocation_book.h"
 #include "kubevirt-plugin/allocation/snapshot.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 struct NextLists {
   std::shared_ptr<const Snapshot> snapshot;
@@ -21,4 +21,4 @@ struct NextLists {
 std::optional<NextLists> next_lists(const AllocationBook& book, const std::vector<bool>& stale,
                                     const Snapshot& before);
 
-}  // namespace ferry
+}  // namespace ferry::plugin

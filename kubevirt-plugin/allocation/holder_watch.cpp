@@ -11,7 +11,7 @@
 #include "kubevirt-plugin/allocation/pod_list_call.h"
 #include "kubevirt-plugin/allocation/pod_resources.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using Clock = EventLoop::Clock;
@@ -19,10 +19,10 @@ using Clock = EventLoop::Clock;
 constexpr Clock::duration kFirstPause = std::chrono::milliseconds(10);
 constexpr Clock::duration kLongestPause = std::chrono::seconds(10);
 
-std::vector<Holding> holdings_of(std::vector<PodDevice> devices) {
+std::vector<Holding> holdings_of(std::vector<vfio::PodDevice> devices) {
   std::vector<Holding> held;
   held.reserve(devices.size());
-  for (PodDevice& device : devices)
+  for (vfio::PodDevice& device : devices)
     held.push_back({.resource = std::move(device.resource),
                     .ids = std::move(device.ids),
                     .pod = device.pod.empty() ? std::string() : device.name_space + "/" + device.pod});
@@ -247,4 +247,4 @@ void HolderWatch::ask_in(Clock::duration pause) {
   timer_ = loop_.at(Clock::now() + pause, [this] { ask(); });
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -29,7 +29,7 @@
 #include "kubevirt-plugin/allocation/allocation_core.h"
 #include "kubevirt-plugin/allocation/pod_list.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 class PodListCall;
 class RpcQueue;
@@ -148,4 +148,4 @@ class HolderWatch {
   EventLoop::Clock::time_point settled_when_;  // when that one was asked for
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

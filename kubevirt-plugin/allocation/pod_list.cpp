@@ -7,7 +7,7 @@
 
 #include "podresources.pb.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 template <typename T>
@@ -23,7 +23,7 @@ class Container {
 
   void add(const v1::ContainerDevices& devices) {
     if (devices.device_ids().empty()) return;
-    PodDevice& entry = entry_of(devices.resource_name());
+    vfio::PodDevice& entry = entry_of(devices.resource_name());
     for (const std::string& id : devices.device_ids()) add_once(entry.ids, id);
     for (const auto& node : devices.topology().nodes()) add_once(entry.numa_nodes, std::int64_t{node.id()});
     std::ranges::sort(entry.numa_nodes);
@@ -39,23 +39,23 @@ class Container {
     if (!claimed.device_name().empty()) add_once(entry_of(claimed.driver_name()).ids, claimed.device_name());
   }
 
-  std::vector<PodDevice> entries() && { return std::move(entries_); }
+  std::vector<vfio::PodDevice> entries() && { return std::move(entries_); }
 
  private:
-  PodDevice& entry_of(const std::string& resource) {
-    const auto known = std::ranges::find(entries_, resource, &PodDevice::resource);
+  vfio::PodDevice& entry_of(const std::string& resource) {
+    const auto known = std::ranges::find(entries_, resource, &vfio::PodDevice::resource);
     if (known != entries_.end()) return *known;
-    return entries_.emplace_back(PodDevice{.name_space = pod_.namespace_(),
-                                           .pod = pod_.name(),
-                                           .container = container_.name(),
-                                           .resource = resource,
-                                           .ids = {},
-                                           .numa_nodes = {}});
+    return entries_.emplace_back(vfio::PodDevice{.name_space = pod_.namespace_(),
+                                                 .pod = pod_.name(),
+                                                 .container = container_.name(),
+                                                 .resource = resource,
+                                                 .ids = {},
+                                                 .numa_nodes = {}});
   }
 
   const v1::PodResources& pod_;
   const v1::ContainerResources& container_;
-  std::vector<PodDevice> entries_;
+  std::vector<vfio::PodDevice> entries_;
 };
 
 }  // namespace
@@ -80,4 +80,4 @@ Result<PodList> read_pod_list(std::string_view answer) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -11,13 +11,13 @@
 #include "common/result.h"
 #include "vfio/pod_device.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 struct PodList {
   /// The devices by container and resource: one entry each, in the answer's order, however many entries the
   /// kubelet makes of it. A claimed device has an entry for each of its CDI names and for its driver's name
   /// of it.
-  std::vector<PodDevice> devices;
+  std::vector<vfio::PodDevice> devices;
   /// "namespace/name" of all pods that the kubelet knows, including those without devices.
   std::vector<std::string> pods;
 };
@@ -25,4 +25,4 @@ struct PodList {
 /// Unknown fields are ignored. Errc::malformed_host: not such a message.
 Result<PodList> read_pod_list(std::string_view answer);
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -10,7 +10,7 @@
 #include "kubevirt-plugin/allocation/pod_resources.h"
 #include "kubevirt-plugin/server/rpc_queue.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 // A node of 250 pods with a dozen containers each makes about 1 MiB, with CPUs and memory listed too.
@@ -52,4 +52,4 @@ PodListCall::~PodListCall() {
   grpc_call_cancel(call_->get(), nullptr);
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -9,7 +9,7 @@
 #include "common/unique_fd.h"
 #include "kubevirt-plugin/allocation/pod_list.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 class RpcQueue;
 
@@ -37,4 +37,4 @@ class PodListCall {
   std::shared_ptr<ClientCall> call_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

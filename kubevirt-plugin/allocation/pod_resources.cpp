@@ -8,10 +8,10 @@
 #include "common/rpc/waited_call.h"
 #include "kubevirt-plugin/allocation/pod_list_call.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
-Result<std::vector<PodDevice>> ask(UniqueFd connection, std::chrono::milliseconds deadline) {
+Result<std::vector<vfio::PodDevice>> ask(UniqueFd connection, std::chrono::milliseconds deadline) {
   Result<PodList> list;
   auto answered = call_and_wait(std::move(connection), pod_list_question(), deadline,
                                 [&](const ClientCall& call) { list = pod_list_answer(call); });
@@ -41,15 +41,15 @@ Result<std::optional<UniqueFd>> connect_pod_resources(const HostFs& host,
   return std::optional<UniqueFd>(std::move(*connection));
 }
 
-Result<std::vector<PodDevice>> list_pod_devices(const HostFs& host, const std::filesystem::path& socket,
-                                                std::chrono::milliseconds deadline) {
+Result<std::vector<vfio::PodDevice>> list_pod_devices(const HostFs& host, const std::filesystem::path& socket,
+                                                      std::chrono::milliseconds deadline) {
   auto connection = connect_pod_resources(host, socket);
   if (!connection) return fail(std::move(connection).error());
   std::optional<UniqueFd>& nobody_or_it = *connection;
-  if (!nobody_or_it) return std::vector<PodDevice>();
+  if (!nobody_or_it) return std::vector<vfio::PodDevice>();
   auto devices = ask(std::move(*nobody_or_it), deadline);
   if (!devices) return fail(std::move(devices).error().during("/" + socket.string()));
   return devices;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

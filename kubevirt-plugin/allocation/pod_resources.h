@@ -18,7 +18,7 @@
 #include "hostfs/host_fs.h"
 #include "vfio/pod_device.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// The path of every kubelet's socket, relative to the host's root.
 inline constexpr const char* kPodResourcesSocket = "var/lib/kubelet/pod-resources/kubelet.sock";
@@ -35,8 +35,8 @@ Result<std::optional<UniqueFd>> connect_pod_resources(const HostFs& host,
 /// thread and no connection. Errc::unreachable: no listener, or no answer by the deadline.
 /// Errc::malformed_host: the answer cannot be read. Errc::failed: the kubelet answers with an error or with
 /// more than 16 MiB. An errno: the socket, which belongs to root, may not be used.
-Result<std::vector<PodDevice>> list_pod_devices(const HostFs& host,
-                                                const std::filesystem::path& socket = kPodResourcesSocket,
-                                                std::chrono::milliseconds deadline = kPodListDeadline);
+Result<std::vector<vfio::PodDevice>> list_pod_devices(
+    const HostFs& host, const std::filesystem::path& socket = kPodResourcesSocket,
+    std::chrono::milliseconds deadline = kPodListDeadline);
 
-}  // namespace ferry
+}  // namespace ferry::plugin

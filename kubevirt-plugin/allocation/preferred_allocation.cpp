@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using Node = std::optional<int>;
@@ -201,4 +201,4 @@ Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate>
   return ids;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

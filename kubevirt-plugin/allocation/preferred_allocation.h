@@ -9,7 +9,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// The facts about a device that the choice uses.
 struct Candidate {
@@ -47,4 +47,4 @@ Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate>
                                                       std::span<const std::string> must_include, int size,
                                                       VgpuPlacement placement = VgpuPlacement::pack);
 
-}  // namespace ferry
+}  // namespace ferry::plugin

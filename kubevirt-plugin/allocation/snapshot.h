@@ -9,7 +9,7 @@
 
 #include "kubevirt-plugin/discovery/resource_name.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// A device in the form of the kubelet's lists.
 struct ListedDevice {
@@ -62,4 +62,4 @@ struct Snapshot {
   bool awaits_name = false;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using Key = CdiEntries::Key;
@@ -54,4 +54,4 @@ bool CdiEntries::drop_released(const Snapshot& snapshot) {
   return dropped;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -13,7 +13,7 @@
 #include "kubevirt-plugin/allocation/snapshot.h"
 #include "kubevirt-plugin/discovery/offered_device.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 class CdiEntries {
  public:
@@ -35,4 +35,4 @@ class CdiEntries {
   std::set<Key> offered_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 // The first line, which marks a file as Ferry's.
@@ -100,4 +100,4 @@ std::optional<std::vector<CdiFault>> CdiWatch::look() {
   return read_cdi_registry(host_, directories_).faults;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

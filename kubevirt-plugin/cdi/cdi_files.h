@@ -17,7 +17,7 @@
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/discovery/offered_device.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// The permission bits of a node ("/dev/vfio/8") on the host; absent: they cannot be read.
 using NodeMode = std::function<std::optional<mode_t>(const std::string& node)>;
@@ -76,4 +76,4 @@ class CdiWatch {
   std::optional<std::string> stamp_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -11,7 +11,7 @@
 
 #include <spdlog/spdlog.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(2);
@@ -96,4 +96,4 @@ void BackgroundScan::ended(Result<Offer> offer) {
   if (again) begin();
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -12,7 +12,7 @@
 #include "kubevirt-plugin/discovery/offer_rules.h"
 #include "kubevirt-plugin/discovery/scanner.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// Scans the host on a thread of its own, which lives as long as the scan. If a driver hangs, a read of sysfs
 /// may take minutes or never return, and the plugin must serve the kubelet meanwhile. Belongs to the loop's
@@ -51,4 +51,4 @@ class BackgroundScan {
   EventLoop::Timer patience_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

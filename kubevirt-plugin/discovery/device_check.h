@@ -13,7 +13,7 @@
 #include "common/result.h"
 #include "kubevirt-plugin/discovery/offered_device.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 enum class GroupState : std::uint8_t {
   closed,  ///< or that cannot be known
@@ -74,4 +74,4 @@ class DeviceCheck {
   virtual std::optional<std::uint32_t> group_numbered(std::string_view id) const = 0;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

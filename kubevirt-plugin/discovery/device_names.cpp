@@ -21,7 +21,7 @@ extern const char ferry_pci_names_end[];
 // NOLINTEND(modernize-avoid-c-arrays,cppcoreguidelines-avoid-c-arrays)
 }
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 /// The vendor whose devices the shipped table names.
@@ -109,4 +109,4 @@ std::optional<std::string> DeviceNames::find(std::uint16_t vendor, std::uint16_t
   return name;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -10,7 +10,7 @@
 
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// Names of PCI device IDs for people: "AD102 [GeForce RTX 4090]" for 10de:2684.
 ///
@@ -43,4 +43,4 @@ std::optional<std::string> find_in_pci_ids(std::string_view text, std::uint16_t 
 /// Finds a vendor's name in the text of a pci.ids file.
 std::optional<std::string> find_vendor_in_pci_ids(std::string_view text, std::uint16_t vendor);
 
-}  // namespace ferry
+}  // namespace ferry::plugin

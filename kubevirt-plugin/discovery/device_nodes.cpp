@@ -7,7 +7,7 @@
 #include <fmt/compile.h>
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::plugin {
 
 std::string group_problem(std::uint32_t group, std::span<const GroupMember> members) {
   const auto in_the_way =
@@ -61,4 +61,4 @@ std::string missing_nodes(std::uint32_t group) {
   return fmt::format("/dev/vfio/vfio and /dev/vfio/{} are not both there", group);
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -12,11 +12,11 @@
 
 #include "vfio/pci/pci_address.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// The facts that matter about one function of a group.
 struct GroupMember {
-  PciAddress address;
+  vfio::PciAddress address;
   std::string driver;       ///< empty: none bound
   bool usable = false;      ///< its driver does not keep the group from a VM: blocks_viability()
   std::string vfio_device;  ///< "vfio3"; empty: none, or another vendor's, which is given by its group
@@ -57,4 +57,4 @@ KataKey kata_key(const NodeIsThere& is_there, std::uint32_t group, std::span<con
 /// A sentence about the missing nodes, for an empty vfio_nodes().
 std::string missing_nodes(std::uint32_t group);
 
-}  // namespace ferry
+}  // namespace ferry::plugin

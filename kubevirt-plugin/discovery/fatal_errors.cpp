@@ -12,7 +12,7 @@
 #include "common/text/counted.h"
 #include "vfio/pci/pci_function.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 // The file has a line for each kind of error, then "TOTAL_ERR_FATAL 0".
@@ -27,16 +27,16 @@ std::optional<std::uint64_t> total_of(std::string_view text) {
   return total;
 }
 
-std::uint64_t binding_of(const HostFs& host, const PciAddress& function) {
-  const auto link = host.open(sysfs_path(function) / "driver", O_PATH | O_NOFOLLOW);
+std::uint64_t binding_of(const HostFs& host, const vfio::PciAddress& function) {
+  const auto link = host.open(vfio::sysfs_path(function) / "driver", O_PATH | O_NOFOLLOW);
   struct stat status {};
   return link && ::fstat(link->get(), &status) == 0 ? status.st_ino : 0;
 }
 
 }  // namespace
 
-std::string FatalErrors::problem(const HostFs& host, const PciAddress& function) {
-  const auto path = sysfs_path(function) / "aer_dev_fatal";
+std::string FatalErrors::problem(const HostFs& host, const vfio::PciAddress& function) {
+  const auto path = vfio::sysfs_path(function) / "aer_dev_fatal";
   const auto text = host.read_attribute(path);
   const auto total = text ? total_of(*text) : std::nullopt;
   if (!total) return {};
@@ -60,9 +60,9 @@ std::vector<FatalErrorsOf> FatalErrors::found() const {
 }
 
 void FatalErrors::remember(const FatalErrorsOf& before) {
-  if (const auto address = PciAddress::parse(before.function))
+  if (const auto address = vfio::PciAddress::parse(before.function))
     seen_.insert_or_assign(*address,
                            Seen{.count = before.since, .binding = before.binding, .had_some = true});
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

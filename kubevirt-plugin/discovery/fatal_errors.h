@@ -12,7 +12,7 @@
 #include "hostfs/host_fs.h"
 #include "vfio/pci/pci_address.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// A function with fatal errors, as one plugin process passes it to the next.
 struct FatalErrorsOf {
@@ -33,7 +33,7 @@ struct FatalErrorsOf {
 class FatalErrors {
  public:
   /// A clause, "1 fatal PCIe error since it was offered (/sys/...)"; empty: none, or the host does not count.
-  std::string problem(const HostFs& host, const PciAddress& function);
+  std::string problem(const HostFs& host, const vfio::PciAddress& function);
   /// The functions that had errors at their last look, sorted by address.
   std::vector<FatalErrorsOf> found() const;
   /// Takes a finding of another process, valid as long as the function's binding is the same. An invalid
@@ -46,7 +46,7 @@ class FatalErrors {
     std::uint64_t binding = 0;  // 0: unknown
     bool had_some = false;
   };
-  std::map<PciAddress, Seen> seen_;
+  std::map<vfio::PciAddress, Seen> seen_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

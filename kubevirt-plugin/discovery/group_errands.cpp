@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -147,4 +147,4 @@ void GroupErrands::watch(State& state) {
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// Runs questions to the host about IOMMU groups with a deadline. The kernel answers some only after it has
 /// reset a device that a VM closed, or after a driver has finished, and ignores signals until then. Passing
@@ -59,4 +59,4 @@ class GroupErrands {
   std::thread watcher_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 bool is_function_itself(const OfferedDevice& offered) {
@@ -61,4 +61,4 @@ Result<std::shared_ptr<const DeviceDirectories>> KeptDirectories::open(const Hos
   return now;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -17,7 +17,7 @@
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/discovery/offered_device.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// The device's directory in sysfs, relative to the host's root.
 std::filesystem::path sysfs_path_of(const OfferedDevice& offered);
@@ -64,4 +64,4 @@ class KeptDirectories {
   Devices devices_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

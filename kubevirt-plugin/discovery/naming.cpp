@@ -10,7 +10,7 @@
 
 #include "common/text/suggest.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 std::string fill_template(std::string text, const std::map<std::string, std::string>& values) {
   for (const auto& [key, value] : values) {
@@ -48,4 +48,4 @@ Result<std::pair<std::string, std::string>> parse_alias(std::string_view text) {
   return std::pair(std::string(text.substr(0, sign)), std::string(text.substr(sign + 1)));
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

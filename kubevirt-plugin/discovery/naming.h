@@ -9,7 +9,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// Rules for resource names that differ from those of NVIDIA's plugins.
 struct NameRules {
@@ -35,4 +35,4 @@ Result<> check_template(std::string_view text, std::span<const std::string_view>
 /// "MODEL=NAME" of the command line. Errc::usage: "=" is missing, or one side of it is empty.
 Result<std::pair<std::string, std::string>> parse_alias(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::plugin {
 
 void OfferAssembly::refuse(std::string id, std::string reason) {
   offer_.not_offered.push_back({.id = std::move(id), .reason = std::move(reason)});
@@ -125,4 +125,4 @@ void OfferAssembly::warn(std::string text) {
     offer_.warnings.push_back(std::move(text));
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

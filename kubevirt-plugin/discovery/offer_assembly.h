@@ -10,7 +10,7 @@
 #include "kubevirt-plugin/discovery/offered_device.h"
 #include "kubevirt-plugin/discovery/resource_name.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 struct Offer {
   /// Sorted by name. No two share a name or an env name.
@@ -75,4 +75,4 @@ class OfferAssembly {
   Offer offer_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

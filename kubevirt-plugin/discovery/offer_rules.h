@@ -8,7 +8,7 @@
 #include "kubevirt-plugin/discovery/naming.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// Kata's resources, like those of NVIDIA's plugin for Kata: IDs are numbers, and each has a CDI name.
 struct KataRules {
@@ -33,7 +33,7 @@ enum class Companions {
 /// need other rules and no other code. By default nothing is an accelerator.
 struct OfferRules {
   /// The functions that users ask for. The rest of their IOMMU groups goes with them.
-  AcceleratorRules accelerators = {};
+  vfio::AcceleratorRules accelerators = {};
   /// The domain before the "/" of every resource name: "nvidia.com".
   std::string domain = {};
   /// The domains of other vendors' devices. A vendor that is missing here gets its domain from pci.ids.
@@ -47,4 +47,4 @@ struct OfferRules {
   KataRules kata_names = {};
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

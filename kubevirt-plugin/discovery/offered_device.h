@@ -9,7 +9,7 @@
 
 #include "kubevirt-plugin/discovery/resource_name.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// The way a VM takes the device, which decides the questions to the host.
 enum class DeviceKind {
@@ -91,4 +91,4 @@ struct Resource {
   bool operator==(const Resource&) const = default;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

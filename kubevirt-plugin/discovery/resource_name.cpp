@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 constexpr std::size_t kLongestName = 63;
@@ -161,4 +161,4 @@ std::string endpoint_name(const ResourceName& name, EnvPrefix prefix) {
   return endpoint.substr(0, kLongestEndpoint - end.size()) + end;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

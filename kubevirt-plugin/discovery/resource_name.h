@@ -8,7 +8,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// The name that a pod asks for, "nvidia.com/GH100_H100_SXM5_80GB". Always a name that the kubelet accepts.
 class ResourceName {
@@ -55,4 +55,4 @@ std::string env_name(EnvPrefix prefix, const ResourceName& name);
 /// exceed the length of a unix socket address, so a checksum replaces their end.
 std::string endpoint_name(const ResourceName& name, EnvPrefix prefix = EnvPrefix::pci_resource);
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -19,24 +19,25 @@
 #include "vfio/bind/move_members.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 // KubeVirt reads PCI addresses with exactly four domain digits; VMD and Hyper-V have more.
 constexpr std::uint32_t kLastDomain = 0xffff;
 
 /// `vendor`: the vendor of the device that is advertised with the group.
-GroupMember member_of_group(const PciFunction& function, std::uint16_t vendor, const OfferRules& rules) {
-  const bool ours = on_vfio_driver(function) &&
+GroupMember member_of_group(const vfio::PciFunction& function, std::uint16_t vendor,
+                            const OfferRules& rules) {
+  const bool ours = vfio::on_vfio_driver(function) &&
                     (function.vendor == vendor || rules.accelerators.vendors.contains(function.vendor));
   return {
       .address = function.address,
       .driver = function.driver.value_or(""),
-      .usable = !blocks_viability(function),
+      .usable = !vfio::blocks_viability(function),
       .vfio_device = ours && !function.vfio_devices.empty() ? function.vfio_devices.front() : std::string()};
 }
 
-std::vector<GroupMember> members_of(const Inventory& inventory, const PciFunction& function,
+std::vector<GroupMember> members_of(const vfio::Inventory& inventory, const vfio::PciFunction& function,
                                     const OfferRules& rules) {
   std::vector<GroupMember> members;
   for (const auto& address : inventory.group_of(function))
@@ -46,48 +47,49 @@ std::vector<GroupMember> members_of(const Inventory& inventory, const PciFunctio
 }
 
 /// True for another function of the accelerators' vendors, such as a GPU's audio.
-bool is_beside(const PciFunction& function, const OfferRules& rules) {
+bool is_beside(const vfio::PciFunction& function, const OfferRules& rules) {
   return rules.accelerators.vendors.contains(function.vendor) && !rules.accelerators.match(function) &&
          !function.is_bridge() && !function.is_virtual_function();
 }
 
 /// Another vendor has no vGPU types: a virtual function of its GPU is passed through whole.
-bool is_vf_of_another_vendor(const Inventory& inventory, const AcceleratorRules& rules,
-                             const PciFunction& function) {
-  return !rules.vendors.contains(function.vendor) && is_accelerators_vf(inventory, rules, function);
+bool is_vf_of_another_vendor(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules,
+                             const vfio::PciFunction& function) {
+  return !rules.vendors.contains(function.vendor) && vfio::is_accelerators_vf(inventory, rules, function);
 }
 
 // Another vendor's GPU on a driver of the host is not meant for VMs, and nothing is reported of it. The same
 // holds for its virtual functions.
-bool is_for_kubevirt(const Inventory& inventory, const PciFunction& function, const OfferRules& rules) {
+bool is_for_kubevirt(const vfio::Inventory& inventory, const vfio::PciFunction& function,
+                     const OfferRules& rules) {
   if (!rules.kubevirt) return false;
   if (rules.accelerators.is_of_another_vendor(function) ||
       is_vf_of_another_vendor(inventory, rules.accelerators, function))
-    return on_vfio_driver(function);
+    return vfio::on_vfio_driver(function);
   return rules.accelerators.match(function) ||
          (rules.companions == Companions::devices && is_beside(function, rules));
 }
 
 /// One that a pod may ask for a place of.
-bool may_have_place(const PciFunction& function, const OfferRules& rules) {
+bool may_have_place(const vfio::PciFunction& function, const OfferRules& rules) {
   return rules.kubevirt && rules.companions == Companions::places && is_beside(function, rules);
 }
 
 /// True for accelerators and those on request (NVSwitches), as in NVIDIA's plugin for Kata.
-bool is_for_kata(const PciFunction& function, const OfferRules& rules) {
+bool is_for_kata(const vfio::PciFunction& function, const OfferRules& rules) {
   if (!rules.kata || rules.accelerators.is_of_another_vendor(function)) return false;
   return rules.accelerators.match_by_name(function);
 }
 
 /// The IOMMU group that goes to a VM with the function, or the obstacle.
-Result<std::uint32_t> group_to_offer(const PciFunction& function) {
+Result<std::uint32_t> group_to_offer(const vfio::PciFunction& function) {
   if (function.problem) return fail(Error(*function.problem));
   if (!function.iommu_group) return fail(Errc::unsupported, "it has no IOMMU group");
   return *function.iommu_group;
 }
 
 /// The same for KubeVirt, which uses addresses, while Kata uses numbers.
-Result<std::uint32_t> group_for_kubevirt(const PciFunction& function) {
+Result<std::uint32_t> group_for_kubevirt(const vfio::PciFunction& function) {
   auto group = group_to_offer(function);
   if (group && function.address.domain > kLastDomain)
     return fail(Errc::unsupported, "KubeVirt reads addresses of four domain digits only");
@@ -107,14 +109,14 @@ bool is_name(const std::string& name, const std::string& id) {
   return name != id && name.find_first_not_of("0123456789") != std::string::npos;
 }
 
-const VgpuParent* parent_of(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
-  const auto parent = std::ranges::find(gpu.parents, vgpu.parent, &VgpuParent::address);
+const mdev::VgpuParent* parent_of(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& vgpu) {
+  const auto parent = std::ranges::find(gpu.parents, vgpu.parent, &mdev::VgpuParent::address);
   return parent == gpu.parents.end() ? nullptr : &*parent;
 }
 
 /// The error in reading a parent or a device below it; nullptr: none. A write of Ferry that is in progress
 /// says nothing about the devices, so it is no error here.
-const Error* trouble_with(const VgpuParent* parent) {
+const Error* trouble_with(const mdev::VgpuParent* parent) {
   if (parent == nullptr) return nullptr;
   const auto& problem = parent->problem;
   return problem && problem->code != Errc::stuck ? &*problem : nullptr;
@@ -125,7 +127,7 @@ const Error* trouble_with(const VgpuParent* parent) {
 /// The work of one scan.
 class Scanner::Round {
  public:
-  Round(Scanner& scanner, const Inventory& inventory)
+  Round(Scanner& scanner, const vfio::Inventory& inventory)
       : host_(scanner.host_),
         rules_(scanner.rules_),
         scanner_(scanner),
@@ -147,7 +149,7 @@ class Scanner::Round {
       const bool kubevirt = is_for_kubevirt(inventory_, function, rules_);
       const bool kata = is_for_kata(function, rules_);
       if (!kubevirt && !kata) continue;
-      if (on_vfio_driver(function)) {
+      if (vfio::on_vfio_driver(function)) {
         add_function(function, kubevirt, kata);
       } else {
         assembly_.leave(address.text(), function.driver);
@@ -155,14 +157,14 @@ class Scanner::Round {
     }
   }
 
-  void add_vgpus(const VgpuInventory& vgpus) {
+  void add_vgpus(const mdev::VgpuInventory& vgpus) {
     known_nodes_.clear();  // reading the vGPUs may have taken long
     for (const auto& gpu : vgpus.gpus) {
       gpu_problem_ = problem_of(gpu);
       for (const auto& vgpu : gpu.devices) {
         if (const Error* why = unread(gpu, vgpu); why != nullptr && !is_name(vgpu.type_name, vgpu.type_id)) {
           assembly_.refuse(vgpu.id.text, why->message);
-        } else if (gpu.framework == VgpuFramework::vendor_vfio) {
+        } else if (gpu.framework == mdev::VgpuFramework::vendor_vfio) {
           add_vendor_vgpu(gpu, vgpu);
         } else {
           add_mediated_device(gpu, vgpu);
@@ -180,20 +182,20 @@ class Scanner::Round {
 
  private:
   /// One of a GPU that carries no type, since not its vendor's driver has it.
-  bool is_bare_virtual_function(const PciFunction& function) const {
+  bool is_bare_virtual_function(const vfio::PciFunction& function) const {
     return function.is_virtual_function() && function.driver == "vfio-pci" &&
-           is_accelerators_vf(inventory_, rules_.accelerators, function) &&
+           vfio::is_accelerators_vf(inventory_, rules_.accelerators, function) &&
            !is_vf_of_another_vendor(inventory_, rules_.accelerators, function);
   }
 
   /// The physical function of another vendor's virtual function; nullptr: `function` is none.
-  const PciFunction* physical_of(const PciFunction& function) const {
+  const vfio::PciFunction* physical_of(const vfio::PciFunction& function) const {
     return is_vf_of_another_vendor(inventory_, rules_.accelerators, function)
                ? inventory_.find(*function.physical_function)
                : nullptr;
   }
 
-  std::vector<std::string> bus_path(const PciAddress& address) const {
+  std::vector<std::string> bus_path(const vfio::PciAddress& address) const {
     return bus_path_of(bus_ ? bus_->link_target(address.text().c_str()).value_or("") : std::string());
   }
   /// Each folder is listed once: of many devices that takes far fewer system calls than a look at each node.
@@ -205,27 +207,28 @@ class Scanner::Round {
   }
 
   /// What its vGPUs share with it; empty: nothing is wrong.
-  std::string problem_of(const VgpuGpu& gpu) {
+  std::string problem_of(const mdev::VgpuGpu& gpu) {
     if (gpu.devices.empty()) return {};
     if (gpu.function.problem) return fmt::format("its GPU: {}", gpu.function.problem->message);
     const std::string errors = scanner_.fatal_errors_.problem(host_, gpu.function.address);
     return errors.empty() ? errors : fmt::format("its GPU had {}", errors);
   }
   /// The reason why a vGPU cannot be identified now; nullptr: it can be, whatever else fails there.
-  const Error* unread(const VgpuGpu& gpu, const VgpuDevice& vgpu) const {
-    const VgpuParent* const parent = parent_of(gpu, vgpu);
+  const Error* unread(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& vgpu) const {
+    const mdev::VgpuParent* const parent = parent_of(gpu, vgpu);
     const Error* const why = trouble_with(parent);
     if (why == nullptr || scanner_.unread_.contains(vgpu.id.text)) return why;
-    const bool listed = gpu.framework == VgpuFramework::vendor_vfio ||
-                        std::ranges::find(parent->types, vgpu.type_id, &VgpuType::id) != parent->types.end();
+    const bool listed =
+        gpu.framework == mdev::VgpuFramework::vendor_vfio ||
+        std::ranges::find(parent->types, vgpu.type_id, &mdev::VgpuType::id) != parent->types.end();
     return listed ? nullptr : why;
   }
-  std::string problem_of(const VgpuGpu& gpu, const VgpuDevice& vgpu) const {
+  std::string problem_of(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& vgpu) const {
     const Error* const why = gpu_problem_.empty() ? unread(gpu, vgpu) : nullptr;
     return why == nullptr ? gpu_problem_ : fmt::format("its GPU: {}", why->message);
   }
 
-  void add_function(const PciFunction& function, bool kubevirt, bool kata) {
+  void add_function(const vfio::PciFunction& function, bool kubevirt, bool kata) {
     const std::string id = function.address.text();
     const auto group = group_to_offer(function);
     if (!group) return assembly_.refuse(id, group.error().message);
@@ -263,7 +266,7 @@ class Scanner::Round {
   }
 
   /// The part of the resource's name before the "/".
-  Result<std::string> domain_of(const PciFunction& function) const {
+  Result<std::string> domain_of(const vfio::PciFunction& function) const {
     if (rules_.accelerators.vendors.contains(function.vendor)) return rules_.domain;
     if (const auto known = rules_.domains.find(function.vendor); known != rules_.domains.end())
       return known->second;
@@ -277,11 +280,11 @@ class Scanner::Round {
   }
 
   /// Adds a companion to the GPU of its card and IOMMU group. Without such a GPU no pod can ask for it.
-  void add_companion(const PciFunction& function) {
-    if (!on_vfio_driver(function)) return;
+  void add_companion(const vfio::PciFunction& function) {
+    if (!vfio::on_vfio_driver(function)) return;
     for (const auto& address : inventory_.group_of(function)) {
       const auto* const gpu = inventory_.find(address);
-      if (gpu == nullptr || !rules_.accelerators.match(*gpu) || !is_companion(*gpu, function)) continue;
+      if (gpu == nullptr || !rules_.accelerators.match(*gpu) || !vfio::is_companion(*gpu, function)) continue;
       const std::string id = function.address.text();
       if (const auto group = group_for_kubevirt(function); !group)
         return assembly_.refuse(id, group.error().message);
@@ -297,21 +300,23 @@ class Scanner::Round {
     }
   }
 
-  std::string human_name(const PciFunction& function) const {
+  std::string human_name(const vfio::PciFunction& function) const {
     return scanner_.names_.find(function.vendor, function.device).value_or("");
   }
 
-  static std::string hex_of(const PciFunction& function) { return fmt::format("{:04x}", function.device); }
+  static std::string hex_of(const vfio::PciFunction& function) {
+    return fmt::format("{:04x}", function.device);
+  }
 
   /// A virtual function that has the IDs of its GPU, as Intel's do, would have the name of the whole GPU
   /// without this.
-  std::string vf_suffix(const PciFunction& function) const {
+  std::string vf_suffix(const vfio::PciFunction& function) const {
     const auto* const physical = physical_of(function);
     return physical != nullptr && physical->ids() == function.ids() ? "_VF" : "";
   }
 
   /// A whole function's name part; `human` is empty where it has no name.
-  std::string function_part(const PciFunction& function, const std::string& human) const {
+  std::string function_part(const vfio::PciFunction& function, const std::string& human) const {
     // A template's own text would give all models without a name the same one.
     const bool nameless = human.empty() && rules_.names.functions != "{name}";
     return named(function.ids(), rules_.names.functions,
@@ -322,7 +327,7 @@ class Scanner::Round {
   }
 
   /// As its KubeVirt self, save for what Kata knows it by.
-  void add_for_kata(const PciFunction& function, const std::string& human, OfferedDevice device) {
+  void add_for_kata(const vfio::PciFunction& function, const std::string& human, OfferedDevice device) {
     const auto key = kata_key(nodes_, device.iommu_group, function.vfio_devices);
     const std::string address = function.address.text();
     const auto [seen, is_new] =
@@ -363,7 +368,7 @@ class Scanner::Round {
     assembly_.add(std::move(device), part, part == usual ? std::string() : usual, prefix);
   }
 
-  void add_mediated_device(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
+  void add_mediated_device(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& vgpu) {
     if (!vgpu.iommu_group)
       return assembly_.refuse(vgpu.id.text, "no VFIO driver has taken it: no IOMMU group");
     const auto* const parent = inventory_.find(vgpu.parent);
@@ -381,7 +386,7 @@ class Scanner::Round {
     add_vgpu(std::move(device), EnvPrefix::mdev_pci_resource);
   }
 
-  void add_vendor_vgpu(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
+  void add_vendor_vgpu(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& vgpu) {
     const std::string& id = vgpu.id.text;
     const auto* const function = inventory_.find(vgpu.parent);
     if (function == nullptr) return;  // gone meanwhile
@@ -414,7 +419,7 @@ class Scanner::Round {
   const HostFs& host_;
   const OfferRules& rules_;
   Scanner& scanner_;
-  const Inventory& inventory_;
+  const vfio::Inventory& inventory_;
   const Result<HostDirectory> bus_;
   const NodeIsThere nodes_;
   std::map<std::string, std::vector<std::string>> known_nodes_;  // of each folder, sorted
@@ -437,7 +442,7 @@ Scanner::Scanner(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgp
     : host_(host), rules_(rules), read_vgpus_(std::move(read_vgpus)), names_(host) {}
 
 Result<Offer> Scanner::scan() {
-  const auto inventory = ferry::scan(host_);
+  const auto inventory = ferry::vfio::scan(host_);
   if (!inventory) return fail(inventory.error());
   // If a GPU cannot be read, no vGPU of it would be found, and all would count as removed.
   for (const auto& [gpu, devices] : known_) {
@@ -464,7 +469,7 @@ Result<Offer> Scanner::scan() {
   return offer;
 }
 
-void Scanner::name_types(VgpuInventory& vgpus) {
+void Scanner::name_types(mdev::VgpuInventory& vgpus) {
   for (auto& gpu : vgpus.gpus) {
     auto& names = type_names_[{gpu.address(), gpu.function.ids()}];
     for (const auto& parent : gpu.parents)
@@ -480,20 +485,20 @@ void Scanner::name_types(VgpuInventory& vgpus) {
   }
 }
 
-bool Scanner::keep_what_is_unread(VgpuGpu& gpu) {
-  const bool any =
-      std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) { return parent.problem.has_value(); });
+bool Scanner::keep_what_is_unread(mdev::VgpuGpu& gpu) {
+  const bool any = std::ranges::any_of(
+      gpu.parents, [](const mdev::VgpuParent& parent) { return parent.problem.has_value(); });
   const auto before = known_.find({gpu.address(), gpu.function.ids()});
   if (!any || before == known_.end()) return any;
   // The kernel shows if the vGPU exists; for a virtual function its driver does, as far as it answers.
-  const auto is_there = [&](const VgpuDevice& device) {
-    if (gpu.framework != VgpuFramework::vendor_vfio)
+  const auto is_there = [&](const mdev::VgpuDevice& device) {
+    if (gpu.framework != mdev::VgpuFramework::vendor_vfio)
       return host_.exists("sys/bus/mdev/devices/" + device.id.text);
-    const auto type = host_.read_attribute(current_type_path(device.parent));
+    const auto type = host_.read_attribute(mdev::current_type_path(device.parent));
     return type ? *type != "0" : !is_gone(type.error());
   };
-  for (const VgpuDevice& device : before->second) {
-    const bool read = std::ranges::find(gpu.devices, device.id, &VgpuDevice::id) != gpu.devices.end();
+  for (const mdev::VgpuDevice& device : before->second) {
+    const bool read = std::ranges::find(gpu.devices, device.id, &mdev::VgpuDevice::id) != gpu.devices.end();
     if (read || trouble_with(parent_of(gpu, device)) == nullptr || !is_there(device)) continue;
     gpu.devices.push_back(device);
     unread_.insert(device.id.text);
@@ -501,12 +506,12 @@ bool Scanner::keep_what_is_unread(VgpuGpu& gpu) {
   return any;
 }
 
-bool Scanner::keep_what_was_known(VgpuInventory& vgpus) {
+bool Scanner::keep_what_was_known(mdev::VgpuInventory& vgpus) {
   bool any = false;
   unread_.clear();
-  const auto held = HeldGpus::read(host_);
+  const auto held = mdev::HeldGpus::read(host_);
   for (auto& gpu : vgpus.gpus) {
-    const bool written_to = std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) {
+    const bool written_to = std::ranges::any_of(gpu.parents, [](const mdev::VgpuParent& parent) {
       return parent.problem && parent.problem->code == Errc::stuck;
     });
     if (!written_to) {
@@ -517,23 +522,23 @@ bool Scanner::keep_what_was_known(VgpuInventory& vgpus) {
     if (!held || held->holds_for_good(host_, gpu.address())) continue;
     any = true;
     // The kernel shows which mediated devices exist, and which functions the driver has.
-    const auto is_there = [&](const VgpuDevice& device) {
+    const auto is_there = [&](const mdev::VgpuDevice& device) {
       if (held->is_on(device.id.text)) return false;
-      if (gpu.framework == VgpuFramework::vendor_vfio)
-        return std::ranges::find(gpu.parents, device.parent, &VgpuParent::address) != gpu.parents.end();
-      return std::ranges::find(gpu.devices, device.id, &VgpuDevice::id) != gpu.devices.end();
+      if (gpu.framework == mdev::VgpuFramework::vendor_vfio)
+        return std::ranges::find(gpu.parents, device.parent, &mdev::VgpuParent::address) != gpu.parents.end();
+      return std::ranges::find(gpu.devices, device.id, &mdev::VgpuDevice::id) != gpu.devices.end();
     };
-    std::vector<VgpuDevice> kept;
+    std::vector<mdev::VgpuDevice> kept;
     std::ranges::copy_if(known_[{gpu.address(), gpu.function.ids()}], std::back_inserter(kept), is_there);
     gpu.devices = std::move(kept);
   }
   return any;
 }
 
-std::vector<NotOffered> Scanner::vanished_since(const VgpuInventory& now) {
+std::vector<NotOffered> Scanner::vanished_since(const mdev::VgpuInventory& now) {
   std::map<std::string, std::string> there;  // UUID -> type
   for (const auto& gpu : now.gpus)
-    if (gpu.framework != VgpuFramework::vendor_vfio)
+    if (gpu.framework != mdev::VgpuFramework::vendor_vfio)
       for (const auto& device : gpu.devices) there.emplace(device.id.text, device.type_name);
   const auto before = std::exchange(mediated_, std::move(there));
   std::vector<NotOffered> vanished;
@@ -548,4 +553,4 @@ std::vector<NotOffered> Scanner::vanished_since(const VgpuInventory& now) {
   return vanished;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

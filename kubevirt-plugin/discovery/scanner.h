@@ -21,16 +21,16 @@
 #include "kubevirt-plugin/discovery/offered_device.h"
 #include "mdev/vgpu_inventory.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// Reads the vGPUs of a host: scan_vgpus(), or a function that knows more names of types.
-using ReadVgpus =
-    std::function<Result<VgpuInventory>(const HostFs&, const Inventory&, const AcceleratorRules&)>;
+using ReadVgpus = std::function<Result<mdev::VgpuInventory>(const HostFs&, const vfio::Inventory&,
+                                                            const vfio::AcceleratorRules&)>;
 
 class Scanner {
  public:
   /// `host` and `rules` must outlive this object.
-  Scanner(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus = scan_vgpus);
+  Scanner(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus = mdev::scan_vgpus);
 
   /// Reads the host. It advertises
   /// - accelerators on a vfio driver whose whole IOMMU group can go to a VM (blocks_viability() of none), one
@@ -51,14 +51,14 @@ class Scanner {
 
  private:
   class Round;
-  std::vector<NotOffered> vanished_since(const VgpuInventory& now);
+  std::vector<NotOffered> vanished_since(const mdev::VgpuInventory& now);
   /// Learns the names of types, and names vGPUs whose type nothing on the host names now.
-  void name_types(VgpuInventory& vgpus);
+  void name_types(mdev::VgpuInventory& vgpus);
   /// Restores the vGPUs of GPUs that cannot be read, also because of a write in progress. True: there is such
   /// a GPU.
-  bool keep_what_was_known(VgpuInventory& vgpus);
+  bool keep_what_was_known(mdev::VgpuInventory& vgpus);
   /// Restores a GPU's vGPUs that exist and cannot be read. True: a part of the GPU could not be read.
-  bool keep_what_is_unread(VgpuGpu& gpu);
+  bool keep_what_is_unread(mdev::VgpuGpu& gpu);
 
   const HostFs& host_;
   const OfferRules& rules_;
@@ -69,10 +69,10 @@ class Scanner {
   // For vGPUs that are virtual functions, the driver names a type only while another vGPU of it could be
   // created. For mediated devices it always names them, as long as it answers.
   using TypeNames = std::map<std::string, std::string>;  // number -> name
-  using Gpu = std::pair<PciAddress, std::string>;        // address and model
+  using Gpu = std::pair<vfio::PciAddress, std::string>;  // address and model
   std::map<Gpu, TypeNames> type_names_;
-  std::map<Gpu, std::vector<VgpuDevice>> known_;  // at the last complete read
-  std::set<std::string> unread_;                  // of those, the vGPUs that were restored from then
+  std::map<Gpu, std::vector<mdev::VgpuDevice>> known_;  // at the last complete read
+  std::set<std::string> unread_;                        // of those, the vGPUs that were restored from then
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -28,7 +28,7 @@
 #include "mdev/text_parts.h"
 #include "mdev/vendor_vfio.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 /// PCI vendors of accelerators.
@@ -54,18 +54,18 @@ Result<std::optional<std::string>> read_driver(const HostDirectory& directory) {
 
 /// `own_nodes`: the functions' own nodes can be used. Without them, a function whose driver allows viability
 /// needs no further read.
-GroupMember read_member(const HostFs& host, const HostDirectory& directory, const PciAddress& address,
+GroupMember read_member(const HostFs& host, const HostDirectory& directory, const vfio::PciAddress& address,
                         const Vendors& vendors, const OfferedDevice& offered,
                         std::optional<std::string> driver, bool own_nodes) {
-  PciFunction function;
+  vfio::PciFunction function;
   function.driver = std::move(driver);
-  if (own_nodes || blocks_viability(function))
+  if (own_nodes || vfio::blocks_viability(function))
     function.vfio_devices = directory.list("vfio-dev").value_or(std::vector<std::string>{});
-  if (blocks_viability(function))
-    function.leaves_dma = has_vfio_vfs(host, address, function.driver.value_or(""));
+  if (vfio::blocks_viability(function))
+    function.leaves_dma = vfio::has_vfio_vfs(host, address, function.driver.value_or(""));
   GroupMember member{.address = address,
                      .driver = function.driver.value_or(""),
-                     .usable = !blocks_viability(function),
+                     .usable = !vfio::blocks_viability(function),
                      .vfio_device = {}};
   if (own_nodes && !function.vfio_devices.empty() &&
       is_vendor(directory.read_attribute("vendor"), vendors, offered))
@@ -83,13 +83,13 @@ Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedD
   if (!names) return fail(std::move(names).error());
   std::vector<GroupMember> members;
   for (const auto& name : *names) {
-    const auto address = PciAddress::parse(name);
+    const auto address = vfio::PciAddress::parse(name);
     if (!address) continue;
     const bool is_own = name == offered.host_name();
     std::optional<HostDirectory> others;
     std::optional<std::string> driver = own_driver;
     if (!is_own) {
-      auto opened = HostDirectory::open(host, sysfs_path(*address));
+      auto opened = HostDirectory::open(host, vfio::sysfs_path(*address));
       if (!opened && is_gone(opened.error())) continue;
       if (!opened) return fail(std::move(opened).error());
       others = std::move(*opened);
@@ -129,7 +129,7 @@ Result<std::string> ids_now(const HostDirectory& function) {
 Result<> expect_same_type(const HostFs& host, const OfferedDevice& offered) {
   const auto path = sysfs_path_of(offered);
   auto name = host.read_attribute(path / "mdev_type/name");
-  if (name) name = std::string(trimmed(*name));
+  if (name) name = std::string(mdev::trimmed(*name));
   const bool nameless = name ? name->empty() : is_gone(name.error());
   return nameless ? expect("its vGPU type", host.link_name(path / "mdev_type"), offered.vgpu_type)
                   : expect("its model", std::move(name), offered.model);
@@ -186,7 +186,7 @@ Result<> expect_companions(const HostFs& host, const OfferedDevice& offered,
     const std::string driver = member->driver.empty() ? "none" : member->driver;
     if (auto same = expect("its driver", driver, companion.driver); !same)
       return fail(std::move(same).error().during(during()));
-    auto directory = HostDirectory::open(host, sysfs_path(member->address));
+    auto directory = HostDirectory::open(host, vfio::sysfs_path(member->address));
     if (!directory) return fail(std::move(directory).error().during(during()));
     if (auto same = expect_same_function(*directory, read_header(*directory), companion.model); !same)
       return fail(std::move(same).error().during(during()));
@@ -194,8 +194,8 @@ Result<> expect_companions(const HostFs& host, const OfferedDevice& offered,
   return {};
 }
 
-Result<std::string> vgpu_type_now(const HostFs& host, const PciAddress& function) {
-  auto text = host.read_attribute(current_type_path(function));
+Result<std::string> vgpu_type_now(const HostFs& host, const vfio::PciAddress& function) {
+  auto text = host.read_attribute(mdev::current_type_path(function));
   if (!text) return fail(std::move(text).error());
   return std::string(text->substr(0, text->find_last_not_of(" \t") + 1));
 }
@@ -204,20 +204,20 @@ Result<std::string> vgpu_type_now(const HostFs& host, const PciAddress& function
 /// nothing of vGPUs that it does not concern. Errors: it concerns this vGPU, or may never return.
 Result<bool> gpu_is_written_to(const HostFs& host, const OfferedDevice& offered) {
   if (offered.gpu.empty()) return false;  // the usual case, which needs no PCI address
-  const auto gpu = PciAddress::parse(offered.gpu);
+  const auto gpu = vfio::PciAddress::parse(offered.gpu);
   if (!gpu) return false;
-  const auto held = HeldGpus::read(host);
+  const auto held = mdev::HeldGpus::read(host);
   if (!held) return fail(Error(held.error()));
-  if (held->is_on(offered.id) || held->holds_for_good(host, *gpu)) return fail(held_by_an_act(*gpu));
+  if (held->is_on(offered.id) || held->holds_for_good(host, *gpu)) return fail(mdev::held_by_an_act(*gpu));
   return held->holds(host, *gpu);
 }
 
 /// A vGPU's driver may still report it after its GPU is gone.
 Result<> expect_gpu_on_the_bus(const HostFs& host, const OfferedDevice& offered) {
   if (offered.gpu.empty()) return {};
-  const auto gpu = PciAddress::parse(offered.gpu);
+  const auto gpu = vfio::PciAddress::parse(offered.gpu);
   if (!gpu) return {};
-  const auto directory = HostDirectory::open(host, sysfs_path(*gpu));
+  const auto directory = HostDirectory::open(host, vfio::sysfs_path(*gpu));
   if (!directory) return fail(Error(directory.error()).during("its GPU " + offered.gpu));
   const auto header = read_header(*directory);
   if (header && is_off_the_bus(*header)) {
@@ -246,7 +246,7 @@ Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered,
       break;
   }
   if (*unread) return {};
-  const auto address = PciAddress::parse(offered.id);
+  const auto address = vfio::PciAddress::parse(offered.id);
   if (!address) return fail(address.error());
   return expect("its vGPU type", vgpu_type_now(host, *address), offered.vgpu_type);
 }
@@ -318,7 +318,7 @@ std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<Offe
     std::istringstream words(text);
     const std::vector<std::string> gpus{std::istream_iterator<std::string>(words), {}};
     const bool all = std::ranges::all_of(gpus, [&](const std::string& gpu) {
-      const auto address = PciAddress::parse(gpu);
+      const auto address = vfio::PciAddress::parse(gpu);
       return address && std::ranges::any_of(devices, [&](const OfferedDevice& device) {
                return device.kind != DeviceKind::kata_function && device.host_name() == address->text();
              });
@@ -506,7 +506,7 @@ std::optional<std::uint32_t> SysfsCheck::group_of(std::string_view id) const {
   const auto linked = [&](const std::filesystem::path& device) {
     return group_number(source_->host.link_name(device / "iommu_group").value_or(""));
   };
-  if (const auto address = PciAddress::parse(id)) return linked(sysfs_path(*address));
+  if (const auto address = vfio::PciAddress::parse(id)) return linked(vfio::sysfs_path(*address));
   if (is_uuid(id)) return linked(std::filesystem::path("sys/bus/mdev/devices") / id);
   const auto number = group_number(id);
   if (!number) return std::nullopt;
@@ -522,4 +522,4 @@ std::optional<std::uint32_t> SysfsCheck::group_numbered(std::string_view id) con
   return there ? number : std::nullopt;
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

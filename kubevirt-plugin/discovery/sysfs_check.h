@@ -13,7 +13,7 @@
 #include "kubevirt-plugin/discovery/group_errands.h"
 #include "kubevirt-plugin/discovery/offer_rules.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// Asks sysfs and dev/vfio, with a few reads for each device. Safe for several threads.
 class SysfsCheck final : public DeviceCheck {
@@ -44,4 +44,4 @@ class SysfsCheck final : public DeviceCheck {
   const GroupErrands errands_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -8,7 +8,7 @@
 
 #include "kubevirt-plugin/allocation/snapshot.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// The queue of lists for one listener. Each list replaces the one before, so only the newest is kept, and a
 /// listener that does not read costs one list. Any thread may call.
@@ -37,4 +37,4 @@ class DeviceStream {
   std::shared_ptr<const ListedResource> next_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

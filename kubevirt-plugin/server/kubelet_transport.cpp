@@ -18,7 +18,7 @@
 #include "kubevirt-plugin/server/resource_server.h"
 #include "kubevirt-plugin/server/rpc_queue.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using Clock = EventLoop::Clock;
@@ -382,4 +382,4 @@ std::set<std::string> KubeletTransport::registered() const {
   return impl_->registered();
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -20,7 +20,7 @@
 #include "kubevirt-plugin/allocation/allocate_gate.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 class RpcQueue;
 
@@ -77,4 +77,4 @@ class KubeletTransport {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

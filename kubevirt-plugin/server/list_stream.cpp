@@ -9,7 +9,7 @@
 #include "deviceplugin.pb.h"
 #include "kubevirt-plugin/server/rpc_queue.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 v1beta1::ListAndWatchResponse message_of(const ListedResource& list) {
@@ -94,4 +94,4 @@ void ListStream::send_status(grpc_status_code status, const std::string& message
                   [self = shared_from_this(), text](bool /*ok*/) { grpc_slice_unref(*text); });
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

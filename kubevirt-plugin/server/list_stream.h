@@ -9,7 +9,7 @@
 
 #include "kubevirt-plugin/allocation/allocation_core.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// A ListAndWatch call. It sends the lists of a DeviceStream one after the other, each once gRPC has taken
 /// the one before. A kubelet that does not read delays no other call, and nothing piles up.
@@ -44,4 +44,4 @@ class ListStream : public std::enable_shared_from_this<ListStream> {
   bool over_ = false;       // the status has been sent, or the client has gone
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

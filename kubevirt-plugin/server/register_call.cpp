@@ -11,7 +11,7 @@
 #include "kubevirt-plugin/server/resource_server.h"
 #include "kubevirt-plugin/server/rpc_queue.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 WireMessage request_of(const std::string& endpoint, const std::string& resource) {
@@ -51,4 +51,4 @@ void RegisterCall::cancel() {
   grpc_call_cancel(call_->get(), nullptr);
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -9,9 +9,12 @@
 #include "common/result.h"
 
 namespace ferry {
-
 class ClientCall;
 class ClientChannel;
+}  // namespace ferry
+
+namespace ferry::plugin {
+
 class RpcQueue;
 
 /// A call of v1beta1.Registration/Register.
@@ -39,4 +42,4 @@ class RegisterCall {
   std::shared_ptr<ClientCall> call_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -23,7 +23,7 @@
 #include "kubevirt-plugin/server/rpc_queue.h"
 #include "pluginregistration.pb.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 /// The largest request, room for tens of thousands of device IDs. ABI: gRPC's own limit.
@@ -411,4 +411,4 @@ void ResourceServer::wait_stopped(std::chrono::steady_clock::time_point give_up)
   impl_->wait_stopped(give_up);
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

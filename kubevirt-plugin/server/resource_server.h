@@ -11,7 +11,7 @@
 #include "kubevirt-plugin/allocation/allocate_gate.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
 
-namespace ferry {
+namespace ferry::plugin {
 
 class RpcQueue;
 
@@ -51,4 +51,4 @@ class ResourceServer {
 /// Tells the kubelet, in Register and in the options, that GetPreferredAllocation is served.
 constexpr bool kPrefersAllocations = true;
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -9,7 +9,7 @@
 
 #include <spdlog/spdlog.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using Done = std::function<void(bool)>;
@@ -73,4 +73,4 @@ void RpcQueue::serve(grpc_completion_queue* queue) {
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-namespace ferry {
+namespace ferry::plugin {
 
 /// A completion queue and the thread that handles its completions, one at a time unless relieve() replaces
 /// the thread.
@@ -51,4 +51,4 @@ class RpcQueue {
   std::thread thread_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -10,7 +10,7 @@
 
 #include "policy/policy_yaml.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using testing::HasSubstr;
@@ -234,9 +234,9 @@ TEST(BudgetTold, WhoIsWaitedFor) {
 
 TEST(ConfigurationId, IsOfWhatAPolicySays) {
   const auto id_of = [](const char* text, const char* name) {
-    const auto file = read_policies({.file = "policies.yaml", .text = text});
-    const auto policy = select_policy(file.value_or(PolicyFile{}), name);
-    return configuration_id(policy.value_or(Policy{}));
+    const auto file = policy::read_policies({.file = "policies.yaml", .text = text});
+    const auto policy = policy::select_policy(file.value_or(policy::PolicyFile{}), name);
+    return configuration_id(policy.value_or(policy::Policy{}));
   };
   const char* const text =
       "version: v2\npolicies:\n"
@@ -250,4 +250,4 @@ TEST(ConfigurationId, IsOfWhatAPolicySays) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -8,7 +8,7 @@
 
 #include "tests/agent/views.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using namespace std::chrono_literals;
@@ -29,7 +29,7 @@ class ChangeHistoryTest : public testing::Test {
   SeenHost refused(bool only_in_use) const {
     SeenHost host;
     host.phase = SeenPhase::refused;
-    host.accelerators = {test::gpu(Mode::host, Mode::passthrough, "refused")};
+    host.accelerators = {test::gpu(policy::Mode::host, policy::Mode::passthrough, "refused")};
     host.accelerators[0].only_in_use = only_in_use;
     return host;
   }
@@ -95,4 +95,4 @@ TEST_F(ChangeHistoryTest, ARefusalIsCountedOnceForEachReason) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

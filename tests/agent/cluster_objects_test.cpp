@@ -6,7 +6,7 @@
 
 #include "kube/field_filter.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
@@ -159,7 +159,7 @@ TEST(ClusterObjects, TheFieldsThatAreKeptAreThoseThatAreRead) {
       {"s/a", pod("a", set)}, {"s/b", pod("b", on)}, {"s/c", pod("c", vmi)}, {"s/d", pod("d", set)}};
   auto kept = whole;
   for (auto& [name, object] : kept) {
-    FieldFilter filter(pod_fields(), kMostKept);
+    kube::FieldFilter filter(pod_fields(), kube::kMostKept);
     ASSERT_TRUE(filter.take(object.dump()));
     object = json::parse(filter.finish());
     EXPECT_FALSE(object.contains("spec"));
@@ -197,4 +197,4 @@ TEST(ClusterObjects, APatchSaysOnlyWhatChanges) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

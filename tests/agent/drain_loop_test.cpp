@@ -8,7 +8,7 @@
 #include "agent/drain/drain_mark.h"
 #include "tests/agent/yard.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using namespace std::chrono_literals;
@@ -85,7 +85,7 @@ TEST(DrainLoop, APolicyThatRefusesForAWhileDoesNotEndIt) {
   for (const int status : {403, 422}) {
     Yard yard(1);
     yard.put_pod("n0", "guest");
-    yard.fleet.server.script = [status](const ApiRequest& request) -> std::optional<ApiFault> {
+    yard.fleet.server.script = [status](const kube::ApiRequest& request) -> std::optional<ApiFault> {
       if (!request.path.ends_with("/eviction")) return std::nullopt;
       return ApiFault::status_of(status, status == 422 ? "Invalid" : "Forbidden", "not before noon");
     };
@@ -104,7 +104,7 @@ TEST(DrainLoop, APolicyThatRefusesForAWhileDoesNotEndIt) {
 TEST(DrainLoop, WaitsAsLongAsItIsAskedToWait) {
   Yard yard(1);
   yard.put_pod("n0", "guest");
-  yard.fleet.server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+  yard.fleet.server.script = [](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (!request.path.ends_with("/eviction")) return std::nullopt;
     auto fault =
         ApiFault::status_of(429, "TooManyRequests", "Eviction triggered evacuation of VMI \"tenants/guest\"");
@@ -149,7 +149,7 @@ TEST(DrainLoop, GivesUpWhenItsTimeIsUpAndTriesAgainForAnotherWish) {
 TEST(DrainLoop, AMissingRightEndsItAndIsNamed) {
   Yard yard(1);
   yard.put_pod("n0", "guest");
-  yard.fleet.server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+  yard.fleet.server.script = [](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (!request.path.ends_with("/eviction")) return std::nullopt;
     return ApiFault::status_of(403, "Forbidden", "no");
   };
@@ -170,7 +170,7 @@ TEST(DrainLoop, AMissingRightEndsItAndIsNamed) {
 TEST(DrainLoop, WhereCordoningIsForbiddenTheNodeStillSaysHowItIs) {
   Yard yard(1);
   yard.put_pod("n0", "guest");
-  yard.fleet.server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+  yard.fleet.server.script = [](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (request.body.find("unschedulable") == std::string::npos) return std::nullopt;
     return ApiFault::status_of(403, "Forbidden", "a policy is against it");
   };
@@ -243,7 +243,7 @@ TEST(DrainLoop, ATurnThatIsOnItsWayBackIsNone) {
   Yard yard(1);
   yard.put_pod("n0", "guest");
   yard.with_process.insert("n0");
-  yard.fleet.server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+  yard.fleet.server.script = [](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (request.body.find("\"holderIdentity\":null") == std::string::npos) return std::nullopt;
     return ApiFault::lost_after();
   };
@@ -266,7 +266,7 @@ TEST(DrainLoop, ATurnThatIsOnItsWayBackIsNone) {
 TEST(DrainLoop, ARequestThatIsTriedAgainEndsWithTheDrain) {
   Yard yard(1);
   yard.put_pod("n0", "guest");
-  yard.fleet.server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+  yard.fleet.server.script = [](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (request.path.ends_with("/eviction")) return ApiFault::lost_before();
     // It has come, and nobody hears so.
     if (request.body.find("failed") != std::string::npos) return ApiFault::lost_after();
@@ -371,7 +371,7 @@ TEST(DrainLoop, ThePodsOfADaemonSetThatWasDeletedAreWaitedFor) {
 TEST(DrainLoop, NoPodIsEvictedBeforeItsDaemonSetIsKnown) {
   Yard yard(1);
   yard.put_pod("n0", "exporter", "DaemonSet");
-  yard.fleet.server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+  yard.fleet.server.script = [](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (!request.path.ends_with("/daemonsets/d")) return std::nullopt;
     return ApiFault::status_of(403, "Forbidden", "no");
   };
@@ -522,4 +522,4 @@ TEST(DrainLoop, AnAgentThatEndsAsItWaitsForOperandsGivesItsTurnToTheNext) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

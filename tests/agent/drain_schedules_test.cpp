@@ -11,7 +11,7 @@
 #include "tests/agent/overlaps.h"
 #include "tests/agent/yard.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using namespace std::chrono_literals;
@@ -155,7 +155,7 @@ class DrainSchedules : public testing::TestWithParam<int> {
         if (std::exchange(forbidden_, !forbidden_)) {
           fleet.server.script = nullptr;
         } else {
-          fleet.server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+          fleet.server.script = [](const kube::ApiRequest& request) -> std::optional<ApiFault> {
             if (!request.path.ends_with("/eviction")) return std::nullopt;
             return ApiFault::status_of(403, "Forbidden", "no");
           };
@@ -259,4 +259,4 @@ TEST_P(DrainSchedules, EndAsWantedAndNobodyIsEvictedWithoutReason) {
 INSTANTIATE_TEST_SUITE_P(Seeds, DrainSchedules, testing::Range(0, schedules()));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -9,7 +9,7 @@
 #include "agent/node_step.h"
 #include "tests/agent/views.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using std::chrono::seconds;
@@ -56,7 +56,7 @@ const SeenHolder kAnyPod = {
 const SeenHolder kProcess = {.text = "process python3 (pid 9)", .kind = "process", .name = "python3"};
 
 SeenAccelerator held_by(std::vector<SeenHolder> holders, bool only = true) {
-  SeenAccelerator out = test::gpu(Mode::host, Mode::passthrough, "refused");
+  SeenAccelerator out = test::gpu(policy::Mode::host, policy::Mode::passthrough, "refused");
   out.reason = "in use";
   out.holders = std::move(holders);
   out.only_in_use = only;
@@ -464,7 +464,7 @@ TEST(Drain, WhereCordoningIsRefusedTheRestIsSaid) {
 
 TEST(Drain, TellsPeersThatItIsOnItsWay) {
   NodeView view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  view.node.labels = {{kVgpuConfigLabel, "render-mix"}};
+  view.node.labels = {{policy::kVgpuConfigLabel, "render-mix"}};
   view.host.written = test::written(node_wish(view.node, view.configs, view.defaults));
   EXPECT_THAT(node_step(view).labels, Contains(Pair(kVgpuStateLabel, "pending")));
 }
@@ -515,4 +515,4 @@ TEST(DrainMark, ThatCannotBeReadIsTakenOff) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

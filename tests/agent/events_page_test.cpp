@@ -9,7 +9,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using testing::Contains;
@@ -46,4 +46,4 @@ TEST(EventsPage, HasEachReason) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

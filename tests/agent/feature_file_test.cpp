@@ -6,7 +6,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using std::chrono::sys_days;
@@ -39,4 +39,4 @@ TEST(FeatureFile, IsGoodForADayAndGoesWithTheLastLabel) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -9,7 +9,7 @@
 
 #include "vgpu-dm/profile/label_name.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using testing::Contains;
@@ -49,7 +49,7 @@ const SeenAccelerator& h100() {
 
 TEST(FeatureLabels, SayWhatAllGpusAre) {
   SeenHost host = host_of({h100(), h100()});
-  host.accelerators[0].mode = Mode::passthrough;
+  host.accelerators[0].mode = policy::Mode::passthrough;
   host.accelerators[0].driver = "vfio-pci";
   host.features = SeenFeatures{.iommu = "on",
                                .largest_group = 3,
@@ -148,8 +148,8 @@ TEST_P(FeatureLabelsOf, AName) {
   const auto product = labels.find("nvidia.com/gpu.product");
   EXPECT_EQ(product == labels.end() ? "" : product->second, GetParam().product);
   for (const auto& [key, value] : labels) {
-    EXPECT_TRUE(can_be_label(key.substr(key.find('/') + 1))) << key;
-    EXPECT_TRUE(can_be_label(value)) << value;
+    EXPECT_TRUE(vgpu::can_be_label(key.substr(key.find('/') + 1))) << key;
+    EXPECT_TRUE(vgpu::can_be_label(value)) << value;
   }
 }
 
@@ -185,8 +185,8 @@ TEST(FeatureLabels, LeaveOutWhatMakesNoKey) {
   EXPECT_THAT(labels, Contains(Pair("nvidia.com/gpu." + most + ".count", "1")));
   EXPECT_THAT(labels, Contains(Key("gpu-ferry.io/vgpu.A-1Q.count")));
   for (const auto& [key, value] : labels) {
-    EXPECT_TRUE(can_be_label(key.substr(key.find('/') + 1))) << key;
-    EXPECT_TRUE(can_be_label(value)) << value;
+    EXPECT_TRUE(vgpu::can_be_label(key.substr(key.find('/') + 1))) << key;
+    EXPECT_TRUE(vgpu::can_be_label(value)) << value;
   }
 }
 
@@ -243,4 +243,4 @@ TEST(FeatureLabels, AreToldFromOthersByTheirKeys) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -14,7 +14,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using namespace std::chrono_literals;
@@ -30,8 +30,8 @@ class FetchRunnerTest : public testing::Test {
   Result<> begin(FetchRunner& runner) {
     return runner.begin(
         {.name = "kata-a", .url = "registry.example/a:1"},
-        [this](const FetchProgress& progress) { told_.push_back(progress.done); },
-        [this](Result<Artifact> artifact) {
+        [this](const kata::FetchProgress& progress) { told_.push_back(progress.done); },
+        [this](Result<kata::Artifact> artifact) {
           ended_.emplace(std::move(artifact));
           stop_.request_stop();
         });
@@ -50,7 +50,7 @@ class FetchRunnerTest : public testing::Test {
   HostFs host_{scratch_.path()};
   std::stop_source stop_;
   std::vector<std::uint64_t> told_;
-  std::optional<Result<Artifact>> ended_;
+  std::optional<Result<kata::Artifact>> ended_;
 };
 
 TEST_F(FetchRunnerTest, HearsHowFarItIsAndWhatHasComeOfIt) {
@@ -100,4 +100,4 @@ TEST_F(FetchRunnerTest, OneThatIsNotThereOrDiesIsAnError) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -18,7 +18,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using test::answer;
@@ -36,7 +36,7 @@ NodeWish wish_of(Labels labels) {
 // ---- a FIFO in the place of a file, whose reader waits for ever
 
 TEST(FilesBetweenProcesses, KeepTheAgentWaitingNowhere) {
-  for (const char* file : {kWishFile, kStateFile, kReadyHandlersFile, kWantedClassesFile}) {
+  for (const char* file : {kWishFile, kStateFile, kata::kReadyHandlersFile, kata::kWantedClassesFile}) {
     const test::ScratchDirectory scratch;
     const HostFs host(scratch.path());
     scratch.directory(std::filesystem::path(file).parent_path());
@@ -173,8 +173,8 @@ TEST(SeenHost, GivesWhatTheClusterIsTold) {
   const SeenAccelerator& first = host.accelerators[0];
   EXPECT_EQ(first.address, "0000:02:00.0");
   EXPECT_EQ(first.model, "NVIDIA L40S");
-  EXPECT_EQ(first.mode, Mode::vgpu);
-  EXPECT_EQ(first.wanted, Mode::passthrough);
+  EXPECT_EQ(first.mode, policy::Mode::vgpu);
+  EXPECT_EQ(first.wanted, policy::Mode::passthrough);
   EXPECT_EQ(first.state, "refused");
   EXPECT_EQ(first.reason, "in use");
   EXPECT_EQ(first.hint, "stop the VM");
@@ -291,7 +291,7 @@ class StatusFiles : public testing::Test {
   std::vector<std::string> names() const { return host_.list(kFolder).value_or(std::vector<std::string>()); }
 
   const NodeWish passthrough_ = wish_of({{kWorkloadLabel, "vm-passthrough"}});
-  const NodeWish vgpus_ = wish_of({{kVgpuConfigLabel, "render-mix"}});
+  const NodeWish vgpus_ = wish_of({{policy::kVgpuConfigLabel, "render-mix"}});
   const NodeWish mixed_ = wish_of({{kPolicyLabel, "mixed"}});
   test::ScratchDirectory scratch_;
   HostFs host_{scratch_.path()};
@@ -301,8 +301,8 @@ TEST_F(StatusFiles, OfPassthroughSayWhenEveryGpuIsOnVfio) {
   EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::changing)), ElementsAre("+workload-type"));
   EXPECT_EQ(content("workload-type"), "vm-passthrough\n");
   EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::refused)), IsEmpty());
-  EXPECT_THAT(write(passthrough_,
-                    answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)})),
+  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
+                                         {gpu(policy::Mode::passthrough, policy::Mode::passthrough)})),
               ElementsAre("+vfio-pci-ready"));
   EXPECT_THAT(names(), ElementsAre("vfio-pci-ready", "workload-type"));
   struct stat status {};
@@ -312,7 +312,7 @@ TEST_F(StatusFiles, OfPassthroughSayWhenEveryGpuIsOnVfio) {
 
 TEST_F(StatusFiles, WrittenTwiceAreNotWritten) {
   const HostSide done =
-      answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)});
+      answer(passthrough_, SeenPhase::as_wanted, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   EXPECT_THAT(write(passthrough_, done), ElementsAre("+vfio-pci-ready", "+workload-type"));
   EXPECT_THAT(write(passthrough_, done), IsEmpty());
 }
@@ -323,14 +323,15 @@ TEST_F(StatusFiles, OfPassthroughOnAHostWithoutGpusDoNotSayReady) {
 }
 
 TEST_F(StatusFiles, OfVgpusSayWhenThereIsOne) {
-  SeenAccelerator empty = gpu(Mode::vgpu, Mode::vgpu);
+  SeenAccelerator empty = gpu(policy::Mode::vgpu, policy::Mode::vgpu);
   empty.vgpus.clear();
   EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {empty})), ElementsAre("+workload-type"));
   EXPECT_EQ(content("workload-type"), "vm-vgpu\n");
-  EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {empty, gpu(Mode::vgpu, Mode::vgpu)})),
+  EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted,
+                                   {empty, gpu(policy::Mode::vgpu, policy::Mode::vgpu)})),
               ElementsAre("+vgpu-devices-ready"));
   // By vendor-specific VFIO one is a virtual function.
-  SeenAccelerator by_function = gpu(Mode::vgpu, Mode::vgpu);
+  SeenAccelerator by_function = gpu(policy::Mode::vgpu, policy::Mode::vgpu);
   by_function.vgpus = {{.id = "0000:02:00.4", .type = "NVIDIA L40S-12Q"}};
   write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {empty}));
   EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {by_function})),
@@ -338,13 +339,14 @@ TEST_F(StatusFiles, OfVgpusSayWhenThereIsOne) {
 }
 
 TEST_F(StatusFiles, ThatAreNoLongerTrueGo) {
-  write(passthrough_,
-        answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}));
+  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
+                             {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
   EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::changing)), ElementsAre("-vfio-pci-ready"));
-  write(passthrough_,
-        answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}));
-  EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {gpu(Mode::vgpu, Mode::vgpu)})),
-              ElementsAre("-vfio-pci-ready", "+vgpu-devices-ready", "+workload-type"));
+  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
+                             {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
+  EXPECT_THAT(
+      write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)})),
+      ElementsAre("-vfio-pci-ready", "+vgpu-devices-ready", "+workload-type"));
   const NodeWish container = wish_of({{kWorkloadLabel, "container"}});
   EXPECT_THAT(write(container, answer(container, SeenPhase::as_wanted)),
               ElementsAre("-vgpu-devices-ready", "-workload-type"));
@@ -353,8 +355,9 @@ TEST_F(StatusFiles, ThatAreNoLongerTrueGo) {
 
 TEST_F(StatusFiles, OfANodeOfSeveralKindsSayBoth) {
   EXPECT_THAT(write(mixed_, answer(mixed_, SeenPhase::as_wanted,
-                                   {gpu(Mode::vgpu, Mode::vgpu), gpu(Mode::passthrough, Mode::passthrough),
-                                    gpu(Mode::host, std::nullopt, "left_alone")})),
+                                   {gpu(policy::Mode::vgpu, policy::Mode::vgpu),
+                                    gpu(policy::Mode::passthrough, policy::Mode::passthrough),
+                                    gpu(policy::Mode::host, std::nullopt, "left_alone")})),
               ElementsAre("+vfio-pci-ready", "+vgpu-devices-ready", "+workload-type"));
   EXPECT_EQ(content("workload-type"), "vm-vgpu\n");
 }
@@ -364,7 +367,7 @@ TEST_F(StatusFiles, OfOthersAreLeftAlone) {
     scratch_.file(std::string(kFolder) + name, "theirs\n");
   scratch_.file(std::string(kFolder) + "vfio-pci-ready", "");
   const HostSide done =
-      answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)});
+      answer(passthrough_, SeenPhase::as_wanted, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   EXPECT_THAT(write(passthrough_, done), ElementsAre("+workload-type"));
   EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::changing)), IsEmpty());
   EXPECT_EQ(content("vfio-pci-ready"), "") << "the validator's own";
@@ -376,13 +379,13 @@ TEST_F(StatusFiles, OfOthersAreLeftAlone) {
 }
 
 TEST_F(StatusFiles, AreLeftToAnotherOwnerAndWhereTheHostIsLeft) {
-  write(passthrough_,
-        answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}));
+  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
+                             {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
   EXPECT_THAT(write(wish_of({{kPolicyLabel, "typo"}}), {}), IsEmpty());
   EXPECT_THAT(write(wish_of({}), {}), ElementsAre("-vfio-pci-ready"));
 
-  write(passthrough_,
-        answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}));
+  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
+                             {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
   NodeWish stood_back = passthrough_;
   stood_back.kind = NodeWish::Kind::stand_back;
   EXPECT_THAT(write(stood_back, {}), ElementsAre("-vfio-pci-ready")) << "ours, which nobody keeps true now";
@@ -391,19 +394,21 @@ TEST_F(StatusFiles, AreLeftToAnotherOwnerAndWhereTheHostIsLeft) {
 }
 
 TEST_F(StatusFiles, OfADryRunAreSaidAlone) {
-  const auto files = status_files(
-      passthrough_, answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}));
+  const auto files =
+      status_files(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
+                                        {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
   EXPECT_EQ(must(write_status_files(host_, files, true)).size(), 2U);
   EXPECT_THAT(names(), IsEmpty());
 }
 
 TEST_F(StatusFiles, ThatCannotBeReadAreAnError) {
   scratch_.directory(std::string(kFolder) + "vfio-pci-ready");
-  const auto files = status_files(
-      passthrough_, answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}));
+  const auto files =
+      status_files(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
+                                        {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
   const auto done = write_status_files(host_, files);
   EXPECT_EQ(done ? "" : done.error().message, "read /run/nvidia/validations/vfio-pci-ready: Is a directory");
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

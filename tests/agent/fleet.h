@@ -50,8 +50,8 @@ class Fleet {
     std::string name;
     ScratchDirectory scratch;
     HostFs host;
-    std::unique_ptr<ApiTransport> way;  ///< the agent's to the server; null: the server itself
-    std::unique_ptr<NodeAgent> agent;
+    std::unique_ptr<kube::ApiTransport> way;  ///< the agent's to the server; null: the server itself
+    std::unique_ptr<agent::NodeAgent> agent;
     HostdStandin hostd;
     std::chrono::seconds skew{0};  ///< of its clock on the wall
     std::string told;              ///< the wanted.json that hostd knows of
@@ -80,7 +80,7 @@ class Fleet {
                                edition)}}}});
   }
   void start(Machine& machine) {
-    NodeAgent::Settings settings;
+    agent::NodeAgent::Settings settings;
     settings.node = machine.name;
     settings.space = "gpus";
     settings.config_maps = {"ferry"};
@@ -88,7 +88,7 @@ class Fleet {
     settings.most_changing = most_changing_;
     settings.drain_timeout = drain_timeout;
     if (adjust) adjust(machine, settings);
-    machine.agent = std::make_unique<NodeAgent>(
+    machine.agent = std::make_unique<agent::NodeAgent>(
         machine.host, machine.way ? *machine.way : server, clock, [this] { return server.draw(); },
         [this, &machine] { return clock.wall() + machine.skew; }, std::move(settings));
     EXPECT_TRUE(machine.agent->begin());
@@ -107,7 +107,7 @@ class Fleet {
     return took;
   }
   void label(const std::string& node, const json& policy) {
-    server.edit("/api/v1/nodes/" + node, {{"metadata", {{"labels", {{kPolicyLabel, policy}}}}}});
+    server.edit("/api/v1/nodes/" + node, {{"metadata", {{"labels", {{agent::kPolicyLabel, policy}}}}}});
   }
   void label_all(const json& policy) {
     for (const auto& machine : machines) label(machine->name, policy);
@@ -119,31 +119,36 @@ class Fleet {
     const auto found = all.find(key);
     return found == all.end() ? "" : found->second;
   }
-  std::string state(const std::string& node) const { return text_of(node, "labels", kStateLabel); }
-  std::string error(const std::string& node) const { return text_of(node, "annotations", kErrorAnnotation); }
+  std::string state(const std::string& node) const { return text_of(node, "labels", agent::kStateLabel); }
+  std::string error(const std::string& node) const {
+    return text_of(node, "annotations", agent::kErrorAnnotation);
+  }
   std::size_t in_state(const std::string& word) const {
     return static_cast<std::size_t>(
         std::ranges::count_if(machines, [&](const auto& machine) { return state(machine->name) == word; }));
   }
   std::set<std::string> reasons(const std::string& node) const {
     std::set<std::string> out;
-    for (const auto& [name, event] : server.objects({.kind = kEvents, .space = "default"}))
+    for (const auto& [name, event] : server.objects({.kind = kube::kEvents, .space = "default"}))
       if (event.at("involvedObject").at("name") == node) out.insert(event.at("reason").get<std::string>());
     return out;
   }
-  std::string lease_path(std::size_t slot) const { return path_of(change_lease("gpus", slot)).value_or(""); }
+  std::string lease_path(std::size_t slot) const {
+    return kube::path_of(agent::change_lease("gpus", slot)).value_or("");
+  }
   /// Who has slots, by slot.
   std::map<std::size_t, std::string> holders() const {
     std::map<std::size_t, std::string> out;
-    for (const auto& [name, lease] : server.objects(change_leases("gpus"))) {
-      const auto slot = change_slot_of(lease);
+    for (const auto& [name, lease] : server.objects(agent::change_leases("gpus"))) {
+      const auto slot = agent::change_slot_of(lease);
       if (slot && !slot->holder.empty()) out[slot->index] = slot->holder;
     }
     return out;
   }
-  Verdicts verdicts() const {
-    Verdicts out;
-    for (const auto& [name, lease] : server.objects(change_leases("gpus"))) read_verdicts(lease, out);
+  agent::Verdicts verdicts() const {
+    agent::Verdicts out;
+    for (const auto& [name, lease] : server.objects(agent::change_leases("gpus")))
+      agent::read_verdicts(lease, out);
     return out;
   }
   std::size_t under_way() const {
@@ -154,9 +159,9 @@ class Fleet {
 
   void pass(std::chrono::seconds time) {
     for (const auto end = clock.now() + time; clock.now() < end;) {
-      clock.run_for(std::min<Timers::Clock::duration>(std::chrono::seconds(1), end - clock.now()));
+      clock.run_for(std::min<kube::Timers::Clock::duration>(std::chrono::seconds(1), end - clock.now()));
       for (const auto& machine : machines) {
-        const std::string now = machine->host.read_file(kWishFile).value_or("");
+        const std::string now = machine->host.read_file(agent::kWishFile).value_or("");
         if (std::exchange(machine->told, now) != now) machine->hostd.wanted_changed();
         if (each_second) each_second(*machine);
       }
@@ -168,7 +173,7 @@ class Fleet {
   std::vector<std::unique_ptr<Machine>> machines;
   std::size_t most_seen = 0;  ///< nodes that were changing at once
   std::optional<std::chrono::seconds> drain_timeout;
-  std::function<void(Machine&, NodeAgent::Settings&)> adjust;  ///< what an agent is started with
+  std::function<void(Machine&, agent::NodeAgent::Settings&)> adjust;  ///< what an agent is started with
   std::function<void(Machine&)> each_second;
 
  private:

@@ -9,7 +9,7 @@
 
 #include "tests/agent/overlaps.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using namespace std::chrono_literals;
@@ -345,7 +345,7 @@ TEST(Fleet, AnAgentThatMayNotGiveItsTurnBackEndsAllTheSame) {
     fleet.label_all("divided");
     ASSERT_TRUE(fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 20s));
     fleet.pass(4s);
-    fleet.server.script = [status](const ApiRequest& request) -> std::optional<test::ApiFault> {
+    fleet.server.script = [status](const kube::ApiRequest& request) -> std::optional<test::ApiFault> {
       if (request.path.find("/leases/") == std::string::npos) return std::nullopt;
       return test::ApiFault::status_of(status, "No", "no");
     };
@@ -386,7 +386,7 @@ TEST(Fleet, AnOutageEndsNoChangeAndTheTurnIsGivenBackAfterIt) {
 
 TEST(Fleet, ARoleThatLacksLeasesHoldsTheChangeAndSaysSo) {
   Fleet fleet(1, 1);
-  fleet.server.script = [](const ApiRequest& request) -> std::optional<test::ApiFault> {
+  fleet.server.script = [](const kube::ApiRequest& request) -> std::optional<test::ApiFault> {
     if (request.path.find("/leases") == std::string::npos) return std::nullopt;
     return test::ApiFault::status_of(403, "Forbidden", "no");
   };
@@ -555,4 +555,4 @@ TEST_P(FleetSchedules, EndAsWantedAndNeverTooManyAtOnce) {
 INSTANTIATE_TEST_SUITE_P(Seeds, FleetSchedules, testing::Range(0, schedules()));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

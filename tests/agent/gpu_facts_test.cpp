@@ -14,7 +14,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using test::must;
@@ -89,7 +89,7 @@ class GpuFactsTest : public testing::Test {
     kernel_.file("sys/devices/pci0000:00/0000:3b:00.0/" + name, value + "\n");
   }
   GpuFacts facts() const {
-    const std::vector<PciAddress> gpus = {must(PciAddress::parse("0000:3b:00.0"))};
+    const std::vector<vfio::PciAddress> gpus = {must(vfio::PciAddress::parse("0000:3b:00.0"))};
     return read_gpu_facts(kernel_, gpus).at(0);
   }
 
@@ -148,7 +148,7 @@ TEST(GpuLink, IsCapableOfWhatBothItsEndsAre) {
     scratch.file(gpu + "max_link_speed", "16.0 GT/s PCIe\n");
     scratch.file(port + "max_link_width", lanes + "\n");
     scratch.file(port + "max_link_speed", speed + "\n");
-    const std::vector<PciAddress> gpus = {must(PciAddress::parse("0000:3b:00.0"))};
+    const std::vector<vfio::PciAddress> gpus = {must(vfio::PciAddress::parse("0000:3b:00.0"))};
     const LinkNumbers of = read_gpu_facts(HostFs(scratch.path()), gpus).at(0).link;
     return std::pair(of.max_lanes, of.max_speed);
   };
@@ -180,8 +180,8 @@ TEST(GpuErrors, AreThoseOfBothEndsOfTheLink) {
   scratch.link("sys/bus/pci/devices/0000:3a:00.0", "../../../devices/pci0000:3a/0000:3a:00.0");
   scratch.link("sys/bus/pci/devices/0000:3b:00.0", "../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0");
   const HostFs host(scratch.path());
-  const std::vector<PciAddress> gpus = {must(PciAddress::parse("0000:3b:00.0")),
-                                        must(PciAddress::parse("0000:3a:00.0"))};
+  const std::vector<vfio::PciAddress> gpus = {must(vfio::PciAddress::parse("0000:3b:00.0")),
+                                              must(vfio::PciAddress::parse("0000:3a:00.0"))};
   const auto facts = read_gpu_facts(host, gpus);
   std::vector<std::string> seen;
   for (const SeenErrors& errors : facts.at(0).errors) {
@@ -211,4 +211,4 @@ TEST_F(GpuFactsTest, OfAGpuThatIsGoneNothingIsKnown) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

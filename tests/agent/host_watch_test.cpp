@@ -15,7 +15,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 namespace fs = std::filesystem;
@@ -102,4 +102,4 @@ TEST(HostWatchWithoutInotify, Begins) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

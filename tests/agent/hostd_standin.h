@@ -24,7 +24,7 @@ namespace ferry::test {
 /// Takes up what is wanted, and needs its time.
 class HostdStandin {
  public:
-  HostdStandin(Timers& clock, HostFs& host, std::function<void()> wrote)
+  HostdStandin(kube::Timers& clock, HostFs& host, std::function<void()> wrote)
       : clock_(clock), host_(host), wrote_(std::move(wrote)) {
     show();
   }
@@ -33,7 +33,7 @@ class HostdStandin {
     using namespace std::chrono_literals;
     if (!runs) return;
     clock_.cancel(next_);
-    const auto wanted = read_wish_file(host_.read_file(kWishFile).value_or(""));
+    const auto wanted = agent::read_wish_file(host_.read_file(agent::kWishFile).value_or(""));
     if (!wanted) return end(std::nullopt, "nothing_wanted");
     const auto generation = wanted->generation;
     if (holder) return end(generation, "refused");
@@ -91,7 +91,7 @@ class HostdStandin {
   }
 
   bool runs = true;
-  Timers::Clock::time_point stopped;        ///< when it last ceased to run
+  kube::Timers::Clock::time_point stopped;  ///< when it last ceased to run
   bool by_text = false;                     ///< a policy of the same name with another text is another one
   bool holder = false;                      ///< a VM has the GPU
   std::function<nlohmann::json()> holders;  ///< others, as state.json has them; empty: none
@@ -112,7 +112,7 @@ class HostdStandin {
     return is == "given" || is == "same" ? "passthrough" : is == "divided" ? "vgpu" : "host";
   }
   void show() {
-    auto shown = Presence::announce(host_, kHostdPresence);
+    auto shown = Presence::announce(host_, agent::kHostdPresence);
     if (!shown) std::abort();
     presence_.emplace(std::move(*shown));
   }
@@ -166,11 +166,11 @@ class HostdStandin {
         {"withdraw", json::array()},
         {"error", error_.empty() ? json() : json{{"message", error_}, {"hint", ""}}},
         {"features", {{"iommu", "on"}, {"largest_group", 1}, {"vgpu_types", {{"L40S-12Q", 4}}}}}};
-    if (!host_.write_file(kStateFile, state.dump())) std::abort();
+    if (!host_.write_file(agent::kStateFile, state.dump())) std::abort();
     wrote_();
   }
 
-  Timers& clock_;
+  kube::Timers& clock_;
   HostFs& host_;
   std::function<void()> wrote_;
   std::optional<Presence> presence_;
@@ -180,7 +180,7 @@ class HostdStandin {
   std::string phase_;                        ///< likewise
   std::string error_;                        ///< to be said of the whole
   std::optional<std::uint64_t> ended_;       ///< the generation that was refused or has failed
-  Timers::Timer next_;
+  kube::Timers::Timer next_;
 };
 
 }  // namespace ferry::test

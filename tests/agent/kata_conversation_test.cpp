@@ -17,7 +17,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using std::chrono::milliseconds;
@@ -42,19 +42,20 @@ class KataConversation : public testing::Test {
     scratch.file(test::kMain, test::kMainText);
     scratch.file("sys/module/kvm_amd/parameters/sev_snp", "Y\n");
     daemon = std::make_unique<test::PredictedDaemon>(host);
-    keeper = std::make_unique<KataKeeper>(
-        KataKeeper::Uses{.host = &host,
-                         .writer = &writer,
-                         .asked = daemon.get(),
-                         .runtime_for = [this](const ClassFile&) { return runtime(); },
-                         .devices = [] { return Result<KataDevices>(KataDevices{.gpus = 1, .mode = {}}); }},
-        KataKeeper::Pauses{
+    keeper = std::make_unique<kata::KataKeeper>(
+        kata::KataKeeper::Uses{
+            .host = &host,
+            .writer = &writer,
+            .asked = daemon.get(),
+            .runtime_for = [this](const kata::ClassFile&) { return runtime(); },
+            .devices = [] { return Result<kata::KataDevices>(kata::KataDevices{.gpus = 1, .mode = {}}); }},
+        kata::KataKeeper::Pauses{
             .first = seconds(10), .longest = seconds(40), .lock = milliseconds(0), .proof = milliseconds(0)});
   }
 
-  Result<KataRuntime> runtime() const {
-    KataRuntime out;
-    out.at_hand.place = must(runtime_place("containerd"));
+  Result<kata::KataRuntime> runtime() const {
+    kata::KataRuntime out;
+    out.at_hand.place = must(kata::runtime_place("containerd"));
     out.at_hand.release = test::kRelease;
     out.asked = std::make_unique<test::AskedDaemon>(*daemon);
     out.control = std::make_unique<test::RestartOfDaemon>(*daemon);
@@ -97,12 +98,12 @@ class KataConversation : public testing::Test {
   test::ScratchDirectory scratch;
   HostFs host{scratch.path()};
   test::ModuleWriter writer;
-  NodeObject node = test::node_with({});
+  policy::NodeObject node = test::node_with({});
   KataView view{.source = {.name = "ConfigMap gpus/kata", .texts = {test::config("kata", kClasses)}},
                 .pulls = {}};
-  KataKeeper::Clock::time_point now{seconds(1000)};
+  kata::KataKeeper::Clock::time_point now{seconds(1000)};
   std::unique_ptr<test::PredictedDaemon> daemon;
-  std::unique_ptr<KataKeeper> keeper;
+  std::unique_ptr<kata::KataKeeper> keeper;
   std::string trouble;
 };
 
@@ -127,4 +128,4 @@ TEST_F(KataConversation, AConfidentialClassIsThereWhileTheNodesLabelAdmitsIt) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

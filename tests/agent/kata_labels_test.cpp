@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using testing::IsEmpty;
@@ -26,4 +26,4 @@ TEST(KataLabels, HaveNoneForANameThatMakesNone) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

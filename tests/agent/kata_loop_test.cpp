@@ -17,7 +17,7 @@
 #include "tests/agent/fleet.h"
 #include "tests/agent/kata_standin.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using namespace std::chrono_literals;
@@ -91,10 +91,10 @@ class KataLoop : public testing::Test {
   std::string error(const std::string& node = "n0") const {
     return fleet->text_of(node, "annotations", kKataErrorAnnotation);
   }
-  std::optional<WantedClasses> written(const std::string& node = "n0") const {
+  std::optional<kata::WantedClasses> written(const std::string& node = "n0") const {
     for (const auto& machine : fleet->machines)
       if (machine->name == node)
-        return read_wanted_classes(machine->host).value_or(std::optional<WantedClasses>());
+        return kata::read_wanted_classes(machine->host).value_or(std::optional<kata::WantedClasses>());
     return std::nullopt;
   }
   Kata& of(const std::string& node = "n0") { return *kata.at(node); }
@@ -233,7 +233,7 @@ TEST_F(KataLoop, NothingGoesWhileTheServerHasNotSaidThatTheLabelIsGone) {
   fleet->start();
   fleet->pass(60s);
   configure("version: v2\nruntimeClasses: []\n");
-  fleet->server.script = [](const ApiRequest& request) -> std::optional<test::ApiFault> {
+  fleet->server.script = [](const kube::ApiRequest& request) -> std::optional<test::ApiFault> {
     if (request.method == "PATCH" && request.path.find("/nodes/") != std::string::npos)
       return test::ApiFault::status_of(503, "ServiceUnavailable");
     return std::nullopt;
@@ -399,7 +399,7 @@ TEST_F(KataLoop, WhatCannotBeReadOrIsGoneChangesNothing) {
   fleet->server.erase(kMap);
   fleet->pass(10s);
   EXPECT_THAT(error(), HasSubstr("ConfigMap gpus/kata is not there"));
-  EXPECT_EQ(wanted_classes_text(*written()), wanted_classes_text(*before));
+  EXPECT_EQ(kata::wanted_classes_text(*written()), kata::wanted_classes_text(*before));
   EXPECT_EQ(label("n0", "kata-a"), "ready");
   configure("version: v2\nruntimeClasses: []\n");
   fleet->pass(60s);
@@ -566,4 +566,4 @@ TEST_P(KataSchedules, EndAsAskedForAndNothingGoesUnasked) {
 INSTANTIATE_TEST_SUITE_P(Seeds, KataSchedules, testing::Range(0, schedules()));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

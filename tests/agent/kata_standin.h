@@ -32,14 +32,14 @@ class KataHostdStandin {
 
   void look() {
     if (!runs || changing_) return;
-    const auto wanted = read_wanted_classes(host_).value_or(std::optional<WantedClasses>());
+    const auto wanted = kata::read_wanted_classes(host_).value_or(std::optional<kata::WantedClasses>());
     if (!wanted) return;
-    const auto file = wanted_class_file(*wanted);
+    const auto file = kata::wanted_class_file(*wanted);
     if (!file) return say({.ready = {}, .generation = wanted->generation, .error = file.error().message});
     std::map<std::string, std::string> shall;
-    for (const KataClass& kata : file->classes)
+    for (const kata::KataClass& kata : file->classes)
       for (const std::string& handler : kata.handlers()) shall[handler] = kata.artifacts.url;
-    HandlersFile out{.ready = {}, .generation = wanted->generation};
+    kata::HandlersFile out{.ready = {}, .generation = wanted->generation};
     bool would_change = false;
     for (const auto& [name, url] : shall) {
       const auto now = installed.find(name);
@@ -47,24 +47,24 @@ class KataHostdStandin {
       if (ready) out.ready.insert(name);
       if (ready && now->second == url) continue;
       if (!artifacts.contains(url)) {
-        out.others.push_back({name, HandlerState::missing_artifact});
+        out.others.push_back({name, kata::HandlerState::missing_artifact});
       } else if (used.contains(name)) {
-        out.others.push_back({name, HandlerState::refused, "a pod runs with it"});
+        out.others.push_back({name, kata::HandlerState::refused, "a pod runs with it"});
       } else if (rests_until_ && clock_.now() < *rests_until_) {
-        out.others.push_back({name, HandlerState::failed, "it did not start"});
+        out.others.push_back({name, kata::HandlerState::failed, "it did not start"});
       } else {
-        out.others.push_back({name, HandlerState::waiting});
+        out.others.push_back({name, kata::HandlerState::waiting});
         would_change = true;
       }
     }
     for (const auto& [name, url] : installed) {
       if (shall.contains(name)) continue;
       if (!wanted->unlabelled.contains(name)) {
-        out.others.push_back({name, HandlerState::leaving});
+        out.others.push_back({name, kata::HandlerState::leaving});
       } else if (used.contains(name)) {
-        out.others.push_back({name, HandlerState::refused, "a pod runs with it"});
+        out.others.push_back({name, kata::HandlerState::refused, "a pod runs with it"});
       } else {
-        out.others.push_back({name, HandlerState::waiting});
+        out.others.push_back({name, kata::HandlerState::waiting});
         would_change = true;
       }
     }
@@ -85,8 +85,8 @@ class KataHostdStandin {
   bool changing() const { return changing_; }
 
  private:
-  void begin(const WantedClasses& wanted, const std::map<std::string, std::string>& shall,
-             HandlersFile& out) {
+  void begin(const kata::WantedClasses& wanted, const std::map<std::string, std::string>& shall,
+             kata::HandlersFile& out) {
     changing_ = true;
     out.changing = true;
     ++changes;
@@ -108,10 +108,10 @@ class KataHostdStandin {
       look();
     });
   }
-  void say(const HandlersFile& file) {
-    const std::string text = handlers_file_text(file);
-    if (host_.read_file(kReadyHandlersFile).value_or("") == text) return;
-    if (!host_.write_file(kReadyHandlersFile, text)) std::abort();
+  void say(const kata::HandlersFile& file) {
+    const std::string text = kata::handlers_file_text(file);
+    if (host_.read_file(kata::kReadyHandlersFile).value_or("") == text) return;
+    if (!host_.write_file(kata::kReadyHandlersFile, text)) std::abort();
     wrote_();
   }
 
@@ -119,12 +119,12 @@ class KataHostdStandin {
   HostFs& host_;
   std::function<void()> wrote_;
   bool changing_ = false;
-  std::optional<Timers::Clock::time_point> rests_until_;
-  Timers::Timer end_;
+  std::optional<kube::Timers::Clock::time_point> rests_until_;
+  kube::Timers::Timer end_;
 };
 
 /// Fetches in some seconds, or does not.
-class FetcherStandin final : public Fetcher {
+class FetcherStandin final : public agent::Fetcher {
  public:
   explicit FetcherStandin(VirtualClock& clock) : clock_(clock) {}
   FetcherStandin(const FetcherStandin&) = delete;
@@ -133,7 +133,7 @@ class FetcherStandin final : public Fetcher {
   FetcherStandin& operator=(FetcherStandin&&) = delete;
   ~FetcherStandin() override { stop(); }
 
-  Result<> begin(const FetchRequest& request, Told told, Done done) override {
+  Result<> begin(const kata::FetchRequest& request, Told told, Done done) override {
     asked.push_back(request);
     told({.done = 1, .total = 4});
     under_way = true;
@@ -144,7 +144,7 @@ class FetcherStandin final : public Fetcher {
         return done(fail(Errc::unreachable, request.url + ": nobody answers"));
       }
       got(request.url);
-      Artifact artifact;
+      kata::Artifact artifact;
       artifact.name = request.name;
       artifact.url = request.url;
       artifact.digest = "sha256:1";
@@ -161,13 +161,13 @@ class FetcherStandin final : public Fetcher {
   std::chrono::seconds takes{5};
   unsigned failures = 0;  ///< the next so many fail
   std::function<void(const std::string& url)> got = [](const std::string&) {};
-  std::vector<FetchRequest> asked;
+  std::vector<kata::FetchRequest> asked;
   bool under_way = false;
   unsigned stopped = 0;
 
  private:
   VirtualClock& clock_;
-  Timers::Timer end_;
+  kube::Timers::Timer end_;
 };
 
 }  // namespace ferry::test

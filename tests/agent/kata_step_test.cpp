@@ -8,7 +8,7 @@
 #include "agent/rollout/node_turn.h"
 #include "tests/agent/views.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using test::config;
@@ -63,7 +63,7 @@ TEST(KataWish, EverythingGoesOnlyByAFileThatSaysSo) {
 
 /// A node on its way, with hostd's answer.
 struct Scene {
-  NodeObject node = node_with({});
+  policy::NodeObject node = node_with({});
   HostSide host;
   KataView view{.source = source(kTwo), .pulls = {}};
   bool may_begin = true;
@@ -101,7 +101,7 @@ TEST(KataStep, WritesDownOnceWhatIsWanted) {
 
 TEST(KataStep, PermitsInItsTurnAloneAndForOneGeneration) {
   Scene scene;
-  scene.host.kata.others = {{"kata-a", HandlerState::waiting}, {"kata-b", HandlerState::waiting}};
+  scene.host.kata.others = {{"kata-a", kata::HandlerState::waiting}, {"kata-b", kata::HandlerState::waiting}};
   scene.may_begin = false;
   EXPECT_FALSE(scene.step().file);
   EXPECT_TRUE(is_kata_configuration(scene.begin));
@@ -123,10 +123,10 @@ TEST(KataStep, PermitsInItsTurnAloneAndForOneGeneration) {
 }
 
 TEST(KataStep, AFailureIsOneAndARefusalIsNone) {
-  for (const auto& [state, outcome] : {std::pair{HandlerState::failed, ChangeOutcome::failed},
-                                       {HandlerState::refused, ChangeOutcome::refused},
-                                       {HandlerState::installing, ChangeOutcome::open},
-                                       {HandlerState::leaving, ChangeOutcome::refused}}) {
+  for (const auto& [state, outcome] : {std::pair{kata::HandlerState::failed, ChangeOutcome::failed},
+                                       {kata::HandlerState::refused, ChangeOutcome::refused},
+                                       {kata::HandlerState::installing, ChangeOutcome::open},
+                                       {kata::HandlerState::leaving, ChangeOutcome::refused}}) {
     Scene scene;
     scene.host.kata_written->permitted = true;
     scene.host.kata.others = {{"kata-a", state, "why not"}};
@@ -139,22 +139,22 @@ TEST(KataStep, AFailureIsOneAndARefusalIsNone) {
 TEST(KataStep, GoesOnWithWhatAKilledHostdHasBegun) {
   Scene scene;
   scene.host.kata.changing = true;
-  scene.host.kata.others = {{"kata-a", HandlerState::waiting}};
+  scene.host.kata.others = {{"kata-a", kata::HandlerState::waiting}};
   EXPECT_TRUE(scene.step().file->permitted);
-  scene.host.kata.others = {{"kata-a", HandlerState::installing}};
+  scene.host.kata.others = {{"kata-a", kata::HandlerState::installing}};
   EXPECT_FALSE(scene.step().file) << "it is at work already";
 }
 
 TEST(KataStep, SaysThatALabelIsGoneAndTakesThatBackFirst) {
   Scene scene;
-  scene.host.kata.others = {{"kata-old", HandlerState::leaving}};
+  scene.host.kata.others = {{"kata-old", kata::HandlerState::leaving}};
   scene.node.labels = {{"gpu-ferry.io/kata.kata-old", "ready"}};
   EXPECT_FALSE(scene.step().file);
   scene.node.labels.clear();
   scene.write();
   EXPECT_THAT(scene.host.kata_written->unlabelled, ElementsAre("kata-old"));
   EXPECT_EQ(scene.host.kata_written->generation, 1U);
-  scene.host.kata.others = {{"kata-old", HandlerState::waiting}};
+  scene.host.kata.others = {{"kata-old", kata::HandlerState::waiting}};
   scene.may_begin = false;
   EXPECT_FALSE(scene.step().file) << "it stays so until it is gone";
   scene.host.kata.others.clear();
@@ -229,10 +229,10 @@ TEST(KataStep, CarriesTheModeOfTheGpusToConfidentialClasses) {
   scene.view.source = source(kConfidential);
   scene.write();
   EXPECT_EQ(scene.host.kata_written->generation, 2U);
-  EXPECT_FALSE(confidential_mode_of(*scene.host.kata_written).known());
+  EXPECT_FALSE(kata::confidential_mode_of(*scene.host.kata_written).known());
   scene.node.labels[kModeLabel] = "off";
   scene.write();
-  EXPECT_EQ(scene.host.kata_written->confidential_mode, ConfidentialMode::State::off);
+  EXPECT_EQ(scene.host.kata_written->confidential_mode, kata::ConfidentialMode::State::off);
   EXPECT_EQ(scene.host.kata_written->generation, 3U);
   scene.host.kata_written->permitted = true;
   scene.node.labels[kModeLabel] = "on";
@@ -250,7 +250,7 @@ TEST(KataStep, AModeThatAdmitsTheSameIsNoNewGeneration) {
     scene.write();
     EXPECT_EQ(scene.host.kata_written->generation, 2U) << mode;
     EXPECT_EQ(scene.host.kata_written->confidential_mode,
-              confidential_state(mode).value_or(ConfidentialMode::State::unknown));
+              kata::confidential_state(mode).value_or(kata::ConfidentialMode::State::unknown));
     EXPECT_FALSE(scene.step().file) << mode;
   }
   Scene plain;
@@ -260,9 +260,9 @@ TEST(KataStep, AModeThatAdmitsTheSameIsNoNewGeneration) {
 
 TEST(KataStep, PullsWhatIsMissingAndInItsTurnWhatIsInUse) {
   Scene scene;
-  scene.host.kata.others = {{"kata-a", HandlerState::missing_artifact},
-                            {"kata-b", HandlerState::missing_artifact},
-                            {"unknown", HandlerState::missing_artifact}};
+  scene.host.kata.others = {{"kata-a", kata::HandlerState::missing_artifact},
+                            {"kata-b", kata::HandlerState::missing_artifact},
+                            {"unknown", kata::HandlerState::missing_artifact}};
   ASSERT_THAT(scene.step().pulls, SizeIs(1));
   EXPECT_EQ(scene.step().pulls.front().kata.name, "kata-a");
   EXPECT_EQ(scene.begin, "") << "no turn is needed for it";
@@ -280,7 +280,7 @@ TEST(KataStep, PullsWhatIsMissingAndInItsTurnWhatIsInUse) {
 
 TEST(KataStep, TellsOnceWhatIsWrong) {
   Scene scene;
-  scene.host.kata.others = {{"kata-a", HandlerState::refused, "a pod runs with it"}};
+  scene.host.kata.others = {{"kata-a", kata::HandlerState::refused, "a pod runs with it"}};
   KataStep step = scene.step();
   EXPECT_EQ(step.trouble, "kata-a: refused: a pod runs with it");
   ASSERT_THAT(step.events, SizeIs(1));
@@ -322,4 +322,4 @@ TEST(NodeTurn, IsOfOneOfTheTwo) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

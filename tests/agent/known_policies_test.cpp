@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 ConfigText text_with(const std::string& name, const std::string& file = "configmap gpus/ferry") {
@@ -33,7 +33,7 @@ TEST(KnownPolicies, OfManyEachIsReadOnce) {
   constexpr std::size_t kMany = 40;
   const auto each = [] {
     begin_look_at_policies();
-    std::vector<std::shared_ptr<const Result<PolicyFile>>> out;
+    std::vector<std::shared_ptr<const Result<policy::PolicyFile>>> out;
     out.reserve(kMany);
     for (std::size_t i = 0; i < kMany; ++i) out.push_back(known_policies(text_with(fmt::format("one{}", i))));
     return out;
@@ -43,7 +43,7 @@ TEST(KnownPolicies, OfManyEachIsReadOnce) {
 }
 
 TEST(KnownPolicies, WhatALookHasNotAskedForIsForgotten) {
-  const std::weak_ptr<const Result<PolicyFile>> first = known_policies(text_with("a"));
+  const std::weak_ptr<const Result<policy::PolicyFile>> first = known_policies(text_with("a"));
   begin_look_at_policies();
   EXPECT_FALSE(first.expired());
   begin_look_at_policies();
@@ -59,4 +59,4 @@ TEST(KnownPolicies, AFaultIsRemembered) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using nlohmann::json;
@@ -275,4 +275,4 @@ TEST(KubevirtPermits, SaysWhichKeyIsWrong) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -12,7 +12,7 @@
 #include "policy/policy_yaml.h"
 #include "tests/agent/views.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using std::chrono::seconds;
@@ -146,7 +146,8 @@ class World {
   }
 
   void user() {
-    const std::string_view key = pick({kOperandsLabel, kPolicyLabel, kWorkloadLabel, kVgpuConfigLabel});
+    const std::string_view key =
+        pick({kOperandsLabel, kPolicyLabel, kWorkloadLabel, policy::kVgpuConfigLabel});
     if (key == kOperandsLabel) return set(key, pick({"false", "true", "(absent)", "(absent)", "(absent)"}));
     if (key == kPolicyLabel)
       return set(key, pick({"mixed", "quarters", "typo", "", "(absent)", "(absent)", "(absent)"}));
@@ -235,7 +236,7 @@ class World {
     SeenHost seen;
     if (view_.host.written) seen.wanted = view_.host.written->generation;
     seen.phase = view_.host.written ? phase : SeenPhase::nothing_wanted;
-    const Mode mode = host_policy_.items.back().mode;
+    const policy::Mode mode = host_policy_.items.back().mode;
     seen.accelerators = {test::gpu(mode, mode)};
     seen.accelerators[0].pci_class = "0302";
     seen.features = SeenFeatures{.iommu = "on"};
@@ -247,11 +248,11 @@ class World {
   void hostd(bool busy) {
     const HostSide& host = view_.host;
     if (!host.written) return publish(SeenPhase::nothing_wanted);
-    const auto file = read_policies({.file = "wanted", .text = host.written->config});
+    const auto file = policy::read_policies({.file = "wanted", .text = host.written->config});
     ASSERT_EQ(file.has_value(), true);
-    const auto policy = select_policy(file.value_or(PolicyFile{}), host.written->policy);
+    const auto policy = policy::select_policy(file.value_or(policy::PolicyFile{}), host.written->policy);
     ASSERT_EQ(policy.has_value(), true);
-    const Policy wanted = policy.value_or(Policy{});
+    const policy::Policy wanted = policy.value_or(policy::Policy{});
     const bool is_new = !host.seen || host.seen->wanted != host.written->generation;
     if (same_policy(host_policy_, wanted)) return publish(SeenPhase::as_wanted);
     if (is_new && host.silent <= kAnswerPatience && !relabelled_) expect_paused();
@@ -274,7 +275,7 @@ class World {
   std::mt19937 random_;
   NodeView view_;
   std::map<std::string, std::string> intended_;  ///< what the operands' labels are without anybody's pause
-  Policy host_policy_;
+  policy::Policy host_policy_;
   std::optional<std::string> counted_;  ///< how many GPUs another program says
   bool relabelled_ = false;             ///< others have set operands' labels since wanted.json was written
   unsigned changes_ = 0;
@@ -302,4 +303,4 @@ TEST(LabelHistory, EndsAsTheLabelsSayWithNobodyPaused) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

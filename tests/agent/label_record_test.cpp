@@ -8,7 +8,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -119,4 +119,4 @@ TEST(OwnLabels, NeverTouchAnothersInAnyHistory) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -20,7 +20,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using test::must;
@@ -51,7 +51,7 @@ std::vector<std::string> samples(const MetricsView& view, const std::string& fam
 }
 
 SeenAccelerator whole_gpu() {
-  SeenAccelerator gpu = test::gpu(Mode::passthrough, Mode::passthrough);
+  SeenAccelerator gpu = test::gpu(policy::Mode::passthrough, policy::Mode::passthrough);
   gpu.address = "0000:3b:00.0";
   gpu.id = "10de:26b9";
   gpu.iommu_group = 42;
@@ -60,7 +60,7 @@ SeenAccelerator whole_gpu() {
 }
 
 SeenAccelerator divided_gpu() {
-  SeenAccelerator gpu = test::gpu(Mode::vgpu, Mode::vgpu);
+  SeenAccelerator gpu = test::gpu(policy::Mode::vgpu, policy::Mode::vgpu);
   gpu.vgpus = {{.id = "0000:02:00.4", .type = "L40S-12Q"},
                {.id = "0000:02:00.5", .type = "L40S-12Q"},
                {.id = "0000:02:00.6", .type = "L40S-24Q"}};
@@ -98,7 +98,7 @@ MetricsView two_gpus() {
 
 TEST(MetricFamilies, OfTheInventory) {
   MetricsView view = two_gpus();
-  view.facts = {{.address = must(PciAddress::parse("0000:3b:00.0")), .numa_node = 1}};
+  view.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")), .numa_node = 1}};
   EXPECT_THAT(
       samples(view, "ferry_gpu_info"),
       Contains("ferry_gpu_info{pci_bus_id=\"0000:3b:00.0\",product=\"NVIDIA L40S\",device_id=\"10de:26b9\","
@@ -117,7 +117,7 @@ TEST(MetricFamilies, OfTheInventory) {
 // The sound card of one that was unplugged: status and labels do not have it either.
 TEST(MetricFamilies, WhatAnUnpluggedGpuHasLeftBehindIsNoGpu) {
   MetricsView view = two_gpus();
-  SeenAccelerator audio = test::gpu(Mode::passthrough, Mode::host, "refused");
+  SeenAccelerator audio = test::gpu(policy::Mode::passthrough, policy::Mode::host, "refused");
   audio.address = "0000:65:00.1";
   audio.pci_class = "0403";
   view.host.content->accelerators.push_back(audio);
@@ -132,7 +132,7 @@ TEST(MetricFamilies, WhatAnUnpluggedGpuHasLeftBehindIsNoGpu) {
 // As long as it is in the way: FerryGpuRefused asks for both, and does not begin anew with another try.
 TEST(MetricFamilies, WhatIsLeftBehindHasAStateWhileItIsRefusedOrTriedAgain) {
   MetricsView view = two_gpus();
-  SeenAccelerator audio = test::gpu(Mode::passthrough, Mode::host, "refused");
+  SeenAccelerator audio = test::gpu(policy::Mode::passthrough, policy::Mode::host, "refused");
   audio.address = "0000:65:00.1";
   audio.pci_class = "0403";
   view.host.content->accelerators.push_back(audio);
@@ -296,7 +296,7 @@ TEST(MetricFamilies, OfRefusals) {
 TEST(MetricFamilies, OfSysfs) {
   MetricsView view;
   view.looked_at = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'700'000'000'250));
-  view.facts = {{.address = must(PciAddress::parse("0000:3b:00.0")),
+  view.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")),
                  .power_state = "D0",
                  .link = {.current_speed = 2.5e9, .max_speed = 16e9, .current_lanes = 8, .max_lanes = 16},
                  .errors = {{.end = LinkEnd::upstream,
@@ -304,7 +304,7 @@ TEST(MetricFamilies, OfSysfs) {
                              .counts = {.total = 7, .counts = {{"BadTLP", 3}, {"RxErr", 0}}}},
                             {.severity = Severity::fatal, .counts = {.total = std::nullopt, .counts = {}}}},
                  .group_viable = false},
-                {.address = must(PciAddress::parse("0000:3c:00.0")), .held = true}};
+                {.address = must(vfio::PciAddress::parse("0000:3c:00.0")), .held = true}};
   EXPECT_THAT(
       lines(view),
       AllOf(Contains("ferry_pcie_link_transfers_per_second{pci_bus_id=\"0000:3b:00.0\"} 2500000000"),
@@ -379,7 +379,7 @@ TEST(MetricFamilies, WhatIsNotKnownHasNoSample) {
 TEST(MetricFamilies, WordsThatNobodyKnowsDoNotMultiply) {
   MetricsView view = two_gpus();
   view.host.content->accelerators[1].state = "on holiday";
-  view.facts = {{.address = must(PciAddress::parse("0000:3b:00.0")), .power_state = "D9"}};
+  view.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")), .power_state = "D9"}};
   EXPECT_THAT(samples(view, "ferry_gpu_state"), Not(Contains(HasSubstr("0000:3b:00.0"))));
   EXPECT_THAT(samples(view, "ferry_gpu_power_state"), IsEmpty());
 }
@@ -414,7 +414,7 @@ TEST(MetricFamilies, KeepPrometheusConventions) {
   view.host.content->accelerators[1].state = "refused";
   view.host.content->accelerators[1].holders = {{.text = "a", .kind = "process"}};
   view.requests = {{{.verb = "get", .code = "200"}, 1}};
-  view.facts = {{.address = must(PciAddress::parse("0000:3b:00.0")),
+  view.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")),
                  .power_state = "D0",
                  .link = {.current_speed = 2.5e9, .max_speed = 16e9, .current_lanes = 8, .max_lanes = 16},
                  .errors = {{.counts = {.total = 7, .counts = {{"BadTLP", 3}}}}},
@@ -438,4 +438,4 @@ TEST(MetricFamilies, OfSixteenBoardsFitTwoHundredKibibytes) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -30,7 +30,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using namespace std::chrono_literals;
@@ -535,4 +535,4 @@ TEST_F(MetricsListenerTls, AKeyWithAPassPhraseIsRefusedAndNobodyIsAsked) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -30,7 +30,7 @@
 #include "tests/support/scratch_directory.h"
 #include "tests/support/virtual_clock.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using namespace std::chrono_literals;
@@ -97,7 +97,7 @@ TEST_F(AgentLoop, SaysTheLastOfManyTextsAndNotEachOfThem) {
   const auto says = [&] { return cluster.annotation(kErrorAnnotation); };
   const auto patches = [&] { return cluster.server.count("PATCH", "/nodes/"); };
   const auto shown = [&] { return says().find(fmt::format("(pid {})", pid)) != std::string::npos; };
-  const auto change = [&](Timers::Clock::duration pause) {
+  const auto change = [&](kube::Timers::Clock::duration pause) {
     ++pid;
     cluster.hostd.wanted_changed();
     cluster.clock.run_for(pause);
@@ -322,7 +322,7 @@ TEST_F(AgentLabels, AreNotKeptByWhoElseAsksWhetherHostdRuns) {
 class AgainstTheAgent : public AgentLoop {
  protected:
   void refuse(int status, std::string word) {
-    cluster.server.script = [this, status, word = std::move(word)](const ApiRequest& request) {
+    cluster.server.script = [this, status, word = std::move(word)](const kube::ApiRequest& request) {
       const bool against = request.method == "PATCH" && request.path.find("/nodes/") != std::string::npos &&
                            request.body.find(word) != std::string::npos;
       if (against) ++refusals;
@@ -332,7 +332,7 @@ class AgainstTheAgent : public AgentLoop {
   }
   std::size_t told() const {
     std::size_t count = 0;
-    for (const auto& [name, event] : cluster.server.objects({.kind = kEvents, .space = "default"}))
+    for (const auto& [name, event] : cluster.server.objects({.kind = kube::kEvents, .space = "default"}))
       if (event.at("message").get<std::string>().find("a webhook says no") != std::string::npos)
         count += event.value("count", std::size_t{1});
     return count;
@@ -350,7 +350,7 @@ TEST_F(AgainstTheAgent, TellsOnceWhatTheNodeDoesNotShow) {
     cluster.hostd.wanted_changed();
   }
   std::size_t count = 0;
-  for (const auto& [name, event] : cluster.server.objects({.kind = kEvents, .space = "default"}))
+  for (const auto& [name, event] : cluster.server.objects({.kind = kube::kEvents, .space = "default"}))
     if (event.at("reason") == "HostFailed") count += event.value("count", std::size_t{1});
   EXPECT_EQ(count, 1U);
 }
@@ -418,7 +418,7 @@ TEST_F(AgentLabels, ThatAreRefusedKeepNothingElseFromGoingOn) {
                                 {"metadata", {{"annotations", {{kCordonedAnnotation, "true"}}}}}});
     cluster.label(kValidator, "paused-for-gpu-ferry");
     std::size_t refusals = 0;
-    cluster.server.script = [&, status](const ApiRequest& request) -> std::optional<test::ApiFault> {
+    cluster.server.script = [&, status](const kube::ApiRequest& request) -> std::optional<test::ApiFault> {
       const bool against = request.method == "PATCH" && request.path.find("/nodes/") != std::string::npos &&
                            request.body.find("gpu.count") != std::string::npos;
       if (!against) return std::nullopt;
@@ -523,7 +523,7 @@ class AgentNodeFeature : public AgentLabels {
 
   AgentNodeFeature() {
     cluster.hostd.wanted_changed();
-    cluster.server.script = [this](const ApiRequest& request) -> std::optional<test::ApiFault> {
+    cluster.server.script = [this](const kube::ApiRequest& request) -> std::optional<test::ApiFault> {
       if (nfd_is_there || request.path.find("nfd.k8s-sigs.io") == std::string::npos) return std::nullopt;
       return test::ApiFault::status_of(404, "NotFound");
     };
@@ -576,13 +576,13 @@ TEST_F(AgentNodeFeature, IsNotFoughtForWithoutAPause) {
 }
 
 /// Answers to writes of NodeFeature objects are on their way for a while, and streams are not.
-class LateAnswers final : public ApiTransport {
+class LateAnswers final : public kube::ApiTransport {
  public:
-  LateAnswers(test::VirtualClock& clock, ApiTransport& under) : clock_(clock), under_(under) {}
+  LateAnswers(test::VirtualClock& clock, kube::ApiTransport& under) : clock_(clock), under_(under) {}
 
-  Call send(ApiRequest request, ApiListener listener) override {
+  Call send(kube::ApiRequest request, kube::ApiListener listener) override {
     if (request.method == "PATCH" && request.path.find("nodefeatures") != std::string::npos) {
-      listener.ended = [this, told = std::move(listener.ended)](const Result<ApiReply>& reply) {
+      listener.ended = [this, told = std::move(listener.ended)](const Result<kube::ApiReply>& reply) {
         clock_.at(clock_.now() + 4s, [told, reply] { told(reply); });
       };
     }
@@ -592,7 +592,7 @@ class LateAnswers final : public ApiTransport {
 
  private:
   test::VirtualClock& clock_;
-  ApiTransport& under_;
+  kube::ApiTransport& under_;
 };
 
 TEST_F(AgentNodeFeature, IsWrittenAgainThoughTheAnswerComesAfterItsEnd) {
@@ -682,7 +682,7 @@ TEST_F(AgentNodeFeature, GoesWithItsConfigMap) {
 
 TEST_F(AgentNodeFeature, IsTriedAgainWhenItIsRefused) {
   bool refused = true;
-  cluster.server.script = [&refused](const ApiRequest& request) -> std::optional<test::ApiFault> {
+  cluster.server.script = [&refused](const kube::ApiRequest& request) -> std::optional<test::ApiFault> {
     if (!refused || request.method != "PATCH" || request.path.find("nodefeatures") == std::string::npos)
       return std::nullopt;
     return test::ApiFault::status_of(403, "Forbidden");
@@ -867,7 +867,7 @@ TEST_F(AgentLoop, DoesNotWaitForEverWhenItIsToEnd) {
   left_ = false;
   cluster.start_agent();
   pass(2s);
-  cluster.server.script = [](const ApiRequest& request) {
+  cluster.server.script = [](const kube::ApiRequest& request) {
     return request.method == "PATCH" ? std::optional(test::ApiFault::status_of(503, "InternalError"))
                                      : std::nullopt;
   };
@@ -980,7 +980,7 @@ TEST_F(AgentLoop, LeavesThePluginAsItIsWhereNobodyLooks) {
 // Until it is known who serves, what was said last stands: at a boot without an API server, too.
 TEST_F(AgentLoop, LeavesThePluginAsItWasBeforeItKnowsThePods) {
   ASSERT_TRUE(cluster.host.write_file("var/lib/ferry/serving.json", serving_file_text("another serves")));
-  cluster.server.script = [](const ApiRequest& request) {
+  cluster.server.script = [](const kube::ApiRequest& request) {
     return request.path.find("/pods") != std::string::npos
                ? std::optional(test::ApiFault::status_of(503, "InternalError"))
                : std::nullopt;
@@ -1089,7 +1089,7 @@ TEST_F(AgentLoop, KeepsItsFilesTrueWhileTheServerCannotBeTold) {
   cluster.label(kPolicyLabel, "given");
   pass(20s);
   ASSERT_TRUE(cluster.host.exists(ready));
-  cluster.server.script = [](const ApiRequest& request) {
+  cluster.server.script = [](const kube::ApiRequest& request) {
     return request.method == "PATCH" ? std::optional(test::ApiFault::status_of(503, "InternalError"))
                                      : std::nullopt;
   };
@@ -1103,7 +1103,7 @@ TEST_F(AgentLoop, KeepsItsFilesTrueWhileTheServerCannotBeTold) {
 
 TEST_F(AgentLoop, TellsOfAChangeWhoseAnswerWasLost) {
   int patches = 0;
-  cluster.server.script = [&](const ApiRequest& request) {
+  cluster.server.script = [&](const kube::ApiRequest& request) {
     return request.method == "PATCH" && ++patches == 1 ? std::optional(test::ApiFault::lost_after())
                                                        : std::nullopt;
   };
@@ -1279,7 +1279,7 @@ TEST_F(AgentLoop, AnOutageIsNoReasonToGoWithoutWhatIsListedABitLater) {
   cluster.server.set_down(true);
   cluster.start_agent();
   pass(20min);
-  cluster.server.script = [](const ApiRequest& request) {
+  cluster.server.script = [](const kube::ApiRequest& request) {
     return request.path.find("/configmaps") == std::string::npos
                ? std::nullopt
                : std::optional(test::ApiFault::status_of(503, "ServiceUnavailable"));
@@ -1333,7 +1333,7 @@ TEST_F(AgentLoop, WhatCannotBeListedIsNotWaitedForForEver) {
     one.put_validator();
     one.label(kValidator, kPauseMark);  // by an agent before
     one.label(kPolicyLabel, "typo");
-    one.server.script = [&](const ApiRequest& request) {
+    one.server.script = [&](const kube::ApiRequest& request) {
       return request.path.find(kind) == std::string::npos
                  ? std::nullopt
                  : std::optional(test::ApiFault::status_of(504, "Timeout"));
@@ -1349,4 +1349,4 @@ TEST_F(AgentLoop, WhatCannotBeListedIsNotWaitedForForEver) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -17,7 +17,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using namespace std::chrono_literals;
@@ -54,7 +54,7 @@ class NodeMetricsTest : public testing::Test {
   std::unique_ptr<EventLoop> loop_ = must(EventLoop::create());
   const test::ScratchDirectory scratch_;
   HostFs host_{scratch_.path()};
-  RequestCounts requests_;
+  kube::RequestCounts requests_;
   std::unique_ptr<NodeMetrics> metrics_ = std::make_unique<NodeMetrics>(
       *loop_, host_, [this] { return requests_; },
       [] {
@@ -148,4 +148,4 @@ TEST_F(NodeMetricsTest, AReadThatHangsHoldsUpNobody) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

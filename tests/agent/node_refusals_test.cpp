@@ -7,7 +7,7 @@
 
 #include "agent/cluster_words.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using namespace std::chrono_literals;
@@ -29,8 +29,8 @@ NodeStep with_note(NodeStep step) {
 
 class NodeRefusalsTest : public testing::Test {
  protected:
-  static constexpr auto kSoon = Backoff::kFirst;        // within each pause but the cordon's
-  static constexpr auto kLater = 10 * Backoff::kFirst;  // behind each first one
+  static constexpr auto kSoon = kube::Backoff::kFirst;        // within each pause but the cordon's
+  static constexpr auto kLater = 10 * kube::Backoff::kFirst;  // behind each first one
 
   NodeRefusals refusals_{[] { return 0.999; }};
   const NodeRefusals::Moment now_ = NodeRefusals::Moment(1h);
@@ -113,4 +113,4 @@ TEST_F(NodeRefusalsTest, NothingIsAwaitedAtFirst) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

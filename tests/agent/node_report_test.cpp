@@ -8,7 +8,7 @@
 #include "agent/node_events.h"
 #include "tests/agent/views.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using std::chrono::seconds;
@@ -24,7 +24,7 @@ NodeWish wish_of(Labels labels) {
   return node_wish(node_with(std::move(labels)), test::usual_configs(), {});
 }
 NodeWish vgpu_wish() {
-  return wish_of({{kVgpuConfigLabel, "render-mix"}});
+  return wish_of({{policy::kVgpuConfigLabel, "render-mix"}});
 }
 NodeWish passthrough_wish() {
   return wish_of({{kWorkloadLabel, "vm-passthrough"}});
@@ -38,11 +38,11 @@ NodeWish stood_back() {
 }
 
 HostSide refused(const NodeWish& wish) {
-  SeenAccelerator busy = gpu(Mode::host, Mode::passthrough, "refused");
+  SeenAccelerator busy = gpu(policy::Mode::host, policy::Mode::passthrough, "refused");
   busy.reason = "in use";
   busy.hint = "stop the VM";
   busy.holders = {{.text = "vm guest-7 (pid 4711)"}};
-  return answer(wish, SeenPhase::refused, {gpu(Mode::passthrough, Mode::passthrough), busy});
+  return answer(wish, SeenPhase::refused, {gpu(policy::Mode::passthrough, policy::Mode::passthrough), busy});
 }
 
 // A label as "key=value", "key-" where it shall be gone, "" where it is not ours to say.
@@ -103,11 +103,12 @@ INSTANTIATE_TEST_SUITE_P(
         Answer{"Failed", vgpu_wish(), answer(vgpu_wish(), SeenPhase::failed), "failed", "failed"},
         Answer{"OfAMoment", vgpu_wish(), answer(vgpu_wish(), SeenPhase::nothing_wanted), "pending",
                "pending"},
-        Answer{"Typo", wish_of({{kVgpuConfigLabel, "typo"}}), answer(vgpu_wish(), SeenPhase::as_wanted),
-               "failed", "failed"},
+        Answer{"Typo", wish_of({{policy::kVgpuConfigLabel, "typo"}}),
+               answer(vgpu_wish(), SeenPhase::as_wanted), "failed", "failed"},
         Answer{"TypoOfAPolicy", wish_of({{kPolicyLabel, "typo"}}), {}, "failed", ""},
         Answer{"NotOfVgpus", passthrough_wish(),
-               answer(passthrough_wish(), SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}),
+               answer(passthrough_wish(), SeenPhase::as_wanted,
+                      {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}),
                "as_wanted", "-"},
         Answer{"OnANodeWithoutAGpu", passthrough_wish(), answer(passthrough_wish(), SeenPhase::as_wanted),
                "nothing_wanted", "-"},
@@ -147,7 +148,7 @@ TEST(ChangeOutcome, OfWhatIsDoneOrInUseOutlivesHostd) {
 TEST(NodeReport, NamesDeviceHolderAndHint) {
   const NodeReport report = node_report(passthrough_wish(), refused(passthrough_wish()));
   EXPECT_EQ(report.trouble, "0000:02:00.0 (NVIDIA L40S): in use; held by vm guest-7 (pid 4711); stop the VM");
-  HostSide host = answer(passthrough_wish(), SeenPhase::failed, {gpu(Mode::host, {}, "failed")});
+  HostSide host = answer(passthrough_wish(), SeenPhase::failed, {gpu(policy::Mode::host, {}, "failed")});
   if (host.seen) {
     host.seen->error = "this host has no active IOMMU";
     host.seen->hint = "intel_iommu=on";
@@ -246,8 +247,8 @@ TEST(NodeReport, OfWhatHostdHasNoPartInStandsWithoutIt) {
 }
 
 TEST(NodeReport, WaitsForNobodyWhoHasNotBeenAsked) {
-  HostSide host =
-      answer(passthrough_wish(), SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)});
+  HostSide host = answer(passthrough_wish(), SeenPhase::as_wanted,
+                         {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   host.silent = seconds(86400);
   EXPECT_FALSE(is_silent(vgpu_wish(), host));
   EXPECT_THAT(node_report(passthrough_wish(), host).trouble, IsEmpty());
@@ -271,7 +272,7 @@ TEST(NodeReport, HasLegalLabelValues) {
 
 // ---- events
 
-std::vector<std::string> events(const NodeObject& node, const NodeWish& wish, const HostSide& host,
+std::vector<std::string> events(const policy::NodeObject& node, const NodeWish& wish, const HostSide& host,
                                 const std::set<std::string>& told_before = {}) {
   std::vector<std::string> out;
   for (const NodeEvent& event : node_events(node, wish, host, node_report(wish, host), told_before))
@@ -279,8 +280,8 @@ std::vector<std::string> events(const NodeObject& node, const NodeWish& wish, co
   return out;
 }
 
-NodeObject shows(const char* state, const std::string& error = "") {
-  NodeObject node = node_with({{kStateLabel, state}});
+policy::NodeObject shows(const char* state, const std::string& error = "") {
+  policy::NodeObject node = node_with({{kStateLabel, state}});
   if (!error.empty()) node.annotations[kErrorAnnotation] = error;
   return node;
 }
@@ -349,4 +350,4 @@ TEST(NodeEvents, TellAWarningOnce) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

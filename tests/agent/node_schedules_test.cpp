@@ -26,7 +26,7 @@
 #include "tests/support/must.h"
 #include "tests/support/tls_front.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using namespace std::chrono_literals;
@@ -230,13 +230,13 @@ TEST_P(RandomSchedules, EndAsWantedWithNothingPaused) {
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomSchedules, testing::Range(0, schedules()));
 
 /// Knows how many calls the client waits for.
-class AwaitedCalls final : public ApiTransport {
+class AwaitedCalls final : public kube::ApiTransport {
  public:
-  explicit AwaitedCalls(ApiTransport& under) : under_(under) {}
+  explicit AwaitedCalls(kube::ApiTransport& under) : under_(under) {}
 
-  Call send(ApiRequest request, ApiListener listener) override {
+  Call send(kube::ApiRequest request, kube::ApiListener listener) override {
     const auto mark = std::make_shared<Call>();
-    listener.ended = [this, mark, told = std::move(listener.ended)](Result<ApiReply> reply) {
+    listener.ended = [this, mark, told = std::move(listener.ended)](Result<kube::ApiReply> reply) {
       awaited_.erase(*mark);
       told(std::move(reply));
     };
@@ -251,7 +251,7 @@ class AwaitedCalls final : public ApiTransport {
   std::size_t count() const { return awaited_.size(); }
 
  private:
-  ApiTransport& under_;
+  kube::ApiTransport& under_;
   std::set<Call> awaited_;
 };
 
@@ -306,9 +306,10 @@ class SchedulesOverTls : public Schedule, public testing::WithParamInterface<int
 
   std::unique_ptr<EventLoop> loop_ = test::must(EventLoop::create());
   test::TlsFront front_{*loop_, cluster.server, file("server.pem"), file("server.key")};
-  CurlTransport transport_{*loop_,
-                           {.server = {.tls = true, .host = "127.0.0.1", .port = front_.port(), .path = {}},
-                            .authorities = {.text = {}, .file = file("ca.pem")}}};
+  kube::CurlTransport transport_{
+      *loop_,
+      {.server = {.tls = true, .host = "127.0.0.1", .port = front_.port(), .path = {}},
+       .authorities = {.text = {}, .file = file("ca.pem")}}};
   AwaitedCalls client_{transport_};
 };
 
@@ -321,4 +322,4 @@ TEST_P(SchedulesOverTls, EndAsWantedWithNothingPaused) {
 INSTANTIATE_TEST_SUITE_P(Seeds, SchedulesOverTls, testing::Range(0, std::min(schedules() / 50, 100)));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -7,7 +7,7 @@
 
 #include "tests/agent/views.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using std::chrono::seconds;
@@ -35,7 +35,8 @@ NodeWish wish_of(const NodeView& view) {
 
 // The whole of a change beside the operator, look by look.
 TEST(NodeStep, PausesAsksAndResumesInThatOrder) {
-  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}, {kPlugin, "false"}});
+  NodeView view =
+      view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}, {kPlugin, "false"}});
   const NodeWish wish = wish_of(view);
   NodeStep step = node_step(view);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending"), Pair(kValidator, "paused-for-gpu-ferry"),
@@ -62,7 +63,7 @@ TEST(NodeStep, PausesAsksAndResumesInThatOrder) {
   EXPECT_EQ(step.wish_file.has_value(), false) << "it is written";
   view.node.labels = with_changes(view.node.labels, step.labels);
 
-  view.host = answer(wish, SeenPhase::as_wanted, {gpu(Mode::vgpu, Mode::vgpu)});
+  view.host = answer(wish, SeenPhase::as_wanted, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
   step = node_step(view);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "as_wanted"), Pair(kValidator, "true"),
                                        Pair(kVgpuStateLabel, "success")));
@@ -75,7 +76,7 @@ TEST(NodeStep, PausesAsksAndResumesInThatOrder) {
 
 // "success" of what was asked for before is not that of this, for however short a time this takes.
 TEST(NodeStep, SaysThatAVgpuConfigurationIsPendingBeforeAnybodyTakesItUp) {
-  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kVgpuStateLabel, "success"}});
+  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kVgpuStateLabel, "success"}});
   view.host = answer(wish_of(view_of({{kWorkloadLabel, "vm-passthrough"}})), SeenPhase::as_wanted);
   NodeStep step = node_step(view);
   EXPECT_TRUE(step.wish_file.has_value()) << "nobody is to be paused";
@@ -93,10 +94,10 @@ TEST(NodeStep, SaysNoMoreThatAVgpuConfigurationIsPendingThatNobodyAsksFor) {
     all[kVgpuStateLabel] = "pending";
     NodeView view = view_of(all);
     EXPECT_EQ(node_step(view).labels.at(kVgpuStateLabel), std::nullopt);
-    view.host = answer(wish_of(view_of({{kVgpuConfigLabel, "render-mix"}})), SeenPhase::changing);
+    view.host = answer(wish_of(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), SeenPhase::changing);
     EXPECT_FALSE(node_step(view).labels.contains(kVgpuStateLabel)) << "it is at work";
     view.host = {};
-    view.host.written = test::written(wish_of(view_of({{kVgpuConfigLabel, "render-mix"}})));
+    view.host.written = test::written(wish_of(view_of({{policy::kVgpuConfigLabel, "render-mix"}})));
     EXPECT_FALSE(node_step(view).labels.contains(kVgpuStateLabel)) << "it may be at any moment";
     view.host = {};
     view.node.labels[kVgpuStateLabel] = "failed";
@@ -118,13 +119,14 @@ TEST(NodeStep, LeavesWhatNvidiasVgpuDeviceManagerSaysIsPending) {
 TEST(NodeStep, PausesWhatHasTheDriversGpusOpen) {
   NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kDcgm, "true"}, {kDriver, "true"}});
   view.host.seen = SeenHost();
-  view.host.seen->accelerators = {gpu(Mode::host, std::nullopt)};
+  view.host.seen->accelerators = {gpu(policy::Mode::host, std::nullopt)};
   const NodeStep step = node_step(view);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending"), Pair(kDcgm, "paused-for-gpu-ferry")));
   view.node.labels = with_changes(view.node.labels, step.labels);
   view.others.pods = {PodOnNode{.name = "nvidia-dcgm-abc", .daemon_set = "nvidia-dcgm"}};
   EXPECT_EQ(node_step(view).waits_for, "pod nvidia-dcgm-abc to end");
-  view.host = answer(wish_of(view), SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)});
+  view.host = answer(wish_of(view), SeenPhase::as_wanted,
+                     {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   EXPECT_EQ(node_step(view).labels.at(kDcgm), "true");
 }
 
@@ -135,7 +137,7 @@ TEST(NodeStep, PausesThoseAgainThatAloneAreInTheWay) {
   view.others.pods = {PodOnNode{.name = "d", .daemon_set = "nvidia-dcgm", .uid = "u-dcgm"},
                       PodOnNode{.name = "job", .daemon_set = "", .uid = "u-job"}};
   const auto held_by = [](std::vector<std::string> pods) {
-    SeenAccelerator out = gpu(Mode::host, Mode::passthrough, "refused");
+    SeenAccelerator out = gpu(policy::Mode::host, policy::Mode::passthrough, "refused");
     out.only_in_use = true;
     for (std::string& uid : pods)
       out.holders.push_back({.text = "process", .kind = "process", .pod_uid = std::move(uid)});
@@ -159,7 +161,7 @@ TEST(NodeStep, PausesThoseAgainThatAloneAreInTheWay) {
 }
 
 TEST(NodeStep, WaitsForAPodOnlySoLong) {
-  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
+  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
   view.others.pods = {PodOnNode{.name = "stuck", .daemon_set = "nvidia-sandbox-validator"}};
   view.paused = kPausePatience;
   EXPECT_EQ(node_step(view).wish_file.has_value(), false);
@@ -169,7 +171,7 @@ TEST(NodeStep, WaitsForAPodOnlySoLong) {
 
 // Who may not see the pods cannot tell when they have gone.
 TEST(NodeStep, WaitsAsLongForPodsThatItCannotSee) {
-  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
+  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
   view.others.pods = std::nullopt;
   view.paused = kPausePatience;
   const NodeStep step = node_step(view);
@@ -185,7 +187,7 @@ TEST(NodeStep, WaitsAsLongForPodsThatItCannotSee) {
 
 // Somebody who sets the label back each time does not keep the node from what its other labels ask for.
 TEST(NodeStep, WaitsForALabelOnlySoLong) {
-  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
+  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
   view.paused = kPausePatience;
   EXPECT_EQ(node_step(view).wish_file.has_value(), false);
   EXPECT_TRUE(node_step(view).awaits_operands);
@@ -195,8 +197,8 @@ TEST(NodeStep, WaitsForALabelOnlySoLong) {
 }
 
 TEST(NodeStep, PausesNothingForATypo) {
-  NodeView view = view_of({{kVgpuConfigLabel, "typo"}, {kValidator, "true"}});
-  const NodeView before = view_of({{kVgpuConfigLabel, "render-mix"}});
+  NodeView view = view_of({{policy::kVgpuConfigLabel, "typo"}, {kValidator, "true"}});
+  const NodeView before = view_of({{policy::kVgpuConfigLabel, "render-mix"}});
   view.host = answer(wish_of(before), SeenPhase::as_wanted);
   const NodeStep step = node_step(view);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "failed"), Pair(kVgpuStateLabel, "failed")));
@@ -247,26 +249,27 @@ TEST_P(TakesOver, WithoutAPause) {
 INSTANTIATE_TEST_SUITE_P(Changes, TakesOver,
                          testing::Values(NoChange{"OfGpusThatAreGivenAwayAlready",
                                                   {{kWorkloadLabel, "vm-passthrough"}},
-                                                  as_it_is({gpu(Mode::passthrough, std::nullopt)}),
+                                                  as_it_is({gpu(policy::Mode::passthrough, std::nullopt)}),
                                                   "pending"},
                                          NoChange{"OfGpusThatAreTheHostsAlready",
                                                   {{kWorkloadLabel, "container"}},
-                                                  as_it_is({gpu(Mode::host, std::nullopt)}),
+                                                  as_it_is({gpu(policy::Mode::host, std::nullopt)}),
                                                   "pending"},
                                          NoChange{"OfAnotherName",
-                                                  {{kVgpuConfigLabel, "render-mix"}},
+                                                  {{policy::kVgpuConfigLabel, "render-mix"}},
                                                   of_policy("quarters"),
                                                   "as_wanted"}),
                          [](const auto& row) { return row.param.name; });
 
 TEST(NodeStep, PausesForWhatMayChangeAGpu) {
   for (const auto& [labels, host] :
-       {std::pair<Labels, HostSide>{{{kWorkloadLabel, "vm-passthrough"}},
-                                    as_it_is({gpu(Mode::passthrough, {}), gpu(Mode::host, {})})},
-        {{{kWorkloadLabel, "container"}}, as_it_is({gpu(Mode::vgpu, {})})},
-        {{{kPolicyLabel, "mixed"}}, as_it_is({gpu(Mode::passthrough, {})})},
-        {{{kVgpuConfigLabel, "render-mix"}}, as_it_is({gpu(Mode::vgpu, {})})},
-        {{{kVgpuConfigLabel, "render-mix"}}, of_policy("mixed")},
+       {std::pair<Labels, HostSide>{
+            {{kWorkloadLabel, "vm-passthrough"}},
+            as_it_is({gpu(policy::Mode::passthrough, {}), gpu(policy::Mode::host, {})})},
+        {{{kWorkloadLabel, "container"}}, as_it_is({gpu(policy::Mode::vgpu, {})})},
+        {{{kPolicyLabel, "mixed"}}, as_it_is({gpu(policy::Mode::passthrough, {})})},
+        {{{policy::kVgpuConfigLabel, "render-mix"}}, as_it_is({gpu(policy::Mode::vgpu, {})})},
+        {{{policy::kVgpuConfigLabel, "render-mix"}}, of_policy("mixed")},
         {{{kWorkloadLabel, "vm-passthrough"}}, HostSide{}}}) {
     Labels all = labels;
     all[kValidator] = "true";
@@ -280,7 +283,7 @@ TEST(NodeStep, PausesForWhatMayChangeAGpu) {
 // A ConfigMap that changes elsewhere asks for nothing: hostd, the cluster and waiting pods do not notice.
 TEST(NodeStep, IsCalmWhileAnotherPolicyIsEdited) {
   NodeView view = view_of({{kPolicyLabel, "quarters"}, {kValidator, "true"}});
-  view.host = answer(wish_of(view), SeenPhase::as_wanted, {gpu(Mode::vgpu, Mode::vgpu)});
+  view.host = answer(wish_of(view), SeenPhase::as_wanted, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
   view.node.labels[kStateLabel] = "as_wanted";
   view.configs[1].text += "  another: [{devices: [0], mode: host}]\n";
   NodeStep step = node_step(view);
@@ -298,9 +301,9 @@ TEST(NodeStep, IsCalmWhileAnotherPolicyIsEdited) {
 // By another name it is written, and until hostd has answered that what it made of the former counts.
 TEST(NodeStep, IsCalmWhileTheSameIsAskedInOtherWords) {
   const HostSide before = of_policy("quarters");
-  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
+  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
   view.host = before;
-  view.host.seen->accelerators = {gpu(Mode::vgpu, Mode::vgpu)};
+  view.host.seen->accelerators = {gpu(policy::Mode::vgpu, policy::Mode::vgpu)};
   NodeStep step = node_step(view);
   ASSERT_TRUE(step.wish_file.has_value());
   EXPECT_EQ(step.wish_file->generation, 8U);
@@ -323,7 +326,7 @@ TEST(NodeStep, IsCalmWhileTheSameIsAskedInOtherWords) {
 
 TEST(NodeStep, SaysWhatItPassesOverAndWhatItCannotPause) {
   const std::string longest(43, 'v');
-  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, longest}});
+  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, longest}});
   view.passed_over = {"key x is passed over"};
   const NodeStep step = node_step(view);
   ASSERT_EQ(step.events.size(), 2U);
@@ -336,7 +339,7 @@ TEST(NodeStep, SaysWhatItPassesOverAndWhatItCannotPause) {
 
 // hostd goes on by itself when what it refused is let go.
 TEST(NodeStep, PausesWhatComesLate) {
-  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
+  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
   view.host = answer(wish_of(view), SeenPhase::refused);
   EXPECT_THAT(node_step(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))));
   view.host = answer(wish_of(view), SeenPhase::withdrawing);
@@ -344,19 +347,19 @@ TEST(NodeStep, PausesWhatComesLate) {
 }
 
 TEST(NodeStep, ResumesWhatACrashLeft) {
-  for (const Labels& labels : {Labels{{kVgpuConfigLabel, "render-mix"}}, Labels{},
+  for (const Labels& labels : {Labels{{policy::kVgpuConfigLabel, "render-mix"}}, Labels{},
                                Labels{{kPolicyLabel, "typo"}}, Labels{{kOperandsLabel, "false"}}}) {
     Labels all = labels;
     all[kValidator] = "paused-for-gpu-ferry";
     NodeView view = view_of(all);
-    view.host = answer(wish_of(view_of({{kVgpuConfigLabel, "render-mix"}})), SeenPhase::as_wanted);
+    view.host = answer(wish_of(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), SeenPhase::as_wanted);
     EXPECT_THAT(node_step(view).labels, testing::Contains(Pair(kValidator, "true")));
   }
 }
 
 TEST(NodeStep, KeepsAPauseWhileTheHostChangesForWhateverReason) {
   NodeView view = view_of({{kPolicyLabel, "typo"}, {kValidator, "paused-for-gpu-ferry"}});
-  view.host = answer(wish_of(view_of({{kVgpuConfigLabel, "render-mix"}})), SeenPhase::changing);
+  view.host = answer(wish_of(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), SeenPhase::changing);
   EXPECT_THAT(node_step(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))));
   view.host.silent = kChangePatience + seconds(1);
   EXPECT_THAT(node_step(view).labels, testing::Contains(Pair(kValidator, "true")));
@@ -365,14 +368,14 @@ TEST(NodeStep, KeepsAPauseWhileTheHostChangesForWhateverReason) {
 // wanted.json is there and hostd may begin at any moment, whatever the labels say by now.
 TEST(NodeStep, KeepsAPauseForAWishThatIsOnItsWay) {
   NodeView view = view_of({{kPolicyLabel, "typo"}, {kValidator, "paused-for-gpu-ferry"}});
-  view.host.written = test::written(wish_of(view_of({{kVgpuConfigLabel, "render-mix"}})));
+  view.host.written = test::written(wish_of(view_of({{policy::kVgpuConfigLabel, "render-mix"}})));
   EXPECT_THAT(node_step(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))));
   view.host.silent = kAnswerPatience + seconds(1);
   EXPECT_THAT(node_step(view).labels, testing::Contains(Pair(kValidator, "true")));
 }
 
 TEST(NodeStep, LeavesNobodyPausedForAHostThatIsSilent) {
-  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
+  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
   view.host.written = test::written(wish_of(view));
   view.host.silent = kAnswerPatience;
   EXPECT_THAT(node_step(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))));
@@ -474,7 +477,7 @@ TEST(NodeStep, HasThePluginStandBackAlsoWhereNothingIsAsked) {
 
 TEST(NodeStep, TakesBackWhatNobodyAsksForAnyMore) {
   NodeView view = view_of({});
-  view.host = answer(wish_of(view_of({{kVgpuConfigLabel, "render-mix"}})), SeenPhase::as_wanted);
+  view.host = answer(wish_of(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), SeenPhase::as_wanted);
   EXPECT_TRUE(node_step(view).remove_wish_file);
 }
 
@@ -491,11 +494,12 @@ TEST(NodeStep, TakesTroubleOffTheNodeOnceItIsOver) {
   NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kVgpuStateLabel, "failed"}});
   view.node.annotations[kErrorAnnotation] = "in use";
   view.node.annotations["example.com/note"] = "stays";
-  view.host = answer(wish_of(view), SeenPhase::as_wanted, {test::gpu(Mode::passthrough, Mode::passthrough)});
+  view.host = answer(wish_of(view), SeenPhase::as_wanted,
+                     {test::gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   const NodeStep step = node_step(view);
   EXPECT_THAT(step.annotations, ElementsAre(Pair(kErrorAnnotation, std::nullopt)));
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "as_wanted"), Pair(kVgpuStateLabel, std::nullopt)));
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -8,7 +8,7 @@
 #include "policy/policy_text.h"
 #include "tests/agent/views.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using test::config;
@@ -57,7 +57,7 @@ TEST_P(WishTable, IsAsTheLabelsSay) {
   Labels labels;
   for (const auto& [key, value] :
        {std::pair{kOperandsLabel, row.operands}, std::pair{kPolicyLabel, row.policy},
-        std::pair{kWorkloadLabel, row.workload}, std::pair{kVgpuConfigLabel, row.vgpus}}) {
+        std::pair{kWorkloadLabel, row.workload}, std::pair{policy::kVgpuConfigLabel, row.vgpus}}) {
     if (std::string_view(value) != "-") labels[key] = value;
   }
   WishDefaults defaults;
@@ -134,7 +134,8 @@ TEST(NodeWish, OfAVgpuProfileHasTheAgentsReleaseList) {
   const std::vector<ConfigText> configs = {{.file = "v1", .text = v1}, {.file = "v2", .text = v2}};
   WishDefaults defaults;
   const auto wish = [&](const char* name) {
-    return node_wish(node_with({{kVgpuConfigLabel, name}, {kWorkloadLabel, "vm-vgpu"}}), configs, defaults)
+    return node_wish(node_with({{policy::kVgpuConfigLabel, name}, {kWorkloadLabel, "vm-vgpu"}}), configs,
+                     defaults)
         .wished;
   };
   EXPECT_EQ(wish("small").config, v1);
@@ -142,7 +143,7 @@ TEST(NodeWish, OfAVgpuProfileHasTheAgentsReleaseList) {
   EXPECT_EQ(wish("small").policy.release, defaults.release);
   EXPECT_THAT(wish("small").config, HasSubstr("release: [nvidia-dcgm.service]"));
   EXPECT_EQ(wish("own").config, v2);
-  EXPECT_EQ(wish("own").policy.release, default_release());
+  EXPECT_EQ(wish("own").policy.release, vfio::default_release());
 }
 
 TEST(NodeWish, CarriesTheTextThatHoldsThePolicyWhole) {
@@ -150,7 +151,7 @@ TEST(NodeWish, CarriesTheTextThatHoldsThePolicyWhole) {
   EXPECT_EQ(wish.wished.config, test::kPolicies);
   EXPECT_EQ(wish.wished.policy.place, "policies.yaml:3");
   EXPECT_FALSE(wish.of_vgpu_config);
-  EXPECT_TRUE(wish_of({{kVgpuConfigLabel, "default"}}).of_vgpu_config);
+  EXPECT_TRUE(wish_of({{policy::kVgpuConfigLabel, "default"}}).of_vgpu_config);
 }
 
 TEST(NodeWish, SaysWhichLabelsDoNotCount) {
@@ -159,14 +160,15 @@ TEST(NodeWish, SaysWhichLabelsDoNotCount) {
                           "did you mean 'vm-vgpu'?"));
   WishDefaults defaults;
   defaults.workload = Workload::container;
-  EXPECT_THAT(wish_of({{kVgpuConfigLabel, "render-mix"}}, defaults).warnings,
+  EXPECT_THAT(wish_of({{policy::kVgpuConfigLabel, "render-mix"}}, defaults).warnings,
               ElementsAre("label nvidia.com/vgpu.config=render-mix does not count: this node is for "
                           "container, by default"));
-  EXPECT_THAT(wish_of({{kWorkloadLabel, "container"}, {kVgpuConfigLabel, "render-mix"}}).warnings, IsEmpty());
+  EXPECT_THAT(wish_of({{kWorkloadLabel, "container"}, {policy::kVgpuConfigLabel, "render-mix"}}).warnings,
+              IsEmpty());
 }
 
 TEST(NodeWish, OfANameThatNobodyHoldsSuggestsOne) {
-  const NodeWish typo = wish_of({{kVgpuConfigLabel, "render-mx"}});
+  const NodeWish typo = wish_of({{policy::kVgpuConfigLabel, "render-mx"}});
   EXPECT_EQ(shown(typo),
             "invalid: label nvidia.com/vgpu.config=render-mx: no configuration holds 'render-mx'; did you "
             "mean 'render-mix'? | there are: default, render-mix, mixed, quarters");
@@ -219,7 +221,7 @@ TEST(NodeWish, OfANameThatStandsTwiceNamesBothPlacesWhereTheySayDifferentThings)
 TEST(NodeWish, OfANameThatStandsTwiceAndSaysTheSameIsTheFirst) {
   const std::vector<ConfigText> configs = {config("a.yaml", test::kProfiles),
                                            config("b.yaml", "# Ours.\n" + std::string(test::kProfiles))};
-  const NodeWish wish = node_wish(node_with({{kVgpuConfigLabel, "render-mix"}}), configs, {});
+  const NodeWish wish = node_wish(node_with({{policy::kVgpuConfigLabel, "render-mix"}}), configs, {});
   ASSERT_EQ(wish.kind, NodeWish::Kind::policy) << wish.error.message;
   EXPECT_EQ(wish.wished.config, test::kProfiles);
   EXPECT_THAT(wish.warnings, IsEmpty());
@@ -230,26 +232,26 @@ TEST(NodeWish, OfAPolicyThatReadsLikeAProfileIsNeither) {
   const std::string policy =
       "version: v2\npolicies:\n  render-mix: [{devices: all, mode: vgpu, vgpu-devices: {L40S-12Q: 4}}]\n";
   const std::vector<ConfigText> configs = {config("a.yaml", test::kProfiles), config("b.yaml", policy)};
-  EXPECT_EQ(node_wish(node_with({{kVgpuConfigLabel, "render-mix"}}), configs, {}).kind,
+  EXPECT_EQ(node_wish(node_with({{policy::kVgpuConfigLabel, "render-mix"}}), configs, {}).kind,
             NodeWish::Kind::invalid);
 }
 
 TEST(NodeWish, OfAVgpuConfigurationTakesNoGpuFromItsDriver) {
-  EXPECT_EQ(shown(wish_of({{kVgpuConfigLabel, "mixed"}})),
+  EXPECT_EQ(shown(wish_of({{policy::kVgpuConfigLabel, "mixed"}})),
             "invalid: label nvidia.com/vgpu.config=mixed: 'mixed' (policies.yaml:3) is more than a vGPU "
             "configuration: not all of its items have mode vgpu | choose it as a policy: kubectl label node "
             "gpu-7 gpu-ferry.io/policy=mixed");
-  EXPECT_EQ(wish_of({{kVgpuConfigLabel, "quarters"}}).kind, NodeWish::Kind::policy);
+  EXPECT_EQ(wish_of({{policy::kVgpuConfigLabel, "quarters"}}).kind, NodeWish::Kind::policy);
 }
 
 TEST(NodeWish, IsTheSamePolicyWhateverItIsCalledAndWhereverItStands) {
-  const Policy mixed = wish_of({{kPolicyLabel, "mixed"}}).wished.policy;
-  const Policy quarters = wish_of({{kPolicyLabel, "quarters"}}).wished.policy;
-  const Policy profile = wish_of({{kPolicyLabel, "render-mix"}}).wished.policy;
+  const policy::Policy mixed = wish_of({{kPolicyLabel, "mixed"}}).wished.policy;
+  const policy::Policy quarters = wish_of({{kPolicyLabel, "quarters"}}).wished.policy;
+  const policy::Policy profile = wish_of({{kPolicyLabel, "render-mix"}}).wished.policy;
   EXPECT_TRUE(same_policy(mixed, mixed));
   EXPECT_FALSE(same_policy(mixed, quarters));
   EXPECT_TRUE(same_policy(quarters, profile));
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

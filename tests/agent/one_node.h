@@ -59,7 +59,7 @@ class OneNode {
                 {"data", {{"config.yaml", text}}}});
   }
   void start_agent() {
-    agent = std::make_unique<NodeAgent>(
+    agent = std::make_unique<agent::NodeAgent>(
         host, *transport, clock, [this] { return server.draw(); }, [this] { return clock.wall(); }, settings);
     EXPECT_TRUE(agent->begin());
   }
@@ -84,7 +84,7 @@ class OneNode {
     return found == all.end() ? "" : found->second;
   }
   std::string wanted() const {
-    const auto wish = read_wish_file(host.read_file(kWishFile).value_or(""));
+    const auto wish = agent::read_wish_file(host.read_file(agent::kWishFile).value_or(""));
     return wish ? wish->policy : "nothing";
   }
   /// Why the device plugin shall offer nothing, as hostd reads it.
@@ -94,7 +94,7 @@ class OneNode {
   }
   std::set<std::string> reasons() const {
     std::set<std::string> out;
-    for (const auto& [name, event] : server.objects({.kind = kEvents, .space = "default"}))
+    for (const auto& [name, event] : server.objects({.kind = kube::kEvents, .space = "default"}))
       out.insert(event.at("reason").get<std::string>());
     return out;
   }
@@ -137,25 +137,25 @@ class OneNode {
   void pass(std::chrono::seconds time) {
     const auto end = clock.now() + time;
     while (clock.now() < end) {
-      clock.run_for(std::min<Timers::Clock::duration>(std::chrono::seconds(3), end - clock.now()));
+      clock.run_for(std::min<kube::Timers::Clock::duration>(std::chrono::seconds(3), end - clock.now()));
       operator_acts();
     }
   }
 
-  NodeAgent::Settings settings = {.node = "n1",
-                                  .space = "gpus",
-                                  .config_maps = {"ferry"},
-                                  .config_files = {},
-                                  .operator_space = "gpu-operator",
-                                  .owner_spaces = {"kube-system"},
-                                  .defaults = {},
-                                  .drain_timeout = {}};
+  agent::NodeAgent::Settings settings = {.node = "n1",
+                                         .space = "gpus",
+                                         .config_maps = {"ferry"},
+                                         .config_files = {},
+                                         .operator_space = "gpu-operator",
+                                         .owner_spaces = {"kube-system"},
+                                         .defaults = {},
+                                         .drain_timeout = {}};
   VirtualClock clock;
   ApiServer server;
-  ApiTransport* transport = &server;  ///< the way there
+  kube::ApiTransport* transport = &server;  ///< the way there
   ScratchDirectory scratch;
   HostFs host{scratch.path()};
-  std::unique_ptr<NodeAgent> agent;
+  std::unique_ptr<agent::NodeAgent> agent;
   HostdStandin hostd{clock, host, [this] {
                        if (agent) agent->host_changed();
                      }};
@@ -172,8 +172,8 @@ class AgentLoop : public testing::Test {
     bool looks = true;  // what the test itself has done is seen after the first second
     while (cluster.clock.now() < end) {
       const auto left = end - cluster.clock.now();
-      looks =
-          cluster.clock.run_for(std::min<Timers::Clock::duration>(std::chrono::seconds(1), left)) || looks;
+      looks = cluster.clock.run_for(std::min<kube::Timers::Clock::duration>(std::chrono::seconds(1), left)) ||
+              looks;
       if (!std::exchange(looks, false)) continue;
       cluster.operator_acts();
       tell_hostd();
@@ -194,9 +194,9 @@ class AgentLoop : public testing::Test {
   }
   /// Within a minute the Node says that state.
   bool becomes(const std::string& state) {
-    for (int second = 0; second < 60 && cluster.label(kStateLabel) != state; ++second)
+    for (int second = 0; second < 60 && cluster.label(agent::kStateLabel) != state; ++second)
       pass(std::chrono::seconds(1));
-    return cluster.label(kStateLabel) == state;
+    return cluster.label(agent::kStateLabel) == state;
   }
   /// As by a SIGTERM.
   bool leaves_within(std::chrono::seconds time) {
@@ -204,7 +204,7 @@ class AgentLoop : public testing::Test {
     return cluster.clock.run_until([this] { return left_; }, time);
   }
   void tell_hostd() {
-    const std::string now = cluster.host.read_file(kWishFile).value_or("");
+    const std::string now = cluster.host.read_file(agent::kWishFile).value_or("");
     if (std::exchange(told_, now) != now) cluster.hostd.wanted_changed();
   }
 
@@ -216,8 +216,8 @@ class AgentLoop : public testing::Test {
 };
 
 /// All that is asked for below such a path.
-inline std::function<std::optional<ApiFault>(const ApiRequest&)> forbids(const char* part) {
-  return [part](const ApiRequest& request) {
+inline std::function<std::optional<ApiFault>(const kube::ApiRequest&)> forbids(const char* part) {
+  return [part](const kube::ApiRequest& request) {
     return request.path.find(part) == std::string::npos
                ? std::nullopt
                : std::optional(ApiFault::status_of(403, "Forbidden"));

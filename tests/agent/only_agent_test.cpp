@@ -15,7 +15,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 struct Agent {
@@ -78,7 +78,7 @@ TEST(OnlyAgent, WaitsForAHostdThatGivesItTheFolder) {
   EXPECT_THAT(said, testing::AllOf(testing::HasSubstr("hostd has not given /var/lib/ferry to group 64711"),
                                    testing::HasSubstr("ferry hostd --agent-group=64711"),
                                    testing::HasSubstr("a hostd of an earlier version does not")));
-  AgentFolders(host, {.group = kGroup, .lock = "var/lib/ferry/agent.lock", .folders = {}, .trees = {}})
+  host::AgentFolders(host, {.group = kGroup, .lock = "var/lib/ferry/agent.lock", .folders = {}, .trees = {}})
       .give();
   const test::AsUser other(kGroup);
   EXPECT_TRUE(agent.only.run({}));
@@ -86,4 +86,4 @@ TEST(OnlyAgent, WaitsForAHostdThatGivesItTheFolder) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

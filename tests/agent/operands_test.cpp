@@ -7,7 +7,7 @@
 
 #include "agent/cluster_words.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -123,4 +123,4 @@ TEST(Operands, ThatStayAreNamed) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

@@ -20,10 +20,10 @@ template <std::size_t N>
 class Overlaps {
  public:
   using Names = std::array<const char*, N>;
-  using Recent = std::deque<std::pair<std::size_t, Timers::Clock::time_point>>;
+  using Recent = std::deque<std::pair<std::size_t, kube::Timers::Clock::time_point>>;
 
   /// Two events overlap when what the first began cannot have ended yet. `recent`: those of one schedule.
-  void count(Recent& recent, std::size_t event, Timers::Clock::time_point now) {
+  void count(Recent& recent, std::size_t event, kube::Timers::Clock::time_point now) {
     constexpr std::chrono::seconds kClose{10};
     while (!recent.empty() && now - recent.front().second > kClose) recent.pop_front();
     for (const auto& [before, when] : recent) ++all_.at(before).at(event);

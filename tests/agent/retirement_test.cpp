@@ -10,7 +10,7 @@
 
 #include "tests/kube/kube_fixture.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using namespace std::chrono_literals;
@@ -31,8 +31,8 @@ class RetirementTest : public testing::Test, public test::KubeFixture {
   Result<> retire(const std::string& name = "ferry") {
     test::Answer<bool> answer;
     Retirement retirement(
-        server, client, clock, [] { return 0.5; }, {.kind = kDaemonSets, .space = "ferry", .name = name},
-        240s,
+        server, client, clock, [] { return 0.5; },
+        {.kind = kube::kDaemonSets, .space = "ferry", .name = name}, 240s,
         [told = answer.here()](const Result<>& how) {
           told(how ? Result<bool>(true) : Result<bool>(fail(how.error())));
         });
@@ -71,7 +71,7 @@ TEST_F(RetirementTest, DoesNotWaitForEverForAPodThatDoesNotEnd) {
 
 TEST_F(RetirementTest, SaysThatTheServerIsAway) {
   put();
-  server.script = [](const ApiRequest&) { return std::optional(ApiFault::lost_before()); };
+  server.script = [](const kube::ApiRequest&) { return std::optional(ApiFault::lost_before()); };
   EXPECT_THAT(retire().error().message, HasSubstr("the API server does not show it"));
 }
 
@@ -79,17 +79,17 @@ TEST_F(RetirementTest, SaysThatTheServerIsAway) {
 TEST_F(RetirementTest, IsForbiddenOnlyAtTheEnd) {
   put();
   const auto began = clock.now();
-  server.script = [&](const ApiRequest& request) {
+  server.script = [&](const kube::ApiRequest& request) {
     return request.method == "DELETE" && clock.now() < began + 20s
                ? std::optional(ApiFault::status_of(403, "Forbidden"))
                : std::nullopt;
   };
   EXPECT_EQ(code_of(retire()), std::error_code());
   put();
-  server.script = [](const ApiRequest& request) {
+  server.script = [](const kube::ApiRequest& request) {
     return request.method == "DELETE" ? std::optional(ApiFault::status_of(403, "Forbidden")) : std::nullopt;
   };
-  EXPECT_EQ(code_of(retire()), ApiErrc::forbidden);
+  EXPECT_EQ(code_of(retire()), kube::ApiErrc::forbidden);
   EXPECT_EQ(code_of(retire("..")), Errc::usage);
 }
 
@@ -114,4 +114,4 @@ TEST_F(RetirementTest, RemovesWhatIsPutBack) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

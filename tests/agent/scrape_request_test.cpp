@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using Progress = ScrapeRequest::Progress;
@@ -103,4 +103,4 @@ TEST(HttpAnswer, IsWhole) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

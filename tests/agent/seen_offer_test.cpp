@@ -9,7 +9,7 @@
 
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -86,4 +86,4 @@ TEST(SeenOffer, OfAnotherFormIsAnErrorThatNamesTheFile) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

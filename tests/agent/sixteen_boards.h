@@ -12,13 +12,13 @@
 
 namespace ferry::test {
 
-inline SeenAccelerator board(unsigned number) {
+inline agent::SeenAccelerator board(unsigned number) {
   constexpr unsigned kFunctions = 32;
-  SeenAccelerator gpu;
+  agent::SeenAccelerator gpu;
   gpu.id = "10de:26b9";
   gpu.driver = "nvidia";
-  gpu.mode = Mode::vgpu;
-  gpu.wanted = Mode::vgpu;
+  gpu.mode = policy::Mode::vgpu;
+  gpu.wanted = policy::Mode::vgpu;
   gpu.state = "as_wanted";
   gpu.model = "AD102GL [L40S]";
   gpu.address = fmt::format("0000:{:02x}:00.0", number);
@@ -31,31 +31,33 @@ inline SeenAccelerator board(unsigned number) {
   return gpu;
 }
 
-inline GpuFacts facts_of(const SeenAccelerator& gpu) {
-  GpuFacts out{.address = must(PciAddress::parse(gpu.address)),
-               .numa_node = 1,
-               .power_state = "D0",
-               .link = {.current_speed = 16e9, .max_speed = 16e9, .current_lanes = 16, .max_lanes = 16},
-               .group_viable = true};
-  for (const LinkEnd end : {LinkEnd::device, LinkEnd::upstream})
-    for (const Severity severity : {Severity::correctable, Severity::nonfatal, Severity::fatal})
+inline agent::GpuFacts facts_of(const agent::SeenAccelerator& gpu) {
+  agent::GpuFacts out{
+      .address = must(vfio::PciAddress::parse(gpu.address)),
+      .numa_node = 1,
+      .power_state = "D0",
+      .link = {.current_speed = 16e9, .max_speed = 16e9, .current_lanes = 16, .max_lanes = 16},
+      .group_viable = true};
+  for (const agent::LinkEnd end : {agent::LinkEnd::device, agent::LinkEnd::upstream})
+    for (const agent::Severity severity :
+         {agent::Severity::correctable, agent::Severity::nonfatal, agent::Severity::fatal})
       out.errors.push_back(
           {.end = end, .severity = severity, .counts = {.total = 3, .counts = {{"BadTLP", 3}}}});
   return out;
 }
 
 /// 16 GPUs with 32 virtual functions each, all of which pods have.
-inline MetricsView sixteen_boards() {
+inline agent::MetricsView sixteen_boards() {
   constexpr unsigned kGpus = 16;
-  MetricsView view;
+  agent::MetricsView view;
   view.host.content.emplace();
   view.runs = {{"hostd", true}, {"plugin", true}};
-  SeenResource resource{.name = "nvidia.com/NVIDIA_L40S-1Q", .registered = true, .devices = {}};
+  agent::SeenResource resource{.name = "nvidia.com/NVIDIA_L40S-1Q", .registered = true, .devices = {}};
   for (unsigned i = 1; i <= kGpus; ++i) {
-    const SeenAccelerator gpu = board(i);
+    const agent::SeenAccelerator gpu = board(i);
     view.host.content->accelerators.push_back(gpu);
     view.facts.push_back(facts_of(gpu));
-    for (const SeenVgpu& vgpu : gpu.vgpus) {
+    for (const agent::SeenVgpu& vgpu : gpu.vgpus) {
       const std::string pod =
           fmt::format("team-{}/virt-launcher-desktop-{}-x7x2k", i, resource.devices.size());
       resource.devices.push_back(
@@ -63,7 +65,7 @@ inline MetricsView sixteen_boards() {
       view.vmis[pod] = fmt::format("desktop-{}", resource.devices.size());
     }
   }
-  view.offer.content = SeenOffer{.resources = {resource}, .not_offered = {}};
+  view.offer.content = agent::SeenOffer{.resources = {resource}, .not_offered = {}};
   return view;
 }
 

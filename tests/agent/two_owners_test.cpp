@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::agent {
 namespace {
 
 using testing::IsEmpty;
@@ -155,4 +155,4 @@ TEST(TwoOwners, HaveOurPluginStandBackFromThatOfNvidias) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::agent

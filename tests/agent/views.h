@@ -12,7 +12,7 @@
 
 namespace ferry::test {
 
-inline NodeObject node_with(Labels labels) {
+inline policy::NodeObject node_with(agent::Labels labels) {
   return {.file = "node.yaml", .name = "gpu-7", .labels = std::move(labels)};
 }
 
@@ -36,20 +36,21 @@ inline std::vector<ConfigText> usual_configs() {
   return {config("profiles.yaml", kProfiles), config("policies.yaml", kPolicies)};
 }
 
-inline SeenAccelerator gpu(Mode mode, std::optional<Mode> wanted, std::string state = "as_wanted") {
-  SeenAccelerator out;
+inline agent::SeenAccelerator gpu(policy::Mode mode, std::optional<policy::Mode> wanted,
+                                  std::string state = "as_wanted") {
+  agent::SeenAccelerator out;
   out.address = "0000:02:00.0";
   out.model = "NVIDIA L40S";
   out.mode = mode;
   out.wanted = wanted;
   out.state = std::move(state);
   constexpr std::size_t kCarried = 4;
-  if (mode == Mode::vgpu) out.vgpus.assign(kCarried, {.id = "0000:02:00.4", .type = "L40S-12Q"});
+  if (mode == policy::Mode::vgpu) out.vgpus.assign(kCarried, {.id = "0000:02:00.4", .type = "L40S-12Q"});
   return out;
 }
 
 /// What the node is asked to be, written down.
-inline WrittenWish written(const NodeWish& wish, std::uint64_t generation = 7) {
+inline agent::WrittenWish written(const agent::NodeWish& wish, std::uint64_t generation = 7) {
   return {.generation = generation,
           .policy = wish.wished.name,
           .config = wish.wished.config,
@@ -57,10 +58,11 @@ inline WrittenWish written(const NodeWish& wish, std::uint64_t generation = 7) {
 }
 
 /// hostd's answer to that.
-inline HostSide answer(const NodeWish& wish, SeenPhase phase, std::vector<SeenAccelerator> gpus = {}) {
-  HostSide host;
+inline agent::HostSide answer(const agent::NodeWish& wish, agent::SeenPhase phase,
+                              std::vector<agent::SeenAccelerator> gpus = {}) {
+  agent::HostSide host;
   host.written = written(wish);
-  SeenHost seen;
+  agent::SeenHost seen;
   seen.wanted = 7;
   seen.phase = phase;
   seen.accelerators = std::move(gpus);

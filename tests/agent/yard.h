@@ -112,10 +112,10 @@ class Yard {
                       {{"spec", {{"unschedulable", cordoned ? json(true) : json()}}}});
   }
   std::string mark(const std::string& node) const {
-    return fleet.text_of(node, "annotations", kDrainAnnotation);
+    return fleet.text_of(node, "annotations", agent::kDrainAnnotation);
   }
   std::string cordon_mark(const std::string& node) const {
-    return fleet.text_of(node, "annotations", kCordonedAnnotation);
+    return fleet.text_of(node, "annotations", agent::kCordonedAnnotation);
   }
 
   void pass(std::chrono::seconds time) {
@@ -139,10 +139,10 @@ class Yard {
 
  private:
   /// What an agent sends on its way.
-  class Way final : public ApiTransport {
+  class Way final : public kube::ApiTransport {
    public:
     Way(Yard& yard, Fleet::Machine& machine) : yard_(yard), machine_(machine) {}
-    Call send(ApiRequest request, ApiListener listener) override {
+    Call send(kube::ApiRequest request, kube::ApiListener listener) override {
       if (request.path.ends_with("/eviction")) yard_.expect_to_be_right(machine_.name, request);
       return yard_.fleet.server.send(std::move(request), std::move(listener));
     }
@@ -199,14 +199,14 @@ class Yard {
   }
 
   /// Nobody is evicted who does not hold a GPU of the node, before the node shows it, or out of turn.
-  void expect_to_be_right(const std::string& node, const ApiRequest& request) {
+  void expect_to_be_right(const std::string& node, const kube::ApiRequest& request) {
     const json eviction = json::parse(request.body);
     const auto uid = eviction.at("/deleteOptions/preconditions/uid"_json_pointer).get<std::string>();
     EXPECT_TRUE(held_[node].contains(uid)) << request.path;
     EXPECT_FALSE(eviction.at("deleteOptions").contains("gracePeriodSeconds")) << "by force";
     EXPECT_TRUE(std::ranges::any_of(fleet.holders(), [&](const auto& slot) { return slot.second == node; }))
         << node << " has no turn";
-    const auto shown = read_drain_mark(mark(node));
+    const auto shown = agent::read_drain_mark(mark(node));
     EXPECT_TRUE(shown && shown->since) << node << ": " << mark(node);
     const auto& hostd =
         (*std::ranges::find(fleet.machines, node, [](const auto& one) { return one->name; }))->hostd;
@@ -215,7 +215,7 @@ class Yard {
         << "nobody would take the GPUs";
   }
 
-  inline static const Selection kTenants = {.kind = kPods, .space = "tenants"};
+  inline static const kube::Selection kTenants = {.kind = kube::kPods, .space = "tenants"};
   std::map<std::string, std::string> told_;
   std::map<std::string, std::set<std::string>> held_;  ///< UIDs, by node
 };

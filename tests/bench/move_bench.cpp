@@ -26,24 +26,24 @@
 namespace ferry::test {
 namespace {
 
-AttributeWrite write_of(const Step& step) {
+AttributeWrite write_of(const vfio::Step& step) {
   const std::string address = step.address.text();
   const auto driver = [&](const char* file) {
     return AttributeWrite{.path = fmt::format("sys/bus/pci/drivers/{}/{}", step.value, file),
                           .value = address};
   };
   switch (step.kind) {
-    case Step::Kind::set_override:
+    case vfio::Step::Kind::set_override:
       return {.path = fmt::format("sys/bus/pci/devices/{}/driver_override", address),
               .value = step.value.empty() ? "\n" : step.value};
-    case Step::Kind::unbind:
+    case vfio::Step::Kind::unbind:
       return driver("unbind");
-    case Step::Kind::bind:
+    case vfio::Step::Kind::bind:
       return driver("bind");
-    case Step::Kind::let_go:
-    case Step::Kind::load_module:
-    case Step::Kind::probe:
-    case Step::Kind::take_hold:
+    case vfio::Step::Kind::let_go:
+    case vfio::Step::Kind::load_module:
+    case vfio::Step::Kind::probe:
+    case vfio::Step::Kind::take_hold:
       break;
   }
   throw std::runtime_error("not a plain write: " + step.text() + "; is vfio-pci loaded?");
@@ -53,49 +53,50 @@ AttributeWrite write_of(const Step& step) {
 class Node {
  public:
   explicit Node(std::span<char*> addresses) {
-    for (const char* address : addresses) request_.accelerators.push_back(must(PciAddress::parse(address)));
+    for (const char* address : addresses)
+      request_.accelerators.push_back(must(vfio::PciAddress::parse(address)));
   }
   /// What `ferry vfio` does between its lock and its report, with a writer of its own.
-  void apply(Direction direction) {
+  void apply(vfio::Direction direction) {
     SpawningWriter writer(host_);
-    NvidiaUnbindLock lock(host_, writer);
-    const auto outcome = must(apply_moves(context(&writer, &lock), request_, direction));
+    host::NvidiaUnbindLock lock(host_, writer);
+    const auto outcome = must(vfio::apply_moves(context(&writer, &lock), request_, direction));
     took_ = outcome.applied;
-    for (const MoveResult& result : outcome.results) {
-      if (result.status != MoveResult::Status::done)
+    for (const vfio::MoveResult& result : outcome.results) {
+      if (result.status != vfio::MoveResult::Status::done)
         throw std::runtime_error(result.error ? result.error->message : "a group was not moved");
     }
   }
   /// Of the last apply(): what the units took.
   std::chrono::nanoseconds took() const { return took_; }
-  std::vector<AttributeWrite> writes(Direction direction) {
+  std::vector<AttributeWrite> writes(vfio::Direction direction) {
     std::vector<AttributeWrite> out;
     SpawningWriter reader(host_);
-    const auto preview = must(preview_moves(context(&reader, nullptr), request_, direction));
+    const auto preview = must(vfio::preview_moves(context(&reader, nullptr), request_, direction));
     if (!preview.plan.refusals.empty())
       throw std::runtime_error(preview.plan.refusals.front().reasons.front());
-    for (const Move& move : preview.plan.moves) {
-      for (const Step& step : move.steps) out.push_back(write_of(step));
+    for (const vfio::Move& move : preview.plan.moves) {
+      for (const vfio::Step& step : move.steps) out.push_back(write_of(step));
     }
     return out;
   }
-  std::size_t functions() { return concerned(must(scan(host_)), request_.accelerators).size(); }
+  std::size_t functions() { return vfio::concerned(must(vfio::scan(host_)), request_.accelerators).size(); }
 
  private:
-  MoveContext context(HostWriter* writer, DriverLock* lock) {
+  vfio::MoveContext context(HostWriter* writer, vfio::DriverLock* lock) {
     return {.host = &host_,
             .writer = writer,
             .probe = probe_.get(),
-            .rules = default_accelerator_rules(),
+            .rules = policy::default_accelerator_rules(),
             .on_step = {},
             .driver_lock = lock};
   }
   HostFs host_;
   // All but the kubelet, of which the node has none.
-  std::unique_ptr<UseProbe> probe_ =
-      all_use_probes(host_, default_accelerator_rules(),
-                     []() -> Result<std::vector<PodDevice>> { return std::vector<PodDevice>{}; });
-  MoveRequest request_;
+  std::unique_ptr<vfio::UseProbe> probe_ = host::all_use_probes(
+      host_, policy::default_accelerator_rules(),
+      []() -> Result<std::vector<vfio::PodDevice>> { return std::vector<vfio::PodDevice>{}; });
+  vfio::MoveRequest request_;
   std::chrono::nanoseconds took_{};
 };
 
@@ -104,20 +105,20 @@ int run(int argc, char** argv) {
   const bool tight = argc > 1 && std::string_view(arguments[1]) == "--tight";
   Node node(arguments.subspan(tight ? 2 : 1));
   const std::size_t functions = node.functions();
-  const auto to_vfio = node.writes(Direction::to_vfio);
-  node.apply(Direction::to_vfio);
-  const auto back = node.writes(Direction::back);
-  node.apply(Direction::back);
+  const auto to_vfio = node.writes(vfio::Direction::to_vfio);
+  node.apply(vfio::Direction::to_vfio);
+  const auto back = node.writes(vfio::Direction::back);
+  node.apply(vfio::Direction::back);
 
   BareWriter there_bare(to_vfio);
   BareWriter back_bare(back);
   std::chrono::nanoseconds bare{};
   Contest contest{.name = fmt::format("moving {} functions to vfio-pci", functions),
                   .baseline = fmt::format("their {} writes alone", to_vfio.size()),
-                  .ours = [&] { node.apply(Direction::to_vfio); },
+                  .ours = [&] { node.apply(vfio::Direction::to_vfio); },
                   .theirs =
                       [&] {
-                        node.writes(Direction::to_vfio);
+                        node.writes(vfio::Direction::to_vfio);
                         bare = there_bare.write_all();
                       },
                   .ours_took = [&] { return node.took(); },
@@ -130,14 +131,14 @@ int run(int argc, char** argv) {
   write_all(to_vfio);
   contest.name = fmt::format("moving {} functions back", functions);
   contest.baseline = fmt::format("their {} writes alone", back.size());
-  contest.ours = [&] { node.apply(Direction::back); };
+  contest.ours = [&] { node.apply(vfio::Direction::back); };
   contest.theirs = [&] {
-    node.writes(Direction::back);
+    node.writes(vfio::Direction::back);
     bare = back_bare.write_all();
   };
-  contest.between = [&] { node.apply(Direction::to_vfio); };
+  contest.between = [&] { node.apply(vfio::Direction::to_vfio); };
   const int again = run_contest(contest, argc, argv);
-  node.apply(Direction::back);
+  node.apply(vfio::Direction::back);
   return there == EXIT_SUCCESS ? again : there;
 }
 

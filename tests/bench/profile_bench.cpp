@@ -35,11 +35,11 @@ std::string profile_text() {
 
 int run(int argc, char** argv) {
   const ConfigText source{.file = "profiles.yaml", .text = profile_text()};
-  if (must(read_profiles(source)).profiles.size() != kProfiles)
+  if (must(vgpu::read_profiles(source)).profiles.size() != kProfiles)
     throw std::runtime_error("profiles are missing");
   return run_contest({.name = fmt::format("reading {} profiles", kProfiles),
                       .baseline = fmt::format("yaml-cpp loading the same {} KiB", source.text.size() / 1024),
-                      .ours = [&] { must(read_profiles(source)); },
+                      .ours = [&] { must(vgpu::read_profiles(source)); },
                       .theirs = [&] { YAML::Load(source.text); },
                       .bound = 1.5},
                      argc, argv);

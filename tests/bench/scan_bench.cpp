@@ -178,18 +178,18 @@ int run(int argc, char** argv) {
   FakeKernel kernel;
   const auto addresses = build(kernel);
   const Reads reads = reads_of_a_scan(kernel, addresses);
-  const auto scanned = must(scan(kernel));
+  const auto scanned = must(vfio::scan(kernel));
   std::size_t on_vfio = 0;
   for (const auto& [address, function] : scanned.functions) {
     require(!function.problem);
-    if (on_vfio_driver(function)) ++on_vfio;
+    if (vfio::on_vfio_driver(function)) ++on_vfio;
   }
   require(scanned.functions.size() == kFunctions && on_vfio == std::size_t{kCards} / 2 * 3);
   return run_contest(
       {.name = fmt::format("scan of {} functions", kFunctions),
        .baseline = fmt::format("a bare loop over the same {} files, {} links and {} directories",
                                reads.files.size(), reads.links.size(), reads.directories.size()),
-       .ours = [&] { require(scan(kernel).has_value()); },
+       .ours = [&] { require(vfio::scan(kernel).has_value()); },
        .theirs = [&] { bare_loop(reads); },
        .bound = 2.0},
       argc, argv);

@@ -34,24 +34,24 @@ double milliseconds() {
 }
 
 int run(int argc, char** argv) {
-  const MetricsView view = sixteen_boards();
-  const auto families = metric_families(view);
-  const std::string text = metrics_text(families);
+  const agent::MetricsView view = sixteen_boards();
+  const auto families = agent::metric_families(view);
+  const std::string text = agent::metrics_text(families);
   require(text.size() < kMostBytes, fmt::format("{} bytes are more than {}", text.size(), kMostBytes));
   double best = std::numeric_limits<double>::infinity();
-  const int status =
-      run_contest({.name = "scrape of 16 GPUs with 32 vGPUs each",
-                   .baseline = fmt::format("prometheus-cpp's text format of the same samples, {} KiB",
-                                           text.size() >> 10U),
-                   .ours =
-                       [&] {
-                         const double begin = milliseconds();
-                         require(metrics_text(metric_families(view)).size() == text.size(), "another text");
-                         best = std::min(best, milliseconds() - begin);
-                       },
-                   .theirs = [&] { require(metrics_text(families).size() == text.size(), "another text"); },
-                   .bound = 3.0},
-                  argc, argv);
+  const int status = run_contest(
+      {.name = "scrape of 16 GPUs with 32 vGPUs each",
+       .baseline =
+           fmt::format("prometheus-cpp's text format of the same samples, {} KiB", text.size() >> 10U),
+       .ours =
+           [&] {
+             const double begin = milliseconds();
+             require(agent::metrics_text(agent::metric_families(view)).size() == text.size(), "another text");
+             best = std::min(best, milliseconds() - begin);
+           },
+       .theirs = [&] { require(agent::metrics_text(families).size() == text.size(), "another text"); },
+       .bound = 3.0},
+      argc, argv);
   fmt::print("  one scrape: {:.2f} ms of {:.0f}: {}\n", best, kMostMilliseconds,
              best > kMostMilliseconds ? "TOO SLOW" : "ok");
   return best > kMostMilliseconds ? EXIT_FAILURE : status;

@@ -28,7 +28,7 @@ namespace ferry::test {
 namespace {
 
 // Those of vendor-specific VFIO have no UUID that would tell that they are ours.
-const Removal kAll{.gpus = {}, .foreign = true};
+const vgpu::Removal kAll{.gpus = {}, .foreign = true};
 
 /// Keeps what is written through it.
 class RecordingWriter final : public HostWriter {
@@ -65,47 +65,47 @@ class RecordingWriter final : public HostWriter {
 class Node {
  public:
   explicit Node(const std::string& file)
-      : profile_(must(select_profile(must(read_profile_file(file)), std::nullopt))) {}
+      : profile_(must(vgpu::select_profile(must(policy::read_profile_file(file)), std::nullopt))) {}
 
   /// What `ferry vgpu` does between its lock and its report, with a writer of its own.
   void make() {
     SpawningWriter writer(host_);
-    took_ = check(must(apply_profile(host(writer), profile_)));
+    took_ = check(must(vgpu::apply_profile(host(writer), profile_)));
   }
   void remove() {
     SpawningWriter writer(host_);
-    took_ = check(must(remove_vgpus(host(writer), kAll)));
+    took_ = check(must(vgpu::remove_vgpus(host(writer), kAll)));
   }
   /// What comes before either.
   void look_at_all() {
     SpawningWriter writer(host_);
-    must(look(host(writer), {&profile_, 1}));
+    must(vgpu::look(host(writer), {&profile_, 1}));
   }
   /// Of the last one: what the GPUs took.
   std::chrono::nanoseconds took() const { return took_; }
   std::vector<AttributeWrite> writes_that_make() {
     SpawningWriter writer(host_);
     RecordingWriter recorder(writer);
-    check(must(apply_profile(host(recorder), profile_)));
+    check(must(vgpu::apply_profile(host(recorder), profile_)));
     return recorder.writes;
   }
   std::vector<AttributeWrite> writes_that_remove() {
     SpawningWriter writer(host_);
     RecordingWriter recorder(writer);
-    check(must(remove_vgpus(host(recorder), kAll)));
+    check(must(vgpu::remove_vgpus(host(recorder), kAll)));
     return recorder.writes;
   }
 
  private:
-  VgpuHost host(HostWriter& writer) {
+  vgpu::VgpuHost host(HostWriter& writer) {
     return {.host = host_,
             .writer = writer,
             .uses = *probe_,
-            .rules = default_accelerator_rules(),
-            .node = must(node_identity(host_))};
+            .rules = policy::default_accelerator_rules(),
+            .node = must(vgpu::node_identity(host_))};
   }
-  static std::chrono::nanoseconds check(const VgpuOutcome& outcome) {
-    for (const GpuOutcome& gpu : outcome.gpus) {
+  static std::chrono::nanoseconds check(const vgpu::VgpuOutcome& outcome) {
+    for (const vgpu::GpuOutcome& gpu : outcome.gpus) {
       if (gpu.error) throw std::runtime_error(gpu.error->message);
     }
     return outcome.applied;
@@ -113,10 +113,10 @@ class Node {
 
   HostFs host_;
   // All but the kubelet, of which the node has none.
-  std::unique_ptr<UseProbe> probe_ =
-      all_use_probes(host_, default_accelerator_rules(),
-                     []() -> Result<std::vector<PodDevice>> { return std::vector<PodDevice>{}; });
-  Profile profile_;
+  std::unique_ptr<vfio::UseProbe> probe_ = host::all_use_probes(
+      host_, policy::default_accelerator_rules(),
+      []() -> Result<std::vector<vfio::PodDevice>> { return std::vector<vfio::PodDevice>{}; });
+  vgpu::Profile profile_;
   std::chrono::nanoseconds took_{};
 };
 

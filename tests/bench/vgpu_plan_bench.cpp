@@ -24,18 +24,18 @@ constexpr unsigned kTypes = 24;
 constexpr double kMostMilliseconds = 20;
 
 // Half of the functions carry what the profile asks for, half another series of the same size.
-VgpuGpu gpu_number(unsigned index) {
-  VgpuGpu gpu;
+mdev::VgpuGpu gpu_number(unsigned index) {
+  mdev::VgpuGpu gpu;
   gpu.index = index;
   gpu.function.address.bus = static_cast<std::uint8_t>(index + 1);
-  gpu.framework = VgpuFramework::mdev_on_vf;
+  gpu.framework = mdev::VgpuFramework::mdev_on_vf;
   for (unsigned f = 0; f < kFunctions; ++f) {
-    VgpuParent parent;
+    mdev::VgpuParent parent;
     parent.address = gpu.function.address;
     parent.address.device = static_cast<std::uint8_t>(1 + f / 8);
     parent.address.function = static_cast<std::uint8_t>(f % 8);
     for (unsigned t = 0; t < kTypes; ++t) {
-      VgpuType type;
+      mdev::VgpuType type;
       type.id = fmt::format("nvidia-{}", 1100 + t);
       type.short_name = fmt::format("L40S-{}{}", 1 + t / 4, "QCBA"[t % 4]);
       type.name = "NVIDIA " + type.short_name;
@@ -43,10 +43,10 @@ VgpuGpu gpu_number(unsigned index) {
       type.framebuffer_mib = (1 + t / 4) * 1024;
       parent.types.push_back(std::move(type));
     }
-    const VgpuType& carried = parent.types.at(f % 2);
-    VgpuDevice device;
+    const mdev::VgpuType& carried = parent.types.at(f % 2);
+    mdev::VgpuDevice device;
     device.parent = parent.address;
-    device.id = stable_uuid("node-a", parent.address, carried.short_name, 0);
+    device.id = vgpu::stable_uuid("node-a", parent.address, carried.short_name, 0);
     device.type_id = carried.id;
     device.type_name = carried.name;
     device.short_name = carried.short_name;
@@ -68,27 +68,27 @@ double best_of(int passes, const std::function<void()>& work) {
 }
 
 int run(int argc, char** argv) {
-  VgpuView view;
+  vgpu::VgpuView view;
   view.node = "node-a";
   for (unsigned i = 0; i < kGpus; ++i) view.inventory.gpus.push_back(gpu_number(i));
-  const auto file = must(read_profiles(
+  const auto file = must(vgpu::read_profiles(
       {.file = "p.yaml",
        .text = "version: v1\nvgpu-configs:\n  all:\n  - {devices: all, vgpu-devices: {L40S-1Q: 32}}\n",
        .first_line = 1,
        .one_line = false}));
-  const Profile& profile = file.profiles.front();
-  const VgpuPlan plan = plan_profile(profile, view);
+  const vgpu::Profile& profile = file.profiles.front();
+  const vgpu::VgpuPlan plan = vgpu::plan_profile(profile, view);
   if (plan.gpus.at(0).steps.size() != kFunctions)
     throw std::runtime_error("the plan is not what it should be");
 
-  const double took = best_of(10, [&] { plan_profile(profile, view); });
+  const double took = best_of(10, [&] { vgpu::plan_profile(profile, view); });
   const bool soon = took <= kMostMilliseconds;
   fmt::print("planning {} GPUs with {} functions each: {:.2f} ms (bound {:.0f} ms): {}\n", kGpus, kFunctions,
              took, kMostMilliseconds, soon ? "ok" : "TOO SLOW");
   const int ratio = run_contest({.name = fmt::format("planning {} vGPUs", kGpus * kFunctions),
                                  .baseline = "copying what they are planned from",
-                                 .ours = [&] { plan_profile(profile, view); },
-                                 .theirs = [&] { const VgpuView copy(view); },
+                                 .ours = [&] { vgpu::plan_profile(profile, view); },
+                                 .theirs = [&] { const vgpu::VgpuView copy(view); },
                                  .bound = 4.0},
                                 argc, argv);
   return soon ? ratio : EXIT_FAILURE;

@@ -9,14 +9,14 @@
 #include <CLI/CLI.hpp>
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
 
 struct Parsed {
-  AgentProgramOptions options;
+  agent::AgentProgramOptions options;
   std::vector<std::string> words;
   std::string for_the_server;
 };
@@ -24,7 +24,7 @@ struct Parsed {
 Parsed parse(std::vector<std::string> words) {
   CLI::App app;
   Parsed out;
-  const AgentOptionList list(app, out.options);
+  const agent::AgentOptionList list(app, out.options);
   std::ranges::reverse(words);  // as the library takes them
   app.parse(words);
   out.words = list.words();
@@ -34,8 +34,8 @@ Parsed parse(std::vector<std::string> words) {
 
 std::vector<std::string> names() {
   CLI::App app;
-  AgentProgramOptions options;
-  const AgentOptionList list(app, options);
+  agent::AgentProgramOptions options;
+  const agent::AgentOptionList list(app, options);
   std::vector<std::string> out;
   for (const CLI::Option* option : app.get_options())
     if (option != app.get_help_ptr()) out.push_back(option->get_name());
@@ -66,7 +66,7 @@ TEST(AgentOptions, EachIsHandedOn) {
   for (const std::string& name : names()) {
     SCOPED_TRACE(name);
     const Parsed first = parse(given(name));
-    EXPECT_FALSE(first.options == AgentProgramOptions()) << "the test gives what holds anyway";
+    EXPECT_FALSE(first.options == agent::AgentProgramOptions()) << "the test gives what holds anyway";
     EXPECT_TRUE(parse(first.words).options == first.options);
   }
 }
@@ -88,4 +88,4 @@ TEST(AgentOptions, SomeCountForOneLookToo) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

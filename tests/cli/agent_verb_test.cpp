@@ -10,7 +10,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
@@ -92,7 +92,7 @@ TEST_F(AgentVerb, SaysWhoseTurnItIsUntilItIsDone) {
   constexpr const char* kAtIt = "ferry hostd is at it";
   EXPECT_THAT(agent({"--dry-run"}).out, HasSubstr(kAbsent));
   {
-    const auto hostd = Presence::announce(host_, kHostdPresence);
+    const auto hostd = Presence::announce(host_, agent::kHostdPresence);
     ASSERT_TRUE(hostd);
     EXPECT_THAT(agent({"--dry-run"}).out, Not(AnyOf(HasSubstr(kAbsent), HasSubstr(kAtIt))))
         << "it has not been asked";
@@ -110,7 +110,7 @@ TEST_F(AgentVerb, SaysWhoseTurnItIsUntilItIsDone) {
 }
 
 TEST_F(AgentVerb, WritesNothingWhereAnAgentServesTheNode) {
-  const auto serving = OnlyOne::claim(host_, kAgentLock);
+  const auto serving = OnlyOne::claim(host_, agent::kAgentLock);
   ASSERT_TRUE(serving);
   const auto beside = agent();
   EXPECT_EQ(beside.status, 4);
@@ -261,4 +261,4 @@ TEST_F(AgentVerb, SaysWhatItCannotUse) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

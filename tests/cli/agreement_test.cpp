@@ -29,7 +29,7 @@
 #include "vfio/bind/move_apply.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -201,7 +201,7 @@ Numbers numbers_of(const Node& node) {
   return out;
 }
 
-Numbers told_by_labels(const Labels& labels) {
+Numbers told_by_labels(const agent::Labels& labels) {
   // A number that is zero need not be said.
   Numbers out{{"all", 0}, {"mode host", 0}, {"mode passthrough", 0}, {"mode vgpu", 0}};
   const std::string end = ".count";
@@ -260,35 +260,39 @@ class Agreement : public plugin_test::Fixture {
     kernel.file("dev/vfio/vfio", "");
     kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
     kernel.directory("proc/1/fd");
-    options.holders = {
-        .socket = kPodResourcesSocket, .period = 20ms, .settling = 0ms, .names = true, .between_looks = 20ms};
+    options.holders = {.socket = plugin::kPodResourcesSocket,
+                       .period = 20ms,
+                       .settling = 0ms,
+                       .names = true,
+                       .between_looks = 20ms};
     kubelet = make_kubelet();
   }
 
   // ---- what the demo does
 
-  std::vector<MoveResult::Status> move(Direction direction, const std::vector<const char*>& gpus) {
-    MoveRequest request;
-    request.recorded_only = direction == Direction::back;
+  std::vector<vfio::MoveResult::Status> move(vfio::Direction direction,
+                                             const std::vector<const char*>& gpus) {
+    vfio::MoveRequest request;
+    request.recorded_only = direction == vfio::Direction::back;
     for (const char* gpu : gpus) request.accelerators.push_back(at(gpu));
-    std::vector<MoveResult::Status> out;
-    const MoveOutcome moved = must(apply_moves(moves(), request, direction));
-    for (const MoveResult& one : moved.results) out.push_back(one.status);
+    std::vector<vfio::MoveResult::Status> out;
+    const vfio::MoveOutcome moved = must(vfio::apply_moves(moves(), request, direction));
+    for (const vfio::MoveResult& one : moved.results) out.push_back(one.status);
     return out;
   }
-  MoveContext moves() {
+  vfio::MoveContext moves() {
     return {.host = &kernel, .writer = &kernel, .probe = &probe_, .rules = rules(), .on_step = {}};
   }
-  VgpuHost vgpus() {
+  vgpu::VgpuHost vgpus() {
     return {.host = kernel,
             .writer = kernel,
             .uses = probe_,
             .rules = rules(),
-            .node = must(node_identity(kernel)),
+            .node = must(vgpu::node_identity(kernel)),
             .pause = [](auto) {}};
   }
-  static AcceleratorRules rules() {
-    return {.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}};
+  static vfio::AcceleratorRules rules() {
+    return {.vendors = {0x10de}, .classes = {vfio::PciClass::vga, vfio::PciClass::display_3d}};
   }
   test::ProgramResult ferry(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"--host-root", kernel.root().string()});
@@ -319,25 +323,25 @@ class Agreement : public plugin_test::Fixture {
   }
   void hostd_looks() {
     const auto looked = ferry({"hostd", "--once"});
-    EXPECT_TRUE(kernel.exists(kStateFile)) << looked.err;
-    host_ = must(read_seen_host(must(kernel.read_file(kStateFile))));
+    EXPECT_TRUE(kernel.exists(agent::kStateFile)) << looked.err;
+    host_ = must(agent::read_seen_host(must(kernel.read_file(agent::kStateFile))));
   }
-  SeenOffer offer() const {
+  agent::SeenOffer offer() const {
     const auto text = kernel.read_file(kOfferedFile);
-    return text ? must(read_seen_offer(*text)) : SeenOffer();
+    return text ? must(agent::read_seen_offer(*text)) : agent::SeenOffer();
   }
 
   /// Of all that is said, by hostd's last look, what differs from what is.
   Differences differing() {
     const Node truth = look_at_sysfs(kernel.root(), allocated());
-    MetricsView view;
+    agent::MetricsView view;
     view.host.content = host_;
     view.offer.content = offer();
-    std::vector<PciAddress> gpus;
-    for (const SeenAccelerator& gpu : host_.accelerators)
-      if (counts_as_gpu(gpu)) gpus.push_back(at(gpu.address));
-    view.facts = read_gpu_facts(kernel, gpus);
-    const auto families = metric_families(view);
+    std::vector<vfio::PciAddress> gpus;
+    for (const agent::SeenAccelerator& gpu : host_.accelerators)
+      if (agent::counts_as_gpu(gpu)) gpus.push_back(at(gpu.address));
+    view.facts = agent::read_gpu_facts(kernel, gpus);
+    const auto families = agent::metric_families(view);
     Differences out = differences("metrics", told_by_metrics(families), truth);
     Numbers counted = numbers_of(truth);
     for (Sample& sample : samples(families, "ferry_gpus"))
@@ -354,7 +358,7 @@ class Agreement : public plugin_test::Fixture {
     const auto of_status = differences("status", told_by_status(json::parse(status.out)), truth);
     out.insert(out.end(), of_status.begin(), of_status.end());
 
-    const Labels labels = feature_labels(host_).value_or(Labels());
+    const agent::Labels labels = agent::feature_labels(host_).value_or(agent::Labels());
     if (told_by_labels(labels) != counted) out.push_back(fmt::format("labels are {}", labels));
     return out;
   }
@@ -365,26 +369,26 @@ class Agreement : public plugin_test::Fixture {
 
   test::FakeMdev mdev_{kernel};
   test::TableProbe probe_;
-  SeenHost host_;
+  agent::SeenHost host_;
 };
 
 TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
-  using Status = MoveResult::Status;
+  using Status = vfio::MoveResult::Status;
   EXPECT_THAT(after_a_look(), IsEmpty()) << "before";
 
-  EXPECT_THAT(move(Direction::to_vfio, {kCard, kDriverless, kBlocked, kTesla}),
+  EXPECT_THAT(move(vfio::Direction::to_vfio, {kCard, kDriverless, kBlocked, kTesla}),
               testing::UnorderedElementsAre(Status::done, Status::done, Status::done, Status::refused));
   EXPECT_THAT(after_a_look(), IsEmpty()) << "whole groups are on vfio";
   EXPECT_EQ(told_by_status(json::parse(ferry({"status", "-o", "json"}).out)).at(kCard).mode, "passthrough");
 
   EXPECT_EQ(kernel.driver_of(kTesla), "vfio-pci");
-  EXPECT_THAT(move(Direction::back, {kTesla}), ElementsAre(Status::done));
+  EXPECT_THAT(move(vfio::Direction::back, {kTesla}), ElementsAre(Status::done));
   EXPECT_EQ(kernel.driver_of(kTesla), "nvidia");
   EXPECT_THAT(after_a_look(), IsEmpty()) << "one has come back";
 
-  const Profile profile =
+  const vgpu::Profile profile =
       test::profile("  - {devices: all, device-filter: '0x1EB810DE', vgpu-devices: {T4-4Q: 3}}\n");
-  must(apply_profile(vgpus(), profile));
+  must(vgpu::apply_profile(vgpus(), profile));
   EXPECT_EQ(mdev_.devices_on(kTesla).size(), 3U);
   EXPECT_THAT(after_a_look(), IsEmpty()) << "vGPUs are made";
 
@@ -396,8 +400,8 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
 
   const auto offered_as_given = [&](const json& /*file*/) {
     std::set<std::string> given;
-    for (const SeenResource& resource : offer().resources)
-      for (const SeenDevice& device : resource.devices)
+    for (const agent::SeenResource& resource : offer().resources)
+      for (const agent::SeenDevice& device : resource.devices)
         if (device.allocated) given.insert(device.id);
     return given == allocated();
   };
@@ -412,7 +416,7 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
   EXPECT_EQ(ferry({"vgpu", "delete", "--all"}).status, 4);
   EXPECT_THAT(after_a_look(), IsEmpty()) << "what is in use stays";
 
-  EXPECT_THAT(move(Direction::back, {kDriverless}), ElementsAre(Status::done));
+  EXPECT_THAT(move(vfio::Direction::back, {kDriverless}), ElementsAre(Status::done));
   EXPECT_EQ(kernel.driver_of(kDriverless), "");
   EXPECT_EQ(kernel.driver_of(kCard), "vfio-pci");
   EXPECT_THAT(after_a_look(), IsEmpty()) << "a part comes back while pods have the rest";
@@ -422,29 +426,29 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
   EXPECT_THAT(after_a_look(), IsEmpty()) << "the pods have gone";
 
   EXPECT_TRUE(stop());
-  must(remove_vgpus(vgpus(), {}));
+  must(vgpu::remove_vgpus(vgpus(), {}));
   EXPECT_THAT(mdev_.devices_on(kTesla), IsEmpty());
-  move(Direction::back, {kCard, kDriverless, kBlocked, kTesla});
+  move(vfio::Direction::back, {kCard, kDriverless, kBlocked, kTesla});
   EXPECT_EQ(kernel.driver_of(kCard), "bochs-drm");
   EXPECT_THAT(after_a_look(), IsEmpty()) << "everything is put back";
 }
 
 // A sound card is no GPU, whatever hostd has to say of it.
 TEST_F(Agreement, HoldsWhereAVmKeepsTheSoundCardOfAnUnpluggedGpu) {
-  move(Direction::to_vfio, {kCard});
+  move(vfio::Direction::to_vfio, {kCard});
   ASSERT_EQ(kernel.driver_of(kCardsAudio), "vfio-pci");
   kernel.remove_function(kCard);
   hold_group_12();
   want_all_at_the_host();
   EXPECT_THAT(after_a_look(), IsEmpty());
-  const auto audio = std::ranges::find(host_.accelerators, kCardsAudio, &SeenAccelerator::address);
+  const auto audio = std::ranges::find(host_.accelerators, kCardsAudio, &agent::SeenAccelerator::address);
   ASSERT_NE(audio, host_.accelerators.end()) << "hostd says who keeps it";
   EXPECT_EQ(audio->state, "refused");
 }
 
 // A GPU that reads all ones, on vfio: its group is what its drivers make of it.
 TEST_F(Agreement, HoldsOfAGpuThatIsOffTheBus) {
-  move(Direction::to_vfio, {kCard});
+  move(vfio::Direction::to_vfio, {kCard});
   kernel.file("sys/bus/pci/devices/" + std::string(kCard) + "/config", std::string(64, '\xff'));
   EXPECT_THAT(after_a_look(), IsEmpty());
 }
@@ -452,7 +456,7 @@ TEST_F(Agreement, HoldsOfAGpuThatIsOffTheBus) {
 // So that the tests above can fail.
 TEST_F(Agreement, IsNotSaidOfWhatIsOld) {
   EXPECT_THAT(after_a_look(), IsEmpty());
-  move(Direction::to_vfio, {kCard});
+  move(vfio::Direction::to_vfio, {kCard});
   EXPECT_THAT(differing(), AllOf(Contains(HasSubstr("metrics of 0000:02:00.0: host in 12")),
                                  Contains(HasSubstr("metrics count other GPUs as passthrough")),
                                  Contains(HasSubstr("labels are"))));
@@ -468,4 +472,4 @@ TEST_F(Agreement, IsNotSaidOfWhatIsOld) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -12,7 +12,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::run_ferry;
@@ -106,4 +106,4 @@ TEST_F(ApplyVerb, IsNotKilledByItsUnitWhileItWaitsForADriverThatHangs) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -9,7 +9,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using testing::ElementsAre;
@@ -86,4 +86,4 @@ TEST(Text, IsBrokenInWordsThatAreWiderThanALine) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -13,7 +13,7 @@
 #include "kubectl/cluster_text.h"
 #include "tests/cli/composed_clusters.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
@@ -26,8 +26,8 @@ using testing::IsEmpty;
 using testing::Pair;
 using testing::SizeIs;
 
-ClusterObjects one_node(const test::Quantities& capacity, std::vector<json> pods) {
-  ClusterObjects out;
+kubectl::ClusterObjects one_node(const test::Quantities& capacity, std::vector<json> pods) {
+  kubectl::ClusterObjects out;
   out.nodes = {gpu_node("n", json::object(), capacity)};
   out.pods = std::move(pods);
   return out;
@@ -42,14 +42,20 @@ TEST(ClusterFacts, CountsAsTheSchedulerDoes) {
   pod["spec"]["containers"].push_back(container({{kWholeL40s, 1}}));
   // Runs before the others, and what it had is used again.
   pod["spec"]["initContainers"] = json::array({container({{kWholeL40s, 2}})});
-  EXPECT_EQ(cluster_gpus(one_node({{kWholeL40s, 8}}, {pod})).nodes.at(0).resources.at(kWholeL40s).used, 2U);
+  EXPECT_EQ(
+      kubectl::cluster_gpus(one_node({{kWholeL40s, 8}}, {pod})).nodes.at(0).resources.at(kWholeL40s).used,
+      2U);
   pod["spec"]["initContainers"].push_back(container({{kWholeL40s, 3}}));
-  EXPECT_EQ(cluster_gpus(one_node({{kWholeL40s, 8}}, {pod})).nodes.at(0).resources.at(kWholeL40s).used, 3U);
+  EXPECT_EQ(
+      kubectl::cluster_gpus(one_node({{kWholeL40s, 8}}, {pod})).nodes.at(0).resources.at(kWholeL40s).used,
+      3U);
   // One that stays counts beside all that come after it.
   auto stays = container({{kWholeL40s, 1}});
   stays["restartPolicy"] = "Always";
   pod["spec"]["initContainers"] = {stays, container({{kWholeL40s, 3}})};
-  EXPECT_EQ(cluster_gpus(one_node({{kWholeL40s, 8}}, {pod})).nodes.at(0).resources.at(kWholeL40s).used, 4U);
+  EXPECT_EQ(
+      kubectl::cluster_gpus(one_node({{kWholeL40s, 8}}, {pod})).nodes.at(0).resources.at(kWholeL40s).used,
+      4U);
 }
 
 TEST(ClusterFacts, CountsNobodyWhoHasEndedOrIsElsewhere) {
@@ -57,7 +63,7 @@ TEST(ClusterFacts, CountsNobodyWhoHasEndedOrIsElsewhere) {
   ended["status"]["phase"] = "Succeeded";
   auto pending = gpu_pod("a", "pending", "", {{kWholeL40s, 1}});
   pending["spec"].erase("nodeName");
-  const auto cluster = cluster_gpus(
+  const auto cluster = kubectl::cluster_gpus(
       one_node({{kWholeL40s, 4}}, {ended, pending, gpu_pod("a", "elsewhere", "m", {{kWholeL40s, 1}})}));
   EXPECT_EQ(cluster.nodes.at(0).resources.at(kWholeL40s).used, 0U);
   EXPECT_THAT(cluster.users_of("n", kWholeL40s), IsEmpty());
@@ -65,51 +71,51 @@ TEST(ClusterFacts, CountsNobodyWhoHasEndedOrIsElsewhere) {
 }
 
 TEST(ClusterFacts, ShowsNodesThatHaveToDoWithGpus) {
-  ClusterObjects objects;
+  kubectl::ClusterObjects objects;
   objects.nodes = {gpu_node("asked", {{"gpu-ferry.io/policy", "x"}}, {}),
                    gpu_node("has-some", json::object(), {{kWholeL40s, 1}}),
                    gpu_node("not", {{"nvidia.com/gpu.present", "false"}}, {}),
                    gpu_node("plain", json::object(), {})};
-  const auto names = [](const ClusterGpus& cluster) {
+  const auto names = [](const kubectl::ClusterGpus& cluster) {
     std::vector<std::string> out;
     out.reserve(cluster.nodes.size());
     for (const auto& node : cluster.nodes) out.push_back(node.name);
     return out;
   };
-  EXPECT_THAT(names(cluster_gpus(objects)), ElementsAre("asked", "has-some"));
-  EXPECT_THAT(names(cluster_gpus(objects, NodesShown::all)), SizeIs(4));
+  EXPECT_THAT(names(kubectl::cluster_gpus(objects)), ElementsAre("asked", "has-some"));
+  EXPECT_THAT(names(kubectl::cluster_gpus(objects, kubectl::NodesShown::all)), SizeIs(4));
 }
 
 TEST(ClusterFacts, KnowsAVmByItsPodsOwner) {
-  const auto cluster =
-      cluster_gpus(one_node({{kWholeL40s, 4}}, {test::launcher("s", "render", "n", {{kWholeL40s, 2}})}));
+  const auto cluster = kubectl::cluster_gpus(
+      one_node({{kWholeL40s, 4}}, {test::launcher("s", "render", "n", {{kWholeL40s, 2}})}));
   ASSERT_THAT(cluster.users, SizeIs(1));
-  EXPECT_EQ(cluster.users[0].kind, GpuUser::Kind::vm);
+  EXPECT_EQ(cluster.users[0].kind, kubectl::GpuUser::Kind::vm);
   EXPECT_EQ(cluster.users[0].text(), "VM s/render");
   EXPECT_THAT(cluster.users[0].resources, ElementsAre(Pair(kWholeL40s, 2U)));
 }
 
 TEST(ClusterFacts, KnowsKatasPodsByTheirRuntimeClass) {
   const auto kind = [](const json& labels, const std::string& runtime_class) {
-    ClusterObjects objects;
+    kubectl::ClusterObjects objects;
     objects.nodes = {gpu_node("n", labels, {{kWholeL40s, 1}})};
     objects.pods = {test::kata_pod("a", "p", "n", {{kWholeL40s, 1}}, runtime_class)};
-    return cluster_gpus(objects).users.at(0).kind;
+    return kubectl::cluster_gpus(objects).users.at(0).kind;
   };
-  EXPECT_EQ(kind(json::object(), "kata-qemu-nvidia-gpu"), GpuUser::Kind::kata);
-  EXPECT_EQ(kind(json::object(), "secure"), GpuUser::Kind::pod);
-  EXPECT_EQ(kind({{"gpu-ferry.io/kata.secure", "ready"}}, "secure"), GpuUser::Kind::kata);
-  EXPECT_EQ(kind(json::object(), "nvidia"), GpuUser::Kind::pod);
+  EXPECT_EQ(kind(json::object(), "kata-qemu-nvidia-gpu"), kubectl::GpuUser::Kind::kata);
+  EXPECT_EQ(kind(json::object(), "secure"), kubectl::GpuUser::Kind::pod);
+  EXPECT_EQ(kind({{"gpu-ferry.io/kata.secure", "ready"}}, "secure"), kubectl::GpuUser::Kind::kata);
+  EXPECT_EQ(kind(json::object(), "nvidia"), kubectl::GpuUser::Kind::pod);
 }
 
 TEST(ClusterFacts, CountsAVmOnce) {
-  ClusterObjects objects;
+  kubectl::ClusterObjects objects;
   objects.pods = {test::launcher("s", "running", "n", {{kWholeL40s, 1}})};
   objects.vmis = {test::vmi("s", "running", "n", {kWholeL40s}),
                   test::vmi("s", "waits", "", {kWholeL40s}, "Pending"),
                   test::vmi("s", "ended", "n", {kWholeL40s}, "Succeeded"),
                   test::vmi("other", "running", "", {kWholeL40s}, "Pending")};
-  const auto cluster = cluster_gpus(objects);
+  const auto cluster = kubectl::cluster_gpus(objects);
   std::vector<std::string> names;
   names.reserve(cluster.users.size());
   for (const auto& user : cluster.users) names.push_back(user.text() + " " + user.phase + " " + user.pod);
@@ -124,19 +130,19 @@ TEST(ClusterFacts, HasTheClaimsOfAVmsGpus) {
       {{"name", "nic"}, {"claimName", "n"}, {"requestName", "r"}},
       {{"name", "g"}, {"deviceName", kWholeL40s}},
       {{"name", "disk"}, {"deviceName", "example.com/disk"}}};
-  ClusterObjects objects;
+  kubectl::ClusterObjects objects;
   objects.vmis = {vmi};
-  const auto user = cluster_gpus(objects).users.at(0);
+  const auto user = kubectl::cluster_gpus(objects).users.at(0);
   EXPECT_THAT(user.claims, ElementsAre("c/r"));
   EXPECT_THAT(user.resources, ElementsAre(Pair(kWholeL40s, 1U)));
 }
 
 TEST(ClusterFacts, ReadsQuantitiesAsTheApiServerWritesThem) {
   const auto capacity = [](const json& quantity) {
-    ClusterObjects objects;
+    kubectl::ClusterObjects objects;
     objects.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "as_wanted"}}, {})};
     objects.nodes[0]["status"]["capacity"][kEighthA40] = quantity;
-    const auto cluster = cluster_gpus(objects);
+    const auto cluster = kubectl::cluster_gpus(objects);
     const auto& resources = cluster.nodes.at(0).resources;
     return resources.contains(kEighthA40) ? resources.at(kEighthA40).capacity : 0U;
   };
@@ -149,25 +155,25 @@ TEST(ClusterFacts, ReadsQuantitiesAsTheApiServerWritesThem) {
 }
 
 TEST(ClusterFacts, TellsAModeByANameThatIsMadeUnasked) {
-  const auto mode = [](const std::string& name) { return mode_by_name("nvidia.com/" + name); };
+  const auto mode = [](const std::string& name) { return kubectl::mode_by_name("nvidia.com/" + name); };
   for (const char* const name : {"AD102GL_L40S", "GH100_H100_SXM5_80GB", "GH100", "26b5", "pgpu", "nvswitch",
                                  "TU104BM_GEFORCE_RTX_2080_MAX-Q", "AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"})
-    EXPECT_EQ(mode(name), Mode::passthrough) << name;
+    EXPECT_EQ(mode(name), policy::Mode::passthrough) << name;
   for (const char* const name :
        {"NVIDIA_A40-8Q", "GRID_T4-1Q", "NVIDIA_RTX6000-Ada-24Q", "NVIDIA_H100-1-10CME", "GRID_V100D-8C"})
-    EXPECT_EQ(mode(name), Mode::vgpu) << name;
+    EXPECT_EQ(mode(name), policy::Mode::vgpu) << name;
   for (const char* const name : {"gpu", "gpu.shared", "mig-1g.10gb", "mig-1g.10gb.shared"})
-    EXPECT_EQ(mode(name), Mode::host) << name;
+    EXPECT_EQ(mode(name), policy::Mode::host) << name;
   for (const char* const name : {"render", "gaming-small", "", "hostdev"})
     EXPECT_EQ(mode(name), std::nullopt) << name;
-  EXPECT_EQ(mode_by_name("example.com/AD102GL_L40S"), std::nullopt);
+  EXPECT_EQ(kubectl::mode_by_name("example.com/AD102GL_L40S"), std::nullopt);
 }
 
 TEST(ClusterFacts, SaysWhatLabelsAskForInTheAgentsOrder) {
   const auto asked = [](const json& labels) {
-    ClusterObjects objects;
+    kubectl::ClusterObjects objects;
     objects.nodes = {gpu_node("n", labels, {{kWholeL40s, 1}})};
-    return cluster_gpus(objects).nodes.at(0).asked_for;
+    return kubectl::cluster_gpus(objects).nodes.at(0).asked_for;
   };
   json labels = {{"nvidia.com/vgpu.config", "v"}};
   EXPECT_EQ(asked(labels), "vGPU configuration v");
@@ -185,15 +191,15 @@ TEST(ClusterFacts, SaysWhatLabelsAskForInTheAgentsOrder) {
 TEST(ClusterFacts, PutsNothingIntoATerminalThatMovesItsCursor) {
   auto node = gpu_node("n", {{"gpu-ferry.io/state", "failed"}}, {});
   node["metadata"]["annotations"]["gpu-ferry.io/last-error"] = "a\033[2Jb\nc\xc2\x9b";
-  ClusterObjects objects;
+  kubectl::ClusterObjects objects;
   objects.nodes = {node};
-  EXPECT_EQ(cluster_gpus(objects).nodes.at(0).last_error, R"(a\x1b[2Jb\x0ac\xc2\x9b)");
+  EXPECT_EQ(kubectl::cluster_gpus(objects).nodes.at(0).last_error, R"(a\x1b[2Jb\x0ac\xc2\x9b)");
 }
 
 TEST(ClusterFacts, PutsNoResourceIntoATerminalThatMovesItsCursor) {
-  ClusterObjects objects;
+  kubectl::ClusterObjects objects;
   objects.nodes = {gpu_node("n", json::object(), {{"nvidia.com/A\033[2J\x7f", 1}})};
-  const auto resources = cluster_gpus(objects).nodes.at(0).resources;
+  const auto resources = kubectl::cluster_gpus(objects).nodes.at(0).resources;
   ASSERT_EQ(resources.size(), 1U);
   EXPECT_EQ(resources.begin()->first, R"(nvidia.com/A\x1b[2J\x7f)");
 }
@@ -218,25 +224,25 @@ void with_each_part_replaced(const json& good, const std::function<void(const js
   }
 }
 
-ClusterObjects counted(const ClusterObjects& objects) {
-  ClusterObjects out;
+kubectl::ClusterObjects counted(const kubectl::ClusterObjects& objects) {
+  kubectl::ClusterObjects out;
   out.notes = objects.notes;
   const auto take = [](const std::vector<json>& from, json (*taken)(const json&), std::vector<json>& to) {
     for (const json& object : from)
       if (json part = taken(object); !part.is_null()) to.push_back(std::move(part));
   };
-  take(objects.nodes, counted_node, out.nodes);
-  take(objects.pods, counted_pod, out.pods);
-  take(objects.vmis, counted_vmi, out.vmis);
+  take(objects.nodes, kubectl::counted_node, out.nodes);
+  take(objects.pods, kubectl::counted_pod, out.pods);
+  take(objects.vmis, kubectl::counted_vmi, out.vmis);
   return out;
 }
 
 /// What is not counted of an object may not matter.
-void expect_the_same_of_what_is_counted(const ClusterObjects& objects) {
-  const ClusterGpus whole = cluster_gpus(objects, NodesShown::all);
-  const ClusterGpus parts = cluster_gpus(counted(objects), NodesShown::all);
-  EXPECT_EQ(list_document(parts).dump(), list_document(whole).dump());
-  EXPECT_EQ(vms_document(parts).dump(), vms_document(whole).dump());
+void expect_the_same_of_what_is_counted(const kubectl::ClusterObjects& objects) {
+  const kubectl::ClusterGpus whole = kubectl::cluster_gpus(objects, kubectl::NodesShown::all);
+  const kubectl::ClusterGpus parts = kubectl::cluster_gpus(counted(objects), kubectl::NodesShown::all);
+  EXPECT_EQ(kubectl::list_document(parts).dump(), kubectl::list_document(whole).dump());
+  EXPECT_EQ(kubectl::vms_document(parts).dump(), kubectl::vms_document(whole).dump());
   EXPECT_EQ(parts.nodes.size(), whole.nodes.size());
   for (std::size_t i = 0; i < std::min(parts.nodes.size(), whole.nodes.size()); ++i)
     EXPECT_EQ(parts.nodes[i].labels, whole.nodes[i].labels);
@@ -248,32 +254,32 @@ TEST(CountedObjects, SayTheSameOfACluster) {
 
 TEST(CountedObjects, AreSmallHoweverMuchThereIs) {
   const std::string much(100'000, 'x');
-  for (const auto& object : {counted_node, counted_pod, counted_vmi}) {
+  for (const auto& object : {kubectl::counted_node, kubectl::counted_pod, kubectl::counted_vmi}) {
     const auto& good = test::composed_cluster("passthrough").objects;
     json whole = object == counted_node ? good.nodes[0] : object == counted_pod ? good.pods[0] : good.vmis[0];
     whole["metadata"]["managedFields"] = {much};
     whole["metadata"]["annotations"]["of-others"] = whole["metadata"]["labels"]["of-others"] = much;
     whole["spec"]["volumes"] = whole["status"]["images"] = {much};
     whole["status"]["capacity"]["of-others"] = much;
-    if (object == counted_pod) whole["spec"]["containers"][0]["env"] = {much};
+    if (object == kubectl::counted_pod) whole["spec"]["containers"][0]["env"] = {much};
     EXPECT_LT(object(whole).dump().size(), 2'000U);
   }
-  EXPECT_TRUE(counted_pod({{"kind", "Pod"}}).is_null());
-  EXPECT_TRUE(counted_vmi({{"kind", "VirtualMachineInstance"}}).is_null());
+  EXPECT_TRUE(kubectl::counted_pod({{"kind", "Pod"}}).is_null());
+  EXPECT_TRUE(kubectl::counted_vmi({{"kind", "VirtualMachineInstance"}}).is_null());
 }
 
-void show_all(const ClusterObjects& objects) {
+void show_all(const kubectl::ClusterObjects& objects) {
   expect_the_same_of_what_is_counted(objects);
-  const ClusterGpus cluster = cluster_gpus(objects, NodesShown::all);
-  EXPECT_FALSE(list_text(cluster, 80).empty());
-  EXPECT_FALSE(vms_text(cluster, 80).empty());
-  EXPECT_TRUE(list_document(cluster).is_object());
-  EXPECT_TRUE(vms_document(cluster).is_object());
-  for (const ClusterNode& node : cluster.nodes) {
-    EXPECT_FALSE(node_text(cluster, node, 80).empty());
-    EXPECT_TRUE(node_document(cluster, node).is_object());
+  const kubectl::ClusterGpus cluster = kubectl::cluster_gpus(objects, kubectl::NodesShown::all);
+  EXPECT_FALSE(kubectl::list_text(cluster, 80).empty());
+  EXPECT_FALSE(kubectl::vms_text(cluster, 80).empty());
+  EXPECT_TRUE(kubectl::list_document(cluster).is_object());
+  EXPECT_TRUE(kubectl::vms_document(cluster).is_object());
+  for (const kubectl::ClusterNode& node : cluster.nodes) {
+    EXPECT_FALSE(kubectl::node_text(cluster, node, 80).empty());
+    EXPECT_TRUE(kubectl::node_document(cluster, node).is_object());
   }
-  EXPECT_EQ(cluster_checks(objects, std::nullopt).size(), 8 * cluster.nodes.size());
+  EXPECT_EQ(kubectl::cluster_checks(objects, std::nullopt).size(), 8 * cluster.nodes.size());
 }
 
 TEST(MalformedObjects, AreNoReasonToFail) {
@@ -282,21 +288,21 @@ TEST(MalformedObjects, AreNoReasonToFail) {
     auto objects = good;
     objects.nodes = {node};
     show_all(objects);
-    gathered_node(node);
+    kubectl::gathered_node(node);
   });
   with_each_part_replaced(good.pods[0], [&](const json& pod) {
     auto objects = good;
     objects.pods = {pod};
     show_all(objects);
-    gathered_pod(pod, "ferry");
+    kubectl::gathered_pod(pod, "ferry");
   });
   with_each_part_replaced(good.vmis[0], [&](const json& vmi) {
     auto objects = good;
     objects.vmis = {vmi};
     show_all(objects);
-    gathered_vmi(vmi);
+    kubectl::gathered_vmi(vmi);
   });
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

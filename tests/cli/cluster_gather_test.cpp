@@ -71,12 +71,12 @@ json with_secrets(json object) {
 class ClusterGather : public testing::Test, public KubeFixture {
  protected:
   json gathered() { return gathered_all().document; }
-  Gathered gathered_all() {
-    return must(gather_cluster(
-        [this](const Selection& selection, const ListRange& range) {
+  kubectl::Gathered gathered_all() {
+    return must(kubectl::gather_cluster(
+        [this](const kube::Selection& selection, const kube::ListRange& range) {
           return outcome<json>([&](auto done) { client.list(selection, range, std::move(done)); });
         },
-        [this](const ObjectRef& pod, const LogEnd& end) {
+        [this](const kube::ObjectRef& pod, const kube::LogEnd& end) {
           return outcome<std::string>([&](auto done) { client.log(pod, end, std::move(done)); });
         },
         {.space = "gpu-system"}));
@@ -167,7 +167,7 @@ TEST_F(ClusterGather, TakesNoProgramForOursThatIsOnlyCalledAlike) {
       with("of-the-image", {{"args", {std::string("--url=https://shop:") + kSecret + "@host/ferry"}}}));
   server.put(with("the-same", {{"command", {"/usr/bin/ferry"}}, {"args", {password}}}));
   server.logs["shop/the-same/main"] = "theirs";
-  const Gathered all = gathered_all();
+  const kubectl::Gathered all = gathered_all();
   const json& document = all.document;
   EXPECT_THAT(document["pods"], SizeIs(3));
   EXPECT_THAT(document.dump(), Not(HasSubstr("--password")));
@@ -177,7 +177,7 @@ TEST_F(ClusterGather, TakesNoProgramForOursThatIsOnlyCalledAlike) {
 
 TEST_F(ClusterGather, GoesOnWithoutWhatItIsNotShown) {
   server.put(gpu_node("n", json::object(), {}));
-  server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+  server.script = [](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (request.path.find("/pods?") != std::string::npos) return ApiFault::status_of(403, "Forbidden");
     if (request.path.find("/kubevirts?") != std::string::npos) return ApiFault::status_of(404, "NotFound");
     return std::nullopt;
@@ -193,13 +193,13 @@ TEST_F(ClusterGather, SaysWhetherItHasAllThatCanBeHad) {
   server.put(gpu_node("n", json::object(), {}));
   EXPECT_TRUE(gathered_all().whole);
   int status = 403;
-  server.script = [&](const ApiRequest& request) -> std::optional<ApiFault> {
+  server.script = [&](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (request.path.find("/pods?") == std::string::npos) return std::nullopt;
     return ApiFault::status_of(status, "Invalid");
   };
   EXPECT_TRUE(gathered_all().whole) << "what the role does not show";
   status = 422;
-  const Gathered parts = gathered_all();
+  const kubectl::Gathered parts = gathered_all();
   EXPECT_FALSE(parts.whole);
   EXPECT_THAT(parts.notes, ElementsAre(HasSubstr("pods: list Pod")));
   EXPECT_EQ(parts.document["notes"].size(), 1U);
@@ -208,12 +208,12 @@ TEST_F(ClusterGather, SaysWhetherItHasAllThatCanBeHad) {
 TEST_F(ClusterGather, MasksItsNotes) {
   server.put(gpu_node("gpu-1", json::object(), {}));
   server.put(agent_pod("gpu-1", {}));
-  server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+  server.script = [](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (request.path.find("/log?") == std::string::npos) return std::nullopt;
     return ApiFault::status_of(
         403, "Forbidden", std::string("Get https://") + kAddress + ":10250/containerLogs?token=" + kSecret);
   };
-  const Gathered all = gathered_all();
+  const kubectl::Gathered all = gathered_all();
   ASSERT_THAT(all.notes, Contains(HasSubstr("***:10250/containerLogs?***")));
   EXPECT_THAT(all.document.dump(), Not(HasSubstr(kAddress)));
   EXPECT_THAT(all.document.dump(), Not(HasSubstr(kSecret)));
@@ -275,16 +275,16 @@ TEST_F(ClusterGather, TakesEventsOfNodesAndTurns) {
 // ------------------------------------------------------------------------------------------------
 
 /// "node-ready: pass"
-std::vector<std::string> verdicts(const ClusterObjects& objects,
+std::vector<std::string> verdicts(const kubectl::ClusterObjects& objects,
                                   const std::optional<std::vector<json>>& kubevirts = std::vector<json>()) {
   std::vector<std::string> out;
-  for (const Check& check : cluster_checks(objects, kubevirts))
+  for (const Check& check : kubectl::cluster_checks(objects, kubevirts))
     out.push_back(check.id + ": " + std::string(text(check.verdict)));
   return out;
 }
 
-ClusterObjects healthy() {
-  ClusterObjects out;
+kubectl::ClusterObjects healthy() {
+  kubectl::ClusterObjects out;
   out.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "as_wanted"}}, {{kWholeL40s, 1}})};
   out.pods = {agent_pod("n", {}), host_pod("n")};
   return out;
@@ -357,8 +357,8 @@ TEST(ClusterChecks, PassWhereDevicesAreHeldWithTheirGroups) {
   EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn")) << "a vGPU has a group of its own";
 }
 
-std::string found_by(const ClusterObjects& objects, const std::string& id) {
-  for (const Check& check : cluster_checks(objects, std::vector<json>()))
+std::string found_by(const kubectl::ClusterObjects& objects, const std::string& id) {
+  for (const Check& check : kubectl::cluster_checks(objects, std::vector<json>()))
     if (check.id == id) return std::string(text(check.verdict)) + ": " + check.found;
   return {};
 }

@@ -12,7 +12,7 @@
 #include "tests/cli/composed_clusters.h"
 #include "tests/support/golden.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::ComposedCluster;
@@ -31,35 +31,36 @@ std::vector<std::string> cluster_names() {
 class ClusterGolden : public testing::TestWithParam<std::string> {
  protected:
   const ComposedCluster& composed() const { return test::composed_cluster(GetParam()); }
-  ClusterGpus cluster() const { return cluster_gpus(composed().objects); }
+  kubectl::ClusterGpus cluster() const { return kubectl::cluster_gpus(composed().objects); }
 };
 
 TEST_P(ClusterGolden, IsTextForPeople) {
   std::string out = fmt::format("Composed: {}.\n", composed().what);
   for (const std::optional<std::size_t> columns :
        {std::optional<std::size_t>(80), std::optional<std::size_t>(160)}) {
-    out += fmt::format("\n== list, {} columns ==\n{}", *columns, list_text(cluster(), columns));
-    out += fmt::format("\n== vms, {} columns ==\n{}", *columns, vms_text(cluster(), columns));
-    const ClusterGpus gpus = cluster();
-    for (const ClusterNode& node : gpus.nodes)
-      out +=
-          fmt::format("\n== node {}, {} columns ==\n{}", node.name, *columns, node_text(gpus, node, columns));
+    out += fmt::format("\n== list, {} columns ==\n{}", *columns, kubectl::list_text(cluster(), columns));
+    out += fmt::format("\n== vms, {} columns ==\n{}", *columns, kubectl::vms_text(cluster(), columns));
+    const kubectl::ClusterGpus gpus = cluster();
+    for (const kubectl::ClusterNode& node : gpus.nodes)
+      out += fmt::format("\n== node {}, {} columns ==\n{}", node.name, *columns,
+                         kubectl::node_text(gpus, node, columns));
   }
   test::expect_golden(fixture(GetParam() + ".txt"), out);
 }
 
 TEST_P(ClusterGolden, IsADocumentForMachines) {
-  const ClusterGpus gpus = cluster();
-  nlohmann::json out = {{"list", list_document(gpus)}, {"vms", vms_document(gpus)}};
-  for (const ClusterNode& node : gpus.nodes) out["node"][node.name] = node_document(gpus, node);
+  const kubectl::ClusterGpus gpus = cluster();
+  nlohmann::json out = {{"list", kubectl::list_document(gpus)}, {"vms", kubectl::vms_document(gpus)}};
+  for (const kubectl::ClusterNode& node : gpus.nodes)
+    out["node"][node.name] = kubectl::node_document(gpus, node);
   test::expect_golden(fixture(GetParam() + ".json"), out.dump(1) + "\n");
 }
 
 TEST_P(ClusterGolden, FitsItsColumns) {
   for (const std::size_t columns : {80U, 100U, 160U}) {
-    const ClusterGpus gpus = cluster();
-    std::string all = list_text(gpus, columns) + vms_text(gpus, columns);
-    for (const ClusterNode& node : gpus.nodes) all += node_text(gpus, node, columns);
+    const kubectl::ClusterGpus gpus = cluster();
+    std::string all = kubectl::list_text(gpus, columns) + kubectl::vms_text(gpus, columns);
+    for (const kubectl::ClusterNode& node : gpus.nodes) all += kubectl::node_text(gpus, node, columns);
     std::istringstream lines(all);
     for (std::string line; std::getline(lines, line);) {
       if (line.find(' ') != std::string::npos) {
@@ -76,4 +77,4 @@ INSTANTIATE_TEST_SUITE_P(All, ClusterGolden, testing::ValuesIn(cluster_names()),
 });
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

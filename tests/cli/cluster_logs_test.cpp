@@ -11,7 +11,7 @@
 #include "kube/api_error.h"
 #include "tests/cli/composed_clusters.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
@@ -23,21 +23,21 @@ using testing::SizeIs;
 /// What each container has written, by "pod container", with " before" behind it of the one before.
 class ClusterLogs : public testing::Test {
  protected:
-  GatheredLogs gathered(const std::vector<json>& pods) {
-    return gather_logs(
-        [this](const ObjectRef& pod, const LogEnd& end) -> Result<std::string> {
+  kubectl::GatheredLogs gathered(const std::vector<json>& pods) {
+    return kubectl::gather_logs(
+        [this](const kube::ObjectRef& pod, const kube::LogEnd& end) -> Result<std::string> {
           const std::string which = pod.name + " " + end.container + (end.previous ? " before" : "");
           asked_.push_back(which);
-          EXPECT_EQ(end.lines, kMostLogLines);
+          EXPECT_EQ(end.lines, kubectl::kMostLogLines);
           if (const auto error = errors_.find(pod.name); error != errors_.end())
             return error_of(error->second, "get log of Pod " + pod.name);
           const auto log = logs_.find(which);
-          if (log == logs_.end()) return error_of(ApiErrc::not_found, "gone");
+          if (log == logs_.end()) return error_of(kube::ApiErrc::not_found, "gone");
           return log->second;
         },
         pods);
   }
-  static tl::unexpected<Error> error_of(ApiErrc code, const std::string& message) {
+  static tl::unexpected<Error> error_of(kube::ApiErrc code, const std::string& message) {
     return fail(Error{.code = make_error_code(code), .message = message, .hint = {}});
   }
   static json agent(const std::string& node, unsigned restarts = 0) {
@@ -47,7 +47,7 @@ class ClusterLogs : public testing::Test {
   }
 
   std::map<std::string, std::string> logs_;
-  std::map<std::string, ApiErrc> errors_;  // by pod
+  std::map<std::string, kube::ApiErrc> errors_;  // by pod
   std::vector<std::string> asked_;
 };
 
@@ -85,21 +85,21 @@ TEST_F(ClusterLogs, AreCutToTheirEndsAndSaySo) {
   const json& log = logs.logs[0];
   EXPECT_EQ(log["cut"], true);
   EXPECT_THAT(log["lines"].back(), testing::StartsWith("line 2999 "));
-  EXPECT_LE(log["lines"].size(), kMostLogLines);
-  EXPECT_LT(log.dump().size(), kMostOfALog + 4'096);
+  EXPECT_LE(log["lines"].size(), kubectl::kMostLogLines);
+  EXPECT_LT(log.dump().size(), kubectl::kMostOfALog + 4'096);
   EXPECT_THAT(logs.notes, ElementsAre("logs: 1 log cut to the last 400 lines or 64 KiB"));
 }
 
 TEST_F(ClusterLogs, OfALargeClusterSayWhichAreLeftOut) {
   std::vector<json> pods;
   std::string log;
-  for (unsigned i = 0; i < kMostLogLines; ++i) log += std::string(160, 'x') + "\n";
+  for (unsigned i = 0; i < kubectl::kMostLogLines; ++i) log += std::string(160, 'x') + "\n";
   for (int i = 0; i < 100; ++i) {
     pods.push_back(agent(fmt::format("n{}", i)));
     logs_[fmt::format("ferry-n{} agent", i)] = log;
   }
   const auto logs = gathered(pods);
-  EXPECT_LT(logs.logs.dump().size(), kMostOfLogs + (256U << 10U));
+  EXPECT_LT(logs.logs.dump().size(), kubectl::kMostOfLogs + (256U << 10U));
   EXPECT_LT(logs.logs.size(), 100U);
   EXPECT_EQ(asked_.size(), logs.logs.size()) << "nobody is asked for what is left out";
   EXPECT_THAT(logs.notes,
@@ -107,7 +107,7 @@ TEST_F(ClusterLogs, OfALargeClusterSayWhichAreLeftOut) {
 }
 
 TEST_F(ClusterLogs, AreNotAskedForTwiceWhereNobodyMayReadThem) {
-  errors_ = {{"ferry-n1", ApiErrc::forbidden}, {"ferry-n2", ApiErrc::forbidden}};
+  errors_ = {{"ferry-n1", kube::ApiErrc::forbidden}, {"ferry-n2", kube::ApiErrc::forbidden}};
   const auto logs = gathered({agent("n1"), agent("n2")});
   EXPECT_THAT(asked_, SizeIs(1));
   EXPECT_THAT(logs.notes, ElementsAre("logs: get log of Pod ferry-n1"));
@@ -117,7 +117,7 @@ TEST_F(ClusterLogs, AreNotAskedForTwiceWhereNobodyMayReadThem) {
 TEST_F(ClusterLogs, GoOnBehindANodeThatDoesNotAnswer) {
   json pod = agent("n1");
   pod["spec"]["containers"].push_back({{"name", "hostd"}, {"command", {"/usr/bin/ferry", "hostd"}}});
-  errors_ = {{"ferry-n1", ApiErrc::server_fault}};
+  errors_ = {{"ferry-n1", kube::ApiErrc::server_fault}};
   logs_["ferry-n2 agent"] = "a";
   const auto logs = gathered({pod, agent("n2")});
   EXPECT_THAT(asked_, SizeIs(2)) << "one of n1's containers, and n2";
@@ -132,4 +132,4 @@ TEST_F(ClusterLogs, OfServicesAreNotToBeHad) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -42,23 +42,23 @@ class ClusterPlan : public testing::Test, public KubeFixture {
     server.put(config_map("gpu-system", "policies", kTwoPolicies));
     server.put(launcher("studio", "render-a", "gpu-3", {{kWholeL40s, 1}}));
   }
-  Result<LabelPlan> plan(const std::vector<std::string>& words, const std::string& node = "gpu-3") {
-    const auto changes = must(parse_label_changes(words));
-    return read_label_plan(
-        [this](const Selection& selection, const ListRange& range) {
+  Result<kubectl::LabelPlan> plan(const std::vector<std::string>& words, const std::string& node = "gpu-3") {
+    const auto changes = must(kubectl::parse_label_changes(words));
+    return kubectl::read_label_plan(
+        [this](const kube::Selection& selection, const kube::ListRange& range) {
           return outcome<json>([&](auto done) { client.list(selection, range, std::move(done)); });
         },
         node, changes, {.space = "elsewhere", .config_maps = {"ferry"}});
   }
-  LabelPlan planned(const std::vector<std::string>& words) { return must(plan(words)); }
+  kubectl::LabelPlan planned(const std::vector<std::string>& words) { return must(plan(words)); }
 };
 
 TEST_F(ClusterPlan, SaysWhatWouldBeAskedForAndWhoIsInTheWay) {
-  const LabelPlan change = planned({"gpu-ferry.io/policy=whole"});
-  EXPECT_EQ(change.effect, LabelPlan::Effect::change);
-  EXPECT_EQ(plan_status(change), ExitStatus::done);
+  const kubectl::LabelPlan change = planned({"gpu-ferry.io/policy=whole"});
+  EXPECT_EQ(change.effect, kubectl::LabelPlan::Effect::change);
+  EXPECT_EQ(kubectl::plan_status(change), ExitStatus::done);
   EXPECT_EQ(
-      plan_text(change, 100),
+      kubectl::plan_text(change, 100),
       "node gpu-3\n"
       "LABEL                NOW    THEN\n"
       "gpu-ferry.io/policy  mixed  whole\n"
@@ -74,7 +74,7 @@ TEST_F(ClusterPlan, SaysWhatWouldBeAskedForAndWhoIsInTheWay) {
       "in use: 1 x nvidia.com/AD102GL_L40S by VM studio/render-a\n"
       "note: which GPU is in which mode, and what else holds one, only the node knows: there `ferry apply\n"
       "--dry-run -f FILE -c NAME` says what would be written\n");
-  const json document = plan_document(change);
+  const json document = kubectl::plan_document(change);
   EXPECT_EQ(document["effect"], "change");
   EXPECT_EQ(document["labels"],
             (json::array({{{"name", "gpu-ferry.io/policy"}, {"now", "mixed"}, {"then", "whole"}}})));
@@ -83,28 +83,28 @@ TEST_F(ClusterPlan, SaysWhatWouldBeAskedForAndWhoIsInTheWay) {
 }
 
 TEST_F(ClusterPlan, KnowsThatAnotherNameIsNoChange) {
-  EXPECT_EQ(planned({"gpu-ferry.io/policy=also-mixed"}).effect, LabelPlan::Effect::same);
-  EXPECT_EQ(planned({"gpu-ferry.io/policy=mixed"}).effect, LabelPlan::Effect::same);
+  EXPECT_EQ(planned({"gpu-ferry.io/policy=also-mixed"}).effect, kubectl::LabelPlan::Effect::same);
+  EXPECT_EQ(planned({"gpu-ferry.io/policy=mixed"}).effect, kubectl::LabelPlan::Effect::same);
   EXPECT_THAT(planned({"gpu-ferry.io/policy=mixed"}).labels, IsEmpty()) << "it is so already";
-  EXPECT_EQ(planned({}).effect, LabelPlan::Effect::same);
+  EXPECT_EQ(planned({}).effect, kubectl::LabelPlan::Effect::same);
 }
 
 TEST_F(ClusterPlan, SaysWhatCannotBe) {
-  const LabelPlan wrong = planned({"gpu-ferry.io/policy=hole"});
-  EXPECT_EQ(wrong.effect, LabelPlan::Effect::invalid);
-  EXPECT_EQ(plan_status(wrong), ExitStatus::usage);
-  EXPECT_THAT(plan_text(wrong, {}), AllOf(HasSubstr("did you mean 'whole'?"), HasSubstr("would be failed"),
-                                          Not(HasSubstr("in use"))));
-  EXPECT_EQ(plan_document(wrong)["policy"], json());
+  const kubectl::LabelPlan wrong = planned({"gpu-ferry.io/policy=hole"});
+  EXPECT_EQ(wrong.effect, kubectl::LabelPlan::Effect::invalid);
+  EXPECT_EQ(kubectl::plan_status(wrong), ExitStatus::usage);
+  EXPECT_THAT(kubectl::plan_text(wrong, {}), AllOf(HasSubstr("did you mean 'whole'?"),
+                                                   HasSubstr("would be failed"), Not(HasSubstr("in use"))));
+  EXPECT_EQ(kubectl::plan_document(wrong)["policy"], json());
 }
 
 TEST_F(ClusterPlan, KnowsTheAgentsDefaultsByItsPod) {
-  const LabelPlan left = planned({"gpu-ferry.io/policy-"});
-  EXPECT_EQ(left.effect, LabelPlan::Effect::left_as_is);
+  const kubectl::LabelPlan left = planned({"gpu-ferry.io/policy-"});
+  EXPECT_EQ(left.effect, kubectl::LabelPlan::Effect::left_as_is);
   EXPECT_THAT(left.labels, ElementsAre(Pair("gpu-ferry.io/policy", std::nullopt)));
   server.put(agent_pod("gpu-3", {"--config-map=policies", "--default-policy=whole"}));
-  const LabelPlan by_default = planned({"gpu-ferry.io/policy-"});
-  EXPECT_EQ(by_default.effect, LabelPlan::Effect::change);
+  const kubectl::LabelPlan by_default = planned({"gpu-ferry.io/policy-"});
+  EXPECT_EQ(by_default.effect, kubectl::LabelPlan::Effect::change);
   EXPECT_EQ(by_default.then.wished.asked_by, "default policy whole");
 }
 
@@ -113,7 +113,7 @@ TEST_F(ClusterPlan, SaysWhatItAssumesWithoutAPod) {
   server.put(config_map("elsewhere", "ferry", kTwoPolicies));
   const auto assumed = plan({"gpu-ferry.io/policy=whole"}, "gpu-9");
   ASSERT_TRUE(assumed) << message_of(assumed);
-  EXPECT_EQ(assumed->effect, LabelPlan::Effect::change);
+  EXPECT_EQ(assumed->effect, kubectl::LabelPlan::Effect::change);
   EXPECT_THAT(assumed->notes, Contains(HasSubstr("no pod on this node runs ferry-agent")));
 }
 
@@ -121,16 +121,16 @@ TEST_F(ClusterPlan, StandsBackWhereNvidiasProgramsServeTheNode) {
   auto owner = gpu_pod("gpu-operator", "nvidia-vfio-manager-x7k2p", "gpu-3", {});
   owner["metadata"]["ownerReferences"] = {{{"kind", "DaemonSet"}, {"name", "nvidia-vfio-manager"}}};
   server.put(owner);
-  const LabelPlan back = planned({"gpu-ferry.io/policy=whole"});
-  EXPECT_EQ(back.effect, LabelPlan::Effect::stands_back);
-  EXPECT_EQ(plan_status(back), ExitStatus::refused);
-  EXPECT_THAT(plan_text(back, {}), HasSubstr("nvidia-vfio-manager-x7k2p"));
+  const kubectl::LabelPlan back = planned({"gpu-ferry.io/policy=whole"});
+  EXPECT_EQ(back.effect, kubectl::LabelPlan::Effect::stands_back);
+  EXPECT_EQ(kubectl::plan_status(back), ExitStatus::refused);
+  EXPECT_THAT(kubectl::plan_text(back, {}), HasSubstr("nvidia-vfio-manager-x7k2p"));
 }
 
 TEST_F(ClusterPlan, TakesALabelAloneForANote) {
   server.edit("/api/v1/nodes/gpu-3", labels("nvidia.com/gpu.deploy.vfio-manager", "true"));
-  const LabelPlan noted = planned({"gpu-ferry.io/policy=whole"});
-  EXPECT_EQ(noted.effect, LabelPlan::Effect::change);
+  const kubectl::LabelPlan noted = planned({"gpu-ferry.io/policy=whole"});
+  EXPECT_EQ(noted.effect, kubectl::LabelPlan::Effect::change);
   EXPECT_THAT(noted.notes, Contains(HasSubstr("where the DaemonSet of that label exists")));
 }
 
@@ -139,17 +139,17 @@ TEST_F(ClusterPlan, IsNoneOfANodeThatIsNotThere) {
 }
 
 TEST_F(ClusterPlan, SaysWhichConfigurationItIsNotShown) {
-  server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+  server.script = [](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (request.path.find("configmaps") == std::string::npos) return std::nullopt;
     return ApiFault::status_of(403, "Forbidden");
   };
-  const LabelPlan blind = planned({"gpu-ferry.io/policy=whole"});
-  EXPECT_EQ(blind.effect, LabelPlan::Effect::invalid);
-  EXPECT_THAT(plan_text(blind, {}), HasSubstr("403"));
+  const kubectl::LabelPlan blind = planned({"gpu-ferry.io/policy=whole"});
+  EXPECT_EQ(blind.effect, kubectl::LabelPlan::Effect::invalid);
+  EXPECT_THAT(kubectl::plan_text(blind, {}), HasSubstr("403"));
 }
 
 TEST(LabelChangesOfWords, AreThoseOfKubectl) {
-  EXPECT_THAT(must(parse_label_changes({"a=b", "example.com/c-", "d="})),
+  EXPECT_THAT(must(kubectl::parse_label_changes({"a=b", "example.com/c-", "d="})),
               ElementsAre(Pair("a", "b"), Pair("d", ""), Pair("example.com/c", std::nullopt)));
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"a"},
@@ -164,24 +164,25 @@ TEST(LabelChangesOfWords, AreThoseOfKubectl) {
                                              {"/x=1"},
                                              {"A.com/x=1"},
                                              {"a/b/c=1"}})
-    EXPECT_EQ(code_of(parse_label_changes(words)), Errc::usage) << words.front();
+    EXPECT_EQ(code_of(kubectl::parse_label_changes(words)), Errc::usage) << words.front();
 }
 
 TEST(AgentPod, IsKnownByItsProgram) {
-  const auto options = agent_options_in(agent_pod("n", {"--host-root=/host", "--drain", "--config-map=a"}));
+  const auto options =
+      kubectl::agent_options_in(agent_pod("n", {"--host-root=/host", "--drain", "--config-map=a"}));
   ASSERT_TRUE(options);
   EXPECT_TRUE(options->drain);
   EXPECT_THAT(options->config_maps, ElementsAre("a"));
   EXPECT_EQ(options->space, "gpu-system");
-  EXPECT_EQ(agent_options_in(agent_pod("n", {"--namespace=x"}))->space, "x");
+  EXPECT_EQ(kubectl::agent_options_in(agent_pod("n", {"--namespace=x"}))->space, "x");
   auto as_verb = agent_pod("n", {"agent", "--drain"});
   as_verb["spec"]["containers"][0]["command"] = {"/usr/bin/ferry"};
-  EXPECT_TRUE(agent_options_in(as_verb));
+  EXPECT_TRUE(kubectl::agent_options_in(as_verb));
   auto other = agent_pod("n", {"agent"});
   other["spec"]["containers"][0]["command"] = {"/bin/other"};
-  EXPECT_FALSE(agent_options_in(other));
-  EXPECT_FALSE(agent_options_in(agent_pod("n", {"--max-unavailable=many"}))) << "it cannot start";
-  EXPECT_FALSE(agent_options_in(json()));
+  EXPECT_FALSE(kubectl::agent_options_in(other));
+  EXPECT_FALSE(kubectl::agent_options_in(agent_pod("n", {"--max-unavailable=many"}))) << "it cannot start";
+  EXPECT_FALSE(kubectl::agent_options_in(json()));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::FakeKernel;
@@ -387,10 +387,10 @@ TEST_F(CommandLine, RestoresAnNvSwitchThatWasTakenOnRequest) {
                         .group = 83,
                         .driver = "vfio-pci",
                         .driver_override = "vfio-pci"});
-  ASSERT_TRUE(
-      write_record(kernel_, 83,
-                   {{test::at("0000:83:00.0"),
-                     {.ids = "10de:22a3", .driver = {}, .driver_override = {}, .role = "accelerator"}}}));
+  ASSERT_TRUE(vfio::write_record(
+      kernel_, 83,
+      {{test::at("0000:83:00.0"),
+        {.ids = "10de:22a3", .driver = {}, .driver_override = {}, .role = "accelerator"}}}));
   const auto result = ferry({"vfio", "restore", "--dry-run"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("0000:83:00.0  vfio-pci -> no driver (accelerator)"));
@@ -407,12 +407,12 @@ TEST_F(CommandLine, RestoresWhatIsChosenOfWhatWasMoved) {
                           .driver = "vfio-pci",
                           .driver_override = "vfio-pci"});
     if (group == 82) continue;  // by somebody else
-    ASSERT_TRUE(write_record(kernel_, group,
-                             {{test::at(address),
-                               {.ids = group == 81 ? "10de:20b5" : "10de:2330",
-                                .driver = "nouveau",
-                                .driver_override = {},
-                                .role = "accelerator"}}}));
+    ASSERT_TRUE(vfio::write_record(kernel_, group,
+                                   {{test::at(address),
+                                     {.ids = group == 81 ? "10de:20b5" : "10de:2330",
+                                      .driver = "nouveau",
+                                      .driver_override = {},
+                                      .role = "accelerator"}}}));
   }
   const auto restored = [&](std::vector<std::string> choice) {
     choice.insert(choice.begin(), {"vfio", "restore", "--dry-run", "-o", "json"});
@@ -547,4 +547,4 @@ TEST_F(CommandLine, ListsItsVerbsAndItsVersion) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

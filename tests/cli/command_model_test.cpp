@@ -13,7 +13,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using testing::ElementsAre;
@@ -153,4 +153,4 @@ TEST(CommandModelOfFerry, WhatIsSuggestedIsWhatIsTaken) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -19,7 +19,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using testing::ElementsAre;
@@ -249,4 +249,4 @@ TEST(CompletionVerb, PrintsTheScriptOfTheShell) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

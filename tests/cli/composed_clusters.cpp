@@ -8,8 +8,8 @@ namespace {
 
 using nlohmann::json;
 
-ClusterObjects passthrough() {
-  ClusterObjects out;
+kubectl::ClusterObjects passthrough() {
+  kubectl::ClusterObjects out;
   out.nodes = {
       gpu_node("gpu-1",
                {{"nvidia.com/gpu.workload.config", "vm-passthrough"}, {"gpu-ferry.io/state", "as_wanted"}},
@@ -25,8 +25,8 @@ ClusterObjects passthrough() {
   return out;
 }
 
-ClusterObjects vgpu() {
-  ClusterObjects out;
+kubectl::ClusterObjects vgpu() {
+  kubectl::ClusterObjects out;
   out.nodes = {gpu_node("gpu-2",
                         {{"nvidia.com/gpu.workload.config", "vm-vgpu"},
                          {"nvidia.com/vgpu.config", "A40-6Q"},
@@ -46,8 +46,8 @@ ClusterObjects vgpu() {
   return out;
 }
 
-ClusterObjects mixed() {
-  ClusterObjects out;
+kubectl::ClusterObjects mixed() {
+  kubectl::ClusterObjects out;
   out.nodes = {gpu_node("gpu-3",
                         {{"gpu-ferry.io/policy", "mixed"},
                          {"gpu-ferry.io/state", "as_wanted"},
@@ -60,8 +60,8 @@ ClusterObjects mixed() {
   return out;
 }
 
-ClusterObjects troubled() {
-  ClusterObjects out;
+kubectl::ClusterObjects troubled() {
+  kubectl::ClusterObjects out;
   auto refused = gpu_node("gpu-4", {{"gpu-ferry.io/policy", "mixed"}, {"gpu-ferry.io/state", "refused"}},
                           {{kWholeL40s, 2}});
   refused["metadata"]["annotations"]["gpu-ferry.io/last-error"] =
@@ -85,10 +85,10 @@ ClusterObjects troubled() {
   return out;
 }
 
-ClusterObjects long_names() {
+kubectl::ClusterObjects long_names() {
   const std::string resource = "nvidia.com/GB202GL_RTX_PRO_6000_BLACKWELL_MAXQ_WORKSTATION_EDITION";
   const std::string node = "gpu-worker-with-eight-cards.rack-17.room-b.frankfurt.example.internal";
-  ClusterObjects out;
+  kubectl::ClusterObjects out;
   out.nodes = {
       gpu_node(node, {{"gpu-ferry.io/policy", "a"}, {"gpu-ferry.io/state", "as_wanted"}}, {{resource, 8}})};
   auto pod = launcher("team-with-a-rather-long-namespace-name",

@@ -118,7 +118,7 @@ inline nlohmann::json host_pod(const std::string& node) {
 struct ComposedCluster {
   std::string name;
   std::string what;
-  ClusterObjects objects;
+  kubectl::ClusterObjects objects;
 };
 
 const std::vector<ComposedCluster>& composed_clusters();

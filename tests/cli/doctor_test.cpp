@@ -6,7 +6,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/vfio/doctor_machines.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::FakeKernel;
@@ -131,4 +131,4 @@ TEST_F(Doctor, FailsWhereThereIsNoHost) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -26,7 +26,7 @@
 #include "vgpu-dm/profile/label_name.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::must;
@@ -36,15 +36,15 @@ std::filesystem::path fixture(const std::string& name) {
 }
 
 /// As the agent reads it.
-SeenHost seen_of(const Session& session) {
-  ScannedNode node;
-  node.inventory = must(scan(*session.host));
-  node.vgpus = must(scan_known_vgpus(*session.host, node.inventory, session.rules));
-  node.machine = machine_name(*session.host);
-  NodeState state;
-  state.accelerators = describe(node, {}, {}, model_names(session));
-  state.features = features_of(node);
-  return must(read_seen_host(state_file_text(state)));
+agent::SeenHost seen_of(const Session& session) {
+  host::ScannedNode node;
+  node.inventory = must(vfio::scan(*session.host));
+  node.vgpus = must(vgpu::scan_known_vgpus(*session.host, node.inventory, session.rules));
+  node.machine = host::machine_name(*session.host);
+  host::NodeState state;
+  state.accelerators = host::describe(node, {}, {}, model_names(session));
+  state.features = host::features_of(node);
+  return must(agent::read_seen_host(host::state_file_text(state)));
 }
 
 struct Model {
@@ -80,15 +80,15 @@ std::string shared(const std::vector<Model>& gpus, std::string Model::*property)
 class LabelsGolden : public testing::TestWithParam<std::string> {
  protected:
   LabelsGolden() { test::composed_machine(GetParam()).build(machine_); }
-  SeenHost seen() { return seen_of(open_session(machine_.kernel.root())); }
+  agent::SeenHost seen() { return seen_of(open_session(machine_.kernel.root())); }
 
  private:
   test::Machine machine_;
 };
 
-std::string text_of(const SeenHost& host, const std::string& head) {
+std::string text_of(const agent::SeenHost& host, const std::string& head) {
   std::string out = head + "\n\n";
-  const Labels labels = feature_labels(host).value_or(Labels{{"unknown", ""}});
+  const agent::Labels labels = agent::feature_labels(host).value_or(agent::Labels{{"unknown", ""}});
   for (const auto& [key, value] : labels) out += fmt::format("{}={}\n", key, value);
   return out;
 }
@@ -121,16 +121,16 @@ std::map<std::string, unsigned> shipped_counts() {
   return out;
 }
 
-std::string label_of(const Labels& labels, const std::string& key) {
+std::string label_of(const agent::Labels& labels, const std::string& key) {
   const auto found = labels.find(key);
   return found == labels.end() ? std::string() : found->second;
 }
 
-void expect_products_of_public_sources(const SeenHost& host, const Labels& labels) {
+void expect_products_of_public_sources(const agent::SeenHost& host, const agent::Labels& labels) {
   const auto known = models();
   std::vector<Model> gpus;
   gpus.reserve(host.accelerators.size());
-  for (const SeenAccelerator& gpu : host.accelerators) gpus.push_back(known.at(gpu.id));
+  for (const agent::SeenAccelerator& gpu : host.accelerators) gpus.push_back(known.at(gpu.id));
   const auto label = [&](const std::string& name) { return label_of(labels, "nvidia.com/gpu." + name); };
   EXPECT_EQ(label("count"), gpus.empty() ? "" : std::to_string(gpus.size()));
   EXPECT_EQ(label("product"), shared(gpus, &Model::product));
@@ -144,8 +144,8 @@ void expect_products_of_public_sources(const SeenHost& host, const Labels& label
 }
 
 /// The file knows no types for virtual applications and desktops (A, B). `host` has GPUs of one model.
-void expect_vgpus_of_public_sources(const SeenHost& host, const Labels& labels) {
-  const auto carriers = std::ranges::count_if(host.accelerators, [](const SeenAccelerator& gpu) {
+void expect_vgpus_of_public_sources(const agent::SeenHost& host, const agent::Labels& labels) {
+  const auto carriers = std::ranges::count_if(host.accelerators, [](const agent::SeenAccelerator& gpu) {
     return !gpu.vgpus.empty() || !gpu.more_vgpus.empty();
   });
   std::size_t held = 0;
@@ -158,8 +158,8 @@ void expect_vgpus_of_public_sources(const SeenHost& host, const Labels& labels) 
   EXPECT_EQ(held > 0, carriers > 0);
 }
 
-void expect_what_public_sources_say(const SeenHost& host) {
-  const Labels labels = feature_labels(host).value_or(Labels());
+void expect_what_public_sources_say(const agent::SeenHost& host) {
+  const agent::Labels labels = agent::feature_labels(host).value_or(agent::Labels());
   expect_products_of_public_sources(host, labels);
   expect_vgpus_of_public_sources(host, labels);
 }
@@ -172,19 +172,19 @@ TEST(CapturedLabels, SayWhatPublicSourcesSayOfTheGpus) {
   for (const std::string& name : test::captured_hosts()) {
     SCOPED_TRACE(name);
     const test::CapturedHost host(name);
-    const SeenHost seen = seen_of(open_session(host.root()));
+    const agent::SeenHost seen = seen_of(open_session(host.root()));
     EXPECT_FALSE(seen.accelerators.empty());
     expect_what_public_sources_say(seen);
   }
 }
 
 TEST_P(LabelsGolden, AreSuchAsKubernetesTakes) {
-  const Labels labels = feature_labels(seen()).value_or(Labels());
+  const agent::Labels labels = agent::feature_labels(seen()).value_or(agent::Labels());
   for (const auto& [key, value] : labels) {
     const auto slash = key.find('/');
     EXPECT_TRUE(key.substr(0, slash) == "nvidia.com" || key.substr(0, slash) == "gpu-ferry.io") << key;
-    EXPECT_TRUE(can_be_label(key.substr(slash + 1))) << key;
-    EXPECT_TRUE(can_be_label(value)) << key << "=" << value;
+    EXPECT_TRUE(vgpu::can_be_label(key.substr(slash + 1))) << key;
+    EXPECT_TRUE(vgpu::can_be_label(value)) << key << "=" << value;
   }
 }
 
@@ -192,4 +192,4 @@ INSTANTIATE_TEST_SUITE_P(Machines, LabelsGolden, testing::ValuesIn(test::machine
                          test::row_of_machine);
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

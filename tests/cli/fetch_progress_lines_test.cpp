@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using std::chrono::milliseconds;
@@ -26,4 +26,4 @@ TEST(FetchProgressLines, AreSaidEveryTwoSecondsFromTheThirdSecondOn) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

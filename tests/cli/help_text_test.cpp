@@ -10,7 +10,7 @@
 #include "cli/command_line.h"
 #include "tests/cli/run_program.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 std::vector<std::string> words(const std::string& text) {
@@ -56,4 +56,4 @@ TEST(HelpText, FitsTheTerminalWhateverTheCommand) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

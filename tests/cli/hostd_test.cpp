@@ -13,7 +13,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::run_ferry;
@@ -168,4 +168,4 @@ TEST_F(HostdVerb, IsWhatTheUnitCalls) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

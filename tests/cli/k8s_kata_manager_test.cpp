@@ -8,7 +8,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::run_ferry_as;
@@ -181,4 +181,4 @@ TEST_F(KataManagerProgram, TakesPathsForThoseOfTheHostSaveOnesInsideItsContainer
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -11,7 +11,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using testing::HasSubstr;
@@ -245,4 +245,4 @@ TEST(KataCases, AreAllTried) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

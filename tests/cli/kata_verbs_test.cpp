@@ -10,7 +10,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
@@ -552,4 +552,4 @@ TEST_F(KataVerbs, RuntimeClassesAreWhatKubectlTakes) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -10,7 +10,7 @@
 #include "kubectl/kubectl_program.h"
 #include "tests/cli/run_program.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using testing::ElementsAre;
@@ -25,7 +25,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return out;
 }
 std::vector<std::string> offered(const std::vector<std::string>& words) {
-  return words_of(kubectl_completion(kubectl_commands(), words));
+  return words_of(kubectl::kubectl_completion(kubectl::kubectl_commands(), words));
 }
 
 TEST(KubectlCompletion, OffersWhatMayStandInTheLastPlace) {
@@ -59,13 +59,13 @@ TEST(KubectlCompletion, OffersWhatMayStandInTheLastPlace) {
 }
 
 TEST(KubectlCompletion, SaysWhatAWordIs) {
-  EXPECT_THAT(kubectl_completion(kubectl_commands(), {"gath"}),
+  EXPECT_THAT(kubectl::kubectl_completion(kubectl::kubectl_commands(), {"gath"}),
               StartsWith("gather\twhat support needs, as one JSON document"));
 }
 
 // Of the tree that parses: each verb, and behind it each of its options and those of all.
 TEST(KubectlCompletion, OffersAllThatIsParsed) {
-  const CommandModel root = kubectl_commands();
+  const CommandModel root = kubectl::kubectl_commands();
   EXPECT_EQ(root.commands.size(), 6U);
   for (const CommandModel* command : all_commands(root)) {
     std::vector<std::string> words = command->path;
@@ -82,17 +82,18 @@ TEST(KubectlCompletion, OffersAllThatIsParsed) {
 TEST(KubectlCompletion, FoldersAreTheShells) {
   const CommandModel root{.options = {{.names = {"--into"}, .value = "DIR"}},
                           .positionals = {{.value = "WORD", .words = {"one", "two"}, .repeats = true}}};
-  EXPECT_THAT(words_of(kubectl_completion(root, {"--into", ""})), ElementsAre(":16"));
-  EXPECT_THAT(words_of(kubectl_completion(root, {"one", "--into=x", "t"})), ElementsAre("two", ":4"));
+  EXPECT_THAT(words_of(kubectl::kubectl_completion(root, {"--into", ""})), ElementsAre(":16"));
+  EXPECT_THAT(words_of(kubectl::kubectl_completion(root, {"one", "--into=x", "t"})),
+              ElementsAre("two", ":4"));
 }
 
 TEST(KubectlCompletion, IsAProgramBesideThePlugin) {
   const auto result = test::run_beside_ferry("kubectl_complete-ferry", {"doc"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(words_of(result.out), ElementsAre("doctor", ":4"));
-  EXPECT_TRUE(is_kubectl_completion("/usr/bin/kubectl_complete-ferry"));
-  EXPECT_FALSE(is_kubectl_completion("/usr/bin/kubectl-ferry"));
+  EXPECT_TRUE(kubectl::is_kubectl_completion("/usr/bin/kubectl_complete-ferry"));
+  EXPECT_FALSE(kubectl::is_kubectl_completion("/usr/bin/kubectl-ferry"));
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

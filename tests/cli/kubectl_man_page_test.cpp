@@ -9,7 +9,7 @@
 #include "tests/cli/written_commands.h"
 #include "tests/cli/written_manual.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using testing::HasSubstr;
@@ -24,11 +24,11 @@ test::Described described() {
 }
 
 TEST(KubectlManPage, DescribesEachCommandWithEachOptionAndNothingElse) {
-  EXPECT_EQ(test::names_in(described()), test::parsed(kubectl_commands()));
+  EXPECT_EQ(test::names_in(described()), test::parsed(kubectl::kubectl_commands()));
 }
 
 TEST(KubectlManPage, NamesEachWordThatAnOptionTakes) {
-  const CommandModel root = kubectl_commands();
+  const CommandModel root = kubectl::kubectl_commands();
   std::size_t seen = 0;
   for (const CommandModel* command : all_commands(root)) {
     for (const OptionModel& option : command->options) {
@@ -44,7 +44,7 @@ TEST(KubectlManPage, NamesEachWordThatAnOptionTakes) {
 }
 
 TEST(KubectlManPage, ShowsCommandsThatAreUnderstood) {
-  const CommandModel root = kubectl_commands();
+  const CommandModel root = kubectl::kubectl_commands();
   std::size_t seen = 0;
   for (const std::string& line : test::lines_of(kPage)) {
     for (const test::CommandWords& words : test::commands_in(line, "kubectl")) {
@@ -61,4 +61,4 @@ TEST(KubectlManPage, IsFormattedWithoutAWarning) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -19,7 +19,7 @@
 #include "tests/support/http_standin.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
@@ -212,7 +212,7 @@ TEST_F(KubectlFerry, DoesWhatThePagesShow) {
 
 // Those within a sentence or a table have words that stand for others.
 TEST(KubectlPage, NamesCommandsThatAreUnderstood) {
-  const CommandModel root = kubectl_commands();
+  const CommandModel root = kubectl::kubectl_commands();
   std::size_t seen = 0;
   for (std::string line : test::lines_of(kSource / "docs/kubectl.md")) {
     for (auto at = line.find('`'); at != std::string::npos; at = line.find('`')) {
@@ -230,4 +230,4 @@ TEST(KubectlPage, NamesCommandsThatAreUnderstood) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -6,7 +6,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/support/fake_kernel.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
@@ -167,4 +167,4 @@ TEST_F(KubevirtCr, SaysWhatItCannotUse) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -15,7 +15,7 @@
 #include "tests/cli/written_commands.h"
 #include "tests/cli/written_manual.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::lines_of;
@@ -131,4 +131,4 @@ TEST(ManPages, AreFormattedWithoutAWarning) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -9,7 +9,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using testing::HasSubstr;
@@ -26,7 +26,7 @@ void PrintTo(const Row& row, std::ostream* out) {
 class MaskedText : public testing::TestWithParam<Row> {};
 
 TEST_P(MaskedText, HidesWhatCouldBeASecretAndNothingElse) {
-  EXPECT_EQ(masked_text(GetParam().text), GetParam().masked);
+  EXPECT_EQ(kubectl::masked_text(GetParam().text), GetParam().masked);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -89,22 +89,23 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"", ""}, Row{"\n\n", "\n\n"}));
 
 TEST(MaskedBlocks, HideTheInsideOfPem) {
-  const std::string masked = masked_text("a\n-----BEGIN KEY-----\nMIIB\n-----END KEY-----\nb\n");
+  const std::string masked = kubectl::masked_text("a\n-----BEGIN KEY-----\nMIIB\n-----END KEY-----\nb\n");
   EXPECT_EQ(masked, "a\n***\n***\n***\nb\n");
-  EXPECT_EQ(masked_text("-----BEGIN X----- MIIB -----END X-----\nb"), "***\nb");
+  EXPECT_EQ(kubectl::masked_text("-----BEGIN X----- MIIB -----END X-----\nb"), "***\nb");
 }
 
 TEST(MaskedBlocks, HidePemWhoseBeginningIsCutOff) {
-  EXPECT_EQ(masked_text("said it\nMIIB\nab+/\n-----END KEY-----\nb\n"), "said it\n***\n***\n***\nb\n");
+  EXPECT_EQ(kubectl::masked_text("said it\nMIIB\nab+/\n-----END KEY-----\nb\n"),
+            "said it\n***\n***\n***\nb\n");
 }
 
 TEST(MaskedBlocks, HideNothingBehindALineThatOnlySpeaksOfPem) {
-  EXPECT_EQ(masked_text("no -----BEGIN CERTIFICATE----- in it\nnode n1: done\nb\n"),
+  EXPECT_EQ(kubectl::masked_text("no -----BEGIN CERTIFICATE----- in it\nnode n1: done\nb\n"),
             "***\nnode n1: done\nb\n");
 }
 
 TEST(MaskedBlocks, CutLinesThatAreTooLong) {
-  const std::string masked = masked_text(std::string(100'000, 'a') + "\nb");
+  const std::string masked = kubectl::masked_text(std::string(100'000, 'a') + "\nb");
   EXPECT_LT(masked.size(), 5'000U);
   EXPECT_THAT(masked, testing::EndsWith(" (cut)\nb"));
 }
@@ -118,10 +119,10 @@ TEST(MaskedBlocks, KeepTheirLinesWhateverTheyHold) {
   for (int round = 0; round < 2'000; ++round) {
     std::string text;
     for (unsigned i = 0; i < 40; ++i) text += parts[random() % parts.size()];
-    EXPECT_EQ(std::ranges::count(masked_text(text), '\n'), std::ranges::count(text, '\n')) << text;
-    EXPECT_THAT(masked_text("password=hunter2\n" + text), Not(HasSubstr("hunter2")));
+    EXPECT_EQ(std::ranges::count(kubectl::masked_text(text), '\n'), std::ranges::count(text, '\n')) << text;
+    EXPECT_THAT(kubectl::masked_text("password=hunter2\n" + text), Not(HasSubstr("hunter2")));
   }
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

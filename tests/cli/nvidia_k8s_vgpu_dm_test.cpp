@@ -14,7 +14,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::run_ferry_as;
@@ -146,4 +146,4 @@ TEST_F(K8sVgpuDm, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

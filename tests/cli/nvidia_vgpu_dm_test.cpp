@@ -7,7 +7,7 @@
 #include "tests/support/fake_mdev.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::run_ferry_as;
@@ -137,4 +137,4 @@ TEST_F(NvidiaVgpuDm, SaysWhichVersionItIs) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

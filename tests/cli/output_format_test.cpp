@@ -6,7 +6,7 @@
 
 #include "cli/output/canvas.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
@@ -45,4 +45,4 @@ TEST(OutputFormat, LeavesEveryColourOfOurs) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

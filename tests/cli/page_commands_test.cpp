@@ -23,7 +23,7 @@
 #include "tests/support/fake_mdev.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -236,4 +236,4 @@ TEST(PageCommands, ListTheTypesThatTheQuickStartShows) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -15,7 +15,7 @@
 #include "tests/support/http_standin.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
@@ -51,7 +51,7 @@ json host_side() {
 }
 
 /// The node of docs/quickstart.md, in the page's order.
-std::vector<ClusterObjects> steps() {
+std::vector<kubectl::ClusterObjects> steps() {
   auto kata_node = passthrough_node();
   kata_node["status"]["capacity"]["nvidia.com/pgpu"] = "2";
   kata_node["status"]["allocatable"]["nvidia.com/pgpu"] = "2";
@@ -71,10 +71,10 @@ std::vector<ClusterObjects> steps() {
                                   {{kQuarterL40s, 8}});
   const auto kata_pod =
       test::kata_pod("gpu-demo", "gpu-pod", "gpu-1", {{"nvidia.com/pgpu", 1}}, "kata-nvidia-gpu");
-  std::vector<ClusterObjects> out;
+  std::vector<kubectl::ClusterObjects> out;
   const auto add = [&out](const json& node, std::vector<json> pods, std::vector<json> vmis) {
     pods.insert(pods.end(), {agent(), host_side()});
-    ClusterObjects& step = out.emplace_back();
+    kubectl::ClusterObjects& step = out.emplace_back();
     step.nodes.push_back(node);
     step.pods = std::move(pods);
     step.vmis = std::move(vmis);
@@ -124,7 +124,7 @@ class PageOutputs : public testing::Test {
                                        "users: [{{name: u, user: {{token: a-token}}}}]\n",
                                        server_.address()));
   }
-  std::string output(const ClusterObjects& step, const test::CommandWords& words) {
+  std::string output(const kubectl::ClusterObjects& step, const test::CommandWords& words) {
     now_ = &step;
     return test::run_kubectl_ferry(words,
                                    {"KUBECONFIG=" + (folder_.path() / "config").string(), "COLUMNS=120"})
@@ -150,13 +150,13 @@ class PageOutputs : public testing::Test {
     return {.status = 404, .body = "404 page not found\n"};
   }
 
-  const ClusterObjects* now_ = nullptr;
+  const kubectl::ClusterObjects* now_ = nullptr;
   test::ScratchDirectory folder_;
   test::HttpStandin server_{[this](const HttpSeen& seen) { return answer(seen); }};
 };
 
 TEST_F(PageOutputs, AreThoseOfTheProgram) {
-  const std::vector<ClusterObjects> all = steps();
+  const std::vector<kubectl::ClusterObjects> all = steps();
   std::vector<ShownOutput> shown = shown_outputs("README.md");
   EXPECT_THAT(shown, testing::SizeIs(1));
   for (ShownOutput& one : shown_outputs("docs/quickstart.md")) shown.push_back(std::move(one));
@@ -176,4 +176,4 @@ TEST_F(PageOutputs, AreThoseOfTheProgram) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

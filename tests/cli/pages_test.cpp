@@ -15,7 +15,7 @@
 #include "cli/command_line.h"
 #include "tests/cli/written_commands.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::commands_in;
@@ -196,4 +196,4 @@ TEST(Troubleshooting, BeginsWithTheMostFrequentMessages) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -13,7 +13,7 @@
 
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 /// The variables of the environment that it goes by, as the test wants them.
@@ -44,7 +44,7 @@ ServingOptions parsed(std::vector<std::string> words) {
   return serving;
 }
 
-PluginOptions options_for(const ServingOptions& serving) {
+plugin::PluginOptions options_for(const ServingOptions& serving) {
   const test::ScratchDirectory root;
   Session session;
   session.host = std::make_unique<HostFs>(root.path());
@@ -62,7 +62,7 @@ TEST(PluginOptions, ServeKubeVirtFromTheKubeletsOwnDirectory) {
   EXPECT_FALSE(options.cdi_names);
   EXPECT_FALSE(options.holders.names);
   EXPECT_EQ(options.holders.own_pod, "");
-  EXPECT_EQ(options.vgpu_placement, VgpuPlacement::pack);
+  EXPECT_EQ(options.vgpu_placement, plugin::VgpuPlacement::pack);
 }
 
 TEST(PluginOptions, GoByTheCommandLine) {
@@ -76,7 +76,7 @@ TEST(PluginOptions, GoByTheCommandLine) {
   EXPECT_EQ(options.rules.kata_names.switch_alias, "nvswitch");
   EXPECT_TRUE(options.cdi_names);
   EXPECT_TRUE(options.holders.names);
-  EXPECT_EQ(options.vgpu_placement, VgpuPlacement::spread);
+  EXPECT_EQ(options.vgpu_placement, plugin::VgpuPlacement::spread);
   const auto both = options_for(parsed({"--mode", "both", "--kubelet-directory", "/elsewhere"}));
   EXPECT_EQ(both.kubelet_directory, "elsewhere");
   EXPECT_FALSE(both.plugin_watcher);
@@ -105,10 +105,10 @@ TEST(PluginOptions, LetVmsAskForTheirGpusAudioUnlessToldOtherwise) {
   const auto companions = [](const std::vector<std::string>& arguments) {
     return options_for(parsed(arguments)).rules.companions;
   };
-  EXPECT_EQ(companions({}), Companions::places);
-  EXPECT_EQ(companions({"--companion-places"}), Companions::places) << "as it had to be said before";
-  EXPECT_EQ(companions({"--companions"}), Companions::devices);
-  EXPECT_EQ(companions({"--no-companion-places"}), Companions::unasked);
+  EXPECT_EQ(companions({}), plugin::Companions::places);
+  EXPECT_EQ(companions({"--companion-places"}), plugin::Companions::places) << "as it had to be said before";
+  EXPECT_EQ(companions({"--companions"}), plugin::Companions::devices);
+  EXPECT_EQ(companions({"--no-companion-places"}), plugin::Companions::unasked);
 }
 
 TEST(PluginOptions, TakeNamesFromTheEnvironment) {
@@ -140,4 +140,4 @@ TEST(PluginOptions, ReadTheWishForLabelsAsGoReadsIt) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -8,7 +8,7 @@
 #include "tests/support/kubelet_standin/standin.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::run_ferry;
@@ -38,7 +38,7 @@ class PodUse : public testing::Test {
 
   test::FakeKernel kernel_;
   standin::Kubelet kubelet_{kernel_.root() / "plugins",
-                            {.pod_resources = (kernel_.root() / kPodResourcesSocket).parent_path()}};
+                            {.pod_resources = (kernel_.root() / plugin::kPodResourcesSocket).parent_path()}};
 };
 
 TEST_F(PodUse, RefusesToMoveAGroupThatAPodWasGiven) {
@@ -76,7 +76,7 @@ TEST_F(PodUse, ADeviceThatWasGivenBackIsFree) {
 
 TEST_F(PodUse, SaysThatAKubeletCouldNotBeAsked) {
   kernel_.directory("var/lib/kubelet/pod-resources");
-  kernel_.file(kPodResourcesSocket, "");  // no socket: nobody listens
+  kernel_.file(plugin::kPodResourcesSocket, "");  // no socket: nobody listens
   const auto result = ferry({"vfio", "plan", "--device", kGpu});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("pod resources: "));
@@ -84,4 +84,4 @@ TEST_F(PodUse, SaysThatAKubeletCouldNotBeAsked) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -7,7 +7,7 @@
 #include "tests/support/fake_mdev.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
@@ -164,4 +164,4 @@ TEST_F(PolicyVerbs, ConvertMakesAPolicyOfAProfile) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -5,7 +5,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::FakeKernel;
@@ -134,4 +134,4 @@ TEST_F(ReplacedProgram, DriverManagerHasNothingToDo) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

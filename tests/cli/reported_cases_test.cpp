@@ -16,7 +16,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/support/described_host.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::case_file;
@@ -444,18 +444,18 @@ nlohmann::json json_of(const YAML::Node& node) {
 }
 
 /// What the object of a report lacks of what a host offers.
-PermitChange permits_for(const std::string& report) {
+agent::PermitChange permits_for(const std::string& report) {
   const auto ours = ferry_on(DescribedHost(host_of(report)), "-o json kubevirt-cr");
   EXPECT_EQ(ours.status, 0) << ours.err;
   const auto theirs = json_of(YAML::LoadFile(case_file("kubevirt/kv1-two-names.yaml").string()));
-  auto change = permit_change(theirs, nlohmann::json::parse(ours.out));
+  auto change = agent::permit_change(theirs, nlohmann::json::parse(ours.out));
   EXPECT_TRUE(change) << change.error().message;
-  return change.value_or(PermitChange());
+  return change.value_or(agent::PermitChange());
 }
 
 // Of two names for one selector KubeVirt's own plugin serves one, and both GPUs are of it.
 TEST(ReportedCases, KubeVirtsOwnNamesForTheSameGpusAreNamed) {
-  const PermitChange change = permits_for("r28");
+  const agent::PermitChange change = permits_for("r28");
   EXPECT_THAT(change.by_hand,
               IsSupersetOf({AllOf(HasSubstr("10DE:1E07 as example.com/2080_Ti,"), HasSubstr("remove it")),
                             AllOf(HasSubstr("10DE:1E07 as example.com/2080_Ti2,"), HasSubstr("remove it"))}));
@@ -468,10 +468,10 @@ TEST(ReportedCases, KubeVirtsOwnNamesForTheSameGpusAreNamed) {
 
 // Its GPUs are on the host's driver: the container plugin's nvidia.com/gpu is no business of Ferry's.
 TEST(ReportedCases, NothingIsAskedOfTheObjectWhereNothingIsOffered) {
-  const PermitChange change = permits_for("r29");
+  const agent::PermitChange change = permits_for("r29");
   EXPECT_TRUE(change.fits());
   EXPECT_TRUE(change.patch.is_null());
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -8,7 +8,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::must;
@@ -95,4 +95,4 @@ TEST(CommandOfAnAdministrator, IsRunWithItsWordsAndKilledWhenItIsLate) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -7,7 +7,7 @@
 #include "tests/vfio/machines.h"
 #include "vfio/bind/left_behind.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::at;
@@ -58,14 +58,15 @@ class SelectionTest : public testing::Test {
     kernel_.file(gpu + "/mdev_supported_types/nvidia-230/create", "");
     kernel_.directory(gpu + "/mdev_supported_types/nvidia-230/devices");
   }
-  Result<ChosenUnits> choose(const SelectionOptions& options, Direction direction = Direction::to_vfio) {
-    const Inventory inventory = scan(kernel_).value();
+  Result<ChosenUnits> choose(const SelectionOptions& options,
+                             vfio::Direction direction = vfio::Direction::to_vfio) {
+    const vfio::Inventory inventory = vfio::scan(kernel_).value();
     return select(options, inventory, test::gpu_rules(),
-                  scan_vgpus(kernel_, inventory, test::gpu_rules()).value(), read_records(kernel_).value(),
-                  names_, direction);
+                  mdev::scan_vgpus(kernel_, inventory, test::gpu_rules()).value(),
+                  vfio::read_records(kernel_).value(), names_, direction);
   }
   FakeKernel kernel_;
-  DeviceNames names_{kernel_};
+  plugin::DeviceNames names_{kernel_};
 };
 
 TEST_F(SelectionTest, AllLeavesOutWhatOffersVgpusAndSaysWhy) {
@@ -90,11 +91,12 @@ TEST_F(SelectionTest, NamingAVirtualFunctionTakesItAloneThoughAllPassesItOver) {
 }
 
 TEST_F(SelectionTest, WhatIsRecordedOfAVirtualFunctionGoesBackWithoutItsPhysicalFunction) {
-  ASSERT_TRUE(
-      write_record(kernel_, 9,
-                   {{at("0000:0a:00.4"),
-                     {.ids = "10de:1eb8", .driver = {}, .driver_override = {}, .role = "accelerator"}}}));
-  EXPECT_THAT(recorded_accelerators(scan(kernel_).value(), test::gpu_rules(), read_records(kernel_).value()),
+  ASSERT_TRUE(vfio::write_record(
+      kernel_, 9,
+      {{at("0000:0a:00.4"),
+        {.ids = "10de:1eb8", .driver = {}, .driver_override = {}, .role = "accelerator"}}}));
+  EXPECT_THAT(recorded_accelerators(vfio::scan(kernel_).value(), test::gpu_rules(),
+                                    vfio::read_records(kernel_).value()),
               ElementsAre(at("0000:0a:00.4")));
 }
 
@@ -123,29 +125,29 @@ TEST_F(SelectionTest, ACompanionStandsForItsAcceleratorAndEachCountsOnce) {
 
 TEST_F(SelectionTest, AllTheWayBackMeansWhatIsOnVfioOrWasLeftHalfWay) {
   const SelectionOptions all{.all = true, .devices = {}, .groups = {}, .with = {}};
-  EXPECT_THAT(choose(all, Direction::back)->request.accelerators, testing::IsEmpty());
+  EXPECT_THAT(choose(all, vfio::Direction::back)->request.accelerators, testing::IsEmpty());
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_function({.address = "0000:0e:00.0", .group = 40, .driver = "vfio-pci"});
-  EXPECT_THAT(choose(all, Direction::back)->request.accelerators, ElementsAre(at("0000:0e:00.0")));
+  EXPECT_THAT(choose(all, vfio::Direction::back)->request.accelerators, ElementsAre(at("0000:0e:00.0")));
   // Killed between unbinding and binding: no driver any more, but a record.
   kernel_.add_function({.address = "0000:0f:00.0", .group = 61});
-  ASSERT_TRUE(write_record(
+  ASSERT_TRUE(vfio::write_record(
       kernel_, 61,
       {{at("0000:0f:00.0"),
         {.ids = "10de:2684", .driver = "nouveau", .driver_override = {}, .role = "accelerator"}}}));
-  EXPECT_THAT(choose(all, Direction::back)->request.accelerators,
+  EXPECT_THAT(choose(all, vfio::Direction::back)->request.accelerators,
               ElementsAre(at("0000:0e:00.0"), at("0000:0f:00.0")));
 }
 
 // A virtual function too, which --all leaves where it is named nowhere else.
 TEST_F(SelectionTest, AllThatWasMovedIsAllOfItWithOrWithoutTheWord) {
-  ASSERT_TRUE(write_record(
+  ASSERT_TRUE(vfio::write_record(
       kernel_, 9,
       {{at("0000:0a:00.4"),
         {.ids = "10de:1eb8", .driver = "nvidia", .driver_override = {}, .role = "accelerator"}}}));
   const auto recorded = [&](const SelectionOptions& options) {
-    return select_recorded(options, scan(kernel_).value(), test::gpu_rules(), read_records(kernel_).value(),
-                           names_)
+    return select_recorded(options, vfio::scan(kernel_).value(), test::gpu_rules(),
+                           vfio::read_records(kernel_).value(), names_)
         .value()
         .request.accelerators;
   };
@@ -157,57 +159,59 @@ TEST_F(SelectionTest, AllThatWasMovedIsAllOfItWithOrWithoutTheWord) {
 TEST_F(SelectionTest, WhatWasTakenAlongGoesBackThoughItsAcceleratorIsGone) {
   kernel_.add_function({.address = "0000:0e:00.0", .group = 8, .driver = "nouveau"});
   test::TableProbe probe;
-  const MoveContext context{
+  const vfio::MoveContext context{
       .host = &kernel_, .writer = &kernel_, .probe = &probe, .rules = test::gpu_rules(), .on_step = {}};
   const SelectionOptions with{
       .all = false, .devices = {"0000:0e:00.0"}, .groups = {}, .with = {"0000:0b:00.0"}};
-  const auto there = apply_moves(context, choose(with).value().request, Direction::to_vfio);
+  const auto there = vfio::apply_moves(context, choose(with).value().request, vfio::Direction::to_vfio);
   ASSERT_TRUE(there) << there.error().message;
   ASSERT_EQ(kernel_.driver_of("0000:0b:00.0"), "vfio-pci");
   kernel_.remove_function("0000:0e:00.0");
 
   const SelectionOptions all{.all = true, .devices = {}, .groups = {}, .with = {}};
-  EXPECT_THAT(choose(all, Direction::back)->request.accelerators, ElementsAre(at("0000:0b:00.0")));
+  EXPECT_THAT(choose(all, vfio::Direction::back)->request.accelerators, ElementsAre(at("0000:0b:00.0")));
   const SelectionOptions named{.all = false, .devices = {"0000:0b:00.0"}, .groups = {}, .with = {}};
   EXPECT_FALSE(choose(named));
-  EXPECT_THAT(choose(named, Direction::back)->request.accelerators, ElementsAre(at("0000:0b:00.0")));
+  EXPECT_THAT(choose(named, vfio::Direction::back)->request.accelerators, ElementsAre(at("0000:0b:00.0")));
 
-  MoveRequest restore;
-  restore.accelerators =
-      recorded_accelerators(scan(kernel_).value(), test::gpu_rules(), read_records(kernel_).value());
+  vfio::MoveRequest restore;
+  restore.accelerators = recorded_accelerators(vfio::scan(kernel_).value(), test::gpu_rules(),
+                                               vfio::read_records(kernel_).value());
   restore.recorded_only = true;
   EXPECT_THAT(restore.accelerators, ElementsAre(at("0000:0b:00.0")));
-  const auto back = apply_moves(context, restore, Direction::back);
+  const auto back = vfio::apply_moves(context, restore, vfio::Direction::back);
   ASSERT_TRUE(back) << back.error().message;
-  EXPECT_EQ(back->results.at(0).status, MoveResult::Status::done);
+  EXPECT_EQ(back->results.at(0).status, vfio::MoveResult::Status::done);
   EXPECT_EQ(kernel_.driver_of("0000:0b:00.0"), "nvme");
 }
 
 TEST_F(SelectionTest, AnotherCardWhereOneWasTakenAlongIsNobodysToGiveBack) {
-  ASSERT_TRUE(
-      write_record(kernel_, 8,
-                   {{at("0000:0b:00.0"),
-                     {.ids = "1912:0014", .driver = {}, .driver_override = {}, .role = "taken along"}}}));
-  EXPECT_THAT(recorded_accelerators(scan(kernel_).value(), test::gpu_rules(), read_records(kernel_).value()),
+  ASSERT_TRUE(vfio::write_record(
+      kernel_, 8,
+      {{at("0000:0b:00.0"),
+        {.ids = "1912:0014", .driver = {}, .driver_override = {}, .role = "taken along"}}}));
+  EXPECT_THAT(recorded_accelerators(vfio::scan(kernel_).value(), test::gpu_rules(),
+                                    vfio::read_records(kernel_).value()),
               testing::IsEmpty());
 }
 
 TEST_F(SelectionTest, AGroupWhoseRecordCannotBeReadIsNotPassedOver) {
   kernel_.file("run/ferry/hostd/moves/41.json", "{");
-  EXPECT_THAT(recorded_accelerators(scan(kernel_).value(), test::gpu_rules(), read_records(kernel_).value()),
+  EXPECT_THAT(recorded_accelerators(vfio::scan(kernel_).value(), test::gpu_rules(),
+                                    vfio::read_records(kernel_).value()),
               ElementsAre(at("0000:65:00.0")));
 }
 
 TEST_F(SelectionTest, VgpusThatAreMadeMeanwhileAreLookedForAgain) {
   const Session session = open_session(kernel_.root());
-  const MoveContext context = move_context(session, test::gpu_rules());
-  EXPECT_THAT(context.must_stay(scan(kernel_).value()).value(), testing::IsEmpty());
+  const vfio::MoveContext context = move_context(session, test::gpu_rules());
+  EXPECT_THAT(context.must_stay(vfio::scan(kernel_).value()).value(), testing::IsEmpty());
   const std::string gpu = "sys/devices/pci0000:00/0000:0a:00.0";
   const std::string id = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
   kernel_.directory(gpu + "/" + id);
   kernel_.link(gpu + "/" + id + "/mdev_type", "../mdev_supported_types/nvidia-230");
   kernel_.link("sys/bus/mdev/devices/" + id, "../../../devices/pci0000:00/0000:0a:00.0/" + id);
-  EXPECT_THAT(context.must_stay(scan(kernel_).value()).value(),
+  EXPECT_THAT(context.must_stay(vfio::scan(kernel_).value()).value(),
               ElementsAre(Pair(at("0000:0a:00.0"), HasSubstr("carries 1 vGPU"))));
 }
 
@@ -291,12 +295,13 @@ class FilteredSelection : public SelectionTest {
         {.address = "0000:84:00.0", .ids = "1002:73bf", .class_code = 0x030001, .group = 84, .numa_node = 1});
     rules_.vendors.insert(0x1002);
   }
-  Result<ChosenUnits> choose(const SelectionOptions& options, Direction direction = Direction::to_vfio) {
-    const Inventory inventory = scan(kernel_).value();
-    return select(options, inventory, rules_, scan_vgpus(kernel_, inventory, rules_).value(),
-                  read_records(kernel_).value(), names_, direction);
+  Result<ChosenUnits> choose(const SelectionOptions& options,
+                             vfio::Direction direction = vfio::Direction::to_vfio) {
+    const vfio::Inventory inventory = vfio::scan(kernel_).value();
+    return select(options, inventory, rules_, mdev::scan_vgpus(kernel_, inventory, rules_).value(),
+                  vfio::read_records(kernel_).value(), names_, direction);
   }
-  AcceleratorRules rules_ = default_accelerator_rules();
+  vfio::AcceleratorRules rules_ = policy::default_accelerator_rules();
 };
 
 struct Filtered {
@@ -319,7 +324,7 @@ TEST_P(FilterTest, ChoosesAmongAllAcceleratorsAloneAndWithAll) {
     const auto selection = choose(options);
     ASSERT_TRUE(selection) << selection.error().message;
     std::vector<std::string> chosen;
-    for (const PciAddress& address : selection->request.accelerators) chosen.push_back(address.text());
+    for (const vfio::PciAddress& address : selection->request.accelerators) chosen.push_back(address.text());
     std::vector<std::string> left_alone;
     for (const auto& [address, why] : selection->left_alone) left_alone.push_back(address.text());
     EXPECT_EQ(chosen, GetParam().chosen) << "--all: " << all;
@@ -394,12 +399,12 @@ TEST_F(FilteredSelection, TheWayBackIsForWhatFitsAndIsOnVfio) {
     if (!driver.empty()) {
       ASSERT_TRUE(kernel_.write("sys/bus/pci/drivers/" + driver + "/unbind", address));
     }
-    ASSERT_TRUE(kernel_.write(sysfs_path(at(address)) / "driver_override", "vfio-pci"));
+    ASSERT_TRUE(kernel_.write(vfio::sysfs_path(at(address)) / "driver_override", "vfio-pci"));
     ASSERT_TRUE(kernel_.write("sys/bus/pci/drivers/vfio-pci/bind", address));
   }
   SelectionOptions options;
   options.filter.models = {"*H100*"};
-  EXPECT_THAT(choose(options, Direction::back)->request.accelerators, ElementsAre(at("0000:82:00.0")));
+  EXPECT_THAT(choose(options, vfio::Direction::back)->request.accelerators, ElementsAre(at("0000:82:00.0")));
 }
 
 TEST_F(FilteredSelection, NamingAnNvSwitchTakesItAndNothingElseDoes) {
@@ -416,25 +421,25 @@ TEST_F(FilteredSelection, WhatWasTakenOnRequestGoesBackUnasked) {
   options.filter.classes = {"nvswitch"};
   ChosenUnits selection = choose(options).value();
   test::TableProbe probe;
-  const MoveContext context{
+  const vfio::MoveContext context{
       .host = &kernel_, .writer = &kernel_, .probe = &probe, .rules = selection.rules, .on_step = {}};
-  const auto there = apply_moves(context, selection.request, Direction::to_vfio);
+  const auto there = vfio::apply_moves(context, selection.request, vfio::Direction::to_vfio);
   ASSERT_TRUE(there) << there.error().message;
   EXPECT_EQ(kernel_.driver_of("0000:83:00.0"), "vfio-pci");
 
   selection.request = {};
-  selection.request.accelerators =
-      recorded_accelerators(scan(kernel_).value(), rules_.asking_for_all(), read_records(kernel_).value());
+  selection.request.accelerators = recorded_accelerators(vfio::scan(kernel_).value(), rules_.asking_for_all(),
+                                                         vfio::read_records(kernel_).value());
   selection.request.recorded_only = true;
   EXPECT_THAT(selection.request.accelerators, ElementsAre(at("0000:83:00.0")));
-  const auto back = apply_moves(context, selection.request, Direction::back);
+  const auto back = vfio::apply_moves(context, selection.request, vfio::Direction::back);
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(kernel_.driver_of("0000:83:00.0"), "");
   EXPECT_EQ(kernel_.override_of("0000:83:00.0"), "");
 }
 
 TEST_F(FilteredSelection, AnotherVendorsGpuMovesWhereItIsNamedAndGoesBackUnasked) {
-  rules_ = default_accelerator_rules();
+  rules_ = policy::default_accelerator_rules();
   kernel_.add_function({.address = "0000:84:00.1", .ids = "1002:ab28", .class_code = 0x040300, .group = 84});
   SelectionOptions all;
   all.all = true;
@@ -446,15 +451,16 @@ TEST_F(FilteredSelection, AnotherVendorsGpuMovesWhereItIsNamedAndGoesBackUnasked
   device.devices = {"0000:84:00.0"};
   const ChosenUnits selection = choose(device).value();
   test::TableProbe probe;
-  const MoveContext context{
+  const vfio::MoveContext context{
       .host = &kernel_, .writer = &kernel_, .probe = &probe, .rules = selection.rules, .on_step = {}};
-  ASSERT_TRUE(apply_moves(context, selection.request, Direction::to_vfio));
+  ASSERT_TRUE(vfio::apply_moves(context, selection.request, vfio::Direction::to_vfio));
   EXPECT_EQ(kernel_.driver_of("0000:84:00.0"), "vfio-pci");
   EXPECT_EQ(kernel_.driver_of("0000:84:00.1"), "vfio-pci");
 
-  const Inventory inventory = scan(kernel_).value();
-  const MoveRecord record = read_records(kernel_).value();
-  EXPECT_THAT(left_behind(inventory, rules_, record), testing::IsEmpty()) << "its sound card has its GPU";
+  const vfio::Inventory inventory = vfio::scan(kernel_).value();
+  const vfio::MoveRecord record = vfio::read_records(kernel_).value();
+  EXPECT_THAT(vfio::left_behind(inventory, rules_, record), testing::IsEmpty())
+      << "its sound card has its GPU";
   const auto back = select_recorded({}, inventory, rules_, record, names_);
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_THAT(back->request.accelerators, ElementsAre(at("0000:84:00.0")));
@@ -560,13 +566,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(SelectionTest, AFilterOnAHostWithoutAcceleratorsSaysSo) {
   const FakeKernel bare;
-  const Inventory inventory = scan(bare).value();
-  const auto selection =
-      select(vendor("nvidia"), inventory, default_accelerator_rules(), {}, {}, names_, Direction::to_vfio);
+  const vfio::Inventory inventory = vfio::scan(bare).value();
+  const auto selection = select(vendor("nvidia"), inventory, policy::default_accelerator_rules(), {}, {},
+                                names_, vfio::Direction::to_vfio);
   ASSERT_FALSE(selection);
   EXPECT_EQ(selection.error().code, Errc::not_found);
   EXPECT_EQ(selection.error().message, "there is no accelerator on this host");
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -21,7 +21,7 @@
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
@@ -32,7 +32,7 @@ using testing::Le;
 
 /// The host at `root`, with `holders` for its processes.
 Session session_at(const std::filesystem::path& root,
-                   const std::map<std::string, std::vector<Holder>>& holders) {
+                   const std::map<std::string, std::vector<vfio::Holder>>& holders) {
   Session session = open_session(root);
   auto probe = std::make_unique<test::TableProbe>();
   probe->holders = holders;
@@ -77,7 +77,7 @@ std::string on_all_canvases(const std::string& head, const Draw& draw) {
 }
 
 std::string status_of(const Session& session, const std::string& head) {
-  const NodePicture view = view_of(session, must(look_at_node(session, Depth::rows)));
+  const host::NodePicture view = view_of(session, must(look_at_node(session, Depth::rows)));
   return on_all_canvases(head, [&](const Canvas& canvas) { return status_text(view, canvas); });
 }
 
@@ -97,7 +97,7 @@ TEST_P(StatusGolden, IsAsTheDocumentSays) {
   test::Machine machine;
   test::composed_machine(GetParam()).build(machine);
   const Session session = session_at(machine.kernel.root(), machine.holders);
-  const NodePicture view = view_of(session, must(look_at_node(session, Depth::all)));
+  const host::NodePicture view = view_of(session, must(look_at_node(session, Depth::all)));
   const std::string text = status_text(view, {});
   const json document = to_json(view);
   for (const json& gpu : document.at("accelerators")) {
@@ -117,7 +117,7 @@ TEST_P(StatusGolden, FitsIntoEightyColumns) {
   test::Machine machine;
   test::composed_machine(GetParam()).build(machine);
   const Session session = session_at(machine.kernel.root(), machine.holders);
-  const NodePicture view = view_of(session, must(look_at_node(session, Depth::rows)));
+  const host::NodePicture view = view_of(session, must(look_at_node(session, Depth::rows)));
   const Canvas canvas{.columns = 80};
   expect_to_fit(status_text(view, canvas), canvas);
 }
@@ -179,8 +179,8 @@ TEST_P(StatusGolden, PointsToNothingThatExplainLacks) {
     for (const auto& [next, promise] : told_explanations(story_text(story, {})))
       EXPECT_TRUE(find_subject(inputs, next)) << promise;
   }
-  for (const AcceleratorView& gpu : inputs.view.accelerators) {
-    if (gpu.condition.health != Health::bad || !gpu.condition.hint.empty()) continue;
+  for (const host::AcceleratorView& gpu : inputs.view.accelerators) {
+    if (gpu.condition.health != host::Health::bad || !gpu.condition.hint.empty()) continue;
     const Story story = story_of(inputs, must(find_subject(inputs, gpu.address().text())));
     EXPECT_TRUE(says_what_would_help(story)) << gpu.address().text() << ": " << gpu.condition.reason;
   }
@@ -192,7 +192,7 @@ TEST(StatusText, PointsToADoctorWhereNothingElseIsKnown) {
   test::composed_machine("broken").build(machine);
   const Session session = session_at(machine.kernel.root(), machine.holders);
   StoryInputs inputs = must(look_for_stories(session));
-  AcceleratorView& gpu = inputs.view.accelerators.at(1);
+  host::AcceleratorView& gpu = inputs.view.accelerators.at(1);
   gpu.movable = false;
   gpu.movable_reasons = {"nobody knows"};
   gpu.movable_hint.clear();
@@ -247,7 +247,7 @@ TEST_P(CapturedGolden, ExplainsEachAccelerator) {
   const StoryInputs inputs = must(look_for_stories(session));
   std::vector<std::string> words;
   words.reserve(inputs.view.accelerators.size());
-  for (const AcceleratorView& gpu : inputs.view.accelerators) words.push_back(gpu.address().text());
+  for (const host::AcceleratorView& gpu : inputs.view.accelerators) words.push_back(gpu.address().text());
   EXPECT_THAT(words, testing::Not(testing::IsEmpty()));
   test::expect_golden(fixture("explain", GetParam()),
                       explained(inputs, words, "Captured: tests/fixtures/hosts.\n"));
@@ -305,13 +305,13 @@ TEST(ExplainResource, NamesWhatCanBeAskedForNext) {
   const Session session = session_at(machine.kernel.root(), machine.holders);
   StoryInputs inputs = must(look_for_stories(session));
   const std::string gpu = "0000:3b:00.0";
-  const auto group = inputs.sight.inventory.find(*PciAddress::parse(gpu))->iommu_group;
-  inputs.sight.offered = OfferedDevices{.devices = {{.resource = "nvidia.com/pgpu",
-                                                     .id = "42",
-                                                     .iommu_group = group.value_or(0),
-                                                     .allocated = true,
-                                                     .pod = "studio/render-a"}},
-                                        .resources = {{.name = "nvidia.com/pgpu"}}};
+  const auto group = inputs.sight.inventory.find(*vfio::PciAddress::parse(gpu))->iommu_group;
+  inputs.sight.offered = host::OfferedDevices{.devices = {{.resource = "nvidia.com/pgpu",
+                                                           .id = "42",
+                                                           .iommu_group = group.value_or(0),
+                                                           .allocated = true,
+                                                           .pod = "studio/render-a"}},
+                                              .resources = {{.name = "nvidia.com/pgpu"}}};
   const std::string text = story_text(story_of(inputs, must(find_subject(inputs, "nvidia.com/pgpu"))), {});
   EXPECT_THAT(text, HasSubstr("42 (0000:3b:00.0), allocated to pod studio/render-a\n"));
   EXPECT_THAT(text, HasSubstr("`ferry explain 0000:3b:00.0` tells of one of them\n"));
@@ -331,12 +331,12 @@ TEST(StatusText, FitsIntoEightyColumnsWithLongNames) {
       "team-with-a-rather-long-namespace-name-01/virt-launcher-workstation-of-the-design-department-x7k2p";
   const std::string resource =
       "nvidia.com/GB202GL_RTX_PRO_6000_BLACKWELL_MAXQ_WORKSTATION_EDITION_IN_FRANKFURT";
-  AcceleratorView& gpu = inputs.view.accelerators.at(0);
-  gpu.condition = {.word = "refused", .health = Health::bad, .reason = "in use: pod " + pod};
+  host::AcceleratorView& gpu = inputs.view.accelerators.at(0);
+  gpu.condition = {.word = "refused", .health = host::Health::bad, .reason = "in use: pod " + pod};
   gpu.offers = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}};
-  inputs.sight.offered =
-      OfferedDevices{.devices = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}},
-                     .resources = {{.name = resource}}};
+  inputs.sight.offered = host::OfferedDevices{
+      .devices = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}},
+      .resources = {{.name = resource}}};
   for (const std::size_t columns : {40U, 80U}) {
     const Canvas canvas{.columns = columns};
     // The columns of the table themselves take 60 and more.
@@ -352,9 +352,9 @@ TEST(StatusText, FitsIntoEightyColumnsWithLongNames) {
 
 // As the text names it.
 TEST(StatusDocument, NamesThePodThatHasADevice) {
-  const OfferedAs free{.resource = "nvidia.com/pgpu", .id = "42"};
+  const host::OfferedAs free{.resource = "nvidia.com/pgpu", .id = "42"};
   EXPECT_TRUE(to_json(free).at("pod").is_null());
-  OfferedAs given = free;
+  host::OfferedAs given = free;
   given.allocated = true;
   given.pod = "studio/render-a";
   EXPECT_EQ(to_json(given).at("pod"), "studio/render-a");
@@ -365,16 +365,17 @@ TEST(StatusText, FitsIntoEightyColumnsWithAnError) {
   test::Machine machine;
   test::composed_machine("policy-node").build(machine);
   const Session session = session_at(machine.kernel.root(), machine.holders);
-  NodePicture view = view_of(session, must(look_at_node(session, Depth::rows)));
+  host::NodePicture view = view_of(session, must(look_at_node(session, Depth::rows)));
   const std::string message =
       "read /var/lib/ferry/wanted.json: devices[3].vgpu-devices: expected the name of a type and how many of "
       "it, as in `A40-8Q: 6`, and this is a list of three names";
   const std::string hint =
       "docs/policy.md says how a policy file is written; `ferry apply --dry-run -f FILE` "
       "says what one would change";
-  view.wanted = WantedMark{.generation = 1, .policy = "mixed", .asked_by = "label gpu-ferry.io/policy=mixed"};
-  view.phase = NodePhase::failed;
-  view.error = StateError{.message = message, .hint = hint};
+  view.wanted =
+      host::WantedMark{.generation = 1, .policy = "mixed", .asked_by = "label gpu-ferry.io/policy=mixed"};
+  view.phase = host::NodePhase::failed;
+  view.error = host::StateError{.message = message, .hint = hint};
   std::istringstream lines(status_text(view, {.columns = 80}));
   std::string all;
   for (std::string line; std::getline(lines, line);) {
@@ -388,4 +389,4 @@ TEST(StatusText, FitsIntoEightyColumnsWithAnError) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -21,7 +21,7 @@
 #include "tests/vfio/machines.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -234,7 +234,7 @@ TEST_F(StatusVerbs, ACapturedHostKnowsWhichVgpusFerryMade) {
   build("t4-server");
   const std::string id = "0123456789abcdef0123456789abcdef";
   const std::string gpu = "0000:d8:00.0";
-  const std::string ours = stable_uuid(id, test::at(gpu), "T4-4Q", 2).text;
+  const std::string ours = vgpu::stable_uuid(id, test::at(gpu), "T4-4Q", 2).text;
   machine_.mdev().remove_device(gpu, "7b1e6c52-4f0a-5d9b-a3c4-1122334455aa");  // somebody else's
   machine_.mdev().add_device(gpu, "nvidia-232", ours);
   const std::string type = content(machine_.kernel.root() / "sys/bus/mdev/devices" / ours / "mdev_type/name");
@@ -376,4 +376,4 @@ TEST(PciIds, AreCutToTheDevicesThatThereAre) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

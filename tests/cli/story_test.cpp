@@ -12,7 +12,7 @@
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using test::must;
@@ -36,7 +36,7 @@ class StoryOfAnOffer : public testing::Test {
   std::string told_of(const std::string& word) const {
     return story_text(story_of(inputs, must(find_subject(inputs, word))), {.columns = 160});
   }
-  OfferedDevices& offered() {
+  host::OfferedDevices& offered() {
     if (!inputs.sight.offered) throw std::runtime_error("the machine offers nothing");
     return *inputs.sight.offered;
   }
@@ -71,7 +71,8 @@ TEST_F(StoryOfAnOffer, SaysWhyThePluginStandsBack) {
 }
 
 TEST_F(StoryOfAnOffer, SaysThatTheKubeletDoesNotReadIt) {
-  for (OfferedResource& resource : offered().resources) resource.registered = resource.name != kResource;
+  for (host::OfferedResource& resource : offered().resources)
+    resource.registered = resource.name != kResource;
   for (const char* word : {kGpu, kResource})
     EXPECT_THAT(told_of(word), HasSubstr("now: the kubelet does not read its list")) << word;
 }
@@ -85,4 +86,4 @@ TEST_F(StoryOfAnOffer, KnowsAResourceThatHasPlacesAloneOrNothingNow) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 TEST(Table, AlignsColumnsAndBreaksCellsIntoLines) {
@@ -39,4 +39,4 @@ TEST(Table, BreaksNoColumnBelowWhatCanBeRead) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

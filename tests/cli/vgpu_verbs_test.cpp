@@ -7,7 +7,7 @@
 #include "tests/support/fake_vendor_vfio.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::cli {
 namespace {
 
 using nlohmann::json;
@@ -399,4 +399,4 @@ TEST_F(VgpuVerbsOnFunctions, DeleteLeavesWhatMayBeSomebodyElses) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::cli

@@ -46,9 +46,9 @@ CommandWords shell_words(const std::string& line) {
   return out;
 }
 
-const OptionModel* option_of(const CommandModel& command, const std::string& name) {
+const cli::OptionModel* option_of(const cli::CommandModel& command, const std::string& name) {
   for (const auto* some : {&command.options, &command.inherited}) {
-    for (const OptionModel& option : *some)
+    for (const cli::OptionModel& option : *some)
       if (std::ranges::find(option.names, name) != option.names.end()) return &option;
   }
   return nullptr;
@@ -78,14 +78,14 @@ std::vector<CommandWords> commands_in(const std::string& line, const std::string
   return out;
 }
 
-std::string problem_with(const CommandModel& root, const CommandWords& words) {
-  const CommandModel* at = &root;
+std::string problem_with(const cli::CommandModel& root, const CommandWords& words) {
+  const cli::CommandModel* at = &root;
   bool asks_for_help = false;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word.starts_with('-') && word != "-") {
       const std::string name = word.substr(0, word.find('='));
-      const OptionModel* const option = option_of(*at, name);
+      const cli::OptionModel* const option = option_of(*at, name);
       if (option == nullptr) return fmt::format("'{}' has no option {}", at->words(), name);
       asks_for_help = asks_for_help || name == "--help" || name == "--version";
       const bool apart = option->takes_value() && name == word;
@@ -94,7 +94,7 @@ std::string problem_with(const CommandModel& root, const CommandWords& words) {
       continue;
     }
     const auto below = std::ranges::find_if(
-        at->commands, [&](const CommandModel& command) { return command.path.back() == word; });
+        at->commands, [&](const cli::CommandModel& command) { return command.path.back() == word; });
     if (below != at->commands.end())
       at = &*below;
     else if (at->positionals.empty())

@@ -17,7 +17,7 @@ using CommandWords = std::vector<std::string>;
 std::vector<CommandWords> commands_in(const std::string& line, const std::string& program = "ferry");
 
 /// Why `root` would not understand these words; empty: it would.
-std::string problem_with(const CommandModel& root, const CommandWords& words);
+std::string problem_with(const cli::CommandModel& root, const CommandWords& words);
 
 std::vector<std::string> lines_of(const std::filesystem::path& file);
 

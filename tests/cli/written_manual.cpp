@@ -90,16 +90,16 @@ std::map<std::string, std::multiset<std::string>> names_in(const Described& desc
   return out;
 }
 
-std::map<std::string, std::multiset<std::string>> parsed(const CommandModel& root) {
+std::map<std::string, std::multiset<std::string>> parsed(const cli::CommandModel& root) {
   std::map<std::string, std::multiset<std::string>> out;
-  for (const CommandModel* command : all_commands(root)) {
+  for (const cli::CommandModel* command : cli::all_commands(root)) {
     if (!command->path.empty() && !command->commands.empty()) continue;
     auto& options = out[command->words()];
-    for (const OptionModel& option : command->options) {
+    for (const cli::OptionModel& option : command->options) {
       if (command->path.empty() || option.names.back() != "--help")
         options.insert(signature(option.names, option.takes_value()));
     }
-    for ([[maybe_unused]] const OptionModel& positional : command->positionals)
+    for ([[maybe_unused]] const cli::OptionModel& positional : command->positionals)
       options.insert(signature({}, true));
   }
   return out;

@@ -30,7 +30,7 @@ std::map<std::string, std::multiset<std::string>> names_in(const Described& desc
 
 /// The commands that do something, with the options that are theirs alone. --help is said once, of the
 /// program.
-std::map<std::string, std::multiset<std::string>> parsed(const CommandModel& root);
+std::map<std::string, std::multiset<std::string>> parsed(const cli::CommandModel& root);
 
 /// What groff has to say of a page; empty: nothing. Adds a failure where it cannot be asked.
 std::vector<std::string> complaints_about(const std::filesystem::path& page);

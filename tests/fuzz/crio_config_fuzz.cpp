@@ -6,11 +6,11 @@
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  const std::string read = with_built_in_runtimes(text);
+  const std::string read = kata::with_built_in_runtimes(text);
   const auto lines = std::ranges::count(text, '\n') + (!text.empty() && !text.ends_with('\n') ? 1 : 0);
   require(std::ranges::count(read, '\n') == lines, "each line is one line");
-  require(with_built_in_runtimes(read) == read, "twice is nothing");
+  require(kata::with_built_in_runtimes(read) == read, "twice is nothing");
   if (text.find("# ") == std::string_view::npos && (text.empty() || text.ends_with('\n')))
     require(read == text, "without comments nothing is changed");
-  (void)parse_toml(read, "crio config");
+  (void)kata::parse_toml(read, "crio config");
 }

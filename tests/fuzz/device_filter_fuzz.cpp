@@ -3,15 +3,15 @@
 #include "vgpu-dm/profile/profile.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  const auto filter = DeviceFilter::parse(text);
+  const auto filter = vgpu::DeviceFilter::parse(text);
   if (!filter) {
     require(filter.error().code == Errc::invalid_config, "a refusal is an invalid configuration");
     return require(!filter.error().hint.empty(), "a refusal says what to write");
   }
-  const auto again = DeviceFilter::parse(filter->text());
+  const auto again = vgpu::DeviceFilter::parse(filter->text());
   require(again && *again == *filter, "a filter reads back as itself");
 
-  PciFunction function;
+  vfio::PciFunction function;
   function.vendor = filter->vendor;
   function.device = filter->device;
   function.subsystem_vendor = filter->subsystem_vendor;

@@ -3,13 +3,13 @@
 #include "virt/domain_xml.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  const auto domain = read_domain_xml(text);
+  const auto domain = virt::read_domain_xml(text);
   if (!domain) {
     require(domain.error().code == Errc::malformed_host, "what cannot be read is said to be");
     return require(domain.error().message.starts_with("domain XML"), "a refusal says what it is about");
   }
   require(!domain->name.empty(), "a domain has a name");
-  for (const PciAddress& address : domain->pci) {
-    require(PciAddress::parse(address.text()).has_value(), "an address is one");
+  for (const vfio::PciAddress& address : domain->pci) {
+    require(vfio::PciAddress::parse(address.text()).has_value(), "an address is one");
   }
 }

@@ -3,9 +3,9 @@
 #include "virt/guest_console.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  GuestConsole whole;
+  virt::GuestConsole whole;
   whole.feed(text);
-  GuestConsole cut;
+  virt::GuestConsole cut;
   for (std::size_t i = 0; i < text.size(); ++i) cut.feed(text.substr(i, 1));
   require(whole.ready() == cut.ready() && whole.devices() == cut.devices() &&
               whole.unreadable() == cut.unreadable() && whole.tail() == cut.tail(),

@@ -4,11 +4,11 @@
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  const auto reference = ImageReference::parse(text);
+  const auto reference = kata::ImageReference::parse(text);
   if (!reference) return require(!reference.error().message.empty(), "a refusal says why");
-  const auto again = ImageReference::parse(reference->text());
+  const auto again = kata::ImageReference::parse(reference->text());
   require(again && *again == *reference, "what is shown can be read");
   require(!reference->wanted().empty() && !reference->repository.empty(), "something is asked for");
   require(reference->repository.find("..") == std::string::npos, "no repository climbs");
-  (void)is_loopback(reference->registry);
+  (void)kata::is_loopback(reference->registry);
 }

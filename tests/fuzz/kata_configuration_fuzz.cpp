@@ -8,13 +8,13 @@ namespace ferry {
 namespace {
 
 // A pulled configuration starts no program but Kata's, or is refused.
-void only_katas_programs(const KataClass& kata, KataBase base) {
+void only_katas_programs(const kata::KataClass& kata, kata::KataBase base) {
   base.is_pulled = true;
-  base.bounds = ArtifactBounds{.version = "/a/.ferry/fuzz/sha256-a",
-                               .link = "/a/fuzz",
-                               .artifacts_dir = "/a",
-                               .shim = "/opt/kata/bin/containerd-shim-kata-v2"};
-  const auto made = kata_drop_in(kata, base, {.gpus = 1}, "/s");
+  base.bounds = kata::ArtifactBounds{.version = "/a/.ferry/fuzz/sha256-a",
+                                     .link = "/a/fuzz",
+                                     .artifacts_dir = "/a",
+                                     .shim = "/opt/kata/bin/containerd-shim-kata-v2"};
+  const auto made = kata::kata_drop_in(kata, base, {.gpus = 1}, "/s");
   if (!made) return;
   for (const auto& program : made->programs) {
     const std::string path = program.lexically_normal();
@@ -26,27 +26,27 @@ void only_katas_programs(const KataClass& kata, KataBase base) {
 }  // namespace ferry
 
 void ferry::fuzz::one_input(std::string_view text) {
-  for (const KataKind kind : {KataKind::gpu, KataKind::snp}) {
-    KataClass kata;
+  for (const kata::KataKind kind : {kata::KataKind::gpu, kata::KataKind::snp}) {
+    kata::KataClass kata;
     kata.name = "fuzz";
     kata.kind = kind;
-    KataBase base{.file = "/c/configuration.toml",
-                  .text = std::string(text),
-                  .folder = "/c",
-                  .files = {"vmlinux", "kata.img"}};
+    kata::KataBase base{.file = "/c/configuration.toml",
+                        .text = std::string(text),
+                        .folder = "/c",
+                        .files = {"vmlinux", "kata.img"}};
     only_katas_programs(kata, base);
-    const auto made = kata_drop_in(kata, base, {.gpus = 2, .switches = 1}, "/s");
+    const auto made = kata::kata_drop_in(kata, base, {.gpus = 2, .switches = 1}, "/s");
     if (!made) {
       require(made.error().code == Errc::invalid_config, "a refusal is an invalid configuration");
       continue;
     }
-    auto merged = parse_toml(made->copy, "base");
-    const auto said = parse_toml(made->text, "drop-in");
+    auto merged = kata::parse_toml(made->copy, "base");
+    const auto said = kata::parse_toml(made->text, "drop-in");
     require(merged && said, "a drop-in is TOML");
-    merge_over(*merged, *said);
+    kata::merge_over(*merged, *said);
     require(*merged == made->effective, "and says what counts then");
     base.drop_ins = {{.name = "50-same.toml", .text = made->text}};
-    const auto again = kata_drop_in(kata, base, {.gpus = 2, .switches = 1}, "/s");
+    const auto again = kata::kata_drop_in(kata, base, {.gpus = 2, .switches = 1}, "/s");
     require(again && again->text.empty(), "twice is nothing");
   }
 }

@@ -3,8 +3,8 @@
 #include "vfio/pci/kernel_command_line.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  const auto line = KernelCommandLine::parse(text);
-  for (const KernelParameter& parameter : line.parameters()) {
+  const auto line = vfio::KernelCommandLine::parse(text);
+  for (const vfio::KernelParameter& parameter : line.parameters()) {
     require(parameter.name.find('-') == std::string::npos, "a name has no dash");
     require(text.find(parameter.text) != std::string_view::npos, "a parameter stands in the text");
     require(line.last(parameter.name) != nullptr, "what is listed is found");

@@ -5,19 +5,19 @@
 
 void ferry::fuzz::one_input(std::string_view text) {
   const ConfigText source{.file = "folder/config", .text = std::string(text)};
-  const auto access = access_from_kubeconfig({source}, "", {{"HTTPS_PROXY", "proxy:3128"}});
+  const auto access = kube::access_from_kubeconfig({source}, "", {{"HTTPS_PROXY", "proxy:3128"}});
   if (!access) {
     require(access.error().code == Errc::invalid_config, "a refusal is an invalid configuration");
     return require(access.error().message.starts_with("folder/config:"), "a refusal says where");
   }
-  const ServerAddress& server = access->server;
+  const kube::ServerAddress& server = access->server;
   require(server.tls || (server.is_loopback() && access->proxy.empty()),
           "only this machine goes without TLS");
-  const auto again = ServerAddress::parse(server.text());
+  const auto again = kube::ServerAddress::parse(server.text());
   require(again.has_value() && *again == server, "a server's address is what it says");
   require(access->certificate.empty() == access->key.empty(), "a certificate has its key");
   require(access->token.empty() || access->username.empty(), "we are one user");
-  for (const Credential* credential :
+  for (const kube::Credential* credential :
        {&access->authorities, &access->certificate, &access->key, &access->token})
     require(credential->text.empty() || credential->file.empty(), "a credential is in one place");
   require(access->token.text.find_first_of(" \r\n") == std::string::npos, "a token stands in a header");

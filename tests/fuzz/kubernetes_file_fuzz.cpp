@@ -12,11 +12,11 @@ void ferry::fuzz::one_input(std::string_view text) {
     require(error.code == Errc::invalid_config, "a refusal is an invalid configuration");
     require(error.message.find("object.yaml") != std::string::npos, "a refusal says where");
   };
-  if (const auto profiles = read_profile_file(path); !profiles) says_where(profiles.error());
-  if (const auto policies = read_policy_file(path); !policies) says_where(policies.error());
-  const auto node = read_node_object(path);
+  if (const auto profiles = policy::read_profile_file(path); !profiles) says_where(profiles.error());
+  if (const auto policies = policy::read_policy_file(path); !policies) says_where(policies.error());
+  const auto node = policy::read_node_object(path);
   if (!node) return says_where(node.error());
-  const auto name = profile_name(*node, std::nullopt);
+  const auto name = policy::profile_name(*node, std::nullopt);
   if (!name) return says_where(name.error());
-  require(!name->empty() && node->labels.at(kVgpuConfigLabel) == *name, "the label is the name");
+  require(!name->empty() && node->labels.at(policy::kVgpuConfigLabel) == *name, "the label is the name");
 }

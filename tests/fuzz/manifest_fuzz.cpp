@@ -7,14 +7,14 @@
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  constexpr ArtifactLimits kLimits{.bytes = 1000, .layers = 8};
+  constexpr kata::ArtifactLimits kLimits{.bytes = 1000, .layers = 8};
   const auto [type, document] = first_line(text);
-  const auto parsed = parse_manifest(document, type, kLimits);
+  const auto parsed = kata::parse_manifest(document, type, kLimits);
   if (!parsed) return require(!parsed.error().message.empty(), "a refusal says why");
-  if (const auto* const index = std::get_if<ImageIndex>(&*parsed))
-    return (void)choose_platform(*index, "amd64");
-  const auto& manifest = std::get<ArtifactManifest>(*parsed);
+  if (const auto* const index = std::get_if<kata::ImageIndex>(&*parsed))
+    return (void)kata::choose_platform(*index, "amd64");
+  const auto& manifest = std::get<kata::ArtifactManifest>(*parsed);
   require(manifest.size <= kLimits.bytes && manifest.layers.size() <= kLimits.layers, "limits hold");
-  for (const ArtifactLayer& layer : manifest.layers)
-    require(layer.title.empty() || inner_path(layer.title).has_value(), "a title stays inside");
+  for (const kata::ArtifactLayer& layer : manifest.layers)
+    require(layer.title.empty() || kata::inner_path(layer.title).has_value(), "a title stays inside");
 }

@@ -15,11 +15,11 @@ void ferry::fuzz::one_input(std::string_view text) {
   tree.file(type / "name", name);
   tree.file(type / "available_instances", available);
   tree.file(type / "description", description);
-  const auto bus = read_mdev_bus(host);
+  const auto bus = mdev::read_mdev_bus(host);
   require(bus && bus->parents.size() == 1, "one bad type never ends the scan");
-  const VgpuParent& parent = bus->parents.begin()->second;
+  const mdev::VgpuParent& parent = bus->parents.begin()->second;
   require(parent.types.size() == 1 || parent.problem, "a type is there or its trouble is told");
-  for (const VgpuType& read : parent.types) {
+  for (const mdev::VgpuType& read : parent.types) {
     require(!read.name.empty() && read.name.ends_with(read.short_name), "the short name ends the name");
     require(read.short_name.find(' ') == std::string::npos, "the short name is one word");
   }

@@ -5,8 +5,8 @@
 #include "vfio/pci/memory_map.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  const MemoryMap map = parse_memory_map(text);
-  for (const MemoryClaim& claim : map.claims)
+  const vfio::MemoryMap map = vfio::parse_memory_map(text);
+  for (const vfio::MemoryClaim& claim : map.claims)
     require(claim.start <= claim.end, "a claim ends after its start");
   auto lines = static_cast<std::size_t>(std::ranges::count(text, '\n'));
   if (!text.empty() && !text.ends_with('\n')) ++lines;

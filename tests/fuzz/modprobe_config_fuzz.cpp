@@ -3,7 +3,7 @@
 #include "vfio/pci/modprobe_config.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  for (const ModprobeLine& line : parse_modprobe_config(text)) {
+  for (const vfio::ModprobeLine& line : vfio::parse_modprobe_config(text)) {
     require(!line.words.empty(), "a line has a word");
     require(!line.words.front().starts_with('#'), "a comment is no command");
     for (const std::string& word : line.words) {

@@ -3,8 +3,8 @@
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  const auto read = read_offered_devices(text);
+  const auto read = host::read_offered_devices(text);
   if (!read) return require(read.error().code == Errc::malformed_host, "what cannot be read is said to be");
-  for (const OfferedToKubelet& device : read->devices)
+  for (const host::OfferedToKubelet& device : read->devices)
     require(read->find({device.id}, {}) != nullptr, "what is listed is found");
 }

@@ -5,9 +5,9 @@
 #include "vfio/pci/pci_address.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  const auto address = PciAddress::parse(text);
+  const auto address = vfio::PciAddress::parse(text);
   if (!address) return require(address.error().code == Errc::usage, "a refusal is wrong usage");
-  const auto again = PciAddress::parse(address->text());
+  const auto again = vfio::PciAddress::parse(address->text());
   require(again && *again == *address, "an address reads back as itself");
   // A domain of five digits or more may be written with leading zeros.
   if (text.size() != address->text().size()) return;

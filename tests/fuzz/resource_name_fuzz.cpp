@@ -14,17 +14,20 @@ bool is_word(std::string_view text) {
 
 // A resource's name, and at once a device's name that one is made from.
 void ferry::fuzz::one_input(std::string_view text) {
-  require(is_word(pci_resource_part(text)) && pci_resource_part(text).find('-') == std::string::npos,
+  require(is_word(plugin::pci_resource_part(text)) &&
+              plugin::pci_resource_part(text).find('-') == std::string::npos,
           "a part made from a device's name has only A-Z, 0-9, _ and .");
-  for (const char c : mdev_resource_part(text)) require(c != ' ' && c != '\t' && c != '\n', "no white space");
-  const auto name = ResourceName::parse(text);
+  for (const char c : plugin::mdev_resource_part(text))
+    require(c != ' ' && c != '\t' && c != '\n', "no white space");
+  const auto name = plugin::ResourceName::parse(text);
   if (!name)
     return require(name.error().code == Errc::invalid_config, "a refusal is an invalid configuration");
   require(name->text() == text, "a name is kept as it was written");
   require(text.ends_with(name->name()) && name->name().size() <= 63, "its part is at most 63 long");
   constexpr std::size_t kSocketPath = 107;  // sun_path, less its NUL
-  require(std::string("/var/lib/kubelet/device-plugins/").size() + endpoint_name(*name).size() <= kSocketPath,
+  require(std::string("/var/lib/kubelet/device-plugins/").size() + plugin::endpoint_name(*name).size() <=
+              kSocketPath,
           "its socket has a path that fits");
-  require(env_name(EnvPrefix::pci_resource, *name).find_first_of("/.") == std::string::npos,
+  require(plugin::env_name(plugin::EnvPrefix::pci_resource, *name).find_first_of("/.") == std::string::npos,
           "its variable has no / and no .");
 }

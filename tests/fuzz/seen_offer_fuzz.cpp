@@ -5,16 +5,16 @@
 
 // What the plugin writes into offered.json, and what Prometheus would be shown of it.
 void ferry::fuzz::one_input(std::string_view text) {
-  auto offer = read_seen_offer(text);
+  auto offer = agent::read_seen_offer(text);
   if (!offer) {
     require(offer.error().code == Errc::malformed_host, "a refusal is of the host");
     return require(offer.error().message.starts_with("/run/ferry/plugin/offered.json: "),
                    "a refusal says where");
   }
-  MetricsView view;
+  agent::MetricsView view;
   view.host.content.emplace();
   view.offer.content = std::move(*offer);
-  const std::string shown = metrics_text(metric_families(view));
+  const std::string shown = agent::metrics_text(agent::metric_families(view));
   for (std::size_t begin = 0; begin < shown.size();) {
     const auto end = shown.find('\n', begin);
     require(end != std::string::npos, "the last line ends");

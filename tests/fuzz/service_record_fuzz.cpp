@@ -9,15 +9,15 @@ void ferry::fuzz::one_input(std::string_view text) {
   static HostFs host(tree.path());
   tree.file("proc/sys/kernel/random/boot_id", "b\n");
   tree.file("run/ferry/hostd/stopped-services.json", text);
-  const auto record = read_service_record(host);
+  const auto record = vfio::read_service_record(host);
   if (!record)
     return require(record.error().code == Errc::malformed_host, "what cannot be read is said to be");
   for (const auto& [holder, state] : record->services) {
-    require(!runs_others(holder.name), "nothing is started that is never stopped");
-    require(holder.kind != Releasable::Kind::module || holder.name == kConsoleModule,
+    require(!vfio::runs_others(holder.name), "nothing is started that is never stopped");
+    require(holder.kind != vfio::Releasable::Kind::module || holder.name == vfio::kConsoleModule,
             "no other module is loaded");
   }
-  require(write_service_record(host, record->services).has_value(), "what was read can be written");
-  const auto again = read_service_record(host);
+  require(vfio::write_service_record(host, record->services).has_value(), "what was read can be written");
+  const auto again = vfio::read_service_record(host);
   require(again && again->services == record->services, "a record reads back as itself");
 }

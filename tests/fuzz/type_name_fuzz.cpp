@@ -3,11 +3,11 @@
 #include "vgpu-dm/types/type_name.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  const auto name = VgpuTypeName::parse(text);
+  const auto name = vgpu::VgpuTypeName::parse(text);
   if (!name)
     return require(name.error().code == Errc::invalid_config, "a refusal is an invalid configuration");
   require(name->text() == text, "a name prints as it was written");
   require(text.starts_with(name->driver_short_name()), "the driver's name is the name or its beginning");
-  require(name->is_mig_backed() || name->attribute == MigAttribute::none,
+  require(name->is_mig_backed() || name->attribute == vgpu::MigAttribute::none,
           "attributes are of MIG-backed types");
 }

@@ -6,7 +6,7 @@
 #include "vfio/pci/uevent.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  if (!concerns_us(text)) return;
+  if (!vfio::concerns_us(text)) return;
   constexpr std::array<std::string_view, 3> kOurs = {"SUBSYSTEM=pci", "SUBSYSTEM=mdev", "SUBSYSTEM=vfio"};
   require(std::ranges::any_of(kOurs, [&](auto ours) { return text.find(ours) != std::string_view::npos; }),
           "what is of no subsystem of ours does not concern us");

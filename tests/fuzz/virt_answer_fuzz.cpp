@@ -3,15 +3,15 @@
 #include "virt/answer.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
-  if (const auto domains = read_domains_answer(text)) {
-    const auto again = read_domains_answer(answer_text(*domains));
+  if (const auto domains = virt::read_domains_answer(text)) {
+    const auto again = virt::read_domains_answer(virt::answer_text(*domains));
     require(again && *again == *domains, "domains read back as themselves");
   }
-  if (const auto report = read_selftest_answer(text)) {
-    const auto again = read_selftest_answer(answer_text(*report));
+  if (const auto report = virt::read_selftest_answer(text)) {
+    const auto again = virt::read_selftest_answer(virt::answer_text(*report));
     require(again && *again == *report, "a report reads back as itself");
   } else {
-    const auto again = read_selftest_answer(answer_text(report.error()));
+    const auto again = virt::read_selftest_answer(virt::answer_text(report.error()));
     require(!again && again.error().code == report.error().code, "an error reads back as that error");
   }
 }

@@ -4,14 +4,14 @@
 
 // What is read of a file is what is read of it as we would write it.
 void ferry::fuzz::one_input(std::string_view text) {
-  const auto read = read_wanted_file({.file = "wanted.json", .text = std::string(text)});
+  const auto read = host::read_wanted_file({.file = "wanted.json", .text = std::string(text)});
   if (!read) {
     require(read.error().code == Errc::invalid_config, "a refusal is an invalid configuration");
     return require(read.error().message.starts_with("wanted.json"), "a refusal says where");
   }
   require(!read->policy.empty(), "a policy is named");
-  const std::string written = wanted_file_text(*read);
-  const auto again = read_wanted_file({.file = "again.json", .text = written});
+  const std::string written = host::wanted_file_text(*read);
+  const auto again = host::read_wanted_file({.file = "again.json", .text = written});
   require(again.has_value(), "what we write we can read");
-  require(wanted_file_text(*again) == written, "and write again");
+  require(host::wanted_file_text(*again) == written, "and write again");
 }

@@ -17,7 +17,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using testing::HasSubstr;
@@ -259,4 +259,4 @@ TEST_F(AgentFoldersTest, ATreeIsLookedThroughOnceAndItsTopEachTime) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

@@ -6,7 +6,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using test::must;
@@ -14,24 +14,24 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 /// Says always the same.
-class FixedProbe final : public UseProbe {
+class FixedProbe final : public vfio::UseProbe {
  public:
-  explicit FixedProbe(Result<UseReport> report) : report_(std::move(report)) {}
-  Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override { return report_; }
+  explicit FixedProbe(Result<vfio::UseReport> report) : report_(std::move(report)) {}
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> /*questions*/) override { return report_; }
 
  private:
-  Result<UseReport> report_;
+  Result<vfio::UseReport> report_;
 };
 
-Holder vm(const std::string& name, std::optional<int> pid, const std::string& what) {
-  return {.kind = Holder::Kind::virtual_machine, .name = name, .pid = pid, .what = what, .pod_uid = {}};
+vfio::Holder vm(const std::string& name, std::optional<int> pid, const std::string& what) {
+  return {.kind = vfio::Holder::Kind::virtual_machine, .name = name, .pid = pid, .what = what, .pod_uid = {}};
 }
-Holder process(const std::string& name, int pid, const std::string& what) {
-  return {.kind = Holder::Kind::process, .name = name, .pid = pid, .what = what, .pod_uid = {}};
+vfio::Holder process(const std::string& name, int pid, const std::string& what) {
+  return {.kind = vfio::Holder::Kind::process, .name = name, .pid = pid, .what = what, .pod_uid = {}};
 }
 
-Result<UseReport> combine(std::vector<Result<UseReport>> reports) {
-  std::vector<std::unique_ptr<UseProbe>> probes;
+Result<vfio::UseReport> combine(std::vector<Result<vfio::UseReport>> reports) {
+  std::vector<std::unique_ptr<vfio::UseProbe>> probes;
   probes.reserve(reports.size());
   for (auto& report : reports) probes.push_back(std::make_unique<FixedProbe>(std::move(report)));
   const HostFs nowhere("/nonexistent");
@@ -47,53 +47,54 @@ TEST(CombinedUseProbe, IsBlindToADeviceWhoseDriverDoesNotTellItsNodes) {
     if (file.string().find("0000:17:00.0") != std::string::npos) return fail(Errc::stuck, "late");
     return host.read_attribute(file);
   };
-  const std::vector<UseQuestion> questions = {{.device = "0000:17:00.0", .nodes = {}},
-                                              {.device = "0000:18:00.0", .nodes = {}}};
-  const UseReport report = must(CombinedUseProbe(host, one_late, {}).look(questions));
+  const std::vector<vfio::UseQuestion> questions = {{.device = "0000:17:00.0", .nodes = {}},
+                                                    {.device = "0000:18:00.0", .nodes = {}}};
+  const vfio::UseReport report = must(CombinedUseProbe(host, one_late, {}).look(questions));
   EXPECT_EQ(report.blind_to("0000:17:00.0"), "late");
   EXPECT_EQ(report.blind_to("0000:18:00.0"), "");
 }
 
 TEST(CombinedUseProbe, TellsWhatAnyProbeFoundOrCouldNotAsk) {
-  const UseReport all =
-      must(combine({UseReport{.holders = {{"a", {process("x", 1, "n")}}}, .unknown = {"u1"}},
-                    UseReport{.holders = {{"b", {process("y", 2, "m")}}}, .unknown = {"u2"}}}));
+  const vfio::UseReport all =
+      must(combine({vfio::UseReport{.holders = {{"a", {process("x", 1, "n")}}}, .unknown = {"u1"}},
+                    vfio::UseReport{.holders = {{"b", {process("y", 2, "m")}}}, .unknown = {"u2"}}}));
   EXPECT_THAT(all.of("a"), ElementsAre(process("x", 1, "n")));
   EXPECT_THAT(all.of("b"), ElementsAre(process("y", 2, "m")));
   EXPECT_THAT(all.unknown, ElementsAre("u1", "u2"));
 }
 
 TEST(CombinedUseProbe, TellsAVmThatTwoProbesFoundOnce) {
-  const Holder by_node = vm("gpu-vm", 412, "/dev/vfio/12");
+  const vfio::Holder by_node = vm("gpu-vm", 412, "/dev/vfio/12");
   for (const auto pid : {std::optional<int>(), std::optional(412)}) {
-    const UseReport all = must(
-        combine({UseReport{.holders = {{"a", {by_node}}}, .unknown = {}},
-                 UseReport{.holders = {{"a", {vm("gpu-vm", pid, "a as a host device")}}}, .unknown = {}}}));
+    const vfio::UseReport all = must(combine(
+        {vfio::UseReport{.holders = {{"a", {by_node}}}, .unknown = {}},
+         vfio::UseReport{.holders = {{"a", {vm("gpu-vm", pid, "a as a host device")}}}, .unknown = {}}}));
     EXPECT_THAT(all.of("a"), ElementsAre(by_node));
   }
 }
 
 TEST(CombinedUseProbe, KeepsAVmApartFromAnotherOfItsNameFromAProcessAndFromOtherDevices) {
-  const Holder by_node = vm("x", 412, "/dev/vfio/12");
-  const Holder other_vm = vm("x", 7, "a as a host device");
-  const Holder program = process("x", 412, "/dev/nvidia0");
-  const UseReport all = must(
-      combine({UseReport{.holders = {{"a", {by_node}}}, .unknown = {}},
-               UseReport{.holders = {{"a", {other_vm, program}}, {"b", {vm("x", {}, "b as a host device")}}},
-                         .unknown = {}}}));
+  const vfio::Holder by_node = vm("x", 412, "/dev/vfio/12");
+  const vfio::Holder other_vm = vm("x", 7, "a as a host device");
+  const vfio::Holder program = process("x", 412, "/dev/nvidia0");
+  const vfio::UseReport all = must(combine(
+      {vfio::UseReport{.holders = {{"a", {by_node}}}, .unknown = {}},
+       vfio::UseReport{.holders = {{"a", {other_vm, program}}, {"b", {vm("x", {}, "b as a host device")}}},
+                       .unknown = {}}}));
   EXPECT_THAT(all.of("a"), ElementsAre(by_node, other_vm, program));
   EXPECT_THAT(all.of("b"), ElementsAre(vm("x", {}, "b as a host device")));
 }
 
 TEST(CombinedUseProbe, KeepsTheTwoNodesThatOneVmHolds) {
-  const Holder group = vm("x", 412, "/dev/vfio/12");
-  const Holder cdev = vm("x", 412, "/dev/vfio/devices/vfio3");
-  EXPECT_THAT(must(combine({UseReport{.holders = {{"a", {group, cdev}}}, .unknown = {}}})).of("a"),
+  const vfio::Holder group = vm("x", 412, "/dev/vfio/12");
+  const vfio::Holder cdev = vm("x", 412, "/dev/vfio/devices/vfio3");
+  EXPECT_THAT(must(combine({vfio::UseReport{.holders = {{"a", {group, cdev}}}, .unknown = {}}})).of("a"),
               ElementsAre(group, cdev));
 }
 
 TEST(CombinedUseProbe, FailsWhenAProbeCanSayNothingAtAll) {
-  const auto all = combine({UseReport{}, fail(Errc::unsupported, "/proc shows no process"), UseReport{}});
+  const auto all =
+      combine({vfio::UseReport{}, fail(Errc::unsupported, "/proc shows no process"), vfio::UseReport{}});
   ASSERT_FALSE(all);
   EXPECT_EQ(all.error().message, "/proc shows no process");
 }
@@ -105,11 +106,11 @@ TEST(AllUseProbes, AskProcMountsLibvirtAndTheKubelet) {
   tree.link("proc/12/fd/3", "/dev/null");
   tree.file("run/libvirt/libvirt-sock", "not a socket");
   const HostFs host(tree.path());
-  const std::vector<UseQuestion> questions = {
+  const std::vector<vfio::UseQuestion> questions = {
       {.device = "a", .nodes = {{.name = "/dev/n", .number = {.major = 1, .minor = 3}}}},
       {.device = "b", .nodes = {{.name = "/dev/sdb1", .number = {.major = 8, .minor = 17}, .block = true}}}};
   const auto no_kubelet_answers = [] { return fail(Errc::unreachable, "no answer"); };
-  const UseReport report = must(all_use_probes(host, {}, no_kubelet_answers)->look(questions));
+  const vfio::UseReport report = must(all_use_probes(host, {}, no_kubelet_answers)->look(questions));
   ASSERT_EQ(report.of("a").size(), 1U);
   EXPECT_EQ(report.of("a")[0].text(), "process holder (pid 12) holds /dev/n");
   ASSERT_EQ(report.of("b").size(), 1U);
@@ -121,4 +122,4 @@ TEST(AllUseProbes, AskProcMountsLibvirtAndTheKubelet) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

@@ -6,7 +6,7 @@
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using test::must;
@@ -34,19 +34,19 @@ class ConsoleUseProbeTest : public testing::Test {
   void load(const std::map<std::string, std::string>& parameters) {
     kernel_.add_plain_module("nvidia_drm", parameters);
   }
-  UseReport look() { return must(ConsoleUseProbe(kernel_).look(questions_)); }
+  vfio::UseReport look() { return must(ConsoleUseProbe(kernel_).look(questions_)); }
   std::vector<std::string> holders() {
     std::vector<std::string> out;
-    const UseReport report = look();
-    for (const Holder& holder : report.of(kGpu)) {
+    const vfio::UseReport report = look();
+    for (const vfio::Holder& holder : report.of(kGpu)) {
       EXPECT_FALSE(holder.only_a_screen()) << "unbinding under it never returns: no --force";
       out.push_back(holder.text());
     }
     return out;
   }
   test::FakeKernel kernel_;
-  std::vector<UseQuestion> questions_ = {{.device = kGpu, .nodes = {}},
-                                         {.device = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11", .nodes = {}}};
+  std::vector<vfio::UseQuestion> questions_ = {
+      {.device = kGpu, .nodes = {}}, {.device = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11", .nodes = {}}};
 };
 
 TEST_F(ConsoleUseProbeTest, FindsTheModuleByItsParameters) {
@@ -109,4 +109,4 @@ TEST_F(ConsoleUseProbeTest, SaysThatParametersCannotBeRead) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

@@ -11,7 +11,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using test::must;
@@ -21,7 +21,7 @@ using testing::IsEmpty;
 
 constexpr const char* kDevice = "0000:01:00.2";
 
-DeviceNode disk(const std::string& name, std::uint32_t minor) {
+vfio::DeviceNode disk(const std::string& name, std::uint32_t minor) {
   return {.name = name, .number = {.major = 8, .minor = minor}, .block = true};
 }
 
@@ -41,20 +41,20 @@ class DiskUseProbeTest : public testing::Test {
     tree_.file(directory + "/mountinfo", mountinfo);
     if (!space.empty()) tree_.link(directory + "/ns/mnt", space);
   }
-  UseReport look(const std::vector<DeviceNode>& nodes) {
-    DiskUseProbe probe(host_, [this](const DeviceNode& node) -> Result<> {
+  vfio::UseReport look(const std::vector<vfio::DeviceNode>& nodes) {
+    DiskUseProbe probe(host_, [this](const vfio::DeviceNode& node) -> Result<> {
       asked_.push_back(node.name);
       if (!claims_.contains(node.name)) return {};
       return fail(error_from_errno(claims_.at(node.name), "open " + node.name));
     });
-    return must(probe.look(std::vector<UseQuestion>{{.device = kDevice, .nodes = nodes}}));
+    return must(probe.look(std::vector<vfio::UseQuestion>{{.device = kDevice, .nodes = nodes}}));
   }
-  std::vector<std::string> holders(const std::vector<DeviceNode>& nodes) {
-    const UseReport report = look(nodes);
+  std::vector<std::string> holders(const std::vector<vfio::DeviceNode>& nodes) {
+    const vfio::UseReport report = look(nodes);
     EXPECT_THAT(report.unknown, IsEmpty());
     EXPECT_EQ(report.blind, "");
     std::vector<std::string> out;
-    for (const Holder& holder : report.of(kDevice)) out.push_back(holder.text());
+    for (const vfio::Holder& holder : report.of(kDevice)) out.push_back(holder.text());
     return out;
   }
   test::ScratchDirectory tree_;
@@ -167,7 +167,7 @@ TEST_F(DiskUseProbeTest, IsBlindWhereTheKernelCannotBeAsked) {
   for (const int error : {EPERM, EACCES, ENOENT, ENODEV, EIO}) {
     claims_ = {{"/dev/sdd", error}};
     asked_.clear();
-    const UseReport report = look({disk("/dev/sdd", 48), disk("/dev/sdd1", 49)});
+    const vfio::UseReport report = look({disk("/dev/sdd", 48), disk("/dev/sdd1", 49)});
     EXPECT_THAT(report.blind, HasSubstr("what the kernel has on /dev/sdd: open /dev/sdd: ")) << error;
     EXPECT_THAT(report.unknown, ElementsAre(report.blind));
     EXPECT_THAT(asked_, ElementsAre("/dev/sdd")) << "one that hangs would hang again";
@@ -176,7 +176,7 @@ TEST_F(DiskUseProbeTest, IsBlindWhereTheKernelCannotBeAsked) {
 
 TEST_F(DiskUseProbeTest, IsBlindWhereMountsCannotBeRead) {
   tree_.remove("proc/1/mountinfo");
-  const UseReport report = look({disk("/dev/sdb", 16)});
+  const vfio::UseReport report = look({disk("/dev/sdb", 16)});
   EXPECT_THAT(report.unknown,
               ElementsAre(HasSubstr("mounted file systems: open /proc/1/mountinfo: No such file")));
   EXPECT_EQ(report.blind, report.unknown.at(0));
@@ -184,7 +184,7 @@ TEST_F(DiskUseProbeTest, IsBlindWhereMountsCannotBeRead) {
 
 TEST_F(DiskUseProbeTest, SaysWhenSwapCannotBeRead) {
   tree_.directory("proc/swaps");
-  const UseReport report = look({disk("/dev/sdd", 48)});
+  const vfio::UseReport report = look({disk("/dev/sdd", 48)});
   EXPECT_THAT(report.unknown, ElementsAre(HasSubstr("swap: read /proc/swaps: Is a directory")));
   EXPECT_EQ(report.blind, "") << "the kernel's own answer counts";
 }
@@ -198,10 +198,10 @@ TEST_F(DiskUseProbeTest, ReadsNothingWhereNoBlockDeviceIsAskedAbout) {
 // A captured machine has none.
 TEST_F(DiskUseProbeTest, IsBlindInATreeWithoutDeviceNodes) {
   DiskUseProbe probe(host_, claim_by_another_process(host_));
-  const UseReport report =
-      must(probe.look(std::vector<UseQuestion>{{.device = kDevice, .nodes = {disk("/dev/sdd", 48)}}}));
+  const vfio::UseReport report =
+      must(probe.look(std::vector<vfio::UseQuestion>{{.device = kDevice, .nodes = {disk("/dev/sdd", 48)}}}));
   EXPECT_THAT(report.blind, HasSubstr("/dev/sdd: No such file or directory"));
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

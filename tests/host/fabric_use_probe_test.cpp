@@ -6,7 +6,7 @@
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using testing::ElementsAre;
@@ -32,15 +32,16 @@ class FabricUseProbeTest : public testing::Test {
   }
   void run(const std::string& name) { kernel_.file("proc/812/comm", name + "\n"); }
   std::vector<std::string> holders() {
-    const AcceleratorRules rules{
-        .vendors = {0x10de}, .classes = {PciClass::display_3d}, .on_request = {PciClass::bridge_other}};
-    const std::vector<UseQuestion> questions = {{.device = "0000:1b:00.0", .nodes = {}},
-                                                {.device = "0000:05:00.0", .nodes = {}}};
-    const UseReport report = test::must(FabricUseProbe(kernel_, rules).look(questions));
+    const vfio::AcceleratorRules rules{.vendors = {0x10de},
+                                       .classes = {vfio::PciClass::display_3d},
+                                       .on_request = {vfio::PciClass::bridge_other}};
+    const std::vector<vfio::UseQuestion> questions = {{.device = "0000:1b:00.0", .nodes = {}},
+                                                      {.device = "0000:05:00.0", .nodes = {}}};
+    const vfio::UseReport report = test::must(FabricUseProbe(kernel_, rules).look(questions));
     std::vector<std::string> out;
-    for (const Holder& holder : report.of("0000:1b:00.0")) out.push_back(holder.text());
+    for (const vfio::Holder& holder : report.of("0000:1b:00.0")) out.push_back(holder.text());
     std::vector<std::string> of_switch;
-    for (const Holder& holder : report.of("0000:05:00.0")) of_switch.push_back(holder.text());
+    for (const vfio::Holder& holder : report.of("0000:05:00.0")) of_switch.push_back(holder.text());
     EXPECT_EQ(out, of_switch) << "its nodes do not tell who uses a switch";
     return out;
   }
@@ -68,12 +69,13 @@ TEST_F(FabricUseProbeTest, FindsNothingWhereTheSwitchesAreAServiceVms) {
 
 TEST_F(FabricUseProbeTest, FindsGpusOfAFabricWhoseSwitchesPciDoesNotShow) {
   const auto gpus_holders = [&] {
-    const AcceleratorRules rules{
-        .vendors = {0x10de}, .classes = {PciClass::display_3d}, .on_request = {PciClass::bridge_other}};
-    const std::vector<UseQuestion> questions = {{.device = "0000:1b:00.0", .nodes = {}}};
+    const vfio::AcceleratorRules rules{.vendors = {0x10de},
+                                       .classes = {vfio::PciClass::display_3d},
+                                       .on_request = {vfio::PciClass::bridge_other}};
+    const std::vector<vfio::UseQuestion> questions = {{.device = "0000:1b:00.0", .nodes = {}}};
     std::vector<std::string> out;
-    const UseReport report = test::must(FabricUseProbe(kernel_, rules).look(questions));
-    for (const Holder& holder : report.of("0000:1b:00.0")) out.push_back(holder.text());
+    const vfio::UseReport report = test::must(FabricUseProbe(kernel_, rules).look(questions));
+    for (const vfio::Holder& holder : report.of("0000:1b:00.0")) out.push_back(holder.text());
     return out;
   };
   EXPECT_THAT(gpus_holders(), IsEmpty());
@@ -83,4 +85,4 @@ TEST_F(FabricUseProbeTest, FindsGpusOfAFabricWhoseSwitchesPciDoesNotShow) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

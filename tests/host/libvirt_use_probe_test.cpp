@@ -6,7 +6,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using namespace std::chrono_literals;
@@ -23,8 +23,8 @@ class LibvirtUseProbeTest : public testing::Test {
     tree_.file("ferry-virt", "#!/bin/sh\n" + shell + "\n");
     std::filesystem::permissions(tree_.path() / "ferry-virt", std::filesystem::perms(0755));
   }
-  UseReport look(const std::vector<std::string>& devices, std::chrono::milliseconds deadline = 20s) {
-    std::vector<UseQuestion> questions;
+  vfio::UseReport look(const std::vector<std::string>& devices, std::chrono::milliseconds deadline = 20s) {
+    std::vector<vfio::UseQuestion> questions;
     questions.reserve(devices.size());
     for (const std::string& device : devices) questions.push_back({.device = device, .nodes = {}});
     LibvirtUseProbe probe(host_, {.program = tree_.path() / "ferry-virt", .host_root = host_.root()},
@@ -40,9 +40,9 @@ TEST_F(LibvirtUseProbeTest, NamesTheDomainsThatHaveADevice) {
   answer(std::string(
              R"(echo '{"domains":[{"name":"a","uuid":"u","pid":412,"pci":["0000:01:00.0"],"mdev":[]},)") +
          R"({"name":"b","uuid":"v","pci":["0000:02:00.0"],"mdev":[")" + kUuid + R"("]}]}')");
-  const UseReport report = look({"0000:01:00.0", "0000:02:00.0", "0000:03:00.0", kUuid});
+  const vfio::UseReport report = look({"0000:01:00.0", "0000:02:00.0", "0000:03:00.0", kUuid});
   ASSERT_EQ(report.of("0000:01:00.0").size(), 1U);
-  EXPECT_EQ(report.of("0000:01:00.0")[0].kind, Holder::Kind::virtual_machine);
+  EXPECT_EQ(report.of("0000:01:00.0")[0].kind, vfio::Holder::Kind::virtual_machine);
   EXPECT_EQ(report.of("0000:01:00.0")[0].text(), "VM a (pid 412) holds 0000:01:00.0 as a host device");
   EXPECT_EQ(report.of("0000:02:00.0")[0].text(), "VM b holds 0000:02:00.0 as a host device");
   EXPECT_EQ(report.of(kUuid)[0].name, "b");
@@ -64,7 +64,7 @@ TEST_F(LibvirtUseProbeTest, AsksNobodyWhereThereIsNoLibvirt) {
 TEST_F(LibvirtUseProbeTest, DoesNotKnowWhenLibvirtDoesNotAnswer) {
   tree_.file("run/libvirt/virtqemud-sock", "");
   answer("exec sleep 100");
-  const UseReport report = look({"0000:01:00.0"}, 100ms);
+  const vfio::UseReport report = look({"0000:01:00.0"}, 100ms);
   EXPECT_THAT(report.unknown, ElementsAre("libvirt: ferry-virt: no answer in 100 ms"));
   EXPECT_THAT(report.holders, IsEmpty());
 }
@@ -76,4 +76,4 @@ TEST_F(LibvirtUseProbeTest, DoesNotKnowWhenLibvirtFails) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

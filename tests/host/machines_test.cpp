@@ -10,7 +10,7 @@
 #include "policy/accelerators.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using test::must;
@@ -31,14 +31,14 @@ TEST(ComposedMachines, HaveTheGpusThatTheyAreComposedFor) {
   for (const test::ComposedMachine& composed : test::composed_machines()) {
     test::Machine machine;
     composed.build(machine);
-    const auto inventory = must(scan(machine.kernel));
-    const auto rules = default_accelerator_rules();
+    const auto inventory = must(vfio::scan(machine.kernel));
+    const auto rules = policy::default_accelerator_rules();
     Counts& counts = found[composed.name];
     for (const auto& [address, function] : inventory.functions) {
       if (rules.match(function)) ++counts.accelerators;
-      if (is_accelerators_vf(inventory, rules, function)) ++counts.functions;
+      if (vfio::is_accelerators_vf(inventory, rules, function)) ++counts.functions;
     }
-    for (const VgpuGpu& gpu : must(scan_vgpus(machine.kernel, inventory, rules)).gpus)
+    for (const mdev::VgpuGpu& gpu : must(mdev::scan_vgpus(machine.kernel, inventory, rules)).gpus)
       counts.vgpus += gpu.devices.size();
   }
   EXPECT_EQ(found, (std::map<std::string, Counts>{{"laptop", {1, 0, 0}},
@@ -57,4 +57,4 @@ TEST(ComposedMachines, HaveTheGpusThatTheyAreComposedFor) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

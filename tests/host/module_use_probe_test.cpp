@@ -6,7 +6,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using testing::ElementsAre;
@@ -23,8 +23,8 @@ class ModuleUseProbeTest : public testing::Test {
   void hold(const std::string& name) { tree_.directory("sys/module/nvidia/holders/" + name); }
   std::vector<std::string> notes(const std::string& device) {
     const HostFs host(tree_.path());
-    const UseReport report =
-        test::must(ModuleUseProbe(host).look(std::vector<UseQuestion>{{.device = device, .nodes = {}}}));
+    const vfio::UseReport report = test::must(
+        ModuleUseProbe(host).look(std::vector<vfio::UseQuestion>{{.device = device, .nodes = {}}}));
     EXPECT_THAT(report.holders, IsEmpty());
     EXPECT_EQ(report.blind, "") << "a note keeps no GPU";
     return report.unknown;
@@ -54,4 +54,4 @@ TEST_F(ModuleUseProbeTest, SaysThatTheyCannotBeListed) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

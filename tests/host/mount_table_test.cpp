@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using testing::ElementsAre;
@@ -68,4 +68,4 @@ TEST(MountTable, LeavesAnEscapeThatIsNoneAsItIs) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

@@ -6,7 +6,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using testing::ElementsAre;
@@ -16,12 +16,12 @@ std::vector<std::string> links_up(const std::string& flags, const std::string& w
   const test::ScratchDirectory tree;
   tree.file("sys/bus/pci/devices/0000:02:00.0/" + where + "/enp2s0/flags", flags);
   const HostFs host(tree.path());
-  const std::vector<UseQuestion> questions = {{.device = "0000:02:00.0", .nodes = {}},
-                                              {.device = "0000:03:00.0", .nodes = {}}};
-  const UseReport report = test::must(NetworkUseProbe(host).look(questions));
+  const std::vector<vfio::UseQuestion> questions = {{.device = "0000:02:00.0", .nodes = {}},
+                                                    {.device = "0000:03:00.0", .nodes = {}}};
+  const vfio::UseReport report = test::must(NetworkUseProbe(host).look(questions));
   EXPECT_THAT(report.of("0000:03:00.0"), IsEmpty());
   std::vector<std::string> out;
-  for (const Holder& holder : report.of("0000:02:00.0")) out.push_back(holder.text());
+  for (const vfio::Holder& holder : report.of("0000:02:00.0")) out.push_back(holder.text());
   return out;
 }
 
@@ -48,10 +48,10 @@ TEST(NetworkUseProbe, FindsALinkInAnotherNetworkNamespace) {
   tree.file("sys/bus/pci/devices/0000:04:00.0/class", "0x020000");
   tree.directory("sys/bus/pci/devices/0000:04:00.0/virtio3");
   const HostFs host(tree.path());
-  const std::vector<UseQuestion> questions = {{.device = "0000:02:00.0", .nodes = {}},
-                                              {.device = "0000:03:00.0", .nodes = {}},
-                                              {.device = "0000:04:00.0", .nodes = {}}};
-  const UseReport report = test::must(NetworkUseProbe(host).look(questions));
+  const std::vector<vfio::UseQuestion> questions = {{.device = "0000:02:00.0", .nodes = {}},
+                                                    {.device = "0000:03:00.0", .nodes = {}},
+                                                    {.device = "0000:04:00.0", .nodes = {}}};
+  const vfio::UseReport report = test::must(NetworkUseProbe(host).look(questions));
   for (const char* held : {"0000:02:00.0", "0000:03:00.0"}) {
     ASSERT_EQ(report.of(held).size(), 1U) << held;
     EXPECT_EQ(report.of(held)[0].text(), "a network link of it is in another network namespace");
@@ -66,4 +66,4 @@ TEST(NetworkUseProbe, TakesWhatItCannotReadForUp) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

@@ -14,34 +14,34 @@
 #include "tests/support/fake_mdev.h"
 #include "tests/support/fake_vendor_vfio.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-using Status = MoveResult::Status;
+using Status = vfio::MoveResult::Status;
 
-Policy policy(const std::string& items) {
-  const auto file = read_policies({.file = "p.yaml",
-                                   .text = "version: v2\npolicies:\n  a:\n" + items,
-                                   .first_line = 1,
-                                   .one_line = false});
+policy::Policy policy(const std::string& items) {
+  const auto file = policy::read_policies({.file = "p.yaml",
+                                           .text = "version: v2\npolicies:\n  a:\n" + items,
+                                           .first_line = 1,
+                                           .one_line = false});
   if (!file) throw std::logic_error(file.error().message);
-  return select_policy(*file, {}).value();
+  return policy::select_policy(*file, {}).value();
 }
 
 /// Free, unless a device is named.
-class SomeHolder final : public UseProbe {
+class SomeHolder final : public vfio::UseProbe {
  public:
   std::string held;
   std::string held_by_service;
   std::function<void()> before_look;  ///< what happens on the host meanwhile
-  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
     if (before_look) before_look();
-    UseReport report;
-    for (const UseQuestion& question : questions) {
+    vfio::UseReport report;
+    for (const vfio::UseQuestion& question : questions) {
       if (question.device == held_by_service) {
         report.holders[held_by_service] = {{.name = "nvidia-persiste",
                                             .pid = 77,
@@ -50,7 +50,7 @@ class SomeHolder final : public UseProbe {
                                             .service = "nvidia-persistenced.service"}};
       }
       if (question.device != held) continue;
-      report.holders[held] = {{.kind = Holder::Kind::virtual_machine,
+      report.holders[held] = {{.kind = vfio::Holder::Kind::virtual_machine,
                                .name = "tenant",
                                .pid = 412,
                                .what = "its group",
@@ -81,7 +81,7 @@ class NodeApplyTest : public testing::Test {
     }
   }
   NodeHost host() {
-    const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::display_3d}};
+    const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
     return {.moves = {.host = &kernel_, .writer = &kernel_, .probe = &probe_, .rules = rules, .on_step = {}},
             .vgpus = {.host = kernel_,
                       .writer = kernel_,
@@ -124,20 +124,20 @@ TEST_F(NodeApplyTest, MakesEachGpuWhatThePolicySays) {
 
 // The file decides, whoever applies it: hostd takes by itself, a command keeps.
 TEST_F(NodeApplyTest, KeepsOrTakesWhatFerryHasNotMadeAsThePolicySays) {
-  Policy wanted = policy("  - {devices: [0], mode: host}\n");
+  policy::Policy wanted = policy("  - {devices: [0], mode: host}\n");
   mdev_.add_device(kFirst, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10");
   for (const bool spares : {false, true}) {
     NodeHost on = host();
     on.vgpus.spares_foreign = spares;
-    wanted.foreign = Foreign::keep;
+    wanted.foreign = policy::Foreign::keep;
     const auto kept = apply_policy(on, wanted).value();
-    EXPECT_EQ(kept.vgpus.gpus.at(0).kind, GpuOutcome::Kind::refused);
+    EXPECT_EQ(kept.vgpus.gpus.at(0).kind, vgpu::GpuOutcome::Kind::refused);
     EXPECT_THAT(mdev_.devices_on(kFirst), SizeIs(1));
   }
   NodeHost on = host();
   on.vgpus.spares_foreign = true;
-  wanted.foreign = Foreign::take;
-  EXPECT_EQ(apply_policy(on, wanted).value().vgpus.gpus.at(0).kind, GpuOutcome::Kind::changed);
+  wanted.foreign = policy::Foreign::take;
+  EXPECT_EQ(apply_policy(on, wanted).value().vgpus.gpus.at(0).kind, vgpu::GpuOutcome::Kind::changed);
   EXPECT_THAT(mdev_.devices_on(kFirst), IsEmpty());
 }
 
@@ -153,9 +153,9 @@ TEST_F(NodeApplyTest, WaitsForTheTypesOfAGpuThatComesBack) {
                         .group = 8,
                         .driver = "vfio-pci",
                         .totalvfs = 16});
-  kernel_.file(host_driver_sign(PciAddress::parse(kSilent).value()), "0\n");
+  kernel_.file(mdev::host_driver_sign(vfio::PciAddress::parse(kSilent).value()), "0\n");
   NodeHost on = host();
-  on.vgpus.rules.never_has_virtual_functions = [](const PciFunction& function) {
+  on.vgpus.rules.never_has_virtual_functions = [](const vfio::PciFunction& function) {
     return function.device == 0x1eb8;
   };
   on.moves.rules = on.vgpus.rules;
@@ -165,13 +165,13 @@ TEST_F(NodeApplyTest, WaitsForTheTypesOfAGpuThatComesBack) {
   };
   const auto outcome =
       apply_policy(on, policy("  - {devices: [3], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n")).value();
-  EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, GpuOutcome::Kind::changed);
+  EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, vgpu::GpuOutcome::Kind::changed);
   EXPECT_EQ(pauses, 3);
   EXPECT_THAT(mdev_.devices_on(kSilent), SizeIs(2));
 }
 
 // A plan stops and starts nothing.
-class NoService final : public Releaser {
+class NoService final : public vfio::Releaser {
  public:
   Result<> stop(const std::string& unit) override { return fail(Errc::failed, "stop " + unit); }
   Result<> start(const std::string& unit) override { return fail(Errc::failed, "start " + unit); }
@@ -192,7 +192,7 @@ TEST_F(NodeApplyTest, ReleasesWhatThePolicySays) {
   NoService services;
   NodeHost with_services = host();
   with_services.moves.releaser = &services;
-  Policy strict = policy(kMixed);
+  policy::Policy strict = policy(kMixed);
   strict.release = {};
   const auto preview = preview_policy(with_services, strict).value();
   ASSERT_THAT(preview.given_away.plan.refusals, SizeIs(1));
@@ -201,7 +201,7 @@ TEST_F(NodeApplyTest, ReleasesWhatThePolicySays) {
 }
 
 /// Takes every order and keeps it.
-class Orders final : public Releaser {
+class Orders final : public vfio::Releaser {
  public:
   std::vector<std::string> told;
   Result<> stop(const std::string& unit) override {
@@ -332,9 +332,9 @@ class NodeWithFunctions : public NodeApplyTest {
     return kernel_.driver_of(kFourth) + " " + std::to_string(kernel_.vfs_of(kFourth).size()) + " " +
            std::to_string(vendor_.devices_on(kFourth).size());
   }
-  std::vector<std::string> texts(const VgpuPlan& plan) const {
+  std::vector<std::string> texts(const vgpu::VgpuPlan& plan) const {
     std::vector<std::string> out;
-    for (const VgpuStep& step : plan.gpus.at(3).steps) out.push_back(step.text());
+    for (const vgpu::VgpuStep& step : plan.gpus.at(3).steps) out.push_back(step.text());
     return out;
   }
   static std::string refusal_of(const NodeOutcome& outcome) {
@@ -394,9 +394,9 @@ TEST_F(NodeWithFunctions, KeepsOneThatCannotGoAllTheSame) {
   EXPECT_THAT(preview.given_away.plan.refusals[0].reasons, ElementsAre(HasSubstr("0000:08:00.0 is in use")))
       << "what would go with it is no reason";
   const NodeOutcome outcome = apply(kAway);
-  EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, GpuOutcome::Kind::left_alone);
+  EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, vgpu::GpuOutcome::Kind::left_alone);
   std::vector<std::string> refused;
-  for (const MoveResult& result : outcome.given_away.results) {
+  for (const vfio::MoveResult& result : outcome.given_away.results) {
     if (result.status == Status::refused) refused.push_back(result.devices.front().text());
   }
   EXPECT_THAT(refused, ElementsAre(kFourth));
@@ -407,7 +407,7 @@ TEST_F(NodeWithFunctions, KeepsOneThatCannotGoAllTheSame) {
 TEST_F(NodeWithFunctions, SaysBesideWhoUsesItWhatLasts) {
   kernel_.remove("sys/devices/pci0000:00/0000:08:00.7/nvidia/current_vgpu_type");
   kernel_.link("sys/devices/pci0000:00/0000:08:00.7/driver", "../../../bus/pci/drivers/vfio-pci");
-  const PciAddress fourth = PciAddress::parse(kFourth).value();
+  const vfio::PciAddress fourth = vfio::PciAddress::parse(kFourth).value();
   const auto away_itself = HasSubstr("0000:08:00.7 is given away itself");
   for (const char* held : {kFourth, "0000:08:00.4"}) {
     SCOPED_TRACE(held);
@@ -427,7 +427,7 @@ TEST_F(NodeWithFunctions, PutsVgpusBackWhereFunctionsStay) {
   // The two vGPUs, then the functions; whatever the driver says of it.
   kernel_.fail_change(3, EBUSY);
   const NodeOutcome outcome = apply_policy(host(), policy("  - {devices: [3], mode: passthrough}\n")).value();
-  EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, GpuOutcome::Kind::failed);
+  EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, vgpu::GpuOutcome::Kind::failed);
   EXPECT_THAT(outcome.vgpus.gpus.at(3).undo_errors, IsEmpty());
   EXPECT_EQ(fourth(), "nvidia 4 2");
 }
@@ -504,7 +504,7 @@ class NodeApplyUndo : public NodeApplyTest {
   }
   const GpuStanding& standing(const NodeOutcome& outcome, const char* address) {
     standings_ = standings_of(outcome);
-    return standings_.at(PciAddress::parse(address).value());
+    return standings_.at(vfio::PciAddress::parse(address).value());
   }
   GpuStandings standings_;
 };
@@ -516,8 +516,8 @@ TEST_F(NodeApplyUndo, MakesVgpusAgainUnderTheirUuidsWhereTheGpuCannotBeGivenAway
   const NodeOutcome outcome = apply(kAway);
   EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
   EXPECT_EQ(mdev_.devices_on(kFirst), vgpus);
-  const GpuOutcome& gpu = outcome.vgpus.gpus.at(0);
-  EXPECT_EQ(gpu.kind, GpuOutcome::Kind::failed);
+  const vgpu::GpuOutcome& gpu = outcome.vgpus.gpus.at(0);
+  EXPECT_EQ(gpu.kind, vgpu::GpuOutcome::Kind::failed);
   ASSERT_TRUE(gpu.error);
   EXPECT_THAT(gpu.error->message, HasSubstr("it could not be given away: bind 0000:05:00.0 to vfio-pci"));
   EXPECT_THAT(gpu.undo_errors, IsEmpty());
@@ -548,7 +548,7 @@ TEST_F(NodeApplyUndo, RefusesAsTheLaterStageDidWhereThatWroteNothing) {
   };
   const NodeOutcome outcome = apply("  - {devices: [0], mode: passthrough}\n");
   EXPECT_EQ(mdev_.devices_on(kFirst), vgpus);
-  EXPECT_EQ(outcome.vgpus.gpus.at(0).kind, GpuOutcome::Kind::refused);
+  EXPECT_EQ(outcome.vgpus.gpus.at(0).kind, vgpu::GpuOutcome::Kind::refused);
   const GpuStanding& refused = standing(outcome, kFirst);
   EXPECT_EQ(refused.state, Standing::refused);
   EXPECT_THAT(refused.reasons, ElementsAre(HasSubstr("VM tenant (pid 412)")));
@@ -596,7 +596,7 @@ TEST_F(NodeApplyUndo, LeavesNoTraceOnAGpuThatSomebodyElseHadPutOnVfio) {
   mdev_.add_parent("0000:08:00.0");
   mdev_.swallow_creates = true;
   const NodeOutcome outcome = apply("  - {devices: [3], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n");
-  EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, GpuOutcome::Kind::failed);
+  EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, vgpu::GpuOutcome::Kind::failed);
   EXPECT_EQ(kernel_.driver_of("0000:08:00.0"), "vfio-pci");
   EXPECT_EQ(kernel_.override_of("0000:08:00.0"), "");
   EXPECT_THAT(kernel_.list(kMoves).value_or(std::vector<std::string>()), IsEmpty());
@@ -736,4 +736,4 @@ TEST_F(NodeApplyUnplugged, GivesItBackThoughNoGpuIsLeft) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

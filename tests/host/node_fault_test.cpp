@@ -24,7 +24,7 @@
 #include "tests/support/must.h"
 #include "tests/vfio/moves.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using test::FakeKernel;
@@ -55,9 +55,11 @@ std::size_t stride() {
   return wish == nullptr ? 1 : std::max<std::size_t>(1, std::stoul(wish));
 }
 
-class Nobody final : public UseProbe {
+class Nobody final : public vfio::UseProbe {
  public:
-  Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override { return UseReport{}; }
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> /*questions*/) override {
+    return vfio::UseReport{};
+  }
 };
 
 class Node {
@@ -99,7 +101,7 @@ class Node {
   static std::string audio(const std::string& bus) { return "0000:" + bus + ":00.1"; }
 
   Result<NodeOutcome> apply(const std::string& items = kTo) {
-    const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::display_3d}};
+    const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
     const NodeHost host{
         .moves = {.host = &kernel, .writer = &kernel, .probe = &nobody, .rules = rules, .on_step = {}},
         .vgpus = {.host = kernel,
@@ -108,11 +110,11 @@ class Node {
                   .rules = rules,
                   .node = "node-a",
                   .pause = [](auto) {}}};
-    const auto file = must(read_policies({.file = "p.yaml",
-                                          .text = "version: v2\npolicies:\n  a:\n" + items,
-                                          .first_line = 1,
-                                          .one_line = false}));
-    return apply_policy(host, must(select_policy(file, {})));
+    const auto file = must(policy::read_policies({.file = "p.yaml",
+                                                  .text = "version: v2\npolicies:\n  a:\n" + items,
+                                                  .first_line = 1,
+                                                  .one_line = false}));
+    return apply_policy(host, must(policy::select_policy(file, {})));
   }
 
   /// By the buses of its GPUs, of each IOMMU group: drivers, overrides, virtual functions, vGPUs.
@@ -146,19 +148,19 @@ class Node {
 /// Of the GPUs that something has failed on, the errors, by the bus of the group.
 std::map<std::string, std::vector<Error>> errors_of(const NodeOutcome& outcome) {
   std::map<std::string, std::vector<Error>> out;
-  const auto add = [&](const PciAddress& gpu, const Error& error) {
+  const auto add = [&](const vfio::PciAddress& gpu, const Error& error) {
     const std::string bus = gpu.text().substr(5, 2);
     out[bus == "0c" ? "0b" : bus].push_back(error);
   };
   for (const auto* moves : {&outcome.given_back, &outcome.given_away}) {
-    for (const MoveResult& result : moves->results) {
+    for (const vfio::MoveResult& result : moves->results) {
       if (result.error) add(result.devices.front(), *result.error);
-      if (result.status == MoveResult::Status::refused)
+      if (result.status == vfio::MoveResult::Status::refused)
         add(result.devices.front(),
             {.code = make_error_code(Errc::refused), .message = result.refusal.reasons.front(), .hint = {}});
     }
   }
-  for (const GpuOutcome& gpu : outcome.vgpus.gpus) {
+  for (const vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
     if (gpu.error) add(gpu.gpu, *gpu.error);
     for (const Error& error : gpu.undo_errors) add(gpu.gpu, error);
   }
@@ -362,4 +364,4 @@ TEST_F(EveryChangeOfAPolicy, AndAHangOnTheWayBackToVfioIsLeftAlone) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

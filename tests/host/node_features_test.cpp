@@ -8,7 +8,7 @@
 #include "tests/support/must.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using test::must;
@@ -23,8 +23,9 @@ class NodeFeaturesTest : public testing::Test {
   ScannedNode node_of(const std::string& machine) {
     test::composed_machine(machine).build(machine_);
     ScannedNode node;
-    node.inventory = must(scan(machine_.kernel));
-    node.vgpus = must(scan_known_vgpus(machine_.kernel, node.inventory, default_accelerator_rules()));
+    node.inventory = must(vfio::scan(machine_.kernel));
+    node.vgpus =
+        must(vgpu::scan_known_vgpus(machine_.kernel, node.inventory, policy::default_accelerator_rules()));
     return node;
   }
 
@@ -60,11 +61,11 @@ TEST_F(NodeFeaturesTest, DoNotChangeWithWhatIsCarriedNow) {
   ScannedNode node = node_of("sriov-host");
   const auto types = features_of(node).vgpu_types;
   EXPECT_THAT(types, Contains(Pair("L40S-12Q", 8)));
-  for (VgpuGpu& gpu : node.vgpus.gpus) {
+  for (mdev::VgpuGpu& gpu : node.vgpus.gpus) {
     gpu.devices.clear();
-    for (VgpuParent& parent : gpu.parents) parent.types.clear();
+    for (mdev::VgpuParent& parent : gpu.parents) parent.types.clear();
     gpu.unlisted.clear();
-    fill_in(gpu);
+    vgpu::fill_in(gpu);
   }
   EXPECT_EQ(features_of(node).vgpu_types, types);
 }
@@ -72,9 +73,9 @@ TEST_F(NodeFeaturesTest, DoNotChangeWithWhatIsCarriedNow) {
 TEST_F(NodeFeaturesTest, LeaveOutTypesWhoseNumberIsNotKnownOfEach) {
   ScannedNode node = node_of("t4-server");
   bool forgotten = false;
-  for (VgpuGpu& gpu : node.vgpus.gpus)
-    for (VgpuParent& parent : gpu.parents)
-      for (VgpuType& type : parent.types)
+  for (mdev::VgpuGpu& gpu : node.vgpus.gpus)
+    for (mdev::VgpuParent& parent : gpu.parents)
+      for (mdev::VgpuType& type : parent.types)
         if (type.short_name == "T4-4Q" && !std::exchange(forgotten, true)) type.max_instances.reset();
   ASSERT_TRUE(forgotten);
   const auto types = features_of(node).vgpu_types;
@@ -84,9 +85,9 @@ TEST_F(NodeFeaturesTest, LeaveOutTypesWhoseNumberIsNotKnownOfEach) {
 
 TEST_F(NodeFeaturesTest, CountNothingWhereAGpusTypesCannotBeRead) {
   ScannedNode node = node_of("t4-server");
-  for (VgpuGpu& gpu : node.vgpus.gpus) {
+  for (mdev::VgpuGpu& gpu : node.vgpus.gpus) {
     if (gpu.parents.empty()) continue;
-    for (VgpuParent& parent : gpu.parents) {
+    for (mdev::VgpuParent& parent : gpu.parents) {
       parent.types.clear();
       parent.problem = Error{.code = make_error_code(Errc::stuck), .message = "late", .hint = {}};
     }
@@ -102,4 +103,4 @@ TEST_F(NodeFeaturesTest, NameTheMachineAsItsFirmwareDoes) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

@@ -22,7 +22,7 @@
 #include "vfio/bind/lock_record.h"
 #include "vfio/quiesce/release.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using namespace std::chrono_literals;
@@ -38,14 +38,14 @@ using Clock = NodeKeeper::Clock;
 using News = NodeKeeper::News;
 
 /// Free, but for what a test says.
-class Holders final : public UseProbe {
+class Holders final : public vfio::UseProbe {
  public:
-  std::map<std::string, Holder> held;
+  std::map<std::string, vfio::Holder> held;
   std::function<void()> before_look;
-  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
     if (before_look) before_look();
-    UseReport report;
-    for (const UseQuestion& question : questions)
+    vfio::UseReport report;
+    for (const vfio::UseQuestion& question : questions)
       if (const auto holder = held.find(question.device); holder != held.end())
         report.holders[question.device] = {holder->second};
     return report;
@@ -53,13 +53,13 @@ class Holders final : public UseProbe {
 };
 
 /// As another one, but for what it cannot see.
-class Cautious final : public UseProbe {
+class Cautious final : public vfio::UseProbe {
  public:
-  explicit Cautious(UseProbe& as) : as_(as) {}
+  explicit Cautious(vfio::UseProbe& as) : as_(as) {}
   std::string blind;
   std::vector<std::string> unknown;
   std::optional<Error> error;
-  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
     if (error) return fail(Error(*error));
     auto report = as_.look(questions);
     if (report) report->blind = blind;
@@ -68,11 +68,11 @@ class Cautious final : public UseProbe {
   }
 
  private:
-  UseProbe& as_;
+  vfio::UseProbe& as_;
 };
 
 /// Keeps what it was told to start, and can do it but where a test says not.
-class Orders final : public Releaser {
+class Orders final : public vfio::Releaser {
  public:
   std::vector<std::string> started;
   bool fails = false;
@@ -84,20 +84,20 @@ class Orders final : public Releaser {
 };
 
 /// Of a driver that has none, but for those that were left.
-class Locks final : public DriverLock {
+class Locks final : public vfio::DriverLock {
  public:
   std::vector<std::string> released;
   bool fails = false;
-  bool has(const PciAddress& /*device*/) const override { return false; }
-  Result<> take(const PciAddress& /*device*/) override { return {}; }
-  Result<> release(const PciAddress& device) override {
+  bool has(const vfio::PciAddress& /*device*/) const override { return false; }
+  Result<> take(const vfio::PciAddress& /*device*/) override { return {}; }
+  Result<> release(const vfio::PciAddress& device) override {
     released.push_back(device.text());
     return fails ? Result<>(fail(Errc::failed, "the driver says no")) : Result<>();
   }
 };
 
-Holder vm(int pid) {
-  return {.kind = Holder::Kind::virtual_machine,
+vfio::Holder vm(int pid) {
+  return {.kind = vfio::Holder::Kind::virtual_machine,
           .name = "tenant",
           .pid = pid,
           .what = "its group",
@@ -129,7 +129,7 @@ class NodeKeeperTest : public testing::Test {
   }
 
   NodeHost host(const NodeProbes& uses) {
-    const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::display_3d}};
+    const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
     return {
         .moves = {.host = &kernel_,
                   .writer = &kernel_,
@@ -260,7 +260,7 @@ TEST_F(NodeKeeperTest, ChangesNothingWhereNothingIsWanted) {
   EXPECT_EQ(state().phase, NodePhase::nothing_wanted);
   EXPECT_FALSE(state().wanted);
   EXPECT_EQ(gpu(kFirst).state, Standing::left_alone);
-  EXPECT_EQ(gpu(kFirst).mode, Mode::host);
+  EXPECT_EQ(gpu(kFirst).mode, policy::Mode::host);
   EXPECT_EQ(gpu(kFirst).driver, "nvidia");
   EXPECT_EQ(gpu(kFirst).id, "10de:1eb8");
 }
@@ -277,8 +277,8 @@ TEST_F(NodeKeeperTest, MakesTheNodeAsWantedAndSaysSo) {
   EXPECT_EQ(told.phase, NodePhase::as_wanted);
   EXPECT_EQ(told.boot_id, "b");
   EXPECT_EQ(told.pid, ::getpid());
-  EXPECT_EQ(gpu(kSecond).mode, Mode::passthrough);
-  EXPECT_EQ(gpu(kSecond).wanted, Mode::passthrough);
+  EXPECT_EQ(gpu(kSecond).mode, policy::Mode::passthrough);
+  EXPECT_EQ(gpu(kSecond).wanted, policy::Mode::passthrough);
   EXPECT_EQ(gpu(kSecond).state, Standing::as_wanted);
 }
 
@@ -334,7 +334,7 @@ TEST_F(NodeKeeperTest, LeavesTheHostAsItIsWhenItCannotReadWhatIsWanted) {
   const auto error = state().error.value_or(StateError());
   EXPECT_THAT(error.message,
               HasSubstr("/var/lib/ferry/wanted.json:2: polcy: unknown key; did you mean 'policy'?"));
-  EXPECT_EQ(gpu(kFirst).mode, Mode::passthrough) << "what is there is told all the same";
+  EXPECT_EQ(gpu(kFirst).mode, policy::Mode::passthrough) << "what is there is told all the same";
   want(kAllBack);
   EXPECT_EQ(round().phase, NodePhase::as_wanted);
   EXPECT_FALSE(state().error);
@@ -735,7 +735,7 @@ TEST_F(NodeKeeperTest, TellsOfTheAcceleratorsAsTheyWereWhereTheyCannotBeRead) {
   kernel_.remove("sys/bus/pci/devices");
   EXPECT_EQ(round().phase, NodePhase::failed);
   EXPECT_THAT(state().accelerators, SizeIs(3));
-  EXPECT_EQ(gpu(kFirst).mode, Mode::passthrough);
+  EXPECT_EQ(gpu(kFirst).mode, policy::Mode::passthrough);
 }
 
 // -- other holders --
@@ -821,7 +821,7 @@ TEST_F(NodeKeeperTest, WritesNothingForWhatIsStillRefused) {
 TEST_F(NodeKeeperTest, ComesBackToHoldersOfWhichNobodyTells) {
   want(kAllAway);
   round();
-  Holder configured = vm(0);
+  vfio::Holder configured = vm(0);
   configured.pid.reset();
   holders_.held = {{kSecond, configured}};
   want(kAllBack);
@@ -861,7 +861,7 @@ TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftWhateverIsWanted) {
   for (const auto& [wish, phase] : wishes) {
     SCOPED_TRACE(wish);
     kernel_.file(kStopped, kDcgmStopped);
-    must(record_lock(kernel_, PciAddress::parse(kFirst).value()));
+    must(vfio::record_lock(kernel_, vfio::PciAddress::parse(kFirst).value()));
     if (!wish.empty()) kernel_.file(kWanted, wish);
     services_.started.clear();
     locks_.released.clear();
@@ -869,7 +869,7 @@ TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftWhateverIsWanted) {
     EXPECT_THAT(services_.started, ElementsAre("nvidia-dcgm.service"));
     EXPECT_THAT(locks_.released, ElementsAre(kFirst));
     EXPECT_FALSE(kernel_.exists(kStopped));
-    EXPECT_THAT(must(recorded_locks(kernel_)), IsEmpty());
+    EXPECT_THAT(must(vfio::recorded_locks(kernel_)), IsEmpty());
     round();
     EXPECT_THAT(services_.started, SizeIs(1)) << "once";
   }
@@ -923,7 +923,7 @@ TEST_F(NodeKeeperTest, SaysWhatOfItFailsAndTriesAgain) {
 }
 
 TEST_F(NodeKeeperTest, SaysThatALockStaysTakenAndTriesAgain) {
-  must(record_lock(kernel_, PciAddress::parse(kFirst).value()));
+  must(vfio::record_lock(kernel_, vfio::PciAddress::parse(kFirst).value()));
   locks_.fails = true;
   const auto failed = round();
   EXPECT_EQ(failed.phase, NodePhase::failed);
@@ -1127,7 +1127,7 @@ TEST_F(NodeKeeperTest, GivesBackWhatAnUnpluggedGpuHasLeftBehind) {
   EXPECT_EQ(round().phase, NodePhase::refused);
   EXPECT_EQ(kernel_.driver_of(kAudio), "vfio-pci");
   EXPECT_EQ(gpu(kAudio).state, Standing::refused);
-  EXPECT_EQ(gpu(kAudio).wanted, Mode::host);
+  EXPECT_EQ(gpu(kAudio).wanted, policy::Mode::host);
   EXPECT_THAT(gpu(kAudio).reason, HasSubstr("VM tenant (pid 412)"));
   holders_.held.clear();
   EXPECT_EQ(round().phase, NodePhase::as_wanted);
@@ -1233,4 +1233,4 @@ TEST_F(NodeKeeperTest, GetsThereAfterDeathAtAnyChange) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

@@ -31,7 +31,7 @@
 #include "tests/support/must.h"
 #include "tests/support/open_files.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using namespace std::chrono_literals;
@@ -44,18 +44,18 @@ constexpr const char* kLock = "run/ferry/hostd/hostd.lock";
 constexpr const char* kPresence = "run/ferry/hostd.presence";
 
 /// Processes have the GPU while they live.
-class Processes final : public UseProbe {
+class Processes final : public vfio::UseProbe {
  public:
   std::atomic<int> pid = 0;
   std::vector<int> more;  // as they are when the loop starts
 
-  Result<UseReport> look(std::span<const UseQuestion> questions) override {
-    UseReport report;
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
+    vfio::UseReport report;
     std::vector<int> holders = more;
     if (const int one = pid; one != 0) holders.push_back(one);
     std::erase_if(holders, [](int holder) { return !lives(holder); });
     for (const int holder : holders)
-      for (const UseQuestion& question : questions)
+      for (const vfio::UseQuestion& question : questions)
         report.holders[question.device].push_back(
             {.name = "worker", .pid = holder, .what = "/dev/nvidia0", .pod_uid = {}});
     return report;
@@ -89,7 +89,7 @@ class NodeLoopTest : public testing::Test {
   NodeLoopTest& operator=(NodeLoopTest&&) = delete;
 
   Result<NodeHost> host(const NodeProbes& uses) {
-    const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::display_3d}};
+    const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
     return NodeHost{
         .moves = {.host = &kernel_, .writer = &kernel_, .probe = &uses.moves, .rules = rules, .on_step = {}},
         .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses.vgpus, .rules = rules, .node = "node-a"}};
@@ -137,7 +137,7 @@ class NodeLoopTest : public testing::Test {
     return "version: v2\npolicies:\n  a: [{devices: all, mode: " + mode + "}]\n";
   }
   /// Waits for changes of state.json until it says so.
-  bool becomes(NodePhase phase, Mode mode) {
+  bool becomes(NodePhase phase, policy::Mode mode) {
     return told([=](const NodeState& state) {
       return state.phase == phase && !state.accelerators.empty() && state.accelerators[0].mode == mode;
     });
@@ -178,7 +178,7 @@ class NodeLoopTest : public testing::Test {
   test::FakeKernel kernel_;
   Processes holder_;
   std::chrono::milliseconds without_uevents_ = std::chrono::hours(1);
-  std::function<Result<Uevents>()> open_uevents_ = Uevents::open;
+  std::function<Result<vfio::Uevents>()> open_uevents_ = vfio::Uevents::open;
   bool are_sent_ = true;
   std::uint64_t generation_ = 0;
   std::atomic<EventLoop*> loop_ = nullptr;  // once it has begun
@@ -198,12 +198,12 @@ TEST_F(NodeLoopTest, NamesARecordOfAnEarlierVersionAndStartsNoServiceForIt) {
 
 TEST_F(NodeLoopTest, FollowsTheFileAsItChanges) {
   start();
-  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, policy::Mode::host));
   want("passthrough");
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
   // Written into, as an editor may do it, and not replaced.
   kernel_.file("var/lib/ferry/wanted.json", wanted_text("host"));
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
   EXPECT_EQ(stop().value_or(ExitStatus::failed), ExitStatus::done);
 }
 
@@ -215,7 +215,7 @@ TEST_F(NodeLoopTest, BringsTheNodeUpByWhatWasWrittenBeforeTheBoot) {
                                  .config = ConfigText{.file = {}, .text = policy_text("passthrough")},
                                  .asked_by = "label gpu-ferry.io/policy=a"}));
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
   EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci");
   const NodeState state = must(read_state_file(must(kernel_.read_file(kStateFile))));
   ASSERT_TRUE(state.wanted);
@@ -225,7 +225,7 @@ TEST_F(NodeLoopTest, BringsTheNodeUpByWhatWasWrittenBeforeTheBoot) {
 
 TEST_F(NodeLoopTest, HearsThatThePluginShallServeNoMore) {
   start();
-  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, policy::Mode::host));
   must(kernel_.write_file("var/lib/ferry/serving.json", serving_file_text("another serves")));
   ASSERT_TRUE(told([](const NodeState& state) { return state.stand_back == "another serves"; }));
   must(kernel_.remove_file("var/lib/ferry/serving.json"));
@@ -237,9 +237,9 @@ TEST_F(NodeLoopTest, FollowsTheFileThatIsNamed) {
   kernel_.file("var/lib/ferry/wanted.json",
                R"({"version": 1, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
   must(kernel_.write_file("etc/ferry/policy.yaml", policy_text("host")));
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, FollowsTheFileBehindALink) {
@@ -248,10 +248,10 @@ TEST_F(NodeLoopTest, FollowsTheFileBehindALink) {
   kernel_.file("var/lib/ferry/wanted.json",
                R"({"version": 1, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
   ASSERT_TRUE(sees_to(R"(, "file": "/etc/ferry/policy.yaml")"));
   must(kernel_.write_file("opt/site/policy.yaml", policy_text("host")));
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, FollowsAConfigMapThatIsMounted) {
@@ -261,14 +261,14 @@ TEST_F(NodeLoopTest, FollowsAConfigMapThatIsMounted) {
   kernel_.file("var/lib/ferry/wanted.json",
                R"({"version": 1, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
   for (const char* next : {"2", "3"}) {
     const bool back = std::string(next) == "2";
     kernel_.file(std::string("etc/ferry/..") + next + "/policy.yaml",
                  policy_text(back ? "host" : "passthrough"));
     kernel_.link("etc/ferry/..data_tmp", std::string("..") + next);
     std::filesystem::rename(kernel_.root() / "etc/ferry/..data_tmp", kernel_.root() / "etc/ferry/..data");
-    EXPECT_TRUE(becomes(NodePhase::as_wanted, back ? Mode::host : Mode::passthrough));
+    EXPECT_TRUE(becomes(NodePhase::as_wanted, back ? policy::Mode::host : policy::Mode::passthrough));
   }
 }
 
@@ -277,9 +277,9 @@ TEST_F(NodeLoopTest, LearnsThatAHolderHasEnded) {
   holder_.pid = worker.pid();
   want("passthrough");
   start();
-  EXPECT_TRUE(becomes(NodePhase::refused, Mode::host));
+  EXPECT_TRUE(becomes(NodePhase::refused, policy::Mode::host));
   worker.end();
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough)) << "nobody has asked again";
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough)) << "nobody has asked again";
   EXPECT_TRUE(stop()) << "before the process is forgotten";
 }
 
@@ -310,8 +310,8 @@ TEST_F(NodeLoopTest, LooksAtTheHostNowAndThenWhereTheKernelTellsNothing) {
   are_sent_ = false;
   want("host");
   for (const bool opens : {false, true}) {
-    open_uevents_ = [opens]() -> Result<Uevents> {
-      if (opens) return Uevents::open();
+    open_uevents_ = [opens]() -> Result<vfio::Uevents> {
+      if (opens) return vfio::Uevents::open();
       return fail(Errc::unsupported, "listen to the kernel's device events: not supported");
     };
     start();
@@ -330,7 +330,7 @@ TEST_F(NodeLoopTest, TriesOnceWhatHoldersThatEndTogetherLetGo) {
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/bind");
   want("passthrough");
   start();
-  ASSERT_TRUE(becomes(NodePhase::refused, Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::refused, policy::Mode::host));
   std::latch busy(1);
   std::latch all_ended(1);
   loop_.load()->post([&] {
@@ -374,20 +374,20 @@ TEST_F(NodeLoopTest, OutlivesMoreHoldersThanItHasDescriptors) {
   const std::vector<test::IdleProcess> workers(150);
   for (const test::IdleProcess& worker : workers) holder_.more.push_back(worker.pid());
   start();
-  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, policy::Mode::host));
   const test::FewDescriptors few(100);
   want("passthrough");
-  ASSERT_TRUE(becomes(NodePhase::refused, Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::refused, policy::Mode::host));
   ASSERT_TRUE(sees_to(R"(, "config": "version: v2\npolicies:\n  a: [{devices: all, mode: passthrough}]\n")"));
   for (const test::IdleProcess& worker : workers) worker.end_now();
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
   EXPECT_TRUE(stop());
 }
 
 TEST_F(NodeLoopTest, HasAsManyDescriptorsAsItMay) {
   const test::FewDescriptors few(100);
   start();
-  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, policy::Mode::host));
   EXPECT_GT(descriptor_limit(), 100U);
 }
 
@@ -395,14 +395,14 @@ TEST_F(NodeLoopTest, LearnsWhatThePluginAnswers) {
   want("passthrough");
   const auto plugin = must(Presence::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
   want("host");
-  ASSERT_TRUE(becomes(NodePhase::withdrawing, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::withdrawing, policy::Mode::passthrough));
   const auto generation = must(read_withdrawals(must(kernel_.read_file(kStateFile)))).generation;
   must(kernel_.write_file(
       "run/ferry/plugin/offered.json",
       R"({"version": 1, "resources": [], "state_generation": )" + std::to_string(generation) + "}"));
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
 }
 
 // Killed, it writes nothing more: what its file says of a pod is nobody's.
@@ -410,18 +410,18 @@ TEST_F(NodeLoopTest, LearnsThatThePluginHasDied) {
   want("passthrough");
   std::optional<Presence> plugin = must(Presence::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
   want("host");
-  ASSERT_TRUE(becomes(NodePhase::withdrawing, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::withdrawing, policy::Mode::passthrough));
   const auto generation = must(read_withdrawals(must(kernel_.read_file(kStateFile)))).generation;
   must(kernel_.write_file("run/ferry/plugin/offered.json",
                           R"({"version": 1, "resources": [{"name": "nvidia.com/GPU", "devices": [
           {"id": "0000:05:00.0", "iommu_group": 5, "allocated": true}]}], "state_generation": )" +
                               std::to_string(generation) + "}"));
-  ASSERT_TRUE(becomes(NodePhase::refused, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::refused, policy::Mode::passthrough));
   ASSERT_TRUE(sees_to(R"(, "config": "version: v2\npolicies:\n  a: [{devices: all, mode: host}]\n")"));
   plugin.reset();
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, EndsAsApplyDoesWhenItRunsOnce) {
@@ -453,7 +453,7 @@ TEST_F(NodeLoopTest, IsTheOnlyOne) {
   ASSERT_TRUE(test::becomes_open(kernel_.root() / kLock, 2)) << "it has tried";
   EXPECT_FALSE(kernel_.exists(kStateFile));
   other.reset();
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough)) << "once the other has ended";
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough)) << "once the other has ended";
 }
 
 TEST_F(NodeLoopTest, IsSeenToRunWhileItKeepsTheNode) {
@@ -466,7 +466,7 @@ TEST_F(NodeLoopTest, IsSeenToRunWhileItKeepsTheNode) {
   ASSERT_TRUE(test::becomes_open(kernel_.root() / kLock, 2)) << "it has tried";
   EXPECT_FALSE(kernel_.exists(kPresence)) << "who waits keeps nothing";
   other.reset();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
   EXPECT_TRUE(must(is_present(kernel_, kPresence)));
   EXPECT_TRUE(stop());
   EXPECT_FALSE(must(is_present(kernel_, kPresence)));
@@ -476,7 +476,7 @@ TEST_F(NodeLoopTest, TellsThatItRunsWhereItsFileIsThereAlready) {
   kernel_.file(kPresence, "");
   const auto folder = must(DirectoryWatch::open(kernel_, "run/ferry", DirectoryWatch::Contents::told));
   start();
-  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, policy::Mode::host));
   const auto events = folder.read();
   EXPECT_TRUE(std::ranges::any_of(events, [](const DirectoryEvent& event) {
     return event.kind == DirectoryEvent::Kind::written && event.name == "hostd.presence";
@@ -491,7 +491,7 @@ TEST_F(NodeLoopTest, IsKeptWaitingByNoFifoInThePlaceOfAFile) {
   }
   want("passthrough");
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
   kernel_.remove("var/lib/ferry/wanted.json");
   ASSERT_EQ(::mkfifo((kernel_.root() / "var/lib/ferry/wanted.json").c_str(), 0600), 0);
   EXPECT_TRUE(told([](const NodeState& state) {
@@ -500,26 +500,26 @@ TEST_F(NodeLoopTest, IsKeptWaitingByNoFifoInThePlaceOfAFile) {
   }));
   kernel_.remove("var/lib/ferry/wanted.json");
   want("host");
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, GoesOnWhenItsFolderIsRemoved) {
   want("passthrough");
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
   kernel_.remove("run/ferry");
   kernel_.directory("run/ferry");  // for the test to watch it
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough)) << "it is told anew";
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough)) << "it is told anew";
   EXPECT_FALSE(OnlyOne::claim(kernel_, kLock)) << "nobody else begins";
   EXPECT_TRUE(must(is_present(kernel_, kPresence)));
   want("host");
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, EndsWhenAnotherHasBegunSinceItsFolderWasRemoved) {
   want("passthrough");
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
   // Beside the old one until the name leads there, so that nothing comes between.
   const auto other = must(OnlyOne::claim(kernel_, "run/ferry/other"));
   std::filesystem::rename(kernel_.root() / "run/ferry/other", kernel_.root() / kLock);
@@ -536,9 +536,9 @@ TEST_F(NodeLoopTest, OffersAgainWhatIsWithdrawnWhenItCannotGoOn) {
   want("passthrough");
   const auto plugin = must(Presence::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
   want("host");
-  ASSERT_TRUE(becomes(NodePhase::withdrawing, Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::withdrawing, policy::Mode::passthrough));
   // A directory that is no lock, where its lock was; at once, so that it cannot be had again between.
   kernel_.directory("run/ferry/other");
   ASSERT_EQ(::renameat2(AT_FDCWD, (kernel_.root() / "run/ferry/other").c_str(), AT_FDCWD,
@@ -554,4 +554,4 @@ TEST_F(NodeLoopTest, OffersAgainWhatIsWithdrawnWhenItCannotGoOn) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

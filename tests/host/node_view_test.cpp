@@ -12,7 +12,7 @@
 #include "tests/support/machines.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using test::must;
@@ -25,18 +25,19 @@ class NodeViewTest : public testing::Test {
   NodeSight sight_of(const std::string& machine) {
     test::composed_machine(machine).build(machine_);
     NodeSight sight;
-    sight.inventory = must(scan(machine_.kernel));
-    sight.vgpus = must(scan_vgpus(machine_.kernel, sight.inventory, default_accelerator_rules()));
+    sight.inventory = must(vfio::scan(machine_.kernel));
+    sight.vgpus =
+        must(mdev::scan_vgpus(machine_.kernel, sight.inventory, policy::default_accelerator_rules()));
     sight.use.holders = machine_.holders;
     return sight;
   }
   static AcceleratorView of(const NodeSight& sight, const std::string& address) {
-    const NodePicture view = view_of(sight, default_accelerator_rules(), {});
-    return *view.find(must(PciAddress::parse(address)));
+    const NodePicture view = view_of(sight, policy::default_accelerator_rules(), {});
+    return *view.find(must(vfio::PciAddress::parse(address)));
   }
   static AcceleratorState said(const std::string& address, Standing standing) {
     AcceleratorState state;
-    state.address = must(PciAddress::parse(address));
+    state.address = must(vfio::PciAddress::parse(address));
     state.driver = "nvidia";
     state.state = standing;
     state.reason = "why";
@@ -75,7 +76,7 @@ TEST_F(NodeViewTest, WhatHostdSaidOfAnotherDriverIsNotBelieved) {
   NodeSight sight = sight_of("t4-server");
   AcceleratorState old = said("0000:3b:00.0", Standing::refused);
   old.driver = "vfio-pci";
-  old.mode = Mode::passthrough;
+  old.mode = policy::Mode::passthrough;
   sight.state.emplace().accelerators = {old};
   EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "free");
 }
@@ -94,7 +95,7 @@ TEST_F(NodeViewTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
 
 TEST_F(NodeViewTest, AVgpuThatNoVmCanBeGivenIsToldOf) {
   NodeSight sight = sight_of("t4-server");
-  for (VgpuGpu& gpu : sight.vgpus.gpus)
+  for (mdev::VgpuGpu& gpu : sight.vgpus.gpus)
     if (!gpu.devices.empty()) gpu.devices.front().iommu_group.reset();
   const Condition condition = of(sight, "0000:af:00.0").condition;
   EXPECT_EQ(condition.word, "unusable");
@@ -116,7 +117,7 @@ TEST_F(NodeViewTest, WhereAHolderMayHaveGoneUnseenNothingIsCalledFree) {
   NodeSight sight = sight_of("t4-server");
   sight.use.holders.clear();
   std::vector<std::string> free;
-  for (const AcceleratorView& view : view_of(sight, default_accelerator_rules(), {}).accelerators)
+  for (const AcceleratorView& view : view_of(sight, policy::default_accelerator_rules(), {}).accelerators)
     if (view.condition.word == "free") free.push_back(view.address().text());
   ASSERT_GE(free.size(), 3U);
   sight.use.blind = "process 7 could not be looked into";
@@ -217,4 +218,4 @@ TEST(OfferedDevicesTest, TellWhetherTheKubeletIsToldOfThem) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

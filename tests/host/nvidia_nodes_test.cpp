@@ -9,7 +9,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using testing::ElementsAre;
@@ -21,8 +21,8 @@ constexpr const char* kDevices =
 
 class NvidiaNodes : public testing::Test {
  protected:
-  std::vector<DeviceNode> nodes(const std::string& device) {
-    UseQuestion question{.device = device, .nodes = {}};
+  std::vector<vfio::DeviceNode> nodes(const std::string& device) {
+    vfio::UseQuestion question{.device = device, .nodes = {}};
     const HostFs host(tree_.path());
     test::must(add_nvidia_nodes(host, read_by_another_process(host), question));
     return question.nodes;
@@ -33,7 +33,7 @@ class NvidiaNodes : public testing::Test {
 TEST_F(NvidiaNodes, AreAGpusByItsMinor) {
   tree_.file("proc/driver/nvidia/gpus/0000:17:00.0/information",
              "Model: \t\t NVIDIA A40\nDevice Minor: \t 3\nGPU Excluded:\t No\n");
-  const DeviceNode expected{.name = "/dev/nvidia3", .number = {.major = 195, .minor = 3}};
+  const vfio::DeviceNode expected{.name = "/dev/nvidia3", .number = {.major = 195, .minor = 3}};
   const auto found = nodes("0000:17:00.0");
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_EQ(found[0].name, expected.name);
@@ -45,7 +45,7 @@ TEST_F(NvidiaNodes, AreAGpusByItsMinor) {
 TEST_F(NvidiaNodes, AreNotKnownWhereTheDriverDoesNotAnswer) {
   tree_.file("proc/driver/nvidia/gpus/0000:17:00.0/information", "Device Minor: 3\n");
   const HostFs host(tree_.path());
-  UseQuestion question{.device = "0000:17:00.0", .nodes = {}};
+  vfio::UseQuestion question{.device = "0000:17:00.0", .nodes = {}};
   const ReadElsewhere late = [](const std::filesystem::path& file) -> Result<std::string> {
     return fail(Errc::stuck, "read /" + file.string() + ": still in the kernel");
   };
@@ -70,7 +70,7 @@ TEST_F(NvidiaNodes, AreNotAskedForWhereAnEarlierActHangs) {
     ++reads;
     return kernel.read(file);
   };
-  UseQuestion question{.device = "0000:17:00.0", .nodes = {}};
+  vfio::UseQuestion question{.device = "0000:17:00.0", .nodes = {}};
   EXPECT_FALSE(add_nvidia_nodes(kernel, read, question));
   EXPECT_FALSE(add_nvidia_nodes(kernel, read, question));
   EXPECT_EQ(reads, 1);
@@ -82,7 +82,7 @@ TEST_F(NvidiaNodes, AreAllSwitchesOfASwitch) {
   tree_.link("sys/bus/pci/devices/0000:17:00.0/driver", "../../../bus/pci/drivers/nvidia");
   std::set<std::string> names;
   std::set<DeviceNumber> numbers;
-  for (const DeviceNode& node : nodes("0000:05:00.0")) {
+  for (const vfio::DeviceNode& node : nodes("0000:05:00.0")) {
     names.insert(node.name);
     numbers.insert(node.number);
   }
@@ -115,4 +115,4 @@ TEST_F(NvidiaNodes, AreTakenFromNothingThatIsNoNumber) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

@@ -5,13 +5,13 @@
 
 #include "tests/support/fake_kernel.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-const PciAddress kGpu = PciAddress::parse("0000:01:00.0").value();
+const vfio::PciAddress kGpu = vfio::PciAddress::parse("0000:01:00.0").value();
 
 class NvidiaPersistenceTest : public testing::Test {
  protected:
@@ -72,4 +72,4 @@ TEST_F(NvidiaPersistenceTest, PassesOnThatTheToolFailed) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

@@ -5,7 +5,7 @@
 
 #include "tests/support/fake_kernel.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using testing::ElementsAre;
@@ -29,7 +29,7 @@ class NvidiaUnbindLockTest : public testing::Test {
   test::FakeKernel kernel_;
   NvidiaUnbindLock lock_{kernel_, kernel_};
   std::vector<std::string> written_;
-  PciAddress gpu_ = PciAddress::parse("0000:65:00.0").value();
+  vfio::PciAddress gpu_ = vfio::PciAddress::parse("0000:65:00.0").value();
 };
 
 TEST_F(NvidiaUnbindLockTest, IsHeldOnceTheDriverSaysSo) {
@@ -61,4 +61,4 @@ TEST_F(NvidiaUnbindLockTest, PassesOnWhatTheWriteSays) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

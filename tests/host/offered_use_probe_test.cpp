@@ -12,7 +12,7 @@
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using test::must;
@@ -48,22 +48,22 @@ class OfferedUseProbeTest : public testing::Test {
     const timespec times[2] = {then, then};
     ASSERT_EQ(::utimensat(AT_FDCWD, (kernel_.root() / kOfferedFile).c_str(), times, 0), 0);
   }
-  static std::vector<UseQuestion> questions() {
-    std::vector<UseQuestion> out;
+  static std::vector<vfio::UseQuestion> questions() {
+    std::vector<vfio::UseQuestion> out;
     for (const char* one : {kGpu, kAudio, kOther, kUuid}) out.push_back({.device = one, .nodes = {}});
     return out;
   }
-  static std::vector<std::string> held(const UseReport& report) {
+  static std::vector<std::string> held(const vfio::UseReport& report) {
     std::vector<std::string> out;
     for (const auto& [name, holders] : report.holders)
       if (!holders.empty()) out.push_back(name);
     return out;
   }
-  UseReport look(Result<std::vector<PodDevice>> pods) {
+  vfio::UseReport look(Result<std::vector<vfio::PodDevice>> pods) {
     OfferedUseProbe probe(kernel_, [&] { return pods; });
     return must(probe.look(questions()));
   }
-  static std::vector<PodDevice> nobody() { return {}; }
+  static std::vector<vfio::PodDevice> nobody() { return {}; }
   test::FakeKernel kernel_;
 };
 
@@ -100,12 +100,12 @@ TEST_F(OfferedUseProbeTest, TakesNoPlaceForADevice) {
 
 TEST_F(OfferedUseProbeTest, LeavesThoseToTheKubeletThatItLists) {
   offer(offered(device(kGpu, 15, true)));
-  EXPECT_THAT(held(look(std::vector<PodDevice>{{.name_space = "a",
-                                                .pod = "b",
-                                                .container = "c",
-                                                .resource = "nvidia.com/GPU",
-                                                .ids = {kGpu},
-                                                .numa_nodes = {}}})),
+  EXPECT_THAT(held(look(std::vector<vfio::PodDevice>{{.name_space = "a",
+                                                      .pod = "b",
+                                                      .container = "c",
+                                                      .resource = "nvidia.com/GPU",
+                                                      .ids = {kGpu},
+                                                      .numa_nodes = {}}})),
               IsEmpty());
 }
 
@@ -133,10 +133,10 @@ TEST_F(OfferedUseProbeTest, SaysThatItCannotRead) {
 }
 
 /// Says of one device that it is held.
-class OneHolder final : public UseProbe {
+class OneHolder final : public vfio::UseProbe {
  public:
-  Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
-    UseReport report;
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> /*questions*/) override {
+    vfio::UseReport report;
     report.holders[kOther] = {{.name = "x", .pid = 7, .what = "y", .pod_uid = {}}};
     return report;
   }
@@ -190,4 +190,4 @@ INSTANTIATE_TEST_SUITE_P(
         BadOffered{R"({"version": 1, "state_generation": -1, "resources": []})", "state_generation"}));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

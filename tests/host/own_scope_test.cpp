@@ -17,7 +17,7 @@
 #include "tests/host/fake_systemd.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using test::FakeSystemd;
@@ -106,4 +106,4 @@ TEST_F(OwnScope, AHostWithoutProcHasNoNumberForIt) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

@@ -8,7 +8,7 @@
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using test::must;
@@ -22,7 +22,7 @@ constexpr const char* kVf = "0000:41:00.5";                            // group 
 constexpr const char* kLone = "0000:b5:00.0";                          // no group
 constexpr const char* kUuid = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11";  // group 211
 
-PodDevice given(const std::string& resource, const std::vector<std::string>& ids) {
+vfio::PodDevice given(const std::string& resource, const std::vector<std::string>& ids) {
   return {.name_space = "tenant",
           .pod = "vm-1",
           .container = "compute",
@@ -49,15 +49,15 @@ class PodUseProbeTest : public testing::Test {
     for (const char* group : {"15", "16", "211"}) kernel_.directory(std::string("sys/class/vfio/") + group);
   }
 
-  UseReport look(Result<std::vector<PodDevice>> list) {
-    std::vector<UseQuestion> questions;
+  vfio::UseReport look(Result<std::vector<vfio::PodDevice>> list) {
+    std::vector<vfio::UseQuestion> questions;
     for (const char* device : {kGpu, kAudio, kOther, "0000:41:00.0", kVf, kLone, kUuid})
       questions.push_back({.device = device, .nodes = {}});
     PodUseProbe probe(kernel_, [&] { return list; });
     return must(probe.look(questions));
   }
   /// The devices that somebody holds.
-  std::vector<std::string> held(const std::vector<PodDevice>& list) {
+  std::vector<std::string> held(const std::vector<vfio::PodDevice>& list) {
     std::vector<std::string> out;
     for (const auto& [device, holders] : look(list).holders) out.push_back(device);
     return out;
@@ -120,10 +120,10 @@ TEST_F(PodUseProbeTest, ANumberElsewhereTellsThatAResourceDoesNotCountGroups) {
 }
 
 TEST_F(PodUseProbeTest, NamesThePodAndWhatItWasGiven) {
-  const UseReport report = look(std::vector{given("nvidia.com/X", {kOther})});
+  const vfio::UseReport report = look(std::vector{given("nvidia.com/X", {kOther})});
   ASSERT_EQ(report.of(kOther).size(), 1U);
-  const Holder& holder = report.of(kOther)[0];
-  EXPECT_EQ(holder.kind, Holder::Kind::pod);
+  const vfio::Holder& holder = report.of(kOther)[0];
+  EXPECT_EQ(holder.kind, vfio::Holder::Kind::pod);
   EXPECT_EQ(holder.text(), "pod tenant/vm-1 holds nvidia.com/X (allocated by the kubelet)");
   EXPECT_EQ(holder.remedy(), "delete the pod first");
   EXPECT_THAT(report.unknown, IsEmpty());
@@ -137,40 +137,40 @@ TEST_F(PodUseProbeTest, TellsAPodOnceForEachResource) {
   const auto report = look(
       std::vector{init, given("nvidia.com/X", {kGpu}), given("nvidia.com/X_AUDIO", {kAudio}), other_pod});
   std::vector<std::string> told;
-  for (const Holder& holder : report.of(kGpu)) told.push_back(holder.text());
+  for (const vfio::Holder& holder : report.of(kGpu)) told.push_back(holder.text());
   EXPECT_THAT(told, ElementsAre("pod tenant/vm-1 holds nvidia.com/X (allocated by the kubelet)",
                                 "pod tenant/vm-1 holds nvidia.com/X_AUDIO (allocated by the kubelet)",
                                 "pod tenant/vm-2 holds nvidia.com/X (allocated by the kubelet)"));
 }
 
 TEST_F(PodUseProbeTest, DoesNotKnowWhenTheKubeletCannotBeAsked) {
-  const UseReport report = look(fail(Errc::unreachable, "/x/kubelet.sock: no answer in 2000 ms"));
+  const vfio::UseReport report = look(fail(Errc::unreachable, "/x/kubelet.sock: no answer in 2000 ms"));
   EXPECT_THAT(report.unknown, ElementsAre("pod resources: /x/kubelet.sock: no answer in 2000 ms"));
   EXPECT_THAT(report.holders, IsEmpty());
   EXPECT_THAT(report.blind, IsEmpty());
 }
 
 TEST_F(PodUseProbeTest, IsBlindWhereAskedForWhenTheKubeletCannotBeAsked) {
-  const std::vector<UseQuestion> questions = {{.device = kUuid, .nodes = {}}};
+  const std::vector<vfio::UseQuestion> questions = {{.device = kUuid, .nodes = {}}};
   PodUseProbe silent(
-      kernel_, [] { return Result<std::vector<PodDevice>>(fail(Errc::unreachable, "no answer")); },
+      kernel_, [] { return Result<std::vector<vfio::PodDevice>>(fail(Errc::unreachable, "no answer")); },
       KubeletSilence::blinds);
   EXPECT_EQ(must(silent.look(questions)).blind, "pod resources: no answer");
   PodUseProbe nobody(
-      kernel_, [] { return Result<std::vector<PodDevice>>(std::vector<PodDevice>()); },
+      kernel_, [] { return Result<std::vector<vfio::PodDevice>>(std::vector<vfio::PodDevice>()); },
       KubeletSilence::blinds);
   EXPECT_EQ(must(nobody.look(questions)).blind, "");
 }
 
 TEST_F(PodUseProbeTest, AsksNobodyAboutNothing) {
   bool asked = false;
-  PodUseProbe probe(kernel_, [&]() -> Result<std::vector<PodDevice>> {
+  PodUseProbe probe(kernel_, [&]() -> Result<std::vector<vfio::PodDevice>> {
     asked = true;
-    return std::vector<PodDevice>{};
+    return std::vector<vfio::PodDevice>{};
   });
   EXPECT_THAT(must(probe.look({})).holders, IsEmpty());
   EXPECT_FALSE(asked);
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

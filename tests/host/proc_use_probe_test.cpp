@@ -21,7 +21,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using test::must;
@@ -33,13 +33,14 @@ using testing::Not;
 constexpr DeviceNumber kNull{.major = 1, .minor = 3};
 constexpr DeviceNumber kZero{.major = 1, .minor = 5};
 
-UseQuestion ask(const std::string& device, const std::string& node, DeviceNumber number, bool block = false) {
+vfio::UseQuestion ask(const std::string& device, const std::string& node, DeviceNumber number,
+                      bool block = false) {
   return {.device = device, .nodes = {{.name = node, .number = number, .block = block}}};
 }
 
-std::vector<std::string> texts(std::span<const Holder> holders) {
+std::vector<std::string> texts(std::span<const vfio::Holder> holders) {
   std::vector<std::string> out;
-  for (const Holder& holder : holders) out.push_back(holder.text());
+  for (const vfio::Holder& holder : holders) out.push_back(holder.text());
   return out;
 }
 
@@ -61,7 +62,7 @@ class ProcUseProbeTest : public testing::Test {
       tree_.link(directory + "/fd/" + std::to_string(i), opened[i]);
     }
   }
-  UseReport look(const std::vector<UseQuestion>& questions) {
+  vfio::UseReport look(const std::vector<vfio::UseQuestion>& questions) {
     return must(ProcUseProbe(host_).look(questions));
   }
 
@@ -116,10 +117,10 @@ TEST_F(ProcUseProbeTest, TakesAProcessInAPodWithTooManyFilesForAUserOfEachDevice
   const auto report =
       must(ProcUseProbe(host_, std::chrono::milliseconds(3))
                .look(std::vector{ask("gpu", "/dev/null", kNull), ask("other", "/dev/zero", kZero),
-                                 UseQuestion{.device = "of no node", .nodes = {}}}));
+                                 vfio::UseQuestion{.device = "of no node", .nodes = {}}}));
   EXPECT_EQ(report.blind, "");
   ASSERT_EQ(report.of("gpu").size(), 1U) << "its pod is named once";
-  const Holder& holder = report.of("gpu")[0];
+  const vfio::Holder& holder = report.of("gpu")[0];
   EXPECT_EQ(holder.text(), std::string("process opens (pid 30) in pod ") + kPod +
                                " holds more open files than can be looked through within 3 ms");
   EXPECT_EQ(holder.pod_uid, kPod);
@@ -171,14 +172,14 @@ TEST_F(ProcUseProbeTest, TellsNoServiceThatAlsoRunsAVmOrAPod) {
 TEST_F(ProcUseProbeTest, NamesWhoeverHasANodeOpenWhateverItsPath) {
   process(12, "dcgm", {"/dev/zero", "/dev/null"});
   process(13, "other", {"/dev/zero", "/etc/hostname", "/dev/full"});
-  const UseReport report = look({ask("0000:01:00.0", "/dev/nvidia0", kNull)});
+  const vfio::UseReport report = look({ask("0000:01:00.0", "/dev/nvidia0", kNull)});
   EXPECT_THAT(texts(report.of("0000:01:00.0")), ElementsAre("process dcgm (pid 12) holds /dev/nvidia0"));
   EXPECT_THAT(report.unknown, IsEmpty());
 }
 
 TEST_F(ProcUseProbeTest, TellsAProcessOncePerNodeAndADevicesNodesApart) {
   process(12, "a", {"/dev/null", "/dev/null", "/dev/zero"});
-  const UseReport report = look(
+  const vfio::UseReport report = look(
       {{.device = "gpu", .nodes = {{.name = "/dev/n", .number = kNull}, {.name = "/dev/z", .number = kZero}}},
        ask("audio", "/dev/z2", kZero),
        ask("free", "/dev/f", {.major = 1, .minor = 7})});
@@ -203,7 +204,7 @@ TEST_F(ProcUseProbeTest, FindsWhatIsMappedThoughItsDescriptorIsClosed) {
              "malformed\n-\n- rw-s /\n");
   tree_.link("proc/12/map_files/400000-452000", "/dev/null");  // private: a program's own pages
   tree_.link("proc/12/map_files/e03000-e24000", "/dev/zero");
-  const UseReport report = look({ask("gpu", "/dev/z", kZero), ask("n", "/dev/n", kNull)});
+  const vfio::UseReport report = look({ask("gpu", "/dev/z", kZero), ask("n", "/dev/n", kNull)});
   EXPECT_THAT(texts(report.of("gpu")), ElementsAre("process a (pid 12) holds /dev/z"));
   EXPECT_THAT(report.of("n"), IsEmpty());
 }
@@ -219,8 +220,8 @@ TEST_F(ProcUseProbeTest, LooksAtTheThreadsOfAProcessWhoseFirstHasEnded) {
   tree_.file("proc/12/task/13/maps", "00e03000-00e24000 rw-s 00000000 00:06 409 /dev/nvidia0\n");
   tree_.link("proc/13/map_files/e03000-e24000", "/dev/zero");
   tree_.file("proc/12/comm", "trainer\n");
-  const UseReport report = look({ask("null", "/dev/n", kNull), ask("zero", "/dev/z", kZero),
-                                 ask("full", "/dev/f", {.major = 1, .minor = 7})});
+  const vfio::UseReport report = look({ask("null", "/dev/n", kNull), ask("zero", "/dev/z", kZero),
+                                       ask("full", "/dev/f", {.major = 1, .minor = 7})});
   EXPECT_THAT(texts(report.of("null")), ElementsAre("process trainer (pid 12) holds /dev/n"));
   EXPECT_THAT(texts(report.of("zero")), ElementsAre("process trainer (pid 12) holds /dev/z"));
   EXPECT_THAT(texts(report.of("full")), ElementsAre("process trainer (pid 12) holds /dev/f"));
@@ -237,19 +238,20 @@ TEST_F(ProcUseProbeTest, LooksAtEachThreadWhereTheKernelIsNotAsked) {
 TEST_F(ProcUseProbeTest, TellsAVmByWhatItHasOpenWhateverItsName) {
   process(12, "containerd-shim", {"/dev/null", "anon_inode:kvm-vm"});
   tree_.file("proc/12/cgroup", "0::/system.slice/a.service\n");
-  const UseReport report = look({ask("gpu", "/dev/nvidia0", kNull)});
+  const vfio::UseReport report = look({ask("gpu", "/dev/nvidia0", kNull)});
   EXPECT_THAT(texts(report.of("gpu")), ElementsAre("VM containerd-shim (pid 12) holds /dev/nvidia0"));
   process(13, "manager", {"/dev/null"});
   tree_.file("proc/13/cgroup", "0::/system.slice/a.service\n");
-  const UseReport both = look({ask("gpu", "/dev/nvidia0", kNull)});
+  const vfio::UseReport both = look({ask("gpu", "/dev/nvidia0", kNull)});
   EXPECT_THAT(both.of("gpu"), testing::SizeIs(2));
-  for (const Holder& holder : both.of("gpu")) EXPECT_EQ(holder.service, "") << "stopping it would end the VM";
+  for (const vfio::Holder& holder : both.of("gpu"))
+    EXPECT_EQ(holder.service, "") << "stopping it would end the VM";
 }
 
 TEST_F(ProcUseProbeTest, PassesOverProcessesThatEndMeanwhile) {
   tree_.directory("proc/12");
   process(13, "a", {"/nowhere"});
-  const UseReport report = look({ask("gpu", "/dev/n", kNull)});
+  const vfio::UseReport report = look({ask("gpu", "/dev/n", kNull)});
   EXPECT_THAT(report.of("gpu"), IsEmpty());
   EXPECT_THAT(report.unknown, IsEmpty());
 }
@@ -268,7 +270,7 @@ TEST_F(ProcUseProbeTest, FailsWhereNoProcessIsVisible) {
 
 TEST_F(ProcUseProbeTest, IsBlindInAContainersProc) {
   tree_.link("proc/1/ns/pid", "pid:[4026532188]");
-  const UseReport report = look({ask("gpu", "/dev/n", kNull)});
+  const vfio::UseReport report = look({ask("gpu", "/dev/n", kNull)});
   EXPECT_EQ(report.blind, "/proc shows the processes of a container alone");
   tree_.link("proc/1/ns/pid", "pid:[4026531836]");
   EXPECT_EQ(look({ask("gpu", "/dev/n", kNull)}).blind, "");
@@ -339,7 +341,7 @@ TEST(ProcUseProbeForReal, FindsTheChildThatHoldsATerminalAndNobodyElse) {
     const Child child([&] {
       if (::open(terminal.path.c_str(), O_RDWR | O_NOCTTY) < 0) ::_exit(1);
     });
-    const UseReport report = must(probe.look(questions));
+    const vfio::UseReport report = must(probe.look(questions));
     ASSERT_EQ(report.of("terminal").size(), 1U);
     EXPECT_EQ(report.of("terminal")[0].pid, child.pid());
     EXPECT_EQ(report.of("terminal")[0].name, "host_test");
@@ -362,7 +364,8 @@ TEST(ProcUseProbeForReal, FindsTheThreadThatHasATableOfItsOwn) {
     }).join();
   });
   const HostFs host("/");
-  const UseReport report = must(ProcUseProbe(host).look(std::vector{ask("t", "/dev/t", terminal.number)}));
+  const vfio::UseReport report =
+      must(ProcUseProbe(host).look(std::vector{ask("t", "/dev/t", terminal.number)}));
   ASSERT_EQ(report.of("t").size(), 1U);
   EXPECT_EQ(report.of("t")[0].pid, child.pid());
 }
@@ -396,7 +399,8 @@ TEST(ProcUseProbeForReal, LooksThroughAProcessWithThousandsOfTables) {
     for (;;) ::pause();
   });
   const HostFs host("/");
-  const UseReport report = must(ProcUseProbe(host).look(std::vector{ask("t", "/dev/t", terminal.number)}));
+  const vfio::UseReport report =
+      must(ProcUseProbe(host).look(std::vector{ask("t", "/dev/t", terminal.number)}));
   EXPECT_THAT(report.blind, Not(HasSubstr(std::to_string(child.pid()))));
   ASSERT_EQ(report.of("t").size(), 1U);
   EXPECT_EQ(report.of("t")[0].pid, child.pid());
@@ -417,7 +421,8 @@ TEST(ProcUseProbeForReal, FindsAChildWhoseFirstThreadHasEnded) {
     ::syscall(SYS_exit, 0);  // of this thread alone; pthread_exit() would unwind gtest's frames
   });
   const HostFs host("/");
-  const UseReport report = must(ProcUseProbe(host).look(std::vector{ask("t", "/dev/t", terminal.number)}));
+  const vfio::UseReport report =
+      must(ProcUseProbe(host).look(std::vector{ask("t", "/dev/t", terminal.number)}));
   ASSERT_EQ(report.of("t").size(), 1U);
   EXPECT_EQ(report.of("t")[0].pid, child.pid());
 }
@@ -441,7 +446,7 @@ TEST(ProcUseProbeForReal, FindsTheChildThatMappedADeviceAndClosedIt) {
     if (::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0xf0000) == MAP_FAILED) ::_exit(1);
     ::close(fd);
   });
-  const UseReport report = must(ProcUseProbe(host).look(std::vector{ask("mem", "/dev/mem", *number)}));
+  const vfio::UseReport report = must(ProcUseProbe(host).look(std::vector{ask("mem", "/dev/mem", *number)}));
   ASSERT_EQ(report.of("mem").size(), 1U);
   EXPECT_EQ(report.of("mem")[0].pid, child.pid());
 }
@@ -464,4 +469,4 @@ TEST(ProcUseProbeForReal, NamesTheProcessesThatItMayNotLookInto) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

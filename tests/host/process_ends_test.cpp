@@ -13,7 +13,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using namespace std::chrono_literals;
@@ -116,4 +116,4 @@ TEST_F(ProcessEndsTest, TellsNothingOfAnotherNamespacesNumbers) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

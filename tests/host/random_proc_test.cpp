@@ -25,7 +25,7 @@
 #include "tests/support/must.h"
 #include "vfio/bind/move_plan.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -168,33 +168,34 @@ class RandomProc {
   std::mt19937 random_;
 };
 
-std::vector<std::string> texts(const UseReport& report, const char* device) {
+std::vector<std::string> texts(const vfio::UseReport& report, const char* device) {
   std::vector<std::string> out;
-  for (const Holder& holder : report.of(device)) out.push_back(holder.text());
+  for (const vfio::Holder& holder : report.of(device)) out.push_back(holder.text());
   return out;
 }
 
 TEST(RandomProcs, HideNobodyWhoIsWholeAndMakeNobodyUp) {
   const unsigned first = number_from("FERRY_RANDOM_PROC_FROM", 0);
   const unsigned count = number_from("FERRY_RANDOM_PROC", 300);
-  const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::vga}, .on_request = {}};
+  const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::vga}, .on_request = {}};
   for (unsigned seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE(seed);
     const RandomProc machine(seed);
     const FakeKernel& kernel = machine.kernel;
-    std::vector<std::unique_ptr<UseProbe>> probes;
+    std::vector<std::unique_ptr<vfio::UseProbe>> probes;
     probes.push_back(std::make_unique<ProcUseProbe>(kernel));
-    probes.push_back(std::make_unique<DiskUseProbe>(kernel, [](const DeviceNode&) { return Result<>(); }));
+    probes.push_back(
+        std::make_unique<DiskUseProbe>(kernel, [](const vfio::DeviceNode&) { return Result<>(); }));
     probes.push_back(std::make_unique<NetworkUseProbe>(kernel));
     probes.push_back(std::make_unique<ScreenUseProbe>(kernel));
     probes.push_back(std::make_unique<ConsoleUseProbe>(kernel));
     probes.push_back(std::make_unique<ModuleUseProbe>(kernel));
     probes.push_back(std::make_unique<FabricUseProbe>(kernel, rules));
-    std::vector<PciAddress> addresses;
+    std::vector<vfio::PciAddress> addresses;
     for (const char* address : {kOnVfio, kDisk, kFree, kGpu})
-      addresses.push_back(must(PciAddress::parse(address)));
-    const auto questions = use_questions(kernel, must(scan(kernel)), addresses);
-    const UseReport report =
+      addresses.push_back(must(vfio::PciAddress::parse(address)));
+    const auto questions = vfio::use_questions(kernel, must(vfio::scan(kernel)), addresses);
+    const vfio::UseReport report =
         must(CombinedUseProbe(kernel, read_by_another_process(kernel), std::move(probes)).look(questions));
     EXPECT_THAT(texts(report, kOnVfio), testing::ElementsAre("process p900 (pid 900) holds /dev/vfio/7"));
     EXPECT_THAT(texts(report, kDisk),
@@ -205,4 +206,4 @@ TEST(RandomProcs, HideNobodyWhoIsWholeAndMakeNobodyUp) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

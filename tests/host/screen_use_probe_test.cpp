@@ -6,7 +6,7 @@
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using test::must;
@@ -21,11 +21,11 @@ constexpr std::string_view kRanges =
 
 class ScreenUseProbeTest : public testing::Test {
  protected:
-  UseReport look() { return must(ScreenUseProbe(kernel_).look(questions_)); }
+  vfio::UseReport look() { return must(ScreenUseProbe(kernel_).look(questions_)); }
   std::vector<std::string> holders() {
     std::vector<std::string> out;
-    const UseReport report = look();
-    for (const Holder& holder : report.of(kGpu)) {
+    const vfio::UseReport report = look();
+    for (const vfio::Holder& holder : report.of(kGpu)) {
       EXPECT_TRUE(holder.only_a_screen());
       out.push_back(holder.text());
     }
@@ -36,8 +36,8 @@ class ScreenUseProbeTest : public testing::Test {
     kernel_.file("proc/iomem", "e0000000-f0ffffff : PCI Bus 0000:01\n" + line);
   }
   test::FakeKernel kernel_;
-  std::vector<UseQuestion> questions_ = {{.device = kGpu, .nodes = {}},
-                                         {.device = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11", .nodes = {}}};
+  std::vector<vfio::UseQuestion> questions_ = {
+      {.device = kGpu, .nodes = {}}, {.device = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11", .nodes = {}}};
 };
 
 TEST_F(ScreenUseProbeTest, FindsTheBootDisplay) {
@@ -88,4 +88,4 @@ TEST_F(ScreenUseProbeTest, FindsNothingOnAVfioDriver) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

@@ -9,7 +9,7 @@
 
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using nlohmann::json;
@@ -18,15 +18,15 @@ using testing::HasSubstr;
 
 NodeState some_state() {
   const std::vector<StateHolder> by_hand = {{.kind = "virtual_machine", .name = "by-hand", .pid = 7}};
-  AcceleratorState gpu{.address = must(PciAddress::parse("0000:17:00.0")),
+  AcceleratorState gpu{.address = must(vfio::PciAddress::parse("0000:17:00.0")),
                        .id = "10de:2330",
                        .subsystem = "10de:16c1",
                        .pci_class = "0302",
                        .model = "GH100 [H100 SXM5 80GB]",
                        .iommu_group = 42,
                        .driver = "vfio-pci",
-                       .mode = Mode::passthrough,
-                       .wanted = Mode::vgpu,
+                       .mode = policy::Mode::passthrough,
+                       .wanted = policy::Mode::vgpu,
                        .state = Standing::refused,
                        .reason = "in use",
                        .hint = "stop the VM first",
@@ -199,4 +199,4 @@ TEST(StateFile, IsNotWhatIsNoJson) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

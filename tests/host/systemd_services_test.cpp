@@ -8,7 +8,7 @@
 #include "tests/host/fake_systemd.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using namespace std::chrono_literals;
@@ -128,4 +128,4 @@ TEST_F(SystemdServicesTest, IsThereWhereSystemdIs) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

@@ -8,7 +8,7 @@
 #include "mdev/vgpu_inventory.h"
 #include "tests/support/fake_mdev.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using testing::HasSubstr;
@@ -43,8 +43,8 @@ class VgpuChecks : public testing::Test {
     mdev_.add_parent(kGpu);
   }
   std::vector<Check> checks() {
-    const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::display_3d}};
-    return vgpu_checks(kernel_, scan(kernel_).value(), rules);
+    const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
+    return vgpu_checks(kernel_, vfio::scan(kernel_).value(), rules);
   }
   /// "pass: what was found"; "(none)" for no check of that id.
   std::string answer(const std::string& id) {
@@ -126,7 +126,7 @@ TEST_F(VgpuChecks, TellVirtualFunctionsThatAreNotEnabled) {
     return std::ranges::find(all, "vgpu-virtual-functions", &Check::id)->fix;
   };
   EXPECT_THAT(fix(), HasSubstr("`ferry vgpu apply` has them enabled"));
-  kernel_.remove(host_driver_sign(PciAddress::parse(kGpu).value()));
+  kernel_.remove(mdev::host_driver_sign(vfio::PciAddress::parse(kGpu).value()));
   EXPECT_EQ(fix(), "none can be, before a vGPU host driver has taken the GPU");
 }
 
@@ -196,4 +196,4 @@ TEST_F(VgpuChecks, SayThatThereIsNoGpu) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

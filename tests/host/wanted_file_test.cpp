@@ -8,7 +8,7 @@
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 using test::must;
@@ -55,7 +55,7 @@ void PrintTo(const BadFile& bad, std::ostream* out) {
 class BadWantedFile : public testing::TestWithParam<BadFile> {};
 
 TEST_P(BadWantedFile, IsRefusedWithPlaceKeyAndReason) {
-  const auto read = ferry::read_wanted_file({.file = "w.json", .text = GetParam().text});
+  const auto read = ferry::host::read_wanted_file({.file = "w.json", .text = GetParam().text});
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, Errc::invalid_config);
   EXPECT_THAT(read.error().message, HasSubstr(GetParam().message));
@@ -120,7 +120,8 @@ TEST_F(WantedTest, IsThePolicyOfThatName) {
   EXPECT_EQ(wanted.value_or(Wanted()).policy.name, "a");
   EXPECT_FALSE(named_file(kernel_, kFile));
   carry("version: v1\nvgpu-configs:\n  a: [{devices: all, vgpu-devices: {T4-4Q: 1}}]\n");
-  EXPECT_EQ(must(read()).value_or(Wanted()).policy.items.at(0).mode, Mode::vgpu) << "NVIDIA's form too";
+  EXPECT_EQ(must(read()).value_or(Wanted()).policy.items.at(0).mode, policy::Mode::vgpu)
+      << "NVIDIA's form too";
 }
 
 TEST_F(WantedTest, LetsPassOfNvidiasWhatTheirProgramDoes) {
@@ -178,4 +179,4 @@ TEST_F(WantedTest, IsAnotherOneWhenTheNamedFileIs) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host

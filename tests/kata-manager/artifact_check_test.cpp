@@ -8,7 +8,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::ElementsAre;
@@ -66,4 +66,4 @@ TEST_F(ArtifactCheck, FindsNothingInAFolderOfWhichNothingIsRecorded) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -6,7 +6,7 @@
 #include "kata-manager/artifacts/fetch_protocol.h"
 #include "tests/kata-manager/fetching.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::HttpAnswer;
@@ -36,19 +36,19 @@ TEST_F(Artifacts, ComeByAnotherProgram) {
   request.docker_config =
       R"({"auths":{")" + registry.address() + R"(":{"username":"user","password":"secret"}}})";
   FetchProgress last;
-  const Artifact artifact = must(ferry::fetch(
+  const Artifact artifact = must(ferry::kata::fetch(
       host, request, [&](const FetchProgress& progress) { last = progress; }, kProgram));
   EXPECT_EQ(last.done, 46U);
   EXPECT_EQ(last.total, 46U);
   EXPECT_TRUE(artifact.changed);
   EXPECT_EQ(artifact.files.size(), 2U);
   EXPECT_EQ(seen("guest.img"), "guest");
-  EXPECT_FALSE(must(ferry::fetch(host, request, {}, kProgram)).changed);
+  EXPECT_FALSE(must(ferry::kata::fetch(host, request, {}, kProgram)).changed);
 }
 
 TEST_F(Artifacts, AreComparedWithWhatTheirFetchHasRecorded) {
   registry.image(layers());
-  must(ferry::fetch(host, request, {}, kProgram));
+  must(ferry::kata::fetch(host, request, {}, kProgram));
   const auto artifact =
       must(current_artifact(host, request.artifacts_dir, request.name)).value_or(Artifact());
   EXPECT_THAT(must(changes_since_fetch(host, artifact)), IsEmpty());
@@ -59,21 +59,21 @@ TEST_F(Artifacts, AreComparedWithWhatTheirFetchHasRecorded) {
 }
 
 TEST_F(Artifacts, FailAsTheyWouldHere) {
-  const auto missing = ferry::fetch(host, request, {}, kProgram);
+  const auto missing = ferry::kata::fetch(host, request, {}, kProgram);
   EXPECT_EQ(missing.error().code, Errc::not_found);
   EXPECT_THAT(missing.error().message, HasSubstr("MANIFEST_UNKNOWN"));
   EXPECT_EQ(missing.error().message, refusal().message);
   request.url = "NVCR.io/Upper";
-  EXPECT_EQ(ferry::fetch(host, request, {}, kProgram).error().code, Errc::usage);
+  EXPECT_EQ(ferry::kata::fetch(host, request, {}, kProgram).error().code, Errc::usage);
 }
 
 TEST_F(Artifacts, DoNotComeWithoutTheProgram) {
-  const auto none = ferry::fetch(host, request, {}, scratch.path() / "ferry-fetch");
+  const auto none = ferry::kata::fetch(host, request, {}, scratch.path() / "ferry-fetch");
   EXPECT_EQ(none.error().code, Errc::unreachable);
   EXPECT_THAT(none.error().hint, HasSubstr("install ferry-fetch"));
-  const auto other = ferry::fetch(host, request, {}, "/bin/true");
+  const auto other = ferry::kata::fetch(host, request, {}, "/bin/true");
   EXPECT_EQ(other.error().code, Errc::unreachable);
-  EXPECT_EQ(ferry::fetch(host, request, {}, "/usr/bin/id").error().code, Errc::malformed_host);
+  EXPECT_EQ(ferry::kata::fetch(host, request, {}, "/usr/bin/id").error().code, Errc::malformed_host);
 }
 
 TEST_F(Artifacts, AreNotWaitedForWithoutEnd) {
@@ -84,7 +84,7 @@ TEST_F(Artifacts, AreNotWaitedForWithoutEnd) {
   };
   request.patience.slow = std::chrono::seconds(60);
   request.deadline = std::chrono::seconds(1);
-  const auto late = ferry::fetch(host, request, {}, kProgram);
+  const auto late = ferry::kata::fetch(host, request, {}, kProgram);
   EXPECT_EQ(late.error().code, Errc::unreachable);
   EXPECT_THAT(late.error().message, HasSubstr("deadline"));
 }
@@ -140,4 +140,4 @@ TEST(FetchProtocol, IsRefusedWhereItCannotBeRead) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

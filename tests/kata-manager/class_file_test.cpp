@@ -9,7 +9,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::ElementsAre;
@@ -482,4 +482,4 @@ INSTANTIATE_TEST_SUITE_P(
                    "k.yaml:3: runtimeClasses[0].labels: unknown key"}));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::AllOf;
@@ -65,4 +65,4 @@ TEST(ConfidentialMode, KeepsConfidentialClassesFromGpusThatProtectNothing) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

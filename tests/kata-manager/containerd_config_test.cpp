@@ -14,7 +14,7 @@
 #include "tests/kata-manager/containerd_summary.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using nlohmann::json;
@@ -78,4 +78,4 @@ TEST_P(OfRealReleases, IsAsTheyDid) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -24,7 +24,7 @@ std::vector<ContainerdBinary> containerd_binaries() {
   const char* list = std::getenv("FERRY_CONTAINERDS");
   std::istringstream lines(list == nullptr ? "" : list);
   for (std::string version, path; lines >> version >> path;)
-    out.push_back({.release = must(ContainerdRelease::parse(version)), .path = path});
+    out.push_back({.release = must(kata::ContainerdRelease::parse(version)), .path = path});
   return out;
 }
 
@@ -83,7 +83,7 @@ bool ContainerdDaemon::runs_pods() {
   const HostFs host("/");
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (true) {
-    const auto state = CriClient(host, socket()).state();
+    const auto state = kata::CriClient(host, socket()).state();
     if (state || state.error().message.find("unknown service") != std::string::npos) return true;
     if (std::chrono::steady_clock::now() >= end) {
       log_ += fmt::format("it has booted, and does not answer: {}\n", state.error().message);

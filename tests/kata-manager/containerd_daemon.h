@@ -12,7 +12,7 @@
 namespace ferry::test {
 
 struct ContainerdBinary {
-  ContainerdRelease release;
+  kata::ContainerdRelease release;
   std::filesystem::path path;
 };
 

@@ -22,7 +22,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::HasSubstr;
@@ -754,4 +754,4 @@ TEST(HandlerNames, AreDnsLabels) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::ElementsAre;
@@ -61,4 +61,4 @@ TEST(ContainerdStart, GuessesNothing) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

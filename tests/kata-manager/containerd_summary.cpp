@@ -6,7 +6,7 @@ namespace {
 
 using nlohmann::json;
 
-json as_json(const TomlValue& value) {
+json as_json(const kata::TomlValue& value) {
   if (const auto* table = value.table()) {
     json out = json::object();
     for (const auto& [key, inner] : *table) out[key] = as_json(inner);
@@ -14,7 +14,7 @@ json as_json(const TomlValue& value) {
   }
   if (const auto* list = value.array()) {
     json out = json::array();
-    for (const TomlValue& element : *list) out.push_back(as_json(element));
+    for (const kata::TomlValue& element : *list) out.push_back(as_json(element));
     return out;
   }
   if (const auto* text = value.string()) return *text;
@@ -39,7 +39,7 @@ json without_what_is_empty(const json& value) {
 
 }  // namespace
 
-nlohmann::json summary(const TomlTable& section) {
+nlohmann::json summary(const kata::TomlTable& section) {
   const json all = as_json({section});
   json out;
   const auto take = [&](const char* name, const char* path) {

@@ -12,7 +12,7 @@ namespace ferry::test {
 
 /// As tests/fixtures/containerd/results.json has a section: some of its keys, under names of their own. What
 /// is empty, false or 0 is left out.
-nlohmann::json summary(const TomlTable& section);
+nlohmann::json summary(const kata::TomlTable& section);
 
 /// Debian's builds have another folder built in.
 nlohmann::json as_upstream(nlohmann::json section, std::string_view release);

@@ -9,7 +9,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::Contains;
@@ -91,4 +91,4 @@ TEST(CriClient, ReadsWhatContainerdSaysOfItsRuntimes) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -6,7 +6,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::ElementsAre;
@@ -86,4 +86,4 @@ TEST_F(CrioPlan, SaysWhatCrioWouldNotTake) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

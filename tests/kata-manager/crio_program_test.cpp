@@ -12,7 +12,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::must;
@@ -186,4 +186,4 @@ TEST_F(Crio, PrintsSomethingElse) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -5,7 +5,7 @@
 
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::HasSubstr;
@@ -110,4 +110,4 @@ TEST_F(DeviceOwnership, IsReadFromCriosFilesInTheirOrder) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

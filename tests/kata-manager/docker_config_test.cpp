@@ -7,7 +7,7 @@
 
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::must;
@@ -118,4 +118,4 @@ TEST(DockerConfig, IsRefusedWithTheKeyButNeverASecret) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

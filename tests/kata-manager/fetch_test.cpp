@@ -14,7 +14,7 @@
 #include "tests/kata-manager/killed_at.h"
 #include "tests/support/as_user.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::HttpAnswer;
@@ -42,7 +42,7 @@ TEST_F(Fetch, ByAnAgentThatIsNotRootGoesOnFromRootsAndIsRemovedByHostd) {
   ASSERT_EQ(::chmod(scratch.path().c_str(), 0755), 0);
   registry.image(layers("root's"));
   must(fetch());
-  must(give_to_group(host, "opt/artifacts", kAgent, Giving::tree));
+  must(host::give_to_group(host, "opt/artifacts", kAgent, host::Giving::tree));
   registry.image(layers("the agent's"));
   {
     const test::AsUser agent(kAgent);
@@ -555,4 +555,4 @@ TEST_F(Fetch, IsUndoneAfterAKillAnywhere) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -30,7 +30,7 @@ class Fetching : public testing::Test {
     world.pause = [this](std::chrono::milliseconds time) { pauses.push_back(time.count()); };
   }
 
-  Result<Artifact> fetch() { return fetch_here(host, request, world); }
+  Result<kata::Artifact> fetch() { return kata::fetch_here(host, request, world); }
   /// Why it is not had; no error if it is.
   Error refusal() {
     auto got = fetch();
@@ -54,8 +54,8 @@ class Fetching : public testing::Test {
   ScratchDirectory scratch;
   HostFs host{scratch.path()};
   RegistryFront registry;
-  FetchRequest request;
-  FetchWorld world;
+  kata::FetchRequest request;
+  kata::FetchWorld world;
   std::vector<std::int64_t> pauses;  // in milliseconds
 };
 

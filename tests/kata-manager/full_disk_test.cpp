@@ -5,7 +5,7 @@
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/fetching.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::must;
@@ -86,4 +86,4 @@ TEST_F(FullDisk, SoDoesOneWithoutRoomForNames) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

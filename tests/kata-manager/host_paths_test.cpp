@@ -8,7 +8,7 @@
 #include "kata-manager/kata/kata_configuration.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::ElementsAre;
@@ -297,4 +297,4 @@ TEST(HostPaths, AreSetByTheClassInsteadOfThePulledConfiguration) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

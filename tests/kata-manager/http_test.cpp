@@ -13,7 +13,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::HttpAnswer;
@@ -105,4 +105,4 @@ TEST(Http, ResolvesWhereARedirectLeads) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

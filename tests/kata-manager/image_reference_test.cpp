@@ -7,7 +7,7 @@
 
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::must;
@@ -116,4 +116,4 @@ TEST(ImageReference, KnowsTheLoopback) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -6,7 +6,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::AllOf;
@@ -153,4 +153,4 @@ TEST_F(K0sPlan, SaysWhatContainerdWouldNotTake) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

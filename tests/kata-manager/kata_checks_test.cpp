@@ -12,7 +12,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::AllOf;
@@ -384,4 +384,4 @@ TEST(GoDuration, IsReadAsGoDoes) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

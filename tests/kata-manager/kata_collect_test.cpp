@@ -6,7 +6,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::IsEmpty;
@@ -99,4 +99,4 @@ TEST_F(KataCollect, LeavesTheVersionThatTheConfigurationNames) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

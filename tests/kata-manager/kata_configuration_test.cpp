@@ -9,7 +9,7 @@
 
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::ElementsAre;
@@ -463,4 +463,4 @@ TEST(KataDropIn, IsRefusedWhereALaterFileBreaksIt) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

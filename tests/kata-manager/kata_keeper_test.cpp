@@ -18,7 +18,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using std::chrono::milliseconds;
@@ -250,9 +250,10 @@ TEST_F(KataKeeperTest, ConfidentialClassesGoByTheModeThatTheFileSays) {
     return settle().ready;
   };
   for (const State mode : {State::off, State::devtools, State::failed}) {
-    EXPECT_THAT(want_in(mode), IsEmpty()) << ferry::text(mode);
+    EXPECT_THAT(want_in(mode), IsEmpty()) << ferry::kata::text(mode);
     EXPECT_TRUE(says("kata-snp", HandlerState::refused));
-    EXPECT_THAT(why_of("kata-snp"), HasSubstr(std::string("confidential computing is ") + ferry::text(mode)));
+    EXPECT_THAT(why_of("kata-snp"),
+                HasSubstr(std::string("confidential computing is ") + ferry::kata::text(mode)));
     EXPECT_EQ(daemon->acts, 0);
   }
   EXPECT_THAT(want_in(State::on), ElementsAre("kata-snp"));
@@ -579,4 +580,4 @@ TEST(KataKeeperAtEachWrite, ThatIsItsLastTheNextOneGoesOn) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -20,7 +20,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::kMain;
@@ -519,4 +519,4 @@ TEST(KataShims, AreToldByTheirPrograms) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

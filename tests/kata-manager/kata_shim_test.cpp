@@ -9,7 +9,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::HasSubstr;
@@ -140,4 +140,4 @@ TEST(KataConfigurations, AreForOneOfTheRuntimes) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 TEST(KubernetesWords, AreWhatTheApiTakes) {
@@ -57,4 +57,4 @@ TEST(Quantity, IsNothingElse) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -7,7 +7,7 @@
 #include "kata-manager/fetch/auth_challenge.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::must;
@@ -197,4 +197,4 @@ TEST(AuthChallenges, EndWhereTheyCannotBeRead) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

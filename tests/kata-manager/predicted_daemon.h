@@ -25,23 +25,23 @@ namespace ferry::test {
 
 inline constexpr const char* kMain = "etc/containerd/config.toml";
 inline constexpr const char* kMainText = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  x = 1\n";
-inline const ContainerdRelease kRelease = must(ContainerdRelease::parse("1.7.24"));
+inline const kata::ContainerdRelease kRelease = must(kata::ContainerdRelease::parse("1.7.24"));
 
 /// containerd, as it is predicted to be after each of its starts.
-class PredictedDaemon final : public ContainerRuntime, public RuntimeControl {
+class PredictedDaemon final : public kata::ContainerRuntime, public kata::RuntimeControl {
  public:
-  explicit PredictedDaemon(const HostFs& host, const ContainerdRelease& release = kRelease)
+  explicit PredictedDaemon(const HostFs& host, const kata::ContainerdRelease& release = kRelease)
       : host_(host), release_(release) {
     static_cast<void>(act());
   }
-  Result<RuntimeState> state() override {
+  Result<kata::RuntimeState> state() override {
     if (!runs) return fail(Errc::not_found, "nobody listens");
-    return RuntimeState{.name = "containerd",
-                        .version = release_.text(),
-                        .handlers = {},
-                        .runtimes = tells ? std::optional(known_) : std::nullopt};
+    return kata::RuntimeState{.name = "containerd",
+                              .version = release_.text(),
+                              .handlers = {},
+                              .runtimes = tells ? std::optional(known_) : std::nullopt};
   }
-  Result<std::vector<RunningPod>> pods() override {
+  Result<std::vector<kata::RunningPod>> pods() override {
     if (!runs) return fail(Errc::not_found, "nobody listens");
     return running;
   }
@@ -50,17 +50,18 @@ class PredictedDaemon final : public ContainerRuntime, public RuntimeControl {
   Result<> act() override {
     ++acts;
     if (meanwhile) std::exchange(meanwhile, {})();
-    const auto outcome = predict_containerd(release_, ConfigFiles(host_), std::string("/") + kMain);
+    const auto outcome =
+        kata::predict_containerd(release_, kata::ConfigFiles(host_), std::string("/") + kMain);
     runs = !outcome.no_start && !outcome.no_cri;
     known_.clear();
     for (const auto& [name, entry] : outcome.runtimes()) {
       const auto text = [&, table = entry.table()](std::initializer_list<std::string_view> keys) {
-        const TomlValue* value = table == nullptr ? nullptr : find(*table, keys);
+        const kata::TomlValue* value = table == nullptr ? nullptr : kata::find(*table, keys);
         return value == nullptr || value->string() == nullptr ? std::string() : *value->string();
       };
       if (name == forgets) continue;
-      const PlacedRuntime placed =
-          entry.table() == nullptr ? PlacedRuntime() : placed_runtime(name, {}, *entry.table());
+      const kata::PlacedRuntime placed =
+          entry.table() == nullptr ? kata::PlacedRuntime() : kata::placed_runtime(name, {}, *entry.table());
       known_.push_back({.name = name,
                         .type = text({"runtime_type"}),
                         .shim = placed.shim,
@@ -78,26 +79,26 @@ class PredictedDaemon final : public ContainerRuntime, public RuntimeControl {
   std::string forgets;
   std::optional<std::string> keeps_snapshotter;  // whatever its files say
   std::function<void()> meanwhile;               // once, at the next start
-  std::vector<RunningPod> running;
+  std::vector<kata::RunningPod> running;
   std::optional<std::string> harms;
 
  private:
   const HostFs& host_;
-  const ContainerdRelease release_;
-  std::vector<KnownRuntime> known_;
+  const kata::ContainerdRelease release_;
+  std::vector<kata::KnownRuntime> known_;
 };
 
-class AskedDaemon final : public ContainerRuntime {
+class AskedDaemon final : public kata::ContainerRuntime {
  public:
   explicit AskedDaemon(PredictedDaemon& daemon) : daemon_(daemon) {}
-  Result<RuntimeState> state() override { return daemon_.state(); }
-  Result<std::vector<RunningPod>> pods() override { return daemon_.pods(); }
+  Result<kata::RuntimeState> state() override { return daemon_.state(); }
+  Result<std::vector<kata::RunningPod>> pods() override { return daemon_.pods(); }
 
  private:
   PredictedDaemon& daemon_;
 };
 
-class RestartOfDaemon final : public RuntimeControl {
+class RestartOfDaemon final : public kata::RuntimeControl {
  public:
   explicit RestartOfDaemon(PredictedDaemon& daemon) : daemon_(daemon) {}
   std::string text() const override { return daemon_.text(); }

@@ -5,7 +5,7 @@
 
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::AllOf;
@@ -61,4 +61,4 @@ TEST_F(PullSecret, ThatIsEmptyIsSaid) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

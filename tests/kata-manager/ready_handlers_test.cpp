@@ -14,7 +14,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using std::chrono::milliseconds;
@@ -221,4 +221,4 @@ TEST_F(ReadyWatchTest, HearsOfWhatNobodyTells) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

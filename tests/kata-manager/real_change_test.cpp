@@ -25,7 +25,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::HasSubstr;
@@ -366,4 +366,4 @@ TEST_F(Trial, ChangesNothingOfALiveDaemon) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -31,7 +31,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 const std::filesystem::path kCases = FERRY_SOURCE_DIR "/tests/fixtures/containerd";
@@ -288,4 +288,4 @@ TEST_F(RealContainerd, TakesNoAdditionToAnInlineTable) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

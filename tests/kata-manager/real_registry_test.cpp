@@ -14,7 +14,7 @@
 #include "tests/kata-manager/tls_server.h"
 #include "tests/kata-manager/token_server.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::must;
@@ -246,4 +246,4 @@ TEST_F(RealRegistry, SendsElsewhereWithoutCredentials) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

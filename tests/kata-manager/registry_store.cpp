@@ -9,7 +9,7 @@
 namespace ferry::test {
 
 std::string sha256_of_text(std::string_view text) {
-  ContentHash hash;
+  kata::ContentHash hash;
   hash.add(text);
   return "sha256:" + hash.hex();
 }

@@ -12,7 +12,7 @@
 #include "tests/kata-manager/hostile_archives.h"
 #include "tests/kata-manager/tls_server.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::HttpAnswer;
@@ -597,4 +597,4 @@ INSTANTIATE_TEST_SUITE_P(Of, Registry, testing::Values(Behind::memory, Behind::d
                          [](const auto& row) { return row.param == Behind::memory ? "Memory" : "Docker"; });
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -7,7 +7,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::containerd_of;
@@ -128,4 +128,4 @@ TEST_F(AtHand, SaysThatNobodyTellsTheRelease) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

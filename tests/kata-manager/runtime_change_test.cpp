@@ -15,7 +15,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::AllOf;
@@ -565,4 +565,4 @@ TEST_F(RuntimeChangeTest, DyingAtAnyWriteIsTakenUpByTheNextRun) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

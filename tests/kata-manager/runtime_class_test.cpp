@@ -7,7 +7,7 @@
 #include "common/config/config_tree.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::ElementsAre;
@@ -127,4 +127,4 @@ TEST(RuntimeClass, MayBeNone) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -12,7 +12,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using testing::HasSubstr;
@@ -161,4 +161,4 @@ TEST(UnitFile, IsNoneWhereItIsMaskedByALink) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -5,7 +5,7 @@
 
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::must;
@@ -49,4 +49,4 @@ TEST(TextBlock, IsNotGuessedWhereItIsNotWhole) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -7,7 +7,7 @@
 #include "kata-manager/toml/toml_text.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::must;
@@ -152,4 +152,4 @@ TEST(Toml, DiffersWhereItFirstSaysSomethingElse) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -16,7 +16,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::must;
@@ -177,4 +177,4 @@ TEST_F(Unpack, SaysThatAnArchiveCannotBeRead) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

@@ -9,7 +9,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kata {
 namespace {
 
 using test::must;
@@ -165,4 +165,4 @@ TEST(WantedClassesOfAHost, AreThoseOfItsFile) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kata

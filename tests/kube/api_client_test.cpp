@@ -25,22 +25,25 @@ class ApiClientTest : public testing::Test, public KubeFixture {
  protected:
   ApiClientTest() { server.put(node("n1", {{"a", "1"}})); }
 
-  Result<json> get(const ObjectRef& object) {
+  Result<json> get(const kube::ObjectRef& object) {
     return outcome<json>([&](auto done) { client.get(object, std::move(done)); });
   }
   Result<json> merge_patch(const json& patch) {
-    return outcome<json>([&](auto done) { client.merge_patch(node_ref("n1"), patch, std::move(done)); });
+    return outcome<json>(
+        [&](auto done) { client.merge_patch(kube::node_ref("n1"), patch, std::move(done)); });
   }
-  Result<json> apply(const json& content, ApiClient::Force force = ApiClient::Force::no) {
-    return outcome<json>([&](auto done) { client.apply(node_ref("n1"), content, force, std::move(done)); });
+  Result<json> apply(const json& content, kube::ApiClient::Force force = kube::ApiClient::Force::no) {
+    return outcome<json>(
+        [&](auto done) { client.apply(kube::node_ref("n1"), content, force, std::move(done)); });
   }
   Result<json> create(const json& content) {
-    return outcome<json>([&](auto done) { client.create(kConfigMaps, "a", content, std::move(done)); });
+    return outcome<json>([&](auto done) { client.create(kube::kConfigMaps, "a", content, std::move(done)); });
   }
-  Result<Eviction> evict(const std::string& uid) {
-    return outcome<Eviction>([&](auto done) { client.evict(pod_ref("a", "p"), uid, std::move(done)); });
+  Result<kube::Eviction> evict(const std::string& uid) {
+    return outcome<kube::Eviction>(
+        [&](auto done) { client.evict(kube::pod_ref("a", "p"), uid, std::move(done)); });
   }
-  Result<> remove(const ObjectRef& object, const std::string& uid) {
+  Result<> remove(const kube::ObjectRef& object, const std::string& uid) {
     Answer<bool> answer;
     client.remove(object, uid, [told = answer.here()](const Result<>& result) {
       told(result ? Result<bool>(true) : Result<bool>(fail(result.error())));
@@ -49,8 +52,9 @@ class ApiClientTest : public testing::Test, public KubeFixture {
     const auto result = answer.get();
     return result ? Result<>() : Result<>(fail(result.error()));
   }
-  Result<json> change(const ApiClient::MakePatch& make, const json* known = nullptr) {
-    return outcome<json>([&](auto done) { client.change(node_ref("n1"), make, std::move(done), known); });
+  Result<json> change(const kube::ApiClient::MakePatch& make, const json* known = nullptr) {
+    return outcome<json>(
+        [&](auto done) { client.change(kube::node_ref("n1"), make, std::move(done), known); });
   }
   std::string pod_uid() { return server.put(pod("a", "p"))["metadata"]["uid"]; }
   std::string label(const std::string& key) const {
@@ -64,37 +68,37 @@ class ApiClientTest : public testing::Test, public KubeFixture {
 };
 
 TEST_F(ApiClientTest, WithPatienceTriesASilentServerForThatLong) {
-  server.script = [](const ApiRequest&) { return std::optional(ApiFault::lost_before()); };
-  ApiClient hurried(
+  server.script = [](const kube::ApiRequest&) { return std::optional(ApiFault::lost_before()); };
+  kube::ApiClient hurried(
       server, clock, [] { return 0.5; }, 5s);
   const auto began = clock.now();
-  EXPECT_FALSE(outcome<json>([&](auto done) { hurried.get(node_ref("n1"), std::move(done)); }));
-  EXPECT_LE(clock.now() - began, 5s + ApiRequest().deadline);
-  EXPECT_LT(server.count("GET"), ApiClient::kMostTries);
+  EXPECT_FALSE(outcome<json>([&](auto done) { hurried.get(kube::node_ref("n1"), std::move(done)); }));
+  EXPECT_LE(clock.now() - began, 5s + kube::ApiRequest().deadline);
+  EXPECT_LT(server.count("GET"), kube::ApiClient::kMostTries);
 }
 
 TEST_F(ApiClientTest, WithPatienceConnectsNoLongerThanIsLeftOfIt) {
   std::vector<std::chrono::milliseconds> connects;
-  server.script = [&](const ApiRequest& request) {
+  server.script = [&](const kube::ApiRequest& request) {
     connects.push_back(request.connect);
     return std::optional(ApiFault::status_of(503, "ServiceUnavailable"));
   };
-  ApiClient hurried(
+  kube::ApiClient hurried(
       server, clock, [] { return 0.9; }, 5s);
   const auto began = clock.now();
-  EXPECT_FALSE(outcome<json>([&](auto done) { hurried.get(node_ref("n1"), std::move(done)); }));
+  EXPECT_FALSE(outcome<json>([&](auto done) { hurried.get(kube::node_ref("n1"), std::move(done)); }));
   EXPECT_LE(clock.now() - began, 5s);
   ASSERT_GE(connects.size(), 2U) << "a moment is waited for";
-  EXPECT_LT(connects.size(), ApiClient::kMostTries);
+  EXPECT_LT(connects.size(), kube::ApiClient::kMostTries);
   EXPECT_EQ(connects.front(), 5s);
   for (std::size_t i = 1; i < connects.size(); ++i) {
     EXPECT_LT(connects[i], connects[i - 1]);
     EXPECT_GE(connects[i], 1s);
   }
   connects.clear();
-  EXPECT_FALSE(get(node_ref("n1")));
-  EXPECT_THAT(connects, testing::Each(ApiRequest().connect)) << "an agent has time";
-  EXPECT_EQ(connects.size(), ApiClient::kMostTries);
+  EXPECT_FALSE(get(kube::node_ref("n1")));
+  EXPECT_THAT(connects, testing::Each(kube::ApiRequest().connect)) << "an agent has time";
+  EXPECT_EQ(connects.size(), kube::ApiClient::kMostTries);
 }
 
 // What answers need not be an API server.
@@ -105,7 +109,7 @@ TEST_F(ApiClientTest, ChangesNothingThatIsNoObjectOfTheServers) {
     server.next = {ApiFault{.status = 200, .body = body}};
     const auto changed = outcome<json>([&](auto done) {
       client.change(
-          node_ref("n1"), [](const json&) { return labels("a", "2"); }, std::move(done));
+          kube::node_ref("n1"), [](const json&) { return labels("a", "2"); }, std::move(done));
     });
     EXPECT_EQ(message_of(changed), "get Node n1: the answer has no resourceVersion") << body;
   }
@@ -115,37 +119,38 @@ TEST_F(ApiClientTest, ChangesNothingThatIsNoObjectOfTheServers) {
 // --- What is asked -----------------------------------------------------------------------------------------
 
 TEST_F(ApiClientTest, GetsAnObject) {
-  EXPECT_EQ(get(node_ref("n1")).value_or(json()), server.object(kNode));
+  EXPECT_EQ(get(kube::node_ref("n1")).value_or(json()), server.object(kNode));
 }
 
 TEST_F(ApiClientTest, SaysWhatIsNotThere) {
-  const auto got = get(config_map_ref("a", "b"));
-  EXPECT_EQ(code_of(got), ApiErrc::not_found);
+  const auto got = get(kube::config_map_ref("a", "b"));
+  EXPECT_EQ(code_of(got), kube::ApiErrc::not_found);
   EXPECT_EQ(message_of(got),
             "get ConfigMap a/b: the API server answers 404 NotFound: configmaps \"b\" not found");
 }
 
 TEST_F(ApiClientTest, GetsTheFieldsThatAreAskedFor) {
-  const FieldChoice name{.mode = FieldChoice::Mode::only, .fields = {{"metadata", {{"name"}}}}};
-  const auto get_of = [&](const FieldChoice& fields) {
-    return outcome<json>([&](auto done) { client.get(config_map_ref("a", "b"), std::move(done), fields); });
+  const kube::FieldChoice name{.mode = kube::FieldChoice::Mode::only, .fields = {{"metadata", {{"name"}}}}};
+  const auto get_of = [&](const kube::FieldChoice& fields) {
+    return outcome<json>(
+        [&](auto done) { client.get(kube::config_map_ref("a", "b"), std::move(done), fields); });
   };
   server.put(config_map("a", "b", std::string(3UL << 20U, 'x')));
   EXPECT_EQ(get_of(name).value_or(json()), json::parse(R"({"metadata":{"name":"b"}})"));
-  const auto whole = get_of(whole_object());
-  EXPECT_EQ(code_of(whole), ApiErrc::too_large);
+  const auto whole = get_of(kube::whole_object());
+  EXPECT_EQ(code_of(whole), kube::ApiErrc::too_large);
   EXPECT_THAT(message_of(whole), HasSubstr("get ConfigMap a/b: the fields that are read have more than"));
   server.next = {ApiFault::status_of(503, "ServiceUnavailable"), ApiFault::lost_after()};
   EXPECT_EQ(get_of(name).value_or(json()), json::parse(R"({"metadata":{"name":"b"}})")) << "tried again";
   server.erase("/api/v1/namespaces/a/configmaps/b");
-  EXPECT_EQ(code_of(get_of(name)), ApiErrc::not_found);
+  EXPECT_EQ(code_of(get_of(name)), kube::ApiErrc::not_found);
 }
 
 TEST_F(ApiClientTest, ListsThePodsOfANode) {
   server.put(pod("a", "mine"));
   server.put(pod("b", "mine"));
   server.put(pod("a", "anothers", "n2"));
-  const auto list = outcome<json>([&](auto done) { client.list(pods_of_node("n1"), std::move(done)); });
+  const auto list = outcome<json>([&](auto done) { client.list(kube::pods_of_node("n1"), std::move(done)); });
   EXPECT_EQ(list.value_or(json()).value("items", json()).size(), 2U);
 }
 
@@ -171,15 +176,16 @@ TEST_F(ApiClientTest, AppliesWhatItWantsAndTakesBackWhatItNoLongerDoes) {
 }
 
 TEST_F(ApiClientTest, TakesAnothersFieldOnlyByForce) {
-  EXPECT_EQ(code_of(apply(labels("a", "2"))), ApiErrc::conflict);
+  EXPECT_EQ(code_of(apply(labels("a", "2"))), kube::ApiErrc::conflict);
   EXPECT_EQ(label("a"), "1");
-  EXPECT_EQ(code_of(apply(labels("a", "2"), ApiClient::Force::yes)), std::error_code());
+  EXPECT_EQ(code_of(apply(labels("a", "2"), kube::ApiClient::Force::yes)), std::error_code());
   EXPECT_EQ(label("a"), "2");
 }
 
 TEST_F(ApiClientTest, AppliesWhatIsNotThereYet) {
   const auto applied = outcome<json>([&](auto done) {
-    client.apply(config_map_ref("a", "b"), {{"data", {{"x", "y"}}}}, ApiClient::Force::no, std::move(done));
+    client.apply(kube::config_map_ref("a", "b"), {{"data", {{"x", "y"}}}}, kube::ApiClient::Force::no,
+                 std::move(done));
   });
   EXPECT_EQ(code_of(applied), std::error_code());
   EXPECT_EQ(server.object("/api/v1/namespaces/a/configmaps/b")["data"]["x"], "y");
@@ -187,27 +193,27 @@ TEST_F(ApiClientTest, AppliesWhatIsNotThereYet) {
 
 TEST_F(ApiClientTest, CreatesOnce) {
   EXPECT_EQ(code_of(create(config_map("a", "b"))), std::error_code());
-  EXPECT_EQ(code_of(create(config_map("a", "b"))), ApiErrc::already_exists);
+  EXPECT_EQ(code_of(create(config_map("a", "b"))), kube::ApiErrc::already_exists);
 }
 
 TEST_F(ApiClientTest, RemovesTheOneThatIsMeant) {
   server.put(config_map("a", "b"));
-  EXPECT_EQ(code_of(remove(config_map_ref("a", "b"), "uid-of-a-former-one")), std::error_code())
+  EXPECT_EQ(code_of(remove(kube::config_map_ref("a", "b"), "uid-of-a-former-one")), std::error_code())
       << "that one is gone";
   EXPECT_FALSE(server.object("/api/v1/namespaces/a/configmaps/b").is_null());
   const std::string uid = server.object("/api/v1/namespaces/a/configmaps/b")["metadata"]["uid"];
-  EXPECT_EQ(code_of(remove(config_map_ref("a", "b"), uid)), std::error_code());
+  EXPECT_EQ(code_of(remove(kube::config_map_ref("a", "b"), uid)), std::error_code());
   EXPECT_TRUE(server.object("/api/v1/namespaces/a/configmaps/b").is_null());
-  EXPECT_EQ(code_of(remove(config_map_ref("a", "b"), uid)), std::error_code()) << "gone already";
+  EXPECT_EQ(code_of(remove(kube::config_map_ref("a", "b"), uid)), std::error_code()) << "gone already";
 }
 
 // An empty name would ask for all nodes.
 TEST_F(ApiClientTest, SendsNothingForANameThatNoObjectCanHave) {
-  EXPECT_EQ(code_of(get(node_ref(""))), Errc::usage);
-  EXPECT_EQ(code_of(remove(node_ref(".."), "")), Errc::usage);
+  EXPECT_EQ(code_of(get(kube::node_ref(""))), Errc::usage);
+  EXPECT_EQ(code_of(remove(kube::node_ref(".."), "")), Errc::usage);
   EXPECT_EQ(message_of(outcome<json>([&](auto done) {
               client.change(
-                  node_ref("a/b"), [](const json&) { return json(); }, std::move(done));
+                  kube::node_ref("a/b"), [](const json&) { return json(); }, std::move(done));
             })),
             "'a/b' cannot be the name of a Node");
   EXPECT_TRUE(server.seen().empty());
@@ -217,14 +223,14 @@ TEST_F(ApiClientTest, TellsTheEndOfALogAsItIs) {
   server.logs["a/p/main"] = "{\nnot json";
   const auto log = [&](const std::string& container, bool previous = false) {
     return outcome<std::string>([&](auto done) {
-      client.log(pod_ref("a", "p"), {.container = container, .previous = previous, .lines = 3},
+      client.log(kube::pod_ref("a", "p"), {.container = container, .previous = previous, .lines = 3},
                  std::move(done));
     });
   };
   EXPECT_EQ(log("main").value_or(""), "{\nnot json");
   EXPECT_EQ(server.seen().back().request.path,
             "/api/v1/namespaces/a/pods/p/log?container=main&tailLines=3&limitBytes=4194304&timestamps=true");
-  EXPECT_EQ(code_of(log("other", true)), ApiErrc::not_found);
+  EXPECT_EQ(code_of(log("other", true)), kube::ApiErrc::not_found);
   EXPECT_THAT(server.seen().back().request.path, testing::EndsWith("&previous=true"));
   server.next = {ApiFault::status_of(403, "Forbidden")};
   const auto refused = log("main");
@@ -234,14 +240,14 @@ TEST_F(ApiClientTest, TellsTheEndOfALogAsItIs) {
 
 TEST_F(ApiClientTest, AnAnswerThatCannotBeReadIsAnError) {
   server.next = {ApiFault{.status = 200, .body = "<html>"}};
-  EXPECT_EQ(code_of(get(node_ref("n1"))), Errc::malformed_host);
+  EXPECT_EQ(code_of(get(kube::node_ref("n1"))), Errc::malformed_host);
 }
 
 // --- Evictions ---------------------------------------------------------------------------------------------
 
 TEST_F(ApiClientTest, EvictsAPod) {
-  EXPECT_EQ(evict(pod_uid()).value_or(Eviction{.outcome = Eviction::Outcome::gone}).outcome,
-            Eviction::Outcome::begun);
+  EXPECT_EQ(evict(pod_uid()).value_or(kube::Eviction{.outcome = kube::Eviction::Outcome::gone}).outcome,
+            kube::Eviction::Outcome::begun);
   clock.run_for(1min);
   EXPECT_TRUE(server.object(std::string(kPod)).is_null());
 }
@@ -249,8 +255,8 @@ TEST_F(ApiClientTest, EvictsAPod) {
 TEST_F(ApiClientTest, ADisruptionBudgetIsNotNow) {
   const auto uid = pod_uid();
   server.disruption_budgeted.insert("a/p");
-  const auto eviction = evict(uid).value_or(Eviction{});
-  EXPECT_EQ(eviction.outcome, Eviction::Outcome::not_now);
+  const auto eviction = evict(uid).value_or(kube::Eviction{});
+  EXPECT_EQ(eviction.outcome, kube::Eviction::Outcome::not_now);
   EXPECT_THAT(eviction.why, HasSubstr("disruption budget. The disruption budget x needs 1"));
   EXPECT_EQ(server.seen().size(), 1U) << "when to ask again is the caller's to say";
 }
@@ -262,16 +268,16 @@ TEST_F(ApiClientTest, AWebhookThatDeniesWithTooManyRequestsIsNotNow) {
       429, "TooManyRequests", "admission webhook \"x\" denied the request: Eviction triggered evacuation");
   fault.retry_after = 10s;
   server.next = {fault};
-  const auto eviction = evict(uid).value_or(Eviction{});
-  EXPECT_EQ(eviction.outcome, Eviction::Outcome::not_now);
+  const auto eviction = evict(uid).value_or(kube::Eviction{});
+  EXPECT_EQ(eviction.outcome, kube::Eviction::Outcome::not_now);
   EXPECT_EQ(eviction.retry_after, 10s);
 }
 
 TEST_F(ApiClientTest, AServerTooBusyForAnEvictionIsAskedAgain) {
   const auto uid = pod_uid();
   server.next = {ApiFault{.status = 429, .body = "Too many requests, please try again later.\n"}};
-  EXPECT_EQ(evict(uid).value_or(Eviction{.outcome = Eviction::Outcome::gone}).outcome,
-            Eviction::Outcome::begun);
+  EXPECT_EQ(evict(uid).value_or(kube::Eviction{.outcome = kube::Eviction::Outcome::gone}).outcome,
+            kube::Eviction::Outcome::begun);
   EXPECT_EQ(server.seen().size(), 2U);
 }
 
@@ -282,17 +288,17 @@ TEST_F(ApiClientTest, AnEvictionThatAPolicyRefusesIsAnErrorWithThePolicysReason)
                  ApiFault::status_of(400, "BadRequest", "no kind \"Eviction\" is registered")};
   const auto eviction = evict(uid);
   ASSERT_FALSE(eviction);
-  EXPECT_EQ(eviction.error().code, ApiErrc::invalid);
+  EXPECT_EQ(eviction.error().code, kube::ApiErrc::invalid);
   EXPECT_THAT(eviction.error().message, HasSubstr("422 Invalid: denied request: not on a Friday"));
 }
 
 TEST_F(ApiClientTest, APodThatIsNotThereIsGone) {
-  EXPECT_EQ(evict("uid-7").value_or(Eviction{}).outcome, Eviction::Outcome::gone);
+  EXPECT_EQ(evict("uid-7").value_or(kube::Eviction{}).outcome, kube::Eviction::Outcome::gone);
 }
 
 TEST_F(ApiClientTest, APodOfTheSameNameIsNotTheOne) {
   pod_uid();
-  EXPECT_EQ(evict("uid-of-a-former-one").value_or(Eviction{}).outcome, Eviction::Outcome::gone);
+  EXPECT_EQ(evict("uid-of-a-former-one").value_or(kube::Eviction{}).outcome, kube::Eviction::Outcome::gone);
   clock.run_for(1min);
   EXPECT_FALSE(server.object(std::string(kPod)).is_null());
 }
@@ -300,7 +306,7 @@ TEST_F(ApiClientTest, APodOfTheSameNameIsNotTheOne) {
 TEST_F(ApiClientTest, AnyOtherConflictIsNotTakenForGone) {
   const auto uid = pod_uid();
   server.next = {ApiFault::status_of(409, "Conflict", "the object has been modified")};
-  EXPECT_EQ(evict(uid).value_or(Eviction{}).outcome, Eviction::Outcome::not_now);
+  EXPECT_EQ(evict(uid).value_or(kube::Eviction{}).outcome, kube::Eviction::Outcome::not_now);
 }
 
 TEST_F(ApiClientTest, EvictsInTheWordsThatTheServerKnows) {
@@ -318,8 +324,8 @@ TEST_F(ApiClientTest, EvictsInTheWordsThatTheServerKnows) {
 
 TEST_F(ApiClientTest, AnEvictionInvalidInAllWordsIsAnError) {
   const auto uid = pod_uid();
-  server.script = [](const ApiRequest&) { return ApiFault::status_of(400, "BadRequest"); };
-  EXPECT_EQ(code_of(evict(uid)), ApiErrc::invalid);
+  server.script = [](const kube::ApiRequest&) { return ApiFault::status_of(400, "BadRequest"); };
+  EXPECT_EQ(code_of(evict(uid)), kube::ApiErrc::invalid);
   EXPECT_EQ(server.seen().size(), 2U);
 }
 
@@ -328,22 +334,22 @@ TEST_F(ApiClientTest, AnEvictionInvalidInAllWordsIsAnError) {
 TEST_F(ApiClientTest, AsksAgainWhileThatMayHelp) {
   server.next = {ApiFault::lost_before(), ApiFault::status_of(503, "ServiceUnavailable"),
                  ApiFault::status_of(429, "TooManyRequests")};
-  EXPECT_EQ(code_of(get(node_ref("n1"))), std::error_code());
+  EXPECT_EQ(code_of(get(kube::node_ref("n1"))), std::error_code());
   EXPECT_EQ(server.seen().size(), 4U);
 }
 
 TEST_F(ApiClientTest, TellsTheLastFailureWhenItDoesNot) {
   server.set_down(true);
-  const auto got = get(node_ref("n1"));
+  const auto got = get(kube::node_ref("n1"));
   EXPECT_EQ(code_of(got), Errc::unreachable);
   EXPECT_EQ(message_of(got), "get Node n1: the connection was lost");
-  EXPECT_EQ(server.seen().size(), ApiClient::kMostTries);
+  EXPECT_EQ(server.seen().size(), kube::ApiClient::kMostTries);
 }
 
 TEST_F(ApiClientTest, WaitsAsLongAsTheServerAsks) {
   server.next = {ApiFault{.status = 429, .body = {}, .retry_after = 42s}};
   const auto before = clock.now();
-  EXPECT_EQ(code_of(get(node_ref("n1"))), std::error_code());
+  EXPECT_EQ(code_of(get(kube::node_ref("n1"))), std::error_code());
   EXPECT_GE(clock.now() - before, 42s);
   EXPECT_LE(clock.now() - before, 45s);
 }
@@ -351,7 +357,7 @@ TEST_F(ApiClientTest, WaitsAsLongAsTheServerAsks) {
 TEST_F(ApiClientTest, WaitsNoLongerThanIsReasonable) {
   server.next = {ApiFault{.status = 503, .body = {}, .retry_after = 86'400s}};
   const auto before = clock.now();
-  EXPECT_EQ(code_of(get(node_ref("n1"))), std::error_code());
+  EXPECT_EQ(code_of(get(kube::node_ref("n1"))), std::error_code());
   EXPECT_LE(clock.now() - before, 6min);
 }
 
@@ -359,9 +365,9 @@ TEST_F(ApiClientTest, WaitsNoLongerThanIsReasonable) {
 TEST_F(ApiClientTest, AsksOnceMoreWhenItIsNotKnown) {
   const auto unknown = ApiFault::status_of(401, "Unauthorized");
   server.next = {unknown};
-  EXPECT_EQ(code_of(get(node_ref("n1"))), std::error_code());
+  EXPECT_EQ(code_of(get(kube::node_ref("n1"))), std::error_code());
   server.next = {unknown, unknown};
-  EXPECT_EQ(code_of(get(node_ref("n1"))), ApiErrc::unauthorized);
+  EXPECT_EQ(code_of(get(kube::node_ref("n1"))), kube::ApiErrc::unauthorized);
   EXPECT_EQ(server.seen().size(), 4U);
 }
 
@@ -369,7 +375,7 @@ struct NoUse {
   const char* what;
   int code;
   const char* reason;
-  ApiErrc meaning;
+  kube::ApiErrc meaning;
 };
 
 class AskingAgainIsNoUse : public ApiClientTest, public testing::WithParamInterface<NoUse> {};
@@ -381,12 +387,12 @@ TEST_P(AskingAgainIsNoUse, ForTheServerHasUnderstood) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, AskingAgainIsNoUse,
-                         testing::Values(NoUse{"BadRequest", 400, "BadRequest", ApiErrc::invalid},
-                                         NoUse{"Forbidden", 403, "Forbidden", ApiErrc::forbidden},
-                                         NoUse{"NotFound", 404, "NotFound", ApiErrc::not_found},
-                                         NoUse{"Conflict", 409, "Conflict", ApiErrc::conflict},
-                                         NoUse{"Gone", 410, "Gone", ApiErrc::expired},
-                                         NoUse{"Invalid", 422, "Invalid", ApiErrc::invalid}),
+                         testing::Values(NoUse{"BadRequest", 400, "BadRequest", kube::ApiErrc::invalid},
+                                         NoUse{"Forbidden", 403, "Forbidden", kube::ApiErrc::forbidden},
+                                         NoUse{"NotFound", 404, "NotFound", kube::ApiErrc::not_found},
+                                         NoUse{"Conflict", 409, "Conflict", kube::ApiErrc::conflict},
+                                         NoUse{"Gone", 410, "Gone", kube::ApiErrc::expired},
+                                         NoUse{"Invalid", 422, "Invalid", kube::ApiErrc::invalid}),
                          [](const auto& row) { return row.param.what; });
 
 TEST_F(ApiClientTest, RepeatsAPatchWhoseAnswerWasLost) {
@@ -397,7 +403,7 @@ TEST_F(ApiClientTest, RepeatsAPatchWhoseAnswerWasLost) {
 
 TEST_F(ApiClientTest, ACreateWhoseAnswerWasLostMayExistAlready) {
   server.next = {ApiFault::lost_after()};
-  EXPECT_EQ(code_of(create(config_map("a", "b"))), ApiErrc::already_exists);
+  EXPECT_EQ(code_of(create(config_map("a", "b"))), kube::ApiErrc::already_exists);
 }
 
 TEST_F(ApiClientTest, MakesNoSecondObjectOfAMadeUpName) {
@@ -405,18 +411,18 @@ TEST_F(ApiClientTest, MakesNoSecondObjectOfAMadeUpName) {
   content["metadata"] = {{"generateName", "x-"}};
   server.next = {ApiFault::lost_after()};
   EXPECT_EQ(code_of(create(content)), Errc::unreachable);
-  EXPECT_EQ(server.objects({.kind = kConfigMaps}).size(), 1U);
+  EXPECT_EQ(server.objects({.kind = kube::kConfigMaps}).size(), 1U);
 }
 
 TEST_F(ApiClientTest, RemovesNoSecondObjectOfAName) {
   server.put(config_map("a", "b"));
   server.next = {ApiFault::lost_after()};
-  EXPECT_EQ(code_of(remove(config_map_ref("a", "b"), "")), Errc::unreachable);
+  EXPECT_EQ(code_of(remove(kube::config_map_ref("a", "b"), "")), Errc::unreachable);
   EXPECT_EQ(server.seen().size(), 1U);
   server.put(config_map("a", "b"));
   server.next = {ApiFault::lost_after()};
   const std::string uid = server.object("/api/v1/namespaces/a/configmaps/b")["metadata"]["uid"];
-  EXPECT_EQ(code_of(remove(config_map_ref("a", "b"), uid)), std::error_code());
+  EXPECT_EQ(code_of(remove(kube::config_map_ref("a", "b"), uid)), std::error_code());
 }
 
 // --- Changes -----------------------------------------------------------------------------------------------
@@ -436,7 +442,7 @@ TEST_F(ApiClientTest, ChangesTheObjectAsItIs) {
 TEST_F(ApiClientTest, ReadsAgainWhenAnotherWasFirst) {
   server.put(node("n1", {{"count", "5"}}));
   bool interfered = false;
-  server.script = [&](const ApiRequest& request) -> std::optional<ApiFault> {
+  server.script = [&](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (request.method == "PATCH" && !std::exchange(interfered, true))
       server.edit(kNode, labels("count", "10"));
     return std::nullopt;
@@ -447,7 +453,7 @@ TEST_F(ApiClientTest, ReadsAgainWhenAnotherWasFirst) {
 }
 
 TEST_F(ApiClientTest, ChangesOnceThoughTheAnswerWasLost) {
-  server.script = [lost = false](const ApiRequest& request) mutable -> std::optional<ApiFault> {
+  server.script = [lost = false](const kube::ApiRequest& request) mutable -> std::optional<ApiFault> {
     if (request.method == "PATCH" && !std::exchange(lost, true)) return ApiFault::lost_after();
     return std::nullopt;
   };
@@ -482,12 +488,12 @@ TEST_F(ApiClientTest, ReadsTheObjectAfterAllWhenItWasKnownTooLongAgo) {
 
 TEST_F(ApiClientTest, GivesUpWhereOthersAlwaysAreFirst) {
   server.chances.other_writer = 1;
-  EXPECT_EQ(code_of(change(one_more)), ApiErrc::conflict);
-  EXPECT_EQ(server.count("PATCH"), ApiClient::kMostRounds);
+  EXPECT_EQ(code_of(change(one_more)), kube::ApiErrc::conflict);
+  EXPECT_EQ(server.count("PATCH"), kube::ApiClient::kMostRounds);
 }
 
 TEST_F(ApiClientTest, WaitsForAChangeAsLongAsTheServerAsks) {
-  server.script = [asked = false](const ApiRequest& request) mutable -> std::optional<ApiFault> {
+  server.script = [asked = false](const kube::ApiRequest& request) mutable -> std::optional<ApiFault> {
     if (request.method == "PATCH" && !std::exchange(asked, true))
       return ApiFault{.status = 503, .body = {}, .retry_after = 30s};
     return std::nullopt;
@@ -520,7 +526,7 @@ TEST_F(ApiClientTest, ALateChangeIsRefused) {
                    ? json()
                    : labels("state", value);
       };
-      const auto begin = [&](auto done) { slow.client.change(node_ref("n1"), make, std::move(done)); };
+      const auto begin = [&](auto done) { slow.client.change(kube::node_ref("n1"), make, std::move(done)); };
       int tries = 1;
       while (!slow.outcome<json>(begin) && tries < 10) ++tries;
       EXPECT_LT(tries, 10) << "seed " << seed;
@@ -538,12 +544,12 @@ TEST_F(ApiClientTest, ACancelledCallIsNotHeardOf) {
   const auto known = server.object(kNode);
   for (const auto pause : {0ms, 5ms, 30ms, 200ms, 1'000ms}) {
     server.next = {ApiFault::lost_before(), ApiFault::lost_before()};
-    const std::vector<ApiClient::Call> calls = {
-        client.get(node_ref("n1"), [&](const auto&) { heard = true; }),
-        client.get(node_ref(""), [&](const auto&) { heard = true; }),
-        client.change(node_ref("n1"), made, [&](const auto&) { heard = true; }),
+    const std::vector<kube::ApiClient::Call> calls = {
+        client.get(kube::node_ref("n1"), [&](const auto&) { heard = true; }),
+        client.get(kube::node_ref(""), [&](const auto&) { heard = true; }),
+        client.change(kube::node_ref("n1"), made, [&](const auto&) { heard = true; }),
         client.change(
-            node_ref("n1"), made, [&](const auto&) { heard = true; }, &known)};
+            kube::node_ref("n1"), made, [&](const auto&) { heard = true; }, &known)};
     // Those that pass the pause are over by then.
     clock.run_for(pause);
     heard = false;
@@ -557,12 +563,12 @@ TEST_F(ApiClientTest, ACancelledCallIsNotHeardOf) {
 TEST_F(ApiClientTest, ACallMayBeginAndCancelOthers) {
   Answer<json> second;
   bool third_heard = false;
-  ApiClient::Call third = 0;
-  client.get(node_ref("n1"), [&](const auto&) {
+  kube::ApiClient::Call third = 0;
+  client.get(kube::node_ref("n1"), [&](const auto&) {
     client.cancel(third);
-    client.get(node_ref("n1"), second.here());
+    client.get(kube::node_ref("n1"), second.here());
   });
-  third = client.change(node_ref("n1"), one_more, [&](const auto&) { third_heard = true; });
+  third = client.change(kube::node_ref("n1"), one_more, [&](const auto&) { third_heard = true; });
   clock.run_for(1h);
   EXPECT_TRUE(second.is_there());
   EXPECT_FALSE(third_heard);
@@ -572,9 +578,9 @@ TEST_F(ApiClientTest, ACallMayBeginAndCancelOthers) {
 TEST_F(ApiClientTest, NothingIsHeardOfOneThatIsGone) {
   bool heard = false;
   {
-    ApiClient gone(server, clock, [] { return 0.5; });
-    gone.get(node_ref("n1"), [&](const auto&) { heard = true; });
-    gone.change(node_ref("n1"), one_more, [&](const auto&) { heard = true; });
+    kube::ApiClient gone(server, clock, [] { return 0.5; });
+    gone.get(kube::node_ref("n1"), [&](const auto&) { heard = true; });
+    gone.change(kube::node_ref("n1"), one_more, [&](const auto&) { heard = true; });
   }
   clock.run_for(1h);
   EXPECT_FALSE(heard);

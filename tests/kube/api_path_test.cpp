@@ -13,41 +13,44 @@ using namespace ferry;
 using test::code_of;
 
 TEST(ApiPath, IsWhereTheServerKeepsIt) {
-  EXPECT_EQ(path_of(node_ref("n1")).value_or(""), "/api/v1/nodes/n1");
-  EXPECT_EQ(path_of(config_map_ref("gpu-operator", "profiles")).value_or(""),
+  EXPECT_EQ(kube::path_of(kube::node_ref("n1")).value_or(""), "/api/v1/nodes/n1");
+  EXPECT_EQ(kube::path_of(kube::config_map_ref("gpu-operator", "profiles")).value_or(""),
             "/api/v1/namespaces/gpu-operator/configmaps/profiles");
-  EXPECT_EQ(path_of(pod_ref("a", "b"), "eviction").value_or(""), "/api/v1/namespaces/a/pods/b/eviction");
-  EXPECT_EQ(path_of(ObjectRef{.kind = kLeases, .space = "kube-system", .name = "ferry"}).value_or(""),
+  EXPECT_EQ(kube::path_of(kube::pod_ref("a", "b"), "eviction").value_or(""),
+            "/api/v1/namespaces/a/pods/b/eviction");
+  EXPECT_EQ(kube::path_of(kube::ObjectRef{.kind = kube::kLeases, .space = "kube-system", .name = "ferry"})
+                .value_or(""),
             "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/ferry");
-  EXPECT_EQ(collection_of(kEvents, "default").value_or(""), "/api/v1/namespaces/default/events");
+  EXPECT_EQ(kube::collection_of(kube::kEvents, "default").value_or(""), "/api/v1/namespaces/default/events");
 }
 
 TEST(ApiPath, SelectsByWhatARoleThatNamesTheObjectPermits) {
-  EXPECT_EQ(path_of(only(node_ref("n1"))).value_or(""),
+  EXPECT_EQ(kube::path_of(kube::only(kube::node_ref("n1"))).value_or(""),
             "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&labelSelector=");
-  EXPECT_EQ(path_of(only(config_map_ref("a", "b"))).value_or(""),
+  EXPECT_EQ(kube::path_of(kube::only(kube::config_map_ref("a", "b"))).value_or(""),
             "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Db&labelSelector=");
-  EXPECT_EQ(path_of(pods_of_node("n1")).value_or(""),
+  EXPECT_EQ(kube::path_of(kube::pods_of_node("n1")).value_or(""),
             "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1%2Cstatus.phase%21%3DSucceeded%2Cstatus.phase%21%3D"
             "Failed&labelSelector=");
-  const Selection operands{.kind = kPods, .space = "a", .fields = {}, .labels = "app=x"};
-  EXPECT_EQ(path_of(operands).value_or(""), "/api/v1/namespaces/a/pods?fieldSelector=&labelSelector=app%3Dx");
+  const kube::Selection operands{.kind = kube::kPods, .space = "a", .fields = {}, .labels = "app=x"};
+  EXPECT_EQ(kube::path_of(operands).value_or(""),
+            "/api/v1/namespaces/a/pods?fieldSelector=&labelSelector=app%3Dx");
 }
 
 TEST(ApiPath, IsOfAPartOfAList) {
-  EXPECT_EQ(path_of(Selection{.kind = kVmis}, {.most = 200}).value_or(""),
+  EXPECT_EQ(kube::path_of(kube::Selection{.kind = kube::kVmis}, {.most = 200}).value_or(""),
             "/apis/kubevirt.io/v1/virtualmachineinstances?fieldSelector=&labelSelector=&limit=200");
-  EXPECT_EQ(path_of(Selection{.kind = kNodes}, {.most = 1, .after = "a b&c"}).value_or(""),
+  EXPECT_EQ(kube::path_of(kube::Selection{.kind = kube::kNodes}, {.most = 1, .after = "a b&c"}).value_or(""),
             "/api/v1/nodes?fieldSelector=&labelSelector=&limit=1&continue=a%20b%26c");
 }
 
 TEST(ApiPath, KeepsASelectorsValueOneValue) {
-  EXPECT_EQ(pods_of_node("n1,metadata.namespace=x\\").fields,
-            R"(spec.nodeName=n1\,metadata.namespace\=x\\,)" + std::string(kNotEndedPods));
+  EXPECT_EQ(kube::pods_of_node("n1,metadata.namespace=x\\").fields,
+            R"(spec.nodeName=n1\,metadata.namespace\=x\\,)" + std::string(kube::kNotEndedPods));
 }
 
 TEST(ApiPath, EscapesWhatANameMayHave) {
-  EXPECT_EQ(path_of(node_ref("a b?c#d&e")).value_or(""), "/api/v1/nodes/a%20b%3Fc%23d%26e");
+  EXPECT_EQ(kube::path_of(kube::node_ref("a b?c#d&e")).value_or(""), "/api/v1/nodes/a%20b%3Fc%23d%26e");
 }
 
 struct BadName {
@@ -59,14 +62,14 @@ class NameOfNoObject : public testing::TestWithParam<BadName> {};
 
 // An empty one would be the collection, and "delete it" would be "delete all of them".
 TEST_P(NameOfNoObject, IsRefused) {
-  EXPECT_EQ(code_of(path_of(node_ref(GetParam().name))), Errc::usage);
-  EXPECT_EQ(code_of(path_of(config_map_ref("a", GetParam().name))), Errc::usage);
+  EXPECT_EQ(code_of(kube::path_of(kube::node_ref(GetParam().name))), Errc::usage);
+  EXPECT_EQ(code_of(kube::path_of(kube::config_map_ref("a", GetParam().name))), Errc::usage);
 }
 
 TEST_P(NameOfNoObject, IsNoNamespaceEither) {
   if (GetParam().name.empty()) GTEST_SKIP() << "that is none, which some kinds have";
-  EXPECT_EQ(code_of(path_of(config_map_ref(GetParam().name, "x"))), Errc::usage);
-  EXPECT_EQ(code_of(collection_of(kEvents, GetParam().name)), Errc::usage);
+  EXPECT_EQ(code_of(kube::path_of(kube::config_map_ref(GetParam().name, "x"))), Errc::usage);
+  EXPECT_EQ(code_of(kube::collection_of(kube::kEvents, GetParam().name)), Errc::usage);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, NameOfNoObject,
@@ -77,9 +80,9 @@ INSTANTIATE_TEST_SUITE_P(Table, NameOfNoObject,
                          [](const auto& row) { return row.param.what; });
 
 TEST(ApiPath, SaysWhatItIsToPeople) {
-  EXPECT_EQ(node_ref("n1").text(), "Node n1");
-  EXPECT_EQ(config_map_ref("a", "b").text(), "ConfigMap a/b");
-  EXPECT_EQ(only(config_map_ref("a", "b")).text(), "ConfigMap in a metadata.name=b");
+  EXPECT_EQ(kube::node_ref("n1").text(), "Node n1");
+  EXPECT_EQ(kube::config_map_ref("a", "b").text(), "ConfigMap a/b");
+  EXPECT_EQ(kube::only(kube::config_map_ref("a", "b")).text(), "ConfigMap in a metadata.name=b");
 }
 
 }  // namespace

@@ -21,23 +21,23 @@ const std::string kNode = "/api/v1/nodes/n1";
 
 class ApiServerTest : public testing::Test, public KubeFixture {
  protected:
-  Result<ApiReply> ask(ApiRequest request) {
-    std::optional<Result<ApiReply>> reply;
-    server.send(std::move(request), {.ended = [&](Result<ApiReply> told) { reply = std::move(told); }});
+  Result<kube::ApiReply> ask(kube::ApiRequest request) {
+    std::optional<Result<kube::ApiReply>> reply;
+    server.send(std::move(request), {.ended = [&](Result<kube::ApiReply> told) { reply = std::move(told); }});
     clock.run_until([&] { return reply.has_value(); }, 1h);
     return reply.value_or(fail(Errc::stuck, "no answer"));
   }
-  int status(ApiRequest request) {
+  int status(kube::ApiRequest request) {
     const auto reply = ask(std::move(request));
     return reply ? reply->status : 0;
   }
-  ApiRequest patch(const json& content, const std::string& manager = "ferry") {
+  kube::ApiRequest patch(const json& content, const std::string& manager = "ferry") {
     return {.method = "PATCH",
             .path = kNode + "?fieldManager=" + manager,
             .content_type = "application/merge-patch+json",
             .body = content.dump()};
   }
-  ApiRequest application(const json& content, const std::string& manager, bool force = false) {
+  kube::ApiRequest application(const json& content, const std::string& manager, bool force = false) {
     return {.method = "PATCH",
             .path = kNode + "?fieldManager=" + manager + (force ? "&force=true" : ""),
             .content_type = "application/apply-patch+yaml",
@@ -109,7 +109,7 @@ TEST_F(ApiServerTest, EqualSeedsFailAlike) {
     kube.server.chances = {.lost_before = 0.3, .lost_after = 0.3, .server_fault = 0.2};
     std::string out;
     for (int i = 0; i < 50; ++i)
-      kube.server.send({.path = kNode}, {.ended = [&](const Result<ApiReply>& reply) {
+      kube.server.send({.path = kNode}, {.ended = [&](const Result<kube::ApiReply>& reply) {
                          out += std::to_string(reply ? reply->status : 0) + " ";
                        }});
     kube.clock.run_for(1h);
@@ -125,13 +125,13 @@ TEST_F(ApiServerTest, StreamsTellWhatHappenedSinceAVersion) {
   server.edit(kNode, labels("a", "1"));
   server.erase(kNode);
   std::string heard;
-  std::optional<Result<ApiReply>> reply;
+  std::optional<Result<kube::ApiReply>> reply;
   server.send(
       {.path = "/api/v1/nodes?watch=1&resourceVersion=" + from + "&timeoutSeconds=90", .deadline = 0ms},
       {.received = [&](std::string_view bytes) { heard += bytes; },
-       .ended = [&](Result<ApiReply> told) { reply = std::move(told); }});
+       .ended = [&](Result<kube::ApiReply> told) { reply = std::move(told); }});
   clock.run_for(2min);
-  EXPECT_EQ(reply.value_or(fail(Errc::stuck, "open")).value_or(ApiReply{}).status, 200);
+  EXPECT_EQ(reply.value_or(fail(Errc::stuck, "open")).value_or(kube::ApiReply{}).status, 200);
   std::vector<std::string> types;
   for (std::size_t at = 0; at < heard.size(); at = heard.find('\n', at) + 1)
     types.push_back(json::parse(heard.substr(at, heard.find('\n', at) - at))["type"]);

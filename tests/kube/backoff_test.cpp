@@ -11,9 +11,9 @@ using namespace ferry;
 using namespace std::chrono_literals;
 using testing::ElementsAre;
 
-std::vector<Backoff::Pause> pauses(double drawn) {
-  Backoff backoff;
-  std::vector<Backoff::Pause> out;
+std::vector<kube::Backoff::Pause> pauses(double drawn) {
+  kube::Backoff backoff;
+  std::vector<kube::Backoff::Pause> out;
   for (int i = 0; i < 9; ++i) out.push_back(backoff.next([drawn] { return drawn; }));
   return out;
 }
@@ -27,8 +27,8 @@ TEST(Backoff, DrawsNeverLessThanATenth) {
 }
 
 TEST(Backoff, BeginsAnewWhenSomethingWorked) {
-  Backoff backoff;
-  const Random whole = [] { return 1.0; };
+  kube::Backoff backoff;
+  const kube::Random whole = [] { return 1.0; };
   backoff.next(whole);
   backoff.next(whole);
   backoff.reset();
@@ -36,11 +36,11 @@ TEST(Backoff, BeginsAnewWhenSomethingWorked) {
 }
 
 TEST(Backoff, WaitsAsLongAsItIsAskedToWithinReason) {
-  const Random least = [] { return 0.0; };
-  EXPECT_EQ(Backoff().next(least, 7s), 7'100ms);
-  EXPECT_EQ(Backoff().next(least, 0s), 100ms);
-  EXPECT_EQ(Backoff().next(least, -5s), 100ms);
-  EXPECT_EQ(Backoff().next(least, 86'400s), 300'100ms);
+  const kube::Random least = [] { return 0.0; };
+  EXPECT_EQ(kube::Backoff().next(least, 7s), 7'100ms);
+  EXPECT_EQ(kube::Backoff().next(least, 0s), 100ms);
+  EXPECT_EQ(kube::Backoff().next(least, -5s), 100ms);
+  EXPECT_EQ(kube::Backoff().next(least, 86'400s), 300'100ms);
 }
 
 }  // namespace

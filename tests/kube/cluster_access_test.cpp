@@ -8,7 +8,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using test::must;
@@ -353,4 +353,4 @@ TEST_F(ClusterAccessTest, DoesNotPassOverAFileThatWasNamed) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using testing::ElementsAre;
@@ -71,4 +71,4 @@ TEST_F(CountedTransportTest, ACancelledRequestIsNotCounted) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kube

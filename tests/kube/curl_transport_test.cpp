@@ -34,7 +34,7 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
   return EAI_AGAIN;
 }
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using std::chrono::milliseconds;
@@ -377,4 +377,4 @@ TEST_F(Http2Test, LeavesAConnectionThatDoesNotAnswer) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -20,14 +20,14 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 using testing::SizeIs;
 
-constexpr auto kNormal = EventRecorder::Type::normal;
-constexpr auto kWarning = EventRecorder::Type::warning;
+constexpr auto kNormal = kube::EventRecorder::Type::normal;
+constexpr auto kWarning = kube::EventRecorder::Type::warning;
 
 class EventRecorderTest : public testing::Test, public KubeFixture {
  protected:
   std::vector<json> events() const {
     std::vector<json> out;
-    for (const auto& [key, event] : server.objects({.kind = kEvents})) out.push_back(event);
+    for (const auto& [key, event] : server.objects({.kind = kube::kEvents})) out.push_back(event);
     return out;
   }
   /// The messages that are there then.
@@ -41,11 +41,11 @@ class EventRecorderTest : public testing::Test, public KubeFixture {
     const auto all = events();
     return all.size() == 1 ? all.front() : json{{"events", all.size()}};
   }
-  EventRecorder recorder_of(const std::string& node) {
+  kube::EventRecorder recorder_of(const std::string& node) {
     return {client, clock, [this] { return server.draw(); }, [this] { return clock.wall(); }, node};
   }
 
-  EventRecorder recorder = recorder_of("n1");
+  kube::EventRecorder recorder = recorder_of("n1");
 };
 
 TEST_F(EventRecorderTest, WritesWhatKubectlDescribeNodeShows) {
@@ -217,7 +217,7 @@ TEST_F(EventRecorderTest, IsMadeOnceThoughTheAnswerWasLost) {
 }
 
 TEST_F(EventRecorderTest, NothingIsSentWhenItIsNotPermitted) {
-  server.script = [](const ApiRequest&) { return ApiFault::status_of(403, "Forbidden"); };
+  server.script = [](const kube::ApiRequest&) { return ApiFault::status_of(403, "Forbidden"); };
   for (int i = 0; i < 100; ++i) {
     recorder.record(kNormal, "Bound", "one");
     clock.run_for(1s);
@@ -227,10 +227,10 @@ TEST_F(EventRecorderTest, NothingIsSentWhenItIsNotPermitted) {
 
 TEST_F(EventRecorderTest, TellsOnceThatNoneIsTaken) {
   std::vector<std::string> hints;
-  EventRecorder telling(
+  kube::EventRecorder telling(
       client, clock, [this] { return server.draw(); }, [this] { return clock.wall(); }, "n1",
       [&](const Error& error) { hints.push_back(error.hint); });
-  server.script = [](const ApiRequest&) { return ApiFault::status_of(403, "Forbidden"); };
+  server.script = [](const kube::ApiRequest&) { return ApiFault::status_of(403, "Forbidden"); };
   for (int i = 0; i < 3; ++i) telling.record(kNormal, "Bound", std::to_string(i));
   clock.run_for(5s);
   ASSERT_THAT(hints, SizeIs(1));
@@ -238,7 +238,7 @@ TEST_F(EventRecorderTest, TellsOnceThatNoneIsTaken) {
   server.script = {};
   telling.record(kNormal, "Bound", "written");
   clock.run_for(5s);
-  server.script = [](const ApiRequest&) { return ApiFault::status_of(403, "Forbidden"); };
+  server.script = [](const kube::ApiRequest&) { return ApiFault::status_of(403, "Forbidden"); };
   telling.record(kNormal, "Bound", "again not");
   clock.run_for(5s);
   EXPECT_THAT(hints, SizeIs(2));

@@ -18,7 +18,7 @@
 #include "tests/support/sanitizer.h"
 #include "tests/support/virtual_clock.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using nlohmann::json;
@@ -180,4 +180,4 @@ TEST(FieldFilter, OfHostilePodsTakesLittleMemory) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kube

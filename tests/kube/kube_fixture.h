@@ -80,7 +80,7 @@ struct KubeFixture {
 
   VirtualClock clock;
   ApiServer server;
-  ApiClient client{server, clock, [this] { return server.draw(); }};
+  kube::ApiClient client{server, clock, [this] { return server.draw(); }};
 };
 
 }  // namespace ferry::test

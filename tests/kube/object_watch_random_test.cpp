@@ -50,9 +50,10 @@ void change_something(ApiServer& server) {
 void run_history(std::uint64_t seed) {
   KubeFixture kube(seed);
   auto& server = kube.server;
-  const std::vector<Selection> selections = {only(node_ref("n1")),
-                                             only(config_map_ref("a", "m1")),
-                                             {.kind = kConfigMaps, .space = "a", .fields = {}, .labels = {}}};
+  const std::vector<kube::Selection> selections = {
+      kube::only(kube::node_ref("n1")),
+      kube::only(kube::config_map_ref("a", "m1")),
+      {.kind = kube::kConfigMaps, .space = "a", .fields = {}, .labels = {}}};
   std::vector<std::unique_ptr<Watching>> watches;
   for (const auto& selection : selections)
     watches.push_back(std::make_unique<Watching>(kube, selection, [&server] { return server.draw(); }));

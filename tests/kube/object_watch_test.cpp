@@ -54,7 +54,7 @@ class ObjectWatchTest : public testing::Test, public KubeFixture {
   }
   std::string server_version() const { return server.object(kNode)["metadata"]["resourceVersion"]; }
 
-  Watching watching{*this, only(node_ref("n1")), [this] { return server.draw(); }};
+  Watching watching{*this, kube::only(kube::node_ref("n1")), [this] { return server.draw(); }};
   std::size_t said_before = 0;
   int changes_before = 0;
 };
@@ -63,14 +63,14 @@ TEST_F(ObjectWatchTest, HasWhatTheServerHas) {
   EXPECT_FALSE(watching->listed());
   settle();
   EXPECT_TRUE(watching->listed());
-  EXPECT_EQ(watching->objects(), server.objects(only(node_ref("n1"))));
+  EXPECT_EQ(watching->objects(), server.objects(kube::only(kube::node_ref("n1"))));
   EXPECT_FALSE(watching->objects().at("n1")["metadata"].contains("managedFields"));
   EXPECT_EQ(watching.changes, 1);
   EXPECT_THAT(watching.said, IsEmpty());
 }
 
 TEST_F(ObjectWatchTest, TellsThatThereIsNothing) {
-  const Watching none(*this, only(config_map_ref("a", "m")), [] { return 0.5; });
+  const Watching none(*this, kube::only(kube::config_map_ref("a", "m")), [] { return 0.5; });
   clock.run_for(1s);
   EXPECT_TRUE(none->listed());
   EXPECT_EQ(none.changes, 1);
@@ -78,7 +78,8 @@ TEST_F(ObjectWatchTest, TellsThatThereIsNothing) {
 }
 
 TEST_F(ObjectWatchTest, FollowsWhatHappens) {
-  const Watching maps(*this, Selection{.kind = kConfigMaps, .space = "a", .fields = {}, .labels = {}},
+  const Watching maps(*this,
+                      kube::Selection{.kind = kube::kConfigMaps, .space = "a", .fields = {}, .labels = {}},
                       [this] { return server.draw(); });
   clock.run_for(1s);
   server.put(config_map("a", "m", "one"));
@@ -95,7 +96,8 @@ TEST_F(ObjectWatchTest, FollowsWhatHappens) {
 }
 
 TEST_F(ObjectWatchTest, AnObjectThatIsNoLongerSelectedGoes) {
-  const Watching pods(*this, Selection{.kind = kPods, .space = {}, .fields = {}, .labels = "app=x"},
+  const Watching pods(*this,
+                      kube::Selection{.kind = kube::kPods, .space = {}, .fields = {}, .labels = "app=x"},
                       [this] { return server.draw(); });
   auto labelled = pod("a", "p");
   labelled["metadata"]["labels"] = {{"app", "x"}};
@@ -108,7 +110,7 @@ TEST_F(ObjectWatchTest, AnObjectThatIsNoLongerSelectedGoes) {
 }
 
 TEST_F(ObjectWatchTest, RefusesWhatNoObjectCanBeCalled) {
-  ObjectWatch watch(server, clock, [] { return 0.5; }, {.kind = kConfigMaps, .space = ".."}, {});
+  kube::ObjectWatch watch(server, clock, [] { return 0.5; }, {.kind = kube::kConfigMaps, .space = ".."}, {});
   EXPECT_EQ(code_of(watch.begin()), Errc::usage);
 }
 
@@ -246,7 +248,7 @@ TEST_F(ObjectWatchTest, AnObjectThatWentWhileItsHistoryWasForgottenGoes) {
 
 TEST_F(ObjectWatchTest, AServerThatForgetsEverythingAlwaysIsNotAskedWithoutEnd) {
   server.chances.compacted = 1;
-  server.script = [this](const ApiRequest& request) -> std::optional<ApiFault> {
+  server.script = [this](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (request.path.find("watch=1") != std::string::npos)
       server.put(config_map("a", "m", std::to_string(server.draw())));
     return std::nullopt;
@@ -267,7 +269,7 @@ TEST_F(ObjectWatchTest, AServerThatForgetsEverythingAlwaysIsNotAskedWithoutEnd) 
 TEST_F(ObjectWatchTest, ARestoredServerWithOlderVersionsIsBelieved) {
   settle();
   // As after etcd was put back: everything is younger than we are.
-  server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+  server.script = [](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (request.path.find("watch=1") != std::string::npos) return ApiFault::lost_before();
     return ApiFault{.status = 200, .body = R"({"metadata":{"resourceVersion":"5"},"items":[
                        {"metadata":{"name":"n1","resourceVersion":"4","labels":{"a":"old"}}}]})"};
@@ -391,14 +393,14 @@ struct Documented {
   const char* what;
   int code;
   const char* reason;
-  ApiErrc meaning;
+  kube::ApiErrc meaning;
 };
 
 class RefusedWatch : public ObjectWatchTest, public testing::WithParamInterface<Documented> {};
 
 TEST_P(RefusedWatch, IsToldAndTriedAgain) {
   const auto refusal = ApiFault::status_of(GetParam().code, GetParam().reason, "because");
-  server.script = [=](const ApiRequest&) { return refusal; };
+  server.script = [=](const kube::ApiRequest&) { return refusal; };
   settle();
   clock.run_for(1h);
   EXPECT_THAT(watching.said, ElementsAre("trouble"));
@@ -414,7 +416,7 @@ TEST_P(RefusedWatch, IsToldAndTriedAgain) {
 // A server that lists and does not let watch is no better.
 TEST_P(RefusedWatch, AlsoWhereListsAreAnswered) {
   const auto refusal = ApiFault::status_of(GetParam().code, GetParam().reason, "because");
-  server.script = [=](const ApiRequest& request) -> std::optional<ApiFault> {
+  server.script = [=](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (request.path.find("watch=1") == std::string::npos) return std::nullopt;
     return refusal;
   };
@@ -429,18 +431,18 @@ TEST_P(RefusedWatch, AlsoWhereListsAreAnswered) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, RefusedWatch,
-    testing::Values(Documented{"BadRequest", 400, "BadRequest", ApiErrc::invalid},
-                    Documented{"Unauthorized", 401, "Unauthorized", ApiErrc::unauthorized},
-                    Documented{"Forbidden", 403, "Forbidden", ApiErrc::forbidden},
-                    Documented{"NotFound", 404, "NotFound", ApiErrc::not_found},
-                    Documented{"TooMany", 429, "TooManyRequests", ApiErrc::too_many_requests},
-                    Documented{"Internal", 500, "InternalError", ApiErrc::server_fault},
-                    Documented{"Unavailable", 503, "ServiceUnavailable", ApiErrc::server_fault},
-                    Documented{"TooLargeVersion", 504, "Timeout", ApiErrc::server_fault}),
+    testing::Values(Documented{"BadRequest", 400, "BadRequest", kube::ApiErrc::invalid},
+                    Documented{"Unauthorized", 401, "Unauthorized", kube::ApiErrc::unauthorized},
+                    Documented{"Forbidden", 403, "Forbidden", kube::ApiErrc::forbidden},
+                    Documented{"NotFound", 404, "NotFound", kube::ApiErrc::not_found},
+                    Documented{"TooMany", 429, "TooManyRequests", kube::ApiErrc::too_many_requests},
+                    Documented{"Internal", 500, "InternalError", kube::ApiErrc::server_fault},
+                    Documented{"Unavailable", 503, "ServiceUnavailable", kube::ApiErrc::server_fault},
+                    Documented{"TooLargeVersion", 504, "Timeout", kube::ApiErrc::server_fault}),
     [](const auto& row) { return row.param.what; });
 
 TEST_F(ObjectWatchTest, SaysWhichRightIsMissingAndAsksAgainSoonAndThenSeldom) {
-  server.script = [](const ApiRequest&) { return ApiFault::status_of(403, "Forbidden", "no"); };
+  server.script = [](const kube::ApiRequest&) { return ApiFault::status_of(403, "Forbidden", "no"); };
   clock.run_for(15s);
   ASSERT_EQ(watching.troubles.size(), 1U);
   EXPECT_THAT(watching.troubles.front().hint, HasSubstr("the verb list on nodes"));
@@ -505,7 +507,7 @@ class LongList : public testing::Test, public KubeFixture {
     for (int i = 0; i < 120; ++i) server.put(config_map("a", "m" + std::to_string(1'000 + i)));
   }
   std::size_t pages() const { return server.count("GET", "limit=50"); }
-  const Selection maps{.kind = kConfigMaps, .space = "a"};
+  const kube::Selection maps{.kind = kube::kConfigMaps, .space = "a"};
 };
 
 TEST_F(LongList, ComesByPages) {
@@ -522,7 +524,7 @@ TEST_F(LongList, ComesByPages) {
 // Nothing of a list is used before its last page: half a list looks like one from which objects have gone.
 TEST_F(LongList, BeginsAnewWhereItsContinuationIsForgotten) {
   int forgotten = 1;
-  server.script = [&](const ApiRequest& request) -> std::optional<ApiFault> {
+  server.script = [&](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (request.path.find("continue=") == std::string::npos || forgotten-- <= 0) return std::nullopt;
     return ApiFault::status_of(410, "Expired");
   };
@@ -535,7 +537,7 @@ TEST_F(LongList, BeginsAnewWhereItsContinuationIsForgotten) {
 }
 
 TEST_F(LongList, IsNotThereBeforeItsLastPage) {
-  server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+  server.script = [](const kube::ApiRequest& request) -> std::optional<ApiFault> {
     if (request.path.find("continue=") == std::string::npos) return std::nullopt;
     return ApiFault::status_of(410, "Expired");
   };
@@ -544,7 +546,7 @@ TEST_F(LongList, IsNotThereBeforeItsLastPage) {
   EXPECT_FALSE(watching->listed());
   EXPECT_THAT(watching->objects(), IsEmpty());
   ASSERT_THAT(watching.said, ElementsAre("trouble"));
-  EXPECT_EQ(watching.troubles.front().code, ApiErrc::expired);
+  EXPECT_EQ(watching.troubles.front().code, kube::ApiErrc::expired);
   EXPECT_LE(server.seen().size(), 800U) << "asking is slowed down";
 }
 
@@ -554,7 +556,7 @@ TEST_F(LongList, AnObjectThatIsTooLargeIsTrouble) {
   clock.run_for(1min);
   EXPECT_FALSE(watching->listed());
   ASSERT_THAT(watching.said, ElementsAre("trouble"));
-  EXPECT_EQ(watching.troubles.front().code, ApiErrc::too_large);
+  EXPECT_EQ(watching.troubles.front().code, kube::ApiErrc::too_large);
   EXPECT_THAT(watching.troubles.front().message, HasSubstr("list ConfigMap in a: "));
   EXPECT_THAT(watching.troubles.front().hint, HasSubstr("kubectl get configmaps --namespace a"));
   server.erase("/api/v1/namespaces/a/configmaps/m0");
@@ -573,7 +575,7 @@ TEST_F(LongList, SoIsOneThatComesLater) {
   server.put(config_map("a", "m1", std::string(1UL << 20U, 'x')));
   clock.run_for(1min);
   ASSERT_THAT(watching.said, ElementsAre("trouble"));
-  EXPECT_EQ(watching.troubles.front().code, ApiErrc::too_large);
+  EXPECT_EQ(watching.troubles.front().code, kube::ApiErrc::too_large);
   EXPECT_EQ(watching->objects().size(), before.size() + 1);
 }
 
@@ -586,14 +588,14 @@ TEST_F(ObjectWatchTest, AnEmptyListMayBeNull) {
 
 TEST_F(ObjectWatchTest, OneThatIsGoneAsksNoMore) {
   {
-    const Watching gone(*this, only(node_ref("n2")), [] { return 0.5; });
+    const Watching gone(*this, kube::only(kube::node_ref("n2")), [] { return 0.5; });
     clock.run_for(1s);
     EXPECT_EQ(server.open_streams(), 2U);
   }
   EXPECT_EQ(server.open_streams(), 1U);
   {
     server.next = {std::nullopt, ApiFault::lost_before()};
-    const Watching gone(*this, only(node_ref("n2")), [] { return 0.5; });
+    const Watching gone(*this, kube::only(kube::node_ref("n2")), [] { return 0.5; });
   }
   const auto before = server.seen().size();
   clock.run_for(4min);

@@ -19,11 +19,13 @@ using testing::SizeIs;
 
 class PagedList : public testing::Test, public KubeFixture {
  protected:
-  Result<json> ask(const Selection& selection, const ListRange& range) {
+  Result<json> ask(const kube::Selection& selection, const kube::ListRange& range) {
     return outcome<json>([&](auto done) { client.list(selection, range, std::move(done)); });
   }
-  AskForPart asks() {
-    return [this](const Selection& selection, const ListRange& range) { return ask(selection, range); };
+  kube::AskForPart asks() {
+    return [this](const kube::Selection& selection, const kube::ListRange& range) {
+      return ask(selection, range);
+    };
   }
   void put_nodes(unsigned count) {
     for (unsigned i = 0; i < count; ++i) server.put(node("n" + std::to_string(10'000 + i)));
@@ -37,10 +39,10 @@ std::vector<std::string> names_in(const Result<std::vector<json>>& objects) {
 }
 
 TEST_F(PagedList, IsTheWholeByBoundedParts) {
-  put_nodes(2 * kListPart + 1);
-  const auto all = list_by_parts(asks(), {.kind = kNodes});
+  put_nodes(2 * kube::kListPart + 1);
+  const auto all = kube::list_by_parts(asks(), {.kind = kube::kNodes});
   const auto names = names_in(all);
-  ASSERT_THAT(names, SizeIs(2 * kListPart + 1));
+  ASSERT_THAT(names, SizeIs(2 * kube::kListPart + 1));
   EXPECT_EQ(names.front(), "n10000");
   EXPECT_EQ(names.back(), "n10400");
   EXPECT_TRUE(std::ranges::is_sorted(names));
@@ -49,91 +51,94 @@ TEST_F(PagedList, IsTheWholeByBoundedParts) {
 }
 
 TEST_F(PagedList, KeepsWhatMattersAlone) {
-  put_nodes(kListPart + 2);
+  put_nodes(kube::kListPart + 2);
   const auto late = [](const json& object) -> json {
     if (object["metadata"]["name"] < "n10199") return {};
     return {{"metadata", {{"name", object["metadata"]["name"]}}}};
   };
-  const auto taken = list_by_parts(asks(), {.kind = kNodes}, late);
+  const auto taken = kube::list_by_parts(asks(), {.kind = kube::kNodes}, late);
   EXPECT_THAT(names_in(taken), ElementsAre("n10199", "n10200", "n10201"));
   EXPECT_EQ(taken->front().size(), 1U) << "and nothing else of it";
 }
 
 TEST_F(PagedList, OfAFewIsOneRequest) {
-  put_nodes(kListPart);
-  EXPECT_THAT(names_in(list_by_parts(asks(), {.kind = kNodes})), SizeIs(kListPart));
+  put_nodes(kube::kListPart);
+  EXPECT_THAT(names_in(kube::list_by_parts(asks(), {.kind = kube::kNodes})), SizeIs(kube::kListPart));
   EXPECT_EQ(server.count("GET"), 1U);
 }
 
 TEST_F(PagedList, BeginsAnewWhenItsMomentIsForgotten) {
-  put_nodes(kListPart + 1);
+  put_nodes(kube::kListPart + 1);
   unsigned asked = 0;
-  const AskForPart forgetful = [&](const Selection& selection, const ListRange& range) {
+  const kube::AskForPart forgetful = [&](const kube::Selection& selection, const kube::ListRange& range) {
     if (++asked == 2) {
       server.put(node("z"));
       server.compact();
     }
     return ask(selection, range);
   };
-  EXPECT_THAT(names_in(list_by_parts(forgetful, {.kind = kNodes})), SizeIs(kListPart + 2));
+  EXPECT_THAT(names_in(kube::list_by_parts(forgetful, {.kind = kube::kNodes})), SizeIs(kube::kListPart + 2));
 }
 
 TEST_F(PagedList, EndsWhenThatHappensAgainAndAgain) {
   unsigned asked = 0;
-  const AskForPart never = [&](const Selection&, const ListRange& range) -> Result<json> {
+  const kube::AskForPart never = [&](const kube::Selection&, const kube::ListRange& range) -> Result<json> {
     ++asked;
     if (range.after.empty())
       return json{{"metadata", {{"continue", "x"}}}, {"items", {{{"metadata", {{"name", "a"}}}}}}};
-    return fail(Error{.code = make_error_code(ApiErrc::expired), .message = "too old", .hint = {}});
+    return fail(Error{.code = make_error_code(kube::ApiErrc::expired), .message = "too old", .hint = {}});
   };
-  EXPECT_EQ(code_of(list_by_parts(never, {.kind = kNodes})), ApiErrc::expired);
-  EXPECT_EQ(asked, 2 * kMostListRounds);
+  EXPECT_EQ(code_of(kube::list_by_parts(never, {.kind = kube::kNodes})), kube::ApiErrc::expired);
+  EXPECT_EQ(asked, 2 * kube::kMostListRounds);
 }
 
 /// Where so many at most fit into an answer.
-AskForPart with_room_for(unsigned most, const AskForPart& ask) {
-  return [most, ask](const Selection& selection, const ListRange& range) -> Result<json> {
+kube::AskForPart with_room_for(unsigned most, const kube::AskForPart& ask) {
+  return [most, ask](const kube::Selection& selection, const kube::ListRange& range) -> Result<json> {
     if (range.most <= most) return ask(selection, range);
-    return fail(Error{.code = make_error_code(ApiErrc::too_large), .message = "too large", .hint = {}});
+    return fail(Error{.code = make_error_code(kube::ApiErrc::too_large), .message = "too large", .hint = {}});
   };
 }
 
 TEST_F(PagedList, OfHugeObjectsComesBySmallerParts) {
-  put_nodes(kListPart + 1);
-  EXPECT_THAT(names_in(list_by_parts(with_room_for(60, asks()), {.kind = kNodes})), SizeIs(kListPart + 1));
+  put_nodes(kube::kListPart + 1);
+  EXPECT_THAT(names_in(kube::list_by_parts(with_room_for(60, asks()), {.kind = kube::kNodes})),
+              SizeIs(kube::kListPart + 1));
   EXPECT_EQ(server.count("GET", "&limit=50"), 5U);
-  const auto one_by_one = names_in(list_by_parts(with_room_for(1, asks()), {.kind = kNodes}));
-  ASSERT_THAT(one_by_one, SizeIs(kListPart + 1));
+  const auto one_by_one = names_in(kube::list_by_parts(with_room_for(1, asks()), {.kind = kube::kNodes}));
+  ASSERT_THAT(one_by_one, SizeIs(kube::kListPart + 1));
   EXPECT_EQ(one_by_one.back(), "n10200");
 }
 
 TEST_F(PagedList, GoesOnBySmallerPartsInItsMiddle) {
-  put_nodes(2 * kListPart);
+  put_nodes(2 * kube::kListPart);
   unsigned asked = 0;
-  const AskForPart shrinking = [&](const Selection& selection, const ListRange& range) {
-    return with_room_for(++asked == 1 ? kListPart : kListPart / 2, asks())(selection, range);
+  const kube::AskForPart shrinking = [&](const kube::Selection& selection, const kube::ListRange& range) {
+    return with_room_for(++asked == 1 ? kube::kListPart : kube::kListPart / 2, asks())(selection, range);
   };
-  const auto names = names_in(list_by_parts(shrinking, {.kind = kNodes}));
-  ASSERT_THAT(names, SizeIs(2 * kListPart));
+  const auto names = names_in(kube::list_by_parts(shrinking, {.kind = kube::kNodes}));
+  ASSERT_THAT(names, SizeIs(2 * kube::kListPart));
   EXPECT_EQ(names.back(), "n10399");
 }
 
 TEST_F(PagedList, EndsAtAnObjectThatIsTooLargeItself) {
   put_nodes(2);
-  EXPECT_EQ(code_of(list_by_parts(with_room_for(0, asks()), {.kind = kNodes})), ApiErrc::too_large);
+  EXPECT_EQ(code_of(kube::list_by_parts(with_room_for(0, asks()), {.kind = kube::kNodes})),
+            kube::ApiErrc::too_large);
 }
 
 TEST_F(PagedList, TellsOtherErrorsAtOnce) {
   server.next = {ApiFault::status_of(403, "Forbidden", "no")};
-  const auto all = list_by_parts(asks(), {.kind = kPods});
-  EXPECT_EQ(code_of(all), ApiErrc::forbidden);
+  const auto all = kube::list_by_parts(asks(), {.kind = kube::kPods});
+  EXPECT_EQ(code_of(all), kube::ApiErrc::forbidden);
   EXPECT_EQ(server.count("GET"), 1U);
 }
 
 TEST(PagedListAnswer, HasToBeAList) {
   const auto of = [](json answer) {
-    return list_by_parts([&](const Selection&, const ListRange&) -> Result<json> { return answer; },
-                         {.kind = kNodes});
+    return kube::list_by_parts(
+        [&](const kube::Selection&, const kube::ListRange&) -> Result<json> { return answer; },
+        {.kind = kube::kNodes});
   };
   EXPECT_EQ(code_of(of(json::object())), Errc::malformed_host);
   EXPECT_EQ(code_of(of({{"items", 7}})), Errc::malformed_host);
@@ -142,11 +147,11 @@ TEST(PagedListAnswer, HasToBeAList) {
   const auto endless = of({{"items", json::array()}, {"metadata", {{"continue", "x"}}}});
   EXPECT_EQ(code_of(endless), Errc::malformed_host);
   EXPECT_THAT(message_of(endless), HasSubstr("continues with itself"));
-  const auto in_turn = list_by_parts(
-      [](const Selection&, const ListRange& range) -> Result<json> {
+  const auto in_turn = kube::list_by_parts(
+      [](const kube::Selection&, const kube::ListRange& range) -> Result<json> {
         return json{{"items", json::array()}, {"metadata", {{"continue", range.after == "x" ? "y" : "x"}}}};
       },
-      {.kind = kNodes});
+      {.kind = kube::kNodes});
   EXPECT_EQ(code_of(in_turn), Errc::malformed_host);
 }
 

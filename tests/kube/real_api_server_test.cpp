@@ -20,7 +20,7 @@
 #include "tests/kube/transport_fixture.h"
 #include "tests/support/loopback.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 namespace fs = std::filesystem;
@@ -292,4 +292,4 @@ TEST_F(RealApiServer, IsLeftWhenItHangsAndTakenAgain) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -5,7 +5,7 @@
 
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using test::must;
@@ -140,4 +140,4 @@ INSTANTIATE_TEST_SUITE_P(
         Exempt{"https://api.example", ":443", false}));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -42,17 +42,19 @@ class TransportTest : public testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-  static ClusterAccess access_to(const ApiStandin& server) {
+  static kube::ClusterAccess access_to(const ApiStandin& server) {
     return {.server = {.tls = true, .host = "127.0.0.1", .port = server.port(), .path = {}},
             .authorities = {.text = {}, .file = certificate("ca.pem")}};
   }
 
-  void open(ClusterAccess access) { transport_ = std::make_unique<CurlTransport>(*loop_, std::move(access)); }
+  void open(kube::ClusterAccess access) {
+    transport_ = std::make_unique<kube::CurlTransport>(*loop_, std::move(access));
+  }
 
   struct Heard {
     std::string received;
     int pieces = 0;
-    std::optional<Result<ApiReply>> end;
+    std::optional<Result<kube::ApiReply>> end;
     /// What a test compares; -1: it has not ended, or not with an answer.
     int status() const { return end && *end ? (*end)->status : -1; }
     std::string body() const { return end && *end ? (*end)->body : ""; }
@@ -62,8 +64,8 @@ class TransportTest : public testing::Test {
   };
 
   /// A request whose stream and end are written down; `heard` outlives it.
-  ApiTransport::Call send(ApiRequest request, Heard& heard, bool streamed = false) {
-    ApiListener listener{.ended = [&heard](Result<ApiReply> end) {
+  kube::ApiTransport::Call send(kube::ApiRequest request, Heard& heard, bool streamed = false) {
+    kube::ApiListener listener{.ended = [&heard](Result<kube::ApiReply> end) {
       EXPECT_FALSE(heard.end.has_value()) << "ended twice";
       heard.end = std::move(end);
     }};
@@ -99,7 +101,7 @@ class TransportTest : public testing::Test {
     loop_->cancel(guard);
     ASSERT_FALSE(late) << "it does not come to that";
   }
-  Heard ask(ApiRequest request, bool streamed = false) {
+  Heard ask(kube::ApiRequest request, bool streamed = false) {
     Heard heard;
     const auto call = send(std::move(request), heard, streamed);
     run_until([&] { return heard.end.has_value(); });
@@ -109,7 +111,7 @@ class TransportTest : public testing::Test {
   Heard get(const std::string& path) { return ask({.path = path}); }
 
   std::unique_ptr<EventLoop> loop_ = must(EventLoop::create());
-  std::unique_ptr<CurlTransport> transport_;
+  std::unique_ptr<kube::CurlTransport> transport_;
 
  private:
   static std::unique_ptr<ScratchDirectory>& certificates() {

@@ -7,7 +7,7 @@
 
 #include "tests/kube/transport_fixture.h"
 
-namespace ferry {
+namespace ferry::kube {
 namespace {
 
 using test::ApiSeen;
@@ -244,4 +244,4 @@ TEST_F(TransportTrust, SpeaksWithoutTlsToThisMachineAlone) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::kube

@@ -16,23 +16,23 @@ using test::code_of;
 using test::message_of;
 using testing::ElementsAre;
 
-const Asked kAsked{.verb = "watch", .kind = kNodes, .subresource = {}, .object = "Node n1"};
+const kube::Asked kAsked{.verb = "watch", .kind = kube::kNodes, .subresource = {}, .object = "Node n1"};
 
 TEST(WatchEvent, IsRead) {
-  const auto added = test::must(parse_watch_event(
+  const auto added = test::must(kube::parse_watch_event(
       R"({"type":"ADDED","object":{"metadata":{"name":"b","namespace":"a","resourceVersion":"7"}}})",
       kAsked));
-  EXPECT_EQ(added.kind, WatchEvent::Kind::added);
+  EXPECT_EQ(added.kind, kube::WatchEvent::Kind::added);
   EXPECT_EQ(added.key, "a/b");
   EXPECT_EQ(added.version, "7");
 
-  const auto bookmark = test::must(
-      parse_watch_event(R"({"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}})", kAsked));
-  EXPECT_EQ(bookmark.kind, WatchEvent::Kind::bookmark);
+  const auto bookmark = test::must(kube::parse_watch_event(
+      R"({"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}})", kAsked));
+  EXPECT_EQ(bookmark.kind, kube::WatchEvent::Kind::bookmark);
   EXPECT_EQ(bookmark.version, "9");
 
-  const auto error = test::must(parse_watch_event(R"({"type":"ERROR","object":{"code":410}})", kAsked));
-  EXPECT_EQ(error.kind, WatchEvent::Kind::error);
+  const auto error = test::must(kube::parse_watch_event(R"({"type":"ERROR","object":{"code":410}})", kAsked));
+  EXPECT_EQ(error.kind, kube::WatchEvent::Kind::error);
   EXPECT_EQ(error.object.value("code", 0), 410);
 }
 
@@ -45,7 +45,7 @@ struct Malformed {
 class MalformedEvent : public testing::TestWithParam<Malformed> {};
 
 TEST_P(MalformedEvent, IsAnError) {
-  const auto event = parse_watch_event(GetParam().line, kAsked);
+  const auto event = kube::parse_watch_event(GetParam().line, kAsked);
   EXPECT_EQ(code_of(event), Errc::malformed_host);
   EXPECT_EQ(message_of(event), std::string("watch Node n1: a line of the stream ") + GetParam().says);
 }
@@ -82,18 +82,18 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return row.param.what; });
 
 TEST(WatchEvent, OrdersVersionsAsNumbers) {
-  EXPECT_TRUE(is_later("10", "9"));
-  EXPECT_FALSE(is_later("9", "10"));
-  EXPECT_FALSE(is_later("10", "10"));
-  EXPECT_TRUE(is_later("123456789012345678901234567890", "99999999999999999999999999999"));
+  EXPECT_TRUE(kube::is_later("10", "9"));
+  EXPECT_FALSE(kube::is_later("9", "10"));
+  EXPECT_FALSE(kube::is_later("10", "10"));
+  EXPECT_TRUE(kube::is_later("123456789012345678901234567890", "99999999999999999999999999999"));
 }
 
 // Other servers than etcd's may have other ones: then the order in which they come is all there is.
 TEST(WatchEvent, TakesAVersionThatIsNoNumberForLaterUnlessItIsTheSame) {
-  EXPECT_TRUE(is_later("abc", "abd"));
-  EXPECT_TRUE(is_later("7", "abc"));
-  EXPECT_TRUE(is_later("007", "8"));
-  EXPECT_FALSE(is_later("abc", "abc"));
+  EXPECT_TRUE(kube::is_later("abc", "abd"));
+  EXPECT_TRUE(kube::is_later("7", "abc"));
+  EXPECT_TRUE(kube::is_later("007", "8"));
+  EXPECT_FALSE(kube::is_later("abc", "abc"));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace ferry::test {
 /// A watch that has begun, and all that it has said.
 class Watching {
  public:
-  Watching(KubeFixture& kube, Selection selection, Random random)
+  Watching(KubeFixture& kube, kube::Selection selection, kube::Random random)
       : watch_(kube.server, kube.clock, std::move(random), std::move(selection),
                {.changed = [this] { ++changes; },
                 .trouble =
@@ -24,15 +24,15 @@ class Watching {
                 .well = [this] { said.emplace_back("well"); }}) {
     if (auto begun = watch_.begin(); !begun) throw std::runtime_error(begun.error().message);
   }
-  const ObjectWatch& operator*() const { return watch_; }
-  const ObjectWatch* operator->() const { return &watch_; }
+  const kube::ObjectWatch& operator*() const { return watch_; }
+  const kube::ObjectWatch* operator->() const { return &watch_; }
 
   int changes = 0;
   std::vector<Error> troubles;
   std::vector<std::string> said;  ///< "trouble" and "well", in order
 
  private:
-  ObjectWatch watch_;
+  kube::ObjectWatch watch_;
 };
 
 }  // namespace ferry::test

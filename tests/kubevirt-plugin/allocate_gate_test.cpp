@@ -8,7 +8,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using testing::ElementsAre;
@@ -103,4 +103,4 @@ TEST_F(AllocateGateTest, ForgetsNobodyAndLetsNobodyPassUnasked) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -24,7 +24,7 @@
 #include "kubevirt-plugin/allocation/allocation_core.h"
 #include "tests/kubevirt-plugin/core_fixture.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 constexpr std::size_t kGroups = 4;
@@ -320,4 +320,4 @@ TEST_F(AllocationCoreStress, NeverGivesAGroupToTwoPodsWhateverElseHappens) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -9,7 +9,7 @@
 #include "kubevirt-plugin/allocation/device_lists.h"
 #include "tests/kubevirt-plugin/core_fixture.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using namespace core_test;
@@ -842,4 +842,4 @@ TEST_F(AllocationCoreTest, PrefersNothingThatItWouldNotGive) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

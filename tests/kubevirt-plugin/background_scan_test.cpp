@@ -13,7 +13,7 @@
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using namespace std::chrono_literals;
@@ -24,11 +24,11 @@ struct Reading {
   std::promise<void> let_go_on;
   std::shared_future<void> may_go_on{let_go_on.get_future()};
 
-  Result<VgpuInventory> read() {
+  Result<mdev::VgpuInventory> read() {
     ++scans;
     const auto go_on = may_go_on;
     if (go_on.wait_for(20s) != std::future_status::ready) return fail(Errc::failed, "nobody lets it go on");
-    return VgpuInventory{};
+    return mdev::VgpuInventory{};
   }
 };
 
@@ -90,4 +90,4 @@ TEST_F(BackgroundScanTest, TellsNobodyWhoHasGone) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -8,7 +8,7 @@
 #include "tests/support/kata_cdi_check.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using testing::IsEmpty;
@@ -205,4 +205,4 @@ TEST_F(CdiFilesTest, SaysWhatItCannotWriteAndGoesOn) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -9,7 +9,7 @@
 #include "kubevirt-plugin/offered_file.h"
 #include "tests/kubevirt-plugin/core_fixture.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using namespace core_test;
@@ -216,4 +216,4 @@ TEST_F(CompanionPlaces, DoNotTakeTheNameOfDevices) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -24,15 +24,16 @@ namespace ferry::core_test {
 using Ids = std::vector<std::string>;
 
 /// Allocates and waits for the answer.
-inline Result<std::vector<Allocation>> allocate_from(AllocationCore& core, std::string_view resource,
-                                                     std::span<const Ids> containers) {
-  std::promise<Result<std::vector<Allocation>>> answer;
+inline Result<std::vector<plugin::Allocation>> allocate_from(plugin::AllocationCore& core,
+                                                             std::string_view resource,
+                                                             std::span<const Ids> containers) {
+  std::promise<Result<std::vector<plugin::Allocation>>> answer;
   core.allocate(resource, containers, [&](auto allocated) { answer.set_value(std::move(allocated)); });
   return answer.get_future().get();
 }
 
 /// A host that says what the test wants of a device, by its ID; otherwise the scan's word.
-class TestCheck final : public DeviceCheck {
+class TestCheck final : public plugin::DeviceCheck {
  public:
   std::map<std::string, std::string> problems;
   std::function<void(const std::string& id)> while_asked;
@@ -42,21 +43,21 @@ class TestCheck final : public DeviceCheck {
   std::set<std::uint32_t> silent;
   mutable std::vector<std::uint32_t> asked;
 
-  void ask(HandOut what, Answered answered) const override {
-    HostAnswer answer;
+  void ask(plugin::HandOut what, Answered answered) const override {
+    plugin::HostAnswer answer;
     for (const auto group : what.groups) {
       asked.push_back(group);
-      answer.groups[group] = open.contains(group)     ? GroupState::open
-                             : silent.contains(group) ? GroupState::silent
-                                                      : GroupState::closed;
+      answer.groups[group] = open.contains(group)     ? plugin::GroupState::open
+                             : silent.contains(group) ? plugin::GroupState::silent
+                                                      : plugin::GroupState::closed;
     }
     for (const auto& devices : what.containers) {
       auto& container = answer.containers.emplace_back();
       for (const auto& device : devices) container.nodes.push_back(nodes_now(device));
       if (devices.size() > 1) container.shared = {"/dev/shared"};
     }
-    const bool all_closed =
-        std::ranges::all_of(answer.groups, [](const auto& one) { return one.second == GroupState::closed; });
+    const bool all_closed = std::ranges::all_of(
+        answer.groups, [](const auto& one) { return one.second == plugin::GroupState::closed; });
     if (!all_closed) answer.containers.clear();
     answered(std::move(answer));
   }
@@ -80,7 +81,7 @@ class TestCheck final : public DeviceCheck {
   }
 
  private:
-  Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const {
+  Result<std::vector<std::string>> nodes_now(const plugin::OfferedDevice& offered) const {
     if (while_asked) while_asked(offered.id);
     const auto problem = problems.find(offered.id);
     if (problem != problems.end()) return fail(Errc::differs, problem->second);
@@ -88,7 +89,8 @@ class TestCheck final : public DeviceCheck {
   }
 };
 
-inline OfferedDevice device(const std::string& id, std::uint32_t group, std::optional<int> numa = {}) {
+inline plugin::OfferedDevice device(const std::string& id, std::uint32_t group,
+                                    std::optional<int> numa = {}) {
   return {.id = id,
           .model = "10de:2684",
           .driver = "vfio-pci",
@@ -98,9 +100,9 @@ inline OfferedDevice device(const std::string& id, std::uint32_t group, std::opt
           .problem = {}};
 }
 
-inline Resource resource(const std::string& part, std::vector<OfferedDevice> devices,
-                         EnvPrefix prefix = EnvPrefix::pci_resource) {
-  return {.name = *ResourceName::parse("nvidia.com/" + part),
+inline plugin::Resource resource(const std::string& part, std::vector<plugin::OfferedDevice> devices,
+                                 plugin::EnvPrefix prefix = plugin::EnvPrefix::pci_resource) {
+  return {.name = *plugin::ResourceName::parse("nvidia.com/" + part),
           .env_prefix = prefix,
           .devices = std::move(devices)};
 }

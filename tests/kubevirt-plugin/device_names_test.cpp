@@ -12,7 +12,7 @@
 #include "kubevirt-plugin/discovery/resource_name.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using testing::Eq;
@@ -137,4 +137,4 @@ TEST(FindVendorInPciIds, TakesTheLineOfTheVendor) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

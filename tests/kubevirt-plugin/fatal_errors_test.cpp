@@ -5,7 +5,7 @@
 
 #include "tests/support/fake_kernel.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using testing::HasSubstr;
@@ -23,7 +23,7 @@ class FatalErrorsTest : public testing::Test {
     return errors.problem(kernel, kFunction);
   }
 
-  static constexpr PciAddress kFunction = {.bus = 1};
+  static constexpr vfio::PciAddress kFunction = {.bus = 1};
   test::FakeKernel kernel;
   FatalErrors errors;
 };
@@ -63,4 +63,4 @@ TEST_F(FatalErrorsTest, HandsOnWhatItHasNotLookedAt) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

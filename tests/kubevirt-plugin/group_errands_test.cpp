@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using namespace std::chrono_literals;
@@ -181,4 +181,4 @@ TEST(GroupErrands, EndsWithoutWaitingForWhatHangs) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

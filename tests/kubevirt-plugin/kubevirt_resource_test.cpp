@@ -14,7 +14,7 @@
 #include "tests/support/fake_vendor_vfio.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using test::must;
@@ -283,10 +283,11 @@ TEST_F(KubeVirtTest, SaysOfACapturedHostWhatItSaidOnIt) {
 
 // Else the types of a full GPU, which does not name them itself, would have no name.
 TEST_F(KubeVirtTest, LooksForVgpusAsThePluginDoes) {
-  const auto checks = kubevirt_checks(
-      kernel, rules, [](const HostFs&, const Inventory&, const AcceleratorRules&) -> Result<VgpuInventory> {
-        return fail(Errc::failed, "asked as the plugin asks");
-      });
+  const auto checks = kubevirt_checks(kernel, rules,
+                                      [](const HostFs&, const vfio::Inventory&,
+                                         const vfio::AcceleratorRules&) -> Result<mdev::VgpuInventory> {
+                                        return fail(Errc::failed, "asked as the plugin asks");
+                                      });
   const auto offered = std::ranges::find(checks, "something-offered", &Check::id);
   ASSERT_NE(offered, checks.end());
   EXPECT_THAT(offered->found, HasSubstr("asked as the plugin asks"));
@@ -315,4 +316,4 @@ TEST_F(KubeVirtTest, NamesWhatIsInTheWay) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

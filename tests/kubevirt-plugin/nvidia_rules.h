@@ -6,8 +6,8 @@
 namespace ferry::test {
 
 /// What `ferry plugin` offers.
-inline OfferRules nvidia_rules() {
-  return {.accelerators = {.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}},
+inline plugin::OfferRules nvidia_rules() {
+  return {.accelerators = {.vendors = {0x10de}, .classes = {vfio::PciClass::vga, vfio::PciClass::display_3d}},
           .domain = "nvidia.com"};
 }
 

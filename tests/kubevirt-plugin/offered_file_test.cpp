@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using testing::ElementsAre;
@@ -104,4 +104,4 @@ INSTANTIATE_TEST_SUITE_P(
                     R"({"resources": [{"name": "a", "devices": [{"id": "b"}]}]})"));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

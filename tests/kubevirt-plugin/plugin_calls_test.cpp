@@ -20,7 +20,7 @@
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 #include "tests/support/log_of.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using namespace plugin_test;
@@ -296,4 +296,4 @@ TEST_F(PluginCallsTest, EndsInOneDeadlineThoughReadersOfEachListDoNotRead) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -114,7 +114,7 @@ class Fixture : public testing::Test {
   std::filesystem::path directory() const { return kernel.root() / options.kubelet_directory; }
   void start() {
     std::packaged_task<Result<>(std::stop_token)> task(
-        [this](const std::stop_token& token) { return run_plugin(kernel, options, token); });
+        [this](const std::stop_token& token) { return plugin::run_plugin(kernel, options, token); });
     result = task.get_future();
     plugin = std::jthread(std::move(task));
   }
@@ -171,7 +171,7 @@ class Fixture : public testing::Test {
 
   test::FakeKernel kernel;
   // A socket's path has room for little more than the kubelet's own directory.
-  PluginOptions options = {
+  plugin::PluginOptions options = {
       .kubelet_directory = "kubelet",
       .rules = test::nvidia_rules(),
       .offered_file = "run/ferry/plugin/offered.json",

@@ -51,7 +51,7 @@ extern "C" void hold(int /*signal*/) {
   errno = before;
 }
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using namespace plugin_test;
@@ -432,4 +432,4 @@ TEST_F(PluginSocketTest, HandsOverToASuccessorWithoutALostOrDoubledResource) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -6,7 +6,7 @@
 
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using namespace plugin_test;
@@ -207,4 +207,4 @@ TEST_F(PluginStandBackTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) 
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -16,7 +16,7 @@
 #include "tests/support/inotify_limits.h"
 #include "tests/support/log_of.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using namespace std::chrono_literals;
@@ -388,10 +388,11 @@ struct HangingScans {
   std::shared_future<void> released = let_go.get_future().share();
 
   static ReadVgpus reader(const std::shared_ptr<HangingScans>& scans) {
-    return [scans](const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules) {
-      if (++scans->count >= scans->first) scans->released.wait();
-      return scan_vgpus(host, inventory, rules);
-    };
+    return
+        [scans](const HostFs& host, const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules) {
+          if (++scans->count >= scans->first) scans->released.wait();
+          return mdev::scan_vgpus(host, inventory, rules);
+        };
   }
   bool hang() const {
     const auto give_up = std::chrono::steady_clock::now() + kPatience;
@@ -1217,9 +1218,10 @@ TEST_F(PluginTest, SaysThatTheKubeletsDirectoryIsMissing) {
 TEST_F(PluginTest, WaitsForAHostThatCannotBeReadYet) {
   options.after_failure = 1ms;
   int scans = 0;
-  options.read_vgpus = [&](const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules) {
-    return ++scans < 3 ? Result<VgpuInventory>(fail(Errc::malformed_host, "no memory for it"))
-                       : scan_vgpus(host, inventory, rules);
+  options.read_vgpus = [&](const HostFs& host, const vfio::Inventory& inventory,
+                           const vfio::AcceleratorRules& rules) {
+    return ++scans < 3 ? Result<mdev::VgpuInventory>(fail(Errc::malformed_host, "no memory for it"))
+                       : mdev::scan_vgpus(host, inventory, rules);
   };
   add_gpu("0000:01:00.0", 15);
   start_both();
@@ -1229,8 +1231,8 @@ TEST_F(PluginTest, WaitsForAHostThatCannotBeReadYet) {
 
 TEST_F(PluginTest, EndsWhereNoFirstScanComesAbout) {
   options.after_failure = 1ms;
-  options.read_vgpus = [](const HostFs&, const Inventory&, const AcceleratorRules&) {
-    return Result<VgpuInventory>(fail(Errc::malformed_host, "no memory for it"));
+  options.read_vgpus = [](const HostFs&, const vfio::Inventory&, const vfio::AcceleratorRules&) {
+    return Result<mdev::VgpuInventory>(fail(Errc::malformed_host, "no memory for it"));
   };
   const auto ended = run_plugin(kernel, options, {});
   ASSERT_FALSE(ended);
@@ -1326,4 +1328,4 @@ TEST_F(PluginTest, WritesWhatIsAllocatedAMomentLater) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -8,7 +8,7 @@
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 #include "tests/support/open_files.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using namespace plugin_test;
@@ -308,9 +308,9 @@ TEST_F(PluginWithdrawalTest, AnswersNothingAfterAScanThatFailed) {
   add_gpu("0000:01:00.0", 15);
   std::atomic<bool> fails = false;
   std::promise<void> failed;
-  options.read_vgpus = [&](const HostFs& host, const Inventory& inventory,
-                           const AcceleratorRules& rules) -> Result<VgpuInventory> {
-    if (!fails.exchange(false)) return scan_vgpus(host, inventory, rules);
+  options.read_vgpus = [&](const HostFs& host, const vfio::Inventory& inventory,
+                           const vfio::AcceleratorRules& rules) -> Result<mdev::VgpuInventory> {
+    if (!fails.exchange(false)) return mdev::scan_vgpus(host, inventory, rules);
     failed.set_value();
     return fail(Errc::failed, "not now");
   };
@@ -328,10 +328,11 @@ TEST_F(PluginWithdrawalTest, AnswersNothingAfterAScanThatFailed) {
 TEST_F(PluginWithdrawalTest, OffersNothingForAMomentThatIsBeingMade) {
   add_gpu("0000:01:00.0", 15);
   std::atomic<bool> makes = false;
-  options.read_vgpus = [&](const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules) {
-    if (inventory.find(*PciAddress::parse("0000:02:00.0")) != nullptr && makes.exchange(false))
+  options.read_vgpus = [&](const HostFs& host, const vfio::Inventory& inventory,
+                           const vfio::AcceleratorRules& rules) {
+    if (inventory.find(*vfio::PciAddress::parse("0000:02:00.0")) != nullptr && makes.exchange(false))
       publish(7, {"0000:02:00.0"});
-    return scan_vgpus(host, inventory, rules);
+    return mdev::scan_vgpus(host, inventory, rules);
   };
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -359,9 +360,10 @@ TEST_F(PluginWithdrawalTest, OneOfTwoOffersAndAnswersUntilItEnds) {
   ASSERT_TRUE(allocatable(kGpu, 2));
   std::atomic<bool> at_work = false;
   PluginOptions next = options;
-  next.read_vgpus = [&](const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules) {
+  next.read_vgpus = [&](const HostFs& host, const vfio::Inventory& inventory,
+                        const vfio::AcceleratorRules& rules) {
     at_work = true;
-    return scan_vgpus(host, inventory, rules);
+    return mdev::scan_vgpus(host, inventory, rules);
   };
   const std::jthread successor(
       [&](const std::stop_token& token) { EXPECT_TRUE(run_plugin(kernel, next, token)); });
@@ -423,4 +425,4 @@ TEST_F(PluginWithdrawalTest, ShowsThatItRuns) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -10,7 +10,7 @@
 #include "tests/kubevirt-plugin/hex.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using test::bytes;
@@ -29,8 +29,8 @@ constexpr const char* kOneClaim =
     "0a4e 0a02 766d 1202 6e73 1a44 0a01 63 2a3f 1205 636c61696d 1a02 6e73 2232 0a13 0a11 "
     "6e76696469612e636f6d2f706770753d38 120e 6770752e6e76696469612e636f6d 1a04 6e6f6465 2205 6770752d30";
 
-PodDevice device(const std::string& resource, const std::vector<std::string>& ids,
-                 const std::vector<std::int64_t>& nodes = {}) {
+vfio::PodDevice device(const std::string& resource, const std::vector<std::string>& ids,
+                       const std::vector<std::int64_t>& nodes = {}) {
   return {.name_space = "ns",
           .pod = "vm",
           .container = "c",
@@ -182,4 +182,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return row.param.name; });
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -19,7 +19,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using namespace std::chrono_literals;
@@ -84,7 +84,7 @@ class PodResourcesTest : public testing::Test {
   PodResourcesTest() { tree_.directory(fs::path(kPodResourcesSocket).parent_path()); }
 
   fs::path socket() const { return tree_.path() / kPodResourcesSocket; }
-  Result<std::vector<PodDevice>> list(std::chrono::milliseconds deadline = kPatience) const {
+  Result<std::vector<vfio::PodDevice>> list(std::chrono::milliseconds deadline = kPatience) const {
     return list_pod_devices(host_, kPodResourcesSocket, deadline);
   }
   /// A socket that is bound, and listened on if there is a backlog; nothing is ever accepted.
@@ -112,12 +112,12 @@ TEST_F(PodResourcesTest, TellsWhatAKubeletHasGivenOut) {
   ASSERT_TRUE(kubelet.start());
   EXPECT_THAT(must(list()), IsEmpty());
   kubelet.remember({.name = "vm-1", .resource = "nvidia.com/X", .ids = {"0000:17:00.0", "0000:b5:00.0"}});
-  EXPECT_THAT(must(list()), ElementsAre(PodDevice{.name_space = "default",
-                                                  .pod = "vm-1",
-                                                  .container = "compute",
-                                                  .resource = "nvidia.com/X",
-                                                  .ids = {"0000:17:00.0", "0000:b5:00.0"},
-                                                  .numa_nodes = {}}));
+  EXPECT_THAT(must(list()), ElementsAre(vfio::PodDevice{.name_space = "default",
+                                                        .pod = "vm-1",
+                                                        .container = "compute",
+                                                        .resource = "nvidia.com/X",
+                                                        .ids = {"0000:17:00.0", "0000:b5:00.0"},
+                                                        .numa_nodes = {}}));
   kubelet.release({"0000:17:00.0", "0000:b5:00.0"});
   EXPECT_THAT(must(list()), IsEmpty());
 }
@@ -225,4 +225,4 @@ TEST_F(PodResourcesTest, RefusesAnAnswerThatIsTooLarge) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -10,7 +10,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using testing::ElementsAreArray;
@@ -167,4 +167,4 @@ TEST(PreferredAllocationErrors, NegativeSize) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

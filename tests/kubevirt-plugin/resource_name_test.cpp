@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using testing::HasSubstr;
@@ -126,4 +126,4 @@ TEST(VendorDomain, IsTheShortNameOfPciIds) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -17,7 +17,7 @@
 #include "tests/support/fake_vendor_vfio.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using test::must;
@@ -443,7 +443,7 @@ TEST_F(ScannerTest, OffersOnlyTheRulesVendors) {
 }
 
 TEST_F(ScannerTest, OffersOtherVendorsGpusThatAreOnVfioUnderTheirVendorsDomain) {
-  rules.accelerators.of_other_vendors = {PciClass::vga};
+  rules.accelerators.of_other_vendors = {vfio::PciClass::vga};
   rules.domains = {{0x8086, "intel.com"}};
   kernel.directory("sys/class/misc/iommu");
   for (const char* device : {"vfio0", "vfio1", "vfio2"})
@@ -720,7 +720,7 @@ TEST_F(ScannerTest, OffersNoVgpuWithAnIllegalName) {
 
 // Other vendors have no vGPU types: a virtual function that vfio-pci has goes to a VM whole.
 TEST_F(ScannerTest, OffersOtherVendorsVirtualFunctionsThatAreOnVfio) {
-  rules.accelerators.of_other_vendors = {PciClass::display_3d, PciClass::processing_accelerator};
+  rules.accelerators.of_other_vendors = {vfio::PciClass::display_3d, vfio::PciClass::processing_accelerator};
   kernel.file("usr/share/misc/pci.ids",
               "1002  Advanced Micro Devices, Inc. [AMD/ATI]\n\t75a3  MI355X\n\t75b3  MI355X VF\n"
               "8086  Intel Corporation\n\t56c0  DG2 [Data Center GPU Flex 170]\n"
@@ -759,7 +759,7 @@ TEST_F(ScannerTest, OffersOtherVendorsVirtualFunctionsThatAreOnVfio) {
 }
 
 TEST_F(ScannerTest, SaysThatAVirtualFunctionBelowVfioNeedsAToken) {
-  rules.accelerators.of_other_vendors = {PciClass::display_3d};
+  rules.accelerators.of_other_vendors = {vfio::PciClass::display_3d};
   rules.domains = {{0x8086, "intel.com"}};
   for (const auto& [address, physical] :
        {std::pair{"0000:19:00.0", ""}, std::pair{"0000:19:00.1", "0000:19:00.0"}})
@@ -1022,7 +1022,7 @@ TEST_F(ScannerTest, FallsBackWhereAnAliasIsNoLegalName) {
 TEST_F(ScannerTest, OffersToKataByGroupUnderOneName) {
   rules.kata = true;
   rules.kubevirt = false;
-  rules.accelerators.on_request = {PciClass::bridge_other};
+  rules.accelerators.on_request = {vfio::PciClass::bridge_other};
   add_gpu("0000:01:00.0", 15, "vfio-pci", -1, "10de:2330");
   add_audio("0000:01:00.1", 15);
   add_gpu("0000:02:00.0", 16);
@@ -1230,4 +1230,4 @@ TEST_F(ScannerTest, GivesNoVgpuWhoseGpuIsOffTheBus) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -30,7 +30,7 @@
 #include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_kernel.h"
 
-namespace ferry {
+namespace ferry::plugin {
 namespace {
 
 using namespace std::chrono_literals;
@@ -357,4 +357,4 @@ TEST_F(SysfsCheckTest, IsToldByTheKernelThatANodeIsBusy) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::plugin

@@ -6,7 +6,7 @@
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
 using test::must;
@@ -20,19 +20,21 @@ class Diary final : public GpuManagement {
   std::optional<Error> error;
   std::vector<std::string> told;
 
-  Result<ManagedGpu> read(const PciAddress& address) override {
+  Result<ManagedGpu> read(const vfio::PciAddress& address) override {
     told.push_back("read " + address.text());
     if (error) return fail(*error);
     return gpu;
   }
-  Result<> make_instance(const PciAddress& /*gpu*/, std::uint32_t profile) override {
+  Result<> make_instance(const vfio::PciAddress& /*gpu*/, std::uint32_t profile) override {
     return note("make", profile);
   }
-  Result<> remove_instance(const PciAddress& /*gpu*/, std::uint32_t instance) override {
+  Result<> remove_instance(const vfio::PciAddress& /*gpu*/, std::uint32_t instance) override {
     return note("remove", instance);
   }
-  Result<> set_mixed_sizes(const PciAddress& /*gpu*/, bool on) override { return note("mixed", on ? 1 : 0); }
-  Result<> set_mig(const PciAddress& /*gpu*/, bool on) override { return note("mig", on ? 1 : 0); }
+  Result<> set_mixed_sizes(const vfio::PciAddress& /*gpu*/, bool on) override {
+    return note("mixed", on ? 1 : 0);
+  }
+  Result<> set_mig(const vfio::PciAddress& /*gpu*/, bool on) override { return note("mig", on ? 1 : 0); }
 
  private:
   Result<> note(const std::string& what, std::uint32_t number) {
@@ -47,7 +49,7 @@ class CalledGpuManagementTest : public testing::Test {
   CalledGpuManagementTest() {
     kernel_.on_call([&](const LibraryCall& call) { return answer_gpu_call(diary_, call.request); });
   }
-  const PciAddress gpu_ = must(PciAddress::parse("0000:17:00.0"));
+  const vfio::PciAddress gpu_ = must(vfio::PciAddress::parse("0000:17:00.0"));
   test::FakeKernel kernel_;
   Diary diary_;
   CalledGpuManagement management_{kernel_};
@@ -126,4 +128,4 @@ TEST_F(CalledGpuManagementTest, AHostWithoutTheLibrarySaysSo) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -5,7 +5,7 @@
 
 #include "tests/support/fake_mdev.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
 using test::FakeKernel;
@@ -27,7 +27,7 @@ class MdevBusRead : public testing::Test {
     mdev.add_parent("0000:05:00.0");
   }
   MdevBus read() const { return read_mdev_bus(kernel).value(); }
-  VgpuParent parent() const { return read().parents.at(PciAddress::parse("0000:05:00.0").value()); }
+  VgpuParent parent() const { return read().parents.at(vfio::PciAddress::parse("0000:05:00.0").value()); }
   VgpuType type(const std::string& id) const {
     for (const VgpuType& type : parent().types) {
       if (type.id == id) return type;
@@ -212,7 +212,7 @@ TEST_F(MdevBusRead, MakesADeviceThatCannotBeReadAProblemOfItsParent) {
 }
 
 TEST(MdevPath, OfARemovalNamesTheGpuAndTheDevice) {
-  const auto parent = PciAddress::parse("0000:05:00.0").value();
+  const auto parent = vfio::PciAddress::parse("0000:05:00.0").value();
   EXPECT_EQ(remove_path(parent, VgpuId{kA}),
             std::string("sys/bus/pci/devices/0000:05:00.0/") + kA + "/remove");
   EXPECT_EQ(create_path(parent, "nvidia-232"),
@@ -220,4 +220,4 @@ TEST(MdevPath, OfARemovalNamesTheGpuAndTheDevice) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -7,7 +7,7 @@
 #include "tests/support/fake_mdev.h"
 #include "tests/support/kernel_effects.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
 using test::EffectFact;
@@ -171,4 +171,4 @@ INSTANTIATE_TEST_SUITE_P(Creating, MdevEffects, testing::ValuesIn(effects()),
                          [](const auto& row) { return row.param.name; });
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::mdev

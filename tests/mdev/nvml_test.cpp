@@ -10,7 +10,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
 using test::must;
@@ -39,7 +39,7 @@ class NvmlTest : public testing::Test {
   std::string state() const { return must(HostFs(tree_.path()).read_file("state")); }
   bool is_open() const { return state().find("open 0\n") == std::string::npos; }
 
-  const PciAddress gpu_ = must(PciAddress::parse("0000:17:00.0"));
+  const vfio::PciAddress gpu_ = must(vfio::PciAddress::parse("0000:17:00.0"));
   test::ScratchDirectory tree_;
   HostFs host_{tree_.path()};
   Nvml nvml_{host_};
@@ -165,7 +165,7 @@ TEST_F(NvmlTest, MigModeMayWaitForAReset) {
 }
 
 TEST_F(NvmlTest, SaysThatThereIsNoLibraryNoDriverNoSuchGpu) {
-  EXPECT_EQ(nvml_.read(must(PciAddress::parse("0000:18:00.0"))).error().code, Errc::not_found);
+  EXPECT_EQ(nvml_.read(must(vfio::PciAddress::parse("0000:18:00.0"))).error().code, Errc::not_found);
   state("no_driver 1\n");
   EXPECT_EQ(nvml_.read(gpu_).error().code, Errc::unsupported);
   tree_.remove("usr");
@@ -196,4 +196,4 @@ TEST_F(NvmlTest, DoesNotFollowALinkOutOfTheRoot) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -8,7 +8,7 @@
 
 #include "tests/support/fake_vendor_vfio.h"
 
-namespace ferry {
+namespace ferry::mdev {
 
 void PrintTo(const CreatableType& type, std::ostream* out) {
   *out << type.id << " = " << type.name;
@@ -96,9 +96,9 @@ class VendorFunctionRead : public testing::Test {
     vendor.add_gpu(kGpu);
   }
   VendorFunction read(const char* address) const {
-    return read_vendor_function(kernel, read_function(kernel, at(address)).value());
+    return read_vendor_function(kernel, vfio::read_function(kernel, at(address)).value());
   }
-  static PciAddress at(const char* address) { return PciAddress::parse(address).value(); }
+  static vfio::PciAddress at(const char* address) { return vfio::PciAddress::parse(address).value(); }
   void says(const char* attribute, const std::string& text) const {
     kernel.file(std::filesystem::path("sys/devices/pci0000:00") / kFirst / "nvidia" / attribute, text);
   }
@@ -133,7 +133,7 @@ TEST_F(VendorFunctionRead, IsAVgpuWhereATypeIsSet) {
   EXPECT_EQ(device.iommu_group, 100U);
   std::vector<std::string> nodes;
   nodes.reserve(device.nodes.size());
-  for (const DeviceNode& node : device.nodes) nodes.push_back(node.name);
+  for (const vfio::DeviceNode& node : device.nodes) nodes.push_back(node.name);
   EXPECT_THAT(nodes, ElementsAre("/dev/vfio/100", "/dev/vfio/devices/vfio100"));
 }
 
@@ -182,4 +182,4 @@ TEST_F(VendorFunctionRead, IsToldByItsAttribute) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::mdev

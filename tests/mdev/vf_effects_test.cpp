@@ -11,7 +11,7 @@
 #include "tests/support/fake_vendor_vfio.h"
 #include "tests/support/kernel_effects.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
 using test::EffectFact;
@@ -404,4 +404,4 @@ INSTANTIATE_TEST_SUITE_P(Enabling, VfEffects, testing::ValuesIn(vf_effects()),
                          [](const auto& row) { return row.param.name; });
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::mdev

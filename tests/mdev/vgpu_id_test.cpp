@@ -3,7 +3,7 @@
 
 #include "mdev/vgpu.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
 TEST(MdevUuid, IsKeptInLowerCase) {
@@ -29,4 +29,4 @@ INSTANTIATE_TEST_SUITE_P(Table, MalformedUuid,
                                          " 5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a1", "-----"));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::mdev

@@ -6,7 +6,7 @@
 #include "mdev/vgpu_removal.h"
 #include "tests/support/fake_vendor_vfio.h"
 
-namespace ferry {
+namespace ferry::mdev {
 namespace {
 
 using test::FakeKernel;
@@ -17,8 +17,8 @@ using testing::IsEmpty;
 
 constexpr const char* kA = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
 
-PciAddress at(const std::string& text) {
-  return PciAddress::parse(text).value();
+vfio::PciAddress at(const std::string& text) {
+  return vfio::PciAddress::parse(text).value();
 }
 
 /// A node with one GPU of each kind; a test adds what it is about.
@@ -48,8 +48,9 @@ class VgpuScan : public testing::Test {
     kernel.enable_vfs(address, vfs);
   }
   VgpuInventory read() const {
-    const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}};
-    return scan_vgpus(kernel, scan(kernel).value(), rules).value();
+    const vfio::AcceleratorRules rules{.vendors = {0x10de},
+                                       .classes = {vfio::PciClass::vga, vfio::PciClass::display_3d}};
+    return scan_vgpus(kernel, vfio::scan(kernel).value(), rules).value();
   }
 
   FakeKernel kernel;
@@ -186,7 +187,7 @@ TEST_F(VgpuScan, ReadsOneGpuAgain) {
   const VgpuInventory before = read();
   mdev.add_device("0000:17:00.5", "nvidia-1153", kA);
   vendor.set("0000:65:00.4", "1152");
-  const Inventory inventory = scan(kernel).value();
+  const vfio::Inventory inventory = vfio::scan(kernel).value();
   const VgpuInventory now = read();
   for (const std::size_t gpu : {0U, 1U}) {
     const VgpuGpu again = scan_gpu_again(kernel, inventory, before.gpus[gpu]).value();
@@ -196,7 +197,7 @@ TEST_F(VgpuScan, ReadsOneGpuAgain) {
     EXPECT_EQ(addresses_of(again), addresses_of(now.gpus[gpu]));
     EXPECT_THAT(names_of(again), testing::SizeIs(1));
   }
-  const auto gone = scan_gpu_again(kernel, Inventory{}, before.gpus[0]);
+  const auto gone = scan_gpu_again(kernel, vfio::Inventory{}, before.gpus[0]);
   ASSERT_FALSE(gone);
   EXPECT_EQ(gone.error().code, Errc::not_found);
 }
@@ -220,11 +221,12 @@ TEST_F(VgpuScan, ABoardThatIsKnownToHaveNoFunctionsIsAskedForNone) {
                          .totalvfs = 16});
     kernel.file(host_driver_sign(at(gpu)), "0\n");
   }
-  const AcceleratorRules rules{
-      .vendors = {0x10de},
-      .classes = {PciClass::display_3d},
-      .never_has_virtual_functions = [](const PciFunction& function) { return function.device == 0x1eb8; }};
-  const Inventory inventory = scan(kernel).value();
+  const vfio::AcceleratorRules rules{.vendors = {0x10de},
+                                     .classes = {vfio::PciClass::display_3d},
+                                     .never_has_virtual_functions = [](const vfio::PciFunction& function) {
+                                       return function.device == 0x1eb8;
+                                     }};
+  const vfio::Inventory inventory = vfio::scan(kernel).value();
   const VgpuInventory found = scan_vgpus(kernel, inventory, rules).value();
   EXPECT_FALSE(found.gpus.at(0).may_get_virtual_functions());
   EXPECT_TRUE(found.gpus[0].awaits_types());
@@ -247,7 +249,7 @@ TEST_F(VgpuScan, SaysWhyAGpuCarriesNoVgpus) {
   kernel.add_function({.address = "0000:07:00.0", .driver = "nvidia", .totalvfs = 16});
   kernel.add_function({.address = "0000:08:00.0", .driver = "nvidia"});
   for (const char* divided : {"0000:07:00.0", "0000:08:00.0"})
-    kernel.file(host_driver_sign(PciAddress::parse(divided).value()), "0\n");
+    kernel.file(host_driver_sign(vfio::PciAddress::parse(divided).value()), "0\n");
   std::vector<std::string> obstacles;
   for (const VgpuGpu& gpu : read().gpus) {
     EXPECT_EQ(gpu.framework, VgpuFramework::none);
@@ -338,7 +340,7 @@ TEST_F(VgpuScan, ReadsOfAVgpuWhatShowsThatAWriteHeld) {
   const VgpuDevice before = gpu.devices.at(0);
   constexpr const char* kB = "11111111-3b1d-4f0e-9a57-2f6f5f1f7a10";
   mdev.add_device("0000:05:00.0", "nvidia-232", kB);
-  const Inventory inventory = scan(kernel).value();
+  const vfio::Inventory inventory = vfio::scan(kernel).value();
   scan_devices_again(kernel, inventory, VgpuFacts::identity, gpu);
   ASSERT_THAT(gpu.devices, testing::SizeIs(2));
   EXPECT_EQ(gpu.devices[0].id.text, kB);
@@ -354,13 +356,13 @@ TEST_F(VgpuScan, ReadsOfAVgpuWhatShowsThatAWriteHeld) {
 TEST_F(VgpuScan, AsksAboutAVgpuByItsNodes) {
   add_t4("0000:05:00.0");
   mdev.add_device("0000:05:00.0", "nvidia-232", kA);
-  const UseQuestion question = use_question(read().gpus.at(0).devices.at(0));
+  const vfio::UseQuestion question = use_question(read().gpus.at(0).devices.at(0));
   EXPECT_EQ(question.device, kA);
   std::vector<std::string> names;
   names.reserve(question.nodes.size());
-  for (const DeviceNode& node : question.nodes) names.push_back(node.name);
+  for (const vfio::DeviceNode& node : question.nodes) names.push_back(node.name);
   EXPECT_THAT(names, ElementsAre("/dev/vfio/100", "/dev/vfio/devices/vfio100"));
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::mdev

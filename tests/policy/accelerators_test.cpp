@@ -5,14 +5,14 @@
 
 #include <gtest/gtest.h>
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 struct Row {
   const char* name;
   std::uint16_t vendor;
   std::uint32_t class_code;
-  HeaderType header;
+  vfio::HeaderType header;
   bool virtual_function;
   bool counts;
 };
@@ -23,28 +23,28 @@ void PrintTo(const Row& row, std::ostream* out) {
 class DefaultAccelerators : public testing::TestWithParam<Row> {};
 
 TEST(AcceleratorsOnRequest, AreNvSwitchesAndTheirsIsTheOnlyClassThatAskingAdds) {
-  PciFunction nvswitch;
+  vfio::PciFunction nvswitch;
   nvswitch.vendor = 0x10de;
   nvswitch.class_code = 0x068000;
-  const AcceleratorRules rules = default_accelerator_rules();
+  const vfio::AcceleratorRules rules = default_accelerator_rules();
   EXPECT_FALSE(rules.match(nvswitch));
-  EXPECT_TRUE(rules.asking_for(PciClass::bridge_other).match(nvswitch));
+  EXPECT_TRUE(rules.asking_for(vfio::PciClass::bridge_other).match(nvswitch));
   EXPECT_TRUE(rules.asking_for_all().match(nvswitch));
-  EXPECT_FALSE(rules.asking_for(PciClass::vga).match(nvswitch));
+  EXPECT_FALSE(rules.asking_for(vfio::PciClass::vga).match(nvswitch));
 
-  PciFunction audio;
+  vfio::PciFunction audio;
   audio.vendor = 0x10de;
   audio.class_code = 0x040300;
-  EXPECT_FALSE(rules.asking_for(PciClass::audio).match(audio)) << "a class that nobody offers";
-  nvswitch.header = HeaderType::pci_bridge;
+  EXPECT_FALSE(rules.asking_for(vfio::PciClass::audio).match(audio)) << "a class that nobody offers";
+  nvswitch.header = vfio::HeaderType::pci_bridge;
   EXPECT_FALSE(rules.asking_for_all().match(nvswitch)) << "a bridge carries what is below it";
 }
 
 TEST(AcceleratorsByName, AreDisplaysAndProcessingAcceleratorsOfAnyVendor) {
-  PciFunction gpu;
+  vfio::PciFunction gpu;
   gpu.vendor = 0x1002;
   gpu.class_code = 0x030000;
-  AcceleratorRules rules = default_accelerator_rules();
+  vfio::AcceleratorRules rules = default_accelerator_rules();
   EXPECT_FALSE(rules.match(gpu));
   EXPECT_TRUE(rules.only_by_name(gpu));
   EXPECT_FALSE(rules.asking_for_all().match(gpu)) << "what can be asked for of NVIDIA's";
@@ -63,7 +63,7 @@ TEST(AcceleratorsByName, AreDisplaysAndProcessingAcceleratorsOfAnyVendor) {
   gpu.class_code = 0x010802;
   EXPECT_FALSE(rules.match(gpu)) << "a disk is none, whoever names it";
 
-  PciFunction nvswitch;
+  vfio::PciFunction nvswitch;
   nvswitch.vendor = 0x10de;
   nvswitch.class_code = 0x068000;
   rules = default_accelerator_rules();
@@ -75,7 +75,7 @@ TEST(AcceleratorsByName, AreDisplaysAndProcessingAcceleratorsOfAnyVendor) {
 
 TEST(DefaultAcceleratorsOf, TheTimeBeforeAmpereNeverHaveVirtualFunctions) {
   const auto never = [](std::uint16_t vendor, std::uint16_t device) {
-    PciFunction function;
+    vfio::PciFunction function;
     function.vendor = vendor;
     function.device = device;
     return default_accelerator_rules().never_has_virtual_functions(function);
@@ -91,24 +91,24 @@ TEST(DefaultAcceleratorsOf, TheTimeBeforeAmpereNeverHaveVirtualFunctions) {
 
 TEST_P(DefaultAccelerators, AreDisplayFunctionsOfTheVendor) {
   const Row& row = GetParam();
-  PciFunction function;
+  vfio::PciFunction function;
   function.vendor = row.vendor;
   function.class_code = row.class_code;
   function.header = row.header;
-  if (row.virtual_function) function.physical_function = PciAddress{};
+  if (row.virtual_function) function.physical_function = vfio::PciAddress{};
   EXPECT_EQ(default_accelerator_rules().match(function), row.counts);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Table, DefaultAccelerators,
-    testing::Values(Row{"Vga", 0x10de, 0x030000, HeaderType::endpoint, false, true},
-                    Row{"Display3d", 0x10de, 0x030200, HeaderType::endpoint, false, true},
-                    Row{"Audio", 0x10de, 0x040300, HeaderType::endpoint, false, false},
-                    Row{"NvSwitch", 0x10de, 0x068000, HeaderType::endpoint, false, false},
-                    Row{"OtherVendor", 0x1002, 0x030000, HeaderType::endpoint, false, false},
-                    Row{"VirtualFunction", 0x10de, 0x030200, HeaderType::endpoint, true, false},
-                    Row{"Bridge", 0x10de, 0x030000, HeaderType::pci_bridge, false, false}),
+    testing::Values(Row{"Vga", 0x10de, 0x030000, vfio::HeaderType::endpoint, false, true},
+                    Row{"Display3d", 0x10de, 0x030200, vfio::HeaderType::endpoint, false, true},
+                    Row{"Audio", 0x10de, 0x040300, vfio::HeaderType::endpoint, false, false},
+                    Row{"NvSwitch", 0x10de, 0x068000, vfio::HeaderType::endpoint, false, false},
+                    Row{"OtherVendor", 0x1002, 0x030000, vfio::HeaderType::endpoint, false, false},
+                    Row{"VirtualFunction", 0x10de, 0x030200, vfio::HeaderType::endpoint, true, false},
+                    Row{"Bridge", 0x10de, 0x030000, vfio::HeaderType::pci_bridge, false, false}),
     [](const auto& row) { return row.param.name; });
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -10,7 +10,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 using testing::MatchesRegex;
@@ -73,4 +73,4 @@ TEST(GpuModels, TableHasTheFormThatIsRead) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -5,16 +5,16 @@
 #include "policy/model_glob.h"
 #include "policy/policy_yaml.h"
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-VgpuGpu gpu(unsigned index, const char* address, std::uint16_t device, std::optional<int> numa = {}) {
-  VgpuGpu out;
+mdev::VgpuGpu gpu(unsigned index, const char* address, std::uint16_t device, std::optional<int> numa = {}) {
+  mdev::VgpuGpu out;
   out.index = index;
-  out.function.address = PciAddress::parse(address).value();
+  out.function.address = vfio::PciAddress::parse(address).value();
   out.function.vendor = 0x10de;
   out.function.device = device;
   out.function.numa_node = numa;
@@ -22,12 +22,12 @@ VgpuGpu gpu(unsigned index, const char* address, std::uint16_t device, std::opti
 }
 
 /// Two L40S on node 0, a T4 on node 1, and one whose node nobody knows.
-std::vector<VgpuGpu> host() {
+std::vector<mdev::VgpuGpu> host() {
   return {gpu(0, "0000:17:00.0", 0x26b9, 0), gpu(1, "0000:65:00.0", 0x26b9, 0),
           gpu(2, "0000:ca:00.0", 0x1eb8, 1), gpu(3, "0001:01:00.0", 0x1eb8)};
 }
 
-std::string name_of(const PciFunction& function) {
+std::string name_of(const vfio::PciFunction& function) {
   return function.device == 0x26b9 ? "AD102GL [L40S]" : "";
 }
 
@@ -41,7 +41,7 @@ PolicyItem item(const std::string& selection) {
 std::vector<unsigned> chosen(const std::string& selection) {
   const PolicyItem by = item(selection);
   std::vector<unsigned> out;
-  for (const VgpuGpu& gpu : host()) {
+  for (const mdev::VgpuGpu& gpu : host()) {
     if (by.matches(gpu, name_of)) out.push_back(gpu.index);
   }
   return out;
@@ -99,7 +99,7 @@ PolicyItem divided(const std::string& keys) {
   return file ? file->policies.front().items.front() : PolicyItem{};
 }
 
-std::string params_of(const VgpuCount& entry) {
+std::string params_of(const vgpu::VgpuCount& entry) {
   return entry.params ? "'" + entry.params->text() + "'" : "as they are";
 }
 
@@ -127,7 +127,7 @@ TEST(PolicyVgpus, MayHavePlacesAndSeveralSizes) {
 
 // The GPU of another vendor, which counts by its name.
 TEST(GpuSelection, MeansAnotherVendorsGpuByAddressAndVendorAlone) {
-  VgpuGpu other = gpu(4, "0000:07:00.0", 0x73bf, 0);
+  mdev::VgpuGpu other = gpu(4, "0000:07:00.0", 0x73bf, 0);
   other.function.vendor = 0x1002;
   other.by_name = true;
   for (const char* unnamed : {"devices: all", "devices: [4]", "numa-node: 0", "model: '*'"})
@@ -138,4 +138,4 @@ TEST(GpuSelection, MeansAnotherVendorsGpuByAddressAndVendorAlone) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::policy

@@ -8,7 +8,7 @@
 #include "tests/support/scratch_directory.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 using testing::ElementsAre;
@@ -178,7 +178,7 @@ TEST_F(ProfilesFile, MayBeEmpty) {
   const auto file = read_profile_file(write("p.yaml", ""));
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(
-      refusal(select_profile(*file, "a")),
+      refusal(vgpu::select_profile(*file, "a")),
       "p.yaml: holds no configurations | it needs 'version: v1' and at least one entry under vgpu-configs");
 }
 
@@ -186,7 +186,7 @@ TEST_F(ProfilesFile, MayBeAConfigMapAndCountsItsLines) {
   const auto file = read_profile_file(write("map.yaml", kConfigMap));
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_THAT(file->names(), ElementsAre("half"));
-  const Profile& half = file->profiles[0];
+  const vgpu::Profile& half = file->profiles[0];
   EXPECT_EQ(without(scratch.path().string(), half.place), "map.yaml:9");
   EXPECT_EQ(without(scratch.path().string(), half.items.at(0).place), "map.yaml:10");
   EXPECT_EQ(without(scratch.path().string(), half.items[0].vgpus.at(0).place), "map.yaml:11");
@@ -267,4 +267,4 @@ TEST_F(ProfilesFile, IsRefusedWithWhatItIsInstead) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::policy

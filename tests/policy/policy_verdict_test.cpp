@@ -9,7 +9,7 @@
 #include "policy/policy_text.h"
 #include "policy/policy_yaml.h"
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 using testing::ElementsAre;
@@ -29,28 +29,29 @@ Policy policy(const std::string& items) {
 /// GPUs one after another, each with a sound function on the card.
 class Host {
  public:
-  VgpuGpu& add(const std::string& driver) {
+  mdev::VgpuGpu& add(const std::string& driver) {
     const auto slot = std::to_string(vgpus.gpus.size());
-    VgpuGpu gpu;
+    mdev::VgpuGpu gpu;
     gpu.index = static_cast<unsigned>(vgpus.gpus.size());
     gpu.function = function("0000:0" + slot + ":00.0", driver);
     inventory.functions.emplace(gpu.address(), gpu.function);
-    PciFunction sound =
+    vfio::PciFunction sound =
         function("0000:0" + slot + ":00.1", driver == "vfio-pci" ? "vfio-pci" : "snd_hda_intel");
     sound.class_code = 0x040300;
     inventory.functions.emplace(sound.address, sound);
     return vgpus.gpus.emplace_back(std::move(gpu));
   }
   void carry(unsigned index, const std::string& type) {
-    VgpuDevice device;
+    mdev::VgpuDevice device;
     device.id.text = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a1" + std::to_string(index);
     device.type_id = "nvidia-" + type;
     device.short_name = type;
     device.iommu_group = 7;
     vgpus.gpus[index].devices.push_back(device);
   }
-  PciFunction& companion(unsigned index) {
-    return inventory.functions.at(PciAddress::parse("0000:0" + std::to_string(index) + ":00.1").value());
+  vfio::PciFunction& companion(unsigned index) {
+    return inventory.functions.at(
+        vfio::PciAddress::parse("0000:0" + std::to_string(index) + ":00.1").value());
   }
   std::vector<std::string> differences(const Policy& policy) const {
     std::vector<std::string> out;
@@ -59,13 +60,13 @@ class Host {
     return out;
   }
 
-  Inventory inventory;
-  VgpuInventory vgpus;
+  vfio::Inventory inventory;
+  mdev::VgpuInventory vgpus;
 
  private:
-  static PciFunction function(const std::string& address, const std::string& driver) {
-    PciFunction out;
-    out.address = PciAddress::parse(address).value();
+  static vfio::PciFunction function(const std::string& address, const std::string& driver) {
+    vfio::PciFunction out;
+    out.address = vfio::PciAddress::parse(address).value();
     out.vendor = 0x10de;
     out.device = 0x1eb8;
     if (!driver.empty()) out.driver = driver;
@@ -165,15 +166,15 @@ TEST(PolicyExport, OfANodeWithoutGpusIsForNone) {
   EXPECT_FALSE(exported->policy.items[0].gpus.all_devices);
 }
 
-VgpuType sized(const std::string& name, std::uint32_t framebuffer_mib) {
-  VgpuType type;
+mdev::VgpuType sized(const std::string& name, std::uint32_t framebuffer_mib) {
+  mdev::VgpuType type;
   type.name = name;
   type.short_name = name;
   type.framebuffer_mib = framebuffer_mib;
   return type;
 }
-ManagedGpu with_mixed_sizes(GpuSwitch mixed_sizes) {
-  ManagedGpu gpu;
+mdev::ManagedGpu with_mixed_sizes(mdev::GpuSwitch mixed_sizes) {
+  mdev::ManagedGpu gpu;
   gpu.mixed_sizes = mixed_sizes;
   return gpu;
 }
@@ -231,8 +232,8 @@ TEST(PolicyExport, LeavesOutParametersThatDifferWithinATypeAndSaysSo) {
 TEST(PolicyExport, SaysMixedSizesWhereVgpusDifferOrNvmlSaysSo) {
   Host host;
   for (int i = 0; i < 4; ++i) {
-    VgpuGpu& gpu = host.add("nvidia");
-    gpu.framework = VgpuFramework::vendor_vfio;
+    mdev::VgpuGpu& gpu = host.add("nvidia");
+    gpu.framework = mdev::VgpuFramework::vendor_vfio;
     gpu.unlisted = {sized("L40S-8Q", 8192), sized("L40S-16Q", 16384)};
     host.carry(gpu.index, "L40S-8Q");
     host.vgpus.gpus.back().devices.back().type_name = "L40S-8Q";
@@ -243,8 +244,8 @@ TEST(PolicyExport, SaysMixedSizesWhereVgpusDifferOrNvmlSaysSo) {
   EXPECT_FALSE(asks_library_to_export(host.vgpus.gpus[0]));
   EXPECT_TRUE(asks_library_to_export(host.vgpus.gpus[1]));
   ManagedGpus managed;
-  managed.emplace(address(1), with_mixed_sizes(GpuSwitch::on));
-  managed.emplace(address(2), with_mixed_sizes(GpuSwitch::off));
+  managed.emplace(address(1), with_mixed_sizes(mdev::GpuSwitch::on));
+  managed.emplace(address(2), with_mixed_sizes(mdev::GpuSwitch::off));
   managed.emplace(address(3), fail(Errc::unsupported, "this host has no libnvidia-ml.so.1"));
   EXPECT_EQ(exported(host, managed),
             "  - devices: [0]\n"
@@ -268,8 +269,8 @@ TEST(PolicyExport, SaysMixedSizesWhereVgpusDifferOrNvmlSaysSo) {
 
 TEST(PolicyExport, TakesMigBackedVgpusOfSeveralSizesForNoMixedOnes) {
   Host host;
-  VgpuGpu& gpu = host.add("nvidia");
-  gpu.framework = VgpuFramework::vendor_vfio;
+  mdev::VgpuGpu& gpu = host.add("nvidia");
+  gpu.framework = mdev::VgpuFramework::vendor_vfio;
   gpu.unlisted = {sized("H200X-1-18C", 18432), sized("H200X-2-35C", 35840)};
   for (const char* type : {"H200X-1-18C", "H200X-2-35C"}) {
     host.carry(0, type);
@@ -357,4 +358,4 @@ TEST(PolicyVerdict, IsNoAgreementWhereAGpuCannotBeRead) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::policy

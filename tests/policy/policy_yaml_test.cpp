@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::policy {
 namespace {
 
 using testing::ElementsAre;
@@ -31,12 +31,12 @@ constexpr const char* kMixed =
     "    mode: host\n"
     "  other: [{devices: [], mode: host}]\n";
 
-VgpuGpu gpu(unsigned index, std::uint16_t device) {
-  VgpuGpu out;
+mdev::VgpuGpu gpu(unsigned index, std::uint16_t device) {
+  mdev::VgpuGpu out;
   out.index = index;
   out.function.vendor = 0x10de;
   out.function.device = device;
-  out.function.address = PciAddress::parse("0000:0" + std::to_string(index) + ":00.0").value();
+  out.function.address = vfio::PciAddress::parse("0000:0" + std::to_string(index) + ":00.0").value();
   return out;
 }
 
@@ -103,7 +103,7 @@ TEST(Policy, LetsTheLastMatchDecideAndLeavesTheRestAlone) {
 }
 
 TEST(Policy, InTermsOfAHostNamesEachGpu) {
-  VgpuInventory inventory;
+  mdev::VgpuInventory inventory;
   for (unsigned i = 0; i < 4; ++i) inventory.gpus.push_back(gpu(i, 0x1eb8));
   Policy policy = select_policy(read(kMixed).value(), "mixed").value();
   policy.items[0].gpus.all_devices = false;
@@ -118,7 +118,7 @@ TEST(Policy, InTermsOfAHostNamesEachGpu) {
   EXPECT_TRUE(wanted.vgpus.item_for(inventory.gpus[1])->whole) << "it is given away";
   EXPECT_FALSE(wanted.vgpus.item_for(inventory.gpus[2])->whole);
   // One before it has been unplugged by the time it is applied.
-  VgpuGpu second = inventory.gpus[1];
+  mdev::VgpuGpu second = inventory.gpus[1];
   second.index = 0;
   EXPECT_THAT(wanted.vgpus.item_for(second)->vgpus, IsEmpty());
 }
@@ -162,7 +162,7 @@ TEST(PolicyFile, MaySayWhatBecomesOfWhatFerryHasNotMade) {
 
 TEST(PolicyFile, IsOfTheDefaultReleaseWhenItIsNvidias) {
   const auto file = read("version: v1\nvgpu-configs:\n  q:\n  - {devices: all, vgpu-devices: {T4-4Q: 4}}\n");
-  EXPECT_EQ(file->policies.at(0).release, default_release());
+  EXPECT_EQ(file->policies.at(0).release, vfio::default_release());
 }
 
 struct BadPolicy {
@@ -333,4 +333,4 @@ INSTANTIATE_TEST_SUITE_P(
                   "p.yaml:4: vgpu-configs.a[0].mode: unknown key"}));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::policy

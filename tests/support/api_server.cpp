@@ -17,8 +17,9 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::array<ApiKind, 9> kKinds = {kNodes,      kConfigMaps, kPods, kEvents,      kLeases,
-                                           kDaemonSets, kKubeVirts,  kVmis, kNodeFeatures};
+constexpr std::array<kube::ApiKind, 9> kKinds = {kube::kNodes,     kube::kConfigMaps, kube::kPods,
+                                                 kube::kEvents,    kube::kLeases,     kube::kDaemonSets,
+                                                 kube::kKubeVirts, kube::kVmis,       kube::kNodeFeatures};
 constexpr seconds kBookmarks{60};
 // For an answer to begin, where there is no deadline for the whole: as the transport has it.
 constexpr milliseconds kBegins{30'000};
@@ -85,8 +86,8 @@ std::string status_text(int code, std::string_view reason, std::string_view mess
       .dump();
 }
 
-ApiReply refusal(int code, std::string_view reason, std::string_view message,
-                 const json& details = json::object()) {
+kube::ApiReply refusal(int code, std::string_view reason, std::string_view message,
+                       const json& details = json::object()) {
   return {.status = code, .body = status_text(code, reason, message, details)};
 }
 
@@ -105,15 +106,15 @@ std::string line_of(std::string_view type, const json& object) {
 }
 
 std::string_view kind_of(std::string_view plural) {
-  return std::ranges::find(kKinds, plural, &ApiKind::plural)->kind;
+  return std::ranges::find(kKinds, plural, &kube::ApiKind::plural)->kind;
 }
 
 std::string path_of_object(const json& object) {
-  const auto* const kind = std::ranges::find(kKinds, text_at(object, "/kind"), &ApiKind::kind);
+  const auto* const kind = std::ranges::find(kKinds, text_at(object, "/kind"), &kube::ApiKind::kind);
   if (kind == kKinds.end()) throw std::runtime_error("no kind that this server knows: " + object.dump());
-  auto path = path_of(ObjectRef{.kind = *kind,
-                                .space = text_at(object, "/metadata/namespace"),
-                                .name = text_at(object, "/metadata/name")});
+  auto path = kube::path_of(kube::ObjectRef{.kind = *kind,
+                                            .space = text_at(object, "/metadata/namespace"),
+                                            .name = text_at(object, "/metadata/name")});
   if (!path) throw std::runtime_error(path.error().message);
   return *path;
 }
@@ -147,24 +148,24 @@ struct ApiServer::Change {
 };
 
 struct ApiServer::Waiting {
-  ApiRequest request;
-  ApiListener listener;
-  Timers::Timer deadline;
+  kube::ApiRequest request;
+  kube::ApiListener listener;
+  kube::Timers::Timer deadline;
 };
 
 struct ApiServer::Stream {
   Place place;
-  ApiListener listener;
+  kube::ApiListener listener;
   seconds lasts{0};
   milliseconds silence{0};
   std::uint64_t version = 0;  ///< up to which all has been sent
   std::string former;         ///< the line before the last
   bool pumping = false;
   bool silent = false;
-  Timers::Timer end;
-  Timers::Timer next_bookmark;
-  Timers::Timer next_pump;
-  Timers::Timer too_silent;
+  kube::Timers::Timer end;
+  kube::Timers::Timer next_bookmark;
+  kube::Timers::Timer next_pump;
+  kube::Timers::Timer too_silent;
 };
 
 ApiFault ApiFault::status_of(int code, std::string_view reason, std::string_view message) {
@@ -203,7 +204,7 @@ std::optional<ApiServer::Place> ApiServer::place_of(std::string_view path) {
     next += 2;
   }
   place.plural = parts[next++];
-  if (std::ranges::find(kKinds, place.plural, &ApiKind::plural) == kKinds.end()) return std::nullopt;
+  if (std::ranges::find(kKinds, place.plural, &kube::ApiKind::plural) == kKinds.end()) return std::nullopt;
   if (next < parts.size()) place.name = unescaped(parts[next++]);
   const auto end = next;
   if (next < parts.size()) place.subresource = parts[next++];
@@ -214,7 +215,7 @@ std::optional<ApiServer::Place> ApiServer::place_of(std::string_view path) {
 
 // --- Requests on their way --------------------------------------------------------------------------------
 
-ApiTransport::Call ApiServer::send(ApiRequest request, ApiListener listener) {
+kube::ApiTransport::Call ApiServer::send(kube::ApiRequest request, kube::ApiListener listener) {
   const Call call = ++last_call_;
   seen_.push_back({.time = clock_.now(), .request = request});
   auto waiting = std::make_unique<Waiting>();
@@ -247,7 +248,7 @@ void ApiServer::cancel(Call call) {
   streams_.erase(found);
 }
 
-std::optional<ApiFault> ApiServer::fault_for(const ApiRequest& request) {
+std::optional<ApiFault> ApiServer::fault_for(const kube::ApiRequest& request) {
   if (!next.empty()) {
     auto scripted = std::move(next.front());
     next.pop_front();
@@ -273,7 +274,7 @@ std::optional<ApiFault> ApiServer::fault_for(const ApiRequest& request) {
 }
 
 // What has been sent arrives, though the client may have turned away.
-void ApiServer::arrive(Call call, const ApiRequest& request) {
+void ApiServer::arrive(Call call, const kube::ApiRequest& request) {
   if (down_) return lose(call);
   const auto fault = fault_for(request);
   if (fault && fault->what == ApiFault::What::lost_before) return lose(call);
@@ -298,13 +299,13 @@ void ApiServer::lose(Call call) {
   end(call, fail(Errc::unreachable, "the connection was lost"));
 }
 
-void ApiServer::answer(Call call, ApiReply reply) {
+void ApiServer::answer(Call call, kube::ApiReply reply) {
   clock_.at(clock_.now() + latency(), [this, call, reply = std::move(reply)] { end(call, reply); });
 }
 
-void ApiServer::end(Call call, Result<ApiReply> reply) {
+void ApiServer::end(Call call, Result<kube::ApiReply> reply) {
   if (reply && reply->status == 200 && !give_body(call, reply->body)) return;
-  std::function<void(Result<ApiReply>)> ended;
+  std::function<void(Result<kube::ApiReply>)> ended;
   if (const auto waiting = waiting_.find(call); waiting != waiting_.end()) {
     ended = std::move(waiting->second->listener.ended);
   } else if (const auto stream = streams_.find(call); stream != streams_.end()) {
@@ -328,13 +329,13 @@ bool ApiServer::give_body(Call call, std::string& body) {
 
 // --- What the server does ---------------------------------------------------------------------------------
 
-ApiReply ApiServer::handle(const ApiRequest& request) {
+kube::ApiReply ApiServer::handle(const kube::ApiRequest& request) {
   const auto place = place_of(request.path);
   if (!place) return refusal(404, "NotFound", "the server could not find the requested resource");
   if (request.method == "GET" && place->subresource == "log") {
     const auto log = logs.find(fmt::format("{}/{}/{}", place->space, place->name, place->value("container")));
     return log == logs.end() ? refusal(404, "NotFound", "no such log")
-                             : ApiReply{.status = 200, .body = log->second};
+                             : kube::ApiReply{.status = 200, .body = log->second};
   }
   if (request.method == "GET") return read(*place);
   if (request.method == "PATCH") return patch(*place, request);
@@ -346,7 +347,7 @@ ApiReply ApiServer::handle(const ApiRequest& request) {
   return refusal(405, "MethodNotAllowed", "the server does not allow this method");
 }
 
-ApiReply ApiServer::read(const Place& place) const {
+kube::ApiReply ApiServer::read(const Place& place) const {
   if (!place.name.empty()) {
     const auto found = objects_.find(place.path);
     if (found == objects_.end())
@@ -385,7 +386,7 @@ ApiReply ApiServer::read(const Place& place) const {
                       .dump()};
 }
 
-ApiReply ApiServer::patch(const Place& place, const ApiRequest& request) {
+kube::ApiReply ApiServer::patch(const Place& place, const kube::ApiRequest& request) {
   if (happens(chances.other_writer) && objects_.contains(place.path))
     edit(place.path,
          {{"metadata", {{"annotations", {{"example.com/other-writer", std::to_string(version_)}}}}}});
@@ -417,7 +418,7 @@ ApiReply ApiServer::patch(const Place& place, const ApiRequest& request) {
   return {.status = 200, .body = store(place.path, std::move(after)).dump()};
 }
 
-ApiReply ApiServer::apply(const Place& place, const json& content) {
+kube::ApiReply ApiServer::apply(const Place& place, const json& content) {
   const auto manager = place.value("fieldManager") + "|Apply";
   const auto found = objects_.find(place.path);
   const bool exists = found != objects_.end();
@@ -430,7 +431,7 @@ ApiReply ApiServer::apply(const Place& place, const json& content) {
   return {.status = exists ? 200 : 201, .body = store(place.path, std::move(after)).dump()};
 }
 
-ApiReply ApiServer::create(const Place& place, json content) {
+kube::ApiReply ApiServer::create(const Place& place, json content) {
   if (text_at(content, "/metadata/name").empty()) {
     const auto prefix = text_at(content, "/metadata/generateName");
     if (prefix.empty()) return refusal(422, "Invalid", "name or generateName is required");
@@ -445,7 +446,7 @@ ApiReply ApiServer::create(const Place& place, json content) {
   return {.status = 201, .body = store(path, std::move(content)).dump()};
 }
 
-ApiReply ApiServer::remove(const Place& place, const json& options) {
+kube::ApiReply ApiServer::remove(const Place& place, const json& options) {
   const auto found = objects_.find(place.path);
   if (place.name.empty() || found == objects_.end())
     return refusal(404, "NotFound", fmt::format("{} \"{}\" not found", place.plural, place.name));
@@ -456,7 +457,7 @@ ApiReply ApiServer::remove(const Place& place, const json& options) {
                    fmt::format("Operation cannot be fulfilled on {} \"{}\": Precondition failed: UID in "
                                "precondition: {}, UID in object meta: {}",
                                place.plural, place.name, uid, has));
-  if (place.plural == kPods.plural || text_at(options, "/propagationPolicy") == "Foreground") {
+  if (place.plural == kube::kPods.plural || text_at(options, "/propagationPolicy") == "Foreground") {
     end_later(place.path);
   } else {
     forget(place.path);
@@ -464,7 +465,7 @@ ApiReply ApiServer::remove(const Place& place, const json& options) {
   return {.status = 200, .body = R"({"kind":"Status","apiVersion":"v1","status":"Success"})"};
 }
 
-ApiReply ApiServer::evict(const Place& place, const json& eviction) {
+kube::ApiReply ApiServer::evict(const Place& place, const json& eviction) {
   const auto version = text_at(eviction, "/apiVersion");
   if (version != (knows_policy_v1 ? "policy/v1" : "policy/v1beta1"))
     return refusal(400, "BadRequest",
@@ -543,9 +544,9 @@ json ApiServer::object(const std::string& path) const {
   return found == objects_.end() ? json() : found->second;
 }
 
-std::map<std::string, json> ApiServer::objects(const Selection& selection) const {
+std::map<std::string, json> ApiServer::objects(const kube::Selection& selection) const {
   std::map<std::string, json> selected;
-  const auto text = path_of(selection);
+  const auto text = kube::path_of(selection);
   const auto place = text ? place_of(*text) : std::nullopt;
   if (!place) throw std::runtime_error("no selection that this server knows: " + selection.text());
   for (const auto& [path, object] : objects_)
@@ -603,13 +604,13 @@ void ApiServer::open_stream(Call call, const Place& place) {
   clock_.cancel(opened->deadline);
   const seconds lasts(std::stoul(place.value("timeoutSeconds")));
   stream->end = clock_.at(clock_.now() + lasts, [this, call] {
-    if (!streams_.at(call)->silent) end(call, ApiReply{.status = 200, .body = {}});
+    if (!streams_.at(call)->silent) end(call, kube::ApiReply{.status = 200, .body = {}});
   });
   streams_.emplace(call, std::move(stream));
   heard(call);
   if (expired) {
     give(call, line_of("ERROR", json::parse(status_text(410, "Expired", "too old resource version"))));
-    if (streams_.contains(call)) end(call, ApiReply{.status = 200, .body = {}});
+    if (streams_.contains(call)) end(call, kube::ApiReply{.status = 200, .body = {}});
     return;
   }
   streams_.at(call)->next_bookmark = clock_.at(clock_.now() + kBookmarks, [this, call] { bookmark(call); });
@@ -675,7 +676,7 @@ bool ApiServer::deliver(Call call, std::string_view line) {
   give(call, line);
   if (streams_.contains(call) && happens(chances.again))
     give(call, draw() < 0.5 ? line : std::string_view(former));
-  if (streams_.contains(call) && happens(chances.ended)) end(call, ApiReply{.status = 200, .body = {}});
+  if (streams_.contains(call) && happens(chances.ended)) end(call, kube::ApiReply{.status = 200, .body = {}});
   return streams_.contains(call);
 }
 

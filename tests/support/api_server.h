@@ -62,12 +62,12 @@ struct ApiChances {
 };
 
 struct ApiSeen {
-  Timers::Clock::time_point time;
-  ApiRequest request;
+  kube::Timers::Clock::time_point time;
+  kube::ApiRequest request;
   bool is_watch() const { return request.path.find("watch=1") != std::string::npos; }
 };
 
-class ApiServer final : public ApiTransport {
+class ApiServer final : public kube::ApiTransport {
  public:
   /// The clock must outlive this. Equal seeds fail alike.
   explicit ApiServer(VirtualClock& clock, std::uint64_t seed = 1);
@@ -77,7 +77,7 @@ class ApiServer final : public ApiTransport {
   ApiServer& operator=(ApiServer&&) = delete;
   ~ApiServer() override;
 
-  Call send(ApiRequest request, ApiListener listener) override;
+  Call send(kube::ApiRequest request, kube::ApiListener listener) override;
   void cancel(Call call) override;
 
   // What others do.
@@ -90,14 +90,14 @@ class ApiServer final : public ApiTransport {
   /// null: there is none.
   nlohmann::json object(const std::string& path) const;
   /// By "namespace/name", without managedFields: what an ObjectWatch should have.
-  std::map<std::string, nlohmann::json> objects(const Selection& selection) const;
+  std::map<std::string, nlohmann::json> objects(const kube::Selection& selection) const;
 
   // What goes wrong.
   ApiChances chances;
   /// What the next requests meet, in order; an absent one passes.
   std::deque<std::optional<ApiFault>> next;
   /// Asked of each request that `next` has nothing for.
-  std::function<std::optional<ApiFault>(const ApiRequest&)> script;
+  std::function<std::optional<ApiFault>(const kube::ApiRequest&)> script;
   /// Nothing answers, and every stream is cut, while it is down.
   void set_down(bool down);
   /// All streams end, and a client learns of it.
@@ -138,20 +138,20 @@ class ApiServer final : public ApiTransport {
   static std::string plural_of(const std::string& path);
   bool happens(double chance) { return chance > 0 && draw() < chance; }
   std::chrono::milliseconds latency();
-  std::optional<ApiFault> fault_for(const ApiRequest& request);
-  void arrive(Call call, const ApiRequest& request);
+  std::optional<ApiFault> fault_for(const kube::ApiRequest& request);
+  void arrive(Call call, const kube::ApiRequest& request);
   void lose(Call call);
-  void answer(Call call, ApiReply reply);
-  void end(Call call, Result<ApiReply> reply);
+  void answer(Call call, kube::ApiReply reply);
+  void end(Call call, Result<kube::ApiReply> reply);
   bool give_body(Call call, std::string& body);
 
-  ApiReply handle(const ApiRequest& request);
-  ApiReply read(const Place& place) const;
-  ApiReply patch(const Place& place, const ApiRequest& request);
-  ApiReply apply(const Place& place, const nlohmann::json& content);
-  ApiReply create(const Place& place, nlohmann::json content);
-  ApiReply remove(const Place& place, const nlohmann::json& options);
-  ApiReply evict(const Place& place, const nlohmann::json& eviction);
+  kube::ApiReply handle(const kube::ApiRequest& request);
+  kube::ApiReply read(const Place& place) const;
+  kube::ApiReply patch(const Place& place, const kube::ApiRequest& request);
+  kube::ApiReply apply(const Place& place, const nlohmann::json& content);
+  kube::ApiReply create(const Place& place, nlohmann::json content);
+  kube::ApiReply remove(const Place& place, const nlohmann::json& options);
+  kube::ApiReply evict(const Place& place, const nlohmann::json& eviction);
   nlohmann::json store(const std::string& path, nlohmann::json object);
   void forget(const std::string& path);
   void end_later(const std::string& path);

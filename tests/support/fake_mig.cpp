@@ -59,7 +59,7 @@ std::vector<FakeVgpuType> h200_types() {
 }
 
 FakeMig::FakeMig(FakeKernel& kernel, FakeVendorVfio& vendor) : kernel_(kernel), vendor_(vendor) {
-  kernel_.on_call([this](const LibraryCall& call) { return answer_gpu_call(*this, call.request); });
+  kernel_.on_call([this](const LibraryCall& call) { return mdev::answer_gpu_call(*this, call.request); });
   vendor_.set_rule([this](const std::string& gpu, const FakeVgpuType& type,
                           const std::vector<FakeVgpuType>& carried) { return fits(gpu, type, carried); });
   const auto wipe = [this](const std::string& function) {
@@ -134,16 +134,16 @@ std::optional<bool> FakeMig::fits(const std::string& gpu, const FakeVgpuType& ty
   return used + type.framebuffer_mib <= kMemory && 2 * same < type.max_instances;
 }
 
-Result<ManagedGpu> FakeMig::read(const PciAddress& gpu) {
+Result<mdev::ManagedGpu> FakeMig::read(const vfio::PciAddress& gpu) {
   const State state = load(gpu.text());
-  const auto switched = [](bool on) { return on ? GpuSwitch::on : GpuSwitch::off; };
-  ManagedGpu out{.vgpu_host = vgpu_host,
-                 .mig = switched(state.mig),
-                 .mig_pending = switched(state.pending),
-                 .mixed_sizes = state.mig ? GpuSwitch::unsupported : switched(state.mixed),
-                 .profiles = {},
-                 .instances = {},
-                 .types = {}};
+  const auto switched = [](bool on) { return on ? mdev::GpuSwitch::on : mdev::GpuSwitch::off; };
+  mdev::ManagedGpu out{.vgpu_host = vgpu_host,
+                       .mig = switched(state.mig),
+                       .mig_pending = switched(state.pending),
+                       .mixed_sizes = state.mig ? mdev::GpuSwitch::unsupported : switched(state.mixed),
+                       .profiles = {},
+                       .instances = {},
+                       .types = {}};
   for (const FakeVgpuType& type : h200_types()) {
     const std::uint32_t most = state.mixed ? (type.max_instances + 1) / 2 : type.max_instances;
     out.types.push_back({.id = static_cast<std::uint32_t>(std::stoul(type.id.substr(type.id.find('-') + 1))),
@@ -172,10 +172,10 @@ Result<ManagedGpu> FakeMig::read(const PciAddress& gpu) {
   return out;
 }
 
-Result<> FakeMig::make_instance(const PciAddress& gpu, std::uint32_t profile) {
-  const ManagedGpu now = read(gpu).value();
+Result<> FakeMig::make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) {
+  const mdev::ManagedGpu now = read(gpu).value();
   State state = load(gpu.text());
-  const auto kind = std::ranges::find(now.profiles, profile, &GpuInstanceProfile::id);
+  const auto kind = std::ranges::find(now.profiles, profile, &mdev::GpuInstanceProfile::id);
   if (!state.mig || kind == now.profiles.end() || kind->left == 0)
     return fail(Errc::failed, "NVML says Insufficient Resources (23)");
   if (swallow) return {};
@@ -186,7 +186,7 @@ Result<> FakeMig::make_instance(const PciAddress& gpu, std::uint32_t profile) {
   return {};
 }
 
-Result<> FakeMig::remove_instance(const PciAddress& gpu, std::uint32_t instance) {
+Result<> FakeMig::remove_instance(const vfio::PciAddress& gpu, std::uint32_t instance) {
   State state = load(gpu.text());
   if (!state.instances.contains(instance)) return fail(Errc::not_found, "NVML says Not Found (6)");
   const std::uint32_t profile = state.instances[instance].profile;
@@ -203,7 +203,7 @@ Result<> FakeMig::remove_instance(const PciAddress& gpu, std::uint32_t instance)
   return {};
 }
 
-Result<> FakeMig::set_mixed_sizes(const PciAddress& gpu, bool on) {
+Result<> FakeMig::set_mixed_sizes(const vfio::PciAddress& gpu, bool on) {
   if (!vendor_.types_on(gpu.text()).empty())
     return fail(Errc::refused, "NVML says In use by another client (19)");
   if (swallow) return {};
@@ -214,7 +214,7 @@ Result<> FakeMig::set_mixed_sizes(const PciAddress& gpu, bool on) {
   return {};
 }
 
-Result<> FakeMig::set_mig(const PciAddress& gpu, bool on) {
+Result<> FakeMig::set_mig(const vfio::PciAddress& gpu, bool on) {
   if (!kernel_.vfs_of(gpu.text()).empty())
     return fail(Errc::refused, "NVML says In use by another client (19)");
   if (swallow) return {};

@@ -18,7 +18,7 @@ std::vector<FakeVgpuType> h200_types();
 /// An instance gets the last place that is free for its profile, and keeps it.
 /// Keeps what changes in the kernel's tree. Switching virtual functions on or off takes all GPU instances,
 /// and mixed sizes, as it does on the real thing.
-class FakeMig final : public GpuManagement {
+class FakeMig final : public mdev::GpuManagement {
  public:
   FakeMig(FakeKernel& kernel, FakeVendorVfio& vendor);
   FakeMig(const FakeMig&) = delete;
@@ -27,11 +27,11 @@ class FakeMig final : public GpuManagement {
   FakeMig& operator=(FakeMig&&) = delete;
   ~FakeMig() override = default;
 
-  Result<ManagedGpu> read(const PciAddress& gpu) override;
-  Result<> make_instance(const PciAddress& gpu, std::uint32_t profile) override;
-  Result<> remove_instance(const PciAddress& gpu, std::uint32_t instance) override;
-  Result<> set_mixed_sizes(const PciAddress& gpu, bool on) override;
-  Result<> set_mig(const PciAddress& gpu, bool on) override;
+  Result<mdev::ManagedGpu> read(const vfio::PciAddress& gpu) override;
+  Result<> make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) override;
+  Result<> remove_instance(const vfio::PciAddress& gpu, std::uint32_t instance) override;
+  Result<> set_mixed_sizes(const vfio::PciAddress& gpu, bool on) override;
+  Result<> set_mig(const vfio::PciAddress& gpu, bool on) override;
 
   /// "2g.35gb" of each GPU instance, sorted.
   std::vector<std::string> instances(const std::string& gpu) const;

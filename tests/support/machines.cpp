@@ -78,9 +78,9 @@ void add_card(FakeKernel& kernel, const std::string& slot, const std::string& id
 /// What Ferry has written of a move to vfio.
 void record_move(FakeKernel& kernel, const std::string& address, const std::string& ids, unsigned group,
                  const std::string& driver) {
-  must(write_record(kernel, group,
-                    {{must(PciAddress::parse(address)),
-                      {.ids = ids, .driver = driver, .driver_override = {}, .role = "accelerator"}}}));
+  must(vfio::write_record(kernel, group,
+                          {{must(vfio::PciAddress::parse(address)),
+                            {.ids = ids, .driver = driver, .driver_override = {}, .role = "accelerator"}}}));
   kernel.forget_changes();
 }
 
@@ -379,7 +379,7 @@ void build_workstation(Machine& machine) {
   add_card(kernel, "0000:01:00", "10de:2684", "10de:22ba", 2, "nouveau", "snd_hda_intel");
   kernel.file(device_path("0000:01:00.0") / "boot_vga", "1\n");
   machine.holders["0000:01:00.0"] = {
-      {.kind = Holder::Kind::boot_display, .name = {}, .pid = {}, .what = {}, .pod_uid = {}}};
+      {.kind = vfio::Holder::Kind::boot_display, .name = {}, .pid = {}, .what = {}, .pod_uid = {}}};
 }
 
 void build_empty(Machine& machine) {
@@ -447,8 +447,8 @@ void put_link(FakeKernel& kernel, const std::string& address, const FakeLink& li
   kernel.file(path / "max_link_width", fmt::format("{}\n", link.max_width));
 }
 
-Holder vm_holder(const std::string& name, int pid, const std::string& node) {
-  return {.kind = Holder::Kind::virtual_machine, .name = name, .pid = pid, .what = node, .pod_uid = {}};
+vfio::Holder vm_holder(const std::string& name, int pid, const std::string& node) {
+  return {.kind = vfio::Holder::Kind::virtual_machine, .name = name, .pid = pid, .what = node, .pod_uid = {}};
 }
 
 }  // namespace ferry::test

@@ -69,11 +69,11 @@ struct TlsFront::Connection {
   SSL* tls;
   std::string in;
   std::string out;
-  std::optional<ApiTransport::Call> call;  ///< that is not answered yet
-  bool streams = false;                    ///< its answer has begun
+  std::optional<kube::ApiTransport::Call> call;  ///< that is not answered yet
+  bool streams = false;                          ///< its answer has begun
 };
 
-TlsFront::TlsFront(EventLoop& loop, ApiTransport& behind, const std::string& certificate,
+TlsFront::TlsFront(EventLoop& loop, kube::ApiTransport& behind, const std::string& certificate,
                    const std::string& key)
     : loop_(loop),
       behind_(behind),
@@ -154,7 +154,7 @@ void TlsFront::take_request(Id id) {
   const std::size_t body = length.empty() ? 0 : std::stoul(length);
   const std::size_t whole = end + kEndOfHead.size() + body;
   if (connection.in.size() < whole) return;
-  ApiRequest request;
+  kube::ApiRequest request;
   std::istringstream(head) >> request.method >> request.path;
   request.content_type = header(head, "content-type");
   request.body = connection.in.substr(whole - body, body);
@@ -162,9 +162,9 @@ void TlsFront::take_request(Id id) {
   begin(id, std::move(request));
 }
 
-void TlsFront::begin(Id id, ApiRequest request) {
-  ApiListener listener;
-  listener.ended = [this, id](const Result<ApiReply>& reply) { ended(id, reply); };
+void TlsFront::begin(Id id, kube::ApiRequest request) {
+  kube::ApiListener listener;
+  listener.ended = [this, id](const Result<kube::ApiReply>& reply) { ended(id, reply); };
   if (request.path.find("watch=1") != std::string::npos) {
     request.deadline = {};
     listener.received = [this, id](std::string_view bytes) {
@@ -183,7 +183,7 @@ void TlsFront::say(Id id, const std::string& bytes) {
   loop_.post([this, id] { drive(id); });
 }
 
-void TlsFront::ended(Id id, const Result<ApiReply>& reply) {
+void TlsFront::ended(Id id, const Result<kube::ApiReply>& reply) {
   Connection& connection = *connections_.at(id);
   connection.call.reset();
   if (!reply) return loop_.post([this, id] { close(id); });

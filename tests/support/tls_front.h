@@ -20,7 +20,8 @@ namespace ferry::test {
 class TlsFront {
  public:
   /// Both must outlive this. Files of PEM; throws where they are none.
-  TlsFront(EventLoop& loop, ApiTransport& behind, const std::string& certificate, const std::string& key);
+  TlsFront(EventLoop& loop, kube::ApiTransport& behind, const std::string& certificate,
+           const std::string& key);
   TlsFront(const TlsFront&) = delete;
   TlsFront& operator=(const TlsFront&) = delete;
   TlsFront(TlsFront&&) = delete;
@@ -43,13 +44,13 @@ class TlsFront {
   bool read(Connection& connection);
   bool flush(Connection& connection);
   void take_request(Id id);
-  void begin(Id id, ApiRequest request);
+  void begin(Id id, kube::ApiRequest request);
   void say(Id id, const std::string& bytes);
-  void ended(Id id, const Result<ApiReply>& reply);
+  void ended(Id id, const Result<kube::ApiReply>& reply);
   void close(Id id);
 
   EventLoop& loop_;
-  ApiTransport& behind_;
+  kube::ApiTransport& behind_;
   std::unique_ptr<Context> context_;
   LoopbackListener listener_;
   Id accepted_ = 0;

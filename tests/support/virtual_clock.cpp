@@ -6,7 +6,7 @@
 
 namespace ferry::test {
 
-Timers::Timer VirtualClock::at(Clock::time_point when, EventLoop::Job job) {
+kube::Timers::Timer VirtualClock::at(Clock::time_point when, EventLoop::Job job) {
   const Timer timer(std::max(when, now_), ++last_timer_);
   waiting_.emplace(timer, std::move(job));
   return timer;

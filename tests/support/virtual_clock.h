@@ -9,7 +9,7 @@
 
 namespace ferry::test {
 
-class VirtualClock final : public Timers {
+class VirtualClock final : public kube::Timers {
  public:
   Clock::time_point now() const override { return now_; }
   Timer at(Clock::time_point when, EventLoop::Job job) override;

@@ -8,7 +8,7 @@
 
 #include "tests/vfio/bridge_space.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::Acs;
@@ -192,4 +192,4 @@ TEST(PrefetchableWindowTest, IsEmptyWhenClosedAndAbsentWhenThereIsNone) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

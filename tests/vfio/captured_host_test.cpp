@@ -13,7 +13,7 @@
 #include "vfio/pci/device_facts.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -59,4 +59,4 @@ TEST(CapturedHostTest, SaysWhatAVirtualMachineLacks) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -7,7 +7,7 @@
 
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -260,4 +260,4 @@ TEST_F(DeviceFactsTest, ADirectoryIsNoResetAndNoRom) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -6,7 +6,7 @@
 #include "tests/support/scratch_directory.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -34,4 +34,4 @@ TEST(DevicePlaceTest, IsUnknownOfWhatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

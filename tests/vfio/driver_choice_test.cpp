@@ -8,7 +8,7 @@
 
 #include "tests/support/fake_kernel.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 constexpr const char* kAliases =
@@ -110,4 +110,4 @@ INSTANTIATE_TEST_SUITE_P(Table, MalformedModinfo,
                                          "x.alias=vfio_pci:d*v*sv*sd*bc*sc*i*"));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

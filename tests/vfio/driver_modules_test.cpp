@@ -5,7 +5,7 @@
 
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using testing::ElementsAre;
@@ -78,4 +78,4 @@ TEST_F(LostModule, IsNotLookedForWhileTheDriverIsThere) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -7,7 +7,7 @@
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -63,4 +63,4 @@ TEST_F(DriverOverride, ThatCannotBeReadIsAProblemAndOneThatIsNotThereIsNone) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

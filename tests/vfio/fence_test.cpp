@@ -8,7 +8,7 @@
 #include "tests/vfio/machines.h"
 #include "vfio/bind/lock_record.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -196,4 +196,4 @@ TEST_F(DriverLockTest, WentWithTheBindingOrTheBoot) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

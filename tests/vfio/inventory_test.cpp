@@ -8,7 +8,7 @@
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -223,4 +223,4 @@ TEST(AcceleratorRules, LeaveOutVirtualFunctionsBridgesAndOtherClasses) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

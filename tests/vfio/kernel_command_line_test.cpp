@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using testing::ElementsAre;
@@ -46,4 +46,4 @@ TEST(KernelCommandLine, KnowsTheLastAndTheListed) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

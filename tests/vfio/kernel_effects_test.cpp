@@ -19,7 +19,7 @@
 #include "hostfs/host_directory.h"
 #include "tests/support/fake_kernel.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::EffectFact;
@@ -334,4 +334,4 @@ TEST(ModuleEffects, UnloadingTakesAModuleThatNobodyNeeds) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

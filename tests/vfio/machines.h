@@ -12,16 +12,16 @@
 
 namespace ferry::test {
 
-inline AcceleratorRules gpu_rules() {
-  return {.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}};
+inline vfio::AcceleratorRules gpu_rules() {
+  return {.vendors = {0x10de}, .classes = {vfio::PciClass::vga, vfio::PciClass::display_3d}};
 }
 
-inline PciAddress at(const std::string& text) {
-  return PciAddress::parse(text).value();
+inline vfio::PciAddress at(const std::string& text) {
+  return vfio::PciAddress::parse(text).value();
 }
 
 /// What a failed unit says.
-inline Error error_of(const MoveResult& result) {
+inline Error error_of(const vfio::MoveResult& result) {
   return result.error ? *result.error : Error{.code = {}, .message = "(no error)", .hint = {}};
 }
 
@@ -69,15 +69,15 @@ inline void add_alias(FakeKernel& kernel, const std::string& alias) {
 }
 
 /// Answers from a table; asked about something else, it is free.
-class TableProbe final : public UseProbe {
+class TableProbe final : public vfio::UseProbe {
  public:
-  std::map<std::string, std::vector<Holder>> holders;
+  std::map<std::string, std::vector<vfio::Holder>> holders;
   std::vector<std::string> unknown;
   std::vector<std::string> asked;  ///< the devices of the last look
-  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
     asked.clear();
-    UseReport report{.holders = {}, .unknown = unknown};
-    for (const UseQuestion& question : questions) {
+    vfio::UseReport report{.holders = {}, .unknown = unknown};
+    for (const vfio::UseQuestion& question : questions) {
       asked.push_back(question.device);
       if (const auto found = holders.find(question.device); found != holders.end()) {
         report.holders.insert(*found);

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using testing::ElementsAre;
@@ -39,4 +39,4 @@ TEST(MemoryMap, CountsLinesThatAreNoClaim) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -5,7 +5,7 @@
 
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using testing::ElementsAre;
@@ -74,4 +74,4 @@ TEST(ModprobeConfig, SaysWhichLineKeepsAModuleFromBeingLoaded) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -7,7 +7,7 @@
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -629,4 +629,4 @@ TEST_F(MoveApplyTest, AsksAboutEveryEndpointOfTheGroup) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -9,7 +9,7 @@
 #include "tests/vfio/machines.h"
 #include "tests/vfio/moves.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -262,4 +262,4 @@ TEST(MoveConsole, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunLoadsTheModule) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -16,7 +16,7 @@
 #include "tests/vfio/machines.h"
 #include "tests/vfio/moves.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -503,4 +503,4 @@ INSTANTIATE_TEST_SUITE_P(Moves, EveryFailure, testing::ValuesIn(scenes({"FourFun
                          name_of);
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -8,7 +8,7 @@
 #include "tests/vfio/machines.h"
 #include "tests/vfio/moves.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -249,4 +249,4 @@ TEST(MovePersistence, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunMakesItGood) 
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -6,7 +6,7 @@
 #include "tests/vfio/machines.h"
 #include "vfio/bind/driver_override.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -473,4 +473,4 @@ TEST_F(MovePlanTest, KnowsTheKernelsOwnRuleOfViability) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

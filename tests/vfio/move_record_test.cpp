@@ -6,7 +6,7 @@
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -188,4 +188,4 @@ INSTANTIATE_TEST_SUITE_P(
                         "devices":{"0000:01:00.0":{"id":"10de:1","kernels_choice":"yes"}}})"));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

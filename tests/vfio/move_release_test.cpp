@@ -12,7 +12,7 @@
 #include "tests/vfio/machines.h"
 #include "tests/vfio/moves.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -391,4 +391,4 @@ TEST(MoveRelease, StartsWhatAKilledRunLeftThoughNothingIsAskedFor) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -14,7 +14,7 @@
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using namespace std::chrono_literals;
@@ -326,4 +326,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ForcedAgainst,
                                          Holder::Kind::fabric));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

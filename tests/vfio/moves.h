@@ -14,10 +14,10 @@
 
 namespace ferry::test {
 
-inline std::vector<MoveResult::Status> statuses(const MoveOutcome& outcome) {
-  std::vector<MoveResult::Status> out;
+inline std::vector<vfio::MoveResult::Status> statuses(const vfio::MoveOutcome& outcome) {
+  std::vector<vfio::MoveResult::Status> out;
   out.reserve(outcome.results.size());
-  for (const MoveResult& result : outcome.results) out.push_back(result.status);
+  for (const vfio::MoveResult& result : outcome.results) out.push_back(result.status);
   return out;
 }
 
@@ -49,7 +49,7 @@ std::size_t changes_of_an_undisturbed_run(Arguments... arguments) {
 template <typename Host, typename Settled, typename... Arguments>
 void die_at_every_change(Settled settled, Arguments... arguments) {
   const std::size_t count = changes_of_an_undisturbed_run<Host>(arguments...);
-  for (const Direction next : {Direction::to_vfio, Direction::back}) {
+  for (const vfio::Direction next : {vfio::Direction::to_vfio, vfio::Direction::back}) {
     for (std::size_t n = 1; n <= count; ++n) {
       SCOPED_TRACE(n);
       Host host(arguments...);

@@ -13,7 +13,7 @@
 #include "tests/vfio/machines.h"
 #include "vfio/bind/driver_override.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::FakeKernel;
@@ -722,4 +722,4 @@ INSTANTIATE_TEST_SUITE_P(Table, MalformedInput, testing::ValuesIn(inputs()), [](
 });
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 TEST(PciAddress, ReadsAndPrintsWhatSysfsHas) {
@@ -46,4 +46,4 @@ INSTANTIATE_TEST_SUITE_P(Table, MalformedAddress,
                                          "0000:3b:00.0:0", "../../../etc/passwd", "0000:3b:00,0"));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 TEST(PciModalias, SaysWhatFiveAttributesSay) {
@@ -36,4 +36,4 @@ TEST(PciModalias, IsTakenWholeOrNotAtAll) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

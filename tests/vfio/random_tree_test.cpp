@@ -13,7 +13,7 @@
 #include "vfio/checks/passthrough_checks.h"
 #include "vfio/pci/device_facts.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -195,4 +195,4 @@ TEST(RandomTrees, HarmNobodyButThemselves) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -6,7 +6,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using testing::ElementsAre;
@@ -108,4 +108,4 @@ TEST(MayRelease, IsForTheConsoleOfTheListedModule) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -5,7 +5,7 @@
 
 #include "tests/support/fake_kernel.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::FakeKernel;
@@ -87,4 +87,4 @@ TEST(ServiceRecord, MayHoldServicesAlone) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

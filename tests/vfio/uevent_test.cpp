@@ -11,7 +11,7 @@
 
 #include "vfio/pci/uevents.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 struct Message {
@@ -65,4 +65,4 @@ TEST(Uevents, AreNotSentToANetworkNamespaceOfAnotherUserNamespace) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -3,7 +3,7 @@
 
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -124,4 +124,4 @@ TEST(UseQuestions, FollowWhatLiesOnADisk) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

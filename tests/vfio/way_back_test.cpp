@@ -9,7 +9,7 @@
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using test::at;
@@ -469,4 +469,4 @@ TEST_F(WayBack, LeavesTheOverrideOfWhatSomebodyElsePutOnVfio) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -11,7 +11,7 @@
 #include "tests/vgpu-dm/gpu_node.h"
 #include "vgpu-dm/plan/verdict.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using Kind = GpuOutcome::Kind;
@@ -175,4 +175,4 @@ INSTANTIATE_TEST_SUITE_P(Vgpus, EveryWrite, testing::ValuesIn(moments()), [](con
 });
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

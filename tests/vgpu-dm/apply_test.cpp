@@ -8,7 +8,7 @@
 #include "tests/vgpu-dm/gpu_node.h"
 #include "vgpu-dm/plan/verdict.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using Kind = GpuOutcome::Kind;
@@ -269,7 +269,7 @@ TEST_F(Apply, RemovesTheOthersWhereOneWentAwayMeanwhile) {
 }
 
 TEST_F(Apply, OnANodeWithoutGpusDoesNothing) {
-  const AcceleratorRules none{.vendors = {0x1002}, .classes = {PciClass::vga}};
+  const vfio::AcceleratorRules none{.vendors = {0x1002}, .classes = {vfio::PciClass::vga}};
   VgpuHost host = node.host();
   host.rules = none;
   const auto outcome = apply_profile(host, on("all", "{T4-4Q: 1}"));
@@ -299,4 +299,4 @@ TEST_F(Apply, RefusesToRemoveWhatAVmHolds) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -5,7 +5,7 @@
 
 #include "tests/vgpu-dm/gpu_node.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using test::at;
@@ -27,7 +27,8 @@ std::string text(const std::optional<TypeFit>& fit) {
 
 class Choose : public testing::Test {
  protected:
-  Choice choose(std::uint32_t mib, std::optional<char> series = {}, const std::set<PciAddress>& gpus = {}) {
+  Choice choose(std::uint32_t mib, std::optional<char> series = {},
+                const std::set<vfio::PciAddress>& gpus = {}) {
     return choose_types(node.view().inventory, gpus, {.framebuffer_mib = mib, .series = series});
   }
   Choice choose_on_first(std::uint32_t mib, std::optional<char> series = {}) {
@@ -102,7 +103,7 @@ TEST_F(Choose, SaysThatNothingIsOffered) {
   EXPECT_EQ(code_of(choice.reason), Errc::unsupported);
   EXPECT_EQ(message_of(choice.reason), "no GPU asked offers a vGPU type with 1 MiB or more");
   EXPECT_THAT(hint_of(choice.reason), HasSubstr("ferry vgpu types"));
-  EXPECT_EQ(code_of(choose_types(VgpuInventory{}, {}, {.framebuffer_mib = 1, .series = {}}).reason),
+  EXPECT_EQ(code_of(choose_types(mdev::VgpuInventory{}, {}, {.framebuffer_mib = 1, .series = {}}).reason),
             Errc::unsupported);
 }
 
@@ -114,9 +115,9 @@ class ChooseAmong : public testing::Test {
              std::optional<std::uint32_t> framebuffer_mib = {}) {
     add_type(gpu.parents.front(), name, available, framebuffer_mib);
   }
-  static VgpuType& add_type(VgpuParent& parent, const std::string& name, std::uint32_t available,
-                            std::optional<std::uint32_t> framebuffer_mib) {
-    VgpuType& type = parent.types.emplace_back();
+  static mdev::VgpuType& add_type(mdev::VgpuParent& parent, const std::string& name, std::uint32_t available,
+                                  std::optional<std::uint32_t> framebuffer_mib) {
+    mdev::VgpuType& type = parent.types.emplace_back();
     type.id = "nvidia-" + std::to_string(parent.types.size());
     type.name = name;
     type.short_name = name.substr(name.find_last_of(' ') + 1);
@@ -128,7 +129,7 @@ class ChooseAmong : public testing::Test {
     return text(
         choose_types({.gpus = {gpu}, .notes = {}}, {}, {.framebuffer_mib = mib, .series = {}}).smallest);
   }
-  VgpuGpu gpu;
+  mdev::VgpuGpu gpu;
 };
 
 TEST_F(ChooseAmong, TypesWithoutADescriptionGoesByTheirNames) {
@@ -157,7 +158,7 @@ TEST_F(ChooseAmong, TypesTakesNoneThatAProfileCannotName) {
 TEST_F(ChooseAmong, VirtualFunctionsCountsNoMoreThanTheGpuHas) {
   gpu.parents.clear();
   for (int i = 0; i < 16; ++i) {
-    VgpuParent function;
+    mdev::VgpuParent function;
     add_type(function, "NVIDIA L40S-12Q", 1, 12288).max_instances = 4;
     gpu.parents.push_back(function);
   }
@@ -174,4 +175,4 @@ TEST_F(ChooseAmong, TypesSaysWhenADriverMakesNoneOfThem) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -5,7 +5,7 @@
 
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 struct Good {
@@ -66,8 +66,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Bad{"_1", kForm}, Bad{"1_", kForm}, Bad{"08", kForm}, Bad{"0b2", kForm},
                     Bad{"all", kForm}, Bad{"0x26B910DE,0x1EB810DE", kForm}));
 
-PciFunction l40s() {
-  PciFunction function;
+vfio::PciFunction l40s() {
+  vfio::PciFunction function;
   function.vendor = 0x10de;
   function.device = 0x26b9;
   function.subsystem_vendor = 0x10de;
@@ -75,7 +75,7 @@ PciFunction l40s() {
   return function;
 }
 
-bool matches(const char* filter, const PciFunction& function) {
+bool matches(const char* filter, const vfio::PciFunction& function) {
   return DeviceFilter::parse(filter).value().matches(function);
 }
 
@@ -94,7 +94,7 @@ TEST(DeviceFilter, ComparesTheBoardWhereItNamesOne) {
 }
 
 TEST(DeviceFilter, TakesMissingSubsystemIdsForZero) {
-  PciFunction function = l40s();
+  vfio::PciFunction function = l40s();
   function.subsystem_vendor.reset();
   function.subsystem_device.reset();
   EXPECT_TRUE(matches("0x26B910DE", function));
@@ -103,4 +103,4 @@ TEST(DeviceFilter, TakesMissingSubsystemIdsForZero) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -9,7 +9,7 @@
 #include "vgpu-dm/plan/verdict.h"
 #include "vgpu-dm/types/carried_extras.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using test::GpuNode;
@@ -83,10 +83,10 @@ TEST_F(Export, SaysAllWhereEveryGpuCarriesTheSame) {
 }
 
 TEST_F(Export, OfANodeWithoutGpusWouldClearNoOtherNode) {
-  const auto empty = export_profile(VgpuInventory{}, "current");
+  const auto empty = export_profile(mdev::VgpuInventory{}, "current");
   ASSERT_TRUE(empty);
   const Profile back = read(profile_text(*empty));
-  EXPECT_TRUE(assert_profile(back, VgpuInventory{}));
+  EXPECT_TRUE(assert_profile(back, mdev::VgpuInventory{}));
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   node.apply(back);
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
@@ -131,7 +131,7 @@ TEST_F(Export, SaysWhatV1HasNoWordsFor) {
   Profile tuned = profile("  - {devices: [1], vgpu-devices: {T4-4Q: 2}}\n");
   tuned.items.front().vgpus.front().params = VgpuParams::parse("a=1").value();
   node.make(tuned);
-  VgpuInventory inventory = node.view().inventory;
+  mdev::VgpuInventory inventory = node.view().inventory;
   EXPECT_THAT(unsaid_by_v1(inventory),
               testing::ElementsAre(HasSubstr("GPU 1 (0000:06:00.0): its vGPUs have parameters")));
   inventory.gpus[1].devices[0].type_id = "nvidia-233";  // of another size
@@ -146,7 +146,7 @@ class ExportName : public testing::TestWithParam<std::pair<std::string, bool>> {
 
 TEST_P(ExportName, MustFitANodesLabel) {
   const auto& [name, fits] = GetParam();
-  const auto result = export_profile(VgpuInventory{}, name);
+  const auto result = export_profile(mdev::VgpuInventory{}, name);
   EXPECT_EQ(result.has_value(), fits);
   if (!fits) {
     EXPECT_EQ(result.error().code, Errc::usage);
@@ -162,4 +162,4 @@ INSTANTIATE_TEST_SUITE_P(Table, ExportName,
                                          std::pair("\xc3\xa4", false)));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -16,22 +16,22 @@
 
 namespace ferry::test {
 
-inline PciAddress at(const std::string& text) {
-  return PciAddress::parse(text).value();
+inline vfio::PciAddress at(const std::string& text) {
+  return vfio::PciAddress::parse(text).value();
 }
 
 /// A profile of one or more items; their first line is line 4 of "p.yaml".
-inline Profile profile(const std::string& items) {
-  const auto file = read_profiles({.file = "p.yaml",
-                                   .text = "version: v1\nvgpu-configs:\n  mix:\n" + items,
-                                   .first_line = 1,
-                                   .one_line = false});
+inline vgpu::Profile profile(const std::string& items) {
+  const auto file = vgpu::read_profiles({.file = "p.yaml",
+                                         .text = "version: v1\nvgpu-configs:\n  mix:\n" + items,
+                                         .first_line = 1,
+                                         .one_line = false});
   if (!file) throw std::logic_error(file.error().message);
-  return select_profile(*file, {}).value();
+  return vgpu::select_profile(*file, {}).value();
 }
 
 /// `all` GPUs, or a list: on each `vgpus`, a YAML map.
-inline Profile on(const std::string& devices, const std::string& vgpus) {
+inline vgpu::Profile on(const std::string& devices, const std::string& vgpus) {
   return profile("  - devices: " + devices + "\n    vgpu-devices: " + vgpus + "\n");
 }
 
@@ -46,28 +46,28 @@ inline std::error_code code_of(const std::optional<Error>& error) {
 }
 
 /// Answers from a table; what is not in it is free.
-class TableProbe final : public UseProbe {
+class TableProbe final : public vfio::UseProbe {
  public:
-  std::map<std::string, std::vector<Holder>> holders;
+  std::map<std::string, std::vector<vfio::Holder>> holders;
   std::vector<std::string> unknown;
   std::string blind;
   std::optional<Error> error;
   int looks = 0;
   std::function<void(int)> before_look;  ///< what happens on the host meanwhile; the number of the look
 
-  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
     ++looks;
     if (before_look) before_look(looks);
     if (error) return fail(*error);
-    UseReport report{.holders = {}, .unknown = unknown, .blind = blind};
-    for (const UseQuestion& question : questions) {
+    vfio::UseReport report{.holders = {}, .unknown = unknown, .blind = blind};
+    for (const vfio::UseQuestion& question : questions) {
       if (const auto found = holders.find(question.device); found != holders.end())
         report.holders.insert(*found);
     }
     return report;
   }
   void hold(const std::string& uuid) {
-    holders[uuid] = {{.kind = Holder::Kind::virtual_machine,
+    holders[uuid] = {{.kind = vfio::Holder::Kind::virtual_machine,
                       .name = "render",
                       .pid = 412,
                       .what = "/dev/vfio/100",
@@ -96,24 +96,26 @@ class GpuNode {
     kernel.add_function({.address = kOther, .driver = "nouveau"});
   }
 
-  VgpuHost host() {
+  vgpu::VgpuHost host() {
     return {.host = kernel,
             .writer = kernel,
             .uses = probe,
-            .rules = {.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}},
+            .rules = {.vendors = {0x10de}, .classes = {vfio::PciClass::vga, vfio::PciClass::display_3d}},
             .node = "node-a",
             .pause = [](auto) {}};
   }
-  VgpuView view() { return look(host()).value(); }
-  VgpuOutcome apply(const Profile& profile) { return apply_profile(host(), profile).value(); }
+  vgpu::VgpuView view() { return look(host()).value(); }
+  vgpu::VgpuOutcome apply(const vgpu::Profile& profile) {
+    return vgpu::apply_profile(host(), profile).value();
+  }
   /// The profile's own vGPUs, as a run of ours would make them.
-  void make(const Profile& profile) {
+  void make(const vgpu::Profile& profile) {
     apply(profile);
     kernel.forget_changes();
   }
   /// The UUID that the `number`th of a type gets.
   static std::string uuid(const std::string& address, const std::string& type, unsigned number) {
-    return stable_uuid("node-a", at(address), type, number).text;
+    return vgpu::stable_uuid("node-a", at(address), type, number).text;
   }
   /// "T4-4Q UUID" of all vGPUs of the node.
   std::string state() const {

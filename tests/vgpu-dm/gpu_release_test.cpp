@@ -12,7 +12,7 @@
 #include "tests/vgpu-dm/kind_node.h"
 #include "tests/vgpu-dm/mig_node.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using Kind = GpuOutcome::Kind;
@@ -30,16 +30,16 @@ constexpr const char* kDcgm = "nvidia-dcgm.service";
 constexpr const char* kRecord = "run/ferry/hostd/stopped-services.json";
 constexpr const char* kToMig = "{H200X-2-35C: 2}";
 
-Holder process_of(const std::string& unit) {
+vfio::Holder process_of(const std::string& unit) {
   return {.name = "daemon", .pid = 77, .what = "/dev/nvidia0", .pod_uid = {}, .service = unit};
 }
 
 /// Holds on to GPUs until it is told otherwise.
-class Persistence final : public PersistenceSwitch {
+class Persistence final : public vfio::PersistenceSwitch {
  public:
   std::vector<std::string> orders;
   bool on_of(const std::string& gpu) const { return off_.count(gpu) == 0; }
-  Result<> set(const PciAddress& gpu, bool on) override {
+  Result<> set(const vfio::PciAddress& gpu, bool on) override {
     orders.push_back(gpu.text() + (on ? " on" : " off"));
     if (on) {
       off_.erase(gpu.text());
@@ -75,7 +75,7 @@ class Held : public Node {
     on.release = release;
     on.releaser = releaser;
     on.persistence = by_gpu ? &persistence : nullptr;
-    on.on_release = [this](const Step& step) { told.push_back(step.text()); };
+    on.on_release = [this](const vfio::Step& step) { told.push_back(step.text()); };
     return on;
   }
   Result<VgpuOutcome> try_to_apply(const Profile& profile) {
@@ -95,10 +95,10 @@ class Held : public Node {
   test::FileServices services{this->kernel};
   Persistence persistence;
   bool by_gpu = false;
-  Releaser* releaser = &services;
+  vfio::Releaser* releaser = &services;
   std::set<std::string> release = {kDaemon, kDcgm};
-  std::multimap<std::string, std::string> held;       ///< units by GPU
-  std::map<std::string, std::vector<Holder>> others;  ///< by GPU
+  std::multimap<std::string, std::string> held;             ///< units by GPU
+  std::map<std::string, std::vector<vfio::Holder>> others;  ///< by GPU
   std::function<void()> before_second_look;
   std::vector<std::string> told;
 };
@@ -112,10 +112,10 @@ class Mig : public Held<test::MigNode> {
 /// Two GPUs without virtual functions.
 class Two : public Held<test::KindNode> {
  public:
-  Two() : Held(VgpuFramework::vendor_vfio, 2U, false) {}
+  Two() : Held(mdev::VgpuFramework::vendor_vfio, 2U, false) {}
 };
 
-const Releasable kDcgmItself{.kind = Releasable::Kind::service, .name = kDcgm};
+const vfio::Releasable kDcgmItself{.kind = vfio::Releasable::Kind::service, .name = kDcgm};
 
 TEST(GpuRelease, IsPlanned) {
   Mig node;
@@ -164,10 +164,10 @@ TEST(GpuRelease, IsOfNoUseWithoutAServiceManager) {
 
 // Nobody is stopped for a GPU that somebody keeps all the same.
 TEST(GpuRelease, NeverTakesAGpuFromWhoComputesOrRunsAVm) {
-  for (const Holder& holder :
-       {Holder{.name = "python", .pid = 5, .what = "/dev/nvidia0", .pod_uid = {}},
-        Holder{.name = "pod", .pid = 6, .what = "/dev/nvidia0", .pod_uid = "u", .service = kDcgm},
-        Holder{.kind = Holder::Kind::virtual_machine,
+  for (const vfio::Holder& holder :
+       {vfio::Holder{.name = "python", .pid = 5, .what = "/dev/nvidia0", .pod_uid = {}},
+        vfio::Holder{.name = "pod", .pid = 6, .what = "/dev/nvidia0", .pod_uid = "u", .service = kDcgm},
+        vfio::Holder{.kind = vfio::Holder::Kind::virtual_machine,
         .name = "render",
         .pid = 7,
         .what = "/dev/nvidia0",
@@ -308,10 +308,10 @@ TEST(GpuRelease, OfAllGpusStopsPersistencedOnce) {
 
 TEST(GpuRelease, OfTheConsoleNeedsAllItsGpus) {
   Two node;
-  node.release.insert(kConsoleModule);
+  node.release.insert(vfio::kConsoleModule);
   for (const unsigned gpu : {0U, 1U}) {
-    node.others[Two::gpu(gpu)] = {{.kind = Holder::Kind::console,
-                                   .name = kConsoleModule,
+    node.others[Two::gpu(gpu)] = {{.kind = vfio::Holder::Kind::console,
+                                   .name = vfio::kConsoleModule,
                                    .pid = {},
                                    .what = Two::gpu(gpu),
                                    .pod_uid = {},
@@ -323,8 +323,8 @@ TEST(GpuRelease, OfTheConsoleNeedsAllItsGpus) {
       AllOf(HasSubstr("nvidia_drm is not unloaded: it also serves " + Two::gpu(1)), StartsWith("GPU 0")));
   const VgpuPlan both = node.plan("{T4-4Q: 1}", "all");
   for (const GpuPlan& gpu : both.gpus) {
-    EXPECT_THAT(gpu.releases,
-                ElementsAre(Releasable{.kind = Releasable::Kind::module, .name = kConsoleModule}));
+    EXPECT_THAT(gpu.releases, ElementsAre(vfio::Releasable{.kind = vfio::Releasable::Kind::module,
+                                                           .name = vfio::kConsoleModule}));
   }
 }
 
@@ -396,4 +396,4 @@ TEST(GpuReleaseAtEachChange, ThatIsTheLastBeforeDeathTheNextRunStartsTheService)
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -5,19 +5,20 @@
 
 #include "tests/vgpu-dm/kind_node.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using test::KindNode;
 using test::on;
 using testing::IsEmpty;
 
-class HeldGpu : public testing::TestWithParam<VgpuFramework> {
+class HeldGpu : public testing::TestWithParam<mdev::VgpuFramework> {
  protected:
   HeldGpu() {
-    carrier_ = GetParam() == VgpuFramework::mdev_on_pf ? KindNode::gpu(0) : node.vf(7);
+    carrier_ = GetParam() == mdev::VgpuFramework::mdev_on_pf ? KindNode::gpu(0) : node.vf(7);
     node.carry(carrier_, "nvidia-232");
-    node.kernel.hang_change(GetParam() == VgpuFramework::vendor_vfio ? 2 : 1);  // behind the file of names
+    node.kernel.hang_change(GetParam() == mdev::VgpuFramework::vendor_vfio ? 2
+                                                                           : 1);  // behind the file of names
     EXPECT_EQ(test::code_of(apply("{T4-4Q: 2}").error), Errc::stuck);
     node.kernel.forget_changes();
   }
@@ -27,38 +28,39 @@ class HeldGpu : public testing::TestWithParam<VgpuFramework> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, HeldGpu,
-                         testing::Values(VgpuFramework::mdev_on_pf, VgpuFramework::mdev_on_vf,
-                                         VgpuFramework::vendor_vfio),
+                         testing::Values(mdev::VgpuFramework::mdev_on_pf, mdev::VgpuFramework::mdev_on_vf,
+                                         mdev::VgpuFramework::vendor_vfio),
                          [](const auto& row) {
                            return "Kind" + std::to_string(static_cast<int>(row.param));
                          });
 
 TEST_P(HeldGpu, IsToldOfWithoutItsDriver) {
-  const VgpuInventory now = node.view().inventory;
-  const VgpuGpu& held = now.gpus.at(0);
+  const mdev::VgpuInventory now = node.view().inventory;
+  const mdev::VgpuGpu& held = now.gpus.at(0);
   EXPECT_EQ(held.framework, GetParam());
   ASSERT_FALSE(held.parents.empty());
-  for (const VgpuParent& parent : held.parents) {
+  for (const mdev::VgpuParent& parent : held.parents) {
     EXPECT_THAT(parent.types, IsEmpty());
     EXPECT_EQ(test::code_of(parent.problem), Errc::stuck) << "also of those that the write was not to";
   }
-  for (const VgpuDevice& device : held.devices) {
+  for (const mdev::VgpuDevice& device : held.devices) {
     EXPECT_FALSE(device.params);
     EXPECT_FALSE(device.placement);
     EXPECT_FALSE(device.nodes.empty()) << "which the kernel serves";
   }
-  EXPECT_EQ(held.devices.size(), GetParam() == VgpuFramework::vendor_vfio ? 0U : 1U);
-  EXPECT_TRUE(carriers_of_vgpus(now).contains(held.address()));
-  for (const VgpuParent& parent : now.gpus.at(1).parents) EXPECT_FALSE(parent.problem);
+  EXPECT_EQ(held.devices.size(), GetParam() == mdev::VgpuFramework::vendor_vfio ? 0U : 1U);
+  EXPECT_TRUE(mdev::carriers_of_vgpus(now).contains(held.address()));
+  for (const mdev::VgpuParent& parent : now.gpus.at(1).parents) EXPECT_FALSE(parent.problem);
   EXPECT_FALSE(now.gpus.at(1).parents.front().types.empty());
 }
 
 TEST_P(HeldGpu, IsReadAgainWithoutItsDriver) {
-  const Inventory inventory = scan(node.kernel).value();
-  VgpuGpu again = scan_gpu_again(node.kernel, inventory, node.view().inventory.gpus.at(0)).value();
-  scan_devices_again(node.kernel, inventory, VgpuFacts::all, again);
-  for (const VgpuParent& parent : again.parents) EXPECT_EQ(test::code_of(parent.problem), Errc::stuck);
-  for (const VgpuDevice& device : again.devices) EXPECT_FALSE(device.placement || device.params);
+  const vfio::Inventory inventory = vfio::scan(node.kernel).value();
+  mdev::VgpuGpu again =
+      mdev::scan_gpu_again(node.kernel, inventory, node.view().inventory.gpus.at(0)).value();
+  mdev::scan_devices_again(node.kernel, inventory, mdev::VgpuFacts::all, again);
+  for (const mdev::VgpuParent& parent : again.parents) EXPECT_EQ(test::code_of(parent.problem), Errc::stuck);
+  for (const mdev::VgpuDevice& device : again.devices) EXPECT_FALSE(device.placement || device.params);
 }
 
 TEST_P(HeldGpu, IsLeftAlone) {
@@ -73,4 +75,4 @@ TEST_P(HeldGpu, IsLeftAlone) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

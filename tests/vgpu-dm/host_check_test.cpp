@@ -5,7 +5,7 @@
 
 #include "tests/vgpu-dm/gpu_node.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using test::code_of;
@@ -118,4 +118,4 @@ TEST_F(HostCheckTest, SaysWhichItemsAreForNothing) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

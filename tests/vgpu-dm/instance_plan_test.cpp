@@ -6,7 +6,7 @@
 #include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using test::code_of;
@@ -17,12 +17,12 @@ using testing::IsEmpty;
 
 /// The profiles that an H200 showed, as it shows them empty, with the places that NVIDIA's guide to MIG
 /// gives.
-ManagedGpu h200() {
+mdev::ManagedGpu h200() {
   const std::vector<std::uint32_t> kEach = {0, 1, 2, 3, 4, 5, 6};
   return {
       .vgpu_host = true,
-      .mig = GpuSwitch::on,
-      .mig_pending = GpuSwitch::on,
+      .mig = mdev::GpuSwitch::on,
+      .mig_pending = mdev::GpuSwitch::on,
       .profiles =
           {{.id = 0, .name = "7g.141gb", .most = 1, .left = 1, .slices = 7, .size = 8, .starts = {0}},
            {.id = 5, .name = "4g.71gb", .most = 1, .left = 1, .slices = 4, .size = 4, .starts = {0}},
@@ -41,8 +41,8 @@ ManagedGpu h200() {
       .types = {}};
 }
 
-PciFunction function(std::uint16_t device) {
-  PciFunction out;
+vfio::PciFunction function(std::uint16_t device) {
+  vfio::PciFunction out;
   out.vendor = 0x10de;
   out.device = device;
   return out;
@@ -60,7 +60,7 @@ class InstancePlanTest : public testing::Test {
     gpu_.instances.push_back({.id = id, .profile = profile});
   }
   void left(std::uint32_t profile, std::uint32_t count) {
-    std::ranges::find(gpu_.profiles, profile, &GpuInstanceProfile::id)->left = count;
+    std::ranges::find(gpu_.profiles, profile, &mdev::GpuInstanceProfile::id)->left = count;
   }
   InstancePlan plan() const {
     return plan_instances("GPU 0", wants_, gpu_, BoardTypes(function(device_)), busy_);
@@ -75,7 +75,7 @@ class InstancePlanTest : public testing::Test {
   }
 
   std::uint16_t device_ = 0x2335;
-  ManagedGpu gpu_ = h200();
+  mdev::ManagedGpu gpu_ = h200();
   std::vector<InstanceWant> wants_;
   std::set<std::uint32_t> busy_;
 };
@@ -312,7 +312,7 @@ TEST_F(KindsTogether, AsFewAsPossibleGiveWay) {
 }
 
 TEST_F(KindsTogether, AreLeftToADriverThatDoesNotTellTheirPlaces) {
-  for (GpuInstanceProfile& profile : gpu_.profiles) {
+  for (mdev::GpuInstanceProfile& profile : gpu_.profiles) {
     profile.starts.clear();
     profile.slices = 0;
   }
@@ -332,4 +332,4 @@ TEST_F(InstancePlanTest, WhatNobodyKnowsIsRefused) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

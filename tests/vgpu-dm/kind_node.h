@@ -21,7 +21,7 @@ class KindNode {
   static constexpr unsigned kVfs = 8;
 
   /// `functions` false: a GPU that makes vGPUs on virtual functions has none yet.
-  explicit KindNode(VgpuFramework framework, unsigned gpus = 1, bool functions = true)
+  explicit KindNode(mdev::VgpuFramework framework, unsigned gpus = 1, bool functions = true)
       : framework_(framework), functions_(functions) {
     kernel.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}, .sriov = true});
     for (unsigned i = 0; i < gpus; ++i) add_gpu(gpu(i));
@@ -32,25 +32,27 @@ class KindNode {
   /// A virtual function of the first GPU.
   std::string vf(unsigned number) const { return kernel.vfs_of(kGpu).at(number); }
 
-  VgpuHost host() {
+  vgpu::VgpuHost host() {
     return {.host = kernel,
             .writer = kernel,
             .uses = probe,
-            .rules = {.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}},
+            .rules = {.vendors = {0x10de}, .classes = {vfio::PciClass::vga, vfio::PciClass::display_3d}},
             .node = "node-a",
             .pause = [this](auto) { ++pauses; }};
   }
-  VgpuView view() { return look(host()).value(); }
-  VgpuOutcome apply(const Profile& profile) { return apply_profile(host(), profile).value(); }
-  void make(const Profile& profile) {
-    for (const GpuOutcome& gpu : apply(profile).gpus) {
+  vgpu::VgpuView view() { return vgpu::look(host()).value(); }
+  vgpu::VgpuOutcome apply(const vgpu::Profile& profile) {
+    return vgpu::apply_profile(host(), profile).value();
+  }
+  void make(const vgpu::Profile& profile) {
+    for (const vgpu::GpuOutcome& gpu : apply(profile).gpus) {
       if (gpu.error) throw std::logic_error(gpu.error->message);
     }
     kernel.forget_changes();
   }
   /// A vGPU that somebody else makes on a function; mediated ones get the UUID.
   void carry(const std::string& parent, const std::string& type_id, const std::string& uuid = kUuid) {
-    if (framework_ == VgpuFramework::vendor_vfio) {
+    if (framework_ == mdev::VgpuFramework::vendor_vfio) {
       vendor.set(parent, type_id.substr(type_id.find('-') + 1));
     } else {
       mdev.add_device(parent, type_id, uuid);
@@ -58,7 +60,7 @@ class KindNode {
   }
   /// "T4-4Q ID" of each vGPU of a GPU; the id is a UUID or a virtual function.
   std::vector<std::string> devices(const std::string& gpu = kGpu) const {
-    return framework_ == VgpuFramework::vendor_vfio ? vendor.devices_on(gpu) : mdev.devices_on(gpu);
+    return framework_ == mdev::VgpuFramework::vendor_vfio ? vendor.devices_on(gpu) : mdev.devices_on(gpu);
   }
   /// The writes, without what stands before the function.
   std::vector<std::string> writes() const {
@@ -87,16 +89,16 @@ class KindNode {
                          .group = static_cast<unsigned>(std::stoul(address.substr(5, 2), nullptr, 16)),
                          .driver = "nvidia",
                          .totalvfs = kVfs});
-    if (framework_ == VgpuFramework::mdev_on_pf) return mdev.add_parent(address);
+    if (framework_ == mdev::VgpuFramework::mdev_on_pf) return mdev.add_parent(address);
     if (functions_) kernel.enable_vfs(address, kVfs);
-    if (framework_ == VgpuFramework::mdev_on_vf) {
+    if (framework_ == mdev::VgpuFramework::mdev_on_vf) {
       mdev.add_vf_parents(address, t4_types());
     } else {
       vendor.add_gpu(address, t4_types());
     }
   }
 
-  VgpuFramework framework_;
+  mdev::VgpuFramework framework_;
   bool functions_;
 };
 

@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 struct Good {
@@ -64,4 +64,4 @@ INSTANTIATE_TEST_SUITE_P(
                     Bad{"99999999999999999999MiB", "no GPU has that much"}));
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -8,7 +8,7 @@
 #include "tests/vgpu-dm/mig_node.h"
 #include "vgpu-dm/types/type_names.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using Kind = GpuOutcome::Kind;
@@ -107,7 +107,7 @@ TEST(MigPlan, TakesNoInstanceAwayWhileOneThatStaysDoesNotTellItsOwn) {
   const Profile profile = on("[0]", "{H200X-1-18C: 1, H200X-3-71C: 1}");
   VgpuView view = must(look(node.host(), {&profile, 1}));
   std::uint32_t instance = 0;
-  for (VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = ++instance;
+  for (mdev::VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = ++instance;
   EXPECT_FALSE(plan_profile(profile, view).gpus.at(0).refusal);
   view.inventory.gpus.at(0).devices.at(0).gpu_instance.reset();
   const GpuPlan refused = plan_profile(profile, view).gpus.at(0);
@@ -118,8 +118,8 @@ TEST(MigPlan, TakesNoInstanceAwayWhileOneThatStaysDoesNotTellItsOwn) {
 
 /// What the library says of a GPU with two instances, 1 and 2, each for four vGPUs of one size or two of
 /// another.
-ManagedGpu with_shared_instances(MigNode& node) {
-  ManagedGpu said = must(node.mig.read(test::at(MigNode::kGpu)));
+mdev::ManagedGpu with_shared_instances(MigNode& node) {
+  mdev::ManagedGpu said = must(node.mig.read(test::at(MigNode::kGpu)));
   constexpr std::uint32_t kProfile = 9;  // 3g.71gb, of which two fit
   said.instances = {{.id = 1, .profile = kProfile, .start = 0}, {.id = 2, .profile = kProfile, .start = 4}};
   said.types = {{.id = 1414,
@@ -144,7 +144,7 @@ TEST(MigPlan, CountsTheInstancesThatThoseWhichStayAreOn) {
   const Profile both = on("[0]", "{H200X-1-18C: 2, H200X-2-35C: 1}");
   VgpuView view = must(look(node.host(), {&both, 1}));
   view.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
-  std::vector<VgpuDevice>& devices = view.inventory.gpus.at(0).devices;
+  std::vector<mdev::VgpuDevice>& devices = view.inventory.gpus.at(0).devices;
   devices.at(0).gpu_instance = devices.at(1).gpu_instance = 1;
   devices.at(2).gpu_instance = 2;
   EXPECT_EQ(message_of(plan_profile(both, view).gpus.at(0).refusal), "(no error)");
@@ -166,12 +166,12 @@ TEST(MigPlan, KeepsTogetherWhatSharesAnInstance) {
     VgpuView view = must(look(node.host(), {&both, 1}));
     view.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
     std::uint32_t number = 0;
-    for (VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = 1 + number++ % 2;
+    for (mdev::VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = 1 + number++ % 2;
     const GpuPlan made = plan_profile(both, view).gpus.at(0);
     EXPECT_FALSE(made.refusal) << message_of(made.refusal);
     std::vector<std::string> out;
     out.reserve(made.kept.size());
-    for (const VgpuId& id : made.kept) out.push_back(id.text);
+    for (const mdev::VgpuId& id : made.kept) out.push_back(id.text);
     return out;
   };
   EXPECT_THAT(kept(), ElementsAre("0000:17:00.4", "0000:17:00.6"));
@@ -186,15 +186,16 @@ TEST(MigPlan, MakesLastWhatMayGoBesideThoseThatStay) {
   const Profile both = on("[0]", "{H200X-1-18C: 4, H200X-2-35C: 1}");
   VgpuView view = must(look(node.host(), {&both, 1}));
   view.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
-  VgpuGpu& gpu = view.inventory.gpus.at(0);
-  for (VgpuDevice& device : gpu.devices) device.gpu_instance = device.short_name == "H200X-1-18C" ? 2 : 1;
-  const VgpuType offered = {.id = "1414",
-                            .name = "NVIDIA H200X-1-18C",
-                            .short_name = "H200X-1-18C",
-                            .available = 1,
-                            .max_instances = 8,
-                            .framebuffer_mib = 18432,
-                            .device_api = {}};
+  mdev::VgpuGpu& gpu = view.inventory.gpus.at(0);
+  for (mdev::VgpuDevice& device : gpu.devices)
+    device.gpu_instance = device.short_name == "H200X-1-18C" ? 2 : 1;
+  const mdev::VgpuType offered = {.id = "1414",
+                                  .name = "NVIDIA H200X-1-18C",
+                                  .short_name = "H200X-1-18C",
+                                  .available = 1,
+                                  .max_instances = 8,
+                                  .framebuffer_mib = 18432,
+                                  .device_api = {}};
   for (const bool listed : {false, true}) {
     if (listed) gpu.parents.back().types.push_back(offered);
     const GpuPlan made = plan_profile(both, view).gpus.at(0);
@@ -324,7 +325,7 @@ TEST(MigApply, TheWayBackIsNotBelievedFromALibraryThatAnswersNoMore) {
       if (dead && answers_again == 0)
         return std::string(R"({"error": {"code": 7, "message": "m", "hint": ""}})");
       if (dead && ++asked <= answers_again) return std::string();
-      return answer_gpu_call(node.mig, call.request);
+      return mdev::answer_gpu_call(node.mig, call.request);
     });
     const GpuOutcome failed = node.apply(on("[0]", kTwoKinds));
     EXPECT_EQ(failed.kind, Kind::failed);
@@ -347,7 +348,7 @@ TEST(MigApply, TheWayBackLeavesFunctionsThatSomebodyElseSwitchedOn) {
     if (!changes_mode) must(node.mig.set_mig(test::at(MigNode::kGpu), true));
     const std::string moment = changes_mode ? "set_mig" : "read";
     node.kernel.on_call([&](const LibraryCall& call) {
-      std::string answer = answer_gpu_call(node.mig, call.request);
+      std::string answer = mdev::answer_gpu_call(node.mig, call.request);
       if (call.request.find(moment) != std::string::npos && node.kernel.vfs_of(MigNode::kGpu).empty())
         node.kernel.enable_vfs(MigNode::kGpu, MigNode::kVfs);
       return answer;
@@ -464,8 +465,8 @@ TEST(MixedSizes, AreNoMoreThanThereAreFunctions) {
   node.make("{}");
   node.kernel.enable_vfs(MigNode::kGpu, MigNode::kVfs);
   VgpuView view = must(look(node.host()));
-  ManagedGpu said = must(node.mig.read(test::at(MigNode::kGpu)));
-  said.mixed_sizes = GpuSwitch::on;
+  mdev::ManagedGpu said = must(node.mig.read(test::at(MigNode::kGpu)));
+  said.mixed_sizes = mdev::GpuSwitch::on;
   said.types.clear();  // which would refuse them before
   view.managed.insert_or_assign(test::at(MigNode::kGpu), said);
   Profile mixed = on("[0]", "{H200X-70C: 1, H200X-35C: 8}");
@@ -517,18 +518,18 @@ TEST(MixedSizes, AreLeftToTheDriverWhereNothingIsKnown) {
   const Profile three = of_mixed_sizes("{H200X-70C: 3}");
   const Profile both = of_mixed_sizes("{H200X-28C: 4, H200X-70C: 1}");
   VgpuView view = must(look(node.host()));
-  ManagedGpu said = must(node.mig.read(test::at(MigNode::kGpu)));
-  said.mixed_sizes = GpuSwitch::on;
+  mdev::ManagedGpu said = must(node.mig.read(test::at(MigNode::kGpu)));
+  said.mixed_sizes = mdev::GpuSwitch::on;
   said.types.clear();
   view.managed.insert_or_assign(test::at(MigNode::kGpu), said);
   EXPECT_THAT(message_of(plan_profile(three, view).gpus.at(0).refusal), HasSubstr("2 fit"));
   EXPECT_THAT(message_of(plan_profile(both, view).gpus.at(0).refusal), HasSubstr("144384 MiB"));
-  VgpuGpu& gpu = view.inventory.gpus.at(0);
-  const auto forget = [](std::vector<VgpuType>& types) {
-    for (VgpuType& type : types) type.max_instances = type.framebuffer_mib = std::nullopt;
+  mdev::VgpuGpu& gpu = view.inventory.gpus.at(0);
+  const auto forget = [](std::vector<mdev::VgpuType>& types) {
+    for (mdev::VgpuType& type : types) type.max_instances = type.framebuffer_mib = std::nullopt;
   };
   forget(gpu.unlisted);
-  for (VgpuParent& parent : gpu.parents) forget(parent.types);
+  for (mdev::VgpuParent& parent : gpu.parents) forget(parent.types);
   EXPECT_FALSE(plan_profile(three, view).gpus.at(0).refusal);
   EXPECT_FALSE(plan_profile(both, view).gpus.at(0).refusal);
 }
@@ -568,10 +569,10 @@ TEST(MigPlan, TakesNoInstanceAwayThatIsDivided) {
   const auto refusal_of = [&](const char* vgpus, bool divided) {
     const Profile profile = on("[0]", vgpus);
     VgpuView view = must(look(node.host(), {&profile, 1}));
-    ManagedGpu& gpu = *view.managed.at(test::at(MigNode::kGpu));
+    mdev::ManagedGpu& gpu = *view.managed.at(test::at(MigNode::kGpu));
     gpu.instances.back().divided = divided;
     std::uint32_t instance = 0;
-    for (VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = ++instance;
+    for (mdev::VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = ++instance;
     return plan_profile(profile, view).gpus.at(0).refusal;
   };
   for (const char* vgpus : {"{H200X-3-71C: 2}", "{H200X-35C: 1}"}) {  // by itself, and with the mode
@@ -596,8 +597,11 @@ TEST(MigPlan, TellsBesideTheUsersWhatLasts) {
   VgpuView view = must(look(node.host(), {&whole, 1}));
   view.managed.at(test::at(MigNode::kGpu))->instances.back().divided = true;
   const std::string used = view.inventory.gpus.at(0).devices.at(0).id.text;
-  view.use.holders[used] = {
-      {.kind = Holder::Kind::virtual_machine, .name = "tenant", .pid = 412, .what = "it", .pod_uid = {}}};
+  view.use.holders[used] = {{.kind = vfio::Holder::Kind::virtual_machine,
+                             .name = "tenant",
+                             .pid = 412,
+                             .what = "it",
+                             .pod_uid = {}}};
   const GpuPlan plan = plan_profile(whole, view).gpus.at(0);
   EXPECT_THAT(plan.reasons, ElementsAre(HasSubstr("divided into compute instances"),
                                         HasSubstr("(H200X-1-18C) would have to go: VM tenant (pid 412)")));
@@ -629,9 +633,9 @@ TEST(TypeNames, AreAskedOfTheLibrary) {
 TEST(TypeNames, OfTheLibraryGoBeforeTheTables) {
   MigNode node;
   node.make("{H200X-1-18C: 7}");
-  VgpuGpu gpu = must(look(node.host())).inventory.gpus.at(0);
-  for (VgpuParent& parent : gpu.parents) parent.types.clear();
-  ManagedGpu said;
+  mdev::VgpuGpu gpu = must(look(node.host())).inventory.gpus.at(0);
+  for (mdev::VgpuParent& parent : gpu.parents) parent.types.clear();
+  mdev::ManagedGpu said;
   said.types = {{.id = 1414, .name = "NVIDIA H200X-1-17C", .framebuffer = 0}};
   EXPECT_FALSE(driver_told_no_name(node.kernel, gpu));
   name_by_library(node.kernel, said, gpu);
@@ -655,4 +659,4 @@ TEST(MixedSizes, AreNotSwitchedOnUnderVgpusThatStay) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -31,34 +31,37 @@ class MigNode {
                          .totalvfs = kVfs});
     vendor.add_gpu(kGpu, h200_types());
   }
-  VgpuHost host() {
+  vgpu::VgpuHost host() {
     return {.host = kernel,
             .writer = kernel,
             .uses = probe,
-            .rules = {.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}},
+            .rules = {.vendors = {0x10de}, .classes = {vfio::PciClass::vga, vfio::PciClass::display_3d}},
             .node = "node-a",
             .pause = [](auto) {},
             .management = with_library ? &management : nullptr};
   }
-  GpuOutcome apply(const Profile& profile) {
+  vgpu::GpuOutcome apply(const vgpu::Profile& profile) {
     steps.clear();
-    return must(apply_profile(host(), profile,
-                              [this](const VgpuStep& step, const Result<>& done) {
-                                steps.push_back(step.text() + (done ? "" : ": " + done.error().message));
-                              }))
+    return must(vgpu::apply_profile(host(), profile,
+                                    [this](const vgpu::VgpuStep& step, const Result<>& done) {
+                                      steps.push_back(step.text() +
+                                                      (done ? "" : ": " + done.error().message));
+                                    }))
         .gpus.at(0);
   }
   void make(const char* vgpus, bool mixed = false) {
-    Profile profile = on("[0]", vgpus);
+    vgpu::Profile profile = on("[0]", vgpus);
     profile.items.front().mixed_sizes = mixed;
-    const GpuOutcome made = apply(profile);
+    const vgpu::GpuOutcome made = apply(profile);
     if (made.error) throw std::logic_error(made.error->message);
     kernel.forget_changes();
   }
   /// Everything that may differ: mode, functions, instances, vGPUs.
   std::string state() {
-    const ManagedGpu gpu = must(mig.read(at(kGpu)));
-    std::string out = gpu.mig == GpuSwitch::on ? "MIG" : gpu.mixed_sizes == GpuSwitch::on ? "mixed" : "equal";
+    const mdev::ManagedGpu gpu = must(mig.read(at(kGpu)));
+    std::string out = gpu.mig == mdev::GpuSwitch::on           ? "MIG"
+                      : gpu.mixed_sizes == mdev::GpuSwitch::on ? "mixed"
+                                                               : "equal";
     out += " " + std::to_string(kernel.vfs_of(kGpu).size());
     for (const std::string& instance : mig.instances(kGpu)) out += " " + instance;
     out += ":";
@@ -70,7 +73,7 @@ class MigNode {
   FakeVendorVfio vendor{kernel};
   FakeMig mig{kernel, vendor};
   TableProbe probe;
-  CalledGpuManagement management{kernel};
+  mdev::CalledGpuManagement management{kernel};
   bool with_library = true;
   std::vector<std::string> steps;
 };

@@ -7,7 +7,7 @@
 #include "tests/vgpu-dm/kind_node.h"
 #include "vgpu-dm/plan/verdict.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using test::KindNode;
@@ -26,13 +26,13 @@ Profile tuned(const std::string& vgpus, const std::string& params) {
   return profile;
 }
 
-class ParamsApply : public testing::TestWithParam<VgpuFramework> {
+class ParamsApply : public testing::TestWithParam<mdev::VgpuFramework> {
  protected:
   /// What the driver shows of each vGPU of the GPU.
   std::vector<std::string> params() {
     std::vector<std::string> out;
     const VgpuView view = node.view();
-    for (const VgpuDevice& device : view.inventory.gpus.front().devices) {
+    for (const mdev::VgpuDevice& device : view.inventory.gpus.front().devices) {
       out.push_back(device.params.value_or("(none)"));
     }
     return out;
@@ -41,7 +41,7 @@ class ParamsApply : public testing::TestWithParam<VgpuFramework> {
   std::string difference(const Profile& profile) {
     return judge(profile, node.view().inventory).front().difference;
   }
-  VgpuDevice first_vgpu() { return node.view().inventory.gpus.front().devices.front(); }
+  mdev::VgpuDevice first_vgpu() { return node.view().inventory.gpus.front().devices.front(); }
   KindNode node{GetParam()};
 };
 
@@ -67,7 +67,7 @@ TEST_P(ParamsApply, SaysThemInADryRun) {
 
 TEST_P(ParamsApply, KeepsTheVgpuWhoseParametersChange) {
   node.make(tuned("{T4-4Q: 1}", "a=1"));
-  const VgpuDevice before = first_vgpu();
+  const mdev::VgpuDevice before = first_vgpu();
   const Profile other = tuned("{T4-4Q: 1}", "b=2,a=1");
   EXPECT_EQ(difference(other), "GPU 0 (0000:05:00.0): vGPU " + before.id.text +
                                    " (T4-4Q): wanted the parameters 'b=2,a=1', found 'a=1'");
@@ -108,11 +108,11 @@ TEST_P(ParamsApply, PutsThemBackWhenSomethingFails) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Frameworks, ParamsApply,
-                         testing::Values(VgpuFramework::mdev_on_pf, VgpuFramework::mdev_on_vf,
-                                         VgpuFramework::vendor_vfio));
+                         testing::Values(mdev::VgpuFramework::mdev_on_pf, mdev::VgpuFramework::mdev_on_vf,
+                                         mdev::VgpuFramework::vendor_vfio));
 
 TEST(ParamsApplyOnMdev, ReadsThemBack) {
-  KindNode node(VgpuFramework::mdev_on_pf);
+  KindNode node(mdev::VgpuFramework::mdev_on_pf);
   node.mdev.swallow_params = true;
   const GpuOutcome outcome = node.apply(tuned("{T4-4Q: 1}", "a=1")).gpus.front();
   EXPECT_EQ(outcome.kind, Kind::failed);
@@ -122,7 +122,7 @@ TEST(ParamsApplyOnMdev, ReadsThemBack) {
 }
 
 TEST(ParamsApplyOnMdev, RefusesADriverThatHasNone) {
-  KindNode node(VgpuFramework::mdev_on_pf);
+  KindNode node(mdev::VgpuFramework::mdev_on_pf);
   node.mdev.has_params = false;
   node.make(test::on("[0]", "{T4-4Q: 1}"));
   const GpuOutcome outcome = node.apply(tuned("{T4-4Q: 1}", "a=1")).gpus.front();
@@ -132,4 +132,4 @@ TEST(ParamsApplyOnMdev, RefusesADriverThatHasNone) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -7,7 +7,7 @@
 #include "tests/vgpu-dm/kind_node.h"
 #include "vgpu-dm/plan/verdict.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using test::KindNode;
@@ -27,20 +27,20 @@ Profile placed(const std::string& vgpus, const std::vector<Places>& places) {
   return profile;
 }
 
-class PlacementApply : public testing::TestWithParam<VgpuFramework> {
+class PlacementApply : public testing::TestWithParam<mdev::VgpuFramework> {
  protected:
   /// "T4-4Q 3" of each vGPU, in order of its virtual function.
   std::vector<std::string> places() {
     std::vector<std::string> out;
     const VgpuView view = node.view();
-    for (const VgpuDevice& device : view.inventory.gpus.front().devices) {
+    for (const mdev::VgpuDevice& device : view.inventory.gpus.front().devices) {
       out.push_back(device.short_name + " " +
                     (device.placement ? std::to_string(*device.placement) : std::string("none")));
     }
     return out;
   }
   GpuOutcome apply(const Profile& profile) { return node.apply(profile).gpus.front(); }
-  VgpuDevice vgpu(std::size_t number) { return node.view().inventory.gpus.front().devices.at(number); }
+  mdev::VgpuDevice vgpu(std::size_t number) { return node.view().inventory.gpus.front().devices.at(number); }
   KindNode node{GetParam()};
 };
 
@@ -71,7 +71,7 @@ TEST_P(PlacementApply, MakesThoseWithoutAPlaceLast) {
 
 TEST_P(PlacementApply, MovesWhatIsElsewhereAndLeavesTheRest) {
   node.make(placed("{T4-4Q: 3}", {{0, 1, 2}}));
-  const VgpuId first = vgpu(0).id;
+  const mdev::VgpuId first = vgpu(0).id;
   const Profile other = placed("{T4-4Q: 3}", {{3, 2, 1}});
   EXPECT_EQ(judge(other, node.view().inventory).front().difference,
             "GPU 0 (0000:05:00.0): vGPU " + first.text + " (T4-4Q): wanted placement 3, found 0");
@@ -109,7 +109,7 @@ TEST_P(PlacementApply, RefusesAPlaceThatOneWhichStaysHas) {
 
 TEST_P(PlacementApply, KeepsOfTooManyThoseAtTheRightPlaces) {
   node.make(placed("{T4-4Q: 3}", {{0, 1, 2}}));
-  const VgpuId last = vgpu(2).id;
+  const mdev::VgpuId last = vgpu(2).id;
   EXPECT_EQ(apply(placed("{T4-4Q: 1}", {{2}})).kind, Kind::changed);
   EXPECT_EQ(vgpu(0).id, last);
   EXPECT_THAT(node.writes(), SizeIs(2));
@@ -145,7 +145,7 @@ TEST_P(PlacementApply, IsUndoneWhereTheDriverHasNoSuchPlace) {
 
 // EPERM is a VM's: whoever fills new vGPUs at once may have started one.
 TEST_P(PlacementApply, IsUndoneWhereTheNewOneCannotBePutInItsPlace) {
-  node.kernel.fail_change(GetParam() == VgpuFramework::vendor_vfio ? 3 : 2, EPERM);
+  node.kernel.fail_change(GetParam() == mdev::VgpuFramework::vendor_vfio ? 3 : 2, EPERM);
   const GpuOutcome outcome = apply(placed("{T4-4Q: 1}", {{2}}));
   EXPECT_EQ(outcome.kind, Kind::failed) << "something was written";
   EXPECT_EQ(test::code_of(outcome.error), Errc::refused);
@@ -176,10 +176,10 @@ TEST_P(PlacementApply, RefusesAGpuThatTellsNoPlaces) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Frameworks, PlacementApply,
-                         testing::Values(VgpuFramework::mdev_on_vf, VgpuFramework::vendor_vfio));
+                         testing::Values(mdev::VgpuFramework::mdev_on_vf, mdev::VgpuFramework::vendor_vfio));
 
 TEST(PlacementApplyOnVendorVfio, ReadsItBack) {
-  KindNode node(VgpuFramework::vendor_vfio);
+  KindNode node(mdev::VgpuFramework::vendor_vfio);
   node.vendor.swallow_moves = true;
   const GpuOutcome outcome = node.apply(placed("{T4-4Q: 1}", {{1}})).gpus.front();
   EXPECT_EQ(outcome.kind, Kind::failed);
@@ -189,7 +189,7 @@ TEST(PlacementApplyOnVendorVfio, ReadsItBack) {
 }
 
 TEST(PlacementApplyOnMdev, RefusesAGpuThatMakesVgpusOnItself) {
-  KindNode node(VgpuFramework::mdev_on_pf);
+  KindNode node(mdev::VgpuFramework::mdev_on_pf);
   const GpuOutcome outcome = node.apply(placed("{T4-4Q: 1}", {{0}})).gpus.front();
   EXPECT_EQ(outcome.kind, Kind::refused);
   EXPECT_EQ(test::code_of(outcome.error), Errc::unsupported);
@@ -198,4 +198,4 @@ TEST(PlacementApplyOnMdev, RefusesAGpuThatMakesVgpusOnItself) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

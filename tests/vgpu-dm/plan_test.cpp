@@ -6,7 +6,7 @@
 #include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using test::GpuNode;
@@ -38,7 +38,7 @@ class ProfilePlan : public testing::Test {
   static std::vector<std::string> kept(const GpuPlan& plan) {
     std::vector<std::string> out;
     out.reserve(plan.kept.size());
-    for (const VgpuId& id : plan.kept) out.push_back(id.text);
+    for (const mdev::VgpuId& id : plan.kept) out.push_back(id.text);
     return out;
   }
   /// Expects a refusal without steps; gives its words.
@@ -360,7 +360,7 @@ TEST_F(ProfilePlan, KeepsTheNumbersThatARebootWouldGive) {
     expected.push_back(GpuNode::uuid(GpuNode::kFirst, "T4-1Q", number));
   std::vector<std::string> kept;
   const VgpuView view = node.view();
-  for (const VgpuDevice& device : view.inventory.gpus.at(0).devices) kept.push_back(device.id.text);
+  for (const mdev::VgpuDevice& device : view.inventory.gpus.at(0).devices) kept.push_back(device.id.text);
   EXPECT_THAT(kept, testing::UnorderedElementsAreArray(expected));
 }
 
@@ -437,7 +437,7 @@ class UndoPlan : public ProfilePlan {};
 TEST_F(UndoPlan, IsTheWayBackFromAnyState) {
   carry("nvidia-232", kA);
   carry("nvidia-319", kB);
-  const VgpuGpu before = node.view().inventory.gpus[0];
+  const mdev::VgpuGpu before = node.view().inventory.gpus[0];
   node.mdev.remove_device(GpuNode::kFirst, kA);
   carry("nvidia-232", kC);
   const auto undo = plan_undo(before, node.view().inventory.gpus[0], {});
@@ -449,7 +449,7 @@ TEST_F(UndoPlan, IsTheWayBackFromAnyState) {
 
 TEST_F(UndoPlan, MakesAgainWhatCameBackAsAnotherType) {
   carry("nvidia-232", kA);
-  const VgpuGpu before = node.view().inventory.gpus[0];
+  const mdev::VgpuGpu before = node.view().inventory.gpus[0];
   node.mdev.remove_device(GpuNode::kFirst, kA);
   carry("nvidia-233", kA);
   const auto undo = plan_undo(before, node.view().inventory.gpus[0], {});
@@ -459,7 +459,7 @@ TEST_F(UndoPlan, MakesAgainWhatCameBackAsAnotherType) {
 }
 
 TEST_F(UndoPlan, LeavesWhatAVmHasTakenMeanwhile) {
-  const VgpuGpu before = node.view().inventory.gpus[0];
+  const mdev::VgpuGpu before = node.view().inventory.gpus[0];
   carry("nvidia-232", kA);
   node.probe.hold(kA);
   const VgpuView view = node.view();
@@ -467,10 +467,10 @@ TEST_F(UndoPlan, LeavesWhatAVmHasTakenMeanwhile) {
 }
 
 TEST_F(UndoPlan, TakesNothingAwayWhenHoldersMayBeUnseen) {
-  const VgpuGpu before = node.view().inventory.gpus.at(0);
+  const mdev::VgpuGpu before = node.view().inventory.gpus.at(0);
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
-  const VgpuGpu now = node.view().inventory.gpus.at(0);
-  UseReport blind;
+  const mdev::VgpuGpu now = node.view().inventory.gpus.at(0);
+  vfio::UseReport blind;
   blind.blind = "1 process cannot be looked into";
   EXPECT_EQ(plan_undo(before, now, {}).size(), 1U);
   EXPECT_THAT(plan_undo(before, now, blind), IsEmpty());
@@ -478,9 +478,9 @@ TEST_F(UndoPlan, TakesNothingAwayWhenHoldersMayBeUnseen) {
 
 TEST_F(UndoPlan, IsEmptyWhereNothingChanged) {
   carry("nvidia-232", kA);
-  const VgpuGpu gpu = node.view().inventory.gpus[0];
+  const mdev::VgpuGpu gpu = node.view().inventory.gpus[0];
   EXPECT_THAT(plan_undo(gpu, gpu, {}), IsEmpty());
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

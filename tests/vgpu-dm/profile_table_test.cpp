@@ -12,7 +12,7 @@
 
 #include "vgpu-dm/profile/profile_yaml.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 struct Row {
@@ -91,4 +91,4 @@ TEST(ProfileTable, HasAWarningForWhateverIsLetPass) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using testing::ElementsAre;
@@ -124,4 +124,4 @@ TEST(ProfileChoice, SaysThatThereIsNothingToChoose) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -8,7 +8,7 @@
 
 #include "tests/vgpu-dm/kind_node.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using Kind = GpuOutcome::Kind;
@@ -25,11 +25,11 @@ class RemovalFenceTest : public testing::Test {
  protected:
   RemovalFenceTest() { node_.make(on("[0]", "{T4-4Q: 2}")); }
   std::vector<VgpuStep> removals() { return plan_profile(on("[0]", "{}"), node_.view()).gpus.at(0).steps; }
-  VgpuGpu gpu() { return node_.view().inventory.gpus.at(0); }
+  mdev::VgpuGpu gpu() { return node_.view().inventory.gpus.at(0); }
   /// The node of the vGPU that goes as the `number`th.
   std::string group_node(std::size_t number) {
-    const VgpuGpu now = gpu();
-    const auto device = std::ranges::find(now.devices, removals().at(number).id, &VgpuDevice::id);
+    const mdev::VgpuGpu now = gpu();
+    const auto device = std::ranges::find(now.devices, removals().at(number).id, &mdev::VgpuDevice::id);
     return "dev/vfio/" + std::to_string(device->iommu_group.value());
   }
   /// Nodes of groups that this process has open.
@@ -43,7 +43,7 @@ class RemovalFenceTest : public testing::Test {
     }
     return out;
   }
-  KindNode node_{VgpuFramework::mdev_on_pf};
+  KindNode node_{mdev::VgpuFramework::mdev_on_pf};
 };
 
 TEST_F(RemovalFenceTest, HoldsAllUntilItGoes) {
@@ -84,7 +84,7 @@ TEST_F(RemovalFenceTest, LeavesOpenWhatItMayNotOpen) {
 }
 
 TEST(RemovalFenceOfVendorVfio, IsTheDrivers) {
-  KindNode node(VgpuFramework::vendor_vfio);
+  KindNode node(mdev::VgpuFramework::vendor_vfio);
   node.make(on("[0]", "{T4-4Q: 1}"));
   const auto steps = plan_profile(on("[0]", "{}"), node.view()).gpus.at(0).steps;
   RemovalFence fence(
@@ -121,4 +121,4 @@ TEST_F(RemovalFenceTest, WhereThereIsNoneUsersAreLookedForBeforeEach) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

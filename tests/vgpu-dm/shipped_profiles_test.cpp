@@ -13,7 +13,7 @@
 #include "vgpu-dm/profile/profile_yaml.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 constexpr const char* kTable = FERRY_SOURCE_DIR "/tests/fixtures/shipped-vgpu-config.tsv";
@@ -105,7 +105,7 @@ TEST(ShippedProfiles, GiveEachBoardTypesThatItHasAndNoMoreThanFit) {
     ASSERT_EQ(item.filters.size(), 1U) << item.place;
     const DeviceFilter& filter = item.filters.front();
     EXPECT_TRUE(filters.insert(filter.text()).second) << item.place << ": two items for one board";
-    PciFunction board;
+    vfio::PciFunction board;
     board.vendor = filter.vendor;
     board.device = filter.device;
     board.subsystem_vendor = filter.subsystem_vendor;
@@ -138,7 +138,7 @@ TEST(ShippedProfiles, TellTheFourBoardsApart) {
                              Board{.device = 0x25b6, .subsystem = 0x157e, .type = "A2-8Q"},
                              Board{.device = 0x1e78, .subsystem = 0x13d8, .type = "RTX8000P-24Q"},
                              Board{.device = 0x1e78, .subsystem = 0x13d9, .type = "RTX6000P-12Q"}}) {
-    VgpuGpu gpu;
+    mdev::VgpuGpu gpu;
     gpu.function.vendor = 0x10de;
     gpu.function.device = board.device;
     gpu.function.subsystem_vendor = 0x10de;
@@ -150,4 +150,4 @@ TEST(ShippedProfiles, TellTheFourBoardsApart) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

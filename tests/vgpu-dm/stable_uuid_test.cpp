@@ -7,10 +7,10 @@
 
 #include "tests/support/fake_kernel.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
-const PciAddress kGpu = PciAddress::parse("0000:05:00.0").value();
+const vfio::PciAddress kGpu = vfio::PciAddress::parse("0000:05:00.0").value();
 
 // If this changes, every node's vGPUs get other UUIDs at the next reboot.
 TEST(StableUuid, IsTheSameForEver) {
@@ -18,14 +18,14 @@ TEST(StableUuid, IsTheSameForEver) {
 }
 
 TEST(StableUuid, IsANameBasedUuid) {
-  const VgpuId id = stable_uuid("node-a", kGpu, "T4-4Q", 0);
-  EXPECT_EQ(parse_mdev_uuid(id.text).value(), id);
+  const mdev::VgpuId id = stable_uuid("node-a", kGpu, "T4-4Q", 0);
+  EXPECT_EQ(mdev::parse_mdev_uuid(id.text).value(), id);
   EXPECT_EQ(id.text[14], '5');
 }
 
 TEST(StableUuid, DiffersByEachPartOfItsName) {
-  const PciAddress other = PciAddress::parse("0000:05:00.1").value();
-  const std::set<VgpuId> ids = {
+  const vfio::PciAddress other = vfio::PciAddress::parse("0000:05:00.1").value();
+  const std::set<mdev::VgpuId> ids = {
       stable_uuid("node-a", kGpu, "T4-4Q", 0),  stable_uuid("node-b", kGpu, "T4-4Q", 0),
       stable_uuid("node-a", other, "T4-4Q", 0), stable_uuid("node-a", kGpu, "T4-4C", 0),
       stable_uuid("node-a", kGpu, "T4-4Q", 1),
@@ -33,7 +33,7 @@ TEST(StableUuid, DiffersByEachPartOfItsName) {
   EXPECT_EQ(ids.size(), 5U);
 }
 
-VgpuDevice device(const VgpuId& id) {
+mdev::VgpuDevice device(const mdev::VgpuId& id) {
   return {.id = id,
           .parent = kGpu,
           .type_id = "nvidia-232",
@@ -78,4 +78,4 @@ TEST(NodeIdentity, IsRefusedWhereTheHostHasNone) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

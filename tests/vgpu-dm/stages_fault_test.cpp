@@ -11,7 +11,7 @@
 
 #include "tests/vgpu-dm/mig_node.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using Kind = GpuOutcome::Kind;
@@ -177,4 +177,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, EveryStage, testing::ValuesIn(kWays),
                          [](const auto& row) { return std::string(row.param.name); });
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

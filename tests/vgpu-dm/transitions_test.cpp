@@ -14,7 +14,7 @@
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/verdict.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using Kind = GpuOutcome::Kind;
@@ -87,24 +87,24 @@ std::size_t could_stay(const Wanted& from, const Wanted& to) {
   return out;
 }
 
-std::string name_of(VgpuFramework framework) {
+std::string name_of(mdev::VgpuFramework framework) {
   switch (framework) {
-    case VgpuFramework::mdev_on_pf:
+    case mdev::VgpuFramework::mdev_on_pf:
       return "MdevOnPf";
-    case VgpuFramework::mdev_on_vf:
+    case mdev::VgpuFramework::mdev_on_vf:
       return "MdevOnVf";
-    case VgpuFramework::vendor_vfio:
+    case mdev::VgpuFramework::vendor_vfio:
       return "VendorVfio";
-    case VgpuFramework::none:
+    case mdev::VgpuFramework::none:
       break;
   }
   return "None";
 }
 
-constexpr std::array kKinds = {VgpuFramework::mdev_on_pf, VgpuFramework::mdev_on_vf,
-                               VgpuFramework::vendor_vfio};
+constexpr std::array kKinds = {mdev::VgpuFramework::mdev_on_pf, mdev::VgpuFramework::mdev_on_vf,
+                               mdev::VgpuFramework::vendor_vfio};
 
-class EveryTransition : public testing::TestWithParam<VgpuFramework> {};
+class EveryTransition : public testing::TestWithParam<mdev::VgpuFramework> {};
 
 // A walk that takes each way between two profiles once: out to each later one and back.
 std::vector<std::size_t> walk() {
@@ -163,7 +163,7 @@ TEST_P(EveryTransition, LeavesWhatARebootWouldBringBack) {
     const auto moved = [&](const std::string& device) {
       return std::ranges::count(had, device) > 0 && std::ranges::count(rebooted[wanted], device) == 0;
     };
-    if (GetParam() != VgpuFramework::mdev_on_pf && std::ranges::any_of(has, moved)) {
+    if (GetParam() != mdev::VgpuFramework::mdev_on_pf && std::ranges::any_of(has, moved)) {
       ++of_the_past;
       continue;
     }
@@ -178,7 +178,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, EveryTransition, testing::ValuesIn(kKinds),
 
 /// A way whose every write is disturbed.
 struct Way {
-  VgpuFramework framework = VgpuFramework::none;
+  mdev::VgpuFramework framework = mdev::VgpuFramework::none;
   std::size_t from = 0;
   std::size_t to = 0;
 };
@@ -202,7 +202,7 @@ std::vector<std::pair<std::size_t, std::size_t>> ways() {
 
 std::vector<Way> disturbed_ways() {
   std::vector<Way> out;
-  for (const VgpuFramework framework : kKinds) {
+  for (const mdev::VgpuFramework framework : kKinds) {
     for (const auto& [from, to] : ways()) out.push_back({.framework = framework, .from = from, .to = to});
   }
   return out;
@@ -294,4 +294,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, DisturbedTransition, testing::ValuesIn(disturbed_
 });
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 struct Good {
@@ -71,8 +71,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "T4-1.5Q", "T4--1Q", "nvidia-230",
                     "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMN-1Q"));
 
-std::vector<VgpuType> offered(const std::vector<std::string>& names) {
-  std::vector<VgpuType> out;
+std::vector<mdev::VgpuType> offered(const std::vector<std::string>& names) {
+  std::vector<mdev::VgpuType> out;
   out.reserve(names.size());
   for (const std::string& name : names) {
     out.push_back({.id = "nvidia-" + std::to_string(out.size()),
@@ -118,4 +118,4 @@ TEST(OfferedType, IsNotGuessedWhereTwoHaveTheName) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -10,15 +10,15 @@
 #include "tests/vgpu-dm/gpu_node.h"
 #include "vgpu-dm/types/type_name.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using testing::ElementsAre;
 
 constexpr std::uint16_t kNvidia = 0x10de;
 
-PciFunction board(std::uint16_t device, std::optional<std::uint16_t> subsystem = {}) {
-  PciFunction out;
+vfio::PciFunction board(std::uint16_t device, std::optional<std::uint16_t> subsystem = {}) {
+  vfio::PciFunction out;
   out.vendor = kNvidia;
   out.device = device;
   out.subsystem_device = subsystem;
@@ -27,7 +27,7 @@ PciFunction board(std::uint16_t device, std::optional<std::uint16_t> subsystem =
 }
 
 /// "A16", "A2": the board words of its types.
-std::set<std::string> words(const PciFunction& gpu) {
+std::set<std::string> words(const vfio::PciFunction& gpu) {
   std::set<std::string> out;
   const BoardTypes types(gpu);
   for (const KnownType& type : types.all()) {
@@ -37,7 +37,7 @@ std::set<std::string> words(const PciFunction& gpu) {
 }
 
 /// "nvidia-1153, 12288 MiB, 4 at most, 2g.48gb+gfx x 4"; "?" what is not known, "none" for no type.
-std::string known(const PciFunction& gpu, std::string_view name) {
+std::string known(const vfio::PciFunction& gpu, std::string_view name) {
   const BoardTypes types(gpu);
   const KnownType* type = types.find(name);
   if (type == nullptr) return "none";
@@ -81,7 +81,7 @@ TEST(TypeTable, TellsBoardsOfOneDeviceIdApartBySubsystem) {
   EXPECT_THAT(words(board(0x1e78, 0x13d9)), ElementsAre("RTX6000P"));
   EXPECT_THAT(words(board(0x1e30, 0x129e)), ElementsAre("RTX8000"));
   EXPECT_THAT(words(board(0x1e30, 0x12ba)), ElementsAre("RTX6000"));
-  PciFunction hp = board(0x1e30, 0x129e);
+  vfio::PciFunction hp = board(0x1e30, 0x129e);
   hp.subsystem_vendor = 0x103c;
   EXPECT_THAT(words(hp), ElementsAre("RTX8000"));
 }
@@ -127,8 +127,8 @@ TEST(TypeTable, IsWellFormed) {
   EXPECT_EQ(devices.size(), 71U);
 }
 
-VgpuType type_called(const std::string& id, const std::string& name) {
-  VgpuType out;
+mdev::VgpuType type_called(const std::string& id, const std::string& name) {
+  mdev::VgpuType out;
   out.id = id;
   out.name = name;
   out.short_name = name.substr(name.find_last_of(' ') + 1);
@@ -136,11 +136,11 @@ VgpuType type_called(const std::string& id, const std::string& name) {
 }
 
 /// One GPU with one type and one vGPU.
-VgpuInventory one_gpu(const PciFunction& function, const VgpuType& type) {
-  VgpuGpu gpu;
+mdev::VgpuInventory one_gpu(const vfio::PciFunction& function, const mdev::VgpuType& type) {
+  mdev::VgpuGpu gpu;
   gpu.function = function;
   gpu.parents.push_back({.address = {}, .types = {type}, .problem = {}});
-  VgpuDevice device;
+  mdev::VgpuDevice device;
   device.type_id = type.id;
   device.type_name = type.name;
   device.short_name = type.short_name;
@@ -149,10 +149,10 @@ VgpuInventory one_gpu(const PciFunction& function, const VgpuType& type) {
 }
 
 TEST(FillIn, NamesWhatHasOnlyAnId) {
-  const VgpuType nameless = type_called("nvidia-1153", "nvidia-1153");
-  VgpuInventory inventory = one_gpu(board(0x26b9), nameless);
+  const mdev::VgpuType nameless = type_called("nvidia-1153", "nvidia-1153");
+  mdev::VgpuInventory inventory = one_gpu(board(0x26b9), nameless);
   fill_in(inventory);
-  const VgpuType& type = inventory.gpus[0].parents[0].types[0];
+  const mdev::VgpuType& type = inventory.gpus[0].parents[0].types[0];
   EXPECT_EQ(type.name, "NVIDIA L40S-12Q");
   EXPECT_EQ(type.short_name, "L40S-12Q");
   EXPECT_EQ(type.framebuffer_mib, 12288U);
@@ -164,20 +164,20 @@ TEST(FillIn, NamesWhatHasOnlyAnId) {
 
 TEST(FillIn, LeavesAnIdThatIsNotTheBoardsAsItIs) {
   // 1153 is a number of the L40S: another board's table is never asked.
-  const VgpuType nameless = type_called("nvidia-1153", "nvidia-1153");
-  VgpuInventory inventory = one_gpu(board(0x233b), nameless);
+  const mdev::VgpuType nameless = type_called("nvidia-1153", "nvidia-1153");
+  mdev::VgpuInventory inventory = one_gpu(board(0x233b), nameless);
   fill_in(inventory);
   EXPECT_EQ(inventory.gpus[0].parents[0].types[0].name, "nvidia-1153");
   EXPECT_EQ(inventory.gpus[0].devices[0].type_name, "nvidia-1153");
 }
 
 TEST(FillIn, NeverOverridesWhatTheDriverSays) {
-  VgpuType said = type_called("nvidia-1153", "NVIDIA L40S-24Q");
+  mdev::VgpuType said = type_called("nvidia-1153", "NVIDIA L40S-24Q");
   said.max_instances = 9;
   said.framebuffer_mib = 24000;
-  VgpuInventory inventory = one_gpu(board(0x26b9), said);
+  mdev::VgpuInventory inventory = one_gpu(board(0x26b9), said);
   fill_in(inventory);
-  const VgpuType& type = inventory.gpus[0].parents[0].types[0];
+  const mdev::VgpuType& type = inventory.gpus[0].parents[0].types[0];
   EXPECT_EQ(type.name, "NVIDIA L40S-24Q");
   EXPECT_EQ(type.max_instances, 9U);
   EXPECT_EQ(type.framebuffer_mib, 24000U);
@@ -187,8 +187,8 @@ TEST(FillIn, NeverOverridesWhatTheDriverSays) {
 
 TEST(FillIn, GoesByTheNameWhereThereIsOne) {
   // The number of another type: NVIDIA promises nothing about numbers.
-  const VgpuType named = type_called("nvidia-1153", "NVIDIA L40S-24Q");
-  VgpuInventory inventory = one_gpu(board(0x26b9), named);
+  const mdev::VgpuType named = type_called("nvidia-1153", "NVIDIA L40S-24Q");
+  mdev::VgpuInventory inventory = one_gpu(board(0x26b9), named);
   fill_in(inventory);
   EXPECT_EQ(inventory.gpus[0].parents[0].types[0].framebuffer_mib, 24576U);
   EXPECT_EQ(inventory.gpus[0].parents[0].types[0].max_instances, 2U);
@@ -197,8 +197,8 @@ TEST(FillIn, GoesByTheNameWhereThereIsOne) {
 TEST(FillIn, BoundsATypeWithoutAMaximumByTheFramebuffer) {
   // L40S: 48 GiB. The table has maxima of series Q alone.
   const auto most = [](const char* name) {
-    VgpuInventory inventory = one_gpu(board(0x26b9), type_called("7", name));
-    inventory.gpus[0].framework = VgpuFramework::vendor_vfio;
+    mdev::VgpuInventory inventory = one_gpu(board(0x26b9), type_called("7", name));
+    inventory.gpus[0].framework = mdev::VgpuFramework::vendor_vfio;
     fill_in(inventory);
     return inventory.gpus[0].parents[0].types[0].max_instances;
   };
@@ -210,11 +210,11 @@ TEST(FillIn, BoundsATypeWithoutAMaximumByTheFramebuffer) {
 
 TEST(FillIn, IsPartOfEveryLook) {
   test::GpuNode node;
-  const VgpuInventory inventory = node.view().inventory;
-  for (const VgpuType& type : inventory.gpus[0].parents[0].types) {
+  const mdev::VgpuInventory inventory = node.view().inventory;
+  for (const mdev::VgpuType& type : inventory.gpus[0].parents[0].types) {
     EXPECT_TRUE(type.framebuffer_mib.has_value()) << type.name;
   }
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -5,7 +5,7 @@
 
 #include "tests/vgpu-dm/gpu_node.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using test::GpuNode;
@@ -93,7 +93,7 @@ TEST_F(Verdict, AgreesWithNothingThatCannotBeRead) {
 }
 
 TEST_F(Verdict, OfANodeWithoutGpusAgrees) {
-  EXPECT_TRUE(assert_profile(on("all", "{T4-4Q: 1}"), VgpuInventory{}));
+  EXPECT_TRUE(assert_profile(on("all", "{T4-4Q: 1}"), mdev::VgpuInventory{}));
 }
 
 TEST_F(Verdict, IsGivenForEachGpu) {
@@ -107,4 +107,4 @@ TEST_F(Verdict, IsGivenForEachGpu) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -9,7 +9,7 @@
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/verdict.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using Kind = GpuOutcome::Kind;
@@ -23,9 +23,9 @@ constexpr const char* kFirst = "0000:05:00.4";
 constexpr const char* kSecond = "0000:05:00.5";
 constexpr const char* kThird = "0000:05:00.6";
 
-class OnFunctions : public testing::TestWithParam<VgpuFramework> {
+class OnFunctions : public testing::TestWithParam<mdev::VgpuFramework> {
  protected:
-  static bool vendor() { return GetParam() == VgpuFramework::vendor_vfio; }
+  static bool vendor() { return GetParam() == mdev::VgpuFramework::vendor_vfio; }
   static std::string id(const std::string& function, const std::string& type) {
     return vendor() ? function : stable_uuid("node-a", test::at(function), type, 0).text;
   }
@@ -50,9 +50,9 @@ class OnFunctions : public testing::TestWithParam<VgpuFramework> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Vfs, OnFunctions,
-                         testing::Values(VgpuFramework::mdev_on_vf, VgpuFramework::vendor_vfio),
+                         testing::Values(mdev::VgpuFramework::mdev_on_vf, mdev::VgpuFramework::vendor_vfio),
                          [](const auto& row) {
-                           return row.param == VgpuFramework::mdev_on_vf ? "Mdev" : "VendorVfio";
+                           return row.param == mdev::VgpuFramework::mdev_on_vf ? "Mdev" : "VendorVfio";
                          });
 
 TEST_P(OnFunctions, GoOneOnEachOfTheLowestFreeOnes) {
@@ -128,7 +128,7 @@ TEST_P(OnFunctions, AreAskedAboutByTheirNodes) {
             "GPU 0 (0000:05:00.0): vGPU " + held +
                 " (T4-8Q) would have to go: VM render (pid 412) holds /dev/vfio/100");
   EXPECT_THAT(node.writes(), IsEmpty());
-  const UseQuestion question = use_question(node.view().inventory.gpus.at(0).devices.at(0));
+  const vfio::UseQuestion question = mdev::use_question(node.view().inventory.gpus.at(0).devices.at(0));
   EXPECT_EQ(question.device, held);
   EXPECT_THAT(question.nodes, SizeIs(2));
 }
@@ -271,7 +271,7 @@ TEST_P(OnFunctions, AreRemovedWhereTheyAreOurs) {
 
 TEST_P(OnFunctions, AreLeftOnAFunctionThatAVmHasTakenDuringTheUndo) {
   node.carry(kFirst, "nvidia-233");
-  const VgpuGpu before = node.view().inventory.gpus[0];
+  const mdev::VgpuGpu before = node.view().inventory.gpus[0];
   node.kernel.forget_changes();
   if (vendor()) {
     node.vendor.set(kFirst, "0");
@@ -290,7 +290,7 @@ class VendorVfio : public testing::Test {
   GpuOutcome apply(const Profile& wanted) { return node.apply(wanted).gpus.at(0); }
   void make_unknown() { node.kernel.overwrite_id("0000:05:00.0", "device", "0x1eb9\n"); }
 
-  KindNode node{VgpuFramework::vendor_vfio};
+  KindNode node{mdev::VgpuFramework::vendor_vfio};
 };
 
 TEST_F(VendorVfio, RefusesWhatTheDriverSaysAVmHolds) {
@@ -367,7 +367,7 @@ TEST_F(VendorVfio, TriesWhatNoTableKnowsOnceTheOthersAreGone) {
 
 TEST_F(VendorVfio, SaysThatATypeOfTheBoardIsNotOffered) {
   // A GPU whose driver lists less than the table has.
-  KindNode other(VgpuFramework::vendor_vfio);
+  KindNode other(mdev::VgpuFramework::vendor_vfio);
   other.vendor.add_gpu(KindNode::kGpu, {{"nvidia-230", "GRID T4-1Q", 1024, 16}});
   const GpuOutcome outcome = other.apply(on("[0]", "{T4-4Q: 1}")).gpus.at(0);
   EXPECT_EQ(outcome.kind, Kind::refused);
@@ -376,4 +376,4 @@ TEST_F(VendorVfio, SaysThatATypeOfTheBoardIsNotOffered) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -10,7 +10,7 @@
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/verdict.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using Kind = GpuOutcome::Kind;
@@ -22,7 +22,7 @@ using testing::SizeIs;
 
 constexpr const char* kNumvfs = "0000:05:00.0/sriov_numvfs";
 
-class EnablingFunctions : public testing::TestWithParam<VgpuFramework> {
+class EnablingFunctions : public testing::TestWithParam<mdev::VgpuFramework> {
  protected:
   GpuOutcome apply(const char* vgpus) { return node.apply(on("[0]", vgpus)).gpus.at(0); }
   GpuPlan plan(const char* vgpus) { return plan_profile(on("[0]", vgpus), node.view()).gpus.at(0); }
@@ -43,7 +43,7 @@ class EnablingFunctions : public testing::TestWithParam<VgpuFramework> {
   /// Which change it is, behind the tool; between comes the file of names, where there is one and it is new.
   std::size_t first_vgpu() const {
     const bool kept = node.kernel.exists("run/ferry/hostd/vgpu-type-names.json") ||
-                      GetParam() != VgpuFramework::vendor_vfio;
+                      GetParam() != mdev::VgpuFramework::vendor_vfio;
     return kept ? 2 : 3;
   }
 
@@ -52,9 +52,9 @@ class EnablingFunctions : public testing::TestWithParam<VgpuFramework> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Vfs, EnablingFunctions,
-                         testing::Values(VgpuFramework::mdev_on_vf, VgpuFramework::vendor_vfio),
+                         testing::Values(mdev::VgpuFramework::mdev_on_vf, mdev::VgpuFramework::vendor_vfio),
                          [](const auto& row) {
-                           return row.param == VgpuFramework::mdev_on_vf ? "Mdev" : "VendorVfio";
+                           return row.param == mdev::VgpuFramework::mdev_on_vf ? "Mdev" : "VendorVfio";
                          });
 
 TEST_P(EnablingFunctions, IsPlannedWithWhatComesThen) {
@@ -99,7 +99,7 @@ TEST_P(EnablingFunctions, IsNotBegunForWhatTheTableKnowsToBeImpossible) {
 
 // Its board could have virtual functions, and NVML is not there to be asked.
 TEST_P(EnablingFunctions, IsNotTriedUnderAnOrdinaryDriver) {
-  node.kernel.remove(host_driver_sign(test::at(KindNode::kGpu)));
+  node.kernel.remove(mdev::host_driver_sign(test::at(KindNode::kGpu)));
   add_tool("", [this](bool on) { return switch_functions(on); });
   for (const char* vgpus : {"{T4-4Q: 3}", "{H200X-1-18C: 1}"}) {
     const GpuOutcome outcome = apply(vgpus);
@@ -261,7 +261,7 @@ TEST_P(EnablingFunctions, IsUndoneWhereTheVgpusCannotBeMade) {
 
 TEST_P(EnablingFunctions, IsNotUndoneUnderAVm) {
   // The second vGPU; between comes the file of names, where there is one.
-  node.kernel.fail_change(GetParam() == VgpuFramework::vendor_vfio ? 4 : 3, EIO);
+  node.kernel.fail_change(GetParam() == mdev::VgpuFramework::vendor_vfio ? 4 : 3, EIO);
   node.probe.before_look = [this](int) {
     for (const std::string& device : node.devices()) node.probe.hold(device.substr(device.find(' ') + 1));
   };
@@ -278,7 +278,7 @@ TEST_P(EnablingFunctions, AreNotTakenAwayUnreadOnTheWayBack) {
   node.probe.before_look = [this](int) {
     if (functions() == 0) return;
     const std::string function = "sys/devices/pci0000:00/" + node.vf(7);
-    const bool vendor = GetParam() == VgpuFramework::vendor_vfio;
+    const bool vendor = GetParam() == mdev::VgpuFramework::vendor_vfio;
     node.kernel.file(function + (vendor ? "/nvidia/current_vgpu_type"
                                         : "/mdev_supported_types/nvidia-232/available_instances"),
                      "?\n");
@@ -291,8 +291,8 @@ TEST_P(EnablingFunctions, AreNotTakenAwayUnreadOnTheWayBack) {
 
 TEST_P(EnablingFunctions, ArePlannedBackOnlyWhereAllIsRead) {
   node.kernel.enable_vfs(KindNode::kGpu, KindNode::kVfs);
-  VgpuGpu now = node.view().inventory.gpus.at(0);
-  VgpuGpu before = now;
+  mdev::VgpuGpu now = node.view().inventory.gpus.at(0);
+  mdev::VgpuGpu before = now;
   before.function.sriov_numvfs = 0;
   EXPECT_THAT(plan_undo(before, now, {}), SizeIs(1));
   now.parents.back().problem = Error{.code = Errc::malformed_host, .message = "odd", .hint = {}};
@@ -315,7 +315,7 @@ TEST_P(EnablingFunctions, AreNotTakenFromAVmOnTheWayBack) {
 
 // A VM that nobody saw has taken the first vGPU, and its removal is refused: what it is on stays.
 TEST(UndoOfFunctions, WaitsForVgpusThatDoNotGo) {
-  KindNode node(VgpuFramework::vendor_vfio, 1, false);
+  KindNode node(mdev::VgpuFramework::vendor_vfio, 1, false);
   node.kernel.fail_change(4, EIO);
   node.probe.before_look = [&](int) {
     for (const std::string& device : node.devices()) node.vendor.hold(device.substr(device.find(' ') + 1));
@@ -329,7 +329,7 @@ TEST(UndoOfFunctions, WaitsForVgpusThatDoNotGo) {
 
 // Whoever fills new functions at once, as KubeVirt does, may have started a VM before our next stage.
 TEST(LaterStages, AskAnewWhoUsesWhatCameMeanwhile) {
-  KindNode node(VgpuFramework::mdev_on_vf, 1, false);
+  KindNode node(mdev::VgpuFramework::mdev_on_vf, 1, false);
   node.kernel.on_vfs(
       [&](const std::string& function) {
         if (!node.devices().empty()) return;
@@ -346,7 +346,7 @@ TEST(LaterStages, AskAnewWhoUsesWhatCameMeanwhile) {
 
 TEST_P(EnablingFunctions, SaysThatNothingIsOfferedOnThem) {
   node.mdev.add_vf_parents(KindNode::kGpu, {});
-  KindNode other(VgpuFramework::mdev_on_vf, 1, false);
+  KindNode other(mdev::VgpuFramework::mdev_on_vf, 1, false);
   other.mdev.add_vf_parents(KindNode::kGpu, {});
   const GpuOutcome outcome = other.apply(on("[0]", "{T4-4Q: 1}")).gpus.at(0);
   EXPECT_EQ(outcome.kind, Kind::failed);
@@ -374,11 +374,11 @@ TEST_P(EnablingFunctions, FailsWhereTheDriverTakesNone) {
   EXPECT_THAT(outcome.done, IsEmpty());
 }
 
-class SideBySide : public testing::TestWithParam<VgpuFramework> {};
+class SideBySide : public testing::TestWithParam<mdev::VgpuFramework> {};
 
 INSTANTIATE_TEST_SUITE_P(Kinds, SideBySide,
-                         testing::Values(VgpuFramework::mdev_on_pf, VgpuFramework::mdev_on_vf,
-                                         VgpuFramework::vendor_vfio),
+                         testing::Values(mdev::VgpuFramework::mdev_on_pf, mdev::VgpuFramework::mdev_on_vf,
+                                         mdev::VgpuFramework::vendor_vfio),
                          [](const auto& row) {
                            return "Kind" + std::to_string(static_cast<int>(row.param));
                          });
@@ -439,4 +439,4 @@ TEST_P(SideBySide, OneThatFailsKeepsNoneOfTheOthers) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

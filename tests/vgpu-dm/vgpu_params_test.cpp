@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 std::string read(std::string_view text) {
@@ -44,4 +44,4 @@ TEST(VgpuParams, AreTakenAwayByABlank) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -9,7 +9,7 @@
 #include "tests/vgpu-dm/gpu_node.h"
 #include "vgpu-dm/plan/verdict.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using test::must;
@@ -55,7 +55,7 @@ class RenderNode : public testing::Test {
     return {.host = kernel_,
             .writer = kernel_,
             .uses = probe_,
-            .rules = {.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}},
+            .rules = {.vendors = {0x10de}, .classes = {vfio::PciClass::vga, vfio::PciClass::display_3d}},
             .node = "node-a",
             .pause = [](auto) {}};
   }
@@ -109,4 +109,4 @@ TEST_F(RenderNode, BecomesWhatTheFileSaysAndAgreesOnlyAsAWhole) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

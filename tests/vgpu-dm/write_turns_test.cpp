@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using namespace std::chrono_literals;
@@ -48,4 +48,4 @@ TEST(WriteTurns, DoNotWaitForEverForOneThatHangs) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::vgpu

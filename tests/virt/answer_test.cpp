@@ -5,7 +5,7 @@
 
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using test::must;
@@ -15,14 +15,14 @@ std::vector<Domain> some_domains() {
   return {{.name = "a \"b\"",
            .uuid = "u1",
            .pid = 412,
-           .pci = {must(PciAddress::parse("0000:01:00.0"))},
+           .pci = {must(vfio::PciAddress::parse("0000:01:00.0"))},
            .mdev = {}},
           {.name = "c", .uuid = "u2", .pid = {}, .pci = {}, .mdev = {"m1", "m2"}}};
 }
 
 SelftestReport some_report() {
   const PciIds ids{.vendor = 0x10de, .device = 0x0684, .subsystem_vendor = 0x10de, .subsystem_device = 0xf};
-  const PciAddress address{.domain = 0, .bus = 1, .device = 0, .function = 0};
+  const vfio::PciAddress address{.domain = 0, .bus = 1, .device = 0, .function = 0};
   return {.domain = "ferry-selftest-1",
           .accelerator = GuestAccelerator::kvm,
           .seconds = 1.5,
@@ -121,4 +121,4 @@ TEST(VirtAnswer, RefusesAReportWithOtherThanHexadecimalIds) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -11,7 +11,7 @@
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using namespace std::chrono_literals;
@@ -112,4 +112,4 @@ TEST_F(ConsoleSocketTest, RefusesAPathThatNoSocketCanHave) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::virt

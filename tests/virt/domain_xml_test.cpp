@@ -5,7 +5,7 @@
 
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using test::must;
@@ -13,10 +13,10 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::vector<std::string> texts(const std::vector<PciAddress>& addresses) {
+std::vector<std::string> texts(const std::vector<vfio::PciAddress>& addresses) {
   std::vector<std::string> out;
   out.reserve(addresses.size());
-  for (const PciAddress& address : addresses) out.push_back(address.text());
+  for (const vfio::PciAddress& address : addresses) out.push_back(address.text());
   return out;
 }
 
@@ -136,15 +136,16 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return row.param.name; });
 
 SelftestDomain example() {
-  return {.name = "ferry-selftest-1",
-          .accelerator = GuestAccelerator::tcg,
-          .memory_mib = 64,
-          .kernel = "/boot/a&b",
-          .initrd = "/boot/<initrd>",
-          .kernel_arguments = "console=ttyS0 x=\"y\"",
-          .console_socket = "/run/ferry/ferry-selftest-1.console",
-          .pci = {must(PciAddress::parse("0000:65:1f.7")), must(PciAddress::parse("10000:01:00.0"))},
-          .mdev = {"5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10"}};
+  return {
+      .name = "ferry-selftest-1",
+      .accelerator = GuestAccelerator::tcg,
+      .memory_mib = 64,
+      .kernel = "/boot/a&b",
+      .initrd = "/boot/<initrd>",
+      .kernel_arguments = "console=ttyS0 x=\"y\"",
+      .console_socket = "/run/ferry/ferry-selftest-1.console",
+      .pci = {must(vfio::PciAddress::parse("0000:65:1f.7")), must(vfio::PciAddress::parse("10000:01:00.0"))},
+      .mdev = {"5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10"}};
 }
 
 TEST(DomainXmlWriter, WritesAThrowAwayVmThatManagesNothing) {
@@ -210,4 +211,4 @@ TEST(DomainXmlWriter, IsReadBackAsItWasWritten) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::virt

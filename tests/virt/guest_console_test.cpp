@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using testing::ElementsAre;
@@ -86,4 +86,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return row.param.name; });
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using testing::ElementsAre;
@@ -66,4 +66,4 @@ TEST(GuestMatch, PassesOnlyWhenEverythingWasSeen) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::virt

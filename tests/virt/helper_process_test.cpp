@@ -7,7 +7,7 @@
 
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using namespace std::chrono_literals;
@@ -72,4 +72,4 @@ TEST(HelperProcess, SaysWhenThereIsNoSuchProgram) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::virt

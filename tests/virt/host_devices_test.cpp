@@ -6,7 +6,7 @@
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using test::FakeKernel;
@@ -42,7 +42,7 @@ class HostDevicesTest : public testing::Test {
 
 TEST_F(HostDevicesTest, ExpectsAFunctionWithAllItsOwnIds) {
   const HostDevices found = must(find_host_devices(kernel_, {"0000:01:00.0"}));
-  EXPECT_THAT(found.pci, ElementsAre(must(PciAddress::parse("0000:01:00.0"))));
+  EXPECT_THAT(found.pci, ElementsAre(must(vfio::PciAddress::parse("0000:01:00.0"))));
   EXPECT_THAT(found.mdev, IsEmpty());
   ASSERT_EQ(found.expected.size(), 1U);
   EXPECT_EQ(found.expected[0].device, "0000:01:00.0");
@@ -111,4 +111,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return row.param.name; });
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::virt

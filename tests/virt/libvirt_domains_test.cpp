@@ -6,7 +6,7 @@
 #include "tests/support/must.h"
 #include "tests/virt/test_libvirt.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using test::must;
@@ -24,7 +24,7 @@ TEST_F(LibvirtDomains, TellsTheRunningOnesWithWhatTheyHave) {
   const Domain gpu{.name = "gpu-vm",
                    .uuid = "6c9a1f0e-7c39-5f9e-8a55-0d4a3d7b5f10",
                    .pid = 412,
-                   .pci = {must(PciAddress::parse("0000:65:00.1"))},
+                   .pci = {must(vfio::PciAddress::parse("0000:65:00.1"))},
                    .mdev = {"5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10"}};
   const Domain plain{
       .name = "plain", .uuid = "11111111-7c39-5f9e-8a55-0d4a3d7b5f10", .pid = {}, .pci = {}, .mdev = {}};
@@ -61,4 +61,4 @@ TEST_F(LibvirtDomains, SayWhenTheUriIsNone) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::virt

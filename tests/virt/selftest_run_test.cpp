@@ -7,7 +7,7 @@
 #include "tests/support/fake_kernel.h"
 #include "tests/virt/test_libvirt.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using testing::HasSubstr;
@@ -64,4 +64,4 @@ TEST_F(SelftestRun, SaysWhenLibvirtIsNotThere) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::virt

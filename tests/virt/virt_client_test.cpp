@@ -10,7 +10,7 @@
 #include "tests/virt/test_libvirt.h"
 #include "virt/helper_process.h"
 
-namespace ferry {
+namespace ferry::virt {
 namespace {
 
 using namespace std::chrono_literals;
@@ -120,4 +120,4 @@ TEST(VirtProgram, IsFoundBesideOurOwnExecutableOrLeftToPath) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::virt

@@ -6,7 +6,7 @@
 #include "hostfs/check_reading.h"
 #include "hostfs/kernel_release.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 bool VfioDriverTable::split(std::string_view pattern, Fields& out) {
   // The markers in the kernel's order. No field contains the "s" of "sv": fields are upper-case hex or "*".
@@ -97,4 +97,4 @@ VfioDriver VfioDriverTable::choose(std::string_view modalias) const {
   return {module, module == "vfio_pci" ? "vfio-pci" : module};
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

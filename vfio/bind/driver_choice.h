@@ -16,7 +16,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 struct VfioDriver {
   std::string module;  ///< the module to load: "vfio_pci"
@@ -61,4 +61,4 @@ class VfioDriverTable {
   std::map<std::string, std::string> loaded_;  // module -> driver, from sys/module/M/drivers/pci:D
 };
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -5,7 +5,7 @@
 
 #include "hostfs/stuck_writes.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 Error still_read(const StuckWrite& act) {
@@ -40,4 +40,4 @@ void read_overrides(const HostFs& host, HostWriter& reader, std::span<const PciA
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

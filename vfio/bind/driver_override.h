@@ -10,7 +10,7 @@
 #include "hostfs/host_writer.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// Sets driver_override in each of `functions` that `inventory` has; each read waits up to `deadline`. A
 /// missing attribute counts as unset. A failed read sets `override_unread`, and the reason as the function's
@@ -19,4 +19,4 @@ namespace ferry {
 void read_overrides(const HostFs& host, HostWriter& reader, std::span<const PciAddress> functions,
                     Inventory& inventory, std::chrono::milliseconds deadline = kReadDeadline);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -11,7 +11,7 @@
 #include "vfio/bind/lock_record.h"
 #include "vfio/pci/group_nodes.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 // sysfs decides, since a /dev that is not the host's lacks a group's node as well.
@@ -137,4 +137,4 @@ std::vector<std::string> release_left_locks(HostFs& host, DriverLock& lock) {
   return notes;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -17,7 +17,7 @@
 #include "hostfs/host_fs.h"
 #include "vfio/bind/move_plan.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// A host driver's own lock against unbinding while in use. The caller supplies it and knows which drivers
 /// have one. Several threads call it at once, each for another device.
@@ -72,4 +72,4 @@ class Fence {
   std::vector<PciAddress> locked_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -5,7 +5,7 @@
 
 #include "vfio/bind/move_plan.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 std::vector<PciAddress> left_behind(const Inventory& inventory, const AcceleratorRules& rules,
                                     const MoveRecord& record) {
@@ -29,4 +29,4 @@ std::vector<PciAddress> left_behind(const Inventory& inventory, const Accelerato
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

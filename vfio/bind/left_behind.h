@@ -9,7 +9,7 @@
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/pci_address.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// A function of each unit that `record` has members of and that has no accelerator any more. The function
 /// stands for its unit in MoveRequest::accelerators of an unbind with `recorded_only`. Left out are
@@ -17,4 +17,4 @@ namespace ferry {
 std::vector<PciAddress> left_behind(const Inventory& inventory, const AcceleratorRules& rules,
                                     const MoveRecord& record);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -3,7 +3,7 @@
 
 #include "hostfs/boot_id.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 constexpr const char* kDirectory = "run/ferry/hostd/unbind-locks";
@@ -41,4 +41,4 @@ Result<std::vector<PciAddress>> recorded_locks(const HostFs& host) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

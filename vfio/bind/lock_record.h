@@ -11,7 +11,7 @@
 #include "hostfs/host_fs.h"
 #include "vfio/pci/pci_address.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 Result<> record_lock(HostFs& host, const PciAddress& device);
 
@@ -21,4 +21,4 @@ Result<> forget_lock(HostFs& host, const PciAddress& device);
 /// The recorded locks of this boot. Any other file is skipped, which costs one try to release at most.
 Result<std::vector<PciAddress>> recorded_locks(const HostFs& host);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

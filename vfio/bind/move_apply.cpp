@@ -15,7 +15,7 @@
 #include "vfio/quiesce/letting_go.h"
 #include "vfio/quiesce/stopped_services.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 MoveResult already(const MoveContext& context, Move move, Direction direction) {
@@ -102,7 +102,7 @@ class Apply {
     askers.reserve(units_.moves.size());
     for (const Move& move : units_.moves)
       askers.push_back({.devices = move.moving(), .holders = releasing(move.steps)});
-    ferry::let_go(release_context(context_), inventory, services_, askers);
+    ferry::vfio::let_go(release_context(context_), inventory, services_, askers);
     auto asker = askers.begin();
     units_.each([&](Move& move) -> std::optional<MoveResult> {
       auto& [devices, holders, released, failure, refusal] = *asker++;
@@ -344,4 +344,4 @@ Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& r
   return outcome;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

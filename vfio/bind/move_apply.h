@@ -17,7 +17,7 @@
 #include "vfio/quiesce/release.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 enum class Direction {
   to_vfio,  ///< bind: to the vfio driver that fits
@@ -86,4 +86,4 @@ Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& r
 /// locks. `results` is empty. Errors as read_service_record().
 Result<MoveOutcome> start_what_was_stopped(const MoveContext& context);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

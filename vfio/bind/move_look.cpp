@@ -12,7 +12,7 @@
 #include "vfio/pci/driver_modules.h"
 #include "vfio/quiesce/letting_go.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 Error gone(const PciAddress& device) {
   return {.code = make_error_code(Errc::not_found),
@@ -113,4 +113,4 @@ std::vector<std::string> MoveLook::notes(Direction direction) const {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -14,7 +14,7 @@
 #include "vfio/bind/move_record.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 struct MoveLook {
   Inventory inventory;
@@ -51,4 +51,4 @@ Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& req
 /// Errc::not_found: "there is no PCI function 0000:17:00.0 any more".
 Error gone(const PciAddress& device);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace ferry {
+namespace ferry::vfio {
 
 // A virtual function is a unit of its own, though it may look like one more function of its card.
 bool shares_slot(const PciFunction& accelerator, const PciFunction& function) {
@@ -118,4 +118,4 @@ std::vector<PciAddress> viability_blockers(const Inventory& inventory, std::uint
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

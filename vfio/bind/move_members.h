@@ -9,7 +9,7 @@
 #include "vfio/bind/move_plan.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// True for another function of the accelerator's slot, except bridges and virtual functions.
 bool shares_slot(const PciFunction& accelerator, const PciFunction& function);
@@ -39,4 +39,4 @@ MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<
 /// True if a member of this role changes its driver.
 bool moves(MemberRole role);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

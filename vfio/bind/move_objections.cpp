@@ -6,7 +6,7 @@
 
 #include "common/text/counted.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 constexpr const char* kDisableThem =
@@ -125,4 +125,4 @@ void object_to_virtual_functions(const PciFunction& function, Objections& object
                  kDisableThem);
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -11,7 +11,7 @@
 #include "vfio/quiesce/letting_go.h"
 #include "vfio/quiesce/release.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// Collects the objections to a unit's change; the first hint counts.
 class Objections {
@@ -77,4 +77,4 @@ void object_to_unreadable_records(const MoveRecord& record, const std::vector<st
 /// removes its virtual functions, even from VMs, when it is unbound.
 void object_to_virtual_functions(const PciFunction& function, Objections& objections);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -5,7 +5,7 @@
 
 #include "vfio/bind/move_members.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 std::string_view text(MemberRole role) {
   switch (role) {
@@ -74,4 +74,4 @@ bool take_nothing(const std::vector<Step>& steps) {
   return std::ranges::all_of(steps, [](const Step& step) { return step.kind == Step::Kind::set_override; });
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -18,7 +18,7 @@
 #include "vfio/quiesce/release.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// The role of a member in a unit.
 enum class MemberRole {
@@ -163,4 +163,4 @@ Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::
 /// hosts): blocks_viability().
 std::vector<PciAddress> viability_blockers(const Inventory& inventory, std::uint32_t group);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

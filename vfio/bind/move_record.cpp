@@ -11,7 +11,7 @@
 #include "hostfs/boot_id.h"
 #include "hostfs/earlier_record.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using nlohmann::json;
@@ -227,4 +227,4 @@ Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses) {
   return {};
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -19,7 +19,7 @@
 #include "vfio/pci/pci_address.h"
 #include "vfio/pci/pci_function.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// A function's state before Ferry changed it.
 struct PriorState {
@@ -63,4 +63,4 @@ Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddre
 /// Removes addresses from all records, and a file with its last address. An unreadable record stays as it is.
 Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

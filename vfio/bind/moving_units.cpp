@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/bind/moving_units.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 MoveResult refused(Refusal refusal) {
   MoveResult result;
@@ -31,4 +31,4 @@ std::vector<PciAddress> MovingUnits::devices() const {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -8,7 +8,7 @@
 
 #include "vfio/bind/move_apply.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 MoveResult result_of(MoveResult::Status status, Move move);
 MoveResult refused(Refusal refusal);
@@ -36,4 +36,4 @@ struct MovingUnits {
   std::vector<PciAddress> devices() const;
 };
 
-}  // namespace ferry
+}  // namespace ferry::vfio

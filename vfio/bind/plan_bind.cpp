@@ -8,7 +8,7 @@
 #include "vfio/bind/move_objections.h"
 #include "vfio/bind/move_plan.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 /// A unit before it is planned or refused.
@@ -271,4 +271,4 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
   return plan;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

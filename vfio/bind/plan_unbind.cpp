@@ -8,7 +8,7 @@
 #include "vfio/bind/move_plan.h"
 #include "vfio/pci/driver_modules.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 /// The state to which a function returns. A function that was on vfio before Ferry is recorded only from the
@@ -229,4 +229,4 @@ Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::
   return undo;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -14,7 +14,7 @@
 #include "vfio/pci/modprobe_config.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 // The write of a step; absent for a step that is not exactly one write.
@@ -475,4 +475,4 @@ Carried carry_out(const MoveContext& context, const Inventory& before, Move& mov
   return {.done = fail(after_undo(std::move(done).error(), undone.troubles)), .hangs = undone.hangs};
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -8,7 +8,7 @@
 #include "vfio/bind/move_plan.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// Reports one step to `context.on_step` and writes it. The error code is the kernel's errno. Errc::stuck
 /// also for a module whose earlier load has not returned, without another try. Steps of services are skipped.
@@ -28,4 +28,4 @@ struct Carried {
 /// Sets `driver_after` of each member whose driver the kernel chose.
 Carried carry_out(const MoveContext& context, const Inventory& before, Move& move, Direction direction);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

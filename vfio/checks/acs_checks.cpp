@@ -10,7 +10,7 @@
 #include "vfio/pci/bridge_config.h"
 #include "vfio/pci/device_place.h"
 
-namespace ferry::checks {
+namespace ferry::vfio::checks {
 namespace {
 
 // The bridges above a function, outermost first. They follow the last host bridge, since behind VMD there is
@@ -125,4 +125,4 @@ std::vector<Check> of_acs(const HostFs& host, const Inventory& inventory, const 
   return {acs_check(host, inventory, function)};
 }
 
-}  // namespace ferry::checks
+}  // namespace ferry::vfio::checks

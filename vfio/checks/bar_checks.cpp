@@ -11,7 +11,7 @@
 #include "vfio/pci/bridge_config.h"
 #include "vfio/pci/device_place.h"
 
-namespace ferry::checks {
+namespace ferry::vfio::checks {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
@@ -190,4 +190,4 @@ std::vector<Check> of_bars(const HostFs& host, const PciFunction& function, cons
   return {size_check(host, function, facts), rom_check(function, facts)};
 }
 
-}  // namespace ferry::checks
+}  // namespace ferry::vfio::checks

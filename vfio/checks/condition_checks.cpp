@@ -9,7 +9,7 @@
 #include "hostfs/check_reading.h"
 #include "vfio/checks/passthrough_check_parts.h"
 
-namespace ferry::checks {
+namespace ferry::vfio::checks {
 namespace {
 
 std::string path_text(const PciFunction& function, std::string_view attribute) {
@@ -226,4 +226,4 @@ std::vector<Check> of_condition(const HostFs& host, const PciFunction& function,
   return out;
 }
 
-}  // namespace ferry::checks
+}  // namespace ferry::vfio::checks

@@ -8,7 +8,7 @@
 #include "vfio/pci/firmware_framebuffer.h"
 #include "vfio/pci/memory_map.h"
 
-namespace ferry::checks {
+namespace ferry::vfio::checks {
 namespace {
 
 Check boot_display_check(const HostFs& host, const PciFunction& function) {
@@ -136,4 +136,4 @@ std::vector<Check> of_display(const HostFs& host, const PciFunction& function, c
   return out;
 }
 
-}  // namespace ferry::checks
+}  // namespace ferry::vfio::checks

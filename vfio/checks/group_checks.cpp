@@ -8,7 +8,7 @@
 #include "vfio/bind/move_plan.h"
 #include "vfio/checks/passthrough_check_parts.h"
 
-namespace ferry::checks {
+namespace ferry::vfio::checks {
 namespace {
 
 std::string path_text(const PciFunction& function, std::string_view attribute) {
@@ -138,4 +138,4 @@ std::vector<Check> of_groups(const HostFs& host, const Inventory& inventory, con
   return out;
 }
 
-}  // namespace ferry::checks
+}  // namespace ferry::vfio::checks

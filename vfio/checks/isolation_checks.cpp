@@ -10,7 +10,7 @@
 #include "hostfs/check_reading.h"
 #include "vfio/checks/passthrough_check_parts.h"
 
-namespace ferry::checks {
+namespace ferry::vfio::checks {
 namespace {
 
 constexpr const char* kTables = "sys/firmware/acpi/tables";
@@ -329,4 +329,4 @@ std::vector<Check> of_isolation(const HostFs& host, const Inventory& inventory, 
   return out;
 }
 
-}  // namespace ferry::checks
+}  // namespace ferry::vfio::checks

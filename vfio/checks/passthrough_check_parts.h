@@ -10,7 +10,7 @@
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/kernel_command_line.h"
 
-namespace ferry::checks {
+namespace ferry::vfio::checks {
 
 /// Isolation of devices: firmware, IOMMU, interrupts, and settings that weaken them.
 std::vector<Check> of_isolation(const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules,
@@ -37,4 +37,4 @@ std::vector<Check> of_bars(const HostFs& host, const PciFunction& function, cons
 /// The reason why an existing `attribute` could not be read and is absent in `facts`; "" otherwise.
 std::string trouble_with(const DeviceFacts& facts, std::string_view attribute);
 
-}  // namespace ferry::checks
+}  // namespace ferry::vfio::checks

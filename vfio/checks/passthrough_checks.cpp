@@ -10,7 +10,7 @@
 #include "common/text/counted.h"
 #include "vfio/checks/passthrough_check_parts.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 Check accelerators_check(const Inventory& inventory, const AcceleratorRules& rules,
@@ -91,4 +91,4 @@ std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inven
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

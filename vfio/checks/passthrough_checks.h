@@ -11,11 +11,11 @@
 #include "hostfs/host_fs.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// The checks of the host come first, then those of each accelerator, by address. Ids are stable; the order
 /// of checks is not.
 std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inventory,
                                       const AcceleratorRules& rules);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -12,7 +12,7 @@
 #include "vfio/pci/driver_modules.h"
 #include "vfio/pci/modprobe_config.h"
 
-namespace ferry::checks {
+namespace ferry::vfio::checks {
 namespace {
 
 Check lockdown_check(const HostFs& host) {
@@ -260,4 +260,4 @@ std::vector<Check> of_vfio_setup(const HostFs& host, const Inventory& inventory,
   return out;
 }
 
-}  // namespace ferry::checks
+}  // namespace ferry::vfio::checks

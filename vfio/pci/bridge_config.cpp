@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 64;
@@ -170,4 +170,4 @@ std::optional<BridgeWindow> prefetchable_window(std::string_view config) {
   return BridgeWindow{.start = start, .size = last - start + 1};
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -13,7 +13,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 struct PortIsolation {
   enum class Kind {
@@ -46,4 +46,4 @@ struct BridgeWindow {
 };
 std::optional<BridgeWindow> prefetchable_window(std::string_view config);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

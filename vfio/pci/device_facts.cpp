@@ -9,7 +9,7 @@
 
 #include "vfio/pci/pci_function.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 template <typename Number>
@@ -227,4 +227,4 @@ bool has_iommufd(const HostFs& host) {
   return has_file(host, "dev", "iommu");
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -15,7 +15,7 @@
 #include "vfio/pci/pci_address.h"
 #include "vfio/pci/pci_resources.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 struct ResetFacts {
   /// Methods that the kernel tries, in order ("flr", "pm", "bus"). Empty: the kernel is set to use none.
@@ -77,4 +77,4 @@ DeviceFacts read_device_facts(const HostFs& host, const PciAddress& address);
 /// True if the host offers iommufd: the node /dev/iommu (Linux 6.2).
 bool has_iommufd(const HostFs& host);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

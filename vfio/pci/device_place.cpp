@@ -6,7 +6,7 @@
 
 #include "vfio/pci/pci_function.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 // A slot's address is that of a device, without the function: "0000:3b:00".
@@ -35,4 +35,4 @@ DevicePlace read_place(const HostFs& host, const PciAddress& address) {
   return place;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

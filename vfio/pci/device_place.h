@@ -8,7 +8,7 @@
 #include "hostfs/host_fs.h"
 #include "vfio/pci/pci_address.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// The physical place of a function in the machine.
 /// ABI: Documentation/ABI/testing/sysfs-bus-pci (slots), the links in sys/bus/pci/devices.
@@ -22,4 +22,4 @@ struct DevicePlace {
 /// Reads a function's place, which is empty if the function does not exist.
 DevicePlace read_place(const HostFs& host, const PciAddress& address);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

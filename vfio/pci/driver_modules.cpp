@@ -9,7 +9,7 @@
 #include "hostfs/kernel_release.h"
 #include "vfio/pci/modprobe_config.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 std::string modules_alias_of(const HostFs& host) {
@@ -136,4 +136,4 @@ void find_lost_modules(const HostFs& host, const Inventory& inventory, MoveRecor
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

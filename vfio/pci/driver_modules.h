@@ -14,7 +14,7 @@
 #include "vfio/bind/move_record.h"
 #include "vfio/pci/inventory.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// The module of a loaded driver. Absent: the driver is built in, or not loaded.
 std::optional<std::string> module_of_driver(const HostFs& host, const std::string& driver);
@@ -39,4 +39,4 @@ std::string module_for(const PriorState& prior);
 /// load can bring its driver. A driver from a container is on the host only while the container runs.
 void find_lost_modules(const HostFs& host, const Inventory& inventory, MoveRecord& record);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 // Names under which drivers of the firmware's framebuffer claim its memory.
@@ -32,4 +32,4 @@ std::optional<FirmwareFramebuffer> firmware_framebuffer(const MemoryMap& map, co
   return std::nullopt;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -9,7 +9,7 @@
 #include "vfio/pci/memory_map.h"
 #include "vfio/pci/pci_resources.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 struct FirmwareFramebuffer {
   std::string name;  ///< as its driver claims it in proc/iomem: "BOOTFB", "efifb"
@@ -19,4 +19,4 @@ struct FirmwareFramebuffer {
 /// The first firmware framebuffer in `map` that lies inside one of `bars`. Absent: there is none.
 std::optional<FirmwareFramebuffer> firmware_framebuffer(const MemoryMap& map, const std::vector<Bar>& bars);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

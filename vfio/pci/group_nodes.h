@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// The names that a group's node may have in /dev/vfio and in sys/class/vfio: the group's number, with
 /// "noiommu-" before it if vfio took the members without an IOMMU. A group has one node at most. It has none
@@ -19,4 +19,4 @@ inline std::array<std::string, 2> group_node_names(std::uint32_t group) {
   return {std::move(number), std::move(without_iommu)};
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

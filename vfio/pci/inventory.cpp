@@ -5,7 +5,7 @@
 
 #include "vfio/checks/passthrough_check_parts.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 bool AcceleratorRules::match_by_name(const PciFunction& function) const {
   const PciClass what = function.pci_class();
@@ -150,4 +150,4 @@ Result<Inventory> scan_members_again(const HostFs& host, const std::vector<std::
   return inventory;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

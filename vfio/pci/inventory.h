@@ -14,7 +14,7 @@
 #include "vfio/pci/pci_address.h"
 #include "vfio/pci/pci_function.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// The rules that make a function an accelerator. Vendors and classes come from the policy and its data
 /// tables, never from this folder.
@@ -111,4 +111,4 @@ bool on_vfio_driver(const PciFunction& function);
 /// that leaves DMA to VFIO cannot be seen to do so without virtual functions, and then counts as blocking.
 bool blocks_viability(const PciFunction& function);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -5,7 +5,7 @@
 
 #include "hostfs/check_reading.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 bool is_space(char c) {
@@ -80,4 +80,4 @@ const KernelParameter* KernelCommandLine::listing(std::string_view name, std::st
   return found == parameters_.end() ? nullptr : &*found;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

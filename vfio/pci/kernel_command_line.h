@@ -11,7 +11,7 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 struct KernelParameter {
   std::string name;                  ///< with '_' for every '-', which the kernel treats alike
@@ -40,4 +40,4 @@ class KernelCommandLine {
   std::vector<KernelParameter> parameters_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -6,7 +6,7 @@
 
 #include "hostfs/check_reading.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 bool parse_hex(std::string_view text, std::uint64_t& into) {
@@ -41,4 +41,4 @@ MemoryMap parse_memory_map(std::string_view text) {
   return map;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

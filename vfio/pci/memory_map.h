@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ferry {
+namespace ferry::vfio {
 
 struct MemoryClaim {
   std::uint64_t start = 0;
@@ -28,4 +28,4 @@ struct MemoryMap {
 
 MemoryMap parse_memory_map(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

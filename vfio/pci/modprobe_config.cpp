@@ -9,7 +9,7 @@
 #include "hostfs/check_reading.h"
 #include "hostfs/modprobe_directories.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 std::vector<ModprobeLine> parse_modprobe_config(std::string_view text) {
   std::vector<ModprobeLine> lines;
@@ -70,4 +70,4 @@ std::string hint_of_blocked_module(const HostFs& host, std::string_view module) 
   return {};
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -8,7 +8,7 @@
 
 #include "hostfs/host_fs.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// A command: "options vfio-pci ids=10de:2684".
 struct ModprobeLine {
@@ -33,4 +33,4 @@ ModprobeConfig read_modprobe_config(const HostFs& host);
 /// needs. Empty: there is no such line.
 std::string hint_of_blocked_module(const HostFs& host, std::string_view module);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

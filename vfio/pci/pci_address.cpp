@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 // All of `text` as one hex number of min..max digits, without a sign or prefix.
@@ -48,4 +48,4 @@ std::string PciAddress::text() const {
   return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", domain, bus, device, function);
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -8,7 +8,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// The address of one PCI function: domain:bus:device.function, as sysfs names it ("0000:3b:00.0"). The
 /// domain has four hex digits or more ("10000:01:00.0" behind VMD or Hyper-V).
@@ -33,4 +33,4 @@ struct PciAddress {
   }
 };
 
-}  // namespace ferry
+}  // namespace ferry::vfio

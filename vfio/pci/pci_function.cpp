@@ -13,7 +13,7 @@
 #include "hostfs/host_directory.h"
 #include "vfio/pci/pci_modalias.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 template <typename Number>
@@ -304,4 +304,4 @@ Result<> read_binding(const HostFs& host, PciFunction& function) {
   return {};
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

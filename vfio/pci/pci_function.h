@@ -12,7 +12,7 @@
 #include "hostfs/host_fs.h"
 #include "vfio/pci/pci_address.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// Classes that decide how a function is treated: the upper 16 bits of the 24-bit class code.
 enum class PciClass : std::uint16_t {
@@ -92,4 +92,4 @@ std::string kind_of(const PciFunction& function);
 /// The function's directory: sys/bus/pci/devices/ADDRESS.
 std::filesystem::path sysfs_path(const PciAddress& address);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

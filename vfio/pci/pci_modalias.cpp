@@ -3,7 +3,7 @@
 
 #include <charconv>
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 /// Takes fields off the front of a text: a marker, then a number with a given count of digits.
@@ -49,4 +49,4 @@ std::optional<PciModalias> parse_pci_modalias(std::string_view text) {
   return modalias;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// The values of the attributes with these names.
 struct PciModalias {
@@ -22,4 +22,4 @@ struct PciModalias {
 /// Parses "pci:v000010DEd00002684sv000010DEsd0000167Cbc03sc00i00"; absent: the text has another form.
 std::optional<PciModalias> parse_pci_modalias(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 // Parses hex with or without "0x": `resource` has the prefix, `resourceN_resize` has not.
@@ -71,4 +71,4 @@ std::optional<std::vector<std::uint64_t>> parse_resizable_sizes(std::string_view
   return sizes;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// A base address register that requests addresses.
 struct Bar {
@@ -46,4 +46,4 @@ PciResources parse_pci_resources(std::string_view text);
 /// ABI: Documentation/ABI/testing/sysfs-bus-pci, October 2022.
 std::optional<std::vector<std::uint64_t>> parse_resizable_sizes(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 constexpr std::array<std::string_view, 4> kSubsystems = {"pci", "mdev", "vfio", "vfio-dev"};
@@ -22,4 +22,4 @@ bool concerns_us(std::string_view uevent) {
   return std::ranges::find(kSubsystems, subsystem) != kSubsystems.end();
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -3,11 +3,11 @@
 
 #include <string_view>
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// True if a device event of the kernel concerns PCI, mediated or VFIO devices. An event is
 /// "add@/devices/..." and KEY=VALUE fields, each ended by a zero byte. A malformed event does not count.
 /// ABI: lib/kobject_uevent.c.
 bool concerns_us(std::string_view uevent);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -13,7 +13,7 @@
 
 #include "vfio/pci/uevent.h"
 
-namespace ferry {
+namespace ferry::vfio {
 Result<Uevents> Uevents::open() {
   UniqueFd fd(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT));
   sockaddr_nl address{};
@@ -53,4 +53,4 @@ bool Uevents::take() const {
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

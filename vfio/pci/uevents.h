@@ -4,7 +4,7 @@
 #include "common/result.h"
 #include "common/unique_fd.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// Kernel events of devices that appear, vanish and change drivers; sysfs raises no inotify events.
 /// ABI: lib/kobject_uevent.c; netlink(7), NETLINK_KOBJECT_UEVENT, group 1.
@@ -26,4 +26,4 @@ class Uevents {
   UniqueFd fd_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using Kind = Releasable::Kind;
@@ -191,4 +191,4 @@ void let_go(const ReleaseContext& context, const Inventory& inventory, StoppedSe
   LettingGo(context, services, askers).run(inventory);
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

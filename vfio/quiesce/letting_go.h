@@ -14,7 +14,7 @@
 #include "vfio/quiesce/release.h"
 #include "vfio/quiesce/stopped_services.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// Services and modules to quiesce, so that their open devices are no objection.
 struct Released {
@@ -60,4 +60,4 @@ struct Asker {
 void let_go(const ReleaseContext& context, const Inventory& inventory, StoppedServices& services,
             std::vector<Asker>& askers);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

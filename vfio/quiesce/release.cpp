@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 constexpr std::string_view kService = ".service";
@@ -149,4 +149,4 @@ std::string remedy_by_release(const Holder& holder) {
       holder.service);
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -15,7 +15,7 @@
 #include "vfio/pci/pci_address.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// The unit that can be quiesced for single GPUs.
 inline constexpr const char* kPersistenced = "nvidia-persistenced.service";
@@ -93,4 +93,4 @@ std::optional<Releasable> may_release(const Holder& holder, const std::set<std::
 /// Advice about a device user that could be on the list and is not: to put it there, or Holder::remedy().
 std::string remedy_by_release(const Holder& holder);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

@@ -11,7 +11,7 @@
 #include "hostfs/boot_id.h"
 #include "vfio/quiesce/release.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 using nlohmann::json;
@@ -102,4 +102,4 @@ Result<> write_service_record(HostFs& host, const std::map<Releasable, StoppedSe
   return host.write_file(kFile, record.dump(2) + "\n");
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

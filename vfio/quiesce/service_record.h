@@ -13,7 +13,7 @@
 #include "hostfs/host_fs.h"
 #include "vfio/quiesce/release.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 enum class StoppedService {
   to_start,            ///< the next run starts it
@@ -32,4 +32,4 @@ Result<ServiceRecord> read_service_record(const HostFs& host);
 /// Replaces the record; without services the file is removed.
 Result<> write_service_record(HostFs& host, const std::map<Releasable, StoppedService>& services);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

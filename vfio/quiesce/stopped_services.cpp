@@ -12,7 +12,7 @@
 #include "vfio/pci/inventory.h"
 #include "vfio/quiesce/release.h"
 
-namespace ferry {
+namespace ferry::vfio {
 namespace {
 
 constexpr const char* kNvidia = "nvidia";
@@ -204,4 +204,4 @@ Result<std::vector<std::string>> notes_on_stopped_services(const HostFs& host) {
   return notes;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vfio

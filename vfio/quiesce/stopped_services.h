@@ -21,7 +21,7 @@
 #include "vfio/quiesce/service_record.h"
 #include "vfio/use_probe.h"
 
-namespace ferry {
+namespace ferry::vfio {
 
 /// The means to quiesce and resume.
 struct ReleaseContext {
@@ -82,4 +82,4 @@ void tell(const StoppedServices::Restart& restart, Result<Outcome>& outcome) {
 /// Messages about services that an earlier run left to be started. Errors as read_service_record().
 Result<std::vector<std::string>> notes_on_stopped_services(const HostFs& host);
 
-}  // namespace ferry
+}  // namespace ferry::vfio

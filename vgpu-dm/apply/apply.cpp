@@ -18,48 +18,48 @@
 #include "vgpu-dm/types/type_names.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
-Result<std::set<std::string>> stuck_devices(HostFs& host, const VgpuInventory& inventory) {
+Result<std::set<std::string>> stuck_devices(HostFs& host, const mdev::VgpuInventory& inventory) {
   auto writes = stuck_writes(host);
   if (!writes) return fail(std::move(writes).error());
   std::set<std::string> out;
   for (const StuckWrite& write : *writes) {
     if (is_read(write)) continue;
-    for (const VgpuGpu& gpu : inventory.gpus) {
+    for (const mdev::VgpuGpu& gpu : inventory.gpus) {
       const auto note = [&](const std::string& device) {
         if (concerns(write, device)) out.insert(device);
       };
       note(gpu.address().text());
-      for (const VgpuParent& parent : gpu.parents) note(parent.address.text());
-      for (const VgpuDevice& device : gpu.devices) note(device.id.text);
+      for (const mdev::VgpuParent& parent : gpu.parents) note(parent.address.text());
+      for (const mdev::VgpuDevice& device : gpu.devices) note(device.id.text);
     }
   }
   return out;
 }
 
 struct Seen {
-  Inventory inventory;
+  vfio::Inventory inventory;
   VgpuView view;
-  std::set<PciAddress> named;  // GPUs whose vGPUs have the library's names
+  std::set<vfio::PciAddress> named;  // GPUs whose vGPUs have the library's names
 };
 
 /// Runs after the library was asked: its answer tells which GPUs may be switched or lose virtual functions.
-Result<UseReport> ask_users(const VgpuHost& on, const GpuPlanner& planner, const Seen& seen,
-                            std::span<const VgpuGpu> gpus) {
-  return ask(on, seen.inventory, gpus, [&](const VgpuGpu& gpu) {
+Result<vfio::UseReport> ask_users(const VgpuHost& on, const GpuPlanner& planner, const Seen& seen,
+                                  std::span<const mdev::VgpuGpu> gpus) {
+  return ask(on, seen.inventory, gpus, [&](const mdev::VgpuGpu& gpu) {
     const auto found = seen.view.managed.find(gpu.address());
     const bool known = found != seen.view.managed.end() && found->second;
-    const ManagedGpu* said = known ? &*found->second : nullptr;
-    auto out = planner.may_shed_functions(gpu, said) ? gpu.functions : std::vector<PciAddress>();
+    const mdev::ManagedGpu* said = known ? &*found->second : nullptr;
+    auto out = planner.may_shed_functions(gpu, said) ? gpu.functions : std::vector<vfio::PciAddress>();
     if (planner.may_switch(gpu, said)) out.push_back(gpu.address());
     return out;
   });
 }
 
 Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner) {
-  auto inventory = scan(on.host);
+  auto inventory = vfio::scan(on.host);
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = scan_known_vgpus(on.host, *inventory, on.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
@@ -70,15 +70,15 @@ Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner) {
                      .use = {},
                      .node = on.node,
                      .stuck = std::move(*stuck),
-                     .release = possible_release(on.release, on.releaser),
+                     .release = vfio::possible_release(on.release, on.releaser),
                      .persistence_by_gpu = on.persistence != nullptr,
                      .spares_foreign = on.spares_foreign},
             .named = {}};
-  for (VgpuGpu& gpu : seen.view.inventory.gpus) {
+  for (mdev::VgpuGpu& gpu : seen.view.inventory.gpus) {
     // A driver with a stuck write is asked nothing more.
     const auto unwritable = cannot_write(gpu, seen.view);
     if (unwritable && unwritable->code == Errc::stuck) continue;
-    std::optional<Result<ManagedGpu>> said;
+    std::optional<Result<mdev::ManagedGpu>> said;
     if (planner.reads_names(gpu) && driver_told_no_name(on.host, gpu)) {
       said = ask_library(on, gpu.address());
       if (*said) {
@@ -97,7 +97,7 @@ Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner) {
 }
 
 /// The view for one GPU; it needs only the vGPUs of other GPUs.
-VgpuView view_of(const VgpuView& all, const PciAddress& gpu) {
+VgpuView view_of(const VgpuView& all, const vfio::PciAddress& gpu) {
   VgpuView out{.inventory = {},
                .use = all.use,
                .node = all.node,
@@ -105,12 +105,12 @@ VgpuView view_of(const VgpuView& all, const PciAddress& gpu) {
                .managed = all.managed,
                .spares_foreign = all.spares_foreign};
   out.inventory.gpus.reserve(all.inventory.gpus.size());
-  for (const VgpuGpu& other : all.inventory.gpus) {
+  for (const mdev::VgpuGpu& other : all.inventory.gpus) {
     if (other.address() == gpu) {
       out.inventory.gpus.push_back(other);
       continue;
     }
-    VgpuGpu carried;
+    mdev::VgpuGpu carried;
     carried.index = other.index;
     carried.function = other.function;
     carried.devices = other.devices;
@@ -120,10 +120,10 @@ VgpuView view_of(const VgpuView& all, const PciAddress& gpu) {
 }
 
 /// Lets one thread at a time call the use probe and the caller's observer.
-class OneAtATime final : public UseProbe {
+class OneAtATime final : public vfio::UseProbe {
  public:
   OneAtATime(const VgpuHost& on, const StepObserver& observe) : probe_(on.uses), observe_(observe) {}
-  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
     const std::lock_guard lock(mutex_);
     return probe_.look(questions);
   }
@@ -146,7 +146,7 @@ class OneAtATime final : public UseProbe {
   }
 
  private:
-  UseProbe& probe_;
+  vfio::UseProbe& probe_;
   const StepObserver& observe_;
   std::mutex mutex_;
 };
@@ -154,11 +154,11 @@ class OneAtATime final : public UseProbe {
 /// Scans the GPUs that will be written to again, right before the first write: a VM may have started since. A
 /// failed scan or probe becomes the GPU's refusal.
 void look_again(const VgpuHost& on, const GpuPlanner& planner, Seen& seen, VgpuPlan& plan) {
-  std::vector<VgpuGpu> looked_at;
+  std::vector<mdev::VgpuGpu> looked_at;
   for (GpuPlan& of_gpu : plan.gpus) {
     if (of_gpu.steps.empty()) continue;
-    VgpuGpu& gpu = *std::ranges::find(seen.view.inventory.gpus, of_gpu.gpu,
-                                      [](const VgpuGpu& known) { return known.address(); });
+    mdev::VgpuGpu& gpu = *std::ranges::find(seen.view.inventory.gpus, of_gpu.gpu,
+                                            [](const mdev::VgpuGpu& known) { return known.address(); });
     if (auto now = scan_known_gpu_again(on.host, seen.inventory, gpu)) {
       gpu = std::move(*now);
       looked_at.push_back(gpu);
@@ -184,7 +184,7 @@ GpuOutcome not_let_go_of(const GpuPlan& plan, Error why) {
   return out;
 }
 
-VgpuOutcome carry_out(const VgpuHost& on, StoppedServices& services, Seen seen, VgpuPlan plan,
+VgpuOutcome carry_out(const VgpuHost& on, vfio::StoppedServices& services, Seen seen, VgpuPlan plan,
                       const GpuPlanner& planner, const StepObserver& observe) {
   VgpuOutcome out;
   out.notes = std::move(plan.notes);
@@ -223,57 +223,61 @@ VgpuOutcome carry_out(const VgpuHost& on, StoppedServices& services, Seen seen, 
 template <typename Plan>
 Result<VgpuOutcome> plan_and_carry_out(const VgpuHost& on, const GpuPlanner& planner, const Plan& plan,
                                        const StepObserver& observe) {
-  StoppedServices services(release_context(on));
+  vfio::StoppedServices services(release_context(on));
   if (auto read = services.take_over(); !read) return fail(std::move(read).error());
   Result<VgpuOutcome> outcome = look_at_all(on, planner).map([&](Seen seen) {
     VgpuPlan planned = plan(seen.view);
     return carry_out(on, services, std::move(seen), std::move(planned), planner, observe);
   });
-  if (!on.more_follows) tell(services.start_all(), outcome);
+  if (!on.more_follows) vfio::tell(services.start_all(), outcome);
   return outcome;
 }
 
 /// Device users of the GPU that may be quiesced. Modules are left out: other GPUs may need them by now.
-std::set<Releasable> who_may_let_go(const VgpuHost& on, const Seen& seen, const VgpuGpu& gpu,
-                                    const UseReport& use) {
-  Released out;
-  for (const Holder& holder : use.of(gpu.address().text())) {
-    const auto may = may_release(holder, seen.view.release);
-    if (may && may->kind != Releasable::Kind::module) out.add(*may, holder, gpu.address());
+std::set<vfio::Releasable> who_may_let_go(const VgpuHost& on, const Seen& seen, const mdev::VgpuGpu& gpu,
+                                          const vfio::UseReport& use) {
+  vfio::Released out;
+  for (const vfio::Holder& holder : use.of(gpu.address().text())) {
+    const auto may = vfio::may_release(holder, seen.view.release);
+    if (may && may->kind != vfio::Releasable::Kind::module) out.add(*may, holder, gpu.address());
   }
-  const auto yes = [](const PciAddress&) { return true; };
-  return asked_to_let_go(out, on.persistence != nullptr, yes, yes);
+  const auto yes = [](const vfio::PciAddress&) { return true; };
+  return vfio::asked_to_let_go(out, on.persistence != nullptr, yes, yes);
 }
 
 /// A planner without plans, for a scan on behalf of any of these profiles.
 GpuPlanner looker_for(std::span<const Profile> profiles) {
   const auto any = [=](auto test) {
-    return [=](const VgpuGpu& gpu, auto... said) {
+    return [=](const mdev::VgpuGpu& gpu, auto... said) {
       return std::ranges::any_of(profiles, [&](const Profile& profile) {
         const ProfileItem* item = profile.item_for(gpu);
         return item != nullptr && test(*item, gpu, said...);
       });
     };
   };
-  return {.plan = {},
-          .asks_library = any(asks_library),
-          .reads_names = any([](const ProfileItem& item, const VgpuGpu&) { return !item.vgpus.empty(); }),
-          .may_shed_functions = any(may_shed_functions),
-          .may_switch = any(may_switch)};
+  return {
+      .plan = {},
+      .asks_library = any(asks_library),
+      .reads_names = any([](const ProfileItem& item, const mdev::VgpuGpu&) { return !item.vgpus.empty(); }),
+      .may_shed_functions = any(may_shed_functions),
+      .may_switch = any(may_switch)};
 }
 
 GpuPlanner planner_for(const Profile& profile) {
   GpuPlanner planner = looker_for({&profile, 1});
-  planner.plan = [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_profile(profile, view, gpu); };
+  planner.plan = [&](const VgpuView& view, const mdev::VgpuGpu& gpu) {
+    return plan_profile(profile, view, gpu);
+  };
   return planner;
 }
 
 GpuPlanner planner_for(const Removal& removal) {
-  return {.plan = [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_removal(removal, view, gpu); },
-          .asks_library = [](const VgpuGpu&) { return false; },
-          .reads_names = [](const VgpuGpu&) { return false; },
-          .may_shed_functions = [](const VgpuGpu&, const ManagedGpu*) { return false; },
-          .may_switch = [](const VgpuGpu&, const ManagedGpu*) { return false; }};
+  return {.plan = [&](const VgpuView& view,
+                      const mdev::VgpuGpu& gpu) { return plan_removal(removal, view, gpu); },
+          .asks_library = [](const mdev::VgpuGpu&) { return false; },
+          .reads_names = [](const mdev::VgpuGpu&) { return false; },
+          .may_shed_functions = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; },
+          .may_switch = [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; }};
 }
 
 }  // namespace
@@ -332,12 +336,12 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
         {.code = make_error_code(Errc::not_found), .message = changed.gpu.text() + " is gone", .hint = {}}};
   }
   std::vector<Error> errors;
-  StoppedServices services(release_context(on));
-  std::vector<Asker> askers(1);
+  vfio::StoppedServices services(release_context(on));
+  std::vector<vfio::Asker> askers(1);
   if (std::ranges::any_of(changed.done, &VgpuStep::needs_gpu_free)) {
     if (auto read = services.take_over(); !read) return {std::move(read).error()};
-    const VgpuGpu& gpu = *seen->view.inventory.find(changed.gpu);
-    const auto itself = [](const VgpuGpu& one) { return std::vector{one.address()}; };
+    const mdev::VgpuGpu& gpu = *seen->view.inventory.find(changed.gpu);
+    const auto itself = [](const mdev::VgpuGpu& one) { return std::vector{one.address()}; };
     const auto use = ask(on, seen->inventory, {&gpu, 1}, itself);
     if (!use) return {use.error()};
     askers.front().devices = {changed.gpu};
@@ -360,4 +364,4 @@ Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal, con
   return plan_and_carry_out(on, planner_for(removal), plan, observe);
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

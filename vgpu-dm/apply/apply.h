@@ -27,23 +27,24 @@
 #include "vgpu-dm/plan/plan.h"
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 struct VgpuHost {
   HostFs& host;
   HostWriter& writer;
-  UseProbe& uses;
-  AcceleratorRules rules;
+  vfio::UseProbe& uses;
+  vfio::AcceleratorRules rules;
   std::string node;  ///< node_identity(), or a name from the caller
   std::chrono::milliseconds deadline = kWriteDeadline;
   /// Waits before it looks again for an effect that a driver has not shown yet, and between tries of the
   /// driver's tool. Called by several threads.
   std::function<void(std::chrono::milliseconds)> pause = [](auto time) { std::this_thread::sleep_for(time); };
-  GpuManagement* management = nullptr;  ///< nullptr: MIG mode and mixed sizes stay as they are
-  std::set<std::string> release = {};   ///< device users that may be quiesced (release_list())
-  Releaser* releaser = nullptr;         ///< see MoveContext, also for `persistence`
-  PersistenceSwitch* persistence = nullptr;
-  std::function<void(const Step&)> on_release = {};  ///< called before each quiesce and resume; may be empty
+  mdev::GpuManagement* management = nullptr;  ///< nullptr: MIG mode and mixed sizes stay as they are
+  std::set<std::string> release = {};         ///< device users that may be quiesced (release_list())
+  vfio::Releaser* releaser = nullptr;         ///< see MoveContext, also for `persistence`
+  vfio::PersistenceSwitch* persistence = nullptr;
+  std::function<void(const vfio::Step&)> on_release =
+      {};  ///< called before each quiesce and resume; may be empty
   /// Quiesced device users stay quiesced and recorded for moves that follow. These moves resume them, or
   /// start_what_was_stopped() does.
   bool more_follows = false;
@@ -60,10 +61,10 @@ Result<VgpuView> look(const VgpuHost& on, std::span<const Profile> profiles);
 
 /// State of a GPU before the first write to it.
 struct GpuBefore {
-  VgpuGpu gpu;
-  std::optional<ManagedGpu> managed;  ///< the library's answer; absent: none
-  bool prepared = false;              ///< functions or modes were changed since, not only vGPUs
-  bool functions_are_ours = false;    ///< Ferry switched its virtual functions on since
+  mdev::VgpuGpu gpu;
+  std::optional<mdev::ManagedGpu> managed;  ///< the library's answer; absent: none
+  bool prepared = false;                    ///< functions or modes were changed since, not only vGPUs
+  bool functions_are_ours = false;          ///< Ferry switched its virtual functions on since
 };
 
 struct GpuOutcome {
@@ -75,13 +76,13 @@ struct GpuOutcome {
     failed,   ///< a quiesce or a write failed; rolled back but for undo_errors
   };
   unsigned index = 0;
-  PciAddress gpu;
+  vfio::PciAddress gpu;
   Kind kind = Kind::left_alone;
-  std::set<Releasable> released;     ///< device users quiesced for it
-  std::vector<VgpuStep> done;        ///< successful writes in order, without those of the rollback
-  std::optional<Error> error;        ///< set if refused or failed
-  std::vector<std::string> reasons;  ///< set if refused, as GpuPlan::reasons
-  std::vector<Error> undo_errors;    ///< errors of the rollback
+  std::set<vfio::Releasable> released;  ///< device users quiesced for it
+  std::vector<VgpuStep> done;           ///< successful writes in order, without those of the rollback
+  std::optional<Error> error;           ///< set if refused or failed
+  std::vector<std::string> reasons;     ///< set if refused, as GpuPlan::reasons
+  std::vector<Error> undo_errors;       ///< errors of the rollback
   std::vector<std::string> notes;
   std::optional<GpuBefore> before;  ///< set if changed, for put_back()
 };
@@ -115,4 +116,4 @@ Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal,
 std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const GpuOutcome& changed,
                             const StepObserver& observe = {});
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

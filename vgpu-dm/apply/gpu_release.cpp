@@ -10,14 +10,14 @@
 
 #include "vgpu-dm/plan/plan_parts.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 /// A GPU that its plan switches, and the first step that does.
 struct Candidate {
   GpuPlan* plan;
   const VgpuStep* step;
-  Released released = {};
+  vfio::Released released = {};
 };
 
 const VgpuStep* first_switch(const GpuPlan& plan) {
@@ -40,19 +40,20 @@ std::vector<Candidate> candidates_of(VgpuPlan& plan) {
 // A screen, the fabric or the kubelet's record of an allocation keeps no device open. The manager of vGPUs is
 // the driver's other half: NVIDIA's own tools switch functions while it runs, and its work for VMs shows as
 // users of their vGPUs.
-bool has_it_open(const Holder& holder) {
+bool has_it_open(const vfio::Holder& holder) {
   const bool by_a_node =
       holder.what.starts_with('/');  // otherwise the probe only says that its files are too many to search
-  if (holder.kind == Holder::Kind::process && holder.name == "nvidia-vgpu-mgr" && by_a_node) return false;
-  return holder.kind == Holder::Kind::process || holder.kind == Holder::Kind::virtual_machine ||
-         holder.kind == Holder::Kind::console;
+  if (holder.kind == vfio::Holder::Kind::process && holder.name == "nvidia-vgpu-mgr" && by_a_node)
+    return false;
+  return holder.kind == vfio::Holder::Kind::process || holder.kind == vfio::Holder::Kind::virtual_machine ||
+         holder.kind == vfio::Holder::Kind::console;
 }
 
-Error in_the_way(const Candidate& candidate, const Holder& holder) {
+Error in_the_way(const Candidate& candidate, const vfio::Holder& holder) {
   return {.code = Errc::refused,
           .message = fmt::format("{}: is in use: {}, and has to be free to {}", candidate.plan->label(),
                                  holder.text(), candidate.step->text()),
-          .hint = remedy_by_release(holder)};
+          .hint = vfio::remedy_by_release(holder)};
 }
 
 void refuse_for_modules(std::vector<Candidate>& candidates) {
@@ -64,7 +65,7 @@ void refuse_for_modules(std::vector<Candidate>& candidates) {
     }
     for (const Candidate& candidate : candidates) {
       if (candidate.plan->refusal) continue;
-      for (Error& why : serving_others(candidate.released, freed, "which does not change with this")) {
+      for (Error& why : vfio::serving_others(candidate.released, freed, "which does not change with this")) {
         settled = false;
         refuse(*candidate.plan, std::move(why).during(candidate.plan->label()));
       }
@@ -77,10 +78,10 @@ void refuse_for_modules(std::vector<Candidate>& candidates) {
 void plan_release(const VgpuView& view, VgpuPlan& plan) {
   auto candidates = candidates_of(plan);
   for (Candidate& candidate : candidates) {
-    const PciAddress& gpu = candidate.plan->gpu;
-    for (const Holder& holder : view.use.of(gpu.text())) {
+    const vfio::PciAddress& gpu = candidate.plan->gpu;
+    for (const vfio::Holder& holder : view.use.of(gpu.text())) {
       if (!has_it_open(holder)) continue;
-      if (const auto may = may_release(holder, view.release)) {
+      if (const auto may = vfio::may_release(holder, view.release)) {
         candidate.released.add(*may, holder, gpu);
       } else {
         refuse(*candidate.plan, in_the_way(candidate, holder));
@@ -88,7 +89,7 @@ void plan_release(const VgpuView& view, VgpuPlan& plan) {
     }
   }
   refuse_for_modules(candidates);
-  std::set<PciAddress> freed;
+  std::set<vfio::PciAddress> freed;
   for (const Candidate& candidate : candidates) {
     GpuPlan& gpu = *candidate.plan;
     if (gpu.refusal) {
@@ -99,25 +100,26 @@ void plan_release(const VgpuView& view, VgpuPlan& plan) {
       freed.insert(gpu.gpu);
     }
   }
-  const auto serves_others = [&](const PciAddress& held) {
+  const auto serves_others = [&](const vfio::PciAddress& held) {
     const auto& driver = view.inventory.find(held)->function.driver;
-    return std::ranges::any_of(view.inventory.gpus, [&](const VgpuGpu& other) {
+    return std::ranges::any_of(view.inventory.gpus, [&](const mdev::VgpuGpu& other) {
       return other.function.driver == driver && !freed.contains(other.address());
     });
   };
   for (const Candidate& candidate : candidates) {
     if (candidate.plan->refusal) continue;
-    candidate.plan->releases = asked_to_let_go(
-        candidate.released, view.persistence_by_gpu, [](const PciAddress&) { return true; }, serves_others);
+    candidate.plan->releases = vfio::asked_to_let_go(
+        candidate.released, view.persistence_by_gpu, [](const vfio::PciAddress&) { return true; },
+        serves_others);
   }
 }
 
-std::vector<Asker> let_go(const ReleaseContext& context, const Inventory& inventory,
-                          StoppedServices& services, VgpuPlan& plan) {
-  std::vector<Asker> askers;
+std::vector<vfio::Asker> let_go(const vfio::ReleaseContext& context, const vfio::Inventory& inventory,
+                                vfio::StoppedServices& services, VgpuPlan& plan) {
+  std::vector<vfio::Asker> askers;
   askers.reserve(plan.gpus.size());
   for (const GpuPlan& gpu : plan.gpus) {
-    Asker& asker = askers.emplace_back();
+    vfio::Asker& asker = askers.emplace_back();
     asker.devices = {gpu.gpu};
     asker.holders = gpu.releases;
   }
@@ -132,16 +134,16 @@ std::vector<Asker> let_go(const ReleaseContext& context, const Inventory& invent
 void refuse_held(const VgpuView& view, VgpuPlan& plan) {
   for (const Candidate& candidate : candidates_of(plan)) {
     GpuPlan& gpu = *candidate.plan;
-    for (const Holder& holder : view.use.of(gpu.gpu.text())) {
+    for (const vfio::Holder& holder : view.use.of(gpu.gpu.text())) {
       if (!has_it_open(holder)) continue;
-      const auto asked = may_release(holder, view.release);
-      refuse(gpu, asked && gpu.releases.contains(*asked) ? held_on(*asked, gpu.label())
+      const auto asked = vfio::may_release(holder, view.release);
+      refuse(gpu, asked && gpu.releases.contains(*asked) ? vfio::held_on(*asked, gpu.label())
                                                          : in_the_way(candidate, holder));
     }
   }
 }
 
-ReleaseContext release_context(const VgpuHost& on) {
+vfio::ReleaseContext release_context(const VgpuHost& on) {
   return {.host = &on.host,
           .writer = &on.writer,
           .probe = &on.uses,
@@ -151,4 +153,4 @@ ReleaseContext release_context(const VgpuHost& on) {
           .persistence = on.persistence};
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -10,7 +10,7 @@
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/plan.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// Refuses GPUs that would be switched and that other users have open. Adds to the other plans the device
 /// users to quiesce (GpuPlan::releases).
@@ -18,12 +18,12 @@ void plan_release(const VgpuView& view, VgpuPlan& plan);
 
 /// Quiesces these users and returns the result for each GPU of the plan. A GPU is refused in the plan if one
 /// of its users was not even asked.
-std::vector<Asker> let_go(const ReleaseContext& context, const Inventory& inventory,
-                          StoppedServices& services, VgpuPlan& plan);
+std::vector<vfio::Asker> let_go(const vfio::ReleaseContext& context, const vfio::Inventory& inventory,
+                                vfio::StoppedServices& services, VgpuPlan& plan);
 
 /// Decides from a scan after the quiesce: refuses GPUs that are still, or again, open.
 void refuse_held(const VgpuView& view, VgpuPlan& plan);
 
-ReleaseContext release_context(const VgpuHost& on);
+vfio::ReleaseContext release_context(const VgpuHost& on);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

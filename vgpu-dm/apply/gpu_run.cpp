@@ -24,7 +24,7 @@
 #include "vgpu-dm/types/type_names.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 // Removals, functions off, MIG mode, functions on, instances removed and made, moves, creations, parameters;
@@ -56,7 +56,7 @@ bool is_errno(const Error& error, int number) {
 
 class GpuRun {
  public:
-  GpuRun(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory, VgpuView first,
+  GpuRun(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory, VgpuView first,
          const GpuPlan& plan, const StepObserver& observe)
       : on_(on), planner_(planner), inventory_(&inventory), view_(std::move(first)), observe_(observe) {
     outcome_.index = plan.index;
@@ -72,7 +72,7 @@ class GpuRun {
       if (auto r = look_again(Users::ask); !r) return end(GpuOutcome::Kind::refused, std::move(r).error());
     }
 
-    const VgpuGpu before = *gpu();
+    const mdev::VgpuGpu before = *gpu();
     managed_before_ = managed();
     for (int stage = 0; stage < kMostStages; ++stage) {
       const auto plan = next_plan(stage == 0 ? Users::as_before : Users::ask);
@@ -103,7 +103,7 @@ class GpuRun {
 
   // Undoes a run that had succeeded.
   std::vector<Error> put_back(const GpuOutcome& changed) {
-    const VgpuGpu& before = changed.before->gpu;
+    const mdev::VgpuGpu& before = changed.before->gpu;
     outcome_.done = changed.done;
     managed_before_ = changed.before->managed;
     prepared_ = changed.before->prepared;
@@ -120,7 +120,7 @@ class GpuRun {
   enum class Users { ask, as_before };
 
   // A driver that has just come back may take a while to offer its types.
-  Result<> can_be_put_back(const VgpuGpu& before) {
+  Result<> can_be_put_back(const mdev::VgpuGpu& before) {
     for (int look = 1;; ++look) {
       if (auto unwritable = cannot_write(*gpu(), view_)) return fail(std::move(*unwritable));
       if (gpu()->function.driver != before.function.driver) {
@@ -128,7 +128,7 @@ class GpuRun {
                                               gpu()->function.driver.value_or("no driver"),
                                               before.function.driver.value_or("none")));
       }
-      const bool offers = !gpu()->parents.empty() || before.framework != VgpuFramework::mdev_on_pf;
+      const bool offers = !gpu()->parents.empty() || before.framework != mdev::VgpuFramework::mdev_on_pf;
       if (offers || look == kMostLooks) return {};
       on_.pause(kBetweenLooksForTypes);
       if (auto r = look_again(Users::as_before); !r) return r;
@@ -162,13 +162,13 @@ class GpuRun {
     return end(GpuOutcome::Kind::refused, plan.refusal);
   }
 
-  VgpuGpu* gpu() {
+  mdev::VgpuGpu* gpu() {
     return &*std::ranges::find(view_.inventory.gpus, outcome_.gpu,
-                               [](const VgpuGpu& g) { return g.address(); });
+                               [](const mdev::VgpuGpu& g) { return g.address(); });
   }
 
   // The library's answer; absent: it was not asked, or gave none.
-  std::optional<ManagedGpu> managed() const {
+  std::optional<mdev::ManagedGpu> managed() const {
     const auto found = view_.managed.find(outcome_.gpu);
     if (found == view_.managed.end() || !found->second) return std::nullopt;
     return *found->second;
@@ -196,8 +196,8 @@ class GpuRun {
     const auto said = managed();
     // The rollback may switch virtual functions off.
     const bool may_go = prepared_ || planner_.may_shed_functions(*gpu(), said ? &*said : nullptr);
-    const auto besides = [may_go](const VgpuGpu& gpu) {
-      return may_go ? gpu.functions : std::vector<PciAddress>();
+    const auto besides = [may_go](const mdev::VgpuGpu& gpu) {
+      return may_go ? gpu.functions : std::vector<vfio::PciAddress>();
     };
     auto use = ask(on_, *inventory_, {gpu(), 1}, besides);
     if (!use) return fail(std::move(use).error());
@@ -210,13 +210,14 @@ class GpuRun {
     const auto shows = [](const VgpuStep& step) {
       return !step.placement && (step.kind == VgpuStep::Kind::create || step.kind == VgpuStep::Kind::remove);
     };
-    const auto facts = std::ranges::all_of(steps, shows) ? VgpuFacts::identity : VgpuFacts::all;
-    scan_devices_again(on_.host, *inventory_, facts, *gpu());
+    const auto facts = std::ranges::all_of(steps, shows) ? mdev::VgpuFacts::identity : mdev::VgpuFacts::all;
+    mdev::scan_devices_again(on_.host, *inventory_, facts, *gpu());
     only_devices_are_fresh_ = true;
   }
 
   Result<> switch_functions(const VgpuStep& step) {
-    const VfSwitch vfs{.host = on_.host, .writer = on_.writer, .deadline = on_.deadline, .pause = on_.pause};
+    const mdev::VfSwitch vfs{
+        .host = on_.host, .writer = on_.writer, .deadline = on_.deadline, .pause = on_.pause};
     Result<> done;
     {
       const std::lock_guard lock(driver_calls());
@@ -226,8 +227,8 @@ class GpuRun {
         return rescan();
       }
       if (step.kind == VgpuStep::Kind::enable_vfs) functions_are_ours_ = true;
-      done = step.kind == VgpuStep::Kind::enable_vfs ? enable_vfs(vfs, step.parent, step.number)
-                                                     : disable_vfs(vfs, step.parent);
+      done = step.kind == VgpuStep::Kind::enable_vfs ? mdev::enable_vfs(vfs, step.parent, step.number)
+                                                     : mdev::disable_vfs(vfs, step.parent);
     }
     if (done && step.kind == VgpuStep::Kind::disable_vfs) functions_are_ours_ = false;
     // Also after a failure: some functions may have come.
@@ -236,7 +237,7 @@ class GpuRun {
   }
 
   Result<> rescan() {
-    auto inventory = scan(on_.host);
+    auto inventory = vfio::scan(on_.host);
     if (!inventory) return fail(std::move(inventory).error());
     own_ = std::move(*inventory);
     inventory_ = &own_;
@@ -254,14 +255,14 @@ class GpuRun {
       return fail(Errc::refused, fmt::format("it carries {} by now", counted(now->devices.size(), "vGPU")),
                   "something else may be creating vGPUs on this node");
     }
-    for (const VgpuParent& parent : now->parents) {
+    for (const mdev::VgpuParent& parent : now->parents) {
       if (parent.problem)
         return fail(Errc::refused, "it may carry vGPUs that cannot be read: " + parent.problem->message,
                     parent.problem->hint);
     }
     if (step.kind == VgpuStep::Kind::enable_vfs)
       return now->function.sriov_numvfs > 0 ? Functions::already_there : Functions::to_be_switched;
-    const auto use = ask(on_, *inventory_, {&*now, 1}, &VgpuGpu::functions);
+    const auto use = ask(on_, *inventory_, {&*now, 1}, &mdev::VgpuGpu::functions);
     if (!use) return fail(Error(use.error()));
     if (auto used = functions_in_use(*now, *use); !used.empty()) return fail(std::move(used.front()));
     return Functions::to_be_switched;
@@ -305,9 +306,9 @@ class GpuRun {
   Result<> keep_users_away(std::span<const VgpuStep> removals, RemovalFence& fence) {
     if (auto closed = fence.close(*gpu(), removals); !closed) return closed;
     for (const VgpuStep& step : removals) {
-      const auto device = std::ranges::find(gpu()->devices, step.id, &VgpuDevice::id);
+      const auto device = std::ranges::find(gpu()->devices, step.id, &mdev::VgpuDevice::id);
       if (device == gpu()->devices.end() || !fence.leaves_open(step)) continue;
-      const UseQuestion question = use_question(*device);
+      const vfio::UseQuestion question = mdev::use_question(*device);
       auto use = on_.uses.look({&question, 1});
       if (!use) return fail(std::move(use).error());
       if (auto used = in_use(*gpu(), {&*device}, *use, "stop what uses it")) return fail(std::move(*used));
@@ -343,7 +344,7 @@ class GpuRun {
 
   // No write if the vGPU is already there: the driver's first free placement may be the requested one.
   Result<> place(const VgpuStep& step, std::uint32_t placement) const {
-    const AttributeWrite write = placement_write(step.framework, step.parent, step.id, placement);
+    const AttributeWrite write = mdev::placement_write(step.framework, step.parent, step.id, placement);
     if (const auto now = on_.host.read_attribute(write.path); now && *now == write.value) return {};
     auto done = on_.writer.write(write.path, write.value);
     if (done) return done;
@@ -355,7 +356,7 @@ class GpuRun {
 
   // The number still available changes with each vGPU that is made, by any program.
   bool is_offered(const VgpuStep& step) const {
-    return available_now(on_.host, step.framework, step.parent, step.type_id).value_or(1) > 0;
+    return mdev::available_now(on_.host, step.framework, step.parent, step.type_id).value_or(1) > 0;
   }
 
   Error explained(const VgpuStep& step, Error error) const {
@@ -365,8 +366,9 @@ class GpuRun {
                                      error.message),
               .hint = "something else may be creating vGPUs on this node"};
     }
-    const bool tells = step.kind == VgpuStep::Kind::set_params ||
-                       (step.kind == VgpuStep::Kind::remove && step.framework == VgpuFramework::vendor_vfio);
+    const bool tells =
+        step.kind == VgpuStep::Kind::set_params ||
+        (step.kind == VgpuStep::Kind::remove && step.framework == mdev::VgpuFramework::vendor_vfio);
     if (!tells || !is_errno(error, EPERM)) return error;
     return held_by_a_vm(error);
   }
@@ -462,7 +464,7 @@ class GpuRun {
     }
   }
 
-  GpuOutcome fail_and_undo(const VgpuGpu& before, Error error) {
+  GpuOutcome fail_and_undo(const mdev::VgpuGpu& before, Error error) {
     if (error.code == Errc::stuck) {
       outcome_.undo_errors.push_back(
           {.code = Errc::stuck,
@@ -477,7 +479,7 @@ class GpuRun {
   // Rolls back in stages too: a virtual function takes another type only once its vGPU is gone. Each failed
   // write is kept as an error, and the other writes of its stage are still made. A stage that depends on a
   // failed one is not begun.
-  Result<> undo(const VgpuGpu& before) {
+  Result<> undo(const mdev::VgpuGpu& before) {
     const auto vgpus = [&](VgpuStep::Kind kind) {
       return [&, kind] {
         auto steps = plan_undo(with_strangers(before), *gpu(), view_.use);
@@ -522,13 +524,13 @@ class GpuRun {
   }
 
   // vGPUs and functions that another program has made since stay: they count as if they were there before.
-  VgpuGpu with_strangers(VgpuGpu before) {
-    const std::vector<VgpuDevice> known = before.devices;
-    const auto is = [](const VgpuDevice& device) {
+  mdev::VgpuGpu with_strangers(mdev::VgpuGpu before) {
+    const std::vector<mdev::VgpuDevice> known = before.devices;
+    const auto is = [](const mdev::VgpuDevice& device) {
       return
           [&device](const auto& other) { return other.id == device.id && other.type_id == device.type_id; };
     };
-    for (const VgpuDevice& device : gpu()->devices) {
+    for (const mdev::VgpuDevice& device : gpu()->devices) {
       const bool ours = std::ranges::any_of(outcome_.done,
                                             [&](const VgpuStep& step) {
                                               return step.kind == VgpuStep::Kind::create && is(device)(step);
@@ -542,7 +544,7 @@ class GpuRun {
 
   bool functions_of_strangers() { return gpu()->function.sriov_numvfs > 0 && !functions_are_ours_; }
 
-  std::vector<VgpuStep> undo_of_preparation(const VgpuGpu& before) {
+  std::vector<VgpuStep> undo_of_preparation(const mdev::VgpuGpu& before) {
     const auto now = managed();
     if (!managed_before_ || !now) return {};
     auto steps =
@@ -579,42 +581,43 @@ class GpuRun {
 
   const VgpuHost& on_;
   const GpuPlanner& planner_;
-  std::optional<ManagedGpu> managed_before_;
+  std::optional<mdev::ManagedGpu> managed_before_;
   bool library_is_stale_ = false;
   bool prepared_ = false;            // functions or modes were changed, not only vGPUs
   bool functions_are_ours_ = false;  // this run was the last to switch them on
-  const Inventory* inventory_;
-  Inventory own_;  // used once virtual functions have come or gone
+  const vfio::Inventory* inventory_;
+  vfio::Inventory own_;  // used once virtual functions have come or gone
   VgpuView view_;
   bool only_devices_are_fresh_ =
       false;  // in view_: the numbers of vGPUs still available are older than the last stage
   std::optional<VgpuStep> failed_creation_;  // it may exist all the same
-  std::optional<VgpuId> misplaced_;          // it exists, but not at its placement
+  std::optional<mdev::VgpuId> misplaced_;    // it exists, but not at its placement
   const StepObserver& observe_;
   GpuOutcome outcome_;
 };
 
 }  // namespace
 
-std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory,
+std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
                             VgpuView view, const GpuOutcome& changed, const StepObserver& observe) {
   const GpuPlan plan{.index = changed.index, .gpu = changed.gpu};
   return GpuRun(on, planner, inventory, std::move(view), plan, observe).put_back(changed);
 }
 
-Result<ManagedGpu> ask_library(const VgpuHost& on, const PciAddress& gpu) {
+Result<mdev::ManagedGpu> ask_library(const VgpuHost& on, const vfio::PciAddress& gpu) {
   if (on.management == nullptr) return fail(Errc::unsupported, "there is no library of the driver to ask");
   const std::lock_guard lock(driver_calls());
   return on.management->read(gpu);
 }
 
-Result<UseReport> ask(const VgpuHost& on, const Inventory& inventory, std::span<const VgpuGpu> gpus,
-                      const std::function<std::vector<PciAddress>(const VgpuGpu&)>& besides) {
-  std::vector<UseQuestion> questions;
-  for (const VgpuGpu& gpu : gpus) {
-    for (const VgpuDevice& device : gpu.devices) questions.push_back(use_question(device));
-    for (UseQuestion& question : use_questions(on.host, inventory, besides(gpu))) {
-      const auto same = [&](const UseQuestion& known) { return known.device == question.device; };
+Result<vfio::UseReport> ask(
+    const VgpuHost& on, const vfio::Inventory& inventory, std::span<const mdev::VgpuGpu> gpus,
+    const std::function<std::vector<vfio::PciAddress>(const mdev::VgpuGpu&)>& besides) {
+  std::vector<vfio::UseQuestion> questions;
+  for (const mdev::VgpuGpu& gpu : gpus) {
+    for (const mdev::VgpuDevice& device : gpu.devices) questions.push_back(mdev::use_question(device));
+    for (vfio::UseQuestion& question : vfio::use_questions(on.host, inventory, besides(gpu))) {
+      const auto same = [&](const vfio::UseQuestion& known) { return known.device == question.device; };
       const auto known = std::ranges::find_if(questions, same);  // asked about as a vGPU
       if (known == questions.end()) {
         questions.push_back(std::move(question));
@@ -623,13 +626,13 @@ Result<UseReport> ask(const VgpuHost& on, const Inventory& inventory, std::span<
       }
     }
   }
-  if (questions.empty()) return UseReport{};
+  if (questions.empty()) return vfio::UseReport{};
   return on.uses.look(questions);
 }
 
-GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory, VgpuView view,
-                   const GpuPlan& first, Look look, const StepObserver& observe) {
+GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
+                   VgpuView view, const GpuPlan& first, Look look, const StepObserver& observe) {
   return GpuRun(on, planner, inventory, std::move(view), first, observe).run(first, look);
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -9,7 +9,7 @@
 #include "common/text/counted.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 /// The GPU instance that NVIDIA's program derives from a MIG-backed name's slices, size and suffix alone.
@@ -42,7 +42,7 @@ std::optional<std::string> never_under_nvidias(const VgpuTypeName& name, const K
 }
 
 /// The table's objection to an entry on a GPU whose driver offers no types now.
-std::optional<Error> cannot_be(const VgpuCount& entry, const VgpuGpu& gpu, const KnownType& type) {
+std::optional<Error> cannot_be(const VgpuCount& entry, const mdev::VgpuGpu& gpu, const KnownType& type) {
   const std::uint32_t most = type.max_instances.value_or(entry.count);
   if (entry.count <= most) return std::nullopt;
   return Error{.code = Errc::invalid_config,
@@ -51,10 +51,10 @@ std::optional<Error> cannot_be(const VgpuCount& entry, const VgpuGpu& gpu, const
                .hint = {}};
 }
 
-void check_by_table(const ProfileItem& item, const VgpuGpu& gpu, GpuCheck& check) {
+void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuCheck& check) {
   const BoardTypes known(gpu.function);
   const bool offers =
-      std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) { return !parent.types.empty(); });
+      std::ranges::any_of(gpu.parents, [](const mdev::VgpuParent& parent) { return !parent.types.empty(); });
   for (const VgpuCount& entry : item.vgpus) {
     const KnownType* type = known.find(entry.type.text());
     if (type == nullptr) type = known.find(entry.type.driver_short_name());
@@ -74,12 +74,12 @@ void check_by_table(const ProfileItem& item, const VgpuGpu& gpu, GpuCheck& check
 }
 
 /// Items that are in effect on no GPU, in few words: a file for many nodes has many.
-std::vector<std::string> idle_items(const Profile& profile, const VgpuInventory& inventory) {
+std::vector<std::string> idle_items(const Profile& profile, const mdev::VgpuInventory& inventory) {
   std::vector<std::string> out;
   std::vector<std::string> unmatched;
   for (const ProfileItem& item : profile.items) {
-    const auto matches = [&](const VgpuGpu& gpu) { return item.matches(gpu); };
-    const auto holds = [&](const VgpuGpu& gpu) { return profile.item_for(gpu) == &item; };
+    const auto matches = [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu); };
+    const auto holds = [&](const mdev::VgpuGpu& gpu) { return profile.item_for(gpu) == &item; };
     if (std::ranges::none_of(inventory.gpus, matches)) {
       unmatched.push_back(item.place);
     } else if (std::ranges::none_of(inventory.gpus, holds)) {
@@ -125,7 +125,7 @@ HostCheck check_on_host(const Profile& profile, const VgpuView& view) {
                    .found = std::move(plan.found),
                    .fault = std::move(plan.refusal),
                    .notes = std::move(plan.notes)};
-    const VgpuGpu* gpu = view.inventory.find(check.gpu);
+    const mdev::VgpuGpu* gpu = view.inventory.find(check.gpu);
     const ProfileItem* item = gpu != nullptr ? profile.item_for(*gpu) : nullptr;
     if (item != nullptr) check_by_table(*item, *gpu, check);
     out.gpus.push_back(std::move(check));
@@ -133,4 +133,4 @@ HostCheck check_on_host(const Profile& profile, const VgpuView& view) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

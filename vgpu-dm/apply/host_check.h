@@ -11,11 +11,11 @@
 #include "vgpu-dm/plan/plan.h"
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 struct GpuCheck {
   unsigned index = 0;
-  PciAddress gpu;
+  vfio::PciAddress gpu;
   bool matched = false;                ///< false: no item matches it
   std::string place = {};              ///< where the item in effect is written
   std::vector<TypeCount> wanted = {};  ///< names as the profile writes them
@@ -42,4 +42,4 @@ struct HostCheck {
 /// Follows the plan of an apply. GPUs whose drivers offer no types now are checked by the table of types.
 HostCheck check_on_host(const Profile& profile, const VgpuView& view);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -9,11 +9,11 @@
 
 #include "vfio/pci/group_nodes.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 bool driver_refuses(const VgpuStep& removal) {
-  return removal.framework == VgpuFramework::vendor_vfio;
+  return removal.framework == mdev::VgpuFramework::vendor_vfio;
 }
 
 }  // namespace
@@ -21,11 +21,11 @@ bool driver_refuses(const VgpuStep& removal) {
 RemovalFence::RemovalFence(const HostFs& host)
     : open_([&host](const std::filesystem::path& relative) { return host.open(relative, O_RDWR); }) {}
 
-Result<> RemovalFence::close(const VgpuGpu& gpu, std::span<const VgpuStep> removals) {
+Result<> RemovalFence::close(const mdev::VgpuGpu& gpu, std::span<const VgpuStep> removals) {
   for (const VgpuStep& step : removals) {
-    const auto device = std::ranges::find(gpu.devices, step.id, &VgpuDevice::id);
+    const auto device = std::ranges::find(gpu.devices, step.id, &mdev::VgpuDevice::id);
     if (driver_refuses(step) || device == gpu.devices.end() || !device->iommu_group) continue;
-    for (const std::string& name : group_node_names(*device->iommu_group)) {
+    for (const std::string& name : vfio::group_node_names(*device->iommu_group)) {
       auto node = open_("dev/vfio/" + name);
       if (node) {
         held_.emplace(step.id.text, std::move(*node));
@@ -47,4 +47,4 @@ bool RemovalFence::leaves_open(const VgpuStep& removal) const {
   return !driver_refuses(removal) && !held_.contains(removal.id.text);
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -18,7 +18,7 @@
 #include "hostfs/host_fs.h"
 #include "vgpu-dm/plan/plan.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 class RemovalFence {
  public:
@@ -30,7 +30,7 @@ class RemovalFence {
 
   /// Holds the nodes of all vGPUs that these steps remove, until open() or destruction. Errc::refused, with
   /// nothing held: a process has opened one of them since the use probe.
-  Result<> close(const VgpuGpu& gpu, std::span<const VgpuStep> removals);
+  Result<> close(const mdev::VgpuGpu& gpu, std::span<const VgpuStep> removals);
   /// True if a VM could still take the vGPU that this step removes: the kernel has no such node, or it cannot
   /// be opened here. Its users must then be probed right before its own removal.
   bool leaves_open(const VgpuStep& removal) const;
@@ -41,4 +41,4 @@ class RemovalFence {
   std::map<std::string, UniqueFd> held_;  // keyed by VgpuId::text
 };
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -9,11 +9,12 @@
 
 #include "vgpu-dm/plan/plan_parts.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
-std::optional<Error> cannot_tune(const GpuMatch& match, const VgpuGpu& gpu, const UseReport& use) {
+std::optional<Error> cannot_tune(const GpuMatch& match, const mdev::VgpuGpu& gpu,
+                                 const vfio::UseReport& use) {
   for (const Want& want : match.wants) {
-    for (const VgpuDevice* device : want.untuned()) {
+    for (const mdev::VgpuDevice* device : want.untuned()) {
       const std::string what =
           fmt::format("{}: {}: the parameters of vGPU {} ({}) cannot be set", want.entry->place, gpu.label(),
                       device->id.text, device->short_name);
@@ -28,18 +29,19 @@ std::optional<Error> cannot_tune(const GpuMatch& match, const VgpuGpu& gpu, cons
   return std::nullopt;
 }
 
-VgpuStep params_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string text, std::string why) {
+VgpuStep params_of(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& device, std::string text,
+                   std::string why) {
   VgpuStep step = removal_of(gpu, device, std::move(why));
   step.kind = VgpuStep::Kind::set_params;
   step.params = std::move(text);
   return step;
 }
 
-void add_params(const GpuMatch& match, const VgpuGpu& gpu, GpuPlan& plan) {
+void add_params(const GpuMatch& match, const mdev::VgpuGpu& gpu, GpuPlan& plan) {
   for (const Want& want : match.wants) {
     const auto& params = want.entry->params;
     if (!params) continue;
-    for (const VgpuDevice* device : want.untuned()) {
+    for (const mdev::VgpuDevice* device : want.untuned()) {
       plan.steps.push_back(params_of(gpu, *device, params->attribute(),
                                      fmt::format("{} asks for '{}', it has '{}'", want.entry->place,
                                                  params->text(), device->params.value_or(""))));
@@ -58,4 +60,4 @@ void add_params(const GpuMatch& match, const VgpuGpu& gpu, GpuPlan& plan) {
   }
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

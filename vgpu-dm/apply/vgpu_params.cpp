@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 constexpr std::size_t kLongest = 4095;  // a page, with its terminating zero
@@ -64,4 +64,4 @@ bool VgpuParams::operator==(const VgpuParams& other) const {
   return entries.size() == other.entries.size() && std::ranges::is_permutation(entries, other.entries);
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -11,7 +11,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 struct VgpuParams {
   std::vector<std::pair<std::string, std::string>> entries;  ///< in order; keys are unique
@@ -27,4 +27,4 @@ struct VgpuParams {
   bool operator==(const VgpuParams& other) const;
 };
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -10,7 +10,7 @@
 #include "common/text/counted.h"
 #include "vgpu-dm/profile/item_reader.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using Kind = ConfigNode::Kind;
@@ -172,4 +172,4 @@ Result<VgpuParams> ItemReader::read_params(const ConfigNode& node, const std::st
   return params;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -6,7 +6,7 @@
 
 #include "common/text/counted.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 VgpuStep::Target VgpuStep::target() const {
   switch (kind) {
@@ -38,7 +38,8 @@ bool VgpuStep::only_adds() const {
 }
 
 std::string VgpuStep::text() const {
-  const std::string what = framework == VgpuFramework::vendor_vfio ? short_name : short_name + " " + id.text;
+  const std::string what =
+      framework == mdev::VgpuFramework::vendor_vfio ? short_name : short_name + " " + id.text;
   switch (kind) {
     case Kind::remove:
       return fmt::format("remove {} from {}", what, parent.text());
@@ -74,4 +75,4 @@ std::string text(const std::vector<TypeCount>& counts) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

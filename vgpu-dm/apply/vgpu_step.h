@@ -10,7 +10,7 @@
 
 #include "mdev/vgpu.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// Makes or removes a vGPU, sets its parameters, or prepares its GPU.
 struct VgpuStep {
@@ -27,9 +27,9 @@ struct VgpuStep {
     set_mixed_sizes,
   };
   Kind kind = Kind::create;
-  VgpuFramework framework = VgpuFramework::none;  ///< selects the write (vgpu_writes.h)
-  VgpuId id;
-  PciAddress parent;  ///< the GPU itself for steps on virtual functions
+  mdev::VgpuFramework framework = mdev::VgpuFramework::none;  ///< selects the write (vgpu_writes.h)
+  mdev::VgpuId id;
+  vfio::PciAddress parent;  ///< the GPU itself for steps on virtual functions
   /// Number of virtual functions; number of the GPU instance to remove, or of the profile to make; 1 or 0 for
   /// a mode on or off. 0 for steps on vGPUs.
   std::uint32_t number = 0;
@@ -66,4 +66,4 @@ struct TypeCount {
 /// "2 x T4-4Q, 1 x T4-8Q"; "none"
 std::string text(const std::vector<TypeCount>& counts);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-namespace ferry {
+namespace ferry::vgpu {
 
 class WriteTurns {
  public:
@@ -66,4 +66,4 @@ class WriteTurns {
   const std::chrono::milliseconds longest_wait_;
 };
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

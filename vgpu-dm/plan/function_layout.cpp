@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <string>
 
-namespace ferry {
+namespace ferry::vgpu {
 
-std::map<const VgpuCount*, std::vector<PciAddress>> functions_for(const ProfileItem& item,
-                                                                  const VgpuGpu& gpu) {
-  std::map<const VgpuCount*, std::vector<PciAddress>> out;
+std::map<const VgpuCount*, std::vector<vfio::PciAddress>> functions_for(const ProfileItem& item,
+                                                                        const mdev::VgpuGpu& gpu) {
+  std::map<const VgpuCount*, std::vector<vfio::PciAddress>> out;
   if (!gpu.on_virtual_functions()) return out;
   std::map<std::string, const VgpuCount*> by_name;
   for (const VgpuCount& entry : item.vgpus) by_name.emplace(entry.type.text(), &entry);
@@ -20,4 +20,4 @@ std::map<const VgpuCount*, std::vector<PciAddress>> functions_for(const ProfileI
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

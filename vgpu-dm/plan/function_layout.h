@@ -9,11 +9,11 @@
 #include "mdev/vgpu.h"
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// Types in order of their names get the lowest functions. A type gets fewer than its count if functions run
 /// out, and none if vGPUs are made on the GPU itself. The keys point into the item.
-std::map<const VgpuCount*, std::vector<PciAddress>> functions_for(const ProfileItem& item,
-                                                                  const VgpuGpu& gpu);
+std::map<const VgpuCount*, std::vector<vfio::PciAddress>> functions_for(const ProfileItem& item,
+                                                                        const mdev::VgpuGpu& gpu);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -11,17 +11,17 @@
 #include "vgpu-dm/plan/function_layout.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 struct FoundType {
-  const VgpuType* type = nullptr;
+  const mdev::VgpuType* type = nullptr;
   bool listed = false;
 };
 
 // A type that a parent lists has priority over one that is only known for the board.
-Result<FoundType> type_of(const VgpuTypeName& name, const VgpuGpu& gpu) {
-  for (const VgpuParent& parent : gpu.parents) {
+Result<FoundType> type_of(const VgpuTypeName& name, const mdev::VgpuGpu& gpu) {
+  for (const mdev::VgpuParent& parent : gpu.parents) {
     auto type = find_type(name, parent.types);
     if (!type) return fail(std::move(type).error());
     if (*type != nullptr) return FoundType{.type = *type, .listed = true};
@@ -31,11 +31,11 @@ Result<FoundType> type_of(const VgpuTypeName& name, const VgpuGpu& gpu) {
   return FoundType{.type = *type, .listed = false};
 }
 
-bool is_nameless(const VgpuDevice& device) {
+bool is_nameless(const mdev::VgpuDevice& device) {
   return device.type_name == device.type_id;
 }
 
-bool fits(const VgpuDevice& device, const Want& want) {
+bool fits(const mdev::VgpuDevice& device, const Want& want) {
   if (!device.iommu_group) return false;
   if (want.listed) return device.type_id == want.type->id;
   return device.short_name ==
@@ -44,9 +44,9 @@ bool fits(const VgpuDevice& device, const Want& want) {
 
 // Error if the driver tells neither a vGPU's type name nor the number of a wanted type. Both may be the same
 // type, and no change would be needed. (Mediated devices always tell both.)
-std::optional<Error> cannot_tell(const GpuMatch& match, const VgpuGpu& gpu) {
+std::optional<Error> cannot_tell(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   const auto nameless = std::ranges::find_if(gpu.devices, is_nameless);
-  if (gpu.framework != VgpuFramework::vendor_vfio || nameless == gpu.devices.end()) return std::nullopt;
+  if (gpu.framework != mdev::VgpuFramework::vendor_vfio || nameless == gpu.devices.end()) return std::nullopt;
   for (const Want& want : match.wants) {
     const bool number_known = want.listed || (want.type != nullptr && !want.type->id.empty());
     if (number_known || want.missing() == 0) continue;
@@ -62,17 +62,17 @@ std::optional<Error> cannot_tell(const GpuMatch& match, const VgpuGpu& gpu) {
   return std::nullopt;
 }
 
-bool has_params(const VgpuDevice& device, const VgpuParams& wanted) {
+bool has_params(const mdev::VgpuDevice& device, const VgpuParams& wanted) {
   if (!device.params) return wanted.entries.empty();
   const auto now = VgpuParams::parse(*device.params);
   return now && *now == wanted;
 }
 
 /// Boards that make vGPUs on the GPU itself are too old to choose placements.
-std::optional<Error> has_no_places(const ProfileItem& item, const VgpuGpu& gpu) {
+std::optional<Error> has_no_places(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
   const auto placed =
       std::ranges::find_if(item.vgpus, [](const VgpuCount& entry) { return !entry.placement.empty(); });
-  if (placed == item.vgpus.end() || gpu.framework != VgpuFramework::mdev_on_pf) return std::nullopt;
+  if (placed == item.vgpus.end() || gpu.framework != mdev::VgpuFramework::mdev_on_pf) return std::nullopt;
   return Error{.code = Errc::unsupported,
                .message = fmt::format("{}: {}: makes vGPUs on itself, and no places for them can be chosen "
                                       "there",
@@ -82,16 +82,16 @@ std::optional<Error> has_no_places(const ProfileItem& item, const VgpuGpu& gpu) 
                    "on with mixed sizes"};
 }
 
-bool is_at_a_place(const VgpuDevice& device, const VgpuCount& entry) {
+bool is_at_a_place(const mdev::VgpuDevice& device, const VgpuCount& entry) {
   return device.placement && std::ranges::find(entry.placement, *device.placement) != entry.placement.end();
 }
 
 /// Ranks MIG-backed vGPUs so that vGPUs on one GPU instance stay together, first those beside a vGPU in use.
 /// A kept vGPU limits its instance to vGPUs of its size; one alone on its instance takes no other's room.
-auto instance_rank(const Want& want, const UseReport& use, const VgpuDevice& device) {
+auto instance_rank(const Want& want, const vfio::UseReport& use, const mdev::VgpuDevice& device) {
   std::uint32_t sharers = 0;
   bool in_use = false;
-  for (const VgpuDevice* other : want.kept) {
+  for (const mdev::VgpuDevice* other : want.kept) {
     const bool shares = device.gpu_instance && other->gpu_instance == device.gpu_instance;
     if (!shares && other != &device) continue;
     ++sharers;
@@ -101,8 +101,8 @@ auto instance_rank(const Want& want, const UseReport& use, const VgpuDevice& dev
 }
 
 /// Sorts the vGPUs of which too many fit: the first ones stay.
-void order_by_worth(Want& want, const UseReport& use, std::string_view node, bool spares_foreign) {
-  const auto rank_of = [&](const VgpuDevice& device) {
+void order_by_worth(Want& want, const vfio::UseReport& use, std::string_view node, bool spares_foreign) {
+  const auto rank_of = [&](const mdev::VgpuDevice& device) {
     const auto number = our_number(node, device);
     const bool astray =
         !want.functions.empty() && std::ranges::find(want.functions, device.parent) == want.functions.end();
@@ -111,27 +111,27 @@ void order_by_worth(Want& want, const UseReport& use, std::string_view node, boo
     return std::tuple(use.of(device.id.text).empty(), yields, !is_at_a_place(device, *want.entry),
                       instance_rank(want, use, device), !number, astray, number.value_or(0));
   };
-  std::map<const VgpuDevice*, decltype(rank_of(*want.kept.front()))> ranks;
-  for (const VgpuDevice* device : want.kept) ranks.emplace(device, rank_of(*device));
-  std::ranges::stable_sort(want.kept, {}, [&](const VgpuDevice* device) { return ranks.at(device); });
+  std::map<const mdev::VgpuDevice*, decltype(rank_of(*want.kept.front()))> ranks;
+  for (const mdev::VgpuDevice* device : want.kept) ranks.emplace(device, rank_of(*device));
+  std::ranges::stable_sort(want.kept, {}, [&](const mdev::VgpuDevice* device) { return ranks.at(device); });
 }
 
 }  // namespace
 
-std::vector<const VgpuDevice*> Want::untuned() const {
-  std::vector<const VgpuDevice*> out;
+std::vector<const mdev::VgpuDevice*> Want::untuned() const {
+  std::vector<const mdev::VgpuDevice*> out;
   const auto& wanted = entry->params;
   if (!wanted) return out;
   std::ranges::copy_if(kept, std::back_inserter(out),
-                       [&](const VgpuDevice* device) { return !has_params(*device, *wanted); });
+                       [&](const mdev::VgpuDevice* device) { return !has_params(*device, *wanted); });
   return out;
 }
 
 Placing Want::placing() const {
   Placing out{.moves = {}, .left = entry->placement};
   if (out.left.empty()) return out;
-  std::vector<const VgpuDevice*> astray;
-  for (const VgpuDevice* device : kept) {
+  std::vector<const mdev::VgpuDevice*> astray;
+  for (const mdev::VgpuDevice* device : kept) {
     const auto place = device->placement ? std::ranges::find(out.left, *device->placement) : out.left.end();
     if (place == out.left.end()) {
       astray.push_back(device);
@@ -139,7 +139,7 @@ Placing Want::placing() const {
       out.left.erase(place);
     }
   }
-  for (const VgpuDevice* device : astray) {
+  for (const mdev::VgpuDevice* device : astray) {
     out.moves.push_back({.device = device, .to = out.left.front()});
     out.left.erase(out.left.begin());
   }
@@ -161,7 +161,7 @@ std::vector<TypeCount> GpuMatch::wanted() const {
 
 std::vector<TypeCount> GpuMatch::found() const {
   std::map<std::string, std::uint32_t> counts;
-  for (const VgpuDevice* device : leftover) {
+  for (const mdev::VgpuDevice* device : leftover) {
     const auto want =
         std::find_if(wants.begin(), wants.end(), [&](const Want& w) { return fits(*device, w); });
     ++counts[want == wants.end() ? device->short_name : want->entry->type.text()];
@@ -175,14 +175,14 @@ std::vector<TypeCount> GpuMatch::found() const {
   return out;
 }
 
-GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node,
-                   bool spares_foreign) {
+GpuMatch match_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const vfio::UseReport& use,
+                   std::string_view node, bool spares_foreign) {
   GpuMatch out;
   out.mixed_sizes = item.mixed_sizes;
   out.problem = has_no_places(item, gpu);
-  std::vector<const VgpuDevice*> devices;
+  std::vector<const mdev::VgpuDevice*> devices;
   devices.reserve(gpu.devices.size());
-  for (const VgpuDevice& device : gpu.devices) devices.push_back(&device);
+  for (const mdev::VgpuDevice& device : gpu.devices) devices.push_back(&device);
 
   auto functions = functions_for(item, gpu);
   for (const VgpuCount& entry : item.vgpus) {
@@ -198,8 +198,8 @@ GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport&
       out.problem = std::move(found).error().during(entry.place + ": " + gpu.label());
     }
     // Moves fitting vGPUs from `devices` to `kept`; if there are too many, the last ones go back.
-    const auto rest = std::stable_partition(devices.begin(), devices.end(),
-                                            [&](const VgpuDevice* device) { return !fits(*device, want); });
+    const auto rest = std::stable_partition(
+        devices.begin(), devices.end(), [&](const mdev::VgpuDevice* device) { return !fits(*device, want); });
     want.kept.assign(rest, devices.end());
     devices.erase(rest, devices.end());
     if (want.kept.size() > entry.count) {
@@ -210,11 +210,12 @@ GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport&
     out.wants.push_back(std::move(want));
   }
   out.leftover = std::move(devices);
-  std::sort(out.leftover.begin(), out.leftover.end(), [](const VgpuDevice* a, const VgpuDevice* b) {
-    return std::tie(a->parent, a->id) < std::tie(b->parent, b->id);
-  });
+  std::sort(out.leftover.begin(), out.leftover.end(),
+            [](const mdev::VgpuDevice* a, const mdev::VgpuDevice* b) {
+              return std::tie(a->parent, a->id) < std::tie(b->parent, b->id);
+            });
   if (!out.problem) out.problem = cannot_tell(out, gpu);
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

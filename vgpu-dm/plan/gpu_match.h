@@ -8,11 +8,11 @@
 #include "vgpu-dm/plan/plan.h"
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// A vGPU that stays, and the placement ID that it gets.
 struct VgpuMove {
-  const VgpuDevice* device = nullptr;
+  const mdev::VgpuDevice* device = nullptr;
   std::uint32_t to = 0;
 };
 
@@ -25,13 +25,13 @@ struct Placing {
 /// An entry of an item on one GPU.
 struct Want {
   const VgpuCount* entry = nullptr;
-  const VgpuType* type = nullptr;  ///< nullptr: the GPU has no type of that name, as far as is known
-  bool listed = false;             ///< a parent lists the type: it can be created by its id
+  const mdev::VgpuType* type = nullptr;  ///< nullptr: the GPU has no type of that name, as far as is known
+  bool listed = false;                   ///< a parent lists the type: it can be created by its id
   /// Functions of its vGPUs on an empty GPU (function_layout.h); empty: vGPUs are made on the GPU itself.
-  std::vector<PciAddress> functions;
-  std::vector<const VgpuDevice*> kept;
+  std::vector<vfio::PciAddress> functions;
+  std::vector<const mdev::VgpuDevice*> kept;
   /// Kept vGPUs whose parameters differ from the entry's.
-  std::vector<const VgpuDevice*> untuned() const;
+  std::vector<const mdev::VgpuDevice*> untuned() const;
   /// vGPUs of one type are alike: a vGPU that is at one of the placements stays there.
   Placing placing() const;
   std::uint32_t missing() const { return entry->count - static_cast<std::uint32_t>(kept.size()); }
@@ -39,9 +39,9 @@ struct Want {
 
 /// Holds pointers into the item and the GPU that it was made from.
 struct GpuMatch {
-  std::vector<Want> wants;                  ///< in order of the item
-  std::vector<const VgpuDevice*> leftover;  ///< vGPUs that the item does not ask for
-  bool mixed_sizes = false;                 ///< see ProfileItem::mixed_sizes
+  std::vector<Want> wants;                        ///< in order of the item
+  std::vector<const mdev::VgpuDevice*> leftover;  ///< vGPUs that the item does not ask for
+  bool mixed_sizes = false;                       ///< see ProfileItem::mixed_sizes
   std::optional<Error> problem;  ///< a type name or a vGPU's type is ambiguous, or the GPU has no placements
 
   bool agrees() const;
@@ -53,7 +53,7 @@ struct GpuMatch {
 /// fit, vGPUs in use stay first, then vGPUs that Ferry did not make if such are spared (stable_uuid.h). Next
 /// come vGPUs at a requested placement, then those that leave GPU instances to others, then vGPUs made by
 /// Ferry. Last count a function that the type has on an empty GPU, as after a reboot, and the lowest number.
-GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node,
-                   bool spares_foreign = false);
+GpuMatch match_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const vfio::UseReport& use,
+                   std::string_view node, bool spares_foreign = false);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -15,7 +15,7 @@
 #include "vgpu-dm/plan/plan_parts.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 bool wants_instances(const ProfileItem& item) {
@@ -27,7 +27,7 @@ bool all_listed(const GpuMatch& match) {
                              [](const Want& want) { return want.missing() == 0 || want.listed; });
 }
 
-VgpuStep step_of(VgpuStep::Kind kind, const VgpuGpu& gpu, std::uint32_t number, std::string name,
+VgpuStep step_of(VgpuStep::Kind kind, const mdev::VgpuGpu& gpu, std::uint32_t number, std::string name,
                  std::string why) {
   VgpuStep step;
   step.kind = kind;
@@ -39,7 +39,7 @@ VgpuStep step_of(VgpuStep::Kind kind, const VgpuGpu& gpu, std::uint32_t number, 
   return step;
 }
 
-VgpuStep switch_on_functions(const VgpuGpu& gpu, std::string why) {
+VgpuStep switch_on_functions(const mdev::VgpuGpu& gpu, std::string why) {
   return step_of(VgpuStep::Kind::enable_vfs, gpu, gpu.function.sriov_totalvfs, {}, std::move(why));
 }
 
@@ -50,17 +50,18 @@ Preparation refused(Errc code, std::string message, std::string hint) {
 }
 
 /// "p.yaml:7: GPU 0 (0000:17:00.0)"
-std::string label(const ProfileItem& item, const VgpuGpu& gpu) {
+std::string label(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
   return item.place + ": " + gpu.label();
 }
 
 /// The library's answer; nullptr: it was not asked, or gave none.
-const ManagedGpu* managed(const VgpuView& view, const VgpuGpu& gpu) {
+const mdev::ManagedGpu* managed(const VgpuView& view, const mdev::VgpuGpu& gpu) {
   const auto found = view.managed.find(gpu.address());
   return found == view.managed.end() || !found->second ? nullptr : &*found->second;
 }
 
-Preparation cannot_ask(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& view, const char* what) {
+Preparation cannot_ask(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuView& view,
+                       const char* what) {
   const auto found = view.managed.find(gpu.address());
   const std::string why = found == view.managed.end() ? "it was not asked" : found->second.error().message;
   return refused(Errc::unsupported,
@@ -69,10 +70,10 @@ Preparation cannot_ask(const ProfileItem& item, const VgpuGpu& gpu, const VgpuVi
 }
 
 // Plans the MIG mode that the item's types need, before there are virtual functions.
-Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
+Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
                       const VgpuView& view) {
   const bool on = wants_instances(item);
-  const ManagedGpu* now = managed(view, gpu);
+  const mdev::ManagedGpu* now = managed(view, gpu);
   if (now == nullptr) {
     // Another program may have set the mode. If not, the GPU offers no type, and that is reported later.
     if (!on || all_listed(match)) return {};
@@ -82,13 +83,13 @@ Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const Vgpu
     return refused(Errc::unsupported, label(item, gpu) + ": its driver is not one that makes vGPUs",
                    "install NVIDIA's vGPU host driver");
   }
-  if (now->mig == (on ? GpuSwitch::on : GpuSwitch::off)) return {};
-  if (now->mig == GpuSwitch::unsupported) {
+  if (now->mig == (on ? mdev::GpuSwitch::on : mdev::GpuSwitch::off)) return {};
+  if (now->mig == mdev::GpuSwitch::unsupported) {
     if (!on) return {};
     return refused(Errc::unsupported, label(item, gpu) + ": has no MIG mode, which its vGPUs need",
                    "ask for time-sliced types, such as L40S-12Q");
   }
-  if (now->mig_pending == (on ? GpuSwitch::on : GpuSwitch::off)) {
+  if (now->mig_pending == (on ? mdev::GpuSwitch::on : mdev::GpuSwitch::off)) {
     return refused(Errc::failed,
                    fmt::format("{}: MIG mode is switched {}, but not before the GPU is reset",
                                label(item, gpu), on ? "on" : "off"),
@@ -103,26 +104,26 @@ Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const Vgpu
 }
 
 /// A MIG-backed vGPU that stays and does not tell its GPU instance; nullptr: all tell theirs.
-const VgpuDevice* on_untold_instance(const GpuMatch& match) {
+const mdev::VgpuDevice* on_untold_instance(const GpuMatch& match) {
   for (const Want& want : match.wants) {
     if (!want.entry->type.is_mig_backed()) continue;
     const auto untold = std::ranges::find_if(
-        want.kept, [](const VgpuDevice* device) { return !device->gpu_instance.has_value(); });
+        want.kept, [](const mdev::VgpuDevice* device) { return !device->gpu_instance.has_value(); });
     if (untold != want.kept.end()) return *untold;
   }
   return nullptr;
 }
 
 /// Maximum of the entry's type in the GPU's present mode, by the library; absent: unknown.
-std::optional<std::uint32_t> most_in_mode(const Want& want, const ManagedGpu& now) {
+std::optional<std::uint32_t> most_in_mode(const Want& want, const mdev::ManagedGpu& now) {
   if (want.type == nullptr) return std::nullopt;
   // Found by name: the number of a type that the driver does not list now is not certain.
-  const auto type = std::ranges::find(now.types, want.type->name, &ManagedType::name);
+  const auto type = std::ranges::find(now.types, want.type->name, &mdev::ManagedType::name);
   return type == now.types.end() ? std::nullopt : type->most_per_gpu;
 }
 
 /// An entry with missing vGPUs whose count exceeds that maximum; nullptr: none.
-const Want* beyond_mode(const GpuMatch& match, const ManagedGpu& now) {
+const Want* beyond_mode(const GpuMatch& match, const mdev::ManagedGpu& now) {
   const auto is_beyond = [&](const Want& want) {
     return want.missing() > 0 && want.entry->count > most_in_mode(want, now).value_or(want.entry->count);
   };
@@ -133,9 +134,9 @@ const Want* beyond_mode(const GpuMatch& match, const ManagedGpu& now) {
 constexpr const char* kEmptyIt = "`ferry vgpu delete` takes away what it carries";
 
 // Plans to switch mixed sizes off: then more vGPUs of one size fit. Under vGPUs that stay it cannot change.
-Preparation plan_one_size(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
-                          const ManagedGpu& now) {
-  if (now.mixed_sizes != GpuSwitch::on) return {};
+Preparation plan_one_size(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
+                          const mdev::ManagedGpu& now) {
+  if (now.mixed_sizes != mdev::GpuSwitch::on) return {};
   if (gpu.devices.size() == match.leftover.size()) {
     return {.steps = {step_of(VgpuStep::Kind::set_mixed_sizes, gpu, 0, {},
                               item.place + " asks for one size, of which more fit without")},
@@ -150,10 +151,10 @@ Preparation plan_one_size(const ProfileItem& item, const GpuMatch& match, const 
                  kEmptyIt);
 }
 
-Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
-                             const VgpuView& view, const ManagedGpu* now) {
+Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
+                             const VgpuView& view, const mdev::ManagedGpu* now) {
   if (now == nullptr) return cannot_ask(item, gpu, view, "it shall carry vGPUs of different sizes");
-  if (now->mixed_sizes == GpuSwitch::unsupported)
+  if (now->mixed_sizes == mdev::GpuSwitch::unsupported)
     return refused(Errc::unsupported, label(item, gpu) + ": cannot carry vGPUs of different sizes", "");
   // While the mode is off, the library tells the maximum of one size. Never more fit with the mode on.
   if (const Want* beyond = beyond_mode(match, *now)) {
@@ -161,10 +162,10 @@ Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, con
         Errc::invalid_config,
         fmt::format("{}: no room for {} x {}: by its driver {} fit{}", label(item, gpu), beyond->entry->count,
                     beyond->entry->type.text(), most_in_mode(*beyond, *now).value_or(0),
-                    now->mixed_sizes == GpuSwitch::on ? " while mixed sizes are on" : ""),
+                    now->mixed_sizes == mdev::GpuSwitch::on ? " while mixed sizes are on" : ""),
         "ask for fewer, or for one size, of which more fit");
   }
-  if (now->mixed_sizes == GpuSwitch::on) return {};
+  if (now->mixed_sizes == mdev::GpuSwitch::on) return {};
   if (gpu.devices.size() > match.leftover.size()) {
     return refused(Errc::refused,
                    label(item, gpu) + ": mixed sizes can be switched on only while the GPU carries nothing",
@@ -177,8 +178,8 @@ Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, con
 
 // Plans GPU instances for MIG-backed types, or mixed sizes, once there are virtual functions. `now`: the
 // library's answer, or nullptr.
-Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
-                        const VgpuView& view, const ManagedGpu* now) {
+Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
+                        const VgpuView& view, const mdev::ManagedGpu* now) {
   if (!wants_instances(item)) {
     if (item.mixed_sizes) return plan_mixed_sizes(item, match, gpu, view, now);
     return now == nullptr ? Preparation() : plan_one_size(item, match, gpu, *now);
@@ -189,7 +190,7 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const Vg
   for (const Want& want : match.wants) {
     if (!want.entry->type.is_mig_backed()) continue;
     InstanceWant& needs = wants.emplace_back(want.entry->type, want.entry->count, want.entry->place);
-    for (const VgpuDevice* device : want.kept) {
+    for (const mdev::VgpuDevice* device : want.kept) {
       if (!device->gpu_instance) continue;
       busy.insert(*device->gpu_instance);
       needs.staying.push_back({.id = device->id.text, .instance = *device->gpu_instance});
@@ -198,7 +199,7 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const Vg
   InstancePlan plan = plan_instances(gpu.label(), wants, *now, BoardTypes(gpu.function), busy);
   const bool some_go = std::ranges::any_of(
       plan.steps, [](const InstanceStep& step) { return step.kind == InstanceStep::Kind::remove; });
-  if (const VgpuDevice* device = on_untold_instance(match); device != nullptr && some_go) {
+  if (const mdev::VgpuDevice* device = on_untold_instance(match); device != nullptr && some_go) {
     return refused(
         Errc::refused,
         fmt::format(
@@ -218,32 +219,34 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const Vg
 }
 
 /// The GPU after its virtual functions were switched, which deletes GPU instances and mixed sizes.
-ManagedGpu behind_functions(const ManagedGpu& now, bool mig) {
-  ManagedGpu then = now;
-  then.mig = mig ? GpuSwitch::on : GpuSwitch::off;
+mdev::ManagedGpu behind_functions(const mdev::ManagedGpu& now, bool mig) {
+  mdev::ManagedGpu then = now;
+  then.mig = mig ? mdev::GpuSwitch::on : mdev::GpuSwitch::off;
   then.instances.clear();
-  for (GpuInstanceProfile& profile : then.profiles) profile.left = profile.most;
-  if (then.mixed_sizes == GpuSwitch::on || now.mig == GpuSwitch::on) then.mixed_sizes = GpuSwitch::off;
+  for (mdev::GpuInstanceProfile& profile : then.profiles) profile.left = profile.most;
+  if (then.mixed_sizes == mdev::GpuSwitch::on || now.mig == mdev::GpuSwitch::on)
+    then.mixed_sizes = mdev::GpuSwitch::off;
   return then;
 }
 
 /// Steps of the stages after a switch of MIG mode or of functions.
-std::vector<VgpuStep> foreseen(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
+std::vector<VgpuStep> foreseen(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
                                const VgpuView& view, bool mode_changes) {
   std::vector<VgpuStep> out;
   if (mode_changes) out.push_back(switch_on_functions(gpu, item.place + " asks for vGPUs"));
-  const ManagedGpu* now = managed(view, gpu);
+  const mdev::ManagedGpu* now = managed(view, gpu);
   if (now == nullptr) return out;
-  const ManagedGpu then = behind_functions(*now, wants_instances(item));
+  const mdev::ManagedGpu then = behind_functions(*now, wants_instances(item));
   Preparation slices = plan_slices(item, match, gpu, view, &then);
   std::ranges::move(slices.steps, std::back_inserter(out));
   return out;
 }
 
 /// A GPU instance that these steps delete and that could not be restored as it is; nullptr: none.
-const GpuInstance* lost_by(const std::vector<VgpuStep>& steps, bool functions_first, const ManagedGpu* now) {
+const mdev::GpuInstance* lost_by(const std::vector<VgpuStep>& steps, bool functions_first,
+                                 const mdev::ManagedGpu* now) {
   if (now == nullptr) return nullptr;
-  const auto found = std::ranges::find_if(now->instances, [&](const GpuInstance& instance) {
+  const auto found = std::ranges::find_if(now->instances, [&](const mdev::GpuInstance& instance) {
     if (!instance.divided) return false;
     return functions_first || std::ranges::any_of(steps, [&](const VgpuStep& step) {
              return step.kind == VgpuStep::Kind::remove_instance && step.number == instance.id;
@@ -252,7 +255,8 @@ const GpuInstance* lost_by(const std::vector<VgpuStep>& steps, bool functions_fi
   return found == now->instances.end() ? nullptr : &*found;
 }
 
-Preparation cannot_lose(const ProfileItem& item, const VgpuGpu& gpu, const GpuInstance& instance) {
+Preparation cannot_lose(const ProfileItem& item, const mdev::VgpuGpu& gpu,
+                        const mdev::GpuInstance& instance) {
   return refused(
       Errc::refused,
       fmt::format("{}: GPU instance {} would have to go, and it is divided into compute instances",
@@ -262,20 +266,20 @@ Preparation cannot_lose(const ProfileItem& item, const VgpuGpu& gpu, const GpuIn
 
 }  // namespace
 
-VgpuStep functions_off(const VgpuGpu& gpu, std::string why) {
+VgpuStep functions_off(const mdev::VgpuGpu& gpu, std::string why) {
   return step_of(VgpuStep::Kind::disable_vfs, gpu, gpu.function.sriov_numvfs, {}, std::move(why));
 }
 
-std::optional<Error> cannot_lose_instances(const ProfileItem& item, const VgpuGpu& gpu,
+std::optional<Error> cannot_lose_instances(const ProfileItem& item, const mdev::VgpuGpu& gpu,
                                            const VgpuView& view) {
-  const GpuInstance* lost = lost_by({}, true, managed(view, gpu));
+  const mdev::GpuInstance* lost = lost_by({}, true, managed(view, gpu));
   if (lost == nullptr) return std::nullopt;
   return cannot_lose(item, gpu, *lost).refusal;
 }
 
-bool asks_library(const ProfileItem& item, const VgpuGpu& gpu) {
+bool asks_library(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
   if (sheds_functions(item, gpu)) return true;  // this deletes GPU instances too
-  if (item.vgpus.empty() || gpu.framework == VgpuFramework::mdev_on_pf) return false;
+  if (item.vgpus.empty() || gpu.framework == mdev::VgpuFramework::mdev_on_pf) return false;
   if (!gpu.on_virtual_functions() && !gpu.may_get_virtual_functions()) return false;
   if (wants_instances(item) || item.mixed_sizes) return true;
   if (gpu.may_get_virtual_functions()) return true;
@@ -284,29 +288,30 @@ bool asks_library(const ProfileItem& item, const VgpuGpu& gpu) {
   return std::ranges::any_of(match.wants, [](const Want& want) { return want.missing() > 0; });
 }
 
-bool may_shed_functions(const ProfileItem& item, const VgpuGpu& gpu, const ManagedGpu* said) {
+bool may_shed_functions(const ProfileItem& item, const mdev::VgpuGpu& gpu, const mdev::ManagedGpu* said) {
   if (sheds_functions(item, gpu)) return true;
   if (said == nullptr || gpu.function.sriov_numvfs == 0) return false;
-  return said->mig != GpuSwitch::unsupported && (said->mig == GpuSwitch::on) != wants_instances(item);
+  return said->mig != mdev::GpuSwitch::unsupported &&
+         (said->mig == mdev::GpuSwitch::on) != wants_instances(item);
 }
 
-bool may_switch(const ProfileItem& item, const VgpuGpu& gpu, const ManagedGpu* said) {
+bool may_switch(const ProfileItem& item, const mdev::VgpuGpu& gpu, const mdev::ManagedGpu* said) {
   if (may_shed_functions(item, gpu, said)) return true;
   if (!item.vgpus.empty() && gpu.may_get_virtual_functions()) return true;
   if (said == nullptr) return false;
-  const auto differs = [](GpuSwitch now, bool wanted) {
-    return now != GpuSwitch::unsupported && (now == GpuSwitch::on) != wanted;
+  const auto differs = [](mdev::GpuSwitch now, bool wanted) {
+    return now != mdev::GpuSwitch::unsupported && (now == mdev::GpuSwitch::on) != wanted;
   };
   return differs(said->mig, wants_instances(item)) || differs(said->mixed_sizes, item.mixed_sizes);
 }
 
-Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
+Preparation prepare(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
                     const VgpuView& view) {
   Preparation mode = plan_mode(item, match, gpu, view);
   if (mode.refusal) return mode;
   const bool functions_first = !mode.steps.empty() || gpu.may_get_virtual_functions();
   Preparation slices = plan_slices(item, match, gpu, view, managed(view, gpu));
-  if (const GpuInstance* lost = lost_by(slices.steps, functions_first, managed(view, gpu)))
+  if (const mdev::GpuInstance* lost = lost_by(slices.steps, functions_first, managed(view, gpu)))
     return cannot_lose(item, gpu, *lost);
   if (slices.refusal && (wants_instances(item) || !functions_first)) return slices;
   if (!functions_first) return slices;
@@ -314,8 +319,9 @@ Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGp
   return mode;
 }
 
-std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functions, const ManagedGpu& before,
-                                            const ManagedGpu& now, const UseReport& use) {
+std::vector<VgpuStep> plan_undo_preparation(const mdev::VgpuGpu& gpu, bool had_functions,
+                                            const mdev::ManagedGpu& before, const mdev::ManagedGpu& now,
+                                            const vfio::UseReport& use) {
   constexpr const char* kWhy = "it was so before";
   std::vector<VgpuStep> steps;
   const bool empty = !may_carry(gpu);
@@ -323,7 +329,8 @@ std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functio
     if (gpu.function.sriov_numvfs > 0) {
       if (functions_in_use(gpu, use).empty()) steps.push_back(functions_off(gpu, kWhy));
     } else {
-      steps.push_back(step_of(VgpuStep::Kind::set_mig, gpu, before.mig == GpuSwitch::on ? 1 : 0, {}, kWhy));
+      steps.push_back(
+          step_of(VgpuStep::Kind::set_mig, gpu, before.mig == mdev::GpuSwitch::on ? 1 : 0, {}, kWhy));
     }
     return steps;
   }
@@ -332,17 +339,17 @@ std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functio
     return steps;
   }
   const auto name_of = [&](std::uint32_t profile) {
-    const auto found = std::ranges::find(now.profiles, profile, &GpuInstanceProfile::id);
+    const auto found = std::ranges::find(now.profiles, profile, &mdev::GpuInstanceProfile::id);
     return found == now.profiles.end() ? std::to_string(profile) : found->name;
   };
   std::map<std::uint32_t, int> balance;  // keyed by profile; above 0: so many are missing
-  for (const GpuInstance& instance : before.instances) ++balance[instance.profile];
-  for (const GpuInstance& instance : now.instances) --balance[instance.profile];
-  const auto carries = [&](const GpuInstance& instance) {
-    return std::ranges::find(gpu.devices, std::optional(instance.id), &VgpuDevice::gpu_instance) !=
+  for (const mdev::GpuInstance& instance : before.instances) ++balance[instance.profile];
+  for (const mdev::GpuInstance& instance : now.instances) --balance[instance.profile];
+  const auto carries = [&](const mdev::GpuInstance& instance) {
+    return std::ranges::find(gpu.devices, std::optional(instance.id), &mdev::VgpuDevice::gpu_instance) !=
            gpu.devices.end();
   };
-  for (const GpuInstance& instance : std::views::reverse(now.instances)) {
+  for (const mdev::GpuInstance& instance : std::views::reverse(now.instances)) {
     if (balance[instance.profile] >= 0 || carries(instance) || instance.divided) continue;
     ++balance[instance.profile];
     steps.push_back(step_of(VgpuStep::Kind::remove_instance, gpu, instance.id, name_of(instance.profile),
@@ -354,24 +361,25 @@ std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functio
       steps.push_back(step_of(VgpuStep::Kind::make_instance, gpu, profile, name_of(profile), kWhy));
   }
   if (empty && steps.empty() && before.mixed_sizes != now.mixed_sizes &&
-      before.mixed_sizes != GpuSwitch::unsupported && now.mixed_sizes != GpuSwitch::unsupported) {
-    steps.push_back(
-        step_of(VgpuStep::Kind::set_mixed_sizes, gpu, before.mixed_sizes == GpuSwitch::on ? 1 : 0, {}, kWhy));
+      before.mixed_sizes != mdev::GpuSwitch::unsupported && now.mixed_sizes != mdev::GpuSwitch::unsupported) {
+    steps.push_back(step_of(VgpuStep::Kind::set_mixed_sizes, gpu,
+                            before.mixed_sizes == mdev::GpuSwitch::on ? 1 : 0, {}, kWhy));
   }
   return steps;
 }
 
-std::vector<std::string> preparation_not_put_back(const ManagedGpu& before, const ManagedGpu& now) {
+std::vector<std::string> preparation_not_put_back(const mdev::ManagedGpu& before,
+                                                  const mdev::ManagedGpu& now) {
   std::vector<std::string> out;
   if (before.mig != now.mig) out.emplace_back("its MIG mode is another one");
   if (before.mixed_sizes != now.mixed_sizes) out.emplace_back("its mode of mixed sizes is another one");
-  const auto profiles = [](const ManagedGpu& gpu) {
+  const auto profiles = [](const mdev::ManagedGpu& gpu) {
     std::multiset<std::uint32_t> all;
-    for (const GpuInstance& instance : gpu.instances) all.insert(instance.profile);
+    for (const mdev::GpuInstance& instance : gpu.instances) all.insert(instance.profile);
     return all;
   };
   if (profiles(before) != profiles(now)) out.emplace_back("it has other GPU instances");
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

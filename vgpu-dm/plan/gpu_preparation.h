@@ -14,17 +14,17 @@
 #include "vgpu-dm/plan/gpu_match.h"
 #include "vgpu-dm/plan/plan.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// True if a plan for the item needs the library's answer. Asking is slow: it wakes the GPU.
-bool asks_library(const ProfileItem& item, const VgpuGpu& gpu);
+bool asks_library(const ProfileItem& item, const mdev::VgpuGpu& gpu);
 
 /// True if a GPU's virtual functions may have to be switched off for an item: the GPU goes to a VM whole, or
 /// its MIG mode changes. `said`: the library's answer; nullptr: none, and MIG mode stays.
-bool may_shed_functions(const ProfileItem& item, const VgpuGpu& gpu, const ManagedGpu* said);
+bool may_shed_functions(const ProfileItem& item, const mdev::VgpuGpu& gpu, const mdev::ManagedGpu* said);
 
 /// True if functions or modes may have to be switched for an item; false: certainly not. `said` as above.
-bool may_switch(const ProfileItem& item, const VgpuGpu& gpu, const ManagedGpu* said);
+bool may_switch(const ProfileItem& item, const mdev::VgpuGpu& gpu, const mdev::ManagedGpu* said);
 
 struct Preparation {
   std::vector<VgpuStep> steps;  ///< empty: nothing to do, or refused
@@ -34,20 +34,24 @@ struct Preparation {
 
 /// Steps of the next stage. They assume that vGPUs which the item does not ask for are already removed. A
 /// request that can never fit is refused before any step.
-Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view);
+Preparation prepare(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
+                    const VgpuView& view);
 
 /// Error if switching off virtual functions would delete a GPU instance that cannot be restored.
 /// std::nullopt: none would be lost, or the library has not answered.
-std::optional<Error> cannot_lose_instances(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& view);
+std::optional<Error> cannot_lose_instances(const ProfileItem& item, const mdev::VgpuGpu& gpu,
+                                           const VgpuView& view);
 
-VgpuStep functions_off(const VgpuGpu& gpu, std::string why);
+VgpuStep functions_off(const mdev::VgpuGpu& gpu, std::string why);
 
 /// Plans the rollback of a preparation, one stage at a time. While the GPU carries a vGPU, only GPU instances
 /// without vGPUs change. Virtual functions in use stay, and so does the mode. `had_functions`: the GPU had
 /// virtual functions before.
-std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functions, const ManagedGpu& before,
-                                            const ManagedGpu& now, const UseReport& use);
+std::vector<VgpuStep> plan_undo_preparation(const mdev::VgpuGpu& gpu, bool had_functions,
+                                            const mdev::ManagedGpu& before, const mdev::ManagedGpu& now,
+                                            const vfio::UseReport& use);
 /// Differences from `before`, as clauses; empty: all is restored. See not_put_back() in plan.h.
-std::vector<std::string> preparation_not_put_back(const ManagedGpu& before, const ManagedGpu& now);
+std::vector<std::string> preparation_not_put_back(const mdev::ManagedGpu& before,
+                                                  const mdev::ManagedGpu& now);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -11,52 +11,52 @@
 
 #include "common/text/counted.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 /// Framebuffer sizes in MiB by a type's id and by its name, if known.
 using Sizes = std::map<std::string, std::uint32_t>;
 
-void add_sizes(const std::vector<VgpuType>& types, Sizes& sizes) {
-  for (const VgpuType& type : types) {
+void add_sizes(const std::vector<mdev::VgpuType>& types, Sizes& sizes) {
+  for (const mdev::VgpuType& type : types) {
     if (!type.framebuffer_mib) continue;
     if (!type.id.empty()) sizes[type.id] = *type.framebuffer_mib;
     sizes[type.name] = *type.framebuffer_mib;
   }
 }
 
-Sizes sizes_on(const VgpuGpu& gpu) {
+Sizes sizes_on(const mdev::VgpuGpu& gpu) {
   Sizes out;
-  for (const VgpuParent& parent : gpu.parents) add_sizes(parent.types, out);
+  for (const mdev::VgpuParent& parent : gpu.parents) add_sizes(parent.types, out);
   add_sizes(gpu.unlisted, out);
   return out;
 }
 
-std::optional<std::uint32_t> size_of(const VgpuDevice& device, const Sizes& sizes) {
+std::optional<std::uint32_t> size_of(const mdev::VgpuDevice& device, const Sizes& sizes) {
   auto found = sizes.find(device.type_id);
   if (found == sizes.end()) found = sizes.find(device.type_name);
   return found == sizes.end() ? std::nullopt : std::optional(found->second);
 }
 
-bool carries_two_sizes(const VgpuGpu& gpu, const Sizes& sizes) {
+bool carries_two_sizes(const mdev::VgpuGpu& gpu, const Sizes& sizes) {
   std::set<std::uint32_t> seen;
-  for (const VgpuDevice& device : gpu.devices) {
+  for (const mdev::VgpuDevice& device : gpu.devices) {
     if (const auto size = size_of(device, sizes)) seen.insert(*size);
   }
   return seen.size() > 1;
 }
 
-bool carries_size_of(const VgpuGpu& gpu, const VgpuType& type, const Sizes& sizes) {
-  return std::ranges::any_of(gpu.devices, [&](const VgpuDevice& device) {
+bool carries_size_of(const mdev::VgpuGpu& gpu, const mdev::VgpuType& type, const Sizes& sizes) {
+  return std::ranges::any_of(gpu.devices, [&](const mdev::VgpuDevice& device) {
     if (device.type_id == type.id || device.type_name == type.name) return true;
     return type.framebuffer_mib && size_of(device, sizes) == type.framebuffer_mib;
   });
 }
 
-std::uint32_t still_available(const VgpuGpu& gpu, const VgpuType& type) {
+std::uint32_t still_available(const mdev::VgpuGpu& gpu, const mdev::VgpuType& type) {
   std::uint32_t left = 0;
-  for (const VgpuParent& parent : gpu.parents) {
-    const auto found = std::ranges::find(parent.types, type.id, &VgpuType::id);
+  for (const mdev::VgpuParent& parent : gpu.parents) {
+    const auto found = std::ranges::find(parent.types, type.id, &mdev::VgpuType::id);
     if (found != parent.types.end()) left += found->available;
   }
   return left;
@@ -70,12 +70,12 @@ struct Limit {
 
 // Present vGPUs plus those available now, unless another size hides the type; then its maximum counts,
 // if known. On virtual functions each free function offers a vGPU, whatever memory the GPU has left.
-Limit limit_of(const Want& want, const VgpuGpu& gpu, const Sizes& sizes) {
+Limit limit_of(const Want& want, const mdev::VgpuGpu& gpu, const Sizes& sizes) {
   const auto carried = static_cast<std::uint32_t>(gpu.devices.size());
   const auto functions = static_cast<std::uint32_t>(gpu.parents.size());
   if (want.type == nullptr) return {.most = functions, .certain = false};
   if (want.entry->type.is_mig_backed() && gpu.on_virtual_functions()) return {.most = functions};
-  const VgpuType& type = *want.type;
+  const mdev::VgpuType& type = *want.type;
   const std::uint32_t left = still_available(gpu, type);
   const bool told = left > 0 || carried == 0 || carries_size_of(gpu, type, sizes);
   if (!gpu.on_virtual_functions()) {
@@ -86,7 +86,7 @@ Limit limit_of(const Want& want, const VgpuGpu& gpu, const Sizes& sizes) {
   return {.most = told ? std::min(most, left + carried) : most, .certain = type.max_instances.has_value()};
 }
 
-std::optional<Error> two_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
+std::optional<Error> two_sizes(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   const Want* first = nullptr;
   std::uint32_t size_of_first = 0;
   for (const Want& want : match.wants) {
@@ -120,7 +120,7 @@ std::optional<Error> two_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
 }
 
 /// `carried`: all vGPUs that are asked for, up to and including this entry.
-Error no_room(const Want& want, const VgpuGpu& gpu, std::uint32_t carried, std::uint32_t limit) {
+Error no_room(const Want& want, const mdev::VgpuGpu& gpu, std::uint32_t carried, std::uint32_t limit) {
   const std::uint32_t beside = carried - want.missing();
   const std::size_t others = beside > want.kept.size() ? beside - want.kept.size() : 0;
   return {.code = Errc::invalid_config,
@@ -138,24 +138,24 @@ bool is_mig_backed(std::string_view short_name) {
 
 /// Memory of a GPU for time-sliced vGPUs in MiB, as far as its types tell: the largest product of size and
 /// maximum of a type. 0: they tell nothing.
-std::uint64_t memory_of(const VgpuGpu& gpu) {
+std::uint64_t memory_of(const mdev::VgpuGpu& gpu) {
   std::uint64_t most = 0;
-  const auto count_in = [&](const std::vector<VgpuType>& types) {
-    for (const VgpuType& type : types) {
+  const auto count_in = [&](const std::vector<mdev::VgpuType>& types) {
+    for (const mdev::VgpuType& type : types) {
       // An offered type fits at least once.
       const std::uint64_t takes =
           std::uint64_t{type.framebuffer_mib.value_or(0)} * std::max(type.max_instances.value_or(1), 1U);
       if (takes > most && !is_mig_backed(type.short_name)) most = takes;
     }
   };
-  count_in(types_of(gpu));
+  count_in(mdev::types_of(gpu));
   count_in(gpu.unlisted);
   return most;
 }
 
 // For mixed sizes only the driver knows where each size may begin. Two bounds are known before any removal: a
 // type never exceeds its own maximum, and all together never exceed the memory.
-std::optional<Error> lacking_of_mixed_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
+std::optional<Error> lacking_of_mixed_sizes(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   const std::uint64_t memory = memory_of(gpu);
   std::uint64_t taken = 0;
   for (const Want& want : match.wants) {
@@ -186,7 +186,7 @@ bool may_go_beside(const Want& want, const GpuMatch& match) {
 
 }  // namespace
 
-std::optional<Error> lacking_on_functions(const GpuMatch& match, const VgpuGpu& gpu) {
+std::optional<Error> lacking_on_functions(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   if (auto lacking = match.mixed_sizes ? lacking_of_mixed_sizes(match, gpu) : two_sizes(match, gpu))
     return lacking;
   std::uint32_t carried = 0;
@@ -202,14 +202,14 @@ std::optional<Error> lacking_on_functions(const GpuMatch& match, const VgpuGpu& 
   return std::nullopt;
 }
 
-bool carries_several_sizes(const VgpuGpu& gpu) {
-  VgpuGpu time_sliced = gpu;
+bool carries_several_sizes(const mdev::VgpuGpu& gpu) {
+  mdev::VgpuGpu time_sliced = gpu;
   std::erase_if(time_sliced.devices,
-                [](const VgpuDevice& device) { return is_mig_backed(device.short_name); });
+                [](const mdev::VgpuDevice& device) { return is_mig_backed(device.short_name); });
   return carries_two_sizes(time_sliced, sizes_on(gpu));
 }
 
-Room check_room(const GpuMatch& match, const VgpuGpu& gpu) {
+Room check_room(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   Room room;
   std::uint32_t carried = 0;
   for (const Want& want : match.wants) {
@@ -256,4 +256,4 @@ Room check_room(const GpuMatch& match, const VgpuGpu& gpu) {
   return room;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

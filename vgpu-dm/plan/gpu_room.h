@@ -8,7 +8,7 @@
 
 #include "vgpu-dm/plan/gpu_match.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 struct Room {
   std::optional<Error> lacking;  ///< Errc::invalid_config if they cannot fit
@@ -21,13 +21,13 @@ struct Room {
 /// Applies the driver's rule for equal-size mode: all vGPUs of a GPU have one framebuffer size. A vGPU of a
 /// type can be made while the GPU carries fewer vGPUs, of any type, than that type's maximum. Each virtual
 /// function carries one vGPU. For mixed sizes two bounds are known: each type's own maximum, and the memory.
-Room check_room(const GpuMatch& match, const VgpuGpu& gpu);
+Room check_room(const GpuMatch& match, const mdev::VgpuGpu& gpu);
 
 /// Error if the table of types shows that vGPUs cannot fit once the GPU has its virtual functions;
 /// std::nullopt: they fit, or the table has no answer.
-std::optional<Error> lacking_on_functions(const GpuMatch& match, const VgpuGpu& gpu);
+std::optional<Error> lacking_on_functions(const GpuMatch& match, const mdev::VgpuGpu& gpu);
 
 /// True if time-sliced vGPUs on a GPU have several framebuffer sizes, as far as sizes are known.
-bool carries_several_sizes(const VgpuGpu& gpu);
+bool carries_several_sizes(const mdev::VgpuGpu& gpu);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -5,7 +5,7 @@
 #include <bitset>
 #include <vector>
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 constexpr std::size_t kMostSlices = 64;  // eight on every GPU so far
@@ -19,7 +19,7 @@ Slices slices_from(std::uint32_t start, std::uint32_t size) {
 }
 
 struct Kind {
-  const GpuInstanceProfile* profile = nullptr;
+  const mdev::GpuInstanceProfile* profile = nullptr;
   std::uint32_t count = 0;
 };
 
@@ -27,7 +27,7 @@ struct Kind {
 bool place_all(std::span<const Kind> kinds, std::uint32_t placed, std::size_t first, const Slices& taken) {
   if (kinds.empty()) return true;
   if (placed == kinds.front().count) return place_all(kinds.subspan(1), 0, 0, taken);
-  const GpuInstanceProfile& profile = *kinds.front().profile;
+  const mdev::GpuInstanceProfile& profile = *kinds.front().profile;
   for (std::size_t i = first; i < profile.starts.size(); ++i) {
     const Slices here = slices_from(profile.starts[i], profile.size);
     if ((taken & here).any()) continue;
@@ -36,20 +36,21 @@ bool place_all(std::span<const Kind> kinds, std::uint32_t placed, std::size_t fi
   return false;
 }
 
-const GpuInstanceProfile* profile_of(const ManagedGpu& gpu, const GpuInstance& instance) {
-  const auto found = std::ranges::find(gpu.profiles, instance.profile, &GpuInstanceProfile::id);
+const mdev::GpuInstanceProfile* profile_of(const mdev::ManagedGpu& gpu, const mdev::GpuInstance& instance) {
+  const auto found = std::ranges::find(gpu.profiles, instance.profile, &mdev::GpuInstanceProfile::id);
   return found == gpu.profiles.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
-bool fit_together(const ManagedGpu& gpu, const InstanceCounts& wanted, std::span<const GpuInstance> staying) {
+bool fit_together(const mdev::ManagedGpu& gpu, const InstanceCounts& wanted,
+                  std::span<const mdev::GpuInstance> staying) {
   std::uint32_t all = 0;  // compute slices
-  for (const GpuInstanceProfile& profile : gpu.profiles) all = std::max(all, profile.slices);
+  for (const mdev::GpuInstanceProfile& profile : gpu.profiles) all = std::max(all, profile.slices);
   std::uint32_t used = 0;
   Slices taken;
-  for (const GpuInstance& instance : staying) {
-    const GpuInstanceProfile* profile = profile_of(gpu, instance);
+  for (const mdev::GpuInstance& instance : staying) {
+    const mdev::GpuInstanceProfile* profile = profile_of(gpu, instance);
     if (profile == nullptr) continue;
     used += profile->slices;
     if (instance.start) taken |= slices_from(*instance.start, profile->size);
@@ -65,4 +66,4 @@ bool fit_together(const ManagedGpu& gpu, const InstanceCounts& wanted, std::span
   return place_all(kinds, 0, 0, taken);
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -13,22 +13,22 @@
 #include "common/text/counted.h"
 #include "vgpu-dm/plan/instance_fit.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 /// The demand of a single vGPU of a type.
 struct Need {
-  const GpuInstanceProfile* profile = nullptr;
+  const mdev::GpuInstanceProfile* profile = nullptr;
   std::uint32_t per_instance = 1;
   std::uint64_t size = 0;  ///< vGPUs of one size share instances
 };
 
-const GpuInstanceProfile* profile_by_id(const ManagedGpu& gpu, std::uint32_t id) {
-  const auto found = std::ranges::find(gpu.profiles, id, &GpuInstanceProfile::id);
+const mdev::GpuInstanceProfile* profile_by_id(const mdev::ManagedGpu& gpu, std::uint32_t id) {
+  const auto found = std::ranges::find(gpu.profiles, id, &mdev::GpuInstanceProfile::id);
   return found == gpu.profiles.end() ? nullptr : &*found;
 }
-const GpuInstanceProfile* profile_by_name(const ManagedGpu& gpu, std::string_view name) {
-  const auto found = std::ranges::find(gpu.profiles, name, &GpuInstanceProfile::name);
+const mdev::GpuInstanceProfile* profile_by_name(const mdev::ManagedGpu& gpu, std::string_view name) {
+  const auto found = std::ranges::find(gpu.profiles, name, &mdev::GpuInstanceProfile::name);
   return found == gpu.profiles.end() ? nullptr : &*found;
 }
 
@@ -36,9 +36,9 @@ std::string_view last_word(std::string_view name) {
   return name.substr(name.find_last_of(' ') + 1);  // npos + 1 is 0
 }
 
-const ManagedType* managed_type(const ManagedGpu& gpu, const VgpuTypeName& name) {
+const mdev::ManagedType* managed_type(const mdev::ManagedGpu& gpu, const VgpuTypeName& name) {
   for (const std::string& text : {name.text(), name.driver_short_name()}) {
-    for (const ManagedType& type : gpu.types) {
+    for (const mdev::ManagedType& type : gpu.types) {
       if (last_word(type.name) == text) return &type;
     }
   }
@@ -46,10 +46,10 @@ const ManagedType* managed_type(const ManagedGpu& gpu, const VgpuTypeName& name)
 }
 
 // The driver's answer comes first; the table's is used if the driver does not know the type.
-std::optional<Need> need_of(const VgpuTypeName& name, const ManagedGpu& gpu, const BoardTypes& board) {
-  const ManagedType* told = managed_type(gpu, name);
+std::optional<Need> need_of(const VgpuTypeName& name, const mdev::ManagedGpu& gpu, const BoardTypes& board) {
+  const mdev::ManagedType* told = managed_type(gpu, name);
   if (told != nullptr && told->instance_profile) {
-    const GpuInstanceProfile* profile = profile_by_id(gpu, *told->instance_profile);
+    const mdev::GpuInstanceProfile* profile = profile_by_id(gpu, *told->instance_profile);
     if (profile == nullptr) return std::nullopt;
     return Need{.profile = profile,
                 .per_instance = std::max(told->most_per_instance.value_or(1), 1U),
@@ -58,16 +58,16 @@ std::optional<Need> need_of(const VgpuTypeName& name, const ManagedGpu& gpu, con
   const KnownType* known = board.find(name.text());
   if (known == nullptr) known = board.find(name.driver_short_name());
   if (known == nullptr || known->mig_profile.empty()) return std::nullopt;
-  const GpuInstanceProfile* profile = profile_by_name(gpu, known->mig_profile);
+  const mdev::GpuInstanceProfile* profile = profile_by_name(gpu, known->mig_profile);
   if (profile == nullptr) return std::nullopt;
   return Need{.profile = profile,
               .per_instance = std::max(known->max_per_instance.value_or(1), 1U),
               .size = known->framebuffer_mib.value_or(0)};
 }
 
-Error unknown_type(std::string_view label, const InstanceWant& want, const ManagedGpu& gpu) {
+Error unknown_type(std::string_view label, const InstanceWant& want, const mdev::ManagedGpu& gpu) {
   std::string offered;
-  for (const GpuInstanceProfile& profile : gpu.profiles)
+  for (const mdev::GpuInstanceProfile& profile : gpu.profiles)
     offered += (offered.empty() ? "" : ", ") + profile.name;
   return {.code = make_error_code(Errc::unsupported),
           .message = fmt::format("{}: {}: no GPU instance of this GPU is known to carry {}", want.place,
@@ -100,7 +100,8 @@ std::string hint_for_room(std::span<const InstanceWant> wants) {
 
 /// `askers`: all entries that need instances of this profile.
 Error no_room(std::string_view label, const std::vector<const InstanceWant*>& askers,
-              std::span<const InstanceWant> wants, const GpuInstanceProfile& profile, std::uint32_t needed) {
+              std::span<const InstanceWant> wants, const mdev::GpuInstanceProfile& profile,
+              std::uint32_t needed) {
   std::vector<std::string> asked;
   asked.reserve(askers.size());
   for (const InstanceWant* want : askers)
@@ -116,14 +117,14 @@ Error no_room(std::string_view label, const std::vector<const InstanceWant*>& as
 /// that stay keep their instance, and leave its free room to their own size.
 class Demand {
  public:
-  explicit Demand(const ManagedGpu& gpu) : gpu_(gpu) {}
+  explicit Demand(const mdev::ManagedGpu& gpu) : gpu_(gpu) {}
 
   /// Called for all entries before the first add(): vGPUs of one entry may find room beside those of another.
   void keep(const InstanceWant& want, const Need& need) {
     for (const StayingVgpu& vgpu : want.staying) {
-      const auto instance = std::ranges::find(gpu_.instances, vgpu.instance, &GpuInstance::id);
+      const auto instance = std::ranges::find(gpu_.instances, vgpu.instance, &mdev::GpuInstance::id);
       if (instance == gpu_.instances.end()) continue;
-      const GpuInstanceProfile* profile = profile_by_id(gpu_, instance->profile);
+      const mdev::GpuInstanceProfile* profile = profile_by_id(gpu_, instance->profile);
       if (profile == nullptr) continue;
       std::uint32_t& left = room_[{profile, need.size}];
       if (hosts_.insert(instance->id).second) {
@@ -146,28 +147,28 @@ class Demand {
   }
 
   InstanceCounts needed;
-  std::map<const GpuInstanceProfile*, std::vector<const InstanceWant*>> askers;
+  std::map<const mdev::GpuInstanceProfile*, std::vector<const InstanceWant*>> askers;
 
  private:
-  const ManagedGpu& gpu_;
+  const mdev::ManagedGpu& gpu_;
   std::set<std::uint32_t> hosts_;
   std::map<const InstanceWant*, std::uint32_t> settled_;
-  std::map<std::pair<const GpuInstanceProfile*, std::uint64_t>, std::uint32_t> room_;
+  std::map<std::pair<const mdev::GpuInstanceProfile*, std::uint64_t>, std::uint32_t> room_;
 };
 
-InstanceCounts existing(const ManagedGpu& gpu) {
+InstanceCounts existing(const mdev::ManagedGpu& gpu) {
   InstanceCounts out;
-  for (const GpuInstance& instance : gpu.instances) {
+  for (const mdev::GpuInstance& instance : gpu.instances) {
     if (const auto* profile = profile_by_id(gpu, instance.profile)) ++out[profile];
   }
   return out;
 }
 
 /// True if all needed instances fit together; instances with vGPUs that stay count at their places.
-bool all_fit(const ManagedGpu& gpu, const InstanceCounts& needed, const std::set<std::uint32_t>& busy) {
+bool all_fit(const mdev::ManagedGpu& gpu, const InstanceCounts& needed, const std::set<std::uint32_t>& busy) {
   InstanceCounts free_to_place = needed;
-  std::vector<GpuInstance> staying;
-  for (const GpuInstance& instance : gpu.instances) {
+  std::vector<mdev::GpuInstance> staying;
+  for (const mdev::GpuInstance& instance : gpu.instances) {
     if (!busy.contains(instance.id)) continue;
     staying.push_back(instance);
     const auto one = free_to_place.find(profile_by_id(gpu, instance.profile));
@@ -178,7 +179,7 @@ bool all_fit(const ManagedGpu& gpu, const InstanceCounts& needed, const std::set
 
 Error no_room_together(std::string_view label, std::span<const InstanceWant> wants,
                        const InstanceCounts& needed) {
-  std::vector<std::pair<const GpuInstanceProfile*, std::uint32_t>> kinds(needed.begin(), needed.end());
+  std::vector<std::pair<const mdev::GpuInstanceProfile*, std::uint32_t>> kinds(needed.begin(), needed.end());
   std::ranges::sort(kinds, {}, [](const auto& kind) { return kind.first->id; });
   std::vector<std::string> parts;
   parts.reserve(kinds.size());
@@ -191,7 +192,7 @@ Error no_room_together(std::string_view label, std::span<const InstanceWant> wan
 }
 
 // Removes unneeded instances, the youngest first. Busy instances are counted as needed before others.
-std::vector<InstanceStep> removals(const ManagedGpu& gpu, const InstanceCounts& needed,
+std::vector<InstanceStep> removals(const mdev::ManagedGpu& gpu, const InstanceCounts& needed,
                                    const std::set<std::uint32_t>& busy) {
   InstanceCounts surplus = existing(gpu);
   for (auto& [profile, count] : surplus) {
@@ -212,8 +213,8 @@ std::vector<InstanceStep> removals(const ManagedGpu& gpu, const InstanceCounts& 
 }
 
 /// The instances of `idle` that `chosen` has a bit for.
-std::vector<GpuInstance> pick(const std::vector<GpuInstance>& idle, std::size_t chosen) {
-  std::vector<GpuInstance> out;
+std::vector<mdev::GpuInstance> pick(const std::vector<mdev::GpuInstance>& idle, std::size_t chosen) {
+  std::vector<mdev::GpuInstance> out;
   for (std::size_t i = 0; i < idle.size(); ++i) {
     if ((chosen >> i & 1U) != 0) out.push_back(idle[i]);
   }
@@ -222,20 +223,20 @@ std::vector<GpuInstance> pick(const std::vector<GpuInstance>& idle, std::size_t 
 
 // Picks as few needed idle instances as possible to give way if `missing` does not fit beside all of `left`:
 // an instance begins only at certain places. Picked instances are made anew elsewhere.
-std::vector<GpuInstance> giving_way(const ManagedGpu& gpu, const InstanceCounts& missing,
-                                    const std::vector<GpuInstance>& left,
-                                    const std::set<std::uint32_t>& busy) {
+std::vector<mdev::GpuInstance> giving_way(const mdev::ManagedGpu& gpu, const InstanceCounts& missing,
+                                          const std::vector<mdev::GpuInstance>& left,
+                                          const std::set<std::uint32_t>& busy) {
   constexpr std::size_t kMostTried = 16;  // seven on every GPU so far
-  std::vector<GpuInstance> idle;
+  std::vector<mdev::GpuInstance> idle;
   std::ranges::copy_if(left, std::back_inserter(idle),
-                       [&](const GpuInstance& instance) { return !busy.contains(instance.id); });
+                       [&](const mdev::GpuInstance& instance) { return !busy.contains(instance.id); });
   // A divided instance is picked last: it cannot be restored as it is, so its removal is refused.
-  std::ranges::stable_sort(idle, {}, &GpuInstance::divided);
+  std::ranges::stable_sort(idle, {}, &mdev::GpuInstance::divided);
   if (idle.size() > kMostTried) return idle;
   const auto makes_room = [&](std::size_t chosen) {
     InstanceCounts to_make = missing;
-    std::vector<GpuInstance> staying = left;
-    for (const GpuInstance& instance : pick(idle, chosen)) {
+    std::vector<mdev::GpuInstance> staying = left;
+    for (const mdev::GpuInstance& instance : pick(idle, chosen)) {
       std::erase(staying, instance);
       if (const auto* profile = profile_by_id(gpu, instance.profile)) ++to_make[profile];
     }
@@ -251,15 +252,15 @@ std::vector<GpuInstance> giving_way(const ManagedGpu& gpu, const InstanceCounts&
 }
 
 /// `steps` make missing instances; adds in front the removals that these need.
-void make_room(const ManagedGpu& gpu, const InstanceCounts& needed, const std::set<std::uint32_t>& busy,
+void make_room(const mdev::ManagedGpu& gpu, const InstanceCounts& needed, const std::set<std::uint32_t>& busy,
                std::vector<InstanceStep>& steps) {
   std::vector<InstanceStep> first = removals(gpu, needed, busy);
-  std::vector<GpuInstance> left = gpu.instances;
+  std::vector<mdev::GpuInstance> left = gpu.instances;
   for (const InstanceStep& step : first)
-    std::erase_if(left, [&](const GpuInstance& instance) { return instance.id == step.number; });
+    std::erase_if(left, [&](const mdev::GpuInstance& instance) { return instance.id == step.number; });
   InstanceCounts missing;
   for (const InstanceStep& step : steps) ++missing[profile_by_id(gpu, step.number)];
-  for (const GpuInstance& instance : giving_way(gpu, missing, left, busy)) {
+  for (const mdev::GpuInstance& instance : giving_way(gpu, missing, left, busy)) {
     const auto* profile = profile_by_id(gpu, instance.profile);
     if (profile == nullptr) continue;
     first.push_back({.kind = InstanceStep::Kind::remove,
@@ -284,7 +285,7 @@ std::string InstanceStep::text() const {
 }
 
 InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant> wants,
-                            const ManagedGpu& gpu, const BoardTypes& board,
+                            const mdev::ManagedGpu& gpu, const BoardTypes& board,
                             const std::set<std::uint32_t>& busy) {
   InstancePlan plan;
   std::vector<std::pair<const InstanceWant*, Need>> needs;
@@ -332,4 +333,4 @@ InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant
   return plan;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

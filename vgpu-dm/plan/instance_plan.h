@@ -18,7 +18,7 @@
 #include "vgpu-dm/types/type_name.h"
 #include "vgpu-dm/types/type_table.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// A vGPU that stays, together with its GPU instance.
 struct StayingVgpu {
@@ -57,7 +57,7 @@ struct InstancePlan {
 /// and made anew if another instance must begin in its place. `busy` instances carry vGPUs that stay: they
 /// have room only for vGPUs of the same size.
 InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant> wants,
-                            const ManagedGpu& gpu, const BoardTypes& board,
+                            const mdev::ManagedGpu& gpu, const BoardTypes& board,
                             const std::set<std::uint32_t>& busy);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

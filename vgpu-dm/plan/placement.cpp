@@ -9,7 +9,7 @@
 
 #include "vgpu-dm/plan/plan_parts.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 std::vector<VgpuMove> all_moves(const GpuMatch& match) {
@@ -21,18 +21,19 @@ std::vector<VgpuMove> all_moves(const GpuMatch& match) {
   return out;
 }
 
-Error refused(const Want& want, const VgpuGpu& gpu, Errc code, const std::string& message, std::string hint) {
+Error refused(const Want& want, const mdev::VgpuGpu& gpu, Errc code, const std::string& message,
+              std::string hint) {
   return {.code = code,
           .message = fmt::format("{}: {}: {}", want.entry->place, gpu.label(), message),
           .hint = std::move(hint)};
 }
 
 /// Placements of vGPUs that stay and are not moved.
-std::map<std::uint32_t, const VgpuDevice*> taken_places(const GpuMatch& match,
-                                                        const std::vector<VgpuMove>& moves) {
-  std::map<std::uint32_t, const VgpuDevice*> out;
+std::map<std::uint32_t, const mdev::VgpuDevice*> taken_places(const GpuMatch& match,
+                                                              const std::vector<VgpuMove>& moves) {
+  std::map<std::uint32_t, const mdev::VgpuDevice*> out;
   for (const Want& want : match.wants) {
-    for (const VgpuDevice* device : want.kept) {
+    for (const mdev::VgpuDevice* device : want.kept) {
       if (!device->placement || std::ranges::find(moves, device, &VgpuMove::device) != moves.end()) continue;
       out.emplace(*device->placement, device);
     }
@@ -41,10 +42,10 @@ std::map<std::uint32_t, const VgpuDevice*> taken_places(const GpuMatch& match,
 }
 
 /// True if the GPU's vGPUs show that it has no placements. Placements may still come with mixed sizes.
-bool tells_no_places(const GpuMatch& match, const VgpuGpu& gpu) {
+bool tells_no_places(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   return !match.mixed_sizes && !gpu.devices.empty() &&
          std::ranges::none_of(gpu.devices,
-                              [](const VgpuDevice& device) { return device.placement.has_value(); });
+                              [](const mdev::VgpuDevice& device) { return device.placement.has_value(); });
 }
 
 }  // namespace
@@ -66,7 +67,8 @@ std::vector<VgpuMove> in_order(std::vector<VgpuMove>& moves) {
   return out;
 }
 
-std::optional<Error> cannot_place(const GpuMatch& match, const VgpuGpu& gpu, const UseReport& use) {
+std::optional<Error> cannot_place(const GpuMatch& match, const mdev::VgpuGpu& gpu,
+                                  const vfio::UseReport& use) {
   std::vector<VgpuMove> moves = all_moves(match);
   const auto taken = taken_places(match, moves);
   std::optional<Error> held;  // ends with device users: lasting reasons are returned before it
@@ -104,7 +106,7 @@ std::optional<Error> cannot_place(const GpuMatch& match, const VgpuGpu& gpu, con
       .hint = "`ferry vgpu delete` takes them away; made anew they get the places that are asked for"};
 }
 
-void add_moves(const GpuMatch& match, const VgpuGpu& gpu, GpuPlan& plan) {
+void add_moves(const GpuMatch& match, const mdev::VgpuGpu& gpu, GpuPlan& plan) {
   std::vector<VgpuMove> moves = all_moves(match);
   for (const VgpuMove& move : in_order(moves)) {
     const auto now = move.device->placement;
@@ -129,11 +131,11 @@ void place_creations(const GpuMatch& match, GpuPlan& plan) {
   });
 }
 
-VgpuStep move_of(const VgpuGpu& gpu, const VgpuMove& move, std::string why) {
+VgpuStep move_of(const mdev::VgpuGpu& gpu, const VgpuMove& move, std::string why) {
   VgpuStep step = removal_of(gpu, *move.device, std::move(why));
   step.kind = VgpuStep::Kind::set_placement;
   step.placement = move.to;
   return step;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -11,13 +11,14 @@
 #include "vgpu-dm/plan/gpu_match.h"
 #include "vgpu-dm/plan/plan.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// Error if vGPUs cannot get their placements, as far as known before any removal; std::nullopt: they can.
-std::optional<Error> cannot_place(const GpuMatch& match, const VgpuGpu& gpu, const UseReport& use);
+std::optional<Error> cannot_place(const GpuMatch& match, const mdev::VgpuGpu& gpu,
+                                  const vfio::UseReport& use);
 
 /// Adds steps that move vGPUs which stay.
-void add_moves(const GpuMatch& match, const VgpuGpu& gpu, GpuPlan& plan);
+void add_moves(const GpuMatch& match, const mdev::VgpuGpu& gpu, GpuPlan& plan);
 
 /// Sets the placements of the plan's creations. Creations without one come last: the driver might put them
 /// where another vGPU belongs.
@@ -27,6 +28,6 @@ void place_creations(const GpuMatch& match, GpuPlan& plan);
 /// in `moves`: no other placement is certain to be free.
 std::vector<VgpuMove> in_order(std::vector<VgpuMove>& moves);
 
-VgpuStep move_of(const VgpuGpu& gpu, const VgpuMove& move, std::string why);
+VgpuStep move_of(const mdev::VgpuGpu& gpu, const VgpuMove& move, std::string why);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

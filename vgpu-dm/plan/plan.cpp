@@ -17,18 +17,18 @@
 #include "vgpu-dm/plan/plan_parts.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 // Present vGPUs may hide a type: true if the driver may list it once they are removed.
-bool may_be_listed_later(const Want& want, const GpuMatch& match, const VgpuGpu& gpu) {
-  if (gpu.framework != VgpuFramework::vendor_vfio || gpu.devices.empty()) return false;
+bool may_be_listed_later(const Want& want, const GpuMatch& match, const mdev::VgpuGpu& gpu) {
+  if (gpu.framework != mdev::VgpuFramework::vendor_vfio || gpu.devices.empty()) return false;
   // check_room() reports missing room beside vGPUs that stay. For a board that is not in the table, unlisted
   // types are unknown.
   return want.type != nullptr || (gpu.unlisted.empty() && !match.leftover.empty());
 }
 
-Error not_offered(const Want& want, const VgpuGpu& gpu) {
+Error not_offered(const Want& want, const mdev::VgpuGpu& gpu) {
   const std::string name = want.entry->type.text();
   const std::string place = want.entry->place + ": " + gpu.label();
   if (want.type != nullptr) {
@@ -38,23 +38,23 @@ Error not_offered(const Want& want, const VgpuGpu& gpu) {
             .hint = "types that need a GPU instance are made in MIG mode only, the others only without it"};
   }
   std::vector<std::string> offered;
-  const auto add = [&](const std::vector<VgpuType>& types) {
-    for (const VgpuType& type : types) {
+  const auto add = [&](const std::vector<mdev::VgpuType>& types) {
+    for (const mdev::VgpuType& type : types) {
       if (std::ranges::find(offered, type.short_name) == offered.end()) offered.push_back(type.short_name);
     }
   };
-  for (const VgpuParent& parent : gpu.parents) add(parent.types);
+  for (const mdev::VgpuParent& parent : gpu.parents) add(parent.types);
   add(gpu.unlisted);
   return {.code = Errc::invalid_config,
           .message = fmt::format("{}: offers no type {}{}", place, name, did_you_mean(name, offered)),
           .hint = fmt::format("it offers {}", fmt::join(offered, ", "))};
 }
 
-std::string hint_without_parents(const VgpuGpu& gpu) {
+std::string hint_without_parents(const mdev::VgpuGpu& gpu) {
   if (gpu.offers_nothing()) {
     return fmt::format(
         "`ferry doctor --for vgpu` shows whether anything else is missing on this host; if not, {}",
-        reason_for_no_types(gpu));
+        mdev::reason_for_no_types(gpu));
   }
   return gpu.awaits_types()
              ? "start nvidia-vgpud.service, and try again"
@@ -63,14 +63,14 @@ std::string hint_without_parents(const VgpuGpu& gpu) {
 }
 
 /// Error if the missing vGPUs cannot be made here at all.
-std::optional<Error> cannot_create(const GpuMatch& match, const VgpuGpu& gpu) {
+std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   if (match.problem) return match.problem;
   const auto missing = std::find_if(match.wants.begin(), match.wants.end(),
                                     [](const Want& want) { return want.missing() > 0; });
   if (missing == match.wants.end()) return std::nullopt;
   if (!gpu.obstacle.empty()) {
     const std::string place = missing->entry->place + ": " + gpu.label();
-    const bool none = gpu.framework == VgpuFramework::none;
+    const bool none = gpu.framework == mdev::VgpuFramework::none;
     return Error{.code = Errc::unsupported,
                  .message = none ? fmt::format("{}: no parent devices found for GPU at index {}: {}", place,
                                                gpu.index, gpu.obstacle)
@@ -88,22 +88,22 @@ std::optional<Error> cannot_create(const GpuMatch& match, const VgpuGpu& gpu) {
 /// Draws UUIDs that no vGPU which stays has.
 class IdSource {
  public:
-  IdSource(const VgpuView& view, const std::vector<const VgpuDevice*>& leaving) : node_(view.node) {
-    for (const VgpuGpu& gpu : view.inventory.gpus) {
-      for (const VgpuDevice& device : gpu.devices) taken_.insert(device.id);
+  IdSource(const VgpuView& view, const std::vector<const mdev::VgpuDevice*>& leaving) : node_(view.node) {
+    for (const mdev::VgpuGpu& gpu : view.inventory.gpus) {
+      for (const mdev::VgpuDevice& device : gpu.devices) taken_.insert(device.id);
     }
-    for (const VgpuDevice* device : leaving) taken_.erase(device->id);
+    for (const mdev::VgpuDevice* device : leaving) taken_.erase(device->id);
   }
-  VgpuId next(const PciAddress& parent, const std::string& short_name) {
+  mdev::VgpuId next(const vfio::PciAddress& parent, const std::string& short_name) {
     for (unsigned number = 0;; ++number) {
-      VgpuId id = stable_uuid(node_, parent, short_name, number);
+      mdev::VgpuId id = stable_uuid(node_, parent, short_name, number);
       if (taken_.insert(id).second) return id;
     }
   }
 
  private:
   std::string_view node_;
-  std::set<VgpuId> taken_;
+  std::set<mdev::VgpuId> taken_;
 };
 
 /// Chooses functions for a GPU's new vGPUs: the GPU itself, or virtual functions. A type gets the functions
@@ -111,21 +111,22 @@ class IdSource {
 /// it gets the lowest free one. The choice does not affect the room.
 class ParentSource {
  public:
-  ParentSource(const VgpuGpu& gpu, const std::vector<const VgpuDevice*>& leaving) : gpu_(gpu) {
+  ParentSource(const mdev::VgpuGpu& gpu, const std::vector<const mdev::VgpuDevice*>& leaving) : gpu_(gpu) {
     if (!gpu.on_virtual_functions()) return;
-    for (const VgpuDevice& device : gpu.devices) taken_.insert(device.parent);
-    for (const VgpuDevice* device : leaving) taken_.erase(device->parent);
-    for (const VgpuDevice* device : leaving) freed_.insert(device->parent);
+    for (const mdev::VgpuDevice& device : gpu.devices) taken_.insert(device.parent);
+    for (const mdev::VgpuDevice* device : leaving) taken_.erase(device->parent);
+    for (const mdev::VgpuDevice* device : leaving) freed_.insert(device->parent);
   }
   /// Returns nullptr if none is free, which check_room() has excluded.
-  const PciAddress* next(const Want& want) {
+  const vfio::PciAddress* next(const Want& want) {
     if (!gpu_.on_virtual_functions()) return &gpu_.address();
     // If some free functions offer the type, functions that do not are skipped.
-    const VgpuType& type = *want.type;
-    const bool offered_somewhere = std::ranges::any_of(
-        gpu_.parents, [&](const VgpuParent& p) { return !taken_.contains(p.address) && offers(p, type); });
-    const VgpuParent* lowest = nullptr;
-    for (const VgpuParent& parent : gpu_.parents) {
+    const mdev::VgpuType& type = *want.type;
+    const bool offered_somewhere = std::ranges::any_of(gpu_.parents, [&](const mdev::VgpuParent& p) {
+      return !taken_.contains(p.address) && offers(p, type);
+    });
+    const mdev::VgpuParent* lowest = nullptr;
+    for (const mdev::VgpuParent& parent : gpu_.parents) {
       if (taken_.contains(parent.address)) continue;
       if (offered_somewhere && !offers(parent, type) && !freed_.contains(parent.address)) continue;
       if (std::ranges::find(want.functions, parent.address) != want.functions.end()) return take(parent);
@@ -135,33 +136,35 @@ class ParentSource {
   }
 
  private:
-  const PciAddress* take(const VgpuParent& parent) {
+  const vfio::PciAddress* take(const mdev::VgpuParent& parent) {
     taken_.insert(parent.address);
     return &parent.address;
   }
-  static bool offers(const VgpuParent& parent, const VgpuType& type) {
-    const auto found = std::ranges::find(parent.types, type.id, &VgpuType::id);
+  static bool offers(const mdev::VgpuParent& parent, const mdev::VgpuType& type) {
+    const auto found = std::ranges::find(parent.types, type.id, &mdev::VgpuType::id);
     return found != parent.types.end() && found->available > 0;
   }
-  const VgpuGpu& gpu_;
-  std::set<PciAddress> taken_;
-  std::set<PciAddress> freed_;
+  const mdev::VgpuGpu& gpu_;
+  std::set<vfio::PciAddress> taken_;
+  std::set<vfio::PciAddress> freed_;
 };
 
-void add_creations(const Room& room, const VgpuGpu& gpu, ParentSource parents, IdSource ids, GpuPlan& plan) {
+void add_creations(const Room& room, const mdev::VgpuGpu& gpu, ParentSource parents, IdSource ids,
+                   GpuPlan& plan) {
   for (const Want* want : room.order) {
     if (!want->listed || !plan.then.empty()) {  // keeps their order
       plan.then.push_back({.type = want->entry->type.text(), .count = want->missing()});
       continue;
     }
     for (std::uint32_t i = 0; i < want->missing(); ++i) {
-      const PciAddress* parent = parents.next(*want);
+      const vfio::PciAddress* parent = parents.next(*want);
       if (parent == nullptr) return;
       plan.steps.push_back(
           {.kind = VgpuStep::Kind::create,
            .framework = gpu.framework,
-           .id = gpu.framework == VgpuFramework::vendor_vfio ? VgpuId{parent->text()}
-                                                             : ids.next(*parent, want->type->short_name),
+           .id = gpu.framework == mdev::VgpuFramework::vendor_vfio
+                     ? mdev::VgpuId{parent->text()}
+                     : ids.next(*parent, want->type->short_name),
            .parent = *parent,
            .number = 0,
            .type_id = want->type->id,
@@ -176,7 +179,8 @@ void add_creations(const Room& room, const VgpuGpu& gpu, ParentSource parents, I
 
 // The driver tells its types only once the functions exist. A request that the table shows to be impossible
 // is refused before that.
-GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch& match, const VgpuGpu& gpu) {
+GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch& match,
+                       const mdev::VgpuGpu& gpu) {
   plan.refusal = match.problem;
   for (const Want& want : match.wants) {
     if (!plan.refusal && want.type == nullptr && !gpu.unlisted.empty()) plan.refusal = not_offered(want, gpu);
@@ -197,14 +201,14 @@ GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch
 }
 
 // Vendor-specific VFIO does not tell who made a vGPU.
-bool is_foreign(const VgpuDevice& device, const VgpuGpu& gpu, const VgpuView& view) {
-  return gpu.framework != VgpuFramework::vendor_vfio && !is_ours(view.node, device);
+bool is_foreign(const mdev::VgpuDevice& device, const mdev::VgpuGpu& gpu, const VgpuView& view) {
+  return gpu.framework != mdev::VgpuFramework::vendor_vfio && !is_ours(view.node, device);
 }
 
 // A foreign vGPU that is not spared is removed, as under NVIDIA's program, and a note tells of it.
-void add_removals(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view,
-                  GpuPlan& plan) {
-  for (const VgpuDevice* device : match.leftover) {
+void add_removals(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
+                  const VgpuView& view, GpuPlan& plan) {
+  for (const mdev::VgpuDevice* device : match.leftover) {
     const bool foreign = is_foreign(*device, gpu, view);
     const std::string why = device->iommu_group ? fmt::format("{} does not ask for it", item.place)
                                                 : "no driver has taken it, so no VM could be given it";
@@ -215,10 +219,10 @@ void add_removals(const ProfileItem& item, const GpuMatch& match, const VgpuGpu&
   }
 }
 
-std::optional<Error> cannot_spare(const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view) {
+std::optional<Error> cannot_spare(const GpuMatch& match, const mdev::VgpuGpu& gpu, const VgpuView& view) {
   if (!view.spares_foreign) return std::nullopt;
   std::vector<std::string> foreign;
-  for (const VgpuDevice* device : match.leftover) {
+  for (const mdev::VgpuDevice* device : match.leftover) {
     if (is_foreign(*device, gpu, view))
       foreign.push_back(fmt::format("{} ({})", device->id.text, device->short_name));
   }
@@ -234,7 +238,7 @@ std::optional<Error> cannot_spare(const GpuMatch& match, const VgpuGpu& gpu, con
 }
 
 // Refuses to remove or change vGPUs that are in use, or that cannot be changed.
-void refuse_for_users(const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view, GpuPlan& plan) {
+void refuse_for_users(const GpuMatch& match, const mdev::VgpuGpu& gpu, const VgpuView& view, GpuPlan& plan) {
   refuse(plan, cannot_tune(match, gpu, view.use));
   refuse(plan, cannot_place(match, gpu, view.use));
   refuse(plan, in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile"));
@@ -243,11 +247,11 @@ void refuse_for_users(const GpuMatch& match, const VgpuGpu& gpu, const VgpuView&
 
 // The steps that the types need come after the removals and before the creations.
 GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, const GpuMatch& match,
-                      const VgpuGpu& gpu, const VgpuView& view) {
+                      const mdev::VgpuGpu& gpu, const VgpuView& view) {
   plan.refusal = lacking_on_functions(match, gpu);
   for (const Want& want : match.wants) {
     // Types of mediated devices are listed in any state of the GPU; the table knows all others.
-    const bool all_known = gpu.framework == VgpuFramework::mdev_on_vf || !gpu.unlisted.empty();
+    const bool all_known = gpu.framework == mdev::VgpuFramework::mdev_on_vf || !gpu.unlisted.empty();
     if (!plan.refusal && want.type == nullptr && all_known) plan.refusal = not_offered(want, gpu);
   }
   if (plan.refusal) return plan;
@@ -267,7 +271,7 @@ GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, 
 }
 
 // Plans a GPU that goes to a VM whole: no vfio driver binds a GPU that has virtual functions.
-GpuPlan plan_whole(GpuPlan plan, const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
+GpuPlan plan_whole(GpuPlan plan, const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
                    const VgpuView& view) {
   const bool sheds = sheds_functions(item, gpu);
   if (sheds) {
@@ -282,13 +286,13 @@ GpuPlan plan_whole(GpuPlan plan, const ProfileItem& item, const GpuMatch& match,
   return plan;
 }
 
-GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& view) {
+GpuPlan plan_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuView& view) {
   GpuPlan plan{.index = gpu.index, .gpu = gpu.address(), .matched = true, .place = item.place};
   const GpuMatch match = match_gpu(item, gpu, view.use, view.node, view.spares_foreign);
   plan.wanted = match.wanted();
   plan.found = match.found();
   for (const Want& want : match.wants) {
-    for (const VgpuDevice* device : want.kept) plan.kept.push_back(device->id);
+    for (const mdev::VgpuDevice* device : want.kept) plan.kept.push_back(device->id);
   }
   if (match.agrees() && !sheds_functions(item, gpu)) {
     plan.refusal = cannot_write(gpu, view);  // a count that could not be read does not agree
@@ -299,7 +303,7 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
   if (!plan.refusal) plan.refusal = match.problem;
   if (!plan.refusal && item.whole) return plan_whole(std::move(plan), item, match, gpu, view);
   // No preparation would help such a GPU.
-  if (!plan.refusal && gpu.framework == VgpuFramework::none && !gpu.may_get_virtual_functions())
+  if (!plan.refusal && gpu.framework == mdev::VgpuFramework::none && !gpu.may_get_virtual_functions())
     plan.refusal = cannot_create(match, gpu);
   if (plan.refusal) return plan;
   Preparation first = prepare(item, match, gpu, view);
@@ -346,19 +350,19 @@ VgpuPlan plan_profile(const Profile& profile, const VgpuView& view) {
   plan.notes = use_notes(view);
   for (const ProfileItem& item : profile.items) {
     const auto& gpus = view.inventory.gpus;
-    if (std::none_of(gpus.begin(), gpus.end(), [&](const VgpuGpu& gpu) { return item.matches(gpu); })) {
+    if (std::none_of(gpus.begin(), gpus.end(), [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu); })) {
       plan.notes.push_back(item.place + ": matches no GPU of this node");
     }
   }
   plan.gpus.reserve(view.inventory.gpus.size());
-  for (const VgpuGpu& gpu : view.inventory.gpus) plan.gpus.push_back(plan_profile(profile, view, gpu));
+  for (const mdev::VgpuGpu& gpu : view.inventory.gpus) plan.gpus.push_back(plan_profile(profile, view, gpu));
   plan_release(view, plan);
   return plan;
 }
 
-GpuPlan plan_profile(const Profile& profile, const VgpuView& view, const VgpuGpu& gpu) {
+GpuPlan plan_profile(const Profile& profile, const VgpuView& view, const mdev::VgpuGpu& gpu) {
   if (const ProfileItem* item = profile.item_for(gpu)) return plan_gpu(*item, gpu, view);
   return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -18,16 +18,16 @@
 #include "vgpu-dm/apply/vgpu_step.h"
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// Input of a plan.
 struct VgpuView {
-  VgpuInventory inventory;
-  UseReport use;
+  mdev::VgpuInventory inventory;
+  vfio::UseReport use;
   std::string node;             ///< node identity, stable_uuid.h
   std::set<std::string> stuck;  ///< GPUs, virtual functions and vGPUs with a stuck write
   /// NVML's answer about each GPU that it was asked about, or its error.
-  std::map<PciAddress, Result<ManagedGpu>> managed = {};
+  std::map<vfio::PciAddress, Result<mdev::ManagedGpu>> managed = {};
   std::set<std::string> release = {};  ///< device users that may be quiesced, as far as this host can
   bool persistence_by_gpu = false;     ///< MoveRequest::persistence_by_gpu
   bool spares_foreign = false;         ///< VgpuHost::spares_foreign
@@ -35,12 +35,12 @@ struct VgpuView {
 
 struct GpuPlan {
   unsigned index = 0;
-  PciAddress gpu;
+  vfio::PciAddress gpu;
   bool matched = false;                ///< false: no item matches it, and nothing is done
   std::string place = {};              ///< where the item is written: "profiles.yaml:7"
   std::vector<TypeCount> wanted = {};  ///< type names as in the profile
   std::vector<TypeCount> found = {};
-  std::vector<VgpuId> kept = {};
+  std::vector<mdev::VgpuId> kept = {};
   /// Steps in stages: MIG mode, virtual functions, GPU instances, removals, creations. A scan follows each
   /// kind. Empty: already so, or refused.
   std::vector<VgpuStep> steps = {};
@@ -51,7 +51,7 @@ struct GpuPlan {
   /// all.
   std::vector<TypeCount> then = {};
   /// Device users to quiesce before the steps and to resume at the end.
-  std::set<Releasable> releases = {};
+  std::set<vfio::Releasable> releases = {};
   /// Codes: Errc::refused (in use), invalid_config (no such type, no room), unsupported (framework), stuck,
   /// or the scan's own.
   std::optional<Error> refusal = {};
@@ -73,25 +73,26 @@ struct VgpuPlan {
 /// Makes the node agree with a profile.
 VgpuPlan plan_profile(const Profile& profile, const VgpuView& view);
 /// Plans a single GPU of the view.
-GpuPlan plan_profile(const Profile& profile, const VgpuView& view, const VgpuGpu& gpu);
+GpuPlan plan_profile(const Profile& profile, const VgpuView& view, const mdev::VgpuGpu& gpu);
 
 struct Removal {
-  std::set<PciAddress> gpus;  ///< empty: all
+  std::set<vfio::PciAddress> gpus;  ///< empty: all
   /// Also removes vGPUs that do not show that Ferry made them. The UUID shows it; a vGPU of vendor-specific
   /// VFIO has none.
   bool foreign = false;
 };
 /// Plans the removal of vGPUs.
 VgpuPlan plan_removal(const Removal& removal, const VgpuView& view);
-GpuPlan plan_removal(const Removal& removal, const VgpuView& view, const VgpuGpu& gpu);
+GpuPlan plan_removal(const Removal& removal, const VgpuView& view, const mdev::VgpuGpu& gpu);
 
 /// Rolls one GPU back to `before`, from a scan made now. vGPUs made since are removed unless in use. Missing
 /// vGPUs are made again under their old UUIDs, on their old functions unless a vGPU stays there. Virtual
 /// functions are switched as before if no vGPU stays on them and they are not in use.
-std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const UseReport& use);
+std::vector<VgpuStep> plan_undo(const mdev::VgpuGpu& before, const mdev::VgpuGpu& now,
+                                const vfio::UseReport& use);
 
 /// Differences from `before` that no step would restore, as clauses ("vGPU … (T4-4Q) is gone: another one is
 /// on …"). vGPUs that another program made since stay, and may be in the way.
-std::vector<std::string> not_put_back(const VgpuGpu& before, const VgpuGpu& now);
+std::vector<std::string> not_put_back(const mdev::VgpuGpu& before, const mdev::VgpuGpu& now);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -9,7 +9,7 @@
 #include "vfio/pci/inventory.h"
 #include "vgpu-dm/plan/gpu_match.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 constexpr const char* kSeeAll =
@@ -18,7 +18,7 @@ constexpr const char* kSeeAll =
 
 }  // namespace
 
-VgpuStep removal_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string why) {
+VgpuStep removal_of(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& device, std::string why) {
   return {.kind = VgpuStep::Kind::remove,
           .framework = gpu.framework,
           .id = device.id,
@@ -29,18 +29,18 @@ VgpuStep removal_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string wh
           .why = std::move(why)};
 }
 
-std::vector<TypeCount> counts_of(const VgpuGpu& gpu) {
+std::vector<TypeCount> counts_of(const mdev::VgpuGpu& gpu) {
   return match_gpu(ProfileItem{}, gpu, {}, {}).found();
 }
 
-std::string holders_of(const VgpuDevice& device, const UseReport& use) {
+std::string holders_of(const mdev::VgpuDevice& device, const vfio::UseReport& use) {
   std::vector<std::string> out;
-  for (const Holder& holder : use.of(device.id.text)) out.push_back(holder.text());
+  for (const vfio::Holder& holder : use.of(device.id.text)) out.push_back(holder.text());
   return fmt::format("{}", fmt::join(out, ", "));
 }
 
-std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevice*>& devices,
-                            const UseReport& use, std::string hint) {
+std::optional<Error> in_use(const mdev::VgpuGpu& gpu, const std::vector<const mdev::VgpuDevice*>& devices,
+                            const vfio::UseReport& use, std::string hint) {
   if (!use.blind.empty() && !devices.empty()) {
     return Error{
         .code = Errc::refused,
@@ -48,7 +48,7 @@ std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevi
         .hint = kSeeAll};
   }
   std::vector<std::string> reasons;
-  for (const VgpuDevice* device : devices) {
+  for (const mdev::VgpuDevice* device : devices) {
     if (use.of(device->id.text).empty()) continue;
     reasons.push_back(fmt::format("vGPU {} ({}) would have to go: {}", device->id.text, device->short_name,
                                   holders_of(*device, use)));
@@ -59,19 +59,19 @@ std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevi
                .hint = std::move(hint)};
 }
 
-bool may_carry(const VgpuGpu& gpu) {
-  return !gpu.devices.empty() || std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) {
+bool may_carry(const mdev::VgpuGpu& gpu) {
+  return !gpu.devices.empty() || std::ranges::any_of(gpu.parents, [](const mdev::VgpuParent& parent) {
     return parent.problem.has_value();
   });
 }
 
 // A GPU on a vfio driver has left the host, and its functions belong to the program that bound it.
-bool sheds_functions(const ProfileItem& item, const VgpuGpu& gpu) {
-  return item.whole && gpu.function.sriov_numvfs > 0 && !on_vfio_driver(gpu.function);
+bool sheds_functions(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
+  return item.whole && gpu.function.sriov_numvfs > 0 && !vfio::on_vfio_driver(gpu.function);
 }
 
-std::vector<Error> functions_in_use(const VgpuGpu& gpu, const UseReport& use,
-                                    const std::vector<const VgpuDevice*>& leaving) {
+std::vector<Error> functions_in_use(const mdev::VgpuGpu& gpu, const vfio::UseReport& use,
+                                    const std::vector<const mdev::VgpuDevice*>& leaving) {
   std::vector<Error> out;
   const auto refused = [&](const std::string& what, std::string hint) {
     out.push_back(
@@ -86,10 +86,10 @@ std::vector<Error> functions_in_use(const VgpuGpu& gpu, const UseReport& use,
   }
   if (!use.blind.empty()) refused("nobody can say whether they are free: " + use.blind, kSeeAll);
   std::vector<std::string> reasons;
-  for (const PciAddress& function : gpu.functions) {
-    const auto is_on_it = [&](const VgpuDevice* device) { return device->id.text == function.text(); };
+  for (const vfio::PciAddress& function : gpu.functions) {
+    const auto is_on_it = [&](const mdev::VgpuDevice* device) { return device->id.text == function.text(); };
     if (std::ranges::any_of(leaving, is_on_it)) continue;
-    for (const Holder& holder : use.of(function.text()))
+    for (const vfio::Holder& holder : use.of(function.text()))
       reasons.push_back(fmt::format("{} is in use: {}", function.text(), holder.text()));
   }
   if (!reasons.empty()) refused(fmt::format("{}", fmt::join(reasons, "; ")), "stop what uses it");
@@ -107,7 +107,8 @@ void refuse(GpuPlan& plan, std::optional<Error> why) {
   if (plan.refusal->hint.empty()) plan.refusal->hint = std::move(why->hint);
 }
 
-std::optional<Error> cannot_change(const VgpuDevice& device, const std::string& what, const UseReport& use) {
+std::optional<Error> cannot_change(const mdev::VgpuDevice& device, const std::string& what,
+                                   const vfio::UseReport& use) {
   if (!use.blind.empty()) {
     return Error{.code = Errc::refused,
                  .message = fmt::format("{}: nobody can say whether it is free: {}", what, use.blind),
@@ -119,16 +120,16 @@ std::optional<Error> cannot_change(const VgpuDevice& device, const std::string& 
                .hint = "stop what uses it"};
 }
 
-std::optional<Error> cannot_write(const VgpuGpu& gpu, const VgpuView& view) {
+std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuView& view) {
   const auto stuck = [&](const std::string& device) { return view.stuck.contains(device); };
   if (stuck(gpu.address().text()) ||
-      std::ranges::any_of(gpu.parents, [&](const VgpuParent& p) { return stuck(p.address.text()); }) ||
-      std::ranges::any_of(gpu.devices, [&](const VgpuDevice& d) { return stuck(d.id.text); })) {
+      std::ranges::any_of(gpu.parents, [&](const mdev::VgpuParent& p) { return stuck(p.address.text()); }) ||
+      std::ranges::any_of(gpu.devices, [&](const mdev::VgpuDevice& d) { return stuck(d.id.text); })) {
     return Error{.code = Errc::stuck,
                  .message = gpu.label() + ": an earlier write has not returned from the kernel",
                  .hint = "it is left alone until then; if that never comes, only a reboot helps"};
   }
-  for (const VgpuParent& parent : gpu.parents) {
+  for (const mdev::VgpuParent& parent : gpu.parents) {
     if (parent.problem) return Error(*parent.problem).during(gpu.label());
   }
   return std::nullopt;
@@ -140,4 +141,4 @@ std::vector<std::string> use_notes(const VgpuView& view) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -8,37 +8,38 @@
 
 #include "vgpu-dm/plan/plan.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
-VgpuStep removal_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string why);
+VgpuStep removal_of(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& device, std::string why);
 
 /// Number of vGPUs of each type on a GPU.
-std::vector<TypeCount> counts_of(const VgpuGpu& gpu);
+std::vector<TypeCount> counts_of(const mdev::VgpuGpu& gpu);
 
 /// "VM render (pid 412) holds /dev/vfio/100"; empty: the vGPU has no user.
-std::string holders_of(const VgpuDevice& device, const UseReport& use);
+std::string holders_of(const mdev::VgpuDevice& device, const vfio::UseReport& use);
 
 /// Error that names the users if one of these vGPUs may not be removed; std::nullopt: all may.
-std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevice*>& devices,
-                            const UseReport& use, std::string hint);
+std::optional<Error> in_use(const mdev::VgpuGpu& gpu, const std::vector<const mdev::VgpuDevice*>& devices,
+                            const vfio::UseReport& use, std::string hint);
 
 /// True if a GPU carries vGPUs, or may carry some that could not be read: its virtual functions then stay.
-bool may_carry(const VgpuGpu& gpu);
+bool may_carry(const mdev::VgpuGpu& gpu);
 
 /// True if a GPU has virtual functions that an item for the whole GPU wants gone.
-bool sheds_functions(const ProfileItem& item, const VgpuGpu& gpu);
+bool sheds_functions(const ProfileItem& item, const mdev::VgpuGpu& gpu);
 
 /// Errors that forbid switching off virtual functions, apart from those of vGPUs and of the functions that
 /// `leaving` vGPUs are on. Lasting reasons come first. Empty: they may be switched off.
-std::vector<Error> functions_in_use(const VgpuGpu& gpu, const UseReport& use,
-                                    const std::vector<const VgpuDevice*>& leaving = {});
+std::vector<Error> functions_in_use(const mdev::VgpuGpu& gpu, const vfio::UseReport& use,
+                                    const std::vector<const mdev::VgpuDevice*>& leaving = {});
 
 /// Error if a vGPU that stays may not be changed: the given text ("p.yaml:7: GPU 0 (...): ... cannot be set")
 /// and the vGPU's users; std::nullopt: it may.
-std::optional<Error> cannot_change(const VgpuDevice& device, const std::string& what, const UseReport& use);
+std::optional<Error> cannot_change(const mdev::VgpuDevice& device, const std::string& what,
+                                   const vfio::UseReport& use);
 
 /// Error if a GPU must not be written to: a stuck write, or a part that could not be read.
-std::optional<Error> cannot_write(const VgpuGpu& gpu, const VgpuView& view);
+std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuView& view);
 
 /// Adds a reason why a GPU is refused. All reasons are reported: a user should not be stopped for a GPU that
 /// another reason still keeps unchanged.
@@ -47,4 +48,4 @@ void refuse(GpuPlan& plan, std::optional<Error> why);
 /// Notes of a scan about the node as a whole, beside its GPUs.
 std::vector<std::string> use_notes(const VgpuView& view);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

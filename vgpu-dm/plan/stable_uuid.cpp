@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <uuid/uuid.h>
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 // Drawn once for Ferry's vGPUs. Another namespace would change the UUIDs on every node.
@@ -29,8 +29,8 @@ Result<std::string> node_identity(const HostFs& host) {
   return *id;
 }
 
-VgpuId stable_uuid(std::string_view node, const PciAddress& parent, std::string_view short_name,
-                   unsigned number) {
+mdev::VgpuId stable_uuid(std::string_view node, const vfio::PciAddress& parent, std::string_view short_name,
+                         unsigned number) {
   uuid_t space{};
   ::uuid_parse(kNamespace, space);
   const std::string name = fmt::format("{}/{}/{}/{}", node, parent.text(), short_name, number);
@@ -41,7 +41,7 @@ VgpuId stable_uuid(std::string_view node, const PciAddress& parent, std::string_
   return {text.data()};
 }
 
-std::optional<unsigned> our_number(std::string_view node, const VgpuDevice& device) {
+std::optional<unsigned> our_number(std::string_view node, const mdev::VgpuDevice& device) {
   if (device.captured_number) return device.captured_number;
   constexpr std::size_t kVersionDigit = 14;
   if (device.id.text.size() <= kVersionDigit || device.id.text[kVersionDigit] != '5') return std::nullopt;
@@ -51,8 +51,8 @@ std::optional<unsigned> our_number(std::string_view node, const VgpuDevice& devi
   return std::nullopt;
 }
 
-bool is_ours(std::string_view node, const VgpuDevice& device) {
+bool is_ours(std::string_view node, const mdev::VgpuDevice& device) {
   return our_number(node, device).has_value();
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -11,19 +11,19 @@
 #include "hostfs/host_fs.h"
 #include "mdev/vgpu.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// Default identity of a node: its machine ID. Errc::unsupported when the host has none (an image before its
 /// first boot). ABI: machine-id(5).
 Result<std::string> node_identity(const HostFs& host);
 
 /// The UUID of the `number`th vGPU, from 0, of a type on a parent.
-VgpuId stable_uuid(std::string_view node, const PciAddress& parent, std::string_view short_name,
-                   unsigned number);
+mdev::VgpuId stable_uuid(std::string_view node, const vfio::PciAddress& parent, std::string_view short_name,
+                         unsigned number);
 
 /// The number from which stable_uuid() made this vGPU's UUID; absent: Ferry did not make it on this node.
-std::optional<unsigned> our_number(std::string_view node, const VgpuDevice& device);
+std::optional<unsigned> our_number(std::string_view node, const mdev::VgpuDevice& device);
 /// True if our_number() finds a number: Ferry made the vGPU on this node.
-bool is_ours(std::string_view node, const VgpuDevice& device);
+bool is_ours(std::string_view node, const mdev::VgpuDevice& device);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -7,7 +7,7 @@
 
 #include "vgpu-dm/apply/vgpu_params.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using Kind = VgpuStep::Kind;
@@ -16,8 +16,8 @@ tl::unexpected<Error> lied(const VgpuStep& step, const char* what) {
   return fail(Errc::failed, fmt::format("{}: the kernel took the write, but {}", step.text(), what));
 }
 
-Result<> verify_vgpu(const VgpuStep& step, const VgpuGpu& now) {
-  const auto device = std::ranges::find(now.devices, step.id, &VgpuDevice::id);
+Result<> verify_vgpu(const VgpuStep& step, const mdev::VgpuGpu& now) {
+  const auto device = std::ranges::find(now.devices, step.id, &mdev::VgpuDevice::id);
   if (step.kind == Kind::remove) {
     if (device != now.devices.end() && device->type_id == step.type_id)
       return lied(step, "the vGPU is still there");
@@ -36,7 +36,7 @@ Result<> verify_vgpu(const VgpuStep& step, const VgpuGpu& now) {
   return {};
 }
 
-Result<> verify_functions(const VgpuStep& step, const VgpuGpu& now) {
+Result<> verify_functions(const VgpuStep& step, const mdev::VgpuGpu& now) {
   if (step.kind == Kind::disable_vfs) {
     if (now.function.sriov_numvfs == 0) return {};
     return lied(step, "they are still there");
@@ -46,33 +46,35 @@ Result<> verify_functions(const VgpuStep& step, const VgpuGpu& now) {
               "is its driver one that makes vGPUs?");
 }
 
-bool has_held(const VgpuStep& step, const ManagedGpu& now) {
-  const GpuSwitch wanted = step.number == 0 ? GpuSwitch::off : GpuSwitch::on;
+bool has_held(const VgpuStep& step, const mdev::ManagedGpu& now) {
+  const mdev::GpuSwitch wanted = step.number == 0 ? mdev::GpuSwitch::off : mdev::GpuSwitch::on;
   if (step.kind == Kind::set_mig) {
     return now.mig == wanted || now.mig_pending == wanted;  // the next plan reports that a reset is due
   }
   if (step.kind == Kind::set_mixed_sizes) return now.mixed_sizes == wanted;
   if (step.kind == Kind::make_instance)
-    return std::ranges::count(now.instances, step.number, &GpuInstance::profile) > 0;
-  return std::ranges::count(now.instances, step.number, &GpuInstance::id) == 0;
+    return std::ranges::count(now.instances, step.number, &mdev::GpuInstance::profile) > 0;
+  return std::ranges::count(now.instances, step.number, &mdev::GpuInstance::id) == 0;
 }
 
 }  // namespace
 
 AttributeWrite write_of(const VgpuStep& step) {
-  if (step.kind == Kind::create) return creation_write(step.framework, step.parent, step.type_id, step.id);
-  if (step.kind == Kind::set_params) return params_write(step.framework, step.parent, step.id, step.params);
-  return removal_write(step.framework, step.parent, step.id);
+  if (step.kind == Kind::create)
+    return mdev::creation_write(step.framework, step.parent, step.type_id, step.id);
+  if (step.kind == Kind::set_params)
+    return mdev::params_write(step.framework, step.parent, step.id, step.params);
+  return mdev::removal_write(step.framework, step.parent, step.id);
 }
 
-Result<> have_library_do(GpuManagement& library, const VgpuStep& step) {
+Result<> have_library_do(mdev::GpuManagement& library, const VgpuStep& step) {
   if (step.kind == Kind::make_instance) return library.make_instance(step.parent, step.number);
   if (step.kind == Kind::remove_instance) return library.remove_instance(step.parent, step.number);
   if (step.kind == Kind::set_mig) return library.set_mig(step.parent, step.number != 0);
   return library.set_mixed_sizes(step.parent, step.number != 0);
 }
 
-Result<> verify(const VgpuStep& step, const VgpuGpu& now, const Result<ManagedGpu>* said) {
+Result<> verify(const VgpuStep& step, const mdev::VgpuGpu& now, const Result<mdev::ManagedGpu>* said) {
   const VgpuStep::Target target = step.target();
   if (target == VgpuStep::Target::vgpu) return verify_vgpu(step, now);
   if (target == VgpuStep::Target::functions) return verify_functions(step, now);
@@ -82,4 +84,4 @@ Result<> verify(const VgpuStep& step, const VgpuGpu& now, const Result<ManagedGp
   return fail(Errc::failed, fmt::format("{}: the driver took it, but it is not so", step.text()));
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -10,26 +10,28 @@
 #include "vgpu-dm/plan/plan.h"
 #include "vgpu-dm/plan/plan_parts.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
-auto same(const VgpuDevice& a) {
-  return [&a](const VgpuDevice& b) { return a.id == b.id && a.parent == b.parent && a.type_id == b.type_id; };
+auto same(const mdev::VgpuDevice& a) {
+  return [&a](const mdev::VgpuDevice& b) {
+    return a.id == b.id && a.parent == b.parent && a.type_id == b.type_id;
+  };
 }
 
-bool has(const VgpuGpu& gpu, const VgpuDevice& device) {
+bool has(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& device) {
   return std::ranges::any_of(gpu.devices, same(device));
 }
 
 }  // namespace
 
-std::vector<std::string> not_put_back(const VgpuGpu& before, const VgpuGpu& now) {
+std::vector<std::string> not_put_back(const mdev::VgpuGpu& before, const mdev::VgpuGpu& now) {
   std::vector<std::string> out;
-  for (const VgpuDevice& device : before.devices) {
+  for (const mdev::VgpuDevice& device : before.devices) {
     if (has(now, device)) continue;
     const bool taken =
         now.on_virtual_functions() &&
-        std::ranges::find(now.devices, device.parent, &VgpuDevice::parent) != now.devices.end();
+        std::ranges::find(now.devices, device.parent, &mdev::VgpuDevice::parent) != now.devices.end();
     out.push_back(fmt::format("vGPU {} ({}) is gone{}", device.id.text, device.short_name,
                               taken ? ": another one is on " + device.parent.text() : ""));
   }
@@ -42,10 +44,11 @@ std::vector<std::string> not_put_back(const VgpuGpu& before, const VgpuGpu& now)
   return out;
 }
 
-std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const UseReport& use) {
+std::vector<VgpuStep> plan_undo(const mdev::VgpuGpu& before, const mdev::VgpuGpu& now,
+                                const vfio::UseReport& use) {
   std::vector<VgpuStep> steps;
-  std::set<PciAddress> occupied;  // have a vGPU that stays
-  for (const VgpuDevice& device : now.devices) {
+  std::set<vfio::PciAddress> occupied;  // have a vGPU that stays
+  for (const mdev::VgpuDevice& device : now.devices) {
     if (!has(before, device) && use.blind.empty() && use.of(device.id.text).empty()) {
       steps.push_back(removal_of(now, device, "it was not there before"));
     } else if (now.on_virtual_functions()) {
@@ -77,7 +80,7 @@ std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const
   std::vector<VgpuStep> made;
   std::vector<VgpuStep> params;
   std::vector<VgpuMove> moves;
-  for (const VgpuDevice& device : before.devices) {
+  for (const mdev::VgpuDevice& device : before.devices) {
     const auto there = std::ranges::find_if(now.devices, same(device));
     const bool is_there = there != now.devices.end();
     if (!is_there && occupied.contains(device.parent)) continue;
@@ -100,4 +103,4 @@ std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const
   return steps;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

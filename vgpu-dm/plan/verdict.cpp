@@ -8,10 +8,10 @@
 
 #include "vgpu-dm/plan/gpu_match.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
-std::string difference(const VgpuGpu& gpu, const GpuMatch& match) {
+std::string difference(const mdev::VgpuGpu& gpu, const GpuMatch& match) {
   if (match.problem) return match.problem->message;
   const bool counts_agree = match.leftover.empty() && std::ranges::all_of(match.wants, [](const Want& want) {
                               return want.missing() == 0;
@@ -37,14 +37,14 @@ std::string difference(const VgpuGpu& gpu, const GpuMatch& match) {
 }
 
 /// The error of a part that cannot be read, which makes all counts worthless; empty: all was read.
-std::string unreadable_part(const VgpuGpu& gpu) {
-  for (const VgpuParent& parent : gpu.parents) {
+std::string unreadable_part(const mdev::VgpuGpu& gpu) {
+  for (const mdev::VgpuParent& parent : gpu.parents) {
     if (parent.problem) return parent.problem->message;
   }
   return {};
 }
 
-GpuVerdict judge_gpu(const Profile& profile, const VgpuGpu& gpu) {
+GpuVerdict judge_gpu(const Profile& profile, const mdev::VgpuGpu& gpu) {
   GpuVerdict verdict{.index = gpu.index, .gpu = gpu.address()};
   const ProfileItem* item = profile.item_for(gpu);
   static const ProfileItem kNothing;  // the match points into its item
@@ -65,14 +65,14 @@ GpuVerdict judge_gpu(const Profile& profile, const VgpuGpu& gpu) {
 
 }  // namespace
 
-std::vector<GpuVerdict> judge(const Profile& profile, const VgpuInventory& inventory) {
+std::vector<GpuVerdict> judge(const Profile& profile, const mdev::VgpuInventory& inventory) {
   std::vector<GpuVerdict> out;
   out.reserve(inventory.gpus.size());
-  for (const VgpuGpu& gpu : inventory.gpus) out.push_back(judge_gpu(profile, gpu));
+  for (const mdev::VgpuGpu& gpu : inventory.gpus) out.push_back(judge_gpu(profile, gpu));
   return out;
 }
 
-Result<> assert_profile(const Profile& profile, const VgpuInventory& inventory) {
+Result<> assert_profile(const Profile& profile, const mdev::VgpuInventory& inventory) {
   std::vector<std::string> differences;
   for (const GpuVerdict& verdict : judge(profile, inventory)) {
     if (!verdict.agrees) differences.push_back(verdict.difference);
@@ -82,4 +82,4 @@ Result<> assert_profile(const Profile& profile, const VgpuInventory& inventory) 
                                          fmt::join(differences, "; ")));
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

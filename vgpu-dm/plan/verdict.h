@@ -9,11 +9,11 @@
 #include "vgpu-dm/plan/plan.h"
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 struct GpuVerdict {
   unsigned index = 0;
-  PciAddress gpu;
+  vfio::PciAddress gpu;
   bool agrees = false;
   std::vector<TypeCount> wanted = {};
   std::vector<TypeCount> found = {};
@@ -24,9 +24,9 @@ struct GpuVerdict {
 /// Gives a verdict for each GPU of the node, in order of index. A GPU that no item matches does not agree, as
 /// under NVIDIA's program: a profile that passes describes the whole node. (An item with `devices: all` and
 /// `vgpu-devices: {}` in front covers the other GPUs.)
-std::vector<GpuVerdict> judge(const Profile& profile, const VgpuInventory& inventory);
+std::vector<GpuVerdict> judge(const Profile& profile, const mdev::VgpuInventory& inventory);
 
 /// Errc::differs with every difference, or success; a node without GPUs agrees.
-Result<> assert_profile(const Profile& profile, const VgpuInventory& inventory);
+Result<> assert_profile(const Profile& profile, const mdev::VgpuInventory& inventory);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -6,7 +6,7 @@
 
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 // Parses a number as Go's strconv does with base 0, by which the format is defined.
@@ -82,7 +82,7 @@ Result<DeviceFilter> DeviceFilter::parse(std::string_view text) {
   return filter;
 }
 
-bool DeviceFilter::matches(const PciFunction& function) const {
+bool DeviceFilter::matches(const vfio::PciFunction& function) const {
   if (function.vendor != vendor || function.device != device) return false;
   return !subsystem_device || (function.subsystem_device.value_or(0) == *subsystem_device &&
                                function.subsystem_vendor.value_or(0) == subsystem_vendor);
@@ -95,4 +95,4 @@ std::string DeviceFilter::text() const {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using Kind = ConfigNode::Kind;
@@ -172,4 +172,4 @@ Result<std::vector<const ConfigNode*>> ItemReader::read_some(const ConfigNode& n
                 "leave the key out for any");
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

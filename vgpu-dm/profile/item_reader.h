@@ -12,7 +12,7 @@
 #include "common/result.h"
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// A NAME of a file and its items: nodes of the document, each with its path for messages.
 struct NamedItems {
@@ -74,4 +74,4 @@ class ItemReader : public ConfigReader {
                            const VgpuCount& entry, const ProfileItem& item) const;
 };
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 // ASCII alone, whatever the locale.
@@ -27,4 +27,4 @@ std::string label_warning(std::string_view place, std::string_view name) {
   return fmt::format("{}: '{}' can be chosen by no node's label: {}", place, name, kLabelNames);
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

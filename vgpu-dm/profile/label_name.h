@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// At most 63 letters, digits, `-`, `_` and `.`, the first and the last a letter or digit.
 bool can_be_label(std::string_view name);
@@ -17,4 +17,4 @@ inline constexpr const char* kLabelNames =
 /// "p.yaml:4: 'two words' can be chosen by no node's label: at most 63 letters, ..."
 std::string label_warning(std::string_view place, std::string_view name);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

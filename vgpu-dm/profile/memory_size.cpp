@@ -12,7 +12,7 @@
 
 #include "common/text/suggest.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 constexpr std::uint64_t kMebibyte = 1ULL << 20U;
@@ -61,4 +61,4 @@ Result<std::uint32_t> parse_memory_mib(std::string_view text) {
   return static_cast<std::uint32_t>((number * unit->bytes + kMebibyte - 1) / kMebibyte);
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

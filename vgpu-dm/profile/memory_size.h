@@ -6,7 +6,7 @@
 
 #include "common/result.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// Parses an amount of memory as a person writes it ("6GiB", "4096MiB", "6G") into MiB, rounded up.
 ///
@@ -15,4 +15,4 @@ namespace ferry {
 /// matters. Errc::usage names the fault and the right form.
 Result<std::uint32_t> parse_memory_mib(std::string_view text);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

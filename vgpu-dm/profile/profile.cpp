@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-namespace ferry {
+namespace ferry::vgpu {
 
-bool ProfileItem::matches(const VgpuGpu& gpu) const {
+bool ProfileItem::matches(const mdev::VgpuGpu& gpu) const {
   if (only) return gpu.address() == *only;
   const bool chosen =
       all_devices || std::find(indices.begin(), indices.end(), std::int64_t{gpu.index}) != indices.end();
@@ -14,7 +14,7 @@ bool ProfileItem::matches(const VgpuGpu& gpu) const {
                                 [&](const DeviceFilter& filter) { return filter.matches(gpu.function); }));
 }
 
-const ProfileItem* Profile::item_for(const VgpuGpu& gpu) const {
+const ProfileItem* Profile::item_for(const mdev::VgpuGpu& gpu) const {
   const auto last =
       std::find_if(items.rbegin(), items.rend(), [&](const ProfileItem& item) { return item.matches(gpu); });
   return last == items.rend() ? nullptr : &*last;
@@ -27,4 +27,4 @@ std::vector<std::string> ProfileFile::names() const {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -13,7 +13,7 @@
 #include "vgpu-dm/apply/vgpu_params.h"
 #include "vgpu-dm/types/type_name.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// "0x26B910DE" or "0x26B910DE:0x185110DE": device and vendor ID, then the board's subsystem IDs.
 struct DeviceFilter {
@@ -26,7 +26,7 @@ struct DeviceFilter {
   /// Errc::invalid_config.
   static Result<DeviceFilter> parse(std::string_view text);
   /// A function without subsystem IDs counts as 0000:0000.
-  bool matches(const PciFunction& function) const;
+  bool matches(const vfio::PciFunction& function) const;
   /// "0x26B910DE:0x185110DE"
   std::string text() const;
   bool operator==(const DeviceFilter&) const = default;
@@ -50,12 +50,12 @@ struct ProfileItem {
   std::vector<VgpuCount> vgpus;       ///< in order of the file; empty: no vGPU at all
   bool mixed_sizes = false;           ///< vGPUs of several framebuffer sizes on one GPU
   /// Matches this GPU alone, whatever its index is by now. Only policies set this and `whole`.
-  std::optional<PciAddress> only = {};
+  std::optional<vfio::PciAddress> only = {};
   /// The GPU goes to a VM whole: no vGPUs, and no virtual functions either.
   bool whole = false;
   std::string place;
 
-  bool matches(const VgpuGpu& gpu) const;
+  bool matches(const mdev::VgpuGpu& gpu) const;
 };
 
 struct Profile {
@@ -64,7 +64,7 @@ struct Profile {
   std::string place;
 
   /// The item in effect for a GPU; nullptr: none matches, and the GPU is left as it is.
-  const ProfileItem* item_for(const VgpuGpu& gpu) const;
+  const ProfileItem* item_for(const mdev::VgpuGpu& gpu) const;
 };
 
 struct ProfileFile {
@@ -75,4 +75,4 @@ struct ProfileFile {
   std::vector<std::string> names() const;
 };
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

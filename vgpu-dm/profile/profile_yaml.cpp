@@ -10,7 +10,7 @@
 #include "common/text/suggest.h"
 #include "vgpu-dm/profile/item_reader.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 constexpr const char* kVersion = "v1";
@@ -93,4 +93,4 @@ Result<Profile> select_profile(const ProfileFile& file, const std::optional<std:
   return file.profiles[static_cast<std::size_t>(found - names.begin())];
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -22,7 +22,7 @@
 #include "common/result.h"
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// Reads all profiles of a text. An empty document, or one with only a version, has none. Any fault is
 /// Errc::invalid_config, "file:line: key: fault".
@@ -31,4 +31,4 @@ Result<ProfileFile> read_profiles(const ConfigText& source, Reading how = Readin
 /// The named profile; without a name the only one. Errc::invalid_config lists the names there are.
 Result<Profile> select_profile(const ProfileFile& file, const std::optional<std::string>& name);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

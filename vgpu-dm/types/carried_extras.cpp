@@ -8,18 +8,18 @@
 #include "common/text/counted.h"
 #include "vgpu-dm/plan/gpu_room.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
-std::map<std::string, std::vector<const VgpuDevice*>> by_type(const VgpuGpu& gpu) {
-  std::map<std::string, std::vector<const VgpuDevice*>> out;
-  for (const VgpuDevice& device : gpu.devices) out[device.short_name].push_back(&device);
+std::map<std::string, std::vector<const mdev::VgpuDevice*>> by_type(const mdev::VgpuGpu& gpu) {
+  std::map<std::string, std::vector<const mdev::VgpuDevice*>> out;
+  for (const mdev::VgpuDevice& device : gpu.devices) out[device.short_name].push_back(&device);
   return out;
 }
 
 }  // namespace
 
-CarriedExtras extras_of(const VgpuGpu& gpu) {
+CarriedExtras extras_of(const mdev::VgpuGpu& gpu) {
   CarriedExtras out;
   out.several_sizes = carries_several_sizes(gpu);
   for (const auto& [type, devices] : by_type(gpu)) {
@@ -31,7 +31,7 @@ CarriedExtras extras_of(const VgpuGpu& gpu) {
                                        params.error().message));
       continue;
     }
-    const bool same = std::ranges::all_of(devices, [&](const VgpuDevice* device) {
+    const bool same = std::ranges::all_of(devices, [&](const mdev::VgpuDevice* device) {
       const auto others = VgpuParams::parse(device->params.value_or(""));
       return others && *others == *params;
     });
@@ -47,9 +47,9 @@ CarriedExtras extras_of(const VgpuGpu& gpu) {
   return out;
 }
 
-std::vector<std::string> unsaid_by_v1(const VgpuInventory& inventory) {
+std::vector<std::string> unsaid_by_v1(const mdev::VgpuInventory& inventory) {
   std::vector<std::string> out;
-  for (const VgpuGpu& gpu : inventory.gpus) {
+  for (const mdev::VgpuGpu& gpu : inventory.gpus) {
     const CarriedExtras extras = extras_of(gpu);
     if (extras.several_sizes) {
       out.push_back(gpu.label() +
@@ -65,4 +65,4 @@ std::vector<std::string> unsaid_by_v1(const VgpuInventory& inventory) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -9,7 +9,7 @@
 #include "mdev/vgpu.h"
 #include "vgpu-dm/apply/vgpu_params.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 struct CarriedExtras {
   /// True if time-sliced vGPUs have several framebuffer sizes, as far as sizes are known. If false, mixed
@@ -21,9 +21,9 @@ struct CarriedExtras {
   /// Parameters that cannot be written once for their type, each as a sentence.
   std::vector<std::string> unsaid;
 };
-CarriedExtras extras_of(const VgpuGpu& gpu);
+CarriedExtras extras_of(const mdev::VgpuGpu& gpu);
 
 /// Facts about these GPUs that a v1 file cannot express, each as a sentence; empty: none.
-std::vector<std::string> unsaid_by_v1(const VgpuInventory& inventory);
+std::vector<std::string> unsaid_by_v1(const mdev::VgpuInventory& inventory);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

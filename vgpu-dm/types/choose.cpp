@@ -10,7 +10,7 @@
 #include "vgpu-dm/plan/gpu_match.h"
 #include "vgpu-dm/types/type_name.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 // Takes the number in the name times 1024 where the driver tells no size, as public tables of types do. If
@@ -35,12 +35,12 @@ bool before(const Candidate& a, const Candidate& b) {
 }
 
 /// Types of a GPU that a profile can name, each with the number left over all parents.
-std::vector<Candidate> candidates_on(const VgpuGpu& gpu) {
-  std::vector<VgpuType> types = types_of(gpu);
+std::vector<Candidate> candidates_on(const mdev::VgpuGpu& gpu) {
+  std::vector<mdev::VgpuType> types = mdev::types_of(gpu);
   // Present vGPUs may keep other types unlisted: such types would fit, though none can be made now.
   if (!gpu.devices.empty()) types.insert(types.end(), gpu.unlisted.begin(), gpu.unlisted.end());
   std::vector<Candidate> out;
-  for (const VgpuType& type : types) {
+  for (const mdev::VgpuType& type : types) {
     const auto name = VgpuTypeName::parse(type.short_name);
     if (!name) continue;
     const auto found = find_type(*name, types);
@@ -67,8 +67,8 @@ std::string of_series(const TypeWish& wish) {
   return wish.series ? fmt::format(" of series {}", *wish.series) : "";
 }
 
-Error no_fit(const VgpuGpu& gpu, const std::vector<Candidate>& fitting, const std::vector<Candidate>& all,
-             const TypeWish& wish) {
+Error no_fit(const mdev::VgpuGpu& gpu, const std::vector<Candidate>& fitting,
+             const std::vector<Candidate>& all, const TypeWish& wish) {
   if (!fitting.empty() && gpu.devices.empty()) {
     return {
         .code = Errc::unsupported,
@@ -100,7 +100,7 @@ struct GpuAnswer {
   std::optional<Candidate> largest;
 };
 
-GpuAnswer choose_on(const VgpuGpu& gpu, const TypeWish& wish) {
+GpuAnswer choose_on(const mdev::VgpuGpu& gpu, const TypeWish& wish) {
   GpuAnswer out{.choice = {.index = gpu.index, .gpu = gpu.address(), .fit = {}, .reason = {}},
                 .chosen = {},
                 .largest = {}};
@@ -157,9 +157,10 @@ Error nowhere(const std::vector<GpuAnswer>& answers, const TypeWish& wish) {
 
 }  // namespace
 
-Choice choose_types(const VgpuInventory& inventory, const std::set<PciAddress>& gpus, const TypeWish& wish) {
+Choice choose_types(const mdev::VgpuInventory& inventory, const std::set<vfio::PciAddress>& gpus,
+                    const TypeWish& wish) {
   std::vector<GpuAnswer> answers;
-  for (const VgpuGpu& gpu : inventory.gpus) {
+  for (const mdev::VgpuGpu& gpu : inventory.gpus) {
     if (gpus.empty() || gpus.contains(gpu.address())) answers.push_back(choose_on(gpu, wish));
   }
   Choice out;
@@ -182,4 +183,4 @@ Choice choose_types(const VgpuInventory& inventory, const std::set<PciAddress>& 
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

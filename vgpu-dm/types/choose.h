@@ -11,7 +11,7 @@
 #include "common/result.h"
 #include "mdev/vgpu.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 struct TypeWish {
   std::uint32_t framebuffer_mib = 0;  ///< the least amount
@@ -30,7 +30,7 @@ struct TypeFit {
 
 struct GpuChoice {
   unsigned index = 0;
-  PciAddress gpu;
+  vfio::PciAddress gpu;
   std::optional<TypeFit> fit;
   /// Set if there is no fit. Errc::refused: a type fits, but the present vGPUs leave no room for it now.
   /// Errc::unsupported: the GPU has no such type (the message names the largest) or can make no vGPU of it.
@@ -46,6 +46,7 @@ struct Choice {
 
 /// Picks for each GPU the type with the least memory that is enough. Among types of one size the order is Q,
 /// C, B, A, since earlier ones can do more. Types that no profile can name are left out. `gpus` empty: all.
-Choice choose_types(const VgpuInventory& inventory, const std::set<PciAddress>& gpus, const TypeWish& wish);
+Choice choose_types(const mdev::VgpuInventory& inventory, const std::set<vfio::PciAddress>& gpus,
+                    const TypeWish& wish);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -12,7 +12,7 @@
 #include "vgpu-dm/profile/label_name.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 Result<> check_name(const std::string& name) {
@@ -24,12 +24,12 @@ Result<> check_name(const std::string& name) {
 /// Number of vGPUs by the name of their type.
 using Carried = std::map<std::string, std::uint32_t>;
 
-Result<Carried> carried_by(const VgpuGpu& gpu) {
-  for (const VgpuParent& parent : gpu.parents) {
+Result<Carried> carried_by(const mdev::VgpuGpu& gpu) {
+  for (const mdev::VgpuParent& parent : gpu.parents) {
     if (parent.problem) return fail(Error(*parent.problem).during(gpu.label()));
   }
   Carried out;
-  for (const VgpuDevice& device : gpu.devices) {
+  for (const mdev::VgpuDevice& device : gpu.devices) {
     if (!device.iommu_group) {
       return fail(Errc::failed,
                   fmt::format("{}: no driver has taken vGPU {} ({}), so that it is none", gpu.label(),
@@ -58,7 +58,7 @@ ProfileItem item_of(const Carried& carried) {
 }
 
 /// Verifies that the file describes the host, with the code that reads profiles and judges hosts.
-Result<> check(const Profile& profile, const VgpuInventory& inventory) {
+Result<> check(const Profile& profile, const mdev::VgpuInventory& inventory) {
   const ConfigText text{.file = "the profile of this host", .text = profile_text(profile)};
   auto file = read_profiles(text);
   if (!file) return fail(Errc::unsupported, file.error().message, file.error().hint);
@@ -73,11 +73,11 @@ std::string key_text(const std::string& key) {
 
 }  // namespace
 
-Result<Profile> export_profile(const VgpuInventory& inventory, const std::string& name) {
+Result<Profile> export_profile(const mdev::VgpuInventory& inventory, const std::string& name) {
   if (auto fits = check_name(name); !fits) return fail(std::move(fits).error());
   Profile profile{.name = name, .items = {}, .place = {}};
   std::map<Carried, std::size_t> item_for;  // value: index into profile.items
-  for (const VgpuGpu& gpu : inventory.gpus) {
+  for (const mdev::VgpuGpu& gpu : inventory.gpus) {
     auto carried = carried_by(gpu);
     if (!carried) return fail(std::move(carried).error());
     // A GPU that cannot carry vGPUs has an item too, `vgpu-devices: {}`. Without an item `assert` fails, here
@@ -116,4 +116,4 @@ std::string profile_text(const Profile& profile) {
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -8,7 +8,7 @@
 #include "mdev/vgpu.h"
 #include "vgpu-dm/profile/profile.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// A profile that the node already agrees with: judge() finds no difference, and applying it writes nothing.
 /// It has one item for each set of GPUs with the same vGPUs, in order of the sets' first GPUs, without
@@ -18,9 +18,9 @@ namespace ferry {
 /// Errc::usage: the name is no label value (can_be_label()). Errc::unsupported: no v1 file can express a
 /// GPU's vGPUs. Errc::failed: no driver has bound a vGPU. Or the scan's own error, if vGPUs cannot be read.
 /// An incomplete profile is never returned: applying it would remove the vGPUs that it leaves out.
-Result<Profile> export_profile(const VgpuInventory& inventory, const std::string& name);
+Result<Profile> export_profile(const mdev::VgpuInventory& inventory, const std::string& name);
 
 /// The profile as a complete v1 file that read_profiles() accepts.
 std::string profile_text(const Profile& profile);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 constexpr std::size_t kLongest = 64;  // longer than any label value; std::regex needs a bound
@@ -39,9 +39,10 @@ std::string compose(const VgpuTypeName& name, MigAttribute attribute) {
   return fmt::format("{}{}-{}{}{}", name.board, slices, name.size_gib, name.series, text_of(attribute));
 }
 
-Result<const VgpuType*> find_by_short_name(std::string_view name, std::span<const VgpuType> offered) {
-  const VgpuType* found = nullptr;
-  for (const VgpuType& type : offered) {
+Result<const mdev::VgpuType*> find_by_short_name(std::string_view name,
+                                                 std::span<const mdev::VgpuType> offered) {
+  const mdev::VgpuType* found = nullptr;
+  for (const mdev::VgpuType& type : offered) {
     if (type.short_name != name) continue;
     if (found != nullptr) {
       return fail(Errc::unsupported, fmt::format("{} may be {} ({}) or {} ({})", name, found->name, found->id,
@@ -99,10 +100,10 @@ std::string VgpuTypeName::driver_short_name() const {
   return compose(*this, attribute == MigAttribute::me ? MigAttribute::me : MigAttribute::none);
 }
 
-Result<const VgpuType*> find_type(const VgpuTypeName& name, std::span<const VgpuType> offered) {
+Result<const mdev::VgpuType*> find_type(const VgpuTypeName& name, std::span<const mdev::VgpuType> offered) {
   auto found = find_by_short_name(name.text(), offered);
   if (!found || *found != nullptr || name.driver_short_name() == name.text()) return found;
   return find_by_short_name(name.driver_short_name(), offered);
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

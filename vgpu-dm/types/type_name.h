@@ -11,7 +11,7 @@
 #include "common/result.h"
 #include "mdev/vgpu.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// Suffix after the series letter of a MIG-backed name. `me` (media engines) is part of the driver's own
 /// name. The others only choose the GPU instance; no driver ends a name in them.
@@ -37,6 +37,6 @@ struct VgpuTypeName {
 
 /// The offered type with exactly this short name, else the type without NOME, MEALL or GFX. nullptr: none.
 /// Errc::unsupported: two types have that short name.
-Result<const VgpuType*> find_type(const VgpuTypeName& name, std::span<const VgpuType> offered);
+Result<const mdev::VgpuType*> find_type(const VgpuTypeName& name, std::span<const mdev::VgpuType> offered);
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -11,7 +11,7 @@
 
 #include "hostfs/boot_id.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 using nlohmann::json;
@@ -23,7 +23,7 @@ using Names = std::map<std::string, std::string>;
 /// Keyed by a GPU's address and IDs: another card in its slot is another GPU.
 using Memory = std::map<std::string, Names>;
 
-std::string key_of(const VgpuGpu& gpu) {
+std::string key_of(const mdev::VgpuGpu& gpu) {
   return gpu.address().text() + " " + gpu.function.ids();
 }
 
@@ -40,23 +40,23 @@ Memory read_memory(const HostFs& host) {
   }
 }
 
-bool is_nameless(const VgpuDevice& device) {
+bool is_nameless(const mdev::VgpuDevice& device) {
   return device.type_name == device.type_id;
 }
 
-bool needs_names(const VgpuGpu& gpu) {
-  return gpu.framework == VgpuFramework::vendor_vfio && std::ranges::any_of(gpu.devices, is_nameless);
+bool needs_names(const mdev::VgpuGpu& gpu) {
+  return gpu.framework == mdev::VgpuFramework::vendor_vfio && std::ranges::any_of(gpu.devices, is_nameless);
 }
 
-void give_name(VgpuDevice& device, const std::string& called) {
+void give_name(mdev::VgpuDevice& device, const std::string& called) {
   device.type_name = called;
   device.short_name = called.substr(called.find_last_of(' ') + 1);  // npos + 1 is 0
 }
 
-void name(const Memory& memory, VgpuGpu& gpu) {
+void name(const Memory& memory, mdev::VgpuGpu& gpu) {
   const auto names = memory.find(key_of(gpu));
   if (names == memory.end()) return;
-  for (VgpuDevice& device : gpu.devices) {
+  for (mdev::VgpuDevice& device : gpu.devices) {
     const auto found = names->second.find(device.type_id);
     if (!is_nameless(device) || found == names->second.end()) continue;
     give_name(device, found->second);
@@ -64,45 +64,46 @@ void name(const Memory& memory, VgpuGpu& gpu) {
 }
 
 /// Type names that the driver lists for a GPU now.
-Names listed_on(const VgpuGpu& gpu) {
+Names listed_on(const mdev::VgpuGpu& gpu) {
   Names out;
-  if (gpu.framework != VgpuFramework::vendor_vfio) return out;
-  for (const VgpuParent& parent : gpu.parents) {
-    for (const VgpuType& type : parent.types) out.emplace(type.id, type.name);
+  if (gpu.framework != mdev::VgpuFramework::vendor_vfio) return out;
+  for (const mdev::VgpuParent& parent : gpu.parents) {
+    for (const mdev::VgpuType& type : parent.types) out.emplace(type.id, type.name);
   }
   return out;
 }
 
 /// vGPUs whose type names the driver has listed neither now nor earlier.
-std::vector<VgpuDevice*> untold(const HostFs& host, VgpuGpu& gpu) {
-  std::vector<VgpuDevice*> out;
-  if (gpu.framework != VgpuFramework::vendor_vfio) return out;
+std::vector<mdev::VgpuDevice*> untold(const HostFs& host, mdev::VgpuGpu& gpu) {
+  std::vector<mdev::VgpuDevice*> out;
+  if (gpu.framework != mdev::VgpuFramework::vendor_vfio) return out;
   const Names listed = listed_on(gpu);
-  for (VgpuDevice& device : gpu.devices) {
+  for (mdev::VgpuDevice& device : gpu.devices) {
     if (!listed.contains(device.type_id)) out.push_back(&device);
   }
   if (out.empty()) return out;
   const Memory memory = read_memory(host);
   const auto kept = memory.find(key_of(gpu));
   if (kept != memory.end())
-    std::erase_if(out, [&](const VgpuDevice* device) { return kept->second.contains(device->type_id); });
+    std::erase_if(out,
+                  [&](const mdev::VgpuDevice* device) { return kept->second.contains(device->type_id); });
   return out;
 }
 
 }  // namespace
 
-void name_by_memory(const HostFs& host, VgpuInventory& inventory) {
+void name_by_memory(const HostFs& host, mdev::VgpuInventory& inventory) {
   if (std::ranges::none_of(inventory.gpus, needs_names)) return;
   const Memory memory = read_memory(host);
-  for (VgpuGpu& gpu : inventory.gpus) name(memory, gpu);
+  for (mdev::VgpuGpu& gpu : inventory.gpus) name(memory, gpu);
 }
 
-void name_by_memory(const HostFs& host, VgpuGpu& gpu) {
+void name_by_memory(const HostFs& host, mdev::VgpuGpu& gpu) {
   if (needs_names(gpu)) name(read_memory(host), gpu);
 }
 
-bool driver_told_no_name(const HostFs& host, const VgpuGpu& gpu) {
-  VgpuGpu copy;
+bool driver_told_no_name(const HostFs& host, const mdev::VgpuGpu& gpu) {
+  mdev::VgpuGpu copy;
   copy.function = gpu.function;
   copy.framework = gpu.framework;
   copy.parents = gpu.parents;
@@ -110,20 +111,23 @@ bool driver_told_no_name(const HostFs& host, const VgpuGpu& gpu) {
   return !untold(host, copy).empty();
 }
 
-void name_by_library(const HostFs& host, const ManagedGpu& said, VgpuGpu& gpu) {
-  for (VgpuDevice* device : untold(host, gpu)) {
-    const auto same = [&](const ManagedType& type) { return std::to_string(type.id) == device->type_id; };
+void name_by_library(const HostFs& host, const mdev::ManagedGpu& said, mdev::VgpuGpu& gpu) {
+  for (mdev::VgpuDevice* device : untold(host, gpu)) {
+    const auto same = [&](const mdev::ManagedType& type) {
+      return std::to_string(type.id) == device->type_id;
+    };
     const auto type = std::ranges::find_if(said.types, same);
     if (type != said.types.end()) give_name(*device, type->name);
   }
 }
 
-Result<> remember_names(HostFs& host, std::span<const VgpuGpu> gpus, const std::set<PciAddress>& named) {
+Result<> remember_names(HostFs& host, std::span<const mdev::VgpuGpu> gpus,
+                        const std::set<vfio::PciAddress>& named) {
   static std::mutex one_at_a_time;
   Memory news;
-  for (const VgpuGpu& gpu : gpus) {
+  for (const mdev::VgpuGpu& gpu : gpus) {
     Names names = listed_on(gpu);
-    for (const VgpuDevice& device : gpu.devices) {
+    for (const mdev::VgpuDevice& device : gpu.devices) {
       if (named.contains(gpu.address()) && !is_nameless(device))
         names.emplace(device.type_id, device.type_name);
     }
@@ -141,4 +145,4 @@ Result<> remember_names(HostFs& host, std::span<const VgpuGpu> gpus, const std::
   return host.write_file(kFile, file.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

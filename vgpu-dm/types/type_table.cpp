@@ -29,7 +29,7 @@ extern const char ferry_vgpu_types_end[];
 // NOLINTEND(modernize-avoid-c-arrays,cppcoreguidelines-avoid-c-arrays)
 }
 
-namespace ferry {
+namespace ferry::vgpu {
 namespace {
 
 std::optional<std::uint32_t> number(std::string_view text) {
@@ -84,7 +84,7 @@ bool lists(std::string_view boards, std::string_view board) {
   return false;
 }
 
-std::vector<KnownType> types_of(const PciFunction& gpu) {
+std::vector<KnownType> types_of(const vfio::PciFunction& gpu) {
   std::string_view text = type_table_text();
   const std::string head = fmt::format("\n{}\t", gpu.ids());
   const auto begin = text.find(head);
@@ -111,7 +111,7 @@ std::vector<KnownType> types_of(const PciFunction& gpu) {
   return out;
 }
 
-void complete(const BoardTypes& known, VgpuType& type) {
+void complete(const BoardTypes& known, mdev::VgpuType& type) {
   const bool nameless = type.name == type.id;
   const KnownType* found = nullptr;
   if (nameless) {
@@ -132,7 +132,7 @@ void complete(const BoardTypes& known, VgpuType& type) {
   }
 }
 
-void complete(const BoardTypes& known, VgpuDevice& device) {
+void complete(const BoardTypes& known, mdev::VgpuDevice& device) {
   if (device.type_name != device.type_id) return;
   if (const KnownType* found = known.find_id(device.type_id)) {
     device.type_name = found->name;
@@ -140,20 +140,20 @@ void complete(const BoardTypes& known, VgpuDevice& device) {
   }
 }
 
-bool has_nothing_to_complete(const VgpuGpu& gpu) {
+bool has_nothing_to_complete(const mdev::VgpuGpu& gpu) {
   return gpu.parents.empty() && gpu.devices.empty() && !gpu.may_get_virtual_functions() &&
          !gpu.awaits_types();
 }
 
 // For vendor-specific VFIO, or a GPU that may come to it. Mediated devices list their types whether or not
 // they can be created.
-void add_unlisted(const BoardTypes& known, VgpuGpu& gpu) {
+void add_unlisted(const BoardTypes& known, mdev::VgpuGpu& gpu) {
   std::set<std::string_view> listed;  // names and ids: a release may have another name for an id
-  for (const VgpuParent& parent : gpu.parents) {
-    for (const VgpuType& type : parent.types) listed.insert({type.name, type.id});
+  for (const mdev::VgpuParent& parent : gpu.parents) {
+    for (const mdev::VgpuType& type : parent.types) listed.insert({type.name, type.id});
   }
   for (const KnownType& type : known.all()) {
-    VgpuType out;
+    mdev::VgpuType out;
     if (type.number) out.id = std::to_string(*type.number);
     if (listed.contains(type.name) || listed.contains(out.id)) continue;
     out.name = type.name;
@@ -167,25 +167,25 @@ void add_unlisted(const BoardTypes& known, VgpuGpu& gpu) {
 
 /// Calls `use` with each time-sliced type of the table that the GPU has, listed or not.
 template <typename Use>
-void for_each_time_sliced(const BoardTypes& known, VgpuGpu& gpu, const Use& use) {
-  const auto visit = [&](std::vector<VgpuType>& types) {
-    for (VgpuType& type : types) {
+void for_each_time_sliced(const BoardTypes& known, mdev::VgpuGpu& gpu, const Use& use) {
+  const auto visit = [&](std::vector<mdev::VgpuType>& types) {
+    for (mdev::VgpuType& type : types) {
       const KnownType* found = known.find(type.name);
       if (found == nullptr) found = known.find(type.short_name);
       if (found != nullptr && !found->mig_backed && type.framebuffer_mib.value_or(0) > 0) use(type);
     }
   };
-  for (VgpuParent& parent : gpu.parents) visit(parent.types);
+  for (mdev::VgpuParent& parent : gpu.parents) visit(parent.types);
   visit(gpu.unlisted);
 }
 
 // Neither vendor-specific VFIO nor the table gives a maximum for series A and B. It is that of another
 // series' type of the same size, or else follows from the memory of the largest type.
-void bound_by_framebuffer(const BoardTypes& known, VgpuGpu& gpu) {
+void bound_by_framebuffer(const BoardTypes& known, mdev::VgpuGpu& gpu) {
   std::uint64_t memory_mib = 0;
   std::map<std::uint32_t, std::uint32_t> most_of_size;
   bool complete = true;
-  for_each_time_sliced(known, gpu, [&](const VgpuType& type) {
+  for_each_time_sliced(known, gpu, [&](const mdev::VgpuType& type) {
     const std::uint32_t size = *type.framebuffer_mib;
     memory_mib = std::max(memory_mib, std::uint64_t{size} * std::max(type.max_instances.value_or(1), 1U));
     if (type.max_instances) {
@@ -195,7 +195,7 @@ void bound_by_framebuffer(const BoardTypes& known, VgpuGpu& gpu) {
     }
   });
   if (complete) return;
-  for_each_time_sliced(known, gpu, [&](VgpuType& type) {
+  for_each_time_sliced(known, gpu, [&](mdev::VgpuType& type) {
     if (type.max_instances) return;
     const auto same_size = most_of_size.find(*type.framebuffer_mib);
     type.max_instances = same_size != most_of_size.end()
@@ -204,20 +204,21 @@ void bound_by_framebuffer(const BoardTypes& known, VgpuGpu& gpu) {
   });
 }
 
-void complete(const BoardTypes& known, VgpuGpu& gpu) {
+void complete(const BoardTypes& known, mdev::VgpuGpu& gpu) {
   if (known.all().empty()) return;
-  for (VgpuParent& parent : gpu.parents) {
-    for (VgpuType& type : parent.types) complete(known, type);
+  for (mdev::VgpuParent& parent : gpu.parents) {
+    for (mdev::VgpuType& type : parent.types) complete(known, type);
   }
-  for (VgpuDevice& device : gpu.devices) complete(known, device);
+  for (mdev::VgpuDevice& device : gpu.devices) complete(known, device);
   gpu.unlisted.clear();
-  if (gpu.framework == VgpuFramework::vendor_vfio || gpu.may_get_virtual_functions() || gpu.awaits_types())
+  if (gpu.framework == mdev::VgpuFramework::vendor_vfio || gpu.may_get_virtual_functions() ||
+      gpu.awaits_types())
     add_unlisted(known, gpu);
   bound_by_framebuffer(known, gpu);
 }
 
 /// The IDs that decide which lines of the table apply to a GPU.
-auto board_of(const PciFunction& gpu) {
+auto board_of(const vfio::PciFunction& gpu) {
   return std::tuple(gpu.vendor, gpu.device, gpu.subsystem_vendor, gpu.subsystem_device);
 }
 
@@ -227,7 +228,7 @@ std::string_view type_table_text() {
   return {ferry_vgpu_types_begin, static_cast<std::size_t>(ferry_vgpu_types_end - ferry_vgpu_types_begin)};
 }
 
-BoardTypes::BoardTypes(const PciFunction& gpu) : types_(types_of(gpu)) {
+BoardTypes::BoardTypes(const vfio::PciFunction& gpu) : types_(types_of(gpu)) {
   // The first type with a name or a number is kept.
   for (std::size_t i = 0; i < types_.size(); ++i) {
     by_name_.emplace(types_[i].name, i);
@@ -248,35 +249,36 @@ const KnownType* BoardTypes::find_id(std::string_view id) const {
   return found == by_number_.end() ? nullptr : &types_[found->second];
 }
 
-void fill_in(VgpuInventory& inventory) {
-  using Board = decltype(board_of(PciFunction{}));
+void fill_in(mdev::VgpuInventory& inventory) {
+  using Board = decltype(board_of(vfio::PciFunction{}));
   std::map<Board, BoardTypes> boards;
-  for (VgpuGpu& gpu : inventory.gpus) {
+  for (mdev::VgpuGpu& gpu : inventory.gpus) {
     if (has_nothing_to_complete(gpu)) continue;
     complete(boards.try_emplace(board_of(gpu.function), gpu.function).first->second, gpu);
   }
 }
 
-void fill_in(VgpuGpu& gpu) {
+void fill_in(mdev::VgpuGpu& gpu) {
   if (has_nothing_to_complete(gpu)) return;
   complete(BoardTypes(gpu.function), gpu);
 }
 
-Result<VgpuInventory> scan_known_vgpus(const HostFs& host, const Inventory& inventory,
-                                       const AcceleratorRules& rules) {
-  auto out = scan_vgpus(host, inventory, rules);
+Result<mdev::VgpuInventory> scan_known_vgpus(const HostFs& host, const vfio::Inventory& inventory,
+                                             const vfio::AcceleratorRules& rules) {
+  auto out = mdev::scan_vgpus(host, inventory, rules);
   if (!out) return out;
   name_by_memory(host, *out);
   fill_in(*out);
   return out;
 }
 
-Result<VgpuGpu> scan_known_gpu_again(const HostFs& host, const Inventory& inventory, const VgpuGpu& before) {
-  auto out = scan_gpu_again(host, inventory, before);
+Result<mdev::VgpuGpu> scan_known_gpu_again(const HostFs& host, const vfio::Inventory& inventory,
+                                           const mdev::VgpuGpu& before) {
+  auto out = mdev::scan_gpu_again(host, inventory, before);
   if (!out) return out;
   name_by_memory(host, *out);
   fill_in(*out);
   return out;
 }
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

@@ -16,7 +16,7 @@
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/pci_function.h"
 
-namespace ferry {
+namespace ferry::vgpu {
 
 /// Names point into the table, which is part of the program.
 struct KnownType {
@@ -37,7 +37,7 @@ class BoardTypes {
   /// Boards that share a device ID are told apart by their subsystem IDs. An unlisted board has the types
   /// that the table gives for the device ID alone, or else those of all its boards. Empty: an unknown device
   /// ID.
-  explicit BoardTypes(const PciFunction& gpu);
+  explicit BoardTypes(const vfio::PciFunction& gpu);
 
   const std::vector<KnownType>& all() const { return types_; }
   /// The type with a driver's name or short name; nullptr: none.
@@ -55,17 +55,18 @@ class BoardTypes {
 /// Completes each GPU's types and vGPUs with missing names, sizes and maxima. Also adds unlisted types for
 /// vendor-specific VFIO, or before virtual functions exist. A time-sliced type without a maximum gets the one
 /// that the GPU's framebuffer allows.
-void fill_in(VgpuInventory& inventory);
-void fill_in(VgpuGpu& gpu);
+void fill_in(mdev::VgpuInventory& inventory);
+void fill_in(mdev::VgpuGpu& gpu);
 
 /// scan_vgpus(), completed from the table and from remembered names (type_names.h).
-Result<VgpuInventory> scan_known_vgpus(const HostFs& host, const Inventory& inventory,
-                                       const AcceleratorRules& rules);
+Result<mdev::VgpuInventory> scan_known_vgpus(const HostFs& host, const vfio::Inventory& inventory,
+                                             const vfio::AcceleratorRules& rules);
 
 /// scan_gpu_again(), completed in the same way.
-Result<VgpuGpu> scan_known_gpu_again(const HostFs& host, const Inventory& inventory, const VgpuGpu& before);
+Result<mdev::VgpuGpu> scan_known_gpu_again(const HostFs& host, const vfio::Inventory& inventory,
+                                           const mdev::VgpuGpu& before);
 
 /// Text of configs/vgpu-types.tsv.
 std::string_view type_table_text();
 
-}  // namespace ferry
+}  // namespace ferry::vgpu

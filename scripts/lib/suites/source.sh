@@ -8,7 +8,7 @@ run() {
     check 'clang-format' "$root/scripts/lib/check-format"
     check 'shellcheck' "$root/scripts/lib/check-shell"
     check 'the tree speaks of itself alone' "$root/scripts/lib/check-words"
-    check 'each type has one home' "$root/scripts/lib/check-types"
+    check 'rooms include each other in one direction, and folders are small' "$root/scripts/lib/check-imports"
     check 'the pages are in plain English, and their links lead somewhere' "$root/scripts/lib/check-pages"
     check 'each rule of the pages finds what breaks it' "$root/scripts/lib/check-pages" --selftest
     check 'the comments name their subjects' "$root/scripts/lib/check-comments"

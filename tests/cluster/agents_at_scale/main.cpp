@@ -30,8 +30,9 @@ namespace {
 constexpr std::chrono::milliseconds kBetweenLooks{100};
 
 struct Node {
-  Node(EventLoop& loop, Timers& its_timers, const Random& random, const ClusterAccess& access,
-       const std::filesystem::path& folder, std::string name, std::optional<unsigned> most)
+  Node(EventLoop& loop, kube::Timers& its_timers, const kube::Random& random,
+       const kube::ClusterAccess& access, const std::filesystem::path& folder, std::string name,
+       std::optional<unsigned> most)
       : timers(its_timers),
         host(folder),
         transport(loop, access),
@@ -49,19 +50,19 @@ struct Node {
     look();
   }
   void look() {
-    const std::string now = host.read_file(kWishFile).value_or("");
+    const std::string now = host.read_file(agent::kWishFile).value_or("");
     if (std::exchange(told, now) != now) {
-      const auto wanted = read_wish_file(now);
+      const auto wanted = agent::read_wish_file(now);
       hostd->fails = wanted && wanted->policy == "wrong";
       hostd->wanted_changed();
     }
     timers.at(timers.now() + kBetweenLooks, [this] { look(); });
   }
 
-  Timers& timers;
+  kube::Timers& timers;
   HostFs host;
-  CurlTransport transport;
-  NodeAgent agent;
+  kube::CurlTransport transport;
+  agent::NodeAgent agent;
   std::optional<test::HostdStandin> hostd;
   std::string told;  ///< the wanted.json that it knows of
 };
@@ -69,13 +70,15 @@ struct Node {
 Result<> serve(const std::filesystem::path& kubeconfig, const std::filesystem::path& folder, unsigned count,
                std::optional<unsigned> most) {
   const StopOnSignal stop;
-  auto access = cluster_access({.kubeconfig = kubeconfig}, {});
+  auto access = kube::cluster_access({.kubeconfig = kubeconfig}, {});
   if (!access) return fail(std::move(access).error());
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());
-  LoopTimers timers(**loop);
+  kube::LoopTimers timers(**loop);
   std::mt19937_64 generator(std::random_device{}());
-  const Random random = [&generator] { return std::uniform_real_distribution<double>(0, 1)(generator); };
+  const kube::Random random = [&generator] {
+    return std::uniform_real_distribution<double>(0, 1)(generator);
+  };
   std::vector<std::unique_ptr<Node>> nodes;
   for (unsigned number = 0; number < count; ++number) {
     const std::string name = fmt::format("n{}", number);
