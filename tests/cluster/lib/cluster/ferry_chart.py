@@ -17,8 +17,9 @@ CHART = str(REPOSITORY / "charts/ferry")
 SPACE = "ferry"
 PRESENT = "feature.node.kubernetes.io/pci-10de.present"
 # Nobody forwards the address that the cluster gives its API server here; what a container is told itself counts.
-VALUES = {"minReadySeconds": 1, "agent": {"env": [{"name": "KUBERNETES_SERVICE_HOST", "value": NODE_ADDRESS},
-                                                  {"name": "KUBERNETES_SERVICE_PORT", "value": "6443"}]}}
+VALUES = {"image": {"repository": "ferry"}, "minReadySeconds": 1,
+          "agent": {"extraEnv": [{"name": "KUBERNETES_SERVICE_HOST", "value": NODE_ADDRESS},
+                                 {"name": "KUBERNETES_SERVICE_PORT", "value": "6443"}]}}
 
 
 def helms() -> list[str]:
