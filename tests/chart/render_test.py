@@ -227,6 +227,7 @@ class RenderTest(unittest.TestCase):
         icon = base64.b64decode(about["icon"].removeprefix("data:image/svg+xml;base64,"))
         self.assertEqual(icon, (chart.CHART / "icon.svg").read_bytes())
         self.assertEqual(xml.etree.ElementTree.fromstring(icon).tag, "{http://www.w3.org/2000/svg}svg")
+        self.assertIn(f"    version: {about['version']}\n", (chart.CHART / "README.md").read_text())
         notes = about["annotations"]
         self.assertEqual(set(notes), {f"artifacthub.io/{key}" for key in (
             "license", "category", "operator", "prerelease", "crds", "images", "changes")})

@@ -277,13 +277,14 @@ class RightsTest(unittest.TestCase):
             with self.subTest(values=file.name):
                 values = chart.sample(file)
                 made = chart.hooks(values)
-                if (values.get("rbac") or {}).get("create") is False:
+                if not all(values.get(section, {}).get(key, True) for section, key in (("rbac", "create"),
+                                                                                      ("uninstall", "endsAgentsFirst"))):
                     self.assertEqual(made, {})
                     continue
                 self.assertEqual(set(made), {"ServiceAccount", "Role", "RoleBinding", "Job"})
                 for one in made.values():
                     self.assertEqual(one["metadata"]["annotations"]["helm.sh/hook"], "pre-delete")
-                    self.assertEqual(one["metadata"]["namespace"], "gpus")
+                    self.assertEqual(one["metadata"]["namespace"], values.get("namespaceOverride", "gpus"))
                 daemon_set = chart.daemon_sets(chart.render(values))["agent"]
                 self.assertEqual(made["Role"]["rules"], [
                     {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["list", "watch", "delete"],
