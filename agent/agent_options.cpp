@@ -11,7 +11,7 @@ namespace {
 void add_words(const CLI::Option& option, std::vector<std::string>& out) {
   const std::string name = option.get_name();
   for (const std::string& value : option.results()) {
-    // In one word, since a value may begin with a dash; an empty one would not be seen there.
+    // A value may begin with a dash, so "=" joins it to its option. An empty value would be lost that way.
     if (value.empty())
       out.insert(out.end(), {name, value});
     else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ferry-agent is told on its command line. `ferry agent` takes the same and hands it on, so that this is
-// the only list.
+// The options of ferry-agent's command line. `ferry agent` parses the same list and passes it on, so there is
+// no second list.
 #pragma once
 
 #include <cstddef>
@@ -19,51 +19,51 @@ class Option;
 namespace ferry {
 
 struct AgentProgramOptions {
-  std::string node;   ///< empty: nobody has said which Node this is
-  std::string space;  ///< of the configurations; empty: the one that the way to the API server has
+  std::string node;   ///< the Node's name; empty: not given
+  std::string space;  ///< namespace of the configurations; empty: that of the API access
   std::vector<std::string> config_maps = {"ferry"};
-  bool has_config_map = false;  ///< one is named
+  bool has_config_map = false;  ///< --config-map was given
   std::vector<std::filesystem::path> config_files;
   bool among_others = false;  ///< NodeAgent::Settings::among_others
   std::string operator_space = "gpu-operator";
   bool without_operator = false;
   std::vector<std::string> owner_spaces;  ///< NodeAgent::Settings::owner_spaces
-  std::filesystem::path kubeconfig;       ///< with `context`: AccessChoice
+  std::filesystem::path kubeconfig;       ///< AccessChoice::kubeconfig
   std::string context;
   std::string default_workload;  ///< empty: none
   std::optional<std::string> default_policy;
   std::string default_vgpu_config = "default";
-  std::vector<std::string> release;  ///< for moves of a workload: release_list()
+  std::vector<std::string> release;  ///< services that a workload's change may stop: release_list()
   std::size_t max_unavailable = 1;
   bool drain = false;
-  std::string drain_timeout = "10m";    ///< as it was written
-  std::string feature_labels = "none";  ///< a FeatureWay
+  std::string drain_timeout = "10m";    ///< as written on the command line
+  std::string feature_labels = "none";  ///< word of a FeatureWay
   std::string feature_owner;            ///< NodeAgent::Settings::feature_owner
   std::string kata_classes;             ///< "NAMESPACE/NAME", or "NAME" in `space`; empty: none
-  std::filesystem::path pull_secrets;   ///< PullCredentials::secrets; empty: there is none
-  std::string metrics_address;          ///< empty: none are shown
+  std::filesystem::path pull_secrets;   ///< PullCredentials::secrets; empty: no folder
+  std::string metrics_address;          ///< empty: no metrics are served
   std::filesystem::path metrics_certificate;
   std::filesystem::path metrics_key;
   std::filesystem::path metrics_token;
   bool operator==(const AgentProgramOptions&) const = default;
 };
 
-/// The DaemonSets that an agent with these options believes, before it has listed any.
+/// Namespaces that an agent with these options trusts, before it has listed the operator's DaemonSets.
 BelievedOwners believed_by(const AgentProgramOptions& options);
 
-/// These options as part of a command line. Not with them: --host-root and how it logs, which each program
-/// has its own way.
+/// The agent's options as part of a command line. --host-root and the log options are not among them: each
+/// program has its own.
 class AgentOptionList {
  public:
-  /// Both must outlive the parsing.
+  /// `app` and `options` must outlive the parsing.
   AgentOptionList(CLI::App& app, AgentProgramOptions& options);
 
-  // Of what was parsed:
+  // To be called after the parsing:
 
-  /// The first that makes sense only where an API server is spoken to, as "--drain"; empty: none was given.
+  /// The first given option that needs an API server, as in "--drain"; empty: none was given.
   std::string given_for_the_server() const;
 
-  /// What was given, as words that another program with this list understands the same way.
+  /// The given options, as words for the command line of another program with this list.
   std::vector<std::string> words() const;
 
  private:

@@ -23,7 +23,7 @@
 
 namespace ferry {
 
-/// What fetches one artifact at a time: ferry-fetch (fetch_runner.h), or what stands for it in a test.
+/// Fetches a single artifact at a time: ferry-fetch (fetch_runner.h), or a test's substitute.
 class Fetcher {
  public:
   using Told = std::function<void(const FetchProgress&)>;
@@ -36,40 +36,40 @@ class Fetcher {
   Fetcher& operator=(Fetcher&&) = delete;
   virtual ~Fetcher() = default;
 
-  /// `done` is called once, never from within this call, and not at all after stop(). Only when none is
-  /// under way. Errors: none was begun.
+  /// To be called only while no fetch runs. `done` is called once, never from within this call, and not at
+  /// all after stop(). Errors: the fetch was not started.
   virtual Result<> begin(const FetchRequest& request, Told told, Done done) = 0;
-  /// Ends the one that is under way; the next one for it goes on from there. That there is none is no error.
+  /// Ends the running fetch, if any. The next fetch of the same artifact resumes where this fetch ended.
   virtual void stop() = 0;
 };
 
-/// One thread. While nothing is missing there is neither a process nor a timer.
+/// For one thread. While no artifact is missing there is neither a child process nor a timer.
 class ArtifactPulls {
  public:
-  /// Tried again after half a minute first, then after twice as long each time.
+  /// Pause before a failed pull is tried again: kFirstPause at first, then twice as long each time.
   static constexpr Backoff::Pause kFirstPause{30'000};
   static constexpr Backoff::Pause kLongestPause{900'000};
-  /// After one that was well: for hostd to see it.
+  /// Time that hostd has to notice the files of a successful pull; the pull is repeated only after it.
   static constexpr std::chrono::seconds kSeenWithin{60};
 
-  /// `changed` is called, never from within a call, when states() may be another, or time has come for
-  /// act(). What is named here must outlive this.
+  /// `changed` is called, never from within a call, when states() may differ or act() is due. The references
+  /// must outlive this object.
   ArtifactPulls(const HostFs& host, Fetcher& fetcher, Timers& timers, Random random,
                 PullCredentials credentials, std::function<void()> changed);
   ArtifactPulls(const ArtifactPulls&) = delete;
   ArtifactPulls& operator=(const ArtifactPulls&) = delete;
   ArtifactPulls(ArtifactPulls&&) = delete;
   ArtifactPulls& operator=(ArtifactPulls&&) = delete;
-  /// What is under way is stopped.
+  /// Stops the running pull.
   ~ArtifactPulls();
 
-  /// Who is not among them is no longer fetched, and forgotten.
+  /// Stops and forgets each pull that is not in `orders`.
   void act(const std::vector<PullOrder>& orders);
 
-  /// By class: those that were ordered last.
+  /// State of each class in the last orders whose pull has been tried, by class name.
   std::map<std::string, PullState> states() const;
   const PullCounts& counts() const { return counts_; }
-  /// Whether one was well since this was asked last.
+  /// True if a pull has succeeded since the last call.
   bool take_news() { return std::exchange(news_, false); }
 
  private:
@@ -95,11 +95,11 @@ class ArtifactPulls {
   const Random random_;
   const PullCredentials credentials_;
   const std::function<void()> changed_;
-  std::map<std::string, Tried> tried_;  ///< by class
+  std::map<std::string, Tried> tried_;  ///< by class name
   std::optional<PullOrder> running_;
   PullCounts counts_;
   bool news_ = false;
-  std::optional<Moment> told_at_;  ///< how far it is was logged then
+  std::optional<Moment> told_at_;  ///< time of the last progress message
   Timers::Timer deadline_;
   Timers::Timer timer_;
 };

@@ -16,7 +16,7 @@ namespace {
 
 using Kind = BudgetStep::Kind;
 
-// FNV-1a: it tells texts apart, and nobody gains by making two alike.
+// FNV-1a tells configurations apart; a collision would help no attacker.
 std::uint64_t hash_of(std::string_view text) {
   constexpr std::uint64_t kPrime = 0x100000001b3;
   std::uint64_t hash = 0xcbf29ce484222325;
@@ -24,7 +24,7 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-/// Null: nobody has had it.
+/// Null: the slot has no Lease yet.
 const ChangeSlot* slot_at(const ChangeBudget& budget, std::size_t index) {
   const auto found = std::ranges::find(budget.slots, index, &ChangeSlot::index);
   return found == budget.slots.end() ? nullptr : &*found;
@@ -39,8 +39,8 @@ bool is_proven(const ChangeBudget& budget, const std::string& configuration) {
   return budget.verdicts.proven.contains(configuration);
 }
 
-/// Empty: nothing speaks against it. A person who has labelled this very node knows of it, and what works
-/// elsewhere may be tried there.
+/// Why the configuration may not begin; empty: it may. A failure elsewhere does not hold back a node whose
+/// own label asks for the configuration, once another node has proven it.
 std::string failure(const ChangeBudget& budget, const NodeChange& change) {
   const auto found = budget.verdicts.failed.find(change.begin);
   if (found == budget.verdicts.failed.end()) return {};
@@ -51,33 +51,33 @@ bool is_of(const std::string& verdict, const std::string& node) {
   return verdict.starts_with(node + ":");
 }
 
-/// Whether others wait because this node has failed at what is written down.
+/// True if other nodes wait because this node has failed at the configuration in wanted.json.
 bool is_blamed(const ChangeBudget& budget, const NodeChange& change) {
   const auto found = budget.verdicts.failed.find(change.written);
   return found != budget.verdicts.failed.end() && is_of(found->second, change.node);
 }
 
-/// And that is done after all.
+/// True if this node has succeeded at a configuration that it had failed before.
 bool is_mended(const ChangeBudget& budget, const NodeChange& change) {
   return change.outcome == ChangeOutcome::done && is_blamed(budget, change);
 }
 
-/// What is still to be said of the configuration in wanted.json. Absent: nothing.
+/// Failure of the configuration in wanted.json; absent: it has not failed, or the Leases say so already.
 std::optional<std::string> failure_to_tell(const ChangeBudget& budget, const NodeChange& change) {
   if (change.outcome != ChangeOutcome::failed || budget.verdicts.failed.contains(change.written))
     return std::nullopt;
   return fmt::format("{}: {}", change.node, change.why.empty() ? "failed" : change.why);
 }
 
-/// Likewise, where it was begun in a slot.
+/// Verdict of a change that has ended in this node's slot; absent: none is to be written.
 std::optional<std::string> verdict_inside(const ChangeBudget& budget, const NodeChange& change) {
   const bool proves = change.outcome == ChangeOutcome::done && change.has_any;
   if (proves && (is_mended(budget, change) || !is_proven(budget, change.written))) return std::string();
   return failure_to_tell(budget, change);
 }
 
-/// And where it was not, or the slot has been given back meanwhile. What has been told once is not told
-/// again: a person may have taken it back.
+/// Verdict of a change without a slot, also after the slot was given back. A failure is reported only once:
+/// an administrator may have removed the verdict since.
 std::optional<std::string> verdict_outside(const ChangeBudget& budget, const NodeChange& change) {
   if (is_mended(budget, change)) return std::string();
   return change.is_news && !change.written.empty() ? failure_to_tell(budget, change) : std::nullopt;
@@ -89,7 +89,7 @@ BudgetStep waits(BudgetStep step, std::string why) {
   return step;
 }
 
-/// With a slot of our own.
+/// The next step of a node that has a slot.
 BudgetStep step_in(const ChangeSlot& slot, const ChangeBudget& budget, const NodeChange& change) {
   BudgetStep step;
   step.slot = slot.index;
@@ -104,7 +104,7 @@ BudgetStep step_in(const ChangeSlot& slot, const ChangeBudget& budget, const Nod
     return budget.renewed || change.begin.empty() ? step : waits(step, "our turn to be written down");
   }
   if (slot.configuration == change.written) step.verdict = verdict_inside(budget, change);
-  // The verdicts lie in slot 0: there both are one write, elsewhere the verdict comes first.
+  // Slot 0 holds the verdicts, so there a single write does both. For other slots the verdict comes first.
   step.kind = step.verdict && slot.index != 0 ? Kind::judge : Kind::give_back;
   return change.begin.empty() ? step : waits(step, "our turn for another configuration to be given back");
 }
@@ -116,7 +116,7 @@ std::string holders(const ChangeBudget& budget) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// Without one.
+/// The next step of a node without a slot.
 BudgetStep step_outside(const ChangeBudget& budget, const NodeChange& change) {
   BudgetStep step;
   step.verdict = verdict_outside(budget, change);
@@ -142,7 +142,7 @@ BudgetStep step_outside(const ChangeBudget& budget, const NodeChange& change) {
     step.verdict = fmt::format("{}: the node has gone silent in the middle of it", first->holder);
     return waits(step, "what has become of " + first->holder);
   }
-  // The last first: slot 0 is for those that go ahead.
+  // The highest free slot first: slot 0 is kept for configurations that are not proven yet.
   for (std::size_t index = proven ? budget.most : std::min<std::size_t>(budget.most, 1); index-- > 0;) {
     if (!is_free(budget, index)) continue;
     step.kind = Kind::take;

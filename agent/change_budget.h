@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many nodes may change at once, and whether this one may begin: a wrong configuration must not take
-// every GPU node before anybody sees what it does. Pure; what it goes by lies in Leases (change_leases.h).
+// Decides how many nodes may change at once, and if this node may begin: a wrong configuration must stop at
+// its first node. Pure; the input comes from Leases (change_leases.h).
 //
-// A change needs one of so many slots, from before anything is done for it until it has ended. A
-// configuration that has not proven itself on any node yet needs slot 0, so that one node goes first; one
-// that has failed on a node is begun on no other, also where that had its slot no more, as when what was
-// refused is done later. Where wanted.json says it already, as after a boot, nothing
-// is needed: what has begun goes on.
+// A change needs a rollout lease, which is one of a fixed number of slots, from before its first action until
+// its end. A configuration that no node has proven needs slot 0, so that a single node goes first. A
+// configuration that has failed on a node begins on no other node, also if it failed outside a slot, as when
+// a refused change is tried again later. If wanted.json already holds the configuration, as after a boot, no
+// slot is needed: a change that has begun goes on.
 #pragma once
 
 #include <cstddef>
@@ -21,86 +21,85 @@
 
 namespace ferry {
 
-/// "8f3a09c6d1e2b745": the same for all policies that say the same, whatever they are called.
+/// Identity of a policy's content, as in "8f3a09c6d1e2b745"; the policy's name does not count.
 std::string configuration_id(const Policy& policy);
-/// The same of a text.
+/// Identity of a text.
 std::string configuration_id(std::string_view text);
 
 struct ChangeSlot {
   std::size_t index = 0;
-  std::string holder;         ///< a Node's name; empty: it is free
-  std::string configuration;  ///< what its holder changes to
-  bool silent = false;        ///< its holder has not been heard of for too long
+  std::string holder;         ///< a Node's name; empty: the slot is free
+  std::string configuration;  ///< the configuration that the holder changes to
+  bool silent = false;        ///< the holder has not renewed the slot within kSlotLife
 };
 
-/// What has come of configurations, by configuration_id().
+/// Results of configurations, by configuration_id().
 struct Verdicts {
-  std::set<std::string> proven;               ///< some node is as it says
-  std::map<std::string, std::string> failed;  ///< "gpu-7: why"
+  std::set<std::string> proven;               ///< a node has reached the configuration
+  std::map<std::string, std::string> failed;  ///< node and reason: "gpu-7: why"
 };
 
-/// All that is known of the cluster's changes.
+/// The rollout leases of the cluster, as this node knows them.
 struct ChangeBudget {
   std::size_t most = 1;   ///< nodes that may change at once
-  std::string space;      ///< the namespace of the Leases
-  bool known = false;     ///< whether the rest is what the cluster has
-  bool searched = false;  ///< whether it has ever been, so that a slot of ours would have been seen
-  std::string trouble;    ///< why it is not, or cannot be written; empty: that is a matter of moments
-  /// Those that somebody has had; of the others nobody has written yet.
+  std::string space;      ///< namespace of the Leases
+  bool known = false;     ///< the fields below are up to date
+  bool searched = false;  ///< they have been so once, and would have shown a slot of this node
+  std::string trouble;    ///< why the Leases cannot be read or written; empty: no lasting error
+  /// Slots that have a Lease; a slot without a Lease is free.
   std::vector<ChangeSlot> slots;
   Verdicts verdicts;
-  bool renewed = false;  ///< we have written to our slot so lately that nobody can have taken it
+  bool renewed = false;  ///< this node's slot was renewed so lately that no other node can have it
 };
 
-/// What became of what is written down in wanted.json.
+/// Result of the configuration in wanted.json.
 enum class ChangeOutcome {
-  none,     ///< nothing is
-  open,     ///< it is on its way
-  done,     ///< the host is so
-  refused,  ///< in use; nothing of that was written
+  none,     ///< there is no wanted.json
+  open,     ///< the change goes on
+  done,     ///< the host is in the desired state
+  refused,  ///< devices are in use; nothing was written to them
   failed,
 };
 
-/// This node, as far as the budget is concerned.
+/// This node's change, as input of the budget.
 struct NodeChange {
   std::string node;
-  std::string begin;      ///< the configuration that is to be begun; empty: none
-  bool by_label = false;  ///< it is begun because somebody has set a label of this very node
-  std::string written;    ///< the configuration in wanted.json; empty: none
+  std::string begin;      ///< configuration to begin; empty: none
+  bool by_label = false;  ///< a label that was set on this very node asks for it
+  std::string written;    ///< configuration in wanted.json; empty: none
   ChangeOutcome outcome = ChangeOutcome::none;
-  std::string why;  ///< of `failed`
-  bool is_news =
-      false;  ///< of `failed`: it was refused before, and nobody has been told: it counts without a slot
-  bool has_any = true;  ///< of `done`: something here is as the configuration says, so that it is proven
+  std::string why;       ///< reason of `failed`
+  bool is_news = false;  ///< of `failed`: other nodes do not know of it, so it counts without a slot
+  bool has_any = true;   ///< of `done`: the policy selects a GPU here, so that `done` proves it
 };
 
 struct BudgetStep {
   enum class Kind {
-    nothing,    ///< to be done to Leases
-    take,       ///< our slot is to be written, for the first time or to say that we are here
-    give_back,  ///< with the verdict, if there is one
-    judge,      ///< the verdict alone is to be written
-    close,      ///< the slot of one that has gone silent is to be made free, with the verdict
+    nothing,    ///< no write to a Lease
+    take,       ///< write this node's slot, to take it or to renew it
+    give_back,  ///< free this node's slot, and write the verdict if there is one
+    judge,      ///< write only the verdict
+    close,      ///< free the slot of a silent holder, and write the verdict
   };
   Kind kind = Kind::nothing;
   std::size_t slot = 0;
-  std::string configuration;  ///< of `take`, and whom the verdict is about
-  /// Absent: none. Empty: it has proven itself. Else why it has failed.
+  std::string configuration;  ///< the configuration to take, or of the verdict
+  /// Absent: no verdict. Empty: the configuration is proven. Otherwise the reason of its failure.
   std::optional<std::string> verdict;
-  bool may_begin = true;  ///< false: what is to be begun has to wait
-  bool looks = false;     ///< the Leases are to be watched
-  std::string waits_for;  ///< why it has to wait, for people
-  std::string held;       ///< why it waits until a person does something; empty: it is a matter of time
-  bool unknown = false;   ///< held for want of an answer of the API server, and no verdict
+  bool may_begin = true;  ///< false: the change has to wait
+  bool looks = false;     ///< the Leases have to be watched
+  std::string waits_for;  ///< why the change waits, for people
+  std::string held;       ///< why it waits until a person acts; empty: it waits for nodes or time
+  bool unknown = false;   ///< `held` because the API server does not answer, not for a verdict
 };
 
-/// Its name is told of slot 0: its annotations hold the verdicts.
+/// The slot's number follows. Annotations of slot 0 hold the verdicts.
 inline constexpr const char* kChangeLease = "ferry-change-";
-/// Before a configuration_id(), annotations of slot 0.
+/// Prefixes of slot 0's annotations; a configuration_id() follows.
 inline constexpr const char* kProvenPrefix = "proven.gpu-ferry.io/";
 inline constexpr const char* kFailedPrefix = "failed.gpu-ferry.io/";
 
-/// What is to be done now.
+/// The next write to the Leases, and if the node's change may begin.
 BudgetStep budget_step(const ChangeBudget& budget, const NodeChange& change);
 
 }  // namespace ferry

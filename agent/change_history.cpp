@@ -36,7 +36,7 @@ void ChangeHistory::saw(const SeenHost& host, Clock::time_point now) {
     return;
   }
   const auto begun = std::exchange(begun_, std::nullopt);
-  // One that was too short to be seen, or needed no write, ends too.
+  // A change that was too short to be seen, or needed no write, has ended too.
   if (here.phase == before->phase && here.wanted == before->wanted) return;
   ++counts_.ended[here.phase];
   if (!begun) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often hostd has changed its node, with what result and for how long, and what it refused: counted from
-// one state.json to the next. Pure; time is handed in.
+// Counts hostd's changes with their results and durations, and its refusals, from one state.json to the next.
+// Pure; the time is a parameter.
 #pragma once
 
 #include <array>
@@ -16,10 +16,10 @@
 
 namespace ferry {
 
-/// Why an accelerator is refused, in words that do not multiply.
+/// Reason of a refusal, with few values, since it is a metric's label.
 enum class RefusalReason {
-  in_use,  ///< nothing but its holders stands in the way
-  other,   ///< it cannot be moved whole, or not only for its holders
+  in_use,  ///< only device users keep the accelerator from its change
+  other,   ///< there is another reason, alone or beside device users
 };
 std::string_view text(RefusalReason reason);
 RefusalReason refusal_reason(const SeenAccelerator& refused);
@@ -28,18 +28,18 @@ class ChangeHistory {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Upper bounds in seconds. Withdrawing takes up to 30 s, a write that hangs minutes.
+  /// Upper bounds in seconds. Withdrawing takes up to 30 s, a write that hangs takes minutes.
   static constexpr std::array<double, 9> kBounds = {0.1, 0.5, 1, 5, 10, 30, 60, 120, 300};
 
   struct Counts {
-    std::map<SeenPhase, std::uint64_t>
-        ended;  ///< what came of it: as_wanted, refused, failed, nothing_wanted
+    std::map<SeenPhase, std::uint64_t> ended;                     ///< by the phase at the end
     std::array<std::uint64_t, kBounds.size() + 1> by_duration{};  ///< the last: longer than all bounds
-    double seconds = 0;                                           ///< of all of those
+    double seconds = 0;                                           ///< total of all timed changes
     std::map<RefusalReason, std::uint64_t> refusals;              ///< accelerators that became refused
   };
 
-  /// hostd says this now. What is there at the first time counts as nothing: it came before us.
+  /// To be called with each new state.json. The first call counts nothing: that state is older than the
+  /// agent.
   void saw(const SeenHost& host, Clock::time_point now);
 
   const Counts& counts() const { return counts_; }
@@ -52,7 +52,7 @@ class ChangeHistory {
   };
 
   std::optional<Before> before_;
-  std::optional<Clock::time_point> begun_;  ///< the change that is under way was seen to begin then
+  std::optional<Clock::time_point> begun_;  ///< when the running change was first seen; absent: none runs
   Counts counts_;
 };
 

@@ -37,7 +37,7 @@ const json& annotations_of(const json& lease) {
   return at(at(lease, "metadata"), "annotations");
 }
 
-// metav1.MicroTime.
+// The format of metav1.MicroTime.
 std::string micro_time(std::chrono::system_clock::time_point time) {
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
   constexpr std::int64_t kMicros = 1'000'000;
@@ -45,7 +45,7 @@ std::string micro_time(std::chrono::system_clock::time_point time) {
                      micros % kMicros);
 }
 
-/// Those with the prefix, less one.
+/// Number of annotations with the prefix, except the key `but`.
 std::size_t count_others(const json& annotations, const std::string& prefix, const std::string& but) {
   std::size_t count = 0;
   for (const auto& [key, value] : annotations.items())
@@ -128,7 +128,7 @@ json patch_to_judge(const json& lease, const std::string& node, const std::strin
   const json& annotations = annotations_of(lease);
   if (verdict.empty()) {
     changes[proven] = node;
-    // What has failed on another node has failed there all the same.
+    // A failure on another node stays: only that node's own success removes it.
     if (text_at(annotations, failed.c_str()).starts_with(node + ":")) changes[failed] = nullptr;
   } else {
     changes[failed] = told(verdict, kLongestVerdict);

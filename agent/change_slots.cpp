@@ -18,9 +18,10 @@ namespace {
 using nlohmann::json;
 using std::chrono::seconds;
 
-// What others saw of our last write they saw later than we sent it.
+// Other nodes see a renewal later than this node sends it, so a slot is renewed well within kSlotLife.
 constexpr seconds kRenewEvery = kSlotLife / 3;
-// All nodes hear of a free slot at once. Within so long the first have it, and the others have heard of that.
+// All nodes see a free slot at once. Each waits for a random part of this time (milliseconds), so that most
+// see the first write before they try.
 constexpr Backoff::Pause kRush{2'000};
 
 }  // namespace
@@ -52,8 +53,7 @@ void ChangeSlots::open() {
                                                                .trouble =
                                                                    [this](const Error& error) {
                                                                      spdlog::warn("{}", error.message);
-                                                                     // What was not heard meanwhile nobody
-                                                                     // has failed to say.
+                                                                     // Holders may have renewed unseen.
                                                                      seen_.clear();
                                                                      if (may_mend(error)) return;
                                                                      watch_trouble_ = error.message;
@@ -163,7 +163,7 @@ void ChangeSlots::act(const BudgetStep& step, const std::string& policy) {
 
 void ChangeSlots::write(const BudgetStep& step, const std::string& policy) {
   const std::size_t slot = step.kind == BudgetStep::Kind::judge ? 0 : step.slot;
-  // Nothing is begun in a turn that is on its way back.
+  // A slot that is being given back permits no new change.
   if (step.kind == BudgetStep::Kind::give_back) renewed_.reset();
   const json known = lease(slot);
   const std::string sign = sign_of_life(known);
@@ -194,7 +194,7 @@ void ChangeSlots::write(const BudgetStep& step, const std::string& policy) {
     return;
   }
   const auto content = patch(json());
-  if (!content) return;  // of nothing nobody was first
+  if (!content) return;  // never: without a Lease there is no conflict
   writing_ = client_.create(kLeases, settings_.space, new_change_lease(settings_.space, slot, *content),
                             std::move(done));
 }
@@ -216,7 +216,7 @@ void ChangeSlots::written(std::size_t slot, Moment sent, Result<json> result) {
     const Error& error = result.error();
     spdlog::warn("{}", error.message);
     ours_.erase(name);
-    // Neither ends by itself.
+    // Neither error ends by itself.
     const bool refused = error.code == ApiErrc::forbidden || error.code == ApiErrc::invalid;
     write_trouble_ = refused ? error.message : std::string();
     not_before_ = timers_.now() + backoff_.next(random_);
@@ -229,7 +229,7 @@ void ChangeSlots::call_at(Moment when) {
   timer_ = timers_.at(when, changed_);
 }
 
-/// For what nobody tells: our own time to renew, and the silence of others that we wait for.
+/// Sets the timer for events that no watch reports: the own renewal is due, or another holder turns silent.
 void ChangeSlots::wait_for(const BudgetStep& step) {
   std::optional<Moment> next;
   if (renewed_ && is_ours(*renewed_)) next = renewed_at_ + kRenewEvery;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the Leases of a ChangeBudget as this node sees and writes them. What it knows of them is
-// told, and only while somebody needs to know; what is to be done change_budget.h says.
+// Inside this room: reads and writes the Leases of a ChangeBudget for this node. They are watched only while
+// BudgetStep::looks; change_budget.h decides.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@
 
 namespace ferry {
 
-/// One thread. While this node has nothing to begin and no slot there is no request open and no timer.
+/// For one thread. While this node has no change to begin and no slot, there is neither a request nor a
+/// timer.
 class ChangeSlots {
  public:
   using WallClock = std::function<std::chrono::system_clock::time_point()>;
@@ -31,8 +32,8 @@ class ChangeSlots {
     std::size_t most = 1;
   };
 
-  /// `changed` is called, never from within a call, when budget() may be another, or time has come for act().
-  /// What is named here must outlive this.
+  /// `changed` is called, never from within a call, when budget() may differ or act() is due. The references
+  /// must outlive this object.
   ChangeSlots(ApiTransport& transport, ApiClient& client, Timers& timers, Random random, WallClock wall_clock,
               Settings settings, std::function<void()> changed);
   ChangeSlots(const ChangeSlots&) = delete;
@@ -42,10 +43,10 @@ class ChangeSlots {
   ~ChangeSlots();
 
   ChangeBudget budget();
-  /// Does what is to be done of `step`, one write at a time; `policy` is what people call its configuration.
+  /// Carries out `step`, a single write at a time; `policy` is the configuration's name, for people.
   void act(const BudgetStep& step, const std::string& policy);
 
-  /// A slot is this node's, as far as is known, or a write is on its way that may make one so.
+  /// True if this node has a slot, as far as is known, or a write that may take a slot is under way.
   bool may_have_one() const;
   bool is_writing() const { return writing_.has_value(); }
 
@@ -59,7 +60,7 @@ class ChangeSlots {
   void open();
   void close();
   void forget_older();
-  /// Null: there is none.
+  /// Null: the slot has no Lease.
   nlohmann::json lease(std::size_t slot) const;
   bool is_ours(std::size_t slot) const;
   std::map<std::string, nlohmann::json> leases() const;
@@ -78,16 +79,16 @@ class ChangeSlots {
   const std::function<void()> changed_;
 
   std::unique_ptr<ObjectWatch> watch_;
-  std::map<std::string, nlohmann::json> ours_;  ///< as our writes left them, until the watch is as far
-  std::map<std::size_t, Seen> seen_;            ///< how long others' slots have been as they are
-  bool searched_ = false;  ///< the slots have been seen once: one that we had before we started is known
+  std::map<std::string, nlohmann::json> ours_;  ///< as written by this node, until the watch shows it
+  std::map<std::size_t, Seen> seen_;            ///< since when the slots of other nodes are unchanged
+  bool searched_ = false;  ///< the Leases have been listed once: a slot from before a restart is known
   std::string watch_trouble_;
   std::string write_trouble_;
-  std::optional<std::size_t> renewed_;  ///< the slot that was ours by our last write
+  std::optional<std::size_t> renewed_;  ///< the slot that this node last took or renewed
   Moment renewed_at_;
   std::optional<ApiClient::Call> writing_;
   Backoff backoff_;
-  std::optional<Moment> not_before_;  ///< no write before then
+  std::optional<Moment> not_before_;  ///< earliest time of the next write
   bool drawn_ = false;                ///< not_before_ is the pause before a free slot is taken
   Timers::Timer timer_;
 };

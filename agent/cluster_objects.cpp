@@ -35,12 +35,12 @@ std::map<std::string, std::string> texts_at(const json& object, const char* key)
   return out;
 }
 
-// As NVIDIA's vGPU device manager has it.
+// NVIDIA's vGPU device manager has the same key.
 constexpr const char* kUsualKey = "config.yaml";
 
 constexpr const char* kMirror = "kubernetes.io/config.mirror";
 
-// Empty: none of this kind.
+// Empty: no owner of this kind.
 std::string owner_of(const json& pod, std::string_view kind) {
   const json& owners = at(at(pod, "metadata"), "ownerReferences");
   if (!owners.is_array()) return {};
@@ -49,9 +49,9 @@ std::string owner_of(const json& pod, std::string_view kind) {
   return {};
 }
 
-/// A DaemonSet that a pod names as its owner.
+/// The DaemonSet in a pod's ownerReferences.
 struct DaemonSetOwner {
-  std::string believed;  ///< its name; empty: there is none, or it is not believed
+  std::string believed;  ///< its name; empty: there is none, or it is not trusted
   std::string doubt;     ///< PodOnNode::doubt
 };
 
@@ -73,7 +73,7 @@ DaemonSetOwner daemon_set_owner_of(const json& pod, const BelievedOwners& believ
   const std::string space = text_at(metadata, "namespace");
   const json& owners = at(metadata, "ownerReferences");
   const bool space_is_believed = believed.spaces.contains(space);
-  // A DaemonSet that is deleted goes before its pods have ended.
+  // A deleted DaemonSet can be gone before its pods have ended.
   const bool ends = !text_at(metadata, "deletionTimestamp").empty();
   const bool listed = space == believed.operator_space && believed.uids.has_value() && !ends;
   DaemonSetOwner out;
@@ -104,7 +104,7 @@ bool is_owned_by(const json& owner, const ApiKind& kind) {
   return text_at(owner, "kind") == kind.kind && text_at(owner, "apiVersion") == kind.api_version;
 }
 
-// A DaemonSet's pod would come again at once, cordoned or not. It names the DaemonSet as its controller.
+// A DaemonSet recreates its pods even on a cordoned node. Its pods name it as their controller.
 std::optional<NamedOwner> daemon_set_of(const json& pod) {
   const json& metadata = at(pod, "metadata");
   const json& owners = at(metadata, "ownerReferences");
@@ -118,7 +118,7 @@ std::optional<NamedOwner> daemon_set_of(const json& pod) {
   return std::nullopt;
 }
 
-// The kubelet alone can end a static pod. The kubelet of its node makes its mirror, and names the Node.
+// Only the kubelet can end a static pod. The kubelet creates the mirror pod with the Node as its owner.
 bool is_static(const json& pod, const json& node) {
   const json& metadata = at(pod, "metadata");
   const json& owners = at(metadata, "ownerReferences");
@@ -280,7 +280,7 @@ json patch_of(const LabelChanges& labels, const LabelChanges& annotations,
   if (!annotations.empty()) metadata["annotations"] = changes_of(annotations);
   json out;
   if (!metadata.empty()) out["metadata"] = std::move(metadata);
-  // As the API server keeps it: what is false is not there.
+  // The API server omits a false value; null removes the field.
   if (unschedulable) out["spec"]["unschedulable"] = *unschedulable ? json(true) : json();
   return out;
 }

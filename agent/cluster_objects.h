@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What concerns us of objects as the API server has them. Pure.
+// Reads the parts of Kubernetes objects that the agent needs. Pure.
 #pragma once
 
 #include <map>
@@ -19,46 +19,45 @@
 
 namespace ferry {
 
-/// All that is read here of pods.
+/// The fields of pods that the agent reads.
 FieldChoice pod_fields();
-/// Name, namespace and UID.
+/// The fields of DaemonSets that the agent reads: name, namespace and UID.
 FieldChoice daemon_set_fields();
 
-/// Its name, labels and annotations; empty where it is not as the API server makes them.
+/// Name, labels, annotations and runtime handlers of a Node; a field of an unexpected form is empty.
 NodeObject node_object_of(const nlohmann::json& node);
 
-/// The configurations of a ConfigMap: its key config.yaml, or else each key. Their places in messages are
-/// "ConfigMap gpus/policies, config.yaml:12".
+/// The configurations of a ConfigMap: its key config.yaml, or without that each key. Messages name a place as
+/// in "ConfigMap gpus/policies, config.yaml:12".
 std::vector<ConfigText> configurations_of(const nlohmann::json& config_map);
 
-/// A sentence for each of its keys that configurations_of() passes over.
+/// A sentence for each key of a ConfigMap that configurations_of() ignores.
 std::vector<std::string> passed_over_of(const nlohmann::json& config_map);
 
-/// The UIDs of objects.
 std::set<std::string> uids_of(const std::map<std::string, nlohmann::json>& objects);
 
 /// The pods that have not ended.
 std::vector<PodOnNode> pods_of(const std::map<std::string, nlohmann::json>& pods,
                                const BelievedOwners& believed);
 
-/// Whether nothing more is scheduled to it.
+/// True if the node is cordoned.
 bool is_cordoned(const nlohmann::json& node);
 
-/// The pods that have not ended, for a drain. A static pod names its node, with its UID, as its owner: the
-/// annotation alone any tenant may write. NodePod::kept says nothing of DaemonSets.
+/// The pods that have not ended, for a drain. A static pod must name the Node, with its UID, as its owner:
+/// any tenant may write the annotation alone. NodePod::kept does not consider DaemonSets.
 std::vector<NodePod> node_pods_of(const std::map<std::string, nlohmann::json>& pods,
                                   const nlohmann::json& node);
 
-/// The VirtualMachineInstances of KubeVirt's to which pods belong that have not ended, by "namespace/pod".
+/// KubeVirt's VirtualMachineInstances of the pods that have not ended, by "namespace/pod".
 std::map<std::string, std::string> vmis_of(const std::map<std::string, nlohmann::json>& pods);
 
-/// Empty: it has none.
+/// Empty: the object has no UID.
 std::string uid_of(const nlohmann::json& object);
 
 std::set<std::string> names_of(const std::map<std::string, nlohmann::json>& objects);
 
-/// A merge patch; null: there is nothing to change. `unschedulable`: what a Node's spec shall say; absent: as
-/// it is.
+/// A merge patch; null: nothing changes. `unschedulable` is the new value in a Node's spec; absent:
+/// unchanged.
 nlohmann::json patch_of(const LabelChanges& labels, const LabelChanges& annotations,
                         std::optional<bool> unschedulable = {});
 

@@ -15,13 +15,14 @@
 namespace ferry {
 namespace {
 
-// NVIDIA's own file comes with the chart, and a site's own began as a copy of it. A profile has no list of
-// what may let go and gets the agent's; a policy that reads like it has its own.
+// A site's profile file often began as a copy of NVIDIA's, so equal content is no conflict. A profile has no
+// list of services to stop and gets the agent's. A policy has its own list, so it always differs from a
+// profile.
 bool says_another(const FoundPolicy& first, const FoundPolicy& other) {
   return first.of_profile != other.of_profile || !same_policy(first.policy, other.policy);
 }
 
-// NVIDIA's own file has hundreds.
+// NVIDIA's own file has hundreds of names.
 std::string listed(std::span<const std::string> names) {
   constexpr std::size_t kMost = 12;
   const auto first = names.first(std::min(names.size(), kMost));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the policy that a name stands for, among all that the cluster's configurations hold.
+// Inside this room: finds the policy of a name in all configurations of the cluster.
 #pragma once
 
 #include <span>
@@ -14,15 +14,14 @@ namespace ferry {
 
 struct FoundPolicy {
   Policy policy;
-  std::string config;       ///< the text that holds it
+  std::string config;       ///< the text that contains it
   bool of_profile = false;  ///< PolicyFile::of_profiles
 };
 
-/// The first that holds the name; others may, where they say the same under it. Configurations that cannot be
-/// read, and were not needed, and names that no label can say, are added to `warnings`. Errc::invalid_config:
-/// none holds the name, and then why one cannot be read, or what was probably meant; or two say different
-/// things under it.
-/// `unreadable`: those that could not even be had.
+/// The first policy with the name; all others with it must have the same content. `unreadable`: errors of
+/// configurations that could not be fetched. Unneeded unreadable configurations, and names that no label can
+/// have, are added to `warnings`. Errc::invalid_config: no configuration has the name, and the message says
+/// why one cannot be read, or which name was probably meant; or two policies differ.
 Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<const Error> unreadable,
                                 const std::string& name, std::vector<std::string>& warnings);
 

@@ -28,14 +28,14 @@ bool is_ours(const NodeObject& node) {
   return node.annotations.contains(kCordonedAnnotation);
 }
 
-/// Those who hold what is refused.
+/// Device users of the refused GPUs.
 struct Holders {
-  std::vector<NodePod> pods;         ///< that are still there, each once
-  std::vector<std::string> kept;     ///< that are never evicted, for people
-  std::vector<std::string> unknown;  ///< of which it is not known which pod they are, or that have just gone
+  std::vector<NodePod> pods;         ///< that still exist, each once
+  std::vector<std::string> kept;     ///< never evicted; for people
+  std::vector<std::string> unknown;  ///< their pod is not known, or has just ended
 };
 
-/// Null: there is none.
+/// Null: no such pod.
 const NodePod* pod_of(const SeenHolder& holder, const std::vector<NodePod>& pods) {
   const auto found = std::ranges::find_if(pods, [&](const NodePod& pod) {
     if (!holder.pod_uid.empty() && pod.uid != holder.pod_uid) return false;
@@ -91,9 +91,9 @@ DrainNeed over(DrainNeed need, std::string why) {
   return need;
 }
 
-/// Of a refusal that the Node does not show anything of yet.
+/// The need after a refusal for which no drain runs yet.
 DrainNeed need_at_first(const HostSide& host, const DrainView& view, Holders holders, DrainNeed need) {
-  if (!host.hostd_speaks) return nothing();  // others may hold them by now, and nobody would go on
+  if (!host.hostd_speaks) return nothing();  // its users may be others by now, and no change would follow
   if (!view.eviction_refused.empty()) return nothing(view.eviction_refused);
   if (!holders.kept.empty()) return nothing(joined(holders.kept) + " would stay");
   if (!holders.unknown.empty()) return nothing("no such pod is seen here: " + joined(holders.unknown));
@@ -104,17 +104,17 @@ DrainNeed need_at_first(const HostSide& host, const DrainView& view, Holders hol
   return need;
 }
 
-/// And of one whose pods are being evicted.
+/// The need while a drain runs.
 DrainNeed need_when_begun(const HostSide& host, const DrainView& view, Holders holders, DrainMark::Time since,
                           DrainNeed need) {
   need.begun = true;
   if (!view.cordoned) return over(need, "somebody has uncordoned the node");
   if (!view.eviction_refused.empty()) return over(need, view.eviction_refused);
-  // A clock that was set back must not have it go on for as long.
+  // A clock that was set back must not prolong the drain.
   const auto passed = std::chrono::abs(std::chrono::duration_cast<seconds>(view.now - since));
   const seconds timeout = view.timeout.value_or(seconds(0));
   if (passed >= timeout) {
-    // The pods are not to blame: it begins again with hostd.
+    // The pods are not the cause: the drain begins anew once hostd runs.
     if (!host.hostd_speaks) return nothing("ferry hostd does not run on this node");
     std::vector<std::string> still;
     still.reserve(holders.pods.size());
@@ -128,8 +128,8 @@ DrainNeed need_when_begun(const HostSide& host, const DrainView& view, Holders h
   }
   need.kind = Kind::evict;
   need.left = timeout - passed;
-  // What somebody else has taken meanwhile would keep them from being done, as would a hostd that does not
-  // run: nobody goes in vain.
+  // Another device user, or the absence of hostd, would keep the change from its end: the evictions would be
+  // in vain.
   if (!host.hostd_speaks || !holders.kept.empty()) return need;
   std::erase_if(holders.pods, [](const NodePod& pod) { return pod.ends; });
   need.pods = std::move(holders.pods);
@@ -182,7 +182,7 @@ DrainStep begin(const NodeWish& wish, const DrainView& view, const DrainNeed& ne
   return out;
 }
 
-/// A wish that cannot be read for a moment, or a hostd that is silent, is no other wish.
+/// A desired state that cannot be read for a moment, or a silent hostd, does not clear the failure.
 bool keeps_failure(const NodeObject& node, const HostSide& host, const DrainView& view) {
   const auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
   if (!view.timeout || !mark || mark->since || !host.written) return false;
@@ -198,7 +198,7 @@ DrainNeed need_now(const NodeObject& node, const NodeWish& wish, const HostSide&
   need.generation = host.written->generation;
   auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
   if (mark && mark->generation != need.generation) mark.reset();
-  if (hostd_is_gone(host)) return need;  // nobody would do what they make room for
+  if (hostd_is_gone(host)) return need;  // no change would follow the evictions
   if (!host.seen || !has_answered(host) || host_is_changing(host)) {
     if (mark && !is_silent(wish, host)) need.kind = Kind::stays;
     return need;
@@ -235,7 +235,7 @@ DrainNeed drain_need(const NodeObject& node, const NodeWish& wish, const HostSid
 
 DrainStep drain_undone(const NodeObject& node, bool cordoned) {
   DrainStep out;
-  // That one has failed is remembered.
+  // A failed drain stays recorded.
   const auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
   if (mark && mark->since) out.annotations[kDrainAnnotation] = std::nullopt;
   if (!is_ours(node)) return out;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pods that keep the GPUs from what is asked for are evicted, the node being cordoned meanwhile. Pure; time
-// is handed in.
+// Evicts pods whose GPUs a change needs, with the node cordoned meanwhile. Pure; the time is a parameter.
 //
-// It begins where hostd has refused the wish, nothing but its holders stands in the way, and each of them is
-// a pod that may be evicted; and where it is this node's turn (change_budget.h). It ends when hostd goes on,
-// when something else is asked for, or when its time is up: then not again for that wish. While hostd does
-// not run none begins and nobody is asked; one that was begun is undone after a while, and begins again with
-// hostd. The Node itself is the memory, so that whoever comes after a crash goes on, or undoes it.
+// A drain begins if hostd has refused the desired state for its device users alone, and each of them is a pod
+// that may be evicted. It also needs a rollout lease (change_budget.h). It ends when hostd goes on, when the
+// desired state changes, or at the timeout, which excludes another drain for the same desired state. While
+// hostd is down no drain begins and no pod is evicted; a running drain is undone after a while, and begins
+// anew with hostd. All state is on the Node, so that an agent continues or undoes the drain after a crash.
 //
-// Nothing is ever deleted: an eviction asks, and disruption budgets and KubeVirt answer.
+// Pods are evicted, never deleted: disruption budgets and KubeVirt may refuse or delay an eviction.
 #pragma once
 
 #include <chrono>
@@ -28,9 +27,9 @@
 
 namespace ferry {
 
-/// The DaemonSet that a pod names as its controller. Any tenant may write that into a pod.
+/// The DaemonSet that a pod names as its controller. Any tenant may write that name into a pod.
 struct NamedOwner {
-  std::string space;  ///< the pod's namespace: an owner is in no other
+  std::string space;  ///< the pod's namespace, which is the owner's too
   std::string name;
   std::string uid;
   std::string text() const { return space + "/" + name; }
@@ -43,57 +42,57 @@ struct NodePod {
   std::string name;
   std::string uid;
   std::string kept = {};  ///< why it is never evicted: "it is of DaemonSet x"; empty: it may be
-  bool ends = false;      ///< it has been told to
-  std::optional<NamedOwner> daemon_set = {};  ///< that it names, whether there is one or not
+  bool ends = false;      ///< it is being deleted
+  std::optional<NamedOwner> daemon_set = {};  ///< as the pod names it, even if there is none
   std::string text() const { return space + "/" + name; }
   bool operator==(const NodePod&) const = default;
 };
 
-/// What is known beside the wish and the host.
+/// Input of a drain, beside the desired state and the host.
 struct DrainView {
-  /// For how long pods are evicted; absent: nobody is, and what was begun is undone.
+  /// Time limit of a drain; absent: no pod is evicted, and a drain that has begun is undone.
   std::optional<std::chrono::seconds> timeout;
-  bool cordoned = false;                     ///< the Node is, by whomever
-  std::optional<std::vector<NodePod>> pods;  ///< absent: they cannot be seen
-  std::string eviction_refused = {};         ///< why the API server takes no eviction of ours; empty: it may
-  std::vector<std::string> delayed = {};     ///< why evictions were answered with "not now"
-  std::string cordon_refused = {};           ///< why it did not let us cordon or uncordon; empty: it may
+  bool cordoned = false;                     ///< the Node is cordoned, by any program or person
+  std::optional<std::vector<NodePod>> pods;  ///< absent: they cannot be listed
+  std::string eviction_refused = {};         ///< why the API server refuses evictions; empty: it does not
+  std::vector<std::string> delayed = {};     ///< why the last evictions were delayed
+  std::string cordon_refused = {};           ///< why the API server refuses to (un)cordon; empty: it does not
   std::chrono::system_clock::time_point now;
 };
 
-/// What the host's answer calls for, before anybody asks whether it is this node's turn.
+/// The drain that the host status calls for, before the rollout lease is considered.
 struct DrainNeed {
   enum class Kind {
-    nothing,  ///< what was begun is undone
-    stays,    ///< hostd is at it: what was begun stays as it is
-    evict,    ///< pods are to be evicted: a turn is needed
-    over,     ///< it has failed, and is not tried again for this wish
+    nothing,  ///< undo a drain that has begun
+    stays,    ///< hostd works: leave a drain as it is
+    evict,    ///< evict pods, which needs a rollout lease
+    over,     ///< failed, and not repeated for this desired state
   };
   Kind kind = Kind::nothing;
   std::uint64_t generation = 0;  ///< of wanted.json; of `evict` and `over`
-  bool begun = false;            ///< the Node shows it
-  std::vector<NodePod> pods;     ///< of `evict`: those that have not been told to end
+  bool begun = false;            ///< the Node shows the drain
+  std::vector<NodePod> pods;     ///< of `evict`: pods that are not being deleted yet
   std::string why;               ///< of `over`; of `nothing`, why pods are not evicted; empty: none need be
   std::chrono::seconds left{0};  ///< of `evict`, once begun
-  bool keeps_failure = false;    ///< that it has failed is remembered: it is the same wish
+  bool keeps_failure = false;    ///< the failure stays recorded: the desired state is the same
 };
 
-/// The DaemonSets that pods name which keep GPUs from what is asked for.
+/// The DaemonSets that pods with refused GPUs name as their controllers.
 std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<NodePod>& pods);
 
 DrainNeed drain_need(const NodeObject& node, const NodeWish& wish, const HostSide& host,
                      const DrainView& view);
 
 struct DrainStep {
-  LabelChanges annotations;           ///< what they shall be
-  std::optional<bool> unschedulable;  ///< what spec.unschedulable shall be; absent: as it is
-  std::vector<NodePod> evict;         ///< to be asked to go now; the Node shows why
+  LabelChanges annotations;           ///< new values
+  std::optional<bool> unschedulable;  ///< new spec.unschedulable; absent: unchanged
+  std::vector<NodePod> evict;         ///< to be evicted now; the Node shows the drain already
   std::vector<NodeEvent> events;
   DrainReport report;
-  std::optional<std::chrono::seconds> left;  ///< until it has to be looked at again
+  std::optional<std::chrono::seconds> left;  ///< time until the next reconcile; absent: none is needed
 };
 
-/// For who leaves the node: what was begun here is begun anew by the next one, if it shall be at all.
+/// Undoes the drain of an agent that ends. The next agent begins it anew if it is still needed.
 DrainStep drain_undone(const NodeObject& node, bool cordoned);
 
 DrainStep drain_step(const NodeObject& node, const NodeWish& wish, const DrainView& view,

@@ -14,7 +14,7 @@ using nlohmann::json;
 using Time = DrainMark::Time;
 
 constexpr std::string_view kForm = "0000-00-00T00:00:00Z";
-// The clock counts nanoseconds from 1970 in 63 bits.
+// system_clock counts nanoseconds since 1970 in 63 bits.
 constexpr int kFirstYear = 1970;
 constexpr int kLastYear = 2261;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The annotation gpu-ferry.io/drain: all that is remembered of a drain (drain.h).
+// The annotation gpu-ferry.io/drain, which stores the whole state of a drain (drain.h).
 //
-//   {"generation": 12, "since": "2026-11-21T09:30:00Z"}         pods are evicted
-//   {"generation": 12, "failed": "after 600 s ..."}              no longer, and not again for that wish
+//   {"generation": 12, "since": "2026-11-21T09:30:00Z"}         the drain runs
+//   {"generation": 12, "failed": "after 600 s ..."}              it has failed for that desired state
 #pragma once
 
 #include <chrono>
@@ -16,15 +16,15 @@ namespace ferry {
 struct DrainMark {
   using Time = std::chrono::sys_seconds;
 
-  std::uint64_t generation = 0;  ///< of the wanted.json whose refusal it is about
-  std::optional<Time> since;     ///< by the node's own clock; absent: it has failed
-  std::string failed = {};       ///< why it has failed
+  std::uint64_t generation = 0;  ///< of the wanted.json that hostd refused
+  std::optional<Time> since;     ///< start, by the node's clock; absent: the drain has failed
+  std::string failed = {};       ///< reason of the failure
   bool operator==(const DrainMark&) const = default;
 };
 
 std::string drain_mark_text(const DrainMark& mark);
 
-/// Absent: not of the agent's making.
+/// Absent: the annotation was not written by the agent.
 std::optional<DrainMark> read_drain_mark(std::string_view text);
 
 }  // namespace ferry

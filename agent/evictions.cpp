@@ -13,8 +13,8 @@
 namespace ferry {
 namespace {
 
-// An API server that has just started forbids all, a namespace that ends forbids for a while, and an
-// admission policy refuses with 422 until its conditions hold.
+// Some refusals end by themselves: a new API server forbids all requests, a terminating namespace forbids for
+// a while, and an admission policy answers 422 until its conditions hold.
 constexpr std::chrono::seconds kRefusalPatience{60};
 
 }  // namespace
@@ -48,7 +48,7 @@ void Evictions::act(const std::vector<NodePod>& pods) {
   leave_out_others(pods);
   std::erase_if(delays_, [this](const auto& one) { return !asked_.contains(one.first); });
   for (const NodePod& pod : pods) {
-    // One without a UID could be another of its name by then.
+    // Without a UID the eviction could hit another pod of the same name.
     if (pod.uid.empty()) continue;
     Asked& asked = asked_[pod.uid];
     if (!asked.call && timers_.now() >= asked.again) ask(pod, asked);
@@ -82,7 +82,7 @@ void Evictions::answered(const NodePod& pod, Asked& asked, Result<Eviction> evic
   } else if (eviction->outcome == Eviction::Outcome::begun) {
     spdlog::info("pod {} is evicted", pod.text());
   }
-  // The watch tells of its end; where it does not, it is asked again.
+  // The watch reports the pod's end. A pod that does not end is evicted again.
   asked.again = timers_.now() + asked.backoff.next(random_, retry_after);
   if (!why.empty() && why != asked.why) spdlog::warn("{}", why);
   if (why.empty())

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: pods are asked to go, again and again while something stands against it; which ones
-// drain.h says.
+// Inside this room: evicts the pods that drain.h selects, and repeats an eviction that does not succeed.
 #pragma once
 
 #include <functional>
@@ -16,11 +15,11 @@
 
 namespace ferry {
 
-/// One thread. While there is nobody to be asked there is no request under way and no timer.
+/// For one thread. Without pods to evict there is neither a request nor a timer.
 class Evictions {
  public:
-  /// `changed` is called, never from within a call, when refused() may be another, or time has come for
-  /// act(). What is named here must outlive this.
+  /// `changed` is called, never from within a call, when refused() may differ or act() is due. The references
+  /// must outlive this object.
   Evictions(ApiClient& client, Timers& timers, Random random, std::function<void()> changed);
   Evictions(const Evictions&) = delete;
   Evictions& operator=(const Evictions&) = delete;
@@ -28,18 +27,18 @@ class Evictions {
   Evictions& operator=(Evictions&&) = delete;
   ~Evictions();
 
-  /// Who is not among them is no longer asked, and forgotten; a request of theirs that is under way, and may
-  /// be tried again, is not. Nobody is asked anew.
+  /// Forgets all pods that are not in `pods`. Their evictions are cancelled: a request under way may still
+  /// succeed, but is not repeated. Starts no eviction.
   void leave_out_others(const std::vector<NodePod>& pods);
 
-  /// The same, and those among them that have not been asked lately are.
+  /// The same; also evicts each of `pods` whose last eviction is long enough ago.
   void act(const std::vector<NodePod>& pods);
 
-  /// Why asking again is no use; empty: it may be some. Forgotten once there is nobody to be asked.
+  /// Why further evictions are useless; empty: they are not. Cleared once there is no pod to evict.
   const std::string& refused() const { return refused_; }
 
-  /// Why pods were not evicted when they were last asked for, by pod: a disruption budget, a webhook, a
-  /// policy.
+  /// Why pods were not evicted at their last try, an entry for each pod: a disruption budget, a webhook, an
+  /// admission policy.
   std::vector<std::string> delayed() const;
 
  private:
@@ -48,7 +47,7 @@ class Evictions {
     std::optional<ApiClient::Call> call;
     Moment again;
     Backoff backoff;
-    std::string why;  ///< what stood against it last
+    std::string why;  ///< reason of the last failure
   };
 
   void ask(const NodePod& pod, Asked& asked);
@@ -61,8 +60,8 @@ class Evictions {
   const Random random_;
   const std::function<void()> changed_;
   std::map<std::string, Asked> asked_;  ///< by UID
-  /// Reasons by UID. They outlast leave_out_others(): the reason of a drain's end is written between that and
-  /// act().
+  /// Reasons by UID. They outlast leave_out_others(): the reason of a drain's end is written after that call
+  /// and before act().
   std::map<std::string, std::string> delays_;
   std::optional<Moment> refused_since_;
   std::string refused_;

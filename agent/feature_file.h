@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Labels for Node Feature Discovery, whose worker reads files of a folder of the host and whose master sets
-// what they say. ABI: node-feature-discovery, source/local.
+// Labels for Node Feature Discovery: its worker reads the files of a host folder, and its master sets the
+// labels in them. ABI: node-feature-discovery, source/local.
 //
-// A file whose writer has gone would be believed for ever: each is good for a day, and renewed before.
+// A file whose writer is gone would count for ever. So a file expires after a day and is renewed before.
 #pragma once
 
 #include <chrono>
@@ -14,17 +14,17 @@
 
 namespace ferry {
 
-/// Relative to the host's root. Of two files with the same key the later by name counts: GPU feature
-/// discovery's, "gfd", goes before ours.
+/// Relative to the host's root. If two files have the same key, the last by name wins: "gfd" of GPU feature
+/// discovery wins over this file.
 inline constexpr const char* kFeatureFile = "etc/kubernetes/node-feature-discovery/features.d/ferry";
 
 inline constexpr std::chrono::hours kFeatureFileLife{24};
 inline constexpr std::chrono::hours kFeatureFileRenewal{12};
 
-/// A line for each label, believed until then.
+/// A line for each label, and the time at which they expire.
 std::string feature_file_text(const Labels& labels, std::chrono::system_clock::time_point until);
 
-/// Replaces the file by one that is good from `now` on; without any label it is removed.
+/// Replaces the file; it expires kFeatureFileLife after `now`. Without labels the file is removed.
 Result<> write_feature_file(HostFs& host, const Labels& labels, std::chrono::system_clock::time_point now);
 
 }  // namespace ferry

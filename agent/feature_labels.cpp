@@ -22,7 +22,7 @@ namespace {
 constexpr std::string_view kNvidia = "nvidia.com";
 constexpr std::string_view kOurs = "gpu-ferry.io";
 
-/// NVIDIA's CC manager writes it where it runs.
+/// Label of NVIDIA's CC manager, which sets it on the nodes where it runs.
 constexpr const char* kCcReady = "cc.ready.state";
 
 constexpr std::string_view kVga = "0300";
@@ -30,7 +30,7 @@ constexpr std::string_view kDisplay3d = "0302";
 
 class LabelSet {
  public:
-  /// Nothing is said that cannot be said whole.
+  /// Drops a label whose key or value Kubernetes would refuse.
   void put(std::string_view domain, const std::string& name, const std::string& value) {
     if (can_be_label(name) && can_be_label(value)) all_[fmt::format("{}/{}", domain, name)] = value;
   }
@@ -44,8 +44,8 @@ bool is_alphanumeric(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/// As GPU feature discovery cleans names: blanks become a "-", other characters go. A "/" is a blank here,
-/// since names of several boards have one: "Quadro RTX 6000/8000".
+/// Cleans a name as GPU feature discovery does: a blank becomes "-", other characters are dropped. A "/"
+/// counts as a blank, since names of several boards contain it: "Quadro RTX 6000/8000".
 std::string cleaned(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -59,7 +59,7 @@ std::string cleaned(std::string_view text) {
   return out;
 }
 
-/// "L40S" of "AD102GL [L40S]". A name that is a chip's alone says nothing of the product.
+/// "L40S" from "AD102GL [L40S]". Empty without brackets: a chip's name does not identify the product.
 std::string_view in_brackets(std::string_view name) {
   const auto begin = name.find_last_of('[');
   const auto end = name.find_last_of(']');
@@ -69,7 +69,7 @@ std::string_view in_brackets(std::string_view name) {
 
 struct Gpu {
   const SeenAccelerator* seen = nullptr;
-  std::string product;  ///< as a label's value; empty: nobody knows
+  std::string product;  ///< a label's value; empty: unknown
   std::string memory;
   std::string family;
   std::string mode;
@@ -80,7 +80,7 @@ std::vector<Gpu> gpus_of(const SeenHost& host) {
   for (const SeenAccelerator& one : host.accelerators) {
     const bool compute = one.pci_class == kDisplay3d;
     if (!compute && one.pci_class != kVga) continue;                // an NVSwitch
-    if (!one.id.empty() && !one.id.starts_with("10de:")) continue;  // these labels are NVIDIA's
+    if (!one.id.empty() && !one.id.starts_with("10de:")) continue;  // these labels are for NVIDIA's GPUs
     const GpuModel model = gpu_model(one.id, one.subsystem);
     out.push_back({.seen = &one,
                    .product = cleaned(model.product.empty() ? in_brackets(one.model) : model.product),
@@ -91,14 +91,14 @@ std::vector<Gpu> gpus_of(const SeenHost& host) {
   return out;
 }
 
-/// What all of them are; empty: they differ, or it is not known of all.
+/// The value that all GPUs share; empty: they differ, or a value is unknown.
 std::string common(const std::vector<Gpu>& gpus, std::string Gpu::*property) {
   const std::string& first = gpus.front().*property;
   const bool same = std::ranges::all_of(gpus, [&](const Gpu& gpu) { return gpu.*property == first; });
   return same ? first : std::string();
 }
 
-/// Hopper is the first family that has such a mode.
+/// Hopper is the first family with a confidential mode.
 bool has_no_confidential_mode(std::string_view family) {
   constexpr std::array<std::string_view, 7> kBefore = {"kepler", "maxwell", "pascal",      "volta",
                                                        "turing", "ampere",  "ada-lovelace"};
@@ -112,7 +112,7 @@ void put_gpus(const std::vector<Gpu>& gpus, LabelSet& labels) {
   labels.put(kNvidia, "gpu.memory", common(gpus, &Gpu::memory));
   labels.put(kNvidia, "gpu.family", common(gpus, &Gpu::family));
   labels.put(kNvidia, "gpu.mode", common(gpus, &Gpu::mode));
-  // kata-deploy's plain classes select it, and NVIDIA's CC manager, which writes it else, runs on few nodes.
+  // kata-deploy's plain classes select this label. NVIDIA's CC manager, its usual writer, runs on few nodes.
   if (std::ranges::all_of(gpus, [](const Gpu& gpu) { return has_no_confidential_mode(gpu.family); }))
     labels.put(kNvidia, kCcReady, "false");
   if (!product.empty()) return;

@@ -33,7 +33,7 @@ void FetchRunner::heard() {
   if (ended && !*ended) return;
   auto artifact = ended ? process_->answer() : Result<Artifact>(fail(Error(ended.error())));
   stop();
-  // The next one may be begun from there.
+  // `done` may begin the next fetch.
   const Done done = std::exchange(done_, {});
   done(std::move(artifact));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferry-fetch as a child of the agent, heard of in its loop.
+// Runs ferry-fetch as a child process and follows its progress in the agent's event loop.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace ferry {
 
 class FetchRunner final : public Fetcher {
  public:
-  /// Loop and host must outlive this.
+  /// The loop and the host must outlive this object.
   FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::path program = fetch_program());
   FetchRunner(const FetchRunner&) = delete;
   FetchRunner& operator=(const FetchRunner&) = delete;

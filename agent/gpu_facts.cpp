@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The specification knows 16 correctable errors and 32 others; what a kernel calls them is short.
+// The PCIe specification has room for 16 correctable and 32 other errors; kernels give them short names.
 constexpr std::size_t kMostKinds = 32;
 constexpr std::size_t kLongestKind = 32;
 
@@ -47,7 +47,7 @@ class Reader {
     return std::move(*content);
   }
   std::optional<unsigned> lanes(const char* name) const {
-    constexpr unsigned kUnknown = 0xff;  // PCIE_LNK_WIDTH_UNKNOWN; 0 is a link that is down or not there
+    constexpr unsigned kUnknown = 0xff;  // PCIE_LNK_WIDTH_UNKNOWN; 0 is a link that is down or missing
     const auto content = text(name);
     auto lanes = content ? number_of<unsigned>(*content) : std::nullopt;
     if (lanes && (*lanes == 0 || *lanes == kUnknown)) lanes.reset();
@@ -81,7 +81,7 @@ void read_errors(const HostFs& host, const PciAddress& port, LinkEnd end, std::v
   }
 }
 
-// The function above it: ".../0000:3a:00.0/0000:3b:00.0". Absent: it is on its root's own bus.
+// The PCI function above it, from ".../0000:3a:00.0/0000:3b:00.0". Absent: the GPU is on its root's own bus.
 std::optional<PciAddress> upstream_of(const HostFs& host, const PciAddress& gpu) {
   const auto place = host.link_target(sysfs_path(gpu));
   if (!place) return std::nullopt;
@@ -90,14 +90,14 @@ std::optional<PciAddress> upstream_of(const HostFs& host, const PciAddress& gpu)
   return *above;
 }
 
-/// What both ends of a link can: a card may be more than its slot. What the upper one does not say limits
-/// nothing.
+/// Limit of both ends of a link: a card may support more than its slot. An unknown limit of the upper end
+/// does not count.
 template <typename Number>
 std::optional<Number> of_both(const std::optional<Number>& gpu, const std::optional<Number>& above) {
   return gpu && above ? std::min(gpu, above) : gpu;
 }
 
-/// To be read of a GPU that is awake, as the port above it is then.
+/// To be called only for an awake GPU: the port above it is awake then too.
 LinkNumbers link_of(const HostFs& host, const Reader& gpu, const std::optional<PciAddress>& above) {
   LinkNumbers out{.current_speed = gpu.speed("current_link_speed"),
                   .max_speed = gpu.speed("max_link_speed"),
@@ -110,8 +110,8 @@ LinkNumbers link_of(const HostFs& host, const Reader& gpu, const std::optional<P
   return out;
 }
 
-// By drivers alone, as the kernel sees it and `ferry status` says it: a member that cannot be read, or is off
-// the bus, blocks nothing.
+// Decided by the drivers alone, as in the kernel and in `ferry status`: a group member that cannot be read,
+// or is off the bus, does not make the group unviable.
 std::optional<bool> group_viable(const HostFs& host, const PciAddress& gpu) {
   const auto name = host.link_name(sysfs_path(gpu) / "iommu_group");
   const auto group = name ? number_of<std::uint32_t>(*name) : std::nullopt;
@@ -162,7 +162,7 @@ ErrorCounts parse_error_counts(std::string_view text) {
     const auto end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    // Some kernels' names have spaces.
+    // The kernel's names may contain spaces.
     const auto space = line.rfind(' ');
     if (space == std::string_view::npos) continue;
     const std::string_view name = line.substr(0, space);
@@ -181,7 +181,7 @@ std::optional<double> parse_link_speed(std::string_view text) {
   const auto end = text.find(" GT/s");
   if (end == std::string_view::npos) return std::nullopt;
   const auto speed = number_of<double>(text.substr(0, end));
-  // Not infinite, and no NaN.
+  // The bounds also exclude infinity and NaN.
   constexpr double kAnyToCome = 1e6;
   if (speed && *speed > 0 && *speed < kAnyToCome) return *speed * kGiga;
   return std::nullopt;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sysfs says of a GPU that no driver of its maker watches: its link, its errors, its sleep, its group.
+// Facts from sysfs about GPUs that no driver of their vendor monitors: link, errors, power state, IOMMU
+// group.
 // ABI: Documentation/ABI/testing/sysfs-bus-pci, sysfs-bus-pci-devices-aer_stats (Linux 4.19),
 // sysfs-devices-power.
 #pragma once
@@ -17,23 +18,23 @@
 
 namespace ferry {
 
-/// One aer_dev_* attribute: since the device was found, as the kernel counts.
+/// Counts of an aer_dev_* attribute since the kernel found the device.
 struct ErrorCounts {
-  std::optional<std::uint64_t> total = {};           ///< the kernel's own, which need not be the sum
-  std::map<std::string, std::uint64_t> counts = {};  ///< by what the kernel calls the error, "BadTLP"
+  std::optional<std::uint64_t> total = {};           ///< the kernel's own, which may differ from the sum
+  std::map<std::string, std::uint64_t> counts = {};  ///< by the kernel's name of the error: "BadTLP"
 };
 
-/// Lines "NAME COUNT", the last one "TOTAL_ERR_COR 0". What is no such line is passed over, and so are lines
-/// beyond those that any kernel has.
+/// Parses lines "NAME COUNT", the last being "TOTAL_ERR_COR 0". Other lines are ignored, and so are more
+/// names than any kernel has.
 ErrorCounts parse_error_counts(std::string_view text);
 
-/// Transfers per second of "16.0 GT/s PCIe" or "8 GT/s"; absent: the kernel does not know.
+/// Transfers per second, from "16.0 GT/s PCIe" or "8 GT/s"; absent: the kernel does not know the speed.
 std::optional<double> parse_link_speed(std::string_view text);
 
 enum class Severity { correctable, nonfatal, fatal };
 std::string_view text(Severity severity);
 
-/// Which end of the link counted: errors of a link may be seen at its upper end alone.
+/// The end of the link that counted: some errors of a link appear only at its upper end.
 enum class LinkEnd { device, upstream };
 std::string_view text(LinkEnd end);
 
@@ -45,25 +46,25 @@ struct SeenErrors {
 
 struct LinkNumbers {
   std::optional<double> current_speed = {};  ///< transfers per second
-  /// Of both its ends, as max_lanes: the slot may be less than the card.
+  /// Limit of both ends, as max_lanes: the slot may support less than the card.
   std::optional<double> max_speed = {};
   std::optional<unsigned> current_lanes = {};
   std::optional<unsigned> max_lanes = {};
 };
 
-/// Absent is what the host does not show, or what was not read; nothing is a default.
+/// A field is absent if the host does not show it, or it was not read; no field has a default value.
 struct GpuFacts {
   PciAddress address;
-  bool held = false;  ///< an earlier write to it has not returned: nothing of it was read
+  bool held = false;  ///< a write to the GPU is stuck: none of its facts was read
   std::optional<int> numa_node = {};
-  std::optional<std::string> power_state = {};  ///< "D0", "D3hot", "unknown" ..., as the kernel says
-  LinkNumbers link = {};                        ///< of one that is awake: to read it wakes
+  std::optional<std::string> power_state = {};  ///< in the kernel's words: "D0", "D3hot", "unknown" ...
+  LinkNumbers link = {};                        ///< only of an awake GPU: a read would wake the GPU
   std::vector<SeenErrors> errors = {};
-  std::optional<bool> group_viable = {};  ///< whether its IOMMU group, as it is, can be given to a VM
+  std::optional<bool> group_viable = {};  ///< its IOMMU group can be given to a VM as it is
 };
 
-/// Reads each of them. Never fails: of one that is gone everything is absent. To be called where a read may
-/// hang without harm. With records of writes that cannot be read every GPU counts as held.
+/// Reads each GPU. Never fails: a GPU that is gone has only absent facts. The caller must tolerate a read
+/// that hangs. If the records of in-flight writes cannot be read, every GPU counts as held.
 std::vector<GpuFacts> read_gpu_facts(const HostFs& host, std::span<const PciAddress> gpus);
 
 }  // namespace ferry

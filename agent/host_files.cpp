@@ -28,7 +28,7 @@ Result<HostSide> read_host_side(const HostFs& host) {
     return fail(std::move(state).error());
   }
   if (auto list = host.read_file(kReadyHandlersFile)) {
-    // Of another version's the ready ones count, whatever else it says.
+    // A file of another version still lists the ready handlers; the rest of it is ignored.
     const HandlersFile ready{.ready = read_ready_handlers(*list).value_or(std::set<std::string>())};
     out.kata = read_handlers_file(*list).value_or(ready);
   } else if (!is_gone(list.error())) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's side as it lies in files: read for a look, written after it.
+// Reads the files of the host before a reconcile, and writes them after it.
 #pragma once
 
 #include "agent/node_report.h"
@@ -9,25 +9,25 @@
 
 namespace ferry {
 
-/// Whose lock says that an agent serves this node. Relative to the host's root.
+/// Lock file of the agent that serves this node. Relative to the host's root.
 inline constexpr const char* kAgentLock = "var/lib/ferry/agent.lock";
 
-/// wanted.json, state.json, kata.json and kata-classes.json. None has to be there, and what cannot be
-/// understood is said in it, or of Kata's files is as if it were not there: an error is one of reading.
-/// `silent` and `kata_silent` are the caller's to say.
+/// Reads wanted.json, state.json, kata.json and kata-classes.json. A missing file is no error. A state.json
+/// that cannot be parsed is described in `unreadable`; other files count as missing then. Errors: a file
+/// cannot be read. The caller sets `silent` and `kata_silent`.
 Result<HostSide> read_host_side(const HostFs& host);
 
-/// Writes or removes wanted.json, as a step says; nothing where it stays.
+/// Writes or removes wanted.json if the step asks for it.
 Result<> write_wish(HostFs& host, const NodeStep& step);
 
 /// Relative to the host's root; beside wanted.json (common/serving_file.h).
 inline constexpr const char* kServingFile = "var/lib/ferry/serving.json";
 
-/// Writes or removes serving.json, as a step says; not where it stays, is so already, or is a person's. Gives
-/// whether it does, or would.
+/// Writes or removes serving.json if the step asks for it. A file that is right already stays, and so does
+/// one that a person wrote. True: the file changes, or would do so.
 Result<bool> write_serving(HostFs& host, const NodeStep& step, bool dry_run = false);
 
-/// kata-classes.json. Twice the same has hostd look again.
+/// Writes kata-classes.json. Writing the same content again makes hostd reconcile.
 Result<> write_wanted_classes(HostFs& host, const WantedClasses& wanted);
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files by which the agent and hostd meet, heard of when somebody writes them.
+// Watches the files by which the agent, hostd and the device plugin communicate.
 #pragma once
 
 #include "common/event_loop.h"
@@ -9,13 +9,14 @@
 
 namespace ferry {
 
-/// The folders of wanted.json and state.json. One thread, the loop's.
+/// Watches the folders of wanted.json, state.json and offered.json. For the loop's thread only.
 class HostWatch {
  public:
-  /// `changed` runs when one of the files may be another. The loop and the host must outlive this.
+  /// `changed` runs when a file may have changed. The loop and the host must outlive this object.
   HostWatch(EventLoop& loop, HostFs& host, EventLoop::Job changed);
 
-  /// Errors: a folder can be neither made nor watched. Later on that is logged and tried again.
+  /// Errors: a folder can be neither created nor watched. A later failure is logged, and the watch is tried
+  /// again.
   Result<> begin();
 
  private:

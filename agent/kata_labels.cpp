@@ -15,9 +15,9 @@ bool is_alphanumeric(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/// Empty: it makes none.
+/// Empty: the handler's name makes no valid label.
 std::string label_of(const std::string& handler) {
-  constexpr std::size_t kLongestName = 63;  // of a label behind its prefix, in Kubernetes
+  constexpr std::size_t kLongestName = 63;  // Kubernetes' limit for a label's name after its prefix
   const std::string label = kKataPrefix + handler;
   const std::string_view name = std::string_view(label).substr(label.find('/') + 1);
   const bool legal = !handler.empty() && name.size() <= kLongestName && is_alphanumeric(handler.back()) &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node's labels that say which Kata runtimes pods can be started with there: the RuntimeClasses of the
-// chart are scheduled by them.
+// Labels of a node for the Kata runtimes with which pods can start on it. The chart's RuntimeClasses select
+// nodes by them.
 #pragma once
 
 #include <set>
@@ -10,8 +10,8 @@
 
 namespace ferry {
 
-/// What the labels shall be: "ready" for each of these handlers, and none for any other. A handler whose name
-/// makes no label (more than 58 characters) has none.
+/// The new labels: "ready" for each handler in `ready`, and none for other handlers. A handler whose name
+/// makes no valid label (more than 58 characters) has none.
 LabelChanges kata_labels(const Labels& labels, const std::set<std::string>& ready);
 
 }  // namespace ferry

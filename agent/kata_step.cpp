@@ -38,14 +38,14 @@ bool rests(const KataView& view, const std::string& name) {
   return found != view.pulls.end() && found->second.rests;
 }
 
-/// Whether pods can be started with what a class had until now: the link to its files, by which a class file
-/// or an administrator may name some, leads to what is pulled at once, so that it waits for the turn.
+/// True if pods can start with the class's present files. A pull repoints the link to them at once, and a
+/// class file or an administrator may name that link. So such a pull waits for the rollout lease.
 bool is_in_use(const HostSide& host, const KataClass& kata) {
   return std::ranges::any_of(kata.handlers(),
                              [&](const std::string& name) { return host.kata.ready.contains(name); });
 }
 
-/// Whether something is to be pulled in the turn, and can be tried.
+/// True if a pull needs the rollout lease and may be tried now.
 bool pulls_in_turn(const HostSide& host, const KataView& view, const std::optional<ClassFile>& file) {
   if (view.pulls_no_more) return false;
   return std::ranges::any_of(host.kata.others, [&](const OtherHandler& other) {
@@ -55,18 +55,19 @@ bool pulls_in_turn(const HostSide& host, const KataView& view, const std::option
   });
 }
 
-/// What has come of a permission, by hostd's answer to it.
+/// The result of a permitted change, from hostd's answer.
 ChangeOutcome outcome_of(const HostSide& host, const KataView& view, const std::optional<ClassFile>& file) {
   const HandlersFile& said = host.kata;
   if (has_state(said, HandlerState::failed)) return ChangeOutcome::failed;
   const bool goes_on = has_state(said, HandlerState::waiting) || has_state(said, HandlerState::installing) ||
                        pulls_in_turn(host, view, file);
   if (goes_on && said.error.empty()) return ChangeOutcome::open;
-  // What was refused, and what is still missing, proves nothing.
+  // A handler that was refused, or still lacks its files, proves nothing.
   return said.others.empty() && said.error.empty() ? ChangeOutcome::done : ChangeOutcome::refused;
 }
 
-/// The container runtime's word is half of the proof: pods are started by the kubelet.
+/// The container runtime's answer is half of the proof: the kubelet, which starts pods, must list the
+/// handlers.
 ChangeOutcome proven_by_kubelet(const NodeObject& node, const HostSide& host, ChangeOutcome outcome,
                                 bool has_begun) {
   if (outcome != ChangeOutcome::done || unknown_to_kubelet(node, host.kata.ready).empty()) return outcome;
@@ -92,7 +93,7 @@ std::string why_failed(const NodeObject& node, const HostSide& host) {
   return "ferry hostd says nothing";
 }
 
-/// Also above what hostd has read of a file that was lost.
+/// Higher than any generation that hostd has read, even if that file was lost.
 std::uint64_t next_generation(const HostSide& host) {
   const std::uint64_t written = host.kata_written ? host.kata_written->generation : 0;
   return std::max(written, host.kata.generation.value_or(0)) + 1;
@@ -115,8 +116,8 @@ bool admit_the_same(const ConfidentialMode& a, const ConfidentialMode& b, const 
   });
 }
 
-/// In which mode the node's GPUs are, where that matters to a class of the file. Where it lets other classes
-/// onto them than before something else is wanted, which needs an answer and a turn of its own.
+/// Sets the confidential mode of the node's GPUs, if it matters to a class of the file. If other classes may
+/// use the GPUs than before, the desired state is new: it needs its own answer and rollout lease.
 void say_mode(const NodeObject& node, const HostSide& host, const ClassFile& file, WantedClasses& next) {
   const bool matters =
       std::ranges::any_of(file.classes, [](const KataClass& kata) { return is_confidential(kata.kind); });
@@ -129,7 +130,7 @@ void say_mode(const NodeObject& node, const HostSide& host, const ClassFile& fil
   next.permitted = false;
 }
 
-/// Those that are on their way out, or were, and have no label.
+/// Handlers without a label that are being removed, or that the present file lists as unlabelled.
 std::set<std::string> unlabelled(const Labels& labels, const HostSide& host) {
   std::set<std::string> out;
   for (const OtherHandler& other : host.kata.others) {
@@ -147,10 +148,10 @@ bool says_the_same(const WantedClasses& a, const WantedClasses& b) {
          a.confidential_mode == b.confidential_mode;
 }
 
-// ---- what people are told
+// ---- messages for people
 
 struct Line {
-  const char* reason;  // of its event; null: it has none
+  const char* reason;  // the event's; null: no event is recorded
   std::string text;
 };
 
@@ -181,7 +182,7 @@ std::vector<Line> lines_of(const NodeObject& node, const HostSide& host, const K
   for (const std::string& handler : unknown_to_kubelet(node, host.kata.ready)) {
     if (host.kata_unlisted > kListPatience) {
       out.push_back({"KataNotListed", handler + ": " + never_listed()});
-    } else {  // as it should be for some seconds, so no event
+    } else {  // normal for some seconds, so there is no event
       out.push_back({nullptr, handler + ": the kubelet does not list it yet (status.runtimeHandlers)"});
     }
   }
@@ -260,7 +261,8 @@ KataPlan kata_plan(const NodeObject& node, const HostSide& host, const KataView&
   if (change.outcome == ChangeOutcome::open && host.kata_silent > kChangePatience)
     change.outcome = ChangeOutcome::failed;
   if (change.outcome == ChangeOutcome::failed) change.why = why_failed(node, host);
-  // What has failed hostd lets rest, and it is waiting then. One that was killed in the middle waits too.
+  // After a failure hostd reports `failed` until its pause is over, then `waiting`. An interrupted change is
+  // `waiting` too.
   if (out.answered && !asked && host.kata.error.empty() &&
       (has_state(host.kata, HandlerState::waiting) || pulls_in_turn(host, view, out.file)))
     change.begin = kata_configuration_id(out.next->config);
@@ -277,7 +279,7 @@ KataStep kata_step(const NodeObject& node, const HostSide& host, const KataView&
       next.permitted = plan.change.outcome == ChangeOutcome::open;
     } else if (!plan.change.begin.empty() && turn.may_begin) {
       next.permitted = true;
-      // Only the answer to this one says what has come of it.
+      // Only hostd's answer to this generation is the result of the permission.
       ++next.generation;
     }
     const bool has_turn = next.permitted;

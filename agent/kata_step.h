@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kata's runtimes as a node comes to them: what kata-classes.json shall say (wanted_classes.h), what is to be
-// pulled, and what people are told. Pure.
+// The reconcile of a node's Kata runtimes: the new kata-classes.json (wanted_classes.h), the pulls, and the
+// messages for people. Pure.
 //
-// The order, each from a new look: the classes are written down; what hostd says is missing is pulled; what
-// it says is waiting needs a turn (node_turn.h), and with the turn `permitted` is written, in a generation of
-// its own, so that hostd's answer is one to that; when it has ended `permitted` is taken back, and then the
-// turn is given back. What leaves loses its label first, and is `unlabelled` once the API server says so.
+// Order, with a reconcile for each step: the classes are written; artifacts that hostd reports as missing are
+// pulled; a handler that hostd reports as waiting needs a rollout lease (node_turn.h). With the lease
+// `permitted` is written in a generation of its own, so that hostd's answer belongs to it. After the change
+// `permitted` is taken back, then the lease. A handler to remove loses its label first, and is `unlabelled`
+// once the Node shows it.
 #pragma once
 
 #include <chrono>
@@ -25,65 +26,65 @@
 namespace ferry {
 
 struct PullState {
-  std::string error;   ///< of the last try; empty: none, or it was well
-  bool rests = false;  ///< it is not tried again just now
+  std::string error;   ///< of the last try; empty: none
+  bool rests = false;  ///< not to be tried now
 };
 
 struct KataView {
   KataSource source;
   std::map<std::string, PullState> pulls;  ///< by class
   std::string unwritable = {};             ///< why kata-classes.json could not be written; empty: it could
-  bool pulls_no_more = false;              ///< the agent ends: what is to be pulled stays missing
+  bool pulls_no_more = false;              ///< the agent ends: missing artifacts stay missing
 };
 
-/// A class whose files are to be fetched.
+/// A class whose artifacts are to be pulled.
 struct PullOrder {
   ClassFile file;
   KataClass kata;
-  std::string configuration;  ///< kata_configuration_id() of the file: another one may be tried at once
+  std::string configuration;  ///< kata_configuration_id() of the file; a new one is tried at once
 };
 
-/// All but what depends on the turn.
+/// The part of the step that does not depend on the rollout lease.
 struct KataPlan {
   KataWish wish;
-  /// As kata-classes.json shall be, with `permitted` as it is; absent: there is none, and none is to be.
+  /// The new kata-classes.json, with `permitted` as in the present one; absent: there is none and needs to be
+  /// none.
   std::optional<WantedClasses> next;
-  std::optional<ClassFile> file;  ///< what `next` carries; absent: it cannot be read
-  bool answered = false;          ///< hostd has read what `next` says
-  NodeChange change;              ///< for the turn
+  std::optional<ClassFile> file;  ///< class file in `next`; absent: it cannot be read
+  bool answered = false;          ///< hostd has read the generation of `next`
+  NodeChange change;              ///< for the rollout lease
 };
 
 struct KataStep {
-  std::optional<WantedClasses> file;  ///< to be written; absent: it stays
-  std::vector<PullOrder> pulls;       ///< in this order; what is pulled and not among them is stopped
-  /// How long hostd is given to answer; absent: nothing is awaited of it.
+  std::optional<WantedClasses> file;  ///< new kata-classes.json; absent: unchanged
+  std::vector<PullOrder> pulls;       ///< in this order; a running pull that is not listed is stopped
+  /// Time limit of hostd's answer; absent: no answer is expected.
   std::optional<std::chrono::seconds> awaited;
-  bool awaits_kubelet = false;  ///< it is to list a handler, for at most kListPatience
-  std::string trouble;          ///< one line of at most kMostTold bytes; empty: nothing
+  bool awaits_kubelet = false;  ///< the kubelet has yet to list a handler, for at most kListPatience
+  std::string trouble;          ///< a line of at most kMostTold bytes; empty: none
   std::vector<NodeEvent> events;
 };
 
 KataPlan kata_plan(const NodeObject& node, const HostSide& host, const KataView& view,
                    const ChangeBudget* budget);
 
-/// `turn`: what has come of KataPlan::change.
+/// `turn` is the budget's answer to KataPlan::change.
 KataStep kata_step(const NodeObject& node, const HostSide& host, const KataView& view, const KataPlan& plan,
                    const BudgetStep& turn);
 
-/// A kubelet asks its container runtime every few seconds, and tells of it with the next status of the node.
-/// What it does not list for longer it does not get: it has another container runtime than the one that hostd
-/// has changed. No label is set, the turn is given back as failed, so that no other node begins, and people
-/// are told.
+/// Time limit for the kubelet to list a ready handler. The kubelet asks its container runtime every few
+/// seconds, and reports with the node's next status. After the limit it must use another container runtime
+/// than hostd changed. Then no label is set, an event is recorded, and the rollout lease is given back as
+/// failed, so that no other node begins.
 inline constexpr std::chrono::seconds kListPatience{120};
 
-/// Those of `handlers` that the kubelet lists too (status.runtimeHandlers, where it exists); all of them
-/// where it lists none. One that it lacks is of another container runtime than its own, or too new.
+/// The part of `handlers` that the kubelet lists too (status.runtimeHandlers); all of them if it lists none,
+/// as an old kubelet does. A handler that it lacks is too new, or belongs to another container runtime.
 std::set<std::string> known_to_kubelet(const NodeObject& node, const std::set<std::string>& handlers);
-/// The others.
+/// The handlers that known_to_kubelet() leaves out.
 std::set<std::string> unknown_to_kubelet(const NodeObject& node, const std::set<std::string>& handlers);
 
-/// The handlers that the node shall have a label for. One that hostd was told to have none is first taken off
-/// what it was told.
+/// The handlers that get a label. A handler in `unlabelled` is taken off that list before it gets one.
 std::set<std::string> labelled_handlers(const NodeObject& node, const HostSide& host);
 
 }  // namespace ferry

@@ -16,7 +16,7 @@ bool fits(const KataClass& kata, const Labels& labels) {
   });
 }
 
-/// Whether a file that has no classes says that there shall be none.
+/// True if a file without classes asks for none with an empty list.
 bool says_none(const ConfigText& text) {
   const auto root = parse_config(text);
   if (!root) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of Kata's runtimes a node shall have, by the class file that the cluster has in a ConfigMap. Pure.
+// The desired Kata runtimes of a node, from the class file in a ConfigMap. Pure.
 #pragma once
 
 #include <string>
@@ -14,24 +14,24 @@ namespace ferry {
 /// The ConfigMap with the class file, as far as it is known.
 struct KataSource {
   std::string name;      ///< "ConfigMap gpus/ferry-kata-classes"
-  bool is_known = true;  ///< false: nobody has said yet whether it is there
+  bool is_known = true;  ///< false: it is not listed yet
   std::vector<ConfigText> texts = {};
-  std::string trouble = {};  ///< why it cannot be had; empty: it can
+  std::string trouble = {};  ///< why it cannot be read; empty: it can
 };
 
 struct KataWish {
-  bool counts = false;  ///< false: what was asked for last stands
-  std::string trouble;  ///< why it does not count, for people; empty: it does, or it is not known yet
+  bool counts = false;  ///< false: the last desired state stays
+  std::string trouble;  ///< why it does not count, for people; empty: it does, or is not known yet
   std::string asked_by;
   ConfigText config;
-  ClassFile file;                    ///< that of `config`
-  std::vector<std::string> classes;  ///< those of its classes that this node shall have, in its order
+  ClassFile file;                    ///< content of `config`
+  std::vector<std::string> classes;  ///< classes for this node, in the file's order
 };
 
-/// A class is for the nodes that have all labels of its nodeSelector, and without one for each node.
+/// A class applies to nodes that have all labels of its nodeSelector; without one it applies to all nodes.
 ///
-/// What is gone, cannot be read or was cut off changes nothing: a ConfigMap that is removed, an empty file,
-/// one without the key. All runtimes are asked to go by a file that says so: `runtimeClasses: []`.
+/// A missing, empty, truncated or unreadable class file changes nothing. All runtimes are removed only by a
+/// file that says so: `runtimeClasses: []`.
 KataWish kata_wish(const KataSource& source, const Labels& labels);
 
 }  // namespace ferry

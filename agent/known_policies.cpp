@@ -15,7 +15,7 @@ struct Known {
   std::shared_ptr<const Result<PolicyFile>> policies;
 };
 
-/// What has been asked for in this look, and what was in the last.
+/// Texts of the present reconcile, and of the one before.
 struct Memory {
   std::vector<Known> young;
   std::vector<Known> old;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the policies of a text, read once. An agent looks at the same few texts over and over,
-// and to read their YAML was the dearest part of a look.
+// Inside this room: a cache of the policies in a text. Each reconcile needs the same few texts, and parsing
+// their YAML was its most expensive part.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,11 @@
 
 namespace ferry {
 
-/// A look of this thread begins: what was not asked for since the one before, an edition that is gone say, is
-/// forgotten.
+/// Begins a reconcile of this thread. Texts that the last reconcile did not need, such as old versions, are
+/// dropped.
 void begin_look_at_policies();
 
-/// What read_policies says of it.
+/// The cached result of read_policies().
 std::shared_ptr<const Result<PolicyFile>> known_policies(const ConfigText& source);
 
 }  // namespace ferry

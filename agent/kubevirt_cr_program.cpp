@@ -30,7 +30,7 @@ struct Command {
   std::string context;
 };
 
-/// The cluster's one object of its kind.
+/// The cluster's only KubeVirt object.
 Result<json> the_kubevirt(ApiCalls& cluster) {
   auto list = cluster.list({.kind = kKubeVirts});
   const char* const install = "KubeVirt has to be installed in the cluster first";
@@ -88,7 +88,7 @@ Result<ExitStatus> compare(const Command& command, const json& ours) {
   if (!change) return fail(std::move(change).error().during(object.text()));
   const bool changes = command.apply && !command.dry_run && !change->patch.is_null();
   if (changes) {
-    // Others write it too: what is added is made from the object as it is at that moment.
+    // Other programs write the object too: the additions are computed from its newest version.
     const auto written = (*cluster)->change(
         object,
         [&](const json& now) -> Result<json> {

@@ -5,13 +5,16 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <iterator>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "common/grace_gpus.h"
+#include "common/vgpu_migration.h"
 #include "kube/api_client.h"
 
 namespace ferry {
@@ -232,6 +235,19 @@ void keep_grace_apart(const std::vector<Entry>& own, const std::vector<Entry>& t
   }
 }
 
+/// A vGPU type may be a mediated device on one node and a virtual function on another.
+void tell_of_two_kinds(const std::vector<Entry>& pci, const std::vector<Entry>& mediated,
+                       const std::set<std::string>& offered_here, PermitChange& change) {
+  for (const std::string& name : offered_here) {
+    if (std::ranges::find(pci, name, &Entry::resource) == pci.end() ||
+        std::ranges::find(mediated, name, &Entry::resource) == mediated.end())
+      continue;
+    change.notes.push_back(
+        fmt::format("{} is a PCI function on some nodes and a mediated device on others: {}; {}", name,
+                    kOneNameForTwoKinds, kOneNameForTwoKindsCure));
+  }
+}
+
 void add_grace_gates(const std::vector<Entry>& own, const json& kubevirt, PermitChange& change) {
   const auto found =
       std::ranges::find_if(own, [](const Entry& entry) { return is_grace_gpu(entry.selector); });
@@ -251,11 +267,17 @@ void add_grace_gates(const std::vector<Entry>& own, const json& kubevirt, Permit
 
 Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
   PermitChange change;
+  std::set<std::string> offered_here;
+  std::map<std::string_view, std::vector<Entry>> all;  // by list, what is permitted and what is offered here
   for (const ListKind& kind : {kPci, kMediated}) {
     auto theirs = entries(kubevirt, kind);
     if (!theirs) return fail(std::move(theirs).error());
     const auto own = entries(ours, kind);
     if (!own) return fail(Error(own.error()).during("what this node offers"));
+    auto& entries_of_kind = all[kind.key];
+    std::ranges::copy(*theirs, std::back_inserter(entries_of_kind));
+    std::ranges::copy(*own, std::back_inserter(entries_of_kind));
+    for (const Entry& entry : *own) offered_here.insert(entry.resource);
     if (std::string_view(kind.key) == kPci.key) {
       keep_grace_apart(*own, *theirs, change);
       add_grace_gates(*own, kubevirt, change);
@@ -266,6 +288,7 @@ Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
       list.add((*own)[at], (*member(permitted(ours), kind.key))[at]);
     list.finish();
   }
+  tell_of_two_kinds(all[kPci.key], all[kMediated.key], offered_here, change);
   const bool has_vgpus = !entries(ours, kMediated)->empty();
   if (permitted(kubevirt) == nullptr) {
     change.notes.emplace_back("without permittedHostDevices every resource is permitted");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cluster's KubeVirt object says of the devices that a node offers, and what it should. Pure.
+// Compares the cluster's KubeVirt object with the devices that a node offers. Pure.
 // ABI: kubevirt.io/v1 KubeVirt, spec.configuration.permittedHostDevices and mediatedDevicesConfiguration
 // (KubeVirt v1.9.0).
 #pragma once
@@ -13,31 +13,31 @@
 
 namespace ferry {
 
-/// How the cluster's object differs from what a node needs.
+/// Differences between the cluster's object and the needs of a node.
 struct PermitChange {
-  /// What is to be added, or to be marked as offered by others than KubeVirt; a sentence each.
+  /// Entries to add, or to mark as served by an external device plugin; a sentence each.
   std::vector<std::string> lacks;
-  /// What only a person can decide; a sentence each, with what to do.
+  /// Differences that a person has to resolve; a sentence each, with advice.
   std::vector<std::string> by_hand;
-  /// What is no fault and worth knowing.
+  /// Facts worth knowing that are no fault.
   std::vector<std::string> notes;
-  /// The merge patch that does what `lacks` says; null: there is nothing to do. Lists are replaced whole by
-  /// such a patch, so these are the object's own with ours in them: every other entry stays as it is.
+  /// The merge patch that resolves `lacks`; null: nothing to do. A merge patch replaces whole lists. So these
+  /// are the object's own lists with the new entries in them: every other entry stays.
   nlohmann::json patch;
 
   bool fits() const { return lacks.empty() && by_hand.empty(); }
 };
 
-/// `kubevirt`: the object as it is in the cluster; `ours`: what `ferry kubevirt-cr -o json` prints.
+/// `kubevirt` is the cluster's object; `ours` is the output of `ferry kubevirt-cr -o json`.
 ///
-/// An object without permittedHostDevices permits everything: adding a list would forbid all that is not in
-/// it. So nothing is added then; it matters only for mediated devices, which KubeVirt removes unless they are
-/// listed, and that is `by_hand`.
+/// An object without permittedHostDevices permits everything, and a new list would forbid all other devices.
+/// So nothing is added then. Only mediated devices need the list, since KubeVirt removes unlisted ones; that
+/// is `by_hand`.
 ///
-/// A list that another field manager applies (`kubectl apply`, what brings manifests from a repository) is
-/// left alone too: it would be put back as that has it, under VMs that run. What it lacks is `by_hand`.
+/// A list of another field manager (`kubectl apply`, a GitOps tool) is not changed either: that manager would
+/// revert the change while VMs run. Its missing entries are `by_hand`.
 ///
-/// Errors: Errc::malformed_host, one of them is no such object; it says which key is wrong.
+/// Errors: Errc::malformed_host: an argument is no such object; the message names the wrong key.
 Result<PermitChange> permit_change(const nlohmann::json& kubevirt, const nlohmann::json& ours);
 
 }  // namespace ferry

@@ -23,7 +23,7 @@ Labels read_label_record(std::string_view annotation) {
 }
 
 OwnLabels own_labels(const Labels& labels, Labels record, const Labels& wanted, const Labels& ours_by_name) {
-  record.insert(ours_by_name.begin(), ours_by_name.end());  // what is recorded counts
+  record.insert(ours_by_name.begin(), ours_by_name.end());  // insert() keeps recorded values
   const auto is_others = [&](const std::string& key) {
     const auto now = labels.find(key);
     if (now == labels.end()) return false;

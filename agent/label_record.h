@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Labels of features on a Node to which others may set the same: GPU feature discovery, Node Feature
-// Discovery, people. The annotation gpu-ferry.io/feature-labels has those that the agent has set, with their
-// values, as a JSON object of texts, and is written together with them. A label is ours while it has the
-// value that is recorded; whoever gives it another has it from then on, and is given it back by taking it
-// off. Pure.
+// Ownership of feature labels on a Node. GPU feature discovery, Node Feature Discovery and people may set the
+// same keys. The annotation gpu-ferry.io/feature-labels holds the labels that the agent has set, with their
+// values, as a JSON object of strings; each patch writes both. A label is the agent's while it has the
+// recorded value. Another value makes it its writer's, until that writer removes it. Pure.
 #pragma once
 
 #include <optional>
@@ -16,18 +15,17 @@ namespace ferry {
 
 std::string label_record_text(const Labels& record);
 
-/// Nothing where it is not of the agent's making.
+/// Empty if the annotation was not written by the agent.
 Labels read_label_record(std::string_view annotation);
 
 struct OwnLabels {
-  LabelChanges changes;               ///< to ours, and to those that nobody has set
-  std::optional<std::string> record;  ///< the annotation as it shall be then; absent: none
+  LabelChanges changes;               ///< to the agent's labels, and to labels that the Node lacks
+  std::optional<std::string> record;  ///< new annotation; absent: none
 };
 
-/// What is to be done to a node with these labels so that it has the wanted ones, as far as they are not
-/// another's, and no other of ours. `record`: what the annotation says, less what can never have been ours,
-/// for whoever may write to the Node may write that too. `ours_by_name` are ours though the annotation does
-/// not speak of them: it may have been lost.
+/// The changes that give a node the wanted labels, except those of other writers, and remove the agent's
+/// others. `record`: the annotation without keys that the agent can never have set, since each writer of the
+/// Node may write it. `ours_by_name`: labels that are the agent's even without a record, which may be lost.
 OwnLabels own_labels(const Labels& labels, Labels record, const Labels& wanted,
                      const Labels& ours_by_name = {});
 

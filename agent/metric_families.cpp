@@ -254,16 +254,18 @@ class Owners {
 };
 
 std::string_view state_of(const SeenDevice& device, const Owners& owners) {
+  if (device.held_with_group) return "allocated";  // it goes to the pod with its IOMMU group
   if (!device.allocated) return device.healthy ? "free" : "unhealthy";
   return device.healthy || owners.awaited(device) ? "allocated" : "allocated_unhealthy";
 }
 
 void add_resources(const SeenOffer& offer, const Owners& owners, std::vector<MetricFamily>& all) {
   Family registered = gauge("ferry_resource_registered", "1 while the kubelet reads a resource's list.");
-  Family devices =
-      gauge("ferry_resource_devices",
-            "Devices of a resource: free (healthy and nobody's), unhealthy (nobody's), allocated "
-            "(a pod's), allocated_unhealthy (a pod's, and not because its end is awaited).");
+  Family devices = gauge(
+      "ferry_resource_devices",
+      "Devices of a resource: free (healthy and nobody's), unhealthy (nobody's), allocated (a pod's, or "
+      "of an IOMMU group that a pod has), allocated_unhealthy (a pod's, and not because its end is "
+      "awaited).");
   Family left_out = gauge("ferry_devices_not_offered", "Devices that are not fit to be offered now.");
   for (const SeenResource& resource : offer.resources) {
     // Nobody shall read it, and nobody be alarmed that nobody does.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent knows of its node, as Prometheus' metric families (docs/metrics.md lists them). Pure.
+// The agent's data as Prometheus metric families (docs/metrics.md lists them). Pure.
 //
-// What is not known has no sample: no family holds a zero that nobody has read.
+// An unknown value has no sample: no family reports a zero that was not measured.
 #pragma once
 
 #include <chrono>
@@ -20,28 +20,28 @@
 
 namespace ferry {
 
-/// A file by which the processes meet.
+/// A file by which Ferry's processes communicate.
 template <typename Content>
 struct MeetingFile {
-  std::optional<Content> content;  ///< absent: it is not there, or cannot be understood
-  bool broken = false;             ///< it is there, and cannot be understood
+  std::optional<Content> content;  ///< absent: missing, or not parsable
+  bool broken = false;             ///< it exists and cannot be parsed
 };
 
 struct MetricsView {
   MeetingFile<SeenHost> host;
   MeetingFile<SeenOffer> offer;
-  std::map<std::string, bool> runs;  ///< "hostd", "plugin"; those of which it could be asked
+  std::map<std::string, bool> runs;  ///< "hostd", "plugin"; absent: unknown
   std::vector<GpuFacts> facts;
-  /// When `facts` were read; absent: they have not been yet.
+  /// Time at which `facts` were read; absent: not yet.
   std::optional<std::chrono::system_clock::time_point> looked_at;
   ChangeHistory::Counts changes;
   RequestCounts requests;
-  std::optional<PullCounts> pulls;          ///< of Kata's artifacts; absent: none are pulled here
+  std::optional<PullCounts> pulls;          ///< of Kata's artifacts; absent: this agent pulls none
   std::map<std::string, std::string> vmis;  ///< by "namespace/pod": KubeVirt's VirtualMachineInstance
 };
 
-/// Sorted by their names; within each, samples in a fixed order and no two with the same labels, whatever the
-/// files say.
+/// Sorted by name. The samples of a family have a fixed order, and no two have the same labels, whatever the
+/// files contain.
 std::vector<prometheus::MetricFamily> metric_families(const MetricsView& view);
 
 /// The text exposition format, version 0.0.4.

@@ -28,15 +28,15 @@ constexpr int kMethodNotAllowed = 405;
 constexpr int kUnavailable = 503;
 constexpr const char* kPlainText = "text/plain; charset=utf-8";
 
-// A request, and what TLS says around it; whoever sends more has something else in mind.
+// Room for a request inside TLS; a client that sends more is disconnected.
 constexpr std::size_t kMostReceived = 64 * 1024;
-// Until descriptors are to be had again.
+// Pause after the process ran out of file descriptors.
 constexpr auto kNoDescriptors = std::chrono::seconds(1);
 constexpr int kBacklog = 16;
 
 sockaddr_storage address_of(const ListenAddress& address, socklen_t& size) {
   sockaddr_storage out{};
-  // The two kinds of one storage, as bind(2) has it.
+  // sockaddr_storage holds either address family, as bind(2) expects.
   auto* const four = reinterpret_cast<sockaddr_in*>(&out);
   auto* const six = reinterpret_cast<sockaddr_in6*>(&out);
   if (::inet_pton(AF_INET, address.host.c_str(), &four->sin_addr) == 1) {
@@ -64,7 +64,7 @@ Result<UniqueFd> listen_on(const ListenAddress& address, std::uint16_t& port) {
   auto place = address_of(address, size);
   UniqueFd socket(::socket(place.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return fail(error_from_errno(errno, what));
-  // What a former process has left closing keeps no successor from it.
+  // Closing connections of a former process must not block the port.
   const int yes = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&place), size) != 0 ||
@@ -76,7 +76,7 @@ Result<UniqueFd> listen_on(const ListenAddress& address, std::uint16_t& port) {
   return socket;
 }
 
-/// Without the port, by which the connections of one client differ.
+/// The client's address without its port, which differs for each of its connections.
 std::string host_of(const sockaddr_storage& client) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   const void* const number =
@@ -87,7 +87,7 @@ std::string host_of(const sockaddr_storage& client) {
   return text.data();
 }
 
-// How long it takes tells nothing of where they differ.
+// Compares in constant time: the duration must not reveal where the tokens differ.
 bool are_equal(const std::string& a, const std::string& b) {
   return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
@@ -139,8 +139,8 @@ std::string ListenAddress::text() const {
 struct MetricsListener::Connection {
   enum class Phase {
     asking,
-    answered,  ///< and the answer is on its way
-    ending,    ///< all is sent; what the client still sends is passed over, so that it gets that
+    answered,  ///< the answer is being sent
+    ending,    ///< all is sent; further input is discarded, so that the client receives the answer
   };
   UniqueFd socket;
   std::string address;
@@ -149,15 +149,15 @@ struct MetricsListener::Connection {
   std::size_t received = 0;
   std::string request;
   std::string out;
-  std::size_t sent = 0;  ///< of `out`
+  std::size_t sent = 0;  ///< bytes of `out`
   EventLoop::Timer timer;
-  EventLoop::Clock::time_point to_be_taken = {};  ///< when the answer's time is over
-  std::size_t left = 0;                           ///< of the answer, at the last look for progress
-  bool stalls = false;  ///< at that look nothing had been taken since the one before
+  EventLoop::Clock::time_point to_be_taken = {};  ///< deadline of the whole answer
+  std::size_t left = 0;                           ///< untaken bytes at the last check of progress
+  bool stalls = false;                            ///< no progress between the last two checks
   EventLoop::Clock::time_point came = EventLoop::Clock::now();
 
-  /// What the client's end has not acknowledged. What our kernel has taken says nothing: it has room for
-  /// megabytes, and asks for more of them only once much of that is gone.
+  /// Bytes that the client has not acknowledged. The kernel's send buffer says nothing: it takes megabytes,
+  /// and asks for more only once much of that is gone.
   std::size_t untaken() const {
     int queued = 0;  // ABI: tcp(7), SIOCOUTQ
     if (::ioctl(socket.get(), SIOCOUTQ, &queued) != 0) queued = 0;
@@ -189,7 +189,7 @@ Result<std::unique_ptr<MetricsListener>> MetricsListener::open(EventLoop& loop, 
                 "name a certificate and its key, or listen on 127.0.0.1");
   }
   std::unique_ptr<MetricsListener> out(
-      new MetricsListener(loop, std::move(settings), std::move(metrics)));  // NOLINT: its constructor is ours
+      new MetricsListener(loop, std::move(settings), std::move(metrics)));  // NOLINT: private constructor
   if (auto begun = out->begin(); !begun) return fail(std::move(begun).error().during("metrics"));
   return out;
 }
@@ -211,7 +211,7 @@ Result<> MetricsListener::begin() {
 }
 
 void MetricsListener::accept_all() {
-  // Others of the loop have their turn in between.
+  // The bound lets other handlers of the loop run in between.
   for (std::size_t i = 0; i < kMostConnections; ++i) {
     const bool full = connections_.size() >= kMostConnections;
     const auto gives_way = full ? who_gives_way() : connections_.end();
@@ -221,7 +221,7 @@ void MetricsListener::accept_all() {
     UniqueFd socket(
         ::accept4(socket_.get(), reinterpret_cast<sockaddr*>(&client), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
-      // To be told of it again and again would keep the loop busy.
+      // The loop would report the socket again and again.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_accepting();
       return;
     }
@@ -237,7 +237,7 @@ void MetricsListener::pause_accepting() {
                     [this] { loop_.watch(socket_.get(), [this] { accept_all(); }); });
 }
 
-// The kernel keeps who comes meanwhile, a backlog of them.
+// The kernel keeps new clients in the listen backlog meanwhile.
 void MetricsListener::wait_for_room() {
   waits_for_room_ = true;
   loop_.forget(socket_.get());
@@ -249,10 +249,11 @@ void MetricsListener::go_on_accepting() {
   loop_.watch(socket_.get(), [this] { accept_all(); });
 }
 
-// An address with many connections loses its oldest one first: so one client, however slowly it reads, keeps
-// the others' places free. The end of the list: all are taking their answers, or may yet ask. A client that
-// has just come is no better than the one that comes now. It goes only where no client is being answered, of
-// whom it is soon known whether that client takes anything.
+// The connection that makes room for a new client; end(): none does. An address with more than
+// kMostOfOneAddress connections loses its oldest first, so that a slow client cannot occupy all places. Next
+// is a client that takes nothing of its answer, then a client without an answer. While others are being
+// answered, the latter must have been slow to ask: a stalled answer will soon be noticed, and makes room
+// instead.
 MetricsListener::Connections::iterator MetricsListener::who_gives_way() {
   std::map<std::string_view, std::size_t> of_address;
   for (const auto& [number, connection] : connections_) ++of_address[connection->address];
@@ -287,7 +288,7 @@ void MetricsListener::take(UniqueFd socket, std::string address) {
   wait(number, taken);
 }
 
-/// Sets its phase's time, and what is waited for.
+/// Starts the timer of the connection's phase, and watches its socket.
 void MetricsListener::wait(Number number, Connection& connection) {
   using Phase = Connection::Phase;
   const auto now = EventLoop::Clock::now();
@@ -306,7 +307,7 @@ void MetricsListener::wait(Number number, Connection& connection) {
               [this, number](EventLoop::Readiness) { ready(number); });
 }
 
-/// Of an answer that is on its way.
+/// Checks the progress of an answer.
 void MetricsListener::look_for_progress(Number number) {
   const auto found = connections_.find(number);
   if (found == connections_.end()) return;
@@ -318,7 +319,7 @@ void MetricsListener::look_for_progress(Number number) {
   connection.left = left;
   connection.timer = loop_.at(std::min(connection.to_be_taken, now + settings_.to_stall),
                               [this, number] { look_for_progress(number); });
-  go_on_accepting();  // somebody may give way by now
+  go_on_accepting();  // an answer may be stalled by now
 }
 
 void MetricsListener::ready(Number number) {
@@ -341,7 +342,7 @@ void MetricsListener::ready(Number number) {
                 [this, number](EventLoop::Readiness) { ready(number); });
 }
 
-// False: it is over.
+// False: the connection has to be closed.
 bool MetricsListener::receive(Connection& connection) {
   constexpr std::size_t kPiece = 4'096;
   std::array<char, kPiece> piece{};
@@ -385,7 +386,7 @@ void MetricsListener::answer(Connection& connection, const ScrapeRequest& reques
   connection.out += connection.tls->to_send();
 }
 
-// False: it is over.
+// False: the connection has to be closed.
 bool MetricsListener::send(Connection& connection) {
   while (connection.sent < connection.out.size()) {
     const std::string_view rest = std::string_view(connection.out).substr(connection.sent);
@@ -416,7 +417,7 @@ std::string MetricsListener::answer_to(const ScrapeRequest& request) {
   return http_answer(kOk, kMetricsContentType, metrics_());
 }
 
-// Empty: it cannot be read.
+// Empty: the token cannot be read.
 std::string MetricsListener::own_token() {
   const auto text = token_.now();
   auto token = text ? token_of(**text) : Result<std::string>(fail(Error(text.error())));
@@ -438,7 +439,7 @@ void MetricsListener::end(Number number) {
   loop_.cancel(found->second->timer);
   loop_.forget(socket);
   if (found->second->phase == Connection::Phase::answered) {
-    // Not taken: else the kernel would keep it and go on offering it.
+    // The client did not take the answer: without this option the kernel would keep retransmitting it.
     const linger at_once{.l_onoff = 1, .l_linger = 0};
     ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may ask for the metrics, and is answered: GET /metrics, with the token where one is needed, and
-// GET /healthz. One request a connection.
+// Serves metrics over HTTP: GET /metrics, with a token if one is configured, and GET /healthz. A connection
+// has a single request.
 #pragma once
 
 #include <chrono>
@@ -23,44 +23,45 @@
 
 namespace ferry {
 
-/// Where to listen: an address of this machine by its number, no name.
+/// A numeric address of this machine to listen on; names are not resolved.
 struct ListenAddress {
   std::string host;  ///< IPv6 without brackets; "::" and "0.0.0.0" are all addresses
   std::uint16_t port = 0;
   bool operator==(const ListenAddress&) const = default;
 
-  /// Of "127.0.0.1:9417" or "[::]:9417"; "localhost" is 127.0.0.1. Errc::usage: which part is wrong.
+  /// Parses "127.0.0.1:9417" or "[::]:9417"; "localhost" is 127.0.0.1. Errc::usage: a part is wrong, and the
+  /// message names it.
   static Result<ListenAddress> parse(std::string_view text);
   bool is_loopback() const;
-  std::string text() const;  ///< as parse() takes it
+  std::string text() const;  ///< in the form that parse() takes
 };
 
-/// One thread, the loop's. However clients behave, there are no more than kMostConnections of them, each with
-/// a bounded request and a bounded time. Where one comes too many, the oldest connection of an address that
-/// has more than kMostOfOneAddress gives way to it, whatever that client does. Where no address has more,
-/// whoever takes nothing of its answer gives way, then whoever is slow to ask; a client that takes its
-/// answer, however slowly, keeps its time, and one that has just come is not sent away for the next while
-/// others are being answered. One that finds no room waits for it.
+/// For the loop's thread only. There are at most kMostConnections, each with a bounded request and a bounded
+/// time. If another client comes, a connection makes room for it. The first choice is the oldest of an
+/// address that has more than kMostOfOneAddress, whatever it does. Next is a client that takes nothing of its
+/// answer, then a client that is slow to ask. A client that takes its answer, however slowly, keeps its time.
+/// A new client does not make room for the next while others are being answered. Without such a connection
+/// the client waits.
 class MetricsListener {
  public:
   static constexpr std::size_t kMostConnections = 16;
-  /// While others need the room. A pair of Prometheus behind one address has twice as many.
+  /// Limit while others need room: enough for a pair of Prometheus servers behind the same address.
   static constexpr std::size_t kMostOfOneAddress = 4;
 
   struct Settings {
     ListenAddress address = {};
     std::filesystem::path certificate = {};                        ///< PEM; empty: no TLS
-    std::filesystem::path key = {};                                ///< with the certificate
-    std::filesystem::path token = {};                              ///< empty: whoever asks is answered
+    std::filesystem::path key = {};                                ///< of the certificate
+    std::filesystem::path token = {};                              ///< empty: each client is answered
     std::chrono::milliseconds to_ask = std::chrono::seconds(10);   ///< for the whole request, TLS included
     std::chrono::milliseconds to_take = std::chrono::seconds(30);  ///< for the whole answer
-    std::chrono::milliseconds to_stall = std::chrono::seconds(1);  ///< in it, while others need the room
-    std::chrono::milliseconds to_end = std::chrono::seconds(1);    ///< to close after it
+    std::chrono::milliseconds to_stall = std::chrono::seconds(1);  ///< without progress, if others need room
+    std::chrono::milliseconds to_end = std::chrono::seconds(1);    ///< to close after the answer
   };
 
-  /// Listens from here on. `metrics` gives what is shown, whenever it is asked. The loop must outlive this.
-  /// Errc::usage: a token would go over the network without TLS, or one of certificate and key is missing.
-  /// Errors: a file cannot be read now, the address is not to be had.
+  /// Begins to listen. `metrics` returns the content of each answer. The loop must outlive this object.
+  /// Errc::usage: a token would cross the network without TLS, or the certificate or its key is missing.
+  /// Errors: a file cannot be read now, or the address cannot be used.
   static Result<std::unique_ptr<MetricsListener>> open(EventLoop& loop, Settings settings,
                                                        std::function<std::string()> metrics);
   MetricsListener(const MetricsListener&) = delete;
@@ -69,7 +70,7 @@ class MetricsListener {
   MetricsListener& operator=(MetricsListener&&) = delete;
   ~MetricsListener();
 
-  /// What it listens on, where the settings left that open.
+  /// The port in use, also if the settings leave it open.
   std::uint16_t port() const { return port_; }
   std::size_t connections() const { return connections_.size(); }
 
@@ -101,13 +102,13 @@ class MetricsListener {
   const std::function<std::string()> metrics_;
   std::optional<TlsFiles> tls_;
   CredentialReader token_;
-  std::string told_;  ///< why the token cannot be read
+  std::string told_;  ///< last logged error of the token file
   UniqueFd socket_;
   std::uint16_t port_ = 0;
   EventLoop::Timer pause_;
-  bool waits_for_room_ = false;  ///< and takes no connection until there is some
+  bool waits_for_room_ = false;  ///< no connection is accepted until there is room
   Number last_ = 0;
-  Connections connections_;  ///< the oldest first
+  Connections connections_;  ///< oldest first
 };
 
 }  // namespace ferry

@@ -15,7 +15,7 @@
 namespace ferry {
 namespace {
 
-// A DaemonSet that goes ends its pods, of which the watch tells.
+// A deleted DaemonSet ends its pods, which the watch reports; so a rare repetition is enough.
 constexpr std::chrono::seconds kAskAgain{60};
 
 }  // namespace
@@ -60,7 +60,7 @@ void NamedDaemonSets::answered(const NamedOwner& owner, Asked& asked, const Resu
     return;
   }
   const Error& error = object.error();
-  // No DaemonSet has a name that no object can have.
+  // Errc::usage: no object can have this name, so there is no such DaemonSet.
   if (error.code == ApiErrc::not_found || error.code == Errc::usage) {
     asked.exists = false;
     return;

@@ -16,11 +16,11 @@
 
 namespace ferry {
 
-/// For one thread. While no pod that matters names a DaemonSet, there is no request and no timer.
+/// For one thread. While no relevant pod names a DaemonSet, there is neither a request nor a timer.
 class NamedDaemonSets {
  public:
-  /// `changed` is called, never from within a call, when kept_because() may be another, or time has come for
-  /// ask(). All that is handed in must outlive this.
+  /// `changed` is called, never from within a call, when kept_because() may differ or ask() is due. The
+  /// references must outlive this object.
   NamedDaemonSets(ApiClient& client, Timers& timers, std::function<void()> changed);
   NamedDaemonSets(const NamedDaemonSets&) = delete;
   NamedDaemonSets& operator=(const NamedDaemonSets&) = delete;
@@ -28,11 +28,11 @@ class NamedDaemonSets {
   NamedDaemonSets& operator=(NamedDaemonSets&&) = delete;
   ~NamedDaemonSets();
 
-  /// Asks for those that have not been asked for lately, and forgets all others.
+  /// Asks for the owners that were not asked for lately, and forgets all others.
   void ask(const std::set<NamedOwner>& owners);
 
-  /// Why a pod of this owner is not evicted: the DaemonSet exists, or it is not known yet that it does not.
-  /// Empty: there is no DaemonSet of that name and UID in the pod's namespace.
+  /// Why a pod of this owner is not evicted: the DaemonSet exists, or its absence is not confirmed yet.
+  /// Empty: the pod's namespace has no DaemonSet of that name and UID.
   std::string kept_because(const NamedOwner& owner) const;
 
  private:
@@ -40,8 +40,8 @@ class NamedDaemonSets {
   struct Asked {
     std::optional<ApiClient::Call> call = {};
     Moment again = {};
-    std::optional<bool> exists = {};  ///< absent: the server has not said
-    std::string trouble = {};         ///< why it has not
+    std::optional<bool> exists = {};  ///< absent: the server has not answered
+    std::string trouble = {};         ///< error of the last request
   };
 
   void ask_for(const NamedOwner& owner, Asked& asked);

@@ -42,15 +42,16 @@ namespace {
 using nlohmann::json;
 using Moment = Timers::Clock::time_point;
 
-// A role is not permitted at once everywhere when it is made, nor by a server that has just started.
+// A new Role is not in force at once everywhere, nor on an API server that has just started.
 constexpr std::chrono::minutes kForbiddenPatience{5};
 
-// Long beside the moment between the two, within the kernel's closing of a file.
+// Much longer than the kernel takes between the close event of a file and the release of its lock.
 constexpr std::chrono::seconds kReleased{1};
 
-// For a change of hostd's to end, and for the API server to be told: less than what ends a process by force.
+// Time for hostd to end a change and for the API server to be updated; shorter than the termination grace
+// period.
 constexpr std::chrono::seconds kLeavePatience{60};
-// Of that, for the API server.
+// Part of kLeavePatience for the API server.
 constexpr std::chrono::seconds kLastWord{10};
 
 std::chrono::seconds since(Moment begin, Moment now) {
@@ -66,7 +67,7 @@ bool changes_the_error_alone(const NodeStep& step) {
          step.annotations.contains(kErrorAnnotation);
 }
 
-/// What people call a configuration; empty: that is not known here.
+/// The configuration's name for people; empty: not known here.
 std::string name_of(const std::string& configuration, const WishedPolicy& wished) {
   if (is_kata_configuration(configuration)) return "Kata's runtimes";
   if (configuration.empty() || wished.name.empty()) return {};
@@ -129,7 +130,7 @@ class NodeAgent::Impl {
       heard_since_change_ = true;
     });
     if (!settings_.operator_space.empty() || settings_.drain_timeout) {
-      // In all namespaces: a device plugin can be installed without the operator, wherever one likes.
+      // In all namespaces: a device plugin can be installed without the operator, in any namespace.
       Selection pods = pods_of_node(settings_.node);
       if (settings_.among_others) pods.space = settings_.operator_space;
       pods_ = watch(std::move(pods), &pods_forbidden_, {}, pod_fields());
@@ -170,7 +171,7 @@ class NodeAgent::Impl {
   void leave(EventLoop::Job left) {
     if (left_) return;
     left_ = std::move(left);
-    // What is in use is pulled in the turn alone, which is given back.
+    // An artifact in use is pulled only with the rollout lease, which is given back.
     if (pulls_) pulls_->act({});
     leave_by_ = timers_.now() + kLeavePatience;
     leave_timer_ = timers_.at(leave_by_, [this] { have_left(); });
@@ -190,8 +191,7 @@ class NodeAgent::Impl {
     Moment since;
     Error error;
   };
-  /// Why they cannot be seen, by our role or for what is wrong with the server; absent: they can, as far as
-  /// is known.
+  /// Why the objects cannot be watched: RBAC, or a fault of the server; absent: no reason is known.
   using Forbidden = std::optional<Refusal>;
 
   Watch watch(Selection selection, Forbidden* forbidden = nullptr, EventLoop::Job heard = {},
@@ -211,7 +211,7 @@ class NodeAgent::Impl {
                                       node_in_trouble_ = true;
                                       return;
                                     }
-                                    // Each error anew, but since when does not begin anew.
+                                    // Keeps the newest error, but the time of the first one of its kind.
                                     const bool same =
                                         *forbidden && is_denied((*forbidden)->error) == is_denied(error);
                                     forbidden->emplace(Refusal{
@@ -232,15 +232,15 @@ class NodeAgent::Impl {
         std::move(fields));
   }
 
-  /// The server tells, and of more than can be kept: what is known is out of date.
+  /// The server has more objects than the agent keeps, so the known ones are out of date.
   static bool is_too_large(const Forbidden& forbidden) {
     return forbidden && forbidden->error.code == ApiErrc::too_large;
   }
 
   static bool is_denied(const Error& error) { return error.code == ApiErrc::forbidden; }
 
-  /// Whether it is known what they are, or that nobody will tell us: our role lacks the right, or the server
-  /// tells of the Node and not of them. Where it tells of nothing it is waited for.
+  /// True if the objects are known, or waiting is useless: RBAC forbids them, or the server reports the Node
+  /// and not them. If the server reports nothing at all, the agent waits.
   bool is_known(const Watch& watch, const Forbidden& forbidden) {
     if (!watch || watch->listed() || is_too_large(forbidden)) return true;
     if (!forbidden || (!is_denied(forbidden->error) && node_in_trouble_)) return false;
@@ -250,7 +250,7 @@ class NodeAgent::Impl {
     return false;
   }
 
-  /// The time in which nobody told of anything does not count.
+  /// The time in which the server reported nothing at all does not count.
   Moment end_of_patience(const Refusal& refusal) const {
     const Moment since = is_denied(refusal.error) ? refusal.since : std::max(refusal.since, node_well_since_);
     return since + kForbiddenPatience;
@@ -270,12 +270,12 @@ class NodeAgent::Impl {
     return out;
   }
 
-  /// True: the host says something else than before.
+  /// True if the host's files have changed.
   bool read_host() {
     std::string said;
     for (const char* file : {kWishFile, kStateFile}) said += host_.read_file(file).value_or("") + "\n";
     const bool news = std::exchange(host_said_, said) != said;
-    // That the container runtime has started is no answer to anything.
+    // A start of the container runtime is no answer from hostd, so Kata's files are timed separately.
     std::string kata;
     for (const char* file : {kReadyHandlersFile, kWantedClassesFile})
       kata += host_.read_file(file).value_or("") + "\n";
@@ -300,12 +300,12 @@ class NodeAgent::Impl {
     return host_side_.written ? std::optional(host_side_.written->generation) : std::nullopt;
   }
 
-  /// Whether hostd has yet to say what has become of what is written.
+  /// True if hostd has yet to report the result of wanted.json.
   static bool is_open(const HostSide& host) {
     return host.written && (!has_answered(host) || host_is_changing(host));
   }
 
-  /// True: hostd runs and did not, or the other way round. One that cannot be asked for is taken to run.
+  /// True if hostd has started or stopped. If its lock cannot be checked, hostd counts as running.
   bool see_hostd() {
     const auto runs = is_present(host_, kHostdPresence);
     const bool down = runs && !*runs;
@@ -321,8 +321,8 @@ class NodeAgent::Impl {
     return true;
   }
 
-  /// A file is told to be closed before its closer's lock is let go; and somebody else who asked at the same
-  /// moment looked like hostd.
+  /// A close event comes before the release of the lock. Also, another process that checked the lock at the
+  /// same moment looked like hostd.
   void see_hostd_again() {
     timers_.cancel(see_again_);
     see_again_ = timers_.at(timers_.now() + kReleased, [this] {
@@ -350,7 +350,7 @@ class NodeAgent::Impl {
         settings_.node);
   }
 
-  /// Null: there is no such Node, or nobody has said yet.
+  /// Null: there is no such Node, or it is not listed yet.
   const json* node() const {
     if (changed_) return &*changed_;
     const auto& nodes = node_->objects();
@@ -443,7 +443,7 @@ class NodeAgent::Impl {
   KataView kata_view() {
     KataView view;
     view.source.name = fmt::format("ConfigMap {}/{}", settings_.kata_space, settings_.kata_classes);
-    // Not before the GPUs' own: what is asked of these does not wait for it.
+    // The GPUs' desired state does not wait for Kata's ConfigMap, so the latter may be unknown here.
     view.source.is_known = is_known(kata_, kata_forbidden_);
     if (view.source.is_known && kata_forbidden_ && !is_listed(kata_, kata_forbidden_))
       view.source.trouble = text_of(kata_forbidden_->error);
@@ -466,7 +466,7 @@ class NodeAgent::Impl {
     return view;
   }
 
-  /// Only the DaemonSets of pods that hold GPUs are asked for: no other pod would be evicted.
+  /// Asks only for the DaemonSets of pods that use refused GPUs: no other pod would be evicted.
   std::vector<NodePod> drain_pods(const json& node) {
     std::vector<NodePod> pods = node_pods_of(pods_->objects(), node);
     owners_.ask(settings_.drain_timeout ? owners_in_the_way(host_side_, pods) : std::set<NamedOwner>());
@@ -475,7 +475,7 @@ class NodeAgent::Impl {
     return pods;
   }
 
-  /// In the log alone, and no more than a few: tenants can make as many such pods as they like.
+  /// Logs doubts, but only kMost of them: tenants can create any number of such pods.
   void tell_doubts(const std::vector<PodOnNode>& pods) {
     constexpr std::size_t kMost = 100;
     for (const PodOnNode& pod : pods) {
@@ -487,22 +487,22 @@ class NodeAgent::Impl {
   NodeStep step_of(const json& node) {
     NodeStep step = node_step(view_of(node));
     refusals_.leave_out(step, timers_.now());
-    // From the first time that it waits for them until it is written, or no longer asked for.
+    // From the first wait for operands until wanted.json is written or needs no write.
     if (step.awaits_operands && !awaits_since_) awaits_since_ = timers_.now();
     if (!step.awaits_operands && !step.wish_file) awaits_since_.reset();
     remember_outcome(step);
     return step;
   }
 
-  /// What we have seen refused, and fails when it is tried without a turn, is told to the others once: a
-  /// person may take the verdict back. What was done and fails then is this node's own trouble.
+  /// A refused change that later fails without a rollout lease is reported to the other nodes, but once only:
+  /// a person may remove the verdict. A failure after success is this node's own trouble.
   void remember_outcome(const NodeStep& step) {
     if (!host_side_.written) return;
     if (step.outcome == ChangeOutcome::refused) refused_ = host_side_.written->generation;
     if (step.outcome == ChangeOutcome::done || step.failure_is_told) refused_.reset();
   }
 
-  /// What nobody else would take back: whom we keep away, and that the node takes no pods.
+  /// The patch that reverts changes of the agent which no other program would revert: pauses and the cordon.
   static json taken_back(const json& node, bool with_cordon) {
     const NodeObject now = node_object_of(node);
     const DrainStep drain = with_cordon ? drain_undone(now, is_cordoned(node)) : DrainStep();
@@ -510,7 +510,7 @@ class NodeAgent::Impl {
   }
 
   void go_on_leaving() {
-    if (changing_) return;  // its answer is a reason to look
+    if (changing_) return;  // its answer starts a reconcile
     const json* const object = node_ ? node() : nullptr;
     const bool keeps = object != nullptr && !is_taken_back_ && !taken_back(*object, true).is_null();
     const bool has_turn = object != nullptr && slots_ && slots_->may_have_one();
@@ -519,13 +519,13 @@ class NodeAgent::Impl {
     const Moment late = leave_by_ - kLastWord;
     if (is_at_work(host_side_, has_turn) && !hostd_down_since_ && timers_.now() < late)
       return look_again_at(late);
-    // Nobody is asked to go for what is not begun any more.
+    // A change that will not begin justifies no eviction.
     evictions_.leave_out_others({});
     if (keeps) return take_back(true);
     give_turn_back(*object);
   }
 
-  /// In a turn also what hostd has not taken up yet: what comes of it is the cluster's to know.
+  /// If the node has a rollout lease, its result matters to the cluster, even if hostd has yet to begin.
   static bool is_at_work(const HostSide& host, bool in_turn) {
     return host_is_changing(host) || (in_turn && (!has_answered(host) || is_permitted_at_work(host)));
   }
@@ -537,11 +537,11 @@ class NodeAgent::Impl {
   }
 
   void give_turn_back(const json& node) {
-    if (slots_->is_writing()) return;  // its answer is a reason to look
+    if (slots_->is_writing()) return;  // its answer starts a reconcile
     const NodeView view = view_of(node);
     if (!view.budget) return have_left();
     if (!view.budget->trouble.empty()) return keep_turn(view.budget->trouble);
-    if (!view.budget->known) return;  // until the API server says, or it is too late
+    if (!view.budget->known) return;  // wait for the API server, or the deadline
     const LastTurn last = last_turn(view);
     if (last.lease.kind == BudgetStep::Kind::nothing) return have_left();
     if (last.kata) {
@@ -556,7 +556,7 @@ class NodeAgent::Impl {
     have_left();
   }
 
-  /// What is refused of the cordon keeps no operand away.
+  /// If the server refuses the uncordon, the operands are resumed without it.
   void take_back(bool with_cordon) {
     changing_ = true;
     client_.change(
@@ -591,23 +591,23 @@ class NodeAgent::Impl {
     const json* const object = node();
     if (object == nullptr) return miss_node();
     node_missed_ = false;
-    // Before all is known that may ask for something, what was written down before counts.
+    // Until all sources of a desired state are known, the present wanted.json stays.
     for (std::size_t i = 0; i < config_maps_.size(); ++i)
       if (!is_known(config_maps_[i], config_maps_forbidden_.at(settings_.config_maps[i]))) return;
     if (!is_known(pods_, pods_forbidden_) || !is_known(daemon_sets_, daemon_sets_forbidden_)) return;
     tell_if_shown(*object);
     see_hostd();
     const NodeStep step = step_of(*object);
-    // What cannot be written now is tried again; the cluster is told of the node all the same.
+    // A file that cannot be written is tried again; the node's state is reported all the same.
     const auto files = write_status_files(host_, step.files);
     if (!files) failed(files.error());
-    // Before anything is asked of the cluster: until then two plugins displace each other.
+    // serving.json precedes all requests to the cluster: until then two device plugins displace each other.
     const auto served = write_serving(host_, step);
     if (!served) failed(served.error());
-    if (changing_) return;  // its answer is a reason to look
-    // Before the Node and the turn tell that nobody is evicted any more.
+    if (changing_) return;  // its answer starts a reconcile
+    // Evictions end before the Node and the Lease show that the drain is over.
     evictions_.leave_out_others(step.evict);
-    // Before a turn that is given back is another's.
+    // kata-classes.json is written before the Lease is given back and another node may begin.
     const bool kata_written = keep_wanted_classes(step.kata);
     if (slots_ && (kata_written || !is_kata_configuration(step.lease.configuration)))
       slots_->act(step.lease, name_of(step.lease.configuration, step.wish.wished));
@@ -625,11 +625,12 @@ class NodeAgent::Impl {
       const bool news = why != unwritable_;
       unwritable_ = std::move(why);
       failed(written.error());
-      if (news) look_soon();  // to tell the cluster
+      if (news) look_soon();  // to report it
       return;
     }
     if (!std::exchange(unwritable_, {}).empty()) look_soon();
-    // Written although all is as wanted: the same in other words.
+    // wanted.json was written although the host is in the desired state: it has the same content in other
+    // words.
     if (step.wish_file && step.report.condition == NodeCondition::as_wanted && host_side_.seen)
       same_ = {step.wish_file->generation, host_side_.seen->wanted.value_or(0)};
     host_changed();
@@ -643,13 +644,13 @@ class NodeAgent::Impl {
 
   /// False: kata-classes.json could not be written, which is tried again.
   bool keep_wanted_classes(const KataStep& step) {
-    // What has been fetched hostd hears of by that file.
+    // A write of kata-classes.json makes hostd notice pulled artifacts.
     fetched_ = (pulls_ && pulls_->take_news()) || fetched_;
     const auto& written = host_side_.kata_written;
     if (!step.file && !(fetched_ && written)) return true;
     if (auto done = write_wanted_classes(host_, step.file ? *step.file : *written); !done) {
       const std::string why = text_of(done.error());
-      if (std::exchange(kata_unwritable_, why) != why) look_soon();  // to tell the cluster
+      if (std::exchange(kata_unwritable_, why) != why) look_soon();  // to report it
       failed(done.error());
       return false;
     }
@@ -659,7 +660,7 @@ class NodeAgent::Impl {
     return true;
   }
 
-  /// Once the Node has none of these labels from us: they would be taken off again.
+  /// To be called once the agent's own feature labels are off the Node: later it would remove NFD's.
   Result<> keep_feature_file(const std::optional<Labels>& labels) {
     if (!labels) return {};
     const bool is_so = feature_file_ == labels && host_.exists(kFeatureFile) != labels->empty();
@@ -677,7 +678,7 @@ class NodeAgent::Impl {
         node_ref(settings_.node),
         [this](const json& now) -> Result<json> {
           tell_if_shown(now);
-          if (left_) return json();  // to be tried again would be to begin
+          if (left_) return json();  // a retry would begin a change
           sent_ = step_of(now);
           return patch_of(sent_->labels, sent_->annotations, sent_->unschedulable);
         },
@@ -686,7 +687,7 @@ class NodeAgent::Impl {
           if (!changed) return not_changed(changed.error());
           if (sent_) refusals_.take(*sent_);
           if (sent_) node_shows(*std::exchange(sent_, {}));
-          // An answer may come later than the watch's word of what others did after it.
+          // The watch may have reported later changes before this answer came.
           if (!heard_since_change_) changed_ = std::move(*changed);
           look_soon();
         },
@@ -696,7 +697,7 @@ class NodeAgent::Impl {
   void not_changed(const Error& error) {
     const bool refused = error.code == ApiErrc::forbidden || error.code == ApiErrc::invalid;
     if (!refused || !sent_) return failed(error);
-    // An admission policy may be against it. What else there is to say is said without.
+    // An admission policy may forbid a part of the patch. The other parts are sent without it.
     const NodeStep sent = std::move(*sent_);
     sent_.reset();
     spdlog::error("{}", text_of(error));
@@ -704,13 +705,13 @@ class NodeAgent::Impl {
     look_soon();
   }
 
-  /// The Node shows what we say, or there is nothing to be said.
+  /// To be called when the Node shows the agent's labels, or none are to be set.
   void forget_refusal() {
     refusals_.forget_own();
     told_in_vain_.clear();
   }
 
-  /// Words may change with each look, as where the holder of a GPU is another process each time.
+  /// The message may differ in each reconcile, as if a GPU is in use by a new process each time.
   bool has_just_said_another(const NodeStep& step) const {
     return changes_the_error_alone(step) && timers_.now() < error_again_;
   }
@@ -730,7 +731,7 @@ class NodeAgent::Impl {
     if (changes_the_error_alone(sent)) error_shown();
     json patch = patch_of(sent.labels, sent.annotations, sent.unschedulable);
     if (patch.is_null()) return;
-    // Others may undo what we change: the same again is not done at once.
+    // Other programs may revert the patch: the same patch is not sent again at once.
     const Moment now = timers_.now();
     const bool again = patch == patch_ && now - patch_at_ < kInARow;
     if (!again) repeats_.reset();
@@ -739,7 +740,7 @@ class NodeAgent::Impl {
     patch_ = std::move(patch);
   }
 
-  /// A change whose answer was lost has been made: what was to be told then is told.
+  /// A patch whose answer was lost has been applied: its events are recorded now.
   void tell_if_shown(const json& object) {
     if (!sent_ || (sent_->labels.empty() && sent_->annotations.empty())) return;
     const NodeObject now = node_object_of(object);
@@ -751,7 +752,7 @@ class NodeAgent::Impl {
     node_shows(shown);
   }
 
-  /// What the Node would remember is remembered here while it takes nothing from us.
+  /// While the Node accepts no changes, the agent itself remembers which events it recorded.
   bool is_news(const NodeEvent& event) {
     constexpr std::size_t kMost = 100;
     if (refusals_.remembers(timers_.now())) return true;
@@ -770,7 +771,7 @@ class NodeAgent::Impl {
     told_ = {step.wish.warnings.begin(), step.wish.warnings.end()};
   }
 
-  /// What nobody will tell: that somebody has been silent for too long.
+  /// Sets the timer for deadlines that no watch reports, as for a silent hostd.
   void wait_for(const json& object, const NodeStep& step, bool undone) {
     constexpr std::chrono::seconds kBeyond{1};
     std::optional<Moment> first;
@@ -787,7 +788,7 @@ class NodeAgent::Impl {
     std::ranges::for_each(refusals_.moments(), look_at);
     if (step.feature_file) look_at(feature_file_again_);
     if (awaits_since_) look_at(*awaits_since_ + kPausePatience + kBeyond);
-    // Whatever is asked for by now: nobody stays paused for a host that says nothing more.
+    // Operands must not stay paused for a silent host, whatever the desired state is by now.
     const bool paused = !resume_operands(node_object_of(object).labels).empty();
     if (paused) look_at(host_since_ + kPausePatience + kBeyond);
     if (step.kata.awaited) look_at(kata_since_ + *step.kata.awaited + kBeyond);
@@ -814,68 +815,68 @@ class NodeAgent::Impl {
   ApiClient client_;
   EventRecorder events_;
   Evictions evictions_;
-  NamedDaemonSets owners_;  ///< of pods that hold GPUs
+  NamedDaemonSets owners_;  ///< of pods that use GPUs
   std::unique_ptr<ChangeSlots> slots_;
-  std::unique_ptr<NodeFeature> node_feature_;  ///< null: there shall be none
+  std::unique_ptr<NodeFeature> node_feature_;  ///< null: not configured
   FormerNodeFeature former_feature_;
   Watch node_;
-  Watch pods_;  ///< null, as the next: there is no operator
+  Watch pods_;  ///< null: no operator and no drain
   Watch daemon_sets_;
-  Watch kata_;  ///< null: Kata's classes are not ours to say
+  Watch kata_;  ///< null: Kata's classes are not managed
   Forbidden kata_forbidden_;
   std::unique_ptr<ArtifactPulls> pulls_;  ///< null: nothing is pulled
   std::vector<Watch> config_maps_;
   std::map<std::string, Forbidden> config_maps_forbidden_;  ///< by name
   Forbidden pods_forbidden_;
   Forbidden daemon_sets_forbidden_;
-  bool node_in_trouble_ = false;  ///< nobody tells of the Node either
-  Moment node_well_since_;        ///< the last time that this ended
+  bool node_in_trouble_ = false;  ///< the watch of the Node has an error too
+  Moment node_well_since_;        ///< end of the last such error
 
   HostSide host_side_;
   std::string host_said_ = "nothing yet";
   std::string kata_said_;
-  std::string unwritable_;       ///< HostSide::unwritable, at the last try
-  std::string kata_unwritable_;  ///< KataView::unwritable, likewise
+  std::string unwritable_;       ///< HostSide::unwritable, of the last try
+  std::string kata_unwritable_;  ///< KataView::unwritable, of the last try
   Moment host_since_;
-  std::optional<Moment> hostd_down_since_;  ///< absent: it runs
+  std::optional<Moment> hostd_down_since_;  ///< absent: hostd runs
   int ends_ = 0;                            ///< HostSide::ends
   bool has_failed_ = false;                 ///< HostSide::has_failed
-  Moment kata_since_;                       ///< of HostSide::kata_silent
-  std::set<std::string> daemon_set_uids_;   ///< of the operator's that there are or have been
-  std::set<std::string> unlisted_;          ///< handlers that are ready, and the kubelet does not list, since
-  Moment unlisted_since_;                   ///< for HostSide::kata_unlisted
-  bool fetched_ = false;                    ///< something is here that hostd has not been told of
-  std::optional<std::string> last_words_;   ///< state.json, as a former hostd left it; absent: it is news
-  /// Generations of wanted.json: one that we wrote, and the one of which it says the same in other words.
+  Moment kata_since_;                       ///< start of HostSide::kata_silent
+  std::set<std::string> daemon_set_uids_;   ///< present and former ones of the operator
+  std::set<std::string> unlisted_;          ///< ready handlers that the kubelet does not list
+  Moment unlisted_since_;                   ///< start of HostSide::kata_unlisted
+  bool fetched_ = false;                    ///< hostd has to notice a pulled artifact
+  std::optional<std::string> last_words_;   ///< state.json of a hostd that has ended; absent: it is newer
+  /// Generations of wanted.json: the written one, and the one with the same content in other words.
   std::optional<std::pair<std::uint64_t, std::uint64_t>> same_;
-  std::optional<Moment> unserved_since_;  ///< OtherPrograms::unserved; absent: one is here, or is not seen
-  std::optional<Moment> awaits_since_;    ///< NodeStep::awaits_operands
+  std::optional<Moment> unserved_since_;  ///< start of OtherPrograms::unserved; absent: 0 or unknown
+  std::optional<Moment> awaits_since_;    ///< start of NodeStep::awaits_operands
   std::set<std::string> told_;
-  std::set<std::string> doubts_told_;     ///< PodOnNode::doubt
-  std::optional<std::uint64_t> refused_;  ///< the generation of wanted.json that was, and is not done yet
+  std::set<std::string> doubts_told_;     ///< logged PodOnNode::doubt
+  std::optional<std::uint64_t> refused_;  ///< generation of wanted.json that was refused, and is not done yet
 
-  std::optional<Labels> feature_file_;  ///< what it says; absent: it is not known
-  Moment feature_file_again_;           ///< then it is renewed
+  std::optional<Labels> feature_file_;  ///< its content; absent: unknown
+  Moment feature_file_again_;           ///< when it is renewed
 
   NodeRefusals refusals_;
-  std::set<std::string> told_in_vain_;  ///< events, while the Node does not show what they tell
+  std::set<std::string> told_in_vain_;  ///< events recorded while the Node does not show them
 
-  bool node_missed_ = false;  ///< and that has been said
+  bool node_missed_ = false;  ///< and that was logged
   bool look_waits_ = false;
   bool changing_ = false;
-  std::optional<NodeStep> sent_;  ///< that of the change which is on its way, or whose answer was lost
-  json patch_;                    ///< the last change that was made
+  std::optional<NodeStep> sent_;  ///< of the patch under way, or whose answer was lost
+  json patch_;                    ///< the last successful one
   Moment patch_at_;
-  Moment patch_again_;  ///< before that it is not made again
+  Moment patch_again_;  ///< not sent again before
   Backoff repeats_;
-  Moment error_again_;  ///< before that it alone is not changed again
+  Moment error_again_;  ///< the error alone is not changed before
   std::chrono::seconds error_pause_{0};
-  std::optional<json> changed_;  ///< the Node as our last change left it, until the watch says anything
+  std::optional<json> changed_;  ///< the Node after the last patch, until the watch reports it
   bool heard_since_change_ = false;
   Backoff backoff_;
-  EventLoop::Job left_;  ///< empty: we stay
+  EventLoop::Job left_;  ///< empty: the agent stays
   Moment leave_by_;
-  bool is_taken_back_ = false;  ///< taken_back(), or that cannot be
+  bool is_taken_back_ = false;  ///< taken_back() is done, or failed
   bool leave_told_ = false;
   Timers::Timer leave_timer_;
   Timers::Timer soon_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's loop. Whatever may have changed (the Node, a configuration, NVIDIA's pods, what hostd says,
-// time that has passed) is a reason to look; one look (node_step.h) says all that is to be done now; and what
-// is done is a reason to look again.
+// The agent's control loop. A change of the Node, a configuration, NVIDIA's pods or hostd's files starts a
+// reconcile (node_step.h), and so does a timer. The reconcile returns all actions that are due, and each
+// action starts the next reconcile.
 #pragma once
 
 #include <chrono>
@@ -26,44 +26,41 @@
 
 namespace ferry {
 
-/// One thread. While nothing happens it has one open request for the Node, for each configuration, for
-/// the pods on the node and for the DaemonSets of NVIDIA's operator; and no timer but theirs. While it
-/// changes, or waits for its turn, there is one more, for the Leases in which agents take turns. With
-/// FeatureWay::nfd there is one for its NodeFeature, and one for what owns that, where it is not the Node.
-/// The pods are watched where there may be an operator, or where pods may be evicted; the ConfigMap with
-/// Kata's classes where one is named.
+/// For one thread. When idle it has an open watch for the Node, for each configuration, for the pods on the
+/// node and for the DaemonSets of NVIDIA's operator. It has no timer except the watches' own. While the node
+/// changes, or waits for a rollout lease, it also watches the Leases. FeatureWay::nfd adds a watch for its
+/// NodeFeature, and another for the owner if that is not the Node. Pods are watched where there may be an
+/// operator, or where pods may be evicted; the ConfigMap with Kata's classes where one is named.
 class NodeAgent {
  public:
   struct Settings {
     std::string node;
-    std::string space;                                ///< the namespace of the configurations
+    std::string space;                                ///< namespace of the configurations
     std::vector<std::string> config_maps;             ///< policies and vGPU profiles
-    std::vector<std::filesystem::path> config_files;  ///< such, as files of ours; read at each look
-    /// Ferry runs in the place of one of NVIDIA's programs, among the others: only
-    /// nvidia.com/vgpu.config counts, it asks about their pods in their namespace alone, and never stands
-    /// back.
+    std::vector<std::filesystem::path> config_files;  ///< the same, as local files; read at each reconcile
+    /// Ferry replaces a single program of NVIDIA's beside its others. Then only nvidia.com/vgpu.config
+    /// counts, pods are watched in the operator's namespace alone, and Ferry never goes to standby.
     bool among_others = false;
-    /// Where NVIDIA's operator has its DaemonSets. Empty: it is not there; nobody's pods are looked at, and
-    /// what labels say counts, as where our role does not permit to see them.
+    /// Namespace of the DaemonSets of NVIDIA's operator. Empty: there is no operator; pods are ignored and
+    /// labels alone count, as where RBAC forbids to list pods.
     std::string operator_space;
-    /// Further namespaces whose DaemonSets are believed to be NVIDIA's: tenants cannot write to them.
+    /// Further namespaces whose DaemonSets are trusted as NVIDIA's: tenants cannot write to them.
     std::vector<std::string> owner_spaces = {};
     WishDefaults defaults;
-    std::size_t most_changing = 0;  ///< nodes of the cluster that may change at once; 0: any number
-    /// For how long pods that hold the GPUs are evicted; absent: they are waited for. What a former agent
-    /// began is undone then. Not among others, whose role it would not be.
+    std::size_t most_changing = 0;  ///< nodes of the cluster that may change at once; 0: no limit
+    /// Time limit of a drain; absent: the agent waits for pods, and undoes a former agent's drain. It has no
+    /// effect with among_others, whose Role does not permit it.
     std::optional<std::chrono::seconds> drain_timeout = {};
-    FeatureWay features = FeatureWay::none;  ///< what a former agent said by another way goes
+    FeatureWay features = FeatureWay::none;  ///< labels that a former agent set in another way are removed
     std::string feature_owner = {};          ///< NodeFeature::Settings::owner
-    /// The ConfigMap with Kata's classes, and its namespace. Empty: which of them are here is not ours to
-    /// say.
+    /// ConfigMap with Kata's classes, and its namespace. Empty: the agent does not manage Kata's runtimes.
     std::string kata_classes = {};
     std::string kata_space = {};
     PullCredentials pull = {};
     Fetcher* fetcher = nullptr;  ///< must outlive the agent; null: nothing is pulled
   };
 
-  /// All of these must outlive it.
+  /// The references must outlive this object.
   NodeAgent(HostFs& host, ApiTransport& transport, Timers& timers, Random random,
             EventRecorder::WallClock wall_clock, Settings settings);
   NodeAgent(const NodeAgent&) = delete;
@@ -75,23 +72,23 @@ class NodeAgent {
   /// Errc::usage: a name that no object can have.
   Result<> begin();
 
-  /// To be called when a file by which we meet hostd may be another, or hostd may have come or gone.
+  /// To be called when a file shared with hostd may have changed, or hostd may have started or stopped.
   void host_changed();
 
-  /// To be called when a configuration file may be another.
+  /// To be called when a configuration file may have changed.
   void configurations_changed();
 
-  /// The process is to end: nothing is begun any more, operands that we have paused are resumed, and the
-  /// node's turn is given back (LastTurn), once hostd has ended what it does, or has ended itself, and after
-  /// a minute in any case. Then `left` is called, once: at once where nobody is paused and the node has no
-  /// turn, and where the API server does not answer when that minute is over.
+  /// Prepares the end of the process. No change begins any more. Once hostd has ended its change or stopped,
+  /// paused operands are resumed and the node's rollout lease is given back (LastTurn). Then `left` is
+  /// called, once: at once if there is nothing to do, after a minute at the latest, also without an answer of
+  /// the API server.
   void leave(EventLoop::Job left);
 
-  /// Absent: nothing is pulled here.
+  /// Absent: this agent pulls nothing.
   std::optional<PullCounts> pulls() const;
 
-  /// KubeVirt's VirtualMachineInstances on this node by their pods ("namespace/name"); empty where pods are
-  /// not watched.
+  /// KubeVirt's VirtualMachineInstances on this node by their pods ("namespace/name"); empty if pods are not
+  /// watched.
   std::map<std::string, std::string> vmis() const;
 
  private:

@@ -14,11 +14,11 @@ std::string value_of(const std::map<std::string, std::string>& map, const char* 
   return found == map.end() ? std::string() : found->second;
 }
 
-// One for each accelerator that is not as it shall be.
+// An event for each accelerator that is not in the desired state.
 void add_troubles(std::vector<NodeEvent>& out, const char* reason, const HostSide& host,
                   const NodeReport& report) {
-  constexpr std::size_t kMostEvents = 8;  // a node that fails as a whole need not fill the cluster
-  // What hostd says is not about a wish that it could not be given.
+  constexpr std::size_t kMostEvents = 8;  // the failure of a whole node must not flood the cluster
+  // If wanted.json could not be written, state.json is about an older desired state.
   std::vector<std::string> lines =
       host.seen && host.unwritable.empty() ? host_troubles(*host.seen) : std::vector<std::string>();
   if (lines.empty()) lines.push_back(report.trouble);
@@ -62,7 +62,7 @@ void add_condition(std::vector<NodeEvent>& out, const NodeWish& wish, const Host
                        .message = "the GPUs are being changed to " + policy_of(wish)});
       }
       return;
-    case NodeCondition::draining:  // told as it begins (drain.h)
+    case NodeCondition::draining:  // recorded when the drain begins (drain.h)
       return;
     case NodeCondition::refused:
       return add_troubles(out, "HostRefused", host, report);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is told once, when it comes about: Events of the Node. Pure.
+// Events of the Node, each recorded once when its cause appears. Pure.
 #pragma once
 
 #include <set>
@@ -12,15 +12,14 @@
 namespace ferry {
 
 struct NodeEvent {
-  bool warning = false;  ///< its type is Warning, else Normal
+  bool warning = false;  ///< type Warning, otherwise Normal
   std::string reason;    ///< "HostRefused"
   std::string message;   ///< at most kMostTold bytes
   bool operator==(const NodeEvent&) const = default;
 };
 
-/// The events of what `report` says and the Node, as it is, does not show yet: the label and the annotation
-/// are the memory, so that an agent that starts again tells nothing twice. `told` are the warnings that have
-/// been told.
+/// The events of `report` that the Node does not show yet. The Node's label and annotation are the memory, so
+/// that a restarted agent records no event twice. `told_before`: warnings that are recorded already.
 std::vector<NodeEvent> node_events(const NodeObject& node, const NodeWish& wish, const HostSide& host,
                                    const NodeReport& report, const std::set<std::string>& told_before);
 

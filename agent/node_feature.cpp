@@ -52,7 +52,7 @@ json node_feature(const std::string& node, const Labels& labels, ApiKind owner_k
                {"kind", owner_kind.kind},
                {"name", text_at(owner, "name")},
                {"uid", text_at(owner, "uid")}}}}}},
-          // Older releases refuse one without its three kinds of features.
+          // Older releases of NFD refuse an object without its three kinds of features.
           {"spec",
            {{"features", {{"flags", none}, {"attributes", none}, {"instances", none}}}, {"labels", wanted}}}};
 }
@@ -63,7 +63,7 @@ bool says_the_same(const json& object, const json& content) {
   const json& labels = at(at(object, "spec"), "labels");
   return at(has, "ownerReferences") == at(wanted, "ownerReferences") &&
          at(at(has, "labels"), kNodeNameLabel) == at(at(wanted, "labels"), kNodeNameLabel) &&
-         // An API server may keep none in place of an empty one.
+         // An API server may omit an empty object.
          (labels.is_null() ? json::object() : labels) == at(at(content, "spec"), "labels");
 }
 
@@ -131,7 +131,7 @@ class NodeFeature::Impl {
         error.code == ApiErrc::not_found ? "; it is not installed, or older than NodeFeature objects" : "");
   }
 
-  /// Null: it is not there, or nobody has said yet. Without it the labels are not wanted any more.
+  /// Null: the ConfigMap is missing, or not listed yet. If it is missing, the labels are not wanted any more.
   const json* config_map() {
     if (!owner_->listed()) return nullptr;
     if (!owner_->objects().empty()) return &owner_->objects().begin()->second;
@@ -149,7 +149,7 @@ class NodeFeature::Impl {
 
   void write(json content) {
     constexpr std::chrono::minutes kInARow{10};
-    // Others may undo what we write: the same again is not written at once.
+    // Other programs may revert the object: the same content is not written again at once.
     const Moment now = timers_.now();
     const bool again = content == last_ && now - last_at_ < kInARow;
     if (!again) repeats_.reset();
@@ -157,13 +157,13 @@ class NodeFeature::Impl {
     last_ = content;
     last_at_ = now;
     heard_since_write_ = false;
-    // Its name makes it ours: whatever somebody else has said in it.
+    // The object's name makes it the agent's own: the write overrides other field managers.
     writing_ =
         client_.apply(object_, std::move(content), ApiClient::Force::yes, [this](Result<json> written) {
           writing_.reset();
           if (!written) return failed(written.error());
           backoff_.reset();
-          // An answer may come later than the watch's word of what others did after it: that it is gone.
+          // The watch may have reported a later change before this answer came, such as a deletion.
           if (!heard_since_write_) written_ = std::move(*written);
           changed_();
         });
@@ -189,14 +189,14 @@ class NodeFeature::Impl {
   const ObjectRef object_;
   ObjectWatch watch_;
   std::unique_ptr<ObjectWatch> owner_;  ///< null: the Node
-  bool owner_missed_ = false;           ///< and that has been said
+  bool owner_missed_ = false;           ///< and that was logged
 
   std::optional<ApiClient::Call> writing_;
-  std::optional<json> written_;  ///< as our last write left it, until the watch says anything
+  std::optional<json> written_;  ///< as last written, until the watch reports it
   bool heard_since_write_ = false;
-  json last_;  ///< what was written last
+  json last_;  ///< content of the last write
   Moment last_at_;
-  Moment not_before_;  ///< no write before then
+  Moment not_before_;  ///< earliest time of the next write
   Backoff backoff_;
   Backoff repeats_;
   Timers::Timer timer_;

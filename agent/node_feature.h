@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Labels for Node Feature Discovery (NFD) by an object of the cluster in place of a file on the host: its
-// master sets on the Node what a NodeFeature says that is labelled with the Node's name.
+// Labels for Node Feature Discovery (NFD) by an object of the cluster instead of a file on the host. NFD's
+// master sets on a Node the labels of the NodeFeature that is labelled with the Node's name.
 // ABI: nfd.k8s-sigs.io/v1alpha1 NodeFeature.
 //
-// The object outlives the agent, as the labels are to, and goes with its owner: a ConfigMap that is there for
-// as long as NodeFeatures are wanted, of all nodes, so that nobody has to be on a node to clean up after it;
-// or the Node, where no such is named.
+// The object outlives the agent, as its labels must, and is garbage-collected with its owner. The owner is a
+// ConfigMap that exists while NodeFeatures of all nodes are wanted, so that no agent is needed on a node to
+// clean up. Without such a ConfigMap the owner is the Node.
 #pragma once
 
 #include <functional>
@@ -26,21 +26,21 @@
 
 namespace ferry {
 
-/// Which object a Node itself owns, as "namespace/name": an agent that is not to have one removes it.
-/// Relative to the host's root.
+/// Records the object that the Node owns, as "namespace/name": an agent that needs none removes it. Relative
+/// to the host's root.
 inline constexpr const char* kNodeFeatureMark = "var/lib/ferry/node-feature";
 
-/// That of a Node.
+/// The object of a Node.
 ObjectRef node_feature_ref(std::string space, const std::string& node);
 
-/// All that we say in it. `owner`: the object with which it goes, as the API server has it.
+/// The content that the agent applies. `owner`: the owning object, as the API server has it.
 nlohmann::json node_feature(const std::string& node, const Labels& labels, ApiKind owner_kind,
                             const nlohmann::json& owner);
 
-/// Whether an object has all that `content` says, and no label besides.
+/// True if the object has all of `content` and no further label.
 bool says_the_same(const nlohmann::json& object, const nlohmann::json& content);
 
-/// Keeps one up where the cluster knows such objects; it is waited for until it does. One thread.
+/// Keeps a NodeFeature up to date; waits while the cluster does not know such objects. For one thread.
 class NodeFeature {
  public:
   struct Settings {
@@ -49,8 +49,8 @@ class NodeFeature {
     std::string owner;  ///< a ConfigMap in `space`; empty: the Node
   };
 
-  /// `changed` is called, never from within a call, when there is a reason for keep(). What is named here
-  /// must outlive this.
+  /// `changed` is called, never from within a call, when keep() is due. The references must outlive this
+  /// object.
   NodeFeature(HostFs& host, ApiTransport& transport, ApiClient& client, Timers& timers, Random random,
               Settings settings, std::function<void()> changed);
   NodeFeature(const NodeFeature&) = delete;
@@ -62,7 +62,7 @@ class NodeFeature {
   /// Errc::usage: a name that no object can have.
   Result<> begin();
 
-  /// Has it say these labels: writes where it does not. `node`: the Node as the API server has it.
+  /// Writes the object unless it has these labels. `node`: the Node, as the API server has it.
   void keep(const Labels& labels, const nlohmann::json& node);
 
  private:
@@ -70,11 +70,11 @@ class NodeFeature {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Removes the one that a former agent has left to its Node, if there is such; tried again for as long as
-/// the API server does not answer.
+/// Removes the NodeFeature of a former agent that the Node owns, if there is one. The request is repeated
+/// while the API server does not answer.
 class FormerNodeFeature {
  public:
-  /// What is named here must outlive this.
+  /// The references must outlive this object.
   FormerNodeFeature(HostFs& host, ApiClient& client, Timers& timers, Random random);
   FormerNodeFeature(const FormerNodeFeature&) = delete;
   FormerNodeFeature& operator=(const FormerNodeFeature&) = delete;

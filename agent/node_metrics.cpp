@@ -32,12 +32,12 @@ void read_into(MeetingFile<Content>& out, const HostFs& host, const char* file,
 
 }  // namespace
 
-/// What outlives us with a thread whose read hangs.
+/// State that outlives NodeMetrics together with a thread whose read hangs.
 struct NodeMetrics::Mailbox {
   explicit Mailbox(std::filesystem::path root) : host(std::move(root)) {}
   const HostFs host;
   std::mutex mutex;
-  NodeMetrics* reader = nullptr;  ///< of `mutex`; null: nobody reads any more
+  NodeMetrics* reader = nullptr;  ///< guarded by `mutex`; null: NodeMetrics is gone
 };
 
 NodeMetrics::NodeMetrics(EventLoop& loop, const HostFs& host, std::function<RequestCounts()> requests,
@@ -78,13 +78,13 @@ void NodeMetrics::look() {
     }
   }
   try {
-    // Left to itself: to wait for it would be to wait for the kernel.
+    // Detached: a join would wait for the kernel.
     std::thread([mailbox = mailbox_, gpus = std::move(gpus)] {
       auto facts = read_gpu_facts(mailbox->host, gpus);
       const std::lock_guard lock(mailbox->mutex);
       if (mailbox->reader == nullptr) return;
       mailbox->reader->loop_.post([mailbox, facts = std::move(facts)]() mutable {
-        // In the loop's thread, where the reader ends too.
+        // The loop's thread runs this, and also destroys the reader.
         if (mailbox->reader != nullptr) mailbox->reader->looked(std::move(facts));
       });
     }).detach();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a scrape is answered: the node as it was last seen. Files are read when they change, sysfs every few
-// seconds by another thread, so that a read that hangs holds up no scrape; what was seen before stays then,
-// with its time.
+// Answers a scrape with the node's last known state. Files are read when they change. Another thread reads
+// sysfs every few seconds, so that a read that hangs delays no scrape: the last facts stay, with their time.
 #pragma once
 
 #include <chrono>
@@ -19,30 +18,30 @@
 
 namespace ferry {
 
-/// One thread, the loop's.
+/// For the loop's thread only.
 class NodeMetrics {
  public:
   using Vmis = std::function<std::map<std::string, std::string>()>;
   using Pulls = std::function<std::optional<PullCounts>()>;
 
-  /// How long sysfs is left alone: shorter than scrapes are apart, and long beside the milliseconds that a
-  /// look at 16 GPUs takes.
+  /// Pause between two reads of sysfs: shorter than a scrape interval, and long beside the milliseconds that
+  /// reading 16 GPUs takes.
   static constexpr std::chrono::seconds kBetweenLooks{10};
 
-  /// `requests`, `vmis` and `pulls` give what is so when they are asked. The loop and the host must outlive
-  /// this; what they stand for, too.
+  /// `requests`, `vmis` and `pulls` return present values. The loop, the host and the objects behind these
+  /// functions must outlive this object.
   NodeMetrics(EventLoop& loop, const HostFs& host, std::function<RequestCounts()> requests, Vmis vmis,
               Pulls pulls, std::chrono::milliseconds between_looks = kBetweenLooks);
   NodeMetrics(const NodeMetrics&) = delete;
   NodeMetrics& operator=(const NodeMetrics&) = delete;
   NodeMetrics(NodeMetrics&&) = delete;
   NodeMetrics& operator=(NodeMetrics&&) = delete;
-  /// A read that hangs is left behind.
+  /// Abandons a read that hangs.
   ~NodeMetrics();
 
-  /// Looks from here on.
+  /// Reads now, and periodically from then on.
   void begin();
-  /// To be called when a file of run/ferry may be another.
+  /// To be called when a file of run/ferry may have changed.
   void host_changed();
 
   std::string text() const;

@@ -9,10 +9,10 @@
 namespace ferry {
 namespace {
 
-// So many times a backoff's pause, of what only a person can bring to be taken.
+// Factor of the pause after a refusal that only a person can end.
 constexpr int kLongPause = 10;
 
-/// Annotations that say what is wrong, and nothing goes by.
+/// Annotations for people, on which nothing depends.
 constexpr std::array kNotes = {kErrorAnnotation, kKataErrorAnnotation};
 
 bool has_notes(const NodeStep& step) {
@@ -32,7 +32,7 @@ void NodeRefusals::refuse(Kind& kind, int pauses, const std::string& why, Moment
 }
 
 void NodeRefusals::refuse(const NodeStep& sent, const std::string& why, Moment now) {
-  // First, for they are words alone. Where it is refused without them too they were not what is refused.
+  // These are left out first, since they are only text. If the rest is refused too, they were not the cause.
   if (has_notes(sent) && !is_refused_again(sent)) return refuse(notes_, kLongPause, why, now);
   notes_.until = {};
   if (has_labels_that_can_wait(sent)) return refuse(labels_, kLongPause, why, now);
@@ -41,7 +41,7 @@ void NodeRefusals::refuse(const NodeStep& sent, const std::string& why, Moment n
   refuse(own_, kLongPause, why, now);
 }
 
-/// Something of it has been refused before, and not been taken since.
+/// True if a part of `sent` was refused before, and has not been accepted since.
 bool NodeRefusals::is_refused_again(const NodeStep& sent) const {
   return (has_labels_that_can_wait(sent) && !labels_.why.empty()) ||
          (concerns_a_drain(sent) && !cordon_.why.empty()) || (has_own_labels(sent) && !own_.why.empty());

@@ -12,43 +12,43 @@
 
 namespace ferry {
 
-/// What the API server has refused of the changes of a Node, as an admission policy may be against one kind
-/// of them. Each kind is left out for a while that grows (for what is refused is mostly refused until a
-/// person acts), and the others go on.
+/// Patches of a Node that the API server refused, as when an admission policy forbids a kind of change. A
+/// refused kind is left out for a growing time, since most refusals last until a person acts. The other kinds
+/// go on.
 class NodeRefusals {
  public:
   using Moment = Timers::Clock::time_point;
 
   explicit NodeRefusals(Random random) : random_(std::move(random)) {}
 
-  /// `sent` has been refused, for what it has of the first kind that may be the cause.
+  /// The server refused `sent`. The first kind in it that may be the cause is left out.
   void refuse(const NodeStep& sent, const std::string& why, Moment now);
-  /// The Node has taken `sent`.
+  /// The Node accepted `sent`.
   void take(const NodeStep& sent);
-  /// The Node shows our own labels, or there are none to be said.
+  /// To be called when the Node shows the agent's own labels, or none are to be set.
   void forget_own();
 
-  /// Why they are left out now; empty: they are not.
-  std::string labels(Moment now) const { return labels_.now(now); }  ///< those that can wait
+  /// Why the kind is left out now; empty: it is not.
+  std::string labels(Moment now) const { return labels_.now(now); }  ///< labels that can wait
   std::string own(Moment now) const { return own_.now(now); }        ///< the other labels
   std::string cordon(Moment now) const { return cordon_.now(now); }
   bool are_notes_left_out(Moment now) const { return now < notes_.until; }
-  /// Nothing at all is taken: neither labels nor annotations.
+  /// True if neither labels nor annotations are accepted.
   bool is_all_left_out(Moment now) const { return all_ && now < own_.until; }
-  /// Whether the Node would remember what it is told.
+  /// True if the Node can show that events were recorded.
   bool remembers(Moment now) const { return own_.why.empty() && !are_notes_left_out(now); }
   bool may_forget_own(Moment now) const { return now >= own_.until; }
 
-  /// When something of it may be tried again; some of them are over.
+  /// When a kind may be tried again; some times may be over.
   std::vector<Moment> moments() const { return {cordon_.until, labels_.until, notes_.until, own_.until}; }
 
-  /// Takes from `step` what is wrong with the node, which it does not take now.
+  /// Removes the annotations for people from `step` while they are refused.
   void leave_out(NodeStep& step, Moment now) const;
 
  private:
   struct Kind {
-    std::string why = {};  ///< empty: it has been taken since
-    Moment until = {};     ///< before that it is not tried again
+    std::string why = {};  ///< empty: accepted since
+    Moment until = {};     ///< not tried again before
     Backoff backoff = {};
 
     std::string now(Moment moment) const { return moment < until ? why : std::string(); }
@@ -64,7 +64,7 @@ class NodeRefusals {
   Kind labels_;
   Kind own_;
   Kind cordon_;
-  Kind notes_;  ///< its reason nobody asks for
+  Kind notes_;  ///< its reason is not read
   bool all_ = false;
 };
 

@@ -37,19 +37,19 @@ NodeCondition condition_of(SeenPhase phase) {
       return NodeCondition::refused;
     case SeenPhase::failed:
       return NodeCondition::failed;
-    case SeenPhase::nothing_wanted:  // that it has seen the wish and wants nothing is of a moment
+    case SeenPhase::nothing_wanted:  // transient: hostd has just read the desired state
       return NodeCondition::pending;
   }
   return NodeCondition::pending;
 }
 
-/// Whether hostd runs and takes up nothing, since it cannot read wanted.json: then it speaks of none.
+/// True if hostd runs and cannot read wanted.json: its status then names no generation.
 bool cannot_read_wish(const NodeWish& wish, const HostSide& host) {
   return host.seen && host.seen->phase == SeenPhase::failed && !host.seen->wanted &&
          !host.seen->error.empty() && !has_answered(host) && is_silent(wish, host);
 }
 
-/// Passthrough is asked for, and hostd finds no accelerator on the node.
+/// Passthrough is desired, and hostd finds no accelerator on the node.
 bool lacks_a_gpu(const NodeWish& wish, const HostSide& host) {
   return wish.wished.policy.asks_for(Mode::passthrough) && host.seen && host.seen->accelerators.empty();
 }
@@ -80,8 +80,8 @@ void add(std::string& text, std::string_view part) {
   text += part;
 }
 
-/// Whether the reason has the holder already, as in "VM guest-7 (pid 4711) holds /dev/vfio/12": it calls the
-/// kinds otherwise.
+/// True if the reason names the device user already, as in "VM guest-7 (pid 4711) holds /dev/vfio/12", with
+/// another word for its kind.
 bool names(const std::string& reason, const SeenHolder& holder) {
   const auto name = holder.text.rfind(holder.name);
   if (holder.name.empty() || name == std::string::npos) return false;
@@ -115,7 +115,8 @@ std::string silence(const NodeWish& wish, const HostSide& host, NodeCondition co
   return out;
 }
 
-/// Of what it was about to begin nothing was tried. Those of today call that `withdrawing`.
+/// True if hostd only reported its own end, so that nothing was tried. Present releases use `withdrawing`
+/// then.
 bool tells_its_own_end(const SeenHost& host) {
   return host.error == "hostd has ended before the node was as wanted";
 }
@@ -163,9 +164,9 @@ std::string trouble_of(const NodeWish& wish, const HostSide& host, NodeCondition
   return out;
 }
 
-/// What became of a vGPU configuration, in NVIDIA's words; absent: that is not known, and what was said last
-/// stands. It is pending until hostd has answered: a "success" before that is of another one, or of before
-/// the boot.
+/// Result of a vGPU configuration, in NVIDIA's words; absent: unknown, and the last value stays. It is
+/// pending until hostd has answered: an older "success" is about another configuration, or from before the
+/// boot.
 std::optional<std::string> vgpu_state(NodeCondition condition, const HostSide& host) {
   switch (condition) {
     case NodeCondition::as_wanted:
@@ -178,7 +179,7 @@ std::optional<std::string> vgpu_state(NodeCondition condition, const HostSide& h
     case NodeCondition::refused:
     case NodeCondition::failed:
       return "failed";
-    case NodeCondition::unknown:  // of the GPUs; what became of this when it was asked for is known
+    case NodeCondition::unknown:  // of the GPUs; the result of the configuration is known
       return host.seen && host.seen->phase == SeenPhase::as_wanted ? std::optional("success") : std::nullopt;
     case NodeCondition::nothing_wanted:
     case NodeCondition::stood_back:
@@ -269,8 +270,8 @@ ChangeOutcome change_outcome(const HostSide& host) {
     case SeenPhase::refused:
       return ChangeOutcome::refused;
     case SeenPhase::failed:
-      // What a former one has said last may be of its own end, as it was before ones of today. It says so a
-      // moment before it has gone.
+      // A hostd that is gone may have reported only its own end. Older releases wrote that as a failure, a
+      // moment before they ended.
       return host.hostd_speaks && !tells_its_own_end(*host.seen) ? ChangeOutcome::failed : awaited;
     case SeenPhase::withdrawing:
     case SeenPhase::changing:

@@ -23,15 +23,16 @@ NodeWish wish_of(const NodeView& view, const std::vector<OtherOwner>& owners) {
     wish.error = Error(*view.incomplete).during("no GPU is changed");
     return wish;
   }
-  // Where nothing is asked for there is nothing to stand back from.
+  // Without a desired state there is no reason for standby.
   if (owners.empty() || wish.kind == NodeWish::Kind::nothing) return wish;
   wish.kind = NodeWish::Kind::stand_back;
   wish.reason = stood_back_because(owners);
-  wish.of_vgpu_config = false;  // its state is the other's to say
+  wish.of_vgpu_config = false;  // the other program reports its state
   return wish;
 }
 
-/// Whether the GPUs are such already, as far as that can be told from here: all host, or all given away.
+/// True if all GPUs are in the desired mode already. Only a policy with an item for all GPUs, and without
+/// vGPUs, can be decided here.
 bool host_is_so(const Policy& policy, const SeenHost& host) {
   if (policy.items.size() != 1) return false;
   const PolicyItem& item = policy.items.front();
@@ -47,23 +48,21 @@ bool is_written(const NodeWish& wish, const HostSide& host) {
   return host.written && host.written->says(wish.wished);
 }
 
-/// Whether writing the wish down will, or may, change GPUs. What comes of one that is written hostd says
-/// itself.
+/// True if writing the desired state changes GPUs, or may. Once it is written, hostd reports the result.
 bool would_change(const NodeWish& wish, const HostSide& host) {
   if (wish.kind != NodeWish::Kind::policy || is_written(wish, host)) return false;
-  // What is on its way may already have changed something.
+  // A running change may have changed a GPU already.
   if (host.seen && !host_is_changing(host) && host_is_so(wish.wished.policy, *host.seen)) return false;
   return !is_done_already(wish, host);
 }
 
-/// As long as it cannot be written nobody is kept away for it.
+/// True if a change follows. An unwritable wanted.json must not keep operands paused.
 bool change_is_coming(const NodeWish& wish, const HostSide& host) {
   return host.unwritable.empty() && would_change(wish, host);
 }
 
-/// Whether hostd has refused a GPU that nothing but operands keep from what is asked for: they were resumed
-/// when it was refused for somebody else's sake, and have it open again. Those that do not go are not waited
-/// for for ever.
+/// True if hostd refused a GPU that only pausable operands use. They were resumed when another device user
+/// led to the refusal, and opened the GPU again. After kPausePatience the operands are not waited for.
 bool operands_are_in_the_way(const NodeView& view, const NodeWish& wish) {
   const HostSide& host = view.host;
   if (!is_taken_up(wish, host) || !host.seen || !host.hostd_speaks || !view.others.pods) return false;
@@ -88,7 +87,7 @@ void add_warnings(const NodeView& view, bool pause, NodeWish& wish) {
         fmt::format("label {} cannot be paused: its value is too long for the mark behind it", label));
 }
 
-/// Where something is asked for, that Ferry stands back says it.
+/// Warns of an idle device plugin. On standby the message of the standby says it.
 void warn_of_idle_plugin(const OtherPrograms& others, const std::vector<OtherOwner>& owners, NodeWish& wish) {
   if (wish.kind == NodeWish::Kind::stand_back || others.are_neighbours) return;
   const std::string why = plugin_stands_back(others).value_or(std::string());
@@ -99,7 +98,7 @@ void warn_of_idle_plugin(const OtherPrograms& others, const std::vector<OtherOwn
       lines.empty() ? "remove it to hand the node over" : "ClusterPolicy hands it over with " + lines));
 }
 
-/// A person has set a label of this node, lately as far as wanted.json goes.
+/// True if a label of this node asks for the policy, and wanted.json is not from that label.
 bool is_by_label(const NodeWish& wish, const HostSide& host) {
   return wish.wished.asked_by.starts_with("label ") &&
          (!host.written || host.written->asked_by != wish.wished.asked_by);
@@ -109,7 +108,7 @@ NodeChange change_of(const NodeView& view, const NodeWish& wish, const DrainNeed
   const HostSide& host = view.host;
   NodeChange change;
   change.node = view.node.name;
-  // Each try to write it may be the one that does.
+  // While wanted.json cannot be written, each try may be the one that begins the change.
   if (would_change(wish, host)) {
     change.begin = configuration_id(wish.wished.policy);
     change.by_label = is_by_label(wish, host);
@@ -124,7 +123,7 @@ NodeChange change_of(const NodeView& view, const NodeWish& wish, const DrainNeed
   }
   change.outcome = change_outcome(host);
   if (change.outcome == ChangeOutcome::failed) change.why = failure_of(host);
-  // That a hostd has not come back, as after a boot, says nothing of what it was to do.
+  // A hostd that has not come back, as after a boot, says nothing about its desired state.
   change.is_news = view.failure_is_news && says_that_it_failed(host);
   change.has_any = host.seen && std::ranges::any_of(host.seen->accelerators, [](const SeenAccelerator& gpu) {
                      return gpu.wanted.has_value();
@@ -137,7 +136,7 @@ bool is_told(const std::optional<ChangeBudget>& budget, const NodeChange& change
          budget->verdicts.failed.contains(change.written);
 }
 
-/// With whom the cluster's slots are shared; nobody counts without them.
+/// The rollout leases of the node; without a budget no lease is needed.
 NodeTurn turn_of(const NodeView& view, const NodeChange& gpus, const KataPlan& kata) {
   if (!view.budget) return {};
   NodeChange of_kata = kata.change;
@@ -145,7 +144,7 @@ NodeTurn turn_of(const NodeView& view, const NodeChange& gpus, const KataPlan& k
   return node_turn(*view.budget, gpus, of_kata);
 }
 
-/// Less what is so already.
+/// The part of `wanted` that `labels` do not have yet.
 LabelChanges differences(const Labels& labels, const LabelChanges& wanted) {
   LabelChanges out;
   for (const auto& [key, value] : wanted) {
@@ -155,7 +154,7 @@ LabelChanges differences(const Labels& labels, const LabelChanges& wanted) {
   return out;
 }
 
-/// Of the paused operands, what is still to go; empty: nothing.
+/// The pod of a paused operand that still has to end; empty: none.
 std::string still_to_go(const NodeView& view) {
   const auto going = paused_daemon_sets(view.node.labels);
   if (going.empty()) return {};
@@ -170,7 +169,7 @@ void plan_wish_file(const NodeView& view, const std::vector<OtherOwner>& owners,
   const HostSide& host = view.host;
   if (step.wish.kind == NodeWish::Kind::invalid) return;
   if (step.wish.kind != NodeWish::Kind::policy) {
-    // By a label alone, without having looked, a node that Ferry serves is not given up, only left as it is.
+    // If only a label says so, and no DaemonSet was listed, Ferry does not give up a node that it serves.
     const bool sure = step.wish.kind == NodeWish::Kind::nothing ||
                       std::ranges::any_of(owners, [](const OtherOwner& owner) { return owner.seen; });
     step.remove_wish_file = sure && host.written.has_value();
@@ -192,7 +191,7 @@ void plan_wish_file(const NodeView& view, const std::vector<OtherOwner>& owners,
   }
   step.awaits_operands = !step.waits_for.empty();
   if (step.awaits_operands) return;
-  // Also above what hostd has seen of a file that was lost: an answer to that one is none to this.
+  // Higher than any generation that hostd has read, even of a lost file: its answer must belong to this file.
   const std::uint64_t written = host.written ? host.written->generation : 0;
   const std::uint64_t seen = host.seen ? host.seen->wanted.value_or(0) : 0;
   step.wish_file = {.generation = std::max(written, seen) + 1,
@@ -201,9 +200,9 @@ void plan_wish_file(const NodeView& view, const std::vector<OtherOwner>& owners,
                     .asked_by = step.wish.wished.asked_by};
 }
 
-/// Until it is known what the host has, what was said of it stands: labels that go and come again with each
-/// boot would take pods along that are placed by them. But not for ever: what nobody looks after is not
-/// known.
+/// Absent: the host status is not known, and the labels stay. Labels that vanish at each boot would move the
+/// pods that they place. If hostd is down for too long, the labels are removed, since they are not kept up to
+/// date.
 std::optional<Labels> features_of(const HostSide& host) {
   if (hostd_is_gone(host)) return Labels();
   return host.seen ? feature_labels(*host.seen) : std::nullopt;
@@ -217,7 +216,7 @@ void plan_features(const NodeView& view, LabelChanges& labels, LabelChanges& ann
     return found == view.node.annotations.end() ? std::string_view() : std::string_view(found->second);
   };
   const bool ours = view.features == FeatureWay::node;
-  // What NFD is to say it may have said already, and not yet told that it has.
+  // NFD may have set these labels already, and not yet listed them in its annotation.
   const bool nfds = view.features == FeatureWay::file || view.features == FeatureWay::nfd;
   Labels record = read_label_record(annotation(kFeaturesAnnotation));
   std::erase_if(record, [](const auto& label) { return !is_feature_label(label.first); });
@@ -228,7 +227,7 @@ void plan_features(const NodeView& view, LabelChanges& labels, LabelChanges& ann
     labels.merge(own.changes);
     annotations[kFeaturesAnnotation] = std::move(own.record);
   } else if (!own.changes.empty()) {
-    return;  // what we have set there is not said by others before it is taken off
+    return;  // NFD sets no label that the agent has yet to remove
   }
   if (view.features == FeatureWay::file)
     step.feature_file = std::move(features);
@@ -236,7 +235,7 @@ void plan_features(const NodeView& view, LabelChanges& labels, LabelChanges& ann
     step.node_feature = std::move(features);
 }
 
-/// Of labels that the API server does not take; `why` is empty where it does.
+/// Reports labels that the API server refuses; empty `why`: it refuses none.
 void add_refusal(const char* which, const std::string& why, NodeStep& step) {
   if (why.empty()) return;
   std::string text = fmt::format("{} stay as they are: {}", which, why);
@@ -244,7 +243,7 @@ void add_refusal(const char* which, const std::string& why, NodeStep& step) {
   step.wish.warnings.push_back(std::move(text));
 }
 
-/// Nothing is begun, and nobody pulls any more.
+/// The plan of an agent that ends: no change and no pull begins.
 KataPlan last_kata_plan(const NodeView& view) {
   if (!view.kata) return {};
   KataView kata = *view.kata;
@@ -254,7 +253,7 @@ KataPlan last_kata_plan(const NodeView& view) {
   return out;
 }
 
-/// A vGPU configuration that nobody asks for any more, and that nobody has taken up, is not pending.
+/// A vGPU configuration that is no longer desired, and that hostd never took up, is not pending.
 void end_pending(const Labels& labels, NodeStep& step) {
   if (step.wish.of_vgpu_config || step.wish.kind == NodeWish::Kind::policy) return;
   const auto now = labels.find(kVgpuStateLabel);
@@ -290,15 +289,15 @@ NodeStep node_step(const NodeView& view) {
   add_refusal("labels of features and of Kata's handlers", view.labels_refused, step);
   add_refusal("labels that say what has come of a wish, and those of operands,", view.own_refused, step);
 
-  // Nobody is kept away for a host that says nothing more, whatever is asked for by now.
+  // Operands are not paused for a silent host, whatever the desired state is by now.
   const bool in_vain = waits_in_vain(view.host);
   const bool changing = host_is_changing(view.host) && !in_vain;
-  // Also while pods are evicted: an operand that comes back has the GPUs open, and nobody would be evicted.
+  // A drain counts too: an operand that came back would open the GPUs, and its pod is never evicted.
   const bool coming = change_is_coming(step.wish, view.host) || need.kind == DrainNeed::Kind::evict;
   const bool pause = step.wish.kind == NodeWish::Kind::policy && !is_silent(step.wish, view.host) &&
                      ((changing && !view.host.has_failed) || (coming && step.budget.may_begin) ||
                       operands_are_in_the_way(view, step.wish));
-  // The labels may ask for something else by now; what was written last is still on its way.
+  // The labels may ask for another state by now, but hostd may still work on the last one.
   const bool keep = (changing || !has_answered(view.host)) && !in_vain;
   const LabelChanges pausing = pause ? pause_operands(labels) : LabelChanges();
   add_warnings(view, pause, step.wish);

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One look at everything, and what is to be done now: the agent's whole mind. Pure. Nothing is remembered
-// from look to look that is not on the Node or in files, so that an agent that is killed anywhere and started
-// again goes on.
+// A single reconcile: from a snapshot of all known state to all actions that are due. Pure. State between two
+// reconciles is on the Node or in files, so that an agent continues after a crash at any point.
 //
-// The order of a change, each from a new look: a slot of the cluster's is taken (change_budget.h); the
-// operands are paused; once their pods are gone wanted.json is written; hostd says what it does, and what it
-// refuses for the sake of pods may have them evicted (drain.h); when that has ended the operands are resumed,
-// and the slot is given back.
+// Each step of a change needs a reconcile of its own. First a rollout lease is taken (change_budget.h) and
+// the operands are paused. Once their pods have ended, wanted.json is written. If hostd refuses for the sake
+// of pods, these may be evicted (drain.h). At the end the operands are resumed, and the lease is given back.
 #pragma once
 
 #include <chrono>
@@ -32,82 +30,81 @@
 
 namespace ferry {
 
-/// All that the agent knows.
+/// The snapshot for a reconcile.
 struct NodeView {
   NodeObject node;
   std::vector<ConfigText> configs;
-  std::vector<Error> unreadable;  ///< why others cannot be had
-  /// Why the cluster's objects are known in part only, which permits no change; absent: they are known.
+  std::vector<Error> unreadable;  ///< errors of configurations that cannot be fetched
+  /// Why the cluster's objects are known only in part, which permits no change; absent: they are known.
   std::optional<Error> incomplete = {};
-  std::vector<std::string> passed_over;  ///< what of them is not looked at, each as a sentence
+  std::vector<std::string> passed_over;  ///< a sentence for each ignored part of them
   WishDefaults defaults;
   OtherPrograms others;
   HostSide host;
-  std::optional<ChangeBudget> budget;  ///< absent: nobody counts how many nodes change
-  std::optional<DrainView> drain;      ///< absent: whether the Node is cordoned is not ours to say
-  std::optional<KataView> kata = {};   ///< absent: which of Kata's runtimes are here is not ours to say
+  std::optional<ChangeBudget> budget;  ///< absent: any number of nodes may change
+  std::optional<DrainView> drain;      ///< absent: the agent does not manage the cordon
+  std::optional<KataView> kata = {};   ///< absent: the agent does not manage Kata's runtimes
   FeatureWay features = FeatureWay::none;
-  /// Why the API server took none of the labels that can wait (below); empty: it may.
+  /// Why the API server refused the labels that can wait (see below); empty: it may accept them.
   std::string labels_refused = {};
-  /// Why it took none of the others, by which it is said what has come of a wish and operands are paused.
+  /// Why it refused the other labels, which report results and pause operands; empty: it may accept them.
   std::string own_refused = {};
-  std::chrono::seconds paused{0};  ///< for how long NodeStep::awaits_operands has been so
-  std::set<std::string> told;      ///< warnings that events have told
+  std::chrono::seconds paused{0};  ///< time since NodeStep::awaits_operands
+  std::set<std::string> told;      ///< warnings that were recorded as events
   bool failure_is_news = false;    ///< NodeChange::is_news
 };
 
-/// Paused operands, pods of theirs, and a Node that may be labelled, are waited for so long, then a change
-/// goes on without.
+/// Time limit for operands to pause, for their pods to end, and for the Node to accept labels. Then a change
+/// goes on without them.
 inline constexpr std::chrono::seconds kPausePatience{120};
 
 struct NodeStep {
   NodeWish wish;
   NodeReport report;
-  /// What of the Node is to be changed; what is as it shall be is not in it.
+  /// Changes of the Node, without values that are right already.
   LabelChanges labels;
   LabelChanges annotations;
-  std::optional<bool> unschedulable;  ///< as spec.unschedulable shall be; absent: as it is
+  std::optional<bool> unschedulable;  ///< new spec.unschedulable; absent: unchanged
   std::vector<NodeEvent> events;
-  /// To be written, once the labels are changed. Absent: wanted.json stays, or is to be removed.
+  /// The new wanted.json, to be written after the labels. Absent: the present one stays, or is removed.
   std::optional<WrittenWish> wish_file;
   bool remove_wish_file = false;
   std::vector<StatusFile> files;
-  /// What serving.json shall say: why our device plugin offers nothing; empty: it serves, and there is none.
-  /// Absent: it stays.
+  /// Content of serving.json: why Ferry's device plugin is on standby; empty: it serves, and there is no
+  /// file. Absent: the file stays.
   std::optional<std::string> stand_back;
-  std::optional<Labels> feature_file;  ///< what it shall say (feature_file.h); absent: it stays
-  std::optional<Labels> node_feature;  ///< what that shall say (node_feature.h); absent: it stays
-  bool awaits_operands = false;        ///< wanted.json is not written yet for their sake, or their labels'
+  std::optional<Labels> feature_file;  ///< content of the feature file (feature_file.h); absent: it stays
+  std::optional<Labels> node_feature;  ///< labels of the NodeFeature (node_feature.h); absent: they stay
+  bool awaits_operands = false;        ///< wanted.json waits for operands, or for their labels
   ChangeOutcome outcome = ChangeOutcome::none;  ///< of wanted.json
-  bool failure_is_told = false;                 ///< it has failed, and the Leases say that it has
-  BudgetStep budget;                            ///< of the GPUs' change
-  BudgetStep lease;  ///< what is to be done to Leases, for that or for Kata's runtimes
+  bool failure_is_told = false;                 ///< the change failed, and the Leases say so
+  BudgetStep budget;                            ///< for the GPUs' change
+  BudgetStep lease;                             ///< write to a Lease, for the GPUs or for Kata's runtimes
   KataStep kata;
-  std::vector<NodePod> evict;  ///< to be asked to go
-  /// When it has to be looked at again though nothing happens.
+  std::vector<NodePod> evict;  ///< to be evicted
+  /// Time until the drain needs a reconcile; absent: it needs none.
   std::optional<std::chrono::seconds> drain_left;
-  std::string waits_for;  ///< why wanted.json is not written yet, for people; empty: nothing
+  std::string waits_for;  ///< why wanted.json is not written yet, for people; empty: no reason
 };
 
 NodeStep node_step(const NodeView& view);
 
-/// What an agent that ends, and begins nothing any more, still does of Leases. The slot of its node is given
-/// back, with the verdict if there is one: nobody may come after it, and its silence is no failure of what it
-/// was to change to. But one in which something was begun whose outcome is open is kept: another node would
-/// change beside this one, by a configuration of which nobody knows yet what it does. The next agent goes on
-/// in it; where none comes it is that of one who has gone silent. A pull in the turn is not such a change: it
-/// ends with the agent that pulls.
+/// The last write to the Leases by an agent that ends and begins no change. It gives back the node's rollout
+/// lease, with the verdict if there is one. If no agent follows, the silence must not count as a failure of
+/// the configuration. A lease with a change in progress is kept: another node must not begin with a
+/// configuration whose result is unknown. The next agent continues the change; without one, the holder counts
+/// as silent. A pull is no change in this sense: it ends with its agent.
 struct LastTurn {
-  BudgetStep lease;                        ///< `nothing`: there is none, or it is kept
-  std::optional<WantedClasses> kata = {};  ///< to be written before that: `permitted` goes with the turn
+  BudgetStep lease;                        ///< `nothing`: there is no lease, or it is kept
+  std::optional<WantedClasses> kata = {};  ///< to be written first, without `permitted`
 };
 LastTurn last_turn(const NodeView& view);
 
-/// Whether what is to be changed of the Node has labels by which pods are placed and nothing else is done:
-/// those of features, and of Kata's handlers. Where they are refused all else goes on.
+/// True if the step changes labels that only select nodes for pods: feature labels and those of Kata's
+/// handlers. If these are refused, all other changes go on.
 bool has_labels_that_can_wait(const NodeStep& step);
 
-/// Whether it has others.
+/// True if the step changes other labels.
 bool has_own_labels(const NodeStep& step);
 
 }  // namespace ferry

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One slot of the cluster's for the two things of a node that change: its GPUs, and Kata's runtimes, for
-// which the container runtime is started anew. Pure.
+// Shares the node's rollout lease between its two kinds of change: the GPUs, and Kata's runtimes, which need
+// a restart of the container runtime. Pure.
 #pragma once
 
 #include <string>
@@ -10,18 +10,18 @@
 
 namespace ferry {
 
-/// As configuration_id(), of a class file. It tells them from configurations of GPUs.
+/// The configuration_id() of a class file, marked to differ from configurations of GPUs.
 std::string kata_configuration_id(const ConfigText& config);
 bool is_kata_configuration(const std::string& id);
 
 struct NodeTurn {
-  BudgetStep gpus;  ///< whether the GPUs' change may begin; what it says of Leases `lease` says
-  BudgetStep kata;  ///< likewise
+  BudgetStep gpus;  ///< if the GPUs' change may begin; its write to a Lease is in `lease`
+  BudgetStep kata;  ///< the same for Kata's runtimes
   BudgetStep lease;
 };
 
-/// The one that has the slot keeps it to its end; of two that have none the GPUs' change comes first, unless
-/// it is held until a person does something.
+/// The kind that has the lease keeps it to its end. Without a lease the GPUs' change comes first, unless it
+/// is held until a person acts.
 NodeTurn node_turn(const ChangeBudget& budget, const NodeChange& gpus, const NodeChange& kata);
 
 }  // namespace ferry

@@ -42,7 +42,7 @@ class Wisher {
       }
       return by_workload(*defaults_.workload, fmt::format("default workload {}", text(*defaults_.workload)));
     }
-    // The vGPU device manager reads this label alone, whoever has started it.
+    // NVIDIA's vGPU device manager reads this label alone, however it was started.
     if (!vgpus.empty()) return by_vgpu_config(vgpus, said(kVgpuConfigLabel));
     if (defaults_.policy)
       return by_name(*defaults_.policy, fmt::format("default policy {}", *defaults_.policy));
@@ -63,7 +63,7 @@ class Wisher {
     std::vector<std::string> words;
     words.reserve(kWorkloads.size());
     for (const auto& known : kWorkloads) words.emplace_back(known.first);
-    // The operator, too, takes an unknown word for none.
+    // The operator, too, ignores an unknown word.
     out_.warnings.push_back(fmt::format("{} does not count: it is no workload{}", said(kWorkloadLabel),
                                         did_you_mean(word, words)));
     return std::nullopt;
@@ -88,7 +88,7 @@ class Wisher {
     return std::move(out_);
   }
 
-  // Of a vGPU profile file, which has no list of its own, the agent's counts.
+  // A vGPU profile file has no list of services to stop, so the agent's list counts.
   NodeWish wished(FoundPolicy found, const std::string& asked_by) {
     if (found.of_profile && found.policy.release != defaults_.release) {
       found.policy.release = defaults_.release;
@@ -107,7 +107,7 @@ class Wisher {
     out_.of_vgpu_config = true;
     auto found = find_policy(configs_, unreadable_, name, out_.warnings);
     if (!found) return invalid(std::move(found).error(), asked_by);
-    // Who changes a vGPU configuration does not expect GPUs to leave their driver.
+    // A person who changes a vGPU configuration does not expect GPUs to leave their driver.
     if (!std::ranges::all_of(found->policy.items,
                              [](const PolicyItem& item) { return item.mode == Mode::vgpu; })) {
       return invalid({.code = make_error_code(Errc::invalid_config),

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node shall be, from what its labels say and the cluster's configurations hold. Pure.
+// The desired state of a node, from its labels and the cluster's configurations. Pure.
 //
-//   nvidia.com/gpu.deploy.operands=false      nothing is done
+//   nvidia.com/gpu.deploy.operands=false      no change
 //   gpu-ferry.io/policy=NAME                  that policy
-//   nvidia.com/gpu.workload.config=VALUE      container: every GPU the host's; vm-passthrough: every GPU
-//   given
-//                                             away; vm-vgpu: what nvidia.com/vgpu.config names
+//   nvidia.com/gpu.workload.config=VALUE      container: all GPUs for the host; vm-passthrough: all GPUs for
+//                                             VMs; vm-vgpu: the configuration in nvidia.com/vgpu.config
 //   (no such label) the default workload      the same
 //   nvidia.com/vgpu.config=NAME alone         counts where there is no default workload
 //   the default policy
 //
-// The first line that fits holds. An empty label counts as none. docs/agent.md has all of it.
+// The first line that applies wins. An empty label counts as none. docs/agent.md has the details.
 #pragma once
 
 #include <optional>
@@ -28,27 +27,27 @@
 
 namespace ferry {
 
-/// The gpu-operator's words for what a whole node is for.
+/// The gpu-operator's words for the purpose of a whole node.
 enum class Workload { container, vm_passthrough, vm_vgpu };
 std::string_view text(Workload workload);
-/// Absent for another word.
+/// Absent: another word.
 std::optional<Workload> parse_workload(std::string_view word);
 
-/// What counts where no label says anything. At most one of workload and policy.
+/// Defaults where no label says anything. At most one of workload and policy is set.
 struct WishDefaults {
   std::optional<Workload> workload;
   std::optional<std::string> policy;
-  /// The vGPU configuration of a node for vGPUs whose label names none.
+  /// The vGPU configuration of a vm-vgpu node whose label names none.
   std::string vgpu_config = "default";
-  /// What may be stopped for a workload's moves, and for a vGPU profile: a policy has its own
+  /// Services that may be stopped for a workload's change, and for a vGPU profile; a policy has its own list
   /// (Policy::release).
   std::set<std::string> release = default_release();
 };
 
-/// The one policy that a node shall be.
+/// The policy that the node has to reach.
 struct WishedPolicy {
   std::string name;
-  std::string config;  ///< the text that holds it, whole, so that places in errors are its lines
+  std::string config;  ///< the whole text, so that places in errors are its lines
   std::string asked_by;
   Policy policy;
   bool operator==(const WishedPolicy& other) const {
@@ -59,26 +58,26 @@ struct WishedPolicy {
 struct NodeWish {
   enum class Kind {
     policy,
-    nothing,     ///< nobody asks for anything, or somebody for nothing: the host is left as it is
-    stand_back,  ///< others own this node's GPUs (two_owners.h); Ferry writes nothing
-    invalid,     ///< what is asked for cannot be: the host is left as it is
+    nothing,     ///< nothing is desired, or a label says so: the host stays as it is
+    stand_back,  ///< other programs own this node's GPUs (two_owners.h); Ferry writes nothing
+    invalid,     ///< the desired state is not possible: the host stays as it is
   };
   Kind kind = Kind::nothing;
   WishedPolicy wished;          ///< of Kind::policy
   Error error;                  ///< of Kind::invalid
   std::string reason;           ///< of Kind::nothing and stand_back
-  bool of_vgpu_config = false;  ///< a vGPU configuration is what is asked for, whether or not it can be
-  /// What was asked for and does not count, each as a sentence.
+  bool of_vgpu_config = false;  ///< a vGPU configuration is desired, possible or not
+  /// Requests that do not count, each as a sentence.
   std::vector<std::string> warnings;
 };
 
-/// `configs` are the policies and vGPU profiles that the cluster offers. One that cannot be read is an error
-/// only where the name asked for is in no other; so is one that cannot be had, whose error is among
-/// `unreadable`.
+/// `configs`: the cluster's policies and vGPU profiles; `unreadable`: errors of further ones that cannot be
+/// fetched. A configuration that cannot be read or fetched is an error only if the desired name is in no
+/// other.
 NodeWish node_wish(const NodeObject& node, std::span<const ConfigText> configs, const WishDefaults& defaults,
                    std::span<const Error> unreadable = {});
 
-/// Whether two policies say the same of every node, whatever they are called.
+/// True if two policies have the same content, whatever their names.
 bool same_policy(const Policy& a, const Policy& b);
 
 }  // namespace ferry

@@ -15,8 +15,8 @@
 namespace ferry {
 namespace {
 
-// A flock that is released raises no event, and neither does a folder whose mode another process changes
-// before this one may watch it.
+// The release of a flock raises no event. Neither does the change of a folder's mode before this process may
+// watch it.
 constexpr auto kBetweenTries = std::chrono::seconds(1);
 
 }  // namespace
@@ -39,7 +39,7 @@ void OnlyAgent::try_now() {
   }
   if (claimed.error().code == Errc::refused)
     return wait_for("another ferry agent serves this node: waiting for its end");
-  // An agent of an update may begin before the hostd of that update.
+  // In an update the agent may start before the new hostd.
   if (claimed.error().code == std::errc::permission_denied && ::geteuid() != 0)
     return wait_for(
         fmt::format("{}: hostd has not given /{} to group {}, this agent's: waiting for that; `ferry hostd "

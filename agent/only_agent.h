@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One agent on a host: two would write wanted.json in turns, each a generation above the other's.
+// A single agent on a host: two would overwrite each other's wanted.json, each with a higher generation.
 #pragma once
 
 #include <functional>
@@ -15,16 +15,15 @@
 
 namespace ferry {
 
-/// Begins what an agent does once no other one does it on this host, and waits for that: in a rolling update
-/// the former may still be ending. An agent that is not root also waits until it may write the lock's folder,
-/// which hostd gives it.
+/// Starts the agent's work once it has the instance lock. In a rolling update the former agent may still have
+/// it. An agent that is not root also waits until it may write the lock's folder, which hostd permits.
 class OnlyAgent {
  public:
-  /// The loop and the host must outlive this.
+  /// The loop and the host must outlive this object.
   OnlyAgent(EventLoop& loop, HostFs& host, std::function<Result<>()> begin)
       : loop_(loop), host_(host), begin_(std::move(begin)) {}
 
-  /// Runs the loop until `stop`. Errors: those of `begin`; the lock cannot be asked for.
+  /// Runs the loop until `stop`. Errors: those of `begin`, or of the lock's file.
   Result<> run(const std::stop_token& stop);
 
  private:
@@ -36,7 +35,7 @@ class OnlyAgent {
   const std::function<Result<>()> begin_;
   std::optional<OnlyOne> only_;
   Result<> begun_;
-  std::string waits_for_;  ///< as it was logged
+  std::string waits_for_;  ///< last logged message
 };
 
 }  // namespace ferry

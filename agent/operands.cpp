@@ -26,10 +26,10 @@ constexpr std::array kPaused = {
     Operand{.name = "dcgm-exporter-dra", .daemon_set = "nvidia-dcgm-exporter-dra"},
     Operand{.name = "mig-manager", .daemon_set = "nvidia-mig-manager"}};
 
-/// How every component of the operator's begins its mark.
+/// Each component of the operator begins its pause mark with this.
 constexpr std::string_view kAnyPause = "paused-for-";
 
-constexpr std::size_t kLongestValue = 63;  // of a label, in Kubernetes
+constexpr std::size_t kLongestValue = 63;  // Kubernetes' limit for a label's value
 
 std::string paused_value(std::string_view value) {
   if (value.empty() || value == "false" || is_paused(value)) return std::string(value);
@@ -62,7 +62,7 @@ std::string resumed_value(std::string_view value) {
   std::string_view after = value.substr(at + kPauseMark.size());
   if (before.ends_with('_')) before.remove_suffix(1);
   if (after.starts_with('_')) after.remove_prefix(1);
-  // Another program has paused it on top of ours: what it resumes is what it would have found without us.
+  // Another program has paused it after Ferry: its own resume must restore the value from before both pauses.
   if (before.empty()) return std::string(after.empty() ? "true" : after);
   return after.empty() ? std::string(before) : std::string(before) + "_" + std::string(after);
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gpu-operator's pods that look at what changes, or have GPUs open that shall leave their driver, are
-// kept away meanwhile, by the labels that have them run on the node, as its own components do it. Pure.
+// Pauses the gpu-operator's pods that watch the devices to change, or have GPUs open that change their
+// driver. The labels that deploy these pods on the node carry the pause, as for the operator's own
+// components. Pure.
 //
 // | the label says             | paused                     | resumed                  |
 // | true                       | paused-for-gpu-ferry       | true                     |
 // | V                          | V_paused-for-gpu-ferry     | V                        |
 // | false, nothing, no label   | as it is                   | as it is                 |
-// | another's pause            | as it is                   | as it is                 |
-// | ours, with another's on it | as it is                   | the other's alone        |
+// | another program's pause    | as it is                   | as it is                 |
+// | Ferry's and another's      | as it is                   | the other's alone        |
 //
-// Nothing is remembered: the mark is the memory, so that whoever comes after a crash resumes.
+// The mark is the only memory, so that an agent resumes the operands after a crash.
 #pragma once
 
 #include <map>
@@ -23,40 +24,39 @@ namespace ferry {
 
 using Labels = std::map<std::string, std::string>;
 
-/// What shall become of labels or annotations; absent: it shall be gone. Others stay as they are.
+/// New values of labels or annotations; absent: removed. Others stay.
 using LabelChanges = std::map<std::string, std::optional<std::string>>;
 
-/// What they will be then.
+/// The labels after `changes`.
 Labels with_changes(Labels labels, const LabelChanges& changes);
 
 inline constexpr std::string_view kPauseMark = "paused-for-gpu-ferry";
 
-/// What is to be done to have off the node: sandbox-device-plugin, kata-sandbox-device-plugin and
-/// sandbox-validator, which look at what VMs are given; device-plugin, gpu-feature-discovery, dcgm,
-/// dcgm-exporter (and their kind for DRA) and mig-manager, which have every GPU of driver nvidia open. Empty:
-/// it is done. A value that would be too long for a label stays.
+/// The changes that pause the operands. sandbox-device-plugin, kata-sandbox-device-plugin and
+/// sandbox-validator watch the devices of VMs. device-plugin, gpu-feature-discovery, dcgm, dcgm-exporter (and
+/// their DRA variants) and mig-manager have each GPU of driver nvidia open. Empty: all are paused. A value
+/// that would be too long for a label stays.
 LabelChanges pause_operands(const Labels& labels);
 
-/// The labels of those that pause_operands() leaves although they are on the node, since their values would
-/// be too long.
+/// The labels of operands on the node that pause_operands() leaves, since their values would be too long.
 std::vector<std::string> operands_that_stay(const Labels& labels);
 
-/// What is to be done so that no label of these carries our mark.
+/// The changes that remove Ferry's mark from these labels.
 LabelChanges resume_operands(const Labels& labels);
 
-/// The DaemonSets whose pods go once the operands are paused.
+/// The DaemonSets whose pods end once the operands are paused.
 std::set<std::string> paused_daemon_sets(const Labels& labels);
 
-/// Whether its pods are an operand's that is paused, or that pause_operands() would pause.
+/// True if the DaemonSet is of an operand that Ferry has paused, or that pause_operands() would pause.
 bool can_be_paused(const Labels& labels, std::string_view daemon_set);
 
-/// True for the name of an operand's DaemonSet that pause_operands() may pause.
+/// True for the DaemonSet of an operand that pause_operands() may pause.
 bool is_an_operand(std::string_view daemon_set);
 
-/// The value that a paused one gets back; others as they are.
+/// The value without Ferry's pause; other values are returned unchanged.
 std::string resumed_value(std::string_view value);
 
-/// Whether a value keeps an operand off for a while, whoever set it.
+/// True if the value pauses an operand, no matter which program set it.
 bool is_paused(std::string_view value);
 
 }  // namespace ferry

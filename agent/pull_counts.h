@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What has come of pulls (artifact_pulls.h), for Prometheus.
+// Counts of pulls (artifact_pulls.h), for Prometheus.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@ namespace ferry {
 
 struct PullCounts {
   std::uint64_t done = 0;    ///< since the agent started
-  std::uint64_t failed = 0;  ///< likewise; one that was stopped is neither
-  std::string under_way;     ///< the class; empty: none is
-  FetchProgress progress;    ///< of that
+  std::uint64_t failed = 0;  ///< since the agent started; a stopped pull does not count
+  std::string under_way;     ///< class of the running pull; empty: none
+  FetchProgress progress;    ///< of the running pull
 };
 
 }  // namespace ferry

@@ -84,7 +84,7 @@ int retire_program(int argc, char** argv) {
     print_to_stderr("ferry-agent retire: {}\n", error.what());
     return static_cast<int>(ExitStatus::usage);
   }
-  hide_process();  // it has a token of the API server's
+  hide_process();  // it has a token for the API server
   const StopOnSignal stop;
   const auto logs = set_up_log("info", LogFormat::text);
   const auto done = logs ? retire(command, stop.token()) : logs;

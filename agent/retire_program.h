@@ -3,8 +3,8 @@
 
 namespace ferry {
 
-/// `ferry-agent retire`, which the chart runs before `helm uninstall` takes the agents' rights
-/// (retirement.h). Exit status: 0 they have ended; 1 and 2 as everywhere.
+/// `ferry-agent retire`, which the chart runs before `helm uninstall` removes the agents' rights
+/// (retirement.h). Exit status: 0 the agents have ended; 1 and 2 as everywhere.
 int retire_program(int argc, char** argv);
 
 }  // namespace ferry

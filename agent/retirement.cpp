@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Of what Helm has put into a cluster; what it only renders has no such annotation.
+/// Helm sets this annotation on an object that it installs; a rendered manifest lacks it.
 constexpr const char* kHelmsRelease = "meta.helm.sh/release-name";
 
 }  // namespace
@@ -38,7 +38,7 @@ Retirement::~Retirement() {
 }
 
 Result<> Retirement::begin() {
-  // Of a name that nothing can have there is none to be seen.
+  // An impossible name is an error here: no watch would ever show such an object.
   if (auto named = path_of(daemon_set_); !named) return fail(std::move(named).error());
   if (auto begun = watch_.begin(); !begun) return begun;
   deadline_ = timers_.at(timers_.now() + patience_, [this] { give_up(); });
@@ -71,7 +71,7 @@ void Retirement::remove() {
           return;
         }
         refusal_.reset();
-        look();  // one that has been put back meanwhile
+        look();  // it may have been created again meanwhile
       },
       ApiClient::Dependents::first);
 }

@@ -17,20 +17,20 @@
 
 namespace ferry {
 
-/// The end of all of a cluster's agents, while they have their rights: their DaemonSet is removed behind its
-/// pods (propagationPolicy Foreground). An agent that is told to end lets come back whom it keeps away, and
-/// uncordons; whoever takes its rights first keeps it from that (docs/adr/0027).
+/// Ends all agents of a cluster while they have their RBAC rights: removes their DaemonSet after its pods
+/// (propagationPolicy Foreground). An agent that ends resumes operands and uncordons the node, for which it
+/// needs its rights (docs/adr/0027).
 ///
-/// One that Helm has not installed stays: who renders the chart and applies what comes of it, the Job that is
-/// for its end included, does not mean that.
+/// A DaemonSet that Helm has not installed stays: a person who applies the rendered chart, with the Job that
+/// runs this program, does not want it removed.
 ///
-/// One thread.
+/// For one thread.
 class Retirement {
  public:
-  /// Transport, client and timers must outlive this. `ended` is called once, and must not destroy this:
-  /// success when there is no such DaemonSet, or none of Helm's; Errc::stuck when there still is after
-  /// `patience`; what the server has against it. That it is forbidden counts only then, for the right to it
-  /// is as young as who asks.
+  /// Transport, client and timers must outlive this object. `ended` is called once, and must not destroy this
+  /// object: success if the DaemonSet is gone, or not Helm's; Errc::stuck if it still exists after
+  /// `patience`; otherwise the server's error. A forbidden request is repeated until then, since the right to
+  /// it may be too new to be in force.
   Retirement(ApiTransport& transport, ApiClient& client, Timers& timers, Random random, ObjectRef daemon_set,
              std::chrono::seconds patience, std::function<void(Result<>)> ended);
   Retirement(const Retirement&) = delete;
@@ -39,7 +39,7 @@ class Retirement {
   Retirement& operator=(Retirement&&) = delete;
   ~Retirement();
 
-  /// Errc::usage: no object can be called so.
+  /// Errc::usage: no object can have this name.
   Result<> begin();
 
  private:
@@ -53,10 +53,10 @@ class Retirement {
   const Random random_;
   const ObjectRef daemon_set_;
   const std::chrono::seconds patience_;
-  std::function<void(Result<>)> ended_;  ///< empty once it has been called
+  std::function<void(Result<>)> ended_;  ///< empty once called
   ObjectWatch watch_;
-  std::string removed_;           ///< the UID of the one that we have asked to be removed
-  std::optional<Error> refusal_;  ///< what the server has had against that
+  std::string removed_;           ///< UID of the DaemonSet whose removal was requested
+  std::optional<Error> refusal_;  ///< the server's last refusal of it
   std::optional<ApiClient::Call> call_;
   Backoff backoff_;
   Timers::Timer again_;

@@ -51,7 +51,7 @@ ScrapeRequest refused(int status) {
   return out;
 }
 
-/// The request's headers, as far as they count.
+/// The headers that count.
 struct Headers {
   unsigned hosts = 0;
   bool has_body = false;
@@ -59,7 +59,7 @@ struct Headers {
   std::optional<std::string> token;
 };
 
-// False: it is no header.
+// False: the line is no header.
 bool read_header(std::string_view line, Headers& out) {
   const auto colon = line.find(':');
   if (colon == std::string_view::npos || !is_token(line.substr(0, colon))) return false;
@@ -78,7 +78,7 @@ bool read_header(std::string_view line, Headers& out) {
   return true;
 }
 
-// False: it is no request line. `version`: what stands after HTTP/.
+// False: the line is no request line. `version`: the text after HTTP/.
 bool read_request_line(std::string_view line, ScrapeRequest& out, std::string& version) {
   constexpr std::string_view kHttp = " HTTP/";
   const auto space = line.find(' ');
@@ -118,7 +118,7 @@ ScrapeRequest read_scrape_request(std::string_view bytes) {
   const auto end = bytes.substr(0, kMostRequestBytes).find(kEnd);
   if (end == std::string_view::npos) {
     if (bytes.size() >= kMostRequestBytes) return refused(kHeadersTooLarge);
-    // What begins like no request will not become one: a TLS client here, say.
+    // Bytes that do not begin like a request cannot become one, as from a TLS client.
     const bool begins = std::ranges::all_of(bytes.substr(0, bytes.find(' ')), is_letter);
     return begins ? ScrapeRequest() : refused(kBadRequest);
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client of the metrics asks, from its bytes: as much of HTTP/1.1 as a scrape needs, and strictly that
-// (RFC 9112). Pure.
+// Parses a request for metrics: only the part of HTTP/1.1 that a scrape needs, and strictly (RFC 9112). Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +9,26 @@
 
 namespace ferry {
 
-/// The most bytes of a request, its headers included.
+/// Limit in bytes of a request, headers included.
 inline constexpr std::size_t kMostRequestBytes = 8 * 1024;
 
 struct ScrapeRequest {
   enum class Progress {
-    incomplete,  ///< more bytes are to come
+    incomplete,  ///< more bytes are needed
     complete,
-    refused,  ///< `status` says why; whatever comes after it is not read
+    refused,  ///< `status` says why; later bytes are not read
   };
   Progress progress = Progress::incomplete;
-  int status = 0;           ///< of `refused`: 400, 413, 431, 505
-  std::string method = {};  ///< "GET"
-  std::string path = {};    ///< "/metrics", without a query
-  std::optional<std::string>
-      token;  ///< that of "Authorization: Bearer TOKEN"; absent: none, or of another kind
+  int status = 0;                    ///< of `refused`: 400, 413, 431, 505
+  std::string method = {};           ///< "GET"
+  std::string path = {};             ///< "/metrics", without a query
+  std::optional<std::string> token;  ///< bearer token; absent: none
 };
 
-/// What the bytes that a connection began with are. A request has no body.
+/// Parses the bytes from the start of a connection. A request has no body.
 ScrapeRequest read_scrape_request(std::string_view bytes);
 
-/// What is answered; the whole of it. The connection ends with it.
+/// The complete answer, after which the connection ends.
 std::string http_answer(int status, std::string_view content_type, std::string_view body);
 
 }  // namespace ferry

@@ -24,7 +24,7 @@ constexpr std::array<std::pair<std::string_view, SeenPhase>, 6> kPhases = {
      {"failed", SeenPhase::failed},
      {"nothing_wanted", SeenPhase::nothing_wanted}}};
 
-// What the readers below throw for a value of another form; caught, with the library's own, at the end.
+// The readers below throw this for a value of an unexpected form. read_seen_host() catches it.
 struct Unreadable {
   std::string why;
 };
@@ -60,7 +60,7 @@ SeenHolder holder_of(const json& value) {
   return out;
 }
 
-// An object where something is a list would be walked by its values.
+// A loop over an object in place of a list would visit the object's values.
 const json& list_at(const json& object, const char* key) {
   const json& value = object.at(key);
   if (!value.is_array()) throw Unreadable{fmt::format("{} is no list", key)};
@@ -88,7 +88,7 @@ std::optional<std::uint32_t> number_at(const json& object, const char* key) {
   return number_of(*value, key);
 }
 
-// An object of numbers by names.
+// Reads an object of numbers by name.
 std::map<std::string, std::uint32_t> numbers_of(const json& value, const char* key) {
   if (!value.is_object()) throw Unreadable{fmt::format("{} is no object", key)};
   std::map<std::string, std::uint32_t> out;

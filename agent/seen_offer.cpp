@@ -36,7 +36,9 @@ SeenDevice device_of(const json& value) {
                  .iommu_group = group_of(value.at("iommu_group")),
                  .healthy = value.at("healthy").get<bool>(),
                  .allocated = value.at("allocated").get<bool>()};
-  // Plugins before it was said have none.
+  // Plugins before these were said have neither.
+  if (const auto held = value.find("held_with_group"); held != value.end())
+    out.held_with_group = held->get<bool>();
   if (const auto pod = value.find("pod"); pod != value.end() && !pod->is_null())
     out.pod = pod->get<std::string>();
   return out;

@@ -17,7 +17,8 @@ struct SeenDevice {
   std::uint32_t iommu_group = 0;
   bool healthy = false;
   bool allocated = false;
-  std::string pod = {};  ///< "namespace/name", who has it; empty: nobody, or it is not known
+  bool held_with_group = false;  ///< Unhealthy only because a pod has another device of its IOMMU group
+  std::string pod = {};          ///< "namespace/name", who has it; empty: nobody, or it is not known
 };
 
 struct SeenResource {

@@ -12,11 +12,11 @@
 
 namespace ferry {
 
-/// A metrics listener that keeps nobody from anything else: while a Secret of its is not there yet, or
-/// another program has the port, that is said once, and tried again.
+/// A metrics listener whose errors stop no other work. While one of its Secrets is missing, or its port is in
+/// use, the error is logged once, and the start is tried again.
 class ShownMetrics {
  public:
-  /// Nobody tells when a port is free again.
+  /// Pause between tries: no event reports a free port.
   static constexpr std::chrono::seconds kBetweenTries{30};
 
   ShownMetrics(EventLoop& loop, MetricsListener::Settings settings, std::function<std::string()> metrics,
@@ -27,10 +27,10 @@ class ShownMetrics {
   ShownMetrics& operator=(ShownMetrics&&) = delete;
   ~ShownMetrics();
 
-  /// Errc::usage, as MetricsListener::open(): no time would mend it.
+  /// Errc::usage, as from MetricsListener::open(): no retry could succeed.
   Result<> begin();
 
-  /// nullptr: not yet.
+  /// Null: it does not listen yet.
   const MetricsListener* listener() const { return listener_.get(); }
 
  private:

@@ -13,7 +13,7 @@ constexpr std::string_view kVfioReady = "vfio-pci-ready";
 constexpr std::string_view kVgpuReady = "vgpu-devices-ready";
 constexpr std::string_view kOurs = "gpu-ferry\n";
 
-// Consumers of a node of several kinds wait for the vGPUs, which come last.
+// On a node with several modes the consumers wait for vGPUs, which are created last.
 Workload workload_of(const Policy& policy) {
   if (policy.asks_for(Mode::vgpu)) return Workload::vm_vgpu;
   return policy.asks_for(Mode::passthrough) ? Workload::vm_passthrough : Workload::container;
@@ -33,7 +33,7 @@ StatusFile ready_file(std::string_view name, bool ready, std::string why) {
 StatusFile workload_file(const NodeWish& wish) {
   const Workload workload = workload_of(wish.wished.policy);
   std::string why = fmt::format("policy {} is of {}", wish.wished.name, text(workload));
-  // On nodes for containers nobody waits for it.
+  // No consumer waits for this file on a node for containers.
   if (workload == Workload::container) return file(kWorkloadType, std::nullopt, std::move(why));
   return file(kWorkloadType, content_of(workload), std::move(why));
 }
@@ -63,7 +63,7 @@ bool is_ours(std::string_view name, const std::string& content) {
   return content == content_of(Workload::vm_passthrough) || content == content_of(Workload::vm_vgpu);
 }
 
-/// Absent: it is there as it shall be.
+/// Absent: the file is right already.
 std::optional<StatusFileChange> change_of(const StatusFile& file, const std::optional<std::string>& now) {
   StatusFileChange change{
       .path = fmt::format("{}/{}", kStatusFolder, file.name), .removed = !file.content, .why = file.why};
@@ -80,20 +80,21 @@ std::optional<StatusFileChange> change_of(const StatusFile& file, const std::opt
 
 std::vector<StatusFile> status_files(const NodeWish& wish, const HostSide& host) {
   switch (wish.kind) {
-    case NodeWish::Kind::invalid:  // the host is as it was
+    case NodeWish::Kind::invalid:  // the host stays as it was
       return {};
-    case NodeWish::Kind::stand_back:  // the other one's to say now
+    case NodeWish::Kind::stand_back:  // the files are the other program's now
     case NodeWish::Kind::nothing:
       return {ready_file(kVfioReady, false, wish.reason), ready_file(kVgpuReady, false, wish.reason)};
     case NodeWish::Kind::policy:
       break;
   }
-  // That hostd is gone changes nothing of what it has done, and pods of the operator would not start again.
+  // The end of hostd does not undo its work, and without these files the operator's pods could not start
+  // again.
   HostSide as_said = host;
   as_said.hostd_down = std::chrono::seconds(0);
   const bool good = node_report(wish, as_said).condition == NodeCondition::as_wanted;
   const SeenHost* const seen = good && host.seen ? &*host.seen : nullptr;
-  // What is no longer true goes first, and who waits for the workload must then find its file.
+  // An outdated file is removed first: a consumer that has seen workload-type must find the right ready file.
   return {vfio_file(wish, seen), vgpu_file(wish, seen), workload_file(wish)};
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files in /run/nvidia/validations for which pods of the gpu-operator wait: workload-type first, then
-// vfio-pci-ready or vgpu-devices-ready. Its sandbox-validator writes the same ones, but never
-// vgpu-devices-ready where vGPUs are no mdev devices.
+// The files in /run/nvidia/validations that pods of the gpu-operator wait for: first workload-type, then
+// vfio-pci-ready or vgpu-devices-ready. The operator's sandbox-validator writes the same files, except
+// vgpu-devices-ready if the vGPUs are not mdev devices.
 //
-// What a ready file holds nobody reads: ours hold a word of ours, and only those are removed.
+// No consumer reads the content of a ready file. Ferry's files contain its own word, and only those are
+// removed.
 #pragma once
 
 #include <optional>
@@ -21,12 +22,12 @@ inline constexpr const char* kStatusFolder = "run/nvidia/validations";
 
 struct StatusFile {
   std::string_view name;
-  std::optional<std::string> content;  ///< absent: it shall not be there
+  std::optional<std::string> content;  ///< absent: the file must not exist
   std::string why;
 };
 
-/// What the files shall be; none that is not in it is touched. Empty: all are left as they are. Where others
-/// serve the node nothing is said to be ready by us.
+/// The desired files; others are not touched. Empty: all stay as they are. If other programs serve the node,
+/// Ferry reports nothing as ready.
 std::vector<StatusFile> status_files(const NodeWish& wish, const HostSide& host);
 
 struct StatusFileChange {
@@ -35,9 +36,9 @@ struct StatusFileChange {
   std::string why;
 };
 
-/// Makes them so, each whole or not at all; with `dry_run` only says what it would do. Twice changes nothing.
-/// A ready file of another's making is good as it is, and not removed; neither is a workload-type with a word
-/// that is none of the two for VMs.
+/// Writes or removes the files, each atomically; with `dry_run` only returns the changes. A second call
+/// changes nothing. A ready file of another program counts, and is not removed; neither is a workload-type
+/// with a word other than the two for VMs.
 Result<std::vector<StatusFileChange>> write_status_files(HostFs& host, const std::vector<StatusFile>& files,
                                                          bool dry_run = false);
 

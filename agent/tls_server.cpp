@@ -20,7 +20,7 @@ namespace {
 
 using Bio = std::unique_ptr<BIO, decltype(&BIO_free_all)>;
 
-// The first that OpenSSL noted; its words are short and name no secret.
+// The first error in OpenSSL's queue; its texts are short and name no secret.
 std::string openssl_error() {
   const unsigned long code = ::ERR_get_error();
   ::ERR_clear_error();
@@ -33,7 +33,7 @@ Bio reader_of(const std::string& text) {
   return {::BIO_new_mem_buf(text.data(), static_cast<int>(std::min(text.size(), kMost))), &BIO_free_all};
 }
 
-// OpenSSL would ask on the terminal.
+// OpenSSL's own function would ask on the terminal.
 int no_pass_phrase(char* /*buffer*/, int /*size*/, int /*writing*/, void* /*data*/) {
   return -1;
 }
@@ -53,7 +53,7 @@ Result<> use_certificates(SSL_CTX* context, const std::string& text) {
     ::X509_free(next);
     return unusable("the certificate's chain", kHint);
   }
-  ::ERR_clear_error();  // the end of the file
+  ::ERR_clear_error();  // the end of the file is an error too
   return {};
 }
 
@@ -100,7 +100,7 @@ Result<> TlsSession::receive(std::string_view bytes, std::string& plain) {
 
 void TlsSession::say(std::string_view plain) {
   ::ERR_clear_error();
-  // Into memory, which takes all.
+  // A memory BIO takes all bytes.
   if (!plain.empty()) ::SSL_write(ssl_.get(), plain.data(), static_cast<int>(plain.size()));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS as a server speaks it, from bytes to bytes: no socket here. TLS 1.2 and 1.3, by OpenSSL.
+// A TLS server without a socket: it converts bytes to bytes. TLS 1.2 and 1.3, by OpenSSL.
 #pragma once
 
 #include <filesystem>
@@ -15,32 +15,32 @@ using SSL_CTX = struct ssl_ctx_st;
 
 namespace ferry {
 
-/// One connection. What has been agreed on at its beginning holds to its end.
+/// A single connection. It keeps the parameters of its handshake to its end.
 class TlsSession {
  public:
   explicit TlsSession(const std::shared_ptr<SSL_CTX>& context);
 
-  /// Takes what the client has sent and adds what it says to `plain`. Errors: it is no TLS that we speak;
-  /// what is to be sent then is the reason.
+  /// Takes the client's bytes and appends the decrypted ones to `plain`. Errors: the client's TLS is not
+  /// accepted; to_send() then has the alert.
   Result<> receive(std::string_view bytes, std::string& plain);
-  /// Says this to the client. Only after receive() has given something.
+  /// Encrypts `plain` for the client. Only after receive() has returned data.
   void say(std::string_view plain);
-  /// Nothing more will be said.
+  /// Ends the server's side; nothing may follow.
   void finish();
-  /// What is to be sent to the client now.
+  /// The bytes to send to the client now.
   std::string to_send();
 
  private:
   std::unique_ptr<SSL, void (*)(SSL*)> ssl_;
 };
 
-/// The server's certificate and its key, from files that others replace.
+/// The server's certificate and key, from files that may be replaced.
 class TlsFiles {
  public:
   TlsFiles(std::filesystem::path certificate, std::filesystem::path key);
 
-  /// For a connection that begins now: by the files as they are, or as they last were a pair, which is
-  /// logged. Errors: they have never been one.
+  /// Context of a new connection, from the present files. If these do not match, the last pair stays, which
+  /// is logged. Errors: there has been no valid pair.
   Result<std::shared_ptr<SSL_CTX>> now();
 
  private:
@@ -48,7 +48,7 @@ class TlsFiles {
 
   CredentialReader certificate_;
   CredentialReader key_;
-  std::string loaded_;  ///< what `context_` was made of
+  std::string loaded_;  ///< the files that `context_` was made of
   std::shared_ptr<SSL_CTX> context_;
   std::string told_;
 };

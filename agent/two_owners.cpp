@@ -13,10 +13,10 @@ namespace ferry {
 namespace {
 
 struct Program {
-  std::string_view name;  ///< with the prefix its label
+  std::string_view name;  ///< the rest of its label, after kDeployPrefix
   std::string_view daemon_set;
   std::string_view hand_over;
-  bool offers = false;  ///< it registers resources with the kubelet, under the names that ours have
+  bool offers = false;  ///< registers the same resources with the kubelet as Ferry's plugin
 };
 constexpr std::array kPrograms = {
     Program{.name = "vfio-manager", .daemon_set = "nvidia-vfio-manager", .hand_over = "vfioManager"},
@@ -37,7 +37,7 @@ constexpr std::array kPrograms = {
             .hand_over = "",
             .offers = true}};
 
-/// Absent: it does not.
+/// Absent: the program does not own the GPUs.
 std::optional<OtherOwner> owner_of(const Program& program, const Labels& labels,
                                    const OtherPrograms& others) {
   const auto owner = [&](std::string why, bool seen) {
@@ -57,7 +57,7 @@ std::optional<OtherOwner> owner_of(const Program& program, const Labels& labels,
   return owner(fmt::format("label {}={}", label->first, value), others.daemon_sets.has_value());
 }
 
-/// Of one that serves the kubelet; the end: of none.
+/// The device plugin that the pod belongs to; end(): none.
 const Program* offering_program(const PodOnNode& pod) {
   return std::ranges::find_if(kPrograms, [&](const Program& program) {
     return program.offers && program.daemon_set == pod.daemon_set;
@@ -107,7 +107,7 @@ std::optional<std::string> plugin_stands_back(const OtherPrograms& others) {
   if (!others.pods) return std::nullopt;
   for (const PodOnNode& pod : *others.pods) {
     const auto* const program = offering_program(pod);
-    // Without its pod's name, which is another after each restart.
+    // Without the pod's name, which changes at each restart.
     if (pod.runs && program != kPrograms.end())
       return fmt::format("NVIDIA's {} serves this node", program->name);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who else changes or offers the GPUs of this node: where NVIDIA's own programs do, Ferry stands back. Pure.
+// Other programs that change or offer this node's GPUs: if NVIDIA's own programs do, Ferry goes to standby.
+// Pure.
 #pragma once
 
 #include <chrono>
@@ -16,76 +17,75 @@ namespace ferry {
 /// A pod on this node that has not ended.
 struct PodOnNode {
   std::string name;
-  std::string daemon_set;  ///< a believed DaemonSet (BelievedOwners) that owns it; empty: none does
+  std::string daemon_set;  ///< a trusted DaemonSet (BelievedOwners) that owns it; empty: none
   std::string space = {};  ///< its namespace
   std::string uid = {};
-  bool runs = false;  ///< a container of it has been started, and not ended since
-  /// A sentence, with what to do, where the pod names a DaemonSet as one of NVIDIA's is called, and that is
-  /// not believed. Empty: it is, or the pod names none.
+  bool runs = false;  ///< a container of it runs
+  /// A sentence, with advice, if the pod names a DaemonSet that has the name of one of NVIDIA's and is not
+  /// trusted. Empty: no such case.
   std::string doubt = {};
 };
 
 /// "gpu-operator/nvidia-vfio-manager-x7k2p".
 std::string text(const PodOnNode& pod);
 
-/// The DaemonSets that a pod's ownerReferences are believed of. A tenant may call a DaemonSet
-/// nvidia-vfio-manager in a namespace of its own; Ferry must not stand back for that.
+/// The DaemonSets that are trusted in a pod's ownerReferences. A tenant may name a DaemonSet
+/// nvidia-vfio-manager in its own namespace; that must not put Ferry on standby.
 struct BelievedOwners {
   std::set<std::string> spaces;  ///< namespaces that tenants cannot write to
-  std::string operator_space;    ///< the one of `spaces` whose DaemonSets the agent lists; empty: none
-  /// UIDs of the DaemonSets in `operator_space`; absent: they are not listed (yet), and a name is enough.
+  std::string operator_space;    ///< the namespace in `spaces` whose DaemonSets the agent lists; empty: none
+  /// UIDs of the DaemonSets in `operator_space`; absent: they are not listed, and a name is enough.
   std::optional<std::set<std::string>> uids = {};
 };
 
-/// What is known of other programs. Absent: nobody has looked.
+/// State of other programs. Absent: not known.
 struct OtherPrograms {
   std::optional<std::vector<PodOnNode>> pods;
-  /// The DaemonSets there are. The operator labels nodes also for operands that are switched off.
+  /// Names of the DaemonSets. The operator labels nodes also for operands that are switched off.
   std::optional<std::set<std::string>> daemon_sets;
-  /// For how long `pods` has had none of a device plugin's, in whatever state.
+  /// Time for which `pods` has had no device plugin, in any state.
   std::chrono::seconds unserved{0};
-  /// They are meant to be there, since Ferry runs in the place of one of them: nobody stands back.
+  /// The other programs are expected, since Ferry replaces a single one of them: there is no standby.
   bool are_neighbours = false;
 };
 
 struct OtherOwner {
   std::string_view name;  ///< "vfio-manager"
   std::string why;        ///< "its pod gpu-operator/nvidia-vfio-manager-x7k2p is here", "label ... is true"
-  std::string_view hand_over;  ///< the key of ClusterPolicy's spec that switches it off; empty: none does
-  bool seen = true;            ///< false: a label alone says it, nobody has looked for its DaemonSet
+  std::string_view hand_over;  ///< key in ClusterPolicy's spec that switches it off; empty: none
+  bool seen = true;            ///< false: only a label says so, and the DaemonSets are not known
 };
 
-/// True for the name of a DaemonSet of NVIDIA's for which Ferry stands back.
+/// True for the name of a DaemonSet of NVIDIA's that puts Ferry on standby.
 bool is_another_program(std::string_view daemon_set);
 
-/// Whether the operator's DaemonSets are among these. While it runs it has some, whatever is switched off:
-/// where there are none it has been looked for in the wrong place, and that says nothing.
+/// True if the operator's DaemonSets are among these. A running operator always has some. If there are none,
+/// the list is from the wrong namespace and says nothing.
 bool are_of_the_operator(const std::set<std::string>& daemon_sets);
 
-/// Those that own GPUs of the node: vfio-manager, vgpu-device-manager and the device plugins for VMs. One
-/// does where its pod is here; or where its label is true, or paused by others than us, and its DaemonSet is
-/// there or nobody has looked. A pod that is still to come is one that will write.
+/// The programs that own the node's GPUs: vfio-manager, vgpu-device-manager and the device plugins for VMs. A
+/// program owns them if its pod is here. It also does if its label is true, or paused by another program, and
+/// its DaemonSet exists or is not known: its pod may still start and write.
 std::vector<OtherOwner> other_owners(const Labels& labels, const OtherPrograms& others);
 
-/// What ClusterPolicy must say for them to hand over, as a line of YAML: "spec: {vfioManager: {enabled:
-/// false}}". Empty where no line would help.
+/// The change of ClusterPolicy that hands the node over, as a line of YAML: "spec: {vfioManager: {enabled:
+/// false}}". Empty: no change would help.
 std::string hand_over_text(const std::vector<OtherOwner>& owners);
 
-/// A DaemonSet's pod that is replaced is back sooner.
+/// A pod that its DaemonSet replaces is back within this time.
 inline constexpr std::chrono::seconds kUnservedPatience{30};
 
-/// Whether a pod of one of NVIDIA's device plugins is here, in whatever state. False also where nobody has
-/// looked.
+/// True if a pod of one of NVIDIA's device plugins is here, in any state. False also if the pods are not
+/// known.
 bool has_another_plugin(const OtherPrograms& others);
 
-/// Why our device plugin shall offer nothing: a pod of another runs here, and two that register the same
-/// resources displace each other. Empty: it shall serve, for there has been none for a while. Absent: what
-/// was said before stands, for a pod that is still to start, or starts over and over, may serve nobody and
-/// may serve in a moment; or nobody has looked.
+/// Why Ferry's device plugin goes to standby: a pod of another plugin runs here, and two plugins that
+/// register the same resources displace each other. Empty: it serves, since there has been no other for a
+/// while. Absent: the last value stays, since the other pod is starting or crash-looping, or the pods are not
+/// known.
 std::optional<std::string> plugin_stands_back(const OtherPrograms& others);
 
-/// "Ferry stands back: NVIDIA's vfio-manager (its pod ... is here) serves this node; ...", with how to change
-/// that.
+/// "Ferry stands back: NVIDIA's vfio-manager (its pod ... is here) serves this node; ...", with advice.
 std::string stood_back_because(const std::vector<OtherOwner>& owners);
 
 }  // namespace ferry

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// /var/lib/ferry/wanted.json as the agent writes it: what this node shall be, for `ferry hostd` and for a
+// /var/lib/ferry/wanted.json, which the agent writes: the node's desired state, for `ferry hostd` and for a
 // start without an API server.
 //
-//   {"version": 1, "generation": 12, "policy": "NAME", "config": "the text that holds it",
+//   {"version": 1, "generation": 12, "policy": "NAME", "config": "the text that contains it",
 //    "asked_by": "label gpu-ferry.io/policy=NAME"}
 #pragma once
 
@@ -19,24 +19,24 @@ namespace ferry {
 inline constexpr const char* kWishFile = "var/lib/ferry/wanted.json";
 
 struct WrittenWish {
-  std::uint64_t generation = 0;  ///< higher with every change; state.json says which one it is about
+  std::uint64_t generation = 0;  ///< higher with each change; state.json names the one it is about
   std::string policy;
   std::string config;
   std::string asked_by;
   bool operator==(const WrittenWish&) const = default;
 
-  /// Whether it says what `wished` does: of a configuration's text only the policy counts, so that an edit of
-  /// another one asks for nothing.
+  /// True if the file has the content of `wished`. Only the policy counts in a configuration's text, so that
+  /// an edit of another policy changes nothing.
   bool says(const WishedPolicy& wished) const;
-  /// The policy that it holds; absent: it cannot be read any more.
+  /// The policy in the file; absent: it cannot be read any more.
   std::optional<Policy> read() const;
-  /// Whether the policy that it holds is that one, whatever it is called.
+  /// True if the file's policy has the same content, whatever its name.
   bool holds(const Policy& other) const;
 };
 
 std::string wish_file_text(const WrittenWish& wish);
 
-/// Absent: not of the agent's making. A person's file may say where a policy lies instead of what it says.
+/// Absent: not written by the agent. A person's file may have the path of a policy instead of its text.
 std::optional<WrittenWish> read_wish_file(std::string_view text);
 
 }  // namespace ferry

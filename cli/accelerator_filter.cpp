@@ -18,7 +18,7 @@
 namespace ferry {
 namespace {
 
-// Exactly so many hex digits, with or without "0x".
+// Parses exactly `digits` hex digits, with or without "0x".
 std::optional<std::uint32_t> hex(std::string_view text, std::size_t digits) {
   if (text.starts_with("0x") || text.starts_with("0X")) text.remove_prefix(2);
   std::uint32_t value = 0;
@@ -77,7 +77,7 @@ std::string class_of(const Candidate& candidate) {
 
 struct WantedClass {
   std::uint32_t code = 0;       ///< 24 bits
-  bool with_interface = false;  ///< the programming interface was given, so it counts
+  bool with_interface = false;  ///< the value has a programming interface, which must match
   PciClass pci_class() const { return static_cast<PciClass>(code >> 8U); }
 };
 
@@ -154,7 +154,7 @@ constexpr std::array kKinds = {
     Kind{"--model", "model", &FilterOptions::models, parse_model, model_of_candidate, true},
     Kind{"--numa", "NUMA node", &FilterOptions::numa_nodes, parse_numa_node, numa_node_of}};
 
-// What a mistyped value may have meant: what there is, and each word of it, since a glob names a part.
+// Corrects a mistyped value to one of this host or to a word of one, since a glob names a part.
 std::string meant(const std::string& given, const std::vector<std::string>& there, bool globs) {
   constexpr const char* kStars = "*";
   constexpr const char* kBetween = " []()/";
@@ -171,7 +171,7 @@ std::string meant(const std::string& given, const std::vector<std::string>& ther
   const auto last = given.find_last_not_of(kStars);
   const std::string word = suggest(given.substr(first, last - first + 1), candidates);
   if (word.empty()) return {};
-  // A part that is given as if it were the whole lacks its stars.
+  // The user gave a part of a value without stars, which matches only as '*PART*'.
   const bool part = globs && std::ranges::find(there, word) == there.end();
   const bool bare = part && first == 0 && last + 1 == given.size();
   return bare ? fmt::format("; did you mean '*{}*'?", word)
@@ -272,7 +272,7 @@ Error AcceleratorFilter::nothing_is(const Criterion& criterion, const std::vecto
           .hint = fmt::format("those here are of {} {}", criterion.what, fmt::join(known, ", "))};
 }
 
-// Each criterion holds of some accelerator, all of them of none.
+// Reports that each criterion holds for some accelerator, and that no accelerator meets them all.
 Error AcceleratorFilter::nothing_is_all(const std::vector<Candidate>& there) const {
   std::vector<std::string> wanted;
   wanted.reserve(criteria_.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --vendor, --class, --model and --numa: which of all accelerators are meant.
+// Filters accelerators by --vendor, --class, --model and --numa.
 #pragma once
 
 #include <functional>
@@ -12,38 +12,37 @@
 
 namespace ferry {
 
-/// As given on the command line. Different ones must all hold; of one kind, any.
+/// Values as given. An accelerator must meet each option that has values, by any one of them.
 struct FilterOptions {
   std::vector<std::string> vendors;     ///< "10de", "0x10de", or a name of named_vendors()
   std::vector<std::string> classes;     ///< "0302", "030200", or a word of named_classes()
   std::vector<std::string> models;      ///< glob(7) on the model's name or on "10de:2330", letter case aside
   std::vector<std::string> numa_nodes;  ///< "0"
 
-  /// The first kind that is given, "--vendor"; empty when there is none.
+  /// The first option that has values, as "--vendor"; empty: none has.
   std::string first() const;
 };
 
-/// The model that people are shown: its name, or its IDs where nobody knows one.
+/// The model as output shows it: its name, or its IDs if no table has a name.
 std::string model_of(const PciFunction& function, DeviceNames& names);
 
 class AcceleratorFilter {
  public:
-  /// One accelerator and its model.
   struct Candidate {
     const PciFunction* function = nullptr;
     std::string model;
   };
-  /// Whether a candidate is what one value of an option says.
+  /// True: the candidate matches one value of an option.
   using Test = std::function<bool(const Candidate&)>;
 
   /// Errc::usage: a value is malformed; the hint shows the form.
   static Result<AcceleratorFilter> parse(const FilterOptions& options);
 
-  /// `rules`, with the classes on request that --class names, and the vendors that --vendor does.
+  /// Returns `rules` with the on-request classes that --class names and the vendors that --vendor names.
   AcceleratorRules asked(AcceleratorRules rules) const;
 
-  /// The accelerators by `rules` for which everything holds, in order of address. Errc::not_found when there
-  /// are none: then the hint says what this host has instead. Without options: all, and it does not fail.
+  /// The accelerators under `rules` that meet all options, in order of address. Errc::not_found: none does;
+  /// the hint lists the values of this host. Without options it returns all of them and does not fail.
   Result<std::vector<PciAddress>> choose(const Inventory& inventory, const AcceleratorRules& rules,
                                          DeviceNames& names) const;
 
@@ -52,8 +51,8 @@ class AcceleratorFilter {
   struct Criterion {
     std::string what;                               ///< "model"
     std::vector<std::string> given;                 ///< as typed
-    std::vector<Test> alternatives;                 ///< one for each of them
-    std::string (*is)(const Candidate&) = nullptr;  ///< what a candidate is in this respect
+    std::vector<Test> alternatives;                 ///< one for each of `given`
+    std::string (*is)(const Candidate&) = nullptr;  ///< the candidate's own value of this kind
     bool globs = false;                             ///< values may have stars
 
     bool holds(const Candidate& candidate) const;
@@ -63,7 +62,7 @@ class AcceleratorFilter {
 
   std::vector<Criterion> criteria_;
   std::vector<PciClass> classes_;
-  std::vector<std::uint16_t> vendors_;  ///< those that --vendor names
+  std::vector<std::uint16_t> vendors_;  ///< named by --vendor
 };
 
 }  // namespace ferry

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferry-agent: what speaks to an API server. A program of its own, since it links libcurl (docs/adr/0015);
-// `ferry agent` becomes it, and `ferry kubevirt-cr --check` or `--apply`; the chart's end is its `retire`;
-// linked as kubectl-ferry it is `kubectl ferry`, and as kubectl_complete-ferry what kubectl completes that
-// by. Like ferry's own, this file is above all rooms.
+// ferry-agent, the only program that talks to an API server: it links libcurl (docs/adr/0015). `ferry agent`
+// execs it, as does `ferry kubevirt-cr` with --check or --apply. The chart's uninstall hook runs `retire`.
+// Linked as kubectl-ferry it is `kubectl ferry`; as kubectl_complete-ferry it answers kubectl's completion.
+// This file, like main.cpp, may use all rooms.
 #include <array>
 #include <charconv>
 #include <chrono>
@@ -96,14 +96,14 @@ int complain(const Error& error) {
   return static_cast<int>(exit_status_of(error));
 }
 
-/// Its namespace, which is `space` where none is named, and its name.
+/// Splits "NAMESPACE/NAME". A name without a namespace gets `space`.
 std::pair<std::string, std::string> config_map_of(const std::string& named, const std::string& space) {
   const auto slash = named.find('/');
   if (slash == std::string::npos) return {space, named};
   return {named.substr(0, slash), named.substr(slash + 1)};
 }
 
-/// Absent: no metrics are shown.
+/// Absent: the options name no address, so no metrics are served.
 Result<std::optional<MetricsListener::Settings>> metrics_settings(const AgentProgramOptions& command) {
   if (command.metrics_address.empty()) return std::optional<MetricsListener::Settings>();
   auto address = ListenAddress::parse(command.metrics_address);
@@ -152,7 +152,7 @@ Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop
                     .policy = command.default_policy,
                     .vgpu_config = command.default_vgpu_config,
                     .release = std::move(*release)},
-       // The role that NVIDIA's program has knows no Leases.
+       // Beside NVIDIA's programs the agent has their role, which permits no Leases.
        .most_changing = command.among_others ? 0 : command.max_unavailable,
        .drain_timeout = command.drain ? std::optional(*drain_timeout) : std::nullopt,
        .features = parse_feature_way(command.feature_labels).value_or(FeatureWay::none),
@@ -184,7 +184,7 @@ Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop
     }
     return agent.begin();
   });
-  // Who is to end has still to let come back whom it keeps away.
+  // Before it ends, the agent resumes the operands that it paused and gives back its rollout lease.
   std::stop_source left;
   const std::stop_callback leaves(stop,
                                   [&] { (*loop)->post([&] { agent.leave([&] { left.request_stop(); }); }); });
@@ -215,8 +215,8 @@ int main(int argc, char** argv) {
   }
   const auto format = command.log_format == "json" ? ferry::LogFormat::json : ferry::LogFormat::text;
   if (auto log = ferry::set_up_log(command.log_level, format); !log) return ferry::complain(log.error());
-  ferry::hide_process();  // it has a token of the API server's
-  // hostd, which removes what this agent has pulled, has no more rights to it than its group has.
+  ferry::hide_process();  // its memory has a token of the API server
+  // hostd removes the files that this agent pulls, as a member of their group: new files stay group-writable.
   if (::geteuid() != 0) ::umask(S_IWOTH);
   const ferry::StopOnSignal stop;
   ferry::HostFs host(command.host_root);

@@ -20,7 +20,7 @@ using nlohmann::json;
 constexpr std::array<std::string_view, 5> kPrograms = {"ferry", "ferry-agent", "ferry-fetch", "ferry-virt",
                                                        "kubectl-ferry"};
 
-/// Its program and the arguments.
+/// A container's `command` and `args` as one list.
 std::vector<std::string> words_of(const json& container) {
   std::vector<std::string> words;
   for (const char* const part : {"command", "args"})
@@ -29,7 +29,7 @@ std::vector<std::string> words_of(const json& container) {
   return words;
 }
 
-/// What a container tells ferry-agent, or `ferry agent`; absent: it runs something else.
+/// The arguments of `ferry-agent` or `ferry agent`; absent: the container runs another program.
 std::optional<std::vector<std::string>> agent_words(const json& container) {
   const auto program = ferry_program_in(container);
   std::vector<std::string> words = words_of(container);
@@ -61,7 +61,7 @@ bool is_of_ferry(const json& pod, const std::string& space) {
   const json& metadata = field(pod, "metadata");
   if (text_field(metadata, "namespace") == space) return true;
   const json& labels = field(metadata, "labels");
-  // The name is whoever installs it's to choose, the chart's is not.
+  // An installer may change `app.kubernetes.io/name`; `helm.sh/chart` has the chart's own name.
   return text_field(labels, "app.kubernetes.io/name") == "ferry" ||
          text_field(labels, "helm.sh/chart").starts_with("ferry-");
 }
@@ -74,12 +74,12 @@ std::optional<AgentProgramOptions> agent_options_in(const json& pod) {
     AgentProgramOptions options;
     CLI::App app;
     const AgentOptionList list(app, options);
-    app.allow_extras();  // how it logs, and where the host is
+    app.allow_extras();  // logging options, and --host-root
     std::ranges::reverse(words);
     try {
       app.parse(words);
     } catch (const CLI::Error&) {
-      return std::nullopt;  // it does not run either
+      return std::nullopt;  // such an agent does not start either
     }
     if (options.space.empty()) options.space = text_field(field(pod, "metadata"), "namespace");
     return options;

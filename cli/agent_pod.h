@@ -11,20 +11,19 @@
 
 namespace ferry {
 
-/// The program of Ferry's that a container's `command` names, "ferry-agent"; empty: it names another, or the
-/// image does. What only begins or ends like one of ours is somebody else's.
+/// Ferry's program that a container's `command` runs, as "ferry-agent". Empty: `command` is absent or runs
+/// another program, even if that one's name begins or ends alike.
 std::string_view ferry_program_in(const nlohmann::json& container);
 
-/// The verb that a container serves a node by, `hostd` or `plugin` of the program `ferry`; empty: it does
-/// something else.
+/// The verb by which a container serves a node: `hostd` or `plugin` of the program `ferry`. Empty: neither.
 std::string ferry_verb_in(const nlohmann::json& container);
 
-/// Whether a pod is of an installation of Ferry's: in its namespace, or with the chart's labels. Somebody
-/// else's program may be called `ferry` too.
+/// True: a pod belongs to an installation of Ferry, by its namespace or by the chart's labels. The program's
+/// name is not enough, since other programs may be called `ferry`, too.
 bool is_of_ferry(const nlohmann::json& pod, const std::string& space);
 
-/// What the agent that a pod runs is told on its command line, with the pod's namespace where that names
-/// none; absent: the pod runs none, or one that cannot start.
+/// The options of the agent that a pod runs. If they name no namespace, the pod's own is filled in. Absent:
+/// the pod runs no agent, or one with wrong options.
 std::optional<AgentProgramOptions> agent_options_in(const nlohmann::json& pod);
 
 }  // namespace ferry

@@ -12,7 +12,7 @@
 namespace ferry {
 namespace {
 
-// A file in memory: a pipe would take no more than fits in it before anybody reads.
+// Input goes into a memfd: a pipe without a reader would block as soon as it is full.
 Result<> replace_input(const std::string& input) {
   const UniqueFd file(::memfd_create("input", MFD_CLOEXEC));
   if (!file.valid()) return fail(error_from_errno(errno, "make a file in memory"));

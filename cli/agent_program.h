@@ -8,9 +8,9 @@
 
 namespace ferry {
 
-/// Becomes `ferry-agent`, which lies beside this program and alone speaks to an API server (docs/adr/0015),
-/// with these arguments. It reads `input` on its standard input; empty: ours. Returns only where it cannot
-/// be.
+/// Execs `ferry-agent` with these arguments. It is in this program's folder and alone talks to an API server
+/// (docs/adr/0015). `input` becomes its standard input; empty: it keeps this process's own. Returns only if
+/// exec fails.
 Error become_agent_program(std::vector<std::string> arguments, const std::string& input = {});
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `agent --once`: one look at a Node object and the host, without an API server.
+// `agent --once`: reconciles a Node object and the host once, without an API server.
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -28,7 +28,7 @@ namespace {
 
 using nlohmann::json;
 
-/// All but the host's side, which is looked at once nobody else writes there.
+/// The snapshot without the host's side, which is read only once no other agent writes there.
 Result<NodeView> view_of(const AgentOptions& options) {
   NodeView view;
   auto node = read_node_object(options.node);
@@ -46,7 +46,7 @@ Result<NodeView> view_of(const AgentOptions& options) {
                    .vgpu_config = options.program.default_vgpu_config,
                    .release = std::move(*release)};
   view.features = parse_feature_way(options.program.feature_labels).value_or(FeatureWay::none);
-  view.others.pods = std::vector<PodOnNode>();  // nobody waits for any here
+  view.others.pods = std::vector<PodOnNode>();  // a single reconcile waits for no pods
   if (options.handed_over) {
     view.others.daemon_sets = std::set<std::string>();
     view.others.unserved = kUnservedPatience;
@@ -54,7 +54,7 @@ Result<NodeView> view_of(const AgentOptions& options) {
   return view;
 }
 
-/// An agent that serves the node would take back what is written here, and the GPUs would change twice.
+/// Claims the agent's lock: a running agent would overwrite the files, and the GPUs would change twice.
 Result<OnlyOne> alone_on(HostFs& host) {
   auto only = OnlyOne::claim(host, kAgentLock);
   if (only || only.error().code != Errc::refused) return only;
@@ -67,7 +67,7 @@ void add(LabelChanges& all, const LabelChanges& later) {
   for (const auto& [key, value] : later) all[key] = value;
 }
 
-// Nobody sets labels here, so nobody waits until they are set: the looks of one change at once.
+// Without an API server each label counts as set at once, so the reconciles of one change run in a row.
 NodeStep steps_of(NodeView view) {
   NodeStep all = node_step(view);
   constexpr int kMostLooks = 3;
@@ -127,14 +127,14 @@ json to_json(const LabelChanges& changes) {
   return out;
 }
 
-/// What the step alone does not tell: what has, or would have, become of other files, and who does the rest.
+/// The results that a step lacks: changes of other files (planned ones in a dry run), and hostd's state.
 struct Written {
   bool serving = false;
   std::vector<StatusFileChange> files;
-  std::optional<bool> hostd_runs = {};  ///< absent: it cannot be asked for
+  std::optional<bool> hostd_runs = {};  ///< absent: it cannot be determined
 };
 
-/// For who waits for it; empty: there is nothing to wait for, or nobody can tell.
+/// A hint for people who wait for the change. Empty: nothing is awaited, or hostd's state is unknown.
 std::string_view how_it_goes_on(const NodeStep& step, const Written& written, bool dry_run) {
   const NodeCondition now = step.report.condition;
   if (step.wish.kind != NodeWish::Kind::policy || now == NodeCondition::as_wanted || !written.hostd_runs)
@@ -239,7 +239,7 @@ std::string text_of(const Session& session, const NodeView& view, const NodeStep
   return out;
 }
 
-/// What is said of both kinds of work, or of the other one.
+/// An error if the options do not fit `--once`, or do not fit a long-running agent.
 std::optional<Error> misuse(const Session& session, const AgentOptions& options) {
   const auto wrong = [](const char* message, const char* hint) {
     return Error{.code = make_error_code(Errc::usage), .message = message, .hint = hint};
@@ -278,7 +278,7 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   if (!host) return complain(host.error());
   view->host = std::move(*host);
   NodeStep step = steps_of(*view);
-  // An earlier agent may have written the file. Node Feature Discovery would believe it for a day.
+  // Empties a feature file of an earlier agent. Node Feature Discovery would believe it for a day.
   if (view->features != FeatureWay::file && session.host->exists(kFeatureFile)) step.feature_file = Labels();
   if (!session.dry_run) {
     if (auto written = write_wish(*session.host, step); !written) return complain(written.error());
@@ -297,7 +297,7 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   print(session, document_of(*view, step, written, session.dry_run), text_of(session, *view, step, written));
   if (step.wish.kind == NodeWish::Kind::invalid) {
     Error error = step.wish.error;
-    // What the cluster would be told speaks of ConfigMaps.
+    // The original hint is made for the cluster and names ConfigMaps.
     if (options.configs.empty())
       error.hint = "--config FILE names a policy (docs/policy.md) or a vGPU profile file";
     return complain(error);

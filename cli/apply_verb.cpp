@@ -15,7 +15,7 @@
 namespace ferry {
 namespace {
 
-// A stage that has nothing to say is passed over.
+// A stage without results adds no text.
 void add(Shown& all, const char* key, const char* heading, bool anything, Shown stage) {
   all.status = worse(all.status, stage.status);
   if (anything) all.text += fmt::format("{}:\n{}", heading, stage.text);
@@ -38,7 +38,7 @@ bool writes(const MoveOutcome& moves) {
   return std::ranges::any_of(
       moves.results, [](const MoveResult& result) { return result.status == MoveResult::Status::done; });
 }
-// What failed has its own status, the worst of all.
+// A failed stage need not count here: its exit status is worse than any other.
 bool writes(const NodePreview& node) {
   return writes(node.given_back) || !node.vgpus.writes_nothing() || writes(node.given_away);
 }
@@ -46,7 +46,7 @@ bool writes(const NodeOutcome& node) {
   return writes(node.given_back) || node.vgpus.wrote() || writes(node.given_away);
 }
 
-/// The items that match no GPU, said on stderr too.
+/// Returns the items that match no GPU, and warns of them on stderr.
 Result<std::vector<std::string>> idle_items(const Session& session, const Policy& policy) {
   const auto inventory = scan(*session.host);
   if (!inventory) return fail(Error(inventory.error()));

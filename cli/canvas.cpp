@@ -29,7 +29,7 @@ std::optional<std::size_t> columns_of(const winsize& size, bool terminal, const 
   return size.ws_col > 0 ? size.ws_col : kUsual;
 }
 
-// The process's own locale is left as it is: numbers are printed and read in it.
+// Leaves the process's own locale alone, since numbers are printed and parsed in it.
 bool is_utf8() {
   const locale_t locale = ::newlocale(LC_CTYPE_MASK, "", nullptr);
   if (locale == nullptr) return false;
@@ -56,7 +56,7 @@ std::string_view code_of(Tint tint) {
   return "";
 }
 
-// Behind the first `width` characters.
+// The offset after the first `width` characters.
 std::size_t end_of_columns(std::string_view text, std::size_t width) {
   std::size_t end = 0;
   for (std::size_t taken = 0; end < text.size(); ++end) {
@@ -128,7 +128,7 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
     }
     while (width_of(word) > width) {
       const std::size_t part = end_of_part(word, width);
-      if (part == word.size()) break;  // one character that is wider than all
+      if (part == word.size()) break;  // a single character wider than `width`
       lines.back().resize(part);
       word.remove_prefix(part);
       lines.emplace_back(word);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What text for people is drawn on: how wide it is, whether it shows colours, whether it has lines to draw
-// with.
+// The output device of text for people: its width, its colours and its characters for lines.
 #pragma once
 
 #include <cstddef>
@@ -17,31 +16,31 @@ namespace ferry {
 enum class Tint { plain, heading, dim, good, attention, bad };
 
 struct Canvas {
-  std::optional<std::size_t> columns = {};  ///< absent: as wide as it takes, as into a file
-  std::optional<std::size_t> rows = {};     ///< absent: without an end
+  std::optional<std::size_t> columns = {};  ///< absent: no limit, as in a file
+  std::optional<std::size_t> rows = {};     ///< absent: no limit
   bool colour = false;
-  bool unicode = false;  ///< else ASCII alone
+  bool unicode = false;  ///< false: ASCII only
 };
 
-/// That of an open file. COLUMNS counts before the terminal's own width; a file that is no terminal has none
-/// without it. Colours: on a terminal, unless NO_COLOR is set to anything or TERM is "dumb" (no-color.org).
-/// Lines by the locale's character set.
+/// The canvas of an open file. COLUMNS overrides the terminal's own width and is the only width of a file
+/// that is no terminal. A terminal has colours unless NO_COLOR is set to anything or TERM is "dumb"
+/// (no-color.org). The locale's character set decides about `unicode`.
 Canvas canvas_of(std::FILE* out, const Environment& environment = process_environment());
 
-/// `text` in a colour, where there are any.
+/// `text` in the tint's colour, if the canvas has colours.
 std::string tinted(const Canvas& canvas, Tint tint, std::string_view text);
 
-/// How many columns UTF-8 text takes: its characters. (None of ours are wide.)
+/// The columns that UTF-8 text takes, counted in characters: Ferry prints no wide ones.
 std::size_t width_of(std::string_view text);
-/// At most `width` columns of it, with a mark where something is cut off.
+/// At most `width` columns of `text`, with a mark if the end was cut off.
 std::string cut_to(const Canvas& canvas, std::string_view text, std::size_t width);
-/// Filled up with blanks.
+/// `text` filled with blanks up to `width` columns.
 std::string padded(std::string text, std::size_t width);
-/// How many bytes of a word that is wider than `width` columns stand on its first line: up to a character
-/// that parts of names end in, where there is one. At least one character.
+/// The bytes of a word wider than `width` columns that its first line takes. That line ends after a character
+/// that ends parts of names, if one fits. It has at least one character.
 std::size_t end_of_part(std::string_view word, std::size_t width);
-/// Broken at blanks into lines of at most `width` columns; a longer word begins a line of its own, and is
-/// broken too.
+/// `text` broken at blanks into lines of at most `width` columns. A longer word starts a line of its own and
+/// is broken, too.
 std::vector<std::string> wrapped(std::string_view text, std::size_t width);
 
 }  // namespace ferry

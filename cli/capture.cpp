@@ -26,12 +26,12 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::set<std::string_view>;
 
-// A text of one attribute is a page, a table of modules some megabytes; all in all a person has to send it.
+// Limits in bytes. An attribute has at most a page, a module table some megabytes, and people send the whole.
 constexpr std::size_t kMostOfAFile = std::size_t{64} << 10U;
 constexpr std::size_t kMostOfATable = std::size_t{4} << 20U;
 constexpr std::uint64_t kMostInAll = std::uint64_t{64} << 20U;
 
-/// Of a PCI function: read by everyone without a lock of the driver's, and without an effect.
+/// Attributes of a PCI function that any user reads without a driver's lock and without a side effect.
 const Names& function_texts() {
   static const Names names = {"vendor",
                               "device",
@@ -64,7 +64,7 @@ const Names& function_texts() {
   return names;
 }
 
-/// Folders of a PCI function that are walked too, whatever is in them; all others are left empty.
+/// Folders of a PCI function that are captured with their content; all other folders stay empty.
 bool is_walked(std::string_view name) {
   constexpr std::array<std::string_view, 6> kWalked = {"power",  "vfio-dev", "mdev_supported_types",
                                                        "nvidia", "drm",      "devices"};
@@ -72,19 +72,19 @@ bool is_walked(std::string_view name) {
   return std::ranges::find(kWalked, name) != kWalked.end() || (name.size() == kUuid && name[8] == '-');
 }
 
-/// Those of them that the GPU's own driver serves: whoever reads there waits for it.
+/// Captured folders that the GPU's own driver serves: a read there waits for that driver.
 bool is_the_drivers(std::string_view name) {
   return name != "power" && name != "vfio-dev" && name != "drm";
 }
 
-/// Attributes that only take writes, or tell nothing.
+/// Attributes that only take writes or have no information.
 bool is_for_writing(std::string_view name) {
   constexpr std::array<std::string_view, 8> kWritten = {
       "create", "remove", "reset", "rescan", "uevent", "remove_id", "new_id", "autosuspend_delay_ms"};
   return std::ranges::find(kWritten, name) != kWritten.end();
 }
 
-/// What names one device in the world: the serial number of a screen stands in its EDID.
+/// Attributes that identify one device in the world: a screen's EDID has its serial number.
 bool names_one_device(std::string_view name) {
   constexpr std::array<std::string_view, 4> kNaming = {"edid", "serial_number", "unique_id", "vpd"};
   return std::ranges::find(kNaming, name) != kNaming.end();
@@ -106,12 +106,12 @@ std::string kept_lines(std::string_view text, const auto& keep) {
   return out;
 }
 
-// "GPU UUID: \t GPU-8a2f…": the name of one card in the world.
+// Drops lines such as "GPU UUID: \t GPU-8a2f…", which identify one card in the world.
 std::string without_uuids(std::string_view text) {
   return kept_lines(text, [](std::string_view line) { return line.find("UUID") == std::string_view::npos; });
 }
 
-// Of small computers the kernel prints it below the processors.
+// Drops the serial number that some small computers' /proc/cpuinfo has below the processors.
 std::string without_serial_lines(std::string_view text) {
   return kept_lines(text, [](std::string_view line) { return !line.starts_with("Serial"); });
 }
@@ -131,7 +131,7 @@ class Capture {
     walk("sys/bus/pci/slots", kDeep, Texts::all);
     walk("sys/class/vfio", kDeep, Texts::all);
     walk("sys/class/vfio-dev", kDeep, Texts::none);
-    walk("sys/class/misc/iommu", 0, Texts::none);  // that it is there
+    walk("sys/class/misc/iommu", 0, Texts::none);  // only its presence
     walk("sys/kernel/iommu_groups", kDeep, Texts::all);
     walk("sys/bus", kFlat, Texts::none);
     modules();
@@ -142,7 +142,7 @@ class Capture {
     for (const char* folder : kModprobeDirectories) walk(folder, kFlat, Texts::all);
     walk("etc/driverctl.d", kFlat, Texts::all);
     for (const char* folder : {"var/lib/kubelet/device-plugins", "var/lib/kubelet/pod-resources"})
-      walk(folder, kFlat, Texts::none);  // its checkpoint says what every pod has
+      walk(folder, kFlat, Texts::none);  // names alone: the checkpoint lists every pod's devices
     for (const char* file : {"var/lib/ferry/wanted.json", "sys/kernel/security/lsm",
                              "sys/kernel/security/lockdown", "sys/devices/system/node/online"})
       text(file, kMostOfAFile);
@@ -157,8 +157,8 @@ class Capture {
 
  private:
   enum class Texts { none, all };
-  static constexpr unsigned kFlat = 1;     // names alone
-  static constexpr unsigned kShallow = 2;  // and what is in each
+  static constexpr unsigned kFlat = 1;     // the names in a folder
+  static constexpr unsigned kShallow = 2;  // and those one level below
   static constexpr unsigned kDeep = 5;
 
   Result<> begin() {
@@ -219,7 +219,7 @@ class Capture {
     if (const auto content = read(at, most)) put(at, *content);
   }
 
-  /// Names, links and, where asked for, the texts of a folder and of those in it, `depth` folders deep.
+  /// Captures names, links and, with Texts::all, contents of a folder, `depth` folders deep.
   void walk(const fs::path& at, unsigned depth, Texts texts) {
     const auto entries = host_.entries(at);
     if (!entries) return;
@@ -266,7 +266,7 @@ class Capture {
       if (const auto target = host_.link_target(path)) {
         link(path, *target);
       } else if (entry.is_directory) {
-        if (PciAddress::parse(name)) continue;  // a function below a bridge: has its own turn
+        if (PciAddress::parse(name)) continue;  // captured by its own link in the devices' folder
         if (!is_walked(name)) {
           folder(path);
         } else if (held && is_the_drivers(name)) {
@@ -275,11 +275,11 @@ class Capture {
           walk(path, kDeep, Texts::all);
         }
       } else if (name == "driver_override") {
-        const auto content = reader_.read(path);  // under the lock that a driver which hangs keeps
+        const auto content = reader_.read(path);  // takes the lock that a hanging driver keeps
         if (!content) leave(path, content.error().message);
         put(path, content ? *content + (content->ends_with('\n') ? "" : "\n") : "(null)\n");
       } else if (name == "sriov_numvfs") {
-        numvfs_.push_back(path);  // under that lock too: the links say it
+        numvfs_.push_back(path);  // takes that lock, too: counted from the links instead
       } else if (name == "config") {
         put(path, without_serial_numbers(read(path, kMostOfAFile).value_or("")));
       } else if (function_texts().contains(name) ||
@@ -296,7 +296,7 @@ class Capture {
                        host_.read_attribute(at / "device").value_or("0x0000").substr(2));
   }
 
-  /// The names of all; of those that carry devices to VMs also what they were told and who uses them.
+  /// Captures all modules' names, and parameters and users of those that serve devices to VMs.
   void modules() {
     walk("sys/module", kFlat, Texts::none);
     for (const std::string& name : host_.list("sys/module").value_or(std::vector<std::string>{})) {
@@ -320,7 +320,7 @@ class Capture {
       const fs::path at = fs::path(kGpus) / gpu;
       folder(at);
       for (const std::string& name : host_.list(at).value_or(std::vector<std::string>{})) {
-        // The lock is the driver's to give, not to be looked at.
+        // Only `information` is read: `unbindLock` is for the holder of the driver's lock.
         const auto content =
             name == "information" && !is_held(gpu) ? read(at / name, kMostOfAFile) : std::nullopt;
         put(at / name, content ? without_uuids(*content) : "");
@@ -341,7 +341,7 @@ class Capture {
       if (const auto content = read(file, kMostOfATable)) put(file, only_these_ids(*content, devices_));
   }
 
-  /// Lines of the vfio drivers, and of drivers for the vendors that there are.
+  /// Captures the lines of the vfio drivers, and of drivers for this host's vendors.
   void tables_of_modules() {
     const fs::path folder = fs::path("lib/modules") / kernel_release(host_);
     const auto matters = [this](std::string_view line) {
@@ -359,7 +359,7 @@ class Capture {
     for (const char* name : {"modules.builtin", "modules.dep"})
       if (const auto content = read(folder / name, kMostOfATable)) put(folder / name, *content);
     if (const auto info = read(folder / "modules.builtin.modinfo", kMostOfAliases)) {
-      // Its entries end in NUL.
+      // Each entry of this file ends in NUL.
       std::string kept;
       std::string_view left = *info;
       while (!left.empty()) {
@@ -372,9 +372,9 @@ class Capture {
     }
   }
 
-  /// Looked up in what is captured, where nothing hangs.
+  /// Lists the vGPUs that Ferry made, as found in the captured tree, where no read hangs.
   void made_by_ferry() {
-    if (host_.exists(kCapturedVgpus)) text(kCapturedVgpus, kMostOfAFile);  // of a capture that is captured
+    if (host_.exists(kCapturedVgpus)) text(kCapturedVgpus, kMostOfAFile);  // the host is a captured tree
     const auto node = node_identity(host_);
     const HostFs captured(to_);
     const auto inventory = scan(captured);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kHeaderBytes = 64;
 constexpr std::size_t kConventionalBytes = 256;
-constexpr std::size_t kEntry = 4;  // what a list leads to, at the least, and a multiple of it
+constexpr std::size_t kEntry = 4;  // the least size of a list's entry, and its alignment
 
 std::uint32_t byte_at(std::string_view config, std::size_t at) {
   return static_cast<std::uint8_t>(config[at]);
@@ -29,7 +29,7 @@ void blank_vpd(std::string& config) {
   constexpr std::uint32_t kVpd = 0x03;
   constexpr std::size_t kData = 4;
   std::size_t at = byte_at(config, kFirst) & 0xfcU;  // the lower two bits are reserved
-  // So many there can be: a list that is longer goes in circles.
+  // The space has room for so many entries: a longer list is a loop.
   for (std::size_t left = kConventionalBytes / kEntry; left > 0 && at >= kHeaderBytes; --left) {
     if (byte_at(config, at) == kVpd) blank(config, at + kData, 4);
     at = byte_at(config, at + 1) & 0xfcU;
@@ -50,8 +50,8 @@ void blank_serial_number(std::string& config) {
 }  // namespace
 
 std::string without_serial_numbers(std::string config) {
-  if (config.size() < kConventionalBytes) return config;  // to others than root there are no capabilities
-  // What is blanked may stand where a list that is broken leads: each is walked once.
+  if (config.size() < kConventionalBytes) return config;  // only root can read the capabilities
+  // A broken list may lead into blanked bytes, so each list is walked only once.
   blank_vpd(config);
   blank_serial_number(config);
   return config;

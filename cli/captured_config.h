@@ -7,10 +7,10 @@
 
 namespace ferry {
 
-/// Config space (64, 256 or 4096 bytes) with zeros for what names one card in the world: the number of each
-/// Device Serial Number capability (a network card's is mostly its MAC address), and the four bytes of its
-/// VPD that were read last. Everything else keeps its place, so that it is read as it was. Lists that lead
-/// nowhere or in circles are followed as far as they go.
+/// Returns config space (64, 256 or 4096 bytes) with zeros in place of data that identifies one card. This is
+/// each Device Serial Number capability's number (a network card's is mostly its MAC address), and the four
+/// bytes of VPD that were read last. All other bytes keep their places, so that it reads as before. Broken
+/// lists and loops are followed as far as they go.
 std::string without_serial_numbers(std::string config);
 
 }  // namespace ferry

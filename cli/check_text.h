@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers of a doctor, in both forms.
+// The results of a doctor's checks as JSON and as text.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace ferry {
 
 nlohmann::json to_json(const Check& check);
 
-/// A pass is one line; what is not says why it matters and what to do, each on a line of its own. `id_width`:
-/// of the column of ids.
+/// A passed check is one line. Any other verdict adds its reason and its fix, each on a line of its own.
+/// `id_width`: columns of the longest id.
 std::string lines_of(const Check& check, std::size_t id_width);
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An option of which each word stands for a value.
+// An option that takes one of several words, each of which stands for a value.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace ferry {
 
-/// Another word is refused with those that there are. `value` must outlive the parsing.
+/// Rejects any other word with the list of valid ones. `value` must outlive the parsing.
 template <typename Value>
 CLI::Option* add_choice(CLI::App& app, const std::string& flags, Value& value,
                         const std::map<std::string, Value>& words, const std::string& description) {

@@ -15,6 +15,7 @@
 #include "agent/two_owners.h"
 #include "cli/agent_pod.h"
 #include "cli/object_fields.h"
+#include "common/vgpu_migration.h"
 
 namespace ferry {
 namespace {
@@ -177,10 +178,18 @@ Check gpus_offered(const ClusterNode& node) {
     return std::move(check).warned("the node offers no GPUs",
                                    "`ferry status` on the node says in which mode they are");
   std::vector<std::string> lacks;
-  for (const auto& [name, resource] : node.resources)
-    if (resource.allocatable < resource.capacity)
-      lacks.push_back(
-          fmt::format("{} of {} {}", resource.capacity - resource.allocatable, resource.capacity, name));
+  std::vector<std::string> held;
+  for (const auto& [name, resource] : node.resources) {
+    if (resource.unwell() > 0)
+      lacks.push_back(fmt::format("{} of {} {}", resource.unwell(), resource.capacity, name));
+    if (resource.held_back > 0)
+      held.push_back(fmt::format("{} of {} {}", resource.held_back, resource.capacity, name));
+  }
+  if (lacks.empty() && !held.empty())
+    return std::move(check).passed(
+        fmt::format("held back, since pods have other devices of their IOMMU groups: {}; all others are "
+                    "allocatable",
+                    fmt::join(held, ", ")));
   if (lacks.empty())
     return std::move(check).passed(fmt::format("{} resources, all allocatable", node.resources.size()));
   return std::move(check).warned(
@@ -199,6 +208,20 @@ std::optional<std::map<std::string, bool>> permitted_by(const json& kubevirt) {
       bool& by_others = out[text_field(entry, "resourceName")];
       by_others = by_others || flag_field(entry, "externalResourceProvider");
     }
+  return out;
+}
+
+/// Resources of the node that stand in both lists, as where a vGPU type is mediated on some nodes only.
+std::vector<std::string> listed_twice(const ClusterNode& node, const json& kubevirt) {
+  const json& permitted = field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
+  const auto lists = [&](const char* list, const std::string& name) {
+    return std::ranges::any_of(items_field(permitted, list),
+                               [&](const json& entry) { return text_field(entry, "resourceName") == name; });
+  };
+  std::vector<std::string> out;
+  for (const auto& [name, resource] : node.resources)
+    if (resource.capacity > 0 && lists("pciHostDevices", name) && lists("mediatedDevices", name))
+      out.push_back(name);
   return out;
 }
 
@@ -223,6 +246,10 @@ Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<
     else if (!found->second)
       lacks.push_back(name + " is not marked as offered by others");
   }
+  if (const auto twice = listed_twice(node, kubevirts->front()); lacks.empty() && !twice.empty())
+    return std::move(check).warned(fmt::format("{} stands in pciHostDevices and in mediatedDevices: {}",
+                                               fmt::join(twice, ", "), kOneNameForTwoKinds),
+                                   kOneNameForTwoKindsCure);
   if (lacks.empty()) return std::move(check).passed("all that the node offers is listed");
   return std::move(check).warned(fmt::format("{}", fmt::join(lacks, "; ")), kCure);
 }

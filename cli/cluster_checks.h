@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kubectl ferry doctor`: what keeps a node's GPUs from VMs, as far as the API server shows it. Pure. What
-// only the host can say asks `ferry doctor` there.
+// `kubectl ferry doctor`: checks whether VMs can get a node's GPUs, as far as the API server shows it. Pure.
+// Only `ferry doctor` on the node sees the host itself.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,7 @@
 
 namespace ferry {
 
-/// `objects`: a node and its pods. `kubevirts`: the KubeVirt objects of the cluster; absent: they cannot be
-/// seen.
+/// `objects`: a node and its pods. `kubevirts`: the cluster's KubeVirt objects; absent: they cannot be read.
 std::vector<Check> cluster_checks(const ClusterObjects& objects,
                                   const std::optional<std::vector<nlohmann::json>>& kubevirts);
 

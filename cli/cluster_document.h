@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `kubectl ferry` shows, for machines. Keys are only ever added to; what is not known is null.
+// The output of `kubectl ferry` as JSON. Keys are only ever added; unknown values are null.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,11 +8,11 @@
 
 namespace ferry {
 
-/// `list`: {"nodes": [...], "notes": [...]}; each resource of a node with who has it.
+/// `list`: {"nodes": [...], "notes": [...]}; each resource of a node lists its users.
 nlohmann::json list_document(const ClusterGpus& cluster);
-/// `node`: one of those nodes with its labels, and the notes.
+/// `node`: one entry of "nodes" with its labels, and the notes.
 nlohmann::json node_document(const ClusterGpus& cluster, const ClusterNode& node);
-/// `vms`: {"vms": [...], "notes": [...]}: VMs and pods in Kata's VMs.
+/// `vms`: {"vms": [...], "notes": [...]}: KubeVirt's VMs, and pods in Kata's VMs.
 nlohmann::json vms_document(const ClusterGpus& cluster);
 
 }  // namespace ferry

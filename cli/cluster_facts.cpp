@@ -270,6 +270,23 @@ ClusterNode node_of(const json& object) {
   return node;
 }
 
+/// vGPUs have IOMMU groups of their own, and containers' GPUs are in none.
+bool may_share_a_group(const std::string& resource) {
+  const auto mode = mode_by_name(resource);
+  return mode != Mode::vgpu && mode != Mode::host;
+}
+
+void tell_held_back(std::map<std::string, NodeResource>& resources) {
+  std::uint64_t used = 0;
+  for (const auto& [name, resource] : resources)
+    if (may_share_a_group(name)) used += resource.used;
+  for (auto& [name, resource] : resources) {
+    if (!may_share_a_group(name) || resource.capacity <= resource.allocatable) continue;
+    const std::uint64_t missing = resource.capacity - resource.allocatable;
+    if (missing <= used - resource.used) resource.held_back = missing;
+  }
+}
+
 bool has_to_do_with_gpus(const ClusterNode& node) {
   return !node.resources.empty() || std::ranges::any_of(node.labels, [](const auto& label) {
     const bool sign = std::ranges::find(kGpuSigns, label.first) != kGpuSigns.end();
@@ -313,6 +330,7 @@ ClusterGpus cluster_gpus(const ClusterObjects& objects, NodesShown shown) {
       if (!user.is_on(node.name)) continue;
       for (const auto& [resource, count] : user.resources) node.resources[resource].used += count;
     }
+    tell_held_back(node.resources);
     if (shown == NodesShown::all || has_to_do_with_gpus(node)) out.nodes.push_back(std::move(node));
   }
   std::ranges::sort(out.nodes, {}, &ClusterNode::name);

@@ -65,6 +65,12 @@ struct NodeResource {
   std::uint64_t capacity = 0;     ///< devices that the kubelet knows
   std::uint64_t allocatable = 0;  ///< and that are well
   std::uint64_t used = 0;         ///< by pods that are on the node
+  /// All that are not allocatable, where pods have as many devices of other resources: a pod has a device's
+  /// whole IOMMU group, and the group's other devices are then given to nobody. `ferry explain` on the node
+  /// knows each.
+  std::uint64_t held_back = 0;
+
+  std::uint64_t unwell() const { return capacity > allocatable ? capacity - allocatable - held_back : 0; }
 };
 
 struct ClusterNode {

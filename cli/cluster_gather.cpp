@@ -28,8 +28,8 @@ bool is_of_gpus(std::string_view name) {
   return name.find("gpu-ferry.io/") != std::string_view::npos || name.starts_with(kGpuResources);
 }
 
-// Others keep whole objects in annotations (kubectl.kubernetes.io/last-applied-configuration), with all in
-// them.
+// Other programs keep whole objects in annotations (kubectl.kubernetes.io/last-applied-configuration), with
+// everything in them, so only annotations of GPUs are taken.
 json identity_of(const json& object) {
   const json& metadata = field(object, "metadata");
   json out = only_keys(metadata, {"name", "namespace", "creationTimestamp", "deletionTimestamp"});
@@ -47,7 +47,7 @@ json masked(json text) {
   return text.is_string() ? json(masked_text(text.get_ref<const std::string&>())) : std::move(text);
 }
 
-// Conditions and events say in `message` what somebody was told.
+// Masks messages of conditions and events, which quote other programs.
 json with_masked_messages(json object) {
   for (const char* const key : {"message", "failureReason"})
     if (const auto said = object.find(key); said != object.end()) *said = masked(std::move(*said));
@@ -67,7 +67,7 @@ json masked_arguments(const json& arguments) {
   return out;
 }
 
-// Arguments may have anything in them; Ferry's own name files and namespaces.
+// Arguments of other programs may have anything in them; Ferry's own name files and namespaces.
 json container_of(const json& container, bool of_ferry) {
   json out = only_keys(container, {"name", "image", "resources", "restartPolicy"});
   if (!of_ferry || ferry_program_in(container).empty()) return out;
@@ -76,8 +76,8 @@ json container_of(const json& container, bool of_ferry) {
   return out;
 }
 
-// What a program has left behind as its last words may be the end of its log; why it does not start is told
-// in the words of a registry, or of a program that a hook ran, with addresses and what stands in them.
+// Messages of a state are left out. A terminated container's may be the end of its log. A waiting one's
+// quotes a registry or a hook's program, with addresses and more.
 json container_state_of(const json& state) {
   json out = json::object();
   if (state.contains("waiting")) out["waiting"] = only_keys(field(state, "waiting"), {"reason"});
@@ -95,7 +95,7 @@ json container_status_of(const json& status) {
   return out;
 }
 
-// How a VM moved; without the two machines' addresses and disks.
+// The progress of a VM's migration, without the two machines' addresses and disks.
 json migration_of(const json& state) {
   return with_masked_messages(only_keys(
       state, {"mode", "completed", "failed", "failureReason", "abortRequested", "abortStatus", "sourceNode",
@@ -123,7 +123,7 @@ class Gathering {
  public:
   explicit Gathering(const AskForPart& ask) : ask_(ask) {}
 
-  /// Adds them under `name`; what cannot be had is a note.
+  /// Adds the selected objects under `name`. A failure becomes a note.
   void take(const char* name, const Selection& selection, const std::function<json(const json&)>& taken) {
     auto objects = list_by_parts(ask_, selection, taken);
     if (!objects) {
@@ -137,7 +137,7 @@ class Gathering {
     out_.document[name] = json(std::move(*objects));
   }
 
-  /// In which namespace there is more to be had, where nobody looked.
+  /// Notes Ferry's real namespace if ConfigMaps and Leases of another one were read.
   void look_for_ferry(const std::string& space) {
     std::set<std::string> spaces;
     for (const json& pod : items_field(out_.document, "pods"))
@@ -149,7 +149,7 @@ class Gathering {
   }
 
   void take_logs(const AskForLog& ask, const std::string& space) {
-    // Without the pods nobody knows whose there are.
+    // Without the pods, Ferry's containers are not known.
     if (!out_.document.contains("pods")) return;
     std::vector<json> pods;
     std::ranges::copy_if(items_field(out_.document, "pods"), std::back_inserter(pods),
@@ -162,7 +162,7 @@ class Gathering {
 
   Gathered take_all() && {
     out_.document["ferry_version"] = kVersion;
-    // The API server says in its words which machine it could not reach.
+    // Messages of the API server may name a machine that it could not reach.
     for (std::string& note : out_.notes) note = masked_text(note);
     out_.document["notes"] = out_.notes;
     return std::move(out_);
@@ -179,7 +179,7 @@ json gathered_node(const json& node) {
   const json& status = field(node, "status");
   json taken =
       with_masked_messages(only_keys(status, {"capacity", "allocatable", "conditions", "runtimeHandlers"}));
-  // Without what tells one machine from all others.
+  // Takes the fields of nodeInfo that do not identify one machine.
   taken["nodeInfo"] =
       only_keys(field(status, "nodeInfo"), {"architecture", "containerRuntimeVersion", "kernelVersion",
                                             "kubeletVersion", "osImage", "operatingSystem"});
@@ -226,7 +226,7 @@ json gathered_kubevirt(const json& kubevirt) {
                                                     {"phase", "conditions", "observedKubeVirtVersion"}))}};
 }
 
-// Any namespace has ConfigMaps of others: only those that hold policies or vGPU profiles.
+// A namespace may have ConfigMaps of other programs, so only policies and vGPU profiles are taken.
 json gathered_config_map(const json& config_map) {
   json texts = json::object();
   for (const auto& [key, value] : field(config_map, "data").items()) {
@@ -234,8 +234,8 @@ json gathered_config_map(const json& config_map) {
     const auto& text = value.get_ref<const std::string&>();
     if (text.find("policies:") == std::string::npos && text.find("vgpu-configs:") == std::string::npos)
       continue;
-    // The reader knows each key of a configuration of ours, but not what its comments say. What it cannot
-    // read may be anything, and why it cannot is told with that; Nodes say it where it matters.
+    // read_policies() accepts only known keys, but any comment, so a valid text is masked. An invalid one may
+    // be anything. Its error would quote it, so neither is taken; Nodes show the error where it matters.
     const auto read = read_policies({.file = key, .text = text});
     texts[key] = read ? json(masked_text(text)) : json{{"not_read", true}};
   }
@@ -258,7 +258,7 @@ json gathered_event(const json& event) {
 
 Result<Gathered> gather_cluster(const AskForPart& ask, const AskForLog& ask_for_log,
                                 const GatherPlace& place) {
-  // Whoever may not even list these, or reaches no API server, gets no archive.
+  // A caller that may not even list Nodes, or reaches no API server, gets no archive.
   if (auto nodes = ask({.kind = kNodes}, {.most = 1}); !nodes) return fail(std::move(nodes).error());
   Gathering gathering(ask);
   gathering.take("nodes", {.kind = kNodes}, gathered_node);

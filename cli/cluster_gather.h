@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kubectl ferry gather`: what support needs to know of a cluster, as one document. Only what is listed here
-// is taken of an object; environments, arguments of other programs, volumes, annotations of others and labels
-// that support does not need (gathered_labels.h), addresses of machines, cloud-init and Secrets never are.
+// `kubectl ferry gather`: the facts about a cluster that support needs, as one document. It takes only listed
+// fields of an object. Never taken are environments, other programs' arguments and annotations, volumes,
+// machines' addresses, cloud-init, Secrets, and labels that support does not need (gathered_labels.h).
 // Messages and logs are masked (masked_text.h).
 #pragma once
 
@@ -17,24 +17,23 @@
 namespace ferry {
 
 struct GatherPlace {
-  std::string space;  ///< where Ferry is installed: its ConfigMaps and Leases
+  std::string space;  ///< Ferry's namespace, with its ConfigMaps and Leases
 };
 
 struct Gathered {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
   nlohmann::json document;
-  std::vector<std::string>
-      notes;          ///< those of the document: whoever keeps it in a file reads them nowhere else
-  bool whole = true;  ///< false: something failed that the role permits and the cluster knows
+  std::vector<std::string> notes;  ///< the document's own, for stderr when that goes to a file
+  bool whole = true;  ///< false: a request failed for another reason than the role or an unknown kind
 };
 
-/// Nodes; the pods that have GPUs or are of Ferry, KubeVirt's launchers or NVIDIA's operator; VMs; the
-/// KubeVirt object; Ferry's ConfigMaps and Leases; events of nodes; the ends of Ferry's own logs
-/// (cluster_logs.h). What the role does not show, and what the
-/// cluster does not know, is said under `notes`, and so is what failed. Errors: those of `ask` for nodes.
+/// Gathers Nodes; pods that have GPUs or belong to Ferry, KubeVirt's launchers or NVIDIA's operator; VMs; the
+/// KubeVirt object; Ferry's ConfigMaps and Leases; events of Nodes; the ends of Ferry's own logs
+/// (cluster_logs.h). Lists that the role hides, that the cluster does not know, or that failed become
+/// `notes`. Errors: those of `ask` for Nodes.
 Result<Gathered> gather_cluster(const AskForPart& ask, const AskForLog& ask_for_log,
                                 const GatherPlace& place);
 
-// What is taken of one object; null: nothing. `space`: where Ferry is.
+// The part of one object that is taken; null: none. `space`: Ferry's namespace.
 nlohmann::json gathered_node(const nlohmann::json& node);
 nlohmann::json gathered_pod(const nlohmann::json& pod, const std::string& space);
 nlohmann::json gathered_vmi(const nlohmann::json& vmi);

@@ -59,7 +59,7 @@ std::vector<Log> logs_of(const std::vector<json>& pods) {
   return out;
 }
 
-/// The last whole lines that fit, and whether there were more.
+/// The last whole lines within the limits, and whether earlier lines are missing.
 std::pair<std::vector<std::string>, bool> last_lines(std::string_view text) {
   std::vector<std::string> lines;
   std::size_t size = 0;
@@ -72,7 +72,7 @@ std::pair<std::vector<std::string>, bool> last_lines(std::string_view text) {
     lines.emplace_back(line);
     text.remove_suffix(begin == std::string_view::npos ? text.size() : text.size() - begin);
   }
-  // The kubelet was asked for so many lines and no more: where there are so many there may have been others.
+  // The kubelet was asked for kMostLogLines lines at most, so an answer of that length may have been cut.
   const bool cut = !text.empty() || lines.size() == kMostLogLines;
   std::ranges::reverse(lines);
   return {std::move(lines), cut};
@@ -95,7 +95,7 @@ GatheredLogs gather_logs(const AskForLog& ask, const std::vector<json>& pods) {
   std::size_t size = 0;
   std::size_t left_out = 0;
   std::size_t cut = 0;
-  std::set<std::string> silent;  // nodes: each other container there would keep us waiting as long
+  std::set<std::string> silent;  // nodes that do not answer: their other containers would wait as long
   for (const Log& log : logs) {
     if (size >= kMostOfLogs) {
       ++left_out;
@@ -105,9 +105,9 @@ GatheredLogs gather_logs(const AskForLog& ask, const std::vector<json>& pods) {
     const auto text = ask(log.pod, log.end);
     if (!text) {
       const auto& code = text.error().code;
-      // It has gone since, or has nothing from before.
+      // The container is gone, or has no earlier run.
       if (code == ApiErrc::not_found || (log.end.previous && code == ApiErrc::invalid)) continue;
-      // It has not started: its status says why.
+      // The container has not started; its status has the reason.
       if (code == ApiErrc::invalid) continue;
       out.notes.push_back("logs: " + text.error().message);
       if (code == ApiErrc::forbidden) return out;

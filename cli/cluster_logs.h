@@ -13,24 +13,24 @@
 
 namespace ferry {
 
-/// Asks for the end of a log and waits for it.
+/// Requests the end of a log and waits for it.
 using AskForLog = std::function<Result<std::string>(const ObjectRef& pod, const LogEnd& end)>;
 
 struct GatheredLogs {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
-  /// {"namespace", "pod", "node", "container", "previous", "cut", "lines"} of each; `cut`: there was more
-  /// before its first line.
+  /// Each has {"namespace", "pod", "node", "container", "previous", "cut", "lines"}. `cut` is true if lines
+  /// before the first are missing.
   nlohmann::json logs = nlohmann::json::array();
-  std::vector<std::string> notes;  ///< what is not in it
-  bool whole = true;               ///< false: something failed that the role permits
+  std::vector<std::string> notes;  ///< logs that are missing, and why
+  bool whole = true;               ///< false: a request failed that the role permits
 };
 
-/// What is taken of one log, and of all together.
+/// Limits of one log, and of all together.
 inline constexpr unsigned kMostLogLines = 400;
 inline constexpr std::size_t kMostOfALog = std::size_t{64} << 10U;
 inline constexpr std::size_t kMostOfLogs = std::size_t{4} << 20U;
 
-/// Of those of `pods` that run a program of Ferry's: containers that are in trouble first, and of those that
-/// were started anew also what they said before. Never other programs' logs.
+/// Gathers the logs of containers of `pods` that run Ferry's programs, and no others. Containers in trouble
+/// come first. A restarted container's previous log is gathered, too.
 GatheredLogs gather_logs(const AskForLog& ask, const std::vector<nlohmann::json>& pods);
 
 }  // namespace ferry

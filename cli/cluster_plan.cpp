@@ -117,7 +117,7 @@ class Planner {
                         .release = std::move(*release)};
   }
 
-  // Which of the operator's DaemonSets there are is not asked: a label alone is only a note.
+  // Existing DaemonSets of the operator are not looked up, so a label without a pod is only a note.
   void judge(const Labels& labels, const std::vector<json>& pods) {
     std::map<std::string, json> by_name;
     for (const json& pod : pods) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kubectl ferry plan`: what a change of a node's labels would ask for, as far as the API server alone can
-// tell: which policy, what that says, who has GPUs there. Which GPU is in which mode only the node knows.
+// `kubectl ferry plan`: the effect of a change of a node's labels, as far as the API server alone shows it.
+// That is the policy, its content, and the GPUs' users there. Only the node knows which GPU is in which mode.
 // Nothing is written.
 #pragma once
 
@@ -21,42 +21,42 @@
 
 namespace ferry {
 
-/// "KEY=VALUE" sets a label, "KEY-" takes it away, as for `kubectl label`. Errc::usage: a word is neither, a
-/// key comes twice, or no label can be so.
+/// "KEY=VALUE" sets a label, "KEY-" removes it, as for `kubectl label`. Errc::usage: a word is neither, a key
+/// comes twice, or Kubernetes permits no such label.
 Result<LabelChanges> parse_label_changes(const std::vector<std::string>& words);
 
-/// What is assumed of an agent that the node's pods do not show.
+/// Assumptions about an agent that the node's pods do not show.
 struct AssumedAgent {
-  std::string space;  ///< of its configurations
+  std::string space;  ///< namespace of its ConfigMaps
   std::vector<std::string> config_maps;
 };
 
 struct LabelPlan {
   enum class Effect {
-    same,         ///< it asks for what is asked for already
-    change,       ///< something else is asked for
-    left_as_is,   ///< nothing is asked for any more: the GPUs stay as they are
-    stands_back,  ///< NVIDIA's programs serve the node: Ferry does nothing
-    invalid,      ///< what is asked for cannot be: the GPUs stay as they are
+    same,         ///< the desired state does not change
+    change,       ///< the desired state changes
+    left_as_is,   ///< the desired state goes away: the GPUs stay as they are
+    stands_back,  ///< standby: NVIDIA's programs serve the node
+    invalid,      ///< the desired state is invalid: the GPUs stay as they are
   };
   Effect effect = Effect::same;
-  NodeObject node;      ///< as it is
-  LabelChanges labels;  ///< those that would be others
+  NodeObject node;      ///< before the change
+  LabelChanges labels;  ///< labels that change
   NodeWish now;
   NodeWish then;
-  ClusterGpus cluster;             ///< the node, and who has GPUs on it
-  std::vector<std::string> notes;  ///< what is not known, or counts beside; each as a sentence
+  ClusterGpus cluster;             ///< the node, and the users of its GPUs
+  std::vector<std::string> notes;  ///< unknown and additional facts, each as a sentence
 };
 std::string_view text(LabelPlan::Effect effect);
 
-/// Reads the node, its pods and the configurations of its agent. Errors: those of `ask`; Errc::not_found:
-/// there is no such node.
+/// Reads the node, its pods and its agent's ConfigMaps. Errors: those of `ask`; Errc::not_found: there is no
+/// such node.
 Result<LabelPlan> read_label_plan(const AskForPart& ask, const std::string& node, const LabelChanges& changes,
                                   const AssumedAgent& assumed);
 
 nlohmann::json plan_document(const LabelPlan& plan);
 std::string plan_text(const LabelPlan& plan, std::optional<std::size_t> columns);
-/// `usage` where what is asked for cannot be, `refused` where Ferry stands back: as `ferry agent --once`.
+/// Exits as `ferry agent --once`: `usage` for an invalid desired state, `refused` on standby.
 ExitStatus plan_status(const LabelPlan& plan);
 
 }  // namespace ferry

@@ -27,7 +27,7 @@ Result<> read_vmis(const AskForPart& ask, ClusterObjects& objects) {
   return {};
 }
 
-// What was probably meant; asked only once it is known that there is no such node.
+// Suggests similar names. The list of Nodes is read only here, once the node is known to be absent.
 Error no_such_node(const AskForPart& ask, const std::string& name) {
   std::vector<std::string> names;
   if (const auto nodes = list_by_parts(ask, {.kind = kNodes}, counted_node))
@@ -54,7 +54,7 @@ Result<ClusterObjects> read_cluster(const AskForPart& ask, VmisRead vmis) {
 
 Result<ClusterObjects> read_cluster_node(const AskForPart& ask, const std::string& node) {
   ClusterObjects out;
-  // A name that no object can have is wrong usage, and no selector.
+  // A name that no object can have is a usage error, and must not become a selector.
   if (auto path = path_of(node_ref(node)); !path) return fail(std::move(path).error());
   auto nodes = list_by_parts(ask, only(node_ref(node)));
   if (!nodes) return fail(std::move(nodes).error());

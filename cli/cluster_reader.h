@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `kubectl ferry` asks an API server for: lists, and nothing else.
+// The lists that `kubectl ferry` reads from an API server. It writes nothing.
 #pragma once
 
 #include <optional>
@@ -14,16 +14,16 @@
 
 namespace ferry {
 
-/// Nodes, and the pods with GPUs that have not ended; with `vmis` KubeVirt's VMs too. A cluster without
-/// KubeVirt has none; a role that does not show them is a note. Errors: those of `ask`.
+/// Reads Nodes and the pods with GPUs that have not ended; `vmis` adds KubeVirt's VMs. A cluster without
+/// KubeVirt has no VMs; a role that hides them becomes a note. Errors: those of `ask`.
 enum class VmisRead { no, yes };
 Result<ClusterObjects> read_cluster(const AskForPart& ask, VmisRead vmis);
 
-/// One node and its pods that have not ended. Errc::not_found: there is no such node.
+/// Reads one node and its pods that have not ended. Errc::not_found: there is no such node.
 Result<ClusterObjects> read_cluster_node(const AskForPart& ask, const std::string& node);
 
-/// The KubeVirt objects: none where the cluster has no KubeVirt; absent where the role does not show them.
-/// Errors: those of `ask`.
+/// Reads the KubeVirt objects. Empty: the cluster has no KubeVirt. Absent: the role hides them. Errors: those
+/// of `ask`.
 Result<std::optional<std::vector<nlohmann::json>>> read_kubevirts(const AskForPart& ask);
 
 }  // namespace ferry

@@ -33,11 +33,11 @@ std::string mode_text(const std::string& resource) {
   return mode ? std::string(text(*mode)) : std::string();
 }
 
-// "1 of 2", and where the kubelet knows more than can be had "1 of 2, 1 not well".
+// "1 of 2", and where the kubelet knows more than can be had "1 of 2, 1 not well" or "1 of 2, 1 held back".
 std::string used_text(const NodeResource& resource) {
   std::string out = fmt::format("{} of {}", resource.used, resource.allocatable);
-  if (resource.capacity > resource.allocatable)
-    out += fmt::format("\n{} not well", resource.capacity - resource.allocatable);
+  if (resource.unwell() > 0) out += fmt::format("\n{} not well", resource.unwell());
+  if (resource.held_back > 0) out += fmt::format("\n{} held back", resource.held_back);
   return out;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `kubectl ferry` shows, for people. `columns` absent: as wide as it takes.
+// The output of `kubectl ferry` for people. `columns` absent: no limit of width.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace ferry {
 
-/// A row for each resource of each node, with who has it; below them what is wrong.
+/// A row for each resource of each node, with its users; below the rows the faults.
 std::string list_text(const ClusterGpus& cluster, std::optional<std::size_t> columns);
 std::string node_text(const ClusterGpus& cluster, const ClusterNode& node,
                       std::optional<std::size_t> columns);

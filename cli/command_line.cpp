@@ -48,10 +48,10 @@ struct Globals {
 
 using Verb = std::function<ExitStatus(const Session&)>;
 
-/// Whether a verb may be named.
+/// False: no word of the command line is this verb, so it is not built.
 using MayBeNamed = std::function<bool(std::string_view verb)>;
 
-/// Builds the tree of those verbs; the one that is chosen leaves its action in `verb`.
+/// Builds the tree of verbs. The chosen verb leaves its action in `verb`.
 class CommandTree {
  public:
   CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayBeNamed& may_be_named)
@@ -78,7 +78,7 @@ class CommandTree {
  private:
   CLI::App* add_verb(CLI::App& parent, const std::string& name, const std::string& description, Verb action) {
     CLI::App* verb = parent.add_subcommand(name, description);
-    verb->fallthrough();  // global options may stand behind the verb
+    verb->fallthrough();  // global options may follow the verb
     verb->callback([this, action = std::move(action)] { verb_ = action; });
     return verb;
   }
@@ -364,7 +364,7 @@ class CommandTree {
         app, "agent", "do what a Node object's labels say, and say what has come of it",
         [this, level = app.get_option("--log-level")](const Session& session) {
           agent_.only_for_the_server = agent_list_->given_for_the_server();
-          // What it does is worth a line; what other verbs do is their output.
+          // The agent's actions are worth log lines, while other verbs print theirs as output.
           agent_.words = {"--host-root",  globals_.host_root,
                           "--log-level",  level->count() > 0 ? globals_.log_level : "info",
                           "--log-format", globals_.log_format == LogFormat::json ? "json" : "text"};
@@ -519,7 +519,7 @@ class CommandTree {
         "zsh/site-functions/_ferry or fish/vendor_completions.d/ferry.fish below /usr/share.");
   }
 
-  // In the order of the help.
+  // The verbs in the order of the help text.
   static constexpr std::array<std::pair<std::string_view, void (CommandTree::*)(CLI::App&)>, 16> kVerbs = {{
       {"status", &CommandTree::add_status},
       {"explain", &CommandTree::add_explain},
@@ -560,7 +560,7 @@ class CommandTree {
   std::string shell_;
 };
 
-// The program as the verbs' tree; this is the one place that makes it.
+// The parser of the verbs, and the values that it fills.
 struct Program {
   explicit Program(const MayBeNamed& may_be_named) : tree(app, globals, verb, may_be_named) {}
 
@@ -574,7 +574,7 @@ bool any_verb(std::string_view /*verb*/) {
   return true;
 }
 
-// The deepest verb that was understood: its help and its names are what the user needs.
+// The deepest verb that was parsed, whose help and names the user needs.
 const CLI::App* deepest(const CLI::App& app) {
   const CLI::App* at = &app;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
@@ -614,7 +614,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, cha
   return static_cast<int>(ExitStatus::usage);
 }
 
-// A full disk shows when the last of it is written; who reads the file must not take a part for the whole.
+// A full disk shows only at the last flush. A file's reader must not take a part for the whole.
 bool all_was_said() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
   print_to_stderr(
@@ -638,13 +638,13 @@ int run_verb(const Program& program) {
     return static_cast<int>(all_was_said() ? status : ExitStatus::failed);
   } catch (const std::exception& error) {
     if (!all_was_said()) return static_cast<int>(ExitStatus::failed);
-    // Nothing of ours throws for a reason that a user could mend: out of memory, or a defect.
+    // Ferry throws for no reason that a user could fix, so this is out of memory or a defect.
     print_to_stderr("ferry: {}\n", error.what());
     return static_cast<int>(ExitStatus::failed);
   }
 }
 
-// With all there is to be named.
+// Parses with all verbs in the tree.
 int run_whole_command_line(int argc, char** argv) {
   Program program(any_verb);
   CLI::App& app = program.app;
@@ -667,7 +667,7 @@ CommandModel ferry_commands() {
 }
 
 int run_command_line(int argc, char** argv) {
-  // To make all verbs takes a quarter of a start, so at first only those are made that can be meant.
+  // Building all verbs takes a quarter of a start, so the first try has only those that a word may name.
   const std::span<char*> words(argv, static_cast<std::size_t>(argc));
   Program program([words](std::string_view verb) { return std::ranges::find(words, verb) != words.end(); });
   try {

@@ -5,10 +5,10 @@
 
 namespace ferry {
 
-/// Parses the command line, runs the verb, gives the process's exit status (common/exit_status.h).
+/// Parses the command line, runs the verb and returns the exit status (common/exit_status.h).
 int run_command_line(int argc, char** argv);
 
-/// What it parses.
+/// The commands and options that run_command_line() parses.
 CommandModel ferry_commands();
 
 }  // namespace ferry

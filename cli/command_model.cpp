@@ -12,8 +12,8 @@
 namespace ferry {
 namespace {
 
-// "TEXT:{pack,spread}" or "ENUM:value in {json->1,table->0} OR {1,0}": so the library describes an option
-// whose value is checked, and has no other way to ask.
+// Parses "TEXT:{pack,spread}" or "ENUM:value in {json->1,table->0} OR {1,0}". CLI11 describes the words of a
+// checked option only by such a type.
 std::vector<std::string> words_of(std::string_view type) {
   constexpr std::string_view kMember = ":{";
   constexpr std::string_view kTransformed = ":value in {";
@@ -36,7 +36,7 @@ std::vector<std::string> words_of(std::string_view type) {
   return out;
 }
 
-// Of the text that help shows for it ("FILE [/run/ferry/state.json]") or of its type the first word.
+// The first word of the text that help shows for a value ("FILE [/run/ferry/state.json]"), else of its type.
 std::string value_name(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return {};
   const std::string& text = option.get_option_text();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a command line can be, as values read from the tree that parses it: for completion, and to hold pages
-// against.
+// The model of a command line, read from the tree that parses it. Completion is made from it, and tests
+// compare pages with it.
 #pragma once
 
 #include <string>
@@ -14,34 +14,34 @@ class Option;
 namespace ferry {
 
 struct OptionModel {
-  std::vector<std::string> names = {};  ///< as they are written: "-o", "--output"; none of a positional
+  std::vector<std::string> names = {};  ///< "-o", "--output"; none for a positional
   std::string description = {};
-  std::string value = {};  ///< what its value is called: FILE, DIR or another; empty: it takes none
-  std::vector<std::string> words = {};  ///< what the value can be, where these are few
+  std::string value = {};               ///< the value's name: FILE, DIR or another; empty: no value
+  std::vector<std::string> words = {};  ///< possible values, if they are few
   bool repeats = false;
 
   bool takes_value() const { return !value.empty(); }
 };
 
 struct CommandModel {
-  std::vector<std::string> path = {};  ///< the words behind the program: none of the program itself
+  std::vector<std::string> path = {};  ///< words after the program's; none for the program
   std::string description = {};
   std::vector<OptionModel> options = {};
-  std::vector<OptionModel> inherited = {};  ///< of the commands above, where they may stand behind it too
+  std::vector<OptionModel> inherited = {};  ///< of the commands above, valid here, too
   std::vector<OptionModel> positionals = {};
   std::vector<CommandModel> commands = {};
 
   std::string words() const;  ///< the path with blanks between: "vfio bind"
 };
 
-/// What `app` parses. Hidden options and commands, which have no group, are not in it.
+/// The model of `app` without hidden options and commands, which have no group.
 CommandModel command_model(const CLI::App& app);
 
-/// `root` and everything below it, each before what is below.
+/// `root` and all commands below it, each before its own subcommands.
 std::vector<const CommandModel*> all_commands(const CommandModel& root);
 
-/// Makes these the words of an option that takes others too or says itself what it does not take. Gives the
-/// option.
+/// Makes `words` the suggestions of an option that also takes others, or reports wrong ones itself. Returns
+/// the option.
 CLI::Option* suggest_words(CLI::Option* option, const std::vector<std::string>& words);
 
 }  // namespace ferry

@@ -11,24 +11,24 @@ namespace ferry {
 
 enum class Shell { bash, zsh, fish };
 
-/// A script for the shell to read that completes the commands, options and words of `root` wherever one of
-/// `programs` is called; its functions are named after the first of these. FILE and DIR are completed by what
-/// is there, other values not at all. It runs no program.
+/// A script for the shell that completes commands, options and words of `root` for each of `programs`. Its
+/// functions are named after the first program. FILE and DIR complete to existing paths, other values do not
+/// complete. The script runs no program.
 std::string completion_script(const CommandModel& root, Shell shell,
                               const std::vector<std::string>& programs);
 
-// One each, as completion_script() has it.
+// The scripts of completion_script() for each shell.
 std::string bash_completion(const CommandModel& root, const std::vector<std::string>& programs);
 std::string zsh_completion(const CommandModel& root, const std::vector<std::string>& programs);
 std::string fish_completion(const CommandModel& root, const std::vector<std::string>& programs);
 
-/// A word of the script that the shell takes as it stands, in single quotes: bash and zsh.
+/// `text` in single quotes, which bash and zsh take literally.
 std::string shell_quoted(const std::string& text);
 
-/// `program` as part of a function's name: "kubectl_ferry" of kubectl-ferry.
+/// `program` as part of a function's name: "kubectl_ferry" for kubectl-ferry.
 std::string function_name(const std::string& program);
 
-/// `text` with `to` in each place of `from`.
+/// `text` with each `from` replaced by `to`.
 std::string replaced(std::string text, const std::string& from, const std::string& to);
 
 }  // namespace ferry

@@ -11,9 +11,9 @@
 namespace ferry {
 namespace {
 
-// The parts that are the same for every program; its name stands for @. Nothing of bash-completion's own
-// functions is used, since it need not be there. bash gives '=' as a word of its own, unless the user has
-// taken it out of COMP_WORDBREAKS.
+// The part of the script that is the same for every program; @ stands for its name. It uses no function of
+// bash-completion, which may be absent. bash passes '=' as a word of its own, unless the user has removed it
+// from COMP_WORDBREAKS.
 constexpr const char* kWalk = R"(
 _@_is_among() {
     local word=$1 each
@@ -92,13 +92,13 @@ std::string what_stands_behind(const CommandModel& command) {
                      shell_quoted(command.words()), list(commands), list(options), list(valued));
 }
 
-// What a value is, as the assignments that say so; empty: nobody can say.
+// Shell assignments that describe an option's value; empty: the value is free.
 std::string assignments(const OptionModel& option) {
   if (!option.words.empty()) return fmt::format("kind=words words={}", list(option.words));
   return option.value == "FILE" || option.value == "DIR" ? "kind=" + option.value : "";
 }
 
-/// By what a value is, the places where such a one stands.
+/// Maps a description of values to the places that take such a value.
 using Places = std::map<std::string, std::vector<std::string>>;
 
 void add_places(const CommandModel& command, Places& places) {

@@ -14,8 +14,8 @@ std::string fish_quoted(const std::string& text) {
   return "'" + replaced(replaced(text, R"(\)", R"(\\)"), "'", R"(\')") + "'";
 }
 
-// Whether what is completed belongs to the command $argv[1] and, if $argv[2] is given, stands behind so many
-// words of its own. @ stands for the program's name.
+// A function that is true if the word belongs to command $argv[1] and, if $argv[2] is given, follows so many
+// words of that command's own. @ stands for the program's name.
 constexpr const char* kAt = R"(
 function __@_is_at
     set -l path
@@ -100,7 +100,7 @@ std::string fish_completion(const CommandModel& root, const std::vector<std::str
                   fmt::join(programs, ", "), commands, valued);
   out += kAt;
   out += "complete -c @ -f\n" + lines;
-  // The first name of the program is that of its options, the others take them over.
+  // Options belong to the program's first name; its other names wrap that one.
   out = replaced(std::move(out), "__@_", "__" + function_name(programs.front()) + "_");
   out = replaced(std::move(out), "complete -c @ ", "complete -c " + programs.front() + " ");
   for (std::size_t at = 1; at < programs.size(); ++at)

@@ -20,12 +20,12 @@ std::string with_backslashes(const std::string& text, std::string_view before) {
   return out;
 }
 
-// In what _arguments and _describe read these mean something, everywhere but between brackets the colon
-// alone.
+// Characters that _arguments and _describe interpret. Outside of brackets these are only the backslash and
+// the colon.
 constexpr std::string_view kInBrackets = R"(\[]:)";
 constexpr std::string_view kBetweenColons = R"(\:)";
 
-// What an option's value or a positional can be: ":NAME:ACTION".
+// An option's value or a positional, as ":NAME:ACTION".
 std::string value_spec(const OptionModel& option) {
   std::string action = " ";  // the name is shown, and nothing offered
   if (!option.words.empty()) {
@@ -41,7 +41,7 @@ std::string value_spec(const OptionModel& option) {
   return ":" + with_backslashes(option.value, kBetweenColons) + ":" + action;
 }
 
-// One for each of its names, which exclude each other unless it may be repeated.
+// Adds a spec for each name. The names exclude each other unless the option may be repeated.
 void add_specs(const OptionModel& option, std::vector<std::string>& out) {
   const std::string before = option.repeats ? "*" : fmt::format("({})", fmt::join(option.names, " "));
   for (const std::string& name : option.names) {
@@ -96,8 +96,8 @@ std::string zsh_completion(const CommandModel& root, const std::vector<std::stri
   std::string out =
       fmt::format("#compdef {}\n# Completion of {} for zsh.\n\n", names, fmt::join(programs, ", "));
   for (const CommandModel* command : all_commands(root)) out += function_text(*command);
-  // zsh runs a file of its own folders as the function's body; whoever reads the script otherwise gets it
-  // defined.
+  // zsh runs a file of its own folders as the function's body. A script that is read in any other way only
+  // defines the function.
   out +=
       fmt::format("if [[ $funcstack[1] == _@ ]]; then\n    _@ \"$@\"\nelse\n    compdef _@ {}\nfi\n", names);
   return replaced(std::move(out), "_@", "_" + function_name(programs.front()));

@@ -15,9 +15,11 @@
 #include "common/suggest.h"
 #include "host/node_view.h"
 #include "host/vgpu_checks.h"
+#include "kata-manager/device_ownership.h"
 #include "kata-manager/kata_checks.h"
 #include "kubevirt-plugin/device_names.h"
 #include "kubevirt-plugin/kubevirt_checks.h"
+#include "vfio/device_facts.h"
 #include "vfio/driver_override.h"
 #include "vfio/passthrough_checks.h"
 #include "vgpu-dm/type_table.h"
@@ -39,8 +41,17 @@ std::vector<Check> for_passthrough(const HostFs& host, const Inventory& inventor
 std::vector<Check> for_vgpu(const HostFs& host, const Inventory& inventory, const OfferRules& rules) {
   return vgpu_checks(host, inventory, rules.accelerators);
 }
-std::vector<Check> for_kubevirt(const HostFs& host, const Inventory& /*inventory*/, const OfferRules& rules) {
-  return kubevirt_checks(host, rules, scan_known_vgpus);
+std::vector<Check> for_kubevirt(const HostFs& host, const Inventory& inventory, const OfferRules& rules) {
+  std::vector<Check> checks = kubevirt_checks(host, rules, scan_known_vgpus);
+  const auto has_cdev = [](const auto& entry) {
+    return on_vfio_driver(entry.second) && !entry.second.vfio_devices.empty();
+  };
+  // Among those of the host, which come first.
+  const auto of_a_device =
+      std::ranges::find_if(checks, [](const Check& check) { return check.subject != kHostSubject; });
+  if (has_iommufd(host) && std::ranges::any_of(inventory.functions, has_cdev))
+    checks.insert(of_a_device, device_ownership_check(host));
+  return checks;
 }
 
 // What --for takes, in the order in which checks are printed.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a verb found or did, as one document: for machines as JSON or YAML, for people as the verb's own text.
-// Keys are snake_case; they are only ever added to.
+// A verb's result as one document: JSON or YAML for programs, the verb's own text for people. Keys are
+// snake_case, and are only ever added.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@
 
 namespace ferry {
 
-/// The form that the session asks for: `document` as JSON or YAML, or `text`.
+/// Returns the form that the session asks for: `document` as JSON or YAML, or `text`.
 std::string printed(const Session& session, const nlohmann::json& document, const std::string& text);
 
-/// Prints to the session's out: `document` when JSON or YAML is asked for, else `text`.
+/// Prints that form to the session's `out`.
 void print(const Session& session, const nlohmann::json& document, const std::string& text);
 
 nlohmann::json to_json(const std::vector<PciAddress>& addresses);

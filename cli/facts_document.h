@@ -7,8 +7,8 @@
 
 namespace ferry {
 
-/// What is absent is null, so that every key is always there. Sizes are in bytes where the key does not say
-/// otherwise; addresses are text in hex, since many readers of JSON lose the last bits of such numbers.
+/// Absent facts are null, so that every key is always there. Sizes are in bytes unless the key has another
+/// unit. Addresses are hex text, since many JSON readers lose the last bits of such numbers.
 nlohmann::json to_json(const DeviceFacts& facts);
 
 }  // namespace ferry

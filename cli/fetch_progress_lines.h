@@ -10,14 +10,14 @@
 
 namespace ferry {
 
-/// How far a fetch is, or a look at what was fetched, for people who wait: nothing where it is soon over, and
-/// never line upon line.
+/// Progress of a fetch, or of a check of fetched files, as lines for people. A short wait prints nothing, and
+/// a long one few lines.
 class FetchProgressLines {
  public:
   using Clock = std::chrono::steady_clock;
-  /// From now on. `name` is the class's.
+  /// The wait begins now. `name`: the class's.
   explicit FetchProgressLines(std::string name, std::function<Clock::time_point()> now = Clock::now);
-  /// "kata-gpu: 12 of 340 MiB\n"; absent: one was said less than two seconds ago, or it began then.
+  /// "kata-gpu: 12 of 340 MiB\n"; absent: the last line or the start was less than two seconds ago.
   std::optional<std::string> line(const FetchProgress& progress);
 
  private:

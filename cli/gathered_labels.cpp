@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-// As long and mixed as keys are; the sieve would take some for one.
+// True: the values are as long and mixed as keys, so masked_text() would hide some.
 bool is_known_name(std::string_view key) {
   return key == "nvidia.com/gpu.product";
 }
@@ -27,8 +27,7 @@ bool is_needed_label(std::string_view key) {
   constexpr std::array<std::string_view, 6> kDomains = {
       kGpuResources,        "feature.node.kubernetes.io/", "node-role.kubernetes.io/",
       "katacontainers.io/", "app.kubernetes.io/",          "helm.sh/"};
-  // Of these domains not all: there are the UIDs of objects, and the node's own name, which may be an
-  // address.
+  // These domains have other keys, too, with UIDs of objects or the node's own name, which may be an address.
   constexpr std::array<std::string_view, 13> kKeys = {"app",
                                                       "kubernetes.io/arch",
                                                       "kubernetes.io/os",
@@ -42,7 +41,7 @@ bool is_needed_label(std::string_view key) {
                                                       "kubevirt.io/vm",
                                                       "kubevirt.io/migrationTargetNodeName",
                                                       "vm.kubevirt.io/name"};
-  // The UUID of the NVLink domain that the machine is in.
+  // The value is the UUID of the machine's NVLink domain.
   if (key == "nvidia.com/gpu.clique") return false;
   return key.find("gpu-ferry.io/") != std::string_view::npos ||
          std::ranges::any_of(kDomains, [&](std::string_view domain) { return key.starts_with(domain); }) ||

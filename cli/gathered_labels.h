@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: which labels an archive of `kubectl ferry gather` has.
+// The labels that an archive of `kubectl ferry gather` has.
 #pragma once
 
 #include <string_view>
@@ -8,14 +8,13 @@
 
 namespace ferry {
 
-/// Whether support needs a label of this key: what GPUs, drivers and handlers a node has, what it is asked
-/// to be, what kind of machine it is and in which zone, whose a pod is. Of others nobody knows what stands
-/// in them; clouds and installers write a machine's ID and addresses into labels.
+/// True: support needs a label of this key. It shows a node's GPUs, drivers, handlers, desired state, machine
+/// type or zone, or a pod's owner. Other labels may have any content: clouds and installers write machine IDs
+/// and addresses into them.
 bool is_needed_label(std::string_view key);
 
-/// Takes `object`'s texts under `key`, a map of labels, over to `out`: those that are needed, masked
-/// (masked_text.h) but for names of products. How many others there were stands beside them, under
-/// "KEY_left_out", where there were any.
+/// Copies the needed labels of `object[key]` to `out[key]`, masked (masked_text.h) except names of products.
+/// The number of other labels goes to "KEY_left_out", if there are any.
 void take_labels(const nlohmann::json& object, const char* key, nlohmann::json& out);
 
 }  // namespace ferry

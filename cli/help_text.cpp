@@ -12,9 +12,9 @@ namespace ferry {
 namespace {
 
 constexpr std::size_t kDescriptions = 30;  // the column where CLI11 begins them
-constexpr std::size_t kNarrowest = 20;     // of a description
+constexpr std::size_t kNarrowest = 20;     // of a description's column
 
-// Of a row of a list, below a name that may be so long that it has a line of its own.
+// True: the line has a description, beside its option's name or below a name that has its own line.
 bool has_description(std::string_view line) {
   return line.size() > kDescriptions && line.starts_with("  ") && line[kDescriptions - 1] == ' ' &&
          line[kDescriptions] != ' ';

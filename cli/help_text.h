@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --help prints, no wider than the terminal.
+// The output of --help, no wider than the terminal.
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@ class Success;
 
 namespace ferry {
 
-/// CLI11's text broken into lines that fit, each description below its own beginning. As it is where the
-/// canvas has no width.
+/// CLI11's text broken into lines that fit, each description below its own beginning. A canvas without a
+/// width leaves it unchanged.
 std::string fitted_help(std::string_view help, const Canvas& canvas);
 
-/// Prints what was asked for instead of a command, --help or --version, to standard output, and gives the
-/// exit status.
+/// Prints the help or version that was asked for instead of a command, to standard output. Returns the exit
+/// status.
 int print_help(const CLI::App& app, const CLI::Success& asked);
 
 }  // namespace ferry

@@ -23,7 +23,7 @@
 namespace ferry {
 namespace {
 
-/// Has the host's Kata runtimes be what a file says, where that is asked for, and says which are ready.
+/// Makes the host's Kata runtimes those of a class file, if enabled, and reports which are ready.
 class KataBeside {
  public:
   KataBeside(const Session& session, EventLoop& loop, const std::filesystem::path& socket, bool obeys)
@@ -40,7 +40,7 @@ class KataBeside {
     out.runtime_for = [&session, options](const ClassFile& file) {
       return kata_runtime(session, options, &file);
     };
-    // No Node object is named here: the agent has it, and says the mode of the GPUs in its file.
+    // hostd has no Node object: the agent reads it and writes the GPUs' mode into its file.
     out.devices = [&session, options] { return kata_devices(session, options); };
     return out;
   }
@@ -50,7 +50,7 @@ class KataBeside {
   ReadyWatch watch_;
 };
 
-/// Without a socket nobody says what is ready.
+/// Without a CRI socket readiness is unknown, so the file of ready handlers is removed.
 std::shared_ptr<void> kata_beside(const Session& session, EventLoop& loop, const KeepingOptions& keeping) {
   if (!keeping.cri_socket.empty())
     return std::make_shared<KataBeside>(session, loop, keeping.cri_socket, keeping.kata);

@@ -24,8 +24,8 @@ constexpr const char* kContainerdConfig = "/etc/containerd/config.toml";
 constexpr const char* kContainerdSocket = "/run/containerd/containerd.sock";
 constexpr const char* kCrioConfig = "/etc/crio/crio.conf";
 
-/// What that program waits for. Blocked before anything is started: one that comes while the runtimes are
-/// being installed is taken when that is done.
+/// The signals that end NVIDIA's program. They are blocked before anything starts, so that one during an
+/// installation is taken after it.
 class EndSignals {
  public:
   EndSignals() {
@@ -85,7 +85,7 @@ class KataManager {
     if (!kata_install_what_can_be(session, options(*session.host))) return kReplacedFailed;
     const auto classes = read_class_file(options_.file, Reading::lenient);
     if (!classes) return failed(classes.error());
-    // Taken only now: by its process ID in there the operator's probe tells that this is ready.
+    // Locked only now: the operator's probe takes this process's ID in the lock file for readiness.
     const auto lock = lock_artifacts(*session.host, classes->artifacts_dir.relative_path());
     if (!lock) return failed(lock.error());
     print_to_stderr("k8s-kata-manager: the runtimes are installed, and stay when this ends\n");
@@ -94,8 +94,8 @@ class KataManager {
   }
 
  private:
-  /// Of NVIDIA's a switch stands alone or has its value behind `=`. A word behind it was its value here
-  /// before that was so, and there is nothing else that one could be.
+  /// NVIDIA's switches stand alone or have their value after `=`. An earlier version of this program took the
+  /// next word as the value, and no word can be anything else, so that still works.
   static CLI::Option* add_switch(CLI::App& app, const char* name, bool& into, const char* what) {
     return app.add_flag(name, into, what)->expected(0, 1);
   }
@@ -119,14 +119,14 @@ class KataManager {
     return out;
   }
 
-  /// The operator says containerd for k3s and its like too.
+  /// The operator says containerd for k3s and similar runtimes, too.
   static bool serves_one_of_its_kind(const HostFs& host) {
     const auto found = find_runtime(host, {});
     return found && found->kind != RuntimeKind::crio;
   }
 
-  /// Absent: what is found on the host. The GPU operator names places inside its own container, which say
-  /// nothing of the host.
+  /// Absent: the host is searched. The GPU operator passes paths inside its own container, which say nothing
+  /// of the host.
   static std::optional<std::filesystem::path> on_host(const char* flag, const std::string& given,
                                                       const std::string& usual) {
     if (given.empty() || given == usual) return std::nullopt;

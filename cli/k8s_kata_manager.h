@@ -3,9 +3,9 @@
 
 namespace ferry {
 
-/// `k8s-kata-manager` of NVIDIA's Kata manager: by its flags and environment installs the classes of its
-/// file, says so by its pid file, and waits for SIGTERM or its like. What it installed stays then. Exit
-/// status 0, and 1 for everything else.
+/// `k8s-kata-manager` of NVIDIA's Kata manager, with its flags and environment. It installs the classes of
+/// its file, writes its pid file, and waits for SIGTERM or another signal that ends it. The runtimes stay
+/// installed. Exit status 0, and 1 for any error.
 int k8s_kata_manager(int argc, char** argv);
 
 }  // namespace ferry

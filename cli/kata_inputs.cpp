@@ -22,7 +22,7 @@ namespace {
 
 RuntimeChoice choice_of(const KataOptions& options, const ClassFile* file) {
   RuntimeChoice out = file == nullptr ? RuntimeChoice{} : file->runtime;
-  // A place that is named here is not the one that the file has paths for, unless it names the same.
+  // The file's paths belong to the runtime that the file names, so another runtime's name drops them.
   if (options.runtime && options.runtime != out.name) out = {.name = options.runtime};
   if (options.configuration) out.configuration = options.configuration;
   if (options.socket) out.socket = options.socket;
@@ -56,7 +56,7 @@ void add_control(const Session& session, const KataOptions& options, const Class
   }
 }
 
-/// True: the function goes to a VM with an accelerator, or a switch, of its IOMMU group.
+/// True: the function goes to a VM with an accelerator or a switch of its IOMMU group.
 bool goes_with_one(const Inventory& inventory, const AcceleratorRules& rules, const PciFunction& function) {
   if (function.is_bridge()) return false;
   return std::ranges::any_of(inventory.group_of(function), [&](const PciAddress& address) {
@@ -66,7 +66,7 @@ bool goes_with_one(const Inventory& inventory, const AcceleratorRules& rules, co
   });
 }
 
-/// Says how far it is on stderr, which data does not go to.
+/// Prints progress to stderr, since stdout is for data.
 std::function<void(const FetchProgress&)> told_to_people(const std::string& name) {
   return [lines = FetchProgressLines(name)](const FetchProgress& progress) mutable {
     if (const auto line = lines.line(progress)) print_to_stderr("{}", *line);
@@ -114,7 +114,7 @@ Result<KataDevices> kata_devices(const Session& session, const KataOptions& opti
   auto mode = confidential_mode(options.node);
   if (!mode) return fail(std::move(mode).error());
   const auto inventory = scan(*session.host);
-  // A tree without GPUs, or without sysfs, can be prepared all the same.
+  // A tree without GPUs or without sysfs can still be prepared.
   if (!inventory && is_gone(inventory.error())) return KataDevices{.gpus = 1, .mode = std::move(*mode)};
   if (!inventory) return fail(Error(inventory.error()));
   KataDevices out{.mode = std::move(*mode)};
@@ -130,7 +130,7 @@ Result<KataDevices> kata_devices(const Session& session, const KataOptions& opti
       ++out.companions;
     }
   }
-  out.gpus = std::max(out.gpus, 1U);  // one that comes later finds a port
+  out.gpus = std::max(out.gpus, 1U);  // a GPU that comes later finds a port
   return out;
 }
 
@@ -147,7 +147,7 @@ Result<Artifact> fetch_class(const Session& session, const KataOptions& options,
                              const KataClass& kata) {
   auto request = fetch_request(*session.host, credentials(options), file, kata);
   if (!request) return fail(std::move(request).error());
-  // What was begun with it can be ended, and what is so already be said again.
+  // Without a registry the files here will do: a change that began with them can end, or be reported again.
   request->or_what_is_here = true;
   auto artifact = fetch(*session.host, *request, told_to_people(kata.name));
   if (!artifact) return fail(explained(std::move(artifact).error(), kata, *request));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kata verbs begin with: a class file, the container runtime that is here, the classes' files.
+// The inputs of the kata verbs: a class file, this host's container runtime, the classes' files.
 #pragma once
 
 #include <filesystem>
@@ -17,31 +17,30 @@
 
 namespace ferry {
 
-/// The class file; what was let pass is said on stderr.
+/// Reads the class file. Its warnings go to stderr.
 Result<ClassFile> read_classes_for(const KataOptions& options);
 
-/// The container runtime of the host, and what makes it read its files as the file and the options say.
-/// `file` may be nullptr: nothing is said of the runtime then but by the options.
+/// The host's container runtime, and its restart or reload, as `file` and `options` ask. `file` nullptr: only
+/// the options count.
 Result<KataRuntime> kata_runtime(const Session& session, const KataOptions& options, const ClassFile* file);
 
-/// In which mode of confidential computing the GPUs are, by the Node object that is named; without one it is
-/// unknown.
+/// The GPUs' mode of confidential computing, by the Node object in file `node`; unknown if `node` is empty.
 Result<ConfidentialMode> confidential_mode(const std::filesystem::path& node);
 
-/// What a pod here can be given at most, in which mode.
+/// The most devices that a pod here can get, and their mode.
 Result<KataDevices> kata_devices(const Session& session, const KataOptions& options);
 
-/// What registries are told of us for a class: the Secret that it names, where their folder is given, else
-/// the credentials that count for all. Empty: nothing. Errors: as read_pull_secret(); the file cannot be
-/// read.
+/// The credentials that registries get for a class. They are in the Secret that the class names if a folder
+/// of Secrets is given, else in the general file. Empty: none. Errors: as read_pull_secret(); the file cannot
+/// be read.
 Result<std::string> credentials_of(const Session& session, const KataOptions& options, const ClassFile& file,
                                    const KataClass& kata);
 
-/// What of a class's files is not as it was fetched, as changes_since_fetch(); says how far it is on stderr
-/// when that takes long.
+/// Changes of a class's files since their fetch, as changes_since_fetch(). A long check prints progress to
+/// stderr.
 Result<std::vector<std::string>> check_files(const Session& session, const Artifact& artifact);
 
-/// Fetches a class's files, or finds them here; says how far it is on stderr when that takes long.
+/// Fetches a class's files, or finds them on this host. A long fetch prints progress to stderr.
 Result<Artifact> fetch_class(const Session& session, const KataOptions& options, const ClassFile& file,
                              const KataClass& kata);
 

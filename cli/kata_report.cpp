@@ -56,7 +56,7 @@ std::vector<FileChange> all_files(const KataChange& report) {
   return out;
 }
 
-/// Why a file is written.
+/// The reason why a file is written.
 std::string reason_of(const KataChange& report, const FileChange& change) {
   const bool is_katas =
       std::ranges::find(report.setup.files, change.path, &FileChange::path) != report.setup.files.end();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is printed about Kata runtimes.
+// The output about Kata runtimes.
 #pragma once
 
 #include <string>
@@ -20,13 +20,13 @@ Shown show_status(const RuntimeAtHand& runtime, const std::vector<PlacedRuntime>
                   const Result<RuntimeState>& state, const Result<std::vector<RunningPod>>& pods,
                   const ConfidentialMode& mode);
 
-/// An error in a line of a list: "what (what to do)".
+/// An error as one line of a list: "MESSAGE (HINT)".
 std::string with_hint(const Error& error);
 
-/// What is missing to what a class file asks for; none: nothing.
+/// Differences between the host and a class file; none: empty.
 std::vector<std::string> differences(const KataSetup& setup, const RuntimePlan& plan,
                                      const Result<RuntimeState>& state);
-/// Whether the container runtime runs: one that does not cannot be asked, and that is no difference.
+/// `runs` false: the container runtime does not run and cannot be asked. That alone is no difference.
 Shown show_differences(const std::vector<std::string>& differences, bool runs);
 
 }  // namespace ferry

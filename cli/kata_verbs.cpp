@@ -24,7 +24,7 @@
 namespace ferry {
 namespace {
 
-// A pod's end is told by nobody whom we listen to: asked for while somebody waits for it.
+// No event that Ferry receives announces the end of a pod, so it is polled while a verb waits.
 constexpr std::chrono::seconds kBetweenLooks{1};
 
 ChangeContext change_context(const Session& session, const KataOptions& options, const KataRuntime& runtime) {
@@ -43,7 +43,7 @@ Result<> load_modules(const Session& session, const KataOptions& options, const 
       "running host's");
 }
 
-/// Waits, if it is wished, until nobody has what leaves. What goes wrong here is said when it matters.
+/// Waits up to `wait_seconds` for the users of the leaving classes. A later step reports errors that matter.
 void wait_for_users(const Session& session, const KataOptions& options, ContainerRuntime& runtime,
                     const LeavingClasses& leaving) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options.wait_seconds);
@@ -57,7 +57,7 @@ void wait_for_users(const Session& session, const KataOptions& options, Containe
   }
 }
 
-// A file that was cut off to nothing asks for nothing, and would take every runtime away.
+// A file that was truncated to nothing would remove every runtime.
 Result<ClassFile> read_some_classes(const KataOptions& options) {
   auto file = read_classes_for(options);
   if (file && file->classes.empty()) {
@@ -67,15 +67,15 @@ Result<ClassFile> read_some_classes(const KataOptions& options) {
   return file;
 }
 
-/// What is planned would be refused for that.
+/// Fails if a planned file is a link, which the real run refuses.
 Result<> check_no_links(const Session& session, const KataChange& report) {
   for (const FileChange& change : report.plan.changes)
     if (auto r = check_is_no_link(*session.host, change.path); !r) return r;
   return {};
 }
 
-/// A dry run ends as the real run would be refused. What cannot be asked, by who is not root for one, is no
-/// refusal.
+/// A dry run ends as the real run would be refused. A check that cannot be made, as without root rights, is
+/// no refusal.
 void foresee_refusal(const Session& session, const KataOptions& options, const KataRuntime& runtime,
                      KataChange& report) {
   auto may = may_carry_out_kata(change_context(session, options, runtime), *session.writer, report);
@@ -87,7 +87,7 @@ bool is_refused(const KataChange& report, const KataClass& kata) {
   return std::ranges::find(refused, kata.name, &RefusedClass::name) != refused.end();
 }
 
-/// Fails where a reference is none that a registry takes, or where its credentials are not there.
+/// Fails if no registry takes a reference, or if its credentials are not there.
 Result<> check_fetches(const Session& session, const KataOptions& options, const ClassFile& file,
                        const KataChange& planned) {
   for (const KataClass& kata : file.classes) {
@@ -101,7 +101,7 @@ Result<> check_fetches(const Session& session, const KataOptions& options, const
   return {};
 }
 
-/// Makes room before a fetch. What cannot be removed now is there the next time.
+/// Frees space before a fetch. Files that cannot be removed now are removed by a later run.
 void collect(const Session& session, const ClassFile& file, KataRuntime& runtime) {
   for (const KataClass& kata : file.classes) {
     std::vector<std::string> others;
@@ -118,7 +118,7 @@ void collect(const Session& session, const ClassFile& file, KataRuntime& runtime
 
 using FetchedArtifacts = std::map<std::string, Artifact>;
 
-/// By the names of their classes.
+/// The artifacts by the names of their classes.
 Result<FetchedArtifacts> fetch_all(const Session& session, const KataOptions& options, const ClassFile& file,
                                    const KataChange& planned) {
   FetchedArtifacts out;
@@ -151,9 +151,9 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
   const auto known = [&](const KataClass& kata) { return known_artifact(*session.host, *file, kata); };
   FetchedArtifacts fetched;
   if (!session.dry_run) {
-    // What is refused is refused before anything is fetched, and what is fetched before the host is locked: a
-    // registry may take its time. An earlier version of an artifact is not asked about: the one that is
-    // fetched may mend what would be refused in it.
+    // Refusals come before any fetch, and fetches come before the lock of the host, since a registry may take
+    // its time. The present version of an artifact is not checked here: the fetched one may fix a fault of
+    // it.
     const auto of_host = [&](const KataClass& kata) {
       return kata.artifacts.folder() ? known(kata) : Result<std::optional<Artifact>>(std::nullopt);
     };
@@ -207,7 +207,7 @@ bool knows_any_of_ours(const RuntimeState& state) {
       runtimes, [](const KnownRuntime& one) { return one.configuration.starts_with("/etc/ferry/kata/"); });
 }
 
-/// Absent: none was named.
+/// Absent: no class file is named.
 Result<std::optional<ClassFile>> read_classes_if_named(const KataOptions& options) {
   if (options.file.empty()) return std::optional<ClassFile>();
   auto file = read_classes_for(options);
@@ -271,8 +271,8 @@ Result<KataChange> uninstall(const Session& session, const KataOptions& options)
   return report;
 }
 
-/// What of the classes' files is not as it was fetched. Where it is not known what is here, that is said by
-/// who sets the classes up.
+/// Changes of the classes' files since their fetch. The set-up of the classes reports a class whose files are
+/// not known.
 Result<std::vector<std::string>> changed_files(const Session& session, const ClassFile& file) {
   std::vector<std::string> out;
   for (const KataClass& kata : file.classes) {
@@ -336,7 +336,7 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
       runtime->at_hand.version_of);
   const auto changed = changed_files(session, *file);
   if (!changed) return complain(changed.error());
-  // A configuration that is not as it was fetched may be why they cannot be set up.
+  // A changed configuration may be the reason why the set-up fails, so both are printed.
   if (!setup && changed->empty()) return complain(setup.error());
   const auto state = runtime->asked->state();
   if (!setup) {

@@ -11,7 +11,7 @@
 namespace ferry {
 namespace {
 
-// Cobra's ShellCompDirective.
+// The values of Cobra's ShellCompDirective.
 enum class Directive { files = 0, nothing_else = 4, folders = 16 };
 
 class Answer {
@@ -42,12 +42,12 @@ const OptionModel* find_option(const CommandModel& command, std::string_view nam
   return nullptr;
 }
 
-/// Where the last word stands.
+/// The place of the last word.
 struct Place {
   const CommandModel* command = nullptr;
-  const OptionModel* value_of = nullptr;  ///< an option before it takes a value
-  std::size_t positional = 0;             ///< words of the command's own before it
-  bool only_positionals = false;          ///< "--" has been said
+  const OptionModel* value_of = nullptr;  ///< an option that takes the word as its value
+  std::size_t positional = 0;             ///< number among the command's positionals
+  bool only_positionals = false;          ///< "--" stands before the word
 };
 
 Place place_behind(const CommandModel& root, const std::vector<std::string>& before) {
@@ -59,7 +59,7 @@ Place place_behind(const CommandModel& root, const std::vector<std::string>& bef
     }
     if (!place.only_positionals && word.starts_with('-') && word != "-") {
       place.only_positionals = word == "--";
-      // One that is not known, or has its value behind '=', takes no word of its own.
+      // An option that is unknown or has its value after '=' takes no word of its own.
       const OptionModel* const option = find_option(*place.command, word);
       if (option != nullptr && option->takes_value()) place.value_of = option;
       continue;
@@ -100,7 +100,7 @@ std::string kubectl_completion(const CommandModel& root, const std::vector<std::
   const auto equals = typed.find('=');
   const bool is_option = !place.only_positionals && typed.starts_with('-');
   if (place.value_of == nullptr && is_option && equals != std::string::npos) {
-    // The shells put "--output=" before what is offered then.
+    // The shells put "--output=" before each offered word.
     Answer answer(typed.substr(equals + 1));
     if (const OptionModel* const option = find_option(*place.command, typed.substr(0, equals)))
       answer.offer_value_of(*option);

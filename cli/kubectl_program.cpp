@@ -56,7 +56,7 @@ struct Report {  // NOLINT(bugprone-exception-escape): JSON is moved, which thro
   json document;
   std::string text;
   ExitStatus status = ExitStatus::done;
-  std::vector<std::string> notes = {};  ///< beside it, since it is read by nobody just now
+  std::vector<std::string> notes = {};  ///< for stderr, when the document goes to a file
 };
 
 struct Command {
@@ -69,7 +69,7 @@ struct Command {
   std::vector<std::string> changes;
 };
 
-/// What a verb works with.
+/// The inputs of a verb.
 struct Cluster {
   AskForPart ask;
   AskForLog ask_for_log;
@@ -105,7 +105,7 @@ Result<Report> show_vms(const Cluster& cluster) {
   return Report{.document = vms_document(gpus), .text = vms_text(gpus, cluster.columns)};
 }
 
-// Namespaces that nobody has named: the agent's, which is only looked at where no pod shows it.
+// Ferry's namespace: the option's, or the client's default. `plan` uses it only if no pod shows the agent's.
 std::string space_of(const Cluster& cluster, const Command& command) {
   if (!command.space.empty()) return command.space;
   return cluster.default_namespace.empty() ? "default" : cluster.default_namespace;
@@ -178,7 +178,7 @@ class PluginVerbs {
  private:
   CLI::App* add(CLI::App& app, const char* name, const char* description, ClusterVerb action) {
     CLI::App* const verb = app.add_subcommand(name, description);
-    verb->fallthrough();  // global options may stand behind the verb
+    verb->fallthrough();  // global options may follow the verb
     verb->callback([this, action = std::move(action)] { verb_ = action; });
     return verb;
   }
@@ -291,7 +291,7 @@ int kubectl_program(int argc, char** argv) {
   try {
     return run(command, verb);
   } catch (const std::exception& error) {
-    // Nothing of ours throws for a reason that a user could mend: out of memory, or a defect.
+    // Ferry throws for no reason that a user could fix, so this is out of memory or a defect.
     print_to_stderr("kubectl ferry: {}\n", error.what());
     return static_cast<int>(ExitStatus::failed);
   }

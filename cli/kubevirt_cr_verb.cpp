@@ -31,8 +31,8 @@ json to_json(const char* selector, const std::vector<PermittedDevice>& devices) 
   return list;
 }
 
-// Kubernetes' own keys. A list that is given replaces the one that is there: an empty one would take away
-// what other nodes offer.
+// Uses KubeVirt's own keys. A list replaces the one in the cluster, so an empty list is left out: it would
+// take away other nodes' entries.
 json object_of(const PermittedHostDevices& devices) {
   json permitted = json::object();
   if (!devices.pci.empty()) permitted["pciHostDevices"] = to_json("pciVendorSelector", devices.pci);
@@ -59,7 +59,7 @@ std::optional<Error> misuse(const Session& session, const KubevirtCrOptions& opt
 std::vector<std::string> words_for_the_program(const Session& session, const KubevirtCrOptions& options) {
   std::vector<std::string> out = {"kubevirt-cr", options.apply ? "--apply" : "--check"};
   if (session.dry_run) out.emplace_back("--dry-run");
-  // What it prints as JSON is YAML, too.
+  // ferry-agent prints JSON, which is valid YAML, too.
   if (session.output != OutputFormat::table) out.emplace_back("--json");
   if (!options.kubeconfig.empty()) out.insert(out.end(), {"--kubeconfig", options.kubeconfig});
   if (!options.context.empty()) out.insert(out.end(), {"--context", options.context});

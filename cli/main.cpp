@@ -8,7 +8,7 @@
 #include "mdev/called_gpu_management.h"
 
 int main(int argc, char** argv) {
-  // The child of a write that may hang: before anything else, so that it holds and starts nothing.
+  // The hang guard's child process begins here, before anything else, so that it holds and starts nothing.
   if (argc > 1 && argv[1] == ferry::kHostActVerb) {
     constexpr std::array<ferry::HostLibrary, 1> kLibraries = {
         {{.name = ferry::kGpuLibrary, .answer = ferry::answer_nvml_call}}};

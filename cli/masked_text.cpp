@@ -22,7 +22,7 @@ bool is_digit(char c) {
 bool is_alpha(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
-/// Of the name of a key: "--metrics-token", "spec.password".
+/// Characters of a key's name, as "--metrics-token" and "spec.password".
 bool is_of_name(char c) {
   return is_digit(c) || is_alpha(c) || c == '_' || c == '-' || c == '.';
 }
@@ -32,7 +32,7 @@ bool is_space(char c) {
 bool is_quote(char c) {
   return c == '"' || c == '\'' || c == '`';
 }
-/// Behind which a sentence or a list goes on; a password may have them too.
+/// Characters after which a sentence or a list goes on. A password may have them, too.
 bool is_closing(char c) {
   return c == ',' || c == ';' || c == ')' || c == '}' || c == ']' || c == '>';
 }
@@ -44,14 +44,14 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-/// A quote that stands at `at`, with the backslashes that a JSON log puts before it; 0: none.
+/// The length of a quote at `at` with the backslashes that a JSON log puts before it; 0: no quote.
 std::size_t length_of_quote(std::string_view line, std::size_t at) {
   std::size_t end = at;
   while (end < line.size() && line[end] == '\\') ++end;
   return end < line.size() && is_quote(line[end]) ? end - at + 1 : 0;
 }
 
-/// Up to a space or a quote, without what closes a sentence before these.
+/// The end of a word: the next space or quote, or the punctuation right before one.
 std::size_t end_of_word(std::string_view line, std::size_t at) {
   const auto ends = [&](std::size_t i) {
     return i >= line.size() || is_space(line[i]) || length_of_quote(line, i) > 0;
@@ -64,7 +64,7 @@ std::size_t end_of_word(std::string_view line, std::size_t at) {
   return at;
 }
 
-/// Where what a quote of that length has opened at `at` ends: one with more backslashes is inside it.
+/// The end of the text that a quote of `length` opened at `at`. A quote with more backslashes is inside it.
 std::size_t end_of_quoted(std::string_view line, std::size_t at, std::size_t length) {
   const char quote = line[at + length - 1];
   for (std::size_t i = at + length; i < line.size(); ++i) {
@@ -76,7 +76,7 @@ std::size_t end_of_quoted(std::string_view line, std::size_t at, std::size_t len
   return line.size();
 }
 
-/// Where the list or map that is opened at `at` ends.
+/// The end of the list or map that opens at `at`.
 std::size_t end_of_nested(std::string_view line, std::size_t at) {
   int depth = 0;
   for (; at < line.size(); ++at) {
@@ -86,7 +86,7 @@ std::size_t end_of_nested(std::string_view line, std::size_t at) {
   return at;
 }
 
-/// Where it goes on behind what took the place of [from, to).
+/// Masks [from, to) and returns the position after the mask.
 std::size_t put_mask(std::string& line, std::size_t from, std::size_t to) {
   if (from == to) return to;
   line.replace(from, to - from, kMask);
@@ -95,7 +95,7 @@ std::size_t put_mask(std::string& line, std::size_t from, std::size_t to) {
 
 void mask_behind_schemes(std::string& line) {
   for (const std::string_view scheme : {"bearer ", "basic "}) {
-    // Searched anew behind each: what is masked is shorter or longer.
+    // Each search begins anew, since a mask changes the length of the line.
     for (auto at = lower(line).find(scheme); at != std::string::npos; at = lower(line).find(scheme, at)) {
       at += scheme.size();
       while (at < line.size() && is_space(line[at])) ++at;
@@ -110,7 +110,7 @@ void mask_in_urls(std::string& line) {
     at += kBegin.size();
     const auto end = std::min(line.find_first_of(" \t\"'`<>\\", at), line.size());
     auto user_limit = std::min(line.find_first_of("/?#", at), end);
-    // Behind a host's colon there are digits: it is a password, that has one of these itself.
+    // A host's colon precedes digits. Other text after it is a password with one of "/?#" in it.
     const auto colon = line.find(':', at);
     if (colon < user_limit && line[at] != '[' && line.find_first_not_of("0123456789", colon + 1) < user_limit)
       user_limit = end;
@@ -132,12 +132,12 @@ bool names_a_secret(std::string_view name) {
          std::ranges::any_of(kEnds, [&](auto end) { return name.ends_with(end); });
 }
 
-/// Of a header whose value has several words: "Authorization: Token abc".
+/// Headers whose value has several words: "Authorization: Token abc".
 bool names_a_header(std::string_view name) {
   return name.ends_with("authorization") || name.ends_with("cookie");
 }
 
-/// Of `KEY=VALUE`, `KEY: VALUE`, `"KEY":"VALUE"`, `\"KEY\":\"VALUE\"` and `"KEY":["VALUE"]`.
+/// Masks values of `KEY=VALUE`, `KEY: VALUE`, `"KEY":"VALUE"`, `\"KEY\":\"VALUE\"` and `"KEY":["VALUE"]`.
 void mask_values(std::string& line) {
   for (std::size_t at = 0; at < line.size(); ++at) {
     if (line[at] != '=' && line[at] != ':') continue;
@@ -171,7 +171,7 @@ bool is_secret_option(std::string_view argument) {
 
 namespace {
 
-/// Of `--password VALUE`. What begins with "-" there is the next option.
+/// Masks the value of `--password VALUE`. A next word that begins with "-" is an option.
 void mask_behind_options(std::string& line) {
   constexpr std::string_view kBegin = "--";
   for (auto at = line.find(kBegin); at != std::string::npos; at = line.find(kBegin, at)) {
@@ -184,7 +184,7 @@ void mask_behind_options(std::string& line) {
     if (!is_word || !names_a_secret(name)) continue;
     while (end < line.size() && is_space(line[end])) ++end;
     if (end == at || end == line.size() || line[end] == '-') continue;
-    // A command line's own words of complaint.
+    // The words are a command line's complaint about the option.
     const std::string_view value = std::string_view(line).substr(end);
     if (value.starts_with("requires ") || value.starts_with("excludes ")) continue;
     if (const auto quote = length_of_quote(line, end); quote > 0) {
@@ -195,8 +195,8 @@ void mask_behind_options(std::string& line) {
   }
 }
 
-/// As mixed as base64 is, where two letters in three are followed by one of another kind. Paths are not, nor
-/// are digests and UUIDs, which are lower case.
+/// True: two letters in three precede a character of another kind, as in base64. Paths do not mix so, nor do
+/// digests and UUIDs, which are lower case.
 bool is_like_base64(std::string_view word) {
   enum class Kind : std::uint8_t { lower, upper, digit, other };
   const auto kind_of = [](char c) {
@@ -231,7 +231,7 @@ bool has_prefix_of_a_token(std::string_view word) {
                                   Issued{"ghs_", 20},      Issued{"ghr_", 20}, Issued{"github_pat_", 20},
                                   Issued{"dckr_pat_", 20}, Issued{"hf_", 20},  Issued{"xoxb-", 20},
                                   Issued{"xoxp-", 20}};
-  // Names of pods may begin like this one; they are lower case.
+  // Pod names may begin like this prefix, but have no upper case.
   constexpr Issued kAlsoAName{"sk-", 20};
   const auto is_by = [word](const Issued& issued) {
     return word.starts_with(issued.prefix) && word.size() >= issued.least;
@@ -240,7 +240,7 @@ bool has_prefix_of_a_token(std::string_view word) {
          (is_by(kAlsoAName) && std::ranges::any_of(word, [](char c) { return c >= 'A' && c <= 'Z'; }));
 }
 
-/// As long and mixed as only keys are. Digests are lower case, and say what an image is.
+/// True: a word is as long and mixed as only keys are. Digests are lower case, and identify an image.
 bool is_like_a_key(std::string_view word) {
   if (word.starts_with("eyJ") && std::ranges::count(word, '.') == 2) return true;
   if (has_prefix_of_a_token(word)) return true;
@@ -249,7 +249,7 @@ bool is_like_a_key(std::string_view word) {
          std::ranges::any_of(word, [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
-/// Behind those from `at` on that fit.
+/// The end of the run of characters from `at` on that fit.
 template <class Fits>
 std::size_t end_of_run(std::string_view line, std::size_t at, Fits fits) {
   while (at < line.size() && fits(line[at])) ++at;
@@ -262,7 +262,7 @@ void mask_keys(std::string& line) {
   const auto is_padding = [](char c) { return c == '='; };
   for (std::size_t at = 0; at < line.size(); ++at) {
     if (!of_base64(line[at])) continue;
-    // "=" stands at the end of base64 alone; elsewhere it is behind a name.
+    // "=" is padding at the end of base64. Elsewhere it follows a name.
     const auto end = end_of_run(line, at, of_base64);
     const auto word = std::string_view(line).substr(at, end - at);
     if (word.size() >= kShortestKey && is_like_base64(word)) {
@@ -272,7 +272,7 @@ void mask_keys(std::string& line) {
     const auto piece_end = end_of_run(line, at, of_key);
     const auto piece = std::string_view(line).substr(at, piece_end - at);
     at = is_like_a_key(piece) ? put_mask(line, at, end_of_run(line, piece_end, is_padding)) : piece_end;
-    // The rest of a path: judged as a whole already.
+    // The rest of a path was already judged as a whole, so only its parts are judged here.
     while (at < line.size() && line[at] == '/') {
       const auto next = at + 1;
       const auto next_end = end_of_run(line, next, of_key);
@@ -283,7 +283,7 @@ void mask_keys(std::string& line) {
   }
 }
 
-/// "10.0.0.1"; 0: none begins here. "95.02.66.00.15" and "580.159.04" are versions.
+/// The length of a leading "10.0.0.1"; 0: none leads. "95.02.66.00.15" and "580.159.04" are versions.
 std::size_t length_of_ipv4(std::string_view text) {
   auto length = end_of_run(text, 0, [](char c) { return is_digit(c) || c == '.'; });
   if (length < text.size() && (is_alpha(text[length]) || text[length] == '_')) return 0;
@@ -292,7 +292,7 @@ std::size_t length_of_ipv4(std::string_view text) {
   return inet_pton(AF_INET, std::string(text.substr(0, length)).c_str(), &out) == 1 ? length : 0;
 }
 
-/// "fe80::1"; 0: none begins here. PCI addresses and times have too few parts.
+/// The length of a leading "fe80::1"; 0: none leads. PCI addresses and times have too few parts.
 std::size_t length_of_ipv6(std::string_view text) {
   constexpr std::size_t kLongest = 64;
   text = text.substr(0, kLongest);
@@ -302,7 +302,7 @@ std::size_t length_of_ipv6(std::string_view text) {
   if (length < text.size() && is_of_name(text[length]) && text[length] != '-') return 0;
   const auto is_address = [&] {
     in6_addr out{};
-    // Alone "::" is nobody's.
+    // "::" alone is no machine's address.
     return length > 2 && inet_pton(AF_INET6, std::string(text.substr(0, length)).c_str(), &out) == 1;
   };
   while (length > 0 && text[length - 1] == '.') --length;
@@ -311,13 +311,13 @@ std::size_t length_of_ipv6(std::string_view text) {
   return is_address() ? length : 0;
 }
 
-/// "52:54:00:12:34:56", also with "-" between; 0: none begins here.
+/// The length of a leading "52:54:00:12:34:56", also with "-" between; 0: none leads.
 std::size_t length_of_mac(std::string_view text) {
   constexpr std::size_t kLength = 17;
   if (text.size() < kLength || (text[2] != ':' && text[2] != '-')) return 0;
   for (std::size_t i = 0; i < kLength; ++i)
     if (i % 3 == 2 ? text[i] != text[2] : std::isxdigit(static_cast<unsigned char>(text[i])) == 0) return 0;
-  // What goes on behind it is of a longer row of pairs, or of a word.
+  // Text that goes on makes it part of a longer row of pairs, or of a word.
   const std::string_view behind = text.substr(kLength);
   if (behind.empty()) return kLength;
   if (behind[0] == ':' || behind[0] == '.')
@@ -325,7 +325,7 @@ std::size_t length_of_mac(std::string_view text) {
   return is_of_name(behind[0]) ? 0 : kLength;
 }
 
-/// "01:", of hexadecimal digits and no longer word.
+/// True: a pair of hexadecimal digits that is a word of its own precedes `at`, as "01:".
 bool is_behind_a_pair(std::string_view line, std::size_t at) {
   if (at < 3 || (line[at - 1] != ':' && line[at - 1] != '-')) return false;
   const auto is_hex = [&](std::size_t i) { return std::isxdigit(static_cast<unsigned char>(line[i])) != 0; };
@@ -337,7 +337,7 @@ void mask_addresses(std::string& line) {
     const char before = at == 0 ? ' ' : line[at - 1];
     if (is_of_name(before) && before != '-') continue;
     const std::string_view rest = std::string_view(line).substr(at);
-    // What is in the middle of a longer row of pairs is none.
+    // A longer row of pairs has no MAC address in its middle.
     if (const auto mac = is_behind_a_pair(line, at) ? 0 : length_of_mac(rest); mac > 0) {
       at = put_mask(line, at, at + mac) - 1;
     } else if (const auto number = length_of_ipv4(rest); number > 0) {
@@ -370,7 +370,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return out;
 }
 
-/// What a PEM block has inside: base64, and what a key that is encrypted has before it.
+/// True: a line inside a PEM block, which is base64 or a header of an encrypted key.
 bool is_of_pem(std::string_view line) {
   while (!line.empty() && (is_space(line.back()) || line.back() == '\r')) line.remove_suffix(1);
   while (!line.empty() && is_space(line.front())) line.remove_prefix(1);
@@ -379,8 +379,8 @@ bool is_of_pem(std::string_view line) {
              line, [](char c) { return is_digit(c) || is_alpha(c) || c == '+' || c == '/' || c == '='; });
 }
 
-/// Of each line, whether it is of a PEM block. One whose beginning is cut off is known by its end; a line
-/// that only speaks of such a block hides no others.
+/// True for each line of a PEM block. Its end identifies a block whose beginning is cut off. A line that only
+/// mentions such a block hides no others.
 std::vector<bool> lines_of_pem(const std::vector<std::string_view>& lines) {
   constexpr std::size_t kMostLines = 200;
   constexpr std::string_view kBegin = "-----BEGIN ";
@@ -412,7 +412,7 @@ std::string masked_text(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < lines.size(); ++at) {
     if (at > 0) out += '\n';
-    // Of a block that is all in one line nothing else is told either.
+    // A block in a single line hides all of that line.
     out += hidden[at] ? std::string(kMask) : masked_line(lines[at]);
   }
   return out;

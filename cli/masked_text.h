@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text of a log, or another program's words, for somebody else's eyes.
+// Hides secrets in a log, or in another program's words, before strangers read them.
 #pragma once
 
 #include <string>
@@ -7,19 +7,19 @@
 
 namespace ferry {
 
-/// The text with "***" for what could be a secret, and for addresses of machines:
-///   what stands behind `Bearer` and `Basic`, and in a URL before "@" and behind "?";
-///   the value behind a key in whose name there is a word for a secret (password, token ...), or that ends in
-///   one (auth, key); behind `Authorization` and `Cookie` the rest of the line. Quotes may have backslashes;
+/// Returns the text with "***" in place of possible secrets and of machines' addresses:
+///   words after `Bearer` and `Basic`, and in a URL the text before "@" and after "?";
+///   the value of a key whose name has a word for a secret (password, token ...) or ends in one (auth, key);
+///   after `Authorization` and `Cookie` the rest of the line. Quotes may have backslashes;
 ///   the value of such an option (`--password VALUE`);
 ///   words that are a JWT, or as long and mixed as only keys are;
 ///   IPv4, IPv6 and MAC addresses;
-///   PEM blocks, also such as begin before the text.
-/// It is a sieve and no proof: whoever sends it on reads it first. Lines stay lines; of one that is longer
-/// than any program of ours writes the rest is cut.
+///   PEM blocks, also those that begin before the text.
+/// The sieve is not perfect: its sender must read the text first. Lines stay lines. The end of a line that is
+/// longer than any of Ferry's is cut off.
 std::string masked_text(std::string_view text);
 
-/// Of one of a program's arguments: whether the next one could be a secret ("--password").
+/// True: the argument after this one could be a secret ("--password").
 bool is_secret_option(std::string_view argument);
 
 }  // namespace ferry

@@ -56,7 +56,7 @@ json to_json(const Move& move) {
   return {{"groups", move.groups}, {"members", members}, {"steps", steps}, {"notes", move.notes}};
 }
 
-// The lines of one unit that moves: what moves from where to where, then the writes when asked for.
+// The lines of one unit: each member's drivers before and after, then the steps if they are asked for.
 std::string move_lines(const Move& move, bool with_steps, bool explain) {
   std::string out;
   for (const Member& member : move.members) {
@@ -90,7 +90,7 @@ std::string kernels_view(const Refusal& refusal) {
                      join(*refusal.blockers));
 }
 
-/// Gathers what is printed about several units.
+/// Collects the output about several units.
 class Report {
  public:
   Report(const Session& session, const std::map<PciAddress, std::string>& left_alone) : session_(session) {
@@ -112,7 +112,7 @@ class Report {
                  {"hint", refusal.hint},
                  {"group_viable", nullptr},
                  {"group_blockers", nullptr}};
-    // Beside our own reasons the kernel's view: it may well let a VM have a group that we do not move.
+    // The kernel's view stands beside Ferry's reasons: it may let a VM have a group that Ferry refuses.
     std::string lines = refusal_lines(refusal);
     if (refusal.blockers) {
       more["group_viable"] = !refusal.groups.empty() && refusal.blockers->empty();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is printed about moves.
+// The output about binding and unbinding.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace ferry {
 
-/// `left_alone`: accelerators that were not asked for, and why.
+/// `left_alone`: accelerators that --all or a filter left out, with the reason.
 Shown show_moves(const Session& session, const MovePreview& preview,
                  const std::map<PciAddress, std::string>& left_alone, Direction direction);
 Shown show_moves(const Session& session, const MoveOutcome& outcome,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs as --device of the vGPU verbs names them.
+// The GPUs that --device of the vGPU verbs names.
 #pragma once
 
 #include <set>
@@ -11,10 +11,10 @@
 
 namespace ferry {
 
-/// Errc::usage: one is no PCI address.
+/// Errc::usage: a text is no PCI address.
 Result<std::set<PciAddress>> parse_gpus(const std::vector<std::string>& addresses);
 
-/// That each is a GPU of this host. Errc::not_found names the first that is not.
+/// Checks that each is a GPU of this host. Errc::not_found names the first that is not.
 Result<> check_gpus(const std::set<PciAddress>& gpus, const VgpuInventory& inventory);
 
 }  // namespace ferry

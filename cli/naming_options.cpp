@@ -16,8 +16,8 @@ namespace ferry {
 namespace {
 
 Companions companions_of(const NamingOptions& naming) {
-  if (naming.companion_places) return Companions::places;
-  return naming.companions ? Companions::devices : Companions::unasked;
+  if (naming.companions) return Companions::devices;
+  return naming.no_companion_places ? Companions::unasked : Companions::places;
 }
 
 /// Refuses `part` where the kubelet would take no resource of that name.

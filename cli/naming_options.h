@@ -15,8 +15,10 @@ struct NamingOptions {
   std::vector<std::string> aliases;  ///< MODEL=NAME
   std::string name_template = "{name}";
   std::string vgpu_name_template = "{name}";
+  // One of these at most. By default companions are places (docs/adr/0032).
   bool companions = false;
-  bool companion_places = false;  ///< not both
+  bool companion_places = false;
+  bool no_companion_places = false;
 };
 
 /// What KubeVirt is offered by these names. Errc::usage: an alias that is none.

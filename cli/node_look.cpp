@@ -20,7 +20,7 @@ constexpr const char* kStateFile = "run/ferry/state.json";
 constexpr const char* kWantedFile = "var/lib/ferry/wanted.json";
 constexpr const char* kHostd = "run/ferry/hostd.presence";
 
-/// The value, or a note of why there is none.
+/// The value. An error becomes a note.
 template <typename T>
 T or_note(Result<T> result, NodeSight& sight) {
   if (result) return std::move(*result);
@@ -47,8 +47,8 @@ std::optional<std::chrono::seconds> age_of(const HostFs& host, const char* path)
   return std::max(age, std::chrono::seconds{0});
 }
 
-// A row says nothing of a driver that hangs but what it said without this look, and waits for it only
-// shortly.
+// A row of `status` waits only shortly for a driver that hangs. Without its answer the row stays as the scan
+// filled it.
 void read_overrides_for(const Session& session, Depth depth, const std::vector<PciAddress>& members,
                         Inventory& inventory) {
   if (depth == Depth::all) return read_overrides(*session.host, *session.writer, members, inventory);

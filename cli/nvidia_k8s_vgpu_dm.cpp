@@ -21,7 +21,7 @@
 namespace ferry {
 namespace {
 
-/// As given on the command line or in the environment.
+/// Options of the command line or of the environment.
 struct Options {
   std::string kubeconfig;
   std::string node_name;
@@ -71,7 +71,7 @@ void describe(CLI::App& app, Options& options) {
   app.add_option("-a,--driver-root-ctr-path", options.unused, unused)->envname("DRIVER_ROOT_CTR_PATH");
 }
 
-/// The services of a gpu-clients file.
+/// The services that a gpu-clients file lists.
 Result<std::vector<std::string>> gpu_clients(const std::string& file) {
   auto text = read_config_text(file);
   if (!text) return fail(std::move(text).error());
@@ -94,8 +94,8 @@ Result<std::vector<std::string>> gpu_clients(const std::string& file) {
   return out;
 }
 
-/// Two programs of ours and the signals that end them. Signals are blocked before anything is started, so
-/// that none is missed.
+/// Two child programs, and the signals that end them. Signals are blocked before a child starts, so that none
+/// is missed.
 class Pair {
  public:
   Pair() {
@@ -122,7 +122,7 @@ class Pair {
     return {};
   }
 
-  /// Success: somebody told us to end.
+  /// Success: a signal asked this process to end. Error: a child has ended by itself.
   Result<> wait() {
     for (;;) {
       int signal = 0;

@@ -56,7 +56,7 @@ class NvidiaVgpuDm {
     return command;
   }
 
-  /// As that program has it, all that is said goes to stderr.
+  /// The output goes to stderr, as that of NVIDIA's program does.
   Session session() const {
     Session session = open_session(host_root_);
     session.out = stderr;
@@ -66,7 +66,7 @@ class NvidiaVgpuDm {
 
   ExitStatus apply() const {
     if (const auto there = check_host_root("--host-root", host_root_); !there) return complain(there.error());
-    // As that program does: whoever runs it has the file decide.
+    // NVIDIA's program removes vGPUs of any maker where the file asks for others, and so does this one.
     ProfileOptions options = options_;
     options.foreign = true;
     const ExitStatus status = vgpu_apply_verb(session(), options);

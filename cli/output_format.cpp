@@ -17,7 +17,7 @@ void emit(YAML::Emitter& out, const json& value) {
     case json::value_t::object:
       out << YAML::BeginMap;
       for (const auto& [key, item] : value.items()) {
-        // A profile's name may be "no" or "010"; our own keys are words.
+        // A profile's name may be "no" or "010". Ferry's own keys are words.
         out << YAML::Key << (is_plain_string(key) ? YAML::Auto : YAML::DoubleQuoted) << key << YAML::Value;
         emit(out, item);
       }
@@ -29,7 +29,7 @@ void emit(YAML::Emitter& out, const json& value) {
       out << YAML::EndSeq;
       break;
     case json::value_t::string:
-      // Quoted always: "0000:01:00.0", "no" and "010" mean other things to some readers when they are not.
+      // Always quoted, since some readers take a plain "0000:01:00.0", "no" or "010" for another type.
       out << YAML::DoubleQuoted << value.get<std::string>();
       break;
     case json::value_t::null:
@@ -59,12 +59,12 @@ std::string printed(OutputFormat format, const json& document, const std::string
     case OutputFormat::table:
       break;
     case OutputFormat::json:
-      // Names of processes are bytes of their own choosing.
+      // A process chooses the bytes of its name, which need not be UTF-8.
       return visible_json(document.dump(2, ' ', false, json::error_handler_t::replace)) + "\n";
     case OutputFormat::yaml: {
       YAML::Emitter emitter;
       emit(emitter, document);
-      // Strings are quoted, in which its escapes are those of JSON.
+      // All strings are quoted, where YAML knows the escapes of JSON.
       return visible_json(emitter.c_str()) + "\n";
     }
   }

@@ -12,11 +12,11 @@ namespace ferry {
 
 enum class OutputFormat { table, json, yaml };
 
-/// By the words that `-o` takes.
+/// The formats by the words that `-o` takes.
 const std::map<std::string, OutputFormat>& output_formats();
 
-/// The form that is asked for: `document` as JSON or YAML, or `text`, which is for people. None of them gives
-/// a terminal orders (visible_text.h).
+/// Returns the form that `format` selects: `document` as JSON or YAML, or `text` for people. Control
+/// sequences for a terminal are made harmless in each of them (visible_text.h).
 std::string printed(OutputFormat format, const nlohmann::json& document, const std::string& text,
                     Colours colours = Colours::told);
 

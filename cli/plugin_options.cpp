@@ -86,9 +86,16 @@ void add_naming_options(CLI::App& verb, NamingOptions& naming) {
       verb.add_flag("--companions", naming.companions,
                     "also offer GPUs' audio and other functions apart: a pod gets them or the GPU")
           ->group(kGroup);
-  verb.add_flag("--companion-places", naming.companion_places,
-                "let a pod ask KubeVirt for them beside GPUs: it gets those of its own GPUs")
+  CLI::Option* places =
+      verb.add_flag(
+              "--companion-places", naming.companion_places,
+              "let a pod ask KubeVirt for them beside GPUs: it gets those of its own GPUs (the default)")
+          ->excludes(apart)
+          ->group(kGroup);
+  verb.add_flag("--no-companion-places", naming.no_companion_places,
+                "offer whole GPUs alone; their audio goes with them and cannot be asked for")
       ->excludes(apart)
+      ->excludes(places)
       ->group(kGroup);
 }
 

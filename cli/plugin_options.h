@@ -11,18 +11,18 @@ class App;
 
 namespace ferry {
 
-/// How resources are called, the same for all verbs that speak of the plugin's. `naming` is written when the
-/// command line is parsed.
+/// Adds the options that name resources, the same for all verbs about the plugin's resources. Parsing the
+/// command line writes `naming`.
 void add_naming_options(CLI::App& verb, NamingOptions& naming);
-/// Those of `ferry plugin`, with the ones above. `serving` is written when the command line is parsed.
+/// Adds the options of `ferry plugin` and the naming options. Parsing the command line writes `serving`.
 void add_plugin_options(CLI::App& verb, ServingOptions& serving);
 
-/// What `ferry plugin` runs with, by the command line and the environment (plugin_verb()). Errors:
-/// Errc::usage, by an alias or a template.
+/// The settings of `ferry plugin` from the command line and the environment (plugin_verb()). Errc::usage: an
+/// alias or a template is wrong.
 Result<PluginOptions> plugin_options(const Session& session, const ServingOptions& serving);
 
-/// Whether NVIDIA's plugin for Kata would label the node by the same environment: ENABLE_GFD is true, in any
-/// of the ways in which Go reads it (strconv.ParseBool).
+/// True: NVIDIA's plugin for Kata would label the node with this environment. ENABLE_GFD is true in any
+/// spelling that Go reads as true (strconv.ParseBool).
 bool asks_for_labels(const ServingOptions& serving);
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the verbs for a whole node begin with: the policy of a file, and the host to hold it against.
+// The inputs of the verbs for a whole node: a file's policies, and the host to compare them with.
 #pragma once
 
 #include "cli/session.h"
@@ -11,16 +11,15 @@
 namespace ferry {
 
 Result<Policy> chosen_policy(const ProfileOptions& options);
-/// All of its file; what was let pass is said on stderr.
+/// All policies of the file. Their warnings go to stderr.
 Result<PolicyFile> policies_of(const ProfileOptions& options);
 
-/// The names of this host's models, as `status` shows them. `session` must outlive it.
+/// The names of this host's models, as `status` shows them. `session` must outlive them.
 ModelNames model_names(const Session& session);
 
-/// The session's own.
 NodeProbes node_probes(const Session& session);
 
-/// The host, where these are asked who holds what. Errors: the host has no identity to make UUIDs from.
+/// The host; `uses` finds its device users. Errors: the host has no identity to make UUIDs from.
 Result<NodeHost> node_host(const Session& session, const NodeProbes& uses);
 
 }  // namespace ferry

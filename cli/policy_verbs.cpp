@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `assert`, `export` and `convert`: a whole node's policy, held against the host, taken from it, or from a v1
-// profile.
+// `assert`, `export` and `convert`: compare a policy with the host, make one of the host, or convert a v1
+// profile to one.
 #include <charconv>
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ Result<Node> read_node(const Session& session, const AcceleratorRules& rules) {
   return Node{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus)};
 }
 
-// A policy is a file in each form, so that each can be applied.
+// JSON and YAML have the same structure as a policy file, so that either can be applied.
 json document_of(const ConfigNode& node) {
   switch (node.kind) {
     case ConfigNode::Kind::null:
@@ -60,7 +60,7 @@ json document_of(const ConfigNode& node) {
   if (node.is_string()) return node.text;
   if (node.text == "true" || node.text == "false") return node.text == "true";
   std::int64_t number = 0;
-  std::from_chars(node.text.data(), node.text.data() + node.text.size(), number);  // our own text
+  std::from_chars(node.text.data(), node.text.data() + node.text.size(), number);  // policy_text() wrote it
   return number;
 }
 

@@ -23,7 +23,7 @@ bool has_option(const CLI::App& app, const std::string& name) {
                              [&](const CLI::App* command) { return has_option(*command, name); });
 }
 
-// The libraries of these programs take -name for --name.
+// The libraries of the replaced programs accept -name for --name.
 std::string with_two_dashes(const CLI::App& app, const std::string& word) {
   constexpr std::size_t kShort = 2;  // -n
   if (word.size() <= kShort || word[0] != '-' || word[1] == '-') return word;
@@ -36,7 +36,7 @@ std::optional<int> parse_replaced(CLI::App& app, int argc, char** argv) {
   std::vector<std::string> words;
   for (int at = argc - 1; at > 0; --at) words.push_back(with_two_dashes(app, argv[at]));
   try {
-    app.parse(std::move(words));  // as CLI11 has it: the last one first
+    app.parse(std::move(words));  // CLI11 takes the last word first
   } catch (const CLI::Success& help_or_version) {
     return print_help(app, help_or_version);
   } catch (const CLI::ParseError& error) {

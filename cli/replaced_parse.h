@@ -13,16 +13,16 @@ class App;
 
 namespace ferry {
 
-/// Exit status of a program that ferry replaces, for everything but success.
+/// The exit status of a replaced program for any error.
 inline constexpr int kReplacedFailed = 1;
 
-/// Parses a replaced program's command line, in which -name stands for --name too. A status: the program ends
-/// with it, its help, its version or what is wrong and where to look being printed. Absent: go on.
+/// Parses a replaced program's command line, where -name also stands for --name. A status: the help, the
+/// version or an error with its hint is printed, and the program ends with it. Absent: the program goes on.
 std::optional<int> parse_replaced(CLI::App& app, int argc, char** argv);
 
-/// Succeeds where the host's root, which `option`, its environment variable or its default names, is a
-/// folder. Errc::usage: it is none. CLI11 passes over a variable with a value that a check of the option
-/// refuses.
+/// Succeeds if the host's root is a folder. `option`, its environment variable or its default names that
+/// root. Errc::usage: it is no folder. CLI11's own check would not do: it ignores a variable whose value
+/// fails the check.
 Result<> check_host_root(std::string_view option, const std::string& root);
 
 }  // namespace ferry

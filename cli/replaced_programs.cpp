@@ -22,7 +22,7 @@
 namespace ferry {
 namespace {
 
-/// Flags and environment of `vfio-manage` of NVIDIA's k8s-driver-manager v0.12.0.
+/// `vfio-manage` of NVIDIA's k8s-driver-manager v0.12.0, with its flags and environment.
 class VfioManage {
  public:
   explicit VfioManage(CLI::App& app) {
@@ -76,8 +76,8 @@ int vfio_manage(int argc, char** argv) {
   return program.run() == ExitStatus::done ? 0 : kReplacedFailed;
 }
 
-// Its flags and environment say how to drain the node and unload a driver, of which nothing is done here: so
-// they are taken as they are.
+// The flags and the environment of driver-manager control the drain and the unloading of a driver. Ferry
+// needs neither, so any are accepted.
 int driver_manager(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "uninstall_driver" || command == "preflight_check") {

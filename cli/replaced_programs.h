@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs that ferry takes the place of, when it is linked under their names: their commands, flags and
-// environment variables. What is done and said differently stands in docs/compatibility.md. Exit status: 0,
-// and 1 for everything else.
+// The programs that ferry replaces when it is linked under their names, with their commands, flags and
+// environment variables. docs/compatibility.md lists the differences. Exit status: 0, and 1 for any error.
 #pragma once
 
 #include <optional>
@@ -9,7 +8,7 @@
 
 namespace ferry {
 
-/// Runs the program that `name` (argv[0], with or without a path) stands for. Absent when it stands for none.
+/// Runs the program that `name` (argv[0], with or without a path) stands for. Absent: it stands for none.
 std::optional<int> run_replaced_program(std::string_view name, int argc, char** argv);
 
 }  // namespace ferry

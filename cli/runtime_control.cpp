@@ -12,10 +12,10 @@
 namespace ferry {
 namespace {
 
-// A runtime on a slow disk reads its images' metadata before it says that it runs.
+// On a slow disk a runtime takes long to read its images' metadata before it reports its start.
 constexpr std::chrono::minutes kPatience{3};
 
-/// What systemd has read of a unit; absent: it cannot be asked.
+/// The unit as systemd has loaded it; absent: systemd cannot be asked, or has not loaded it.
 std::optional<UnitFile> loaded(HostWriter& writer, const std::string& unit) {
   const auto text = writer.output({.root = {},
                                    .words = {"/usr/bin/systemctl", "show", "-p", "LoadState", "-p",
@@ -39,7 +39,7 @@ class UnitRestart final : public RuntimeControl {
       return unit_ + " was changed, and systemd has not read it since (systemctl daemon-reload)";
     if (!said) said = UnitFile::read(host_, unit_);
     if (!said) return unit_ + " has no unit file, and what its stop kills is not known";
-    // ABI: systemd.kill(5). Anything else kills all processes of the service, sooner or later.
+    // ABI: systemd.kill(5). Any other mode kills all processes of the service, sooner or later.
     const std::string mode = said->value("Service", "KillMode").value_or("control-group");
     if (mode == "process" || mode == "none") return std::nullopt;
     return fmt::format("{} has KillMode={}, and the processes that keep pods running are its own", unit_,

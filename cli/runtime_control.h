@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a container runtime is made to read its files: a systemd unit is restarted or reloaded, or a command of
-// the administrator's is run.
+// Makes a container runtime read its files: by a restart or reload of a systemd unit, or by the
+// administrator's command.
 #pragma once
 
 #include <memory>
@@ -13,18 +13,18 @@
 
 namespace ferry {
 
-/// Restarts `unit`. Whether that ends the pods, its KillMode tells: their shims are processes of the service.
-/// The host's systemctl is asked for it, since systemd may not have read what a file says by now; where there
-/// is none the files count.
+/// Restarts `unit`. Its KillMode decides whether that ends pods, since their shims are processes of the
+/// service. The host's systemctl shows that mode, since systemd may not have read the present file. Without
+/// systemctl the unit's files count.
 std::unique_ptr<RuntimeControl> restart_of_unit(const HostFs& host, HostWriter& writer, std::string unit);
 
-/// Has `unit` read its configuration anew. Nothing ends by that.
+/// Makes `unit` read its configuration anew, which ends no pod.
 std::unique_ptr<RuntimeControl> reload_of_unit(const HostFs& host, std::string unit);
 
-/// Runs a program of the host, with its arguments. What it does to pods is the administrator's to know.
+/// Runs a program of the host with its arguments. Only the administrator knows its effect on pods.
 std::unique_ptr<RuntimeControl> run_of_command(HostWriter& writer, std::vector<std::string> words);
 
-/// Does nothing: another program watches the files, and has them read by itself.
+/// Does nothing: another program watches the files and has them read.
 std::unique_ptr<RuntimeControl> left_to(std::string program);
 
 }  // namespace ferry

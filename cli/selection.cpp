@@ -21,7 +21,7 @@ std::vector<PciAddress> accelerators(const Inventory& inventory, const Accelerat
   return out;
 }
 
-/// `sensible`: what somebody who mistypes an address may have meant; any address of a host is near any other.
+/// `sensible`: the addresses to suggest. Any address of a host is similar to any other.
 Result<PciAddress> existing(const std::string& text, const Inventory& inventory,
                             const std::vector<PciAddress>& sensible) {
   auto address = PciAddress::parse(text);
@@ -36,8 +36,8 @@ Result<PciAddress> existing(const std::string& text, const Inventory& inventory,
               "`ferry status` lists the accelerators");
 }
 
-// The accelerator itself, a virtual function of one, or the one that this function is a companion of. Naming
-// one that counts on request is the request: `rules` are then those that count it.
+// The address itself if it is an accelerator or a VF of one, else the accelerator of a companion function.
+// The address of one that counts only on request is that request, so `rules` then count it.
 Result<PciAddress> accelerator_of(const PciAddress& address, const Inventory& inventory,
                                   AcceleratorRules& rules) {
   const PciFunction& function = *inventory.find(address);
@@ -69,13 +69,13 @@ void add(std::vector<PciAddress>& into, const PciAddress& address) {
   if (std::find(into.begin(), into.end(), address) == into.end()) into.push_back(address);
 }
 
-// All of it, with or without --all.
+// True: no option but --all is given.
 bool leaves_nothing_out(const SelectionOptions& options) {
   return options.devices.empty() && options.groups.empty() && options.with.empty() &&
          options.filter.first().empty();
 }
 
-// Where nothing is chosen there is nothing to do, and nothing to be wrong about.
+// An empty selection changes nothing, so its --with is no error.
 Result<> each_shares_a_group(const Inventory& inventory, const MoveRequest& request) {
   if (request.accelerators.empty()) return {};
   const auto reached = concerned(inventory, request.accelerators, request.with);
@@ -125,7 +125,7 @@ Result<ChosenUnits> select(const SelectionOptions& options, const Inventory& inv
     }
     if (direction == Direction::back && options.all && options.filter.first().empty()) {
       for (const PciAddress& address : half_way) {
-        // Virtual functions go when they are named; the others have lost the accelerator that stood for them.
+        // A virtual function must be named. Other functions have lost the accelerator that stood for them.
         if (!inventory.find(address)->is_virtual_function()) add(out.request.accelerators, address);
       }
     }
@@ -173,7 +173,7 @@ Result<ChosenUnits> select(const SelectionOptions& options, const Inventory& inv
     if (!address) return fail(std::move(address).error().during("--with"));
     out.request.with.insert(*address);
   }
-  // Back at home already, the accelerator that it was taken along with is no longer among all.
+  // An accelerator that is back on its driver is not selected by --all, so --with may lack its partner.
   if (named || direction == Direction::to_vfio) {
     auto meant = each_shares_a_group(inventory, out.request);
     if (!meant) return fail(std::move(meant).error());
@@ -186,7 +186,7 @@ Result<ChosenUnits> select_recorded(const SelectionOptions& options, const Inven
                                     const AcceleratorRules& rules, const MoveRecord& record,
                                     DeviceNames& names) {
   ChosenUnits out;
-  out.rules = rules.asking_for_all();  // what was asked for once goes back unasked
+  out.rules = rules.asking_for_all();  // moved on request, and restored without one
   for (const auto& [address, prior] : record.members) out.rules.named.insert(address);
   const auto recorded = recorded_accelerators(inventory, out.rules, record);
   out.request.accelerators = recorded;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the options that choose accelerators to the accelerators.
+// Selects accelerators by the command line's options.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,10 @@
 
 namespace ferry {
 
-/// As given on the command line.
 struct SelectionOptions {
   bool all = false;
-  /// PCI addresses; a companion stands for its accelerator, a VF for itself, and so does, on the way back,
-  /// whatever Ferry has moved.
+  /// PCI addresses. A companion function stands for its accelerator, a VF for itself. For unbind and restore
+  /// any function that Ferry has moved stands for itself, too.
   std::vector<std::string> devices;
   std::vector<std::uint32_t> groups;
   std::vector<std::string> with;
@@ -29,26 +28,26 @@ struct SelectionOptions {
 
 struct ChosenUnits {
   MoveRequest request;
-  AcceleratorRules rules;  ///< those of this command: with the classes on request that it asks for
-  std::map<PciAddress, std::string> left_alone;  ///< what --all or a filter would have but for vGPUs, and why
+  AcceleratorRules rules;  ///< of this command, with the on-request classes that it names
+  std::map<PciAddress, std::string> left_alone;  ///< skipped by --all or a filter for vGPUs, with the reason
 };
 
-/// Exactly what is named, or with --all or a filter every accelerator that fits both it and the direction: to
-/// vfio, all but those that carry or offer vGPUs; back, all that are on a vfio driver or, as `record` says,
-/// were left half-way. Errc::usage or not_found name what is wrong.
+/// Selects exactly the named accelerators, or with --all or a filter all that fit it and the direction. To
+/// vfio these are all but those that carry or offer vGPUs. Back, these are all on a vfio driver or half-way
+/// by `record`. Errc::usage or not_found name the fault.
 Result<ChosenUnits> select(const SelectionOptions& options, const Inventory& inventory,
                            const AcceleratorRules& rules, const VgpuInventory& vgpus,
                            const MoveRecord& record, DeviceNames& names, Direction direction);
 
-/// Of what Ferry has moved, that is recorded_accelerators(): what is named or fits; all of it where nothing
-/// is chosen, or --all alone. What is named and was not moved is in it and stays as it is. Errors as
-/// select().
+/// Selects among the accelerators that Ferry has moved (recorded_accelerators()) those that are named or fit.
+/// Without options or with --all alone it selects all. A named one that was not moved is selected and stays
+/// as it is. Errors as select().
 Result<ChosenUnits> select_recorded(const SelectionOptions& options, const Inventory& inventory,
                                     const AcceleratorRules& rules, const MoveRecord& record,
                                     DeviceNames& names);
 
-/// The accelerators, by `rules`, of whose units Ferry has moved anything, the virtual functions of some that
-/// it has moved, and what is left_behind().
+/// The accelerators, by `rules`, with a unit of which Ferry has moved a function; VFs that it has moved; and
+/// left_behind().
 std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const AcceleratorRules& rules,
                                               const MoveRecord& record);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every verb works with: the host, how to write to it, whom to ask, how to print.
+// The context of every verb: the host, its writer, its probes and locks, and the output.
 #pragma once
 
 #include <cstdio>
@@ -28,8 +28,8 @@ namespace ferry {
 struct Session {
   std::unique_ptr<HostFs> host;
   std::unique_ptr<HostWriter> writer;
-  std::unique_ptr<UseProbe> probe;       ///< for moves
-  std::unique_ptr<UseProbe> vgpu_probe;  ///< for vGPUs: blind where the kubelet does not answer
+  std::unique_ptr<UseProbe> probe;       ///< for binding and unbinding
+  std::unique_ptr<UseProbe> vgpu_probe;  ///< for vGPUs: blind if the kubelet does not answer
   std::unique_ptr<UseProbe> open_probe;  ///< by /proc alone
   std::unique_ptr<DriverLock> driver_lock;
   std::unique_ptr<PersistenceSwitch> persistence;  ///< nullptr: no nvidia-smi below the host's root
@@ -37,22 +37,22 @@ struct Session {
   std::unique_ptr<Releaser> releaser;              ///< nullptr: no systemd below the host's root
   AcceleratorRules rules;
   OutputFormat output = OutputFormat::table;
-  std::FILE* out = stdout;  ///< where data goes; stderr for replaced programs that have none
+  std::FILE* out = stdout;  ///< receives data; stderr for replaced programs, which have none
   bool dry_run = false;
   bool explain = false;  ///< print the reason of each step
 };
 
-/// The real thing, for a host mounted at `host_root`.
+/// The session for a host that is mounted at `host_root`.
 Session open_session(const std::filesystem::path& host_root);
 
-/// What moving needs, with the rules of a command (ChosenUnits::rules). `session` must outlive it.
+/// The context of binding, with a command's rules (ChosenUnits::rules). `session` must outlive it.
 MoveContext move_context(const Session& session, const AcceleratorRules& rules);
 
-/// The host's GPUs and the vGPUs on them, as they are now.
+/// The host's GPUs and their vGPUs, as they are now.
 Result<VgpuInventory> read_vgpus(const Session& session);
 
-/// Held by a verb from before the look that it goes by until its change is over: the host is its own, and it
-/// is not ended in the middle.
+/// A verb holds this from before its first look at the host until its change ends. No other Ferry process
+/// changes the host meanwhile, and a signal waits for the end.
 class HostChange {
  public:
   explicit HostChange(NodeLock taken) : lock_(std::move(taken)) {}
@@ -62,14 +62,14 @@ class HostChange {
   FinishOnSignal finish_;
 };
 
-/// The first half of begin_change(), for verbs that take their time before they need the lock.
+/// The first check of begin_change(), for verbs that work long before they need the lock.
 Result<> require_root(const Session& session);
 
-/// For verbs that change the host: we must be root (where the host is this one), and nobody else may be
-/// changing it. Called before anything that starts threads, which would take signals (FinishOnSignal).
+/// Begins a change of the host. The caller must be root (if the host is this machine), and no other Ferry
+/// process may be changing it. Call it before any thread starts, which would take signals (FinishOnSignal).
 Result<std::unique_ptr<HostChange>> begin_change(const Session& session);
 
-/// Prints an error and its hint to stderr; gives its exit status.
+/// Prints an error and its hint to stderr; returns its exit status.
 ExitStatus complain(const Error& error);
 
 }  // namespace ferry

@@ -10,18 +10,18 @@
 
 namespace ferry {
 
-/// What a verb has to say, in both forms, and how it ends.
+/// A verb's output in both forms, and its exit status.
 struct Shown {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
   nlohmann::json document;
   std::string text;  ///< for people, whole lines
   ExitStatus status = ExitStatus::done;
-  bool tinted = false;  ///< `text` is of tinted() alone (canvas.h), which tells the colours of others
+  bool tinted = false;  ///< `text` has escapes of tinted() (canvas.h) alone, which disarms others
 };
 
-/// The form that is asked for.
+/// The form that the session asks for.
 std::string printed(const Session& session, const Shown& shown);
 
-/// Prints the form that is asked for; gives the status.
+/// Prints that form; returns the status.
 ExitStatus print(const Session& session, const Shown& shown);
 
 }  // namespace ferry

@@ -25,6 +25,9 @@ json to_json(const NamedView& view) {
   json out = to_json(view.function);
   out["what"] = kind_of(view.function);
   out["model"] = view.model.empty() ? view.function.ids() : view.model;
+  out["offers"] = json::array();
+  for (const OfferedAs& offer : view.offers) out["offers"].push_back(to_json(offer));
+  out["not_offered"] = or_null(view.not_offered);
   return out;
 }
 

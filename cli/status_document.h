@@ -7,9 +7,9 @@
 
 namespace ferry {
 
-/// `ferry status` for programs.
+/// The document of `ferry status`.
 nlohmann::json to_json(const NodePicture& view);
-/// One entry of its `accelerators`.
+/// An entry of its `accelerators`.
 nlohmann::json to_json(const AcceleratorView& view);
 nlohmann::json to_json(const VgpuPicture& view);
 nlohmann::json to_json(const Condition& condition);

@@ -261,12 +261,17 @@ std::string by_name_lines(const NodePicture& view, const Canvas& canvas) {
   std::string out =
       in_lines(fmt::format("counted only where they are named, as in `ferry vfio bind --device {}`:",
                            view.by_name.front().function.address.text()));
-  for (const auto& [function, model] : view.by_name) {
-    out += in_lines(
+  for (const auto& [function, model, offers, not_offered] : view.by_name) {
+    std::string line =
         fmt::format("{}  {} {}, {}, {}", function.address.text(), kind_of(function),
                     model.empty() ? function.ids() : model,
                     function.iommu_group ? fmt::format("group {}", *function.iommu_group) : "no group",
-                    function.driver ? "driver " + *function.driver : "no driver"));
+                    function.driver ? "driver " + *function.driver : "no driver");
+    for (const OfferedAs& offer : offers)
+      line += fmt::format(", offered as {}{}", offer.resource,
+                          offer.healthy ? "" : ", unhealthy: " + offer.reason);
+    if (!not_offered.empty()) line += ", not offered: " + not_offered;
+    out += in_lines(line);
   }
   return out;
 }

@@ -8,14 +8,14 @@
 
 namespace ferry {
 
-/// `ferry status` for people: a row for each accelerator, those of an IOMMU group together with all else that
-/// is in it; beside what is wrong, or below where there is no room, the reason.
+/// `ferry status` for people: a row for each accelerator, those of an IOMMU group together with its other
+/// members. A fault has its reason beside the row, or below it where the canvas is narrow.
 std::string status_text(const NodePicture& view, const Canvas& canvas);
 
-/// What a health is drawn in.
+/// The colour of a health.
 Tint tint_of(Health health);
 
-/// Who holds something, without what it holds: "VM gpu (pid 670)".
+/// The name of a device user, without its device: "VM gpu (pid 670)".
 std::string who(const Holder& holder);
 
 }  // namespace ferry

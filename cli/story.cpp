@@ -197,6 +197,8 @@ StoryPart offers_part(const StoryInputs& inputs, const std::vector<OfferedAs>& o
         fmt::format("as {}{}", offer.resource, offer.allocated ? ", " + allocated_text(offer.pod) : "");
     if (offer.healthy) {
       out.lines.push_back({.text = who});
+    } else if (!offer.sick()) {
+      out.lines.push_back({.text = fmt::format("{}, {}", who, offer.reason)});
     } else {
       out.lines.push_back({.text = fmt::format("{}, unhealthy: {}", who, offer.reason), .tint = Tint::bad});
     }
@@ -367,6 +369,12 @@ std::string by_name_text(const NamedView& view) {
                      view.model.empty() ? view.function.ids() : view.model);
 }
 
+std::string virtual_function_text(const NamedView& physical) {
+  return fmt::format("a virtual function of {} ({}): it is passed through whole, once a vfio driver has it",
+                     physical.function.address.text(),
+                     physical.model.empty() ? physical.function.ids() : physical.model);
+}
+
 Way way_by_name(const PciFunction& function) {
   const bool away = on_vfio_driver(function);
   return {
@@ -383,10 +391,13 @@ Story of_function(const StoryInputs& inputs, const PciFunction& function) {
     story.parts.push_back(
         {.label = "problem", .lines = {{.text = function.problem->message, .tint = Tint::bad}}});
   const NamedView* named = inputs.view.find_by_name(function.address);
+  const NamedView* physical = inputs.view.find_by_name(function.physical_function.value_or(function.address));
+  const bool is_vf = physical != nullptr && function.physical_function;
   story.parts.push_back(
-      part("is", {named != nullptr ? by_name_text(*named)
-                  : gpu == nullptr ? "no accelerator, and beside none: Ferry never touches it"
-                                   : fmt::format("{} ({})", relation(*gpu, function), gpu->model)}));
+      part("is", {is_vf              ? virtual_function_text(*physical)
+                  : named != nullptr ? by_name_text(*named)
+                  : gpu == nullptr   ? "no accelerator, and beside none: Ferry never touches it"
+                                     : fmt::format("{} ({})", relation(*gpu, function), gpu->model)}));
   story.parts.push_back(part("sits", place_lines(inputs, function)));
   story.parts.push_back(group_part(inputs, function));
   if (gpu != nullptr && function.physical_function) {
@@ -397,10 +408,11 @@ Story of_function(const StoryInputs& inputs, const PciFunction& function) {
     story.parts.push_back(offers_part(
         inputs, vgpu == nullptr ? offers_of(inputs.sight, function.address.text(), {}) : vgpu->offers, {}));
   }
+  if (named != nullptr) story.parts.push_back(offers_part(inputs, named->offers, named->not_offered));
   const auto holders = inputs.sight.use.of(function.address.text());
   if (!holders.empty())
     story.parts.push_back(part("used by", holder_lines({holders.begin(), holders.end()})));
-  if (named != nullptr) {
+  if (named != nullptr || is_vf) {
     story.parts.push_back(ways_part({way_by_name(function)}));
   } else if (gpu != nullptr)
     story.parts.push_back(part("to change", {fmt::format("`ferry explain {}` says what its GPU can become",
@@ -496,8 +508,10 @@ Story of_resource(const StoryInputs& inputs, const std::string& resource) {
   const auto taken = std::ranges::count_if(devices, &OfferedToKubelet::allocated);
   const auto healthy = std::ranges::count_if(devices, &OfferedToKubelet::healthy);
   Story story{.title = resource, .parts = {}};
-  StoryPart state = part("state", {fmt::format("{}, {} healthy, {} allocated to pods",
-                                               counted(devices.size(), "device"), healthy, taken)});
+  const auto held = std::ranges::count_if(devices, &OfferedToKubelet::held_with_group);
+  StoryPart state =
+      part("state", {fmt::format("{}, {} healthy, {} allocated to pods{}", counted(devices.size(), "device"),
+                                 healthy, taken, held == 0 ? "" : fmt::format(", {} held back", held))});
   const OfferedResource* offered = inputs.sight.offered ? inputs.sight.offered->resource(resource) : nullptr;
   if (offered != nullptr && offered->places > 0)
     state.lines.push_back({.text = counted(offered->places, "place") + " to ask for beside a GPU"});
@@ -510,8 +524,9 @@ Story of_resource(const StoryInputs& inputs, const std::string& resource) {
     if (const auto name = name_of(inputs, device); !name.empty() && name != device.id)
       line += fmt::format(" ({})", name);
     if (device.allocated) line += device.pod.empty() ? ", allocated" : ", " + allocated_text(device.pod);
-    if (!device.healthy) line += ", unhealthy: " + device.reason;
-    list.lines.push_back({.text = std::move(line), .tint = device.healthy ? Tint::plain : Tint::bad});
+    if (!device.healthy) line += (device.held_with_group ? ", " : ", unhealthy: ") + device.reason;
+    const bool well = device.healthy || device.held_with_group;
+    list.lines.push_back({.text = std::move(line), .tint = well ? Tint::plain : Tint::bad});
   }
   if (!list.lines.empty()) story.parts.push_back(std::move(list));
   const auto known = std::ranges::find_if(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole story of one thing, as `ferry explain` tells it: pure functions over what was seen.
+// The text of `ferry explain` about one object, by pure functions of a snapshot.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ struct StoryLine {
   Tint tint = Tint::plain;
 };
 
-/// "link", and what there is to say of it.
+/// A label, such as "link", with its lines.
 struct StoryPart {
   std::string label;
   std::vector<StoryLine> lines;
@@ -31,23 +31,23 @@ struct Story {
   std::vector<StoryPart> parts;
 };
 
-/// What a story is told from.
+/// The snapshot that a story is made of.
 struct StoryInputs {
   NodeSight sight;
   NodePicture view;
   std::map<PciAddress, DevicePlace> places;
   bool hostd_runs = false;
   bool plugin_runs = false;
-  std::string node = {};  ///< its identity, of which vGPUs that Ferry made are known; empty: it has none
+  std::string node = {};                      ///< identity, to know vGPUs that Ferry made; empty: it has none
   std::optional<std::string> asked_for = {};  ///< the policy that wanted.json names
 };
 
-/// What a word on the command line names.
+/// The object that a word of the command line names.
 struct Subject {
   enum class Kind {
     function,  ///< a PCI function: an accelerator, a virtual function, or any other
     vgpu,      ///< a vGPU with a UUID
-    resource,  ///< what is offered to the kubelet under a name
+    resource,  ///< an advertised resource
   };
   Kind kind = Kind::function;
   PciAddress address;
@@ -55,7 +55,7 @@ struct Subject {
   std::string resource = {};
 };
 
-/// Errc::usage: nothing on this node is called so; the message has the nearest name that is.
+/// Errc::usage: no object of this node has that name; the message suggests the nearest name.
 Result<Subject> find_subject(const StoryInputs& inputs, const std::string& word);
 
 Story story_of(const StoryInputs& inputs, const Subject& subject);
@@ -63,8 +63,8 @@ nlohmann::json to_json(const StoryInputs& inputs, const Subject& subject);
 
 std::string story_text(const Story& story, const Canvas& canvas);
 
-/// Whether a link runs as well as it could: "2.5 GT/s x8, could be 16.0 GT/s x16". Empty: the kernel does not
-/// say.
+/// Compares a link with its best speed and width: "2.5 GT/s x8, could be 16.0 GT/s x16". Empty: the kernel
+/// reports none.
 StoryLine link_line(const LinkFacts& link);
 
 }  // namespace ferry

@@ -12,7 +12,7 @@ namespace ferry {
 namespace {
 
 constexpr std::size_t kGap = 2;
-// Names of Kubernetes' objects are long; in less than this they are no longer read.
+// Names of Kubernetes objects are long. A narrower column is not readable.
 constexpr std::size_t kLeastWidth = 12;
 
 std::vector<std::string> lines_of(const std::string& cell) {
@@ -26,7 +26,7 @@ std::vector<std::string> lines_of(const std::string& cell) {
   return lines;
 }
 
-// Behind a blank, or else where a word may be broken.
+// The position after a blank, or else one where a word may be broken.
 std::size_t break_in(std::string_view line, std::size_t width) {
   const auto blank = line.substr(0, width).find_last_of(' ');
   return blank != std::string_view::npos && blank > 0 ? blank + 1 : end_of_part(line, width);

@@ -8,16 +8,16 @@
 
 namespace ferry {
 
-/// Rows under a heading, each column as wide as its widest cell, for people. A cell with line breaks takes
+/// Rows under a heading, for people. Each column is as wide as its widest cell. A cell with line breaks takes
 /// several lines; an empty one shows "-".
 class Table {
  public:
   explicit Table(std::vector<std::string> heading);
   void add(std::vector<std::string> row);  ///< as many cells as the heading
-  /// As wide as it takes; with `columns` at most that wide as far as words go: cells of the widest columns
-  /// are broken into lines, and nothing is left out.
+  /// The table at its full width, or at most `columns` wide as far as words permit. Cells of the widest
+  /// columns are broken into lines, and nothing is left out.
   std::string text(std::optional<std::size_t> columns = {}) const;
-  /// Columns that it takes.
+  /// The columns of the full table.
   std::size_t width() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs of the command line. Each prints its data to stdout, its errors to stderr, and gives the exit
+// The verbs of the command line. Each prints data to stdout and errors to stderr, and returns the exit
 // status.
 #pragma once
 
@@ -18,33 +18,31 @@
 
 namespace ferry {
 
-/// As given on the command line.
 struct StatusOptions {
   bool watch = false;             ///< again whenever something changes, until SIGINT or SIGTERM
-  std::filesystem::path capture;  ///< where to write this host for --host-root; empty: nowhere
+  std::filesystem::path capture;  ///< folder for a copy of this host, for --host-root; empty: none
 };
-/// `status`: every accelerator, its group and the other members, its driver, who uses it.
+/// `status`: every accelerator with its IOMMU group's other members, its driver and its users.
 ExitStatus status_verb(const Session& session, const StatusOptions& options);
-/// `explain`: the whole story of what `word` names: a PCI address, a vGPU's UUID, a resource. Wrong usage
-/// where nothing is called so.
+/// `explain`: everything about the PCI function, vGPU or resource that `word` names. Usage error: none has
+/// that name.
 ExitStatus explain_verb(const Session& session, const std::string& word);
 
-/// What `doctor` is to look for.
 struct DoctorOptions {
-  std::string purposes = "passthrough";  ///< words between commas
-  std::string classes;                   ///< a class file for kata's checks; empty: of the host alone
-  std::filesystem::path node;            ///< a Node object for them; empty: none
-  NamingOptions naming;                  ///< the plugin's
+  std::string purposes = "passthrough";  ///< separated by commas
+  std::string classes;                   ///< a class file for kata's checks; empty: the host alone
+  std::filesystem::path node;            ///< a Node object for kata's checks; empty: none
+  NamingOptions naming;                  ///< as the plugin has them
 };
-/// `doctor`: what keeps this host from a purpose, and what to change. Failed when any check fails.
+/// `doctor`: the obstacles of this host to a purpose, and their fixes. Failed: a check fails.
 ExitStatus doctor_verb(const Session& session, const DoctorOptions& options);
 
 /// `vfio plan` (a dry run of bind), `bind`, `unbind`.
 ExitStatus move_verb(const Session& session, const SelectionOptions& options, Direction direction);
-/// `vfio restore`: what Ferry has moved goes back, all of it where nothing is chosen.
+/// `vfio restore`: returns all that Ferry has moved, or the selected part, to its drivers.
 ExitStatus restore_verb(const Session& session, const SelectionOptions& options);
 
-/// Where verbs find their profile or policy.
+/// The source of a verb's profile or policy.
 struct ProfileOptions {
   std::filesystem::path file;                 ///< a profile file or a ConfigMap; "-" is stdin
   std::optional<std::string> name;            ///< -c
@@ -52,27 +50,25 @@ struct ProfileOptions {
   std::optional<std::string> otherwise;       ///< the name when the node has no label
   bool lenient = false;                       ///< Reading::lenient, for profiles
   std::vector<std::string> release = {};      ///< SelectionOptions::release, of `vgpu plan` and `apply`
-  bool foreign = false;                       ///< vGPUs that Ferry has not made may go
+  bool foreign = false;                       ///< removes also vGPUs that Ferry has not made
 };
 ExitStatus vgpu_types_verb(const Session& session);
-/// `vgpu validate`: the file alone; with `on_host` also what of it this host could not do, refused (4) where
-/// only what there is now is in the way.
+/// `vgpu validate`: checks the file, and with `on_host` whether this host can do it. Refused (4): only the
+/// host's present state is in the way.
 ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& options, bool on_host);
 ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options);
 ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& options);
 
-/// `vgpu export`: the host's state as a profile file that apply and assert take back, called `name`.
+/// `vgpu export`: the host's vGPUs as profile `name` of a file that apply and assert take back.
 ExitStatus vgpu_export_verb(const Session& session, const std::string& name);
 
-/// As given on the command line.
 struct ChoiceOptions {
   std::string memory;                 ///< parse_memory_mib()
   std::optional<std::string> series;  ///< A, B, C or Q
   std::vector<std::string> devices;   ///< addresses of GPUs; none: all
 };
-/// `vgpu choose`: the smallest vGPU type with enough memory, for each GPU. Done when one of all GPUs has such
-/// a type, or each of those that are named; else refused where vGPUs take the room, and failed where no type
-/// is large enough.
+/// `vgpu choose`: the smallest vGPU type with enough memory, for each GPU. Done: one of all GPUs has such a
+/// type, or each named one. Refused: vGPUs take the space. Failed: no type is large enough.
 ExitStatus vgpu_choose_verb(const Session& session, const ChoiceOptions& options);
 
 struct RemovalOptions {
@@ -82,110 +78,105 @@ struct RemovalOptions {
 };
 ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& options);
 
-/// `apply`: the whole node by a policy, v2 or v1.
+/// `apply`: changes the whole node to a policy, v2 or v1.
 ExitStatus apply_verb(const Session& session, const ProfileOptions& options);
-/// What that would do.
+/// The dry run of `apply`.
 ExitStatus apply_preview(const Session& session, const Policy& policy, bool foreign);
-/// As given on the command line.
 struct KeepingOptions {
   bool once = false;
-  bool own_scope = false;  ///< in a container: leave its control group for one of the host's
+  bool own_scope = false;  ///< in a container: move to a control group of the host
   std::filesystem::path wanted = "/var/lib/ferry/wanted.json";
   std::filesystem::path state = "/run/ferry/state.json";
   bool lenient = false;                   ///< Reading::lenient, for NVIDIA's profiles
-  std::filesystem::path cri_socket = {};  ///< empty: nobody is asked which Kata handlers are ready
-  bool kata = false;  ///< also install the Kata runtimes that the agent's file says (wanted_classes.h)
-  std::optional<unsigned> agent_group;  ///< of an agent that is not root (host/agent_folders.h)
-  std::vector<std::filesystem::path> agent_folders = {};  ///< beside that of its lock
+  std::filesystem::path cri_socket = {};  ///< empty: it is unknown which Kata handlers are ready
+  bool kata = false;  ///< also install the runtimes of the agent's class file (wanted_classes.h)
+  std::optional<unsigned> agent_group;  ///< an agent's that is not root (host/agent_folders.h)
+  std::vector<std::filesystem::path> agent_folders = {};  ///< beside the folder of its lock
   std::vector<std::filesystem::path> agent_trees = {};
 };
-/// `hostd`: makes the node what a file says, and again whenever that or the node changes, until SIGTERM or
-/// SIGINT; with `once` one time, and ends as apply_verb() does. In a dry run what it would do.
+/// `hostd`: keeps the node as a file says, whenever the file or the node changes, until SIGTERM or SIGINT.
+/// `once`: applies the file one time and ends as apply_verb(). A dry run prints the plan.
 ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping);
-/// `assert`: is the node what a policy says?
+/// `assert`: compares the node with a policy.
 ExitStatus assert_verb(const Session& session, const ProfileOptions& options);
-/// `export`: the node as it is as a policy that apply and assert take back, called `name`.
+/// `export`: the node's present state as policy `name`, which apply and assert take back.
 ExitStatus export_verb(const Session& session, const std::string& name);
-/// `convert`: policies, v2 or v1, as a v2 file; the host is not looked at.
+/// `convert`: policies, v2 or v1, as a v2 file. It does not read the host.
 ExitStatus convert_verb(const Session& session, const ProfileOptions& options);
 
-/// As given on the command line.
 struct ServingOptions {
-  std::optional<std::filesystem::path> kubelet_directory;  ///< absent: the kubelet's own for either way
-  bool plugin_watcher = false;    ///< the directory is that of the kubelet's plugin watcher
+  std::optional<std::filesystem::path> kubelet_directory;  ///< absent: the kubelet's usual one
+  bool plugin_watcher = false;    ///< the kubelet's plugin watcher watches the directory
   std::string mode = "kubevirt";  ///< kubevirt, kata, both
   NamingOptions naming;
   std::string vgpu_placement = "pack";  ///< pack, spread
   bool cdi_names = false;
   bool name_pods = false;  ///< HolderWatch::Settings::names
 };
-/// `plugin`: serves the kubelet until SIGTERM or SIGINT. Takes P_GPU_ALIAS and NVSWITCH_ALIAS, what Kata's
-/// GPUs and NVSwitches are called, from the environment as NVIDIA's plugin does: empty is one name for each
-/// model; and from POD_NAME and POD_NAMESPACE HolderWatch::Settings::own_pod.
+/// `plugin`: serves the kubelet until SIGTERM or SIGINT. P_GPU_ALIAS and NVSWITCH_ALIAS in the environment
+/// name Kata's GPUs and NVSwitches, as for NVIDIA's plugin; empty: each model has its own name. POD_NAME and
+/// POD_NAMESPACE are HolderWatch::Settings::own_pod.
 ExitStatus plugin_verb(const Session& session, const ServingOptions& serving);
 
-/// As given on the command line.
 struct AgentOptions {
-  bool once = false;                           ///< else it becomes ferry-agent
+  bool once = false;                           ///< false: become ferry-agent
   std::filesystem::path node;                  ///< a Node object
   std::vector<std::filesystem::path> configs;  ///< policies and vGPU profiles, alone or in ConfigMaps
-  bool handed_over = false;         ///< NVIDIA's own programs are switched off, whatever labels say
-  AgentProgramOptions program;      ///< of ferry-agent; some count for one look too
-  std::string only_for_the_server;  ///< AgentOptionList::given_for_the_server()
-  std::vector<std::string> words;   ///< what ferry-agent is to be told
+  bool handed_over = false;                    ///< NVIDIA's own programs are off, whatever labels say
+  AgentProgramOptions program;                 ///< of ferry-agent; some count for `once`, too
+  std::string only_for_the_server;             ///< AgentOptionList::given_for_the_server()
+  std::vector<std::string> words;              ///< the arguments of ferry-agent
 };
-/// `agent --once`: says what the node's labels ask for in wanted.json, and what the host's own process
-/// answers in status files; prints what it would say to the cluster. Invalid configuration where what is
-/// asked for cannot be; refused where others serve the node.
+/// `agent --once`: writes the desired state of the node's labels to wanted.json, and the host's answers to
+/// status files; prints the report that the cluster would get. Invalid configuration: the desired state is
+/// invalid. Refused: others serve the node.
 ///
-/// Without `once` it becomes ferry-agent, and returns only where that cannot be.
+/// Without `once` it execs ferry-agent, and returns only if that fails.
 ExitStatus agent_verb(const Session& session, const AgentOptions& options);
 
-/// As given on the command line.
 struct KubevirtCrOptions {
   bool check = false;
   bool apply = false;
   std::string kubeconfig;  ///< empty: see cluster_access()
   std::string context;     ///< empty: the file's own
-  NamingOptions naming;    ///< the plugin's
+  NamingOptions naming;    ///< as the plugin has them
 };
-/// `kubevirt-cr`: the part of the KubeVirt object that permits what this host offers. Prints it; or becomes
-/// ferry-agent, to compare the cluster's object with it or to add to that.
+/// `kubevirt-cr`: prints the part of the KubeVirt object that permits this host's resources. `check` or
+/// `apply` execs ferry-agent to compare the cluster's object with it, or to add to that object.
 ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& options);
 
-/// As given on the command line.
 struct KataOptions {
   std::filesystem::path file;                          ///< the class file, or a ConfigMap; "-" is stdin
   bool lenient = false;                                ///< Reading::lenient, for NVIDIA's file
   std::optional<std::string> runtime;                  ///< name of a RuntimePlace
   std::optional<std::filesystem::path> configuration;  ///< of containerd, on the host; instead of the place's
-  std::optional<std::filesystem::path> socket;         ///< likewise
+  std::optional<std::filesystem::path> socket;         ///< as `configuration`
   std::optional<std::string> containerd_version;       ///< ContainerdRelease::parse()
   std::optional<std::filesystem::path> docker_config;  ///< on the host; instead of the class file's
-  std::optional<std::filesystem::path> pull_secrets;   ///< our own, as `file` is: see read_pull_secret()
+  std::optional<std::filesystem::path> pull_secrets;   ///< in this process's own root: see read_pull_secret()
   std::filesystem::path node;                          ///< a Node object; empty: none
   bool no_restart = false;                             ///< write files only
   bool accept_edited_files = false;                    ///< ChangeContext::accept_edited_files
   bool no_modules = false;                             ///< load none
   bool keep_artifacts = false;
-  unsigned wait_seconds = 0;  ///< for pods to end
+  unsigned wait_seconds = 0;  ///< time for pods to end
 };
-/// `kata plan` (a dry run of install), `install`: the classes of a file are runtimes of this host, and no
-/// others of ours.
+/// `kata plan` (a dry run of install), `install`: make the classes of a file this host's runtimes, and remove
+/// Ferry's other runtimes.
 ExitStatus kata_install_verb(const Session& session, const KataOptions& options);
-/// The same for a program that stays: true where the host has what it can of the file (has_what_it_can()),
-/// some classes refused or none.
+/// The same for a long-running program. True: the host has all that it can have of the file
+/// (has_what_it_can()), even if some classes are refused.
 bool kata_install_what_can_be(const Session& session, const KataOptions& options);
-/// `kata uninstall`: none of ours is any more, and the container runtime's files are what they were before.
+/// `kata uninstall`: removes Ferry's runtimes, and restores the container runtime's files.
 ExitStatus kata_uninstall_verb(const Session& session, const KataOptions& options);
-/// `kata status`: our runtimes, whether the container runtime knows them, the pods that run with them.
+/// `kata status`: Ferry's runtimes, whether the container runtime knows them, and their pods.
 ExitStatus kata_status_verb(const Session& session, const KataOptions& options);
-/// `kata verify`: is all of a class file there, and known? Differs if not.
+/// `kata verify`: compares a class file with the host and the container runtime. Differs: a part is missing.
 ExitStatus kata_verify_verb(const Session& session, const KataOptions& options);
 /// `kata runtimeclass`: the RuntimeClass objects of a class file.
 ExitStatus kata_runtimeclass_verb(const Session& session, const KataOptions& options);
 
-/// `selftest`: a throw-away VM that has the devices, seen from inside.
+/// `selftest`: starts a throw-away VM with the devices and checks them from inside.
 ExitStatus selftest_verb(const Session& session, const SelftestOptions& options);
 
 }  // namespace ferry

@@ -8,7 +8,7 @@
 namespace ferry {
 namespace {
 
-// A host without an IOMMU refuses every group, and nothing has been written.
+// A host without an IOMMU refuses every group before a write, so the exit status is a refusal's.
 ExitStatus complain_of_refusal(Error error) {
   if (error.code == Errc::unsupported) error.code = make_error_code(Errc::refused);
   return complain(error);
@@ -28,7 +28,7 @@ ExitStatus apply(const MoveContext& context, const Session& session, const Chose
   return print(session, show_moves(session, *outcome, selection.left_alone, direction));
 }
 
-// `choose` is called once the host is ours, since what it chooses from may change until then.
+// `choose` runs only under the lock of the host, since its answer may change until then.
 template <typename Choose>
 ExitStatus run(const Session& session, Direction direction, Choose choose) {
   if (session.dry_run) {
@@ -57,7 +57,7 @@ ExitStatus move_verb(const Session& session, const SelectionOptions& options, Di
     auto chosen = select(options, *inventory, session.rules, *vgpus, *record, names, direction);
     if (!chosen) return chosen;
     if (!chosen->rules.named.empty() || !chosen->rules.named_vendors.empty()) {
-      vgpus = scan_vgpus(*session.host, *inventory, chosen->rules);  // those that are named carry vGPUs, too
+      vgpus = scan_vgpus(*session.host, *inventory, chosen->rules);  // named ones may carry vGPUs, too
       if (!vgpus) return fail(std::move(vgpus).error());
     }
     const auto node = node_identity(*session.host);

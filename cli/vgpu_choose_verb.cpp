@@ -43,7 +43,7 @@ std::string memory_of(const TypeFit& fit) {
   return fmt::format("{}{} MiB", fit.by_its_name ? "about " : "", fit.framebuffer_mib);
 }
 
-/// One of all is enough; of those that are named, each counts.
+/// Among all GPUs one success is enough. Among named ones each counts.
 ExitStatus status_of(const Choice& choice, bool named) {
   if (choice.reason) return exit_status_of(*choice.reason);
   ExitStatus status = ExitStatus::done;
@@ -70,7 +70,7 @@ Shown show(const TypeWish& wish, const Choice& choice, bool named) {
                     {"reason", gpu.reason ? ferry::to_json(*gpu.reason) : json(nullptr)}});
   }
   std::string out = table.text();
-  // Below the table: a reason in a cell would push the other columns off the screen.
+  // Reasons stand below the table: in a cell they would push other columns off the screen.
   for (const GpuChoice& gpu : choice.gpus) {
     if (gpu.reason) out += gpu.reason->message + "\n";
   }

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// NVIDIA's format has its own spelling of keys; and the file may be JSON, so each form can be applied.
+// NVIDIA's format has its own spelling of keys. It may be JSON, so that either form can be applied.
 json document_of(const Profile& profile) {
   json items = json::array();
   for (const ProfileItem& item : profile.items) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the vGPU verbs begin with: the profiles of a file, and the host to hold them against.
+// The inputs of the vGPU verbs: a file's profiles, and the host to compare them with.
 #pragma once
 
 #include "cli/session.h"
@@ -10,10 +10,10 @@
 
 namespace ferry {
 
-/// The profiles of `options.file`; what was let pass is said on stderr.
+/// The profiles of `options.file`. Their warnings go to stderr.
 Result<ProfileFile> read_profiles_for(const ProfileOptions& options);
 
-/// The host, where `uses` is asked who holds what. Errors: the host has no identity to make UUIDs from.
+/// The host; `uses` finds its device users. Errors: the host has no identity to make UUIDs from.
 Result<VgpuHost> vgpu_host(const Session& session, UseProbe& uses);
 Result<VgpuHost> vgpu_host(const Session& session);
 

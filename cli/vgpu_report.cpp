@@ -46,7 +46,7 @@ json described(const VgpuStep& step) {
           {"type", step.short_name}, {"parent", step.parent.text()}, {"why", step.why}};
 }
 
-/// Of a GPU's steps those of whom it needs to let go come first, their taking hold last.
+/// The steps that quiesce a GPU's users before its change, and those that resume them after it.
 struct Around {
   std::vector<Step> before;
   std::vector<Step> after;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is printed about vGPUs.
+// The output about vGPUs.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ Shown show_vgpus(const Session& session, const VgpuOutcome& outcome);
 
 /// {"T4-4Q": 2}
 nlohmann::json to_json(const std::vector<TypeCount>& counts);
-/// Says on stderr which items of a file match no GPU; many of them in one line.
+/// Warns on stderr of items of a file that match no GPU; many of them in one line.
 void warn_of_idle(const std::vector<std::string>& items);
 /// A line for each note, after `indent`.
 std::string note_lines(const std::vector<std::string>& notes, const char* indent);

@@ -31,7 +31,7 @@ std::string gpu_lines(const GpuCheck& gpu) {
   return out + note_lines(gpu.notes, "    ");
 }
 
-/// All of one profile.
+/// The report of one profile.
 std::string whole(const HostCheck& check) {
   const char* verdict = check.is_for_no_gpu() ? "is for no GPU of this host"
                         : check.works()       ? "works on this host"
@@ -41,7 +41,7 @@ std::string whole(const HostCheck& check) {
   return out + note_lines(check.notes, "  ");
 }
 
-/// One of many in a line.
+/// The line of one profile among many.
 std::string summary(const HostCheck& check) {
   for (const GpuCheck& gpu : check.gpus) {
     if (gpu.fault) return fmt::format("profile {}: would not work: {}\n", check.profile, gpu.fault->message);

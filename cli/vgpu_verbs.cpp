@@ -45,7 +45,7 @@ void log_step(const VgpuStep& step, const Result<>& result) {
   }
 }
 
-/// With whom `--release` names.
+/// The host, with the services that `--release` names.
 Result<VgpuHost> vgpu_host(const Session& session, const std::vector<std::string>& release) {
   auto list = release_list(release);
   if (!list) return fail(std::move(list).error().during("--release"));
@@ -54,7 +54,7 @@ Result<VgpuHost> vgpu_host(const Session& session, const std::vector<std::string
   return on;
 }
 
-/// What an earlier run has left stopped belongs to a plan as it does to that of a move.
+/// Services that an earlier run left stopped are noted in a plan, as in a plan of binding.
 ExitStatus preview(const Session& session, VgpuPlan plan) {
   auto stopped = notes_on_stopped_services(*session.host);
   if (!stopped) return complain(stopped.error());

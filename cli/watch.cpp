@@ -25,13 +25,13 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = EventLoop::Clock;
 
-// A move of one group makes a handful of events.
+// Binding one group makes a handful of events.
 constexpr auto kSettle = std::chrono::milliseconds(100);
-// A process that opens or closes a device tells nobody.
+// No event announces that a process opens or closes a device.
 constexpr auto kRescan = std::chrono::seconds(10);
 
-/// Of what is redrawn where it is: what fits, in place of what was there. A line that is wider all the same
-/// is cut off: were it broken by the terminal, the first lines would scroll away.
+/// Redraws the lines that fit over the old ones. A line that is too wide is cut off: wrapped by the terminal
+/// it would make the first lines scroll away.
 std::string in_place(const std::string& text, std::size_t rows, bool first) {
   std::string out = first ? "\033[?7l\033[H\033[2J" : "\033[?7l\033[H";
   std::size_t line = 1;
@@ -55,7 +55,7 @@ class Watching {
       : session_(session), look_(look), loop_(loop) {}
 
   ExitStatus run(const std::stop_token& stop) {
-    watch_folders();  // before the first look, so that nothing comes between
+    watch_folders();  // before the first look, so that no change is missed
     if (auto uevents = Uevents::open()) {
       uevents_.emplace(std::move(*uevents));
       loop_.watch(uevents_->fd(), [this] {
@@ -73,7 +73,7 @@ class Watching {
  private:
   bool terminal() const { return ::isatty(::fileno(session_.out)) == 1; }
 
-  /// Another width draws another table. The signal is blocked by watch(), for every thread.
+  /// A new width needs a new table. watch() blocks the signal for every thread.
   void watch_size() {
     sigset_t resized;
     sigemptyset(&resized);
@@ -89,7 +89,7 @@ class Watching {
     });
   }
 
-  /// Ferry's own folder, and where it is to appear. Whether one of them is new.
+  /// Watches Ferry's own folders, or else the folder that will have them. True: a watch is new.
   bool watch_folders() {
     bool anew = false;
     for (const char* folder : {"run/ferry", "run/ferry/plugin", "run/ferry/hostd", "run/ferry/hostd/moves",
@@ -97,7 +97,7 @@ class Watching {
       if (folders_.contains(folder) || (std::string_view(folder) == "run" && folders_.contains("run/ferry")))
         continue;
       auto watch = DirectoryWatch::open(*session_.host, folder, DirectoryWatch::Contents::told);
-      if (!watch) continue;  // not there yet: its parent tells when it is
+      if (!watch) continue;  // absent: its parent reports its arrival
       const int fd = watch->fd();
       folders_.emplace(folder, std::move(*watch));
       loop_.watch(fd, [this, at = fs::path(folder)] { told(at); });
@@ -111,7 +111,7 @@ class Watching {
     if (found == folders_.end()) return;
     bool news = folder != "run";
     for (const DirectoryEvent& event : found->second.read()) {
-      // Much comes and goes in /run that is not ours.
+      // Other programs' files come and go in /run.
       news = news || event.name == "ferry";
       if (event.kind != DirectoryEvent::Kind::gone) continue;
       loop_.forget(found->second.fd());
@@ -130,7 +130,7 @@ class Watching {
   void draw() {
     soon_ = false;
     loop_.cancel(again_);
-    // What is written between the look and a new watch would go unseen.
+    // A change between the look and a new watch would be missed.
     if (watch_folders()) draw_soon();
     again_ = loop_.at(Clock::now() + kRescan, [this] { draw(); });
     const auto shown = look_();
@@ -180,7 +180,7 @@ ExitStatus watch(const Session& session, const std::function<Result<Shown>()>& l
   sigset_t resized;
   sigemptyset(&resized);
   sigaddset(&resized, SIGWINCH);
-  ::pthread_sigmask(SIG_BLOCK, &resized, nullptr);  // before there is a thread that would take it
+  ::pthread_sigmask(SIG_BLOCK, &resized, nullptr);  // before any thread that would take the signal
   const StopOnSignal stop;
   auto loop = EventLoop::create();
   if (!loop) return complain(loop.error());

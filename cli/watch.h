@@ -11,10 +11,10 @@ namespace ferry {
 
 struct Shown;
 
-/// What a verb says, again whenever it says something else: looked at when the kernel tells of a device, when
-/// a file of Ferry's changes, and once in a while for what nobody tells of (who uses a device). On a terminal
-/// it stays in its place; else one block comes after the other. Until SIGINT or SIGTERM, and then done.
-/// Errors of a look are told once each and end nothing; failed: nothing can be waited for, or written to.
+/// Prints a verb's output, and again whenever it changes. It looks when the kernel reports a device, when a
+/// file of Ferry's changes, and periodically for device users, which no event announces. A terminal is
+/// redrawn in place; elsewhere blocks follow each other. SIGINT or SIGTERM ends it: done. Each error of a
+/// look is printed once and ends nothing. Failed: nothing can be waited for or printed.
 ExitStatus watch(const Session& session, const std::function<Result<Shown>()>& look);
 
 }  // namespace ferry

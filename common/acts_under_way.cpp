@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kDirectory = "run/ferry/hostd/acts";
 constexpr std::chrono::milliseconds kBetweenLooks{20};
-// Room for the longest path, and for what is told of the value.
+// Room for the longest path and for the recorded part of a value.
 constexpr std::size_t kSize = 8192;
 constexpr std::size_t kLongestValue = 1024;
 
@@ -32,7 +32,7 @@ NumberedProcess ourselves(const HostFs& host) {
   return {.pid = ::getpid(), .pid_namespace = own_pid_namespace(host).value_or("")};
 }
 
-// Who looks may take a file without a lock for one whose process has gone, and remove it.
+// wait_for_acts() removes a file without a lock, also one that its process has opened and not yet locked.
 bool is_linked(const UniqueFd& file) {
   struct stat status {};
   return ::fstat(file.get(), &status) == 0 && status.st_nlink > 0;
@@ -44,8 +44,8 @@ struct Act {
   std::string value;
 };
 
-// "pid:[4026531836]"; "" where it could not be read. It becomes part of a file's name, so neither its
-// characters nor its length are anything else than the kernel's. ABI: fs/nsfs.c, `%s:[%u]`.
+// "pid:[4026531836]", or "" if it could not be read. The text becomes part of a file name, so only the
+// kernel's characters and length are accepted. ABI: fs/nsfs.c, `%s:[%u]`.
 bool is_pid_namespace(std::string_view text) {
   constexpr std::string_view kBegin = "pid:[";
   constexpr std::size_t kLongestNumber = 10;
@@ -56,7 +56,7 @@ bool is_pid_namespace(std::string_view text) {
          text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// What a file says before its process has begun anything. Another number has the same place.
+// The first line, written before any act. is_done_by() overwrites the number in place.
 std::string head(const NumberedProcess& self) {
   return fmt::format("{:>10} {}\n", self.pid, self.pid_namespace);
 }
@@ -81,7 +81,7 @@ std::optional<Act> parse(std::string_view text) {
   return out;
 }
 
-// What the file of a process that lives says, up to the first NUL: "" where the process has gone.
+// The file's text up to the first NUL; "" if its process has ended.
 Result<std::string> text_of(HostFs& host, const std::filesystem::path& path) {
   const auto file = host.open(path, O_RDONLY | O_NONBLOCK);
   if (!file) {
@@ -93,12 +93,12 @@ Result<std::string> text_of(HostFs& host, const std::filesystem::path& path) {
     return std::string();
   }
   auto text = host.read_file(path);
-  if (!text) return is_gone(text.error()) ? Result<std::string>() : text;  // it has ended meanwhile
+  if (!text) return is_gone(text.error()) ? Result<std::string>() : text;  // its process ended meanwhile
   text->resize(std::min(text->size(), text->find('\0')));
   return text;
 }
 
-// All of it is had now: a file system that were full later would end us by SIGBUS.
+// Allocates all blocks now: if the file system were full later, a store to the mapping would raise SIGBUS.
 std::span<char> map(const UniqueFd& file) {
   if (::ftruncate(file.get(), 0) != 0 || ::posix_fallocate(file.get(), 0, kSize) != 0) return {};
   void* const begin = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
@@ -150,7 +150,7 @@ void ActUnderWay::try_prepare() {
 void ActUnderWay::begin(std::string_view act, std::string_view value) {
   value = value.substr(0, kLongestValue);
   if (act.empty() || act.size() + value.size() + 2 > act_.size()) return;
-  // The first byte last: until then nothing is told.
+  // The first byte is stored last: until then readers see no act.
   auto end = std::ranges::copy(act.substr(1), act_.begin() + 1).out;
   *end++ = '\n';
   end = std::ranges::copy(value, end).out;
@@ -181,7 +181,7 @@ Result<> wait_for_acts(HostFs& host, std::chrono::milliseconds patience) {
       if (!text) return fail(Error(text.error()));
       if (tells_of_nothing(*text)) break;
       auto act = parse(*text);
-      if (act && is_recorded(host, act->by)) break;  // by then nobody has to wait for it again
+      if (act && is_recorded(host, act->by)) break;  // recorded as stuck: waiting is over
       if (std::chrono::steady_clock::now() < deadline) {
         std::this_thread::sleep_for(kBetweenLooks);
         continue;
@@ -193,7 +193,7 @@ Result<> wait_for_acts(HostFs& host, std::chrono::milliseconds patience) {
       const auto left = std::max(kWriteDeadline - patience, std::chrono::milliseconds(0));
       auto recorded = record_stuck_act(host, act->by, std::move(act->act), std::move(act->value), left);
       if (!recorded) return fail(std::move(recorded).error());
-      // It may have ended just then, and found no record to take away.
+      // If the act ended just before the record was written, its process found no record to remove.
       if (const auto since = text_of(host, path); since && tells_of_nothing(*since)) {
         if (auto forgotten = forget_stuck_act(host, act->by); !forgotten) return forgotten;
       }

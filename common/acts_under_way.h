@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host writer's children change, in run/ferry/hostd/acts/<pid>: each has a file there until it ends,
-// from its first act or when acts are expected, locked (flock), in which the act stands while it is done. The
-// file is mapped, so that telling costs no call of the kernel's. It counts up to the first NUL byte:
-//          700 pid:[4026531836]   the process's number, or that of the program that it runs, ten characters
-//                                 wide, and the PID namespace that it counts in; that is empty if not known
-//   write /sys/bus/pci/...        as StuckWrite::act; where nothing is under way this line is not there
-//   0000:65:00.0                  the rest: as StuckWrite::value, at most 1024 bytes of it
+// The files run/ferry/hostd/acts/<pid> hold the in-flight writes of the host writer's children. A child makes
+// its file at its first act, or when acts are announced, and removes it at its end. The child locks the file
+// (flock) and writes each act there before it begins. The file is mapped, so recording costs no system call.
+// Content, up to the first NUL byte:
+//          700 pid:[4026531836]   process number of the child, or of the program that it runs, ten characters
+//                                 wide; then the PID namespace of that number, empty if not known
+//   write /sys/bus/pci/...        StuckWrite::act; the line is absent while no act is in flight
+//   0000:65:00.0                  StuckWrite::value, at most 1024 bytes of it
 //
-// A run that is killed leaves its child behind, and that ends the act that it is at. Acts that are slow are
-// recorded (stuck_writes.h); without this one that had only just begun would be nobody's, and the next run
-// would plan from a host on which the last write of the one before is still to come.
+// A killed process leaves its child behind, and the child finishes its act. Only slow acts have a record in
+// stuck_writes.h. These files also show an act that has just begun, so that the next process does not plan
+// from a host that is about to change.
 #pragma once
 
 #include <chrono>
@@ -24,7 +25,7 @@
 
 namespace ferry {
 
-/// Of one child. Where no file can be had (nothing can be written below the root) nothing is told.
+/// The file of one child. If it cannot be made (nothing below the root is writable), nothing is recorded.
 class ActUnderWay {
  public:
   explicit ActUnderWay(HostFs& host) : host_(host) {}
@@ -34,18 +35,17 @@ class ActUnderWay {
   ActUnderWay& operator=(ActUnderWay&&) = delete;
   ~ActUnderWay();
 
-  /// Before the first of several acts: has a file, a new one where somebody has removed it.
+  /// Call before the first of several acts. Makes the file if it is not there; may wait for its lock.
   void prepare();
-  /// Long before: the same, unless it would have to wait for whoever has locked that file.
+  /// Makes the file in advance, unless another process has it locked.
   void try_prepare();
-  /// As StuckWrite::act, one line, and StuckWrite::value.
+  /// `act` is StuckWrite::act, one line; `value` is StuckWrite::value.
   void begin(std::string_view act, std::string_view value);
   void end();
 
-  /// A program that does the act keeps this open, so that its lock lives as long as it does. -1: there is
-  /// none.
+  /// A program that performs the act inherits this and so keeps the lock while it lives. -1: no file.
   int descriptor() const { return file_.get(); }
-  /// Its number, told by itself; and ours again when it has ended.
+  /// Records `pid` as the performing process. A started program records itself, the child itself after it.
   void is_done_by(int pid);
 
  private:
@@ -55,13 +55,13 @@ class ActUnderWay {
   HostFs& host_;
   std::filesystem::path path_;
   UniqueFd file_;
-  std::span<char> text_;  ///< the file's, mapped; empty: nothing is told
-  std::span<char> act_;   ///< behind the first line
+  std::span<char> text_;  ///< the mapped file; empty: nothing is recorded
+  std::span<char> act_;   ///< `text_` after its first line
 };
 
-/// For who has just taken the node's lock: what is under way then was begun by runs that were killed. Waits
-/// until all of it is done; what is not when `patience` is over is recorded as stuck, so that its device is
-/// left alone. Errors: it cannot be seen what is under way.
+/// Waits for in-flight acts of killed processes; the caller has just taken the node lock. An act that is not
+/// done after `patience` is recorded as stuck, so that its device is left alone. Errors: the files cannot be
+/// read or written; Errc::stuck: a locked file does not parse.
 Result<> wait_for_acts(HostFs& host, std::chrono::milliseconds patience);
 
 }  // namespace ferry

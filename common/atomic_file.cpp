@@ -15,7 +15,7 @@
 namespace ferry {
 namespace {
 
-/// A new file beside the target, gone again unless the rename has taken it.
+/// A new file beside the target, removed by the destructor unless the rename has taken it.
 class Scratch {
  public:
   Scratch(int directory, const std::string& beside) : directory_(directory) {
@@ -35,7 +35,7 @@ class Scratch {
   ~Scratch() {
     if (fd_.valid() && !taken_) ::unlinkat(directory_, name_.c_str(), 0);
   }
-  /// Invalid, with errno set: it could not be made.
+  /// Invalid, with errno set: the file could not be made.
   const UniqueFd& fd() const { return fd_; }
   const char* name() const { return name_.c_str(); }
   void taken() { taken_ = true; }
@@ -69,7 +69,7 @@ Result<> write_atomically(const AtomicTarget& target, std::string_view content, 
   struct stat old {};
   if (target.existing >= 0 && ::fstat(target.existing, &old) == 0) {
     mode = old.st_mode & 07777;
-    // An agent that is not root replaces files of an earlier one that was: the new file is the writer's own.
+    // An agent that is not root replaces files of an earlier one that was; the new file is the writer's.
     if (::fchown(fd.get(), old.st_uid, old.st_gid) != 0 && (errno != EPERM || ::geteuid() == 0))
       return fail(error_from_errno(errno, what + ": keep owner"));
   }

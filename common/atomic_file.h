@@ -9,18 +9,17 @@
 
 namespace ferry {
 
-/// A name in a directory that is open, so that no link on the way to it is followed a second time.
+/// A name in an open directory, so that no link in the path is followed a second time.
 struct AtomicTarget {
   int directory = -1;  ///< open for reading
   std::string name;
-  int existing = -1;  ///< the file that has the name now; O_PATH will do, -1: none
+  int existing = -1;  ///< file that has the name now, O_PATH is enough; -1: none
   std::string path;   ///< for messages
 };
 
-/// Replaces the target by `content`, whole or not at all: written beside it under a name of its own, synced,
-/// renamed, the directory synced. An existing file keeps owner and mode; a new one gets `mode`. A file that
-/// another user owns becomes the writer's where the writer is not root. A reader never sees half a file; a
-/// crash leaves at most a dot-file that the next call ignores.
+/// Replaces the target's content whole or not at all: writes a new file beside it, syncs it, renames it and
+/// syncs the directory. An existing file keeps its owner and mode; a new one gets `mode`. If the writer is
+/// not root, another user's file becomes the writer's. A crash leaves at most a dot-file, which is ignored.
 Result<> write_atomically(const AtomicTarget& target, std::string_view content, mode_t mode = 0644);
 
 }  // namespace ferry

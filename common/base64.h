@@ -7,8 +7,7 @@
 
 namespace ferry {
 
-/// The bytes of a text in base64 (RFC 4648, section 4), padded or not, as programs write it; line ends in it
-/// do not count. Absent: it is none.
+/// Decodes base64 (RFC 4648, section 4), padded or not, without its line ends. Absent: not base64.
 std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace ferry

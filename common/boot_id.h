@@ -8,8 +8,8 @@
 
 namespace ferry {
 
-/// The running boot's id, a UUID the kernel draws at each boot. What is recorded about sysfs is void under
-/// another. ABI: proc(5), /proc/sys/kernel/random/boot_id.
+/// The running boot's id, a UUID that the kernel draws at each boot. Records about sysfs are void after
+/// another boot. ABI: proc(5), /proc/sys/kernel/random/boot_id.
 inline Result<std::string> boot_id(const HostFs& host) {
   return host.read_attribute("proc/sys/kernel/random/boot_id");
 }

@@ -14,7 +14,7 @@ using Kind = ConfigNode::Kind;
 constexpr const char* kConfigKey = "config.yaml";
 constexpr const char* kData = "data";
 
-/// The text that a ConfigMap carries, with its place in the file.
+/// The text in a ConfigMap, with its place in the file.
 Result<ConfigText> text_in(const ConfigText& file, const ConfigNode& config_map) {
   const ConfigReader reader(file);
   const ConfigMember* data = config_map.find(kData);
@@ -60,7 +60,7 @@ Result<ConfigText> carried_text(ConfigText file, std::string_view of_what,
                                 std::vector<std::string>* tolerated) {
   auto root = parse_config(file, tolerated);
   if (!root) return fail(std::move(root).error());
-  // No configuration file of ours has a key `kind`; every Kubernetes object has.
+  // No configuration file of Ferry has a key `kind`; every Kubernetes object has.
   const ConfigMember* kind = root->kind == Kind::map ? root->find("kind") : nullptr;
   if (kind == nullptr) return file;
   if (kind->value.kind != Kind::scalar || kind->value.text != "ConfigMap") {

@@ -11,13 +11,13 @@
 
 namespace ferry {
 
-/// The text of a configuration file, or the one that a ConfigMap carries: its key config.yaml, or its only
-/// key. Places in errors are lines of the file itself. "-" is standard input. `of_what` is the kind of file
-/// that is expected, "profile"; `tolerated` is parse_config()'s.
+/// Reads a configuration file, or the text in a ConfigMap: its key config.yaml, or its only key. Errors give
+/// lines of the file itself. "-" is standard input. `of_what` is the expected kind of file ("profile");
+/// `tolerated` as in parse_config().
 Result<ConfigText> read_carried_text(const std::filesystem::path& path, std::string_view of_what,
                                      std::vector<std::string>* tolerated = nullptr);
 
-/// The same of a file that has been read already.
+/// read_carried_text() for a file that has been read already.
 Result<ConfigText> carried_text(ConfigText file, std::string_view of_what,
                                 std::vector<std::string>* tolerated = nullptr);
 

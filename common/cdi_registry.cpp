@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
 #include <fcntl.h>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -28,7 +32,7 @@ bool is_alphanumeric(char c) {
   return is_letter(c) || (c >= '0' && c <= '9');
 }
 
-/// Vendors, classes and devices have such names; the first character is for the caller to look at.
+/// Checks the name of a vendor, class or device; the caller checks the first character.
 bool is_name(std::string_view text, std::string_view inner) {
   return !text.empty() && is_alphanumeric(text.back()) && std::ranges::all_of(text, [&](char c) {
     return is_alphanumeric(c) || inner.find(c) != std::string_view::npos;
@@ -38,16 +42,20 @@ bool begins_with_letter(std::string_view text) {
   return !text.empty() && is_letter(text.front());
 }
 
-/// Go's library reads a field whatever the case of its letters.
+/// The Go library ignores the letter case of field names.
 bool is_same_field(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
   return std::ranges::equal(a, b, {}, lower, lower);
 }
 
+/// The library reads the spellings of a field in their order as bytes, and the last one counts.
 const ConfigNode* field(const ConfigNode& map, std::string_view name) {
-  for (const ConfigMember& member : map.members)
-    if (is_same_field(member.key.text, name) && member.value.kind != Kind::null) return &member.value;
-  return nullptr;
+  const ConfigMember* found = nullptr;
+  for (const ConfigMember& member : map.members) {
+    if (!is_same_field(member.key.text, name) || member.value.kind == Kind::null) continue;
+    if (found == nullptr || found->key.text < member.key.text) found = &member;
+  }
+  return found == nullptr ? nullptr : &found->value;
 }
 std::string text_of(const ConfigNode& map, std::string_view name) {
   const ConfigNode* value = field(map, name);
@@ -58,10 +66,45 @@ bool has_items(const ConfigNode& map, std::string_view name) {
   return value != nullptr && !value->items.empty();
 }
 
-/// A specification. The library stops at the first fault, and so does this.
+struct Range {
+  double least = 0;
+  double most = 0;
+};
+constexpr double kMost32 = std::numeric_limits<std::uint32_t>::max();
+constexpr double kMost64 = static_cast<double>(std::numeric_limits<std::int64_t>::max());
+constexpr Range kUnsigned32 = {.least = 0, .most = kMost32};
+constexpr Range kSigned64 = {.least = -kMost64, .most = kMost64};
+
+/// The number of a plain scalar by the rules of Go's YAML library: 0x, 0b, 0o and a leading 0 say the base,
+/// underscores separate digits, and a decimal fraction is a number too. Absent: it is no number.
+std::optional<double> number_of(std::string text) {
+  std::erase(text, '_');
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+')) text.erase(0, 1);
+  const auto read = [&](std::size_t skipped, int base) -> std::optional<double> {
+    std::uint64_t value = 0;
+    const char* const last = text.data() + text.size();
+    const auto [end, error] = std::from_chars(text.data() + skipped, last, value, base);
+    if (error != std::errc() || end != last) return std::nullopt;
+    return negative ? -static_cast<double>(value) : static_cast<double>(value);
+  };
+  if (text.starts_with("0x") || text.starts_with("0X")) return read(2, 16);
+  if (text.starts_with("0b") || text.starts_with("0B")) return read(2, 2);
+  if (text.starts_with("0o") || text.starts_with("0O")) return read(2, 8);
+  if (text.size() > 1 && text.starts_with('0'))
+    if (const auto octal = read(1, 8)) return octal;
+  if (text.empty() || !(text.front() == '.' || (text.front() >= '0' && text.front() <= '9')))
+    return std::nullopt;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return negative ? -value : value;
+}
+
+/// Checks one specification up to its first fault, like the library.
 class Spec {
  public:
-  /// Absent: it is as it has to be.
+  /// Absent: the specification is valid.
   std::optional<std::string> check(const ConfigNode& root) {
     if (!check_fields(root)) return wrong_;
     if (!check_version(root) || !check_kind(root) || !check_edits(root, "the specification")) return wrong_;
@@ -82,6 +125,8 @@ class Spec {
   struct Shape {
     std::string_view name;
     Kind kind;
+    std::optional<Range> number = {};  ///< then a whole number of these
+    bool holds_text = false;           ///< of a list or a map: plain values
   };
 
   bool refuse(const ConfigNode& at, const std::string& what) {
@@ -89,7 +134,7 @@ class Spec {
     return false;
   }
 
-  /// False: a map has a field that is not known, or of another kind than it has to be.
+  /// False: a field is unknown or of the wrong kind.
   bool check_shape(const ConfigNode& node, std::string_view what, std::initializer_list<Shape> shapes) {
     if (node.kind == Kind::null) return true;
     if (node.kind != Kind::map) return refuse(node, fmt::format("{} has to be a map", what));
@@ -98,12 +143,39 @@ class Spec {
           shapes, [&](const Shape& known) { return is_same_field(known.name, member.key.text); });
       if (shape == shapes.end())
         return refuse(member.key, fmt::format("unknown field \"{}\" in {}", member.key.text, what));
-      if (member.value.kind == Kind::null || member.value.kind == shape->kind) continue;
-      return refuse(member.value, fmt::format("{} has to be a {}", shape->name,
-                                              shape->kind == Kind::list  ? "list"
-                                              : shape->kind == Kind::map ? "map"
-                                                                         : "plain value"));
+      if (member.value.kind == Kind::null) continue;
+      if (member.value.kind != shape->kind) {
+        return refuse(member.value, fmt::format("{} has to be a {}", shape->name,
+                                                shape->kind == Kind::list  ? "list"
+                                                : shape->kind == Kind::map ? "map"
+                                                                           : "plain value"));
+      }
+      if (!check_number(member.value, *shape) || !check_texts(member.value, *shape)) return false;
     }
+    return true;
+  }
+
+  bool check_number(const ConfigNode& value, const Shape& shape) {
+    if (!shape.number) return true;
+    const auto number = value.quoted ? std::nullopt : number_of(value.text);
+    if (number && std::trunc(*number) == *number && *number >= shape.number->least &&
+        *number <= shape.number->most)
+      return true;
+    return refuse(value,
+                  fmt::format("{} is {}, and has to be a whole number{}", shape.name, value.described(),
+                              shape.number->least < 0 ? "" : " from 0 to 4294967295"));
+  }
+
+  bool check_texts(const ConfigNode& value, const Shape& shape) {
+    if (!shape.holds_text) return true;
+    const auto is_text = [](const ConfigNode& item) {
+      return item.kind == Kind::scalar || item.kind == Kind::null;
+    };
+    for (const ConfigNode& item : value.items)
+      if (!is_text(item)) return refuse(item, fmt::format("{} has to be a list of plain values", shape.name));
+    for (const ConfigMember& member : value.members)
+      if (!is_text(member.value))
+        return refuse(member.value, fmt::format("{} has to be a map of plain values", shape.name));
     return true;
   }
 
@@ -119,39 +191,38 @@ class Spec {
     const ConfigNode* edits = field(holder, "containerEdits");
     if (edits == nullptr) return true;
     constexpr Kind kPlain = Kind::scalar;
+    constexpr Shape kEnv = {.name = "env", .kind = Kind::list, .holds_text = true};
     return check_shape(*edits, "containerEdits",
-                       {{"env", Kind::list},
-                        {"deviceNodes", Kind::list},
-                        {"hooks", Kind::list},
-                        {"mounts", Kind::list}}) &&
+                       {kEnv, {"deviceNodes", Kind::list}, {"hooks", Kind::list}, {"mounts", Kind::list}}) &&
            check_shapes_in(*edits, "deviceNodes", "deviceNodes",
                            {{"path", kPlain},
                             {"hostPath", kPlain},
                             {"type", kPlain},
-                            {"major", kPlain},
-                            {"minor", kPlain},
-                            {"fileMode", kPlain},
+                            {"major", kPlain, kSigned64},
+                            {"minor", kPlain, kSigned64},
+                            {"fileMode", kPlain, kUnsigned32},
                             {"permissions", kPlain},
-                            {"uid", kPlain},
-                            {"gid", kPlain}}) &&
+                            {"uid", kPlain, kUnsigned32},
+                            {"gid", kPlain, kUnsigned32}}) &&
            check_shapes_in(*edits, "mounts", "mounts",
                            {{"hostPath", kPlain},
                             {"containerPath", kPlain},
-                            {"options", Kind::list},
+                            {.name = "options", .kind = Kind::list, .holds_text = true},
                             {"type", kPlain}}) &&
            check_shapes_in(*edits, "hooks", "hooks",
                            {{"hookName", kPlain},
                             {"path", kPlain},
-                            {"args", Kind::list},
-                            {"env", Kind::list},
-                            {"timeout", kPlain}});
+                            {.name = "args", .kind = Kind::list, .holds_text = true},
+                            kEnv,
+                            {"timeout", kPlain, kSigned64}});
   }
 
   bool check_fields(const ConfigNode& root) {
+    constexpr Shape kTexts = {.name = "annotations", .kind = Kind::map, .holds_text = true};
     if (!check_shape(root, "the specification",
                      {{"cdiVersion", Kind::scalar},
                       {"kind", Kind::scalar},
-                      {"annotations", Kind::map},
+                      kTexts,
                       {"devices", Kind::list},
                       {"containerEdits", Kind::map}}))
       return false;
@@ -159,14 +230,12 @@ class Spec {
     const ConfigNode* devices = field(root, "devices");
     return devices == nullptr || std::ranges::all_of(devices->items, [&](const ConfigNode& device) {
              return check_shape(device, "a device",
-                                {{"name", Kind::scalar},
-                                 {"annotations", Kind::map},
-                                 {"containerEdits", Kind::map}}) &&
+                                {{"name", Kind::scalar}, kTexts, {"containerEdits", Kind::map}}) &&
                     check_fields_of_edits(device);
            });
   }
 
-  /// The first version that has all that a map with edits says.
+  /// Index in kVersions of the first version that has all fields used by `holder`.
   static std::size_t needed_by(const ConfigNode& holder) {
     std::size_t needed = 0;
     const ConfigNode* annotations = field(holder, "annotations");
@@ -185,9 +254,8 @@ class Spec {
   static bool has_type(const ConfigNode& mount) { return !text_of(mount, "type").empty(); }
 
   bool check_version(const ConfigNode& root) {
-    std::string version = text_of(root, "cdiVersion");
-    if (version.starts_with('v')) version.erase(0, 1);
-    const auto* const known = std::ranges::find(kVersions, version);
+    const std::string version = text_of(root, "cdiVersion");
+    const auto* const known = std::ranges::find(kVersions, version.substr(version.starts_with('v') ? 1 : 0));
     const ConfigNode* at = field(root, "cdiVersion");
     if (known == kVersions.end()) {
       return refuse(at == nullptr ? root : *at,
@@ -196,12 +264,12 @@ class Spec {
     std::size_t needed = needed_by(root);
     const std::string kind = text_of(root, "kind");
     if (kind.find('.', kind.find('/') + 1) != std::string::npos && kind.find('/') != std::string::npos)
-      needed = kAnnotations;  // a class with a dot is of the same version
+      needed = kAnnotations;  // a class with a dot needs the same version
     if (const ConfigNode* devices = field(root, "devices")) {
       for (const ConfigNode& device : devices->items) {
         needed = std::max(needed, needed_by(device));
         if (const std::string name = text_of(device, "name"); !name.empty() && !begins_with_letter(name))
-          needed = std::max(needed, kHostPaths);  // so is a name that begins with a digit
+          needed = std::max(needed, kHostPaths);  // a name that begins with a digit needs this version
       }
     }
     if (static_cast<std::size_t>(known - kVersions.begin()) >= needed) return true;
@@ -215,7 +283,7 @@ class Spec {
     const std::size_t slash = kind_.find('/');
     const std::string vendor = kind_.substr(0, slash);
     const std::string name = slash == std::string::npos ? std::string() : kind_.substr(slash + 1);
-    // The library crashes with a vendor or a class of one letter.
+    // The library crashes on a vendor or class of one letter.
     const auto is_part = [](const std::string& part) {
       return part.size() > 1 && begins_with_letter(part) && is_name(part, "_-.");
     };
@@ -299,7 +367,7 @@ class Spec {
     return true;
   }
 
-  static constexpr std::size_t kMountTypes = 1;   ///< in kVersions
+  static constexpr std::size_t kMountTypes = 1;   ///< index in kVersions
   static constexpr std::size_t kHostPaths = 2;    ///< also names that begin with a digit
   static constexpr std::size_t kAnnotations = 3;  ///< also classes with a dot
   std::optional<std::string> wrong_;
@@ -312,7 +380,7 @@ bool is_specification(const DirectoryEntry& entry) {
   return !entry.is_directory && (suffix == ".json" || suffix == ".yaml");
 }
 
-/// "line 3: …" of "/etc/cdi/nvidia.yaml:3: …".
+/// Turns "/etc/cdi/nvidia.yaml:3: …" into "line 3: …".
 std::string without_path(std::string message, const std::filesystem::path& file) {
   const std::string prefix = "/" + file.string() + ":";
   const bool has_line = message.starts_with(prefix) && message.size() > prefix.size() &&
@@ -320,11 +388,32 @@ std::string without_path(std::string message, const std::filesystem::path& file)
   return has_line ? message.replace(0, prefix.size(), "line ") : message;
 }
 
+/// The library reads the first document of a file and no other.
+std::string_view first_document(std::string_view text) {
+  constexpr std::string_view kBreak = "\n---";
+  constexpr std::string_view kBlank = " \t\r\n";
+  for (auto at = text.find(kBreak); at != std::string_view::npos; at = text.find(kBreak, at + 1)) {
+    const auto after = at + kBreak.size();
+    if (after < text.size() && kBlank.find(text[after]) == std::string_view::npos) continue;
+    bool has_content = false;
+    for (std::string_view before = text.substr(0, at); !before.empty() && !has_content;) {
+      const auto line = before.substr(0, before.find('\n'));
+      before.remove_prefix(std::min(line.size() + 1, before.size()));
+      const auto first = line.find_first_not_of(kBlank);
+      has_content = first != std::string_view::npos && line[first] != '#' && line[first] != '%' &&
+                    !(line.starts_with("---") && line.find_first_not_of(kBlank, 3) == std::string_view::npos);
+    }
+    if (has_content) return text.substr(0, at + 1);
+  }
+  return text;
+}
+
 class Reading {
  public:
   explicit Reading(const HostFs& host) : host_(host) {}
 
   void read(const std::filesystem::path& directory) {
+    if (host_.link_target(directory)) return;  // Go's filepath.Walk enters no directory through a link
     const auto entries = host_.entries(directory);
     if (!entries) return;
     std::map<std::string, std::filesystem::path> names;
@@ -344,14 +433,14 @@ class Reading {
     if (!text && is_gone(text.error()) && !host_.link_target(file)) return;  // removed since it was listed
     ++registry.files;
     if (!text) return fault(file, text.error().message);
-    const auto root = parse_config({.file = "/" + file.string(), .text = std::move(*text)});
+    const auto root = parse_config({.file = "/" + file.string(), .text = std::string(first_document(*text))});
     if (!root) return fault(file, without_path(root.error().message, file));
     Spec spec;
     if (auto wrong = spec.check(*root)) return fault(file, std::move(*wrong));
     for (const std::string& name : spec.qualified_names()) {
       const auto [other, is_new] = names.try_emplace(name, file);
       if (!is_new) fault(file, fmt::format("{} is in /{} too", name, other->second.string()));
-      if (!is_new) return;  // one name is enough to tell of
+      if (!is_new) return;  // the first duplicate is enough to report
     }
   }
 

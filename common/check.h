@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One question about a host that a person would ask before giving GPUs away, with its answer.
+// A question about a host that matters before VMs get its GPUs, with its answer.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ namespace ferry {
 
 enum class Verdict {
   pass,
-  warn,     ///< works, but with a risk or a limit that somebody should know
-  fail,     ///< nothing, or not this device, can be given to a VM like this
-  unknown,  ///< the host does not say, or what it says cannot be read; never a guess
+  warn,     ///< works, with a risk or a limit worth knowing
+  fail,     ///< a VM can get no device, or not this one
+  unknown,  ///< the host does not show it, or it cannot be read; never a guess
 };
 /// "pass", "warn", "fail", "unknown"
 std::string_view text(Verdict verdict);
 
-/// Check::subject of what is not about one device.
+/// Check::subject of checks that are not about one device.
 inline constexpr const char* kHostSubject = "host";
 
 struct Check {
@@ -27,10 +27,10 @@ struct Check {
   std::string subject;  ///< kHostSubject, a PCI address, or the name of another thing
   std::string why;      ///< why it matters
   Verdict verdict = Verdict::unknown;
-  std::string found = {};  ///< what the host shows, with the absolute path it was read from
-  std::string fix = {};    ///< what to do; empty on a pass, and where nobody can do anything
+  std::string found = {};  ///< state of the host, with the absolute path it was read from
+  std::string fix = {};    ///< action for the user; empty on a pass, or if there is none
 
-  /// This question, answered.
+  /// The same question with an answer.
   Check passed(std::string what) && { return std::move(*this).answered(Verdict::pass, std::move(what), {}); }
   Check warned(std::string what, std::string cure) && {
     return std::move(*this).answered(Verdict::warn, std::move(what), std::move(cure));
@@ -42,7 +42,7 @@ struct Check {
     return std::move(*this).answered(Verdict::unknown, std::move(reason), std::move(cure));
   }
 
-  /// What it asks about could not be read, as another user than root may not.
+  /// The answer after a failed read; users other than root may not read everything.
   Check unreadable(const Error& error) && {
     return std::move(*this).unknown(error.message, error.hint.empty() ? "run as root" : error.hint);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading for checks: "it is not there" and "it cannot be read" are different answers.
+// Reads for checks: "not there" and "not readable" are different answers.
 #pragma once
 
 #include <cstddef>
@@ -13,29 +13,28 @@
 
 namespace ferry {
 
-/// No attribute of one value is longer (sysfs gives at most a page; a command line has a few KiB).
+/// Bound of an attribute with one value: sysfs gives at most a page, a command line has a few KiB.
 inline constexpr std::size_t kAttributeBytes = 64UL * 1024;
-/// No list that a kernel or depmod writes is longer, proc/interrupts of a host with 512 CPUs included.
+/// Bound of a list from the kernel or depmod, also of proc/interrupts with 512 CPUs.
 inline constexpr std::size_t kListBytes = 32UL * 1024 * 1024;
 
-/// The text of a file, less one trailing newline. Errors: it is not there (is_gone), cannot be read, has more
-/// than `most` bytes, or holds control characters (Errc::malformed_host).
+/// The text of a file without one trailing newline. Errors: missing (is_gone), unreadable, or
+/// Errc::malformed_host for more than `most` bytes and for control characters.
 Result<std::string> read_text(const HostFs& host, const std::filesystem::path& path,
                               std::size_t most = kAttributeBytes);
-/// A module's parameter of type bool ("Y", "N"). Without the module, or with one that has no such parameter,
-/// it is not there (is_gone).
+/// A module parameter of type bool ("Y", "N"). is_gone: the module is not loaded, or has no such parameter.
 /// ABI: kernel/params.c, param_get_bool.
 Result<bool> read_switch(const HostFs& host, const std::filesystem::path& path);
 
-/// The names in a directory; none when it is not there.
+/// The names in a directory; none if the directory is missing.
 Result<std::vector<std::string>> names_in(const HostFs& host, const std::filesystem::path& path);
 
-/// Text off the host, fit to be shown in a sentence: at most 60 bytes, printable ASCII.
+/// Host text for a message: at most 60 bytes, printable ASCII.
 std::string shown(std::string_view text);
 
-/// Cuts `text` at the next `separator`, or at its end, and gives what was before it.
+/// Removes the part of `text` up to the next `separator` or the end, and returns it without the separator.
 std::string_view cut(std::string_view& text, char separator);
-/// The words between blanks and tabs.
+/// Words that are separated by blanks and tabs.
 std::vector<std::string_view> words_of(std::string_view text);
 
 }  // namespace ferry

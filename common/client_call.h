@@ -13,13 +13,13 @@
 
 namespace ferry {
 
-/// A connection to another process of this host, for one call or for several that are made at one moment: to
-/// make it and take it down costs more than a call. Needs grpc_init() to have been called.
+/// A connection to another process of this host, for one call or for several at the same time: connecting
+/// costs more than a call. Call grpc_init() first.
 class ClientChannel {
  public:
   static constexpr int kLargestAnswer = GRPC_DEFAULT_MAX_RECV_MESSAGE_LENGTH;  ///< bytes
 
-  /// An answer larger than that is an error of its call.
+  /// An answer larger than `largest_answer` fails its call.
   explicit ClientChannel(UniqueFd connection, int largest_answer = kLargestAnswer);
   ClientChannel(const ClientChannel&) = delete;
   ClientChannel& operator=(const ClientChannel&) = delete;
@@ -33,41 +33,41 @@ class ClientChannel {
   grpc_channel* const channel_;
 };
 
-/// One unary call over such a connection.
+/// A unary call over a ClientChannel.
 class ClientCall {
  public:
   struct Question {
     const char* method;  ///< "/v1beta1.Registration/Register"; a literal
     WireMessage message;
-    /// From now; the call is over then, one way or another. Absent: its owner cancels it in time.
+    /// Time from now after which gRPC ends the call. Absent: the call's owner cancels it in time.
     std::optional<std::chrono::milliseconds> deadline;
-    /// Bytes, as ClientChannel has it; where the call shares none.
+    /// Bytes; used only if the call makes a channel of its own.
     int largest_answer = ClientChannel::kLargestAnswer;
   };
 
-  /// Starts nothing: ops() has what is to be started, on `queue`.
+  /// Starts nothing: the caller starts ops() on `queue`.
   ClientCall(grpc_completion_queue* queue, std::shared_ptr<const ClientChannel> channel, Question question);
-  /// Over a connection of its own.
+  /// Makes a channel of its own.
   ClientCall(grpc_completion_queue* queue, UniqueFd connection, Question question);
   ClientCall(const ClientCall&) = delete;
   ClientCall& operator=(const ClientCall&) = delete;
   ClientCall(ClientCall&&) = delete;
   ClientCall& operator=(ClientCall&&) = delete;
-  /// What was started must be done.
+  /// A batch that was started must be done.
   ~ClientCall();
 
   grpc_call* get() const { return call_; }
-  /// The whole call in one batch. It is done when the answer or the deadline has come, or it is cancelled,
-  /// whatever the outcome.
+  /// All operations of the call as one batch. The batch is done once an answer or the deadline has come, or
+  /// the call was cancelled.
   std::array<grpc_op, 6> ops();
 
-  // When the batch is done.
+  // Valid once the batch is done.
   grpc_status_code status() const { return status_; }
-  /// The status' text, as the other side or gRPC gives it.
+  /// The status text, from the other side or from gRPC.
   std::string_view text() const;
-  /// Whether nobody answered, as against an answer that was an error.
+  /// True: no answer came. An error from the other side is an answer.
   bool silent() const;
-  /// nullptr when there is none.
+  /// nullptr: no answer.
   grpc_byte_buffer* answer() const { return answer_; }
 
  private:

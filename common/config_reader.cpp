@@ -15,7 +15,7 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-// Whatever Go's YAML reader makes a whole number of: 010 and 0o10 (8), 0x10, 0b11, 1_000, +4, 4.0, 4e0.
+// Whole numbers as Go's YAML reader takes them: 010 and 0o10 (8), 0x10, 0b11, 1_000, +4, 4.0, 4e0.
 std::optional<std::int64_t> read_odd_integer(const ConfigNode& node) {
   if (node.kind != Kind::scalar || node.is_string()) return std::nullopt;
   std::string text = node.text;
@@ -42,7 +42,7 @@ std::optional<std::int64_t> read_odd_integer(const ConfigNode& node) {
   const auto [end, error] = std::from_chars(from.data(), from.data() + from.size(), value, base);
   if (error == std::errc() && end == from.data() + from.size()) return negative ? -value : value;
 
-  constexpr double kLargest = 1e15;  // whole numbers up to there are exact
+  constexpr double kLargest = 1e15;  // whole numbers up to this are exact
   double real = 0;
   const auto [end_of_real, no_real] = std::from_chars(text.data(), text.data() + text.size(), real);
   if (no_real != std::errc() || end_of_real != text.data() + text.size()) return std::nullopt;
@@ -81,7 +81,6 @@ tl::unexpected<Error> ConfigReader::refuse(const ConfigNode& at, const std::stri
   return fail(Errc::invalid_config, where + ": " + what, std::move(hint));
 }
 
-// Gives the error of a part its place.
 tl::unexpected<Error> ConfigReader::refuse(const ConfigNode& at, const std::string& key, Error error) const {
   return refuse(at, key, error.message, std::move(error.hint));
 }

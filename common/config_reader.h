@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that readers of our configuration files share: refusals with a place, and keys that nobody knows.
+// Shared by the readers of configuration files: errors with a place, and refusal of unknown keys.
 #pragma once
 
 #include <cstddef>
@@ -15,38 +15,38 @@ namespace ferry {
 
 enum class Reading {
   strict,
-  lenient,  ///< what the program that is replaced lets pass passes, in its sense, and is said as a warning
+  lenient,  ///< accepts input that the replaced program accepts, in its sense, with a warning
 };
 
-/// A whole number in the one form that every reader takes for the same: 010 is 8 for some, 0x10 and 1_0 are
-/// strings. Absent: it is none.
+/// A whole number in the only form that all readers read alike: 010 is 8 for some, 0x10 and 1_0 are strings.
+/// Absent: not such a number.
 std::optional<std::int64_t> plain_number(const ConfigNode& node);
 
-/// Reads parts of a file strictly. Every fault is Errc::invalid_config, "file:line: key: what".
+/// Reads parts of a file strictly. Every fault is Errc::invalid_config, "file:line: key: reason".
 class ConfigReader {
  public:
-  /// `source` must outlive this. Where `tolerated` is given, it too, and what the reader of a program that is
-  /// replaced lets pass is let pass and said there.
+  /// `source` and `tolerated` must outlive this. With `tolerated`, input that the replaced program accepts is
+  /// accepted and noted there.
   explicit ConfigReader(const ConfigText& source, std::vector<std::string>* tolerated = nullptr)
       : source_(&source), tolerated_(tolerated) {}
 
-  /// The refusal of what stands at a node; `key` is its path, empty for the document.
+  /// An error about the node `at`; `key` is its path, empty for the document.
   tl::unexpected<Error> refuse(const ConfigNode& at, const std::string& key, const std::string& what,
                                std::string hint = {}) const;
-  /// The refusal of a part that has its own words for what is wrong.
+  /// Adds the place to an error about a part.
   tl::unexpected<Error> refuse(const ConfigNode& at, const std::string& key, Error error) const;
-  /// Refuses keys that are not `known`, with the one that was probably meant.
+  /// Refuses keys that are not `known`, and names the key that was probably meant.
   Result<> check_keys(const ConfigNode& map, const std::string& path,
                       const std::vector<std::string>& known) const;
-  /// A whole number as every reader takes it (with leniency however it is written); absent: it is none.
+  /// plain_number(), or with leniency any form that Go's YAML reader takes. Absent: not a whole number.
   std::optional<std::int64_t> read_number(const ConfigNode& node, const std::string& key) const;
-  /// true or false, and no other word for them.
+  /// Accepts only true and false.
   Result<bool> read_flag(const ConfigNode& node, const std::string& key) const;
 
   std::string place(const ConfigNode& node) const { return source_->place(node.line); }
-  /// Whether such things are tolerated; then it is said.
+  /// Returns whether leniency is on, and then notes the input as accepted.
   bool let_pass(const ConfigNode& at, const std::string& key, const std::string& what) const;
-  /// How many things have been let pass so far.
+  /// Number of notes so far.
   std::size_t tolerated() const { return tolerated_ != nullptr ? tolerated_->size() : 0; }
 
  private:

@@ -19,11 +19,11 @@
 namespace ferry {
 namespace {
 
-constexpr std::size_t kDeepest = 64;         // what is read is walked by recursion
-constexpr std::size_t kMostValues = 50'000;  // aliases of aliases grow without bound; 200 bytes each
+constexpr std::size_t kDeepest = 64;         // the tree is walked by recursion
+constexpr std::size_t kMostValues = 50'000;  // aliases of aliases multiply without bound; 200 bytes each
 constexpr std::size_t kMostOpen = 1'000;     // brackets
-constexpr std::size_t kMostMarks = 100'000;  // that tokens begin with
-constexpr std::size_t kLongestPlain = 64;    // no null, boolean or number is longer
+constexpr std::size_t kMostMarks = 100'000;  // characters that begin tokens
+constexpr std::size_t kLongestPlain = 64;    // longer than any null, boolean or number
 
 bool is_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
@@ -51,10 +51,10 @@ bool is_utf8(std::string_view text) {
 
 namespace {
 
-// yaml-cpp keeps tokens, some 100 bytes each, before it calls back for the first: those of a line, and those
-// of an outermost list in brackets, since all of it may turn out to be a key. 300 KiB of "[" took 80 MB. So
-// the characters that tokens begin with are counted first. Strings in quotes count once, as long as every
-// quote so far stood where JSON has one; else what is quoted is not known, and all of it counts.
+// Bounds yaml-cpp's memory. The library keeps tokens of some 100 bytes each before its first callback. They
+// are the tokens of a line, or of a whole outermost list in brackets, which may be a key. 300 KiB of "[" took
+// 80 MB, so the characters that begin tokens are counted first. A quoted string counts once while all quotes
+// so far stood where JSON has them; after that its contents count too.
 class Marks {
  public:
   explicit Marks(const ConfigText& source) : source_(source), text_(source.text) {}
@@ -87,7 +87,7 @@ class Marks {
   }
 
  private:
-  // Moves to the closing quote, if it is known to be one.
+  // Moves to the closing quote, if that quote is certain.
   void skip_quoted(char quote) {
     const bool begins =
         last_ == '[' || last_ == '{' || last_ == ',' || (last_ == ':' && (spaced_ || before_ == '"'));
@@ -107,15 +107,15 @@ class Marks {
   std::size_t open_ = 0;
   std::size_t marks_ = 0;
   int line_ = 1;
-  bool known_ = true;   ///< what is quoted
-  bool spaced_ = true;  ///< whitespace stands before the character
-  char last_ = ' ';     ///< the one before it that is none
-  char before_ = ' ';   ///< the one before a colon
+  bool known_ = true;   ///< every quote so far stood where JSON has one
+  bool spaced_ = true;  ///< whitespace precedes the character
+  char last_ = ' ';     ///< last character that is not whitespace
+  char before_ = ' ';   ///< the character before a colon
 };
 
 }  // namespace
 
-// The union of what YAML 1.1 and 1.2 readers take for something else than a string.
+// Rejects everything that a YAML 1.1 or a YAML 1.2 reader takes for another type than a string.
 bool is_plain_string(const std::string& text) {
   if (text.size() > kLongestPlain) return true;
   static constexpr std::array<std::string_view, 27> kWords = {
@@ -133,10 +133,10 @@ bool is_plain_string(const std::string& text) {
 
 namespace {
 
-/// Ends the parser, which has no other way to be told.
+/// Thrown to end the parser, which has no other way to stop.
 struct Ended : std::exception {};
 
-/// Makes the tree of what the library reads, piece by piece, so that a text is read once.
+/// Builds the tree from yaml-cpp's events, so that the text is read once.
 class TreeBuilder final : public YAML::EventHandler {
  public:
   TreeBuilder(const ConfigText& source, std::vector<std::string>* tolerated)
@@ -152,7 +152,7 @@ class TreeBuilder final : public YAML::EventHandler {
   Result<ConfigNode> read(const std::string& text) {
     if (auto unreadable = parse(text)) return fail(*std::move(unreadable));
     if (refused_) {
-      // What is no YAML at all is told rather than what its beginning would have meant.
+      // A syntax error anywhere goes before the refusal of content in front of it.
       auto unreadable = parse(text);
       return fail(unreadable ? *std::move(unreadable) : *std::move(refused_));
     }
@@ -162,8 +162,8 @@ class TreeBuilder final : public YAML::EventHandler {
     return nothing;
   }
 
-  // yaml-cpp 0.7 never gets past a token that can begin nothing (a "," or "}" too many): it answers with
-  // empty documents for ever. A document that begins where the last one did tells.
+  // yaml-cpp 0.7 never gets past a token that can begin nothing (an extra "," or "}"): it reports empty
+  // documents without end. Such a document begins where the last one did.
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (mark.pos <= last_start_) throw YAML::ParserException(mark, "nothing can begin here");
     last_start_ = mark.pos;
@@ -208,8 +208,8 @@ class TreeBuilder final : public YAML::EventHandler {
                   YAML::EmitterStyle::value /*style*/) override {
     if (!refused_) open(begin(mark, tag, ConfigNode::Kind::map), anchor);
   }
-  // What stands in the map itself goes before what is merged, and the first of several merged maps before
-  // the others. https://yaml.org/type/merge.html
+  // The map's own members go before merged ones, and the first of several merged maps before the others.
+  // https://yaml.org/type/merge.html
   void OnMapEnd() override {
     if (refused_) return;
     Open& map = open_.back();
@@ -225,22 +225,23 @@ class TreeBuilder final : public YAML::EventHandler {
  private:
   struct Part {
     ConfigNode node;
-    std::size_t values = 1;  ///< in it, itself too
-    std::size_t height = 0;  ///< levels below it
+    std::size_t values = 1;  ///< values in the node, itself included
+    std::size_t height = 0;  ///< levels below the node
   };
 
-  /// A list or a map that has not ended.
+  /// A list or map whose end has not been read.
   struct Open {
     Part part;
     YAML::anchor_t anchor = YAML::NullAnchor;
     std::size_t values_before = 0;
-    std::optional<ConfigNode> key = {};  ///< of a map: its value comes next
+    std::optional<ConfigNode> key = {};  ///< a map's key whose value comes next
     std::vector<ConfigNode> merged = {};
     bool merges = false;
-    std::unordered_map<std::string, int> seen = {};  // key and line; find() would make a long map quadratic
+    std::unordered_map<std::string, int> seen = {};  // key and line; ConfigNode::find() would make a long map
+                                                     // quadratic
   };
 
-  /// Why it is no YAML; else all has been read, or the builder has ended it. Deaf once something is refused.
+  /// The syntax error; absent: all was read, or the builder ended it. Events after a refusal are ignored.
   std::optional<Error> parse(const std::string& text) {
     last_start_ = -1;
     try {
@@ -256,7 +257,7 @@ class TreeBuilder final : public YAML::EventHandler {
     return std::nullopt;
   }
 
-  /// The hint for a line (from 0) that cannot be read: how its indentation is wrong, if it is.
+  /// The hint for an unreadable line (from 0): whether its indentation is wrong.
   std::string syntax_hint(int number) const {
     constexpr const char* kOtherwise =
         "see this line and those before it for a missing quote, bracket or colon";
@@ -280,7 +281,7 @@ class TreeBuilder final : public YAML::EventHandler {
     const auto first = line.find_first_not_of(" \t\r");
     return first == std::string_view::npos || line[first] == '#';
   }
-  /// Where a line's key begins, behind the dashes of list items. Absent: it has no key.
+  /// Column of a line's key, after the dashes of list items. Absent: the line has no key.
   static std::optional<std::size_t> key_column(std::string_view line) {
     std::size_t column = line.find_first_not_of(' ');
     while (column != std::string_view::npos && line.substr(column).starts_with("- "))
@@ -305,7 +306,7 @@ class TreeBuilder final : public YAML::EventHandler {
     refused_ = wrong(line, what, std::move(hint));
     throw Ended();
   }
-  /// Whether it is tolerated, and then said.
+  /// Returns whether leniency is on, and then notes the input as accepted.
   bool let_pass(int line, const std::string& what) const {
     if (tolerated_ != nullptr) tolerated_->push_back(fmt::format("{}: {}", source_.place(line), what));
     return tolerated_ != nullptr;
@@ -368,8 +369,7 @@ class TreeBuilder final : public YAML::EventHandler {
     }
   }
 
-  // A copy, also of what is kept by an anchor in it: a few lines of anchors within anchors would take
-  // gigabytes.
+  // Keeps a copy. Values of anchors in it count again: a few lines of nested anchors would take gigabytes.
   void keep(const Part& part, YAML::anchor_t anchor) {
     kept_ += part.values;
     if (kept_ > kMostValues)
@@ -381,13 +381,13 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void place_key(Open& in, ConfigNode key) {
     if (key.kind == ConfigNode::Kind::null)
-      key.kind = ConfigNode::Kind::scalar;  // `~:` and `: x`; is_string() says that it is none
+      key.kind = ConfigNode::Kind::scalar;  // `~:` and `: x`; is_string() is false for both
     if (key.kind != ConfigNode::Kind::scalar) refuse_key(key.line);
     in.key = std::move(key);
   }
 
   void place_value(Open& in, ConfigNode key, ConfigNode value) {
-    if (value.kind == ConfigNode::Kind::null) value.line = key.line;  // the library says the next thing's
+    if (value.kind == ConfigNode::Kind::null) value.line = key.line;  // yaml-cpp gives the next token's line
     if (!key.quoted && key.text == "<<") {
       if (in.merges) refuse(key.line, "<<: the key stands twice", "merge a list: <<: [*first, *second]");
       in.merges = true;
@@ -415,8 +415,8 @@ class TreeBuilder final : public YAML::EventHandler {
     }
   }
 
-  // The library does not tell a literal block from a quoted string; the text at its mark does. Anchors and
-  // tags may stand before the bar.
+  // yaml-cpp reports literal blocks like quoted strings, so the text at the mark decides. Anchors and tags
+  // may stand before the bar.
   bool starts_literal_block(const YAML::Mark& mark) const {
     if (mark.line < 0 || static_cast<std::size_t>(mark.line) >= lines_.size()) return false;
     std::string_view line = lines_[static_cast<std::size_t>(mark.line)];
@@ -432,7 +432,7 @@ class TreeBuilder final : public YAML::EventHandler {
   std::vector<std::string>* tolerated_;
   std::vector<std::string_view> lines_;
   std::vector<Open> open_;
-  std::unordered_map<YAML::anchor_t, Part> anchors_;  ///< what has ended
+  std::unordered_map<YAML::anchor_t, Part> anchors_;  ///< nodes that have ended
   std::optional<ConfigNode> root_;
   std::optional<Error> refused_;
   std::size_t values_ = 0;
@@ -479,7 +479,7 @@ Result<ConfigNode> parse_config(const ConfigText& source, std::vector<std::strin
     return fail(Errc::invalid_config, source.file + ": not a text in UTF-8");
   }
   if (auto checked = Marks(source).check(); !checked) return fail(std::move(checked).error());
-  // yaml-cpp 0.7 takes an open quote for closed when a newline ends the file; without one it refuses it.
+  // yaml-cpp 0.7 takes an open quote for closed if a newline ends the file, and refuses it otherwise.
   return TreeBuilder(source, tolerated)
       .read(source.text.substr(0, source.text.find_last_not_of(" \r\n") + 1));
 }

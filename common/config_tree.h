@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A configuration file (YAML or JSON) as a plain tree that knows where each thing stands.
+// A configuration file (YAML or JSON) as a tree whose nodes know their lines.
 //
-// Stricter than the library under it: duplicate keys, more than one document and tags are refused; aliases
-// and merge keys (<<) are applied; size, depth and the number of values after all aliases are bounded.
+// Parsing is stricter than yaml-cpp: duplicate keys, further documents and tags are refused. Aliases and
+// merge keys (<<) are applied. Size, depth and the number of values after all aliases are bounded.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ namespace ferry {
 
 /// A text and the file its lines are counted in: the file itself, or a ConfigMap that carries the text.
 struct ConfigText {
-  std::string file;  ///< as it was given to us; "-" is standard input
+  std::string file;  ///< path as given; "standard input" for "-"
   std::string text;
   int first_line = 1;  ///< the file's line on which the text begins
-  /// The text has lines that the file has not (a quoted string with \n): then every place is `first_line`,
-  /// and the text's own line stands in brackets.
+  /// The text is a quoted string with \n, so its lines are not lines of the file. place() then gives
+  /// `first_line`, and the text's own line in brackets.
   bool one_line = false;
 
   /// "profiles.yaml:12" for the text's 12th line.
@@ -31,11 +31,11 @@ struct ConfigText {
   bool operator==(const ConfigText&) const = default;
 };
 
-/// Reads a file, or standard input for "-". Errc::invalid_config: not there, not readable, a directory, or
-/// larger than 2 MiB (a ConfigMap holds at most one).
+/// Reads a file, or standard input for "-". Errc::invalid_config: missing, unreadable, a directory, or larger
+/// than 2 MiB (a ConfigMap holds at most 1 MiB).
 Result<ConfigText> read_config_text(const std::filesystem::path& path);
 
-/// The first 40 bytes of a value that a message quotes, and "…" for the rest.
+/// The first 40 bytes of a value for a message, and "…" if there are more.
 std::string shortened(std::string_view text);
 
 struct ConfigMember;
@@ -43,16 +43,16 @@ struct ConfigMember;
 struct ConfigNode {
   enum class Kind { null, scalar, list, map };
   Kind kind = Kind::null;
-  int line = 0;                       ///< of the text, from 1; of an anchor's content where an alias stands
-  std::string text;                   ///< of a scalar
+  int line = 0;                       ///< in the text, from 1; for an alias, the line of the anchor's content
+  std::string text;                   ///< a scalar's
   bool quoted = false;                ///< a scalar that is a string whatever it looks like
-  std::optional<int> block_line;      ///< of a literal block (|): the text's line on which its content begins
-  std::vector<ConfigNode> items;      ///< of a list
-  std::vector<ConfigMember> members;  ///< of a map: in order of the file, merged ones last
+  std::optional<int> block_line;      ///< first line of a literal block's (|) content, in the text
+  std::vector<ConfigNode> items;      ///< a list's
+  std::vector<ConfigMember> members;  ///< a map's, in file order; merged members last
 
   const ConfigMember* find(std::string_view key) const;
 
-  /// A quoted scalar, or a plain one that neither YAML 1.1 nor 1.2 takes for a null, a boolean or a number.
+  /// True for a quoted scalar, and a plain one that YAML 1.1 and 1.2 take for no null, boolean or number.
   bool is_string() const;
   /// "a list", "010", "the string 'x'": for messages.
   std::string described() const;
@@ -63,14 +63,15 @@ struct ConfigMember {
   ConfigNode value;
 };
 
-/// Whether a word without quotes is a string to YAML 1.1 and 1.2 alike: not `no`, `010` or `1e3`. Says
-/// nothing of characters that need quotes, such as a colon.
+/// True: YAML 1.1 and 1.2 both read the unquoted word as a string, unlike `no`, `010` or `1e3`. Characters
+/// that need quotes, such as a colon, are not checked.
 bool is_plain_string(const std::string& text);
 
-/// The document of a text; a node of kind `null` for an empty one. Errc::invalid_config with "file:line".
+/// Parses the document of a text; an empty one gives a node of kind `null`. Errc::invalid_config with
+/// "file:line".
 ///
-/// Where `tolerated` is given, what NVIDIA's reader lets pass is let pass, and said there, with its place: of
-/// a key that stands twice the last one counts, and documents after the first are not read.
+/// With `tolerated`, input that NVIDIA's reader accepts is accepted and noted there with its place. The last
+/// of two equal keys counts, and documents after the first are ignored.
 Result<ConfigNode> parse_config(const ConfigText& source, std::vector<std::string>* tolerated = nullptr);
 
 }  // namespace ferry

@@ -7,7 +7,7 @@
 
 namespace ferry {
 
-/// A number of things for people: "1 warning", "2 warnings", "0 switches". Without `many` an "s" is added.
+/// A number of things for people: "1 warning", "0 switches". Without `many` the plural is `one` with an "s".
 std::string counted(std::size_t count, std::string_view one, std::string_view many = {});
 
 }  // namespace ferry

@@ -7,7 +7,7 @@
 
 namespace ferry {
 
-/// How many descriptors this process may have. Where that cannot be asked, as many as every system permits.
+/// The descriptor limit of this process; if getrlimit(2) fails, the number that every system permits.
 inline std::size_t descriptor_limit() {
   constexpr std::size_t kEverywhere = 20;  // _POSIX_OPEN_MAX
   rlimit limit{};
@@ -15,12 +15,12 @@ inline std::size_t descriptor_limit() {
   return limit.rlim_cur == RLIM_INFINITY ? std::numeric_limits<std::size_t>::max() : limit.rlim_cur;
 }
 
-/// As many as it may permit itself: the soft limit is low for the sake of programs that use select(2).
+/// Raises the soft limit to the hard limit: the soft one is low for programs that use select(2).
 inline void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  // Without it there are fewer, and whoever needs one is told so then.
+  // On failure the limit stays, and opening files reports the lack.
   [[maybe_unused]] const int raised = ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 

@@ -14,20 +14,20 @@
 namespace ferry {
 namespace {
 
-/// With the errno taken before `what` can change it.
+/// Takes errno as an argument, since `what` may change it.
 auto failed(int error, const What& what) {
   return fail(error_from_errno(error, what()));
 }
 
 bool is_directory(int directory, const dirent64& entry) {
   if (entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
-  struct stat status {};  // a file system that does not say
+  struct stat status {};  // the file system does not give the type
   return ::fstatat(directory, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
 }
 
-/// `short_ends`: a read that gives less than is asked for is the last one.
+/// `short_ends`: the first read that gives less than was asked for is the last.
 Result<std::string> read_all(int fd, bool short_ends, const What& what, std::size_t most) {
-  // sysfs reports 4096 whatever it holds, so the size is learnt by reading.
+  // sysfs reports a size of 4096 for every attribute, so the file is read to its end.
   std::string content;
   std::array<char, 65536> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
   for (;;) {
@@ -54,7 +54,7 @@ Result<std::string> read_link(int fd, const char* name, const What& what) {
   std::array<char, PATH_MAX> target;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by readlink
   const ssize_t n = ::readlinkat(fd, name, target.data(), target.size());
   if (n < 0) {
-    // An empty path on something that is no link answers ENOENT; say what it is instead.
+    // readlinkat(2) of an empty path fails with ENOENT if the descriptor is not a link; EINVAL is clearer.
     return failed(errno == ENOENT && *name == '\0' ? EINVAL : errno, what);
   }
   return std::string(target.data(), static_cast<std::size_t>(n));
@@ -62,7 +62,7 @@ Result<std::string> read_link(int fd, const char* name, const What& what) {
 
 Result<std::vector<DirectoryEntry>> read_entries(int fd, const What& what) {
   std::vector<DirectoryEntry> found;
-  // readdir(3) asks three things of the descriptor first, and for as much memory on the heap.
+  // readdir(3) would make three more system calls, and take as much memory from the heap.
   alignas(dirent64) std::array<std::byte, 32768> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init)
   for (;;) {
     const ssize_t size = ::getdents64(fd, buffer.data(), buffer.size());

@@ -20,12 +20,26 @@ constexpr std::uint32_t kAppeared = IN_CREATE | IN_MOVED_TO;
 constexpr std::uint32_t kVanished = IN_DELETE | IN_MOVED_FROM;
 constexpr std::uint32_t kGone = IN_DELETE_SELF | IN_MOVE_SELF;
 
+std::uint32_t mask_of(DirectoryWatch::Contents contents) {
+  constexpr std::uint32_t kAlways = kAppeared | kVanished | kGone | IN_ONLYDIR;
+  switch (contents) {
+    case DirectoryWatch::Contents::told:
+      return kAlways | IN_CLOSE_WRITE;
+    case DirectoryWatch::Contents::attributes:
+      return kAlways | IN_ATTRIB;
+    case DirectoryWatch::Contents::untold:
+      break;
+  }
+  return kAlways;
+}
+
 DirectoryEvent::Kind kind_of(std::uint32_t mask) {
   if ((mask & IN_Q_OVERFLOW) != 0) return DirectoryEvent::Kind::lost;
   if ((mask & kAppeared) != 0) return DirectoryEvent::Kind::appeared;
   if ((mask & kVanished) != 0) return DirectoryEvent::Kind::vanished;
   if ((mask & IN_CLOSE_WRITE) != 0) return DirectoryEvent::Kind::written;
-  return DirectoryEvent::Kind::gone;  // kGone, IN_UNMOUNT, or the IN_IGNORED that follows each of them and
+  if ((mask & IN_ATTRIB) != 0) return DirectoryEvent::Kind::changed;
+  return DirectoryEvent::Kind::gone;  // kGone, IN_UNMOUNT, or IN_IGNORED, which follows each of them and
                                       // leave()
 }
 
@@ -34,7 +48,7 @@ struct Inotify {
   int watch = -1;
 };
 
-/// A hint is there only where a limit of the kernel is reached.
+/// The error has a hint only if a limit of the kernel is reached.
 Result<Inotify> watch_by_inotify(const char* path, std::uint32_t mask, const std::string& name) {
   const auto limit = [](const char* sysctl) {
     return fmt::format("another program may hold all of this user's: raise the sysctl {}", sysctl);
@@ -73,15 +87,14 @@ Result<DirectoryWatch> DirectoryWatch::open(const std::filesystem::path& path, C
 
 Result<DirectoryWatch> DirectoryWatch::open_named(const std::filesystem::path& path, const std::string& name,
                                                   Contents contents, Pause rescan) {
-  const std::uint32_t more = contents == Contents::told ? IN_CLOSE_WRITE : 0U;
-  const std::uint32_t mask = kAppeared | kVanished | kGone | more | IN_ONLYDIR;
+  const std::uint32_t mask = mask_of(contents);
   auto inotify = watch_by_inotify(path.c_str(), mask, name);
   if (inotify) return DirectoryWatch(std::move(inotify->fd), inotify->watch);
   Error why = std::move(inotify).error();
   if (why.hint.empty()) return fail(std::move(why));
 
   UniqueFd directory(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  // EMFILE: it is this process that has no descriptor left, not the kernel that has no instance.
+  // EMFILE: this process has no descriptor left; the kernel's inotify limit is not the reason.
   if (!directory.valid())
     return fail(errno == EMFILE ? std::move(why) : error_from_errno(errno, "watch " + name));
   UniqueFd timer = timer_of(rescan);
@@ -97,7 +110,7 @@ Result<DirectoryWatch> DirectoryWatch::open_named(const std::filesystem::path& p
 
 void DirectoryWatch::leave() const {
   if (directory_.valid()) return;
-  ::inotify_rm_watch(fd_.get(), watch_);  // one that is gone already is as good
+  ::inotify_rm_watch(fd_.get(), watch_);  // fails if the watch is gone already
 }
 
 std::vector<DirectoryEvent> DirectoryWatch::read_timer() const {

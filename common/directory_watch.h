@@ -18,39 +18,44 @@ struct DirectoryEvent {
   enum class Kind {
     appeared,  ///< made, or moved in
     vanished,  ///< removed, or moved out
-    written,   ///< closed by somebody who had it open for writing; only where asked for
-    lost,      ///< events were dropped: look at everything again
-    gone,      ///< the directory itself; nothing more will come
+    written,   ///< closed after it was open for writing; only with Contents::told
+    changed,   ///< its mode, owner or another attribute, not its content; only with Contents::attributes
+    lost,      ///< events were dropped: read everything again
+    gone,      ///< the directory itself is gone; no more events
   };
   Kind kind = Kind::lost;
   std::string name;  ///< empty for lost and gone
 };
 
-/// Names that come and go in a directory (inotify(7)). Where the kernel has no inotify instance or watch
-/// left, which is logged with the limit to raise, a timer takes its place: each time the event is `lost`, and
-/// inotify is tried again.
+/// Names that appear and vanish in a directory (inotify(7)). If the kernel's inotify limit is reached, a
+/// warning names the sysctl to raise. A timer then replaces inotify: each expiry is a `lost` event and a new
+/// try.
 class DirectoryWatch {
  public:
-  enum class Contents { untold, told };
+  enum class Contents {
+    untold,
+    told,        ///< also each `written`
+    attributes,  ///< also each `changed`
+  };
   using Pause = std::chrono::milliseconds;
-  /// Between two events of the timer.
+  /// Interval of the timer.
   static constexpr Pause kRescan = std::chrono::seconds(30);
 
-  /// `path` may be a /proc/self/fd link. Errors: what inotify says, ENOENT among them.
+  /// `path` may be a /proc/self/fd link. Errors: those of inotify, such as ENOENT.
   static Result<DirectoryWatch> open(const std::filesystem::path& path, Contents contents = Contents::untold,
                                      Pause rescan = kRescan);
 
-  /// `path` of the host, whose links lead nowhere but there.
+  /// Opens `path` below the host's root; links cannot lead out of it.
   static Result<DirectoryWatch> open(const HostFs& host, const std::filesystem::path& path,
                                      Contents contents = Contents::untold);
 
   /// Readable when events wait.
   int fd() const { return fd_.get(); }
-  /// All that wait, without blocking.
+  /// Returns the waiting events without blocking.
   std::vector<DirectoryEvent> read() const;
-  /// Asks for no more, once nobody waits for fd() any longer: what comes yet is `gone`. Whoever has several
-  /// to close says so first: the kernel forgets a watch once every reader of its lists has moved on (some 10
-  /// ms), for all of them at once, and closing one waits for that.
+  /// Stops the watch, once the caller no longer polls fd(); later events are `gone`. Call leave() on several
+  /// watches before closing any: the kernel frees them together after a grace period (some 10 ms). close(2)
+  /// waits for that.
   void leave() const;
 
  private:
@@ -59,9 +64,9 @@ class DirectoryWatch {
                                            Contents contents, Pause rescan);
   std::vector<DirectoryEvent> read_timer() const;
 
-  UniqueFd fd_;  // inotify's, or the timer's; the number stays when inotify takes the timer's place
+  UniqueFd fd_;  // inotify or the timer; the number stays when inotify replaces the timer
   mutable int watch_ = -1;
-  mutable UniqueFd directory_;  // valid: the timer runs
+  mutable UniqueFd directory_;  // valid while the timer runs
   std::uint32_t mask_ = 0;
   std::string name_;
 };

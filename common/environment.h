@@ -6,13 +6,13 @@
 
 namespace ferry {
 
-/// The variables of a process.
+/// Environment variables by name.
 using Environment = std::map<std::string, std::string>;
 
-/// Those of this process, as they are now.
+/// The environment of this process now.
 Environment process_environment();
 
-/// Empty where it is not set.
+/// Empty: the variable is not set.
 std::string value_of(const Environment& environment, const char* name);
 
 }  // namespace ferry

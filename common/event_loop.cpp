@@ -46,7 +46,7 @@ void EventLoop::post(Job job) {
 }
 
 void EventLoop::wake() const {
-  // It can only fail when it is full, and then the loop is awake.
+  // The write fails only if the counter is full, and then the loop is awake.
   [[maybe_unused]] const int written = ::eventfd_write(wake_.get(), 1);
 }
 
@@ -61,8 +61,8 @@ void EventLoop::run_posted() {
 
 void EventLoop::run_ready(int fd, const Watch* polled, short events) {
   if (events == 0) return;
-  // A job may forget any descriptor, its own too; one that is watched anew since, perhaps under the number of
-  // another that was closed, has not been looked at.
+  // A job may forget any descriptor, including its own. A watch that was added since poll(2), perhaps under a
+  // closed descriptor's number, has not been polled.
   const auto now = watched_.find(fd);
   if (now == watched_.end() || now->second.get() != polled) return;
   const auto kept = now->second;
@@ -86,14 +86,14 @@ void EventLoop::run(const std::stop_token& stop) {
   const std::stop_callback wake_on_stop(stop, [this] { wake(); });
   while (!finished_ && !stop.stop_requested()) {
     std::vector<pollfd> fds = {{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
-    // Kept, so that a new watch is not at the address of an old one.
+    // Keeps the old watches alive, so that no new watch has an old one's address.
     std::vector<std::shared_ptr<const Watch>> polled;
     for (const auto& [fd, watched] : watched_) {
       const int events = (watched->awaited.read ? POLLIN : 0) | (watched->awaited.write ? POLLOUT : 0);
       fds.push_back({.fd = fd, .events = static_cast<short>(events), .revents = 0});
       polled.push_back(watched);
     }
-    if (::poll(fds.data(), fds.size(), milliseconds_to_wait()) < 0) continue;  // only a signal can do that
+    if (::poll(fds.data(), fds.size(), milliseconds_to_wait()) < 0) continue;  // interrupted by a signal
 
     if (fds.front().revents != 0) {
       eventfd_t count = 0;

@@ -16,38 +16,38 @@
 
 namespace ferry {
 
-/// One thread's wait for descriptors, times and other threads' jobs. Sleeps while there is none of them. All
-/// but post() belongs to the thread that calls run(), or to nobody else before it does.
+/// Waits in one thread for descriptors, timers and jobs of other threads, and sleeps while there are none.
+/// All but post() belongs to the thread that calls run(), before run() to its creator.
 class EventLoop {
  public:
   using Clock = std::chrono::steady_clock;
   using Job = std::function<void()>;
-  /// What a descriptor can do without waiting.
+  /// Operations that would not block.
   struct Readiness {
     bool read = false;
     bool write = false;
   };
-  /// What names a waiting timer; a default one names none.
+  /// Identifies a waiting timer; a default value identifies none.
   using Timer = std::pair<Clock::time_point, std::uint64_t>;
 
-  /// Errors: no descriptor is to be had.
+  /// Errors: no descriptor is left.
   static Result<std::unique_ptr<EventLoop>> create();
 
-  /// Runs `readable` whenever `fd` can be read, or has hung up, until forget(fd). The caller keeps it open.
+  /// Runs `readable` whenever `fd` can be read or has hung up, until forget(fd). The caller keeps `fd` open.
   void watch(int fd, Job readable);
-  /// The same for any of `awaited`; takes the place of an earlier watch of `fd`. One that has hung up or
-  /// failed can do both, whatever was awaited.
+  /// Runs `ready` for any of `awaited`; replaces an earlier watch of `fd`. A descriptor that failed or hung
+  /// up counts as readable and writable.
   void watch(int fd, Readiness awaited, std::function<void(Readiness)> ready);
   void forget(int fd);
 
   Timer at(Clock::time_point when, Job job);
-  /// That it has run or was never set is no error.
+  /// A timer that has run or was never set is no error.
   void cancel(Timer timer);
 
   /// Runs `job` in the loop. Any thread may call; jobs keep their order.
   void post(Job job);
 
-  /// Until `stop` is requested or finish() called.
+  /// Runs until `stop` is requested or finish() is called.
   void run(const std::stop_token& stop);
   void finish() { finished_ = true; }
 

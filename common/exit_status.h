@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exit statuses that scripts rely on.
+// Exit statuses that scripts rely on.
 #pragma once
 
 #include "common/result.h"
@@ -7,22 +7,22 @@
 namespace ferry {
 
 enum class ExitStatus {
-  done = 0,     ///< done, or already so
+  done = 0,     ///< done, or nothing to do
   failed = 1,   ///< tried and failed
   usage = 2,    ///< wrong usage or invalid configuration
   differs = 3,  ///< an `assert` found a difference
-  refused = 4,  ///< nothing was written for that group: in use, or it cannot be moved whole
+  refused = 4,  ///< nothing was written for that group: in use, or it cannot be bound as a whole
 };
 
-/// The one table from error codes to exit statuses; whatever is not named there is `failed`.
+/// The only table from error codes to exit statuses; a code without an entry is `failed`.
 ExitStatus exit_status_of(const Error& error) noexcept;
 
-/// Of several devices the worst counts: failed, then refused, then differs. `usage` comes after refused: see
-/// once_written().
+/// The status for several devices: failed before refused before usage before differs. once_written() says why
+/// `usage` comes after refused.
 ExitStatus worse(ExitStatus a, ExitStatus b) noexcept;
 
-/// The status of a command that has written something: `usage` is told only where nothing was, so what one
-/// device cannot have while another got it counts as refused.
+/// The status of a command that has written something. `usage` promises that nothing was written, so it
+/// becomes refused.
 ExitStatus once_written(ExitStatus status) noexcept;
 
 }  // namespace ferry

@@ -22,11 +22,11 @@ sigset_t only(int signal) {
   ::pthread_sigmask(SIG_UNBLOCK, &its, nullptr);
   (void)std::raise(signal);
   constexpr int kSignalled = 128;
-  ::_exit(kSignalled + signal);  // the first process of a container outlives it
+  ::_exit(kSignalled + signal);  // PID 1 of a container survives the signal
 }
 
-// A terminal that is stopped (Ctrl-S), or a pipe that nobody empties, must not keep the second signal
-// unheard.
+// Skips the message if stderr would block (a terminal stopped by Ctrl-S, a full pipe), so that the second
+// signal is still received.
 void say_if_it_is_taken(std::string_view text) {
   pollfd there{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (::poll(&there, 1, 0) != 1) return;
@@ -42,7 +42,7 @@ FinishOnSignal::FinishOnSignal() {
   sigaddset(&awaited_, SIGTERM);
   for (const int signal : {SIGINT, SIGHUP}) {
     struct sigaction action = {};
-    // What our parent has us ignore (nohup, a shell's background) stays ignored.
+    // A signal that the parent ignores (nohup, a shell's background job) stays ignored.
     if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN)
       sigaddset(&awaited_, signal);
   }
@@ -52,19 +52,19 @@ FinishOnSignal::FinishOnSignal() {
   try {
     waiter_ = std::thread([this] { wait(); });
   } catch (const std::system_error&) {
-    // No thread to be had: signals wait until the change is over.
+    // Without a thread, signals stay pending until the change is done.
   }
 }
 
 FinishOnSignal::~FinishOnSignal() {
   if (waiter_.joinable()) {
     over_ = true;
-    // It is what that waits for, and so does not end it.
+    // The waiter takes SIGTERM by sigwait(3), so the signal does not end the thread.
     // NOLINTNEXTLINE(bugprone-bad-signal-to-kill-thread,cert-pos44-c)
     ::pthread_kill(waiter_.native_handle(), SIGTERM);
     waiter_.join();
   }
-  // A reader that went away has no more to end; what could not be written has failed where it was written.
+  // Discards a pending SIGPIPE: the failed write has already been reported.
   if (sigismember(&before_, SIGPIPE) == 0) {
     const sigset_t pipe = only(SIGPIPE);
     constexpr timespec kNow{};

@@ -7,12 +7,12 @@
 
 namespace ferry {
 
-/// A change of the host that has begun is ended, whoever loses patience or the terminal: the first SIGINT,
-/// SIGTERM or SIGHUP is answered on stderr, the next one ends the process as it would have without this. A
-/// reader of our output that goes away (SIGPIPE) ends nothing: what is written to it then fails.
+/// Lets a change of the host finish in spite of signals. The first SIGINT, SIGTERM or SIGHUP is answered on
+/// stderr, and the next one ends the process as usual. SIGPIPE ends nothing: if a reader of our output goes
+/// away, writes to it fail.
 ///
-/// Threads of the process have to be started after this, or to have ended. Where SIGTERM is blocked already,
-/// somebody else waits for these signals, and this does nothing.
+/// Start other threads after this object, or end them before it. If SIGTERM is already blocked, another part
+/// of the process waits for signals, and this object does nothing.
 class FinishOnSignal {
  public:
   FinishOnSignal();
@@ -20,7 +20,7 @@ class FinishOnSignal {
   FinishOnSignal& operator=(const FinishOnSignal&) = delete;
   FinishOnSignal(FinishOnSignal&&) = delete;
   FinishOnSignal& operator=(FinishOnSignal&&) = delete;
-  /// Signals are as they were. One that has been answered has no more effect.
+  /// Restores the signal mask. A signal that was answered has no further effect.
   ~FinishOnSignal();
 
  private:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// fmt, compiled from its own headers: Debian has it as a shared library alone (archives.cmake).
+// Compiles fmt from its own headers: Debian has only a shared library of it (archives.cmake).
 #include <locale>
 
 #include <fmt/format-inl.h>
 
-// What the headers declare and leave to one file of the program, as far as it is used here. Where a later
-// version wants another, the linker says which.
+// Instantiations that fmt's headers leave to one file of the program, limited to those in use. After an
+// upgrade of fmt the linker names missing ones.
 FMT_BEGIN_NAMESPACE
 namespace detail {
 template dragonbox::decimal_fp<float> dragonbox::to_decimal(float);

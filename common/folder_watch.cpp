@@ -19,11 +19,11 @@ FolderWatch::~FolderWatch() {
 }
 
 Result<> FolderWatch::add(const fs::path& folder, const Make& make) {
-  if (watches_.contains(folder)) return {};  // two files in one
+  if (watches_.contains(folder)) return {};  // another file in the same folder
   if (make) {
     if (auto made = make(); !made) return made;
   }
-  // A person may well write into a file instead of replacing it.
+  // Contents::told: people may write into a file instead of replacing it.
   auto opened = DirectoryWatch::open(folder, DirectoryWatch::Contents::told);
   if (!opened) return fail(std::move(opened).error());
   const int fd = opened->fd();
@@ -52,7 +52,7 @@ void FolderWatch::add_again(const fs::path& folder, const Make& make) {
   spdlog::warn("{}", added.error().message);
   again_[folder] = loop_.at(EventLoop::Clock::now() + try_again_, [this, folder, make] {
     add_again(folder, make);
-    changed_();  // what was written meanwhile
+    changed_();  // writes may have been missed meanwhile
   });
 }
 

@@ -12,14 +12,14 @@
 
 namespace ferry {
 
-/// Hears of what is written in folders, whichever are at their places: one that is replaced or removed is
-/// watched anew once it is there. One thread, the loop's.
+/// Reports writes in folders, by their paths: a folder that is replaced or removed is watched again once it
+/// is back. Belongs to the loop's thread.
 class FolderWatch {
  public:
-  /// Makes a folder, so that the first file in it is heard of.
+  /// Makes a folder, so that the first file in it is reported.
   using Make = std::function<Result<>()>;
 
-  /// `changed` runs when a file in one of them may be another. The loop must outlive this.
+  /// `changed` runs when a file in a folder may have changed. The loop must outlive this.
   FolderWatch(EventLoop& loop, EventLoop::Job changed,
               std::chrono::milliseconds try_again = std::chrono::seconds(5));
   FolderWatch(const FolderWatch&) = delete;
@@ -28,9 +28,9 @@ class FolderWatch {
   FolderWatch& operator=(FolderWatch&&) = delete;
   ~FolderWatch();
 
-  /// A folder that is watched already is watched once. `make` is called before each attempt; without it
-  /// another program makes the folder. Errors: it can be neither made nor watched now, and is not watched
-  /// later either. Once it has been, that is logged and tried again.
+  /// A folder that is already watched stays watched once. `make` runs before each attempt; without it another
+  /// program makes the folder. Errors: the folder cannot be made or watched now; it is not tried again. If a
+  /// watched folder goes away, failures are logged and tried again.
   Result<> add(const std::filesystem::path& folder, const Make& make = {});
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs of NVIDIA's Grace CPUs: KubeVirt starts VMs with them by rules of their own from 1.9 on.
+// GPUs of NVIDIA's Grace CPUs, for which KubeVirt 1.9 and newer has rules of its own for VMs.
 // Source: KubeVirt v1.9.0, pkg/util/hardware/grace.go and its admission webhook for VMIs.
 #pragma once
 
@@ -13,14 +13,14 @@ namespace ferry {
 
 inline constexpr std::array<std::string_view, 3> kGraceGpus = {"10de:2342", "10de:2348", "10de:2941"};
 
-/// KubeVirt refuses a VM with such a GPU while one of these feature gates is off.
+/// KubeVirt refuses a VM with such a GPU unless all of these feature gates are on.
 inline constexpr std::array<const char*, 3> kGraceGates = {"GraceIOVirtualization", "PCINUMAAwareTopology",
                                                            "IOMMUFD"};
 
 inline constexpr const char* kGraceVm =
     "architecture arm64, machine type virt and cpu.dedicatedCpuPlacement: true";
 
-/// `ids`: vendor and device as "10de:2342", in either letter case.
+/// `ids` is vendor and device, "10de:2342", in either letter case.
 inline bool is_grace_gpu(std::string_view ids) {
   std::string lower(ids);
   std::ranges::transform(lower, lower.begin(),

@@ -6,7 +6,7 @@
 namespace ferry {
 
 void hide_process() {
-  static_cast<void>(::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0));  // of these values none fails
+  static_cast<void>(::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0));  // fails for no such value
 }
 
 }  // namespace ferry

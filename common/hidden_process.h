@@ -3,9 +3,9 @@
 
 namespace ferry {
 
-/// From here on nobody else reads this process by /proc, its memory, its environment, the files that it sees,
-/// but who may trace every process: another container of the same user in the host's PID namespace could
-/// else read the token that is mounted into this one alone. What it starts is not hidden. It leaves no core.
+/// Hides this process's memory, environment and files in /proc from all but tracers of every process. Else
+/// another container of the same user in the host's PID namespace could read the token that is mounted only
+/// here. Started programs are not hidden. The process leaves no core dump.
 void hide_process();
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The child's side of the host writer.
+// The child's side of the host writer (host_writer.h).
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -81,24 +81,24 @@ int load_module(const std::string& root, const std::string& name) {
   return failure < 0 ? -failure : failure;
 }
 
-// delete_module(2), for which glibc has no function.
+// delete_module(2) has no function in glibc.
 int unload_module(const std::string& name) {
   if (::syscall(SYS_delete_module, name.c_str(), O_NONBLOCK) == 0 || errno == ENOENT) return 0;
   return errno;
 }
 
-/// A program as it is to be started.
+/// A program to start, and how.
 struct Start {
-  int directory = -1;              ///< its root directory
-  bool other_root = false;         ///< whether that is not ours
-  int out = -1;                    ///< where what it prints goes; -1: nowhere
-  bool errors_too = false;         ///< whether its errors go there, too
-  ActUnderWay* told_by = nullptr;  ///< of which it is what is under way
-  bool own_group = false;          ///< to be killed with all that it starts
+  int directory = -1;              ///< root directory of the program
+  bool other_root = false;         ///< the root directory is not this process's own
+  int out = -1;                    ///< receives standard output; -1: none
+  bool errors_too = false;         ///< `out` receives standard error too
+  ActUnderWay* told_by = nullptr;  ///< records the program as the act in flight
+  bool own_group = false;          ///< a process group of its own, to kill it with all that it starts
   std::vector<std::string> words;
 };
 
-// Of the process that becomes the program: what keeps it from that goes to `report` as an errno.
+// Turns the forked process into the program; if that fails, writes the errno to `report`.
 [[noreturn]] void become(Start& start, int report) {
   std::vector<char*> argv;
   argv.reserve(start.words.size() + 1);
@@ -107,11 +107,12 @@ struct Start {
   std::string path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
   std::string language = "LC_ALL=C";
   const std::array<char*, 3> environment = {path.data(), language.data(), nullptr};
-  // We may be killed with whoever gave the order, and what the program does goes on.
+  // The program outlives this process and its parent if they are killed: it records itself, and keeps the
+  // lock.
   start.told_by->is_done_by(::getpid());
   if (const int kept = start.told_by->descriptor(); kept >= 0) ::fcntl(kept, F_SETFD, 0);
   if (start.own_group) ::setpgid(0, 0);
-  // Our own input is the socket to who orders.
+  // Standard input of this process is the socket to the parent.
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing >= 0 && ::dup2(nothing, STDIN_FILENO) == STDIN_FILENO &&
       (start.out < 0 || ::dup2(start.out, STDOUT_FILENO) == STDOUT_FILENO) &&
@@ -121,11 +122,10 @@ struct Start {
   }
   const int failure = errno;
   const bool told = ::write(report, &failure, sizeof failure) == sizeof failure;
-  ::_exit(told ? EXIT_SUCCESS : EXIT_FAILURE);  // unless that is told, the status counts
+  ::_exit(told ? EXIT_SUCCESS : EXIT_FAILURE);  // if the report fails, the exit status counts
 }
 
-// Its exit status; absent: it was killed, with all of its process group. By looks: older kernels have no
-// descriptor of a process.
+// The exit status; absent: killed after `most`, with its process group. Polls: older kernels have no pidfd.
 std::optional<int> reap_or_kill(pid_t pid, std::chrono::milliseconds most) {
   constexpr std::chrono::milliseconds kLook{20};
   const auto until = std::chrono::steady_clock::now() + most;
@@ -136,7 +136,7 @@ std::optional<int> reap_or_kill(pid_t pid, std::chrono::milliseconds most) {
       return reap(pid);
     std::this_thread::sleep_for(std::min(kLook, most));
   }
-  // Those that it has started become ours as it dies, so that their ends can be waited for too.
+  // Orphans of the program become children of this process, so that their ends can be awaited too.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   ::kill(-pid, SIGKILL);
   while (::waitpid(-pid, nullptr, 0) > 0 || errno == EINTR) {
@@ -145,7 +145,7 @@ std::optional<int> reap_or_kill(pid_t pid, std::chrono::milliseconds most) {
   return std::nullopt;
 }
 
-// posix_spawn(3) knows no chroot; this process has one thread, so a fork of it may do anything.
+// Forks, since posix_spawn(3) has no chroot; that is safe because this process has one thread.
 int run_program(const HostFs& host, std::string_view request, int out, ActUnderWay& told_by,
                 std::optional<std::chrono::milliseconds> killed_after = std::nullopt,
                 bool errors_too = false) {
@@ -188,7 +188,7 @@ int run_program(const HostFs& host, std::string_view request, int out, ActUnderW
   return status ? -*status : ETIMEDOUT;
 }
 
-/// Reads the output of a program from memory.
+/// Reads a program's output from the memory file.
 int read_output(const UniqueFd& memory, std::string& into) {
   std::string text(kLongestAnswer, '\0');
   const ssize_t size = ::pread(memory.get(), text.data(), text.size(), 0);
@@ -198,7 +198,7 @@ int read_output(const UniqueFd& memory, std::string& into) {
   return 0;
 }
 
-/// The answer: none, the output of a program that ends with 0, or all that it prints, whatever its status.
+/// The answer: none, output of a program with exit status 0, or all output with any exit status.
 enum class Answers { nothing, output, transcript };
 
 int run_or_kill(const HostFs& host, std::string_view request, Answers answers, std::string& into,
@@ -212,7 +212,7 @@ int run_or_kill(const HostFs& host, std::string_view request, Answers answers, s
     memory = make_memory_file("output");
     if (!memory.valid()) return errno;
   }
-  // After the number it is as of a program that acts on no device.
+  // The rest of the request is that of 'x', with an empty device.
   const bool whole = answers == Answers::transcript;
   const int failure =
       run_program(host, request.substr(end), memory.get(), told_by, std::chrono::milliseconds(most), whole);
@@ -220,7 +220,7 @@ int run_or_kill(const HostFs& host, std::string_view request, Answers answers, s
   return read_output(memory, into);
 }
 
-// Into memory rather than a pipe: a program that prints more than a pipe holds would wait for a reader.
+// The output goes to memory: a program that fills a pipe would wait for a reader.
 int run_for_output(const HostFs& host, std::string_view request, std::string& into, ActUnderWay& told_by) {
   const UniqueFd memory = make_memory_file("output");
   if (!memory.valid()) return errno;
@@ -235,7 +235,7 @@ int read_attribute(const HostFs& host, std::string_view path, std::string& into)
   return 0;
 }
 
-// Without waiting for a medium, and never by another device's node: some are made by being opened (md).
+// Does not wait for a medium, and never opens another device's node: some devices are made by that (md).
 int try_claim(const HostFs& host, std::string_view request) {
   const auto end = request.find('\0');
   if (end == std::string_view::npos) return EINVAL;
@@ -253,7 +253,7 @@ int try_claim(const HostFs& host, std::string_view request) {
 
 int ask_library(const HostFs& host, std::span<const HostLibrary> libraries, std::string_view request,
                 std::string& into) {
-  request.remove_prefix(std::min(request.find('\0') + 1, request.size()));  // the device; npos + 1 is 0
+  request.remove_prefix(std::min(request.find('\0') + 1, request.size()));  // skips the device; npos + 1 is 0
   const auto end = std::min(request.find('\0'), request.size());
   for (const HostLibrary& library : libraries) {
     if (library.name != request.substr(0, end)) continue;
@@ -263,7 +263,7 @@ int ask_library(const HostFs& host, std::span<const HostLibrary> libraries, std:
   return ENOSYS;
 }
 
-// Of what is written to an attribute: its path, a NUL, and the value.
+// A write request: the path of an attribute, a NUL, and the value.
 struct Order {
   std::string_view path;
   std::string_view value;
@@ -289,7 +289,7 @@ int write_attribute(HostFs& host, std::string_view request) {
   return order ? write_attribute(host, *order, false) : EINVAL;
 }
 
-// The errno; what was read is put into `read`.
+// Returns the errno or the negated exit status, and puts an answer's text into `read`.
 int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> libraries,
             std::string_view request, ActUnderWay& told_by, std::string& read) {
   if (request.starts_with('c')) return ask_library(host, libraries, request.substr(1), read);
@@ -312,7 +312,7 @@ struct Told {
   std::string value;
 };
 
-// What changes a device is told while it is under way: whoever gave the order may be killed.
+// The record of an act that changes a device; absent for others. It is needed if the parent is killed.
 std::optional<Told> to_be_told(std::string_view request) {
   const char kind = request.front();
   request.remove_prefix(1);
@@ -332,8 +332,8 @@ bool nobody_listens() {
   return ::poll(&line, 1, 0) == 1 && (line.revents & (POLLHUP | POLLERR)) != 0;
 }
 
-// Behind nobody's order any more nothing is begun: whoever comes after a run that was killed sees what is
-// told, and what was not by then is not done.
+// Records an act; false: the parent is gone, and the act must not begin. The parent's successor looks at the
+// records, and must not miss an act.
 bool begin(ActUnderWay& under_way, std::string_view act, std::string_view value) {
   under_way.begin(act, value);
   return !nobody_listens();
@@ -349,7 +349,7 @@ bool answer(int number, std::string_view read) {
   return ::sendmsg(STDIN_FILENO, &message, MSG_NOSIGNAL) >= 0;
 }
 
-// The errno of the first that fails; absent: nobody listens any more.
+// The errno of the first failed write, 0 after all; absent: the parent is gone.
 std::optional<int> write_several(HostFs& host, std::string_view orders, ActUnderWay& under_way,
                                  WriteProgress& progress) {
   while (!orders.empty()) {
@@ -370,7 +370,7 @@ std::optional<int> write_several(HostFs& host, std::string_view orders, ActUnder
   return 0;
 }
 
-// Standard output carries the page, and no program that we run may print there.
+// The page is passed as standard output; a program that this process runs must not print into it.
 Result<WriteProgress> take_page() {
   UniqueFd memory(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (!memory.valid() || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
@@ -413,8 +413,8 @@ int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries)
     }
     if (!outcome || !answer(*outcome, read)) break;
   }
-  // Nobody is listening any more: what hung has returned at last. That this process ends tells it too, but
-  // not those who look from another PID namespace.
+  // The parent is gone, and a stuck act has returned at last. The end of this process shows that too, but not
+  // to readers in another PID namespace.
   (void)forget_stuck_write(host, ::getpid());
   return 0;
 }

@@ -17,6 +17,17 @@ Result<HostDirectory> HostDirectory::open(const HostFs& host, std::filesystem::p
   return HostDirectory(std::move(*fd), std::move(relative));
 }
 
+Result<HostDirectory> HostDirectory::open(const HostFs& host, std::filesystem::path relative,
+                                          std::vector<std::string>& names) {
+  auto fd = host.open(relative, O_RDONLY | O_DIRECTORY);
+  if (!fd) return fail(std::move(fd).error());
+  HostDirectory directory(std::move(*fd), std::move(relative));
+  auto read = directory.names_of(directory.fd_.get(), ".");
+  if (!read) return fail(std::move(read).error());
+  names = std::move(*read);
+  return directory;
+}
+
 std::string HostDirectory::describe(const char* verb, const char* name) const {
   return std::string(verb) + " /" + (std::string_view(name) == "." ? relative_ : relative_ / name).string();
 }
@@ -61,7 +72,11 @@ Result<std::string> HostDirectory::link_name(const char* name) const {
 Result<std::vector<std::string>> HostDirectory::list(const char* name) const {
   const auto fd = open(name, O_RDONLY | O_DIRECTORY);
   if (!fd) return fail(fd.error());
-  auto entries = read_entries(fd->get(), [this, name] { return describe("list", name); });
+  return names_of(fd->get(), name);
+}
+
+Result<std::vector<std::string>> HostDirectory::names_of(int fd, const char* name) const {
+  auto entries = read_entries(fd, [this, name] { return describe("list", name); });
   if (!entries) return fail(std::move(entries).error());
   std::vector<std::string> names;
   names.reserve(entries->size());

@@ -16,22 +16,21 @@
 namespace ferry {
 namespace {
 
-constexpr off_t kLargestFile = off_t{16} << 20U;  // ten times the largest that a host has, modules.alias
+constexpr off_t kLargestFile = off_t{16} << 20U;  // ten times the largest file of a host, modules.alias
 
 std::string describe(std::string_view verb, const std::filesystem::path& relative) {
   return std::string(verb) + " /" + relative.string();
 }
 
-// A path that came from outside and climbs out of the root is a defect of the caller, but not one to crash
-// on.
+// A path from outside that climbs out of the root is a caller's defect, but no reason to crash.
 bool stays_inside(std::string_view relative) {
   if (relative.starts_with('/')) return false;
-  // A path takes its parts apart as soon as it is one: an Allocate asks often, and never needs them.
+  // Most paths need no std::filesystem::path, which splits its parts at once: an Allocate checks many paths.
   if (relative.find("..") == std::string_view::npos) return true;
   return std::ranges::none_of(std::filesystem::path(relative), [](const auto& part) { return part == ".."; });
 }
 
-constexpr int kMostAttempts = 1000;  // each fails only when a rename falls into its few microseconds
+constexpr int kMostAttempts = 1000;  // an attempt fails only if a rename falls into its few microseconds
 
 int open_in_root(int root, const char* path, int flags, mode_t mode) {
   open_how how{};
@@ -39,14 +38,14 @@ int open_in_root(int root, const char* path, int flags, mode_t mode) {
   how.mode = (flags & O_CREAT) != 0 ? mode : 0;
   how.resolve = RESOLVE_IN_ROOT;
   int fd = -1;
-  // EAGAIN: something was renamed or mounted anywhere on the host while a ".." of a link was followed, and
-  // the kernel cannot tell whether it led out. openat2(2) says to ask again.
+  // EAGAIN: a rename or mount on the host while a link's ".." was followed; the kernel cannot tell whether it
+  // led out of the root. openat2(2) says to try again.
   for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
     fd = static_cast<int>(::syscall(SYS_openat2, root, path, &how, sizeof(how)));
     if (fd >= 0 || errno != EAGAIN) break;
   }
   if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return fd;
-  // Before 5.6, or filtered by an old container runtime: a real EPERM comes again from openat.
+  // Before 5.6, or filtered by an old container runtime: openat(2) repeats a real EPERM.
   return ::openat(root, path, flags, mode);
 }
 
@@ -98,12 +97,12 @@ Result<std::string> HostFs::read_file(const std::filesystem::path& relative, Lin
   if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, describe("read", relative)));
   constexpr unsigned kMemory = 1;
   constexpr unsigned kNull = 3;
-  // A masked unit is a link to /dev/null, and says nothing.
+  // A masked systemd unit is a link to /dev/null and has no content.
   if (S_ISCHR(status.st_mode) && status.st_rdev == ::makedev(kMemory, kNull)) return std::string();
-  if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))  // a read of a directory says EISDIR
+  if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))  // reading a directory fails with EISDIR
     return fail(Errc::malformed_host, describe("read", relative) + ": it is no regular file");
   if (status.st_size > kLargestFile) return fail(error_from_errno(EFBIG, describe("read", relative)));
-  // procfs says 0 of each file; any other file may grow while it is read.
+  // procfs gives size 0 for each file; any other file may grow while it is read.
   const std::size_t most = status.st_size == 0 ? kMostRead : static_cast<std::size_t>(kLargestFile);
   return read_to_end(
       fd->get(), [&] { return describe("read", relative); }, most);
@@ -145,7 +144,7 @@ Result<std::vector<std::string>> HostFs::list(const std::filesystem::path& relat
   return names;
 }
 
-// What is often not there: nobody needs the text of an error.
+// Makes no error text, since often nothing is there.
 bool HostFs::exists(const char* relative) const {
   assert(*relative != '/');
   if (!stays_inside(relative) || !root_fd_.valid()) return false;
@@ -167,7 +166,7 @@ Result<std::optional<OpenedDevice>> HostFs::opened_device(const std::filesystem:
   assert(proc_entry.is_relative());
   if (!stays_inside(proc_entry.native())) return fail(error_from_errno(EXDEV, describe("stat", proc_entry)));
   if (!root_fd_.valid()) return fail(error_from_errno(root_errno_, "open host root " + root_.string()));
-  // What is open may lie on a network file system whose server is gone: take what the kernel knows already.
+  // The file may lie on a network file system whose server is gone, so only cached attributes are read.
   struct statx status {};
   if (::statx(root_fd_.get(), proc_entry.c_str(), AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE,
               &status) != 0) {

@@ -23,10 +23,10 @@ namespace {
 
 constexpr std::size_t kLongestAnswer = 64UL * 1024;
 
-// Of several writes: less than the child takes at once.
+// Bytes of a batch in one request; less than the child takes at once.
 constexpr std::size_t kLongestRun = 32UL * 1024;
 
-// What an answer's number means.
+// Turns an answer's number into a result.
 Result<> outcome(int number, const std::string& what) {
   if (number < 0) return fail(Errc::failed, what + ": it ended with status " + std::to_string(-number));
   if (number != 0) return fail(error_from_errno(number, what));
@@ -38,7 +38,7 @@ bool has_ended(const UniqueFd& line) {
   return ::poll(&watched, 1, 0) == 1;
 }
 
-// A child that is gone is noticed by the missing answer.
+// Errors are ignored: the missing answer shows that a child is gone.
 void send_to(const UniqueFd& line, const std::string& request) {
   (void)::send(line.get(), request.data(), request.size(), MSG_NOSIGNAL);
 }
@@ -50,7 +50,7 @@ std::string write_request(char kind, const std::filesystem::path& path, std::str
   return request;
 }
 
-// Of the first of these, as many as go into one request, and at least one.
+// Puts the first writes into one request, as many as fit and at least one, and cuts `writes` to them.
 std::string run_request(std::span<const AttributeWrite>& writes) {
   std::string request = "b";
   std::size_t count = 0;
@@ -81,7 +81,7 @@ std::string act_of(const AttributeWrite& write) {
   return "write /" + write.path.string();
 }
 
-// Of an act that gives nothing back.
+// The result of an act without an answer text.
 Result<> done(const Result<std::string>& answer) {
   if (!answer) return fail(answer.error());
   return {};
@@ -111,7 +111,7 @@ SpawningWriter::SpawningWriter(HostFs& host, std::filesystem::path program, std:
 SpawningWriter::~SpawningWriter() {
   collect_late();
   for (Child& child : idle_) {
-    child.line.reset();  // the word to end
+    child.line.reset();  // the child ends when its line closes
     reap(child.pid);
   }
 }
@@ -128,7 +128,7 @@ void SpawningWriter::prepare(std::size_t acts) {
       if (idle_.size() >= acts) return;
     }
     auto child = start_child();
-    if (!child) return;  // the act that needs it says why
+    if (!child) return;  // the act that needs the child reports the error
     send_to(child->line, word);
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(*child));
@@ -137,10 +137,10 @@ void SpawningWriter::prepare(std::size_t acts) {
 
 void SpawningWriter::collect_late() {
   const std::lock_guard lock(mutex_);
-  std::erase_if(late_, [this](int pid) {
-    if (::waitpid(pid, nullptr, WNOHANG) == 0) return false;
-    // It may have looked for its record before that was written.
-    (void)forget_stuck_write(*host_, pid);
+  std::erase_if(late_, [this](const Late& late) {
+    if (::waitpid(late.pid, nullptr, WNOHANG) == 0) return false;
+    // The child may have looked for its record before the record was written.
+    (void)forget_stuck_write(*host_, late.pid);
     return true;
   });
 }
@@ -170,7 +170,7 @@ Result<SpawningWriter::Child> SpawningWriter::start_child() {
   if (!progress) return fail(std::move(progress).error());
   Child child{.pid = 0, .line = std::move(ours), .progress = std::move(*progress)};
 
-  // With nothing else of ours: a child that hangs would keep it for ever.
+  // The child inherits nothing else: a stuck child would keep it open for ever.
   auto started = spawn(
       program_, {"ferry", std::string(kHostActVerb), host_->root().string()},
       {.in = theirs.get(), .out = child.progress.descriptor(), .environment = false, .own_session = true});
@@ -245,13 +245,13 @@ Result<SpawningWriter::Answer> SpawningWriter::late_answer(Child& child, const A
     answer = wait_for_answer(child, deadline - waited);
   }
   if (!answer) {
-    // First of all: what returns from now on is the last that the child does.
+    // Closes the line first, so that the child begins nothing after its act in flight.
     child.line.reset();
     const Act late = at();
     auto stuck = record_stuck_write(*host_, child.pid, late.what, late.value);
     {
       const std::lock_guard lock(mutex_);
-      late_.push_back(child.pid);
+      late_.push_back({.pid = child.pid, .what = late.what});
     }
     collect_late();
     const std::string state = stuck ? stuck->kernel_state : "state unknown";
@@ -306,7 +306,7 @@ Result<> SpawningWriter::write_in_order(std::span<const AttributeWrite> writes,
   return written;
 }
 
-// Of several writes it is woken once for all, and not between one and the next, unless one of them is slow.
+// The parent wakes once for all writes, and between two of them only if one is slow.
 Result<> SpawningWriter::finish(Child& child, std::span<const AttributeWrite> writes,
                                 const std::function<void(std::size_t)>& begin) {
   const auto patience = std::min(slow_, deadline_of_each_);
@@ -328,7 +328,7 @@ Result<> SpawningWriter::finish(Child& child, std::span<const AttributeWrite> wr
       answer = std::move(*late);
     }
     child.progress.wait_for_each(false);
-    if (answer->number == 0 && !answer->read.empty()) continue;  // of one of them
+    if (answer->number == 0 && !answer->read.empty()) continue;  // a write of the batch
     const std::size_t last = at();
     while (begun <= last) begin(begun++);
     return done(judge(child, std::move(*answer), act_of(writes[last])));
@@ -338,7 +338,7 @@ Result<> SpawningWriter::finish(Child& child, std::span<const AttributeWrite> wr
 Result<> SpawningWriter::load_module(std::string_view name, std::chrono::milliseconds deadline) {
   auto r =
       done(act("m" + std::string(name), "load module " + std::string(name), std::string(name), deadline));
-  // kmod_library.h is the writing process' to ask, and an errno all that it answers.
+  // The child loads libkmod (kmod_library.h) and can answer only with an errno.
   if (!r && r.error().code == std::error_code(ELIBACC, std::generic_category()))
     r.error().hint = "install libkmod2";
   return r;
@@ -346,15 +346,31 @@ Result<> SpawningWriter::load_module(std::string_view name, std::chrono::millise
 
 Result<std::string> SpawningWriter::read(const std::filesystem::path& relative,
                                          std::chrono::milliseconds deadline) {
-  return act("r" + relative.string(), "read /" + relative.string(), {}, deadline);
+  return act_once("r" + relative.string(), "read /" + relative.string(), deadline);
 }
 
-// Called a read: it changes nothing, and waits for another's act on the device.
+Result<std::string> SpawningWriter::act_once(const std::string& request, const std::string& what,
+                                             std::chrono::milliseconds deadline) {
+  collect_late();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto earlier = std::ranges::find(late_, what, &Late::what);
+    if (earlier != late_.end()) {
+      return fail(Errc::stuck,
+                  fmt::format("{}: an earlier read has not returned from the kernel (process {})", what,
+                              earlier->pid),
+                  kLockedHint);
+    }
+  }
+  return act(request, what, {}, deadline);
+}
+
+// The act is named a read: it changes nothing, and waits for another act on the device.
 Result<> SpawningWriter::try_claim(const std::filesystem::path& relative, DeviceNumber number,
                                    std::chrono::milliseconds deadline) {
   const std::string value = std::to_string(number.major) + ":" + std::to_string(number.minor);
   return done(
-      act(write_request('e', relative, value), "read the claim on /" + relative.string(), {}, deadline));
+      act_once(write_request('e', relative, value), "read the claim on /" + relative.string(), deadline));
 }
 
 Result<> SpawningWriter::unload_module(std::string_view name, std::chrono::milliseconds deadline) {
@@ -383,10 +399,10 @@ Result<> SpawningWriter::run(const HostCommand& command, std::chrono::millisecon
                   deadline));
 }
 
-// The child is the one that kills it, since the program is its own to wait for.
+// The child kills the program, since only the program's parent can wait for it.
 Result<std::string> SpawningWriter::run_or_kill(char kind, const HostCommand& command,
                                                 std::chrono::milliseconds deadline) {
-  constexpr std::chrono::seconds kKilling{10};  // one that even this does not end is in the kernel
+  constexpr std::chrono::seconds kKilling{10};  // a program that survives SIGKILL longer is in the kernel
   const std::string what = "run " + command.text();
   auto ended =
       act(kind + std::to_string(deadline.count()) + '\0' + words_of(command), what, {}, deadline + kKilling);

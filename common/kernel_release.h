@@ -8,9 +8,9 @@
 
 namespace ferry {
 
-/// What the host's kernel calls itself, as `uname -r` says it; its modules are under lib/modules by that
-/// name. A tree that was captured on another machine tells that one's, and one that does not tell is this
-/// machine's. Empty: neither can be learnt. ABI: proc(5), /proc/sys/kernel/osrelease.
+/// The release of the host's kernel as in `uname -r`; lib/modules has a folder of that name. A captured tree
+/// has its own machine's release; a tree without one gets this machine's. Empty: neither is known. ABI:
+/// proc(5), /proc/sys/kernel/osrelease.
 inline std::string kernel_release(const HostFs& host) {
   if (auto release = host.read_attribute("proc/sys/kernel/osrelease"); release && !release->empty())
     return std::move(*release);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of libkmod that we use, from libkmod.so.2, loaded with the first module: it brings libcrypto
+// The functions of libkmod.so.2 that Ferry uses, loaded with the first module: the library brings libcrypto
 // along, which alone was a fifth of a process' start. ABI: libkmod.h of kmod 30.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace ferry {
 
-/// Names are those of libkmod, less their prefix.
+/// Names are libkmod's without the prefix.
 struct KmodLibrary {
   decltype(&::kmod_new) make = nullptr;
   decltype(&::kmod_unref) unref = nullptr;
@@ -21,7 +21,7 @@ struct KmodLibrary {
   decltype(&::kmod_module_get_initstate) module_get_initstate = nullptr;
   decltype(&::kmod_module_probe_insert_module) module_probe_insert_module = nullptr;
 
-  /// Loaded once a process. Errc::unsupported: there is no such library here.
+  /// Loaded once a process. Errc::unsupported: the library or a function of it is missing.
   static Result<const KmodLibrary*> get();
 };
 

@@ -10,7 +10,7 @@ namespace ferry {
 Result<LazyLibrary> LazyLibrary::load(const char* name, const char* hint) {
   void* const handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (handle != nullptr) return LazyLibrary(name, handle);
-  const char* const why = ::dlerror();  // which names the library
+  const char* const why = ::dlerror();  // the message names the library
   return fail(Errc::unsupported, fmt::format("load {}", why == nullptr ? name : why), hint);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shared library of this system's that is loaded when it is first needed: who never needs it does not wait
-// for it, and for what it brings along, at each start. Nothing of the host's root: that is another system's.
+// A shared library of this system, loaded at first use, so that programs without a use for it start faster.
+// Nothing is loaded from the host's root, which may be another system.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@ namespace ferry {
 
 class LazyLibrary {
  public:
-  /// `name` as the loader knows it: "libsystemd.so.0". Never unloaded. Errc::unsupported: it is not here;
-  /// `hint` then says what to do.
+  /// `name` as the loader knows it: "libsystemd.so.0". Never unloaded. Errc::unsupported with `hint`: not
+  /// installed.
   static Result<LazyLibrary> load(const char* name, const char* hint);
 
-  /// Sets `function`, a pointer to one, to what the library has under that name; null where it has none.
+  /// Points `function` to the library's function of that name; null: the library has none.
   template <typename Function>
   void find(const char* name, Function& function) {
     function = reinterpret_cast<Function>(symbol(name));
   }
-  /// Errc::unsupported: something that find() looked for is not in there; `hint` then says what to do.
+  /// Errc::unsupported with `hint`: a function that find() looked for is missing.
   Result<> has_all(const char* hint) const;
 
  private:

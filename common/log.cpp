@@ -40,7 +40,7 @@ class JsonMessage final : public spdlog::custom_flag_formatter {
   std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<JsonMessage>(); }
 };
 
-// A message is one line of the log, whatever names it tells of.
+// Keeps a message on one line, whatever names it contains.
 class TextMessage final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm& /*time*/,

@@ -8,8 +8,8 @@
 
 namespace ferry {
 
-/// An empty file in memory. Never a program, since hosts may refuse any other (sysctl vm.memfd_noexec);
-/// kernels before 6.3 do not know the word for that. Not valid: errno says why. ABI:
+/// An empty file in memory, never executable, since hosts may refuse executable ones (sysctl
+/// vm.memfd_noexec); kernels before 6.3 lack the flag. Not valid: errno says why. ABI:
 /// include/uapi/linux/memfd.h, MFD_NOEXEC_SEAL.
 inline UniqueFd make_memory_file(const char* name) {
   constexpr unsigned kNeverAProgram = 0x0008;

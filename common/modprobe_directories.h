@@ -5,8 +5,8 @@
 
 namespace ferry {
 
-/// Where modprobe's configuration lies below the host's root; a file in an earlier one hides those of its
-/// name in later ones. ABI: modprobe.d(5). Hosts with one /usr have the last two in one place.
+/// Directories of modprobe's configuration below the host's root; a file hides files of its name in later
+/// ones. ABI: modprobe.d(5). Hosts with a merged /usr have the last two in one place.
 inline constexpr std::array kModprobeDirectories = {
     "etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"};
 

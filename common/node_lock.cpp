@@ -27,7 +27,7 @@ Result<UniqueFd> open_lock(HostFs& host) {
   return fd;
 }
 
-// Whoever clears /run leaves the file that we have to us alone, and another one to the next who comes.
+// If /run was cleared, the locked file has no name any more, and the next process locks another one.
 Result<bool> is_still_there(const HostFs& host, const UniqueFd& fd) {
   const auto there = host.open(kLock, O_PATH);
   if (!there) {
@@ -47,7 +47,7 @@ Result<NodeLock> NodeLock::take(HostFs& host, std::chrono::milliseconds patience
   auto fd = open_lock(host);
   if (!fd) return fail(std::move(fd).error());
 
-  // flock has no deadline of its own, and an alarm would be process-wide: ask again at short intervals.
+  // flock(2) has no deadline, and an alarm would be process-wide, so the lock is tried at short intervals.
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (;;) {
     if (::flock(fd->get(), LOCK_EX | LOCK_NB) == 0) {
@@ -67,12 +67,12 @@ Result<NodeLock> NodeLock::take(HostFs& host, std::chrono::milliseconds patience
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  // For the message above only; the lock itself is the flock.
+  // The number is for the message above only; the lock itself is the flock.
   const std::string pid = std::to_string(::getpid());
   if (::ftruncate(fd->get(), 0) != 0 || ::pwrite(fd->get(), pid.data(), pid.size(), 0) < 0) {
     return fail(error_from_errno(errno, "write /run/ferry/hostd/lock"));
   }
-  // What takes longer is recorded by then, if whoever began it lived so long.
+  // A longer act has a record by then, if its parent lived so long.
   if (auto done = wait_for_acts(host, kSlowWrite); !done) return fail(std::move(done).error());
   return NodeLock(std::move(*fd));
 }

@@ -9,13 +9,13 @@
 
 namespace ferry {
 
-/// One change of the host at a time: an exclusive flock on run/ferry/hostd/lock, let go when this goes away
-/// (or the process dies, however it dies). The descriptor is close-on-exec, so a child stuck in the kernel
-/// never keeps it.
+/// Allows one change of the host at a time: an exclusive flock(2) on run/ferry/hostd/lock, released with this
+/// object or at the end of the process. The descriptor is close-on-exec, so that a stuck child does not keep
+/// the lock.
 class NodeLock {
  public:
-  /// Waits until the lock is had or `patience` is over: then Errc::failed, naming the process that holds it.
-  /// Then, for a moment, for what a run that was killed is still at (acts_under_way.h).
+  /// Waits for the lock; Errc::failed after `patience`, with the process that holds it. Then waits shortly
+  /// for in-flight acts of killed processes (acts_under_way.h).
   static Result<NodeLock> take(HostFs& host, std::chrono::milliseconds patience);
 
  private:

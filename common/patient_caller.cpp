@@ -8,11 +8,11 @@
 
 namespace ferry {
 
-/// Where a caller and a worker meet: one job at a time.
+/// Shared by a caller and a worker: one job at a time.
 struct PatientCaller::Desk {
   std::mutex mutex;
   std::condition_variable changed;
-  std::function<void()> job;  // empty: the last one is done
+  std::function<void()> job;  // empty: no job, or the job is done
   bool closed = false;
 
   void work() {
@@ -55,7 +55,7 @@ bool PatientCaller::run(std::function<void()> job) {
   desk_->changed.notify_all();
   if (desk_->changed.wait_for(lock, patience_, [&] { return !desk_->job; })) return true;
   lock.unlock();
-  desk_->close();  // the worker ends when the job does; the next job gets another
+  desk_->close();  // the worker ends with its job; the next job gets another
   desk_.reset();
   return false;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that may never return, waited for with a deadline.
+// Calls that may never return, awaited with a deadline.
 //
-// For reads whose wait in the kernel a signal can end: the thread that such a read keeps is left behind and
-// goes with the process. What waits where no signal reaches it (a device's lock) would keep the process too:
-// that is the host writer's (host_writer.h).
+// For reads whose wait in the kernel a signal can end: a late read keeps its thread, which ends with the
+// process. A wait that no signal reaches (a device's lock) would keep the process too: such reads go through
+// the host writer (host_writer.h).
 #pragma once
 
 #include <chrono>
@@ -22,8 +22,8 @@ class PatientCaller {
   PatientCaller& operator=(PatientCaller&&) = delete;
   ~PatientCaller();
 
-  /// What `job` returns; absent when it has not by then, or no thread could be had. A job that is late goes
-  /// on alone and may outlive this object and the caller: it must own all that it works with, and not throw.
+  /// Returns the result of `job`; absent: late, or no thread could be started. A late job goes on alone and
+  /// may outlive this object and the caller: it must own all that it uses, and not throw.
   template <typename T>
   std::optional<T> call(std::function<T()> job) {
     const auto result = std::make_shared<std::optional<T>>();
@@ -36,7 +36,7 @@ class PatientCaller {
   bool run(std::function<void()> job);
 
   std::chrono::milliseconds patience_;
-  std::shared_ptr<Desk> desk_;  // shared with the thread that works now
+  std::shared_ptr<Desk> desk_;  // shared with the worker thread
 };
 
 }  // namespace ferry

@@ -6,8 +6,8 @@
 
 namespace ferry {
 
-/// For a part of a URL's path or query: all but the letters, digits and "-._~" of RFC 3986 by their bytes,
-/// as "%2F".
+/// Escapes all bytes except letters, digits and "-._~" (RFC 3986) as in "%2F", for a part of a URL's path or
+/// query.
 std::string percent_escaped(std::string_view text);
 
 }  // namespace ferry

@@ -20,7 +20,7 @@ Result<UniqueFd> open_for_lock(HostFs& host, const std::filesystem::path& file, 
 Result<Presence> Presence::announce(HostFs& host, const std::filesystem::path& file) {
   auto fd = open_for_lock(host, file, 0644);
   if (!fd) return fail(std::move(fd).error());
-  // Who asks has it exclusively, for a moment.
+  // Waits for is_present(), which holds the exclusive lock for a moment.
   while (::flock(fd->get(), LOCK_SH) != 0)
     if (errno != EINTR) return fail(error_from_errno(errno, "lock /" + file.string()));
   return Presence(std::move(*fd));
@@ -45,7 +45,7 @@ Result<OnlyOne> OnlyOne::claim(HostFs& host, const std::filesystem::path& file) 
 }
 
 Result<OnlyOne> OnlyOne::open(HostFs& host, const std::filesystem::path& file) {
-  // A process that may read a file may lock it, and would keep the next process of this kind from its start.
+  // Mode 0600: a process that may read the file may lock it, and would block the next process of this kind.
   auto fd = open_for_lock(host, file, 0600);
   if (!fd) return fail(std::move(fd).error());
   return OnlyOne(std::move(*fd));

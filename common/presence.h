@@ -9,12 +9,11 @@
 
 namespace ferry {
 
-/// A running process that others can see to run, whatever PID namespace they are in: a shared flock on a file
-/// of that process's kind, gone with the process however it dies. Two of a kind, as in a rolling update, are
-/// both there.
+/// Shows to other processes, in any PID namespace, that this one runs: a shared flock(2) on a file of its
+/// kind, released when the process ends. Several of a kind may hold it, as in a rolling update.
 class Presence {
  public:
-  /// Makes `file` and its directory. Errors: what the operating system says.
+  /// Makes `file` and its directory. Errors: those of the operating system.
   static Result<Presence> announce(HostFs& host, const std::filesystem::path& file);
 
  private:
@@ -22,24 +21,24 @@ class Presence {
   UniqueFd fd_;
 };
 
-/// Whether any process has announced itself in `file`. Errors: it cannot be asked.
+/// True: a process has announced itself in `file`. Errors: the file cannot be opened or locked.
 Result<bool> is_present(const HostFs& host, const std::filesystem::path& file);
 
-/// The only process of its kind: an exclusive flock, gone with the process however it dies.
+/// Allows one process of a kind: an exclusive flock(2), released when the process ends.
 class OnlyOne {
  public:
-  /// Errc::refused: there is another one. Makes `file` and its directory. To wait for one's turn: turn.h.
+  /// Errc::refused: another process holds the lock. Makes `file` and its directory. turn.h waits for the
+  /// lock.
   static Result<OnlyOne> claim(HostFs& host, const std::filesystem::path& file);
 
-  /// Whether the name still leads to what is held: where it does not, another may hold it too. Errors: it
-  /// cannot be asked.
+  /// False: `file` names another file now, which another process may have locked. Errors: it cannot be read.
   Result<bool> is_at(const HostFs& host, const std::filesystem::path& file) const;
 
  private:
   friend class Turn;
-  /// Not claimed yet.
+  /// Opens the file without locking it.
   static Result<OnlyOne> open(HostFs& host, const std::filesystem::path& file);
-  /// Whether it is claimed now; `file` for the error's words.
+  /// True: locked now. `file` is for the error's message.
   Result<bool> take(const std::filesystem::path& file) const;
   explicit OnlyOne(UniqueFd fd) : fd_(std::move(fd)) {}
   UniqueFd fd_;

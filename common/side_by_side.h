@@ -12,7 +12,7 @@ namespace ferry {
 
 inline constexpr std::size_t kMostSideBySide = 16;
 
-/// Calls job(0) .. job(count - 1), several at a time, and returns once all have returned: for work that
+/// Calls job(0) to job(count - 1), several at a time, and returns once all have returned: for work that
 /// mostly waits for drivers. `job` must not throw.
 template <typename Job>
 void side_by_side(std::size_t count, const Job& job) {
@@ -24,7 +24,7 @@ void side_by_side(std::size_t count, const Job& job) {
   try {
     while (threads.size() + 1 < std::min(count, kMostSideBySide)) threads.emplace_back(work);
   } catch (const std::system_error&) {
-    // No more threads to be had: those there are do it all.
+    // No more threads can be started: the existing ones do all jobs.
   }
   work();
 }

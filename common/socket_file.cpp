@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-// The kubelet makes two connections at most; more is a stranger's affair.
+// The kubelet makes two connections at most; further clients may have to wait.
 constexpr int kBacklog = 64;
 
 Result<sockaddr_un> address_of(int directory, const std::string& name) {
@@ -47,8 +47,7 @@ Result<SocketFile> SocketFile::listen(int directory, const std::string& name, Ri
       return fail(error_from_errno(EADDRINUSE, what + ": another process serves it"));
   }
 
-  // Made under another name and moved into place: there is no moment without a socket in which a rival would
-  // make its own.
+  // Made under another name and moved into place: the name always has a socket, so no rival makes its own.
   const std::string scratch = fmt::format(".{}.{}", ::getpid(), name);
   const auto address = address_of(directory, scratch);
   if (!address) return fail(address.error());
@@ -56,7 +55,7 @@ Result<SocketFile> SocketFile::listen(int directory, const std::string& name, Ri
   if (!fd) return fail(std::move(fd).error());
   ::unlinkat(directory, scratch.c_str(), 0);
   struct stat made {};
-  // On Linux the mode set before bind() is the file's, so that it is never open to others.
+  // On Linux the file gets the mode set before bind(2), so it is never open to others.
   if (::fchmod(fd->get(), S_IRUSR | S_IWUSR) != 0 ||
       ::bind(fd->get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(sockaddr_un)) != 0)
     return fail(error_from_errno(errno, what));

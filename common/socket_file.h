@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unix sockets in a directory that is held open. Reached through /proc/self/fd, so that neither a long path
-// nor a directory that is moved matters.
+// Unix sockets in a directory that is held open. Paths go through /proc/self/fd, so that a long path or a
+// moved directory does no harm.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@
 
 namespace ferry {
 
-/// A listening socket and its file, which goes with it as long as it is still ours.
+/// A listening socket and its file, which is removed with it if the name still leads to this socket.
 class SocketFile {
  public:
-  /// What to do about another socket of that name: a starting instance takes it over from one that ended, or
-  /// is about to; a running one yields it to whoever serves it.
+  /// Decides about another socket of that name. A starting instance replaces it, since its owner has ended or
+  /// is about to. A running instance yields to an owner that serves it.
   enum class Rival { replace, yield };
 
-  /// Binds and listens; mode 0600. A socket that nobody serves is always replaced. Errors name the file: in
-  /// use by something that is no socket is EEXIST, by a rival that is yielded to EADDRINUSE.
+  /// Binds and listens with mode 0600. A socket that no process serves is always replaced. Errors name the
+  /// file: EEXIST, the name is no socket; EADDRINUSE, a rival serves it and is yielded to.
   static Result<SocketFile> listen(int directory, const std::string& name, Rival rival);
 
   SocketFile(SocketFile&& other) noexcept = default;
@@ -33,10 +33,10 @@ class SocketFile {
   ~SocketFile();
 
   int fd() const { return fd_.get(); }
-  /// Whether the name still leads to this socket.
+  /// True: the name still leads to this socket.
   bool is_there() const;
-  /// A connection that waits, non-blocking; absent when there is none. Errors: it cannot be had for want of
-  /// descriptors or memory, and goes on waiting, so that the socket stays readable.
+  /// A waiting connection, non-blocking; absent: none. Errors: descriptors or memory are short; the
+  /// connection goes on waiting, and the socket stays readable.
   Result<std::optional<UniqueFd>> accept() const;
 
  private:
@@ -49,17 +49,17 @@ class SocketFile {
   ino_t inode_;
 };
 
-/// A connection to a socket of another process. ENOENT and ECONNREFUSED mean that nobody listens.
+/// Connects to another process's socket. ENOENT and ECONNREFUSED: no process listens.
 Result<UniqueFd> connect_to_socket(int directory, const std::string& name);
 
-/// Tells a socket's file from another one that takes its name later: its inode, and when it was made (its
-/// modification time, ns), since inodes are used again.
+/// Tells a socket's file from a later one of its name: its inode, and its modification time in ns, since
+/// inodes are reused.
 using SocketIdentity = std::pair<ino_t, std::int64_t>;
 
-/// Absent when there is no socket of that name.
+/// Absent: there is no socket of that name.
 std::optional<SocketIdentity> socket_identity(int directory, const std::string& name);
 
-/// The path under which an open directory is found.
+/// A path to an open directory.
 std::filesystem::path path_of_directory(int directory);
 
 }  // namespace ferry

@@ -25,11 +25,11 @@ Result<int> spawn(const std::filesystem::path& program, const std::vector<std::s
     }
     ++stream;
   }
-  // All our descriptors are close-on-exec; what others opened in this process (libraries) is closed here.
+  // Descriptors of Ferry are close-on-exec; this closes those that libraries have opened.
   ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
-  // Signals that we wait for in our own way are the child's to die of.
+  // Unblocks the signals that this process waits for, so that they can end the child.
   sigset_t none;
   sigemptyset(&none);
   ::posix_spawnattr_setsigmask(&attributes, &none);

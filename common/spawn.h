@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of our own and of others, started with nothing of ours but their three streams: what a library has
-// opened in this process is no child's to keep.
+// Starts programs that inherit three streams and nothing else: no child keeps a descriptor that a library has
+// opened in this process.
 #pragma once
 
 #include <filesystem>
@@ -12,20 +12,19 @@
 namespace ferry {
 
 struct SpawnOptions {
-  int in = -1;               ///< a descriptor of ours; -1: /dev/null
-  int out = -1;              ///< as in
-  int err = -1;              ///< as in
-  bool environment = true;   ///< ours; false: none
-  bool own_session = false;  ///< a Ctrl-C meant for us does not reach it
+  int in = -1;               ///< a descriptor; -1: /dev/null
+  int out = -1;              ///< like `in`
+  int err = -1;              ///< like `in`
+  bool environment = true;   ///< inherits ours; false: none
+  bool own_session = false;  ///< a Ctrl-C in our terminal does not reach it
 };
 
-/// Starts `program`, looked for in PATH if its name is without '/', with `words` as its argv. Its process ID,
-/// to be given to reap(); the errno when it could not be started.
+/// Starts `program`, looked up in PATH if its name has no '/', with `words` as its argv. Returns its process
+/// ID, for reap(), or the errno of the start.
 Result<int> spawn(const std::filesystem::path& program, const std::vector<std::string>& words,
                   const SpawnOptions& options);
 
-/// Waits for a child's end: its exit status, or 128 + the number of the signal that ended it, as shells say
-/// it.
+/// Waits for a child's end. Returns its exit status, or 128 + a signal's number, like shells.
 int reap(int pid);
 
 }  // namespace ferry

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// spdlog, compiled from its own headers: Debian has it as a shared library alone (archives.cmake). Of its
-// sinks those that are used.
+// Compiles spdlog from its own headers, with the sinks in use: Debian has only a shared library of it
+// (archives.cmake).
 #include <mutex>
 
 #include <spdlog/async.h>

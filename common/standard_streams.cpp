@@ -9,11 +9,11 @@
 
 namespace ferry {
 
-// What other objects have in static storage may open something, too.
+// Priority 101 goes before the static storage of other objects, which may open files.
 [[gnu::constructor(101)]] void guard_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) >= 0) continue;
-    // The lowest free number, which is this one: those below it are open by now.
+    // open(2) gives the lowest free number, which is this one: those below it are open by now.
     (void)::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // NOLINT(android-cloexec-open)
   }
 }

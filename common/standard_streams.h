@@ -8,13 +8,13 @@
 
 namespace ferry {
 
-/// Standard streams that are closed get a descriptor on which every use fails: else the first file that is
-/// opened has their number, and what is said goes into it. Is done by itself before main() and all static
-/// storage, in every program that has this called at all.
+/// Gives each closed standard stream a descriptor on which every use fails: else the next opened file would
+/// get its number and the output. Runs by itself before main() and all static storage, in every program that
+/// calls it.
 void guard_standard_streams();
 
-/// To standard error, and lost where that takes nothing (a full disk, closed): what is being done goes on.
-/// What a terminal would obey is told instead (visible_text.h).
+/// Writes to standard error; failures (a full disk, closed) are ignored, so that the work goes on. Control
+/// characters of terminals are escaped (visible_text.h).
 void say_to_stderr(std::string_view text);
 
 template <typename... Values>

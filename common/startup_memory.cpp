@@ -11,9 +11,9 @@
 namespace ferry {
 namespace {
 
-// What cannot be written is as it is on disk: what relocations have changed lies in writable segments.
+// Read-only segments are as on disk: relocations change only writable ones.
 int drop_segments(dl_phdr_info* object, std::size_t /*size*/, void* /*nothing*/) {
-  if (std::strncmp(object->dlpi_name, "linux-vdso", 10) == 0) return 0;  // the kernel's, from no disk
+  if (std::strncmp(object->dlpi_name, "linux-vdso", 10) == 0) return 0;  // the kernel's, not from disk
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   for (int i = 0; i < object->dlpi_phnum; ++i) {
     const auto& segment = object->dlpi_phdr[i];

@@ -3,9 +3,9 @@
 
 namespace ferry {
 
-/// Gives back the memory that nobody needs who waits: pages of the program and its libraries, which come from
-/// disk again when they are touched, and what the heap has free. A start touches ten times what serving does.
-/// Any thread, at any time; costs a fraction of a millisecond, and the next use of a page about a
+/// Frees memory that a waiting process does not need: pages of the program and its libraries, which are read
+/// from disk again when touched, and free heap. A start touches ten times as much as serving does. Any thread
+/// may call it at any time; it costs a fraction of a millisecond, and the next use of a page about a
 /// microsecond.
 void drop_startup_memory();
 

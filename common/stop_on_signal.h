@@ -7,8 +7,8 @@
 
 namespace ferry {
 
-/// Turns SIGTERM and SIGINT into a stop request, and SIGHUP unless our parent has us ignore it (nohup):
-/// blocked for the whole process, waited for by one thread.
+/// Turns SIGTERM, SIGINT and SIGHUP into a stop request, SIGHUP only if the parent does not ignore it
+/// (nohup). The signals are blocked for the whole process, and one thread waits for them.
 class StopOnSignal {
  public:
   StopOnSignal() {
@@ -30,7 +30,7 @@ class StopOnSignal {
   StopOnSignal(StopOnSignal&&) = delete;
   StopOnSignal& operator=(StopOnSignal&&) = delete;
   ~StopOnSignal() {
-    ::pthread_kill(waiter_.native_handle(), SIGINT);  // what it waits for: it does not end the thread
+    ::pthread_kill(waiter_.native_handle(), SIGINT);  // sigwait(3) takes it, so it does not end the thread
     waiter_.join();
   }
   std::stop_token token() const { return source_.get_token(); }

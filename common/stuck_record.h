@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: records of acts by processes that are not our own children.
+// Records of acts by processes that are not our children; only for files of common/.
 #pragma once
 
 #include <chrono>
@@ -17,8 +17,8 @@ struct NumberedProcess {
   std::string pid_namespace;
 };
 
-/// What files about a process are called: "700"; "27-4026532188" of another PID namespace than the host's,
-/// since its numbers may be there twice.
+/// The name of a process's files: "700", or "27-4026532188" in another PID namespace than the host's, since
+/// the same number may exist in both.
 std::string file_name_of(const NumberedProcess& process);
 
 /// record_stuck_write() for a process of any PID namespace.
@@ -28,10 +28,10 @@ Result<StuckWrite> record_stuck_act(HostFs& host, const NumberedProcess& by, std
 /// forget_stuck_write() for a process of any PID namespace.
 Result<> forget_stuck_act(HostFs& host, const NumberedProcess& by);
 
-/// Whether a record tells that it is still in the kernel.
+/// True: a record shows the process still in the kernel.
 bool is_recorded(const HostFs& host, const NumberedProcess& by);
 
-/// Takes the records of acts away that have ended, as far as that can be seen.
+/// Removes the records of acts that have ended, as far as that can be seen.
 Result<> clear_ended_records(HostFs& host);
 
 }  // namespace ferry

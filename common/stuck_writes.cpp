@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kDirectory = "run/ferry/hostd/stuck";
 
-// Since the boot: a record is void after the next. ABI: clock_gettime(2).
+// Time since the boot, since records are void after the next. ABI: clock_gettime(2).
 std::int64_t milliseconds_now() {
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
@@ -62,17 +62,17 @@ struct Record {
   bool live = false;
 };
 
-// What a record is judged by.
+// The state of the host by which records are judged.
 struct Present {
-  Result<std::string> boot;           // an error: nobody can say that a record is of another one
-  Result<std::string> pid_namespace;  // of /proc
+  Result<std::string> boot;           // an error: records of another boot cannot be told apart
+  Result<std::string> pid_namespace;  // /proc's
 };
 
 Present present(const HostFs& host) {
   return {.boot = boot_id(host), .pid_namespace = pid_namespace_of_proc(host)};
 }
 
-// Of a process that /proc does not show under its number nobody can say that it has ended.
+// False if /proc is not of the process's PID namespace: its number means another process there.
 bool has_ended(const HostFs& host, int pid, const nlohmann::json& record, const Present& now) {
   if (!now.pid_namespace || record.value("pid_namespace", "") != *now.pid_namespace) return false;
   const auto process = process_state(host, pid);
@@ -91,7 +91,7 @@ Record parse(const HostFs& host, const std::string& text, const Present& now) {
         (!now.boot || json.value("boot_id", "") == *now.boot) && !has_ended(host, out.write.pid, json, now);
     return out;
   } catch (const nlohmann::json::exception&) {
-    return {};  // not ours, or half a file of an old version: it cannot name a live write
+    return {};  // not Ferry's, or half a file of an old version: names no live write
   }
 }
 
@@ -136,7 +136,7 @@ Result<StuckWrite> record_stuck_act(HostFs& host, const NumberedProcess& by, std
                    .kernel_state = {},
                    .late = left.count() <= 0};
   ProcessState process;
-  // In another PID namespace than that of /proc the number is somebody else's there.
+  // In another PID namespace than that of /proc, the number means another process there.
   if (const auto shown = pid_namespace_of_proc(host);
       by.pid_namespace.empty() || !shown || by.pid_namespace == *shown) {
     process = process_state(host, pid).value_or(process);

@@ -16,8 +16,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// Edits between two words, where two letters that changed places are one edit: it is how fingers slip. Three
-// rows.
+// Edit distance with three rows; two swapped letters count as one edit, since that is a common slip.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> previous(b.size() + 1);
@@ -41,7 +40,7 @@ std::size_t distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string suggest(std::string_view word, std::span<const std::string> candidates) {
-  constexpr std::size_t kLongest = 256;  // no name of ours is longer, and the cost is quadratic
+  constexpr std::size_t kLongest = 256;  // names are shorter, and the cost is quadratic
   if (word.size() > kLongest) return {};
   const std::string wanted = lower(word);
   std::string best;

@@ -7,8 +7,8 @@
 
 namespace ferry {
 
-/// The candidate a mistyped word most likely meant, or "" when none is near (at most a third of its letters
-/// differ, letter case aside).
+/// The candidate that a mistyped word most likely meant, or "" if none is near (at most a third of its
+/// letters differ, letter case aside).
 std::string suggest(std::string_view word, std::span<const std::string> candidates);
 
 /// suggest() as the end of a message: "; did you mean 'vgpu-devices'?", or "".

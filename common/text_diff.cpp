@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kAround = 3;
 
-/// With their line ends.
+/// Lines with their line ends.
 std::vector<std::string_view> lines_of(std::string_view text) {
   std::vector<std::string_view> out;
   while (!text.empty()) {
@@ -29,7 +29,7 @@ void add(std::string& out, char mark, std::string_view line) {
   if (!line.ends_with('\n')) out += "\n\\ No newline at end of file\n";
 }
 
-// ABI: the unified format: an empty side is numbered by the line in front of it.
+// ABI: the unified format numbers an empty side by the line in front of it.
 std::string range(std::size_t first, std::size_t count) {
   if (count == 1) return fmt::format("{}", first + 1);
   return fmt::format("{},{}", count == 0 ? first : first + 1, count);

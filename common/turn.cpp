@@ -28,7 +28,7 @@ Turn::~Turn() {
 
 void Turn::watch() {
   auto opened = DirectoryWatch::open(host_, file_.parent_path(), DirectoryWatch::Contents::told);
-  if (!opened) return;  // every second, then
+  if (!opened) return;  // without events the lock is tried every second
   watch_.emplace(std::move(*opened));
   loop_.watch(watch_->fd(), [this] {
     const auto events = watch_->read();
@@ -49,11 +49,11 @@ void Turn::watch() {
 void Turn::try_now() {
   loop_.cancel(timer_);
   const bool moved = candidate_ && !candidate_->is_at(host_, file_).value_or(true);
-  if (moved && watch_) {  // the directory may be another, too: it tells nothing while files of it are open
+  if (moved && watch_) {  // the directory may have changed too; open files keep its events away
     loop_.forget(watch_->fd());
     watch_.reset();
   }
-  if (!watch_) watch();  // before the look, so that nothing comes between
+  if (!watch_) watch();  // before the try, so that no event is missed
   if (!candidate_ || moved) {
     auto opened = OnlyOne::open(host_, file_);
     candidate_.reset();
@@ -72,7 +72,7 @@ void Turn::try_now() {
   }
   if (watch_) loop_.forget(watch_->fd());
   watch_.reset();
-  const auto ours = ours_;  // it may end this
+  const auto ours = ours_;  // ours() may destroy this
   ours(std::move(*candidate_));
 }
 

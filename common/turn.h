@@ -15,12 +15,12 @@
 
 namespace ferry {
 
-/// Waits to become the OnlyOne of a file. A lock that is let go raises no event, but its holder closes the
-/// file on the way, which inotify tells: from then on it is tried with a growing pause, and every second in
-/// any case, however long that takes. Belongs to the loop's thread.
+/// Waits to become the OnlyOne of a file. A released lock raises no event, but its holder also closes the
+/// file, which inotify reports. Then the lock is tried with a growing pause, and at least every second for as
+/// long as it takes. Belongs to the loop's thread.
 class Turn {
  public:
-  /// `ours` is called in the loop, once; it may end this. Both must outlive this.
+  /// `ours` is called in the loop, once, and may destroy this. Loop and host must outlive this.
   Turn(EventLoop& loop, HostFs& host, std::filesystem::path file, std::function<void(OnlyOne)> ours);
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -38,7 +38,7 @@ class Turn {
   const std::filesystem::path file_;
   const std::function<void(OnlyOne)> ours_;
   std::optional<DirectoryWatch> watch_;
-  std::optional<OnlyOne> candidate_;  // opened, and not ours: to close it would look like the holder's end
+  std::optional<OnlyOne> candidate_;  // opened, not locked; closing it would look like the holder's end
   EventLoop::Timer timer_;
   EventLoop::Clock::duration pause_;
   std::set<std::string> told_;

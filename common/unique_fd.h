@@ -6,8 +6,8 @@
 
 namespace ferry {
 
-/// Owns one file descriptor and closes it. Open with O_CLOEXEC always: a child that hangs in the kernel must
-/// hold nothing of ours.
+/// Owns one file descriptor and closes it. Always open with O_CLOEXEC: a stuck child must hold no descriptor
+/// of this process.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -23,7 +23,7 @@ class UniqueFd {
 
   int get() const noexcept { return fd_; }
   bool valid() const noexcept { return fd_ >= 0; }
-  /// Gives the descriptor away: the caller closes it.
+  /// Ends the ownership: the caller closes the descriptor.
   int release() noexcept { return std::exchange(fd_, -1); }
   void reset(int fd = -1) noexcept {
     if (fd_ >= 0) ::close(fd_);

@@ -20,7 +20,7 @@ bool continues(unsigned char byte) {
   return (byte & 0xc0U) == 0x80U;
 }
 
-// By the first byte; 0: it begins none.
+// Length of a UTF-8 character by its first byte; 0: no character begins so.
 std::size_t length_of(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xc2 && first < 0xe0) return 2;
@@ -29,7 +29,7 @@ std::size_t length_of(unsigned char first) {
   return 0;
 }
 
-/// How many bytes the character at the front takes; 0: no UTF-8 begins there.
+/// Length in bytes of the character at the front; 0: no UTF-8 begins there.
 std::size_t character_at(std::string_view text) {
   const std::size_t length = length_of(byte_at(text, 0));
   if (length == 0 || length > text.size()) return 0;
@@ -38,7 +38,7 @@ std::size_t character_at(std::string_view text) {
                                                                                                     : 0;
 }
 
-// U+0080 to U+009F, of which terminals take some as they take ESC sequences.
+// U+0080 to U+009F; terminals take some of them like ESC sequences.
 bool is_c1(std::string_view character) {
   return character.size() == 2 && byte_at(character, 0) == 0xc2 && byte_at(character, 1) >= 0x80 &&
          byte_at(character, 1) < 0xa0;
@@ -54,8 +54,7 @@ void tell(std::string_view bytes, std::string& out) {
     fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(byte));
 }
 
-/// `stays`: how many bytes at the front of a text, of which the first is a control character, are left as
-/// they are.
+/// `stays(text)`, for a text that begins with a control character: how many bytes at the front are kept.
 template <typename Stays>
 std::string told(std::string_view text, Stays stays) {
   std::string out;
@@ -77,10 +76,10 @@ std::string told(std::string_view text, Stays stays) {
 
 std::size_t layout_at(std::string_view text) {
   if (text.front() == '\n' || text.front() == '\t') return 1;
-  return text.starts_with("\r\n") ? 2 : 0;  // of a file whose difference is shown
+  return text.starts_with("\r\n") ? 2 : 0;  // line end of a file in a difference
 }
 
-// tinted() writes these, and to colour is all that they can do.
+// tinted() writes these codes, which can do nothing but colour.
 std::size_t layout_or_colour_at(std::string_view text) {
   if (const std::size_t layout = layout_at(text); layout > 0) return layout;
   constexpr std::array<std::string_view, 6> kColours = {"\033[0m",  "\033[1m",  "\033[2m",
@@ -109,7 +108,7 @@ std::string visible_json(std::string_view json) {
       out += json[i];
       continue;
     }
-    if (c1) ++i;  // its second byte is its number
+    if (c1) ++i;  // the second byte is the code point
     fmt::format_to(std::back_inserter(out), "\\u{:04x}", byte_at(json, i));
   }
   return out;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that others chose, on somebody's terminal: a process names itself, a VM and a Node's annotation are
-// named by whoever made them. Control characters (C0, DEL, C1), and bytes that are no UTF-8, are told and not
-// obeyed: "\x1b".
+// Makes other people's text safe for a terminal: a process names itself, and users name VMs and write
+// annotations. Control characters (C0, DEL, C1) and bytes that are no UTF-8 become escapes: "\x1b".
 #pragma once
 
 #include <string>
@@ -9,17 +8,17 @@
 
 namespace ferry {
 
-/// All on one line: a line break is told too.
+/// Escapes line breaks too, so that all is on one line.
 std::string visible_line(std::string_view text);
 
-/// The colours of canvas.h: kept in a text that no other's word can have brought them into.
+/// `kept` keeps the colours of canvas.h: only for a text whose outside parts cannot contain them.
 enum class Colours { told, kept };
 
-/// A text that is laid out already keeps its line breaks and tabs.
+/// Keeps line breaks and tabs, for a text that is laid out already.
 std::string visible_lines(std::string_view text, Colours colours = Colours::told);
 
-/// Of a JSON text: the control characters that JSON lets stand in strings become escapes of its own, and it
-/// stays the same document.
+/// Turns the control characters that JSON permits in strings into escapes of JSON; the document stays the
+/// same.
 std::string visible_json(std::string_view json);
 
 }  // namespace ferry

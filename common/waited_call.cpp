@@ -8,7 +8,7 @@
 namespace ferry {
 namespace {
 
-/// A queue that its owner waits on, without a thread of its own, and gRPC for as long as that takes.
+/// A completion queue without a thread of its own, with gRPC initialized for its lifetime.
 class WaitedQueue {
  public:
   WaitedQueue() : queue_(make()) {}
@@ -20,11 +20,11 @@ class WaitedQueue {
     grpc_completion_queue_shutdown(queue_);
     wait();
     grpc_completion_queue_destroy(queue_);
-    grpc_shutdown_blocking();  // joins gRPC's own threads, if nobody else uses it
+    grpc_shutdown_blocking();  // joins gRPC's own threads, unless gRPC is still in use
   }
 
   grpc_completion_queue* get() const { return queue_; }
-  /// False: nothing has been done by then.
+  /// False: nothing is done by `end`.
   bool wait(gpr_timespec end = gpr_inf_future(GPR_CLOCK_MONOTONIC)) {
     return grpc_completion_queue_next(queue_, end, nullptr).type != GRPC_QUEUE_TIMEOUT;
   }
@@ -49,8 +49,8 @@ Result<> call_and_wait(UniqueFd connection, ClientCall::Question question, std::
       error != GRPC_CALL_OK) {
     return fail(Errc::failed, fmt::format("gRPC takes no call: {}", grpc_call_error_to_string(error)));
   }
-  // The deadline is ours: gRPC keeps its own in a thread that may still have the call when it is over, and
-  // then end, with gRPC's other threads, some time after we have returned.
+  // The deadline is kept here: gRPC keeps its own in a thread that may still have the call when it is over.
+  // That thread and others of gRPC's would end some time after this returns.
   const auto end =
       gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(deadline.count(), GPR_TIMESPAN));
   if (!queue.wait(end)) {

@@ -10,9 +10,9 @@
 
 namespace ferry {
 
-/// Asks once and waits, without a thread of its own. `answered` is called when the other side has answered or
-/// the connection broke, whatever it says (ClientCall::status). Leaves no thread and no connection behind.
-/// The question's own deadline is not used. Errors: Errc::unreachable, nothing came by the deadline.
+/// Makes one call and waits, without a thread of its own. `answered` runs once the other side has answered or
+/// the connection broke, with any ClientCall::status. Leaves no thread and no connection behind. The
+/// question's own deadline is ignored. Errors: Errc::unreachable, no answer by the deadline.
 Result<> call_and_wait(UniqueFd connection, ClientCall::Question question, std::chrono::milliseconds deadline,
                        const std::function<void(const ClientCall&)>& answered);
 

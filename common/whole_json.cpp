@@ -4,7 +4,7 @@
 namespace ferry {
 namespace {
 
-constexpr std::size_t kDeepest = 100;  // an object of Kubernetes has about 15
+constexpr std::size_t kDeepest = 100;  // objects of Kubernetes have about 15
 
 bool is_too_deep(std::string_view text) {
   std::size_t depth = 0;

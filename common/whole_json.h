@@ -7,15 +7,14 @@
 
 namespace ferry {
 
-/// A document of ours or of our programs: all of its numbers are whole. One that is not, or that is beyond 64
-/// bits and so no whole one to the library either, is an error of it: to ask such a one for an int is
-/// undefined.
+/// Parses a document of Ferry or its programs, whose numbers are all whole. A number that is not, or that is
+/// beyond 64 bits and so a float to the library, is an error, since its conversion to int is undefined.
 ///
-/// Throws json::exception for it and for what is no JSON; the callers turn that into an Error.
+/// Throws json::exception for such a number and for text that is no JSON; callers turn it into an Error.
 nlohmann::json parse_whole_json(std::string_view text);
 
-/// A document that came over the network. Discarded (`is_discarded()`): it is no JSON, or it is nested deeper
-/// than 100 levels, which the library would print and compare by recursion.
+/// Parses a document from the network. Discarded (`is_discarded()`): no JSON, or nested deeper than 100
+/// levels, which the library would print and compare by recursion.
 nlohmann::json parse_answer_json(std::string_view text);
 
 }  // namespace ferry

@@ -32,7 +32,7 @@ Result<Withdrawals> read_withdrawals(std::string_view state_file) {
     if (text_of("id").empty()) return malformed("withdraw: expected the id of each device");
     out.devices.push_back({.id = text_of("id"), .reason = text_of("reason")});
   }
-  // hostd of before did not say it.
+  // Earlier versions of hostd do not write this key.
   if (const auto why = file.find("stand_back"); why != file.end() && !why->is_null()) {
     if (!why->is_string()) return malformed("stand_back: expected a text or null");
     out.stand_back = why->get<std::string>();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the device plugin reads of run/ferry/state.json: the devices that shall not be offered to the kubelet
-// now, because they are about to become something else, and whether anything shall (common/serving_file.h).
-// The whole file is host/state_file.h's.
+// The device plugin's part of run/ferry/state.json. It has the devices that the plugin must not advertise
+// now, since they are about to change, and whether it is on standby (common/serving_file.h).
+// host/state_file.h has the whole file.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@
 namespace ferry {
 
 struct Withdrawal {
-  std::string id;      ///< what sysfs calls it: the address of a function, a mediated device's UUID
+  std::string id;      ///< its name in sysfs: the address of a function, a mediated device's UUID
   std::string reason;  ///< for people
   bool operator==(const Withdrawal&) const = default;
 };
 
 struct Withdrawals {
-  std::uint64_t generation = 0;  ///< of the file; told back in offered.json once all of it is done
+  std::uint64_t generation = 0;  ///< the file's; repeated in offered.json once all is done
   std::vector<Withdrawal> devices;
-  std::string stand_back = {};  ///< why nothing shall be offered, whatever it is; empty: it may be
+  std::string stand_back = {};  ///< why the plugin is on standby; empty: it serves
   bool operator==(const Withdrawals&) const = default;
 };
 
-/// Keys that are not of this are passed over. Errc::malformed_host: no JSON object, another version, or a key
-/// with something else in it than it shall have.
+/// Unknown keys are ignored. Errc::malformed_host: not a JSON object, another version, or a key of the wrong
+/// type.
 Result<Withdrawals> read_withdrawals(std::string_view state_file);
 
 }  // namespace ferry

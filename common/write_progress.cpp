@@ -24,7 +24,7 @@ Result<WriteProgress> WriteProgress::make() {
 Result<WriteProgress> WriteProgress::of(UniqueFd memory) {
   void* const page = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
   if (page == MAP_FAILED) return fail(error_from_errno(errno, "map a page of shared memory"));
-  // New memory reads as zeroes: nothing done, nobody waiting.
+  // New memory reads as zeroes: nothing done, no single write awaited.
   return WriteProgress(std::move(memory), static_cast<Page*>(page));
 }
 

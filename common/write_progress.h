@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a writing process is with several writes that it was given at once: a page that it shares with
-// whoever gave them. Neither side makes a system call for it, and who waits need be woken only once for all.
+// How far a child is with a batch of writes: a page shared by child and parent. Neither side makes a system
+// call for it, and the parent need wake only once for the whole batch.
 #pragma once
 
 #include <atomic>
@@ -14,26 +14,26 @@ namespace ferry {
 
 class WriteProgress {
  public:
-  /// Of who gives the writes: nothing done, nobody waiting. The errno where there is no memory to be had.
+  /// For the parent: nothing done, no single write awaited. The errno: no memory is left.
   static Result<WriteProgress> make();
-  /// Of who makes them: the page behind a descriptor of make()'s. The errno where that is something else.
+  /// For the child: maps the page of a descriptor from make(). The errno: the descriptor is something else.
   static Result<WriteProgress> of(UniqueFd memory);
 
   int descriptor() const { return memory_.get(); }
 
-  /// Before several are given.
+  /// Call before a batch is sent.
   void start();
-  /// How many have been made since, each without an error.
+  /// Number of writes made since start(), each without an error.
   std::uint32_t done() const { return page_->done.load(); }
   void one_more() { ++page_->done; }
 
-  /// Whether somebody waits for a single one of them, because it is slow: each is answered then. A write that
-  /// had been made before that is seen by done(), one that is made later by its answer, if not by both.
+  /// Set while the parent awaits a single write, because it is slow: each write is answered then. An earlier
+  /// write shows in done(), a later one in its answer, or in both.
   void wait_for_each(bool yes) { page_->each.store(yes ? 1 : 0); }
   bool each_is_waited_for() const { return page_->each.load() != 0; }
 
  private:
-  // Both are read and written by two processes.
+  // Two processes read and write both fields.
   struct Page {
     std::atomic<std::uint32_t> done;
     std::atomic<std::uint32_t> each;

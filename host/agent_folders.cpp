@@ -21,6 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostEntries = 100'000;
 constexpr unsigned kMostLevels = 40;
+constexpr std::size_t kMostErrors = 16;     // of a look
+constexpr std::size_t kMostWarnings = 200;  // the agent chooses the names in a tree
 
 std::string doing(const std::string& path, gid_t group) {
   return fmt::format("give /{} to group {}", path, group);
@@ -50,32 +52,47 @@ Result<bool> give_one(int fd, const std::string& path, gid_t group) {
   return true;
 }
 
+/// Gives what is in a folder, from the bottom up. An entry that cannot be given keeps no other one from it.
 class TreeGiver {
  public:
   TreeGiver(gid_t group, dev_t device) : group_(group), device_(device) {}
 
-  /// Gives the folder's contents from the bottom up: a folder that is given shows that all below it is given.
-  Result<> give_below(int folder, const std::string& path, unsigned level) {
+  void give_below(int folder, const std::string& path, unsigned level) {
     if (level > kMostLevels)
-      return fail(Errc::refused, fmt::format("/{} has more than {} levels of folders", path, kMostLevels));
+      return add(fail(Errc::refused, fmt::format("/{} has more than {} levels of folders", path, kMostLevels),
+                      "remove what is below; no artifact is so deep"));
     UniqueFd own(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!own.valid()) return fail(error_from_errno(errno, "open /" + path));
+    if (!own.valid()) return add(fail(error_from_errno(errno, "open /" + path)));
     const std::unique_ptr<DIR, int (*)(DIR*)> names(::fdopendir(own.get()), ::closedir);
-    if (!names) return fail(error_from_errno(errno, "read /" + path));
+    if (!names) return add(fail(error_from_errno(errno, "read /" + path)));
     static_cast<void>(own.release());  // closedir() closes it
-    while (const dirent* const entry = ::readdir(names.get())) {
+    for (;;) {
+      errno = 0;
+      const dirent* const entry = ::readdir(names.get());
+      if (entry == nullptr) {
+        if (errno != 0) add(fail(error_from_errno(errno, "read /" + path)));
+        return;
+      }
       const std::string name = entry->d_name;
       if (name == "." || name == "..") continue;
+      if (entries_ > kMostEntries) return;
       if (++entries_ > kMostEntries)
-        return fail(Errc::refused, fmt::format("/{} has more than {} entries below it", path, kMostEntries));
-      if (auto given = give_entry(folder, name, path + "/" + name, level); !given) return given;
+        return add(fail(Errc::refused,
+                        fmt::format("/{}: this tree has more than {} entries, and the rest is not looked at",
+                                    path, kMostEntries),
+                        "remove what no class has, or do it once on the host with chgrp and chmod"));
+      add(give_entry(folder, name, path + "/" + name, level));
     }
-    return {};
   }
 
   std::size_t changed() const { return changed_; }
+  std::vector<Error> take_errors() { return std::move(errors_); }
 
  private:
+  void add(Result<> done) {
+    if (!done && errors_.size() < kMostErrors) errors_.push_back(std::move(done).error());
+  }
+
   static bool is_plain(const struct stat& status) {
     // A program with set-user-ID must not become another user's to write.
     return S_ISDIR(status.st_mode) ||
@@ -91,9 +108,7 @@ class TreeGiver {
     if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
     if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
     if (!is_plain(status) || status.st_dev != device_) return {};
-    if (S_ISDIR(status.st_mode)) {
-      if (auto below = give_below(fd.get(), path, level + 1); !below) return below;
-    }
+    if (S_ISDIR(status.st_mode)) give_below(fd.get(), path, level + 1);
     if (status.st_uid != ::geteuid()) return {};
     const auto given = give_one(fd.get(), path, group_);
     if (!given) return fail(Error(given.error()));
@@ -105,6 +120,7 @@ class TreeGiver {
   dev_t device_;
   std::size_t entries_ = 0;
   std::size_t changed_ = 0;
+  std::vector<Error> errors_;
 };
 
 Result<UniqueFd> open_folder(const HostFs& host, const fs::path& folder) {
@@ -119,29 +135,34 @@ Result<UniqueFd> open_folder(const HostFs& host, const fs::path& folder) {
 
 }  // namespace
 
-Result<std::size_t> give_to_group(const HostFs& host, const fs::path& folder, gid_t group, Giving giving) {
+Result<Given> give_to_group(const HostFs& host, const fs::path& folder, gid_t group, Giving giving) {
   const auto fd = open_folder(host, folder);
   if (!fd) return fail(Error(fd.error()));
   struct stat status {};
   if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, doing(folder.string(), group)));
   TreeGiver tree(group, status.st_dev);
-  if (giving == Giving::tree) {
-    if (auto below = tree.give_below(fd->get(), folder.string(), 0); !below)
-      return fail(std::move(below).error());
-  }
+  if (giving == Giving::tree) tree.give_below(fd->get(), folder.string(), 0);
   const auto given = give_one(fd->get(), folder.string(), group);
   if (!given) return fail(Error(given.error()));
-  return tree.changed() + (*given ? 1 : 0);
+  return Given{.changed = tree.changed() + (*given ? 1 : 0), .errors = tree.take_errors()};
 }
 
 void AgentFolders::give() {
-  const Giving of_trees = std::exchange(looked_through_, true) ? Giving::folder : Giving::tree;
   if (!settings_.lock.empty()) {
     give(settings_.lock.parent_path(), Giving::folder);
     if (auto given = give_lock(); !given) warn_once(given.error());
   }
   for (const fs::path& folder : settings_.folders) give(folder, Giving::folder);
-  for (const fs::path& folder : settings_.trees) give(folder, of_trees);
+  for (const fs::path& folder : settings_.trees) give_tree(folder);
+}
+
+void AgentFolders::give_tree(const fs::path& folder) {
+  const auto now = Clock::now();
+  const auto known = next_looks_.try_emplace(folder, now).first;
+  auto& next_look = known->second;
+  const bool looks = next_look && *next_look <= now;
+  const bool all_given = give(folder, looks ? Giving::tree : Giving::folder);
+  if (looks) next_look = all_given ? std::nullopt : std::optional(Clock::now() + settings_.between_looks);
 }
 
 Result<> AgentFolders::give_lock() const {
@@ -157,17 +178,23 @@ Result<> AgentFolders::give_lock() const {
   return {};
 }
 
-void AgentFolders::give(const fs::path& folder, Giving giving) {
-  const auto changed = give_to_group(host_, folder, settings_.group, giving);
-  if (!changed) return warn_once(changed.error());
-  if (*changed > 0)
-    spdlog::info("/{}: {} given to group {}, the agent's", folder.string(),
-                 *changed == 1 ? "the folder is" : fmt::format("{} files and folders are", *changed),
-                 settings_.group);
+bool AgentFolders::give(const fs::path& folder, Giving giving) {
+  const auto given = give_to_group(host_, folder, settings_.group, giving);
+  if (!given) {
+    warn_once(given.error());
+    return false;
+  }
+  if (given->changed > 0)
+    spdlog::info(
+        "/{}: {} given to group {}, the agent's", folder.string(),
+        given->changed == 1 ? "the folder is" : fmt::format("{} files and folders are", given->changed),
+        settings_.group);
+  for (const Error& error : given->errors) warn_once(error);
+  return given->errors.empty();
 }
 
 void AgentFolders::warn_once(const Error& error) {
-  if (!warned_.insert(error.message).second) return;
+  if (warned_.size() >= kMostWarnings || !warned_.insert(error.message).second) return;
   spdlog::warn("{}{}{}", error.message, error.hint.empty() ? "" : "; ", error.hint);
 }
 

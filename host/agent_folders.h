@@ -4,7 +4,11 @@
 // (docs/adr/0031).
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <sys/types.h>
@@ -20,14 +24,19 @@ enum class Giving {
   tree,    ///< also each folder and each regular file of this process's user in it
 };
 
+struct Given {
+  std::size_t changed = 0;  ///< files and folders; none where all are as they should be
+  /// The first of those that kept something in a tree from being given. All else is given.
+  std::vector<Error> errors = {};
+};
+
 /// Gives the folder to the group, which may then write it; makes the folder where it is missing. New files in
-/// it get the group, too (set-group-ID). No symbolic link is followed. Gives how many files and folders have
-/// changed: none where all are as they should be.
+/// it get the group, too (set-group-ID). No symbolic link is followed.
 ///
-/// Errors: Errc::refused for a folder that is a symbolic link, or a tree above the limits; EPERM where this
-/// process does not own the folder, or is not in the group.
-Result<std::size_t> give_to_group(const HostFs& host, const std::filesystem::path& folder, gid_t group,
-                                  Giving giving);
+/// Errors: Errc::refused for a folder that is a symbolic link; EPERM where this process does not own the
+/// folder, or is not in the group. In Given::errors likewise, and Errc::refused for a tree above the limits.
+Result<Given> give_to_group(const HostFs& host, const std::filesystem::path& folder, gid_t group,
+                            Giving giving);
 
 class AgentFolders {
  public:
@@ -37,23 +46,30 @@ class AgentFolders {
     std::filesystem::path lock;  ///< made empty where it is missing, so that the agent can lock it
     std::vector<std::filesystem::path> folders;
     std::vector<std::filesystem::path> trees;
+    /// The shortest time from a look through a tree that met an error to the next one.
+    std::chrono::milliseconds between_looks = std::chrono::minutes(1);
   };
 
   /// The host must outlive this.
   AgentFolders(const HostFs& host, Settings settings) : host_(host), settings_(std::move(settings)) {}
 
   /// Gives the folders to the group, and logs what it has changed; an error is logged once. A tree is looked
-  /// through on the first call alone.
+  /// through until a look has met no error.
   void give();
 
  private:
-  void give(const std::filesystem::path& folder, Giving giving);
+  using Clock = std::chrono::steady_clock;
+
+  /// False: there was an error.
+  bool give(const std::filesystem::path& folder, Giving giving);
+  void give_tree(const std::filesystem::path& folder);
   Result<> give_lock() const;
   void warn_once(const Error& error);
 
   const HostFs& host_;
   const Settings settings_;
-  bool looked_through_ = false;
+  /// Of trees; absent: all in it is given.
+  std::map<std::filesystem::path, std::optional<Clock::time_point>> next_looks_;
   std::set<std::string> warned_;
 };
 

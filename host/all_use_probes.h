@@ -13,10 +13,10 @@
 
 namespace ferry {
 
-/// Asks several probes and tells what any of them found. A VM that an earlier one found (by the node that its
-/// process has open) is not told again by a later one (by its configuration). An error of one is an error.
-/// Nodes that a driver makes without telling sysfs are added to the questions here; of a device whose driver
-/// does not tell them, the report is blind.
+/// Asks several probes and merges their reports. A VM that an earlier probe found by its open device node is
+/// not listed again by a later probe that found it by configuration. An error of any probe is an error.
+/// Device nodes that a driver creates without an entry in sysfs are added to the questions here. If that
+/// driver does not name a device's node, the report is blind to that device.
 class CombinedUseProbe final : public UseProbe {
  public:
   /// `host` must outlive this.
@@ -30,9 +30,9 @@ class CombinedUseProbe final : public UseProbe {
   std::vector<std::unique_ptr<UseProbe>> probes_;
 };
 
-/// Every probe there is, for this host: /proc, disks, network links, screens, nvidia_drm's console, modules,
-/// the NVLink fabric (whose switches `rules` takes on request), libvirt, the kubelet, which is asked through
-/// `pods`, and our device plugin's file of what it has given out. `host` must outlive it.
+/// Every probe for this host: /proc, disks, network links, screens, nvidia_drm's console, modules, the NVLink
+/// fabric, libvirt, the kubelet and Ferry's device plugin. `rules` say which classes are NVSwitches. `pods`
+/// asks the kubelet. The plugin's allocations are read from its file. `host` must outlive the result.
 std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRules& rules,
                                          ListPodDevices pods, KubeletSilence silence = KubeletSilence::noted);
 

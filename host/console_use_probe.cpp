@@ -20,7 +20,7 @@ std::vector<std::string> names_in(const HostFs& host, const fs::path& directory,
   return names;
 }
 
-// By address: the card's node, of all that nvidia_drm may serve.
+// The nodes of the DRM cards that nvidia_drm may serve, by PCI address.
 std::map<std::string, std::string> cards(const HostFs& host) {
   std::map<std::string, std::string> out;
   for (const std::string& name :
@@ -33,7 +33,7 @@ std::map<std::string, std::string> cards(const HostFs& host) {
   return out;
 }
 
-// By address: the framebuffer's node. fbcon and fb0 of a firmware's framebuffer are on no PCI function.
+// The framebuffers' nodes, by PCI address. The firmware's framebuffer has no PCI function above it.
 std::map<std::string, std::string> framebuffers(const HostFs& host) {
   std::map<std::string, std::string> out;
   for (const std::string& name : names_in(host, "sys/class/graphics", "fb")) {
@@ -43,7 +43,7 @@ std::map<std::string, std::string> framebuffers(const HostFs& host) {
   return out;
 }
 
-// Absent: it cannot be read. A module without the parameter has not got the thing.
+// Absent: the parameter cannot be read. A module that lacks the parameter lacks the feature, so it is off.
 std::optional<bool> is_on(const HostFs& host, const char* parameter) {
   const auto value = host.read_attribute(fs::path("sys/module") / kConsoleModule / "parameters" / parameter);
   if (value) return *value == "Y";

@@ -6,12 +6,12 @@
 
 namespace ferry {
 
-/// Finds the GPUs that nvidia_drm holds for a console of its own, with no process: those on driver nvidia
-/// with a DRM card, where the module runs with modeset and fbdev on, or a framebuffer of its is there
-/// (sys/class/graphics/fb*/device). Each is told with the others that the module serves too. Whether the
-/// console is bound to the framebuffer (sys/class/vtconsole) is not asked: the module holds the GPU either
-/// way. Parameters that cannot be read (their mode is 0400) are told as `unknown`. ABI: NVIDIA's open kernel
-/// module, nvidia-drm-os-interface.c. Devices that are no PCI function are passed over.
+/// Finds the GPUs that nvidia_drm uses for a console of its own, without any process. Such a GPU is on driver
+/// nvidia and has a DRM card; the module runs with modeset and fbdev on, or sys/class/graphics/fb*/device
+/// shows its framebuffer. Each GPU is reported with the others that the module serves too. The probe does not
+/// ask for the binding of the console (sys/class/vtconsole), since the module holds the GPU either way.
+/// Unreadable parameters (their mode is 0400) are reported as `unknown`. Devices that are not PCI functions
+/// are skipped. ABI: NVIDIA's open kernel module, nvidia-drm-os-interface.c.
 class ConsoleUseProbe final : public UseProbe {
  public:
   /// `host` must outlive this.

@@ -23,9 +23,9 @@ namespace fs = std::filesystem;
 
 const std::error_code kNoMedium(ENOMEDIUM, std::generic_category());
 
-/// What one mount namespace has mounted.
+/// The mounts of one mount namespace.
 struct MountView {
-  std::optional<int> pid;  ///< a process that sees it; absent: the host's own
+  std::optional<int> pid;  ///< a process in that namespace; absent: the host's own
   std::vector<Mount> mounts;
 };
 
@@ -33,7 +33,7 @@ bool has_number(const Mount& mount, const DeviceNode& node) {
   return mount.number == fmt::format("{}:{}", node.number.major, node.number.minor);
 }
 
-// A host has thousands of processes and some tens of namespaces: each of those is read once.
+// A host has thousands of processes and some tens of mount namespaces; each namespace is read once.
 std::vector<MountView> views_of_others(const HostFs& host, const std::string& own) {
   const auto space_of = [&](const std::string& pid) {
     return host.link_target(fs::path("proc") / pid / "ns/mnt").value_or("");
@@ -58,20 +58,20 @@ bool asks_about_disks(std::span<const UseQuestion> questions) {
       questions, [](const UseQuestion& q) { return std::ranges::any_of(q.nodes, &DeviceNode::block); });
 }
 
-// "dm-0, md127": what the kernel knows to lie on a disk; others' claims have no name.
+// "dm-0, md127": the claims on a disk that sysfs names; other claims have no name.
 std::string holders_of(const HostFs& host, const DeviceNode& node) {
   const std::string name = fs::path(node.name).filename();
   const auto holders = host.list(fs::path("sys/class/block") / name / "holders");
   return fmt::format("{}", fmt::join(holders.value_or(std::vector<std::string>{}), ", "));
 }
 
-/// A device that is lent on by its path.
+/// A device that a loop device or an NVMe target exports, given by its path.
 struct Lent {
   std::string path;
   std::string by;
 };
 
-// Loop devices and NVMe targets open what they lend as anybody does, and claim nothing.
+// Loop devices and NVMe targets open their backing device without a claim.
 std::vector<Lent> lent_on(const HostFs& host) {
   const auto names = [&](const fs::path& directory) {
     return host.list(directory).value_or(std::vector<std::string>{});
@@ -139,11 +139,11 @@ void DiskUseProbe::find_mounts(std::span<const UseQuestion> questions, UseReport
       for (const Mount& mount : mounts) {
         if (has_number(mount, node) || mount.source == node.name) add(mount, {}, "");
       }
-      if (holders.size() != before) continue;  // what others see of it are copies
+      if (holders.size() != before) continue;  // the mounts in other namespaces are copies of the host's
       for (const MountView& view : others) {
         for (const Mount& mount : view.mounts) {
-          // By number alone: whoever may mount a tmpfs in a namespace of his own calls its source what he
-          // likes.
+          // The source is not compared, since a user who mounts a tmpfs in a namespace of his own chooses its
+          // source freely.
           if (!has_number(mount, node)) continue;
           const auto cgroup = host_->read_file(fs::path("proc") / std::to_string(*view.pid) / "cgroup");
           add(mount, view.pid, pod_uid(cgroup.value_or("")));
@@ -156,7 +156,7 @@ void DiskUseProbe::find_mounts(std::span<const UseQuestion> questions, UseReport
 void DiskUseProbe::find_swap(std::span<const UseQuestion> questions, UseReport& report) const {
   const auto text = host_->read_file("proc/swaps");
   if (!text) {
-    // A kernel without swap has no such file; what cannot be read here the kernel is asked for below.
+    // A kernel without swap has no such file. If it is unreadable, find_claims() still notices the swap.
     if (!is_gone(text.error())) report.unknown.push_back("swap: " + text.error().message);
     return;
   }
@@ -192,7 +192,7 @@ void DiskUseProbe::find_claims(std::span<const UseQuestion> questions, UseReport
       if (claimed) continue;
       const std::error_code code = claimed.error().code;
       if (code == std::errc::no_such_device_or_address || code == kNoMedium) continue;
-      // What hangs once would hang again, and each question costs the whole patience.
+      // After a hang or another error no further disk is tried, because each try may cost the whole deadline.
       if (code != std::errc::device_or_resource_busy)
         return be_blind(report,
                         fmt::format("what the kernel has on {}: {}", node.name, claimed.error().message));

@@ -9,19 +9,19 @@
 
 namespace ferry {
 
-/// Asks the kernel for a block device for one opener alone, and gives it back at once. EBUSY: the kernel has
-/// it claimed; ENXIO and ENOMEDIUM: nobody has, and it cannot be opened for another reason.
+/// Opens a block device exclusively (O_EXCL) and closes it at once. EBUSY: something in the kernel has
+/// claimed the device. ENXIO and ENOMEDIUM: the device has no claim and cannot be opened for another reason.
 using TryClaim = std::function<Result<>(const DeviceNode& node)>;
 
-/// By a process of its own, since such an open may wait for a driver where no signal ends the wait; none is
-/// started before the first question. Needs the node in the host's /dev, and leave to open it.
+/// Opens the device in a child process, because an open may wait in a driver where no signal ends the wait.
+/// The child is started with the first question. Needs the node in the host's /dev and permission to open it.
 TryClaim claim_by_another_process(const HostFs& host);
 
-/// Finds what keeps the disks behind a device (at a GPU's USB port, in its group) without any process: file
-/// systems, those that only a container sees too, swap, loop devices and NVMe targets. Of a disk of which
-/// none is known the kernel is asked whether something else has claimed it: a volume, a RAID, a ZFS pool, the
-/// second disk of a btrfs, a SCSI target. Blind where the host's mounts cannot be read, or the kernel cannot
-/// be asked. Never an error.
+/// Finds the users of the disks that hang on a device, for example at a GPU's USB port or in its group. It
+/// looks for uses without a process: mounted file systems in every mount namespace, swap, loop devices and
+/// NVMe targets. If it finds none for a disk, it asks the kernel for another claim: a volume, a RAID, a ZFS
+/// pool, the second disk of a btrfs or a SCSI target. The report is blind if the host's mounts cannot be read
+/// or the kernel cannot be asked; there are no errors.
 /// ABI: proc(5), /proc/PID/mountinfo, /proc/swaps; open(2), O_EXCL on a block device; loop/backing_file of
 /// sysfs; drivers/nvme/target/configfs.c.
 class DiskUseProbe final : public UseProbe {

@@ -44,9 +44,9 @@ Result<UseReport> FabricUseProbe::look(std::span<const UseQuestion> questions) {
   const auto inventory = scan(*host_);
   if (!inventory) return report;  // a host without a PCI bus has no fabric
   const std::size_t switches = count(*inventory, rules_, is_switch_of_the_host);
-  // Where there are some, and none is the host's, the fabric is a service VM's. Where there are none at all,
-  // and yet a manager, which ends where it finds no fabric, they are of a kind that PCI does not show: so it
-  // is on boards from B200 on.
+  // If PCI shows switches and none has a host driver, the fabric belongs to a service VM. From B200 on,
+  // boards have switches that PCI does not show. A running manager proves such a fabric, since it exits where
+  // it finds none.
   if (switches == 0 && count(*inventory, rules_, is_switch) > 0) return report;
   const std::string fabric =
       fmt::format("the NVLink fabric ({})", switches > 0 ? counted(switches, "switch", "switches")

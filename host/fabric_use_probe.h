@@ -7,10 +7,10 @@
 
 namespace ferry {
 
-/// Finds GPUs and switches that are part of an NVLink fabric whose manager runs on this host: taking one away
-/// breaks the links of the others, those of running VMs too. The host has a fabric when nv-fabricmanager runs
-/// and its switches (the classes that `rules` takes on request) are on a driver of its own, or PCI shows
-/// none.
+/// Finds the GPUs and switches of an NVLink fabric whose manager runs on this host. Taking one of them away
+/// breaks the links of the others, including those of running VMs. The host has a fabric if nv-fabricmanager
+/// runs and a host driver has the switches (the classes that `rules` take on request), or PCI shows no
+/// switch.
 class FabricUseProbe final : public UseProbe {
  public:
   /// `host` must outlive this.

@@ -7,9 +7,9 @@
 
 namespace ferry {
 
-/// Asks libvirt which running domains have a device: also one that is just starting and has opened nothing
-/// yet. A host without a libvirt socket has nobody to ask. No answer in time is told in UseReport::unknown;
-/// never an error.
+/// Asks libvirt which running domains have a device, including a domain that is just starting and has opened
+/// nothing yet. Without a libvirt socket nothing is asked. A missing answer is noted in UseReport::unknown
+/// and is never an error.
 class LibvirtUseProbe final : public UseProbe {
  public:
   LibvirtUseProbe(const HostFs& host, VirtHelper helper,

@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kDriver = "nvidia";
-// What they hold is seen by the nodes that processes have open, or is a console's.
+// Use by these modules is seen through the nodes that processes have open, or as a console.
 constexpr std::array<std::string_view, 3> kSeen = {"nvidia_drm", "nvidia_modeset", "nvidia_uvm"};
 
 bool is_on_driver(const HostFs& host, const UseQuestion& question) {
@@ -32,7 +32,7 @@ Result<UseReport> ModuleUseProbe::look(std::span<const UseQuestion> questions) {
     return report;
   const auto holders = host_->list(std::filesystem::path("sys/module") / kDriver / "holders");
   if (!holders) {
-    // Built into the kernel it has none.
+    // A driver that is built into the kernel has no `holders`.
     if (!is_gone(holders.error()))
       report.unknown.push_back("modules that use nvidia: " + holders.error().message);
     return report;

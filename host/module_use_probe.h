@@ -6,9 +6,9 @@
 
 namespace ferry {
 
-/// Tells of kernel modules that use NVIDIA's and may so keep a GPU without any process (nvidia_peermem,
-/// nvidia_fs, gdrdrv): which GPU, and whether at all, the kernel does not say, so it is a note and nobody's
-/// hold. Those that processes and consoles are seen through are not told. Never an error.
+/// Reports kernel modules that use NVIDIA's and may keep a GPU without any process (nvidia_peermem,
+/// nvidia_fs, gdrdrv). The kernel does not say which GPU a module uses, so the report is a note and not a
+/// device user. Modules whose use other probes see are left out. There are no errors.
 /// ABI: Documentation/ABI/testing/sysfs-module, holders.
 class ModuleUseProbe final : public UseProbe {
  public:

@@ -8,7 +8,7 @@
 namespace ferry {
 namespace {
 
-// Up to the next separator; what is left stays in `text`.
+// The part up to the next separator; the rest stays in `text`.
 std::string_view next(std::string_view& text, std::string_view separators) {
   const auto end = std::min(text.find_first_of(separators), text.size());
   const std::string_view part = text.substr(0, end);
@@ -16,7 +16,7 @@ std::string_view next(std::string_view& text, std::string_view separators) {
   return part;
 }
 
-// Of a line whose columns are filled up with blanks.
+// The next field of a line whose columns are padded with blanks.
 std::string_view next_field(std::string_view& line) {
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
   return next(line, " \t");
@@ -41,7 +41,7 @@ std::string unescaped(std::string_view text) {
 
 }  // namespace
 
-// "36 35 8:17 / /media/disk rw,noatime shared:1 - ext4 /dev/sdb1 rw": any number of optional fields before
+// "36 35 8:17 / /media/disk rw,noatime shared:1 - ext4 /dev/sdb1 rw": any number of optional fields precede
 // the dash.
 std::vector<Mount> parse_mountinfo(std::string_view text) {
   std::vector<Mount> mounts;
@@ -62,8 +62,7 @@ std::vector<Mount> parse_mountinfo(std::string_view text) {
   return mounts;
 }
 
-// "/dev/sdb2                               partition	8388604		0		-2", below a line of
-// titles.
+// "/dev/sdb2 partition	8388604		0		-2" with many blanks, below a header line.
 std::vector<std::string> parse_swaps(std::string_view text) {
   std::vector<std::string> paths;
   while (!text.empty()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel lists of mounted file systems and of swap.
+// The kernel's lists of mounted file systems and of swap.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 namespace ferry {
 
 struct Mount {
-  std::string number;  ///< of the device, as it is written: "8:17"
+  std::string number;  ///< of the device, in the kernel's form: "8:17"
   std::string point;
-  std::string source;  ///< "/dev/sdb1"; btrfs shows a number of its own, so this counts too
+  std::string source;  ///< "/dev/sdb1"; needed for btrfs, whose number is not the device's
 };
 
-/// A file proc/PID/mountinfo. Lines of another form are passed over. ABI: proc(5).
+/// Reads a proc/PID/mountinfo. Lines of another form are skipped. ABI: proc(5).
 std::vector<Mount> parse_mountinfo(std::string_view text);
 
-/// The paths in a file proc/swaps, partitions' and files'. ABI: proc(5).
+/// The paths in a proc/swaps, both partitions and files. ABI: proc(5).
 std::vector<std::string> parse_swaps(std::string_view text);
 
 }  // namespace ferry

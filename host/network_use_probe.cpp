@@ -11,7 +11,7 @@
 namespace ferry {
 namespace {
 
-// "0x1003": what cannot be read counts as up, since a link that is cut cannot be mended from afar.
+// "0x1003". Unreadable flags count as up, since a link that was cut cannot be repaired remotely.
 bool is_up(const HostFs& host, const std::filesystem::path& link) {
   const auto text = host.read_attribute(link / "flags");
   constexpr std::string_view kHex = "0x";
@@ -29,8 +29,8 @@ struct Links {
   bool any_hidden = false;
 };
 
-// net/enp2s0 of a network card; virtio3/net/eth0, usb3/3-1/3-1:1.0/net/enx... further down of a virtual one
-// and of a USB adapter at a GPU's port. Links lead out of the function's directory.
+// Finds net/enp2s0 of a network card, virtio3/net/eth0 of a virtual one, usb3/3-1/3-1:1.0/net/enx... of a USB
+// adapter. Symbolic links lead out of the function's directory and are not followed.
 void collect_links(const HostFs& host, const std::filesystem::path& directory, int depth, Links& links) {
   const auto entries = host.entries(directory);
   const bool of_links = directory.filename() == "net";

@@ -6,10 +6,10 @@
 
 namespace ferry {
 
-/// Finds network links that a device carries, itself or on what hangs on it (USB), and that are up (IFF_UP in
-/// sysfs net/NAME/flags, include/uapi/linux/if.h): moving it would cut them. So would it those in another
-/// network namespace than ours, as containers have them: sysfs keeps their names to itself, and their
-/// directory `net`, which goes with the last link, looks empty. Such a holder has no name.
+/// Finds network links of a device, or of USB devices at it, that are up (IFF_UP in sysfs net/NAME/flags,
+/// include/uapi/linux/if.h). A move of the device would cut them. sysfs hides links in other network
+/// namespaces, such as those of containers: their directory `net` exists and looks empty. The device user for
+/// such a link has no name.
 class NetworkUseProbe final : public UseProbe {
  public:
   /// `host` must outlive this.

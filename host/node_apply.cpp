@@ -39,7 +39,7 @@ bool is_away(const WantedState& wanted, const PciAddress& gpu) {
   return wanted.modes.at(gpu) == Mode::passthrough;
 }
 
-// What cannot hold, whatever is done: nothing is begun then.
+// Finds requests that no change can fulfil, before anything is begun.
 Result<> check_possible(const Seen& seen) {
   bool any_away = false;
   for (const auto& [gpu, mode] : seen.wanted.modes) {
@@ -67,10 +67,10 @@ Result<Seen> see(const NodeHost& host, const Policy& policy) {
 
 struct WayBack {
   MoveRequest gpus;
-  MoveRequest left_behind;  ///< with a GPU that is gone: no policy speaks of it
+  MoveRequest left_behind;  ///< functions left by an unplugged GPU: no policy covers them
 };
 
-// On vfio, or left half-way by a run that was killed: the record says so.
+// Finds the GPUs that are on vfio, or that the undo journal lists because a killed run left them half-way.
 Result<WayBack> to_give_back(const NodeHost& host, const Seen& seen) {
   auto record = read_records(*host.moves.host);
   if (!record) return fail(std::move(record).error());
@@ -98,8 +98,8 @@ MoveRequest to_give_away(const NodeHost& host, const Seen& seen) {
   return request;
 }
 
-// Nobody is asked who uses nothing, and a host without an IOMMU may well give nothing away. The last stage
-// still sees to what a killed run has left stopped; the first leaves it to the last.
+// An empty request asks no probe and needs no IOMMU. Even then the last stage resumes the services that a
+// killed run left stopped; the first stage leaves that to the last.
 Result<MoveOutcome> move(const NodeHost& host, const MoveRequest& request, Direction direction) {
   if (!request.accelerators.empty()) return apply_moves(host.moves, request, direction);
   return direction == Direction::to_vfio ? start_what_was_stopped(host.moves) : MoveOutcome{};
@@ -112,7 +112,7 @@ Result<MovePreview> preview(const NodeHost& host, const MoveRequest& request, Di
   return MovePreview{.plan = {}, .notes = std::move(*notes)};
 }
 
-/// The GPUs that shall be given away and have vGPUs or virtual functions to lose for it.
+/// The GPUs that go to vfio and lose vGPUs or virtual functions first.
 std::set<PciAddress> to_be_emptied(const Seen& seen) {
   std::set<PciAddress> out;
   for (const VgpuGpu& gpu : seen.vgpus.gpus) {
@@ -124,16 +124,16 @@ std::set<PciAddress> to_be_emptied(const Seen& seen) {
   return out;
 }
 
-/// The request as it will be once these GPUs are empty.
+/// The request for the time when these GPUs have no vGPUs or virtual functions left.
 MoveRequest once_empty(MoveRequest request, const std::set<PciAddress>& gpus) {
   for (const PciAddress& gpu : gpus) request.untouchable.erase(gpu);
   request.sheds_functions = gpus;
   return request;
 }
 
-/// For the vGPUs of a policy: whom a move may ask to let go of GPUs, they may, in the same way. Those stay
-/// away until the last stage is over: a service that is started in between has the GPUs open before that
-/// looks.
+/// The settings for the vGPU stage. It may quiesce the same services as the move stages, in the same way.
+/// These services stay stopped until the last stage is over, because a service started earlier would open the
+/// GPUs again before the last stage.
 VgpuHost dividing(const NodeHost& host, const WantedState& wanted) {
   VgpuHost out = host.vgpus;
   out.release = wanted.release;
@@ -145,11 +145,11 @@ VgpuHost dividing(const NodeHost& host, const WantedState& wanted) {
   return out;
 }
 
-/// What else keeps the GPUs of these refusals from being given away: to lose their vGPUs and functions.
+/// Adds the other obstacles for these GPUs: those to the loss of their vGPUs and functions.
 Result<> add_what_keeps_vgpus(const VgpuHost& on, const Profile& vgpus, std::vector<Refusal>& refusals) {
   auto view = look(on, {&vgpus, 1});
   if (!view) return fail(Error(view.error()));
-  // Who has the GPU itself is in these refusals already.
+  // The users of the GPU itself are among the reasons already.
   for (const Refusal& refusal : refusals)
     for (const PciAddress& gpu : refusal.devices) view->use.holders.erase(gpu.text());
   for (const GpuPlan& plan : plan_profile(vgpus, *view).gpus) {
@@ -162,8 +162,8 @@ Result<> add_what_keeps_vgpus(const VgpuHost& on, const Profile& vgpus, std::vec
   return {};
 }
 
-// What would be refused all the same keeps its vGPUs and functions: they would go for nothing. Gives these
-// refusals.
+// GPUs whose move to vfio would be refused keep their vGPUs and functions, which would otherwise be lost in
+// vain. Returns these refusals.
 Result<std::vector<Refusal>> keep_what_cannot_go(const NodeHost& host, Seen& seen) {
   const std::set<PciAddress> emptied = to_be_emptied(seen);
   if (emptied.empty()) return std::vector<Refusal>{};
@@ -188,7 +188,7 @@ Result<std::vector<Refusal>> keep_what_cannot_go(const NodeHost& host, Seen& see
   return std::move(away->plan.refusals);
 }
 
-/// The request without what is refused already.
+/// The request without the GPUs that are refused already.
 MoveRequest without(MoveRequest request, const std::vector<Refusal>& refusals) {
   for (const Refusal& refusal : refusals) {
     for (const PciAddress& gpu : refusal.devices) std::erase(request.accelerators, gpu);
@@ -229,7 +229,7 @@ Result<MovePreview> preview_back(const NodeHost& host, const WayBack& back) {
   return planned;
 }
 
-// A GPU that could not be given back carries nothing, and has been told about already.
+// A GPU that could not come back gets no vGPUs; its move has been reported already.
 Profile without_those_still_away(Seen seen, const MoveOutcome& given_back) {
   for (const MoveResult& result : given_back.results) {
     if (result.status == MoveResult::Status::done || result.status == MoveResult::Status::already) continue;
@@ -283,7 +283,7 @@ Result<NodePreview> preview_policy(const NodeHost& on, const Policy& policy) {
 
 namespace {
 
-// A driver that has just come back may take a while to say what it offers.
+// A driver that was just bound may need some seconds to list its vGPU types.
 void await_types(const NodeHost& host, const Profile& carried, const MoveOutcome& given_back) {
   constexpr int kMostLooks = 10;
   constexpr std::chrono::seconds kBetweenLooks{1};
@@ -308,7 +308,7 @@ void await_types(const NodeHost& host, const Profile& carried, const MoveOutcome
   }
 }
 
-// Those behind the first; one that cannot be begun ends them.
+// Runs the stages after the first. An error that keeps a stage from beginning ends the run.
 NodeOutcome go_on(const NodeHost& host, const Policy& policy, Result<Seen> seen, NodeOutcome outcome) {
   const auto kept = keep_what_cannot_go(host, *seen);
   if (!kept) {
@@ -367,8 +367,8 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
 
 }  // namespace
 
-// The last stage starts what a killed run has left stopped; where it is not reached, that is done all the
-// same.
+// The last stage resumes the services that a killed run left stopped. If that stage is not reached, they are
+// resumed here.
 Result<NodeOutcome> apply_policy(const NodeHost& on, const Policy& policy) {
   const NodeHost host = host_for(on, policy);
   auto outcome = apply_stages(host, policy);

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole node by policy: GPUs that shall be the host's or carry vGPUs come back from vfio, vGPUs are made
-// and taken away, and GPUs that shall be given away whole go to vfio, in this order, each stage from a new
-// scan.
+// Brings a whole node to its policy in three stages, each with a new scan. First the GPUs in mode host or
+// vgpu come back from vfio, then vGPUs are created and deleted, then the GPUs in mode passthrough go to vfio.
 //
-// What went to vfio with a GPU that has been unplugged since comes back too, whatever the policy says.
-//
-// What one GPU is refused keeps no other from being as it shall be. GPUs that no item of the policy matches
-// are left as they are.
+// Functions that went to vfio with a GPU that was unplugged later also come back, whatever the policy says.
+// The refusal of one GPU does not keep other GPUs from their modes. GPUs that no item of the policy matches
+// stay unchanged.
 #pragma once
 
 #include <optional>
@@ -24,22 +22,22 @@ namespace ferry {
 struct NodeHost {
   MoveContext moves;
   VgpuHost vgpus;
-  ModelNames models = {};  ///< what policies mean by `model`; without it only IDs
+  ModelNames models = {};  ///< gives the `model` of policies its meaning; without it policies match IDs only
 };
 
 /// The host with the rules of a policy (rules_for()).
 NodeHost host_for(NodeHost host, const Policy& policy);
 
-/// Who is asked who holds what.
+/// The probes for device users.
 struct NodeProbes {
   UseProbe& moves;
-  UseProbe& vgpus;  ///< cautious: what is taken away cannot be put back for a pod that was given it
-  UseProbe& open;   ///< for news alone, so now and then: who has nodes open, and nobody is asked
+  UseProbe& vgpus;  ///< strict: a deleted vGPU cannot be put back for a pod that was allocated it
+  UseProbe& open;   ///< for periodic reports: looks for open nodes only, and asks no other program
 };
 
 struct NodePreview {
   MovePreview given_back;  ///< left_behind() last
-  VgpuPlan vgpus;          ///< of a GPU that comes back first, only that its vGPUs are planned then
+  VgpuPlan vgpus;          ///< a GPU that comes back first has only the note that its vGPUs are planned then
   MovePreview given_away;
 };
 
@@ -47,15 +45,15 @@ struct NodeOutcome {
   MoveOutcome given_back;
   VgpuOutcome vgpus;
   MoveOutcome given_away;
-  std::optional<Error> error;  ///< a stage could not be begun: it and those after it have done nothing
+  std::optional<Error> error;  ///< a stage could not begin: this stage and those after it have done nothing
 };
 
-/// What would be done as the host is now; writes nothing. Errors: the host cannot be read, has no IOMMU where
-/// GPUs shall be given away, nobody could be asked who uses them; or Errc::refused: the policy wants GPUs of
-/// one IOMMU group in two places.
+/// Plans the changes for the present host and writes nothing. Errors: the host cannot be read, it has no
+/// IOMMU although GPUs go to vfio, or the device users cannot be found. Errc::refused: the policy puts GPUs
+/// of one IOMMU group into two modes.
 Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy);
 
-/// Does it. Errors as above, with nothing done; what goes wrong later is NodeOutcome::error.
+/// Applies the policy. Errors as above, with nothing done; later errors are in NodeOutcome::error.
 Result<NodeOutcome> apply_policy(const NodeHost& host, const Policy& policy);
 
 }  // namespace ferry

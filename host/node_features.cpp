@@ -26,7 +26,7 @@ std::optional<std::uint32_t> largest_group(const ScannedNode& node) {
   return out;
 }
 
-/// By short name; of those without a maximum it is not known.
+/// Maximum instances by the type's short name; absent values: the driver does not say.
 std::map<std::string, std::optional<std::uint32_t>> maxima_of(const VgpuGpu& gpu) {
   std::map<std::string, std::optional<std::uint32_t>> out;
   const auto listed = types_of(gpu);
@@ -43,7 +43,7 @@ std::map<std::string, std::uint32_t> vgpu_types(const VgpuInventory& vgpus) {
     const auto maxima = maxima_of(gpu);
     const bool unread =
         std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) { return parent.problem.has_value(); });
-    // Any type may be one of its own too.
+    // An unread parent may have types that the total would miss, so no total is given.
     if (maxima.empty() && unread) return {};
     for (const auto& [name, most] : maxima) {
       out[name] += most.value_or(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a cluster may like to know of a node as a whole, from one scan.
+// Features of a whole node for its labels, from one scan.
 // ABI: sysfs class dmi, drivers/firmware/dmi-id.c.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace ferry {
 
-/// What its maker calls the machine, by DMI; empty: the firmware does not say.
+/// The machine's product name by DMI; empty: the firmware does not say.
 std::string machine_name(const HostFs& host);
 
 NodeFeatures features_of(const ScannedNode& node);

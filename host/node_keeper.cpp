@@ -39,7 +39,7 @@ WantedMark mark_of(const Wanted& wanted) {
       .generation = wanted.file.generation, .policy = wanted.policy.name, .asked_by = wanted.file.asked_by};
 }
 
-/// What a run that was killed has left, and the next one of any kind sees to.
+/// True if a killed run left stopped services or driver locks, which any later run restores.
 bool owes_anything(const HostFs& host) {
   const auto notes = notes_on_stopped_services(host);
   const auto locks = recorded_locks(host);
@@ -57,7 +57,7 @@ void merge(std::vector<Withdrawal>& into, const std::vector<Withdrawal>& more) {
     if (!ids_of(into).contains(one.id)) into.push_back(one);
 }
 
-/// Whether something of it was not refused, or not known to be, before anything was done.
+/// True if a standing is new, or differs from that before the attempt.
 bool beyond(const GpuStandings& after, const GpuStandings& before) {
   return std::ranges::any_of(after, [&](const auto& one) {
     const auto known = before.find(one.first);
@@ -65,7 +65,7 @@ bool beyond(const GpuStandings& after, const GpuStandings& before) {
   });
 }
 
-/// Whether what is refused is refused for pods alone, as far as no process has it.
+/// True if pods and processes are the only users of the refused GPUs.
 bool only_pods_hold(const GpuStandings& standings) {
   return std::ranges::all_of(standings, [](const auto& one) {
     const GpuStanding& standing = one.second;
@@ -76,7 +76,7 @@ bool only_pods_hold(const GpuStandings& standings) {
   });
 }
 
-/// About all that may keep a GPU from being changed.
+/// Questions about everything that may keep a GPU from a change.
 std::vector<UseQuestion> questions_about(const HostFs& host, const ScannedNode& node, const PciAddress& gpu) {
   if (node.inventory.find(gpu) == nullptr) return {};  // unplugged since
   auto questions = use_questions(host, node.inventory, concerned(node.inventory, {gpu}));
@@ -108,13 +108,13 @@ void log_change(const NodeState& now, const std::optional<NodeState>& before) {
   }
 }
 
-/// What a change is that could not begin for want of the node's lock. While another one has it nothing was
-/// tried, so nothing has failed: it is about to begin.
+/// If another process has the node's lock, the change was not attempted and has not failed, so its phase
+/// stays `withdrawing`. Absent for other errors.
 std::optional<NodePhase> phase_without(const Error& lock) {
   return lock.code == Errc::failed ? std::optional(NodePhase::withdrawing) : std::nullopt;
 }
 
-/// What the plugin still offers counts as held, besides what the probes find.
+/// Adds devices that the plugin still lists to the device users that the probes find.
 class Guarded {
  public:
   Guarded(const HostFs& host, const NodeProbes& uses, const KeeperSettings& settings,
@@ -157,8 +157,8 @@ NodeKeeper::Round NodeKeeper::round(News news) {
   return last_;
 }
 
-/// At once, also where a round has nothing else to say: a change of the host may take minutes. What cannot be
-/// read leaves it at what was said last, be it by another process.
+/// The plugin's order is published at once, even if the round has no other news, because a change of the host
+/// may take minutes. If serving.json is unreadable, the last order stands, also one from an earlier hostd.
 void NodeKeeper::hand_on_serving() {
   const auto text =
       host_.read_file(settings_.wanted_file.parent_path() / kServingFileName, HostFs::Links::refused);
@@ -181,7 +181,7 @@ void NodeKeeper::hand_on_serving() {
   if (auto published = publish(std::move(next)); !published) spdlog::error("{}", published.error().message);
 }
 
-/// Half of a policy may be written: it is no wish yet.
+/// A policy file that is being written may be incomplete, so this round leaves the desired state as it was.
 NodeKeeper::Round NodeKeeper::settling() const {
   Round round = last_;
   round.again = settings_.now() + kSettlingPause;
@@ -198,8 +198,8 @@ NodeKeeper::Round NodeKeeper::reconcile(Result<std::optional<Wanted>> wanted) {
   return round;
 }
 
-/// What a run that was killed has left is no wish of anybody's: it is made good whatever is wanted. What came
-/// of it that was not well.
+/// Resumes services and frees locks that a killed run left, whatever the desired state is. Returns the first
+/// error.
 std::optional<Error> NodeKeeper::make_good(const NodeHost& host) const {
   if (!owes_anything(host_)) return std::nullopt;
   const auto lock = NodeLock::take(host_, settings_.lock_patience);
@@ -217,7 +217,7 @@ std::optional<Error> NodeKeeper::make_good(const NodeHost& host) const {
                .hint = "see what hostd has logged of it, and /run/ferry/hostd/stuck"};
 }
 
-/// Nothing can be begun for this error.
+/// Reports an error that keeps a change from beginning, after make_good().
 NodeKeeper::Round NodeKeeper::begin_nothing(const std::optional<WantedMark>& wanted, const Error& error,
                                             Awaited withdrawn) {
   const auto host = node_host_(uses_);
@@ -242,8 +242,8 @@ NodeKeeper::Round NodeKeeper::nothing_wanted() {
   return {.phase = NodePhase::nothing_wanted, .again = {}, .processes = {}, .file = {}};
 }
 
-/// Nothing could be begun. The accelerators are told as they were, where they cannot be read now. Who is
-/// waited for still is where that cannot be told any better: the next pod shall not be given it.
+/// Reports an error that kept the round from beginning. If the host cannot be scanned, the accelerators stay
+/// as last published. Withdrawals stay too if no better list is known, so that no new pod gets these devices.
 NodeKeeper::Round NodeKeeper::broken(const std::optional<WantedMark>& wanted, const Error& error,
                                      Awaited withdrawn, std::optional<NodePhase> as) {
   const ExitStatus status = exit_status_of(error);
@@ -272,7 +272,7 @@ NodeKeeper::Round NodeKeeper::keep(const Wanted& wanted) {
   if (!node) return begin_nothing(mark, node.error());
   const auto preview = preview_policy(*host, wanted.policy);
   if (!preview) {
-    // That it asks for what cannot be was read well, and nobody is waited for any more.
+    // A policy that asks for the impossible was read completely, so its withdrawals end.
     const bool refused = preview.error().code == Errc::refused;
     return begin_nothing(mark, preview.error(), refused ? Awaited::given_back : Awaited::kept);
   }
@@ -294,20 +294,20 @@ NodeKeeper::Round NodeKeeper::keep(const Wanted& wanted) {
   NodeState next = state_with(mark, NodePhase::withdrawing);
   next.withdraw = std::move(withdrawn);
   tell(next, *node, wanted_state(wanted.policy, node->vgpus, host->models).modes, standings, host->models);
-  // Published whether or not a plugin is there: one that starts meanwhile reads it before it offers anything.
+  // The list is published even without a plugin, since one that starts now reads it before it lists devices.
   if (!asked.empty() && !has_withdrawn(asked)) {
     if (auto published = publish(next); !published) return deaf(broken(mark, published.error()));
   }
   const bool plugin = plugin_runs(host_, settings_.plugin_presence);
   const bool answered = !plugin || asked.empty() || has_withdrawn(asked);
-  // From the first question on, whatever else has come or gone since.
+  // The deadline counts from the first request, whatever came or went since.
   if (!answered && !asked_at_) asked_at_ = settings_.now();
   if (const auto deadline = asked_at_.value_or(Clock::time_point()) + settings_.plugin_patience;
       !answered && settings_.now() < deadline)
     return {
         .phase = NodePhase::withdrawing, .unfinished = true, .again = deadline, .processes = {}, .file = {}};
 
-  // Also where none runs now: one may, by the time that the node's lock is had.
+  // The plugin's list also counts while no plugin runs, since one may start before the node's lock is taken.
   Guarded offers(host_, uses_, settings_, {asked, withdrawn_in_});
   const NodeProbes guarded = offers.probes();
   if (plugin && answered) {
@@ -323,7 +323,7 @@ NodeKeeper::Round NodeKeeper::keep(const Wanted& wanted) {
   return carry_out(wanted, standings, true, guarded);
 }
 
-/// The plugin has read that they are withdrawn: what it lists all the same a pod has.
+/// The plugin has read the withdrawals, so a device that it still lists has been allocated to a pod.
 void NodeKeeper::refuse_what_pods_have(const ScannedNode& node, const std::set<std::string>& asked,
                                        UseProbe& guarded, GpuStandings& standings) const {
   const OfferedDevices devices = listed_devices();
@@ -342,8 +342,8 @@ void NodeKeeper::refuse_what_pods_have(const ScannedNode& node, const std::set<s
   }
 }
 
-/// What the host and the plugin tell from now on may be an echo of what was tried; that a pod has let go of
-/// something is none.
+/// After a failed attempt, events are ignored until the back-off ends: the attempt itself probably caused
+/// them. Only a device that its pod released ends the back-off early.
 NodeKeeper::Round NodeKeeper::deaf(Round round) {
   deaf_until_ = round.again;
   allocated_ = allocated_now().value_or(std::set<std::string>());
@@ -369,7 +369,8 @@ NodeKeeper::Round NodeKeeper::carry_out(const Wanted& wanted, const GpuStandings
       error = std::move(outcome).error();
     } else {
       standings = standings_of(*outcome);
-      // That it is still offered besides is as it should be, and no reason.
+      // A GPU that stays refused keeps its first reasons; later ones name the plugin's list, which is
+      // correct.
       for (auto& [gpu, standing] : standings)
         if (const auto known = refused_before.find(gpu);
             known != refused_before.end() && known->second.state == standing.state)
@@ -380,7 +381,7 @@ NodeKeeper::Round NodeKeeper::carry_out(const Wanted& wanted, const GpuStandings
       if (!error && !outcome->vgpus.errors.empty()) error = outcome->vgpus.errors.front();
     }
   }
-  // What is there now is what a plan finds nothing to do about: else the next round would do it all again.
+  // A second plan must find nothing to do, or else every round would repeat the change.
   if (writes && !error && standings.empty()) {
     const auto after = preview_policy(*host, wanted.policy);
     if (after && ferry::writes(*after)) {
@@ -395,7 +396,7 @@ NodeKeeper::Round NodeKeeper::carry_out(const Wanted& wanted, const GpuStandings
   return in_vain ? deaf(std::move(round)) : round;
 }
 
-/// What came of it is told, and with it who is waited for.
+/// Publishes the result of a round, with the withdrawals for pods that still have a device.
 NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const Wanted& wanted, GpuStandings standings,
                                      const std::optional<Error>& error, const NodeProbes& uses,
                                      bool in_vain) {
@@ -424,12 +425,12 @@ NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const Wanted& wanted,
       if (holder.pid) round.processes.insert(*holder.pid);
   if (failed || in_vain || (refused && !all_told(standings, next.withdraw, round.processes))) {
     const auto again = pause();
-    // Nobody tells that the kubelet has forgotten a pod, and the agent may have evicted it.
+    // The kubelet forgets a pod without an event, and the agent may have evicted it, so hostd looks soon.
     const bool soon = !failed && !in_vain && only_pods_hold(standings);
     round.again = soon ? std::min(again, settings_.now() + kFirstPause) : again;
   } else {
     failures_ = 0;
-    // A holder may let go and live on, and who should tell may be gone.
+    // A device user may close the device without an exit, and the program that reports it may be gone.
     if (refused) round.again = settings_.now() + kLongestPause;
   }
   if (auto published = publish(std::move(next)); !published) return broken(mark, published.error());
@@ -448,15 +449,15 @@ std::vector<Holder> NodeKeeper::who_holds(const ScannedNode& node, UseProbe& use
   return holders;
 }
 
-/// Of what is refused, where that is not known yet.
+/// Finds the users of refused GPUs that have none listed yet.
 void NodeKeeper::ask_who_holds(const ScannedNode& node, UseProbe& uses, GpuStandings& standings) const {
   for (auto& [gpu, standing] : standings)
     if (standing.state == Standing::refused && standing.holders.empty())
       standing.holders = who_holds(node, uses, gpu);
 }
 
-/// Whether somebody tells when each of those that are refused comes free: the plugin of what a pod has, and
-/// the kernel of processes that end.
+/// True if an event follows for each refused GPU that becomes free: from the plugin for a pod's device, and
+/// from the kernel for the end of a process.
 bool NodeKeeper::all_told(const GpuStandings& standings, const std::vector<Withdrawal>& awaited,
                           const std::set<int>& processes) const {
   const auto ids = ids_of(awaited);
@@ -474,14 +475,14 @@ std::optional<OfferedDevices> NodeKeeper::offered() const {
   return read ? std::move(*read) : std::nullopt;
 }
 
-/// The same, where a plugin that tells nothing has nothing.
+/// The plugin's lists; empty if there are none or they cannot be read.
 OfferedDevices NodeKeeper::listed_devices() const {
   auto read = read_offered_devices(host_, settings_.offered_file);
   if (read && *read) return std::move(**read);
   return {};
 }
 
-/// Absent: it cannot be told.
+/// Absent: the plugin's file cannot be read.
 std::optional<std::set<std::string>> NodeKeeper::allocated_now() const {
   const auto read = read_offered_devices(host_, settings_.offered_file);
   if (!read) return std::nullopt;
@@ -491,10 +492,13 @@ std::optional<std::set<std::string>> NodeKeeper::allocated_now() const {
   return ids;
 }
 
-/// Whether something that was allocated when we became deaf is so no longer.
-bool NodeKeeper::a_pod_has_ended() const {
-  const auto now = allocated_now();
-  return now && !std::ranges::includes(*now, allocated_);
+/// Whether a device that was allocated at the failure, or has been since, is allocated no longer.
+bool NodeKeeper::a_pod_has_ended() {
+  auto now = allocated_now();
+  if (!now) return false;
+  if (!std::ranges::includes(*now, allocated_)) return true;
+  allocated_ = std::move(*now);  // a pod may come and go within one pause
+  return false;
 }
 
 /// Whether the plugin has read that these are withdrawn.
@@ -532,16 +536,16 @@ Result<> NodeKeeper::look_at_use() {
   if (!vgpu_questions_.empty()) {
     auto report = uses_.open.look(vgpu_questions_);
     if (!report) {
-      vgpu_holders_.clear();  // what was so may be so no more
+      vgpu_holders_.clear();  // these users may be outdated
       (void)publish(*published_);
       return fail(std::move(report).error());
     }
     for (const UseQuestion& question : vgpu_questions_) {
       const auto found = report->of(question.device);
-      // That none is named proves nothing then.
+      // An empty list of users proves nothing if users may have been missed.
       const bool unseen = !report->blind_to(question.device).empty() || !report->unknown.empty();
       if (found.empty() && unseen) continue;
-      // In an order of their own: a file is written where something has changed.
+      // The users are sorted, so that a change of order alone does not write the file.
       const std::set<Holder> holders(found.begin(), found.end());
       auto& told = seen[question.device];
       for (const Holder& holder : holders) told.push_back(state_holder(holder));
@@ -551,14 +555,14 @@ Result<> NodeKeeper::look_at_use() {
   return publish(*published_);
 }
 
-/// What the last process has asked of the plugin.
+/// The withdrawals that an earlier hostd published.
 Withdrawals NodeKeeper::left_by_the_last() const {
   const auto text = host_.read_file(settings_.state_file);
   auto read = text ? read_withdrawals(*text) : Result<Withdrawals>(Withdrawals());
   return read ? std::move(*read) : Withdrawals();
 }
 
-/// A restart goes on where the last process was: an answer to one of its files answers none of ours.
+/// Generations continue after a restart: the plugin's answer to an earlier hostd is no answer to this one.
 void NodeKeeper::begin_generations() {
   if (const auto text = host_.read_file(settings_.state_file)) {
     if (const auto before = read_withdrawals(*text)) generation_ = before->generation;
@@ -587,7 +591,7 @@ Result<> NodeKeeper::end() {
   if (!published_ || published_->withdraw.empty()) return {};
   NodeState next = *published_;
   next.withdraw.clear();
-  // Nothing of it was tried, so nothing has failed: whoever comes next goes on.
+  // The change was not attempted, so it has not failed; the next hostd continues it.
   if (next.phase == NodePhase::withdrawing) {
     next.error = StateError{.message = "hostd has ended before the node was as wanted",
                             .hint = "start `ferry hostd` again"};
@@ -596,7 +600,7 @@ Result<> NodeKeeper::end() {
 }
 
 NodeKeeper::Clock::time_point NodeKeeper::pause() {
-  constexpr unsigned kMost = 5;  // 10 s doubled five times is past the longest
+  constexpr unsigned kMost = 5;  // 10 s doubled five times exceeds kLongestPause
   const auto length = std::min(kLongestPause, kFirstPause * (1U << std::min(failures_, kMost)));
   ++failures_;
   return settings_.now() + length;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node that obeys a file: one round from what is wanted (wanted_file.h) to what is (state_file.h).
+// The reconciler of a node: one round reads the desired state (wanted_file.h) and writes the host status
+// (state_file.h).
 //
-// The kubelet is asked first. Devices that are about to change are published as withdrawn, and nothing is
-// written before the device plugin has said, in offered.json, that it has read exactly that, and while it
-// still lists any of them. What is being made is withdrawn until it is made. What a pod has stays withdrawn,
-// so that it is free once the pod ends; what something else holds is offered again. Without a plugin nobody
-// is waited for.
+// Before a change, devices that will change are published as withdrawn. hostd writes nothing to the host
+// before the device plugin has confirmed exactly this list in offered.json, nor while the plugin still lists
+// any of them. Devices in the making are withdrawn until they are complete. Devices that a pod has stay
+// withdrawn, so that they are free once the pod ends; devices with another user are advertised again. Without
+// a plugin there is no wait.
 //
-// What a run that was killed has left stopped or locked is made good by the first round, whatever is wanted.
+// The first round resumes services and frees driver locks that a killed run left, whatever the desired state
+// is. Each round begins by passing on serving.json (common/serving_file.h), which says if the device plugin
+// may serve.
 //
-// Whether the device plugin shall serve at all (common/serving_file.h) is handed on at the begin of each
-// round.
-//
-// Its clock is handed in, and it waits for nothing but the node's lock: who runs it (node_loop.h) calls again
-// when something has happened, or when a round says so.
+// The clock is a parameter, and a round waits for nothing but the node's lock. The caller (node_loop.h) calls
+// again after an event, or at the time that a round returns.
 #pragma once
 
 #include <chrono>
@@ -41,35 +41,35 @@ namespace ferry {
 
 /// All paths are relative to the host's root.
 struct KeeperSettings {
-  /// serving.json lies beside it.
+  /// serving.json is in the same folder.
   std::filesystem::path wanted_file = "var/lib/ferry/wanted.json";
   std::filesystem::path state_file = "run/ferry/state.json";
   std::filesystem::path offered_file = kOfferedFile;
   std::filesystem::path plugin_presence = kPluginPresence;
-  Reading profiles = Reading::strict;  ///< of NVIDIA's (v1); policies of ours are read strictly
+  Reading profiles = Reading::strict;  ///< of NVIDIA's profiles (v1); Ferry's policies are always strict
   std::chrono::seconds plugin_patience{30};
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
-  /// Of who runs the rounds: has a round follow, with News::process_ended, when one of these ends, and no
-  /// longer for others. Whether that is so for every one of them. Empty: for none.
+  /// Makes the caller start a round with News::process_ended when one of these processes ends, and forget all
+  /// others. Returns true if the caller will notice the end of each of them. Empty: it notices none.
   std::function<bool(const std::set<int>& processes)> watch_ends = {};
-  /// A change may take minutes: what a round asks for counts from its end.
+  /// A change may take minutes, so a round's requeue time counts from its end.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
 class NodeKeeper {
  public:
   using Clock = std::chrono::steady_clock;
-  /// The host, with these as the ones that are asked.
+  /// Builds the host with these probes.
   using HostFor = std::function<Result<NodeHost>(const NodeProbes& uses)>;
 
   static constexpr std::chrono::seconds kFirstPause{10};
   static constexpr std::chrono::seconds kLongestPause{300};
   static constexpr std::chrono::seconds kSettlingPause{1};
 
-  /// `host` and the probes must outlive this.
+  /// `host` and the probes must outlive this object.
   NodeKeeper(HostFs& host, const NodeProbes& uses, HostFor node_host, KeeperSettings settings);
 
-  /// Why a round is run.
+  /// The reason for a round.
   enum class News {
     anything,       ///< a file or a device may have changed, or it is time
     process_ended,  ///< one of Round::processes
@@ -77,25 +77,25 @@ class NodeKeeper {
 
   struct Round {
     NodePhase phase = NodePhase::nothing_wanted;
-    ExitStatus status = ExitStatus::done;       ///< as `ferry apply` would end
+    ExitStatus status = ExitStatus::done;       ///< the status that `ferry apply` would exit with
     bool unfinished = false;                    ///< the next round says how it ends
-    std::optional<Clock::time_point> again;     ///< when to come again though nothing has happened
-    std::set<int> processes;                    ///< those that hold what is refused
+    std::optional<Clock::time_point> again;     ///< time of the next round without an event
+    std::set<int> processes;                    ///< the users of refused devices
     std::optional<std::filesystem::path> file;  ///< the policy file that wanted.json names
   };
 
-  /// After a failure only time, another wish and the end of a holder, a process or a pod, lead to another
-  /// try: what the host and the plugin tell else may be an echo of the last one. What is refused before
-  /// anything is written is looked at again whenever there is news.
+  /// After a failure the next attempt waits for the back-off, a new desired state, or the end of a pod or
+  /// process that used a device. Other events are ignored until then, since the failed attempt itself may
+  /// have caused them. If a refusal came before any write, each event leads to a new attempt.
   Round round(News news = News::anything);
 
-  /// Asks who has the vGPUs that state.json tells of, and says it there: who opens one without the kubelet
-  /// (libvirt, QEMU) tells nobody. To be called now and then; without vGPUs nothing is asked.
+  /// Finds the users of the vGPUs in state.json and publishes them there. The caller calls this periodically,
+  /// because libvirt and QEMU open a vGPU without an event. Without vGPUs the probe is not asked.
   Result<> look_at_use();
   bool tells_of_vgpus() const { return !vgpu_questions_.empty(); }
 
-  /// What is withdrawn may be offered again: nobody will change it now. A change that was about to begin is
-  /// still `withdrawing`, with an error that says why it does not go on: an end is no failure of the policy.
+  /// Advertises withdrawn devices again, since no change follows. A change that had not begun stays
+  /// `withdrawing` with an error that says why, because the end of hostd is not a failure of the policy.
   Result<> end();
 
  private:
@@ -126,7 +126,7 @@ class NodeKeeper {
   std::optional<OfferedDevices> offered() const;
   OfferedDevices listed_devices() const;
   std::optional<std::set<std::string>> allocated_now() const;
-  bool a_pod_has_ended() const;
+  bool a_pod_has_ended();
   bool has_withdrawn(const std::set<std::string>& asked) const;
   NodeState state_with(const std::optional<WantedMark>& wanted, NodePhase phase) const;
   using Modes = std::map<PciAddress, Mode>;
@@ -146,8 +146,8 @@ class NodeKeeper {
   std::vector<UseQuestion> vgpu_questions_;                       ///< of the last scan
   std::map<std::string, std::vector<StateHolder>> vgpu_holders_;  ///< by vGPU, of the last look
   std::uint64_t generation_ = 0;
-  std::uint64_t withdrawn_in_ = 0;             ///< the generation that first had the present withdrawals
-  std::optional<Clock::time_point> asked_at_;  ///< while the plugin's answer is waited for
+  std::uint64_t withdrawn_in_ = 0;             ///< generation that first had the present withdrawals
+  std::optional<Clock::time_point> asked_at_;  ///< time of the request to the plugin, until it answers
 
   std::string stand_back_;     ///< NodeState::stand_back
   std::string serving_fault_;  ///< why serving.json could not be read last; told once
@@ -155,7 +155,7 @@ class NodeKeeper {
   std::optional<std::string> wish_;
   unsigned failures_ = 0;  ///< in a row
   std::optional<Clock::time_point> deaf_until_;
-  std::set<std::string> allocated_;  ///< by the plugin, since we are deaf
+  std::set<std::string> allocated_;  ///< by the plugin, at the last round while we are deaf
   Round last_;
 };
 

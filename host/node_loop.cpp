@@ -2,6 +2,7 @@
 #include "host/node_loop.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fcntl.h>
 #include <map>
 #include <memory>
@@ -9,10 +10,12 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "common/descriptor_limit.h"
 #include "common/directory_watch.h"
+#include "common/earlier_record.h"
 #include "common/event_loop.h"
 #include "common/presence.h"
 #include "common/serving_file.h"
@@ -27,13 +30,13 @@ namespace fs = std::filesystem;
 using Clock = NodeKeeper::Clock;
 
 constexpr const char* kOnlyOne = "run/ferry/hostd/hostd.lock";
-// Its own file: whoever asks for kOnlyOne has it for that moment, and would keep it from us.
+// A file of its own, since a process that probes kOnlyOne holds that lock for a moment and would block hostd.
 constexpr const char* kPresence = "run/ferry/hostd.presence";
-// The link that the kubelet switches when a ConfigMap changes.
+// The symbolic link that the kubelet switches when a ConfigMap changes.
 constexpr const char* kConfigMapsData = "..data";
-// Moving one group makes a handful of events.
+// A move of one IOMMU group causes several events.
 constexpr auto kSettle = std::chrono::milliseconds(100);
-// Such a round tries again what has just failed, and the processes of a job end by the hundred.
+// Such a round repeats a failed attempt, and a job's processes may end by the hundred.
 constexpr auto kBetweenEnds = std::chrono::seconds(1);
 
 KeeperSettings with_ends_told(KeeperSettings settings, ProcessEnds& ends) {
@@ -69,7 +72,7 @@ class NodeLoop {
       });
     }
     loop_.run(stop);
-    // Where another one has begun, what is withdrawn is its business.
+    // If another hostd has begun, the withdrawals belong to it.
     const bool ours = only_ && !(failure_ && failure_->code == Errc::refused);
     if (auto ended = ours ? keeper_.end() : Result<>(); !ended) spdlog::error("{}", ended.error().message);
     if (failure_) return fail(std::move(*failure_));
@@ -79,10 +82,10 @@ class NodeLoop {
  private:
   struct Folder {
     DirectoryWatch watch;
-    std::set<std::string> names;  // that matter
+    std::set<std::string> names;  // the files that matter
   };
 
-  /// Those of the files that processes meet by, so that they can be watched before anybody has written one.
+  /// Makes the folders of the shared files, so that they can be watched before the files exist.
   Result<> make_folders() const {
     const auto& files = options_.files;
     for (const fs::path& file : {files.wanted_file, files.state_file, files.offered_file})
@@ -97,15 +100,15 @@ class NodeLoop {
             .hint = "let that one do it, or stop it first: `systemctl stop ferry-hostd`"};
   }
 
-  /// Whether nobody else works here. Its file may have been removed, with the whole directory.
+  /// False: another hostd keeps this node now. The lock's file may have been removed with its directory.
   bool is_alone() {
     const auto there = only_->is_at(host_, kOnlyOne);
-    if (!there) warn_once(there.error());  // as before, for all we know
+    if (!there) warn_once(there.error());  // the lock counts as held until the contrary is known
     if (there.value_or(true)) return true;
     auto again = OnlyOne::claim(host_, kOnlyOne);
     if (again) {
       only_.emplace(std::move(*again));
-      // The directory is another, too, and while somebody has a file of it open it does not say so itself.
+      // The directory was replaced too, and its old watch stays silent while a process has a file of it open.
       forget_folder(fs::path(kOnlyOne).parent_path());
       show_presence();
       watch_folders();
@@ -116,7 +119,7 @@ class NodeLoop {
     return false;
   }
 
-  /// That somebody keeps this node from now on. Once is over before anybody could rely on it.
+  /// Shows other processes that a hostd keeps this node. With `once` it ends too soon to be relied on.
   void show_presence() {
     if (options_.once) return;
     auto shown = Presence::announce(host_, kPresence);
@@ -128,17 +131,39 @@ class NodeLoop {
 
   void begin() {
     show_presence();
+    for (const Error& error : earlier_records(host_)) spdlog::warn("{}; {}", error.message, error.hint);
     watch_folders();  // before the first look, so that nothing comes between
-    if (auto uevents = Uevents::open()) {
-      uevents_.emplace(std::move(*uevents));
-      loop_.watch(uevents_->fd(), [this] {
-        if (uevents_->take()) round_soon();
-      });
-    } else {
-      spdlog::warn("{}", uevents.error().message);
-    }
+    listen_to_the_kernel();
     loop_.post([this] { round(NodeKeeper::News::anything); });
     if (options_.beside) beside_ = options_.beside(loop_);
+  }
+
+  /// Where the kernel tells of no devices they are looked at now and then, and it is asked again each time.
+  void listen_to_the_kernel() {
+    if (!uevents_) {
+      if (auto uevents = options_.open_uevents()) {
+        uevents_.emplace(std::move(*uevents));
+        loop_.watch(uevents_->fd(), [this] {
+          if (uevents_->take()) round_soon();
+        });
+      } else {
+        look_instead(uevents.error().message);
+      }
+    }
+    if (uevents_ && options_.uevents_are_sent()) return;
+    if (uevents_) look_instead("the kernel sends its device events to another network namespace");
+    loop_.at(Clock::now() + options_.without_uevents, [this] {
+      listen_to_the_kernel();
+      round_soon();
+    });
+  }
+
+  void look_instead(const std::string& why) {
+    warn_once(
+        {.code = make_error_code(Errc::unsupported),
+         .message = fmt::format("{}; devices are looked at every {} s instead", why,
+                                std::chrono::ceil<std::chrono::seconds>(options_.without_uevents).count()),
+         .hint = {}});
   }
 
   using Names = std::map<fs::path, std::set<std::string>>;
@@ -155,11 +180,11 @@ class NodeLoop {
     }
   }
 
-  /// Watches the folders of what matters now, and no others. Whether one of them is new.
+  /// Watches the folders of the present files and no others. True: a folder was added.
   bool watch_folders() {
     const auto& files = options_.files;
     Names names;
-    // A plugin that dies writes nothing more, but its lock is closed. Ours is missed when it is removed.
+    // The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
     for (const fs::path& file : {files.wanted_file, files.wanted_file.parent_path() / kServingFileName,
                                  files.offered_file, files.plugin_presence, fs::path(kOnlyOne)})
       names[file.parent_path()].insert(file.filename().string());
@@ -178,7 +203,7 @@ class NodeLoop {
         known->second.names = std::move(matter);
         continue;
       }
-      // A person may well write into a file instead of replacing it.
+      // Changes of content count too, since a person may write into a file instead of replacing it.
       auto watch = DirectoryWatch::open(host_, folder, DirectoryWatch::Contents::told);
       if (!watch) {
         warn_once(watch.error());
@@ -221,7 +246,7 @@ class NodeLoop {
     loop_.at(Clock::now() + kSettle, [this] { round(NodeKeeper::News::anything); });
   }
 
-  /// Those that end together make one round, and who ends after it another one a while later.
+  /// Processes that end together lead to one round; the next one follows after kBetweenEnds.
   void a_process_has_ended() {
     if (std::exchange(ends_soon_, true)) return;
     loop_.at(std::max(Clock::now() + kSettle, no_ends_before_), [this] {
@@ -245,9 +270,9 @@ class NodeLoop {
     }
     if (!looks_at_use_ && !options_.once) keep_looking_at_use();
     policy_ = done.file;
-    // It may have been written after it was read and before it was watched.
+    // The policy file may have changed between its reading and its watch.
     if (watch_folders()) round_soon();
-    ends_.watch(done.processes);  // and none where the keeper has waited for none
+    ends_.watch(done.processes);  // empty: the keeper waits for no process
     if (done.again) again_ = loop_.at(*done.again, [this] { round(NodeKeeper::News::anything); });
   }
 
@@ -255,11 +280,11 @@ class NodeLoop {
     if (auto told = keeper_.look_at_use(); !told) warn_once(told.error());
   }
 
-  /// No clock runs where there is no vGPU.
+  /// Without vGPUs no timer runs.
   void keep_looking_at_use() {
     looks_at_use_ = keeper_.tells_of_vgpus();
     if (!looks_at_use_) return;
-    // Where another has begun, that is said after the next round.
+    // If another hostd has begun, the next round reports it.
     if (only_->is_at(host_, kOnlyOne).value_or(true)) look_at_use();
     loop_.at(Clock::now() + options_.between_use_looks, [this] { keep_looking_at_use(); });
   }
@@ -271,7 +296,7 @@ class NodeLoop {
   NodeKeeper keeper_;
   std::optional<OnlyOne> only_;
   std::optional<Turn> turn_;
-  bool looks_at_use_ = false;  // now and then
+  bool looks_at_use_ = false;  // a timer for look_at_use() is set
   std::optional<Presence> presence_;
   std::optional<Error> failure_;
   std::map<fs::path, Folder> folders_;

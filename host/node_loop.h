@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ferry hostd` as one call: rounds of a NodeKeeper whenever something has happened that may matter.
+// `ferry hostd` as one function: it starts a NodeKeeper's round after each event that may matter.
 #pragma once
 
 #include <chrono>
@@ -12,6 +12,7 @@
 #include "common/host_fs.h"
 #include "common/result.h"
 #include "host/node_keeper.h"
+#include "vfio/uevents.h"
 
 namespace ferry {
 
@@ -21,6 +22,11 @@ struct NodeLoopOptions {
   /// How long it is left alone who has the vGPUs: whoever opens one without the kubelet tells nobody, and to
   /// look is to walk all of /proc.
   std::chrono::milliseconds between_use_looks = std::chrono::seconds(30);
+  /// How long between two looks at the devices where the kernel tells nothing of them.
+  std::chrono::milliseconds without_uevents = std::chrono::seconds(30);
+  /// The kernel's word of devices. An error: it tells nothing.
+  std::function<Result<Uevents>()> open_uevents = Uevents::open;
+  std::function<bool()> uevents_are_sent = Uevents::are_sent;
   /// What else the one that keeps the node does in its loop: made when it begins, gone when it ends.
   std::function<std::shared_ptr<void>(EventLoop& loop)> beside = {};
   /// Called at the start, also while another one works, and before each round: folders of the host may be
@@ -33,9 +39,9 @@ struct NodeLoopOptions {
 /// Told of by inotify: wanted.json and serving.json beside it, the policy file that it names, offered.json;
 /// by the kernel: devices that come, go and change drivers, and the ends of processes that hold what is
 /// refused (process_ends.h). Those make one round a second at most. As many descriptors are permitted to this
-/// process as it may permit itself. Nothing is polled but by Round::again and who has vGPUs. Of several at a
-/// time one works, the others wait until it ends; the one that does shows it in run/ferry/hostd.presence
-/// (common/presence.h), but with `once`.
+/// process as it may permit itself. Nothing is polled but by Round::again, who has vGPUs, and the devices
+/// where the kernel does not tell of them. Of several at a time one works, the others wait until it ends; the
+/// one that does shows it in run/ferry/hostd.presence (common/presence.h), but with `once`.
 ///
 /// Gives the exit status of the last round with `once`, else ExitStatus::done. Errors: Errc::refused with
 /// `once` where another one runs, and where another one has begun to since run/ferry was removed; what the

@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-// The worst thing that is said of a GPU holds, and of equals the first: what a later stage is refused is a
+// The most severe standing of a GPU counts, and the first of equal ones: a refusal by a later stage is a
 // consequence.
 void add(GpuStandings& standings, const PciAddress& gpu, Standing state, std::vector<std::string> reasons,
          std::string hint) {
@@ -53,7 +53,7 @@ void withdraw(std::vector<Withdrawal>& out, const std::string& id, const std::st
   if (std::ranges::none_of(out, same)) out.push_back({.id = id, .reason = reason});
 }
 
-// The plugin goes on listing, Unhealthy, what has lost its driver since it was offered.
+// The plugin keeps a device that has lost its driver in its list, as Unhealthy.
 bool is_listed(const OfferedDevices& offered, const PciFunction& function) {
   std::set<std::uint32_t> groups;
   if (function.iommu_group) groups.insert(*function.iommu_group);
@@ -90,8 +90,8 @@ bool is_named(const Holder& holder, const std::string& reason) {
   return reason.find(holder.text()) != std::string::npos;
 }
 
-// Where nothing but holders stands in the way, those alone that do: whoever has a vGPU that stays is asked to
-// go by nobody.
+// If device users are the only obstacle, only those that the reasons name are listed: the users of a vGPU
+// that stays may keep it.
 void tell(const GpuStanding& standing, AcceleratorState& of) {
   of.state = standing.state;
   of.reason = fmt::format("{}", fmt::join(standing.reasons, "; "));
@@ -116,7 +116,7 @@ std::string class_of(const PciFunction& function) {
 constexpr const char* kGoesBack = "its GPU goes back to the host";
 constexpr const char* kDivided = "the vGPUs of its GPU change";
 
-// Of types that have no name of their own nobody can ask.
+// Types without a name of their own are left out, since a policy cannot ask for them.
 std::map<std::string, std::uint32_t> room_of(const VgpuGpu& gpu) {
   std::map<std::string, std::uint32_t> out;
   for (const VgpuType& type : types_of(gpu))
@@ -222,7 +222,8 @@ std::vector<Withdrawal> awaited(const GpuStandings& standings, const ScannedNode
         withdraw(out, member.text(), kGoesBack);
     const VgpuGpu* gpu = node.vgpus.find(address);
     if (gpu == nullptr) continue;
-    // Of those that would go, the ones that a pod has. A free one may be wanted; if it is not, it goes first.
+    // Only vGPUs of pods that the reasons name are withdrawn. A free one may be desired; if not, it goes
+    // first.
     for (const VgpuDevice& vgpu : gpu->devices)
       if (is_allocated(offered, vgpu.id.text, vgpu.iommu_group) &&
           std::ranges::any_of(standing.reasons, [&](const std::string& reason) {
@@ -259,7 +260,7 @@ std::vector<AcceleratorState> describe(const ScannedNode& node, const std::map<P
     if (one.mode != Mode::passthrough) one.more_vgpus = room_of(gpu);
     out.push_back(std::move(one));
   }
-  // What a GPU that is gone has left behind, as long as it does not come back.
+  // Functions that a removed GPU left behind, as long as they do not come back.
   for (const auto& [address, standing] : standings) {
     const PciFunction* function = node.inventory.find(address);
     if (function == nullptr || node.vgpus.find(address) != nullptr) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what was planned or done on a node to how each of its accelerators stands, and to what the kubelet
-// must not be offered meanwhile: pure functions.
+// Pure functions from a plan or an outcome to the state of each accelerator and to the withdrawals that it
+// needs.
 #pragma once
 
 #include <map>
@@ -21,49 +21,49 @@ struct GpuStanding {
   Standing state = Standing::as_wanted;
   std::vector<std::string> reasons;
   std::string hint;
-  std::vector<Holder> holders;  ///< who is asked for afterwards, of a refused one
+  std::vector<Holder> holders;  ///< of a refused GPU; filled after the plan
 
-  /// Whether nothing but its holders stands in the way.
+  /// True if device users are the only obstacle.
   bool only_in_use() const;
 };
-/// GPUs that are not in it are as wanted, or nothing is wanted of them.
+/// A GPU that is not in the map is as desired, or the policy does not cover it.
 using GpuStandings = std::map<PciAddress, GpuStanding>;
 
-/// Refused, or waiting where something would be written.
+/// refused, or waiting if the plan writes to the GPU
 GpuStandings standings_of(const NodePreview& preview);
-/// Refused or failed.
+/// refused or failed
 GpuStandings standings_of(const NodeOutcome& outcome);
 bool any(const GpuStandings& standings, Standing state);
 
-/// A host as it was scanned.
+/// The result of one scan of the host.
 struct ScannedNode {
   Inventory inventory;
   VgpuInventory vgpus;
   std::string machine = {};  ///< NodeFeatures::machine
 };
 
-/// Whether anything would be written to a GPU.
+/// True if the plan writes to any GPU.
 bool writes(const NodePreview& preview);
 
-/// What may be offered to the kubelet now and would be changed: functions that are on vfio drivers or,
-/// whatever they are on, in its lists; and vGPUs.
+/// Devices that may be advertised now and would change: functions on vfio drivers, functions in the plugin's
+/// lists whatever their driver, and vGPUs.
 std::vector<Withdrawal> going(const NodePreview& preview, const ScannedNode& node,
                               const OfferedDevices& offered);
 
-/// What will be there to be offered before it is as it shall be, and may still be taken back: vGPUs that are
-/// made and functions that go to vfio. Nobody need be waited for: it is withdrawn before it is there. vGPUs
-/// of a GPU that comes back from vfio first are not known yet.
+/// Devices that will exist before the change is complete and may still be taken back: new vGPUs and functions
+/// on their way to vfio. There is no wait for the plugin, since they are withdrawn before they exist. The
+/// vGPUs of a GPU that comes back from vfio first are not known yet.
 std::vector<Withdrawal> coming(const NodePreview& preview);
 
-/// What a pod has, by the plugin, and nothing else keeps from being changed: withdrawn, so that no other pod
-/// is given it when this one ends.
+/// Devices that a pod has, according to the plugin, if device users are the only obstacle to the change. They
+/// are withdrawn, so that no other pod gets them when this pod ends.
 std::vector<Withdrawal> awaited(const GpuStandings& standings, const ScannedNode& node,
                                 const OfferedDevices& offered);
 
-/// A holder as state.json tells of it.
+/// A device user in the form of state.json.
 StateHolder state_holder(const Holder& holder);
 
-/// Each accelerator as it is, in order of index.
+/// The state of each accelerator, sorted by address.
 std::vector<AcceleratorState> describe(const ScannedNode& node, const std::map<PciAddress, Mode>& wanted,
                                        const GpuStandings& standings, const ModelNames& models);
 

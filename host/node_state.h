@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hostd says of its node: values; as a file, state_file.h.
+// The host status as values; state_file.h reads and writes it as a file.
 #pragma once
 
 #include <cstdint>
@@ -17,33 +17,33 @@
 namespace ferry {
 
 enum class NodePhase {
-  nothing_wanted,  ///< there is no wanted.json; nothing is changed
+  nothing_wanted,  ///< there is no wanted.json, and nothing is changed
   as_wanted,
-  withdrawing,  ///< the device plugin is asked to make way
+  withdrawing,  ///< hostd waits for the device plugin to withdraw devices
   changing,     ///< the host is being written to
-  refused,      ///< something is in use or cannot be moved whole; the rest is as wanted
-  failed,       ///< something was tried and did not hold, or what is wanted cannot be read
+  refused,      ///< a device is in use or cannot be moved whole; the rest is as desired
+  failed,       ///< a change was attempted and did not succeed, or the desired state cannot be read
 };
 std::string_view text(NodePhase phase);
 std::optional<NodePhase> parse_node_phase(std::string_view word);
 
-/// How one accelerator stands to what is wanted of it.
+/// The state of one accelerator in relation to its desired mode.
 enum class Standing {
   as_wanted,
   refused,
   failed,
   waiting,     ///< about to be changed
-  left_alone,  ///< nothing is wanted of it
+  left_alone,  ///< the policy does not cover it
 };
 std::string_view text(Standing standing);
 std::optional<Standing> parse_standing(std::string_view word);
 
 struct StateHolder {
   std::string kind;  ///< "virtual_machine", "process", "pod": Holder::Kind
-  std::string name;  ///< of a pod "namespace/name", where the kubelet says which one it is
+  std::string name;  ///< a pod's "namespace/name", if the kubelet names it
   std::optional<int> pid;
-  std::string pod_uid = {};  ///< of a process in a pod; empty: it is in none, or the kubelet alone knows it
-  /// Of a pod: it is the device plugin that says so. Which pod it is the kubelet says, as another holder.
+  std::string pod_uid = {};  ///< of a process in a pod; empty: in no pod, or only the kubelet knows the pod
+  /// True for a pod that only the device plugin reports. The kubelet names the pod, as another entry.
   bool by_the_plugin = false;
   bool operator==(const StateHolder&) const = default;
 };
@@ -51,7 +51,7 @@ struct StateHolder {
 struct StateVgpu {
   std::string id;
   std::string type;
-  /// Who has it, whether the kubelet knows of it or not. Absent: nobody has looked yet, or could see.
+  /// All users, whether or not the kubelet knows them. Absent: not looked up yet, or an incomplete look.
   std::optional<std::vector<StateHolder>> holders = {};
   bool operator==(const StateVgpu&) const = default;
 };
@@ -61,30 +61,30 @@ struct AcceleratorState {
   std::string id;              ///< "10de:2330"
   std::string subsystem = {};  ///< "10de:16c1"; empty: it has none
   std::string pci_class = {};  ///< "0302"
-  std::string model;           ///< empty: nobody knows
+  std::string model;           ///< empty: the name is not known
   std::optional<std::uint32_t> iommu_group;
   std::optional<std::string> driver;
-  Mode mode = Mode::host;      ///< as it is
-  std::optional<Mode> wanted;  ///< absent: nothing
+  Mode mode = Mode::host;      ///< the present mode
+  std::optional<Mode> wanted;  ///< absent: the policy does not cover it
   Standing state = Standing::left_alone;
   std::string reason;  ///< of refused, failed and waiting
   std::string hint;
   std::vector<StateHolder> holders;  ///< of refused
-  bool only_in_use = false;          ///< of refused: nothing but its holders stands in the way
+  bool only_in_use = false;          ///< of refused: device users are the only obstacle
   std::vector<StateVgpu> vgpus;
-  /// How many more of each type its driver lists could be made now. Empty: it cannot be divided, or not yet.
+  /// Further vGPUs that can be created now, by type. Empty: the GPU cannot be divided, or not yet.
   std::map<std::string, std::uint32_t> more_vgpus = {};
   bool operator==(const AcceleratorState&) const = default;
 };
 
-/// What a cluster may like to know of the node as a whole.
+/// Features of the node as a whole, for its labels.
 struct NodeFeatures {
-  std::string iommu;  ///< "on", "off" or, of vfio without one, "unsafe_noiommu"
-  /// Functions in the largest IOMMU group that an accelerator is in. Absent: none is in any.
+  std::string iommu;  ///< "on", "off", or "unsafe_noiommu" for vfio without an IOMMU
+  /// Functions in the largest IOMMU group with an accelerator. Absent: no accelerator has a group.
   std::optional<std::uint32_t> largest_group = {};
-  std::string machine = {};  ///< as its maker calls it; empty: the firmware does not say
-  /// How many vGPUs of a type the GPUs carry that offer it, when they carry nothing else. Less those types of
-  /// which that is not known.
+  std::string machine = {};  ///< product name; empty: the firmware does not say
+  /// The number of vGPUs by type that fit on the GPUs that offer it if these carry nothing else. Types
+  /// without a known number are left out.
   std::map<std::string, std::uint32_t> vgpu_types = {};
   bool operator==(const NodeFeatures&) const = default;
 };
@@ -103,16 +103,16 @@ struct StateError {
 };
 
 struct NodeState {
-  std::uint64_t generation = 0;  ///< grows with each change of the file, over restarts too
+  std::uint64_t generation = 0;  ///< grows with each change of the file, also across restarts
   int pid = 0;
   std::string boot_id;
-  std::optional<WantedMark> wanted;  ///< absent: nothing, or it cannot be read
+  std::optional<WantedMark> wanted;  ///< absent: no desired state, or it cannot be read
   NodePhase phase = NodePhase::nothing_wanted;
   std::vector<AcceleratorState> accelerators;
-  std::vector<Withdrawal> withdraw;           ///< not to be offered to the kubelet now
-  std::optional<StateError> error;            ///< of no accelerator alone
+  std::vector<Withdrawal> withdraw;           ///< devices that must not be advertised now
+  std::optional<StateError> error;            ///< an error that concerns the node and not one accelerator
   std::optional<NodeFeatures> features = {};  ///< absent: the host could not be scanned
-  /// Why the device plugin shall offer nothing at all (common/serving_file.h); empty: it may.
+  /// The reason why the device plugin must advertise nothing (common/serving_file.h); empty: it may serve.
   std::string stand_back = {};
   bool operator==(const NodeState&) const = default;
 };

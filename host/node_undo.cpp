@@ -22,12 +22,12 @@ namespace {
 
 using Status = MoveResult::Status;
 
-/// Why a stage has not brought a GPU to where it shall be.
+/// The reason why a stage has not brought a GPU to its mode.
 struct Trouble {
   Error error;
-  std::vector<std::string> reasons;      ///< of a refusal, each by itself
+  std::vector<std::string> reasons;      ///< the single reasons of a refusal
   bool refused = false;                  ///< the stage has written nothing
-  std::vector<PciAddress> members = {};  ///< of the unit that it has written to
+  std::vector<PciAddress> members = {};  ///< of the unit that the stage has written to
 };
 
 Trouble trouble_of(const MoveResult& result) {
@@ -58,14 +58,14 @@ std::optional<Trouble> trouble_given_away(const NodeOutcome& outcome, const PciA
   const auto found =
       std::ranges::find_if(results, [&](const MoveResult& result) { return is_about(result, gpu); });
   if (found != results.end()) return is_there(*found) ? std::nullopt : std::optional(trouble_of(*found));
-  if (!outcome.error) return std::nullopt;  // it is gone, or nobody asked for it
+  if (!outcome.error) return std::nullopt;  // it was unplugged, or was not in the request
   return Trouble{.error = *outcome.error, .reasons = {}};
 }
 
 std::optional<Trouble> trouble_divided(const NodeOutcome& outcome, const PciAddress& gpu, Mode mode) {
   const auto found = std::ranges::find(outcome.vgpus.gpus, gpu, &GpuOutcome::gpu);
   if (found == outcome.vgpus.gpus.end()) {
-    // The host's again, it is what it shall be without that stage.
+    // A GPU in mode host is complete without the vGPU stage.
     if (!outcome.error || mode != Mode::vgpu) return std::nullopt;
     return Trouble{.error = *outcome.error, .reasons = {}};
   }
@@ -81,8 +81,8 @@ Error left_as_it_is(const PciAddress& gpu) {
           .hint = {}};
 }
 
-// A write may have hung on the way back from what failed before, and what it was to be another function than
-// the GPU.
+// A write may also have got stuck during the rollback of an earlier failure, and on another function than the
+// GPU.
 bool hangs(const NodeHost& host, const Trouble& trouble) {
   if (trouble.error.code == Errc::stuck) return true;
   const auto stuck = stuck_writes(*host.moves.host);
@@ -93,7 +93,7 @@ bool hangs(const NodeHost& host, const Trouble& trouble) {
   });
 }
 
-/// What the second stage did to a GPU.
+/// Rolls back the vGPU stage for one GPU.
 void undo_vgpus(const NodeHost& host, const BeforeStages& before, GpuOutcome& gpu, const Trouble& why) {
   gpu.undo_errors = hangs(host, why) ? std::vector<Error>{left_as_it_is(gpu.gpu)}
                                      : put_back(host.vgpus, before.wanted.vgpus, gpu);
@@ -109,7 +109,7 @@ Trouble prefixed(Trouble trouble, const std::string& what) {
   return trouble;
 }
 
-// A GPU that was emptied for it, and could not be given away, has lost its vGPUs for nothing.
+// A GPU that was emptied and then could not go to vfio has lost its vGPUs in vain.
 bool undo_emptied(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
   bool any = false;
   for (GpuOutcome& gpu : outcome.vgpus.gpus) {
@@ -124,19 +124,19 @@ bool undo_emptied(const NodeHost& host, const BeforeStages& before, NodeOutcome&
   return any;
 }
 
-/// A unit of the first stage that is to go to vfio again.
+/// A unit of the first stage that is to return to vfio.
 struct Returning {
   MoveResult* result;
   Trouble why;
 };
 
-// What one of its GPUs has met counts for all of a unit.
+// The trouble of one GPU counts for its whole unit.
 std::optional<Trouble> trouble_of_unit(const BeforeStages& before, const NodeOutcome& outcome,
                                        const MoveResult& result) {
   for (const PciAddress& gpu : result.devices) {
     const auto mode = before.wanted.modes.find(gpu);
     if (mode == before.wanted.modes.end() || mode->second == Mode::passthrough) continue;
-    // Of one that shall be the host's each function that came home is one less in need.
+    // A unit in mode host stays, since each of its functions that came back is in the right place.
     if (result.status == Status::failed && mode->second == Mode::vgpu) return trouble_of(result);
     if (result.status != Status::done) continue;
     if (auto trouble = trouble_divided(outcome, gpu, mode->second))
@@ -182,7 +182,7 @@ Result<MoveRequest> to_vfio_again(const NodeHost& host, const BeforeStages& befo
   return request;
 }
 
-// What somebody else had put on vfio is not Ferry's, also when it is there again.
+// Functions that were on vfio without Ferry are deleted from the undo journal again.
 Result<> forget_others(const NodeHost& host, const BeforeStages& before, const Move& move) {
   std::vector<PciAddress> others;
   for (const PciAddress& member : move.moving())
@@ -190,7 +190,7 @@ Result<> forget_others(const NodeHost& host, const BeforeStages& before, const M
   return forget(*host.moves.host, others);
 }
 
-// What keeps a unit from being on vfio again; absent: it is there.
+// The reason why a unit is not on vfio again; absent: it is.
 std::optional<Error> still_off_vfio(const NodeHost& host, const BeforeStages& before,
                                     const Result<MoveOutcome>& moved, const MoveResult& unit) {
   if (!moved) return moved.error();
@@ -229,7 +229,7 @@ void tell(const Returning& unit, const std::optional<Error>& trouble, NodeOutcom
   result.error = std::move(error);
 }
 
-// A GPU that came back from vfio for its vGPUs, and did not get them, is of no use to anybody where it is.
+// A GPU that came back from vfio for vGPUs and got none is of no use on the host, so it returns to vfio.
 bool undo_given_back(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
   const std::vector<Returning> units = returning(before, outcome);
   if (units.empty()) return false;

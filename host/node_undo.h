@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the undo across the stages of a policy. Each stage undoes what fails in it; what an
-// earlier one has done to the same GPU, or to another of its IOMMU group, is undone here, by plans from a new
-// scan: vGPUs come again under their UUIDs, groups go to vfio again as they were there.
-//
-// What a VM holds is not touched, and behind a write that has not returned nothing is written.
+// Inside this room: rolls back across the stages of a policy. Each stage rolls back its own failures. The
+// work of an earlier stage on the same GPU, or on another of its IOMMU group, is rolled back here by plans
+// from a new scan. vGPUs get their UUIDs again, and groups on vfio their previous drivers. Devices of a VM,
+// and devices with a stuck write, are not written to.
 #pragma once
 
 #include <vector>
@@ -16,21 +15,21 @@
 
 namespace ferry {
 
-/// What a way back leads to.
+/// The state before the stages, to which a rollback leads.
 struct BeforeStages {
-  Inventory inventory;  ///< with the overrides of what the first stage may move
+  Inventory inventory;  ///< with the driver overrides of the devices that the first stage may move
   MoveRecord record;
-  WantedState wanted;  ///< all that the policy says
+  WantedState wanted;  ///< the complete policy for this node
 };
 
-/// `going_back`: the GPUs that the first stage is asked for. Errors: the records cannot be listed.
+/// `going_back`: the GPUs that the first stage is to take back. Errors: the undo journal cannot be listed.
 Result<BeforeStages> before_stages(const NodeHost& host, const Inventory& inventory,
                                    const WantedState& wanted, const std::vector<PciAddress>& going_back);
 
-/// Undoes what stages did to GPUs that a later stage could not bring to where they shall be, and says so in
-/// `outcome`, the first error first: a GPU that could not be given away counts as failed, or refused, in the
-/// stage that emptied it, and one that could not be divided in the stage that gave it back. Whether there was
-/// anything: who let go for it is stopped then (VgpuHost::more_follows).
+/// Rolls back the work of stages on GPUs that a later stage could not bring to their modes, and reports it in
+/// `outcome`, first error first. A GPU that could not go to vfio counts as failed or refused in the stage
+/// that emptied it. A GPU that could not be divided counts so in the stage that took it back. True if there
+/// was anything to roll back: the services quiesced for it must then be resumed (VgpuHost::more_follows).
 bool undo_half_done(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome);
 
 }  // namespace ferry

@@ -97,7 +97,7 @@ const StuckWrite* stuck_on(const NodeSight& sight, const AcceleratorView& view) 
   return found == sight.stuck.end() ? nullptr : &*found;
 }
 
-// What hostd says of it stands above what is merely seen: it knows what is wanted.
+// The host status comes before the observed state, since hostd knows the desired state.
 std::optional<Condition> of_wish(const AcceleratorState& wish) {
   const std::string hint =
       wish.hint.empty() ? "ferry hostd tries again by itself; its log says what it has tried" : wish.hint;
@@ -116,7 +116,7 @@ std::optional<Condition> of_wish(const AcceleratorState& wish) {
   return std::nullopt;
 }
 
-// That nobody was seen says nothing where somebody may have gone unseen.
+// An empty list of users proves nothing if users may have been missed.
 Condition free_as_far_as_seen(const NodeSight& sight, const AcceleratorView& view) {
   const auto unseen = [&](const PciFunction& function) {
     return !sight.use.blind_to(function.address.text()).empty();
@@ -140,7 +140,7 @@ Condition of_passthrough(const NodeSight& sight, const AcceleratorView& view) {
             .reason = "on a vfio driver without an IOMMU group: no VM can be given it"};
   if (!view.group_viable)
     return {.word = "blocked", .health = Health::bad, .reason = blocked_reason(sight, view)};
-  const auto sick = std::ranges::find_if(view.offers, [](const OfferedAs& offer) { return !offer.healthy; });
+  const auto sick = std::ranges::find_if(view.offers, &OfferedAs::sick);
   if (sick != view.offers.end())
     return {.word = "unhealthy",
             .health = Health::bad,
@@ -148,6 +148,7 @@ Condition of_passthrough(const NodeSight& sight, const AcceleratorView& view) {
             .hint = fmt::format("it is offered again when that is over; an error of PCIe counts until it is "
                                 "bound anew: `ferry vfio unbind --device {0}`, then `bind --device {0}`",
                                 view.address().text())};
+  if (std::ranges::any_of(view.offers, &OfferedAs::held_with_group)) return {.word = "in use"};
   return of_use(sight, view);
 }
 
@@ -181,7 +182,7 @@ Condition condition_of(const NodeSight& sight, const AcceleratorView& view) {
             .reason = fmt::format("an earlier act has not returned from the kernel: {} (pid {})", act->act,
                                   act->pid),
             .hint = "it is left alone until then; if that never comes, only a reboot helps"};
-  // What hostd has said outlives it: of what is another now it says nothing.
+  // The host status may be outdated: it does not apply to a GPU whose mode or driver has changed since.
   if (view.wish && view.wish->mode == view.mode && view.wish->driver == view.function.driver) {
     if (auto condition = of_wish(*view.wish)) return *condition;
   }
@@ -205,6 +206,12 @@ Mode mode_of(const NodeSight& sight, const PciFunction& function) {
   return on_vfio_driver(function) ? Mode::passthrough : Mode::host;
 }
 
+std::string why_not_offered(const NodeSight& sight, const PciAddress& address) {
+  if (!sight.offered) return {};
+  const auto left_out = sight.offered->not_offered.find(address.text());
+  return left_out == sight.offered->not_offered.end() ? std::string() : left_out->second;
+}
+
 AcceleratorView accelerator(const NodeSight& sight, const AcceleratorRules& rules, const ModelNames& models,
                             const PciFunction& function) {
   const VgpuGpu* gpu = sight.vgpus.find(function.address);
@@ -220,10 +227,7 @@ AcceleratorView accelerator(const NodeSight& sight, const AcceleratorRules& rule
   // What Kata's plugin offers has a number, and is known by its group; a whole group is one GPU's then.
   view.offers = offers_of(sight, function.address.text(),
                           view.mode == Mode::passthrough ? function.iommu_group : std::nullopt);
-  if (sight.offered) {
-    const auto left_out = sight.offered->not_offered.find(function.address.text());
-    if (left_out != sight.offered->not_offered.end()) view.not_offered = left_out->second;
-  }
+  view.not_offered = why_not_offered(sight, function.address);
   if (sight.state) {
     const auto wish =
         std::ranges::find(sight.state->accelerators, function.address, &AcceleratorState::address);
@@ -236,6 +240,20 @@ AcceleratorView accelerator(const NodeSight& sight, const AcceleratorRules& rule
   add_outlook(sight, rules, view);
   view.condition = condition_of(sight, view);
   return view;
+}
+
+/// A virtual function of another vendor's accelerator that a vfio driver has.
+bool is_passed_through_vf(const Inventory& inventory, const AcceleratorRules& rules,
+                          const PciFunction& function) {
+  return on_vfio_driver(function) && !rules.vendors.contains(function.vendor) &&
+         is_accelerators_vf(inventory, rules, function);
+}
+
+NamedView named(const NodeSight& sight, const ModelNames& models, const PciFunction& function) {
+  return {.function = function,
+          .model = models ? models(function) : std::string(),
+          .offers = offers_of(sight, function.address.text(), {}),
+          .not_offered = why_not_offered(sight, function.address)};
 }
 
 }  // namespace
@@ -264,7 +282,7 @@ std::vector<OfferedAs> offers_of(const NodeSight& sight, const std::string& devi
                                  std::optional<std::uint32_t> group) {
   std::vector<OfferedAs> out;
   if (!sight.offered) return out;
-  // A number is Kata's; an address or a UUID of another device in the group is that device's own.
+  // A number is Kata's ID for a group. An address or a UUID belongs to one device, even in the same group.
   const auto is_number = [](const std::string& id) {
     return id.find_first_not_of("0123456789") == std::string::npos;
   };
@@ -275,7 +293,8 @@ std::vector<OfferedAs> offers_of(const NodeSight& sight, const std::string& devi
                    .healthy = offered.healthy,
                    .allocated = offered.allocated,
                    .reason = offered.reason,
-                   .pod = offered.pod});
+                   .pod = offered.pod,
+                   .held_with_group = offered.held_with_group});
   }
   return out;
 }
@@ -296,8 +315,8 @@ NodePicture view_of(const NodeSight& sight, const AcceleratorRules& rules, const
   for (const auto& [address, function] : sight.inventory.functions) {
     if (rules.match(function)) {
       view.accelerators.push_back(accelerator(sight, rules, models, function));
-    } else if (rules.match_by_name(function)) {
-      view.by_name.push_back({.function = function, .model = models ? models(function) : std::string()});
+    } else if (rules.match_by_name(function) || is_passed_through_vf(sight.inventory, rules, function)) {
+      view.by_name.push_back(named(sight, models, function));
     }
   }
   view.whose = rules.whose;

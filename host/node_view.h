@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node as people and programs are told of it: one value from everything that is known, so that whatever is
-// drawn, printed or counted from it agrees. Pure functions; the host is read elsewhere.
+// The node's view: one value for everything that is known of a node, so that all tables, documents and
+// metrics agree. Pure functions; other files read the host.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@
 
 namespace ferry {
 
-/// Everything that a view is made from.
+/// The input of a node's view.
 struct NodeSight {
   Inventory inventory;
   VgpuInventory vgpus;
@@ -32,39 +32,43 @@ struct NodeSight {
   VfioDriverTable drivers;
   MoveRecord record;
   std::vector<StuckWrite> stuck;
-  std::optional<NodeState> state;                      ///< what hostd says; absent: it has said nothing
+  std::optional<NodeState> state;                      ///< the host status; absent: hostd has written none
   bool hostd_runs = true;                              ///< false: `state` is not kept up to date
-  std::optional<std::chrono::seconds> state_age = {};  ///< since hostd wrote it; absent: it cannot be seen
-  std::optional<OfferedDevices> offered;         ///< what the device plugin says; absent: it has said nothing
-  std::map<PciAddress, DeviceFacts> facts = {};  ///< of those that were read
-  std::vector<std::string> notes;                ///< what could not be read beside, for people
+  std::optional<std::chrono::seconds> state_age = {};  ///< since hostd wrote `state`; absent: not known
+  std::optional<OfferedDevices> offered;               ///< the plugin's lists; absent: it has written none
+  std::map<PciAddress, DeviceFacts> facts = {};        ///< of those that were read
+  std::vector<std::string> notes;                      ///< further things that could not be read, for people
 };
 
-/// How something stands; decides what it is drawn in.
+/// The grade of a condition, which decides its colour.
 enum class Health {
   good,
-  attention,  ///< works, and somebody may want to know
-  bad,        ///< somebody has to do something before it does what is wanted
+  attention,  ///< works, with a remark for people
+  bad,        ///< needs an action before it works as desired
 };
 std::string_view text(Health health);
 
-/// The one word for an accelerator.
+/// The one word for the condition of an accelerator.
 struct Condition {
   std::string word;  ///< "free", "in use", "use unknown", "refused"
   Health health = Health::good;
-  std::string reason = {};  ///< of all that is not good; a sentence without its full stop
-  /// What to do. Empty of what is bad: what else is known of it (`ferry explain`) says it.
+  std::string reason = {};  ///< if not good: a sentence without its full stop
+  /// The action to take. May be empty of a bad condition; `ferry explain` then says more.
   std::string hint = {};
 };
 
-/// Under which name a device is offered.
+/// The advertised resource and ID of a device.
 struct OfferedAs {
   std::string resource;
   std::string id;  ///< as the kubelet knows it
   bool healthy = true;
   bool allocated = false;
-  std::string reason = {};  ///< why it is not healthy
-  std::string pod = {};     ///< OfferedToKubelet::pod
+  std::string reason = {};       ///< why it is not healthy
+  std::string pod = {};          ///< OfferedToKubelet::pod
+  bool held_with_group = false;  ///< OfferedToKubelet::held_with_group
+
+  /// Something is wrong with it.
+  bool sick() const { return !healthy && !held_with_group; }
 };
 
 /// Another function of an accelerator's IOMMU group.
@@ -92,14 +96,14 @@ struct AcceleratorView {
   VgpuFramework framework = VgpuFramework::none;
   std::string obstacle = {};      ///< VgpuGpu::obstacle
   std::vector<OfferedAs> offers;  ///< of the function itself
-  std::string not_offered = {};   ///< why the plugin does not offer it; empty: it does, or says nothing
-  std::optional<AcceleratorState> wish;  ///< what hostd says of it
-  std::optional<PriorState> prior;       ///< what it had before Ferry moved it
-  /// Whether a VM could be given the group now, by the kernel's rule, and who keeps it from that.
+  std::string not_offered = {};   ///< reason why the plugin does not list it; empty: it does, or has none
+  std::optional<AcceleratorState> wish;  ///< the host status of it
+  std::optional<PriorState> prior;       ///< its state before Ferry moved it
+  /// True if the kernel would let a VM have the group now; otherwise `group_blockers` are in the way.
   bool group_viable = false;
   std::vector<PciAddress> group_blockers;
-  /// Whether `vfio bind` would move it if nobody used it: that one also wants the whole card, and takes no
-  /// other accelerator along unasked.
+  /// True if `vfio bind` would move the accelerator if it were unused. That command also needs the whole
+  /// card, and moves no other accelerator unless asked to.
   bool movable = false;
   std::vector<std::string> movable_reasons;  ///< why not
   std::string movable_hint = {};
@@ -108,35 +112,38 @@ struct AcceleratorView {
   const PciAddress& address() const { return function.address; }
 };
 
-/// A function that counts as an accelerator only where a command or a policy names it.
+/// A function that counts as an accelerator only where a command or a policy names it, or a virtual function
+/// of such a one that a vfio driver has.
 struct NamedView {
   PciFunction function;
-  std::string model;  ///< empty: no name is known
+  std::string model;              ///< empty: no name is known
+  std::vector<OfferedAs> offers;  ///< of the function itself
+  std::string not_offered = {};   ///< AcceleratorView::not_offered
 };
 
 struct NodePicture {
   std::vector<AcceleratorView> accelerators;  ///< in order of address
   std::vector<NamedView> by_name;             ///< in order of address
   std::string whose;                          ///< AcceleratorRules::whose
-  std::optional<Error> no_iommu;              ///< why nothing here can be given to a VM
+  std::optional<Error> no_iommu;              ///< reason why no VM can get a device of this host
   bool iommu = false;
   std::optional<WantedMark> wanted;
-  std::optional<NodePhase> phase;                      ///< absent: hostd has said nothing
+  std::optional<NodePhase> phase;                      ///< absent: hostd has written none
   std::optional<StateError> error;                     ///< hostd's, of no accelerator alone
   bool hostd_runs = true;                              ///< NodeSight::hostd_runs
   std::optional<std::chrono::seconds> state_age = {};  ///< NodeSight::state_age
-  std::vector<std::string> unknown;                    ///< who could not be asked who uses what
+  std::vector<std::string> unknown;                    ///< sources of device users that could not be asked
   std::vector<std::string> notes;
 
   const AcceleratorView* find(const PciAddress& address) const;
-  /// nullptr: none of `by_name` is there.
+  /// nullptr: `by_name` has no such function.
   const NamedView* find_by_name(const PciAddress& address) const;
 };
 
-/// The functions of which holders are asked: what could move with any accelerator.
+/// The functions whose users are looked up: all that could move with any accelerator.
 std::vector<PciAddress> asked_of(const Inventory& inventory, const AcceleratorRules& rules);
 
-/// What the plugin offers that is `device`, an address or a UUID, or of its group.
+/// The advertised devices that are `device`, an address or a UUID, or are of its group.
 std::vector<OfferedAs> offers_of(const NodeSight& sight, const std::string& device,
                                  std::optional<std::uint32_t> group);
 

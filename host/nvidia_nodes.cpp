@@ -26,7 +26,7 @@ std::string_view without_blanks(std::string_view text) {
   return text;
 }
 
-// The driver serves it under a lock of the GPU's.
+// The driver takes a lock of the GPU to answer, so a stuck write to the GPU would block the read.
 Result<> add_gpus_node(const HostFs& host, const ReadElsewhere& read, UseQuestion& question) {
   constexpr std::uint32_t kMajor = 195;
   const auto file = std::filesystem::path("proc/driver/nvidia/gpus") / question.device / "information";
@@ -46,7 +46,7 @@ Result<> add_gpus_node(const HostFs& host, const ReadElsewhere& read, UseQuestio
   return {};
 }
 
-// Numbered from 0 as they are found; the driver's control node, 255, holds no switch.
+// The driver numbers the switches from 0 as it finds them. Its control node, 255, belongs to no switch.
 void add_switches_nodes(const HostFs& host, UseQuestion& question) {
   constexpr std::uint32_t kMostSwitches = 64;
   const auto driver =
@@ -68,7 +68,7 @@ std::optional<std::uint32_t> device_minor(std::string_view information) {
   return number_at_start(without_blanks(information.substr(at + kKey.size())));
 }
 
-// "Character devices:", lines such as "195 nvidia" or "234 nvidia-nvswitch", an empty line, "Block devices:".
+// The format: "Character devices:", lines such as "195 nvidia", an empty line, "Block devices:".
 std::optional<std::uint32_t> character_major(std::string_view devices, std::string_view driver) {
   while (!devices.empty()) {
     const auto end = std::min(devices.find('\n'), devices.size());

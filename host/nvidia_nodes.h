@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device nodes of NVIDIA's drivers, which they make without telling sysfs.
+// The device nodes of NVIDIA's drivers, which these drivers create without an entry in sysfs.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@
 
 namespace ferry {
 
-/// Reads a file below the host's root, which its driver may keep whoever asks waiting for.
+/// Reads a file below the host's root. Its driver may block the read.
 using ReadElsewhere = std::function<Result<std::string>(const std::filesystem::path& file)>;
 
-/// By a process of its own, waited for up to kReadDeadline; none is started before the first question.
+/// Reads in a child process, with kReadDeadline as the limit. The child is started with the first question.
 ReadElsewhere read_by_another_process(const HostFs& host);
 
-/// Adds the nodes through which a GPU or an NVSwitch on a driver of NVIDIA's is held. Which of the switches'
-/// nodes is which switch's is not told anywhere, so whoever has one of them holds them all, as far as can be
-/// known; they are called "/dev/nvidia-nvswitch*". Errors: the driver does not tell which node is this GPU's.
-/// One that an act which hangs (stuck_writes.h) concerns is not asked.
+/// Adds the nodes through which a process uses a GPU or an NVSwitch on a driver of NVIDIA's. The driver does
+/// not say which node belongs to which switch. A user of one switch node therefore counts as a user of every
+/// switch; the nodes appear as "/dev/nvidia-nvswitch*". Errors: the driver does not say which node is this
+/// GPU's. The driver is not asked about a GPU that a stuck write concerns (stuck_writes.h).
 Result<> add_nvidia_nodes(const HostFs& host, const ReadElsewhere& read, UseQuestion& question);
 
-/// N of /dev/nvidiaN, from a file proc/driver/nvidia/gpus/ADDRESS/information: "Device Minor: \t 0".
+/// N of /dev/nvidiaN, from a file proc/driver/nvidia/gpus/ADDRESS/information: "Device Minor: \t 0". ABI:
 /// NVIDIA's driver README, "/proc interface".
 std::optional<std::uint32_t> device_minor(std::string_view information);
 
-/// The number of a driver of character devices, by its name in proc/devices. ABI: proc(5).
+/// The major number of a character device driver, by its name in proc/devices. ABI: proc(5).
 std::optional<std::uint32_t> character_major(std::string_view devices, std::string_view driver);
 
 }  // namespace ferry

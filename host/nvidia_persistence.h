@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// nvidia-persistenced's hold on single GPUs, switched by the driver's own nvidia-smi, which asks the daemon
-// over its socket. ABI: `nvidia-smi -i ADDRESS -pm 0|1`; run/nvidia-persistenced/socket (NVIDIA's driver
-// README, "nvidia-persistenced").
+// Switches nvidia-persistenced's use of single GPUs. The driver's own nvidia-smi asks the daemon over its
+// socket. ABI: `nvidia-smi -i ADDRESS -pm 0|1`; run/nvidia-persistenced/socket (NVIDIA's driver README,
+// "nvidia-persistenced").
 #pragma once
 
 #include <filesystem>
@@ -15,12 +15,12 @@ namespace ferry {
 
 class NvidiaPersistence final : public PersistenceSwitch {
  public:
-  /// `driver_root` is below the host's root: where the driver's usr/bin/nvidia-smi is. All must outlive this.
+  /// `driver_root` is below the host's root and has usr/bin/nvidia-smi. All must outlive this object.
   NvidiaPersistence(const HostFs& host, HostWriter& writer, std::filesystem::path driver_root)
       : host_(&host), writer_(&writer), driver_root_(std::move(driver_root)) {}
 
-  /// Errc::unreachable: no daemon listens that could let go. Where none does, switching on is nothing to do:
-  /// without it nvidia-smi would set the kernel's own mode, which nobody had asked for.
+  /// Errc::unreachable: no daemon listens that could close the GPU. Without a daemon, switching on does
+  /// nothing, because nvidia-smi would then set the kernel's own persistence mode.
   Result<> set(const PciAddress& gpu, bool on) override;
 
  private:
@@ -29,8 +29,8 @@ class NvidiaPersistence final : public PersistenceSwitch {
   std::filesystem::path driver_root_;
 };
 
-/// For the driver that is installed on the host, else for the one of a driver container (run/nvidia/driver).
-/// nullptr: neither has an nvidia-smi.
+/// Uses the driver that is installed on the host, else the driver of a driver container (run/nvidia/driver).
+/// nullptr: neither has nvidia-smi.
 std::unique_ptr<PersistenceSwitch> nvidia_persistence(const HostFs& host, HostWriter& writer);
 
 }  // namespace ferry

@@ -4,8 +4,8 @@
 namespace ferry {
 namespace {
 
-// A GPU that nobody has open may have to be woken for it, which takes seconds; one that hangs keeps the look
-// behind the fences waiting for so long, and with it the other GPUs.
+// An unused GPU may have to wake up for the lock, which takes seconds. A GPU that hangs delays the check
+// after the fences, and with it the other GPUs, for this long.
 constexpr std::chrono::seconds kPatience{30};
 
 std::filesystem::path lock_of(const PciAddress& device) {
@@ -18,11 +18,11 @@ bool NvidiaUnbindLock::has(const PciAddress& device) const {
   return host_->exists(lock_of(device));
 }
 
-// The write succeeds whatever the driver thinks of it: what it reads then is the answer.
+// The write succeeds in any case; the driver's answer is in the value read back.
 Result<> NvidiaUnbindLock::take(const PciAddress& device) {
   const auto path = lock_of(device);
   if (auto written = writer_->write(path, "1", kPatience); !written) return written;
-  // Under the GPU's lock, which somebody else may have taken meanwhile and hang with.
+  // The read takes the GPU's lock, which another process may hold and hang with.
   const auto answer = writer_->read(path, kPatience);
   if (!answer) return fail(Error(answer.error()));
   if (*answer == "1") return {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's driver answers whether a GPU may be unbound: proc/driver/nvidia/gpus/ADDRESS/unbindLock.
-// ABI: kernel-open/nvidia/nv-procfs.c of NVIDIA's open module, 595.45: a write of 1 always succeeds, and the
-// lock is held only if 1 is read back; it is refused while anybody has the GPU open. 0 gives it back. The
-// file goes with the binding.
+// The lock by which NVIDIA's driver answers if a GPU may be unbound:
+// proc/driver/nvidia/gpus/ADDRESS/unbindLock. ABI: kernel-open/nvidia/nv-procfs.c of NVIDIA's open module,
+// 595.45. Writing 1 always succeeds, and the lock is held only if 1 is read back; the driver refuses it while
+// a process has the GPU open. Writing 0 frees the lock. The file exists while the driver is bound.
 #pragma once
 
 #include "common/host_fs.h"

@@ -22,7 +22,7 @@ const json* member(const json& object, const char* key) {
   return found == object.end() ? nullptr : &*found;
 }
 
-// For people alone: empty where it is none.
+// A text for people only, so a malformed one counts as empty.
 std::string text_of(const json& object, const char* key) {
   const json* const value = member(object, key);
   return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
@@ -38,12 +38,14 @@ Result<OfferedToKubelet> read_device(const std::string& resource, const json& de
   const json* const allocated = member(device, "allocated");
   if (allocated == nullptr || !allocated->is_boolean()) return malformed("allocated: expected true or false");
   const json* const healthy = member(device, "healthy");
+  const json* const held = member(device, "held_with_group");
   return OfferedToKubelet{.resource = resource,
                           .id = id->get<std::string>(),
                           .iommu_group = group->get<std::uint32_t>(),
                           .allocated = allocated->get<bool>(),
                           .healthy = healthy == nullptr || !healthy->is_boolean() || healthy->get<bool>(),
                           .reason = text_of(device, "reason"),
+                          .held_with_group = held != nullptr && *held == true,
                           .pod = text_of(device, "pod")};
 }
 
@@ -57,7 +59,7 @@ OfferedResource read_resource(const std::string& name, const json& resource) {
   return out;
 }
 
-// For people alone, so that a strange one is passed over.
+// These reasons are for people only, so malformed ones are skipped.
 std::map<std::string, std::string> read_not_offered(const json& file) {
   std::map<std::string, std::string> out;
   const json* const list = member(file, "not_offered");

@@ -16,8 +16,8 @@ Holder by_the_kubelet(std::string name, std::string what) {
       .kind = Holder::Kind::pod, .name = std::move(name), .pid = {}, .what = std::move(what), .pod_uid = {}};
 }
 
-/// Whether the file was written so lately that a pod it speaks of may not be listed yet. Where that cannot be
-/// told it was. A clock that was set back since makes no file fresh for ever.
+/// True if the file is so new that the kubelet may not list its pods yet, or if its age is not known. A file
+/// from the future, after the clock was set back, does not stay fresh for ever.
 bool is_fresh(const HostFs& host) {
   const auto fd = host.open(kOfferedFile, O_RDONLY | O_NONBLOCK);
   struct stat status {};
@@ -62,9 +62,9 @@ bool plugin_runs(const HostFs& host, const std::filesystem::path& presence) {
 
 Result<UseReport> StillOfferedProbe::look(std::span<const UseQuestion> questions) {
   auto report = inner_->look(questions);
-  // Asked each time: one may have started since the plan was made.
+  // The presence is checked at each look, because a plugin may have started since the plan.
   if (!report || !plugin_runs(*host_, files_.presence)) return report;
-  // That it cannot be read is no sign that nothing is offered.
+  // An unreadable file does not show that the device is not advertised.
   auto read = read_offered_devices(*host_, files_.offered);
   if (!read) return fail(std::move(read).error());
   const OfferedDevices offered = std::move(*read).value_or(OfferedDevices());

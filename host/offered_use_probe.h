@@ -15,10 +15,10 @@
 
 namespace ferry {
 
-/// Finds devices that our plugin has given out and of whose pod the kubelet does not tell yet (PodUseProbe
-/// tells of the others). The plugin learns late of a release, or not before somebody waits for one; so what
-/// it says counts for a moment after the file's last change, and then only where the kubelet cannot be asked.
-/// That the file cannot be read is told in UseReport::unknown; never an error.
+/// Finds devices that Ferry's plugin has allocated and whose pod the kubelet does not list yet; PodUseProbe
+/// finds the others. The plugin learns of a release late, or only when a process waits for it. Therefore its
+/// allocations count only for a short time after the file's last change, and later only if the kubelet cannot
+/// be asked. An unreadable file is noted in UseReport::unknown; there are no errors.
 class OfferedUseProbe final : public UseProbe {
  public:
   /// The kubelet lists a pod within a second or two of its Allocate.
@@ -33,20 +33,20 @@ class OfferedUseProbe final : public UseProbe {
   ListPodDevices list_;
 };
 
-/// For moves that the plugin is asked to make way for: where one runs at the time of a look, what it still
-/// offers is held by the kubelet, allocated or not, and so is what it has not answered about; else, and
-/// besides, as `inner` says.
+/// For moves that need withdrawals: adds the plugin's lists to the report of `inner`. If a plugin runs at the
+/// time of the look, the kubelet counts as the user of each device that the plugin still lists, allocated or
+/// not. The same holds for a device of which the plugin has not confirmed the withdrawal.
 class StillOfferedProbe final : public UseProbe {
  public:
   struct Asked {
-    std::set<std::string> devices;  ///< those that the plugin shall withdraw
-    std::uint64_t generation = 0;   ///< of the state.json that says so
+    std::set<std::string> devices;  ///< the devices that the plugin must withdraw
+    std::uint64_t generation = 0;   ///< of the state.json with these withdrawals
   };
   struct Files {
     std::filesystem::path offered = kOfferedFile;
     std::filesystem::path presence = kPluginPresence;
   };
-  /// All must outlive this.
+  /// All must outlive this object.
   StillOfferedProbe(const HostFs& host, UseProbe& inner, Files files, Asked asked)
       : host_(&host), inner_(&inner), files_(std::move(files)), asked_(std::move(asked)) {}
   Result<UseReport> look(std::span<const UseQuestion> questions) override;
@@ -58,13 +58,13 @@ class StillOfferedProbe final : public UseProbe {
   Asked asked_;
 };
 
-/// Holder::name of what a plugin keeps by being silent, and no pod has.
+/// Holder::name of a device that the plugin still lists and no pod has.
 inline constexpr const char* kAnyPod = "(any that asks for it)";
 
-/// And of what it has given to a pod, whose name it does not know: the kubelet tells that in another holder.
+/// Holder::name of a device with an unidentified pod; the kubelet names the pod in another holder.
 inline constexpr const char* kSomePod = "(by the kubelet)";
 
-/// Whether a plugin runs. Where that cannot be told it is taken to.
+/// True if a plugin runs, or if that is not known.
 bool plugin_runs(const HostFs& host, const std::filesystem::path& presence);
 
 }  // namespace ferry

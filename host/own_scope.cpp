@@ -21,9 +21,9 @@
 namespace ferry {
 namespace {
 
-constexpr int kKilled = 128;  // as shells have it
+constexpr int kKilled = 128;  // as in a shell
 
-// Its number where systemd and /proc below the host's root count.
+// Moves a process into a scope. `process` is its number in the PID namespace of the host's systemd and /proc.
 Result<> enclose(const HostFs& host, pid_t process) {
   if (process == 0) return fail(Errc::failed, "nobody says which process of the host's this is");
   const std::string unit = fmt::format("ferry-hostd-{}.scope", process);
@@ -34,7 +34,7 @@ Result<> enclose(const HostFs& host, pid_t process) {
   return fail(Errc::failed, "systemd says that it is done, and /proc has another control group");
 }
 
-// Signals that are blocked since before the child was made: none is missed.
+// `signals` must be blocked before the child is forked, so that none is missed.
 int outlive(pid_t child, const sigset_t& signals) {
   for (;;) {
     int status = 0;
@@ -47,7 +47,7 @@ int outlive(pid_t child, const sigset_t& signals) {
 
 int do_as_child(const HostFs& host, pid_t parent, const sigset_t& before, UniqueFd talk,
                 const std::function<int()>& work) {
-  // The parent may have died before we asked to be told.
+  // The parent may have died before prctl() took effect.
   if (::prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || ::getppid() != parent) return kKilled + SIGTERM;
   const pid_t self = pid_of(host.link_name("proc/self").value_or("")).value_or(0);
   char gone_on = 0;
@@ -87,7 +87,7 @@ int in_own_scope(const HostFs& host, const std::function<int()>& work) {
             enclosed.error().message);
       }
     }
-    ours = UniqueFd();  // it goes on
+    ours = UniqueFd();  // the child continues at the end of this socket
     status = outlive(child, signals);
   }
   ::sigprocmask(SIG_SETMASK, &before, nullptr);

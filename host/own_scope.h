@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a container forbids by its control group alone: opening device nodes that nobody has given it, whoever
-// asks. Who shall hold such nodes while it moves their devices leaves that group, for one of systemd's.
+// A container's control group forbids device nodes that the container was not given. hostd must open such
+// nodes while it moves their devices, so it leaves that group for a scope of the host's systemd.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,12 @@
 
 namespace ferry {
 
-/// Does `work` in a child, which is in a scope of the host's systemd ("ferry-hostd-PID.scope"), without
-/// device rules and limits; returns what it returned. This process stays behind, so that the container's
-/// control group is not empty and its end is the child's: SIGTERM and SIGINT are passed on, and the child
-/// gets SIGTERM when this one dies. In the child it returns too.
-///
-/// Where systemd does not do it, `work` is done all the same, and a warning says what will be refused.
-/// One thread, as for fork(2). A child that a signal ended: 128 and its number. -1: no child could be made.
+/// Calls `work` in a child process and returns its result. The child runs in a scope of the host's systemd
+/// ("ferry-hostd-PID.scope") without device rules and limits. The parent keeps the container's control group
+/// alive until the child ends. It passes SIGTERM and SIGINT on, and the child gets SIGTERM when the parent
+/// dies. In the child this function returns too. If systemd refuses, `work` is called all the same, and a
+/// warning says which actions will fail. Call it with one thread, since it uses fork(2). A child that a
+/// signal ended gives 128 plus its number. -1: there is no child.
 int in_own_scope(const HostFs& host, const std::function<int()>& work);
 
 }  // namespace ferry

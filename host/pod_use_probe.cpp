@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// NVIDIA's plugins name all their resources so, whatever is configured.
+// NVIDIA's plugins use this domain for all their resources, whatever the configuration.
 constexpr std::string_view kNumberingDomain = "nvidia.com/";
 
 std::optional<std::uint32_t> number_of(std::string_view text) {
@@ -36,7 +36,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// The resources whose IDs, if they are numbers, are those of groups or vfio devices.
+/// The resources whose numeric IDs are numbers of groups or vfio devices.
 std::set<std::string> numbering_resources(const HostFs& host, const std::vector<PodDevice>& given) {
   std::set<std::string> numbering;
   std::set<std::string> others;
@@ -51,7 +51,7 @@ std::set<std::string> numbering_resources(const HostFs& host, const std::vector<
   return numbering;
 }
 
-/// What a pod has been given, in the host's terms.
+/// The devices and groups that a pod was allocated.
 struct Given {
   std::set<std::string> devices;  ///< PCI addresses and UUIDs, in lower case
   std::set<std::uint32_t> groups;
@@ -90,7 +90,7 @@ class Host {
     return out;
   }
 
-  /// Of a PCI function or a mediated device.
+  /// The IOMMU group of a PCI function or a mediated device.
   std::optional<std::uint32_t> group_of(const std::string& device) const {
     if (const auto address = PciAddress::parse(device)) {
       const PciFunction* function = inventory_.find(*address);
@@ -139,7 +139,7 @@ Result<UseReport> PodUseProbe::look(std::span<const UseQuestion> questions) {
     const auto group = host.group_of(device);
     std::vector<Holder> holders;
     for (const Given& given : all) {
-      // An init container's devices go on to the pod's other containers.
+      // An init container and the pod's other containers share a device; it is listed once.
       if (given.has(device, group) && std::ranges::find(holders, given.to) == holders.end())
         holders.push_back(given.to);
     }

@@ -11,27 +11,28 @@
 
 namespace ferry {
 
-/// What the kubelet has given out; an empty list where there is no kubelet.
+/// The kubelet's allocations; an empty list if there is no kubelet.
 using ListPodDevices = std::function<Result<std::vector<PodDevice>>()>;
 
-/// What it means that a kubelet is there and cannot be asked.
+/// The meaning of a kubelet that exists and cannot be asked.
 enum class KubeletSilence {
-  noted,   ///< for moves: a broken kubelet starts no VMs, and those that run are seen (docs/adr/0007)
-  blinds,  ///< for vGPUs: one that is gone cannot be put back for the pod that was given it
+  noted,   ///< for moves: a broken kubelet starts no VMs, and running VMs are seen (docs/adr/0007)
+  blinds,  ///< for vGPUs: a deleted vGPU cannot be put back for the pod that was allocated it
 };
 
-/// Finds devices that the kubelet has given to a pod, before the pod has opened anything. That it cannot be
-/// asked is told in UseReport::unknown, and in UseReport::blind where that is asked for; never an error.
+/// Finds devices that the kubelet has allocated to a pod, before the pod has opened anything. A kubelet that
+/// cannot be asked is noted in UseReport::unknown, and in UseReport::blind with KubeletSilence::blinds; there
+/// are no errors.
 ///
-/// A device ID is taken for
-/// - a PCI function, when it is a PCI address (NVIDIA's KubeVirt plugin, ours, a virtual function's vGPU);
-/// - a mediated device, when it is its UUID (the same plugins);
-/// - an IOMMU group and, since nothing tells the two apart, the vfio device of that number
-/// (/dev/vfio/devices/
-///   vfioN), when it is a number: NVIDIA's Kata plugin gives out the one or the other, KubeVirt's own plugins
-///   groups. Many other plugins number what they have, too: only resources of nvidia.com, and those of which
-///   every ID that was given out is a group that vfio has, are taken to mean this.
-/// Other IDs are somebody else's devices. Whoever has a function has its whole IOMMU group.
+/// A device ID stands for
+/// - a PCI function, if it is a PCI address (NVIDIA's KubeVirt plugin, Ferry's, a virtual function's vGPU);
+/// - a mediated device, if it is its UUID (the same plugins);
+/// - an IOMMU group, if it is a number, and also the vfio device of that number (/dev/vfio/devices/vfioN).
+///
+/// NVIDIA's Kata plugin uses either number, KubeVirt's own plugins use groups, and the two cannot be told
+/// apart. Many other plugins number their devices too. A number therefore counts only for resources of
+/// nvidia.com, and for resources whose allocated IDs are all groups of vfio. Other IDs belong to unrelated
+/// devices. A pod that has a function is a user of its whole IOMMU group.
 class PodUseProbe final : public UseProbe {
  public:
   /// `host` must outlive this.

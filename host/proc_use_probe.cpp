@@ -29,15 +29,15 @@ struct Asked {
   auto operator<=>(const Asked&) const = default;
 };
 using AskedNodes =
-    std::multimap<std::pair<DeviceNumber, bool>, Asked>;  // number, and whether a block device's
+    std::multimap<std::pair<DeviceNumber, bool>, Asked>;  // by number, with true for a block device's
 
 bool not_permitted(const Error& error) {
   return error.code == std::errc::permission_denied || error.code == std::errc::operation_not_permitted;
 }
 
-// The names in map_files of what is mapped shared from a file, as device memory is: lines of proc/PID/maps
-// such as "00400000-00401000 rw-s 00000000 00:06 409 /dev/nvidia0". map_files writes the same range without
-// the leading zeros.
+// The names in map_files of shared file mappings, as device memory is mapped. proc/PID/maps has lines such as
+// "00400000-00401000 rw-s 00000000 00:06 409 /dev/nvidia0". map_files writes the same range without leading
+// zeros.
 std::vector<std::string> shared_mappings(std::string_view maps) {
   std::vector<std::string> names;
   const auto without_zeros = [](std::string_view number) {
@@ -49,7 +49,7 @@ std::vector<std::string> shared_mappings(std::string_view maps) {
     maps.remove_prefix(std::min(end + 1, maps.size()));
     const auto dash = line.find('-');
     const auto blank = line.find(' ');
-    constexpr std::size_t kShared = 4;  // letters behind the blank: "rw-s"
+    constexpr std::size_t kShared = 4;  // "rw-s" after the blank
     if (dash == std::string_view::npos || blank == std::string_view::npos || dash == 0 || dash + 1 >= blank ||
         line.substr(blank).size() <= kShared || line[blank + kShared] != 's' ||
         line.find('/') == std::string_view::npos) {
@@ -61,7 +61,7 @@ std::vector<std::string> shared_mappings(std::string_view maps) {
   return names;
 }
 
-// One process's open and mapped files.
+// The open and mapped files of one process.
 class Look {
  public:
   Look(const HostFs& host, int pid, const AskedNodes& asked, LookDeadline until)
@@ -80,8 +80,8 @@ class Look {
     auto maps = host_->read_attribute(directory / "maps");
     if (!maps) return note(maps.error());
     if (!maps->empty()) return at_mappings(*maps, directory);
-    // A kernel thread, or a process whose first thread has ended. The memory is one; only where a thread is
-    // looked up as a process are there its map_files.
+    // A kernel thread has no mappings, and so has a process whose first thread has ended. Its threads share
+    // one memory; map_files exists only below proc/THREAD, where the thread is looked up as a process.
     for (const std::string& thread : host_->list(directory / "task").value_or(std::vector<std::string>{})) {
       maps = host_->read_attribute(directory / "task" / thread / "maps");
       if (!maps) {
@@ -115,11 +115,11 @@ class Look {
     const auto [first, last] = asked_->equal_range({device->number, device->block});
     for (auto match = first; match != last; ++match) found_.insert(match->second);
   }
-  // Whatever else goes wrong with one entry: it was closed, the process ended, or it lies on a file system
-  // that is broken; a device node does not.
+  // Other errors are harmless: the file was closed, the process ended, or the file lies on a broken file
+  // system, where no device node lies.
   void note(const Error& error) {
     blocked_ = blocked_ || not_permitted(error);
-    late_ = late_ || error.code == std::errc::file_too_large;  // the list of its mappings
+    late_ = late_ || error.code == std::errc::file_too_large;  // the list of mappings is too long
   }
 
   const HostFs* host_;
@@ -131,11 +131,11 @@ class Look {
   bool late_ = false;
 };
 
-/// What one process has of what is asked for.
+/// The uses of the asked devices by one process.
 struct Seen {
   std::map<std::string, std::vector<Holder>> holders;  ///< by device
-  bool blocked = false;                                ///< not all of it could be looked at
-  bool late = false;                                   ///< it was too much to be looked through in time
+  bool blocked = false;                                ///< a part could not be looked at
+  bool late = false;                                   ///< the look took too long
 };
 
 Seen look_into(const HostFs& host, int pid, const AskedNodes& asked, LookDeadline until) {
@@ -149,23 +149,23 @@ Seen look_into(const HostFs& host, int pid, const AskedNodes& asked, LookDeadlin
   return seen;
 }
 
-// Whether a process of this service is a VM or in a pod: stopping the service would end it.
+// True if a process of this service is a VM or in a pod, so that stopping the service would end it.
 bool is_vm_or_pod(const HostFs& host, int pid, const std::string& service, LookDeadline until) {
   const auto directory = fs::path("proc") / std::to_string(pid);
   const auto cgroup = host.read_file(directory / "cgroup");
-  // One that ended meanwhile is no VM any more; one that cannot be looked at may be.
+  // A process that ended meanwhile is no VM; a process that cannot be looked at may be one.
   if (!cgroup) return !is_gone(cgroup.error()) && cgroup.error().code != std::errc::no_such_process;
   if (cgroup->find(service) == std::string::npos) return false;
   return !pod_uid(*cgroup).empty() || runs_a_vm(host, pid, until);
 }
 
-/// All processes, one after the other. What is mapped and the command line are read under the lock of a
-/// process's memory, which one that hangs may keep; a signal ends that wait (fs/proc/task_mmu.c, since 5.3).
+/// Looks at all processes, one by one. Reading mappings and command lines takes the lock of the process's
+/// memory, which a hanging process may keep. A signal ends that wait (fs/proc/task_mmu.c, since 5.3).
 class Walk {
-  // A question ends by itself when its deadline has passed. The caller waits this much longer for it, so that
-  // a process with too many files is told from one that the kernel does not let anybody look into.
+  // A look ends by itself at its deadline. The caller waits this much longer, which tells a process with too
+  // many files from a process whose look the kernel blocks.
   static constexpr std::chrono::milliseconds kToStop{1000};
-  // Many processes that each take a little less than `patience` end the look, too.
+  // A limit for many processes that each take a little less than `patience`.
   static constexpr int kMostPatiences = 30;
   using Clock = std::chrono::steady_clock;
 
@@ -178,7 +178,7 @@ class Walk {
 
   Result<UseReport> look() {
     if (auto listed = list(); !listed) return fail(std::move(listed).error());
-    // We hold groups open ourselves while we move them. Absent in another PID namespace: there nobody is us.
+    // hostd opens groups itself during a move. In another PID namespace the number is absent.
     const auto ourselves = pid_of(host_->link_name("proc/self").value_or(""));
     for (const int pid : pids_) {
       if (pid == ourselves || is_of_a_late_pod(pid)) continue;
@@ -212,11 +212,11 @@ class Walk {
   std::string pod_of(int pid) const {
     return pod_uid(host_->read_file(fs::path("proc") / std::to_string(pid) / "cgroup").value_or(""));
   }
-  /// Its pod stands in the way as a whole already.
+  /// True if the pod already counts as a user of every device.
   bool is_of_a_late_pod(int pid) const { return !late_pods_.empty() && late_pods_.contains(pod_of(pid)); }
 
-  /// A pod chooses how many files its processes open. If that alone made the look blind, no drain could end
-  /// it: so the process counts as a user of every device, by which a drain evicts its pod.
+  /// A pod chooses how many files its processes open. If that made the report blind, no drain could end it.
+  /// The process therefore counts as a user of every device, so that a drain evicts its pod.
   void has_too_many_files(int pid) {
     const std::string pod = pod_of(pid);
     if (pod.empty()) return late_.push_back(pid);
@@ -240,7 +240,7 @@ class Walk {
                        patience_.count());
   }
 
-  // Each that takes too long costs the whole patience: after a few of them no further process is asked.
+  // Each process that takes too long costs the whole patience, so three of them end the look.
   template <typename T>
   std::optional<T> ask(int pid, std::function<T()> question) {
     constexpr std::size_t kEnough = 3;
@@ -284,8 +284,7 @@ class Walk {
   }
 
   void tell_what_was_not_seen() {
-    // ABI: include/linux/proc_ns.h, PROC_PID_INIT_INO. In a namespace of its own the most of the host is
-    // unseen.
+    // ABI: include/linux/proc_ns.h, PROC_PID_INIT_INO. A /proc of another namespace misses most of the host.
     constexpr std::string_view kHostsNamespace = "pid:[4026531836]";
     const auto space = host_->link_target("proc/1/ns/pid");
     if (space && *space != kHostsNamespace) blind("/proc shows the processes of a container alone");
@@ -299,7 +298,7 @@ class Walk {
     }
     if (!blocked_.empty()) blind(named(blocked_) + " could not be looked into: not permitted");
   }
-  // "process 1 (systemd)", "processes 1 (systemd), 7 (a) in pod UID, 9 (b) and 12 others"
+  // For example "process 1 (systemd)" or "processes 1 (systemd), 7 (a) in pod UID, 9 (b) and 12 others".
   std::string named(const std::vector<int>& pids) const {
     constexpr std::size_t kMostNamed = 3;
     std::vector<std::string> names;
@@ -320,18 +319,18 @@ class Walk {
     if (report_.blind.empty()) report_.blind = std::move(why);
   }
 
-  // Shared with what is still read for us when nobody waits for it any more.
+  // Shared with a read in another thread that continues after its caller has given up.
   std::shared_ptr<const HostFs> host_;
   std::shared_ptr<const AskedNodes> asked_;
   std::chrono::milliseconds patience_;
   PatientCaller caller_;
   std::vector<int> pids_;
-  std::vector<int> silent_;  // the kernel kept the question waiting
+  std::vector<int> silent_;  // the kernel blocked the look at these
   Clock::time_point begun_ = Clock::now();
-  Clock::duration longest_{};        // of one process
-  int slowest_ = 0;                  // that process
-  std::size_t unasked_ = 0;          // processes for which no time was left
-  std::vector<int> late_;            // the question ended by its own deadline, and the process is in no pod
+  Clock::duration longest_{};        // the longest time for one process
+  int slowest_ = 0;                  // the number of that process
+  std::size_t unasked_ = 0;          // processes left when the time was over
+  std::vector<int> late_;            // the look ended at its own deadline, and the process is in no pod
   std::set<std::string> late_pods_;  // the UIDs of pods with such a process
   std::vector<int> blocked_;
   UseReport report_;

@@ -13,7 +13,7 @@
 namespace ferry {
 namespace {
 
-/// Whether the numbers in the host's /proc are ours too. Of another namespace they would name others.
+/// True if the host's /proc shows this process's PID namespace; other numbers would name other processes.
 bool numbers_are_ours(const HostFs& host) {
   const auto own = own_pid_namespace(host);
   const auto shown = pid_namespace_of_proc(host);
@@ -54,12 +54,12 @@ bool ProcessEnds::watch(const std::set<int>& processes) {
     if (watched_.contains(pid) || told_.contains(pid)) continue;
     if (watched_.size() >= most) return false;
     UniqueFd fd = open_pidfd(pid);
-    if (!fd.valid() && errno == ESRCH) {  // between the look and now
+    if (!fd.valid() && errno == ESRCH) {  // it ended between the look and now
       tell(pid);
       continue;
     }
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
-      forget_all();  // what is left of them others need
+      forget_all();  // the rest of hostd needs the remaining descriptors
       return false;
     }
     if (!fd.valid()) {
@@ -72,7 +72,7 @@ bool ProcessEnds::watch(const std::set<int>& processes) {
   return all;
 }
 
-/// Once for each: one that is said to hold something after its end is not waited for again.
+/// Reports each process once. It is not watched again if a later look still lists it as a user.
 void ProcessEnds::tell(int pid) {
   told_.insert(pid);
   if (const auto end = watched_.find(pid); end != watched_.end()) {

@@ -12,14 +12,14 @@
 
 namespace ferry {
 
-/// Tells when processes end, by a pidfd each. Belongs to the loop's thread.
+/// Reports the ends of processes, by a pidfd each. Belongs to the loop's thread.
 class ProcessEnds {
  public:
-  /// So many at a time, and fewer where few descriptors are to be had: a job may have thousands, and whoever
-  /// runs the loop needs some for its work.
+  /// The most processes at a time, and fewer if descriptors are scarce: a job may have thousands of
+  /// processes, and the loop's owner needs descriptors for its work.
   static constexpr std::size_t kMost = 64;
 
-  /// `ended` is called once for each process, in the loop or by watch(). Both must outlive this.
+  /// `ended` is called once for each process, from the loop or watch(). `loop` and `host` must outlive this.
   ProcessEnds(EventLoop& loop, const HostFs& host, std::function<void()> ended);
   ProcessEnds(const ProcessEnds&) = delete;
   ProcessEnds& operator=(const ProcessEnds&) = delete;
@@ -27,8 +27,8 @@ class ProcessEnds {
   ProcessEnds& operator=(ProcessEnds&&) = delete;
   ~ProcessEnds();
 
-  /// Watches these from now on, as numbered in the host's /proc, and no others. Whether the end of every one
-  /// is told: not where those numbers are another PID namespace's, nor of more than can be watched.
+  /// Watches these processes, by their numbers in the host's /proc, and forgets all others. False if some
+  /// ends will be missed: the numbers belong to another PID namespace, or there are too many processes.
   bool watch(const std::set<int>& processes);
 
  private:
@@ -39,7 +39,7 @@ class ProcessEnds {
   const HostFs& host_;
   const std::function<void()> ended_;
   std::map<int, UniqueFd> watched_;
-  std::set<int> told_;  // of those that watch() named last
+  std::set<int> told_;  // reported ones among the last watch()'s processes
 };
 
 }  // namespace ferry

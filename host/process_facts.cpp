@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Programs that run VMs, beside QEMU.
+// Programs that run VMs, apart from QEMU.
 constexpr std::array<std::string_view, 7> kOtherMonitors = {
     "cloud-hypervisor", "crosvm", "dragonball", "firecracker", "lkvm", "openvmm", "stratovirt"};
 
@@ -24,7 +24,7 @@ fs::path directory_of(int pid) {
   return fs::path("proc") / std::to_string(pid);
 }
 
-// A process whose first thread has ended shows its command line by the others alone.
+// If the first thread of a process has ended, only its other threads show the command line.
 std::string command_line(const HostFs& host, int pid) {
   auto text = host.read_attribute(directory_of(pid) / "cmdline").value_or("");
   if (!text.empty()) return text;
@@ -44,17 +44,17 @@ bool has_passed(LookDeadline until) {
   return std::chrono::steady_clock::now() >= until;
 }
 
-/// The tables of open files of a process's threads: most have one together. To ask the kernel costs a
-/// hundredth of listing one again. The tables are kept in the order that the kernel gives them, so that a
-/// process with thousands of tables costs n log n questions and not n squared.
+/// The distinct tables of open files of a process's threads; most threads share one. Asking the kernel costs
+/// a hundredth of listing a table again. The tables are sorted by the kernel's order, so that thousands of
+/// tables cost n log n questions instead of n squared.
 class KnownTables {
  public:
-  /// Knows that of the first thread.
+  /// Begins with the first thread's table.
   KnownTables(const HostFs& host, int pid) : host_(host), known_{pid} {}
 
-  /// Whether a thread's is one of those that are known; it is, from here on. False too where nobody says.
+  /// True if a thread's table is known already; adds it otherwise. False also if the kernel does not say.
   bool contains(int thread) {
-    // In another PID namespace the numbers are other processes'; a filter for system calls may forbid it.
+    // In another PID namespace the numbers are other processes', and a system call filter may forbid kcmp(2).
     if (!asks_)
       asks_ = pid_of(host_.link_name("proc/self").value_or("")) == ::getpid() &&
               compared(::getpid(), ::getpid()) == Compared::same;
@@ -73,12 +73,12 @@ class KnownTables {
           high = middle;
           break;
         case Compared::ended:
-          // Either of the two. A thread that has ended shows nothing.
+          // ESRCH does not say which thread has ended. A thread that has ended has no files to show.
           if (compared(thread, thread) == Compared::ended) return true;
           known_.erase(known_.begin() + static_cast<std::ptrdiff_t>(middle));
           --high;
           break;
-        case Compared::denied:  // for one of the two threads; the list of this thread's files decides
+        case Compared::denied:  // EPERM concerns either thread; listing this thread's files decides
         case Compared::unknown:
           return false;
       }
@@ -90,7 +90,7 @@ class KnownTables {
  private:
   enum class Compared { same, less, greater, ended, denied, unknown };
 
-  // kcmp(2), for which there is no function: 1 and 2 are an order of the tables that stays the same.
+  // kcmp(2), which glibc does not wrap. The results 1 and 2 give a stable order of the tables.
   static Compared compared(int a, int b) {
     constexpr long kLess = 1;
     constexpr long kGreater = 2;
@@ -105,10 +105,10 @@ class KnownTables {
 
   const HostFs& host_;
   std::optional<bool> asks_;
-  std::vector<int> known_;  // a thread of each table, by the kernel's order of these
+  std::vector<int> known_;  // a thread for each table, in the kernel's order
 };
 
-// ABI: virt/kvm/kvm_main.c, anon_inode_getfd("kvm-vm"): the file that a VM of KVM's is.
+// ABI: virt/kvm/kvm_main.c, anon_inode_getfd("kvm-vm"): the name of an open VM.
 bool is_open_vm(const HostFs& host, const fs::path& descriptor) {
   const auto target = host.link_target(descriptor);
   return target ? *target == "anon_inode:kvm-vm" : !ended(target.error());
@@ -124,8 +124,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-// QEMU's option syntax: commas separate, a comma in a value is doubled; a first word without '=' is the value
-// of `guest`.
+// QEMU's option syntax: commas separate words, and a comma in a value is doubled. A first word without '=' is
+// the value of `guest`.
 std::string guest_of(std::string_view option) {
   std::vector<std::string> words(1);
   for (std::size_t i = 0; i < option.size(); ++i) {
@@ -147,7 +147,7 @@ std::string guest_of(std::string_view option) {
 
 /// A line of proc/PID/cgroup: "ID:CONTROLLERS:/PATH" (cgroups(7)).
 struct Hierarchy {
-  bool of_systemd = false;  ///< cgroup v2's, or v1's that systemd keeps its units in
+  bool of_systemd = false;  ///< cgroup v2's hierarchy, or the v1 hierarchy of systemd's units
   std::string_view path;
 };
 
@@ -173,7 +173,7 @@ bool is_service_name(std::string_view name) {
          name.find_first_not_of(kLetters) == std::string_view::npos;
 }
 
-// "/system.slice/system-a.slice/a@1.service": the service, when all above it are the system's slices.
+// The service in "/system.slice/system-a.slice/a@1.service", if only the system's slices are above it.
 std::string_view service_at(std::string_view path) {
   constexpr std::string_view kSlice = "/system.slice/";
   if (!path.starts_with(kSlice)) return {};
@@ -241,7 +241,7 @@ std::string service_of(std::string_view cgroup) {
     if (!own.empty() && own != hierarchy->path) return "";
     own = hierarchy->path;
   }
-  // Container engines of v1 put processes into groups of their own in some hierarchies only.
+  // Container engines on cgroup v1 give processes their own groups in some hierarchies only.
   const bool agree = std::ranges::all_of(hierarchies, [&](const Hierarchy& hierarchy) {
     return hierarchy.path == "/" || is_at_or_above(hierarchy.path, own);
   });
@@ -259,7 +259,7 @@ bool each_table(const HostFs& host, int pid, LookDeadline until,
     if (has_passed(until)) return false;
     const auto number = pid_of(thread);
     if (number == pid || (number && tables.contains(*number))) continue;
-    if (host.exists(threads / thread / "task")) continue;  // a process, which no thread is
+    if (host.exists(threads / thread / "task")) continue;  // a process's directory, not a thread's
     const auto directory = threads / thread / "fd";
     if (!visit({.directory = directory, .names = host.list(directory)})) return true;
   }

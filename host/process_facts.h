@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who a process is, for people: from what proc(5) shows of it.
+// Facts about a process for people, from proc(5).
 #pragma once
 
 #include <chrono>
@@ -15,49 +15,48 @@
 
 namespace ferry {
 
-/// When a look into a process ends: the process itself chooses how many tables of open files it has, and how
-/// many files are in each.
+/// The end of a look into a process, needed because the process itself chooses how many files it opens.
 using LookDeadline = std::chrono::steady_clock::time_point;
 
-/// A holder of `what`: a virtual machine by its name or command name, else a process by its command name ("?"
-/// once it has ended). A VM has no service that could be stopped, nor has who holds a node of VFIO: what it
-/// drives the device for is not known. By `until` as runs_a_vm().
+/// A process as the user of `what`. A virtual machine has its own name or command name, another process its
+/// command name ("?" once it has ended). The service stays empty for a VM, and for a user of a VFIO node,
+/// since its purpose is unknown. `until` works as in runs_a_vm().
 Holder describe_process(const HostFs& host, int pid, std::string what,
                         LookDeadline until = LookDeadline::max());
 
-/// The number that a name in proc/ is; absent: it is no process's.
+/// The process number in a name of proc/; absent: the name is no number.
 std::optional<int> pid_of(std::string_view name);
 
-/// A directory that shows which files are open, and the names in it.
+/// A directory that lists open files, and the names in it.
 struct OpenFiles {
   std::filesystem::path directory;
   Result<std::vector<std::string>> names;
 };
-/// Shows `visit` the tables of open files of a process, one after the other, until it says false:
-/// proc/PID/fd, and those of threads that have tables of their own (unshare(2), or the first thread has
-/// ended). The kernel says which threads share a table; where it does not say, each thread's is shown. False:
-/// `until` came before all were shown. ABI: proc(5), kcmp(2).
+/// Calls `visit` with each table of open files of a process until `visit` returns false: proc/PID/fd, and the
+/// tables of threads that have their own. Threads get their own by unshare(2), or when the first thread ends.
+/// The kernel says which threads share a table; if it does not, each thread's table is shown. False: `until`
+/// passed before all were shown. ABI: proc(5), kcmp(2).
 bool each_table(const HostFs& host, int pid, LookDeadline until,
                 const std::function<bool(const OpenFiles&)>& visit);
 
-/// Whether a process is a VM's: by its program, or because it has a VM of KVM's open (a program that nobody
-/// has heard of, a container's shim with the VM inside). True also where its files may not be looked at, or
-/// are too many to be looked through by `until`.
+/// True if a process runs a VM: its program is known to, or it has a VM of KVM open. The latter covers
+/// unknown programs and a container's shim. Also true if its files may not be looked at, or there are too
+/// many of them to finish by `until`.
 bool runs_a_vm(const HostFs& host, int pid, LookDeadline until = LookDeadline::max());
 
-/// The guest's name on the command line of a program that runs VMs (proc/PID/cmdline, NUL between arguments);
-/// of QEMU `-name guest=NAME,…` or `-name NAME`. Empty text: one without a name; absent: another program.
+/// The guest's name on the command line of a program that runs VMs (proc/PID/cmdline, NUL between arguments).
+/// QEMU has `-name guest=NAME,…` or `-name NAME`. Empty: the VM has no name; absent: another program.
 std::optional<std::string> vm_name(std::string_view cmdline);
 
-/// The UID of the Kubernetes pod whose control group (proc/PID/cgroup) this is, in the API's form; "" when it
-/// is none's. Static pods have 32 hexadecimal digits without dashes.
+/// The UID of the Kubernetes pod that a control group (proc/PID/cgroup) belongs to, in the API's form; "" if
+/// it belongs to none. Static pods have 32 hexadecimal digits without dashes.
 std::string pod_uid(std::string_view cgroup);
 
 /// The service of the host's systemd whose control group (proc/PID/cgroup) this is:
-/// "0::/system.slice/nvidia-persistenced.service". "" when it is none's, when it lies deeper than a service's
-/// own group (who divides its group may run anything there), or when another hierarchy of cgroup v1 says
-/// otherwise. Seen from a cgroup namespace that is not the host's it is always "". Escaped as in systemd's
-/// cg_escape(): one leading '_' is not part of the name.
+/// "0::/system.slice/nvidia-persistenced.service". "" if it is no service's, or if it lies deeper than a
+/// service's own group, where the service may run anything. "" also if another hierarchy of cgroup v1
+/// differs, or in a cgroup namespace that is not the host's. Names are escaped as in systemd's cg_escape(): a
+/// leading '_' is not part of the name.
 std::string service_of(std::string_view cgroup);
 
 }  // namespace ferry

@@ -6,10 +6,10 @@
 
 namespace ferry {
 
-/// Finds what is on a screen through a device: the boot display (sysfs boot_vga), and a framebuffer of the
-/// firmware inside its BARs (proc/iomem, which shows no addresses without CAP_SYS_ADMIN: then `unknown`
-/// says so, as it does where that or the BARs cannot be read). A device on a vfio driver shows nothing.
-/// Devices that are no PCI function are passed over.
+/// Finds screens that need a device: the boot display (sysfs boot_vga), and a framebuffer of the firmware
+/// inside its BARs (proc/iomem). If that file or the BARs cannot be read, or the file hides addresses for
+/// lack of CAP_SYS_ADMIN, `unknown` says so. A device on a vfio driver shows nothing. Devices that are not
+/// PCI functions are skipped.
 class ScreenUseProbe final : public UseProbe {
  public:
   /// `host` must outlive this.

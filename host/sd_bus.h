@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of sd-bus(3) that we use, from libsystemd.so.0, loaded when they are first needed: a process
-// that never talks to systemd does not carry the library (docs/adr/0008). ABI: sd-bus.h, libsystemd 252; a
+// The needed functions of sd-bus(3), from libsystemd.so.0. The library is loaded at the first use, so that a
+// process that never talks to systemd does not carry it (docs/adr/0008). ABI: sd-bus.h, libsystemd 252. A
 // function that the library lacks is an error, never a null pointer.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace ferry {
 
-/// Names are those of sd-bus, less their prefix.
+/// Members are named as in sd-bus, without the prefix.
 struct SdBus {
   decltype(&::sd_bus_new) make = nullptr;
   decltype(&::sd_bus_set_fd) set_fd = nullptr;
@@ -26,7 +26,7 @@ struct SdBus {
   decltype(&::sd_bus_message_get_error) message_get_error = nullptr;
   decltype(&::sd_bus_message_get_sender) message_get_sender = nullptr;
 
-  /// Loaded once a process, and never unloaded. Errc::unsupported: there is no such library here.
+  /// Loads the library once per process and never unloads it. Errc::unsupported: it is not installed.
   static Result<const SdBus*> get();
 };
 

@@ -73,7 +73,7 @@ Json json_of(const WantedMark& wanted) {
       {"generation", or_null(wanted.generation)}, {"policy", wanted.policy}, {"asked_by", wanted.asked_by}};
 }
 
-/// An object of the file, read key by key. The first fault is kept; after it everything is empty.
+/// Reads an object of the file key by key. The first fault is kept; after it all values are empty.
 class Part {
  public:
   Part(const Json& object, std::string path, std::string& fault)
@@ -134,7 +134,7 @@ class Part {
       out.push_back(read(Part(list[i], path_ + key + "[" + std::to_string(i) + "].", fault_)));
     return out;
   }
-  /// An object of numbers by names.
+  /// An object that maps names to numbers.
   std::map<std::string, std::uint32_t> numbers_at(const char* key) const {
     std::map<std::string, std::uint32_t> out;
     const Part numbers = part(key);
@@ -143,7 +143,7 @@ class Part {
       out[name] = numbers.number_at<std::uint32_t>(name.c_str());
     return out;
   }
-  /// Of a key that came later: files of before have none.
+  /// For keys that older files lack.
   bool has(const char* key) const { return object_.is_object() && object_.contains(key); }
   Part part(const char* key) const { return {at(key), path_ + key + ".", fault_}; }
   void blame(const std::string& key, const std::string& what) const {

@@ -29,7 +29,7 @@ constexpr const char* kManager = "org.freedesktop.systemd1.Manager";
 
 struct Door {
   const char* socket;
-  bool bus;  ///< others talk there too; else systemd alone
+  bool bus;  ///< a bus with other peers; false: only systemd
 };
 constexpr std::array kDoors = {Door{.socket = "run/systemd/private", .bus = false},
                                Door{.socket = "run/dbus/system_bus_socket", .bus = true}};
@@ -39,8 +39,8 @@ struct Connection {
   bool bus = false;
 };
 
-// Connected through a descriptor of the socket's file: links stay below the host's root, and no path is too
-// long for an address.
+// The address is a descriptor of the socket's file, so that links stay below the host's root and no path is
+// too long.
 Result<UniqueFd> connect_to(const HostFs& host, const char* socket) {
   auto file = host.open(socket, O_PATH);
   if (!file) return file;
@@ -66,7 +66,7 @@ Result<Connection> connect_to_systemd(const HostFs& host) {
 
 }  // namespace
 
-/// One order and its job. Everything is asked at once and answered in whatever order.
+/// An order and its job. All questions are sent at once, and answers may come in any order.
 class SystemdServices::Order {
  public:
   Order(const SdBus& api, Clock::time_point deadline) : api_(api), deadline_(deadline) {}
@@ -85,15 +85,15 @@ class SystemdServices::Order {
     if (done >= 0) done = api_.set_fd(bus_, connection.fd.get(), connection.fd.get());
     if (done >= 0) connection.fd.release();  // the bus closes it
     if (done >= 0) done = api_.set_bus_client(bus_, connection.bus ? 1 : 0);
-    // Our own deadline is to be the one that is told.
+    // The deadline of the order must expire first.
     if (done >= 0) done = api_.set_method_call_timeout(bus_, patience * 2);
     if (done >= 0) done = api_.start(bus_);
-    // A job may end before its number is told: listened for first.
+    // A job may end before its number is known, so the signal is subscribed to first.
     if (done >= 0) {
       done = api_.match_signal_async(bus_, nullptr, nullptr, kPath, kManager, "JobRemoved", on_job_removed,
                                      nullptr, this);
     }
-    // On a bus systemd tells of jobs only while somebody has subscribed.
+    // On a bus systemd sends job signals only to subscribers.
     if (done >= 0 && connection.bus) {
       done =
           api_.call_method_async(bus_, nullptr, kSystemd, kPath, kManager, "Subscribe", on_ignored, this, "");
@@ -171,7 +171,7 @@ class SystemdServices::Order {
     const char* job = nullptr;
     const char* unit = nullptr;
     const char* result = nullptr;
-    // By job and sender: on a bus anybody may say that some job has ended.
+    // The sender is compared too, because any peer on a bus may send this signal.
     if (self.api_.message_read(message, "uoss", &number, &job, &unit, &result) >= 0)
       self.removed_[{text(job), text(self.api_.message_get_sender(message))}] = text(result);
     return 0;
@@ -184,11 +184,11 @@ class SystemdServices::Order {
   std::optional<std::string> refusal_;
   std::string job_;
   std::string systemd_;
-  std::map<std::pair<std::string, std::string>, std::string> removed_;  // job and sender: result
+  std::map<std::pair<std::string, std::string>, std::string> removed_;  // result by job and sender
 };
 
 Result<> SystemdServices::stop(const std::string& unit) {
-  // Whatever is ordered how, systemd stops before it starts: nobody waits for us.
+  // systemd runs stop jobs before start jobs, so the job does not wait for this process.
   return order("StopUnit", unit, true);
 }
 

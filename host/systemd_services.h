@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's systemd as the one who stops and starts services: its own socket run/systemd/private below the
-// host's root, which answers root alone, else the system bus. ABI: org.freedesktop.systemd1(5): StopUnit,
+// Stops and starts services by the host's systemd. It uses systemd's own socket run/systemd/private below the
+// host's root, which answers root only, else the system bus. ABI: org.freedesktop.systemd1(5): StopUnit,
 // StartUnit, RestartUnit, ReloadUnit (mode "replace"), StartTransientUnit, the signal JobRemoved.
 #pragma once
 
@@ -18,23 +18,23 @@ namespace ferry {
 
 class SystemdServices final : public Releaser {
  public:
-  /// `host` must outlive this. `deadline` is for one order whole: connecting, asking and the job's end.
+  /// `host` must outlive this. `deadline` covers a whole order: connection, question and end of the job.
   explicit SystemdServices(const HostFs& host, std::chrono::milliseconds deadline = kWriteDeadline)
       : host_(&host), deadline_(deadline) {}
 
-  /// Each order has a connection of its own. Errors: Errc::unreachable, nobody listens or there was no answer
-  /// by the deadline (the job may still be under way); Errc::failed, systemd's own words when it refuses, the
-  /// job's result when that is not "done"; Errc::unsupported, no libsystemd.
-  /// Run by a service itself, start() returns once systemd has taken the job on: a unit that is ordered after
-  /// that service would wait for our end, and we for its.
+  /// Each order has a connection of its own. Errors: Errc::unreachable, systemd does not listen or did not
+  /// answer by the deadline (the job may still run); Errc::failed, systemd's refusal, or a job result other
+  /// than "done"; Errc::unsupported, no libsystemd.
+  /// When a service itself calls start(), it returns once systemd has accepted the job: a unit ordered after
+  /// that service would wait for the service's end, and the service for the unit.
   Result<> stop(const std::string& unit) override;
   Result<> start(const std::string& unit) override;
-  /// Returns once `unit` says that it runs again, with the same errors. One that is stopped is started.
+  /// Returns once `unit` is running again, with the same errors. A stopped unit is started.
   Result<> restart(const std::string& unit);
-  /// Returns once `unit` has been told to read its configuration anew.
+  /// Returns once `unit` has been asked to reload its configuration.
   Result<> reload(const std::string& unit);
   /// Returns once `process`, by its number in systemd's PID namespace, is in a scope of that name: a control
-  /// group of the host's without limits, which is gone when its last process is. With the same errors.
+  /// group of the host without limits, which goes with its last process. The errors are the same.
   Result<> start_scope(const std::string& unit, pid_t process);
 
  private:
@@ -46,7 +46,7 @@ class SystemdServices final : public Releaser {
   std::chrono::milliseconds deadline_;
 };
 
-/// nullptr when no systemd listens below the host's root.
+/// nullptr: no systemd listens below the host's root.
 std::unique_ptr<Releaser> systemd_services(const HostFs& host);
 
 }  // namespace ferry

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ABI: kernel-open/nvidia/nv-procfs.c of NVIDIA's open module: only a build that is a vGPU host driver makes
-// unbindLock. A virtual function's driver is that of its GPU; without an IOMMU it declines to bind.
+// ABI: kernel-open/nvidia/nv-procfs.c of NVIDIA's open module: only a vGPU host driver creates unbindLock. A
+// virtual function has its GPU's driver, which refuses to bind without an IOMMU.
 #include "host/vgpu_checks.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ Check iommu_check(const Inventory& inventory, bool on_virtual_functions) {
   return std::move(check).warned(std::string(none) + "; vGPUs made on a GPU itself need none", kFix);
 }
 
-// A name in /proc/PID/comm has at most 15 characters, which this one has.
+// A name in /proc/PID/comm has at most 15 characters; this name has 15.
 Check manager_check(const HostFs& host, bool needed) {
   constexpr const char* kManager = "nvidia-vgpu-mgr";
   Check check{.id = "vgpu-manager-runs",
@@ -66,7 +66,7 @@ Check manager_check(const HostFs& host, bool needed) {
   }
   const std::string none = fmt::format("no process in /proc is {}", kManager);
   if (!needed) return std::move(check).passed(none + ", and no GPU here has a vGPU host driver");
-  // A captured host, or a container without the host's /proc.
+  // True for a captured host, and for a container without the host's /proc.
   if (!any)
     return std::move(check).unknown("/proc shows no process at all",
                                     "ask on the host itself, with its /proc");
@@ -101,7 +101,7 @@ Virtuals virtual_functions(const Inventory& inventory, const VgpuGpu& gpu) {
     if (function.physical_function != gpu.address()) continue;
     out.all.push_back(&function);
     if (!function.driver) out.without_driver.push_back(address.text());
-    // The driver's own VFIO keeps its name; vfio-pci cannot have one that shall carry a vGPU.
+    // The driver's own VFIO keeps the driver's name. A function on vfio-pci cannot carry a vGPU.
     if (function.driver == "vfio-pci") out.on_vfio.push_back(address.text());
     if (!function.iommu_group) out.without_group.push_back(address.text());
   }
@@ -177,7 +177,7 @@ Check functions_check(const VgpuGpu& gpu, const Virtuals& virtuals) {
           : "none can be, before a vGPU host driver has taken the GPU");
 }
 
-/// `others_pass`: no other check of this GPU or of the host's vGPUs found anything.
+/// `others_pass`: no other check of this GPU or of the host's vGPUs failed or warned.
 Check types_check(const VgpuGpu& gpu, bool others_pass) {
   Check check{.id = "vgpu-types-offered",
               .subject = gpu.address().text(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Can this host divide its accelerators into vGPUs, and if not, what would have to be changed where?
+// Checks if this host can divide its accelerators into vGPUs, and which change is needed if not.
 //
-// Looks only. Each GPU's framework is what sysfs shows now: before its virtual functions exist, nobody can
-// tell which of two it will be.
+// The checks write nothing. Each GPU's framework is the one that sysfs shows now: before virtual functions
+// exist, it is not known which of two it will be.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,8 @@
 
 namespace ferry {
 
-/// Those about the host first, then those of each accelerator, by address. Ids are stable, their order is
-/// not.
+/// The checks of the host, then the checks of each accelerator, sorted by address. Check IDs are stable;
+/// their order is not.
 std::vector<Check> vgpu_checks(const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules);
 
 }  // namespace ferry

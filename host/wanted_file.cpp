@@ -27,11 +27,11 @@ constexpr const char* kConfig = "config";
 constexpr const char* kFile = "file";
 constexpr const char* kAskedBy = "asked_by";
 constexpr std::int64_t kOurVersion = 1;
-// As for any configuration file.
+// The limit of any configuration file.
 constexpr std::size_t kLargest = std::size_t{2} * 1024 * 1024;
 constexpr std::chrono::nanoseconds kSettles = std::chrono::seconds(1);
 
-/// Parts of the document, each with its key in what is said about it.
+/// Reads parts of the document; errors name the key.
 class Reader : public ConfigReader {
  public:
   Reader(const ConfigText& source, const ConfigNode& root)
@@ -85,7 +85,7 @@ class Reader : public ConfigReader {
     }
     auto path = word(kFile, kHint);
     if (!path) return fail(std::move(path).error());
-    // The agent writes this file. Errors quote what they find, so it must not have hostd read others' files.
+    // The agent writes this file. Errors quote their input, so another path would let it read any file.
     if (!path->starts_with("/etc/ferry/") || path->find('\0') != std::string::npos ||
         fs::path(*path).lexically_normal() != *path)
       return refuse(*named, kFile,
@@ -103,7 +103,7 @@ ConfigText as_text(const fs::path& file, std::string text) {
   return {.file = "/" + file.string(), .text = std::move(text)};
 }
 
-// How a file is told from what it was.
+// The signs by which a change of a file is noticed.
 struct Mark {
   std::chrono::nanoseconds written{};
   off_t size = 0;
@@ -111,7 +111,7 @@ struct Mark {
   bool operator==(const Mark&) const = default;
 };
 
-// All zeros where it is not there: reading it says so.
+// All zeros if the file does not exist; reading it gives the error.
 Mark mark_of(const HostFs& host, const fs::path& path) {
   const auto fd = host.open(path.relative_path(), O_PATH);
   struct stat status {};
@@ -122,7 +122,7 @@ Mark mark_of(const HostFs& host, const fs::path& path) {
           .inode = status.st_ino};
 }
 
-// A clock that was set back since makes no file young for ever.
+// A file from the future, after the clock was set back, does not stay young for ever.
 bool is_young(const Mark& mark) {
   const auto age = std::chrono::system_clock::now().time_since_epoch() - mark.written;
   return age > -kSettles && age < kSettles;
@@ -202,7 +202,7 @@ Result<std::optional<Wanted>> read_wanted(const HostFs& host, const fs::path& fi
   }
   auto policies = read_policies(config, how);
   if (!policies) return fail(std::move(policies).error());
-  // What carries no other text was read twice.
+  // A plain policy file was read twice, so its warnings appear twice.
   for (std::string& warning : policies->warnings)
     if (std::ranges::find(out.warnings, warning) == out.warnings.end())
       out.warnings.push_back(std::move(warning));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node is told to be: var/lib/ferry/wanted.json, written by the agent, or by a person on a host
-// without Kubernetes, and replaced atomically. It outlives a reboot, so that a node comes up right with
-// nobody there to tell it.
+// The desired state of a node, var/lib/ferry/wanted.json. The agent writes it, or a person on a host without
+// Kubernetes, and it is replaced atomically. It survives a reboot, so that a node reaches the state without
+// the agent.
 //
 //   {"version": 1, "generation": 12, "policy": "NAME",
 //    "config": "version: v2\npolicies: ...",       the text of a policy file (v2) or vGPU profile (v1), or
 //    "file": "/etc/ferry/policy.yaml",             the path of one, below the host's /etc/ferry
 //    "asked_by": "label gpu-ferry.io/policy=NAME"}
 //
-// `generation` and `asked_by` may be left out. Strict: unknown keys and keys that stand twice are refused.
+// `generation` and `asked_by` are optional. The reader is strict: unknown and repeated keys are errors.
 #pragma once
 
 #include <cstdint>
@@ -27,38 +27,38 @@
 namespace ferry {
 
 struct WantedFile {
-  std::optional<std::uint64_t> generation;  ///< the writer's own count, handed on to state.json
-  std::string policy;                       ///< the one of the configuration's that shall hold
-  /// The configuration itself, or the path of its file, absolute on the host.
+  std::optional<std::uint64_t> generation;  ///< the writer's own counter, copied to state.json
+  std::string policy;                       ///< the policy of the configuration that applies
+  /// The configuration itself, or the absolute path of its file on the host.
   std::variant<ConfigText, std::filesystem::path> config;
-  std::string asked_by;  ///< for people; empty: not said
+  std::string asked_by;  ///< the source of the desired state, for people; empty: not given
 };
 
-/// Errc::invalid_config: "file:line: key: what". Of the configuration only that it is a text.
+/// Errc::invalid_config: "file:line: key: error". The configuration is only checked to be a text.
 Result<WantedFile> read_wanted_file(const ConfigText& source);
 
-/// The text of such a file, as read_wanted_file() takes it. UTF-8; a byte that is none is replaced.
+/// The text of such a file, for read_wanted_file(). UTF-8; invalid bytes are replaced.
 std::string wanted_file_text(const WantedFile& wanted);
 
-/// All that is wanted of a node.
+/// The complete desired state of a node.
 struct Wanted {
   WantedFile file;
   Policy policy;
-  /// Everything that was read: another text is another wish.
+  /// The complete text that was read; another text is another desired state.
   std::string text;
-  /// The file that is named was written to a moment ago, or while it was read: somebody may be writing into
-  /// it still, and the beginning of a policy file is one too. To be read again in a moment.
+  /// The named file was written less than a second ago, or during the read, so it may be incomplete; even its
+  /// beginning may be a valid policy file. The caller reads it again soon.
   bool settling = false;
   std::vector<std::string> warnings = {};  ///< PolicyFile::warnings
 };
 
-/// Reads the file, relative to the host's root, and the configuration that it carries or names, a ConfigMap's
-/// too. Absent where there is no such file: nothing is wanted. Errc::invalid_config as "file:line", lines of
-/// a carried text counted in it. The file itself is read strictly, the configuration as `how` says.
+/// Reads the file, relative to the host's root, and the configuration that it carries or names, even a
+/// ConfigMap. Absent: no such file, so no desired state. Errc::invalid_config: "file:line"; lines of a
+/// carried text count in it. The file itself is read strictly, the configuration according to `how`.
 Result<std::optional<Wanted>> read_wanted(const HostFs& host, const std::filesystem::path& file,
                                           Reading how = Reading::strict);
 
-/// The file that is named in it; absent: none, or it cannot be told.
+/// The configuration file that `file` names; absent: none, or `file` cannot be read.
 std::optional<std::filesystem::path> named_file(const HostFs& host, const std::filesystem::path& file);
 
 }  // namespace ferry

@@ -55,6 +55,8 @@ class Changing {
   }
 
   Result<> may_carry_out() {
+    if (auto unproven = read_runtime_record(*context_.host); !unproven)
+      return fail(std::move(unproven).error());
     interrupted_ = context_.host->exists(kRuntimeRecord);
     if (auto r = look_before(); !r) return r;
     if (auto r = nobody_has_what_goes(); !r) return r;

@@ -17,7 +17,7 @@
 namespace ferry {
 namespace {
 
-// Somebody sits before it. A server that is starting anew or a balancer that changes over is back by then.
+// A person waits. A server that restarts, or a load balancer that changes over, is back by then.
 constexpr std::chrono::milliseconds kPatience{5'000};
 
 }  // namespace
@@ -38,7 +38,7 @@ struct ApiCalls::Parts {
             kPatience) {}
 
   const std::string space;
-  const std::string how;  ///< it is reached
+  const std::string how;  ///< how the server is reached
   const std::unique_ptr<EventLoop> loop;
   LoopTimers timers;
   CurlTransport transport;

@@ -14,10 +14,11 @@
 
 namespace ferry {
 
-/// Calls of an API server, one after the other, each waited for: for programs that ask for a moment.
+/// Blocking calls of an API server, one after the other, for programs that ask for a moment.
 class ApiCalls {
  public:
-  /// By cluster_access(): `kubeconfig` and `context` may be empty. Its errors; nothing is sent yet.
+  /// Connects by cluster_access(), with its errors; `kubeconfig` and `context` may be empty. Sends nothing
+  /// yet.
   static Result<std::unique_ptr<ApiCalls>> reach(const std::filesystem::path& kubeconfig,
                                                  const std::string& context);
   ApiCalls(const ApiCalls&) = delete;
@@ -26,13 +27,13 @@ class ApiCalls {
   ApiCalls& operator=(ApiCalls&&) = delete;
   ~ApiCalls();
 
-  // As those of ApiClient.
+  // ApiClient's calls; each waits for its result.
   Result<nlohmann::json> list(const Selection& selection, const ListRange& range = {});
   Result<std::string> log(const ObjectRef& pod, const LogEnd& end);
   Result<nlohmann::json> change(const ObjectRef& object, const ApiClient::MakePatch& make,
                                 const nlohmann::json& known);
 
-  /// That of the context or the pod; empty: not said.
+  /// The namespace of the context or the pod; empty: not given.
   const std::string& default_namespace() const;
 
  private:

@@ -21,7 +21,7 @@ constexpr std::string_view kMergePatch = "application/merge-patch+json";
 constexpr std::string_view kApplyPatch = "application/apply-patch+yaml";  // JSON is YAML
 constexpr std::string_view kJson = "application/json";
 
-// What is written may hold a driver's or a file's words: a wrong byte in them is no reason to throw.
+// The value may hold words of a driver or a file: invalid UTF-8 in them must not throw.
 std::string text_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -43,13 +43,13 @@ json eviction_of(const ObjectRef& pod, std::string_view uid, bool old_policy) {
           {"deleteOptions", preconditions(uid)}};
 }
 
-// Overload on the way (plain text) is a delay; a Status is what somebody decided about this very request.
+// Plain text comes from an overloaded proxy, and is a delay; a Status is a decision about this very request.
 bool is_decision(const ApiReply& reply) {
   const auto status = parse_answer_json(reply.body);
   return status.is_object() && status.value("kind", json()) == "Status";
 }
 
-// A conflict has other reasons too; the server tells this one in words alone.
+// A conflict has other reasons too; only the server's message tells them apart.
 bool is_another_of_the_name(const Error& error) {
   return error.code == ApiErrc::conflict &&
          error.message.find("Precondition failed: UID") != std::string::npos;
@@ -72,18 +72,18 @@ auto tells_object(Asked asked, ApiClient::Done done) {
 
 }  // namespace
 
-/// One request until its answer is told, however often it is sent.
+/// A request until its result is reported, however often it is sent.
 struct ApiClient::Exchange {
   ApiRequest request = {};
   Asked asked;
   bool repeatable = true;                    ///< a second time does no harm
-  bool own_refusals = false;                 ///< a 429 that is a Status is an answer
-  Answered done;                             ///< hears a 2xx, or the error
-  std::unique_ptr<FieldFilter> filter = {};  ///< of the answer; null: all of it is kept
+  bool own_refusals = false;                 ///< a 429 with a Status is an answer
+  Answered done;                             ///< gets a 2xx, or the error
+  std::unique_ptr<FieldFilter> filter = {};  ///< keeps fields of the answer; null: all
 
   Backoff backoff = {};
   unsigned tries = 0;
-  Timers::Clock::time_point began = {};  ///< when it was sent first
+  Timers::Clock::time_point began = {};  ///< time of the first try
   bool unauthorized = false;
   std::variant<std::monostate, ApiTransport::Call, Timers::Timer> waits_for = {};
 };
@@ -141,7 +141,7 @@ void ApiClient::later(Call call, Backoff::Pause pause, EventLoop::Job job) {
 void ApiClient::send(Call call) {
   auto& exchange = *running_.at(call);
   if (++exchange.tries == 1) exchange.began = timers_.now();
-  // A try that is begun late may last a little longer.
+  // A late try still gets this time to connect.
   constexpr milliseconds kShortest{1'000};
   if (patience_) {
     const auto left = std::chrono::duration_cast<milliseconds>(exchange.began + *patience_ - timers_.now());
@@ -149,7 +149,7 @@ void ApiClient::send(Call call) {
   }
   ApiListener listener{.ended = [this, call](Result<ApiReply> reply) { ended(call, std::move(reply)); }};
   if (exchange.filter) {
-    (void)exchange.filter->finish();  // of a try before
+    (void)exchange.filter->finish();  // drops the text of an earlier try
     listener.received = [this, call](std::string_view bytes) { received(call, bytes); };
   }
   exchange.waits_for = transport_.send(exchange.request, std::move(listener));
@@ -186,7 +186,7 @@ void ApiClient::ended(Call call, Result<ApiReply> reply) {
   later(call, pause, [this, call] { send(call); });
 }
 
-// The call is over before its function is called, unless that goes on with it.
+// Ends the call before its function runs; the function may go on under the same number.
 void ApiClient::finish(Call call, Result<ApiReply> reply, std::optional<std::chrono::seconds> retry_after) {
   const auto exchange = std::move(running_.extract(call).mapped());
   exchange->done(call, std::move(reply), retry_after);
@@ -335,7 +335,7 @@ void ApiClient::make(Call call, const std::shared_ptr<Changing>& changing, const
 
   auto answered = [this, changing](Call same, Result<ApiReply> reply, auto retry_after) {
     auto changed = object_in(std::move(reply), changing->asked);
-    // Whether silence and faults have changed it is seen in the object itself.
+    // After silence or a fault, the object itself shows if it was changed.
     const bool again = !changed && (changed.error().code == ApiErrc::conflict || may_mend(changed.error()));
     if (!again || ++changing->rounds >= kMostRounds) return changing->done(std::move(changed));
     read(same, changing, changing->backoff.next(random_, retry_after));
@@ -375,12 +375,11 @@ ApiClient::Exchange ApiClient::eviction(const ObjectRef& pod, std::string_view u
     }
     if (error.code == ApiErrc::not_found || is_another_of_the_name(error))
       return done(Eviction{.outcome = Eviction::Outcome::gone});
-    // Any other conflict: the pod was being written, and is there still.
+    // Any other conflict: the pod was written meanwhile, and still exists.
     if (error.code == ApiErrc::too_many_requests || error.code == ApiErrc::conflict)
       return done(
           Eviction{.outcome = Eviction::Outcome::not_now, .why = error.message, .retry_after = retry_after});
-    // The server knows neither version of the request, or a policy refuses it: the first answer has the
-    // reason.
+    // The server knows neither version, or a policy refuses the request: the first answer says why.
     done(fail(error.code == ApiErrc::invalid && first ? *first : error));
   };
   return {.request = {.method = "POST",

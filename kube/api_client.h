@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Ferry asks of an API server, tried again for as long as that is safe and may help.
+// Ferry's requests to an API server, tried again as long as that is safe and may help.
 #pragma once
 
 #include <chrono>
@@ -24,42 +24,43 @@
 
 namespace ferry {
 
-/// What became of an eviction. That it has begun says nothing of when the pod is gone.
+/// The outcome of an eviction. `begun` does not say when the pod is gone.
 struct Eviction {
   enum class Outcome {
     begun,
-    gone,     ///< there is no such pod any more
-    not_now,  ///< a disruption budget or a webhook stands against it; it may be asked again
+    gone,     ///< the pod does not exist any more
+    not_now,  ///< a disruption budget or a webhook is against it; it may be tried again
   };
   Outcome outcome = Outcome::begun;
-  std::string why = {};  ///< what the server said, of `not_now`
+  std::string why = {};  ///< the server's message for `not_now`
   std::optional<std::chrono::seconds> retry_after = {};
 };
 
-/// One thread. Every call's function is called once, never from within the call that began it, and not at all
-/// after cancel() or once this is gone. It may begin and cancel calls, and must not destroy this.
+/// For one thread. Each call's function runs once, never within the call that began it, and not after
+/// cancel() or the end of this object. The function may begin and cancel calls, and must not destroy this
+/// object.
 ///
-/// Tried again, a few times and with growing pauses: what the server did not do (429; 401 once, since a token
-/// is replaced now and then), and what does no harm twice when no answer came or the server failed (5xx).
-/// Errors: those of ApiErrc and of the transport; Errc::usage for a name that no object can have;
-/// Errc::malformed_host for an answer that cannot be read.
+/// A few tries with growing pauses are made for requests that the server did not do: 429; 401 once, since
+/// tokens are replaced. The same holds without an answer or after 5xx, if a second time does no harm. Errors:
+/// those of ApiErrc and of the transport; Errc::usage: a name that no object can have; Errc::malformed_host:
+/// an unreadable answer.
 class ApiClient {
  public:
   using Call = std::uint64_t;
   using Done = std::function<void(Result<nlohmann::json>)>;
-  /// A merge patch made from the object as it is now; null or {}: nothing needs to be changed. An error ends
-  /// the change and is its result.
+  /// Makes a merge patch from the object as it is now; null or {}: nothing needs a change. An error ends the
+  /// change and is its result.
   using MakePatch = std::function<Result<nlohmann::json>(const nlohmann::json& object)>;
 
-  /// How often one request is sent before its failure is told.
+  /// Tries of one request before its failure is reported.
   static constexpr unsigned kMostTries = 5;
-  /// How often an object is read again because others write it too.
+  /// Rounds of one change(), since others write the object too.
   static constexpr unsigned kMostRounds = 10;
-  /// Under what name the server keeps which fields are ours.
+  /// The name under which the server records the fields that Ferry sets.
   static constexpr std::string_view kFieldManager = "ferry";
 
-  /// Both must outlive this. `patience`: how long a server that does not answer, or fails, is tried for one
-  /// request, its tries and the pauses between them together; absent: kMostTries times.
+  /// Transport and timers must outlive this. `patience`: the time for all tries of one request and their
+  /// pauses, if the server fails or does not answer; absent: only kMostTries counts.
   ApiClient(ApiTransport& transport, Timers& timers, Random random,
             std::optional<std::chrono::milliseconds> patience = {});
   ApiClient(const ApiClient&) = delete;
@@ -69,45 +70,45 @@ class ApiClient {
   ~ApiClient();
 
   Call get(const ObjectRef& object, Done done);
-  /// These fields of it, so that its size does not matter.
+  /// Gets only these fields, so that the object's size does not matter.
   Call get(const ObjectRef& object, Done done, const FieldChoice& fields);
-  /// The List object: its `items`, as of its `metadata.resourceVersion`.
+  /// Gets the List object: its `items`, as of its `metadata.resourceVersion`.
   Call list(const Selection& selection, Done done) { return list(selection, {}, std::move(done)); }
-  /// A part of it; paged_list.h has the whole by parts.
+  /// Gets a part of the list; paged_list.h gets the whole in parts.
   Call list(const Selection& selection, const ListRange& range, Done done);
 
-  /// Text, as the container wrote it.
+  /// Gets the text that the container wrote.
   Call log(const ObjectRef& pod, const LogEnd& end, std::function<void(Result<std::string>)> done);
 
-  /// Whatever the object is like: the last one wins, and one that was slow on its way may be the last. Where
-  /// that matters, change().
+  /// Patches the object in any state: the last patch wins, and a patch that was slow on its way may be the
+  /// last. Use change() where that matters.
   Call merge_patch(const ObjectRef& object, const nlohmann::json& patch, Done done);
 
-  /// Changes the object only as it was when `make` saw it: after a conflict, and when it is not known whether
-  /// the change was made, it is read and `make` called anew. `known`: as it was lately, which saves the first
-  /// read. The result is the object as it is then.
+  /// Changes the object only in the state that `make` saw. After a conflict, and if the outcome is unknown,
+  /// the object is read and `make` runs again. `known`: the object as last seen, which saves the first read.
+  /// The result is the changed object.
   Call change(const ObjectRef& object, MakePatch make, Done done, const nlohmann::json* known = nullptr);
 
   enum class Force { no, yes };
-  /// Server-side apply: `content` says all that we want of the object, and nothing else. It is made when it
-  /// does not exist. ApiErrc::conflict: a field is another's, and not taken from it without Force::yes.
+  /// Server-side apply: `content` is all that Ferry wants of the object, which is created if it does not
+  /// exist. ApiErrc::conflict: a field belongs to another manager, and Force::yes is not given.
   Call apply(const ObjectRef& object, nlohmann::json content, Force force, Done done);
 
-  /// ApiErrc::already_exists may come of our own first try, whose answer was lost. One whose name the server
-  /// shall make up (generateName) is not sent twice.
+  /// ApiErrc::already_exists may come of our own first try, whose answer was lost. An object whose name the
+  /// server makes up (generateName) is not sent twice.
   Call create(ApiKind kind, std::string_view space, const nlohmann::json& content, Done done);
 
-  /// Of the pod with this `uid`, and no later one of its name.
+  /// Evicts the pod with this `uid`, never a later pod of its name.
   Call evict(const ObjectRef& pod, std::string_view uid, std::function<void(Result<Eviction>)> done);
 
-  /// When what it owns goes: after it, or before it, so that it is there until they are gone.
+  /// When the object's dependents go: after it, or before it, so that it is there until they are gone.
   enum class Dependents { after, first };
-  /// Success too when it is gone already. Without a `uid` it is not tried again after silence: the name may
-  /// be another object's by then.
+  /// Success also if the object is gone already. Without a `uid` the request is not repeated after silence:
+  /// the name may be another object's by then.
   Call remove(const ObjectRef& object, std::string_view uid, std::function<void(Result<>)> done,
               Dependents dependents = Dependents::after);
 
-  /// Its function is not called. What has been sent may still be done.
+  /// The call's function does not run. A request that has been sent may still take effect.
   void cancel(Call call);
 
   std::size_t under_way() const { return running_.size(); }
@@ -115,7 +116,7 @@ class ApiClient {
  private:
   struct Exchange;
   struct Changing;
-  /// What came of an exchange, and how long a server that refused asks to wait.
+  /// Gets the result of an exchange, and the pause that a refusing server asks for.
   using Answered = std::function<void(Call, Result<ApiReply>, std::optional<std::chrono::seconds>)>;
 
   Call begin(Result<std::string> path, Exchange exchange);
@@ -127,7 +128,7 @@ class ApiClient {
   void finish(Call call, Result<ApiReply> reply, std::optional<std::chrono::seconds> retry_after);
   void read(Call call, const std::shared_ptr<Changing>& changing, Backoff::Pause pause);
   void make(Call call, const std::shared_ptr<Changing>& changing, const nlohmann::json& object);
-  /// `first`: the error of the same request in the other version, where that was sent before.
+  /// `first`: the error of the same request in the other API version, if that was sent before.
   Exchange eviction(const ObjectRef& pod, std::string_view uid, bool old_policy,
                     const std::optional<Error>& first, std::function<void(Result<Eviction>)> done);
 
@@ -137,7 +138,7 @@ class ApiClient {
   const std::optional<std::chrono::milliseconds> patience_;
   Call last_call_ = 0;
   std::map<Call, std::unique_ptr<Exchange>> running_;
-  bool old_policy_ = false;  ///< evictions are policy/v1beta1's, as before 1.22; one after 1.24 knows no such
+  bool old_policy_ = false;  ///< evictions use policy/v1beta1: needed before 1.22, unknown after 1.24
 };
 
 }  // namespace ferry

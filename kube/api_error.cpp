@@ -45,7 +45,7 @@ class Category final : public std::error_category {
   }
 };
 
-// A proxy in between may say anything at any length: a line that a terminal can show.
+// A proxy in between may answer anything: cuts it to one line that a terminal can show.
 std::string shown(std::string_view text) {
   constexpr std::size_t kEnough = 500;
   std::string out(text.substr(0, kEnough));
@@ -61,8 +61,7 @@ std::string text_in(const json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-/// The message of a Status, and those of its causes that it does not repeat: a disruption budget is named
-/// there.
+/// The message of a Status, and those of its causes that it does not repeat, such as a disruption budget.
 std::string message_in(const json& status) {
   constexpr std::size_t kMostCauses = 4;
   std::string out = text_in(status, "message");

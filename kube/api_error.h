@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an API server answers when it does not do what was asked.
+// Errors that an API server answers.
 #pragma once
 
 #include <string>
@@ -14,42 +14,42 @@
 
 namespace ferry {
 
-/// The answers that callers branch on. Those of the transport keep its codes.
+/// The answers that callers branch on. Errors of the transport keep its codes.
 enum class ApiErrc {
-  invalid = 1,        ///< 400, 413, 415, 422: asking again in the same words is no use
-  unauthorized,       ///< 401: the server does not know us; the token may have been replaced meanwhile
-  forbidden,          ///< 403: it does, and our role does not permit it
+  invalid = 1,        ///< 400, 413, 415, 422: the same request would fail again
+  unauthorized,       ///< 401: unknown client; the token may have been replaced meanwhile
+  forbidden,          ///< 403: our role does not permit the request
   not_found,          ///< 404
   already_exists,     ///< 409 to a create
-  conflict,           ///< 409: the object is no longer as we had read it
-  expired,            ///< 410: what was asked from is too long ago; read anew
-  too_many_requests,  ///< 429: not done; later
+  conflict,           ///< 409: the object has changed since it was read
+  expired,            ///< 410: the version asked from is too old; read anew
+  too_many_requests,  ///< 429: not done; try later
   server_fault,       ///< 5xx: may have been done or not
   unexpected,         ///< any other
-  too_large,          ///< more bytes than an answer may have; whoever asks for less may get it
+  too_large,          ///< the answer is above the limit; a smaller request may succeed
 };
 
 const std::error_category& api_category() noexcept;
 std::error_code make_error_code(ApiErrc code) noexcept;
 
-/// What was asked: for messages, and for whoever mends the role.
+/// A request, for messages, and for hints about roles.
 struct Asked {
-  std::string_view verb;  ///< as roles have it: "get", "patch"
+  std::string_view verb;  ///< the word of roles: "get", "patch"
   ApiKind kind;
   std::string_view subresource = {};
-  std::string object;  ///< as people say it: "Node n1"
+  std::string object;  ///< for people: "Node n1"
 };
 
-/// The error of an answer that is no 2xx. Its message is one line with what the server said, however it
-/// said it; the hint of `forbidden` names the right that is missing.
+/// The error of an answer that is no 2xx. Its message is one line with the server's words; the hint of
+/// `forbidden` names the missing right.
 Error error_of(const ApiReply& reply, const Asked& asked);
-/// That of a Status object, which a watch gets in the middle of its stream.
+/// The error of a Status object within the stream of a watch.
 Error error_of(const nlohmann::json& status, const Asked& asked);
 
-/// The answer of a 2xx as an object. Errc::malformed_host: it is none.
+/// The object in a 2xx answer. Errc::malformed_host: not a JSON object.
 Result<nlohmann::json> object_of(std::string_view body, const Asked& asked);
 
-/// Whether trying again may do better, some time: no answer, too many requests, the server's fault.
+/// True: a later try may succeed (no answer, too many requests, the server's fault).
 bool may_mend(const Error& error) noexcept;
 
 }  // namespace ferry

@@ -8,7 +8,7 @@
 namespace ferry {
 namespace {
 
-// What the API machinery itself holds names to, whatever the kind (IsValidPathSegmentName), and etcd's bound.
+// Kubernetes' own rule for names of any kind (IsValidPathSegmentName), and the bound of etcd.
 bool can_be_a_name(std::string_view name) {
   constexpr std::size_t kLongest = 253;
   return !name.empty() && name.size() <= kLongest && name != "." && name != ".." &&
@@ -20,13 +20,13 @@ Result<> check_name(std::string_view name, std::string_view whose) {
   return fail(Errc::usage, fmt::format("'{}' cannot be the name of a {}", name, whose));
 }
 
-// The core API has no group, and a place of its own.
+// The core API has no group, and a root of its own.
 std::string root_of(ApiKind kind) {
   const bool core = kind.api_version.find('/') == std::string_view::npos;
   return fmt::format("/{}/{}", core ? "api" : "apis", kind.api_version);
 }
 
-// In a field selector these divide terms.
+// Escapes the characters that divide terms of a field selector.
 std::string selector_value(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -99,7 +99,7 @@ Result<std::string> path_of(const Selection& selection, const ListRange& range) 
 }
 
 Result<std::string> log_path(const ObjectRef& pod, const LogEnd& end) {
-  // A bound for lines of any length: the kubelet takes so much from where the lines begin.
+  // Bounds lines of any length: the kubelet takes that many bytes from the first line on.
   constexpr unsigned kMostBytes = 4U << 20U;
   auto path = path_of(pod, "log");
   if (!path) return path;

@@ -7,20 +7,21 @@
 
 namespace ferry {
 
-/// Numbers in [0, 1), evenly.
+/// Random numbers in [0, 1), evenly.
 using Random = std::function<double()>;
 
-/// How long to wait before the next try: a second, doubled each time up to a minute, and of that a part drawn
-/// between a tenth and the whole, so that ten thousand nodes do not come back at once.
+/// The pause before the next try: a second, doubled each time up to a minute. A random part of it between a
+/// tenth and the whole is used, so that ten thousand nodes do not return at once.
 class Backoff {
  public:
   using Pause = std::chrono::milliseconds;
   static constexpr Pause kFirst{1'000};
   static constexpr Pause kLongest{60'000};
-  /// A server that asks for more patience than this gets no more.
+  /// The most that a server may ask for; more is cut.
   static constexpr std::chrono::seconds kMostAsked{300};
 
-  /// The pause after one more failure; what the server asked for comes on top, for it asks all nodes alike.
+  /// The pause after one more failure. The pause that the server asks for comes on top: it asks all nodes
+  /// alike.
   Pause next(const Random& random, std::optional<std::chrono::seconds> asked = {});
   void reset() { whole_ = kFirst; }
 
@@ -28,7 +29,7 @@ class Backoff {
   Pause whole_ = kFirst;
 };
 
-/// Between a tenth of it and the whole.
+/// A random part of `whole`, between a tenth and all of it.
 Backoff::Pause part_of(Backoff::Pause whole, const Random& random);
 
 }  // namespace ferry

@@ -26,7 +26,7 @@ Result<std::string> text_in(const fs::path& file) {
   return **text;
 }
 
-// Those of KUBECONFIG that are there; absent: it is not set.
+// The existing files of KUBECONFIG; absent: it is not set.
 Result<std::optional<std::vector<ConfigText>>> files_of_environment(const Environment& environment) {
   const std::string list = value_of(environment, "KUBECONFIG");
   if (list.empty()) return std::optional<std::vector<ConfigText>>();
@@ -71,7 +71,7 @@ Result<ClusterAccess> access_from_pod(const Environment& environment, const fs::
     if (auto text = text_in(file); !text)
       return invalid(std::move(text).error(), "the pod needs a service account whose token is mounted");
   }
-  // It is not mounted everywhere, and nobody but us asks for it.
+  // The namespace file is not mounted everywhere, and only Ferry reads it, so it may be missing.
   out.default_namespace = text_in(service_account / "namespace").value_or("");
   return out;
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a cluster is reached and who we are there, as plain values: those of a pod, or those of a kubeconfig.
+// Address and credentials of a cluster as plain values, from a pod or from a kubeconfig.
 //
-// TLS is always verified. What would run a program, go round the verification or act as another user is
-// refused.
+// TLS is always verified. An entry to run a program, skip the check or act as another user is refused.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +14,7 @@
 
 namespace ferry {
 
-/// A secret or a certificate, given in place or by the file that holds it and may get another content.
+/// A secret or a certificate, given in place or by a file whose content may change.
 struct Credential {
   std::string text = {};
   std::filesystem::path file = {};  ///< counts where `text` is empty
@@ -25,44 +24,44 @@ struct Credential {
 
 struct ClusterAccess {
   ServerAddress server;
-  std::string tls_server_name = {};  ///< whose certificate the server has; empty: its host's
-  std::string proxy = {};            ///< as libcurl takes it; empty: none
-  Credential authorities = {};       ///< PEM: who may sign the server's certificate; empty: the system's
-  Credential certificate = {};       ///< PEM: ours; with `key`
+  std::string tls_server_name = {};  ///< name in the server's certificate; empty: its host
+  std::string proxy = {};            ///< in libcurl's form; empty: none
+  Credential authorities = {};       ///< PEM: signers of the server's certificate; empty: the system's
+  Credential certificate = {};       ///< PEM: the client's; with `key`
   Credential key = {};
   Credential token = {};      ///< bearer token
-  std::string username = {};  ///< with `password`: Basic
+  std::string username = {};  ///< for Basic, with `password`
   std::string password = {};
-  std::string default_namespace = {};  ///< of the pod or the context; empty: not said
-  bool compressed = true;              ///< answers may be
-  std::string said_by = {};  ///< who says all this, for people: "context 'lab' of /root/.kube/config"
+  std::string default_namespace = {};  ///< the pod's or the context's; empty: not given
+  bool compressed = true;              ///< answers may be compressed
+  std::string said_by = {};  ///< source of these values, for people: "context 'lab' of /root/.kube/config"
 };
 
-/// Where a pod's own token, authority and namespace lie.
+/// Directory of a pod's own token, authority and namespace.
 constexpr const char* kServiceAccount = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// What a pod has been given. Errc::invalid_config: KUBERNETES_SERVICE_HOST or _PORT cannot be, or the files
-/// cannot be read.
-/// ABI: "Accessing the Kubernetes API from a Pod"; the token is replaced by the kubelet before it ends.
+/// The access that a pod is given. Errc::invalid_config: KUBERNETES_SERVICE_HOST or _PORT is invalid, or a
+/// file cannot be read.
+/// ABI: "Accessing the Kubernetes API from a Pod"; the kubelet replaces the token before it expires.
 Result<ClusterAccess> access_from_pod(const Environment& environment,
                                       const std::filesystem::path& service_account = kServiceAccount);
 
-/// What one context of these files (`sources`, one at least) means; the first of them that has a thing
-/// counts, as with several files in KUBECONFIG. `context` empty: the one that they name. Paths in a file are
-/// relative to it. Of entries that the context does not lead to only the names are looked at, since they may
-/// be for other programs; in the others a key that nobody knows is refused. Errc::invalid_config, "file:line:
-/// key: what", never with a secret. ABI: k8s.io/client-go/tools/clientcmd/api/v1, Config.
+/// The access of one context of these files (`sources`, one at least); the first file that has a thing
+/// counts, as with several files in KUBECONFIG. `context` empty: the files' current one. Paths are relative
+/// to their file. Entries that the context does not use may be for other programs, so only their names are
+/// read; in the others an unknown key is refused. Errc::invalid_config, "file:line: key: reason", never with
+/// a secret. ABI: k8s.io/client-go/tools/clientcmd/api/v1, Config.
 Result<ClusterAccess> access_from_kubeconfig(const std::vector<ConfigText>& sources,
                                              const std::string& context, const Environment& environment);
 
 struct AccessChoice {
-  std::filesystem::path kubeconfig = {};  ///< the one file to read; empty: see cluster_access()
+  std::filesystem::path kubeconfig = {};  ///< the only file to read; empty: see cluster_access()
   std::string context = {};               ///< empty: the files' own
 };
 
-/// The file that was chosen, else those of KUBECONFIG (which are not there do not count), else the pod's own
-/// where KUBERNETES_SERVICE_HOST is set and no context was asked for, else HOME/.kube/config. Errors: those
-/// of the above; Errc::usage where there is none of them.
+/// Reads the chosen file, else the existing files of KUBECONFIG, else the pod's own access if
+/// KUBERNETES_SERVICE_HOST is set and no context is chosen, else HOME/.kube/config. Errors: those of the
+/// functions above; Errc::usage: there is none of them.
 Result<ClusterAccess> cluster_access(const AccessChoice& choice, const Environment& environment,
                                      const std::filesystem::path& service_account = kServiceAccount);
 

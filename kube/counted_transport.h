@@ -11,16 +11,16 @@
 
 namespace ferry {
 
-/// How a request to the API server ended.
+/// The end of a request to the API server, as it is counted.
 struct RequestOutcome {
   std::string verb;  ///< "get", "patch", "post", "put", "delete", "watch", "other"
-  std::string code;  ///< "200"; "none": no answer came; "other": no status of HTTP's
+  std::string code;  ///< "200"; "none": no answer came; "other": not a status of HTTP
   auto operator<=>(const RequestOutcome&) const = default;
 };
 using RequestCounts = std::map<RequestOutcome, std::uint64_t>;
 
-/// Counts what passes through to another transport, each request when it has ended; a watch too. One that is
-/// cancelled is not counted.
+/// Counts the requests that pass to another transport, each when it has ended, watches too. A cancelled
+/// request is not counted.
 class CountedTransport final : public ApiTransport {
  public:
   /// `under` must outlive this.

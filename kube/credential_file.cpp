@@ -30,7 +30,7 @@ Result<const std::string*> CredentialReader::now() {
     error.code = make_error_code(Errc::failed);
     return fail(std::move(error));
   };
-  // Without O_NONBLOCK a named pipe would hold us.
+  // Without O_NONBLOCK the opening of a named pipe would block.
   const UniqueFd fd(::open(credential_.file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
   if (!fd.valid() || ::fstat(fd.get(), &status) != 0) return refused(error_from_errno(errno, what));

@@ -11,14 +11,14 @@
 
 namespace ferry {
 
-/// What a credential is now. The kubelet replaces a pod's token, and other programs their certificates, while
-/// we run: the file is looked at each time, and read when it is another or has been written to.
+/// The present content of a credential. The kubelet replaces a pod's token, and other programs their
+/// certificates: the file is looked at each time, and read if it was replaced or written to.
 class CredentialReader {
  public:
   explicit CredentialReader(Credential credential) : credential_(std::move(credential)) {}
 
-  /// Empty for none. Valid until the next call. Errc::failed: the file is not there, no file, not to be read,
-  /// or larger than 1 MiB.
+  /// Empty: no credential. Valid until the next call. Errc::failed: the file is missing, no regular file,
+  /// unreadable, or larger than 1 MiB.
   Result<const std::string*> now();
 
  private:
@@ -32,11 +32,11 @@ class CredentialReader {
   };
 
   Credential credential_;
-  std::optional<Version> read_;  ///< what `text` was read from
+  std::optional<Version> read_;  ///< the file's version when `text_` was read
   std::string text_;
 };
 
-/// The token in a file's text: one line of signs that can stand in a header. Errc::failed: there is none.
+/// The token in a file's text: one word that can stand in a header. Errc::failed: there is none.
 Result<std::string> token_of(const std::string& text);
 
 }  // namespace ferry

@@ -16,12 +16,12 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kOk = 200;
-// To begin an answer, where there is no deadline for the whole.
+// Time for an answer to begin if the whole has no deadline.
 constexpr milliseconds kBegins{30'000};
-// What a dead peer or a middle box that forgot us is noticed by, beside ApiRequest::silence.
+// Keepalive notices a dead peer, or a middlebox that forgot the connection, beside ApiRequest::silence.
 constexpr long kKeepaliveSeconds = 30;
 constexpr long kUploadBytes = 16L << 10U;  // our bodies are small; libcurl's default is four times that
-// A Retry-After beyond it is a mistake or worse.
+// A longer Retry-After is taken for a mistake.
 constexpr curl_off_t kMostRetrySeconds = 24L * 60 * 60;
 
 Errc code_of(CURLcode code) {
@@ -71,7 +71,7 @@ bool is_one_line(std::string_view text) {
 }
 
 curl_blob blob_of(const std::string& text) {
-  // libcurl's interface; it copies.
+  // libcurl takes no const pointer, but copies the data.
   return {.data = const_cast<char*>(text.data()),  // NOLINT(cppcoreguidelines-pro-type-const-cast)
           .len = text.size(),
           .flags = CURL_BLOB_COPY};
@@ -106,11 +106,11 @@ Error CurlExchange::error(std::error_code code, std::string_view why) const {
 
 Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow& credentials) {
   server_ = access.server.text();
-  // What could lead to another server, or add a header.
+  // Refuses requests that could lead to another server or add a header.
   if (!is_path(request_.path) || !is_method(request_.method) || !is_one_line(request_.content_type))
     return fail(error(Errc::failed, "it is no request"));
 
-  // The certificate is looked at for the URL's host, so that is the name in it, wherever it leads.
+  // libcurl checks the certificate for the URL's host, so the certificate's name is in the URL.
   ServerAddress named = access.server;
   if (!access.tls_server_name.empty()) {
     named.host = access.tls_server_name;
@@ -124,17 +124,17 @@ Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow
   ::curl_easy_setopt(easy_, CURLOPT_PROTOCOLS_STR, access.server.tls ? "https" : "http");
   ::curl_easy_setopt(easy_, CURLOPT_FOLLOWLOCATION, 0L);
   ::curl_easy_setopt(easy_, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
-  ::curl_easy_setopt(easy_, CURLOPT_PIPEWAIT, 1L);  // for the one connection, rather than opening another
+  ::curl_easy_setopt(easy_, CURLOPT_PIPEWAIT, 1L);  // waits for the one connection instead of opening another
   ::curl_easy_setopt(easy_, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request_.connect.count()));
 #if LIBCURL_VERSION_NUM >= 0x075700
-  // Else the end of a request waits for the thread that asks a DNS server which does not answer.
+  // Else the end of a request waits for the thread that asks a silent DNS server.
   ::curl_easy_setopt(easy_, CURLOPT_QUICK_EXIT, 1L);
 #endif
   ::curl_easy_setopt(easy_, CURLOPT_TCP_KEEPALIVE, 1L);
   ::curl_easy_setopt(easy_, CURLOPT_TCP_KEEPIDLE, kKeepaliveSeconds);
   ::curl_easy_setopt(easy_, CURLOPT_TCP_KEEPINTVL, kKeepaliveSeconds / 3);
   ::curl_easy_setopt(easy_, CURLOPT_UPLOAD_BUFFERSIZE, kUploadBytes);
-  // Chosen already; what the environment says would count where there is none.
+  // The proxy is chosen already; without these, libcurl would read the environment.
   ::curl_easy_setopt(easy_, CURLOPT_PROXY, access.proxy.c_str());
   ::curl_easy_setopt(easy_, CURLOPT_NOPROXY, "");
   ::curl_easy_setopt(easy_, CURLOPT_HEADEROPT, static_cast<long>(CURLHEADER_SEPARATE));
@@ -149,7 +149,7 @@ Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow
 
   set_credentials(access, credentials);
   ::curl_easy_setopt(easy_, CURLOPT_USERAGENT, (std::string("ferry/") + kVersion).c_str());
-  // A stream that is compressed comes when the compressor thinks fit.
+  // A compressed stream would arrive when the compressor flushes it.
   const bool is_a_stream = listener_.received && request_.deadline == milliseconds(0);
   if (access.compressed && !is_a_stream) ::curl_easy_setopt(easy_, CURLOPT_ACCEPT_ENCODING, "gzip");
   add_header("Accept: application/json");
@@ -158,7 +158,7 @@ Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow
     ::curl_easy_setopt(easy_, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request_.body.size()));
     ::curl_easy_setopt(easy_, CURLOPT_POSTFIELDS, request_.body.c_str());
     add_header("Content-Type:" + (request_.content_type.empty() ? "" : " " + request_.content_type));
-    add_header("Expect:");  // no second round for a body of some bytes
+    add_header("Expect:");  // no extra round trip for a small body
   }
   ::curl_easy_setopt(easy_, CURLOPT_HTTPHEADER, headers_.get());
   return {};
@@ -168,18 +168,18 @@ void CurlExchange::set_credentials(const ClusterAccess& access, const Credential
   ::curl_easy_setopt(easy_, CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
   ::curl_easy_setopt(easy_, CURLOPT_SSL_VERIFYPEER, 1L);
   ::curl_easy_setopt(easy_, CURLOPT_SSL_VERIFYHOST, 2L);
-  // As bytes: a connection is used again only by who has the same ones.
+  // Credentials are bytes: libcurl reuses a connection only for a request with the same ones.
   if (!credentials.authorities.empty()) {
     const curl_blob authorities = blob_of(credentials.authorities);
     ::curl_easy_setopt(easy_, CURLOPT_CAINFO_BLOB, &authorities);
-    ::curl_easy_setopt(easy_, CURLOPT_CAPATH, nullptr);  // those of the system do not count beside them
+    ::curl_easy_setopt(easy_, CURLOPT_CAPATH, nullptr);  // the system's authorities do not count beside them
   }
   if (!credentials.certificate.empty()) {
     const curl_blob certificate = blob_of(credentials.certificate);
     const curl_blob key = blob_of(credentials.key);
     ::curl_easy_setopt(easy_, CURLOPT_SSLCERT_BLOB, &certificate);
     ::curl_easy_setopt(easy_, CURLOPT_SSLKEY_BLOB, &key);
-    ::curl_easy_setopt(easy_, CURLOPT_KEYPASSWD, "");  // an encrypted one is an error, and asks nobody
+    ::curl_easy_setopt(easy_, CURLOPT_KEYPASSWD, "");  // an encrypted key is an error, not a prompt
   }
   if (!credentials.token.empty()) {
     add_header("Authorization: Bearer " + credentials.token);

@@ -15,7 +15,7 @@
 
 namespace ferry {
 
-/// What the credentials of a ClusterAccess are at the moment of a request.
+/// The credentials of a ClusterAccess at the moment of a request.
 struct CredentialsNow {
   std::string authorities;  ///< PEM; empty: the system's
   std::string certificate;
@@ -23,7 +23,7 @@ struct CredentialsNow {
   std::string token;
 };
 
-/// One request, and what has come of its answer.
+/// A request, and its answer so far.
 class CurlExchange {
  public:
   using Clock = EventLoop::Clock;
@@ -35,26 +35,26 @@ class CurlExchange {
   CurlExchange& operator=(CurlExchange&&) = delete;
   ~CurlExchange();
 
-  /// What libcurl is told of it. Errc::failed: the request cannot be made.
+  /// Sets libcurl's options. Errc::failed: the request is invalid.
   Result<> prepare(const ClusterAccess& access, const CredentialsNow& credentials);
-  /// Puts it among the pool's requests, which it holds on to.
+  /// Adds the request to the pool, and keeps the pool alive.
   void begin(std::shared_ptr<CurlPool> pool);
   const std::shared_ptr<CurlPool>& pool() const { return pool_; }
 
   ApiTransport::Call call() const { return call_; }
   CURL* handle() const { return easy_; }
   const ApiListener& listener() const { return listener_; }
-  /// No byte more is taken.
+  /// Takes no more bytes.
   void cancel() { cancelled_ = true; }
 
-  /// When it is too late, unless a byte comes until then; absent: never.
+  /// The time at which the request is late, as known now: a byte may move it. Absent: never.
   std::optional<Clock::time_point> late_at() const;
-  /// The error of having been too late.
+  /// The error of a late request.
   Error too_late() const;
-  /// What is told of an end.
+  /// The result for the listener.
   Result<ApiReply> outcome(CURLcode how);
 
-  /// The transport's: what asks whether it is late.
+  /// The transport's timer for late_at().
   EventLoop::Timer watchdog{};
   /// Runs when the answer begins: from then on late_at() may be earlier.
   EventLoop::Job begun;

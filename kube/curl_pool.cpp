@@ -7,8 +7,8 @@
 namespace ferry {
 namespace {
 
-// Kept open when nobody uses them. HTTP/2 needs one; a server or proxy without it gets as many as there are
-// requests at once, and keeps few of them.
+// Connections kept open while unused. HTTP/2 needs one; without it there are as many as requests at once, and
+// few of them are kept.
 constexpr long kMostConnections = 8;
 
 }  // namespace
@@ -83,7 +83,7 @@ void CurlPool::tell_ends() {
     if (message->msg != CURLMSG_DONE) continue;
     CURL* const request = message->easy_handle;
     const CURLcode how = message->data.result;    // NOLINT(cppcoreguidelines-pro-type-union-access)
-    ::curl_multi_remove_handle(multi_, request);  // the message is gone with it
+    ::curl_multi_remove_handle(multi_, request);  // frees the message
     ended_(request, how);
   }
 }

@@ -11,14 +11,14 @@
 
 namespace ferry {
 
-/// Connections of libcurl's, and the requests on them, driven by the loop: it sleeps while nothing comes.
-/// What libcurl must not be asked from within its own calls is done when it has returned.
+/// Connections of libcurl and the requests on them, driven by the loop, which sleeps while nothing comes.
+/// Calls that libcurl forbids within its own callbacks are made after it has returned.
 class CurlPool : public std::enable_shared_from_this<CurlPool> {
  public:
-  /// Hears of a request's end, when it is no longer in here. May add, remove, and let go of the pool.
+  /// Runs when a request has ended and left the pool. May add and remove requests, and release the pool.
   using Ended = std::function<void(CURL* request, CURLcode how)>;
 
-  /// `loop` outlives it.
+  /// `loop` must outlive this.
   CurlPool(EventLoop& loop, Ended ended);
   CurlPool(const CurlPool&) = delete;
   CurlPool& operator=(const CurlPool&) = delete;
@@ -26,13 +26,13 @@ class CurlPool : public std::enable_shared_from_this<CurlPool> {
   CurlPool& operator=(CurlPool&&) = delete;
   ~CurlPool();
 
-  /// The request stays the caller's, who removes it before freeing it.
+  /// The request stays the caller's, which removes it before freeing it.
   void add(CURL* request);
-  /// What was never added or has ended is no error. Not from within libcurl: see busy().
+  /// A request that was never added or has ended is no error. Not within libcurl's callbacks: see busy().
   void remove(CURL* request);
-  /// Within a callback of a request's.
+  /// True within a callback of libcurl.
   bool busy() const { return busy_; }
-  /// Runs `job` when libcurl has returned, before anybody hears of an end.
+  /// Runs `job` when libcurl has returned, before an end is reported.
   void when_idle(EventLoop::Job job) { waiting_.push_back(std::move(job)); }
 
  private:

@@ -40,7 +40,7 @@ class CurlTransport::Parts {
   void begin(Call call);
   void watch_over(CurlExchange& exchange);
   void look_after(Call call);
-  /// Nothing happens to it any more: its listener may be told.
+  /// Takes the call out, so that nothing more happens to it and its listener may hear its end.
   Exchange take(Call call);
   void end(Call call, const std::function<Result<ApiReply>(CurlExchange&)>& outcome);
 
@@ -50,7 +50,7 @@ class CurlTransport::Parts {
   CredentialReader certificate_;
   CredentialReader key_;
   CredentialReader token_;
-  /// The pool of what is sent next. Earlier ones live as long as requests in them do.
+  /// The pool of new requests. Earlier pools live as long as requests in them do.
   std::shared_ptr<CurlPool> pool_;
   Call last_call_ = 0;
   std::map<Call, Exchange> calls_;
@@ -127,8 +127,7 @@ void CurlTransport::Parts::look_after(Call call) {
   CurlExchange& exchange = *calls_.at(call);
   const auto at = exchange.late_at();
   if (!at || *at > EventLoop::Clock::now()) return watch_over(exchange);
-  // Over HTTP/2 libcurl keeps the connection, and if it is dead every later request would wait for nothing
-  // too.
+  // Over HTTP/2 libcurl keeps the connection; if it is dead, every later request would wait in vain.
   if (exchange.pool() == pool_) pool_.reset();
   end(call, [](CurlExchange& late) { return fail(late.too_late()); });
 }
@@ -141,7 +140,7 @@ CurlTransport::Parts::Exchange CurlTransport::Parts::take(Call call) {
 }
 
 void CurlTransport::Parts::end(Call call, const std::function<Result<ApiReply>(CurlExchange&)>& outcome) {
-  // It is freed when its listener has returned, which uses what it owns until then.
+  // The exchange lives until its listener has returned, since the listener may use it.
   if (const Exchange exchange = take(call)) exchange->listener().ended(outcome(*exchange));
 }
 
@@ -149,7 +148,7 @@ void CurlTransport::Parts::cancel(Call call) {
   Exchange exchange = take(call);
   if (exchange == nullptr) return;
   exchange->cancel();
-  // Within libcurl, perhaps within this request's own listener, it has to be there until that has returned.
+  // The exchange must outlive a libcurl call in progress, perhaps of the request's own listener.
   if (const auto pool = exchange->pool(); pool != nullptr && pool->busy())
     pool->when_idle([kept = std::shared_ptr<CurlExchange>(std::move(exchange))] {});
 }

@@ -9,25 +9,25 @@
 
 namespace ferry {
 
-/// The real way to an API server: TLS by libcurl, all requests on one connection where the server speaks
-/// HTTP/2, in the loop's thread. Redirects are answers and not followed; nobody but the server gets
-/// credentials. A credential in a file is looked at for each request, so that what has replaced it counts
-/// from the next one on. A connection on which an answer did not come in time is not used again.
+/// The real transport to an API server: TLS by libcurl, in the loop's thread, with all requests on one
+/// connection if the server speaks HTTP/2. A redirect is an answer and is not followed; only the server gets
+/// credentials. A credential file is looked at for each request, so that a new one counts from the next
+/// request on. A connection on which an answer was late is not used again.
 ///
-/// libcurl sends a request once more, by itself, if the server closed the connection while it was idle and no
-/// byte of an answer has come.
+/// libcurl by itself sends a request once more if the server closed the idle connection before any byte of an
+/// answer.
 class CurlTransport final : public ApiTransport {
  public:
-  /// Bytes of an answer that is not taken as it comes; more is ApiErrc::too_large.
+  /// Bytes of an answer without ApiListener::received; more is ApiErrc::too_large.
   static constexpr std::size_t kMostBody = std::size_t{16} << 20U;
 
-  /// `loop` outlives it. Not to be destroyed from within a listener.
+  /// `loop` must outlive this. Not to be destroyed within a listener.
   CurlTransport(EventLoop& loop, ClusterAccess access);
   CurlTransport(const CurlTransport&) = delete;
   CurlTransport& operator=(const CurlTransport&) = delete;
   CurlTransport(CurlTransport&&) = delete;
   CurlTransport& operator=(CurlTransport&&) = delete;
-  /// Listeners of what has not ended hear nothing more.
+  /// Listeners of unfinished requests hear nothing more.
   ~CurlTransport() override;
 
   Call send(ApiRequest request, ApiListener listener) override;

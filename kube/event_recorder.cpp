@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Of a node's events: what has no namespace has them here.
+// Events of a node are here, since a node has no namespace.
 constexpr std::string_view kSpace = "default";
 constexpr std::string_view kComponent = "ferry";
 constexpr std::string_view kController = "gpu-ferry.io/agent";
@@ -23,7 +23,7 @@ constexpr std::string_view kController = "gpu-ferry.io/agent";
 constexpr auto kSame = std::chrono::minutes(10);
 constexpr double kBurst = 10;
 constexpr std::chrono::duration<double> kPerToken{30};
-// Different ones of a type within ten minutes: many more than can be written.
+// Different events of a type within ten minutes: many more than can be written.
 constexpr std::size_t kMostRemembered = 100;
 
 bool continues_a_character(char c) {
@@ -46,17 +46,17 @@ std::string text_of(std::chrono::system_clock::time_point time) {
 
 }  // namespace
 
-/// One event, as it is on the server or shall be.
+/// An event, as it is on the server or is about to be.
 struct EventRecorder::Recorded {
   Type type = Type::normal;
-  std::string name = {};  ///< on the server; empty: it is not there
+  std::string name = {};  ///< name on the server; empty: not there
   std::uint64_t count = 0;
   std::uint64_t written = 0;  ///< the count that the server has
-  std::uint64_t waits = 0;    ///< for a token, as the so-manieth; 0: it does not
+  std::uint64_t waits = 0;    ///< its number in the queue for a token; 0: not in it
   std::chrono::system_clock::time_point first = {};
   std::chrono::system_clock::time_point last = {};
   Timers::Clock::time_point seen = {};
-  std::optional<ApiClient::Call> call = {};  ///< that is under way
+  std::optional<ApiClient::Call> call = {};  ///< the call in progress
 };
 
 EventRecorder::EventRecorder(ApiClient& client, Timers& timers, Random random, WallClock wall_clock,
@@ -92,7 +92,7 @@ void EventRecorder::record(Type type, std::string_view reason, std::string_view 
   write(key);
 }
 
-// The same again after that is an event of its own.
+// An equal event after this time is a new event.
 void EventRecorder::forget_old() {
   std::erase_if(recorded_, [&](const auto& entry) {
     return !entry.second->call && timers_.now() - entry.second->seen >= kSame;
@@ -185,12 +185,12 @@ void EventRecorder::raise(const Key& key, Recorded& recorded) {
     auto& raised = *recorded_.at(key);
     if (result) return written(key, count);
     if (result.error().code != ApiErrc::not_found) return written(key, raised.written);
-    // The server has let it go, after an hour or by somebody's hand.
+    // The event has expired on the server, after an hour, or was deleted.
     create(key, raised);
   });
 }
 
-// Silence, and what the server has or has no longer, is no refusal.
+// Silence is no refusal, nor is an event that exists already or no longer.
 void EventRecorder::hear(const Result<json>& answer) {
   if (answer) told_refusal_ = false;
   if (answer || may_mend(answer.error()) || answer.error().code == ApiErrc::already_exists ||
@@ -199,7 +199,7 @@ void EventRecorder::hear(const Result<json>& answer) {
   if (!std::exchange(told_refusal_, true) && refused_) refused_(answer.error());
 }
 
-// What has been counted meanwhile follows.
+// Then writes the counts that have come meanwhile.
 void EventRecorder::written(const Key& key, std::uint64_t count) {
   auto& recorded = *recorded_.at(key);
   recorded.call.reset();
@@ -208,7 +208,7 @@ void EventRecorder::written(const Key& key, std::uint64_t count) {
   if (!failed) write(key);
 }
 
-// A name of an object: at most 253 letters, and none but a letter or digit before the dot.
+// The name of an object: at most 253 letters, with a letter or digit before the dot.
 std::string EventRecorder::new_name() {
   constexpr std::size_t kLongestPrefix = 220;
   constexpr double kRange = 4294967296.0;  // 2^32

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens on a node, as events that `kubectl describe node` shows.
+// Records events of a node, which `kubectl describe node` shows.
 #pragma once
 
 #include <chrono>
@@ -19,21 +19,21 @@
 
 namespace ferry {
 
-/// Events are for people and may be lost: nothing waits for one. The same
-/// one again within ten minutes raises the count of the first. Ten at once are written, then one each half
-/// minute, in the order in which they came; what has waited for ten minutes is lost. Each type is counted for
-/// itself, so that no warning waits for what is normal.
+/// Events are for people and may be lost: nothing waits for one. An equal event within ten minutes raises the
+/// count of the first. Ten are written at once, then one each half minute, in the order in which they came;
+/// an event that has waited for ten minutes is lost. Each type has its own budget, so that no warning waits
+/// for normal events.
 ///
-/// One thread. The client and the timers must outlive this.
+/// For one thread. Client and timers must outlive this.
 class EventRecorder {
  public:
   enum class Type { normal, warning };
   using WallClock = std::function<std::chrono::system_clock::time_point()>;
 
-  /// Bytes of a message that are kept: more is cut off, never in the middle of a character.
+  /// Bytes of a message that are kept; the rest is cut off, never within a character.
   static constexpr std::size_t kLongestMessage = 1024;
 
-  /// `refused` hears when the server takes none of them: once, and again after it has taken one.
+  /// `refused` runs if the server takes no events: once, and again after it has taken one.
   EventRecorder(ApiClient& client, Timers& timers, Random random, WallClock wall_clock, std::string node,
                 std::function<void(const Error&)> refused = {});
   EventRecorder(const EventRecorder&) = delete;
@@ -42,16 +42,16 @@ class EventRecorder {
   EventRecorder& operator=(EventRecorder&&) = delete;
   ~EventRecorder();
 
-  /// `reason` is one CamelCase word; `message` names device, holder and what to do.
+  /// `reason` is one CamelCase word; `message` names the device, its user and a remedy.
   void record(Type type, std::string_view reason, std::string_view message);
 
  private:
   struct Recorded;
-  /// What may still be written of one type.
+  /// The events of one type that may still be written.
   struct Budget {
     double tokens = 0;
-    Timers::Clock::time_point at = {};  ///< when there were so many
-    bool waits = false;                 ///< for a token
+    Timers::Clock::time_point at = {};  ///< time at which `tokens` was right
+    bool waits = false;                 ///< an event waits for a token
     Timers::Timer token = {};
   };
   using Key = std::pair<std::string, std::string>;  // reason, message

@@ -7,13 +7,13 @@
 namespace ferry {
 namespace {
 
-// The bound that parse_answer_json() has.
+// The same bound as in parse_answer_json().
 constexpr std::size_t kDeepest = 100;
 // The longest name of Kubernetes' has 253 bytes.
 constexpr std::size_t kLongestText = 256;
 // A pod has one owner, and few containers.
 constexpr std::size_t kMostElements = 8;
-// Below the levels of the list, its items and their first fields, all is written by who made the object.
+// Below the list, its items and their first fields, all is written by the object's author.
 constexpr std::size_t kBoundedFrom = 3;
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps the fields of a JSON text that a caller reads, while the text arrives. Any tenant can make a pod of
-// 1.3 MB whose tree takes fifteen times that; here the fields that are read alone take memory.
+// Keeps only the fields of a JSON text that a caller reads, while the text arrives. Any tenant can make a pod
+// of 1.3 MB, whose tree takes fifteen times that; here only the kept fields take memory.
 #pragma once
 
 #include <cstddef>
@@ -66,7 +66,7 @@ class FieldFilter {
     bool filled = false;       ///< the value has come; a comma or the end is next
     bool has_kept = false;     ///< a value of it is in the kept part
     std::size_t elements = 0;  ///< values so far
-    Pick pick = {};            ///< of an object: for the value behind the key
+    Pick pick = {};            ///< an object's: for the value after the key
   };
   enum class Sink { nowhere, key, kept };
 
@@ -87,9 +87,9 @@ class FieldFilter {
   std::string kept_;
   std::string key_;
   std::vector<Level> levels_;
-  const std::vector<Field>* value_fields_ = nullptr;  ///< of the value that has just begun
+  const std::vector<Field>* value_fields_ = nullptr;  ///< fields of the value that has just begun
   Sink sink_ = Sink::nowhere;
-  std::size_t text_begin_ = 0;  ///< of the text that goes into kept_
+  std::size_t text_begin_ = 0;  ///< where the current text begins in kept_
   bool fresh_ = true;
   bool quoted_ = false;
   bool escaped_ = false;

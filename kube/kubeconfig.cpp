@@ -15,7 +15,7 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-// A key that kubectl takes and we do not, and why not.
+// A key that kubectl takes and Ferry refuses, with the reason.
 struct Refused {
   const char* key;
   const char* why;
@@ -29,23 +29,23 @@ constexpr Refused kProvider{"auth-provider", "logging in by a provider is not do
 constexpr const char* kWhyNotAs = "Ferry acts as nobody but the user that it is logged in as";
 constexpr const char* kHintAs = "take it away, and give that user's own credentials";
 
-/// One file, whose texts are secrets: what stands there is never shown.
+/// A file whose texts are secrets: its values are never shown.
 struct File {
   const ConfigText* source;
   ConfigReader reader;
   ConfigNode root;
 };
 
-/// A map in a file. Without a map: an entry with nothing in it.
+/// A map in a file. Without a map: an entry without content.
 struct Part {
   const File* file = nullptr;
-  const ConfigNode* at = nullptr;  ///< the map, or what stands in its place
+  const ConfigNode* at = nullptr;  ///< the map, or the node in its place
   std::string path;
 
   std::string key(std::string_view name) const {
     return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
   }
-  /// Absent, or without a value: nullptr.
+  /// nullptr: absent, or without a value.
   const ConfigNode* find(std::string_view name) const {
     const ConfigMember* member = at->kind == Kind::map ? at->find(name) : nullptr;
     return member == nullptr || member->value.kind == Kind::null ? nullptr : &member->value;
@@ -71,7 +71,7 @@ struct Part {
     if (node == nullptr) return false;
     return file->reader.read_flag(*node, key(name));
   }
-  /// A file is relative to the one it is named in; what is given in place counts before it.
+  /// The PEM text in place, or else the file, whose path is relative to the kubeconfig.
   Result<Credential> pem(const std::string& name) const {
     const std::string data = name + "-data";
     const auto packed = text(data);
@@ -125,7 +125,7 @@ Result<File> read_file(const ConfigText& source) {
   return file;
 }
 
-/// The one entry of that name in a list of a file; absent: it has none.
+/// The only entry of that name in a list of a file; absent: there is none.
 Result<std::optional<Part>> find_entry(const File& file, const std::string& list, const char* inner,
                                        const std::string& name) {
   const Part top{.file = &file, .at = &file.root, .path = {}};
@@ -162,7 +162,7 @@ std::vector<std::string> names_in(const std::vector<File>& files, const std::str
   return names;
 }
 
-/// The entry of that name in the first file that has one. `asked` is the node that names it, in `by`;
+/// The entry of that name in the first file that has one. `asked` is the node in `by` that names the entry;
 /// nullptr: the command line does.
 Result<Part> entry_of(const std::vector<File>& files, const std::string& list, const char* inner,
                       const std::string& name, const Part& by, const ConfigNode* asked) {

@@ -21,14 +21,14 @@ using nlohmann::json;
 using std::chrono::seconds;
 using namespace std::chrono_literals;
 
-// The server ends a watch after that long: between five and ten minutes, not all nodes at once.
+// The server ends a watch after five to ten minutes, so that not all nodes list at once.
 constexpr seconds kLeastWatch{300};
 constexpr seconds kMoreWatch{300};
 // A server sends a bookmark about every minute.
 constexpr seconds kSilence{180};
-// What lasted as long as this did not fail, however it ended.
+// A watch that lasted so long did not fail, however it ended.
 constexpr seconds kLasting{30};
-// A page comes within the deadline, also where each object is as large as etcd takes it.
+// A page comes within the deadline, even if each object is as large as etcd takes it.
 constexpr unsigned kPage = 50;
 
 std::size_t size_of(const json& object) {
@@ -83,7 +83,7 @@ class ObjectWatch::Impl {
   }
 
   void list_page() {
-    // Without a resourceVersion: what etcd has, never a cache's older view. Of a single name it is one key.
+    // Without a resourceVersion etcd answers, never a cache of older state. A single name is one key.
     std::string path = fmt::format("{}&limit={}", path_, kPage);
     if (!after_.empty()) path += "&continue=" + percent_escaped(after_);
     filter_ = std::make_unique<FieldFilter>(in_a_list(fields_), kMostKept - size_so_far_);
@@ -125,7 +125,7 @@ class ObjectWatch::Impl {
     size_ = 0;
     for (const auto& [key, object] : objects_) size_ += size_of(object);
     watch();
-    // A server that lists and then does not let watch is not well, and is asked less and less.
+    // A server that lists and then refuses the watch has not recovered, and is asked less and less.
     if (failed_ == Request::list) is_well();
     if (changed) listener_.changed();
   }
@@ -175,7 +175,7 @@ class ObjectWatch::Impl {
   }
 
   json kept(json object) const {
-    // A list says it once for all its items.
+    // A list has both once for all its items.
     object["apiVersion"] = selection_.kind.api_version;
     object["kind"] = selection_.kind.kind;
     return object;
@@ -232,7 +232,7 @@ class ObjectWatch::Impl {
   Result<> take(WatchEvent event, bool& changed) {
     if (event.kind == WatchEvent::Kind::error) return fail(error_of(event.object, asked("watch")));
     moved_ = true;
-    // Sent before, or out of its order: what we have is newer.
+    // The event was sent before, or out of order: the known state is newer.
     if (!is_later(event.version, version_)) return {};
     version_ = event.version;
     if (event.kind == WatchEvent::Kind::bookmark) return {};
@@ -256,24 +256,23 @@ class ObjectWatch::Impl {
     if (reply && reply->status != 200) return refused(error_of(*reply, asked("watch")), reply->retry_after);
     if (!reply && !lasted && !moved_)
       return failed(Request::watch, std::move(reply).error().during("watch " + selection_.text()), {});
-    // The server's time was over, or the connection was lost on the way: we know where we were.
+    // The server's time was over, or the connection was lost: the version to resume from is known.
     if (lasted) works();
     if (reply && lasted) return watch();
     later(backoff_.next(random_), &Impl::watch);
   }
 
   void refused(const Error& error, std::optional<seconds> retry_after) {
-    // Nothing is wrong with that once. A server that says so of its own newest version is given time.
+    // A single expired version is normal. A server that says so of its own newest version is given time.
     if (error.code == ApiErrc::expired && !std::exchange(expired_, true)) return later({}, &Impl::list);
     failed(Request::watch, error, retry_after);
   }
 
   void failed(Request which, const Error& error, std::optional<seconds> retry_after) {
-    // Soon at first also where our role does not permit it: a server that has started again refuses all, for
-    // as long as it has not read the roles.
+    // Soon at first, even if forbidden: a restarted server refuses all requests until it has read the roles.
     later(backoff_.next(random_, retry_after), &Impl::list);
-    // Once is nothing: a server that was busy or restarted; a token that was replaced, of which the transport
-    // sends the new one next.
+    // A first failure that may pass is not reported: the server was busy or restarted, or the token was
+    // replaced, and the transport sends the new one next.
     const bool passes = may_mend(error) || error.code == ApiErrc::unauthorized;
     const bool first = !std::exchange(failed_, which).has_value();
     if ((first && passes) || trouble_ == error.code) return;
@@ -281,7 +280,7 @@ class ObjectWatch::Impl {
     listener_.trouble(error);
   }
 
-  // A watch that has brought something or has lasted: what failed before is past.
+  // After a watch that brought an event or has lasted, earlier failures are over.
   void works() {
     backoff_.reset();
     expired_ = false;
@@ -306,27 +305,27 @@ class ObjectWatch::Impl {
   std::string path_;
 
   Objects objects_;
-  std::size_t size_ = 0;  ///< of objects_, as JSON
+  std::size_t size_ = 0;  ///< objects_ as JSON, in bytes
   bool listed_ = false;
-  std::string version_;  ///< up to which objects_ has everything
+  std::string version_;  ///< objects_ is complete up to this version
 
-  // These belong to the list that is under way.
+  // State of the list in progress.
   Objects listed_so_far_;
   std::size_t size_so_far_ = 0;
   std::string list_version_;
-  std::string after_;         ///< the page to be asked for continues there; empty: the first
-  unsigned list_rounds_ = 0;  ///< how often in a row its continuation was forgotten
+  std::string after_;         ///< where the next page continues; empty: the first page
+  unsigned list_rounds_ = 0;  ///< restarts in a row, since its continuation was forgotten
 
   std::optional<ApiTransport::Call> open_;
-  std::unique_ptr<FieldFilter> filter_;  ///< of what is open
+  std::unique_ptr<FieldFilter> filter_;  ///< the open request's
   Timers::Timer timer_;
   Backoff backoff_;
-  std::optional<std::error_code> trouble_;  ///< that was told
-  std::optional<Request> failed_;           ///< the last that did, since all was well
-  bool expired_ = false;                    ///< since the last watch that worked
+  std::optional<std::error_code> trouble_;  ///< the reported error
+  std::optional<Request> failed_;           ///< the last that failed since all was well
+  bool expired_ = false;                    ///< a 410 since the last watch that worked
 
-  // Of the watch that is open.
-  bool moved_ = false;  ///< something has come
+  // State of the open watch.
+  bool moved_ = false;  ///< an event has come
   Timers::Clock::time_point began_;
 };
 

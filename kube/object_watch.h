@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects of one kind as the API server has them, kept up to date by being told.
+// The objects of one kind as the API server has them, kept up to date by a watch.
 #pragma once
 
 #include <functional>
@@ -18,35 +18,36 @@
 
 namespace ferry {
 
-/// Lists once, then watches: one open request and no timer while nothing happens. A watch that ends is taken
-/// up where it was; when the server no longer knows that place, and after trouble, all is listed anew, so
-/// that what went away meanwhile goes. It never gives up.
+/// Lists once, then watches: one open request, and no timer while nothing happens. A watch that ends is
+/// resumed from its resourceVersion. If the server no longer knows that version, and after trouble, all is
+/// listed anew, so that deleted objects go. The watch never gives up.
 ///
-/// The server's order of things counts, not its clock. What it sends twice or late changes nothing.
+/// The server's resourceVersions give the order, not its clock. An event that comes twice or late changes
+/// nothing.
 ///
-/// Lists come in pages; one that the server has forgotten before its last page (410) begins anew. Memory
-/// follows the fields that are kept, whatever else the objects hold. ApiErrc::too_large is the trouble when
-/// these are more than 2 MiB: objects() is what it was before, and not what the server has.
+/// Lists come in pages; a list that the server has forgotten before its last page (410) begins anew. Memory
+/// follows the fields that are kept, whatever else the objects hold. If these fields exceed 2 MiB, the
+/// trouble is ApiErrc::too_large, and objects() keeps its earlier content.
 ///
-/// One thread. The listener is never called from within a call of this; it must not destroy it.
+/// For one thread. The listener is never called within a call of this object, and must not destroy it.
 class ObjectWatch {
  public:
-  /// By "namespace/name", or "name"; of each the fields that were chosen.
+  /// Objects by "namespace/name" or "name", with the chosen fields.
   using Objects = std::map<std::string, nlohmann::json>;
 
   struct Listener {
-    /// Once the first list is there, though it may be empty, and then whenever objects() is another; once for
-    /// all that came together.
+    /// Runs after the first list, even an empty one, and then whenever objects() has changed; once for all
+    /// changes that came together.
     std::function<void()> changed;
-    /// The server does not answer, twice, or not as it should: objects() may be old. Told once, and again
-    /// when the reason is of another kind; the next try comes by itself.
+    /// The server failed to answer twice, or answered wrongly: objects() may be old. Runs once, and again for
+    /// another kind of error; the next try comes by itself.
     std::function<void(const Error&)> trouble;
-    /// After trouble: objects() is what the server has.
+    /// After trouble: objects() is up to date again.
     std::function<void()> well;
   };
 
-  /// Transport and timers must outlive this. `fields` are kept; `metadata` has name, namespace and
-  /// resourceVersion among them.
+  /// Transport and timers must outlive this. `fields` are kept, and must include name, namespace and
+  /// resourceVersion in `metadata`.
   ObjectWatch(ApiTransport& transport, Timers& timers, Random random, Selection selection, Listener listener,
               FieldChoice fields = whole_object());
   ObjectWatch(const ObjectWatch&) = delete;
@@ -55,11 +56,11 @@ class ObjectWatch {
   ObjectWatch& operator=(ObjectWatch&&) = delete;
   ~ObjectWatch();
 
-  /// Errc::usage: the selection names what no object can be called.
+  /// Errc::usage: the selection has a name that no object can have.
   Result<> begin();
 
   const Objects& objects() const;
-  /// Whether objects() has ever been what the server had; until then it is empty and says nothing.
+  /// False: objects() has never been the server's state; it is empty and says nothing.
   bool listed() const;
 
  private:

@@ -45,7 +45,7 @@ std::optional<std::uint16_t> port_of(std::string_view text) {
 
 /// The bytes of an IP address, four or sixteen; empty: it is none.
 std::string ip_bytes(std::string_view text) {
-  if (text.find('\0') != std::string_view::npos) return {};  // where inet_pton would stop
+  if (text.find('\0') != std::string_view::npos) return {};  // inet_pton would stop there
   const std::string host(text);
   std::string bytes(sizeof(in6_addr), '\0');
   if (::inet_pton(AF_INET6, host.c_str(), bytes.data()) == 1) return bytes;
@@ -105,7 +105,7 @@ bool in_network(std::string_view network, std::string_view address) {
   return true;
 }
 
-// "example.com" is itself and what is below it, ".example.com" and "*.example.com" what is below it alone.
+// "example.com" matches itself and names below it, ".example.com" and "*.example.com" only names below it.
 bool is_below(std::string_view host, std::string_view domain) {
   if (domain.starts_with("*.")) domain.remove_prefix(1);
   if (!domain.starts_with('.')) {
@@ -139,7 +139,7 @@ bool is_exempt_by_list(const ServerAddress& server, std::string_view list) {
   return false;
 }
 
-// The first of them that is set and not empty.
+// The first of the two variables that is set and not empty.
 Environment::const_iterator first_of(const Environment& environment, const char* name, const char* other) {
   for (const char* const each : {name, other})
     if (const auto found = environment.find(each); found != environment.end() && !found->second.empty())
@@ -166,7 +166,7 @@ Result<ServerAddress> ServerAddress::parse(std::string_view url) {
   }
   const std::string_view authority = rest.substr(0, rest.find('/'));
   rest.remove_prefix(authority.size());
-  // Not shown: it has a password in it.
+  // The URL is not shown: it has a password in it.
   if (authority.find('@') != std::string_view::npos)
     return fail(Errc::usage, "a server's address has no credentials in it", "write https://HOST:PORT");
   if (!is_plain(rest) || rest.find_first_of("?#") != std::string_view::npos)
@@ -204,7 +204,7 @@ std::string ServerAddress::text() const {
 }
 
 Result<std::string> proxy_url(std::string_view text) {
-  // Go's clients let a socks5 proxy look names up; libcurl has another word for that.
+  // Go's clients let a socks5 proxy resolve names; libcurl names that socks5h.
   for (const auto& [scheme, ours] : {std::pair<std::string_view, std::string_view>{"http://", "http://"},
                                      {"https://", "https://"},
                                      {"socks5://", "socks5h://"},
@@ -222,7 +222,7 @@ Result<std::string> proxy_url(std::string_view text) {
 
 Result<std::string> proxy_of_environment(const ServerAddress& server, const Environment& environment) {
   const auto proxy = first_of(environment, "HTTPS_PROXY", "https_proxy");
-  // Go's clients reach this machine without one.
+  // Go's clients use no proxy for this machine itself.
   if (proxy == environment.end() || server.is_loopback()) return std::string();
   const auto exempt = first_of(environment, "NO_PROXY", "no_proxy");
   if (exempt != environment.end() && is_exempt_by_list(server, exempt->second)) return std::string();

@@ -5,7 +5,7 @@
 
 namespace ferry {
 
-/// What time it is, and what shall be done when: the process's loop, or a clock that a test turns.
+/// The time, and jobs at a time: from the process's loop, or from a clock that a test turns.
 class Timers {
  public:
   using Clock = EventLoop::Clock;
@@ -19,13 +19,13 @@ class Timers {
   virtual ~Timers() = default;
 
   virtual Clock::time_point now() const = 0;
-  /// Runs `job` then, never from within this call.
+  /// Runs `job` at `when`, never within this call.
   virtual Timer at(Clock::time_point when, EventLoop::Job job) = 0;
-  /// That it has run or was never set is no error.
+  /// A timer that has run or was never set is no error.
   virtual void cancel(Timer timer) = 0;
 };
 
-/// Those of a loop, which must outlive this.
+/// Timers of a loop, which must outlive this.
 class LoopTimers final : public Timers {
  public:
   explicit LoopTimers(EventLoop& loop) : loop_(loop) {}

@@ -76,7 +76,7 @@ Result<WatchEvent> parse_watch_event(std::string_view line, const Asked& asked) 
 
 bool is_later(std::string_view version, std::string_view than) {
   if (!is_number(version) || !is_number(than)) return version != than;
-  // As numbers, however long.
+  // Compares numbers of any length.
   return std::pair(version.size(), version) > std::pair(than.size(), than);
 }
 

@@ -15,22 +15,21 @@ namespace ferry {
 struct WatchEvent {
   enum class Kind { added, modified, deleted, bookmark, error };
   Kind kind = Kind::error;
-  nlohmann::json object = {};  ///< of an error: the Status
-  std::string key = {};        ///< object_key(); empty of a bookmark and an error
-  std::string version = {};    ///< its resourceVersion; never empty but of an error
+  nlohmann::json object = {};  ///< an error's: the Status
+  std::string key = {};        ///< object_key(); empty for bookmarks and errors
+  std::string version = {};    ///< resourceVersion; empty only for errors
 };
 
-/// Errc::malformed_host: it is no such line; `asked` says whose.
+/// Errc::malformed_host: not such a line; `asked` names the watch.
 Result<WatchEvent> parse_watch_event(std::string_view line, const Asked& asked);
 
-/// "namespace/name", or "name" where there is no namespace; empty: it is no object.
+/// "namespace/name", or "name" without a namespace; empty: not an object.
 std::string object_key(const nlohmann::json& object);
-/// Empty: it has none.
+/// The resourceVersion; empty: none.
 std::string version_of(const nlohmann::json& object);
 
-/// Whether one of an object's or a list's versions is later than another. Both are the server's and mean
-/// nothing to others but this: numbers, of which the greater is later (KEP-5504; so they always were).
-/// Those that are none are taken for later unless equal.
+/// True: `version` is later than `than`, both resourceVersions of one server. They are numbers, and the
+/// greater is later (KEP-5504; they always were). Versions that are no numbers count as later unless equal.
 bool is_later(std::string_view version, std::string_view than);
 
 }  // namespace ferry

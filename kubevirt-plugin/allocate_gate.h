@@ -12,24 +12,23 @@
 
 namespace ferry {
 
-/// Where Allocate calls wait until it is known who holds what: a process that has just started does not know
-/// what its predecessor gave out, nor what a kubelet that is still hearing of its pods will find that they
-/// have. Any thread may call.
+/// Holds Allocate calls until it is known which pods have devices. A plugin that has just started does not
+/// know its predecessor's allocations. A kubelet that is still hearing of its pods does not know theirs. Any
+/// thread may call.
 class AllocateGate {
  public:
-  /// `closed`: why it may not go on; nullptr: it may.
+  /// `closed`: the reason for a refusal; nullptr: the call may pass.
   using Job = std::function<void(const Error* closed)>;
-  /// How many have begun to wait so far.
+  /// The number of calls that have begun to wait so far.
   using Arrivals = std::uint64_t;
 
-  /// `waited_for` is called, under no lock, by each that begins to wait, once it does.
+  /// Each call that begins to wait calls `waited_for` afterwards, under no lock.
   void on_wait(std::function<void()> waited_for) {
     const std::scoped_lock lock(mutex_);
     waited_for_ = std::move(waited_for);
   }
 
-  /// Runs `job` now where everybody may pass, or nobody; else when that is said of it, on the thread that
-  /// says so.
+  /// Runs `job` now if the gate is open or closed. Otherwise the thread that decides runs it.
   void pass(Job job) {
     std::unique_lock lock(mutex_);
     if (!open_ && !closed_) {
@@ -44,7 +43,7 @@ class AllocateGate {
     job(closed ? &*closed : nullptr);
   }
 
-  /// Who begins to wait after this is not among them.
+  /// Calls that begin to wait after this are not among them.
   Arrivals arrivals() const {
     const std::scoped_lock lock(mutex_);
     return arrivals_;
@@ -54,13 +53,13 @@ class AllocateGate {
     return !waiting_.empty();
   }
 
-  /// Everybody may pass from now on.
+  /// All calls may pass from now on.
   void open() { decide({.open = true, .closed = {}, .up_to = {}}); }
-  /// These may, and nobody else yet: whoever comes from now on waits.
+  /// Calls up to `up_to` may pass; later calls wait.
   void let_pass(Arrivals up_to) { decide({.open = false, .closed = {}, .up_to = up_to}); }
-  /// Nobody may, until it is said otherwise: those who wait are told now.
+  /// Refuses the waiting calls now, and each call until the next decision.
   void close(Error why) { decide({.open = false, .closed = std::move(why), .up_to = {}}); }
-  /// It is to be found out anew: they wait from now on.
+  /// Calls wait from now on, until the next decision.
   void wait() { let_pass(0); }
 
  private:
@@ -71,7 +70,7 @@ class AllocateGate {
   struct Decision {
     bool open = false;
     std::optional<Error> closed;
-    std::optional<Arrivals> up_to;  // whom it concerns of those who wait; absent: all
+    std::optional<Arrivals> up_to;  // the last waiting call that it concerns; absent: all
   };
 
   void decide(Decision decision) {
@@ -92,7 +91,7 @@ class AllocateGate {
   bool open_ = false;
   std::optional<Error> closed_;
   Arrivals arrivals_ = 0;
-  std::deque<Waiting> waiting_;  // in the order in which they came
+  std::deque<Waiting> waiting_;  // in order of arrival
   std::function<void()> waited_for_;
 };
 

@@ -8,25 +8,25 @@
 namespace ferry {
 namespace {
 
-/// What a scan says of devices that it does not have.
+/// Reasons of a scan for devices that it does not have.
 class Losses {
  public:
   struct Loss {
     std::string_view reason;
-    bool listed = false;  // even when nobody has it
+    bool listed = false;  // also without an allocation
   };
 
-  /// Both must outlive this.
+  /// Both must outlive this object.
   Losses(std::span<const NotOffered> lost, std::span<const NotOffered> reassigned) {
     for (const auto& device : lost)
       by_name_.emplace(device.id, Loss{.reason = device.reason, .listed = true});
     for (const auto& device : reassigned) by_name_.emplace(device.id, Loss{.reason = device.reason});
   }
 
-  /// nullptr: nothing.
+  /// nullptr: the scan gives no reason.
   const Loss* of(const OfferedDevice& device) const {
     auto loss = by_name_.find(device.id);
-    // Kata's IDs are not what the host calls a device.
+    // Kata's IDs are not the host's names of devices.
     if (loss == by_name_.end()) loss = by_name_.find(device.host_name());
     return loss == by_name_.end() ? nullptr : &loss->second;
   }
@@ -41,7 +41,7 @@ auto* find_slot(auto& shelf, std::string_view id) {
   return slot == shelf.slots.end() || slot->device.id != id ? nullptr : &*slot;
 }
 
-/// Of a device that the scan says nothing of under its name.
+/// The reason for a device that the scan does not mention.
 std::string why_not_had(const std::string& id, std::span<const Resource> scanned) {
   const auto now = std::ranges::find_if(scanned, [&](const Resource& resource) {
     return std::ranges::find(resource.devices, id, &OfferedDevice::id) != resource.devices.end();
@@ -71,7 +71,7 @@ std::set<std::string> AllocationBook::numbered() const {
   return numbered;
 }
 
-/// Claims become allocations where the list has their devices by now.
+/// Claims become allocations once a shelf has their devices.
 void AllocationBook::take_up_claims(const Groups& groups) {
   std::erase_if(claims_, [&](Claim& claim) {
     if (const auto now = groups.find({claim.resource, claim.id}); now != groups.end())
@@ -91,7 +91,7 @@ const AllocationBook::Claim* AllocationBook::claim_on(std::uint32_t group,
   return claim == claims_.end() ? nullptr : &*claim;
 }
 
-/// A scan's resource, its devices with the holders that they had before.
+/// Puts a scanned resource on its shelf; devices keep the holders that they had there.
 void AllocationBook::put(const Resource& resource, Kept& kept) {
   auto at = find_shelf(resource.name.text());
   if (!at) {
@@ -103,8 +103,8 @@ void AllocationBook::put(const Resource& resource, Kept& kept) {
   shelf.env_prefix = resource.env_prefix;
   for (const auto& device : resource.devices) {
     Slot slot{.device = device, .fault = {}};
-    // The kubelet counts by resource and ID: of another resource it is free to it, and who has it keeps what
-    // he was given under the name that he asked for.
+    // The kubelet counts by resource and ID, so under a new resource the device is free to it. Its pod keeps
+    // the device under the resource that it asked for.
     if (const auto before = kept.extract({*at, device.id})) {
       slot.holder = before.mapped().holder;
       slot.before = before.mapped().before;
@@ -188,12 +188,12 @@ Result<AllocationBook::Request> AllocationBook::examine(
   for (const auto& other : shelves_) {
     for (const auto& member : other.slots) {
       if (member.holder == 0) continue;
-      if (request.superseded.contains(member.holder)) {  // what was given together is released together
+      if (request.superseded.contains(member.holder)) {  // an allocation's devices are released together
         request.groups.emplace(member.device.iommu_group, member.device.id);
         continue;
       }
       const auto stopped = std::ranges::find_if(slots, [&](const Slot* slot) {
-        // In its group, or the same device under another name, which may have come to be in another group.
+        // The same group, or the same device under another resource, whose group may have changed.
         return slot->device.iommu_group == member.device.iommu_group ||
                (&other != &shelf && slot->device.id == member.device.id);
       });
@@ -233,14 +233,15 @@ Result<AllocationBook::Grant> AllocationBook::reserve(std::string_view resource,
 
 void AllocationBook::commit(const Grant& grant) {
   pending_.erase(grant.ticket);
-  // A list that was asked for before the answer does not know of the allocation.
+  // The kubelet's lists that were requested before this answer do not contain the allocation.
   const Ticket answered = ++last_ticket_;
   for (auto& shelf : shelves_) {
     for (auto& slot : shelf.slots) {
       if (slot.holder == grant.ticket) {
         slot.holder = answered;
         const Ticket former = std::exchange(slot.before, 0);
-        // Of one that had it, and whose pod is not named, it was listed as it is now.
+        // If the previous allocation's pod was never identified, the published list already shows this device
+        // as allocated, so the group need not be sent again.
         if (former == 0 || slot.named == former) mark_stale(slot.device.iommu_group);
       } else if (grant.superseded.contains(slot.holder)) {
         voided_[slot.device.id] = grant.ticket;
@@ -270,7 +271,7 @@ void AllocationBook::give_up(const Grant& grant, const Doubts& found) {
   }
 }
 
-/// What a request that is not answered yet has, or would lose.
+/// Pending allocations, and the allocations that they would replace.
 std::set<AllocationBook::Ticket> AllocationBook::being_decided() const {
   std::set<Ticket> tickets = pending_;
   for (const auto& shelf : shelves_)
@@ -279,7 +280,8 @@ std::set<AllocationBook::Ticket> AllocationBook::being_decided() const {
   return tickets;
 }
 
-std::set<std::uint32_t> AllocationBook::may_be_released(std::span<const Holding> held, Ticket settled) const {
+std::set<std::uint32_t> AllocationBook::may_be_released(std::span<const Holding> held,
+                                                        const ListTime& time) const {
   const auto listed = [&](std::string_view resource, const std::string& id) {
     return std::ranges::any_of(held, [&](const Holding& holding) {
       return holding.resource == resource && std::ranges::find(holding.ids, id) != holding.ids.end();
@@ -293,21 +295,21 @@ std::set<std::uint32_t> AllocationBook::may_be_released(std::span<const Holding>
     for (const auto& slot : shelf.slots) {
       if (slot.holder == 0) continue;
       // A younger one's pod may be starting: the node is its VM's to open.
-      const bool over = slot.holder <= settled && !undecided.contains(slot.holder) &&
+      const bool over = time.may_release(slot.holder) && !undecided.contains(slot.holder) &&
                         !listed(shelf.name.text(), slot.device.id);
       (over ? groups : not_ours).insert(slot.device.iommu_group);
     }
   }
   for (const auto& claim : claims_) {
     if (!claim.group) continue;
-    const bool over = claim.ticket <= settled && !listed(claim.resource, claim.id);
+    const bool over = time.may_release(claim.ticket) && !listed(claim.resource, claim.id);
     (over ? groups : not_ours).insert(*claim.group);
   }
   for (const auto group : not_ours) groups.erase(group);
   return groups;
 }
 
-/// Whether a container had devices before they came to whom they have come to since `asked`.
+/// True if a device of this container has been allocated again since the list was asked for.
 bool AllocationBook::is_older(const Holding& holding, Ticket asked) const {
   const auto shelf = find_shelf(holding.resource);
   return std::ranges::any_of(holding.ids, [&](const std::string& id) {
@@ -317,10 +319,10 @@ bool AllocationBook::is_older(const Holding& holding, Ticket asked) const {
   });
 }
 
-/// What one container has of a resource of ours comes free together, though it was taken over apart.
+/// Gives a container's devices of one resource one ticket, since they are released together.
 void AllocationBook::join(const Holding& holding) {
   const auto shelf = find_shelf(holding.resource);
-  if (!shelf) return;  // one that several may have, as of a claim
+  if (!shelf) return;  // devices of an unknown resource may be shared, so each keeps its own claim
   std::vector<Slot*> slots;
   std::vector<Claim*> claims;
   std::set<Ticket> tickets;
@@ -347,21 +349,21 @@ void AllocationBook::join(const Holding& holding) {
   for (auto* const claim : claims) claim->ticket = first;
 }
 
-/// Allocates what is held and nobody has, and says whose is held.
+/// Allocates listed devices without an allocation and notes their pods. Returns the confirmed tickets.
 std::set<AllocationBook::Ticket> AllocationBook::adopt(std::span<const Holding> held, const Groups& groups,
                                                        Ticket asked) {
   std::set<Ticket> kept;
   for (const auto& holding : held) {
     if (is_older(holding, asked)) continue;
     const auto shelf = find_shelf(holding.resource);
-    const Ticket ticket = last_ticket_ + 1;  // for all of a container
+    const Ticket ticket = last_ticket_ + 1;  // one ticket for all devices of a container
     for (const auto& id : holding.ids) {
       if (auto* const slot = shelf ? find_slot(shelves_[*shelf], id) : nullptr; slot != nullptr) {
         if (slot->holder == 0) {
           slot->holder = ticket;
           mark_stale(slot->device.iommu_group);
         }
-        // Before the answer the pod is still the one of before.
+        // Until the pending request is answered, the list names the previous pod.
         const bool names = !holding.pod.empty() && !pending_.contains(slot->holder);
         if (names && (slot->named != slot->holder || slot->pod != holding.pod)) {
           slot->named = slot->holder;
@@ -400,7 +402,7 @@ void AllocationBook::reconcile(std::span<const Holding> held, const Groups& grou
   const auto named = adopt(held, groups, time.asked);
   const auto undecided = being_decided();
   const auto is_lost = [&](Ticket ticket) {
-    return ticket != 0 && ticket <= time.settled && !named.contains(ticket) && !undecided.contains(ticket);
+    return ticket != 0 && time.may_release(ticket) && !named.contains(ticket) && !undecided.contains(ticket);
   };
   for (const auto& [group, open] : asked_open)
     if (!open) forget_open(group);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has what, as values: the devices of the last scan, the reservations that pods have on them, and the
-// order in which all that came to be. It asks no host and tells nobody (allocation_core.h does); one thread
-// at a time. A device's state in it is the kubelet's business only by device_lists.h.
+// The allocations as values: the devices of the last scan, the reservations that pods have on them, and their
+// order. It neither asks the host nor calls listeners (allocation_core.h does); one thread at a time.
+// device_lists.h decides how the kubelet sees a device's state.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +22,14 @@
 
 namespace ferry {
 
-/// Devices that a pod holds, as pod resources tells it.
+/// Devices that a pod has, according to pod resources.
 struct Holding {
   std::string resource;
   std::vector<std::string> ids;
-  std::string pod = {};  ///< "namespace/name"; empty: nobody says
+  std::string pod = {};  ///< "namespace/name"; empty: not known
 };
 
-/// Why a group whose node is open is given to nobody.
+/// The reason why a group with an open node is not allocated.
 std::string still_open(std::uint32_t group);
 
 class AllocationBook {
@@ -43,25 +43,30 @@ class AllocationBook {
     Ticket asked = 0;  ///< ticket() of before it was asked for
     /// The same of the list that came before it; 0: nothing counts as released yet.
     Ticket settled = 0;
+    /// Allocations up to this one do not count as released, whatever the list names.
+    Ticket kept = 0;
+
+    /// Whether an allocation that the list does not name may be over.
+    bool may_release(Ticket ticket) const { return ticket > kept && ticket <= settled; }
   };
 
   struct Slot {
     OfferedDevice device;
     Ticket holder = 0;     ///< 0: free
-    Ticket before = 0;     ///< who has it for as long as the holder is pending, or again when that fails
-    std::string fault;     ///< what the host said against it when it was to be given
-    std::string pod = {};  ///< whose it is, by the list in which `named` was the holder
+    Ticket before = 0;     ///< the allocation before a pending one, which returns if that fails
+    std::string fault;     ///< the host's objection at the last attempt to allocate it
+    std::string pod = {};  ///< the pod's name, by the list in which `named` was the holder
     Ticket named = 0;
-    bool gone = false;  ///< held, and not to be had on the host any more: goes when it is released
+    bool gone = false;  ///< no longer on the host and still allocated: leaves with its release
   };
   struct Shelf {
     ResourceName name;
     EnvPrefix env_prefix = EnvPrefix::pci_resource;
-    std::vector<Slot> slots;  ///< in order of ID, by which they are found
-    bool places = false;      ///< then it has no slots
-    bool stale = true;        ///< something in it has changed
+    std::vector<Slot> slots;  ///< sorted by ID, which find_slot() relies on
+    bool places = false;      ///< a resource of places, which has no slots
+    bool stale = true;        ///< a device of it has changed
   };
-  /// Held, and on no shelf under this name.
+  /// An allocation that no shelf has under this resource and ID.
   struct Claim {
     std::string resource;
     std::string id;
@@ -69,71 +74,71 @@ class AllocationBook {
     std::optional<std::uint32_t> group;  ///< absent: not known on this host
   };
 
-  /// What is reserved for a request until commit() or give_up().
+  /// The reservation for a request, until commit() or give_up().
   struct Grant {
     Ticket ticket = 0;
     std::string env_name;
     std::vector<std::vector<OfferedDevice>> containers;
     std::set<Ticket> superseded;
-    std::map<std::uint32_t, std::string> groups;  ///< which must not be open, each with a device of it
+    std::map<std::uint32_t, std::string> groups;  ///< these must not be open; each with a device of it
   };
-  /// What the host said against a grant.
+  /// The host's objections to a grant.
   struct Doubts {
-    std::string faulty;                         ///< is not what was offered any more; empty: all are
-    std::string fault;                          ///< but this
-    std::map<std::uint32_t, std::string> open;  ///< of the grant's groups, each with what to say of it
+    std::string faulty;  ///< the ID of a device that no longer matches the scan; empty: all match
+    std::string fault;   ///< the reason for that
+    std::map<std::uint32_t, std::string> open;  ///< the grant's open groups, each with its message
   };
 
-  /// Only grows; in the order in which they first appeared.
+  /// The vector only grows; shelves are in order of first appearance.
   const std::vector<Shelf>& shelves() const { return shelves_; }
   const std::vector<Claim>& claims() const { return claims_; }
-  /// Groups that are open, or do not say, and the kubelet knows of no pod that has them; each with what to
-  /// say of it.
+  /// Groups that are open or do not answer although the kubelet knows no pod with them, each with its
+  /// message.
   const std::map<std::uint32_t, std::string>& left_open() const { return left_open_; }
   /// Errc::not_found: no such resource.
   Result<std::size_t> find_shelf(std::string_view resource) const;
-  /// What claims hold that have a group and a resource that is offered.
+  /// The claimed devices that have a known group and an advertised resource.
   std::vector<UnlistedDevice> unlisted() const;
-  /// The last allocation so far.
+  /// The number of the last allocation.
   Ticket ticket() const { return last_ticket_; }
 
-  /// Which shelves something has changed on since the last call. What was only kept until its release leaves
-  /// them.
+  /// True for each shelf that has changed since the last call. Removes devices that were kept only until
+  /// their release.
   std::vector<bool> take_stale();
 
-  /// Resources whose IDs were ours, and numbers, before this process.
+  /// Resources of an earlier plugin process whose IDs were numbers (kata_key()).
   void came_before(std::set<std::string> former) { former_ = std::move(former); }
   /// Resources whose IDs are numbers (kata_key()).
   std::set<std::string> numbered() const;
 
-  /// As AllocationCore::replace(); `groups` are those of what is claimed.
+  /// See AllocationCore::replace(). `groups`: those of the claims.
   void replace(std::span<const Resource> scanned, std::span<const NotOffered> lost,
                std::span<const NotOffered> reassigned, const Groups& groups);
 
-  /// As AllocationCore::node_gone().
+  /// See AllocationCore::node_gone().
   void node_gone(const std::string& node);
 
-  /// As AllocationCore::allocate(), up to what the host has to say.
+  /// See AllocationCore::allocate(), for the part before the host is asked.
   Result<Grant> reserve(std::string_view resource, std::span<const std::vector<std::string>> containers);
   void commit(const Grant& grant);
   void give_up(const Grant& grant, const Doubts& found);
 
   /// Groups of which it matters whether they are open, when these are what is held.
-  std::set<std::uint32_t> may_be_released(std::span<const Holding> held, Ticket settled) const;
+  std::set<std::uint32_t> may_be_released(std::span<const Holding> held, const ListTime& time) const;
   /// As AllocationCore::reconcile(), with what was learnt of groups: what was asked about, and whether it is
   /// open.
   void reconcile(std::span<const Holding> held, const Groups& groups,
                  const std::map<std::uint32_t, bool>& asked_open, const ListTime& time);
 
  private:
-  struct Request {  // good for as long as nothing changes
+  struct Request {  // valid until the next change
     std::size_t shelf = 0;
     std::vector<std::vector<Slot*>> containers;
     std::set<Ticket> superseded;
     std::map<std::uint32_t, std::string> groups;  // as Grant's
   };
 
-  /// By shelf and ID: of what was listed, and not in the scan.
+  /// Listed devices that the new scan does not have, by shelf and ID.
   using Kept = std::map<std::pair<std::size_t, std::string>, Slot>;
 
   void put(const Resource& resource, Kept& kept);
@@ -144,7 +149,7 @@ class AllocationBook {
   bool is_older(const Holding& holding, Ticket asked) const;
   std::set<Ticket> being_decided() const;
   void forget_open(std::uint32_t group);
-  /// nullptr: none but those that end with the request.
+  /// nullptr: no claim, except those that end with the request.
   const Claim* claim_on(std::uint32_t group, const std::set<Ticket>& superseded) const;
   void release(const std::set<Ticket>& tickets);
   void mark_stale(std::uint32_t group);
@@ -152,9 +157,9 @@ class AllocationBook {
   std::set<std::string> former_;
   std::vector<Shelf> shelves_;
   std::vector<Claim> claims_;
-  std::set<Ticket> pending_;  // reserved while the host is being asked
+  std::set<Ticket> pending_;  // reservations while the host is being asked
   std::map<std::uint32_t, std::string> left_open_;
-  std::map<std::string, Ticket> voided_;  // by ID: lost its allocation to the one of that ticket
+  std::map<std::string, Ticket> voided_;  // by ID: the ticket that made the earlier allocation void
   Ticket last_ticket_ = 0;
 };
 

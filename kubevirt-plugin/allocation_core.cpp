@@ -86,8 +86,8 @@ AllocationBook::Groups AllocationCore::ask_groups(std::span<const Holding> held,
   AllocationBook::Groups groups;
   for (const auto& holding : held) {
     for (const auto& id : holding.ids) {
-      // An address or a UUID means one device of the host whoever gave it out, a number only with its
-      // resource: of ours that has no numbers, it was given out by one of KubeVirt's own plugins.
+      // An address or a UUID means one device of the host, whichever plugin allocated it. A number means one
+      // only with its resource: if Ferry's resource has no numbers, a plugin of KubeVirt's own allocated it.
       const bool ours = !is_number(id) || numbered.contains(holding.resource);
       if (!ours && !offered.contains(holding.resource)) continue;
       if (const auto group = ours ? check_.group_of(id) : check_.group_numbered(id))
@@ -137,7 +137,7 @@ Result<std::shared_ptr<DeviceStream>> AllocationCore::watch(std::string_view res
   return stream;
 }
 
-/// Whose pod has no GPU with such a companion learns from virt-launcher that it has none.
+/// A pod whose GPU has no such companion learns this from virt-launcher.
 Result<std::vector<Allocation>> AllocationCore::take_places(
     std::size_t shelf, std::span<const std::vector<std::string>> containers) const {
   const auto& places = snapshot_->resources.at(shelf)->devices;
@@ -223,7 +223,7 @@ void AllocationCore::allocate(std::string_view resource, std::span<const std::ve
       lock.unlock();
       return tell_whom(std::move(taken));
     }
-    // What is refused in any case opens no node: a VM may be about to.
+    // A request that is refused in any case must not open a node that a VM may be about to open.
     auto reserved = book_.reserve(resource, containers);
     if (!reserved) {
       lock.unlock();
@@ -232,7 +232,7 @@ void AllocationCore::allocate(std::string_view resource, std::span<const std::ve
     *grant = std::move(*reserved);
   }
 
-  // The host is asked under no lock: the groups are reserved meanwhile.
+  // The host is asked under no lock; the groups are reserved meanwhile.
   HandOut what{.groups = {}, .containers = grant->containers};
   for (const auto& [group, id] : grant->groups) what.groups.insert(group);
   check_.ask(std::move(what), [this, grant, tell_whom = std::move(tell_whom)](HostAnswer said) {
@@ -266,13 +266,13 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
                             .gpu = device.gpu});
     };
     for (const auto& slot : book_.shelves()[*shelf].slots) add(slot.device);
-    // What is taken of a GPU is so whatever its type.
+    // A vGPU takes room on its GPU whatever its type, so those of other resources count too.
     for (const auto& other : book_.shelves())
       if (&other != &book_.shelves()[*shelf])
         for (const auto& slot : other.slots)
           if (slot.holder != 0 && !slot.device.gpu.empty()) add(slot.device);
   }
-  // The kubelet may not have read that list yet. When one that is allocated is free is for it to say.
+  // The kubelet may not have read that list yet. It decides itself when an allocated device is free.
   for (const auto& device : listed->devices)
     if (!device.healthy() && !device.allocated) unfit.insert(device.id);
   std::vector<std::string> fit;
@@ -285,11 +285,11 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
 }
 
 std::map<std::uint32_t, bool> AllocationCore::ask_released(std::span<const Holding> held,
-                                                           Ticket settled) const {
+                                                           const ListTime& time) const {
   std::set<std::uint32_t> groups;
   {
     const std::scoped_lock lock(mutex_);
-    groups = book_.may_be_released(held, settled);
+    groups = book_.may_be_released(held, time);
   }
   const auto open = check_.open_groups(groups);
   std::map<std::uint32_t, bool> asked;
@@ -299,7 +299,7 @@ std::map<std::uint32_t, bool> AllocationCore::ask_released(std::span<const Holdi
 
 void AllocationCore::reconcile(std::span<const Holding> held, const ListTime& time) {
   const auto groups = ask_groups(held);
-  const auto asked_open = ask_released(held, time.settled);
+  const auto asked_open = ask_released(held, time);
   News news;
   {
     const std::scoped_lock lock(mutex_);

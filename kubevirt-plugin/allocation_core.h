@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has what (allocation_book.h), kept while the host is asked and the kubelet is told. Knows neither gRPC
-// nor threads; every call may come from any thread and none waits for another's host access.
+// The allocations (allocation_book.h) for several threads, with questions to the host and lists for the
+// kubelet. It knows neither gRPC nor threads. Every call may come from any thread, and none waits for
+// another's access to the host.
 //
-// The IOMMU group is the unit. From the moment that a device is allocated, the group's other devices are
-// Unhealthy in every list, whatever their resource, and refused to others. The kubelet never says that a
-// device came free: that is learnt from pod resources (reconcile()), or from the kubelet giving the same
-// device out again. Neither counts while the group is still open, where its node can be asked: the kubelet
-// forgets a pod that is removed by force, or a static one, before its VM has ended. What is found open so is
-// Unhealthy until it is closed.
+// The unit of allocation is the IOMMU group. Once a device is allocated, the group's other devices are
+// Unhealthy in every list, whatever their resource, and requests for them are refused. The kubelet never
+// reports a release. It is learnt from pod resources (reconcile()), or when the kubelet allocates the same
+// device again. Neither counts while the group is found open: the kubelet forgets a static pod, or a pod
+// removed by force, before its VM has ended. An open group is Unhealthy until it is closed.
 //
-// Places (Companion::place()) are no devices: nobody holds one here, and none is of a group. There is one for
-// each companion of a listed device, as healthy as that; the answer for the device names its companions.
+// Places (Companion::place()) are IDs without a device, a group or an allocation. Each companion of a listed
+// device has one, as healthy as the device; the answer for the device names its companions.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +36,11 @@
 
 namespace ferry {
 
-/// What one container gets.
+/// The answer for one container.
 struct Allocation {
   std::string env_name;            ///< empty: none, for Kata
   std::string env_value;           ///< the asked devices' IDs, in the order asked, joined by ","
-  std::vector<std::string> ids;    ///< the same apart
+  std::vector<std::string> ids;    ///< the same IDs, separately
   std::vector<std::string> nodes;  ///< absolute, each once
   /// Env name -> addresses: the devices' companions, in the order of the devices.
   std::map<std::string, std::string> companions;
@@ -52,73 +52,74 @@ class AllocationCore {
   using ListTime = AllocationBook::ListTime;
   using Allocated = std::function<void(Result<std::vector<Allocation>>)>;
 
-  /// Called from the thread that caused it, under no lock. It may come late: look again, do not count.
+  /// The thread that causes an event calls these, under no lock. A call may come late, so listeners read the
+  /// snapshot and do not count events.
   struct Listener {
     std::function<void()> changed;  ///< there is a new snapshot
-    std::function<void()> doubted;  ///< the host contradicted the scan: time for another
+    std::function<void()> doubted;  ///< the host contradicted the scan, so another scan is needed
   };
 
-  /// `check` must outlive this.
+  /// `check` must outlive this object.
   explicit AllocationCore(const DeviceCheck& check, Listener listener = {},
                           VgpuPlacement placement = VgpuPlacement::pack);
 
-  /// Resources whose IDs were ours, and numbers (kata_key()), before this process.
+  /// Resources of an earlier plugin process whose IDs were numbers (kata_key()).
   void came_before(std::set<std::string> former);
 
-  /// A new scan. IDs are unique over all resources. A device that was listed and is one of `lost` (by its ID,
-  /// or by what sysfs calls it) stays so, Unhealthy for the reason given there; one that is allocated stays
-  /// until it is released, wherever it has gone; a resource once named stays, if need be without devices.
-  /// What allocate() found wrong before is forgotten.
+  /// Takes a new scan. IDs are unique over all resources. A listed device that is one of `lost` (by its ID or
+  /// its name in sysfs) stays listed, Unhealthy for the reason given there. An allocated device stays until
+  /// its release, even if it has left the host. A resource stays, if need be without devices. Objections of
+  /// earlier allocate() calls are forgotten.
   ///
-  /// One of `reassigned` (likewise) has another task on the host by now: it leaves the list, or is Unhealthy
-  /// for that reason and leaves with its release.
+  /// A device that is one of `reassigned` (likewise) has another purpose on the host now. It leaves the list,
+  /// or, if allocated, is Unhealthy for that reason until its release.
   void replace(std::span<const Resource> scanned, std::span<const NotOffered> lost = {},
                std::span<const NotOffered> reassigned = {});
 
-  /// Lists the devices that have `node` ("/dev/vfio/15") as Unhealthy until the next scan: a loss need not
-  /// wait for one.
+  /// Lists the devices that have `node` ("/dev/vfio/15") as Unhealthy until the next scan, so that a loss
+  /// shows at once.
   void node_gone(const std::string& node);
 
   std::shared_ptr<const Snapshot> snapshot() const;
 
-  /// A stream of one resource's lists that begins with the present one. `wake` is called, as a Listener is,
-  /// whenever there may be something to take. Errc::not_found when no such resource is offered.
+  /// A stream of one resource's lists that begins with the present one. `wake` is called like a Listener
+  /// whenever a list may be waiting. Errc::not_found: no such resource is advertised.
   Result<std::shared_ptr<DeviceStream>> watch(std::string_view resource, std::function<void()> wake);
 
-  /// Gives the devices of one request, one list of IDs for each of its containers: all of them or none. The
-  /// kubelet knows when a device is free: asked for one that is allocated, its earlier allocation is void as
-  /// a whole, since a container's devices come free together. Of a place it alone says whether it is free:
-  /// one that is listed is given, with nothing, whatever its health.
+  /// Allocates the devices of one request, all of them or none; `containers` has a list of IDs for each
+  /// container. The kubelet decides when a device is free: a request for an allocated device ends that whole
+  /// allocation, because a container's devices are released together. A place has no allocation here, so each
+  /// listed place is granted, whatever its health, with an empty answer.
   ///
-  /// Errors name the ID and the reason. Errc::not_found: no such resource or device. Errc::usage: nothing
-  /// asked for, or one ID twice. Errc::refused: Unhealthy, or its group is held or open; what is open is
-  /// Unhealthy until reconcile() or another request finds it closed. DeviceCheck's error: it is not what was
-  /// offered any more; it is listed Unhealthy from then on.
+  /// Errors name the ID and the reason. Errc::not_found: no such resource or device. Errc::usage: an empty
+  /// request, or one ID twice. Errc::refused: the device is Unhealthy, or its group is allocated or open; an
+  /// open group stays Unhealthy until reconcile() or another request finds it closed. DeviceCheck's error:
+  /// the device no longer matches the scan, and is listed as Unhealthy from then on.
   ///
-  /// `allocated` is called once, as DeviceCheck::ask() calls back: touch nothing after this where that was
-  /// another thread.
+  /// `allocated` is called once, on the thread that DeviceCheck::ask() uses. If that was another thread, the
+  /// caller must touch nothing after this call, since its objects may be gone.
   void allocate(std::string_view resource, std::span<const std::vector<std::string>> containers,
                 Allocated allocated);
 
-  /// Which devices a container had best get (preferred_allocation.h); of places, which are all alike, the
-  /// first by ID. Errc::not_found: no such resource.
+  /// The devices that suit a container best (preferred_allocation.h). Places are all alike, so the first by
+  /// ID are preferred. Errc::not_found: no such resource.
   Result<std::vector<std::string>> prefer(std::string_view resource, std::span<const std::string> available,
                                           std::span<const std::string> must_include, int size) const;
 
-  /// Whether something of a resource is held that is in no list: as it was called before, perhaps.
+  /// True if an allocation of the resource is in no list, perhaps because its device had another name.
   bool is_claimed(std::string_view resource) const;
 
-  /// The last allocation so far.
+  /// The number of the last allocation.
   Ticket ticket() const;
 
-  /// Makes allocations what the kubelet says is held: those up to `time.settled` of which it names no device
-  /// are released, unless a process has one's group open; devices that it names and nobody has are taken to
-  /// be allocated, save those of a container whose devices have been given anew since it was asked. The
-  /// kubelet lists a pod a little after its Allocate: so what one list does not name may be too new for it,
-  /// and what is older than the list before it is not.
+  /// Makes the allocations match the kubelet's list. Allocations up to `time.settled` of which the list names
+  /// no device are released, unless a process has one's group open. Devices that the list names and that have
+  /// no allocation become allocated. Exempt are containers whose devices have been allocated again since the
+  /// list was requested. The kubelet lists a pod a little after its Allocate, so only allocations older than
+  /// the list before count as released.
   ///
-  /// What it names and no list has (offered under another name before, or not fit to be offered now) holds
-  /// its IOMMU group all the same: its other devices are Unhealthy and given to nobody until it is released.
+  /// The list may name a device that is not listed here: under an earlier name, or not fit to be advertised
+  /// now. It still blocks its IOMMU group, whose other devices are Unhealthy until the release.
   void reconcile(std::span<const Holding> held, const ListTime& time);
 
  private:
@@ -128,10 +129,10 @@ class AllocationCore {
   };
   struct Verdict : AllocationBook::Doubts {
     std::vector<Allocation> allocations;
-    std::optional<Error> error;  // then there are none
+    std::optional<Error> error;  // with an error there are no allocations
   };
   struct News {
-    bool snapshot = false;  // there is another one
+    bool snapshot = false;  // a new snapshot exists
     std::vector<std::shared_ptr<DeviceStream>> wakes;
   };
 
@@ -143,7 +144,7 @@ class AllocationCore {
   AllocationBook::Groups ask_groups(std::span<const Holding> held,
                                     std::span<const Resource> scanned = {}) const;
   /// Of the groups of what may have been released: whether each is open.
-  std::map<std::uint32_t, bool> ask_released(std::span<const Holding> held, Ticket settled) const;
+  std::map<std::uint32_t, bool> ask_released(std::span<const Holding> held, const ListTime& time) const;
 
   // These want mutex_ held, save tell().
   Result<std::vector<Allocation>> take_places(std::size_t shelf,

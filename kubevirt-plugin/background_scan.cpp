@@ -20,26 +20,26 @@ constexpr auto kAtTheEnd = std::chrono::seconds(1);
 Result<Offer> scanned_by(Scanner& scanner) {
   try {
     return scanner.scan();
-  } catch (const std::exception& error) {  // memory, a library's
+  } catch (const std::exception& error) {  // out of memory, or an error of a library
     return fail(Errc::malformed_host, error.what());
   }
 }
 
 }  // namespace
 
-/// What a scan works with, of its own.
+/// The data of a scan, which may outlive the BackgroundScan.
 struct BackgroundScan::Shared {
   Shared(const HostFs& whose, OfferRules by, ReadVgpus read_vgpus)
       : host(whose.root()), rules(std::move(by)), scanner(host, rules, std::move(read_vgpus)) {}
 
   const HostFs host;
   const OfferRules rules;
-  Scanner scanner;  // by one scan at a time
+  Scanner scanner;  // used by one scan at a time
 
   std::mutex mutex;
   std::condition_variable changed;
   bool under_way = false;
-  bool over = false;  // nobody wants to hear of it any more
+  bool over = false;  // the result is no longer needed
 };
 
 BackgroundScan::BackgroundScan(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus,
@@ -64,7 +64,7 @@ void BackgroundScan::begin() {
     once_more_ = true;
     return;
   }
-  shared_->under_way = true;  // no other thread is there to see it
+  shared_->under_way = true;  // no other thread exists yet
   const auto scan = [this, shared = shared_] {
     auto offer = std::make_shared<Result<Offer>>(scanned_by(shared->scanner));
     const std::scoped_lock lock(shared->mutex);
@@ -74,7 +74,7 @@ void BackgroundScan::begin() {
   };
   try {
     std::thread(scan).detach();
-  } catch (const std::system_error& error) {  // no thread to be had
+  } catch (const std::system_error& error) {  // no thread is available
     shared_->under_way = false;
     return scanned_(fail(error_from_errno(error.code().value(), "begin a scan of the host")));
   }

@@ -14,27 +14,27 @@
 
 namespace ferry {
 
-/// Scans the host on a thread that lives as long as a scan: a read of sysfs may take minutes, or never
-/// return, when a driver hangs, and whoever serves the kubelet does so meanwhile. Belongs to the loop's
+/// Scans the host on a thread of its own, which lives as long as the scan. If a driver hangs, a read of sysfs
+/// may take minutes or never return, and the plugin must serve the kubelet meanwhile. Belongs to the loop's
 /// thread.
 class BackgroundScan {
  public:
   using Scanned = std::function<void(Result<Offer>)>;
 
-  /// `loop` must outlive this; `scanned` is called in it.
+  /// `loop` must outlive this object and calls `scanned`.
   BackgroundScan(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus, EventLoop& loop,
                  Scanned scanned);
   BackgroundScan(const BackgroundScan&) = delete;
   BackgroundScan& operator=(const BackgroundScan&) = delete;
   BackgroundScan(BackgroundScan&&) = delete;
   BackgroundScan& operator=(BackgroundScan&&) = delete;
-  /// A scan that is under way is waited for, a moment long.
+  /// Waits for a running scan, but only briefly.
   ~BackgroundScan();
 
-  /// Begins a scan; once more after one that is under way, since that may have seen what was before. One that
-  /// lasts is logged, and that it has ended.
+  /// Begins a scan. If a scan is running, another one follows, since the running scan may have seen the
+  /// earlier state. A scan that takes long is logged, and so is its end.
   void begin();
-  /// What a predecessor's scans have found. Before the first begin().
+  /// Passes on the findings of an earlier process's scans. Call it before the first begin().
   void remember(std::span<const FatalErrorsOf> before);
 
  private:
@@ -44,7 +44,7 @@ class BackgroundScan {
 
   EventLoop& loop_;
   const Scanned scanned_;
-  const std::shared_ptr<Shared> shared_;  // outlives this where a scan does
+  const std::shared_ptr<Shared> shared_;  // outlives this object during a scan
   bool under_way_ = false;
   bool once_more_ = false;
   bool lasts_ = false;

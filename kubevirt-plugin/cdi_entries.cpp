@@ -17,7 +17,7 @@ std::set<Key> allocated(const Snapshot& snapshot) {
   return keys;
 }
 
-/// Adds those that `resources` has no entry for.
+/// Adds the devices that `resources` does not contain.
 void add_missing(std::vector<Resource>& resources, std::span<const Resource> others) {
   for (const auto& other : others) {
     if (other.env_prefix != EnvPrefix::none) continue;

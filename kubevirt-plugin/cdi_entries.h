@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CDI specifications say, from scan to scan: what is offered to Kata, and what a pod still has. Kata
-// looks a device up whenever it makes a pod's sandbox, a second one too, and so after the device has been
-// withdrawn.
+// The content of the CDI specifications from scan to scan: devices that are advertised for Kata, and devices
+// that a pod still has. Kata looks a device up whenever it creates a sandbox of the pod, so also after the
+// device has been withdrawn.
 #pragma once
 
 #include <set>
@@ -19,14 +19,15 @@ class CdiEntries {
  public:
   using Key = std::pair<std::string, std::string>;  ///< resource, ID
 
-  /// A scan: what was found, and what of it is offered. What is offered no more stays until drop(), with the
-  /// nodes that it had, and so does what was found and is not offered: a predecessor may have given it out.
+  /// Takes a scan: the devices found, and those that are advertised. Devices that are no longer advertised
+  /// stay with their nodes until drop_released(). So do devices that were only found, since an earlier plugin
+  /// process may have allocated them.
   void replace(std::span<const Resource> found, std::span<const Resource> offered);
 
-  /// Drops what is neither offered nor allocated. True: there was something.
+  /// Drops devices that are neither advertised nor allocated. True: there was one.
   bool drop_released(const Snapshot& snapshot);
 
-  /// For CdiFiles::update(): resources for Kata alone.
+  /// For CdiFiles::update(): only resources for Kata.
   const std::vector<Resource>& resources() const { return resources_; }
 
  private:

@@ -11,7 +11,7 @@
 namespace ferry {
 namespace {
 
-// By which a file is known to be ours.
+// The first line, which marks a file as Ferry's.
 constexpr std::string_view kHead = "# Made by `ferry plugin`, and removed by it.\n";
 
 }  // namespace
@@ -29,7 +29,7 @@ std::string cdi_spec(const Resource& resource, const NodeMode& mode_of) {
     devices += fmt::format("- name: \"{}\"\n  containerEdits:\n    deviceNodes:\n", device.id);
     for (const auto& node : device.nodes) {
       devices += fmt::format("    - path: {}\n", node);
-      // In decimal: readers of YAML 1.1 and 1.2 differ about 0600.
+      // In decimal, because readers of YAML 1.1 and 1.2 disagree about 0600.
       if (const auto mode = mode_of(node)) devices += fmt::format("      fileMode: {:d}\n", *mode);
     }
   }

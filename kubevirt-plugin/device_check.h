@@ -16,35 +16,35 @@
 namespace ferry {
 
 enum class GroupState : std::uint8_t {
-  closed,  ///< or that cannot be learnt
-  open,    ///< a process has it, as a VM's has for as long as it lives; or the kernel is not done with that
-  silent,  ///< what is asked about its devices is not answered in time
+  closed,  ///< or that cannot be known
+  open,    ///< a process has it open, for example a running VM, or the kernel has not finished closing it
+  silent,  ///< the host does not answer in time about its devices
 };
 
-/// What is to be handed out together.
+/// Devices that are to be allocated together.
 struct HandOut {
   std::set<std::uint32_t> groups;                      ///< IOMMU groups that must be closed
   std::vector<std::vector<OfferedDevice>> containers;  ///< the devices of each
 };
 
-/// What the host says of that.
+/// The host's answer.
 struct HostAnswer {
   struct Container {
-    /// In the order of its devices: the nodes to hand out for each now. An error when it is not what was
-    /// offered any more: gone, of another model or group, on another driver, its group no longer viable, or a
-    /// node missing.
+    /// The nodes for each device now, in the order of the devices. An error if a device no longer matches the
+    /// scan: it is gone, its model, group or driver differs, its group is no longer viable, or a node is
+    /// missing.
     std::vector<Result<std::vector<std::string>>> nodes;
-    /// The nodes that it needs beside, because of the devices that it gets together.
+    /// Further nodes that the container needs for its devices together.
     std::vector<std::string> shared;
   };
-  /// Of those that were asked about; the others come after one that is not closed.
+  /// The groups that were asked about, up to the first that is not closed.
   std::map<std::uint32_t, GroupState> groups;
-  /// As many as were asked about when all groups are closed, else none.
+  /// The answer for each container if all groups are closed, else empty.
   std::vector<Container> containers;
 };
 
-/// The host, asked again about a device before it is handed out: a scan is old the moment it is made. Any
-/// thread may call.
+/// Asks the host again about a device before it is allocated, since a scan may be outdated. Any thread may
+/// call.
 class DeviceCheck {
  public:
   using Answered = std::function<void(HostAnswer)>;
@@ -56,21 +56,21 @@ class DeviceCheck {
   DeviceCheck& operator=(DeviceCheck&&) = delete;
   virtual ~DeviceCheck() = default;
 
-  /// Asks, on this thread, whether all groups are closed, and then about the devices. `answered` is called
-  /// once and within a moment: by this thread or, when the host holds it up, by another. Then this comes back
-  /// whenever the host lets it, and all that the caller worked with may be gone: touch nothing after it.
+  /// Asks on this thread if all groups are closed, and then about the devices. `answered` is called once and
+  /// soon: by this thread, or by another if the host delays this one. In the second case this call returns
+  /// whenever the host lets it, and the caller's objects may be gone by then. Touch nothing after it.
   virtual void ask(HandOut what, Answered answered) const = 0;
 
-  /// Which of these groups are open, or do not say within a moment. To be asked only of those that no VM is
-  /// about to open.
+  /// The groups among these that are open or do not answer in time. Ask only about groups that no VM is about
+  /// to open.
   virtual std::set<std::uint32_t> open_groups(const std::set<std::uint32_t>& groups) const = 0;
 
-  /// The IOMMU group of what a kubelet device ID means on this host: a PCI address, a mediated device's UUID,
-  /// or a number of kata_key(). Absent: the ID is none of these, or there is no such device, or no group.
+  /// The IOMMU group of a kubelet device ID on this host: a PCI address, a mediated device's UUID, or a
+  /// number of kata_key(). Absent: the ID is none of these, or the device or its group does not exist.
   virtual std::optional<std::uint32_t> group_of(std::string_view id) const = 0;
 
-  /// The IOMMU group of that number, as KubeVirt's own plugins call a device. Absent: no number, or there is
-  /// no such group.
+  /// The IOMMU group with that number, for device IDs of KubeVirt's own plugins. Absent: not a number, or no
+  /// such group.
   virtual std::optional<std::uint32_t> group_numbered(std::string_view id) const = 0;
 };
 

@@ -17,7 +17,7 @@
 namespace ferry {
 namespace {
 
-/// Whether the kubelet could tell the two apart.
+/// True if the kubelet cannot tell the two lists apart.
 bool looks_the_same(const ListedResource& one, const ListedResource& other) {
   return std::equal(one.devices.begin(), one.devices.end(), other.devices.begin(), other.devices.end(),
                     [](const ListedDevice& a, const ListedDevice& b) {
@@ -27,7 +27,7 @@ bool looks_the_same(const ListedResource& one, const ListedResource& other) {
 
 using HeldGroups = std::unordered_map<std::uint32_t, std::string>;
 
-/// Why nobody else may have a device of an IOMMU group, for each that is held.
+/// For each allocated IOMMU group, the reason why its other devices are not available.
 HeldGroups held_groups(const AllocationBook& book) {
   HeldGroups held;
   for (const auto& shelf : book.shelves())
@@ -57,7 +57,7 @@ ListedResource list(const AllocationBook::Shelf& shelf, const HeldGroups& held,
                         .iommu_group = slot.device.iommu_group,
                         .allocated = slot.holder != 0,
                         .awaits_release = false};
-    // By no list that is older than its allocation.
+    // The pod's name counts only if it belongs to the present allocation.
     if (device.allocated && slot.named == slot.holder) device.pod = slot.pod;
     const auto open = left_open.find(device.iommu_group);
     const bool is_open = open != left_open.end();
@@ -66,6 +66,7 @@ ListedResource list(const AllocationBook::Shelf& shelf, const HeldGroups& held,
     // An allocated device stays Healthy: the kubelet itself takes it out of what it gives.
     if (device.reason.empty() && !device.allocated && holder != held.end()) {
       device.awaits_release = true;
+      device.held_with_group = true;
       device.reason = holder->second;
     }
     // Unless it has forgotten that, and would give it to a pod that cannot have it.
@@ -75,8 +76,8 @@ ListedResource list(const AllocationBook::Shelf& shelf, const HeldGroups& held,
   return listed;
 }
 
-/// The places of one resource. `listed`: the lists of `shelves`' devices, in their order. A place has no NUMA
-/// node: the GPU that its pod gets may be on any.
+/// The places of one resource. `listed`: the device lists of `shelves`, in the same order. A place has no
+/// NUMA node, since its pod's GPU may be on any.
 ListedResource list_places(const ResourceName& name, EnvPrefix env_prefix,
                            const std::vector<AllocationBook::Shelf>& shelves,
                            std::span<const std::shared_ptr<const ListedResource>> listed) {
@@ -98,8 +99,8 @@ ListedResource list_places(const ResourceName& name, EnvPrefix env_prefix,
   return places;
 }
 
-/// Whether a vGPU is allocated whose GPU carries one that is offered as another type: of its own type the
-/// kubelet says what is free, where the next one of the other goes is ours to choose.
+/// True if an allocated vGPU's GPU carries vGPUs of several types. The kubelet decides which vGPU of a type
+/// is free, but the plugin prefers the GPU for the next one.
 bool decides_placement(const std::vector<AllocationBook::Shelf>& shelves) {
   std::unordered_map<std::string_view, const AllocationBook::Shelf*> carried_as;
   std::unordered_set<std::string_view> of_several_types;
@@ -114,8 +115,8 @@ bool decides_placement(const std::vector<AllocationBook::Shelf>& shelves) {
   });
 }
 
-/// Whether a group of ours has two holders, as those of a predecessor that did not mind groups: who has come
-/// free of one when the kubelet gives it out again may have come free of the other, and nobody would say so.
+/// True if a listed group has two allocations, as an earlier plugin that ignored groups could make. If the
+/// kubelet allocates the group again, both may have been released without any notice.
 bool has_group_of_two_holders(const AllocationBook& book) {
   std::unordered_map<std::uint32_t, AllocationBook::Ticket> holders;
   const auto is_second = [&](std::uint32_t group, AllocationBook::Ticket holder) {
@@ -173,7 +174,7 @@ std::optional<NextLists> next_lists(const AllocationBook& book, const std::vecto
       put(i, list(shelves[i], held, book.left_open()));
     }
   }
-  for (std::size_t i = 0; i < shelves.size(); ++i)  // by what the devices have become
+  for (std::size_t i = 0; i < shelves.size(); ++i)  // after the devices, on whose health places depend
     if (shelves[i].places)
       put(i, list_places(shelves[i].name, shelves[i].env_prefix, shelves, next->resources));
   next->awaits_release = !next->unlisted.empty() || any_device(*next, &ListedDevice::awaits_release) ||

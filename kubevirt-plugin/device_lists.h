@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kubelet is told of an AllocationBook: pure.
+// The lists for the kubelet, made from an AllocationBook by pure functions.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,11 @@ namespace ferry {
 
 struct NextLists {
   std::shared_ptr<const Snapshot> snapshot;
-  std::vector<bool> to_send;  ///< of each resource: whether the kubelet can tell its list from the one before
+  std::vector<bool> to_send;  ///< by resource: the kubelet would notice a difference to the list before
 };
 
-/// What there is to tell after `before`; absent: nothing. `stale` (AllocationBook::take_stale()): the lists
-/// of other shelves are those of `before`.
+/// The next lists after `before`; absent: nothing has changed. `stale` is the result of
+/// AllocationBook::take_stale(): other shelves keep their lists.
 std::optional<NextLists> next_lists(const AllocationBook& book, const std::vector<bool>& stale,
                                     const Snapshot& before);
 

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-// The table is in the program as it is in the repository: nothing to generate, to parse at start or to
-// relocate. NOLINTNEXTLINE(hicpp-no-assembler)
+// The table is embedded unchanged, so nothing is generated, parsed at start or relocated.
+// NOLINTNEXTLINE(hicpp-no-assembler)
 asm(R"(
   .pushsection .rodata.ferry_pci_names, "a", @progbits
 ferry_pci_names_begin:
@@ -27,7 +27,7 @@ namespace {
 /// The vendor whose devices the shipped table names.
 constexpr std::uint16_t kShippedVendor = 0x10de;
 
-// Where Debian, Fedora, SUSE and Alpine keep it.
+// The paths of pci.ids on Debian, Fedora, SUSE and Alpine.
 constexpr std::array kPciIds = {"usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids", "usr/share/pci.ids"};
 
 std::optional<std::string> unless_empty(std::string_view text) {

@@ -12,16 +12,16 @@
 
 namespace ferry {
 
-/// What people call a PCI device ID: "AD102 [GeForce RTX 4090]" for 10de:2684.
+/// Names of PCI device IDs for people: "AD102 [GeForce RTX 4090]" for 10de:2684.
 ///
-/// Our own table (configs/pci-names.tsv, compiled in) comes first, so that a name never changes under a
-/// resource that is in use; the host's pci.ids is asked for the IDs it lacks. One thread at a time.
+/// The compiled-in table (configs/pci-names.tsv) has priority, so that the name of a resource in use never
+/// changes. IDs that it lacks come from the host's pci.ids. Not for several threads at a time.
 class DeviceNames {
  public:
-  /// `host` must outlive this.
+  /// `host` must outlive this object.
   explicit DeviceNames(const HostFs& host) : host_(host) {}
 
-  /// Absent when neither knows the ID. That the host has no pci.ids is no error.
+  /// Absent: neither source knows the ID. A host without pci.ids is not an error.
   std::optional<std::string> find(std::uint16_t vendor, std::uint16_t device);
   /// The vendor's name in the host's pci.ids. Absent: there is none.
   std::optional<std::string> find_vendor(std::uint16_t vendor);
@@ -32,15 +32,15 @@ class DeviceNames {
   std::map<std::uint16_t, std::optional<std::string>> vendors_;
 };
 
-/// The compiled-in table's text, comment lines and all: device ID, name, resource name, flag, separated by
-/// TAB.
+/// The text of the compiled-in table, with its comment lines. Columns, separated by TAB: device ID, name,
+/// resource name, flag.
 std::string_view shipped_device_names();
 
-/// Finds a device in the text of a pci.ids file (format: its own head; vendor lines begin in the first
-/// column, device lines with one TAB, subsystems with two). Absent when it is not there or its name is empty.
+/// Finds a device in the text of a pci.ids file. Absent: it is not listed, or its name is empty. The file's
+/// head describes the format: vendor lines have no TAB, device lines one, subsystem lines two.
 std::optional<std::string> find_in_pci_ids(std::string_view text, std::uint16_t vendor, std::uint16_t device);
 
-/// Finds a vendor's name there.
+/// Finds a vendor's name in the text of a pci.ids file.
 std::optional<std::string> find_vendor_in_pci_ids(std::string_view text, std::uint16_t vendor);
 
 }  // namespace ferry

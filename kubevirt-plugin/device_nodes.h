@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether an IOMMU group can be given to a virtual machine, and through which device nodes.
-// ABI: Documentation/driver-api/vfio.rst (viability, /dev/vfio/GROUP; /dev/vfio/devices/vfioN since
-// Linux 6.6).
+// The viability of IOMMU groups, and the device nodes by which a VM gets one.
+// ABI: Documentation/driver-api/vfio.rst (viability, /dev/vfio/GROUP; /dev/vfio/devices/vfioN since Linux
+// 6.6).
 #pragma once
 
 #include <cstdint>
@@ -14,48 +14,47 @@
 
 namespace ferry {
 
-/// What counts of one function of a group.
+/// The facts that matter about one function of a group.
 struct GroupMember {
   PciAddress address;
   std::string driver;       ///< empty: none bound
   bool usable = false;      ///< its driver does not keep the group from a VM: blocks_viability()
-  std::string vfio_device;  ///< "vfio3"; empty: none, or another vendor's, which goes with the group alone
+  std::string vfio_device;  ///< "vfio3"; empty: none, or another vendor's, which is given by its group
 };
 
-/// Why the group cannot be opened, naming the first function in the way; empty when it can.
+/// The reason why the group cannot be opened, with the first function in the way; empty: it can.
 std::string group_problem(std::uint32_t group, std::span<const GroupMember> members);
 
-/// Whether the group's own node is known to be there: it has just been opened.
+/// is_there: the group's own node was just opened, so it exists.
 enum class GroupNode : std::uint8_t { unknown, is_there };
 
-/// In sysfs as long as the node /dev/iommu is in /dev, of which the plugin's container has the folder
-/// /dev/vfio alone. Source: iommu_misc_dev in drivers/iommu/iommufd/main.c, a misc device of that name and
-/// node.
+/// This entry exists as long as /dev/iommu does; the plugin's container has only the folder /dev/vfio.
+/// Source: iommu_misc_dev in drivers/iommu/iommufd/main.c, a misc device of that name and node.
 inline constexpr const char* kIommufd = "sys/class/misc/iommu";
 
-/// Whether a file is there, by its path below the host's root: "dev/vfio/vfio".
+/// True if a file exists, by its path below the host's root: "dev/vfio/vfio".
 using NodeIsThere = std::function<bool(const std::string&)>;
 
-/// Absolute paths in the order that NVIDIA's plugin has: the functions' own nodes, /dev/vfio/vfio, the
-/// group's, /dev/iommu. Of the legacy pair and of the own nodes with /dev/iommu only what is there whole.
-/// Empty: neither.
+/// Absolute paths in the order of NVIDIA's plugin: the functions' own nodes, /dev/vfio/vfio, the group's
+/// node, /dev/iommu. The legacy pair is listed only if complete, and so are the own nodes with /dev/iommu.
+/// Empty: neither is complete.
 std::vector<std::string> vfio_nodes(const NodeIsThere& is_there, std::uint32_t group,
                                     std::span<const GroupMember> members,
                                     GroupNode group_node = GroupNode::unknown);
 
-/// What Kata knows a function by.
+/// Kata's ID and nodes of a function.
 struct KataKey {
-  /// N of its vfioN where there is iommufd, else its group: in decimal.
+  /// N of its vfioN if the host has iommufd, else its group's number, in decimal.
   std::string id;
-  /// vfioN's node alone, or /dev/vfio/vfio and the group's: never both, which Kata cannot take. Empty: they
-  /// are not there.
+  /// vfioN's node alone, or /dev/vfio/vfio and the group's node. Kata cannot take both. Empty: they do not
+  /// exist.
   std::vector<std::string> nodes;
-  std::string missing;  ///< then: which are not, in words; else empty
+  std::string missing;  ///< a sentence about the missing nodes; empty: `nodes` is complete
 };
 /// `vfio_devices`: the names in the function's vfio-dev.
 KataKey kata_key(const NodeIsThere& is_there, std::uint32_t group, std::span<const std::string> vfio_devices);
 
-/// Which node is missed when vfio_nodes() is empty.
+/// A sentence about the missing nodes, for an empty vfio_nodes().
 std::string missing_nodes(std::uint32_t group);
 
 }  // namespace ferry

@@ -10,19 +10,19 @@
 
 namespace ferry {
 
-/// One listener's queue of lists. Since each list replaces the one before, only the newest is kept: a
+/// The queue of lists for one listener. Each list replaces the one before, so only the newest is kept, and a
 /// listener that does not read costs one list. Any thread may call.
 class DeviceStream {
  public:
   explicit DeviceStream(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-  /// The newest list not taken yet; nullptr when there is none.
+  /// The newest list not taken yet; nullptr: there is none.
   std::shared_ptr<const ListedResource> take() {
     const std::scoped_lock lock(mutex_);
     return std::exchange(next_, nullptr);
   }
 
-  /// For the core: lists come in order because it puts them under its own lock, and wakes after it.
+  /// For AllocationCore. Its own lock keeps the lists in order, and it wakes the listener after unlocking.
   void put(std::shared_ptr<const ListedResource> list) {
     const std::scoped_lock lock(mutex_);
     next_ = std::move(list);

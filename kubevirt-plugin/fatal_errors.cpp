@@ -15,7 +15,7 @@
 namespace ferry {
 namespace {
 
-// A line for each kind of error and then "TOTAL_ERR_FATAL 0".
+// The file has a line for each kind of error, then "TOTAL_ERR_FATAL 0".
 std::optional<std::uint64_t> total_of(std::string_view text) {
   constexpr std::string_view kTotal = "TOTAL_ERR_FATAL ";
   const auto at = text.find(kTotal);

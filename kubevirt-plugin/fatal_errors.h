@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PCIe errors that the link did not survive, counted by the kernel for each function.
-// ABI: Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats (Linux 4.19; where the host, not the
-// firmware, handles such errors).
+// Fatal PCIe errors, counted by the kernel for each function.
+// ABI: Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats (Linux 4.19; only if the host and not the
+// firmware handles such errors).
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,30 @@
 
 namespace ferry {
 
-/// A function that has had such errors, as one process hands it on to the next.
+/// A function with fatal errors, as one plugin process passes it to the next.
 struct FatalErrorsOf {
   std::string function;       ///< its address
-  std::uint64_t since = 0;    ///< how many were counted when it was first seen
-  std::uint64_t binding = 0;  ///< as FatalErrors tells one of a function's bindings from another; 0: unknown
+  std::uint64_t since = 0;    ///< the count when the function was first seen
+  std::uint64_t binding = 0;  ///< the number by which FatalErrors knows a binding; 0: unknown
   bool operator==(const FatalErrorsOf&) const = default;
 };
 
-/// Which functions have had such an error since they were first seen, bound as they are. What was counted
-/// before is past: whoever has a driver take a function anew has dealt with it. Of one that is taken off the
-/// bus and found again the kernel counts anew, and so do we.
+/// Finds functions with a fatal error since they were first seen with their present binding. Earlier errors
+/// do not count: binding the driver again settles them. If a function is removed and found again, the
+/// kernel's count starts anew, and so does this class.
 ///
-/// A binding is told from another of the same boot by the inode of the link to its driver, though both be of
-/// one driver and nobody has looked between: a binding makes that link, and sysfs numbers what it makes in
-/// turn, so that a number comes again only after two thousand million others. ABI: drivers/base/dd.c,
-/// driver_sysfs_add(); fs/kernfs/dir.c since Linux 4.14.
+/// Two bindings of one boot differ in the inode of the link to the driver, even with the same driver and no
+/// look in between. Each binding creates that link, and sysfs numbers its entries in turn; a number repeats
+/// only after two thousand million others. ABI: drivers/base/dd.c, driver_sysfs_add(); fs/kernfs/dir.c since
+/// Linux 4.14.
 class FatalErrors {
  public:
   /// A clause, "1 fatal PCIe error since it was offered (/sys/...)"; empty: none, or the host does not count.
   std::string problem(const HostFs& host, const PciAddress& function);
-  /// Those that had some when they were last looked at, if ever, in order of address.
+  /// The functions that had errors at their last look, sorted by address.
   std::vector<FatalErrorsOf> found() const;
-  /// What another process has found: good as long as the function is bound as it was. An address that is none
-  /// is passed over.
+  /// Takes a finding of another process, valid as long as the function's binding is the same. An invalid
+  /// address is ignored.
   void remember(const FatalErrorsOf& before);
 
  private:

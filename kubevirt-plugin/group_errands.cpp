@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 struct Errand {
   const std::set<std::uint32_t> groups;
   const Clock::time_point until;
-  GroupErrands::Then then;  // none: it has been called
+  GroupErrands::Then then;  // empty: it has been called
   std::optional<std::uint32_t> at = {};
   bool over = false;
 
@@ -33,7 +33,7 @@ std::chrono::milliseconds time_for(std::size_t groups, std::chrono::milliseconds
 struct GroupErrands::State {
   explicit State(std::chrono::milliseconds how_long) : deadline(how_long) {}
 
-  /// Who is at one of these groups.
+  /// A job that uses one of these groups.
   struct Occupant {
     std::shared_ptr<const Errand> errand;
     std::uint32_t group = 0;
@@ -47,12 +47,12 @@ struct GroupErrands::State {
 
   const std::chrono::milliseconds deadline;
   std::mutex mutex;
-  std::condition_variable ended;  // an errand has, or is late
+  std::condition_variable ended;  // a job has ended or is late
   std::vector<std::shared_ptr<Errand>> under_way;
-  std::condition_variable called;  // the thread that watches is
-  bool idle = false;               // it waits until it is
-  Clock::time_point looks_at{};    // and otherwise for as long as that
-  bool sooner = false;             // one has begun that is late before that
+  std::condition_variable called;  // wakes the watching thread
+  bool idle = false;               // the watching thread waits without a deadline
+  Clock::time_point looks_at{};    // the deadline until which it waits otherwise
+  bool sooner = false;             // a job with an earlier deadline has begun
   bool over = false;
 };
 
@@ -77,7 +77,7 @@ void GroupErrands::begin(std::set<std::uint32_t> groups, Job job, Then then) con
     std::thread([state = state_, groups = std::move(groups), job = std::move(job), then] {
       run(state, groups, job, then);
     }).detach();
-  } catch (const std::system_error&) {  // no thread to be had
+  } catch (const std::system_error&) {  // no thread is available
     then({});
   }
 }
@@ -97,7 +97,7 @@ void GroupErrands::run(const std::shared_ptr<State>& state, const std::set<std::
       std::make_shared<Errand>(Errand{.groups = groups,
                                       .until = Clock::now() + time_for(groups.size(), state->deadline),
                                       .then = std::move(then)}));
-  // It is not called for each: it finds what has begun when it looks after one that is done by then.
+  // The watching thread is not woken for each job: after its present deadline it looks at all jobs again.
   if (errand->until < state->looks_at) state->sooner = true;
   if (std::exchange(state->idle, false) || state->sooner) state->called.notify_one();
   lock.unlock();
@@ -140,7 +140,7 @@ void GroupErrands::watch(State& state) {
     if (state.over || Clock::now() >= errand->until) {
       const Then then = std::exchange(errand->then, {});
       lock.unlock();
-      state.ended.notify_all();  // the groups that it is not at are free
+      state.ended.notify_all();  // its groups other than the current one are free again
       if (then) then({});
       lock.lock();
     }

@@ -11,24 +11,23 @@
 
 namespace ferry {
 
-/// What is asked of the host about IOMMU groups. The kernel answers some of it only once it has reset what a
-/// VM has let go of, or a driver is done, and is deaf to signals until then; yet nobody is to wait for longer
-/// than a deadline. To have another thread ask takes longer than all that is asked: so who asks does it
-/// itself, and when the kernel holds it up, a thread that watches says so in its place. Safe for several
-/// threads.
+/// Runs questions to the host about IOMMU groups with a deadline. The kernel answers some only after it has
+/// reset a device that a VM closed, or after a driver has finished, and ignores signals until then. Passing
+/// each question to another thread would take longer than the question. Therefore the caller's thread asks,
+/// and if the kernel delays it, a watching thread reports that in its place. Safe for several threads.
 class GroupErrands {
  public:
-  /// To be called before each step, with the group that it is about. False: it is late, nobody waits for the
-  /// rest, and the other groups are others' already.
+  /// The job calls this before each step, with the step's group. False: the job is late, its remaining result
+  /// is not needed, and its other groups may be in use by other jobs.
   using Turn = std::function<bool(std::uint32_t group)>;
-  /// Must own all that it works with, since it may outlive this and who began it; and not throw.
+  /// The job must own all that it uses, since it may outlive this object and its caller. It must not throw.
   using Job = std::function<void(const Turn& turn)>;
   struct End {
-    bool done = false;                    ///< the job is; false: it is late, or never began
-    std::optional<std::uint32_t> behind;  ///< never began: another one, late, is at this group
+    bool done = false;                    ///< the job is done; false: it is late, or never began
+    std::optional<std::uint32_t> behind;  ///< if it never began: the group at which another job is late
   };
-  /// Called once: by the caller's thread when the job is done, or never began; by that which watches when it
-  /// is late.
+  /// Called once. The caller's thread calls it when the job is done or never began, the watching thread when
+  /// the job is late.
   using Then = std::function<void(const End&)>;
 
   static constexpr std::chrono::milliseconds kDeadline{500};
@@ -38,15 +37,15 @@ class GroupErrands {
   GroupErrands& operator=(const GroupErrands&) = delete;
   GroupErrands(GroupErrands&&) = delete;
   GroupErrands& operator=(GroupErrands&&) = delete;
-  /// What is not done by now is late. Waits for nobody whom the kernel holds: such a thread is on its own.
+  /// Every unfinished job counts as late. Does not wait for threads that the kernel delays.
   ~GroupErrands();
 
-  /// Does `job` on this thread. From its beginning the deadline runs, for each group one, but four at most in
-  /// all. A group has one job at a time, so that two do not find each other holding it: another one begins
-  /// once that is done, and never behind one that is late at it. Where `then` has been called by another
-  /// thread, this may come back when all else is gone.
+  /// Runs `job` on this thread. The deadline starts with the job, once for each group, but at most four
+  /// times. A group has one job at a time, so that two jobs do not see each other as its user. The next job
+  /// begins when that one is done, and never after a job that is late at the group. If another thread has
+  /// called `then`, this may return after all other objects are gone.
   void run(const std::set<std::uint32_t>& groups, const Job& job, Then then) const;
-  /// The same on a thread of its own. Where there is none to be had, it is late.
+  /// The same on a new thread. If none is available, the job counts as late.
   void begin(std::set<std::uint32_t> groups, Job job, Then then) const;
 
  private:
@@ -56,7 +55,7 @@ class GroupErrands {
                   Then then);
   static void watch(State& state);
 
-  const std::shared_ptr<State> state_;  // outlives this where an errand does
+  const std::shared_ptr<State> state_;  // outlives this object during a job
   std::thread watcher_;
 };
 

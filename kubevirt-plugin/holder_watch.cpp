@@ -41,7 +41,7 @@ HolderWatch::HolderWatch(const HostFs& host, EventLoop& loop, RpcQueue& queue, A
       learnt_(std::move(learnt)),
       settings_(std::move(settings)),
       pause_(kFirstPause) {
-  // On the queue's thread.
+  // The callback runs on the queue's thread.
   gate_.on_wait([this, &loop = loop_, alive = std::weak_ptr<const bool>(alive_)] {
     loop.post([this, alive] {
       if (!alive.expired()) somebody_waits();
@@ -84,7 +84,7 @@ void HolderWatch::start_patience() {
   });
 }
 
-/// Who came too early for the question that is on its way is asked for when that is over.
+/// A question that was sent before a call arrived does not help it; another question follows that one.
 void HolderWatch::somebody_waits() {
   if (!gate_.anybody_waits()) return;
   if (!patient_) start_patience();
@@ -102,7 +102,7 @@ void HolderWatch::kubelet_is_there() {
   ask_now();
 }
 
-/// What is asked already may be answered as it was before.
+/// The answer to a question that is under way may be older than the event, so another question follows.
 void HolderWatch::ask_now() {
   if (call_) {
     once_more_ = true;
@@ -120,7 +120,7 @@ void HolderWatch::snapshot_changed() {
   if (must_learn()) return;
   const auto snapshot = core_.snapshot();
   const auto pause = pause_for(*snapshot);
-  // Who waits for long is in the way of who shall not.
+  // A long pause must not delay a short one.
   if (pause && !call_ && (!waits_ || *pause < waiting_)) ask_in(*pause);
   if (!pause && waits_) {
     loop_.cancel(timer_);
@@ -159,7 +159,7 @@ void HolderWatch::ask() {
   }
   call_ = std::make_unique<PodListCall>(
       queue_, std::move(*socket),
-      // On the queue's thread, perhaps after this is gone.
+      // This callback runs on the queue's thread, perhaps after this object is gone.
       [this, &loop = loop_, alive = std::weak_ptr<const bool>(alive_)](Result<PodList> listed) {
         loop.post([this, alive, listed = std::move(listed)]() mutable {
           if (!alive.expired()) answered(std::move(listed));
@@ -167,8 +167,21 @@ void HolderWatch::ask() {
       });
 }
 
-bool HolderWatch::may_release() const {
-  return there_since_ && asked_when_ >= *there_since_ + settings_.settling && sight_ != Sight::doubted;
+HolderWatch::ListTime HolderWatch::time_of_list() {
+  ListTime time{.asked = asked_at_};
+  // An allocation may be a second old that the kubelet does not list yet: two lists count that are a period
+  // apart.
+  const bool too_soon = settled_ != 0 && asked_when_ < settled_when_ + settings_.period;
+  if (!too_soon) {
+    settled_when_ = asked_when_;
+    time.settled = std::exchange(settled_, asked_at_);
+  }
+  if (!there_since_ || asked_when_ < *there_since_ || sight_ == Sight::doubted) {
+    time.settled = 0;
+  } else if (asked_when_ < *there_since_ + settings_.settling) {
+    time.kept = there_at_;
+  }
+  return time;
 }
 
 /// By the list that has just come. The first that shows its pods may have been taken while they were coming.
@@ -194,11 +207,9 @@ void HolderWatch::judge(const PodList& list) {
 void HolderWatch::answered(Result<PodList> listed) {
   call_.reset();
   if (listed) {
-    const auto before = std::exchange(settled_, asked_at_);
-    const bool releases = may_release();
+    const ListTime time = time_of_list();  // by what earlier lists have shown
     judge(*listed);
-    core_.reconcile(holdings_of(std::move(listed->devices)),
-                    {.asked = asked_at_, .settled = releases ? before : 0});
+    core_.reconcile(holdings_of(std::move(listed->devices)), time);
     known_ = true;
     last_error_ = {};
     learning_ = asked_when_ < anew_since_;

@@ -50,7 +50,7 @@ Result<std::shared_ptr<const DeviceDirectories>> KeptDirectories::open(const Hos
                                                                        const OfferedDevice& offered) {
   const Key key(offered.host_name(), offered.iommu_group);
   auto opened = DeviceDirectories::open(host, offered);
-  Devices let_go;  // to close them takes as long as to open them: not under the lock
+  Devices let_go;  // closing takes as long as opening, so it happens after the lock
   const std::scoped_lock lock(mutex_);
   if (const auto former = devices_.find(key); former != devices_.end())
     let_go.insert(devices_.extract(former));

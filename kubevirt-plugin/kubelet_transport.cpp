@@ -26,9 +26,9 @@ using Clock = EventLoop::Clock;
 constexpr const char* kKubeletSocket = "kubelet.sock";
 constexpr Clock::duration kFirstPause = std::chrono::milliseconds(2);
 constexpr Clock::duration kLongestPause = std::chrono::seconds(10);
-// For calls in progress, at the end.
+// The time for calls in progress at the end.
 constexpr Clock::duration kPatience = std::chrono::seconds(1);
-// Until descriptors are to be had again.
+// The pause until descriptors may be available again.
 constexpr Clock::duration kNoDescriptors = std::chrono::seconds(1);
 
 }  // namespace
@@ -60,7 +60,7 @@ class KubeletTransport::Impl {
     watch_.leave();
     for (auto& endpoint : endpoints_) {
       loop_.cancel(endpoint.timer);
-      close_socket(endpoint);  // first, so that nobody dials what is about to end
+      close_socket(endpoint);  // first, so that no new connection reaches a server that ends
       endpoint.call.reset();
     }
     for (auto& endpoint : endpoints_) endpoint.server->begin_stop();
@@ -78,7 +78,7 @@ class KubeletTransport::Impl {
           queue_, core_, gate_, name, cdi_names_ && resource->env_prefix == EnvPrefix::none,
           poster(name, &Impl::stream_changed));
       if (auto opened = open_socket(endpoint, SocketFile::Rival::replace); !opened) {
-        endpoints_.pop_back();  // not offered, so the next call tries again
+        endpoints_.pop_back();  // without an endpoint, so that the next call tries again
         if (all) all = std::move(opened);
         continue;
       }
@@ -103,21 +103,21 @@ class KubeletTransport::Impl {
     std::string resource;
     std::string file;
     std::optional<SocketFile> socket;
-    EventLoop::Timer accept_timer;  // it takes no connection until then
+    EventLoop::Timer accept_timer;  // until it fires, no connection is accepted
     std::unique_ptr<ResourceServer> server;
-    std::set<ResourceServer::Stream> readers;  // of its list, less those of a former kubelet
-    std::optional<SocketIdentity> read_by;     // who listened when the first of them came
-    bool removed = false;                      // its socket was since
+    std::set<ResourceServer::Stream> readers;  // of its list, without those of a former kubelet
+    std::optional<SocketIdentity> read_by;     // the kubelet when the first of them came
+    bool removed = false;                      // its socket was removed since
     Clock::time_point streaming_since;
 
     std::unique_ptr<RegisterCall> call;  // in progress
-    std::optional<SocketIdentity> told;  // whom it goes to, or went to without a failure
-    bool once_more = false;              // when it is over
-    bool read_since_call = false;        // somebody has begun to read since it started
+    std::optional<SocketIdentity> told;  // the kubelet of the call, or of the last successful call
+    bool once_more = false;              // when the call is over
+    bool read_since_call = false;        // a reader has come since the call started
     EventLoop::Timer timer;
     Clock::duration pause = kFirstPause;
     bool complained = false;
-    bool dropped = false;  // by who has read its list
+    bool dropped = false;  // by the reader of its list
   };
 
   Endpoint* find(const std::string& resource) {
@@ -126,8 +126,8 @@ class KubeletTransport::Impl {
     return found == endpoints_.end() ? nullptr : &*found;
   }
 
-  /// Calls a member in the loop, from the queue's thread. Both the call and the job may outlive this, so that
-  /// they use nothing of it before they have asked whether it is still there.
+  /// Calls a member in the loop, from the queue's thread. The call and the job may outlive this object, so
+  /// they check that it exists before they use it.
   template <typename... Arguments>
   std::function<void(Arguments...)> poster(const std::string& resource,
                                            void (Impl::*member)(Endpoint&, Arguments...)) {
@@ -144,7 +144,7 @@ class KubeletTransport::Impl {
     close_socket(endpoint);
     auto socket = SocketFile::listen(directory_.get(), endpoint.file, rival);
     if (!socket) {
-      // An open directory that is removed raises no event.
+      // The removal of an open directory raises no event.
       struct stat directory {};
       if (::fstat(directory_.get(), &directory) == 0 && directory.st_nlink == 0) return fail(gone());
       return fail(std::move(socket).error().during("in " + where_));
@@ -160,7 +160,7 @@ class KubeletTransport::Impl {
       auto connection = endpoint.socket->accept();
       for (; connection && *connection; connection = endpoint.socket->accept())
         endpoint.server->add_connection(std::move(**connection));
-      // To be told of it again and again would keep the loop busy.
+      // The socket would stay readable and keep the loop busy.
       if (!connection) pause_accepting(endpoint, connection.error());
     });
   }
@@ -193,7 +193,7 @@ class KubeletTransport::Impl {
         case DirectoryEvent::Kind::vanished:
           for (auto& endpoint : endpoints_)
             if (endpoint.file == event.name && !(endpoint.socket && endpoint.socket->is_there())) {
-              // Not at once: who removes it may be about to remove the directory.
+              // The removal of the whole directory may follow, so the socket is not made again at once.
               endpoint.pause = kFirstPause;
               forget_former_readers(endpoint);
               retry(endpoint);
@@ -203,7 +203,8 @@ class KubeletTransport::Impl {
           for (auto& endpoint : endpoints_)
             if (!told(endpoint)) begin_again(endpoint);
           break;
-        case DirectoryEvent::Kind::written:  // not asked for
+        case DirectoryEvent::Kind::written:  // neither is asked for
+        case DirectoryEvent::Kind::changed:
           break;
         case DirectoryEvent::Kind::gone:
           loop_.forget(watch_.fd());
@@ -224,14 +225,14 @@ class KubeletTransport::Impl {
     attempt(endpoint);
   }
 
-  /// The kubelet that is there has been told of the socket that is there, or is being told. It may have been
-  /// before we hear that its own has appeared.
+  /// True if the present kubelet knows, or is being told, of the present socket. A registration may precede
+  /// the event of the kubelet's socket.
   bool told(const Endpoint& endpoint) const {
     return endpoint.told && endpoint.told == socket_identity(directory_.get(), kKubeletSocket) &&
            endpoint.socket && endpoint.socket->is_there();
   }
 
-  /// One for all calls to this kubelet that are in progress at once, until one of them fails.
+  /// The connection of all calls in progress to this kubelet, until one of them fails.
   Result<std::shared_ptr<const ClientChannel>> connection_to(const std::optional<SocketIdentity>& kubelet) {
     auto channel = channel_.lock();
     if (channel && kubelet && kubelet == channel_to_) return channel;
@@ -243,8 +244,8 @@ class KubeletTransport::Impl {
     return channel;
   }
 
-  /// A kubelet that starts removes our socket (one that only makes its own anew does not), and who reads on
-  /// is the one before, which cannot end or has not yet, or a stranger.
+  /// A kubelet that starts removes the plugin's socket (a new socket of its own alone does not mean that). A
+  /// remaining reader is then the earlier kubelet, which has not ended yet, or a stranger.
   void forget_former_readers(Endpoint& endpoint) {
     if (endpoint.readers.empty()) return;
     if (endpoint.socket && !endpoint.socket->is_there()) endpoint.removed = true;
@@ -257,13 +258,13 @@ class KubeletTransport::Impl {
     loop_.cancel(endpoint.timer);
     forget_former_readers(endpoint);
     if (endpoint.call) {
-      if (told(endpoint)) return;  // its answer decides
-      // It may be with a kubelet that has ended, or hangs.
+      if (told(endpoint)) return;  // the answer to this call decides
+      // The call may be with a kubelet that has ended or hangs.
       endpoint.once_more = true;
       endpoint.call->cancel();
       return;
     }
-    // One that finds plugins by itself looks at a socket once: dropped, we show it another.
+    // A kubelet that finds plugins by itself looks at a socket once; after a drop it needs a new socket.
     const bool show_again = found_by_kubelet_ && std::exchange(endpoint.dropped, false);
     if (!endpoint.socket || !endpoint.socket->is_there() || show_again) {
       if (auto opened = open_socket(endpoint, SocketFile::Rival::yield); !opened)
@@ -271,7 +272,7 @@ class KubeletTransport::Impl {
                                                       : failed(endpoint, opened.error());
     }
     if (found_by_kubelet_) return;
-    // Before the connection: whoever is connected to is this one or a later one, of which we hear yet.
+    // Read before the connection: the connected kubelet is then this one, or a later one whose event follows.
     endpoint.told = socket_identity(directory_.get(), kKubeletSocket);
     auto kubelet = connection_to(endpoint.told);
     if (!kubelet) return failed(endpoint, kubelet.error());
@@ -287,16 +288,16 @@ class KubeletTransport::Impl {
     if (!result) return failed(endpoint, result.error());
     spdlog::info("registered {} ({})", endpoint.resource, endpoint.file);
     endpoint.complained = false;
-    endpoint.read_by = endpoint.told;  // whoever reads the list now
+    endpoint.read_by = endpoint.told;  // a present reader is that kubelet
     endpoint.removed = false;
-    // Read and dropped already is asked again after stream_changed()'s pause.
+    // If the list was read and dropped already, stream_changed()'s pause applies.
     if (endpoint.readers.empty()) retry_in(endpoint, endpoint.read_since_call ? endpoint.pause : unread_);
   }
 
   void failed(Endpoint& endpoint, const Error& error) {
     endpoint.told.reset();
     channel_.reset();
-    // Somebody reads our list: the kubelet has us, and has only no use for a second time.
+    // A kubelet reads the list, so it knows the plugin and has only refused a second registration.
     if (!endpoint.readers.empty()) {
       spdlog::debug("register {}: {}", endpoint.resource, error.message);
       return;
@@ -333,7 +334,7 @@ class KubeletTransport::Impl {
     } else if (endpoint.readers.erase(stream) > 0 && endpoint.readers.empty()) {
       endpoint.dropped = true;
       spdlog::warn("the kubelet no longer reads the list of {}", endpoint.resource);
-      // A kubelet that drops us at once, for another plugin of the same name say, is not asked ever faster.
+      // A kubelet that drops the plugin at once, perhaps for another one, is not asked ever faster.
       if (Clock::now() - endpoint.streaming_since > kLongestPause) endpoint.pause = kFirstPause;
       retry(endpoint);
     }
@@ -347,15 +348,15 @@ class KubeletTransport::Impl {
   const bool cdi_names_;
   const bool found_by_kubelet_;
   const std::chrono::milliseconds unanswered_;
-  const Clock::duration unread_;  // it begins to read right after Register
+  const Clock::duration unread_;  // the kubelet normally reads right after Register
   const UniqueFd directory_;
   const std::string where_;
   const DirectoryWatch watch_;
   const Listener listener_;
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
-  std::weak_ptr<const ClientChannel> channel_;  // the last one, as long as a call is in progress on it
-  std::optional<SocketIdentity> channel_to_;    // who listened
-  std::deque<Endpoint> endpoints_;              // only grows: timers and sockets refer to its elements
+  std::weak_ptr<const ClientChannel> channel_;  // the last connection, while a call on it is in progress
+  std::optional<SocketIdentity> channel_to_;    // the kubelet of that connection
+  std::deque<Endpoint> endpoints_;              // only grows, since timers and sockets refer to its elements
 };
 
 Result<std::unique_ptr<KubeletTransport>> KubeletTransport::open(const Parts& parts, UniqueFd directory,

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kubelet's side of the plugin: one socket for each resource in its directory, registered for as long as
-// it takes.
-//
-// A resource is registered exactly when its list is being read. So it is registered again whenever nobody
-// reads it (the kubelet ended, or dropped us, which leaves no trace on disk), and as well when the kubelet's
-// socket appears or ours vanishes, since a starting kubelet removes every socket in the directory: who read
-// it before and still does is no kubelet's then (a kubelet that finds us by itself removes none, and is not
-// told from the one before). Retried with a growing pause, for ever.
+// The plugin's side towards the kubelet: a socket for each resource in the kubelet's directory, and
+// registration. A resource counts as registered exactly while a kubelet reads its list. It is registered
+// again when no kubelet reads it, because the kubelet ended or dropped the plugin, which leaves no trace on
+// disk. It is also registered again when the kubelet's socket appears or the plugin's vanishes. A kubelet
+// that starts removes every socket in the directory, so an earlier reader is no kubelet then. A kubelet that
+// finds plugins by itself removes no sockets and cannot be told from the one before. Registration is repeated
+// with a growing pause, for ever.
 #pragma once
 
 #include <chrono>
@@ -29,29 +28,29 @@ class RpcQueue;
 class KubeletTransport {
  public:
   struct Listener {
-    /// registered() is another.
+    /// registered() has a new result.
     std::function<void()> changed;
-    /// It cannot go on: the directory is gone.
+    /// The transport cannot go on: the directory is gone.
     std::function<void(Error)> failed;
   };
 
-  /// What it works with. All of it must outlive the transport.
+  /// The objects that the transport works with. All must outlive it.
   struct Parts {
     EventLoop& loop;
     RpcQueue& queue;
     AllocationCore& core;
     AllocateGate& gate;
-    /// Answer for Kata with CDI names in place of device nodes.
+    /// Answers for Kata have CDI names in place of device nodes.
     bool cdi_names = false;
-    /// The kubelet finds our sockets and asks what they serve (its plugin watcher), rather than being told.
+    /// The kubelet finds the sockets by its plugin watcher and asks for their resources. No registration.
     bool found_by_kubelet = false;
-    /// Until a registration that the kubelet does not answer is tried again. It may take 10 s to dial back.
+    /// The time until an unanswered registration is repeated. The kubelet may need 10 s to dial back.
     std::chrono::milliseconds unanswered = std::chrono::seconds(20);
-    /// Until a kubelet that has taken a registration and does not read the list is told once more.
+    /// The time until a registration is repeated if the kubelet accepted it and does not read the list.
     std::chrono::milliseconds unread = std::chrono::seconds(30);
   };
 
-  /// `directory` is the kubelet's, opened; `where` what people call it. Errors: the directory cannot be
+  /// `directory` is the kubelet's, opened; `where` is its path for people. Errors: the directory cannot be
   /// watched.
   static Result<std::unique_ptr<KubeletTransport>> open(const Parts& parts, UniqueFd directory,
                                                         std::string where, Listener listener);
@@ -59,17 +58,17 @@ class KubeletTransport {
   KubeletTransport& operator=(const KubeletTransport&) = delete;
   KubeletTransport(KubeletTransport&&) = delete;
   KubeletTransport& operator=(KubeletTransport&&) = delete;
-  /// Ends every stream with OK, waits at most a moment for calls in progress and removes its sockets. No call
-  /// may wait at the gate any more.
+  /// Ends every stream with OK, waits only briefly for calls in progress and removes its sockets. No call may
+  /// wait at the gate any more.
   ~KubeletTransport();
 
-  /// Serves and registers the core's resources that it does not serve yet. Errors: a socket cannot be made,
-  /// the first of them; the others are served all the same.
+  /// Serves and registers the core's resources that are not served yet. Errors: the first socket that cannot
+  /// be created; the others are served all the same.
   Result<> offer_resources();
 
   bool serves_any() const;
 
-  /// The resources whose lists are being read.
+  /// The resources whose lists a kubelet reads.
   std::set<std::string> registered() const;
 
  private:

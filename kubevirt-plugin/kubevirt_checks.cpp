@@ -54,7 +54,7 @@ Check pods_check(const HostFs& host) {
   constexpr const char* kFix =
       "in a container, mount its directory; before Kubernetes 1.28 let the feature gate KubeletPodResources "
       "on";
-  // The plugin takes it for a kubelet that is not there yet, or for one that does not say.
+  // The plugin reads this as a kubelet that is not there yet, or that does not offer pod resources.
   if (!host.exists(std::filesystem::path(kPlugins) / "kubelet.sock"))
     return std::move(check).warned(fmt::format("there is no /{}", kPods), kFix);
   return std::move(check).failed(
@@ -65,7 +65,7 @@ nlohmann::json offered_file(const HostFs& host) {
   return nlohmann::json::parse(host.read_file(kOfferedFile).value_or(""), nullptr, false);
 }
 
-// As it was captured: nobody holds its locks, and there are no processes.
+// True for a captured host, which has no processes and no held locks.
 bool is_captured(const HostFs& host) {
   const auto names = host.list("proc").value_or(std::vector<std::string>{});
   return std::ranges::none_of(names, [](const std::string& name) {
@@ -73,14 +73,14 @@ bool is_captured(const HostFs& host) {
   });
 }
 
-// What such a file says outlives who wrote it. Where that cannot be asked it counts as running.
+// offered.json outlives the plugin. If the presence cannot be read, the plugin counts as running.
 bool plugin_runs(const HostFs& host) {
   if (is_captured(host)) return host.exists(kOfferedFile);
   return is_present(host, kPluginPresence).value_or(true);
 }
 
-/// Its PCI plugin's sockets begin with the whole resource name, ours with what follows the "/". Its plugin
-/// for mediated devices names them as we do: where none of ours runs they are its too.
+/// The sockets of KubeVirt's PCI plugin begin with the whole resource name, Ferry's with the part after the
+/// "/". KubeVirt's mdev plugin uses Ferry's names; these sockets are its own if Ferry's plugin does not run.
 std::vector<std::string> foreign_sockets(const HostFs& host, const OfferRules& rules, const Offer* offer) {
   const std::string theirs = fmt::format("kubevirt-{}-", rules.domain);
   std::vector<std::string> found;
@@ -96,7 +96,7 @@ std::vector<std::string> foreign_sockets(const HostFs& host, const OfferRules& r
   return found;
 }
 
-/// `offer`: null where it cannot be told.
+/// `offer`: null if the scan failed.
 Check rival_check(const HostFs& host, const OfferRules& rules, const Offer* offer) {
   Check check =
       question("kubevirt-leaves-them", "KubeVirt's own plugins and this one would offer the same devices");
@@ -108,7 +108,7 @@ Check rival_check(const HostFs& host, const OfferRules& rules, const Offer* offe
       "prints them so; NVIDIA's plugin has such sockets too, and one that nobody serves can be removed");
 }
 
-/// Absent: no plugin of Ferry's runs here.
+/// Absent: Ferry's plugin does not run here.
 std::optional<Check> reading_check(const HostFs& host) {
   if (!plugin_runs(host)) return std::nullopt;
   Check check = question("kubelet-reads", "a resource whose list the kubelet does not read is not offered");
@@ -124,7 +124,7 @@ std::optional<Check> reading_check(const HostFs& host) {
       "KubeVirt's own does without externalResourceProvider: true");
 }
 
-/// Absent: it serves, or has not run here.
+/// Absent: the plugin serves, or has not run here.
 std::optional<Check> stand_back_check(const HostFs& host) {
   if (!plugin_runs(host)) return std::nullopt;
   const auto file = offered_file(host);
@@ -137,7 +137,7 @@ std::optional<Check> stand_back_check(const HostFs& host) {
                       kServingFileName));
 }
 
-/// How many of a resource can be given out.
+/// The number of allocatable IDs of a resource.
 std::size_t count_of(const Offer& offer, const Resource& resource) {
   if (!resource.places) return resource.devices.size();
   std::size_t places = 0;
@@ -167,7 +167,7 @@ Check names_check(const Offer& offer) {
                                  "`ferry plugin --alias MODEL=NAME` gives one of your own");
 }
 
-/// Absent: the host has no Grace GPU to offer.
+/// Absent: the host has no Grace GPU to advertise.
 std::optional<Check> grace_check(const Offer& offer) {
   std::optional<Check> out;
   for (const Resource& resource : offer.resources) {
@@ -190,13 +190,32 @@ std::optional<Check> grace_check(const Offer& offer) {
   return out;
 }
 
+// The socket of its plugin for devices.kubevirt.io/iommufd. ABI: KubeVirt v1.9.0,
+// pkg/virt-handler/device-manager/iommufd_device.go.
+constexpr const char* kIommufdSocket = "kubevirt-iommufd.sock";
+
+/// With its gate IOMMUFD KubeVirt asks for iommufd for each VM, those without a GPU too.
+Check iommufd_check(const HostFs& host) {
+  Check check = question("iommufd-for-vms",
+                         "with KubeVirt's feature gate IOMMUFD every VM of the cluster asks its node for "
+                         "devices.kubevirt.io/iommufd");
+  if (host.exists("dev/iommu")) return std::move(check).passed("/dev/iommu is there");
+  constexpr const char* kNone =
+      "there is no /dev/iommu: with that gate no VM starts on this node, with a GPU or without";
+  if (!host.exists(std::filesystem::path(kPlugins) / kIommufdSocket)) return std::move(check).passed(kNone);
+  return std::move(check).warned(
+      fmt::format("{}; KubeVirt's plugin for it is here, at /{}/{}", kNone, kPlugins, kIommufdSocket),
+      "`modprobe iommufd` (Linux 6.2 with CONFIG_IOMMUFD), or leave the gate out of "
+      "spec.configuration.developerConfiguration.featureGates");
+}
+
 Check device_check(const NotOffered& device, std::string fix) {
   return Check{.id = "can-be-given", .subject = device.id, .why = "KubeVirt itself looks at nothing of this"}
       .failed(device.reason, std::move(fix));
 }
 
-/// Those that are left out, and those that are listed and given to nobody: by a scan, and, of what that finds
-/// fit, by the plugin that runs, which knows more than one look can see.
+/// The devices that are left out, and the listed ones that are not allocatable, by a scan. For devices that
+/// the scan finds fit, the running plugin's file adds its reasons, since it knows more than one scan.
 std::vector<Check> device_checks(const Offer& offer, std::span<const NotOffered> by_the_plugin) {
   std::vector<Check> checks;
   for (const auto& device : offer.not_offered) {
@@ -232,7 +251,7 @@ std::vector<Check> kubevirt_checks(const HostFs& host, const OfferRules& rules, 
   }
   const auto offer = scanner.scan();
   std::vector<Check> checks = {directory_check(host), kubelet_check(host), pods_check(host),
-                               rival_check(host, rules, offer ? &*offer : nullptr)};
+                               rival_check(host, rules, offer ? &*offer : nullptr), iommufd_check(host)};
   auto stands_back = stand_back_check(host);
   auto reads = stands_back ? std::nullopt : reading_check(host);
   for (auto* const check : {&stands_back, &reads})

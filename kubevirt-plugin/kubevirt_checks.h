@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Can this host offer its GPUs and vGPUs to KubeVirt, and if not, what would have to be changed where?
+// Checks if this host can advertise its GPUs and vGPUs to KubeVirt, and which change is needed if not.
 //
-// Looks only, at what is offered now: whether more could be is for the other checks to say.
+// The checks write nothing and cover the present devices. Other checks say if more could be advertised.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,8 @@
 
 namespace ferry {
 
-/// Those about the host first, then those of each device that is not offered. Ids are stable, their order is
-/// not. `read_vgpus`: the plugin's.
+/// The checks of the host, then those of each device that is not advertised. Check IDs are stable; their
+/// order is not. `read_vgpus`: the plugin's function.
 std::vector<Check> kubevirt_checks(const HostFs& host, const OfferRules& rules,
                                    ReadVgpus read_vgpus = scan_vgpus);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What KubeVirt must be told of a node's resources: the part of its custom resource that permits them.
+// The part of KubeVirt's custom resource that permits a node's resources.
 // ABI: kubevirt.io/v1 KubeVirt, spec.configuration.permittedHostDevices (KubeVirt v1.9.0).
 #pragma once
 
@@ -12,9 +12,9 @@
 
 namespace ferry {
 
-/// One entry of either list.
+/// An entry of either list.
 struct PermittedDevice {
-  std::string selector;  ///< "10DE:2330" of a PCI device, the type's name of a mediated one
+  std::string selector;  ///< "10DE:2330" for a PCI device, the type's name for a mediated device
   std::string resource;
   auto operator<=>(const PermittedDevice&) const = default;
 };
@@ -25,12 +25,12 @@ struct PermittedHostDevices {
   std::vector<PermittedDevice> mediated;
 };
 
-/// Each selector and resource of `offer` once, in order; what is offered to Kata alone is left out. Errors:
-/// the IDs of a virtual function cannot be read.
+/// Each selector and resource of `offer` once, sorted; resources for Kata alone are left out. Errors: the IDs
+/// of a virtual function cannot be read.
 Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const Offer& offer);
 
-/// A KubeVirt object with nothing else in it, as YAML to merge into the one that is there: each resource is
-/// somebody else's (externalResourceProvider), or KubeVirt would offer it too, and remove mediated devices.
+/// A KubeVirt object with only this part, as YAML to merge into the existing object. Each resource is marked
+/// externalResourceProvider; otherwise KubeVirt would advertise it too, and remove mediated devices.
 std::string kubevirt_resource(const PermittedHostDevices& devices);
 
 }  // namespace ferry

@@ -73,7 +73,7 @@ void ListStream::sent(bool ok) {
   {
     const std::scoped_lock lock(mutex_);
     sending_ = false;
-    if (!ok) over_ = true;  // the close that follows tells
+    if (!ok) over_ = true;  // the close operation of start() completes next and calls `closed`
   }
   pump();
 }

@@ -11,11 +11,11 @@
 
 namespace ferry {
 
-/// One ListAndWatch call: sends the lists of a DeviceStream one after the other, the next when gRPC has taken
-/// the last. A kubelet that does not read holds up nobody and piles nothing up.
+/// A ListAndWatch call. It sends the lists of a DeviceStream one after the other, each once gRPC has taken
+/// the one before. A kubelet that does not read delays no other call, and nothing piles up.
 class ListStream : public std::enable_shared_from_this<ListStream> {
  public:
-  /// Takes the call over.
+  /// Takes ownership of the call.
   explicit ListStream(grpc_call* call) : call_(call) {}
   ListStream(const ListStream&) = delete;
   ListStream& operator=(const ListStream&) = delete;
@@ -23,9 +23,9 @@ class ListStream : public std::enable_shared_from_this<ListStream> {
   ListStream& operator=(ListStream&&) = delete;
   ~ListStream();
 
-  /// `closed` is called once, on the queue's thread, when the call is over, whoever ended it.
+  /// `closed` is called once, on the queue's thread, when the call has ended for any reason.
   void start(AllocationCore& core, const std::string& resource, std::function<void()> closed);
-  /// Ends it with OK after what is being sent. Any thread.
+  /// Ends the call with OK after the list that is being sent. Any thread may call.
   void finish();
 
  private:
@@ -39,9 +39,9 @@ class ListStream : public std::enable_shared_from_this<ListStream> {
   std::mutex mutex_;
   std::shared_ptr<DeviceStream> lists_;
   bool greeted_ = false;    // initial metadata has been sent
-  bool sending_ = false;    // a list is on its way
-  bool finishing_ = false;  // the status is to follow
-  bool over_ = false;       // the status has been sent, or nobody is there to read it
+  bool sending_ = false;    // a list is being sent
+  bool finishing_ = false;  // the status comes next
+  bool over_ = false;       // the status has been sent, or the client has gone
 };
 
 }  // namespace ferry

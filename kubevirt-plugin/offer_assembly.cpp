@@ -39,6 +39,12 @@ Result<ResourceName> OfferAssembly::name_of(const std::string& domain, const std
     name = fail(
         Errc::invalid_config,
         fmt::format("resource name '{}': no CDI kind for Kata begins so, but with a letter", name->text()));
+  // ABI: the CDI project's Go library v0.6.0, validateVendorOrClassName().
+  if (name && prefix == EnvPrefix::none && part.size() == 1)
+    name = fail(
+        Errc::invalid_config,
+        fmt::format("resource name '{}': the CDI library of Kata's runtime crashes at a name of one letter",
+                    name->text()));
   if (name || fallback.empty()) return name;
   warn(part.empty() ? fmt::format("{} has no name; it is offered as {}/{}", model, domain, fallback)
                     : fmt::format("{}; it is offered as {}/{}", name.error().message, domain, fallback));
@@ -51,8 +57,8 @@ void OfferAssembly::add(OfferedDevice device, const std::string& part, const std
   if (!name) return refuse(device.id, name.error().message);
   auto& resource = resources_.try_emplace(*name, Resource{.name = *name, .env_prefix = prefix, .devices = {}})
                        .first->second;
-  // virt-launcher takes one address for each entry from either kind of variable, and Kata a CDI name for each
-  // ID: a resource has one kind.
+  // virt-launcher takes one address per entry from variables of either kind, and Kata a CDI name per ID. A
+  // resource therefore has one kind of device.
   if (resource.env_prefix != prefix)
     return refuse(device.id, fmt::format("{} is the name of devices of another kind", name->text()));
   resource.devices.push_back(std::move(device));
@@ -75,7 +81,7 @@ OfferedDevice* OfferAssembly::find_function(const std::string& address) {
 
 void OfferAssembly::add_place(Waiting waiting) {
   auto* const gpu = find_function(waiting.gpu);
-  if (gpu == nullptr) return;  // what is said of that is enough
+  if (gpu == nullptr) return;  // the GPU's own reason has been noted
   auto& companion = waiting.companion;
   const auto name =
       name_of(domain_, companion.model, waiting.part, waiting.fallback, EnvPrefix::pci_resource);

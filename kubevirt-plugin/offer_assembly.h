@@ -13,46 +13,45 @@
 namespace ferry {
 
 struct Offer {
-  /// In order of name. No two share a name or an env name.
+  /// Sorted by name. No two share a name or an env name.
   std::vector<Resource> resources;
-  /// Set up for virtual machines, or nearly, and not offered all the same.
+  /// Devices that are set up for VMs, or nearly, and are not advertised.
   std::vector<NotOffered> not_offered;
-  /// Functions that could be offered and are on a driver of the host's: its business.
+  /// Functions that could be advertised and are on a driver of the host, so that they belong to the host.
   std::vector<NotOffered> left_to_host;
-  /// Those that are on none, or that cannot be read now: nobody's business, unless they were offered before.
+  /// Functions without a driver, or unreadable now. They are not reported unless they were advertised before.
   std::vector<NotOffered> driverless;
-  /// Mediated devices that the scan before had, with what may have taken them away.
+  /// Mediated devices of the previous scan that are gone, each with the probable cause.
   std::vector<NotOffered> vanished;
-  /// Not all could be read, since a write to a GPU is under way or the host has no means left for it: there
-  /// is more to see soon.
+  /// The scan is incomplete, because a GPU is being written to or the host lacks resources. A later scan may
+  /// see more.
   bool unsettled = false;
-  /// Functions with such errors, the GPUs of vGPUs among them, for who scans after us.
+  /// Functions with fatal errors, including the GPUs of vGPUs, for the next plugin process.
   std::vector<FatalErrorsOf> fatal_errors;
-  /// Names that could not be used as they are. For the log, once each.
+  /// Names that could not be used unchanged, once each, for the log.
   std::vector<std::string> warnings;
 };
 
-/// Collects devices under names, and what is to be said of them.
+/// Collects devices by resource name, and the remarks about them.
 class OfferAssembly {
  public:
   explicit OfferAssembly(std::string domain) : domain_(std::move(domain)) {}
 
   void refuse(std::string id, std::string reason);
-  /// One that is fit for use, of a kind that is not offered.
+  /// A device that is fit for use, and of a kind that is not advertised.
   void leave_out(std::string id, std::string reason);
-  /// A function that no driver of vfio's has. `driver`: who has it; absent: nobody.
+  /// A function that is not on a vfio driver. `driver`: its driver; absent: none.
   void leave(std::string id, const std::optional<std::string>& driver);
-  /// A function that could not be read, and may be soon.
+  /// A function that could not be read and may be readable soon.
   void miss(std::string id, std::string why);
 
-  /// `part` follows the domain. `fallback` is taken where it makes no legal name; none: the device is not
-  /// offered then.
-  /// `domain`: empty for the assembly's own.
+  /// `part` is the name after the domain. If it makes no legal name, `fallback` is used; if that is empty,
+  /// the device is not advertised. `domain`: empty for the assembly's own.
   void add(OfferedDevice device, const std::string& part, const std::string& fallback, EnvPrefix prefix,
            const std::string& domain = {});
 
-  /// A place for a companion of the function `gpu`: where that is offered, and the name is not that of
-  /// something else. The rest is as for add(); `companion` gets its resource and variable here.
+  /// Adds a place for a companion of the function `gpu`, if the function is advertised and no other device
+  /// has the name. The other parameters are as in add(); `companion` gets its resource and variable here.
   void add_companion(std::string gpu, Companion companion, std::string part, std::string fallback);
 
   Offer finish() &&;
@@ -72,7 +71,7 @@ class OfferAssembly {
 
   std::string domain_;
   std::map<ResourceName, Resource> resources_;
-  std::vector<Waiting> companions_;  // until all devices have their names
+  std::vector<Waiting> companions_;  // wait until all devices have their names
   Offer offer_;
 };
 

@@ -10,39 +10,39 @@
 
 namespace ferry {
 
-/// What Kata is offered, as NVIDIA's plugin for it does: IDs are numbers, and each has a CDI name.
+/// Kata's resources, like those of NVIDIA's plugin for Kata: IDs are numbers, and each has a CDI name.
 struct KataRules {
-  /// The name part for all accelerators. Empty: one for each model.
+  /// The name part for all accelerators. Empty: each model has its own.
   std::string gpu_alias = "pgpu";
-  /// For those that count on request only (NVSwitches).
+  /// The name part for accelerators that count on request only (NVSwitches).
   std::string switch_alias = "nvswitch";
 };
 
-/// Whether KubeVirt can be asked for the other functions of the accelerators' vendors: a GPU's audio, its
-/// USB. Those of a GPU's IOMMU group go to the VM's pod with it in any case.
+/// The way in which a pod of KubeVirt can ask for other functions of the accelerators' vendors, such as a
+/// GPU's audio and USB. The functions of a GPU's IOMMU group go to the GPU's pod in any case.
 enum class Companions {
   unasked,
-  /// As devices of their own resources. One group goes to one pod, and a GPU and its audio never to the same.
+  /// Devices of their own resources. A group goes to one pod, so no pod is allocated a GPU and its audio.
   devices,
-  /// As places (OfferedDevice::companions): a pod that asks for one beside a GPU gets that GPU's own. Those
-  /// that share no group with a GPU are not offered.
+  /// Places (OfferedDevice::companions): a pod that asks for one besides a GPU gets that GPU's companion.
+  /// Functions that share no group with a GPU are not advertised.
   places,
 };
 
-/// What is offered to the kubelet, and under which names. A value: another vendor's accelerators are other
-/// rules, not other code. By default nothing is an accelerator.
+/// The devices that are advertised, and their resource names. A value, so that another vendor's accelerators
+/// need other rules and no other code. By default nothing is an accelerator.
 struct OfferRules {
-  /// The functions that users ask for. Their IOMMU groups go with them.
+  /// The functions that users ask for. The rest of their IOMMU groups goes with them.
   AcceleratorRules accelerators = {};
-  /// The part of every resource name before the "/": "nvidia.com".
+  /// The domain before the "/" of every resource name: "nvidia.com".
   std::string domain = {};
-  /// The same for other vendors' devices. A vendor that is missing here gets its domain from pci.ids.
+  /// The domains of other vendors' devices. A vendor that is missing here gets its domain from pci.ids.
   std::map<std::uint16_t, std::string> domains = {};
   Companions companions = Companions::unasked;
-  /// Offer to KubeVirt, under the names of NVIDIA's plugin for it save for `names`.
+  /// Advertise to KubeVirt, under the names of NVIDIA's KubeVirt plugin except for `names`.
   bool kubevirt = true;
   NameRules names = {};
-  /// Offer to Kata too, or alone. Where both are offered one device, its group goes to the first pod.
+  /// Advertise to Kata, also or only. If both get the same device, its group goes to the first pod.
   bool kata = false;
   KataRules kata_names = {};
 };

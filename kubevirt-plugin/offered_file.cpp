@@ -8,7 +8,7 @@
 namespace ferry {
 namespace {
 
-// Null where there is no such entry.
+// Null if there is no such entry.
 nlohmann::json entry_of(const nlohmann::json& object, const char* key) {
   if (!object.is_object()) return {};
   const auto entry = object.find(key);
@@ -37,6 +37,7 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
                          {"iommu_group", device.iommu_group},
                          {"allocated", device.allocated},
                          {"awaits_release", device.awaits_release},
+                         {"held_with_group", device.held_with_group},
                          {"pod", device.pod.empty() ? Json() : Json(device.pod)}});
     }
     for (const auto& device : snapshot.unlisted) {
@@ -48,6 +49,7 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
                          {"iommu_group", device.iommu_group},
                          {"allocated", true},
                          {"awaits_release", true},
+                         {"held_with_group", false},
                          {"pod", Json()}});
     }
     resources.push_back({{"name", resource->name.text()},
@@ -67,7 +69,7 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
                {"stands_back", stands_back.empty() ? Json() : Json(stands_back)}};
   for (const auto& [function, since, binding] : fatal_errors)
     file["fatal_errors"].push_back({{"function", function}, {"since", since}, {"binding", binding}});
-  // A driver's text may be anything; a bad byte must not end the process.
+  // A driver's text may contain any bytes, and an invalid one must not end the process.
   return file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -107,7 +109,7 @@ std::vector<FatalErrorsOf> fatal_errors_of(std::string_view offered_file) {
     const auto function = entry_of(one, "function");
     const auto since = entry_of(one, "since");
     auto binding = entry_of(one, "binding");
-    if (binding.is_null()) binding = 0U;  // not known to who wrote it
+    if (binding.is_null()) binding = 0U;  // the writer did not know it
     if (!function.is_string() || !since.is_number_unsigned() || !binding.is_number_unsigned()) continue;
     found.push_back({.function = function.get<std::string>(),
                      .since = since.get<std::uint64_t>(),

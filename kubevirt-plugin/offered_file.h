@@ -5,7 +5,7 @@
 //     {"name": "nvidia.com/GH100_H100_SXM5_80GB", "env": "PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB",
 //      "registered": true, "devices": [
 //       {"id": "0000:17:00.0", "healthy": false, "reason": "...", "numa_node": 0, "iommu_group": 42,
-//        "allocated": false, "awaits_release": false, "pod": null}]}],
+//        "allocated": false, "awaits_release": false, "held_with_group": false, "pod": null}]}],
 //    "not_offered": [{"id": "0000:65:00.0", "reason": "..."}],
 //    "fatal_errors": [{"function": "0000:17:00.0", "since": 2, "binding": 31207}],
 //    "stands_back": "NVIDIA's sandbox-device-plugin serves this node" | null}
@@ -16,6 +16,7 @@
 //
 // `pod` is "namespace/name" of who has it, null where that is not known (`ferry plugin --name-pods`).
 // `awaits_release`: it is Unhealthy only until a pod or a VM lets go of it, or of its group.
+// `held_with_group`: it is well, and Unhealthy only because a pod has another device of its IOMMU group.
 // `reason` is "" when healthy; `numa_node` is null when unknown. `state_generation` is that of the state.json
 // whose withdrawals this list has followed, 0 without one and before it is known who holds what: a device
 // that it withdraws and that is listed here all the same is a pod's. Besides what the kubelet is told of,
@@ -41,25 +42,24 @@
 
 namespace ferry {
 
-/// The file's content. `registered`: the resources whose list the kubelet is reading now. `stands_back`: why
-/// it is told of none; empty: it is.
+/// The file's content. `registered`: the resources whose lists the kubelet reads now. `stands_back`: the
+/// reason for standby; empty: the plugin serves.
 std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& registered,
                          std::span<const NotOffered> not_offered, std::uint64_t state_generation,
                          std::span<const FatalErrorsOf> fatal_errors = {},
                          const std::string& stands_back = {});
 
-/// What is allocated by such a file, one that a predecessor left, each device apart. What cannot be read is
-/// passed over.
+/// The allocated devices in such a file of an earlier process, each by itself. Unreadable parts are skipped.
 std::vector<Holding> allocated_by(std::string_view offered_file);
 
-/// The functions with fatal errors of such a file, for who scans next. What cannot be read is passed over.
+/// The functions with fatal errors in such a file, for the next scanner. Unreadable parts are skipped.
 std::vector<FatalErrorsOf> fatal_errors_of(std::string_view offered_file);
 
-/// Devices of such a file that nobody has and that the kubelet gives to nobody, each with the reason; not
-/// those that only await a release. What cannot be read is passed over.
+/// Devices in such a file that are not allocated and cannot be, each with the reason. Devices that only await
+/// a release are left out. Unreadable parts are skipped.
 std::vector<NotOffered> unfit_by(std::string_view offered_file);
 
-/// The resources for Kata of such a file, one that a predecessor left. Empty: none, or it cannot be read.
+/// The resources for Kata in such a file of an earlier process. Empty: none, or the file cannot be read.
 std::set<std::string> kata_resources_of(std::string_view offered_file);
 
 }  // namespace ferry

@@ -2,6 +2,7 @@
 #include "kubevirt-plugin/plugin.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <fcntl.h>
 #include <iterator>
@@ -35,16 +36,16 @@
 namespace ferry {
 namespace {
 
-// Moving one group makes a handful of events; one scan for all of them.
+// A move of one IOMMU group causes several events, and one scan covers all of them.
 constexpr auto kSettle = std::chrono::milliseconds(50);
-// A pod with many devices, or many pods at once, change what is offered with each of them.
+// A pod with many devices, or many pods at once, change the lists several times in a row.
 constexpr auto kTogether = std::chrono::milliseconds(20);
-// Of a scan, until the process ends.
+// The number of failed first scans after which the process ends.
 constexpr int kFirstTries = 6;
-// Until what was begun is over, and its memory can go.
+// The pause after which startup work is over and its memory can be returned.
 constexpr auto kCalm = std::chrono::milliseconds(300);
 
-/// The process: what is scanned goes into the core, and what the core says into the offered file.
+/// The plugin process: passes scans to AllocationCore, and its snapshots to the offered file.
 class Plugin {
  public:
   Plugin(HostFs& host, const PluginOptions& options, EventLoop& loop)
@@ -73,11 +74,8 @@ class Plugin {
     show_presence();
     claim_service() ? serve() : wait_for_predecessor();
     loop_.run(stop);
-    for (const auto* const watch : {&nodes_, &state_}) {
-      if (!*watch) continue;
-      loop_.forget((*watch)->fd());
-      (*watch)->leave();
-    }
+    for (auto& folder : node_folders_) leave(folder.watch);
+    leave(state_);
     gate_.close({.code = make_error_code(Errc::unreachable), .message = "the plugin is ending", .hint = {}});
     const auto registered = transport_ ? transport_->registered() : std::set<std::string>();
     transport_.reset();
@@ -93,9 +91,9 @@ class Plugin {
   }
 
  private:
-  /// Of two, as in a rolling update, one offers and writes, so that one's answer to hostd is not taken for
-  /// both's. False: another one does. Where that cannot be asked we serve: nothing can be written there
-  /// either.
+  /// If two plugins run, as in a rolling update, only one serves and writes, so that its answer to hostd is
+  /// not taken for both. False: another one serves. If the lock cannot be read, this one serves, since no
+  /// offered file can be written there either.
   bool claim_service() {
     auto claimed = OnlyOne::claim(host_, service_lock());
     if (claimed) {
@@ -113,12 +111,12 @@ class Plugin {
     turn_.emplace(loop_, host_, service_lock(), [this](OnlyOne only) {
       only_.emplace(std::move(only));
       turn_.reset();
-      show_presence();  // the file may be another by now
+      show_presence();  // the file may have been replaced meanwhile
       serve();
     });
   }
 
-  /// Whoever writes the offered file has this.
+  /// The lock that the writer of the offered file holds.
   std::filesystem::path service_lock() const {
     return std::filesystem::path(options_.offered_file).replace_extension("lock");
   }
@@ -127,36 +125,36 @@ class Plugin {
     former_ = former_resources();
     core_.came_before(former_);
     scan_.remember(fatal_errors_of(host_.read_file(options_.offered_file).value_or("")));
-    watch_host();  // before the scan, so that nothing comes between
+    watch_host();  // before the scan, so that no event is missed
     watch_state();
     scan_.begin();
   }
 
-  /// With the first scan: until then a predecessor's file stands.
+  /// Begins to serve with the first scan; until then the earlier process's file stands.
   Result<> begin_to_offer(Offer offer) {
     const auto before = allocated_by(host_.read_file(options_.offered_file).value_or(""));
     take_in(std::move(offer));
     offers_ = true;
-    // The kubelet may list those pods only in a moment. What is over by now is released as any other.
+    // The kubelet may list those pods only in a moment. Allocations that are over are released as usual.
     core_.reconcile(before, {});
-    publish_soon();  // though there may be nothing
+    publish_soon();  // even if there is nothing to list
     holders_.begin();
     return offer_or_stand_back();
   }
 
-  /// By hostd's last word.
+  /// Serves or goes on standby, according to hostd's last order.
   Result<> offer_or_stand_back() {
     if (!withdrawals_.stand_back.empty()) return stands_back_ ? Result<>() : stand_back();
     if (std::exchange(stands_back_, false)) {
       spdlog::info("the node is ours to serve again");
-      holders_.begin_anew();  // what the other one gave out meanwhile is nobody else's to have
+      holders_.begin_anew();  // the other plugin's allocations must be learnt first
       publish_soon();
     }
     return transport_->offer_resources();
   }
 
-  /// As at the end: every stream ends and every socket goes, so that the kubelet has one owner of each name.
-  /// What is allocated, and the lists, stay as they are known here.
+  /// Ends every stream and removes every socket, as at the end, so that each name has one owner at the
+  /// kubelet. The known allocations and the lists stay.
   Result<> stand_back() {
     auto idle = open_transport();
     if (!idle) return fail(std::move(idle).error());
@@ -165,7 +163,7 @@ class Plugin {
         "standing back: {}; nothing is offered to the kubelet until that has ended: hostd says so in /{} as "
         "long as the host's /var/lib/ferry/{} does",
         withdrawals_.stand_back, options_.state_file.string(), kServingFileName);
-    // None may wait there when a server ends. It is opened by what is learnt once the node is ours again.
+    // No call may wait at the gate when a server ends. It opens after standby, once allocations are known.
     gate_.close({.code = make_error_code(Errc::refused),
                  .message = "the plugin stands back: " + withdrawals_.stand_back,
                  .hint = {}});
@@ -174,13 +172,13 @@ class Plugin {
     return {};
   }
 
-  /// Without a scan: what is offered is known.
+  /// Follows a change of standby at once, without a scan.
   void follow_stand_back() {
     if (!offers_ || stands_back_ != withdrawals_.stand_back.empty()) return;
     if (auto done = offer_or_stand_back(); !done) not_done(std::move(done).error());
   }
 
-  /// The plugin watcher's directory has no socket of the kubelet's.
+  /// The plugin watcher's directory has no kubelet socket.
   static HolderWatch::Settings holder_settings(const PluginOptions& options) {
     auto settings = options.holders;
     settings.kubelet_socket =
@@ -209,7 +207,7 @@ class Plugin {
                                    .failed = [this](Error error) { end_by(std::move(error)); }});
   }
 
-  /// What Kata was offered by a predecessor, perhaps under other names: by its file and its CDI
+  /// Kata's resources of an earlier process, perhaps under other names, from its file and its CDI
   /// specifications.
   std::set<std::string> former_resources() const {
     auto names = kata_resources_of(host_.read_file(options_.offered_file).value_or(""));
@@ -217,7 +215,7 @@ class Plugin {
     return names;
   }
 
-  /// Each source of news does without the other; without both, what changed is seen when it is asked for.
+  /// Either source of events suffices. Without both, changes are seen when a device is asked about.
   void watch_host() {
     if (auto uevents = Uevents::open()) {
       uevents_.emplace(std::move(*uevents));
@@ -230,43 +228,65 @@ class Plugin {
     (void)watch_nodes();
   }
 
-  /// Gives whether that is new. The folder is not there before the first module of VFIO.
+  void leave(const std::optional<DirectoryWatch>& watch) {
+    if (!watch) return;
+    loop_.forget(watch->fd());
+    watch->leave();
+  }
+
+  /// Gives whether one is new. /dev/vfio is not there before the first module of VFIO, and its folder
+  /// `devices` not before the first device that has a node there.
   bool watch_nodes() {
-    if (nodes_) return false;
-    auto nodes = DirectoryWatch::open(host_.root() / "dev/vfio");
-    if (!nodes) return false;
-    nodes_.emplace(std::move(*nodes));
-    loop_.watch(nodes_->fd(), [this] {
-      const auto events = nodes_->read();
+    bool anew = false;
+    for (NodeFolder& folder : node_folders_) anew = watch_nodes(folder) || anew;
+    return anew;
+  }
+
+  struct NodeFolder {
+    const char* path = nullptr;
+    std::optional<DirectoryWatch> watch = {};
+  };
+
+  bool watch_nodes(NodeFolder& folder) {
+    if (folder.watch) return false;
+    // udev sets the mode of a node a moment after the kernel has made the node, and a CDI file says the mode.
+    auto watch = DirectoryWatch::open(host_.root() / folder.path, options_.rules.kata
+                                                                      ? DirectoryWatch::Contents::attributes
+                                                                      : DirectoryWatch::Contents::untold);
+    if (!watch) return false;
+    folder.watch.emplace(std::move(*watch));
+    loop_.watch(folder.watch->fd(), [this, &folder] {
+      const auto events = folder.watch->read();
       // A loss is listed at once. Only gains wait for a scan.
       for (const DirectoryEvent& event : events)
-        if (event.kind == DirectoryEvent::Kind::vanished) core_.node_gone("/dev/vfio/" + event.name);
+        if (event.kind == DirectoryEvent::Kind::vanished)
+          core_.node_gone(fmt::format("/{}/{}", folder.path, event.name));
       if (std::ranges::find(events, DirectoryEvent::Kind::gone, &DirectoryEvent::kind) != events.end()) {
-        loop_.forget(nodes_->fd());
-        nodes_.reset();
+        loop_.forget(folder.watch->fd());
+        folder.watch.reset();
       }
       scan_soon();
     });
     return true;
   }
 
-  /// The kernel removes a folder of /dev that it has made with the folder's last node, and makes another one
-  /// for the next. A container that has the folder mounted keeps the removed one, and sees no node any more.
+  /// The kernel removes a folder of /dev with its last node, and creates another for the next node. A
+  /// container with the folder mounted keeps the removed one and sees no node any more.
   bool nodes_folder_was_removed() const {
     const auto folder = host_.open("dev/vfio", O_PATH | O_DIRECTORY);
     struct stat status {};
     return folder && ::fstat(folder->get(), &status) == 0 && status.st_nlink == 0;
   }
 
-  /// Whoever is about to move devices waits for us from here on. Without it he does not, and we go on: he
-  /// looks who has them open in any case.
+  /// From now on hostd waits for withdrawals before it moves devices. Without the presence file it does not
+  /// wait; it still checks which processes have the devices open.
   void show_presence() {
     auto shown = Presence::announce(host_, options_.presence_file);
     if (!shown) return spdlog::error("{}", shown.error().message);
     presence_.emplace(std::move(*shown));
   }
 
-  /// The directory that we meet the others in has been removed: nobody sees that we run, or what we offer.
+  /// The shared directory was removed, so other processes do not see the plugin or its lists.
   void meet_again() {
     state_.reset();
     show_presence();
@@ -293,7 +313,7 @@ class Plugin {
     state_.emplace(std::move(*watch));
     loop_.watch(state_->fd(), [this] {
       const auto events = state_->read();
-      // The directory itself says nothing while a lock in it, or below it, is open.
+      // The directory's own removal raises no event while a lock in it, or below it, is open.
       const auto locks = options_.presence_file.lexically_relative(options_.state_file.parent_path());
       const auto lost = [&](const DirectoryEvent& event) {
         using Kind = DirectoryEvent::Kind;
@@ -301,7 +321,7 @@ class Plugin {
       };
       if (std::ranges::any_of(events, lost)) {
         loop_.forget(state_->fd());
-        loop_.at(EventLoop::Clock::now() + kSettle, [this] { meet_again(); });  // once it is all gone
+        loop_.at(EventLoop::Clock::now() + kSettle, [this] { meet_again(); });  // after the removal
         return;
       }
       const auto ours = [this](const DirectoryEvent& event) {
@@ -312,7 +332,7 @@ class Plugin {
     return true;
   }
 
-  /// What cannot be read withdraws what it did before.
+  /// An unreadable file leaves the withdrawals as they were.
   void read_state() {
     const auto text = host_.read_file(options_.state_file);
     if (!text && is_gone(text.error())) {
@@ -330,20 +350,20 @@ class Plugin {
   void state_changed() {
     read_state();
     follow_stand_back();
-    // What the core has, not what was read last: the scan in between may have failed.
+    // The comparison is with AllocationCore's state, since the scan in between may have failed.
     if (withdrawals_.devices != followed_.devices) return scan_soon();
     if (std::exchange(followed_.generation, withdrawals_.generation) != withdrawals_.generation)
       publish_soon();
   }
 
-  /// Withdrawn devices are as if another task had them: gone from the lists, or with their pods' ends. Gives
-  /// those that would have been offered.
+  /// Removes withdrawn devices from the scan, as if they had another purpose: they leave the lists, or stay
+  /// until their pods end. Returns those that the scan would have advertised.
   std::vector<NotOffered> withdraw(Offer& offer) {
     std::vector<NotOffered> withheld;
     for (const auto& withdrawn : withdrawals_.devices) {
       const auto is_it = [&](const auto& device) { return device.id == withdrawn.id; };
       for (auto* const lost : {&offer.not_offered, &offer.driverless}) std::erase_if(*lost, is_it);
-      std::erase_if(offer.vanished, is_it);  // nobody need be told who took it
+      std::erase_if(offer.vanished, is_it);  // the withdrawal explains its absence
       const NotOffered reason{.id = withdrawn.id, .reason = "withdrawn: " + withdrawn.reason};
       for (auto& resource : offer.resources) {
         const auto matches = [&](const OfferedDevice& device) {
@@ -368,15 +388,15 @@ class Plugin {
     if (auto done = offer_or_stand_back(); !done) not_done(std::move(done).error());
   }
 
-  /// A kubelet's directory that is gone does not come back to who has it open, and one made anew is not seen:
-  /// while nothing is served there is nobody else to notice.
+  /// A kubelet's directory that is removed stays removed for a process that has it open, and a new one is not
+  /// noticed. While nothing is served, no other event would show it.
   void not_done(Error error) {
     if (error.code == Errc::not_found) return end_by(std::move(error));
     try_again(error);
   }
 
-  /// A host without a PCI bus is a wrong mount, which no other try mends. Who cannot begin for long ends, for
-  /// whoever started him to see.
+  /// A host without a PCI bus is a wrong mount, which no retry repairs. A plugin that cannot begin for long
+  /// ends, so that its supervisor notices.
   void scan_failed(Error error) {
     if (offers_ || (!is_gone(error) && ++failed_before_first_ < kFirstTries)) return try_again(error);
     end_by(std::move(error));
@@ -394,7 +414,7 @@ class Plugin {
 
   void take_in(Offer offer) {
     if (nodes_folder_was_removed()) {
-      // Nothing is published of a look that could see no node.
+      // The result of a scan without any visible node is not published.
       return end_by(
           {.code = make_error_code(Errc::not_found),
            .message = "/dev/vfio was removed, and this container has the removed folder: no node of vfio "
@@ -403,7 +423,7 @@ class Plugin {
                "start the container again, which mounts the folder that is there now; a kubelet does so"});
     }
     const auto found = options_.rules.kata ? offer.resources : std::vector<Resource>();
-    read_state();  // after the look: hostd says what it is about to make before it makes it
+    read_state();  // after the scan, since hostd announces new devices before it creates them
     auto not_offered = withdraw(offer);
     not_offered.insert(not_offered.begin(), offer.not_offered.begin(), offer.not_offered.end());
     for (const auto& warning : offer.warnings)
@@ -416,23 +436,23 @@ class Plugin {
     if (std::exchange(not_offered_, not_offered) != not_offered_) publish_soon();
     fatal_errors_ = std::move(offer.fatal_errors);
     auto lost = std::move(offer.not_offered);
-    // A device that has become of another kind is well, and not what the kubelet was offered.
+    // A device whose kind has changed is well, and no longer the device that was advertised.
     const auto others = std::ranges::partition(lost, [](const auto& device) { return !device.by_kind; });
     std::ranges::move(others, std::back_inserter(offer.left_to_host));
     lost.erase(others.begin(), others.end());
     std::ranges::move(offer.driverless, std::back_inserter(lost));
     if (options_.rules.kata) cdi_entries_.replace(found, offer.resources);
-    bool written = write_cdi_files(offer.resources);  // before the kubelet learns of them
+    bool written = write_cdi_files(offer.resources);  // before the kubelet learns of the devices
     core_.replace(offer.resources, lost, offer.left_to_host);
-    written = drop_cdi_entries() && written;  // after nobody else can be given them
+    written = drop_cdi_entries() && written;  // after they can no longer be allocated
     if (std::exchange(followed_, withdrawals_) != withdrawals_) publish_soon();
     drop_memory_soon();
-    if (watch_nodes()) scan_soon();  // what came before the watch is in no event
+    if (watch_nodes()) scan_soon();  // nodes that came before the watch raised no event
     const bool settled = written && !offer.unsettled;
     scan_in(settled ? options_.rescan : options_.after_failure);
   }
 
-  /// False: not all of them, and the devices that Kata would not find are Unhealthy.
+  /// False: not all files could be written. The devices that Kata would not find are then Unhealthy.
   bool write_cdi_files(std::vector<Resource>& resources) {
     if (!options_.rules.kata) return true;
     const auto failures = cdi_files_.update(cdi_entries_.resources(), held_by_former_names());
@@ -460,7 +480,7 @@ class Plugin {
     cdi_faults_ = std::move(*faults);
   }
 
-  /// The resources that were called so before this process, and of which pods have devices still, or may.
+  /// Resources of an earlier process of which pods have devices, or may have.
   std::set<std::string> held_by_former_names() const {
     auto held = former_;
     if (holders_.known())
@@ -468,8 +488,8 @@ class Plugin {
     return held;
   }
 
-  /// Those of devices that are offered no more and nobody has, also where Kata was offered something by a
-  /// predecessor only. A pod that has one may need it again. False: that failed, and is tried again.
+  /// Drops the CDI entries of devices that are neither advertised nor allocated, also those of an earlier
+  /// process. A pod that has a device may need its entry again. False: that failed, and is tried again.
   bool drop_cdi_entries() {
     if (!holders_.known()) return true;
     const bool dropped = cdi_entries_.drop_released(*core_.snapshot());
@@ -477,7 +497,7 @@ class Plugin {
     if (!dropped && held == former_) return true;
     const auto failures = cdi_files_.update(cdi_entries_.resources(), held);
     for (const auto& failure : failures) spdlog::error("{}", failure.error.message);
-    if (failures.empty()) former_ = held;  // none of the others comes again
+    if (failures.empty()) former_ = held;  // the dropped resources do not come back
     return failures.empty();
   }
 
@@ -486,11 +506,11 @@ class Plugin {
     publish_soon();
   }
 
-  /// For news.
+  /// After an event.
   void scan_soon() {
     if (!std::exchange(scan_waits_, true)) set_scan(kSettle);
   }
-  /// For what brings none; what waits already comes sooner.
+  /// Without an event; a scan that is due comes sooner.
   void scan_in(EventLoop::Clock::duration pause) {
     if (!scan_waits_) set_scan(pause);
   }
@@ -502,7 +522,7 @@ class Plugin {
     });
   }
 
-  /// Once all has been quiet for a moment.
+  /// After a quiet moment.
   void drop_memory_soon() {
     loop_.cancel(memory_timer_);
     memory_timer_ = loop_.at(EventLoop::Clock::now() + kCalm, drop_startup_memory);
@@ -512,7 +532,7 @@ class Plugin {
     drop_memory_soon();
     holders_.snapshot_changed();
     if (!drop_cdi_entries()) scan_in(options_.after_failure);
-    publish_soon(kTogether);  // not beside the Allocate that has changed it
+    publish_soon(kTogether);  // after the Allocate that changed it, not beside it
   }
 
   void registrations_changed() {
@@ -522,7 +542,7 @@ class Plugin {
     publish_soon();
   }
 
-  /// After that pause, and then once for all that happens within kTogether.
+  /// Publishes after that pause, and once for all changes within kTogether.
   void publish_soon(EventLoop::Clock::duration pause = {}) {
     if (!offers_ || std::exchange(publish_waits_, true)) return;
     loop_.at(std::max(EventLoop::Clock::now() + pause, published_at_ + kTogether), [this] {
@@ -537,7 +557,7 @@ class Plugin {
   }
 
   Result<> write_offered(const std::set<std::string>& registered) {
-    // Before it is known who holds what, a device that is withdrawn and not listed may be a pod's.
+    // Until the allocations are known, a device that is withdrawn and not listed may be a pod's.
     const auto content =
         offered_json(*core_.snapshot(), registered, not_offered_, holders_.known() ? followed_.generation : 0,
                      fatal_errors_, stands_back_ ? withdrawals_.stand_back : std::string());
@@ -556,14 +576,14 @@ class Plugin {
   CdiEntries cdi_entries_;
   CdiWatch cdi_watch_{host_, options_.cdi_directory};
   std::vector<CdiFault> cdi_faults_;
-  std::set<std::string> former_;  // Kata's resources before this process, as long as they matter
-  RpcQueue queue_;  // outlives all calls and servers, and who answers in the place of its thread
+  std::set<std::string> former_;  // an earlier process's resources for Kata, as long as they matter
+  RpcQueue queue_;  // outlives all calls and servers, and the threads that answer in place of its own
   const SysfsCheck check_;
   AllocationCore core_;
   AllocateGate gate_;
   HolderWatch holders_;
   bool kubelet_is_there_ = false;
-  bool stands_back_ = false;  // the transport serves nothing
+  bool stands_back_ = false;  // on standby: the transport serves nothing
   std::vector<NotOffered> not_offered_;
   std::vector<FatalErrorsOf> fatal_errors_;
   std::set<std::string> warned_;
@@ -575,7 +595,8 @@ class Plugin {
   EventLoop::Timer publish_again_;  // after a failure
   EventLoop::Timer memory_timer_;
   std::optional<Uevents> uevents_;
-  std::optional<DirectoryWatch> nodes_;
+  std::array<NodeFolder, 2> node_folders_ = {NodeFolder{.path = "dev/vfio"},
+                                             NodeFolder{.path = "dev/vfio/devices"}};
   std::optional<Presence> presence_;
   std::optional<OnlyOne> only_;
   std::optional<Turn> turn_;
@@ -583,7 +604,7 @@ class Plugin {
   int failed_before_first_ = 0;  // scans
   std::optional<DirectoryWatch> state_;
   Withdrawals withdrawals_;
-  Withdrawals followed_;  // those that the core has
+  Withdrawals followed_;  // those that AllocationCore has
   std::unique_ptr<KubeletTransport> transport_;
   std::optional<Error> failure_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device plugin as one call: reads what the host has to offer, offers it to the kubelet, answers for it.
+// The device plugin as one function: scans the host, advertises devices to the kubelet and answers it.
 #pragma once
 
 #include <chrono>
@@ -17,56 +17,55 @@
 namespace ferry {
 
 struct PluginOptions {
-  /// The kubelet's device plugin directory, relative to the host's root; it must exist. The kubelet itself
-  /// knows one place only, whatever its --root-dir.
+  /// The kubelet's device plugin directory, relative to the host's root; it must exist. The kubelet always
+  /// uses this path, whatever its --root-dir.
   std::filesystem::path kubelet_directory = "var/lib/kubelet/device-plugins";
-  /// `kubelet_directory` is that of its plugin watcher, var/lib/kubelet/plugins_registry: the kubelet finds
-  /// our sockets there and asks. Otherwise it is told of them on the socket that it has in the directory.
+  /// `kubelet_directory` is the plugin watcher's, var/lib/kubelet/plugins_registry, where the kubelet finds
+  /// sockets itself. Otherwise the plugin registers them at the kubelet's socket in the directory.
   bool plugin_watcher = false;
-  /// Which functions become resources, and under which names.
+  /// The rules that decide which functions become resources, and their names.
   OfferRules rules;
-  /// What knows the host's vGPUs and the names of their types.
+  /// Reads the host's vGPUs and the names of their types.
   ReadVgpus read_vgpus = scan_vgpus;
-  /// What the kubelet has been offered and what is allocated, relative to the host's root; replaced
-  /// atomically at each change, and left behind (offered_file.h). Of several plugins with one such file the
-  /// first offers and writes, by a flock on its name with .lock in place of .json; the next takes over when
-  /// that ends.
+  /// The lists and allocations, relative to the host's root. The file is replaced atomically at each change
+  /// and survives the plugin (offered_file.h). If several plugins use one such file, the first serves and
+  /// writes. It holds a flock on the file's name with .lock in place of .json, and the next takes over when
+  /// it ends.
   std::filesystem::path offered_file = kOfferedFile;
-  /// What `ferry hostd` says of its node, likewise: what shall not be offered now, and whether anything shall
-  /// (common/withdrawals.h). That it is not there is nothing special.
+  /// The host status that `ferry hostd` writes, likewise: withdrawn devices, and the order to serve or not
+  /// (common/withdrawals.h). The file may be absent.
   std::filesystem::path state_file = "run/ferry/state.json";
-  /// Held while this runs, likewise: so hostd knows that somebody has to make way (common/presence.h).
+  /// Held while the plugin runs, likewise, so that hostd waits for withdrawals (common/presence.h).
   std::filesystem::path presence_file = kPluginPresence;
-  /// Where CDI specifications for Kata go, relative to the host's root.
+  /// The directory of CDI specifications for Kata, relative to the host's root.
   std::filesystem::path cdi_directory = "var/run/cdi";
   /// Answer for Kata with CDI names in place of device nodes (Kubernetes 1.31 and newer).
   bool cdi_names = false;
   VgpuPlacement vgpu_placement = VgpuPlacement::pack;
-  /// Between two scans without news: of what raises no event, counters of errors and types of functions.
+  /// The time between two scans without events, since error counters and types of functions raise none.
   std::chrono::milliseconds rescan = std::chrono::minutes(1);
-  /// Until the next try of a scan, a socket or a file that failed, when no news brings it sooner.
+  /// The time until a failed scan, socket or file is tried again without an event.
   std::chrono::milliseconds after_failure = std::chrono::seconds(10);
-  /// Until a registration that the kubelet does not answer is tried again. It may take 10 s to dial back.
+  /// The time until an unanswered registration is repeated. The kubelet may need 10 s to dial back.
   std::chrono::milliseconds unanswered = std::chrono::seconds(20);
-  /// Until a kubelet that has taken a registration and does not read the list is told once more.
+  /// The time until a registration is repeated if the kubelet accepted it and does not read the list.
   std::chrono::milliseconds unread = std::chrono::seconds(30);
-  /// How releases are learnt, and who held what before this process.
+  /// The settings for pod resources: releases, and allocations before this process.
   HolderWatch::Settings holders = {.socket = kPodResourcesSocket};
 };
 
-/// Serves the kubelet until `stop` is requested; then ends every stream, removes its sockets and returns.
+/// Serves the kubelet until `stop` is requested, then ends every stream, removes its sockets and returns.
 ///
-/// While hostd says that it shall stand back, since another's device plugin serves the node, it does the same
-/// and goes on: nothing is registered, what was known of who holds what is kept, and when it is told to serve
-/// again nothing is given out before the kubelet has said who does.
+/// During standby, which hostd orders because another device plugin serves the node, no resource is
+/// registered and the known allocations are kept. After standby nothing is allocated before the kubelet has
+/// listed the present allocations.
 ///
-/// Blocks the calling thread; starts two more (rpc_queue.h, group_errands.h), and one for each scan
-/// (background_scan.h) and each group whose release is looked for. A kubelet that is absent, restarts or
-/// drops us is waited for, for ever; a host that cannot be read only once it could be, and some tries before.
-/// Errors: Errc::not_found when the kubelet's directory does not exist, or goes away while running; what the
-/// operating system said when no socket can be made in it, or where the host has no PCI bus. Nothing on the
-/// host is changed but our sockets, the offered file, the one that shows that this runs and, for Kata, our
-/// CDI files.
+/// Blocks the calling thread. Starts two more (rpc_queue.h, group_errands.h), and one for each scan
+/// (background_scan.h) and for each group whose release is awaited. Waits without limit for a kubelet that is
+/// absent, restarts or drops the plugin. A host that never could be read ends the plugin after some tries.
+/// Errors: Errc::not_found: the kubelet's directory does not exist, or goes away while running; an errno: no
+/// socket can be made in it, or the host has no PCI bus. The plugin changes nothing on the host except its
+/// sockets, the offered file, the presence file and, for Kata, its CDI files.
 Result<> run_plugin(HostFs& host, const PluginOptions& options, const std::stop_token& stop);
 
 }  // namespace ferry

@@ -15,7 +15,7 @@ void add_once(std::vector<T>& list, const T& value) {
   if (std::ranges::find(list, value) == list.end()) list.push_back(value);
 }
 
-/// Gathers what one container has, by resource.
+/// Collects the devices of one container by resource.
 class Container {
  public:
   Container(const v1::PodResources& pod, const v1::ContainerResources& container)

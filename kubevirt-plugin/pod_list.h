@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kubelet's answer to List, from bytes to values.
+// Decodes the kubelet's answer to List.
 //
 // ABI: k8s.io/kubelet podresources v1, ListPodResourcesResponse (proto/podresources.proto).
 #pragma once
@@ -14,15 +14,15 @@
 namespace ferry {
 
 struct PodList {
-  /// One entry for each resource of each container that has devices of it, in the answer's order, whatever
-  /// number of entries the kubelet made of it. A claimed device is told by each of its CDI names and by the
-  /// name that its driver gives it.
+  /// The devices by container and resource: one entry each, in the answer's order, however many entries the
+  /// kubelet makes of it. A claimed device has an entry for each of its CDI names and for its driver's name
+  /// of it.
   std::vector<PodDevice> devices;
-  /// "namespace/name" of all pods that the kubelet knows, those without devices too.
+  /// "namespace/name" of all pods that the kubelet knows, including those without devices.
   std::vector<std::string> pods;
 };
 
-/// Fields that are not known are passed over. Errc::malformed_host: it is no such message.
+/// Unknown fields are ignored. Errc::malformed_host: not such a message.
 Result<PodList> read_pod_list(std::string_view answer);
 
 }  // namespace ferry

@@ -13,7 +13,7 @@
 namespace ferry {
 namespace {
 
-// A node of 250 pods with a dozen containers each makes about one: processors and memory are listed too.
+// A node of 250 pods with a dozen containers each makes about 1 MiB, with CPUs and memory listed too.
 constexpr int kLargestAnswer = 16 * 1024 * 1024;
 
 ClientCall::Question with_deadline(ClientCall::Question question) {

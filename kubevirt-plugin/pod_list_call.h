@@ -15,22 +15,22 @@ class RpcQueue;
 
 /// v1.PodResourcesLister/List, without a deadline.
 ClientCall::Question pod_list_question();
-/// What it brought. Errors as list_pod_devices() has them.
+/// The call's result. Errors are those of list_pod_devices().
 Result<PodList> pod_list_answer(const ClientCall& call);
 
-/// One such call that nobody waits for.
+/// An asynchronous call of List.
 class PodListCall {
  public:
   /// Called once, on the queue's thread.
   using Done = std::function<void(Result<PodList>)>;
 
-  /// Starts it on a connection to the pod resources' socket, with kPodListDeadline.
+  /// Starts the call on a connection to the pod resources socket, with kPodListDeadline.
   PodListCall(RpcQueue& queue, UniqueFd connection, Done done);
   PodListCall(const PodListCall&) = delete;
   PodListCall& operator=(const PodListCall&) = delete;
   PodListCall(PodListCall&&) = delete;
   PodListCall& operator=(PodListCall&&) = delete;
-  /// Cancels it, if it is not over.
+  /// Cancels the call, if it is not over.
   ~PodListCall();
 
  private:

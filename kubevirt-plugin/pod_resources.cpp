@@ -32,7 +32,7 @@ Result<std::optional<UniqueFd>> connect_pod_resources(const HostFs& host,
   if (!connection && is_gone(connection.error())) return nobody;
   if (!connection) {
     auto error = std::move(connection).error().during("/" + socket.parent_path().string());
-    // Its pods run on while a kubelet does not: nobody can say what they were given. EAGAIN: others wait too.
+    // Pods run on without a kubelet, with unknown devices. EAGAIN: the socket's queue is full.
     if (error.code == std::errc::connection_refused ||
         error.code == std::errc::resource_unavailable_try_again)
       error.code = make_error_code(Errc::unreachable);

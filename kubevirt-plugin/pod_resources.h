@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kubelet has given out: its pod resources API.
+// The kubelet's allocations, from its pod resources API.
 //
-// Between a device plugin's Allocate and the VM's start nobody has the device open, so that /proc shows it
-// free; the kubelet alone knows better. It never says that a device came free: it just no longer lists it.
+// Between Allocate and the VM's start no process has the device open, so /proc shows it free and only the
+// kubelet knows its pod. The kubelet never reports a release; it only stops listing the device.
 //
 // ABI: k8s.io/kubelet podresources v1, List (stable since Kubernetes 1.28, there since 1.20). Older kubelets
-// list pods that have ended too.
+// also list pods that have ended.
 #pragma once
 
 #include <chrono>
@@ -20,21 +20,21 @@
 
 namespace ferry {
 
-/// Where every kubelet listens, relative to the host's root.
+/// The path of every kubelet's socket, relative to the host's root.
 inline constexpr const char* kPodResourcesSocket = "var/lib/kubelet/pod-resources/kubelet.sock";
 
 /// A healthy kubelet answers in milliseconds.
 inline constexpr std::chrono::milliseconds kPodListDeadline{2000};
 
-/// A connection to where it listens. Absent: no socket, so no kubelet here, and nothing given out. Errors as
-/// below.
+/// A connection to the kubelet's socket. Absent: there is no socket, so no kubelet and no allocations. Errors
+/// as in list_pod_devices().
 Result<std::optional<UniqueFd>> connect_pod_resources(const HostFs& host,
                                                       const std::filesystem::path& socket);
 
-/// Asks the kubelet once and waits. No socket: no kubelet here, and nothing given out. Leaves no thread and
-/// no connection behind. Errors: Errc::unreachable: nobody listens on the socket, or there is no answer by
-/// the deadline; Errc::malformed_host: the answer cannot be read; Errc::failed: the kubelet answers with an
-/// error, or with more than could be true (16 MiB); an errno: the socket may not be used (it is root's).
+/// Asks the kubelet once and waits. Without a socket there is no kubelet and the list is empty. Leaves no
+/// thread and no connection. Errc::unreachable: no listener, or no answer by the deadline.
+/// Errc::malformed_host: the answer cannot be read. Errc::failed: the kubelet answers with an error or with
+/// more than 16 MiB. An errno: the socket, which belongs to root, may not be used.
 Result<std::vector<PodDevice>> list_pod_devices(const HostFs& host,
                                                 const std::filesystem::path& socket = kPodResourcesSocket,
                                                 std::chrono::milliseconds deadline = kPodListDeadline);

@@ -18,13 +18,13 @@ using Node = std::optional<int>;
 
 struct Choice {
   const std::string* id = nullptr;
-  const Candidate* known = nullptr;  // nullptr: a stranger
-  std::size_t rank = 0;              // among those it was given with
+  const Candidate* known = nullptr;  // nullptr: not in `candidates`
+  std::size_t rank = 0;              // position in its list
 
   std::string gpu() const { return known == nullptr ? std::string() : known->gpu; }
   Node node() const { return known == nullptr ? Node() : known->numa_node; }
-  /// Where it is: its NUMA node, the way from the host bridge down, its IOMMU group; of what has no such
-  /// step, itself.
+  /// The key of its branch at a level: its NUMA node, the path from the host bridge down, its IOMMU group. A
+  /// device without that level is its own branch.
   std::string step(std::size_t level) const {
     const Node of = node();
     if (level == 0) return of ? fmt::format("{}", *of) : std::string();
@@ -39,8 +39,8 @@ struct Choice {
 using Choices = std::vector<Choice>;
 using Known = std::unordered_map<std::string_view, const Candidate*>;
 
-/// The IDs with what is known of them, each once: those already in `seen` are left out. In the order of the
-/// kubelet, which has them from a set and so in any.
+/// The IDs with their candidates, in the kubelet's order, which is random. Each ID counts once, and those in
+/// `seen` are left out.
 Choices choices(std::span<const std::string> ids, const Known& known,
                 std::unordered_set<std::string_view>& seen) {
   Choices result;
@@ -57,14 +57,14 @@ Choices by_id(Choices of) {
   return of;
 }
 
-/// Those of one NUMA node, below one bridge, or of one IOMMU group.
+/// The devices of one NUMA node, below one bridge, or in one IOMMU group.
 struct Branch {
   Choices free;
-  Choices chosen;  // already, or must be
+  Choices chosen;  // chosen already, or included by request
 };
 
 std::vector<Branch> branches(const Choices& free, const Choices& chosen, std::size_t level) {
-  std::vector<Branch> out;  // in order of their first
+  std::vector<Branch> out;  // in order of their first device
   std::map<std::string, std::size_t> index;
   for (const auto& choice : free) {
     const auto [entry, is_new] = index.emplace(choice.step(level), out.size());
@@ -77,7 +77,7 @@ std::vector<Branch> branches(const Choices& free, const Choices& chosen, std::si
   return out;
 }
 
-/// Appends the `wanted` of `free` that are closest to each other and to `chosen`.
+/// Appends the `wanted` devices of `free` that are closest to each other and to `chosen`.
 void take_closest(const Choices& free, const Choices& chosen, std::size_t level, std::size_t wanted,
                   Choices& taken) {
   const bool leaves = std::ranges::none_of(free, [&](const Choice& one) { return one.has_step(level); });
@@ -88,7 +88,7 @@ void take_closest(const Choices& free, const Choices& chosen, std::size_t level,
   }
   auto rest = branches(free, chosen, level);
   while (wanted > 0 && !rest.empty()) {
-    // One that has room for all, the tightest; else the one that leaves least to be looked for.
+    // The best branch is the smallest one with room for all, else the one that leaves the fewest to find.
     const auto worse = [&](const Branch& a, const Branch& b) {
       const bool a_holds = a.free.size() >= wanted;
       const bool b_holds = b.free.size() >= wanted;
@@ -104,22 +104,22 @@ void take_closest(const Choices& free, const Choices& chosen, std::size_t level,
   }
 }
 
-/// Whether a vGPU had better come from a GPU of which `in_b` are taken than from one of which `in_a` are.
+/// True if GPU a, with `in_a` taken vGPUs, suits worse than GPU b with `in_b`.
 bool is_worse(VgpuPlacement placement, std::size_t in_a, std::size_t in_b) {
   return placement == VgpuPlacement::pack ? in_a < in_b : in_a > in_b;
 }
 
-/// Appends `wanted` vGPUs of `free`, GPU by GPU. `taken_of`: how many of each GPU's are taken already.
+/// Appends `wanted` vGPUs of `free`, GPU by GPU. `taken_of`: the number of taken vGPUs by GPU.
 void take_vgpus(const Choices& free, std::map<std::string, std::size_t> taken_of, VgpuPlacement placement,
                 std::size_t wanted, Choices& taken) {
-  std::vector<Choices> gpus;  // in order of their first
+  std::vector<Choices> gpus;  // in order of their first vGPU
   std::map<std::string, std::size_t> index;
   for (const auto& choice : free) {
     const auto [entry, is_new] = index.emplace(choice.gpu(), gpus.size());
     if (is_new) gpus.emplace_back();
     gpus[entry->second].push_back(choice);
   }
-  for (auto& gpu : gpus) std::ranges::reverse(gpu);  // its first is its back
+  for (auto& gpu : gpus) std::ranges::reverse(gpu);  // the first to take is at the back
   for (; wanted > 0 && !gpus.empty(); --wanted) {
     const auto worse = [&](const Choices& a, const Choices& b) {
       return is_worse(placement, taken_of[a.back().gpu()], taken_of[b.back().gpu()]);
@@ -140,10 +140,10 @@ std::map<std::string, std::size_t> taken_by_gpu(std::span<const Candidate> candi
   return taken;
 }
 
-/// The vGPUs of the node that can hold the whole request, if one can, else all.
+/// The vGPUs of the NUMA node that can hold the whole request; if none can, all of them.
 Choices of_one_node(const Choices& free, const Choices& chosen, std::size_t wanted,
                     std::map<std::string, std::size_t> taken_of, VgpuPlacement placement) {
-  std::map<Node, std::size_t> on_node;  // an unknown one is a node all the same
+  std::map<Node, std::size_t> on_node;  // the unknown node counts as a node
   for (const auto* const group : {&chosen, &free})
     for (const auto& choice : *group) ++on_node[choice.node()];
   const auto holds = [&](const Choice& choice) { return on_node[choice.node()] >= wanted; };

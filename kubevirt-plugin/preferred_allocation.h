@@ -11,37 +11,37 @@
 
 namespace ferry {
 
-/// What the choice among devices knows of one of them.
+/// The facts about a device that the choice uses.
 struct Candidate {
   std::string id;
   std::optional<int> numa_node;
   std::uint32_t iommu_group = 0;
-  /// Its host bridge and the ports and switches above it, outermost first. Empty: not known.
+  /// The host bridge, ports and switches above it, outermost first. Empty: not known.
   std::vector<std::string> bus_path = {};
-  /// Of a vGPU, the GPU that carries it. Empty: it is none.
+  /// A vGPU's GPU. Empty: not a vGPU.
   std::string gpu = {};
 };
 
-/// Which GPUs a pod's vGPUs come from.
+/// The GPUs that a pod's vGPUs come from.
 enum class VgpuPlacement {
-  pack,    ///< those that carry most that are taken: others stay whole, for larger types or to be given away
-  spread,  ///< those that carry least: each vGPU gets more of its GPU
+  pack,    ///< the fullest GPUs, so that others stay free for larger types or passthrough
+  spread,  ///< the emptiest GPUs, so that each vGPU gets more of its GPU
 };
 
-/// Which `size` devices a container had best get. The choice does not depend on the order in which they are
-/// given: the kubelet's is any. Where several are as good, it is the first by ID.
+/// The `size` devices that suit a container best. The result does not depend on the order of the input, which
+/// is random from the kubelet. Among equally good devices the first by ID are chosen.
 ///
-/// Of one NUMA node where one can hold the rest, best that of what must be included, else the one with the
-/// least left over; where none can, of as few as can be. Devices without a known node, or not in
-/// `candidates`, count as one node of their own. On a node: the fewest bridges apart, and from each other and
-/// from what must be included, and of the switch or IOMMU group with the least left over. vGPUs come from one
-/// node as well, and there from the GPUs that `placement` has first; where several nodes hold the whole
-/// request, from that with the best GPU.
+/// The devices come from one NUMA node if one suffices: preferably that of the devices that must be included,
+/// else the one with the fewest devices left over. If none suffices, they come from as few nodes as possible.
+/// Devices without a known node, or not in `candidates`, count as one node of their own. Within a node the
+/// devices have the fewest bridges between each other and the included ones, below the switch or in the IOMMU
+/// group with the fewest left over. vGPUs also come from one node, and there from the GPUs that `placement`
+/// prefers; among nodes that can hold the whole request, the one with the best GPU is chosen.
 ///
-/// The answer has those in `must_include` first, in their order, and the rest in that of `available`; IDs
-/// given twice once, and fewer than `size` when there are no more.
+/// The answer begins with `must_include` in its order; the rest follows in the order of `available`. Repeated
+/// IDs count once. The answer is shorter than `size` if there are no more devices.
 ///
-/// Errors: Errc::usage when more must be included than fit, or `size` is negative.
+/// Errors: Errc::usage: more devices must be included than `size`, or `size` is negative.
 Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate> candidates,
                                                       std::span<const std::string> available,
                                                       std::span<const std::string> must_include, int size,

@@ -19,7 +19,7 @@ WireMessage request_of(const std::string& endpoint, const std::string& resource)
   request.set_version("v1beta1");
   request.set_endpoint(endpoint);
   request.set_resource_name(resource);
-  // Today's kubelets ask for the options; those of old take them from here.
+  // Present kubelets ask for the options; older ones take them from here.
   request.mutable_options()->set_get_preferred_allocation_available(kPrefersAllocations);
   return to_wire(request);
 }

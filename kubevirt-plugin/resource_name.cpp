@@ -12,11 +12,11 @@ namespace {
 
 constexpr std::size_t kLongestName = 63;
 constexpr std::size_t kLongestDomain = 253;
-// sockaddr_un holds 107 bytes and the longer of the kubelet's directories, which cannot be configured, takes
-// 34 of them: /var/lib/kubelet/plugins_registry/.
+// sockaddr_un holds 107 bytes. The longer of the kubelet's directories, which cannot be configured, takes 34
+// of them: /var/lib/kubelet/plugins_registry/.
 constexpr std::size_t kLongestEndpoint = 73;
 
-// The C locale's classes whatever the process's locale is.
+// The character classes of the C locale, whatever the process's locale is.
 constexpr bool is_space(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
@@ -77,7 +77,7 @@ tl::unexpected<Error> refuse(std::string_view text, std::string_view why) {
   return fail(Errc::invalid_config, fmt::format("resource name '{}': {}", text, why));
 }
 
-// FNV-1a: only to tell two long names apart.
+// FNV-1a, only to distinguish long names.
 std::uint32_t checksum(std::string_view text) {
   std::uint32_t hash = 2166136261U;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
@@ -93,7 +93,7 @@ Result<ResourceName> ResourceName::parse(std::string_view text) {
   const auto name = text.substr(slash + 1);
   if (text.find("kubernetes.io/") != std::string_view::npos)
     return refuse(text, "names below kubernetes.io are Kubernetes' own");
-  // The kubelet itself puts "requests." in front and checks the whole.
+  // The kubelet puts "requests." in front and checks the result.
   if (domain.starts_with("requests.")) return refuse(text, "begins with 'requests.'");
   if (!is_dns_subdomain(domain)) return refuse(text, "the part before the '/' is no DNS subdomain");
   if (name.empty()) return refuse(text, "nothing follows the '/'");

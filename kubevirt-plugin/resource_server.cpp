@@ -26,10 +26,10 @@
 namespace ferry {
 namespace {
 
-/// What the kubelet may send at once: tens of thousands of device IDs. ABI: gRPC's own limit.
+/// The largest request, room for tens of thousands of device IDs. ABI: gRPC's own limit.
 constexpr std::size_t kLargestRequest = std::size_t{4} << 20;
 
-/// What one call brought.
+/// The data of an incoming call.
 struct Incoming {
   Incoming() { grpc_metadata_array_init(&metadata); }
   Incoming(const Incoming&) = delete;
@@ -46,7 +46,7 @@ struct Incoming {
   grpc_byte_buffer* payload = nullptr;
 };
 
-/// The same of a method that nobody has registered.
+/// The data of a call of an unregistered method.
 struct Other {
   Other() {
     grpc_call_details_init(&details);
@@ -77,7 +77,7 @@ grpc_status_code status_of(const Error& error) {
   return GRPC_STATUS_FAILED_PRECONDITION;
 }
 
-/// What went wrong and what to do: the kubelet has one text for both.
+/// The message and the hint as one text, since the kubelet has one text for both.
 std::string told(const Error& error) {
   return error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
 }
@@ -127,9 +127,9 @@ std::vector<std::string> strings(const Ids& ids) {
   return {ids.begin(), ids.end()};
 }
 
-/// Without gRPC's filters, which cost a fifth of an Allocate: the limit of messages is ours, a deadline is
-/// the kubelet's to keep, which ends the call then, and a compressed request, which no kubelet sends, cannot
-/// be read.
+/// Creates the server without gRPC's filters, which cost a fifth of an Allocate. This class limits messages
+/// itself. The kubelet keeps its deadline and ends the call then. A compressed request, which no kubelet
+/// sends, cannot be read.
 grpc_server* create_server() {
   std::string minimal = GRPC_ARG_MINIMAL_STACK;
   grpc_arg setting = integer_arg(minimal.data(), 1);
@@ -218,7 +218,7 @@ class ResourceServer::Impl {
                                         }));
   }
 
-  /// Asks gRPC for the next call of a method that is none of ours: it answers none by itself.
+  /// Asks gRPC for the next call of an unknown method, which gRPC does not answer by itself.
   void expect_other() {
     const auto other = std::make_shared<Other>();
     grpc_server_request_call(
@@ -232,7 +232,7 @@ class ResourceServer::Impl {
         }));
   }
 
-  /// The last place where an exception (memory, a library's) can be told to the kubelet.
+  /// The last place where an exception (no memory, a library's) can still reach the kubelet.
   template <typename Work>
   static Answer guarded(Work work) {
     try {
@@ -289,7 +289,7 @@ class ResourceServer::Impl {
   void allocate(Incoming& incoming) {
     const auto request = std::make_shared<v1beta1::AllocateRequest>();
     const bool readable = from_wire(incoming.payload, *request);
-    // Now: a thread that the host has held up frees nothing of gRPC's, which may be over by then.
+    // Freed here: a thread that the host delays must free nothing of gRPC, which may have ended by then.
     grpc_byte_buffer_destroy(std::exchange(incoming.payload, nullptr));
     grpc_metadata_array_destroy(&incoming.metadata);
     grpc_metadata_array_init(&incoming.metadata);
@@ -301,13 +301,13 @@ class ResourceServer::Impl {
     });
   }
 
-  /// On the queue's thread.
+  /// Runs on the queue's thread.
   void give(grpc_call* call, const v1beta1::AllocateRequest& request) {
     std::vector<std::vector<std::string>> containers;
     containers.reserve(static_cast<std::size_t>(request.container_requests_size()));
     for (const auto& container : request.container_requests())
       containers.push_back(strings(container.devices_ids()));
-    // What another thread that answers leaves for this one: whether it has been relieved.
+    // Another thread that answers tells this one through `relieved` if it has been replaced.
     const auto by_this_thread = std::make_shared<bool>(false);
     const auto relieved = std::make_shared<std::promise<bool>>();
     core_.allocate(resource_, containers,
@@ -315,10 +315,10 @@ class ResourceServer::Impl {
                      const bool is_here = std::this_thread::get_id() == here;
                      if (is_here) *by_this_thread = true;
                      send(call, guarded([&] { return answer_of(allocated); }));
-                     // Last: until somebody serves the queue again nothing of all this goes.
+                     // Last, because nothing of this is destroyed until the queue is served again.
                      if (!is_here) relieved->set_value(queue_.relieve(here));
                    });
-    // From here on *this may be gone, but where nobody has come in this thread's place.
+    // If this thread has been replaced, this object may be gone from here on.
     if (!*by_this_thread && relieved->get_future().get()) RpcQueue::leave();
   }
 

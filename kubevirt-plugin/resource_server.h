@@ -15,32 +15,32 @@ namespace ferry {
 
 class RpcQueue;
 
-/// Answers the kubelet for one resource: v1beta1.DevicePlugin, and pluginregistration.Registration for a
-/// kubelet that asks by itself, over connections that are handed in.
+/// Answers the kubelet for one resource over connections from add_connection(). It serves
+/// v1beta1.DevicePlugin, and pluginregistration.Registration for a kubelet that finds plugins by itself.
 class ResourceServer {
  public:
-  using Stream = std::uint64_t;  ///< of one server
-  /// A list is being read by somebody, or no more. Called on the queue's thread.
+  using Stream = std::uint64_t;  ///< unique within a server
+  /// A client has begun to read the list, or no longer reads it. Called on the queue's thread.
   using StreamHook = std::function<void(Stream stream, bool begins)>;
 
-  /// What is referred to must outlive this. Allocate calls pass `gate`, and none may wait there when this
-  /// ends. `cdi_names`: devices are answered as RESOURCE=ID, for the runtime to look up, instead of by their
-  /// nodes.
+  /// The references must outlive this object. Allocate calls pass `gate`, and none may wait there when this
+  /// object ends. `cdi_names`: answers name devices as RESOURCE=ID, for the runtime to look up, instead of
+  /// their nodes.
   ResourceServer(RpcQueue& queue, AllocationCore& core, AllocateGate& gate, std::string resource,
                  bool cdi_names, StreamHook hook);
   ResourceServer(const ResourceServer&) = delete;
   ResourceServer& operator=(const ResourceServer&) = delete;
   ResourceServer(ResourceServer&&) = delete;
   ResourceServer& operator=(ResourceServer&&) = delete;
-  /// Stops it, if that has not been done.
+  /// Stops the server, if it still runs.
   ~ResourceServer();
 
   /// Serves a connected, non-blocking socket.
   void add_connection(UniqueFd connection);
 
-  /// Ends every stream with OK and takes no more calls; does not wait.
+  /// Ends every stream with OK and accepts no more calls; does not wait.
   void begin_stop();
-  /// Waits until all calls are over; those that are not by `give_up` are cancelled.
+  /// Waits until all calls are over, and cancels those that are not over at `give_up`.
   void wait_stopped(std::chrono::steady_clock::time_point give_up);
 
  private:
@@ -48,7 +48,7 @@ class ResourceServer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Whether GetPreferredAllocation is answered: said both in Register and when asked.
+/// Tells the kubelet, in Register and in the options, that GetPreferredAllocation is served.
 constexpr bool kPrefersAllocations = true;
 
 }  // namespace ferry

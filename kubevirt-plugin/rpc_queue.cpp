@@ -14,11 +14,11 @@ namespace {
 
 using Done = std::function<void(bool)>;
 
-// Of the thread that serves: leave() is called far below it.
+// For the serving thread; leave() is called far below serve().
 thread_local bool has_left = false;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 grpc_completion_queue* make_queue() {
-  // Debian's Abseil looks for deadlocks at each lock, which is for those who build gRPC.
+  // Debian's Abseil checks each lock for deadlocks, a check for developers of gRPC.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   grpc_init();
   return grpc_completion_queue_create_for_next(nullptr);
@@ -43,7 +43,7 @@ void RpcQueue::start(grpc_call* call, std::span<const grpc_op> ops, Done done) {
   const auto error = grpc_call_start_batch(call, ops.data(), ops.size(), tag(std::move(done)), nullptr);
   if (error == GRPC_CALL_OK) return;
   spdlog::critical("gRPC takes no operation: {}", grpc_call_error_to_string(error));
-  std::abort();  // operations of ours in a wrong order
+  std::abort();  // a wrong order of operations is a bug of the plugin
 }
 
 bool RpcQueue::relieve(std::thread::id held) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// gRPC's core, as far as the kubelet's protocol needs it.
+// The part of gRPC's core that the kubelet's protocol needs.
 //
-// Its C++ layer gives each server completion queues and threads of its own, and that for every resource. Here
-// one queue and one thread serve them all: a third of the memory, and nothing wakes without cause.
+// gRPC's C++ layer gives each server, and so each resource, completion queues and threads of its own. Here
+// one queue and one thread serve all, with a third of the memory and no needless wakeups.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@
 
 namespace ferry {
 
-/// One completion queue and the thread on which everything it completes is handled: one at a time, for as
-/// long as nobody is relieved.
+/// A completion queue and the thread that handles its completions, one at a time unless relieve() replaces
+/// the thread.
 class RpcQueue {
  public:
   RpcQueue();
@@ -22,12 +22,12 @@ class RpcQueue {
   RpcQueue& operator=(const RpcQueue&) = delete;
   RpcQueue(RpcQueue&&) = delete;
   RpcQueue& operator=(RpcQueue&&) = delete;
-  /// Waits for all that was started; servers must be shut down and calls over or cancelled.
+  /// Waits for all started operations; servers must be shut down, and calls must be over or cancelled.
   ~RpcQueue();
 
   grpc_completion_queue* get() const { return queue_; }
 
-  /// What to hand gRPC with an operation: `done` runs once, on the queue's thread. `ok` is gRPC's.
+  /// The tag for an operation of gRPC. `done` runs once, on the queue's thread. `ok` is gRPC's.
   static void* tag(std::function<void(bool ok)> done);
   /// Starts operations on a call.
   static void start(grpc_call* call, std::span<const grpc_op> ops, std::function<void(bool ok)> done);
@@ -37,10 +37,10 @@ class RpcQueue {
     start(call, {}, [done = std::move(done)](bool /*ok*/) { done(); });
   }
 
-  /// What handles a completion may be held up by the host for long. Then another thread goes on in its place:
-  /// by relieve(), called elsewhere, for the queue's thread `held`; which calls leave() as soon as it is let
-  /// go, ends with that completion and touches nothing of gRPC or of the queue any more. False: `held` does
-  /// not serve the queue, or there is no thread to be had, and it goes on when it is let go.
+  /// Replaces the queue's thread `held` while the host delays its completion; called from another thread.
+  /// When `held` goes on, it calls leave(), ends with that completion and touches neither gRPC nor the queue
+  /// again. False: `held` does not serve the queue, or no thread is available. Then `held` serves on after
+  /// the delay.
   bool relieve(std::thread::id held);
   static void leave();
 

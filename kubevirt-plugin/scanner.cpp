@@ -22,10 +22,10 @@
 namespace ferry {
 namespace {
 
-// KubeVirt reads PCI addresses of exactly four domain digits (VMD and Hyper-V have more).
+// KubeVirt reads PCI addresses with exactly four domain digits; VMD and Hyper-V have more.
 constexpr std::uint32_t kLastDomain = 0xffff;
 
-/// `vendor`: of the device that is offered with the group.
+/// `vendor`: the vendor of the device that is advertised with the group.
 GroupMember member_of_group(const PciFunction& function, std::uint16_t vendor, const OfferRules& rules) {
   const bool ours = on_vfio_driver(function) &&
                     (function.vendor == vendor || rules.accelerators.vendors.contains(function.vendor));
@@ -45,16 +45,25 @@ std::vector<GroupMember> members_of(const Inventory& inventory, const PciFunctio
   return members;
 }
 
-/// One that its vendor's accelerators may have beside them.
+/// True for another function of the accelerators' vendors, such as a GPU's audio.
 bool is_beside(const PciFunction& function, const OfferRules& rules) {
   return rules.accelerators.vendors.contains(function.vendor) && !rules.accelerators.match(function) &&
          !function.is_bridge() && !function.is_virtual_function();
 }
 
-// Another vendor's GPU on a driver of the host is not meant for VMs, and nothing is reported of it.
-bool is_for_kubevirt(const PciFunction& function, const OfferRules& rules) {
+/// Another vendor has no vGPU types: a virtual function of its GPU is passed through whole.
+bool is_vf_of_another_vendor(const Inventory& inventory, const AcceleratorRules& rules,
+                             const PciFunction& function) {
+  return !rules.vendors.contains(function.vendor) && is_accelerators_vf(inventory, rules, function);
+}
+
+// Another vendor's GPU on a driver of the host is not meant for VMs, and nothing is reported of it. The same
+// holds for its virtual functions.
+bool is_for_kubevirt(const Inventory& inventory, const PciFunction& function, const OfferRules& rules) {
   if (!rules.kubevirt) return false;
-  if (rules.accelerators.is_of_another_vendor(function)) return on_vfio_driver(function);
+  if (rules.accelerators.is_of_another_vendor(function) ||
+      is_vf_of_another_vendor(inventory, rules.accelerators, function))
+    return on_vfio_driver(function);
   return rules.accelerators.match(function) ||
          (rules.companions == Companions::devices && is_beside(function, rules));
 }
@@ -64,20 +73,20 @@ bool may_have_place(const PciFunction& function, const OfferRules& rules) {
   return rules.kubevirt && rules.companions == Companions::places && is_beside(function, rules);
 }
 
-/// What NVIDIA's plugin for Kata offers: accelerators, and what counts as one on request (NVSwitches).
+/// True for accelerators and those on request (NVSwitches), as in NVIDIA's plugin for Kata.
 bool is_for_kata(const PciFunction& function, const OfferRules& rules) {
   if (!rules.kata || rules.accelerators.is_of_another_vendor(function)) return false;
   return rules.accelerators.match_by_name(function);
 }
 
-/// The IOMMU group that a function goes to a VM with, or what keeps it from any.
+/// The IOMMU group that goes to a VM with the function, or the obstacle.
 Result<std::uint32_t> group_to_offer(const PciFunction& function) {
   if (function.problem) return fail(Error(*function.problem));
   if (!function.iommu_group) return fail(Errc::unsupported, "it has no IOMMU group");
   return *function.iommu_group;
 }
 
-/// The same for KubeVirt, which goes by addresses; Kata does by numbers.
+/// The same for KubeVirt, which uses addresses, while Kata uses numbers.
 Result<std::uint32_t> group_for_kubevirt(const PciFunction& function) {
   auto group = group_to_offer(function);
   if (group && function.address.domain > kLastDomain)
@@ -85,7 +94,7 @@ Result<std::uint32_t> group_for_kubevirt(const PciFunction& function) {
   return group;
 }
 
-/// The directories of sysfs between `devices` and the function that a link of the bus leads to.
+/// The directories of sysfs between `devices` and the target of a link in the bus.
 std::vector<std::string> bus_path_of(const std::filesystem::path& target) {
   std::vector<std::string> path;
   for (const auto& part : target.parent_path()) path.push_back(part.string());
@@ -93,7 +102,7 @@ std::vector<std::string> bus_path_of(const std::filesystem::path& target) {
   return {devices == path.end() ? devices : std::next(devices), path.end()};
 }
 
-/// Without one the drivers' frameworks have the number or the ID in its place.
+/// A type without a name has its number or ID in the name's place.
 bool is_name(const std::string& name, const std::string& id) {
   return name != id && name.find_first_not_of("0123456789") != std::string::npos;
 }
@@ -103,8 +112,8 @@ const VgpuParent* parent_of(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
   return parent == gpu.parents.end() ? nullptr : &*parent;
 }
 
-/// What of a parent or of something below it could not be read; nullptr: all could. A write of ours that is
-/// under way says nothing of the devices.
+/// The error in reading a parent or a device below it; nullptr: none. A write of Ferry that is in progress
+/// says nothing about the devices, so it is no error here.
 const Error* trouble_with(const VgpuParent* parent) {
   if (parent == nullptr) return nullptr;
   const auto& problem = parent->problem;
@@ -113,7 +122,7 @@ const Error* trouble_with(const VgpuParent* parent) {
 
 }  // namespace
 
-/// One scan.
+/// The work of one scan.
 class Scanner::Round {
  public:
   Round(Scanner& scanner, const Inventory& inventory)
@@ -135,7 +144,7 @@ class Scanner::Round {
         assembly_.leave_out(
             address.text(),
             "a virtual function on vfio-pci: whole GPUs are offered, and vGPUs by their types");
-      const bool kubevirt = is_for_kubevirt(function, rules_);
+      const bool kubevirt = is_for_kubevirt(inventory_, function, rules_);
       const bool kata = is_for_kata(function, rules_);
       if (!kubevirt && !kata) continue;
       if (on_vfio_driver(function)) {
@@ -147,7 +156,7 @@ class Scanner::Round {
   }
 
   void add_vgpus(const VgpuInventory& vgpus) {
-    known_nodes_.clear();  // to read the vGPUs may have taken long
+    known_nodes_.clear();  // reading the vGPUs may have taken long
     for (const auto& gpu : vgpus.gpus) {
       gpu_problem_ = problem_of(gpu);
       for (const auto& vgpu : gpu.devices) {
@@ -163,7 +172,7 @@ class Scanner::Round {
   }
 
   Offer finish() && {
-    // Where Kata's is KubeVirt's name for the model, it stays KubeVirt's.
+    // If Kata's name equals KubeVirt's name for the model, KubeVirt's devices keep it.
     for (auto& [device, part, fallback] : for_kata_)
       assembly_.add(std::move(device), part, fallback, EnvPrefix::none);
     return std::move(assembly_).finish();
@@ -173,17 +182,26 @@ class Scanner::Round {
   /// One of a GPU that carries no type, since not its vendor's driver has it.
   bool is_bare_virtual_function(const PciFunction& function) const {
     return function.is_virtual_function() && function.driver == "vfio-pci" &&
-           is_accelerators_vf(inventory_, rules_.accelerators, function);
+           is_accelerators_vf(inventory_, rules_.accelerators, function) &&
+           !is_vf_of_another_vendor(inventory_, rules_.accelerators, function);
+  }
+
+  /// The physical function of another vendor's virtual function; nullptr: `function` is none.
+  const PciFunction* physical_of(const PciFunction& function) const {
+    return is_vf_of_another_vendor(inventory_, rules_.accelerators, function)
+               ? inventory_.find(*function.physical_function)
+               : nullptr;
   }
 
   std::vector<std::string> bus_path(const PciAddress& address) const {
     return bus_path_of(bus_ ? bus_->link_target(address.text().c_str()).value_or("") : std::string());
   }
-  /// Some are asked for with each device, and looked for once in the moment that all of them take.
+  /// Each folder is listed once: of many devices that takes far fewer system calls than a look at each node.
   bool node_is_there(const std::string& node) {
-    const auto [known, is_new] = known_nodes_.try_emplace(node, false);
-    if (is_new) known->second = host_.exists(node);
-    return known->second;
+    const auto slash = node.rfind('/');
+    const auto [folder, is_new] = known_nodes_.try_emplace(node.substr(0, slash));
+    if (is_new) folder->second = host_.list(folder->first).value_or(std::vector<std::string>{});
+    return std::ranges::binary_search(folder->second, node.substr(slash + 1));
   }
 
   /// What its vGPUs share with it; empty: nothing is wrong.
@@ -193,7 +211,7 @@ class Scanner::Round {
     const std::string errors = scanner_.fatal_errors_.problem(host_, gpu.function.address);
     return errors.empty() ? errors : fmt::format("its GPU had {}", errors);
   }
-  /// Why nobody tells what a vGPU is now; nullptr: it is as its driver says, whatever else fails there.
+  /// The reason why a vGPU cannot be identified now; nullptr: it can be, whatever else fails there.
   const Error* unread(const VgpuGpu& gpu, const VgpuDevice& vgpu) const {
     const VgpuParent* const parent = parent_of(gpu, vgpu);
     const Error* const why = trouble_with(parent);
@@ -229,16 +247,24 @@ class Scanner::Round {
     if (!kubevirt) return;
     if (const auto for_it = group_for_kubevirt(function); !for_it)
       return assembly_.refuse(id, for_it.error().message);
+    // ABI: drivers/vfio/pci/vfio_pci_core.c, vfio_pci_validate_vf_token(). KubeVirt gives QEMU no token.
+    if (const auto* const physical = physical_of(function);
+        physical != nullptr && physical->driver == "vfio-pci") {
+      return assembly_.refuse(
+          id, fmt::format("its physical function {} is on vfio-pci, and a VM then needs a VF token, which "
+                          "KubeVirt does not pass: bind {} to the driver that made the virtual functions",
+                          physical->address.text(), physical->address.text()));
+    }
     const auto domain = domain_of(function);
     if (!domain) return assembly_.refuse(id, domain.error().message);
     if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
-    assembly_.add(std::move(device), function_part(function, human), hex_of(function),
+    assembly_.add(std::move(device), function_part(function, human), hex_of(function) + vf_suffix(function),
                   EnvPrefix::pci_resource, *domain);
   }
 
   /// The part of the resource's name before the "/".
   Result<std::string> domain_of(const PciFunction& function) const {
-    if (!rules_.accelerators.is_of_another_vendor(function)) return rules_.domain;
+    if (rules_.accelerators.vendors.contains(function.vendor)) return rules_.domain;
     if (const auto known = rules_.domains.find(function.vendor); known != rules_.domains.end())
       return known->second;
     const auto name = scanner_.names_.find_vendor(function.vendor);
@@ -250,7 +276,7 @@ class Scanner::Round {
                     function.vendor));
   }
 
-  /// With the GPU whose card and IOMMU group it is of. Without one it cannot be asked for.
+  /// Adds a companion to the GPU of its card and IOMMU group. Without such a GPU no pod can ask for it.
   void add_companion(const PciFunction& function) {
     if (!on_vfio_driver(function)) return;
     for (const auto& address : inventory_.group_of(function)) {
@@ -277,6 +303,13 @@ class Scanner::Round {
 
   static std::string hex_of(const PciFunction& function) { return fmt::format("{:04x}", function.device); }
 
+  /// A virtual function that has the IDs of its GPU, as Intel's do, would have the name of the whole GPU
+  /// without this.
+  std::string vf_suffix(const PciFunction& function) const {
+    const auto* const physical = physical_of(function);
+    return physical != nullptr && physical->ids() == function.ids() ? "_VF" : "";
+  }
+
   /// A whole function's name part; `human` is empty where it has no name.
   std::string function_part(const PciFunction& function, const std::string& human) const {
     // A template's own text would give all models without a name the same one.
@@ -284,7 +317,8 @@ class Scanner::Round {
     return named(function.ids(), rules_.names.functions,
                  {{"name", nameless ? hex_of(function) : pci_resource_part(human)},
                   {"vendor", fmt::format("{:04x}", function.vendor)},
-                  {"device", hex_of(function)}});
+                  {"device", hex_of(function)}}) +
+           vf_suffix(function);
   }
 
   /// As its KubeVirt self, save for what Kata knows it by.
@@ -296,7 +330,7 @@ class Scanner::Round {
     if (!is_new && seen->second.group == device.iommu_group)
       return;  // offered by another function of the group
     if (!is_new) {
-      // KubeVirt may be offered the function all the same.
+      // The same function may still be advertised to KubeVirt.
       return assembly_.refuse(
           rules_.kubevirt ? address + " for Kata" : address,
           fmt::format("its number for Kata, {}, is that of {}: one has a node of its own, "
@@ -315,7 +349,7 @@ class Scanner::Round {
                          .fallback = fmt::format("device_{:04x}", function.device)});
   }
 
-  /// A resource's name part by alias or template.
+  /// A resource's name part, by alias or template.
   std::string named(const std::string& model, const std::string& text,
                     const std::map<std::string, std::string>& values) const {
     const auto alias = rules_.names.aliases.find(model);
@@ -383,7 +417,7 @@ class Scanner::Round {
   const Inventory& inventory_;
   const Result<HostDirectory> bus_;
   const NodeIsThere nodes_;
-  std::map<std::string, bool> known_nodes_;
+  std::map<std::string, std::vector<std::string>> known_nodes_;  // of each folder, sorted
   OfferAssembly assembly_{rules_.domain};
   std::string gpu_problem_;  // of the GPU whose vGPUs are being added
   struct Seen {
@@ -405,7 +439,7 @@ Scanner::Scanner(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgp
 Result<Offer> Scanner::scan() {
   const auto inventory = ferry::scan(host_);
   if (!inventory) return fail(inventory.error());
-  // Of a GPU that cannot be read no vGPU would be found, and all would count as gone.
+  // If a GPU cannot be read, no vGPU of it would be found, and all would count as removed.
   for (const auto& [gpu, devices] : known_) {
     const auto* const function = devices.empty() ? nullptr : inventory->find(gpu.first);
     if (function != nullptr && function->problem && lacks_means(*function->problem))
@@ -413,7 +447,7 @@ Result<Offer> Scanner::scan() {
   }
   Round round(*this, *inventory);
   round.add_functions();
-  if (!rules_.kubevirt) {  // Kata takes no vGPUs
+  if (!rules_.kubevirt) {  // Kata uses no vGPUs
     auto offer = std::move(round).finish();
     offer.fatal_errors = fatal_errors_.found();
     return offer;
@@ -451,7 +485,7 @@ bool Scanner::keep_what_is_unread(VgpuGpu& gpu) {
       std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) { return parent.problem.has_value(); });
   const auto before = known_.find({gpu.address(), gpu.function.ids()});
   if (!any || before == known_.end()) return any;
-  // What the kernel itself shows of one, and of a virtual function its driver, if it says anything at all.
+  // The kernel shows if the vGPU exists; for a virtual function its driver does, as far as it answers.
   const auto is_there = [&](const VgpuDevice& device) {
     if (gpu.framework != VgpuFramework::vendor_vfio)
       return host_.exists("sys/bus/mdev/devices/" + device.id.text);
@@ -482,7 +516,7 @@ bool Scanner::keep_what_was_known(VgpuInventory& vgpus) {
     }
     if (!held || held->holds_for_good(host_, gpu.address())) continue;
     any = true;
-    // The kernel itself tells which mediated devices there are, and which functions the driver has.
+    // The kernel shows which mediated devices exist, and which functions the driver has.
     const auto is_there = [&](const VgpuDevice& device) {
       if (held->is_on(device.id.text)) return false;
       if (gpu.framework == VgpuFramework::vendor_vfio)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the host to what is offered.
+// Scans the host for devices to advertise.
 //
-// ABI: Documentation/ABI/testing/sysfs-kernel-iommu_groups, sysfs-bus-pci, vfio-mdev.rst; names and node
-// order as NVIDIA's KubeVirt plugin v1.6.0 has them, save where that gives away more than was asked for.
+// ABI: Documentation/ABI/testing/sysfs-kernel-iommu_groups, sysfs-bus-pci, vfio-mdev.rst. Names and node
+// order as in NVIDIA's KubeVirt plugin v1.6.0, except where that plugin gives a pod too much.
 #pragma once
 
 #include <functional>
@@ -23,58 +23,56 @@
 
 namespace ferry {
 
-/// What is known of a host's vGPUs: scan_vgpus(), or what knows more names of types.
+/// Reads the vGPUs of a host: scan_vgpus(), or a function that knows more names of types.
 using ReadVgpus =
     std::function<Result<VgpuInventory>(const HostFs&, const Inventory&, const AcceleratorRules&)>;
 
 class Scanner {
  public:
-  /// `host` and `rules` must outlive this.
+  /// `host` and `rules` must outlive this object.
   Scanner(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus = scan_vgpus);
 
-  /// Reads the host. Offered are
-  /// - accelerators on a vfio driver whose whole IOMMU group can be given to a VM (blocks_viability() of
-  ///   none), one resource for each name (device_names.h), the hex device ID where there is no legal one;
-  /// - vGPUs of the accelerators, one resource for each type: mediated devices by their UUIDs, virtual
-  ///   functions that carry one (vendor-specific VFIO) by their addresses;
-  /// - where companions have places, those of each GPU with it, and the resources of the places;
-  /// - for Kata accelerators and those on request, under its own names and IDs (KataRules).
-  /// A vGPU that is there and can be read no more is offered Unhealthy, under the name that it had.
-  /// While a write to a GPU is under way its vGPUs are offered as they were, but for those that the write is
-  /// to: nothing that its driver serves is read then. Of one that may never return none is offered.
-  /// One whose node in dev/vfio is missing, or that has had a fatal PCIe error since the first scan (or
-  /// remember()) and was not bound anew since, itself or its GPU, is offered Unhealthy. Errors: the PCI bus
-  /// cannot be listed. That there is no mdev bus is none.
+  /// Reads the host. It advertises
+  /// - accelerators on a vfio driver whose whole IOMMU group can go to a VM (blocks_viability() of none), one
+  ///   resource for each name (device_names.h), or for the hex device ID if the name is not legal;
+  /// - vGPUs of the accelerators, with one resource for each type: mediated devices by their UUIDs, virtual
+  ///   functions with a vGPU (vendor-specific VFIO) by their addresses;
+  /// - if companions have places, each GPU's companions with it, and the resources of the places;
+  /// - for Kata, accelerators and those on request, with Kata's own names and IDs (KataRules).
+  /// A vGPU that exists and can no longer be read is Unhealthy, under its earlier name. While a GPU is
+  /// being written to, its vGPUs stay as they were, without reads, except those that the write concerns.
+  /// If that write may never return, none is advertised. A device is Unhealthy if its node in dev/vfio is
+  /// missing. The same holds if it or its GPU had a fatal PCIe error since the first scan (or remember())
+  /// and no new binding since. Errors: the PCI bus cannot be listed; a missing mdev bus is not an error.
   Result<Offer> scan();
 
-  /// What a scanner before this one has found (Offer::fatal_errors).
+  /// Takes a finding of an earlier scanner (Offer::fatal_errors).
   void remember(const FatalErrorsOf& before) { fatal_errors_.remember(before); }
 
  private:
   class Round;
   std::vector<NotOffered> vanished_since(const VgpuInventory& now);
-  /// Learns which types have which names, and names the vGPUs of those that nothing on the host names now.
+  /// Learns the names of types, and names vGPUs whose type nothing on the host names now.
   void name_types(VgpuInventory& vgpus);
-  /// Puts in what was known of GPUs that cannot be read, or not while a write is under way. Gives whether any
-  /// is so.
+  /// Restores the vGPUs of GPUs that cannot be read, also because of a write in progress. True: there is such
+  /// a GPU.
   bool keep_what_was_known(VgpuInventory& vgpus);
-  /// Puts in the vGPUs that are there and that nobody can tell us of. Gives whether anything of the GPU's
-  /// could not be read.
+  /// Restores a GPU's vGPUs that exist and cannot be read. True: a part of the GPU could not be read.
   bool keep_what_is_unread(VgpuGpu& gpu);
 
   const HostFs& host_;
   const OfferRules& rules_;
   const ReadVgpus read_vgpus_;
   DeviceNames names_;
-  FatalErrors fatal_errors_;                     // of GPUs that carry vGPUs, too
-  std::map<std::string, std::string> mediated_;  // of the scan before: UUID -> type
-  // The driver of vGPUs that are virtual functions names a type only while another one of it could be made;
-  // one of mediated devices names them as long as it answers.
+  FatalErrors fatal_errors_;                     // including those of GPUs that carry vGPUs
+  std::map<std::string, std::string> mediated_;  // of the previous scan: UUID -> type
+  // For vGPUs that are virtual functions, the driver names a type only while another vGPU of it could be
+  // created. For mediated devices it always names them, as long as it answers.
   using TypeNames = std::map<std::string, std::string>;  // number -> name
-  using Gpu = std::pair<PciAddress, std::string>;        // its address and model
+  using Gpu = std::pair<PciAddress, std::string>;        // address and model
   std::map<Gpu, TypeNames> type_names_;
-  std::map<Gpu, std::vector<VgpuDevice>> known_;  // when it could be read
-  std::set<std::string> unread_;                  // of those, what is as it was then
+  std::map<Gpu, std::vector<VgpuDevice>> known_;  // at the last complete read
+  std::set<std::string> unread_;                  // of those, the vGPUs that were restored from then
 };
 
 }  // namespace ferry

@@ -11,7 +11,7 @@
 
 namespace ferry {
 
-/// One device as the kubelet is told of it.
+/// A device in the form of the kubelet's lists.
 struct ListedDevice {
   std::string id;
   std::string reason;            ///< why it is Unhealthy; empty when it is Healthy
@@ -20,12 +20,14 @@ struct ListedDevice {
   bool allocated = false;
   std::string pod = {};  ///< "namespace/name", who has it, as far as the kubelet has said; empty: not known
   bool awaits_release = false;  ///< held back, or Unhealthy and still allocated
+  /// It is well, and listed Unhealthy only because a pod has another device of its IOMMU group.
+  bool held_with_group = false;
 
   bool healthy() const { return reason.empty(); }
   bool operator==(const ListedDevice&) const = default;
 };
 
-/// Allocated under a resource that is offered, and in none of its lists: withdrawn, or not fit to be offered.
+/// A device that is allocated under an advertised resource and in no list: withdrawn, or unfit now.
 struct UnlistedDevice {
   std::string resource;
   std::string id;
@@ -38,25 +40,25 @@ struct ListedResource {
   ResourceName name;
   EnvPrefix env_prefix = EnvPrefix::pci_resource;
   std::vector<ListedDevice> devices;
-  bool places = false;  ///< its devices are places (Companion::place()): of no group, and nobody's
+  bool places = false;  ///< its devices are places (Companion::place()), without group or allocation
 
   bool operator==(const ListedResource&) const = default;
 };
 
-/// What the kubelet has been offered at one moment, and what of it is allocated. Never changes once made.
+/// The lists and allocations at one moment. A snapshot never changes.
 struct Snapshot {
   std::uint64_t generation = 0;  ///< grows by one with each change
-  /// In the order in which they first appeared.
+  /// In order of first appearance.
   std::vector<std::shared_ptr<const ListedResource>> resources;
-  /// Allocated all the same; those of other plugins, and of which no group is known, are not among them.
+  /// Allocated devices without a list entry, except other plugins' and those without a known group.
   std::vector<UnlistedDevice> unlisted;
-  /// A device is held back, or only still listed, until another one, or it itself, is released; or a group
-  /// has two holders; or there are unlisted ones; or one more vGPU of another type goes where an allocated
-  /// one is, or elsewhere (VgpuPlacement).
+  /// A release is awaited: a device is held back or only listed until one, a group has two allocations, or
+  /// there are unlisted devices. Also true if a release would change the preferred GPU for a vGPU of another
+  /// type (VgpuPlacement).
   bool awaits_release = false;
-  /// A device that is listed is allocated.
+  /// A listed device is allocated.
   bool is_allocated = false;
-  /// A device is allocated, and it is not known to which pod.
+  /// A device is allocated to a pod that is not known.
   bool awaits_name = false;
 };
 

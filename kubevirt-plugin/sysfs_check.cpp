@@ -34,8 +34,7 @@ namespace {
 /// PCI vendors of accelerators.
 using Vendors = std::vector<std::uint16_t>;
 
-/// True if `text` is one of `vendors`, or the vendor of the device that is offered, whose model is
-/// "1002:73bf".
+/// True if `text` is one of `vendors`, or the vendor in the advertised device's model, "1002:73bf".
 bool is_vendor(const Result<std::string>& text, const Vendors& vendors, const OfferedDevice& offered) {
   if (!text) return false;
   const bool is_own = offered.kind == DeviceKind::pci_function && text->starts_with("0x") &&
@@ -45,7 +44,7 @@ bool is_vendor(const Result<std::string>& text, const Vendors& vendors, const Of
          });
 }
 
-/// Its own driver; absent: none.
+/// The device's own driver; absent: none.
 Result<std::optional<std::string>> read_driver(const HostDirectory& directory) {
   auto driver = directory.link_name("driver");
   if (driver) return std::move(*driver);
@@ -53,8 +52,8 @@ Result<std::optional<std::string>> read_driver(const HostDirectory& directory) {
   return fail(std::move(driver).error());
 }
 
-/// `own_nodes`: the functions' own nodes are of use. Without them a function that its driver speaks for is
-/// asked for nothing else.
+/// `own_nodes`: the functions' own nodes can be used. Without them, a function whose driver allows viability
+/// needs no further read.
 GroupMember read_member(const HostFs& host, const HostDirectory& directory, const PciAddress& address,
                         const Vendors& vendors, const OfferedDevice& offered,
                         std::optional<std::string> driver, bool own_nodes) {
@@ -74,7 +73,7 @@ GroupMember read_member(const HostFs& host, const HostDirectory& directory, cons
   return member;
 }
 
-/// The members of a group with as few reads as will do: a scan reads far more of each. `own_driver` is known.
+/// Reads a group's members with few reads; a scan reads far more of each. `own_driver` is already known.
 Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedDevice& offered,
                                               const DeviceDirectories& directories,
                                               const std::optional<std::string>& own_driver,
@@ -100,7 +99,7 @@ Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedD
     }
     auto member = read_member(host, others ? *others : directories.own, *address, vendors, offered,
                               std::move(driver), own_nodes);
-    // A virtual function stays on its vendor's driver, whether or not that shows as one of vfio's.
+    // A virtual function stays on its vendor's driver, which need not show as a vfio driver.
     if (is_own && offered.kind == DeviceKind::vendor_vgpu) member.usable = true;
     members.push_back(std::move(member));
   }
@@ -126,7 +125,7 @@ Result<std::string> ids_now(const HostDirectory& function) {
   return digits(*vendor) + ":" + digits(*device);
 }
 
-// By the driver's name for the type, as mdev/ reads it, or else the type's directory.
+// The type is compared by the driver's name for it, as mdev/ reads it, or else by its directory.
 Result<> expect_same_type(const HostFs& host, const OfferedDevice& offered) {
   const auto path = sysfs_path_of(offered);
   auto name = host.read_attribute(path / "mdev_type/name");
@@ -138,8 +137,8 @@ Result<> expect_same_type(const HostFs& host, const OfferedDevice& offered) {
 
 using Header = std::vector<unsigned char>;
 
-// It begins with vendor and device, of a virtual function with all ones; the header type is in the fifteenth
-// byte.
+// The header begins with vendor and device, which are all ones for a virtual function. Its fifteenth byte is
+// the header type.
 Result<Header> read_header(const UniqueFd& config) {
   Header header(16);
   const ssize_t size = ::pread(config.get(), header.data(), header.size(), 0);
@@ -165,14 +164,14 @@ Result<> expect_same_function(const HostDirectory& function, const Result<Header
   const bool same = header && header->size() >= 4 &&
                     model == fmt::format(FMT_COMPILE("{:02x}{:02x}:{:02x}{:02x}"), (*header)[1], (*header)[0],
                                          (*header)[3], (*header)[2]);
-  // The kernel's word counts where the header does not say, or a quirk has corrected it.
+  // If the header does not say, or a quirk has corrected it, the kernel's IDs count.
   if (!same)
     if (auto model_now = expect("its model", ids_now(function), model); !model_now) return model_now;
   if (!header) return fail(header.error());
   return {};
 }
 
-/// Its pod is told of them: each must be what it was, and go to a VM.
+/// The pod gets the companions' addresses, so each must be unchanged and usable by a VM.
 Result<> expect_companions(const HostFs& host, const OfferedDevice& offered,
                            std::span<const GroupMember> members) {
   for (const auto& companion : offered.companions) {
@@ -201,10 +200,10 @@ Result<std::string> vgpu_type_now(const HostFs& host, const PciAddress& function
   return std::string(text->substr(0, text->find_last_not_of(" \t") + 1));
 }
 
-/// Whether a write to a vGPU's GPU is under way: what its driver serves would keep who reads it until that
-/// returns. It changes nothing of a vGPU that it is not to. Errors: it is to this one, or may never return.
+/// True if a write to a vGPU's GPU is in progress, which blocks reads of its driver's data and changes
+/// nothing of vGPUs that it does not concern. Errors: it concerns this vGPU, or may never return.
 Result<bool> gpu_is_written_to(const HostFs& host, const OfferedDevice& offered) {
-  if (offered.gpu.empty()) return false;  // as of most: no error is to be made of that
+  if (offered.gpu.empty()) return false;  // the usual case, which needs no PCI address
   const auto gpu = PciAddress::parse(offered.gpu);
   if (!gpu) return false;
   const auto held = HeldGpus::read(host);
@@ -213,7 +212,7 @@ Result<bool> gpu_is_written_to(const HostFs& host, const OfferedDevice& offered)
   return held->holds(host, *gpu);
 }
 
-/// What a vGPU's driver says of it may outlive the GPU.
+/// A vGPU's driver may still report it after its GPU is gone.
 Result<> expect_gpu_on_the_bus(const HostFs& host, const OfferedDevice& offered) {
   if (offered.gpu.empty()) return {};
   const auto gpu = PciAddress::parse(offered.gpu);
@@ -252,12 +251,12 @@ Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered,
   return expect("its vGPU type", vgpu_type_now(host, *address), offered.vgpu_type);
 }
 
-/// Each time anew: a device is about to be given away.
+/// Looks again at each question, because the device is about to be allocated.
 NodeIsThere is_there_now(const HostFs& host) {
   return [&host](const std::string& node) { return host.exists(node.c_str()); };
 }
 
-// Another binding may have given its number to another function.
+// A later binding may have given its number to another function.
 Result<std::vector<std::string>> kata_nodes_now(const HostFs& host, const OfferedDevice& offered) {
   auto key = kata_key(is_there_now(host), offered.iommu_group,
                       host.list(sysfs_path_of(offered) / "vfio-dev").value_or(std::vector<std::string>{}));
@@ -324,7 +323,7 @@ std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<Offe
                return device.kind != DeviceKind::kata_function && device.host_name() == address->text();
              });
     });
-    // A runtime makes no container with a node that is not there. The kernel has the node with its number.
+    // A runtime creates no container whose node is missing. The node exists once the kernel has its number.
     if (all && !gpus.empty() && host.exists("sys/class/egm/" + name + "/dev"))
       nodes.push_back("/dev/" + name);
   }
@@ -342,7 +341,7 @@ int SysfsCheck::open_and_close(const HostFs& host, std::uint32_t group) {
   return opened ? 0 : opened.error().code.value();
 }
 
-/// Of its own, since an errand may outlive whose it was.
+/// Data of its own, since an errand may outlive the SysfsCheck.
 struct SysfsCheck::Source {
   Source(const HostFs& whose, const OfferRules& rules, Opener how)
       : host(whose.root()),
@@ -360,24 +359,24 @@ SysfsCheck::SysfsCheck(const HostFs& host, const OfferRules& rules, std::chrono:
                        Opener opener)
     : source_(std::make_shared<Source>(host, rules, std::move(opener))), errands_(deadline) {}
 
-/// What is asked, and what is to be said of it when nothing more comes.
+/// A question to the host, with the answer for the case that the host does not finish.
 class SysfsCheck::Inquiry {
  public:
-  /// `what` is of some group.
+  /// The question names at least one group.
   Inquiry(std::shared_ptr<const Source> source, HandOut what)
       : source_(std::move(source)), what_(std::move(what)), at_(At{.group = *what_.groups.begin()}) {}
 
   const std::set<std::uint32_t>& groups() const { return what_.groups; }
 
-  /// By the thread that asks.
+  /// Runs on the asking thread.
   void ask(const GroupErrands::Turn& turn) {
     try {
       ask_all(turn);
-    } catch (const std::exception& error) {  // memory, a library's
+    } catch (const std::exception& error) {  // out of memory, or an error of a library
       spdlog::error("asking the host about IOMMU groups: {}", error.what());
     }
   }
-  /// By whichever thread that is over for: the one that asks may still write to it.
+  /// Runs on the thread that ends the question; the asking thread may still be writing.
   HostAnswer answer(const GroupErrands::End& end) {
     const std::scoped_lock lock(mutex_);
     HostAnswer answer = end.done ? std::move(answer_) : answer_;
@@ -411,14 +410,14 @@ class SysfsCheck::Inquiry {
     answer_.containers = std::move(containers);
   }
 
-  /// What is being asked, and what the host says of the group by not answering.
+  /// The group of the present step, and its state if the host does not answer.
   struct At {
     std::uint32_t group = 0;
     GroupState when_late = GroupState::silent;
   };
 
   bool is_closed(std::uint32_t group) {
-    turn_to({.group = group, .when_late = GroupState::open});  // the kernel is not done with it
+    turn_to({.group = group, .when_late = GroupState::open});  // no answer counts as open
     const int error = source_->opener(source_->host, group);
     if (error == 0) opened_.insert(group);
     const std::scoped_lock lock(mutex_);
@@ -427,7 +426,7 @@ class SysfsCheck::Inquiry {
       at_.reset();
       return false;
     }
-    if (wants_resources(error)) {  // ours, or the kernel's: another time it says which
+    if (wants_resources(error)) {  // this process or the kernel lacks resources; a later try will tell
       answer_.groups[group] = GroupState::silent;
       at_.reset();
       return false;
@@ -449,12 +448,12 @@ class SysfsCheck::Inquiry {
       std::optional<Result<std::vector<std::string>>> nodes;
       if (kept != nullptr) nodes = ask_in(*kept);
       if (nodes && *nodes) return std::move(*nodes);
-      // It may have gone, and another have come.
+      // The device may be gone, and another may have its name.
       const auto now = source_->directories.open(source_->host, device);
       if (!now) return fail(Error(now.error()).during(fmt::format("its model was {}", device.model)));
       if (nodes && (*now)->are_same(*kept)) return std::move(*nodes);
       return ask_in(**now);
-    } catch (const std::exception& error) {  // memory, a library's
+    } catch (const std::exception& error) {  // out of memory, or an error of a library
       return fail(Errc::malformed_host, error.what());
     }
   }
@@ -470,7 +469,7 @@ class SysfsCheck::Inquiry {
 
   std::mutex mutex_;
   HostAnswer answer_;
-  std::optional<At> at_;  // none: it is through
+  std::optional<At> at_;  // none: all steps are done
   std::optional<std::uint32_t> forbidden_;
 };
 
@@ -483,7 +482,7 @@ void SysfsCheck::ask(HandOut what, Answered answered) const {
       });
 }
 
-/// Side by side, so that one which does not answer is not all that is learnt.
+/// Asks about the groups in parallel, so that a group without an answer does not hide the others.
 std::set<std::uint32_t> SysfsCheck::open_groups(const std::set<std::uint32_t>& groups) const {
   std::map<std::uint32_t, std::future<HostAnswer>> answers;
   for (const auto group : groups) {
@@ -511,7 +510,7 @@ std::optional<std::uint32_t> SysfsCheck::group_of(std::string_view id) const {
   if (is_uuid(id)) return linked(std::filesystem::path("sys/bus/mdev/devices") / id);
   const auto number = group_number(id);
   if (!number) return std::nullopt;
-  // As kata_key() makes it: by the function's own node where the host has them, by the group elsewhere.
+  // The number means the function's own node if the host has such nodes, else the group, as in kata_key().
   if (source_->host.exists(kIommufd))
     if (const auto own = linked(fmt::format("sys/class/vfio-dev/vfio{}/device", *number))) return own;
   return group_numbered(id);

@@ -15,21 +15,21 @@
 
 namespace ferry {
 
-/// Asks sysfs and dev/vfio, a few reads for each device. Safe for several threads.
+/// Asks sysfs and dev/vfio, with a few reads for each device. Safe for several threads.
 class SysfsCheck final : public DeviceCheck {
  public:
-  /// Opens a group's node and closes it again: the kernel has one opener at a time. 0, or the errno.
+  /// Opens a group's node and closes it again: the kernel allows one opener. Returns 0 or an errno.
   using Opener = std::function<int(const HostFs& host, std::uint32_t group)>;
   static int open_and_close(const HostFs& host, std::uint32_t group);
 
-  /// What is asked may take until the `deadline`, and goes on by itself where it takes longer.
+  /// A question takes at most `deadline`; its work continues in the background if the host needs longer.
   SysfsCheck(const HostFs& host, const OfferRules& rules,
              std::chrono::milliseconds deadline = GroupErrands::kDeadline, Opener opener = open_and_close);
 
-  /// Opens each group's node for a moment: to be asked only of what no VM is about to open. That it may not
-  /// be opened is logged once. Shared is /dev/egmN, the extended GPU memory of a Grace host, of a container
-  /// that gets all GPUs that it names, where the node is there; not for Kata, which knows its devices by
-  /// their CDI specifications and those have none. ABI: NVIDIA's nvgrace-egm driver,
+  /// Opens each group's node for a moment, so ask only about groups that no VM is about to open. A missing
+  /// permission to open it is logged once. The shared node is /dev/egmN, the extended GPU memory of a Grace
+  /// host. A container gets it if it has all GPUs that the node serves and the node exists. Kata gets none,
+  /// since its CDI specifications have none. ABI: NVIDIA's nvgrace-egm driver,
   /// sys/class/egm/egmN/gpu_devices.
   void ask(HandOut what, Answered answered) const override;
   std::set<std::uint32_t> open_groups(const std::set<std::uint32_t>& groups) const override;

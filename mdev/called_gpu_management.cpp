@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// Loading the library wakes every GPU that nobody keeps awake: seconds each.
+// Loading the library initialises each GPU that has no other client, which takes seconds per GPU.
 constexpr std::chrono::seconds kReadPatience{60};
 
 template <typename T>
@@ -79,7 +79,7 @@ ManagedGpu gpu_from(const json& value) {
   return gpu;
 }
 
-// Only conditions of our own cross over; nothing here has an errno.
+// Only codes of ferry_category() are sent as they are; no error here has an errno.
 json to_json(const Error& error) {
   const bool ours = error.code.category() == ferry_category();
   return {{"code", ours ? error.code.value() : static_cast<int>(Errc::failed)},
@@ -107,7 +107,7 @@ Result<json> ask(HostWriter& writer, const PciAddress& gpu, const std::string& a
   try {
     said = parse_whole_json(*answer);
   } catch (const json::exception&) {
-    said = nullptr;  // as any other answer that is no object
+    said = nullptr;  // handled like any other answer that is no object
   }
   if (!said.is_object()) return fail(Errc::failed, what + ": the answer cannot be read");
   if (said.contains("error")) return fail(error_from(said["error"]).during(gpu.text()));
@@ -151,7 +151,7 @@ Result<ManagedGpu> CalledGpuManagement::read(const PciAddress& gpu) {
   const auto answer = ask(*writer_, gpu, "read", 0, what);
   if (!answer) {
     Error error = answer.error();
-    // Nothing was changed that would have to be left alone.
+    // A read changed nothing, so the GPU need not be left alone.
     if (error.code == Errc::stuck) error.code = make_error_code(Errc::failed);
     return fail(std::move(error));
   }
@@ -187,7 +187,7 @@ std::string answer_gpu_call(GpuManagement& management, std::string_view request)
     answer = {
         {"error", to_json({.code = make_error_code(Errc::usage), .message = exception.what(), .hint = {}})}};
   }
-  // Names come from a driver: what is no UTF-8 must not end the answer.
+  // Names come from a driver. Bytes that are no UTF-8 are replaced, so that dump() does not throw.
   return answer.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

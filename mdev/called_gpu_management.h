@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's library, asked through the host writer's child: it may hang or crash there, and a change that
-// does not return is recorded and left alone as any other.
+// NVML's calls, made in the host writer's child, so that a library that hangs or crashes does no harm here. A
+// change that does not return is recorded like a stuck write, and its GPU is left alone.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace ferry {
 
-/// The name in a LibraryCall.
+/// The library's name in a LibraryCall.
 inline constexpr std::string_view kGpuLibrary = "nvml";
 
 class CalledGpuManagement final : public GpuManagement {
  public:
   explicit CalledGpuManagement(HostWriter& writer) : writer_(&writer) {}
-  // Beside the errors of GpuManagement those of HostWriter::call().
+  // Errors: those of GpuManagement and of HostWriter::call().
   Result<ManagedGpu> read(const PciAddress& gpu) override;
   Result<> make_instance(const PciAddress& gpu, std::uint32_t profile) override;
   Result<> remove_instance(const PciAddress& gpu, std::uint32_t instance) override;
@@ -28,11 +28,11 @@ class CalledGpuManagement final : public GpuManagement {
   HostWriter* writer_;
 };
 
-/// The other end: does to `management` what a request says, and answers. A request or answer is a JSON
-/// object; both ends are one executable, and it is no interface for others.
+/// The child's end: performs a request on `management` and returns the answer. Both are JSON objects. Both
+/// ends are one executable, so the format is no interface for other programs.
 std::string answer_gpu_call(GpuManagement& management, std::string_view request);
 
-/// What the host writer's child offers: answer_gpu_call() on the host's own library.
+/// answer_gpu_call() on the host's own NVML: the function that the host writer's child calls for kGpuLibrary.
 std::string answer_nvml_call(const HostFs& host, std::string_view request);
 
 }  // namespace ferry

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which vGPUs of a captured host Ferry had made there. By their UUIDs that can be told with the machine's ID
-// alone, which no capture has: a file of the capture says it, with a line "UUID NUMBER" for each.
+// vGPUs of a captured host that Ferry made there. Their UUIDs show it only together with the machine's ID,
+// which no capture has. So a file of the capture lists them, one line "UUID NUMBER" each.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace ferry {
 
-/// In no host's root but a captured one's.
+/// Exists in a captured host's root only.
 inline constexpr const char* kCapturedVgpus = "captured-by-ferry/vgpus";
 
-/// Sets VgpuDevice::captured_number of those that the file names. Without the file nothing is done; a line
-/// that is none is passed over.
+/// Sets VgpuDevice::captured_number of the vGPUs that the file lists. A host without the file keeps all of
+/// them unset; reading stops at a line of another form.
 void take_captured_numbers(const HostFs& host, VgpuInventory& inventory);
 
-/// A line of the file.
+/// A line of the file kCapturedVgpus.
 std::string captured_line(const VgpuId& id, unsigned number);
 
 }  // namespace ferry

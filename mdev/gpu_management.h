@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sysfs does not say and cannot do: GPU instances (MIG) and GPUs that carry vGPUs of different sizes.
-// The driver's own library does; it may be absent.
+// GPU facts and changes that sysfs lacks: GPU instances (MIG), and vGPUs of different sizes on one GPU.
+// NVIDIA's management library has them; a host may lack it.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,31 @@
 
 namespace ferry {
 
-/// A kind of slice of a GPU in MIG mode.
+/// A kind of GPU instance, as `nvidia-smi mig -lgip` lists it.
 struct GpuInstanceProfile {
-  std::uint32_t id = 0;      ///< of this GPU's profiles; not the same on another model
+  std::uint32_t id = 0;      ///< a number on this GPU; another GPU model may use it for another profile
   std::string name;          ///< "2g.35gb", "1g.10gb+me", "1g.24gb+gfx"
-  std::uint32_t most = 0;    ///< on an empty GPU
-  std::uint32_t left = 0;    ///< how many more fit now
-  std::uint32_t slices = 0;  ///< compute slices that it takes; 0: not told
-  /// Memory slices that it takes, and those it may begin at; none: not told.
+  std::uint32_t most = 0;    ///< instances that an empty GPU fits
+  std::uint32_t left = 0;    ///< instances that still fit
+  std::uint32_t slices = 0;  ///< compute slices of an instance; 0: unknown
+  /// Memory slices of an instance, and the slices at which it may begin; 0 and empty: unknown.
   std::uint32_t size = 0;
   std::vector<std::uint32_t> starts = {};
   bool operator==(const GpuInstanceProfile&) const = default;
 };
 
-/// A slice that there is.
+/// A GPU instance that exists.
 struct GpuInstance {
-  std::uint32_t id = 0;  ///< what a vGPU's `gpu_instance_id` says
+  std::uint32_t id = 0;  ///< the number in a vGPU's `gpu_instance_id`
   std::uint32_t profile = 0;
-  std::optional<std::uint32_t> start = {};  ///< its first memory slice; absent: not told
-  /// Somebody has made compute instances in it, for processes, other than the one that fills it: they would
-  /// go with it, and are not ours to make again.
+  std::optional<std::uint32_t> start = {};  ///< its first memory slice; absent: unknown
+  /// The instance has compute instances, for processes, other than the one that fills it. They would be lost
+  /// with the instance, and Ferry cannot make them again.
   bool divided = false;
   bool operator==(const GpuInstance&) const = default;
 };
 
-/// A vGPU type as the library knows it, whether or not one can be made now.
+/// A vGPU type that the library knows, even if none can be made now.
 struct ManagedType {
   std::uint32_t id = 0;           ///< the number: 1153 of "nvidia-1153"
   std::string name;               ///< "NVIDIA L40S-12Q"
@@ -50,17 +50,16 @@ struct ManagedType {
 };
 
 enum class GpuSwitch {
-  unsupported,  ///< this GPU or driver has no such mode
+  unsupported,  ///< this GPU or driver lacks the mode
   off,
   on,
 };
 
 struct ManagedGpu {
-  bool vgpu_host = false;  ///< the loaded driver is one that makes vGPUs
+  bool vgpu_host = false;  ///< the loaded driver makes vGPUs
   GpuSwitch mig = GpuSwitch::unsupported;
-  GpuSwitch mig_pending = GpuSwitch::unsupported;  ///< what it is after the GPU's next reset
-  /// Whether vGPUs of different sizes may be on the GPU. In MIG mode: unsupported, each instance has one
-  /// size.
+  GpuSwitch mig_pending = GpuSwitch::unsupported;  ///< the mode after the GPU's next reset
+  /// vGPUs of different sizes on one GPU. Unsupported in MIG mode, where each instance has one size.
   GpuSwitch mixed_sizes = GpuSwitch::unsupported;
   std::vector<GpuInstanceProfile> profiles;  ///< in order of id; also with MIG mode off
   std::vector<GpuInstance> instances;        ///< in order of id
@@ -77,19 +76,19 @@ class GpuManagement {
   GpuManagement& operator=(GpuManagement&&) = delete;
   virtual ~GpuManagement() = default;
 
-  // Errors of all: Errc::unsupported, the host has no such library or the driver is not loaded;
-  // Errc::not_found, the library does not know the GPU; Errc::refused, something uses it; Errc::failed, with
-  // the library's words.
+  // Errors of every call. Errc::unsupported: the host lacks the library, or the driver is not loaded.
+  // Errc::not_found: the library does not know the GPU. Errc::refused: the GPU is in use. Errc::failed: with
+  // the library's own message.
 
   virtual Result<ManagedGpu> read(const PciAddress& gpu) = 0;
   /// Makes a GPU instance with one compute instance that fills it, as vGPUs need it.
   virtual Result<> make_instance(const PciAddress& gpu, std::uint32_t profile) = 0;
-  /// The compute instance that fills it goes with it. Errc::refused while a vGPU or a process is on it, or it
-  /// is divided.
+  /// Removes a GPU instance and the compute instance that fills it. Errc::refused while a vGPU or a process
+  /// uses it, or while GpuInstance::divided is set.
   virtual Result<> remove_instance(const PciAddress& gpu, std::uint32_t instance) = 0;
   /// Errc::refused while the GPU carries any vGPU.
   virtual Result<> set_mixed_sizes(const PciAddress& gpu, bool on) = 0;
-  /// May only take effect with the GPU's next reset: ManagedGpu::mig_pending.
+  /// May take effect only at the GPU's next reset: ManagedGpu::mig_pending.
   virtual Result<> set_mig(const PciAddress& gpu, bool on) = 0;
 };
 

@@ -18,7 +18,7 @@ Result<HeldGpus> HeldGpus::read(const HostFs& host) {
   return out;
 }
 
-// By links alone, which the kernel keeps itself.
+// Follows links only: the kernel keeps them, and reading one cannot hang in the driver.
 std::vector<const StuckWrite*> HeldGpus::acts_on(const HostFs& host, const PciAddress& function) const {
   std::vector<const StuckWrite*> out;
   if (acts_.empty()) return out;

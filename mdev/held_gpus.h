@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs whose driver has not returned from an act (common/stuck_writes.h). It may keep a
-// lock that its own attributes take too, and whoever reads one then hangs with it, which no signal ends.
+// GPUs with an in-flight write (common/stuck_writes.h). The driver may keep a lock that its sysfs attributes
+// take too. A process that reads such an attribute hangs, and no signal ends it.
 #pragma once
 
 #include <vector>
@@ -14,14 +14,13 @@ namespace ferry {
 
 class HeldGpus {
  public:
-  /// By the records of now. Errors: they cannot be read.
+  /// Reads the present records of in-flight writes. Errors: the records cannot be read.
   static Result<HeldGpus> read(const HostFs& host);
-  /// Whether an act is under way on the GPU that this function is, or is a virtual one of: on any of its
-  /// functions.
+  /// True if a write is in flight on any function of the GPU that `function` is or belongs to.
   bool holds(const HostFs& host, const PciAddress& function) const;
-  /// Whether one of those acts is late (StuckWrite::late), and may never return.
+  /// True if such a write is late (StuckWrite::late) and may never return.
   bool holds_for_good(const HostFs& host, const PciAddress& function) const;
-  /// Whether an act is on this very function, or vGPU.
+  /// True if a write is in flight on this very function or vGPU.
   bool is_on(const std::string& device) const;
 
  private:
@@ -30,7 +29,7 @@ class HeldGpus {
   std::vector<StuckWrite> acts_;
 };
 
-/// Errc::stuck: what is said of a function whose driver's attributes are not read.
+/// Errc::stuck: the error of a function whose driver's attributes must not be read.
 Error held_by_an_act(const PciAddress& function);
 
 }  // namespace ferry

@@ -17,7 +17,7 @@ constexpr const char* kParents = "sys/class/mdev_bus";
 constexpr const char* kDevices = "sys/bus/mdev/devices";
 
 // NVIDIA's line: "num_heads=4, frl_config=60, framebuffer=2048M, max_resolution=7680x4320, max_instance=12".
-// Other drivers write other things; what is not understood is left out.
+// Other drivers write other lines; unknown parts are ignored.
 void read_description(std::string_view line, VgpuType& type) {
   while (!line.empty()) {
     const auto comma = line.find(',');
@@ -32,7 +32,7 @@ void read_description(std::string_view line, VgpuType& type) {
   }
 }
 
-// Directories are named "<driver>-<number>"; text order would put nvidia-1153 before nvidia-222.
+// Type directories are named "<driver>-<number>"; text order would put nvidia-1153 before nvidia-222.
 std::tuple<std::uint32_t, std::string> by_number(const VgpuType& type) {
   const std::string_view id = type.id;
   return {number_at_start(id.substr(id.find_last_of('-') + 1)).value_or(0), type.id};
@@ -44,15 +44,15 @@ Result<std::string> driver_name(const HostFs& host, const std::filesystem::path&
   return std::string(trimmed(*name));
 }
 
-/// What a type is, by the function that owns it (the GPU, whichever of its functions offers the type) and the
-/// type's ID. Only how many are available differs between the virtual functions of a GPU.
+/// Types by owner and ID. The owner is the GPU, also for a type of its virtual functions, between which only
+/// the availability differs.
 using KnownTypes = std::map<std::pair<std::string, std::string>, VgpuType>;
 
 Result<VgpuType> read_constants(const HostFs& host, const std::filesystem::path& directory) {
   VgpuType type;
   type.id = directory.filename();
   auto name = driver_name(host, directory);
-  // Kernels before 6.1 leave the file to the driver. One that is there and cannot be read is no name either.
+  // Kernels before 6.1 leave the file to the driver, so it may be absent. Any other failure is an error.
   if (!name && !is_gone(name.error())) return fail(std::move(name).error());
   type.name = name && !name->empty() ? *name : type.id;
   type.short_name = last_word(type.name);
@@ -148,7 +148,7 @@ Result<VgpuDevice> read_device(const HostFs& host, VgpuFacts facts, const VgpuId
   auto driver = optional_link(host, path / "driver");
   if (!driver) return fail(std::move(driver).error());
   device.driver = std::move(*driver);
-  // It would pass for one that no driver has taken, and go.
+  // Without this error the vGPU would pass for one that no driver has taken, and be removed.
   if (device.driver && !device.iommu_group) {
     return fail(Errc::malformed_host, fmt::format("/{}: driver {} has taken it, and it is in no IOMMU group",
                                                   path.string(), *device.driver));
@@ -156,9 +156,9 @@ Result<VgpuDevice> read_device(const HostFs& host, VgpuFacts facts, const VgpuId
   auto nodes = read_vfio_nodes(host, path, device.iommu_group);
   if (!nodes) return fail(std::move(nodes).error());
   device.nodes = std::move(*nodes);
-  // What follows is the driver's own word.
+  // The attributes below are the driver's own: while a write to the GPU is stuck, reading one may hang.
   if (parent.problem && parent.problem->code == Errc::stuck) return device;
-  // Only NVIDIA's driver has it.
+  // Only NVIDIA's driver has gpu_instance_id.
   device.gpu_instance =
       whole_number(trimmed(host.read_attribute(path / "nvidia/gpu_instance_id").value_or("")));
   if (const auto params = host.read_attribute(params_path(parent.address, id))) {
@@ -169,7 +169,7 @@ Result<VgpuDevice> read_device(const HostFs& host, VgpuFacts facts, const VgpuId
   return device;
 }
 
-// A count that leaves one out must not be acted on.
+// A device that cannot be read sets the parent's problem: a count without it must not be acted on.
 void read_device_into(const HostFs& host, VgpuFacts facts, const VgpuId& id, VgpuParent& parent,
                       std::vector<VgpuDevice>& into) {
   auto device = read_device(host, facts, id, parent);
@@ -180,7 +180,7 @@ void read_device_into(const HostFs& host, VgpuFacts facts, const VgpuId& id, Vgp
   }
 }
 
-// The directory above the device: .../0000:17:00.0/<uuid>.
+// The name of the directory above the device: .../0000:17:00.0/<uuid>.
 Result<std::string> parent_name(const HostFs& host, const std::string& uuid) {
   auto target = host.link_target(std::filesystem::path(kDevices) / uuid);
   if (!target) return fail(std::move(target).error());
@@ -193,7 +193,7 @@ Result<std::vector<std::string>> list_if_there(const HostFs& host, const char* d
   return names;
 }
 
-// `only`: nullptr for all.
+// `only`: the parents to read; nullptr for all.
 Result<MdevBus> read_bus(const HostFs& host, const std::set<PciAddress>* only) {
   MdevBus bus;
   KnownTypes known_types;
@@ -253,7 +253,7 @@ void read_mdev_devices(const HostFs& host, VgpuFacts facts, VgpuParent& parent,
     if (!is_gone(names.error()) && !parent.problem) parent.problem = std::move(names).error();
     return;
   }
-  for (const std::string& name : *names) {  // in order, and so are the devices
+  for (const std::string& name : *names) {  // sorted by name, and so are the devices
     if (const auto id = parse_mdev_uuid(name)) read_device_into(host, facts, *id, parent, into);
   }
 }

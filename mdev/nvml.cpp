@@ -32,7 +32,7 @@ GpuSwitch mixed_sizes_of(const Library& library, nvml::Device device) {
   return switch_of(status, mode.mode);
 }
 
-// "MIG 2g.35gb"; the first word is not part of what others call it.
+// NVML's name is "MIG 2g.35gb"; other tools leave out the first word.
 std::string profile_name(const nvml::GpuInstanceProfileInfo& info) {
   const auto* const end = std::find(info.name.begin(), info.name.end(), '\0');
   std::string_view name(info.name.data(), static_cast<std::size_t>(end - info.name.begin()));
@@ -41,7 +41,7 @@ std::string profile_name(const nvml::GpuInstanceProfileInfo& info) {
   return std::string(name);
 }
 
-// Also told while MIG mode is off.
+// NVML reports placements also while MIG mode is off.
 void read_places(const Library& library, nvml::Device device, GpuInstanceProfile& profile) {
   std::vector<nvml::GpuInstancePlacement> places(nvml::kInstancePlacements);
   unsigned count = nvml::kInstancePlacements;
@@ -56,7 +56,7 @@ void read_places(const Library& library, nvml::Device device, GpuInstanceProfile
   std::ranges::sort(profile.starts);
 }
 
-// The numbers asked by are nvml.h's own; those that a GPU gives its profiles are others.
+// `number` is nvml.h's own profile number; a GPU's profile ids are other numbers.
 std::vector<GpuInstanceProfile> profiles_of(const Library& library, nvml::Device device) {
   std::vector<GpuInstanceProfile> out;
   for (unsigned number = 0; number < nvml::kInstanceProfiles; ++number) {
@@ -78,7 +78,7 @@ std::vector<GpuInstanceProfile> profiles_of(const Library& library, nvml::Device
 
 std::vector<nvml::Instance> handles_of(const Library& library, nvml::Device device, unsigned profile,
                                        unsigned most) {
-  // This call has no way to say how many there are: it fills what it is given.
+  // This call cannot report the number of instances first: it fills the array that it gets.
   std::vector<nvml::Instance> out(most);
   unsigned count = most;
   const auto status = library.call("nvmlDeviceGetGpuInstances", device, profile, out.data(), &count);
@@ -86,16 +86,16 @@ std::vector<nvml::Instance> handles_of(const Library& library, nvml::Device devi
   return out;
 }
 
-/// What a GPU instance has been divided into.
+/// The compute instances of a GPU instance.
 struct ComputeInstances {
   std::vector<nvml::ComputeInstance> all;
-  std::optional<unsigned> filling;  ///< the profile of the one that would fill it: that with the most slices
-  bool one_fills = false;           ///< there is one, and it is of that profile
+  std::optional<unsigned> filling;  ///< the profile with the most slices, which fills the GPU instance
+  bool one_fills = false;           ///< exactly one exists, and it has that profile
 };
 
 ComputeInstances compute_instances_in(const Library& library, nvml::Instance instance) {
   constexpr unsigned kSharedEngines = 0;  // NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
-  constexpr unsigned kMost = 8;           // slices of a GPU, each with one at most
+  constexpr unsigned kMost = 8;           // slices of a GPU, each with at most one
   ComputeInstances out;
   unsigned most_slices = 0;
   for (unsigned number = 0; number < nvml::kComputeProfiles; ++number) {
@@ -188,7 +188,7 @@ std::vector<ManagedType> types_of(const Library& library, nvml::Device device) {
   return out;
 }
 
-/// What a call is about: the library open, the GPU found in it.
+/// The loaded library, and the GPU that a call is about.
 struct Opened {
   Library loaded;
   nvml::Device device = nullptr;
@@ -230,7 +230,7 @@ Result<> Nvml::make_instance(const PciAddress& gpu, std::uint32_t profile) {
   auto done = library.checked(library.call("nvmlDeviceCreateGpuInstance", device, profile, &made), what);
   if (!done) return done;
   done = fill(library, made, compute_instances_in(library, made), what);
-  if (!done) (void)library.call("nvmlGpuInstanceDestroy", made);  // half of one is of no use
+  if (!done) (void)library.call("nvmlGpuInstanceDestroy", made);  // useless without a compute instance
   return done;
 }
 
@@ -254,7 +254,7 @@ Result<> Nvml::remove_instance(const PciAddress& gpu, std::uint32_t instance) {
       return gone;
   }
   auto gone = library.checked(library.call("nvmlGpuInstanceDestroy", handle), what);
-  if (!gone && inside.one_fills) (void)fill(library, handle, inside, what);  // half of one is of no use
+  if (!gone && inside.one_fills) (void)fill(library, handle, inside, what);  // restores the compute instance
   return gone;
 }
 
@@ -272,7 +272,7 @@ Result<> Nvml::set_mig(const PciAddress& gpu, bool on) {
   const auto opened = open(*host_, gpu);
   if (!opened) return fail(Error(opened.error()));
   const std::string what = fmt::format("switch MIG mode {}", on ? "on" : "off");
-  nvml::Status activation = nvml::kSuccess;  // pending until a reset is no failure: it shows when read back
+  nvml::Status activation = nvml::kSuccess;  // a mode that waits for a reset is no failure: read() shows it
   auto done = opened->loaded.checked(
       opened->loaded.call("nvmlDeviceSetMigMode", opened->device, on ? 1U : 0U, &activation), what);
   if (done && activation == nvml::kInUse) return opened->loaded.checked(activation, what);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's management library, loaded from the host when it is asked and let go right after: an open handle
-// keeps the driver from giving its unbind lock, and without it no virtual functions are enabled.
-// For the child of the host writer; who wants to ask takes CalledGpuManagement.
-// ABI: nvml.h, API version 13; the calls that read without a vGPU driver were tried with 580.159.04, save
+// NVIDIA's management library (NVML), loaded from the host for each call and closed right after. An open
+// handle keeps the driver from granting its unbind lock, without which no virtual functions are enabled.
+// Only the host writer's child uses this class; other code uses CalledGpuManagement.
+// ABI: nvml.h, API version 13. Calls that work without a vGPU driver were tried with 580.159.04, except
 // nvmlDeviceGetGpuInstancePossiblePlacements.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace ferry {
 
 class Nvml final : public GpuManagement {
  public:
-  /// The library is looked for below the host's root, then in a driver container's (run/nvidia/driver).
+  /// Searches the library below the host's root, then below the driver container's (run/nvidia/driver).
   explicit Nvml(const HostFs& host) : host_(&host) {}
   Result<ManagedGpu> read(const PciAddress& gpu) override;
   Result<> make_instance(const PciAddress& gpu, std::uint32_t profile) override;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the part of NVML's binary interface that we call, declared here since its header is no
-// Debian package. Names and layouts are nvml.h's (API version 13).
+// Inside this room: the part of NVML's binary interface that Ferry calls, declared here because no Debian
+// package has the header. Names and layouts are those of nvml.h (API version 13).
 #pragma once
 
 #include <array>
@@ -27,10 +27,10 @@ using ComputeInstance = ComputeInstanceHandle*;
 
 inline constexpr unsigned kModeHostVgpu = 3;  // NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU
 inline constexpr unsigned kNoInstanceProfile = 0xffffffff;
-inline constexpr unsigned kInstanceProfiles = 32;  // NVML_GPU_INSTANCE_PROFILE_COUNT, and some to come
-inline constexpr unsigned kComputeProfiles = 16;   // NVML_COMPUTE_INSTANCE_PROFILE_COUNT, likewise
+inline constexpr unsigned kInstanceProfiles = 32;  // NVML_GPU_INSTANCE_PROFILE_COUNT, with room for new ones
+inline constexpr unsigned kComputeProfiles = 16;   // NVML_COMPUTE_INSTANCE_PROFILE_COUNT, with room
 
-/// sizeof(struct) and its version, as every versioned struct begins.
+/// The value of a versioned struct's first field: sizeof(struct) and its version.
 template <typename T>
 constexpr unsigned version_of(unsigned version) {
   return static_cast<unsigned>(sizeof(T)) | version << 24U;
@@ -57,7 +57,7 @@ struct GpuInstancePlacement {  // nvmlGpuInstancePlacement_t
   unsigned start = 0;
   unsigned size = 0;
 };
-inline constexpr unsigned kInstancePlacements = 64;  // far more than any GPU has slices
+inline constexpr unsigned kInstancePlacements = 64;  // far more than the slices of any GPU
 
 struct GpuInstanceInfo {  // nvmlGpuInstanceInfo_t
   Device device = nullptr;

@@ -10,8 +10,7 @@
 namespace ferry::nvml {
 namespace {
 
-// Where distributions and the driver's own installer put it. The container of NVIDIA's operator has a root of
-// its own.
+// Directories of distributions and of the driver's own installer. A driver container has its own root.
 constexpr std::array<const char*, 2> kRoots = {"", "run/nvidia/driver"};
 constexpr std::array<const char*, 7> kDirectories = {
     "usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu",
@@ -24,7 +23,7 @@ std::string last_dl_error() {
   return text == nullptr ? "unknown reason" : text;
 }
 
-// By its descriptor: a link in the host's root must not lead out of it.
+// Loads through a descriptor, since a link in the host's root must not lead out of that root.
 Result<void*> load(const HostFs& host, const std::filesystem::path& path) {
   const auto file = host.open(path, O_RDONLY | O_CLOEXEC);
   if (!file) return fail(Error(file.error()));
@@ -67,7 +66,7 @@ Result<Device> Library::device(const PciAddress& address) const {
   Device device = nullptr;
   const std::string text = address.text();
   if (auto found = checked(call("nvmlDeviceGetHandleByPciBusId_v2", text.c_str(), &device), text); !found) {
-    // It says so of what is no GPU, and of one that the driver has not taken.
+    // NVML gives this error for a device that is no GPU, and for a GPU without its driver.
     return fail(Errc::not_found, found.error().message, found.error().hint);
   }
   return device;
@@ -76,7 +75,7 @@ Result<Device> Library::device(const PciAddress& address) const {
 Result<> Library::checked(Status status, const std::string& what) const {
   if (status == kSuccess) return {};
   using Describe = const char* (*)(Status);
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): what dlsym() is for
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): dlsym() returns functions as void*
   const auto describe = reinterpret_cast<Describe>(symbol("nvmlErrorString"));
   const Errc code = status == kInUse                                        ? Errc::refused
                     : status == kNotSupported || status == kDriverNotLoaded ? Errc::unsupported

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the library loaded, its calls with results.
+// Inside this room: the loaded library, and its calls as Result values.
 #pragma once
 
 #include <functional>
@@ -14,10 +14,10 @@
 
 namespace ferry::nvml {
 
-/// Open from begin to end of its life.
+/// Loads the library when it is opened, and unloads it at its destruction.
 class Library {
  public:
-  /// Errc::unsupported: the host has none, it cannot be loaded, or its driver is not there.
+  /// Errc::unsupported: the host lacks the library, it cannot be loaded, or its driver is not loaded.
   static Result<Library> open(const HostFs& host);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
@@ -25,29 +25,28 @@ class Library {
   Library& operator=(Library&&) = delete;
   ~Library();
 
-  /// Errc::not_found.
+  /// The GPU's handle. Errc::not_found.
   Result<Device> device(const PciAddress& address) const;
 
-  /// Calls a function by its name. A library that lacks it is one that does not support it.
+  /// Calls a function of the library by name. A library without the function counts as kNotSupported.
   template <typename... Arguments>
   Status call(const char* name, Arguments... arguments) const {
     using Function = Status (*)(Arguments...);
-    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): what dlsym() is for
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): dlsym() returns functions as void*
     const auto function = reinterpret_cast<Function>(symbol(name));
     return function == nullptr ? kNotSupported : function(arguments...);
   }
 
-  /// What is left of a call: success, Errc::refused (in use), Errc::unsupported, Errc::not_found,
-  /// Errc::failed.
+  /// A status as a Result: success, Errc::refused (in use), Errc::unsupported, Errc::not_found, Errc::failed.
   Result<> checked(Status status, const std::string& what) const;
 
-  /// What fills an array of which it first says how long it must be.
+  /// The elements of a call that first reports its count, then fills an array; empty if it fails.
   template <typename T>
   std::vector<T> list(const std::function<Status(unsigned*, T*)>& fill) const {
     std::vector<T> out;
     unsigned count = 0;
     Status status = fill(&count, nullptr);
-    constexpr int kTries = 3;  // it may have grown meanwhile
+    constexpr int kTries = 3;  // the list may grow between the two calls
     for (int i = 0; i < kTries && status == kInsufficientSize; ++i) {
       out.resize(count);
       status = fill(&count, out.data());

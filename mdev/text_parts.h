@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the small change of reading drivers' texts.
+// Inside this room: helpers that parse drivers' texts.
 #pragma once
 
 #include <charconv>
@@ -10,7 +10,7 @@
 
 namespace ferry {
 
-/// The decimal number that a text begins with.
+/// The decimal number at the start of a text.
 inline std::optional<std::uint32_t> number_at_start(std::string_view text) {
   std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -18,13 +18,13 @@ inline std::optional<std::uint32_t> number_at_start(std::string_view text) {
   return value;
 }
 
-/// The decimal number that a text is.
+/// A text as one decimal number; absent if it has any other character.
 inline std::optional<std::uint32_t> whole_number(std::string_view text) {
   if (text.empty() || text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
   return number_at_start(text);
 }
 
-/// Without the blanks at both ends.
+/// A text without the white space at both ends.
 inline std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n";
   const auto first = text.find_first_not_of(kBlank);
@@ -32,7 +32,7 @@ inline std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-/// VgpuType::short_name of a driver's name.
+/// VgpuType::short_name for the name that a driver gives.
 inline std::string last_word(std::string_view name) {
   return std::string(name.substr(name.find_last_of(' ') + 1));  // npos + 1 is 0
 }

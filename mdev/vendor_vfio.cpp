@@ -23,7 +23,7 @@ std::optional<CreatableType> type_of(std::string_view id, std::string_view name)
 
 std::optional<CreatableType> parse_line(std::string_view line) {
   constexpr std::string_view kBlank = " \t";
-  // At the first colon only: a name may have one.
+  // Only the first colon separates: a name may contain another.
   const auto colon = line.find(':');
   if (colon != std::string_view::npos) {
     const std::string_view id = trimmed(line.substr(0, colon));
@@ -31,14 +31,14 @@ std::optional<CreatableType> parse_line(std::string_view line) {
   }
   const auto first = line.find_first_of(kBlank);
   if (first == std::string_view::npos) return std::nullopt;
-  // The number in front goes first: a consumer card's name ends in one too.
+  // A number in front is tried before a number at the end, since a consumer card's name ends in a number too.
   if (auto type = type_of(line.substr(0, first), trimmed(line.substr(first)))) return type;
   if (colon != std::string_view::npos) return std::nullopt;
   const auto last = line.find_last_of(kBlank);
   return type_of(line.substr(last + 1), trimmed(line.substr(0, last)));
 }
 
-// Absent: 0, or the empty text that some releases show before the first vGPU.
+// Absent: the file holds 0, or the empty text that some releases show before the first vGPU.
 Result<std::optional<std::string>> read_current_type(const HostFs& host, const PciAddress& function) {
   const auto path = current_type_path(function);
   auto text = host.read_attribute(path);
@@ -91,7 +91,7 @@ Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFac
   if (!current) return fail(std::move(current).error());
   const auto& id = *current;
   if (!id) return std::optional<VgpuDevice>();
-  // Its group may be what could not be read, and with it who has it open.
+  // The problem may be an unreadable IOMMU group, without which the vGPU's users cannot be found.
   if (function.problem) return fail(*function.problem);
   VgpuDevice device;
   device.id.text = function.address.text();
@@ -102,7 +102,7 @@ Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFac
   device.iommu_group = function.iommu_group;
   device.driver = function.driver;
   if (facts == VgpuFacts::identity) return device;
-  // Of a time-sliced type some drivers fail the read.
+  // Some drivers fail this read for a time-sliced type.
   device.gpu_instance =
       whole_number(trimmed(host.read_attribute(attribute(function.address, "gpu_instance_id")).value_or("")));
   auto nodes = read_vfio_nodes(host, sysfs_path(function.address), function.iommu_group);

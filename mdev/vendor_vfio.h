@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// vGPUs without mdev: the directory nvidia/ that the vendor's driver gives each virtual function. Writing a
-// type's number to current_vgpu_type makes a vGPU, writing 0 takes it away.
+// vGPUs without mdev: the directory nvidia/ that NVIDIA's driver adds to each virtual function. Writing a
+// type's number to current_vgpu_type creates a vGPU, and writing 0 removes it.
 // ABI: NVIDIA's vGPU host driver 17 and newer on Linux 6.8 and newer. No document of the kernel describes it,
 // and the text of creatable_vgpu_types has had several forms.
 #pragma once
@@ -23,40 +23,40 @@ struct CreatableType {
   bool operator==(const CreatableType&) const = default;
 };
 
-/// The types of a text like "ID    : vGPU Name\n1153  : NVIDIA L40S-12Q\n", in its order. Also "id name" and
-/// "name id"; a line that is neither, such as the header, is passed over, and of two lines with one number
-/// the first one counts.
+/// Parses a text like "ID    : vGPU Name\n1153  : NVIDIA L40S-12Q\n" and keeps its order. Lines "id name" and
+/// "name id" count too. Other lines, such as the header, are skipped. The first of two lines with one number
+/// counts.
 std::vector<CreatableType> parse_creatable_types(std::string_view text);
 
-/// A virtual function of this framework.
+/// A virtual function that has current_vgpu_type.
 struct VendorFunction {
   VgpuParent parent;
-  std::optional<VgpuDevice> device;  ///< named by its id where the function itself no longer lists its type
+  std::optional<VgpuDevice> device;  ///< named by its id if the function itself no longer lists the type
 };
 
-/// Whether a function is one.
+/// True if the function has current_vgpu_type.
 bool has_vendor_vfio(const HostFs& host, const PciAddress& function);
 
-/// Reads one. What cannot be read is the parent's problem.
+/// Reads a function of this framework. A file that cannot be read becomes the parent's problem.
 VendorFunction read_vendor_function(const HostFs& host, const PciFunction& function);
 
-/// The vGPU on a function, named by its id; none: it carries none. Errors: as the host's.
+/// The vGPU on a function, named by its id; absent: none. Errors: those of reading the host's files.
 Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFacts facts,
                                                      const PciFunction& function);
 
-/// Which types can be created on a function at this moment.
+/// The types that a function can create now.
 Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host, const PciAddress& function);
 
-/// Where a type's number is written: EINVAL or EIO when it cannot be created, and 0 is read then. Writing 0
-/// while a VM holds the function: EPERM.
+/// The file that takes a type's number. EINVAL or EIO: the type cannot be created, and the file reads 0
+/// afterwards. EPERM: 0 was written while a VM uses the function.
 std::filesystem::path current_type_path(const PciAddress& function);
 
-/// Where the parameters of a function's plug-in are read and written: ENXIO without a vGPU, EPERM while a VM
-/// holds the function. A write replaces all of them, a blank takes them away.
+/// The file with the plug-in parameters of a function's vGPU. A write replaces all parameters, and a blank
+/// clears them. ENXIO: no vGPU. EPERM: a VM uses the function.
 std::filesystem::path params_path(const PciAddress& function);
 
-/// Where the place of a function's vGPU in the GPU's memory is read, and another one written: EINVAL unless
-/// it is free and one of its type's, ENXIO without a vGPU or where the GPU has none to choose.
+/// The file with the placement of a function's vGPU in the GPU's memory. A write moves it. EINVAL: not free,
+/// or no placement of its type. ENXIO: no vGPU, or the GPU offers no choice.
 std::filesystem::path placement_path(const PciAddress& function);
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the device nodes through which a VM holds a vGPU.
+// Inside this room: the device nodes through which a VM uses a vGPU.
 // ABI: Documentation/driver-api/vfio.rst; Documentation/ABI/testing/sysfs-class-vfio.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace ferry {
 
-/// The node of its group and, from Linux 6.6 on, the device's own: those that are there. Errors: one is there
-/// and its number cannot be read, so that nobody could say who has it open.
+/// The existing nodes: the IOMMU group's and, from Linux 6.6 on, the device's own. Errors: the number of an
+/// existing node cannot be read, so its users cannot be found.
 Result<std::vector<DeviceNode>> read_vfio_nodes(const HostFs& host, const std::filesystem::path& device,
                                                 std::optional<std::uint32_t> group);
 

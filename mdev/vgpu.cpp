@@ -81,7 +81,7 @@ std::vector<VgpuType> types_of(const VgpuGpu& gpu) {
       }
     }
   }
-  if (gpu.framework == VgpuFramework::mdev_on_pf) return out;  // its driver says how many
+  if (gpu.framework == VgpuFramework::mdev_on_pf) return out;  // the driver counts for the whole GPU
   const auto carried = static_cast<std::uint32_t>(gpu.devices.size());
   for (VgpuType& type : out) {
     if (const auto most = type.max_instances)

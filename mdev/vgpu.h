@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// vGPUs as the host shows them, whichever of the kernel's frameworks makes them: plain values.
+// Plain values for the vGPUs of a host, independent of the kernel framework that makes them.
 //
 // A GPU (a physical function) has parents, the functions on which vGPUs are created: the GPU itself, or its
 // virtual functions. A parent offers types; a vGPU is an instance of a type on a parent.
@@ -19,49 +19,47 @@
 
 namespace ferry {
 
-/// How vGPUs come to exist on a GPU. Decided per GPU from sysfs, never from its generation.
+/// The framework that makes a GPU's vGPUs, read from sysfs per GPU and never guessed from its generation.
 enum class VgpuFramework {
-  none,         ///< none now; VgpuGpu::obstacle says why
+  none,         ///< no framework now; VgpuGpu::obstacle has the reason
   mdev_on_pf,   ///< mediated devices on the GPU itself, many of them
   mdev_on_vf,   ///< mediated devices on its virtual functions, one on each
   vendor_vfio,  ///< the driver's own attributes on each virtual function, without mdev
 };
-/// "mdev on the GPU", "vendor-specific VFIO"
+/// A framework's name for messages: "mdev on the GPU", "vendor-specific VFIO".
 std::string_view text(VgpuFramework framework);
 
-/// What a vGPU is called on its host, and the key under which its use is asked and reported: the UUID of a
-/// mediated device in lower case. (A vGPU of vendor-specific VFIO has no UUID: its virtual function's
-/// address.)
+/// A vGPU's name on its host, and the key of its device users. A mediated device has its UUID in lower case.
+/// A vGPU of vendor-specific VFIO has no UUID, so the address of its virtual function is used.
 struct VgpuId {
   std::string text;
   auto operator<=>(const VgpuId&) const = default;
 };
 
-/// The kernel's form of a UUID, 8-4-4-4-12 hex digits of either case, no braces. Errc::usage otherwise.
+/// Parses the kernel's form of a UUID (8-4-4-4-12 hex digits of either case, no braces). Else Errc::usage.
 Result<VgpuId> parse_mdev_uuid(std::string_view text);
 
-/// A type as one parent offers it.
+/// A type that a parent offers.
 struct VgpuType {
-  /// What is written, or written to: the directory's name ("nvidia-230"), or of vendor-specific VFIO the bare
-  /// number ("1153").
+  /// The name in sysfs: the directory ("nvidia-230"), or for vendor-specific VFIO the bare number ("1153").
   std::string id;
-  std::string name;        ///< as the driver gives it: "GRID T4-1Q"; the id where there is none
+  std::string name;        ///< the driver's name, "GRID T4-1Q"; the id if the driver gives none
   std::string short_name;  ///< the last word of the name: "T4-1Q"
-  /// How many more can be created on this parent now: on a virtual function 1 or 0.
+  /// vGPUs that this parent can still create: 1 or 0 on a virtual function.
   std::uint32_t available = 0;
   std::optional<std::uint32_t> max_instances;    ///< on an empty GPU; absent: the driver does not say
   std::optional<std::uint32_t> framebuffer_mib;  ///< of each vGPU; absent: the driver does not say
-  bool framebuffer_by_name = false;  ///< not the driver's word: the number in the name, about right
-  std::string device_api;            ///< "vfio-pci"; empty: the driver does not say
+  bool framebuffer_by_name = false;              ///< read from the name, not from the driver, and approximate
+  std::string device_api;                        ///< "vfio-pci"; empty: the driver does not say
 };
 
-/// A function that vGPUs can be created on.
+/// A function on which vGPUs can be created.
 struct VgpuParent {
   PciAddress address;
-  /// In order of their numbers. With vendor-specific VFIO only those that can be created now: none on a
-  /// function that carries a vGPU, or of a GPU that is full.
+  /// In order of their numbers. With vendor-specific VFIO only types that can be created now: none on a
+  /// function with a vGPU, or on a full GPU.
   std::vector<VgpuType> types;
-  std::optional<Error> problem;  ///< set: its types could not be read, and nothing is created on it
+  std::optional<Error> problem;  ///< set: its types could not be read, so nothing is created on it
 };
 
 /// A vGPU that exists.
@@ -69,87 +67,84 @@ struct VgpuDevice {
   VgpuId id;
   PciAddress parent;
   std::string type_id;
-  std::string type_name;                     ///< as VgpuType::name; the id where nothing says it
+  std::string type_name;                     ///< as VgpuType::name; the id if its type is not listed
   std::string short_name;                    ///< as VgpuType::short_name
-  std::optional<std::uint32_t> iommu_group;  ///< absent: no driver has taken it, no VM can be given it
-  std::optional<std::string> driver;         ///< absent: none bound
+  std::optional<std::uint32_t> iommu_group;  ///< absent: no driver is bound, so no VM can use it
+  std::optional<std::string> driver;         ///< absent: no driver is bound
   std::optional<std::uint32_t>
-      gpu_instance;               ///< of a MIG-backed one, that it is on; absent also where not told
-  std::vector<DeviceNode> nodes;  ///< through which a VM holds it
-  /// The text of its plug-in's parameters, "frame_rate_limiter=0"; empty: none. Absent: its driver has none.
+      gpu_instance;               ///< number of the GPU instance of a MIG-backed vGPU; absent also if unknown
+  std::vector<DeviceNode> nodes;  ///< the nodes that a VM opens
+  /// Its plug-in parameters, "frame_rate_limiter=0"; empty: none set. Absent: its driver has none.
   std::optional<std::string> params = {};
-  /// Its place in the GPU's memory, as the driver counts them. Absent: the driver tells none, as of GPUs
+  /// Its placement in the GPU's memory, in the driver's unit. Absent: the driver reports none, as on GPUs
   /// before Ada while all their vGPUs have one size.
   std::optional<std::uint32_t> placement = {};
-  /// Of a captured host (captured_vgpus.h): the number by which Ferry gave it its UUID there.
+  /// Set on a captured host only (captured_vgpus.h): the number from which Ferry derived the vGPU's UUID.
   std::optional<unsigned> captured_number = {};
 };
 
-/// How much of a vGPU is read.
+/// The amount of facts that is read of a vGPU.
 enum class VgpuFacts {
   all,
-  /// What it is, where, and whether a driver has taken it: enough to see whether a write held.
+  /// ID, type, parent and IOMMU group: enough to verify a write.
   identity,
 };
 
-/// One GPU with all that concerns vGPUs.
+/// A GPU and everything about its vGPUs.
 struct VgpuGpu {
-  /// What `devices: [n]` of a profile counts: display functions of the accelerators' vendors, without
-  /// virtual functions, in order of their addresses, from 0, whatever driver they are on.
+  /// The number that `devices: [n]` of a profile selects: it counts display functions of the accelerators'
+  /// vendors from 0, in order of address, on any driver. Virtual functions are not counted.
   unsigned index = 0;
-  /// A function that counts only because a command or a policy names it. It has a number behind all others,
-  /// and no `devices:` of a file means it.
+  /// True if the function counts only because a command or a policy names it. Its index follows all others,
+  /// and no `devices:` of a file selects it.
   bool by_name = false;
   PciFunction function;
-  std::vector<PciAddress> functions;       ///< its virtual functions, whatever driver they are on; in order
-  std::vector<PciAddress> functions_away;  ///< those on vfio drivers, given away themselves
+  std::vector<PciAddress> functions;  ///< its virtual functions, whatever their driver, in order of address
+  std::vector<PciAddress> functions_away;  ///< virtual functions on VFIO drivers, for passthrough
   VgpuFramework framework = VgpuFramework::none;
-  /// Whether the loaded driver is seen to be one that makes vGPUs: it offers types, or has what no ordinary
-  /// one has. That a board could have virtual functions says nothing of it.
+  /// True if the loaded driver is known to make vGPUs: it offers types, or host_driver_sign() exists. SR-IOV
+  /// support of the board is no such sign.
   bool host_driver = false;
-  /// A board that is known to have no virtual functions, although it may have the files for them, as a T4
-  /// has: AcceleratorRules.
+  /// True for a board that is known to have no virtual functions, although sysfs may list some, as for a T4.
   bool never_has_functions = false;
-  /// Why no vGPU can be created here now, as a clause ("bound to vfio-pci: given away whole"). Empty: it
-  /// can, as far as types are available.
+  /// The reason, as a clause, why no vGPU can be created here now ("bound to vfio-pci: given away whole").
+  /// Empty: vGPUs can be created as far as types are available.
   std::string obstacle;
-  /// In order of address, which for virtual functions is that of their numbers: SR-IOV counts routing IDs up.
+  /// In order of address, which is also the order of virtual functions' numbers (SR-IOV counts upwards).
   std::vector<VgpuParent> parents;
-  /// Types that its board is known to have and that no parent lists now, since what it carries hides them:
-  /// from a table, so that the id may be empty, and is the driver's to say before it is written.
+  /// Types that the board is known to have but no parent lists now, because the GPU's vGPUs hide them. They
+  /// come from a table: the id may be empty, and must be read from the driver before it is written.
   std::vector<VgpuType> unlisted;
   std::vector<VgpuDevice> devices;  ///< in order of parent, then id
 
   const PciAddress& address() const { return function.address; }
-  /// Whether its vGPUs go on virtual functions, one on each.
+  /// True if the GPU's vGPUs are on virtual functions, one on each.
   bool on_virtual_functions() const {
     return framework == VgpuFramework::mdev_on_vf || framework == VgpuFramework::vendor_vfio;
   }
-  /// Whether virtual functions could be switched on here: it has none, carries and offers nothing, and its
-  /// driver makes vGPUs. (Of boards that the rules do not know, one with the files may make none all the
-  /// same.)
+  /// True if virtual functions could be enabled here: the GPU has none, no vGPUs and no listed types, and its
+  /// driver makes vGPUs. A board that the rules do not know may have SR-IOV files and still make no vGPUs.
   bool may_get_virtual_functions() const;
-  /// Whether its types may be listed yet: its driver makes vGPUs, its board makes them itself, and none is
-  /// listed. nvidia-vgpud does that once it has started.
+  /// True if nvidia-vgpud may still list the GPU's types after its start: the driver makes vGPUs, the board
+  /// makes them without virtual functions, and no type is listed.
   bool awaits_types() const;
   /// True if a vGPU host driver has the GPU, with virtual functions if the board can have them, and offers no
   /// type.
   bool offers_nothing() const;
-  /// "GPU 1 (0000:65:00.0)"
+  /// The GPU's name in messages: "GPU 1 (0000:65:00.0)".
   std::string label() const;
 };
 
-/// The reason that is left for a GPU that offers_nothing() where all other checks pass, and how to see it.
+/// The last explanation for a GPU that offers_nothing() when all other checks pass, and how to confirm it.
 std::string reason_for_no_types(const VgpuGpu& gpu);
 
-/// Each type that a GPU's parents list, once, in order of their numbers. `available` is how many more can be
-/// made on the whole GPU: each free virtual function says that it could carry one, however many of them the
-/// GPU has memory for.
+/// Each type that a GPU's parents list, once, in the parents' order. `available` counts for the whole GPU:
+/// each free virtual function reports 1, so the sum is capped at max_instances less the present vGPUs.
 std::vector<VgpuType> types_of(const VgpuGpu& gpu);
 
 struct VgpuInventory {
   std::vector<VgpuGpu> gpus;  ///< in order of index
-  /// What was seen and belongs to no GPU here: parents that are no PCI functions, other vendors' devices.
+  /// Entries that belong to no GPU here: parents that are no PCI functions, other vendors' devices.
   std::vector<std::string> notes;
 
   const VgpuGpu* find(const PciAddress& address) const;

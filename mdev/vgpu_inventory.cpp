@@ -17,7 +17,7 @@
 namespace ferry {
 namespace {
 
-/// A GPU's virtual functions, in order of address.
+/// The virtual functions of each GPU, in order of address.
 using VirtualFunctions = std::map<PciAddress, std::vector<const PciFunction*>>;
 
 VirtualFunctions virtual_functions(const Inventory& inventory) {
@@ -33,8 +33,8 @@ bool offers_types(const MdevBus& bus, const PciAddress& address) {
   return parent != bus.parents.end() && (!parent->second.types.empty() || parent->second.problem);
 }
 
-// The virtual functions first: with them enabled the GPU itself offers nothing, though its directory may
-// stay.
+// Virtual functions are checked first: once they are enabled, the GPU itself offers nothing, though its
+// directory may stay.
 VgpuFramework framework_of(const HostFs& host, const MdevBus& bus, const PciAddress& gpu,
                            const std::vector<const PciFunction*>& functions) {
   for (const PciFunction* function : functions) {
@@ -44,8 +44,8 @@ VgpuFramework framework_of(const HostFs& host, const MdevBus& bus, const PciAddr
   return offers_types(bus, gpu) ? VgpuFramework::mdev_on_pf : VgpuFramework::none;
 }
 
-// A function that carries a vGPU lists nothing, not even that type; another one of the same GPU may. What a
-// number means is never taken from another GPU.
+// Names vGPUs by the types of the GPU's other functions, since a function with a vGPU lists no type, not even
+// that one. The number of a type is never looked up on another GPU.
 void name_by_siblings(VgpuGpu& gpu) {
   std::map<std::string, const VgpuType*> listed;
   for (const VgpuParent& parent : gpu.parents) {
@@ -125,7 +125,7 @@ std::string obstacle(const VgpuGpu& gpu) {
   return fmt::format("its driver {} offers no vGPU types", *function.driver);
 }
 
-/// What is known of a GPU before its driver is looked at.
+/// The facts about a GPU that do not depend on its driver.
 VgpuGpu gpu_of_kind(const PciFunction& function, unsigned index, bool never_has_functions) {
   VgpuGpu gpu;
   gpu.index = index;
@@ -139,7 +139,7 @@ VgpuGpu read_gpu(const HostFs& host, const HeldGpus& held, const MdevBus& bus, V
   gpu.functions.reserve(functions.size());
   for (const PciFunction* virtual_one : functions) {
     gpu.functions.push_back(virtual_one->address);
-    // A driver with attributes of its own makes vGPUs there, whatever it is called.
+    // A driver with vGPU attributes makes vGPUs there, even if its name is a VFIO driver's.
     if (on_vfio_driver(*virtual_one) && !has_vendor_vfio(host, virtual_one->address))
       gpu.functions_away.push_back(virtual_one->address);
   }
@@ -150,7 +150,9 @@ VgpuGpu read_gpu(const HostFs& host, const HeldGpus& held, const MdevBus& bus, V
     if (gpu.framework != VgpuFramework::mdev_on_vf) add_mdev_parent(bus, gpu.address(), gpu);
     for (const PciFunction* virtual_one : functions) add_mdev_parent(bus, virtual_one->address, gpu);
   }
-  gpu.host_driver = gpu.framework != VgpuFramework::none || host.exists(host_driver_sign(gpu.address()));
+  // The sign is its driver's, and a function on a vfio driver has no other.
+  gpu.host_driver = gpu.framework != VgpuFramework::none ||
+                    (!on_vfio_driver(gpu.function) && host.exists(host_driver_sign(gpu.address())));
   gpu.obstacle = obstacle(gpu);
   return gpu;
 }
@@ -171,13 +173,13 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
   VgpuInventory out;
   out.notes = std::move(bus->notes);
   const VirtualFunctions virtuals = virtual_functions(inventory);
-  std::map<PciAddress, std::size_t> gpu_of;  // each GPU and each of its virtual functions
+  std::map<PciAddress, std::size_t> gpu_of;  // index by each GPU and each of its virtual functions
   std::vector<const PciFunction*> gpus;
   for (const auto& [address, function] : inventory.functions) {
-    // NVIDIA's numbering takes the plain programming interface only.
+    // Only programming interface 0 counts, as in NVIDIA's own numbering.
     if (rules.match(function) && (function.class_code & 0xffU) == 0) gpus.push_back(&function);
   }
-  // The numbers of the others must not depend on who is named.
+  // Functions that match only by name come last, so that naming one does not renumber the others.
   std::ranges::stable_partition(gpus, [&](const PciFunction* gpu) { return rules.match_unnamed(*gpu); });
   for (const PciFunction* gpu : gpus) {
     const PciFunction& function = *gpu;
@@ -274,7 +276,7 @@ std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& invento
   for (const VgpuGpu& gpu : inventory.gpus) {
     std::map<PciAddress, std::size_t> carried;
     for (const VgpuDevice& device : gpu.devices) ++carried[device.parent];
-    if (!gpu.devices.empty()) carried[gpu.address()] = gpu.devices.size();  // with those on its VFs
+    if (!gpu.devices.empty()) carried[gpu.address()] = gpu.devices.size();  // all its vGPUs
     for (const auto& [carrier, count] : carried) {
       out[carrier] = fmt::format("carries {}; `{}` takes {} away", counted(count, "vGPU"),
                                  removal_command(gpu, ours), count == 1 ? "it" : "them");

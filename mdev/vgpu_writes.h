@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which write makes a vGPU and which takes one away: the one place where the frameworks differ in that.
+// The writes that create, change and remove a vGPU: only this file knows how the frameworks differ in them.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,26 @@
 
 namespace ferry {
 
-/// Makes a vGPU of a type on a parent. As a mediated device: EINVAL when the type no longer fits, EEXIST when
-/// the UUID is in use anywhere on the host. Else EEXIST where the function carries a vGPU by now (the
-/// driver would take that one away), EINVAL or EIO when the type no longer fits.
+/// Creates a vGPU. A mediated device: EINVAL if the type no longer fits, EEXIST if the UUID is in use on the
+/// host. Vendor-specific VFIO: EINVAL or EIO if the type no longer fits, EEXIST if the function has a vGPU by
+/// now, which the driver would replace.
 AttributeWrite creation_write(VgpuFramework framework, const PciAddress& parent, const std::string& type_id,
                               const VgpuId& id);
 
-/// Takes a vGPU away. While a VM has it: as a mediated device the write may hang, else EPERM.
+/// Removes a vGPU. While a VM uses it, the write may hang for a mediated device, and is EPERM otherwise.
 AttributeWrite removal_write(VgpuFramework framework, const PciAddress& parent, const VgpuId& id);
 
-/// Sets the parameters of a vGPU's plug-in, all of them; a blank takes them away. EPERM while a VM has it.
+/// Replaces all plug-in parameters of a vGPU; a blank clears them. EPERM while a VM uses the vGPU.
 AttributeWrite params_write(VgpuFramework framework, const PciAddress& parent, const VgpuId& id,
                             const std::string& params);
 
-/// Moves a vGPU to another place in the GPU's memory. EINVAL unless that is free and one of its type's; ENXIO
-/// or ENOENT where there is none to choose; EPERM while a VM has it.
+/// Moves a vGPU within the GPU's memory. EINVAL: not free, or no placement of its type. ENXIO or ENOENT: the
+/// GPU offers no choice. EPERM: a VM uses the vGPU.
 AttributeWrite placement_write(VgpuFramework framework, const PciAddress& parent, const VgpuId& id,
                                std::uint32_t placement);
 
-/// How many more of a type can be made on a parent at this moment: making one on a virtual function changes
-/// that for all of its siblings.
+/// The number of vGPUs of a type that a parent can create now. Creating one on a virtual function changes the
+/// number for all its siblings.
 Result<std::uint32_t> available_now(const HostFs& host, VgpuFramework framework, const PciAddress& parent,
                                     const std::string& type_id);
 

@@ -22,8 +22,8 @@ constexpr const char* kOpenHint =
     "whatever has the GPU open (nvidia-persistenced, DCGM, nvidia-smi, a CUDA program) keeps its driver from "
     "it: stop that; the kernel's log says more";
 
-// Of the tool below another root, or of a driver that takes functions from NVIDIA's tool alone, which hostd
-// in a container does not see.
+// Hint after EPERM: the tool is below another root, or the driver takes virtual functions from NVIDIA's tool
+// only, and hostd in a container does not see that tool.
 constexpr const char* kRightHint =
     "NVIDIA's sriov-manage takes CAP_SYS_CHROOT where hostd is in a container, and the host's root: "
     "hostd.hostTools of the chart";
@@ -32,8 +32,8 @@ constexpr const char* kBindHint =
     "its address, written to `bind` of the driver in /sys/bus/pci/drivers, binds it; the kernel's log says "
     "more";
 
-// The tool takes the GPU from its driver and gives it back, and may fail between the two. What its driver
-// does not take again is nobody's.
+// The tool unbinds the GPU from its driver and binds it again, and may fail in between. This function then
+// binds the GPU, so that it does not stay without a driver.
 Result<> bind_as_before(const VfSwitch& on, const PciAddress& gpu, const std::string& driver) {
   const auto link = sysfs_path(gpu) / "driver";
   auto now = on.host.link_name(link);
@@ -55,8 +55,8 @@ Result<> try_once(const VfSwitch& on, const PciAddress& gpu, std::uint32_t count
   return on.writer.write(sysfs_path(gpu) / "sriov_numvfs", std::to_string(count), on.deadline);
 }
 
-// How many there are in the end. What some of them came or went for is not tried again; what kept all from
-// coming, or any from going, may have been somebody who had the GPU open for a moment.
+// Returns the final number of virtual functions. A partly enabled set is not tried again. A try that enabled
+// none, or left some to disable, may have met a process that had the GPU open for a moment.
 Result<std::uint32_t> switch_to(const VfSwitch& on, const PciAddress& gpu, std::uint32_t count) {
   const bool with_tool = sriov_tool(on.host, gpu, count > 0).has_value();
   const auto driver = on.host.link_name(sysfs_path(gpu) / "driver");
@@ -92,7 +92,7 @@ std::optional<HostCommand> sriov_tool(const HostFs& host, const PciAddress& gpu,
   return std::nullopt;
 }
 
-// By the links: sriov_numvfs is read under the device's lock, which a hanging driver keeps.
+// Counts links: reading sriov_numvfs takes the device's lock, which a hanging driver keeps.
 Result<std::uint32_t> count_vfs(const HostFs& host, const PciAddress& gpu) {
   auto names = host.list(sysfs_path(gpu));
   if (!names) return fail(std::move(names).error());
@@ -103,7 +103,7 @@ Result<std::uint32_t> count_vfs(const HostFs& host, const PciAddress& gpu) {
 Result<> enable_vfs(const VfSwitch& on, const PciAddress& gpu, std::uint32_t total) {
   const auto now = switch_to(on, gpu, total);
   if (!now) return fail(Error(now.error()));
-  if (*now >= total) return {};  // the tool knows no other number than all
+  if (*now >= total) return {};  // the tool enables all functions, which may be more
   if (*now == 0)
     return fail(Errc::failed, fmt::format("none of its {} came", counted(total, "virtual function")),
                 kOpenHint);

@@ -13,8 +13,8 @@
 namespace ferry::checks {
 namespace {
 
-// The bridges above it, outermost first: those after the last host bridge, since behind VMD there is one
-// more.
+// The bridges above a function, outermost first. They follow the last host bridge, since behind VMD there is
+// a second one.
 std::vector<PciAddress> bridges_above(const HostFs& host, const PciAddress& address) {
   std::vector<PciAddress> out;
   for (const std::string& name : read_place(host, address).above) {
@@ -27,7 +27,7 @@ std::vector<PciAddress> bridges_above(const HostFs& host, const PciAddress& addr
   return out;
 }
 
-// Who is in its group and not part of its card: addresses, bridges left out.
+// Addresses of the group's members that are not part of the function's card, without bridges.
 std::vector<std::string> strangers(const Inventory& inventory, const PciFunction& function) {
   std::vector<std::string> out;
   for (const PciAddress& address : inventory.group_of(function)) {
@@ -45,10 +45,10 @@ std::string some_of(const std::vector<std::string>& names) {
                      names.size() - kMostNamed);
 }
 
-/// What the bridges above a function say.
+/// Findings about the bridges above a function.
 struct Way {
-  std::vector<std::string> open;     // why it is, bridge by bridge
-  std::vector<std::string> trouble;  // those that could not be read
+  std::vector<std::string> open;     // reasons why isolation is missing, by bridge
+  std::vector<std::string> trouble;  // bridges that could not be read
   std::vector<std::string> cures;    // each once
 };
 

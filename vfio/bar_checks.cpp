@@ -21,7 +21,7 @@ std::string path_text(const PciFunction& function, std::string_view attribute) {
   return fmt::format("/{}/{}", sysfs_path(function.address).string(), attribute);
 }
 
-// In the largest unit that leaves a whole number: sizes here are powers of two.
+// A size in the largest unit that leaves a whole number: sizes here are powers of two.
 std::string size_text(std::uint64_t bytes) {
   const auto whole = [&](unsigned shift) { return bytes != 0 && bytes % (std::uint64_t{1} << shift) == 0; };
   if (whole(30)) return fmt::format("{} GiB", bytes >> 30U);
@@ -30,7 +30,7 @@ std::string size_text(std::uint64_t bytes) {
   return fmt::format("{} bytes", bytes);
 }
 
-// The bridge right above.
+// The bridge right above the function.
 std::optional<PciAddress> bridge_above(const HostFs& host, const PciFunction& function) {
   const auto above = read_place(host, function.address).above;
   if (above.empty()) return std::nullopt;
@@ -38,7 +38,7 @@ std::optional<PciAddress> bridge_above(const HostFs& host, const PciFunction& fu
   return bridge ? std::optional(*bridge) : std::nullopt;
 }
 
-// ", and the window of bridge 0000:64:00.0 above it has 512 MiB", when that is less than `wanted`.
+// ", and the window of bridge 0000:64:00.0 above it has 512 MiB", if less than `wanted`; else "".
 std::string window_note(const HostFs& host, const PciFunction& function, const Bar& bar,
                         std::uint64_t wanted) {
   const auto bridge = bridge_above(host, function);
@@ -46,20 +46,20 @@ std::string window_note(const HostFs& host, const PciFunction& function, const B
   const auto config = host.read_file(sysfs_path(*bridge) / "config");
   if (!config) return {};
   const auto window = prefetchable_window(*config);
-  // A BAR that is not in it is in another window, of which this says nothing.
+  // A BAR outside this window lies in another one, which is not read.
   if (!window || bar.start < window->start || bar.start - window->start >= window->size) return {};
   if (window->size >= wanted) return {};
   return fmt::format(", and the window of bridge {} above it has {}", bridge->text(),
                      size_text(window->size));
 }
 
-/// How the resizable BARs of a function are.
+/// Resizable BARs of a function, by their state.
 struct Sizes {
   std::vector<std::string> homeless;  // without an address
   std::vector<std::string> small;     // smaller than they could be
   std::vector<std::string> full;
-  std::vector<std::string> odd;    // of no size that they could have
-  std::vector<std::string> cures;  // what to write where
+  std::vector<std::string> odd;    // with a size that the device does not list
+  std::vector<std::string> cures;  // values to write, with the file
 };
 
 void judge(const HostFs& host, const PciFunction& function, const std::vector<Bar>& bars,
@@ -91,7 +91,7 @@ void judge(const HostFs& host, const PciFunction& function, const std::vector<Ba
   sizes.cures.push_back(write_for(can.sizes_mib.back()));
 }
 
-// No BAR of 4 GiB or more finds room below 4 GiB, in a guest as little as here.
+// A BAR of 4 GiB or more has no room below 4 GiB, neither on the host nor in a guest.
 std::string guest_note(const std::vector<Bar>& bars) {
   const auto largest = std::ranges::max_element(bars, {}, &Bar::size);
   if (largest == bars.end() || largest->size < k4GiB) return {};

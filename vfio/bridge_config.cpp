@@ -12,7 +12,7 @@ namespace ferry {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 64;
-constexpr std::size_t kConventionalBytes = 256;  // all of it without extended capabilities
+constexpr std::size_t kConventionalBytes = 256;  // all without extended capabilities
 constexpr std::size_t kHeaderType = 0x0e;
 constexpr unsigned kMultiFunction = 0x80;
 
@@ -30,7 +30,7 @@ tl::unexpected<Error> malformed(std::string_view what) {
   return fail(Errc::malformed_host, fmt::format("config space: {}", what));
 }
 
-// Where the capability begins, absent when it is not in the list. Needs kConventionalBytes.
+// The offset of a capability; absent: not in the list. Needs kConventionalBytes.
 Result<std::optional<std::size_t>> find_capability(std::string_view config, std::uint8_t wanted) {
   constexpr std::size_t kStatus = 0x06;
   constexpr unsigned kHasList = 0x10;
@@ -49,7 +49,7 @@ Result<std::optional<std::size_t>> find_capability(std::string_view config, std:
   return std::optional<std::size_t>();
 }
 
-// The same for extended capabilities, of which config space that ends before them has none.
+// The offset of an extended capability. Config space that ends before them has none.
 Result<std::optional<std::size_t>> find_extended(std::string_view config, std::uint16_t wanted) {
   constexpr std::size_t kHeader = 4;
   std::set<std::size_t> seen;
@@ -79,13 +79,13 @@ struct AcsBit {
   std::uint16_t bit;
   const char* name;
 };
-// What the kernel wants of a port that shall keep devices apart (drivers/iommu/iommu.c, REQ_ACS_FLAGS).
+// ACS bits that the kernel requires of a port that isolates devices (drivers/iommu/iommu.c, REQ_ACS_FLAGS).
 constexpr std::array<AcsBit, 4> kWanted = {{{.bit = 0x0001, .name = "source validation"},
                                             {.bit = 0x0004, .name = "P2P request redirect"},
                                             {.bit = 0x0008, .name = "P2P completion redirect"},
                                             {.bit = 0x0010, .name = "upstream forwarding"}}};
 
-// A port with ACS at `at`. What it does not have it need not: that is wired to be so.
+// Judges a port with ACS at `at`. A bit that the port lacks is not required: the hardware is wired that way.
 Result<PortIsolation> acs_of_port(std::string_view config, std::size_t at) {
   constexpr std::size_t kCapability = 4;
   constexpr std::size_t kControl = 6;
@@ -123,12 +123,12 @@ Result<PortIsolation> port_isolation(std::string_view config) {
   const auto express = find_capability(config, kPciExpress);
   if (!express) return fail(Error(express.error()));
   if (!*express) return PortIsolation{.kind = PortIsolation::Kind::conventional};
-  // The list leads to multiples of four, so that the first four bytes of a capability are there.
+  // Capabilities begin at multiples of four, so their first four bytes are inside config space.
   const unsigned type = (word_at(config, **express + 2) >> 4U) & 0xfU;
   if (type == to_conventional || type == of_conventional) {
     return PortIsolation{.kind = PortIsolation::Kind::conventional};
   }
-  // Others have no neighbour to reach but the functions beside them.
+  // The devices below a port of another type can reach no neighbour except functions beside the port.
   const bool beside = (byte_at(config, kHeaderType) & kMultiFunction) != 0;
   if (type != root && type != downstream && !beside) return PortIsolation{};
   const auto acs = find_extended(config, kAcs);
@@ -158,7 +158,7 @@ std::optional<BridgeWindow> prefetchable_window(std::string_view config) {
   if ((byte_at(config, kHeaderType) & ~kMultiFunction) != kBridge) return std::nullopt;
   const std::uint16_t base = word_at(config, kBase);
   const std::uint16_t limit = word_at(config, kLimit);
-  // Both are the upper twelve of 32 bits; a window is whole MiB.
+  // Base and limit are the upper twelve of 32 bits; a window is whole MiB.
   std::uint64_t start = static_cast<std::uint64_t>(base & 0xfff0U) << 16U;
   std::uint64_t last = (static_cast<std::uint64_t>(limit & 0xfff0U) << 16U) | 0xfffffU;
   if ((base & 0xfU) == k64Bit) {

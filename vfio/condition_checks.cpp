@@ -73,8 +73,8 @@ Check power_check(const PciFunction& function, const DeviceFacts& facts) {
   return std::move(check).unknown(fmt::format("{} says '{}'", path, shown(state)));
 }
 
-// The 64-bit BARs that the device itself asks for. Their low four bits are wired to say so, whatever the
-// firmware did; a 32-bit one without an address reads 0, as one that is not there.
+// The 64-bit BARs that the device requests. Hardware fixes their low four bits, whatever the firmware did. A
+// 32-bit BAR without an address reads 0, like one that does not exist.
 std::vector<unsigned> wanted_64bit_bars(std::string_view config) {
   constexpr std::size_t kFirst = 0x10;
   constexpr unsigned kBars = 6;
@@ -104,13 +104,13 @@ Check bars_check(const HostFs& host, const PciFunction& function, const DeviceFa
                                     "run as root");
   }
   if (facts.bars->empty()) {
-    // Six lines of zeros say that nothing has an address; no line at all says nothing.
+    // Six lines of zeros mean that no BAR has an address; an empty file says nothing.
     const auto text = read_text(host, sysfs_path(function.address) / "resource");
     if (!text || text->empty()) return std::move(check).unknown(fmt::format("{} is empty", path));
   }
   std::vector<std::string> missing;
   for (const Bar& bar : *facts.bars) {
-    // I/O ports are a relic: GPUs work without.
+    // I/O ports are a relic: GPUs work without them.
     if (bar.is_memory() && !bar.is_assigned()) missing.push_back(fmt::format("BAR {}", bar.index));
   }
   const auto config = host.read_file(sysfs_path(function.address) / "config");
@@ -133,7 +133,7 @@ Check bars_check(const HostFs& host, const PciFunction& function, const DeviceFa
       fmt::format("{} has addresses for {}", path, counted(facts.bars->size(), "BAR")));
 }
 
-// The number that "16.0 GT/s PCIe" begins with, in tenths.
+// The number at the start of "16.0 GT/s PCIe", in tenths.
 std::optional<unsigned> tenths(const std::string& speed) {
   unsigned value = 0;
   std::size_t i = 0;
@@ -207,7 +207,7 @@ Check numa_check(const HostFs& host, const PciFunction& function, const DeviceFa
 
 }  // namespace
 
-// A note begins with the attribute's name, or is a failed call's message, which ends the path with it.
+// A note begins with the attribute's name, or is a failed call's message, whose path ends with that name.
 std::string trouble_with(const DeviceFacts& facts, std::string_view attribute) {
   const std::string start = fmt::format("{}: ", attribute);
   for (const std::string& note : facts.notes) {

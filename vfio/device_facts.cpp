@@ -20,7 +20,7 @@ std::optional<Number> decimal(std::string_view text) {
   return value;
 }
 
-// A directory's names; what each is tells a node from a directory that a careless mount made of it.
+// A directory's names, each true for a directory: a careless bind mount makes a directory in place of a node.
 std::map<std::string, bool> is_directory_by_name(std::vector<DirectoryEntry> entries) {
   std::map<std::string, bool> out;
   for (DirectoryEntry& entry : entries) out.emplace(std::move(entry.name), entry.is_directory);
@@ -33,7 +33,7 @@ bool has_file(const HostFs& host, const std::filesystem::path& directory, const 
          std::ranges::find(*entries, DirectoryEntry{.name = name, .is_directory = false}) != entries->end();
 }
 
-/// Reads attributes of one function. What is there and cannot be understood goes to the notes, by its name.
+/// Reads attributes of one function. A malformed attribute goes to the notes, with its name.
 class FactReader {
  public:
   FactReader(const HostFs& host, const PciAddress& address, std::vector<std::string>& notes)
@@ -43,8 +43,8 @@ class FactReader {
     notes_.push_back(fmt::format("{}: {}", name, trouble));
   }
 
-  // Absent when it is not there or not fit to be shown: no attribute read here is longer than a page or holds
-  // anything but printable ASCII.
+  // Absent if the attribute does not exist or is unfit to show: every attribute here is at most a page of
+  // printable ASCII.
   std::optional<std::string> text(const std::string& name) {
     constexpr std::size_t kPage = 4096;
     auto content = host_.read_attribute(path_ / name);
@@ -63,7 +63,7 @@ class FactReader {
     return std::move(*content);
   }
 
-  // One line with something in it.
+  // Reads a single line that is not empty.
   std::optional<std::string> line(const std::string& name) {
     auto content = text(name);
     if (content && (content->empty() || content->find('\n') != std::string::npos)) {
@@ -133,7 +133,7 @@ LinkFacts read_link(FactReader& reader) {
   return link;
 }
 
-// "resource1_resize" is that of BAR 1.
+// The BAR of a file name: 1 for "resource1_resize".
 std::optional<unsigned> resizable_index(const std::string& name) {
   constexpr std::string_view kBefore = "resource";
   constexpr std::string_view kAfter = "_resize";
@@ -150,7 +150,7 @@ VfioFacts read_vfio(const HostFs& host, const std::filesystem::path& path, bool 
                     FactReader& reader) {
   VfioFacts vfio;
   if (const auto group = host.link_name(path / "iommu_group")) {
-    // In the kernel's mode without an IOMMU the node has another name.
+    // In the kernel's no-IOMMU mode the node has another name.
     for (const std::string& name : {*group, "noiommu-" + *group}) {
       if (has_file(host, "dev/vfio", name)) {
         vfio.group_node = "/dev/vfio/" + name;
@@ -166,7 +166,7 @@ VfioFacts read_vfio(const HostFs& host, const std::filesystem::path& path, bool 
     if (!is_gone(devices.error())) reader.note("vfio-dev", devices.error().message);
     return vfio;
   }
-  // There is one for each function; the first that has a node is the one to open.
+  // The first vfio-dev entry with a node is the one to open; a function normally has one entry.
   for (const std::string& name : *devices) {
     if (has_file(host, "dev/vfio/devices", name)) {
       vfio.cdev_node = "/dev/vfio/devices/" + name;

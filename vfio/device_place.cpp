@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-// A slot's address is that of a device, without a function: "0000:3b:00".
+// A slot's address is that of a device, without the function: "0000:3b:00".
 std::optional<std::string> slot_of(const HostFs& host, const PciAddress& address) {
   constexpr const char* kSlots = "sys/bus/pci/slots";
   const std::string text = address.text();

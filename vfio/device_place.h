@@ -10,16 +10,16 @@
 
 namespace ferry {
 
-/// Where in the machine a function sits.
+/// The physical place of a function in the machine.
 /// ABI: Documentation/ABI/testing/sysfs-bus-pci (slots), the links in sys/bus/pci/devices.
 struct DevicePlace {
-  /// The name that firmware or a hotplug driver gives the slot ("4"). Absent: it names none.
+  /// The slot's name from firmware or a hotplug driver ("4"). Absent: no slot is named.
   std::optional<std::string> slot;
-  /// The host bridge and the bridges above it, outermost first: "pci0000:00", "0000:00:01.0".
+  /// The host bridge and the bridges above the function, outermost first: "pci0000:00", "0000:00:01.0".
   std::vector<std::string> above;
 };
 
-/// Of a function that is not there nothing is known.
+/// Reads a function's place, which is empty if the function does not exist.
 DevicePlace read_place(const HostFs& host, const PciAddress& address);
 
 }  // namespace ferry

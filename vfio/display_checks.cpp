@@ -69,7 +69,7 @@ Check firmware_framebuffer_check(const HostFs& host, const PciFunction& function
 
 struct Framebuffers {
   std::vector<std::string> names;  // of this function: "fb0"
-  std::string trouble;             // the first
+  std::string trouble;             // the first failed read
 };
 
 Framebuffers framebuffers_of(const HostFs& host, const PciFunction& function) {
@@ -86,7 +86,7 @@ Framebuffers framebuffers_of(const HostFs& host, const PciFunction& function) {
   return out;
 }
 
-// The consoles that draw on framebuffers and are in use: their `bind` files. fbcon does not say on which.
+// The `bind` files of consoles that draw on framebuffers and are in use. fbcon does not name the framebuffer.
 Result<std::vector<std::string>> bound_consoles(const HostFs& host) {
   const std::filesystem::path directory = "sys/class/vtconsole";
   std::vector<std::string> out;

@@ -9,8 +9,7 @@
 namespace ferry {
 
 bool VfioDriverTable::split(std::string_view pattern, Fields& out) {
-  // The markers in the order in which the kernel prints them. "s" of "sv" cannot be met inside a field:
-  // fields are upper-case hex or "*".
+  // The markers in the kernel's order. No field contains the "s" of "sv": fields are upper-case hex or "*".
   constexpr std::array<std::string_view, kFields> kMarkers = {"v", "d", "sv", "sd", "bc", "sc", "i"};
   for (std::size_t i = 0; i < kFields; ++i) {
     if (!pattern.starts_with(kMarkers[i])) return false;

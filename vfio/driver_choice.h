@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which vfio driver a function gets: vfio-pci, or the variant driver that names its IDs.
-// Source of the rule: lib/modules/<release>/modules.alias, lines "alias vfio_pci:<pattern> <module>", as
-// libvirt and NVIDIA's tools read them; kernel
-// Documentation/driver-api/vfio-pci-device-specific-driver-acceptance.rst. Drivers that are built in are not
-// there but in modules.builtin.modinfo: entries "<module>.alias=vfio_pci:<pattern>", each ended by a NUL
-// (kbuild, scripts/Makefile.vmlinux; kmod's libkmod-builtin.c).
+// The vfio driver for a function: vfio-pci, or the variant driver that names the function's IDs.
+// The rule is in lib/modules/<release>/modules.alias, lines "alias vfio_pci:<pattern> <module>", as libvirt
+// and NVIDIA's tools read them; kernel
+// Documentation/driver-api/vfio-pci-device-specific-driver-acceptance.rst. Built-in drivers are in
+// modules.builtin.modinfo only: entries "<module>.alias=vfio_pci:<pattern>", each ended by a NUL (kbuild,
+// scripts/Makefile.vmlinux; kmod's libkmod-builtin.c).
 #pragma once
 
 #include <array>
@@ -19,31 +19,29 @@
 namespace ferry {
 
 struct VfioDriver {
-  std::string module;  ///< what to load: "vfio_pci"
+  std::string module;  ///< the module to load: "vfio_pci"
   std::string driver;  ///< its PCI driver directory: "vfio-pci"
   bool operator==(const VfioDriver&) const = default;
 };
 
 class VfioDriverTable {
  public:
-  /// The table of a modules.alias text. Lines that are no well-formed vfio_pci alias are passed over: the
-  /// file holds every module's.
+  /// Parses a modules.alias text. Lines of other kinds are skipped, since the file has all modules' aliases.
   static VfioDriverTable parse(std::string_view modules_alias);
 
-  /// Takes in the aliases of a modules.builtin.modinfo text, behind those that are there.
+  /// Appends the aliases of a modules.builtin.modinfo text.
   void add_builtin(std::string_view modinfo);
 
-  /// The table of the running kernel's modules. Without modules.alias, as after an upgrade without a reboot,
-  /// functions get vfio_pci unless a driver that is built in names them, and warning() says so.
+  /// Reads the table of the running kernel. Without modules.alias, as after an upgrade without a reboot, a
+  /// function gets vfio_pci or a built-in variant driver, and warning() says so.
   static VfioDriverTable read(const HostFs& host);
 
-  /// For people: that a variant driver may be overlooked, and why. Empty when all is known.
+  /// A message that a variant driver may be missed, with the reason. Empty: the table is complete.
   const std::string& warning() const { return warning_; }
 
-  /// The driver for a function's modalias ("pci:v000010DEd..."): of the aliases that match, the one with the
-  /// fewest "any" fields, the first of equals; vfio_pci when none does. The driver's name is what the loaded
-  /// module says of itself; of one that is not loaded yet it is a guess: the module's own name, and vfio-pci
-  /// for vfio_pci.
+  /// The driver for a function's modalias ("pci:v000010DEd..."). The matching alias with the fewest "any"
+  /// fields wins, the first of equals; without a match it is vfio_pci. A loaded module tells its driver's
+  /// name. For a module that is not loaded the name is a guess: the module's own, or vfio-pci for vfio_pci.
   VfioDriver choose(std::string_view modalias) const;
 
  private:

@@ -21,7 +21,7 @@ std::string with_underscores(std::string_view name) {
   return module_named_as(std::string(name));
 }
 
-// modprobe tells '-' from '_' in no name, and an alias may be a pattern.
+// True if an alias pattern matches `module`. modprobe treats '-' and '_' in names alike.
 bool stands_for(std::string_view pattern, const std::string& module) {
   return ::fnmatch(with_underscores(pattern).c_str(), module.c_str(), 0) == 0;
 }
@@ -34,7 +34,8 @@ bool has_alias(std::string_view modules_alias, const std::string& module) {
   return false;
 }
 
-// By another name, or by a command of the administrator's: Debian's nvidia is one that loads nvidia-current.
+// modprobe may know `module` by an alias or a command: Debian's nvidia is a command that loads
+// nvidia-current.
 bool configuration_may_bring(const HostFs& host, const std::string& module) {
   const ModprobeConfig config = read_modprobe_config(host);
   return !config.troubles.empty() || std::ranges::any_of(config.lines, [&](const ModprobeLine& line) {
@@ -43,10 +44,10 @@ bool configuration_may_bring(const HostFs& host, const std::string& module) {
   });
 }
 
-// Whether it is known that no load can bring `module`. What cannot be read may well know it.
+// True if certainly no load can bring `module`. A file that cannot be read may know the module.
 bool is_nowhere(const HostFs& host, const std::string& module) {
   const std::filesystem::path directory = std::filesystem::path("lib/modules") / kernel_release(host);
-  // After an upgrade the modules of the kernel that runs may be gone. Without lib/modules nothing is known.
+  // After an upgrade the running kernel's modules may be gone. Without lib/modules nothing is known.
   if (!host.exists("lib/modules")) return false;
   if (const auto names = host.list(directory); !names) return is_gone(names.error());
   const auto loadable = read_text(host, directory / "modules.dep", kListBytes);
@@ -58,7 +59,7 @@ bool is_nowhere(const HostFs& host, const std::string& module) {
   return !configuration_may_bring(host, module);
 }
 
-// The one of `candidates` that could bring `driver`; empty when that is not clear.
+// The candidate that could bring `driver`; empty: not clear.
 std::string module_to_load(const HostFs& host, const std::string& driver,
                            std::vector<std::string> candidates) {
   std::erase_if(candidates, [&](const std::string& module) {
@@ -116,7 +117,7 @@ std::string module_for(const PriorState& prior) {
 }
 
 void find_lost_modules(const HostFs& host, const Inventory& inventory, MoveRecord& record) {
-  std::optional<std::string> aliases;  // big files, read once something is lost
+  std::optional<std::string> aliases;  // a big file, read once a driver is lost
   std::map<std::string, bool> nowhere;
   for (auto& [address, prior] : record.members) {
     const PciFunction* function = inventory.find(address);
@@ -126,7 +127,7 @@ void find_lost_modules(const HostFs& host, const Inventory& inventory, MoveRecor
       const auto candidates = modules_for(function->modalias, *aliases);
       auto module = module_to_load(host, *prior.driver, candidates);
       if (!module.empty()) prior.module = std::move(module);
-      if (module.empty() && !candidates.empty()) continue;  // which of them it was is not clear
+      if (module.empty() && !candidates.empty()) continue;  // several modules are possible
     }
     const std::string module = module_for(prior);
     auto known = nowhere.find(module);

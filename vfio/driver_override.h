@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What functions' driver_override says, read apart from all else: the kernel shows it under the lock of the
-// device (drivers/pci/pci-sysfs.c), which a driver that hangs keeps, and whoever reads it then hangs too.
+// Reads driver_override apart from all other facts. The kernel shows it under the device's lock
+// (drivers/pci/pci-sysfs.c); a hanging driver keeps that lock, and the reader then hangs too.
 #pragma once
 
 #include <chrono>
@@ -12,10 +12,10 @@
 
 namespace ferry {
 
-/// Puts driver_override into each of `functions` that `inventory` has, each waited for up to `deadline`. No
-/// such attribute is the same as unset. What cannot be read is marked `override_unread`, with the reason as
-/// the function's `problem`; so is one that an act which hangs (stuck_writes.h) concerns, without being read,
-/// and without a problem where that act is a write: of those the plan tells.
+/// Sets driver_override in each of `functions` that `inventory` has; each read waits up to `deadline`. A
+/// missing attribute counts as unset. A failed read sets `override_unread`, and the reason as the function's
+/// `problem`. A function with a stuck read or write (stuck_writes.h) is not read but set `override_unread`; a
+/// stuck write sets no problem, since the plan reports it.
 void read_overrides(const HostFs& host, HostWriter& reader, std::span<const PciAddress> functions,
                     Inventory& inventory, std::chrono::milliseconds deadline = kReadDeadline);
 

@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-// The kernel's word: a /dev that is not the host's lacks the node of a group all the same.
+// sysfs decides, since a /dev that is not the host's lacks a group's node as well.
 bool has_no_node(const HostFs& host, const std::string& name) {
   const auto entry = host.open("sys/class/vfio/" + name, O_PATH);
   return !entry && is_gone(entry.error());
@@ -39,7 +39,7 @@ void Fence::open() {
   }
 }
 
-// What cannot be given back stays recorded: the next run tries again.
+// A lock that cannot be released stays recorded, so that the next run tries again.
 bool Fence::give_back(const PciAddress& device) const {
   const auto released = lock_->release(device);
   if (released) (void)forget_lock(*host_, device);
@@ -101,7 +101,7 @@ Result<> Fence::hold_driver(const PciAddress& device) {
 
 namespace {
 
-/// A device and what else is in its group.
+/// A device and the other members of its group.
 std::vector<std::string> members_of_its_group(const HostFs& host, const PciAddress& device) {
   auto names =
       host.list(std::filesystem::path("sys/bus/pci/devices") / device.text() / "iommu_group/devices");
@@ -115,9 +115,9 @@ std::vector<std::string> release_left_locks(HostFs& host, DriverLock& lock) {
   if (!left) return {left.error().message};
   std::vector<std::string> notes;
   for (const PciAddress& device : *left) {
-    const auto stuck = stuck_writes(host);  // one of those before may be among them by now
+    const auto stuck = stuck_writes(host);  // an earlier release may be stuck by now
     if (!stuck) return {stuck.error().message};
-    // Nothing is written to a group in which a write hangs.
+    // A group with a stuck write gets no further write.
     const auto hangs = [&](const std::string& member) {
       return std::ranges::any_of(*stuck, [&](const StuckWrite& act) { return concerns(act, member); });
     };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps devices from being taken between the last look at their users and the write that moves them.
+// Keeps devices from being opened between the last look at their users and the write that rebinds them.
 //
-// A group on vfio is held open: the kernel gives its node to one opener at a time, so no VM can start with it
-// (drivers/vfio/group.c; the node stays held over the unbind of its members). A device on a host driver is
-// fenced where that driver has a lock of its own; which are held is recorded (lock_record.h), so that none
-// outlives a run that is killed by more than the time to the next.
+// A group on vfio is held open: the kernel gives its node to one opener at a time (drivers/vfio/group.c). So
+// no VM can start with the group. The node stays held while members are unbound. A device on a host driver is
+// fenced if that driver has a lock of its own. Held locks are recorded (lock_record.h), so that the next run
+// releases those of a killed run.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace ferry {
 
-/// A host driver's own lock against being unbound in use. Handed in from above: which drivers have one is not
-/// this room's business. Asked by several threads at once, each for a device of its own.
+/// A host driver's own lock against unbinding while in use. The caller supplies it and knows which drivers
+/// have one. Several threads call it at once, each for another device.
 class DriverLock {
  public:
   DriverLock() = default;
@@ -30,19 +30,19 @@ class DriverLock {
   DriverLock& operator=(DriverLock&&) = delete;
   virtual ~DriverLock() = default;
 
-  /// Whether this device's driver has such a lock.
+  /// True if this device's driver has such a lock.
   virtual bool has(const PciAddress& device) const = 0;
-  /// Errc::refused: the driver says that the device is in use, and nothing is held. Another error: it may be.
+  /// Errc::refused: in use, says the driver, and nothing is held. After another error the lock may be held.
   virtual Result<> take(const PciAddress& device) = 0;
-  /// Of a device that has been unbound since, there is nothing to release: no error.
+  /// No error if the device has been unbound since, because nothing is held then.
   virtual Result<> release(const PciAddress& device) = 0;
 };
 
-/// Gives back the locks that an earlier run was killed with, save those of devices that a write in the kernel
-/// still holds. For people: what was given back, and what could not be, which the next run tries again.
+/// Releases the locks of a killed run, except in groups with a stuck write. Returns messages for people about
+/// locks that were released and locks that could not be, which the next run tries again.
 std::vector<std::string> release_left_locks(HostFs& host, DriverLock& lock);
 
-/// What is held for one unit, until this goes.
+/// The group nodes and driver locks that are held for one unit, until destruction.
 class Fence {
  public:
   /// `lock` may be nullptr: no driver of this host has a lock.
@@ -53,17 +53,15 @@ class Fence {
   Fence& operator=(Fence&&) = delete;
   ~Fence();
 
-  /// Fences every function that `move` unbinds. Errc::refused, with nothing held, when somebody has one of
-  /// them at this moment.
+  /// Fences every function that `move` unbinds. Errc::refused, with nothing held: one of them is in use.
   Result<> close(const Inventory& inventory, const Move& move);
-  /// Lets go of everything now.
+  /// Releases everything now.
   void open();
-  /// Leaves drivers' locks as they are, to the next run: a driver that has not returned is asked nothing
-  /// more.
+  /// Leaves drivers' locks to the next run: a driver that has not returned gets no further call.
   void abandon_locks() { locked_.clear(); }
 
  private:
-  /// Whether it has returned.
+  /// Releases a driver's lock; false: the driver has not returned.
   bool give_back(const PciAddress& device) const;
   Result<> hold_group(std::uint32_t group);
   Result<> hold_driver(const PciAddress& device);

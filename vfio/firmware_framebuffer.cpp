@@ -7,7 +7,7 @@
 namespace ferry {
 namespace {
 
-// The names under which drivers of a framebuffer that the firmware set up claim its memory.
+// Names under which drivers of the firmware's framebuffer claim its memory.
 bool is_firmware_framebuffer(const std::string& name) {
   constexpr std::array<std::string_view, 7> kNames = {"BOOTFB",    "efifb",  "simplefb", "vesafb",
                                                       "simpledrm", "efidrm", "vesadrm"};
@@ -15,7 +15,7 @@ bool is_firmware_framebuffer(const std::string& name) {
 }
 
 bool holds(const Bar& bar, const MemoryClaim& claim) {
-  // A size that runs past the last address is cut there rather than wrapped.
+  // A size that runs past the last address is cut there, not wrapped.
   const std::uint64_t last = bar.size - 1 > UINT64_MAX - bar.start ? UINT64_MAX : bar.start + bar.size - 1;
   return bar.is_memory() && bar.is_assigned() && claim.start >= bar.start && claim.end <= last;
 }

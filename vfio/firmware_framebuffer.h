@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The screen that the firmware left behind, where it lies in a device's memory.
+// The framebuffer of the firmware, if it lies in a device's memory.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ struct FirmwareFramebuffer {
   unsigned bar = 0;
 };
 
-/// The first claim of a firmware framebuffer that lies inside one of `bars`. Absent: there is none.
+/// The first firmware framebuffer in `map` that lies inside one of `bars`. Absent: there is none.
 std::optional<FirmwareFramebuffer> firmware_framebuffer(const MemoryMap& map, const std::vector<Bar>& bars);
 
 }  // namespace ferry

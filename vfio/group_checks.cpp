@@ -88,11 +88,11 @@ Check moves_check(const Move& move, const PciFunction& function) {
   return undecided_group_check(function).passed(std::move(found));
 }
 
-// The rule is the plan's own: what would be refused if everything were asked for and nobody used anything.
+// Applies the plan's own rule: a bind of all accelerators, with no device in use, must not be refused.
 std::vector<Check> group_checks(const Inventory& inventory, const AcceleratorRules& rules,
                                 const std::vector<PciAddress>& accelerators) {
   std::vector<Check> out;
-  // Virtual functions have a check of their own, and one trouble is enough of one kind.
+  // Virtual functions have a check of their own, so this check ignores them.
   Inventory without_vfs = inventory;
   for (auto& entry : without_vfs.functions) entry.second.sriov_numvfs = 0;
   MoveRequest request;
@@ -105,7 +105,7 @@ std::vector<Check> group_checks(const Inventory& inventory, const AcceleratorRul
                                                             "see iommu-active and in-iommu-group"));
     }
   }
-  // Which vfio driver a function would get has no bearing on whether it can move.
+  // The choice of vfio driver does not decide if a function can be bound, so the driver table stays empty.
   const MovePlan plan = plan_bind(without_vfs, rules, request, {}, {}, {}, {});
   for (const Move& move : plan.moves) {
     for (const PciAddress& address : move.devices) out.push_back(moves_check(move, *inventory.find(address)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group's node is called.
+// Names of an IOMMU group's device node.
 #pragma once
 
 #include <array>
@@ -9,9 +9,9 @@
 
 namespace ferry {
 
-/// The names that the node of a group may have in /dev/vfio and in sys/class/vfio: its number, with
-/// "noiommu-" before it where vfio took its members without an IOMMU. A group has one of them, or none: no
-/// member on vfio, or a kernel that has no group nodes at all (CONFIG_VFIO_GROUP).
+/// The names that a group's node may have in /dev/vfio and in sys/class/vfio: the group's number, with
+/// "noiommu-" before it if vfio took the members without an IOMMU. A group has one node at most. It has none
+/// if no member is on vfio, or if the kernel has no group nodes (CONFIG_VFIO_GROUP).
 /// ABI: Documentation/driver-api/vfio.rst; drivers/vfio/group.c.
 inline std::array<std::string, 2> group_node_names(std::uint32_t group) {
   std::string number = std::to_string(group);

@@ -67,7 +67,7 @@ bool blocks_viability(const PciFunction& function) {
 
 namespace {
 
-// What vanished since it was named is left out.
+// A function that has vanished since it was listed is left out.
 void read_into(const HostFs& host, const PciAddress& address, Inventory& inventory) {
   auto function = read_function(host, address);
   if (!function) return;
@@ -76,7 +76,7 @@ void read_into(const HostFs& host, const PciAddress& address, Inventory& invento
 }
 
 void read_host_facts(const HostFs& host, Inventory& inventory) {
-  // sysfs lists by text, and a five-digit domain sorts before "0000" there.
+  // Names come in text order, in which the domain 10000 stands before 2000.
   for (auto& [group, members] : inventory.groups) std::sort(members.begin(), members.end());
   if (auto drivers = host.list("sys/bus/pci/drivers")) {
     inventory.drivers = {drivers->begin(), drivers->end()};
@@ -93,7 +93,7 @@ Result<Inventory> scan(const HostFs& host) {
   auto names = host.list("sys/bus/pci/devices");
   if (!names) return fail(std::move(names).error().during("scan PCI functions"));
   for (const std::string& name : *names) {
-    // Nothing that the kernel puts there is named otherwise.
+    // The kernel puts only PCI addresses there; any other name is ignored.
     if (const auto address = PciAddress::parse(name)) read_into(host, *address, inventory);
   }
   read_host_facts(host, inventory);

@@ -19,18 +19,18 @@ constexpr const char* kGroups = "sys/kernel/iommu_groups";
 
 using Names = Result<std::vector<std::string>>;
 
-/// Whose IOMMU is to be expected: the words for its switches differ.
+/// The processor's maker decides which words the advice uses for the IOMMU's switch.
 struct Processor {
   enum class Maker { intel, amd, arm, other };
   Maker maker = Maker::other;
-  bool virtual_machine = false;  ///< this host is one itself
+  bool virtual_machine = false;  ///< this host is a VM itself
 };
 
-// x86 names its maker as vendor_id, Arm as "CPU implementer"; the first processor speaks for all.
+// x86 names its maker as vendor_id, Arm as "CPU implementer". The first processor counts for all.
 Processor read_processor(const HostFs& host) {
   Processor processor;
   const auto text = read_text(host, "proc/cpuinfo", kListBytes);
-  if (!text) return processor;  // the advice names all makers then
+  if (!text) return processor;  // the advice then names all makers
   std::string_view rest = *text;
   while (!rest.empty()) {
     std::string_view line = cut(rest, '\n');
@@ -67,7 +67,7 @@ std::string firmware_switch(const Processor& processor) {
   return "switch the IOMMU (Intel VT-d, AMD-Vi, Arm SMMU) on in the firmware setup and reboot";
 }
 
-// The tables that announce an IOMMU, of those there.
+// The tables among `names` that announce an IOMMU.
 std::vector<std::string> iommu_tables(const std::vector<std::string>& names) {
   std::vector<std::string> out;
   for (const char* table : {"DMAR", "IVRS", "IORT", "VIOT"}) {
@@ -76,12 +76,12 @@ std::vector<std::string> iommu_tables(const std::vector<std::string>& names) {
   return out;
 }
 
-/// What the kernel shows of its IOMMUs, read once for the checks that argue with it.
+/// The kernel's facts about its IOMMUs, read once for all checks.
 struct IommuState {
   Processor processor;
   Names tables;
-  Names units;   // none where the directory is not there: a kernel that knows no IOMMU
-  Names groups;  // likewise
+  Names units;   // empty without the directory: a kernel without IOMMU drivers
+  Names groups;  // the same
   bool active() const { return units && !units->empty() && groups && !groups->empty(); }
 };
 
@@ -109,8 +109,8 @@ Check firmware_table_check(const HostFs& host, const IommuState& state) {
   return std::move(check).failed(found, firmware_switch(state.processor));
 }
 
-// The parameter that keeps the IOMMU off, or nullptr. Each counts as its own parser in the kernel has it: the
-// last intel_iommu= wins, one "off" of the others is for good.
+// The parameter that keeps the IOMMU off, or nullptr. Parameters count as the kernel parses them: the last
+// intel_iommu= wins, one "off" of the others is final.
 const KernelParameter* off_switch(const KernelCommandLine& line) {
   if (const auto* off = line.listing("iommu", "off")) return off;
   if (const auto* off = line.listing("amd_iommu", "off")) return off;
@@ -119,7 +119,7 @@ const KernelParameter* off_switch(const KernelCommandLine& line) {
   return nullptr;
 }
 
-// Why nothing is active, to the best of what the host shows.
+// The advice for the most likely reason why no IOMMU is active.
 std::string cure_of_inactive(const IommuState& state, const Result<KernelCommandLine>& command_line) {
   if (command_line) {
     if (const auto* off = off_switch(*command_line)) {
@@ -156,7 +156,7 @@ std::string cure_of_inactive(const IommuState& state, const Result<KernelCommand
   return "the IOMMU is a virtual one: the kernel needs CONFIG_VIRTIO_IOMMU, and its module early";
 }
 
-// ", command line: intel_iommu=off iommu=pt": what else was said about it.
+// A note such as "; /proc/cmdline has intel_iommu=off iommu=pt"; empty: no parameter concerns the IOMMU.
 std::string command_line_note(const Result<KernelCommandLine>& command_line) {
   if (!command_line) return {};
   constexpr std::array<std::string_view, 4> kNames = {"iommu", "intel_iommu", "amd_iommu",
@@ -207,7 +207,7 @@ Check noiommu_check(const HostFs& host) {
                                              "kernel's command line, and switch the IOMMU on"));
 }
 
-// The chip of a line "  24:   0   9  IR-PCI-MSI 327680-edge  xhci_hcd": what comes first after the counts.
+// The chip of a line "  24:   0   9  IR-PCI-MSI 327680-edge  xhci_hcd": the first word after the counts.
 std::string_view interrupt_chip(std::string_view line) {
   cut(line, ':');
   for (const auto word : words_of(line)) {
@@ -216,9 +216,9 @@ std::string_view interrupt_chip(std::string_view line) {
   return {};
 }
 
-// No file says whether interrupts are remapped. What does show is the name of the chip that each interrupt
-// goes through: x86 puts IR- before it when remapped (arch/x86/kernel/apic/io_apic.c, drivers/iommu), and
-// Arm's ITS, which isolates by design, is named ITS. So it can be seen to be there, never to be missing.
+// No file says if interrupts are remapped, but each interrupt shows the name of its chip. x86 puts IR- before
+// the name when it remaps (arch/x86/kernel/apic/io_apic.c, drivers/iommu). Arm's ITS, which isolates by
+// design, is named ITS. Remapping can thus be proven, but never its absence.
 Check remapping_check(const HostFs& host) {
   constexpr const char* kPath = "proc/interrupts";
   Check check{.id = "interrupt-remapping",
@@ -264,8 +264,7 @@ Check unsafe_interrupts_check(const HostFs& host) {
       "line; a host that needs it lacks interrupt remapping");
 }
 
-// The capability is asked for when vfio probes a device, and shown nowhere: one device that is on vfio
-// answers.
+// vfio asks for the capability when it probes a device, and no file shows it. A device on vfio proves it.
 Check coherency_check(const Inventory& inventory, const AcceleratorRules& rules) {
   Check check{
       .id = "cache-coherency",
@@ -280,7 +279,7 @@ Check coherency_check(const Inventory& inventory, const AcceleratorRules& rules)
   return std::move(check).unknown("no file says it; the first device that vfio takes will show it");
 }
 
-// Isolation that is claimed on the command line is not isolation.
+// A parameter that splits groups does not isolate their devices.
 Check acs_check(const Result<KernelCommandLine>& command_line) {
   Check check{.id = "acs-override",
               .subject = kHostSubject,

@@ -12,7 +12,7 @@ bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\n';
 }
 
-// The next parameter, with its quotes. Quotes hold blanks together wherever they stand.
+// The next parameter, with its quotes. Blanks inside quotes do not separate, wherever the quotes stand.
 std::string_view next_word(std::string_view& text) {
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
   bool quoted = false;

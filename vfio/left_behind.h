@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Ferry has moved with an accelerator that is no longer there: an audio function, or a member that
-// --with took along, of a GPU that was unplugged.
+// Functions that Ferry bound to vfio along with an accelerator that has gone since: an audio function, or a
+// member that --with took along, of a GPU that was unplugged.
 #pragma once
 
 #include <vector>
@@ -11,9 +11,9 @@
 
 namespace ferry {
 
-/// One function of each unit that `record` has members of and that no accelerator stands for any more: it
-/// stands for its unit in MoveRequest::accelerators, back, with `recorded_only`. Virtual functions of
-/// accelerators, which move alone, and what is an accelerator only on request, are none.
+/// A function of each unit that `record` has members of and that has no accelerator any more. The function
+/// stands for its unit in MoveRequest::accelerators of an unbind with `recorded_only`. Left out are
+/// accelerators' virtual functions, which are units of their own, and accelerators on request.
 std::vector<PciAddress> left_behind(const Inventory& inventory, const AcceleratorRules& rules,
                                     const MoveRecord& record);
 

@@ -45,7 +45,7 @@ class LettingGo {
       asker.released.insert(holder);
       return;
     }
-    // A GPU that the daemon cannot be asked for is seen to hold on: its whole service stops then.
+    // A GPU that the daemon cannot be asked for stays in use; its whole service stops in the next step.
     if (holder.kind == Kind::persistence && stopped.error().code != Errc::stuck) return;
     asker.failure = std::move(stopped).error().during(holder.letting_go());
   }
@@ -60,8 +60,8 @@ class LettingGo {
     return users;
   }
 
-  // A module lets go of all its devices at once, and the plan has it that all of them are to be free: of
-  // none, then, when an asker has dropped out since.
+  // A module closes all its devices at once, and the plan needs all of them free. If an asker has dropped out
+  // since, the module stays loaded.
   void keep_modules_that_are_needed(const UsersOfModules& planned) {
     for (auto now = users_of_modules(), before = UsersOfModules(); now != before;
          before = std::exchange(now, users_of_modules())) {
@@ -74,7 +74,7 @@ class LettingGo {
     }
   }
 
-  // That the tool of a driver succeeded proves nothing.
+  // Looks for users again, since success of the driver's tool proves nothing.
   void stop_what_holds_on(const Inventory& inventory) {
     std::vector<PciAddress> asked;
     each(Kind::persistence,
@@ -106,14 +106,14 @@ void Released::add(const Releasable& who, const Holder& holder, const PciAddress
 }
 
 std::set<std::string> possible_release(std::set<std::string> list, const Releaser* releaser) {
-  // A module needs no service manager to go.
+  // Unloading a module needs no service manager.
   if (releaser == nullptr)
     std::erase_if(list, [](const std::string& name) { return name != kConsoleModule; });
   return list;
 }
 
-// Where no GPU is left to nvidia-persistenced its service is stopped: that needs no tool of the driver's,
-// lets go of what the daemon holds beside the GPUs too, and there is nobody whom it would serve meanwhile.
+// The service is stopped if no GPU remains with nvidia-persistenced. That needs no tool of the driver, also
+// closes the daemon's other nodes, and no GPU misses the daemon meanwhile.
 std::set<Releasable> asked_to_let_go(const Released& released, bool by_gpu,
                                      const std::function<bool(const PciAddress&)>& is_gpu,
                                      const std::function<bool(const PciAddress&)>& serves_others) {

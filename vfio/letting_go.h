@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holders on the release list let go of the devices that move or are divided, before anything else is
-// touched: first the plan of it, pure, then the orders.
+// Quiesces services and modules on the release list before drivers change or GPUs are divided: first the
+// plan, which is pure, then the orders.
 #pragma once
 
 #include <functional>
@@ -16,48 +16,47 @@
 
 namespace ferry {
 
-/// Who has to let go of some devices for a while: what stands in the way, but no objection.
+/// Services and modules to quiesce, so that their open devices are no objection.
 struct Released {
-  std::map<Releasable, std::vector<PciAddress>> holders;  ///< and of which functions
-  std::map<std::string, std::set<std::string>> also;      ///< by module: the other devices it lets go of then
+  std::map<Releasable, std::vector<PciAddress>> holders;  ///< each with the functions that it uses
+  std::map<std::string, std::set<std::string>> also;      ///< by module: other devices that it closes as well
   void add(const Releasable& who, const Holder& holder, const PciAddress& function);
 };
 
-/// What of a release list can be had on a host: services only where somebody stops them.
+/// The part of a release list that this host can quiesce: services only if there is a Releaser.
 std::set<std::string> possible_release(std::set<std::string> list, const Releaser* releaser);
 
-/// Who is asked. nvidia-persistenced for single GPUs where it can be (`by_gpu`) and `serves_others` beside
-/// one of them; `is_gpu` tells those that it is asked for by address.
+/// The services and modules to quiesce. nvidia-persistenced is quiesced for single GPUs with `by_gpu`, if it
+/// uses only GPUs (`is_gpu`) and serves others (`serves_others`); else its service stops.
 std::set<Releasable> asked_to_let_go(const Released& released, bool by_gpu,
                                      const std::function<bool(const PciAddress&)>& is_gpu,
                                      const std::function<bool(const PciAddress&)>& serves_others);
 
-/// Why modules of `released` cannot go: each device beside those of `freed` that they serve, which `stays`
-/// ("which does not move with this").
+/// Errors for modules of `released` that cannot be unloaded: one for each device that such a module serves
+/// beside `freed`. `stays` describes that device ("which does not move with this").
 std::vector<Error> serving_others(const Released& released, const std::set<std::string>& freed,
                                   const std::string& stays);
 
-/// That `holder` has `what` open behind the order to let go.
+/// The error that `holder` still uses the device after it was quiesced.
 Error held_on(const Releasable& holder, const std::string& what);
 
-/// Puts the steps in which `holders` let go before all others, and those in which they take hold again
-/// behind.
+/// Puts the steps that quiesce `holders` before all other steps, and those that resume them at the end.
 void release_around(std::vector<Step>& steps, const std::set<Releasable>& holders);
-/// Those who let go by `steps`.
+/// The services and modules that `steps` quiesce.
 std::set<Releasable> releasing(const std::vector<Step>& steps);
 
-/// One who needs devices free: a unit that moves, a GPU that is divided.
+/// A caller that needs devices free: a unit whose drivers change, or a GPU that is divided.
 struct Asker {
   std::vector<PciAddress> devices;
-  std::set<Releasable> holders;        ///< who is to let go, as planned
-  std::set<Releasable> released = {};  ///< who has
-  std::optional<Error> failure = {};   ///< why one of them has not
-  std::optional<Error> refusal = {};   ///< why one of them was not asked
+  std::set<Releasable> holders;        ///< to quiesce, as planned
+  std::set<Releasable> released = {};  ///< quiesced so far
+  std::optional<Error> failure = {};   ///< set: a service or module could not be quiesced
+  std::optional<Error> refusal = {};   ///< set: a module was left loaded on purpose
   bool out() const { return failure || refusal; }
 };
 
-/// In the order of Releasable for all askers together: what one of them waits for may hold another's device.
-/// A module that serves a GPU of one that is out by then stays, since all of its devices have to be free.
+/// Quiesces for all askers together, in the order of Releasable, since one asker's service may use another's
+/// device. A module whose devices are not all free, because an asker has dropped out, stays loaded.
 void let_go(const ReleaseContext& context, const Inventory& inventory, StoppedServices& services,
             std::vector<Asker>& askers);
 

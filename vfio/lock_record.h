@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which drivers' locks against unbinding are held, in run/ferry/hostd/unbind-locks/<address>: written before
-// a lock is taken and removed once it is given back, so that the next run gives back what a killed one has
-// left. A lock that stays taken may keep everybody from opening the device. Void after a reboot, told by the
-// boot id.
+// Records which drivers' locks against unbinding are held, in run/ferry/hostd/unbind-locks/<address>. A
+// record is written before its lock is taken and removed after the lock is released, so that the next run
+// releases the locks of a killed run. A lock that stays taken may keep every program from opening the device.
+// A record of another boot, by its boot id, is void.
 #pragma once
 
 #include <vector>
@@ -15,10 +15,10 @@ namespace ferry {
 
 Result<> record_lock(HostFs& host, const PciAddress& device);
 
-/// That there was no record is no error.
+/// Removes a lock's record. No error if there is none.
 Result<> forget_lock(HostFs& host, const PciAddress& device);
 
-/// Those of this boot. What is no record of ours is passed over: nothing is lost but one more try.
+/// The recorded locks of this boot. Any other file is skipped, which costs one try to release at most.
 Result<std::vector<PciAddress>> recorded_locks(const HostFs& host);
 
 }  // namespace ferry

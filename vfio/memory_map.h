@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who claims which physical addresses, from proc/iomem.
+// Owners of physical address ranges, from proc/iomem.
 // ABI: kernel/resource.c, r_show: "  start-end : name", hexadecimal without 0x, two blanks a level; every
 // address reads zero without CAP_SYS_ADMIN.
 #pragma once
@@ -14,15 +14,15 @@ namespace ferry {
 
 struct MemoryClaim {
   std::uint64_t start = 0;
-  std::uint64_t end = 0;  ///< the last address that belongs to it
+  std::uint64_t end = 0;  ///< the last address of the range
   std::string name;       ///< "PCI Bus 0000:64", "BOOTFB"
   bool operator==(const MemoryClaim&) const = default;
 };
 
 struct MemoryMap {
-  std::vector<MemoryClaim> claims;  ///< in the file's order: each before those inside it
-  std::size_t malformed = 0;        ///< lines that are no such claim
-  /// Every address is zero: the reader may not see them.
+  std::vector<MemoryClaim> claims;  ///< in the file's order: each claim before those inside it
+  std::size_t malformed = 0;        ///< lines of another form
+  /// True if every address is zero, because the reader may not see them.
   bool hidden() const;
 };
 

@@ -19,7 +19,7 @@ namespace ferry {
 namespace {
 
 MoveResult already(const MoveContext& context, Move move, Direction direction) {
-  // Killed between its record and its first write, an earlier run leaves a record of what never moved.
+  // A run killed between its record and its first write has left a record of functions that never changed.
   if (direction == Direction::back) {
     if (auto forgotten = forget(*context.host, move.moving()); !forgotten) {
       return failed(std::move(move), std::move(forgotten).error());
@@ -28,7 +28,7 @@ MoveResult already(const MoveContext& context, Move move, Direction direction) {
   return result_of(MoveResult::Status::already, std::move(move));
 }
 
-// Of what is no longer there nothing more is known.
+// A vanished device has no further facts.
 Move move_of(const PciAddress& device) {
   Move move;
   move.devices = {device};
@@ -39,7 +39,7 @@ bool is_load(const Step& step) {
   return step.kind == Step::Kind::load_module;
 }
 
-/// Probes and callers are asked and told by one thread at a time.
+/// Lets one thread at a time call the probe and the caller's on_step.
 class OneAtATime final : public UseProbe {
  public:
   explicit OneAtATime(const MoveContext& context) : probe_(context.probe), on_step_(context.on_step) {}
@@ -74,18 +74,18 @@ ReleaseContext release_context(const MoveContext& context) {
           .persistence = context.persistence};
 }
 
-/// The units on their way from the first plan to their results.
+/// The units between their first plan and their results.
 class Apply {
  public:
   Apply(const MoveContext& context, const MoveRequest& request, Direction direction,
         StoppedServices& services)
       : context_(context), request_(request), direction_(direction), services_(services) {}
 
-  /// Takes what went before the first plan was made.
+  /// Adds failures for devices that vanished before the first plan.
   void begin(const std::vector<PciAddress>& vanished) {
     for (const PciAddress& device : vanished) units_.results.push_back(failed(move_of(device), gone(device)));
   }
-  /// Takes what a plan found.
+  /// Adds the units and refusals of a plan.
   void begin(MovePlan plan) {
     for (Refusal& refusal : plan.refusals) units_.results.push_back(refused(std::move(refusal)));
     for (Move& move : plan.moves) {
@@ -96,7 +96,7 @@ class Apply {
       }
     }
   }
-  /// Before anything else is touched. A unit whose holder does not let go has failed.
+  /// Quiesces before anything else is touched. A unit whose service or module cannot be quiesced has failed.
   void let_go(const Inventory& inventory) {
     std::vector<Asker> askers;
     askers.reserve(units_.moves.size());
@@ -119,11 +119,11 @@ class Apply {
 
   bool anything_left() const { return !units_.moves.empty(); }
   std::size_t side_by_side_at_most() const { return std::min(units_.moves.size(), kMostSideBySide); }
-  /// The one behind the fence; empty when nothing was left to look for.
+  /// The snapshot from behind the fence; empty if no unit was left.
   const MoveLook& last_look() const { return seen_; }
 
-  /// A driver is there before anything else is touched: what fails here has changed nothing of a unit. Going
-  /// back it is one step of many, since a function without its driver keeps no other from its own.
+  /// Loads drivers before anything else is touched, so that a failure has changed nothing of a unit. In an
+  /// unbind a load is one step of many: a function without its driver must not keep others from theirs.
   void load_modules() {
     if (direction_ == Direction::back) return;
     std::map<std::string, std::optional<Error>> loaded;
@@ -144,7 +144,7 @@ class Apply {
     });
   }
 
-  /// A driver that does not answer for its lock keeps no other unit waiting.
+  /// Closes fences side by side: a driver that does not answer for its lock must not delay other units.
   void close_fences(const Inventory& inventory) {
     std::vector<Fence> fences;
     fences.reserve(units_.moves.size());
@@ -169,8 +169,8 @@ class Apply {
     });
   }
 
-  /// A loaded module or somebody else may have changed the host, and a VM may have started: each unit is
-  /// planned once more from what is seen behind the fence.
+  /// Plans each unit again from a snapshot behind the fence. A loaded module or another program may have
+  /// changed the host, and a VM may have started.
   void plan_again() {
     auto seen = look(context_, units_.devices(), request_.with);
     if (!seen) {
@@ -231,7 +231,7 @@ class Apply {
   }
 
  private:
-  // Puts who let go into a plan made since, which knows nothing of what no longer stands in the way.
+  // Adds quiesced services and modules to the new plan, which does not see them as obstacles any more.
   void tell_released(Move& move) const {
     std::set<Releasable> holders;
     for (const PciAddress& device : move.devices) {
@@ -249,7 +249,7 @@ class Apply {
     return {};
   }
 
-  // Each fence is one unit's, so units that end side by side do not meet here.
+  // Each fence belongs to one unit, so units that end side by side share none.
   void open_fences_of(const Move& move, bool stuck) {
     for (const PciAddress& device : move.devices) {
       const auto fence = fences_.find(device);
@@ -259,7 +259,7 @@ class Apply {
     }
   }
 
-  // A VM that a unit was refused for must not find its group held.
+  // A VM that caused a refusal must find its group's node free.
   void open_fences_of_others() {
     const auto left = units_.devices();
     std::erase_if(fences_,
@@ -293,7 +293,7 @@ Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& requ
   apply.let_go(first->seen.inventory);
   apply.load_modules();
   apply.close_fences(first->seen.inventory);
-  context.writer->prepare(apply.side_by_side_at_most());  // they start while we look
+  context.writer->prepare(apply.side_by_side_at_most());  // children start during the next scan
   if (apply.anything_left()) apply.plan_again();
   for (std::string& note : apply.last_look().notes(direction)) {
     if (std::ranges::find(outcome.notes, note) == outcome.notes.end())

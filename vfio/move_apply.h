@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries move plans out: look, record, write, read back, and the way back when something fails.
+// Applies plans: scan, record, write, verify, and roll back if a step fails.
 #pragma once
 
 #include <chrono>
@@ -21,40 +21,41 @@ namespace ferry {
 
 enum class Direction {
   to_vfio,  ///< bind: to the vfio driver that fits
-  back,     ///< unbind: to what each function had before
+  back,     ///< unbind: to the driver that each function had before
 };
 
-/// What moving needs. The caller holds the node's lock (common/node_lock.h) for apply_moves().
+/// The means to change drivers. A caller of apply_moves() holds the node's lock (common/node_lock.h).
 struct MoveContext {
   HostFs* host = nullptr;
   HostWriter* writer = nullptr;
   UseProbe* probe = nullptr;
   AcceleratorRules rules;
-  /// Called before each write, for progress, by one thread at a time; may be empty.
+  /// Reports progress before each write, from one thread at a time; may be empty.
   std::function<void(const Step&)> on_step;
-  DriverLock* driver_lock = nullptr;  ///< nullptr: no driver of this host has a lock against unbinding
-  Releaser* releaser = nullptr;       ///< nullptr: no service is stopped, whatever MoveRequest::release says
-  PersistenceSwitch* persistence = nullptr;  ///< nullptr: nvidia-persistenced lets go of all GPUs or none
-  /// Behind the fence, before anything goes to vfio: what must stay, as MoveRequest::untouchable, which may
-  /// be long out of date by then: no lock of ours keeps vGPUs from being made. Empty: nothing but that.
+  DriverLock* driver_lock = nullptr;         ///< nullptr: no driver of this host has a lock against unbinding
+  Releaser* releaser = nullptr;              ///< nullptr: no service is stopped, despite MoveRequest::release
+  PersistenceSwitch* persistence = nullptr;  ///< nullptr: nvidia-persistenced gives up all GPUs or none
+  /// Called behind the fence of a bind: returns the devices that must stay, like MoveRequest::untouchable.
+  /// That list may be outdated by then, since no lock of Ferry keeps vGPUs from being created. Empty: only
+  /// that list counts.
   std::function<Result<std::map<PciAddress, std::string>>(const Inventory&)> must_stay = {};
 };
 
 struct MovePreview {
   MovePlan plan;
-  std::vector<std::string> notes;  ///< what could not be asked, void records
+  std::vector<std::string> notes;  ///< questions without an answer, void records
 };
 
-/// What became of one unit.
+/// The result for one unit.
 struct MoveResult {
   enum class Status {
-    done,     ///< moved and read back
-    already,  ///< nothing was to do
+    done,     ///< applied and verified
+    already,  ///< nothing to do
     refused,  ///< nothing was written: see `refusal`
-    failed,   ///< something failed: see `error`; what had been written was taken back as far as `error` says
+    failed,   ///< see `error`, which also says how far the writes were rolled back
   };
   Status status = Status::failed;
-  std::vector<PciAddress> devices;  ///< the accelerators asked for
+  std::vector<PciAddress> devices;  ///< the accelerators of the request
   Move move;                        ///< as planned; empty when refused
   Refusal refusal;
   std::optional<Error> error;
@@ -64,25 +65,25 @@ struct MoveOutcome {
   std::vector<MoveResult> results;
   std::vector<std::string> notes;
   std::vector<Error> errors = {};  ///< of no unit: a service that does not start again
-  /// How long the units took, from the first record to the last one read back. All looks come before.
+  /// Time of the units, from the first record to the last verification. All scans come before.
   std::chrono::nanoseconds applied{};
 };
 
-/// The plan as it stands now; writes nothing. Errors: the host cannot be scanned or has no IOMMU
-/// (Errc::unsupported), an accelerator that is asked for by name is gone (Errc::not_found), the records
-/// cannot be listed, nobody could be asked who uses the devices.
+/// Plans and writes nothing. Errors: the host cannot be scanned; a bind finds no IOMMU (Errc::unsupported);
+/// an accelerator of `by_name` is gone (Errc::not_found); the records cannot be listed; no probe for device
+/// users works.
 Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
                                   Direction direction);
 
-/// Does it: holders on the release list let go, modules, fences, one more look at the users, then the units
-/// side by side. One unit's failure never stops another's, and a write that the kernel keeps ends its own
-/// unit alone, as `failed` with Errc::stuck: nothing more is written there, not even the way back. Who has
-/// let go takes hold again in any case, also after a run that was killed. Errors as for preview_moves().
+/// Applies the plan: quiesces services and modules, loads drivers' modules, closes fences, looks for device
+/// users again, then changes the units side by side. A failed unit does not stop the others. A write that
+/// does not return ends its own unit only, as `failed` with Errc::stuck: nothing more is written there, not
+/// even a roll back. Everything quiesced resumes in any case, also that of a killed run. Errors as
+/// preview_moves().
 Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction);
 
-/// Only what a killed run has left, where nothing is to move: what was stopped is started, drivers' locks are
-/// given back. `results` is empty.
-/// Errors as read_service_record().
+/// Cleans up after a killed run when no driver is to change: starts stopped services and releases drivers'
+/// locks. `results` is empty. Errors as read_service_record().
 Result<MoveOutcome> start_what_was_stopped(const MoveContext& context);
 
 }  // namespace ferry

@@ -22,7 +22,7 @@ Error gone(const PciAddress& device) {
 
 namespace {
 
-// sys/devices/.../0000:01:00.0/UUID/mdev_type. ABI: Documentation/driver-api/vfio-mediated-device.rst
+// Counts sys/devices/.../0000:01:00.0/UUID/mdev_type. ABI: Documentation/driver-api/vfio-mediated-device.rst
 std::size_t mediated_devices(const HostFs& host, const PciAddress& parent) {
   constexpr std::size_t kUuid = 36;  // in letters
   const auto entries = host.entries(sysfs_path(parent)).value_or(std::vector<DirectoryEntry>{});
@@ -64,7 +64,7 @@ Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>&
   auto stuck = stuck_writes(*context.host);
   if (!stuck) return fail(std::move(stuck).error());
   for (const StuckWrite& write : *stuck) {
-    if (is_read(write)) continue;  // read_overrides() tells
+    if (is_read(write)) continue;  // read_overrides() reports it
     for (const PciAddress& address : members) {
       if (concerns(write, address.text())) out.stuck.insert(address.text());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: what a move is planned from, looked at together, and the plan made of it.
+// Inside this room: the snapshot that a change is planned from, and the plan.
 #pragma once
 
 #include <cstddef>
@@ -21,34 +21,34 @@ struct MoveLook {
   VfioDriverTable drivers;
   MoveRecord record;
   UseReport use;
-  std::set<std::string> stuck;  ///< addresses that a write in the kernel still holds
-  /// Members that are cut into mediated devices: each of those is held through a group of its own, which
-  /// nobody asked about.
+  std::set<std::string> stuck;  ///< addresses with a stuck write
+  /// Members with mediated devices. A VM uses a mediated device through that device's own group, for which no
+  /// probe was asked.
   std::map<PciAddress, std::size_t> mediated;
 
-  /// What could not be asked, void records; on the way to vfio, drivers that may be overlooked.
+  /// Questions without an answer, void records; for a bind also variant drivers that may be missed.
   std::vector<std::string> notes(Direction direction) const;
 };
 
-/// `accelerators` that are gone are passed over. Errors: the host cannot be scanned, the records cannot be
-/// listed, nobody could be asked who uses the devices.
+/// Takes a snapshot; `accelerators` that are gone are skipped. Errors: the host cannot be scanned, the
+/// records cannot be listed, or no probe for device users works.
 Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>& accelerators,
                       const std::set<PciAddress>& with);
 
 MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveRequest& request,
               Direction direction);
 
-/// What the first look leaves of a request.
+/// The first snapshot, and the part of the request that is still there.
 struct FirstLook {
   MoveLook seen;
-  MoveRequest request;               ///< of what is there
-  std::vector<PciAddress> vanished;  ///< since they were chosen: each a failure of its own
+  MoveRequest request;               ///< without the vanished accelerators
+  std::vector<PciAddress> vanished;  ///< gone since they were chosen: each is a failure of its own
 };
 
-/// What is asked for by name must be there, and all must be possible on this host. Errors as preview_moves().
+/// Takes the first snapshot, in which accelerators of `by_name` must exist. Errors as preview_moves().
 Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction);
 
-/// Errc::not_found: "there is no PCI function 0000:17:00.0 any more"
+/// Errc::not_found: "there is no PCI function 0000:17:00.0 any more".
 Error gone(const PciAddress& device);
 
 }  // namespace ferry

@@ -5,7 +5,7 @@
 
 namespace ferry {
 
-// A virtual function moves alone, though it may look like one more function of its card.
+// A virtual function is a unit of its own, though it may look like one more function of its card.
 bool shares_slot(const PciFunction& accelerator, const PciFunction& function) {
   if (function.address == accelerator.address || function.is_bridge()) return false;
   if (function.is_virtual_function() || accelerator.is_virtual_function()) return false;
@@ -23,7 +23,7 @@ bool is_companion(const PciFunction& accelerator, const PciFunction& function) {
 
 namespace {
 
-// The accelerator's group, its companions, those of `with` in its slot, and their groups.
+// The groups of the accelerator, of its companions, and of functions of `with` in its slot.
 Unit unit_around(const Inventory& inventory, const PciFunction& accelerator,
                  const std::set<PciAddress>& with) {
   Unit unit{.accelerators = {accelerator.address}, .functions = {}};
@@ -39,8 +39,8 @@ Unit unit_around(const Inventory& inventory, const PciFunction& accelerator,
   return unit;
 }
 
-// Ferry's own rule is stricter than the kernel's: a driver that leaves DMA to VFIO still uses its function,
-// which a VM that has another one of the group may reset.
+// Stricter than the kernel's rule: a driver that leaves DMA to VFIO still uses its function, which a VM with
+// another function of the group may reset.
 bool is_the_hosts(const PciFunction& function) {
   return blocks_viability(function) || function.leaves_dma;
 }

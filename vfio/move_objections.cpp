@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kDisableThem =
     "disable the virtual functions first: a physical function that has some does not change its driver";
 
-// The physical function of one that is asked for, or a virtual function of it, in one group with it.
+// Objects to the physical function or a virtual function of a requested accelerator, in the same group.
 bool object_to_sriov_kin(const Inventory& inventory, const Unit& unit, const PciFunction& function,
                          Objections& objections) {
   for (const PciAddress& asked : unit.accelerators) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a unit cannot move: who shares its groups, who uses its functions, what keeps them where they are.
+// Objections to a change of a unit's drivers: members of its groups, device users, and reasons to stay.
 #pragma once
 
 #include <map>
@@ -13,23 +13,22 @@
 
 namespace ferry {
 
-/// Gathers why a unit cannot move; the first hint counts.
+/// Collects the objections to a unit's change; the first hint counts.
 class Objections {
  public:
   void add(std::string reason, const std::string& hint = {}) {
     refusal_.reasons.push_back(std::move(reason));
     if (refusal_.hint.empty()) refusal_.hint = hint;
   }
-  /// A function of the group that is not part of the card: `--with` moves it along. Each is named in one
-  /// hint.
+  /// Adds a function of the group that is not part of the card. The hint names them all, for `--with`.
   void add_stranger(const PciFunction& function);
-  /// One that ends by itself when whoever uses a function lets go.
+  /// Adds an objection that ends once the device user closes the function.
   void add_user(std::string reason, const std::string& hint) {
     ++users_;
     add(std::move(reason), hint);
   }
   bool any() const { return !refusal_.reasons.empty(); }
-  /// Any that does not.
+  /// True if an objection remains after all device users have closed the functions.
   bool lasting() const { return refusal_.reasons.size() > users_; }
   Refusal refusal(const Unit& unit, std::vector<std::uint32_t> groups) && {
     refusal_.devices = unit.accelerators;
@@ -39,7 +38,7 @@ class Objections {
   }
 
  private:
-  static constexpr const char* kOfStrangers = "--with";  ///< the hint, until all strangers are known
+  static constexpr const char* kOfStrangers = "--with";  ///< until all strangers are known
   std::string hint_of_strangers() const;
 
   Refusal refusal_;
@@ -48,36 +47,34 @@ class Objections {
   std::vector<std::string> their_kinds_;  ///< "USB", "network"
 };
 
-/// "0000:01:00.0 (10de:2684, class 0300, driver nouveau)"
+/// A function in words: "0000:01:00.0 (10de:2684, class 0300, driver nouveau)".
 std::string describe(const PciFunction& function);
 
-/// Against a member that is in the way.
+/// Objects to a member with the role in_the_way.
 void object_to_member(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
                       const PciFunction& function, Objections& objections);
 
-/// Against a function that cannot be read.
+/// Objects to a function that cannot be read.
 void object_to_unreadable(const PciFunction& function, Objections& objections);
 
-/// Against moving `function`: it cannot be read, a write to it hangs (`stuck`), nobody can say who uses it,
-/// or somebody does. Who holds it and may let go goes into `released`, where that is given, and is no
-/// objection.
+/// Objects to a change of `function`: it cannot be read, it has a stuck write (`stuck`), or it has device
+/// users or may have some. A user that may be quiesced goes to `released`, if that is given, instead.
 void object_to_moving(const PciFunction& function, const MoveRequest& request, const UseReport& use,
                       const std::set<std::string>& stuck, Objections& objections, Released* released);
 
-/// Against moving `function`, or anything beside it, while a write to it hangs (`stuck`): the kernel takes a
-/// function's driver away before that has let go, so that one whose unbind hangs looks like one without.
+/// Objects to any change in the group while a write to `function` is stuck. The kernel removes a function's
+/// driver before the driver has finished, so a function whose unbind hangs looks like one without a driver.
 void object_to_stuck(const PciFunction& function, const std::set<std::string>& stuck, Objections& objections);
 
-/// Against moving anything beside `function` when that cannot be read: it may well have a driver, and be
-/// used.
+/// Objects to any change beside an unreadable `function`, which may have a driver and be in use.
 void object_to_bystander(const PciFunction& function, Objections& objections);
 
-/// Against moving anything of `groups` while a record of theirs cannot be read.
+/// Objects to any change in `groups` while one of their records cannot be read.
 void object_to_unreadable_records(const MoveRecord& record, const std::vector<std::uint32_t>& groups,
                                   Objections& objections);
 
-/// Against moving a physical function that has virtual ones: vfio-pci takes none that has, and takes them
-/// away, from VMs too, when it loses one.
+/// Objects to a change of a physical function with virtual functions. vfio-pci refuses to bind to it, and
+/// removes its virtual functions, even from VMs, when it is unbound.
 void object_to_virtual_functions(const PciFunction& function, Objections& objections);
 
 }  // namespace ferry

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What would be done to move accelerators to a vfio driver, or back: pure functions from a scan to steps.
+// Plans the steps that bind accelerators to a vfio driver or unbind them again: pure functions of a scan.
 //
-// The unit is the whole IOMMU group, with the groups that a GPU's companion functions sit in: a unit is moved
-// with all that must move, or refused with who stands in the way and not written to at all.
+// A unit is the whole IOMMU group, with the groups of a GPU's companion functions. A unit changes with all
+// members that must change, or is refused with the obstacles and not written to.
 #pragma once
 
 #include <cstdint>
@@ -20,79 +20,79 @@
 
 namespace ferry {
 
-/// What a member of a unit is to the move.
+/// The role of a member in a unit.
 enum class MemberRole {
-  accelerator,  ///< asked for, a virtual function of one perhaps: moves
-  companion,    ///< function of an asked accelerator's card, or linked to it: moves
-  taken_along,  ///< foreign, named by --with: moves
-  bridge,       ///< PCI bridge or port: left alone, never blocks
-  bystander,    ///< foreign without a driver, or on a vfio driver already: left alone, does not block
-  in_the_way,   ///< anything else: the unit cannot be moved
+  accelerator,  ///< of the request, also a virtual function: changes drivers
+  companion,    ///< function of the accelerator's card, or linked to it: changes drivers
+  taken_along,  ///< foreign, named by --with: changes drivers
+  bridge,       ///< PCI bridge or port without a blocking driver: left alone
+  bystander,    ///< foreign, without a driver or with one that does not block: left alone
+  in_the_way,   ///< any other member: the unit is refused
 };
 std::string_view text(MemberRole role);
 
-/// Member::driver_after of a function that goes back with no record: nobody knows its earlier driver.
+/// Member::driver_after of a function whose earlier driver is not recorded, or cannot be loaded.
 inline constexpr const char* kKernelsChoice = "the kernel's choice";
 
 struct Member {
   PciAddress address;
   MemberRole role = MemberRole::in_the_way;
   std::string driver_before;  ///< empty: none
-  std::string driver_after;   ///< empty: none; the same as before for what is left alone
+  std::string driver_after;   ///< empty: none; as before for a member that is left alone
 };
 
-/// One write, or one order to what holds devices without using them. `value` is a module, an override (""
-/// clears it) or a driver, by kind.
+/// A single write, or an order to quiesce or resume. `value` is a module, an override ("" clears it) or a
+/// driver, depending on the kind.
 struct Step {
   enum class Kind { let_go, load_module, set_override, unbind, bind, probe, take_hold };
   Kind kind = Kind::bind;
-  PciAddress address;  ///< of load_module: whose driver it brings, where one is in need of it; else as said
+  PciAddress address;  ///< the function; of load_module: the one whose driver was unloaded, if any
   std::string value;
   std::string why;
-  Releasable holder = {};  ///< who lets go or takes hold again; of no meaning for the other kinds
-  /// "unbind 0000:01:00.1 from snd_hda_intel"
+  Releasable holder = {};  ///< the service or module to quiesce or resume; unused for other kinds
+  /// The step in words: "unbind 0000:01:00.1 from snd_hda_intel".
   std::string text() const;
   bool of_a_holder() const { return kind == Kind::let_go || kind == Kind::take_hold; }
   bool of_a_function() const { return kind != Kind::load_module && !of_a_holder(); }
   bool operator==(const Step&) const = default;
 };
 
-/// Sets a function's override; "" clears it.
+/// The step that sets a function's override; "" clears it.
 Step override_step(const PciFunction& function, const std::string& value, std::string why);
 
-/// The steps that leave a function with an override, around those that bind it.
+/// Steps for a function's override, before and after its bind.
 struct OverrideSteps {
   std::vector<Step> before_bind;
   std::vector<Step> after_bind;
 };
-/// Leaves `function` with the override `wanted` once `driver` is bound; absent: unset. The kernel refuses to
-/// bind any other driver than the one that an override names (ENODEV), so an override that names another
-/// driver is set after the bind, and `driver` until then.
+/// Adds the steps that leave `function` with the override `wanted` once `driver` is bound; absent: unset. The
+/// kernel refuses to bind another driver than the override names (ENODEV). An override that names another
+/// driver is thus set after the bind, and is `driver` until then.
 void add_override(const PciFunction& function, const std::string& driver,
                   const std::optional<std::string>& wanted, const std::string& why, OverrideSteps& steps);
 
-/// Whether `steps` take nothing from anybody: they set overrides alone.
+/// True if `steps` only set overrides, which takes no device from its user.
 bool take_nothing(const std::vector<Step>& steps);
 
-/// A unit that moves.
+/// A unit whose drivers change.
 struct Move {
-  std::vector<PciAddress> devices;  ///< the accelerators asked for
+  std::vector<PciAddress> devices;  ///< the accelerators of the request
   std::vector<std::uint32_t> groups;
   std::vector<Member> members;
-  std::vector<Step> steps;         ///< empty: already so
-  std::vector<std::string> notes;  ///< for people: what to know although nothing is wrong
-  /// The members that the move is about: all but bridges and bystanders.
+  std::vector<Step> steps;         ///< empty: nothing to do
+  std::vector<std::string> notes;  ///< for people: facts to know although nothing is wrong
+  /// The members that change drivers: all but bridges and bystanders.
   std::vector<PciAddress> moving() const;
 };
 
-/// A unit that is not written to.
+/// A unit that is refused and not written to.
 struct Refusal {
-  std::vector<PciAddress> devices;  ///< the accelerators asked for
+  std::vector<PciAddress> devices;  ///< the accelerators of the request
   std::vector<std::uint32_t> groups;
-  std::vector<std::string> reasons;  ///< who or what stands in the way, each with its address
+  std::vector<std::string> reasons;  ///< the obstacles, each with its address
   std::string hint;
-  /// By the kernel's own rule, who would keep a VM from having the groups if all that was asked for were on
-  /// vfio. Absent: nothing was asked to go there.
+  /// The members that would block the groups by the kernel's viability rule after the whole request was bound
+  /// to vfio. Absent: the request was no bind.
   std::optional<std::vector<PciAddress>> blockers = {};
 };
 
@@ -101,68 +101,66 @@ struct MovePlan {
   std::vector<Refusal> refusals;
 };
 
-/// What a function had on vfio.
+/// The driver and override of a function on vfio.
 struct OnVfio {
   std::string driver;
   std::optional<std::string> driver_override;  ///< absent: unset
 };
 
-/// What a caller asks for, and what is known beside the scan.
+/// A caller's request, and facts that the scan does not have.
 struct MoveRequest {
-  /// In the inventory, each once: they match the rules, or are virtual functions of what does.
+  /// Accelerators or virtual functions of accelerators, each in the inventory and listed once.
   std::vector<PciAddress> accelerators;
-  /// Those of them that the user named: one that is gone is a mistake, where another is just no longer there.
+  /// Accelerators that the user named: if one is gone, that is an error. Others may vanish without one.
   std::set<PciAddress> by_name = {};
-  std::set<PciAddress> with;  ///< foreign members that may be moved too
+  std::set<PciAddress> with;  ///< foreign members that may change drivers too
   std::map<PciAddress, std::string>
-      untouchable;  ///< accelerators that must stay, and why ("carries 2 vGPUs")
-  /// Those that will have no virtual functions by then: that they have some now is no objection.
+      untouchable;  ///< accelerators that must stay, with the reason ("carries 2 vGPUs")
+  /// Accelerators whose virtual functions will be gone by then, and so are no objection now.
   std::set<PciAddress> sheds_functions = {};
-  bool recorded_only = false;  ///< going back: only what Ferry has a record of moving
-  bool force = false;          ///< move it though a screen depends on it (Holder::only_a_screen)
-  /// Services and modules that let go for the move to vfio when nothing else holds the device
-  /// (release_list()), and take hold again after it.
+  bool recorded_only = false;  ///< unbind: only functions that Ferry has a record of
+  bool force = false;          ///< change drivers although a screen depends on it (Holder::only_a_screen)
+  /// Services and modules to quiesce for a bind, if nothing else uses the device: release_list().
   std::set<std::string> release = {};
-  bool persistence_by_gpu = false;  ///< nvidia-persistenced can be asked to let go of single GPUs
-  /// To vfio: what those get that were there a moment ago. All others the driver that fits, and an override
-  /// that names it.
+  bool persistence_by_gpu = false;  ///< nvidia-persistenced can be quiesced for single GPUs
+  /// For a bind: the drivers and overrides of functions that were on vfio a moment ago. All others get the
+  /// driver that fits, and an override that names it.
   std::map<PciAddress, OnVfio> as_before = {};
 };
 
-/// The questions to put to a UseProbe before `addresses` may move: every device node below each function, and
-/// its group's node. Nodes are found through the sysfs `dev` files, so they need no name.
+/// The UseProbe questions before a change of `addresses`: every device node below each function, and its
+/// group's node. Nodes are found through the sysfs `dev` files, so they need no name.
 std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inventory,
                                        const std::vector<PciAddress>& addresses);
 
-/// Every function in the groups of `accelerators`, of their companions and of the functions of `with` in
-/// their slots, bridges left out: their use decides about a change.
+/// Every function, except bridges, in the groups of `accelerators`, of their companions and of the functions
+/// of `with` in their slots. Users of these functions can block a change.
 std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<PciAddress>& accelerators,
                                   const std::set<PciAddress>& with = {});
 
-/// Moves `request.accelerators` to vfio. What somebody else has put there is taken over as it is; what
-/// `record` says that Ferry has, is given the override that a killed unbind has taken from it. `stuck` names
-/// devices that a write in the kernel still holds.
+/// Plans to bind `request.accelerators` to vfio. A function that another program bound to vfio is taken over
+/// as it is. A function that `record` has gets the override back that a killed unbind removed. `stuck` names
+/// devices with a stuck write.
 MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
                    const UseReport& use, const VfioDriverTable& drivers, const MoveRecord& record,
                    const std::set<std::string>& stuck);
 
-/// Takes `request.accelerators` back to what the record says they had, or without a record to the host's
-/// natural drivers. What somebody else moved meanwhile is left alone and noted.
+/// Plans to unbind `request.accelerators`: back to the recorded drivers or, without a record, to the kernel's
+/// choice. A function that another program rebound meanwhile is left alone and noted.
 MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
                      const UseReport& use, const MoveRecord& record, const std::set<std::string>& stuck);
 
 struct Undo {
   std::vector<Step> steps;
-  std::vector<std::string> notes;  ///< what is left where somebody else has put it
+  std::vector<std::string> notes;  ///< functions that another program has rebound
 };
-/// The way back after a failure: every function of `only` that the record knows, whatever state it is in.
-/// What was on vfio before Ferry, and is, stays there: that its way back was once begun is no reason to take
-/// it.
+/// Plans the roll back after a failure for every function of `only` that the record has, in any state. A
+/// function that was on vfio before Ferry, and still is, stays there, even if its unbind had begun.
 Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::vector<PciAddress>& only);
 
-/// The kernel's own rule for whether VFIO may own a group, from drivers alone: the members that block it.
-/// Every member is driverless, on a vfio driver, or on a driver that manages DMA itself (pcieport, pci-stub,
-/// NVIDIA's for vGPU hosts): blocks_viability().
+/// The members that block a group by the kernel's own viability rule, judged from drivers alone. Allowed are
+/// no driver, vfio drivers, and drivers that manage DMA themselves (pcieport, pci-stub, NVIDIA's for vGPU
+/// hosts): blocks_viability().
 std::vector<PciAddress> viability_blockers(const Inventory& inventory, std::uint32_t group);
 
 }  // namespace ferry

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/boot_id.h"
+#include "common/earlier_record.h"
 #include "common/version.h"
 #include "common/whole_json.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 using nlohmann::json;
 constexpr const char* kDirectory = "run/ferry/hostd/moves";
+constexpr const char* kEarlierDirectory = "run/ferry/moves";
 constexpr int kVersionOfFormat = 1;
 
 std::filesystem::path file_of(std::uint32_t group) {
@@ -82,14 +84,14 @@ Result<> write(HostFs& host, std::uint32_t group, const std::map<PciAddress, Pri
   try {
     return host.write_file(file_of(group), record.dump(2) + "\n");
   } catch (const json::exception&) {
-    // An override may be any bytes, JSON only text; what is not recorded exactly could not be restored.
+    // An override may be any bytes, JSON only text. An inexact record could not restore the override.
     return fail(Errc::malformed_host,
                 fmt::format("record what group {} had: a driver_override there is no text in UTF-8", group),
                 "clear it: echo > driver_override");
   }
 }
 
-// A record file's content; no members when it is of another boot or not there.
+// The content of a record file; without members if the file is missing or of another boot.
 Result<OneRecord> read_one(const HostFs& host, const std::filesystem::path& path) {
   auto text = host.read_file(path);
   if (!text) {
@@ -101,18 +103,42 @@ Result<OneRecord> read_one(const HostFs& host, const std::filesystem::path& path
   return record;
 }
 
-Result<std::vector<std::uint32_t>> recorded_groups(const HostFs& host) {
-  std::vector<std::uint32_t> groups;
+/// The record of a group that has one in this version's folder.
+bool has_record(const HostFs& host, std::uint32_t group) {
+  return host.exists(file_of(group));
+}
+
+/// A record that an earlier version has left is an error, unless it is of another boot: the plugin could
+/// write that folder, and hostd loads and binds what a record names.
+Result<OneRecord> read_group(const HostFs& host, std::uint32_t group) {
+  if (has_record(host, group)) return read_one(host, file_of(group));
+  const auto earlier = std::filesystem::path(kEarlierDirectory) / file_of(group).filename();
+  const auto text = host.read_file(earlier, HostFs::Links::refused);
+  if (!text && is_gone(text.error())) return OneRecord{};
+  if (const auto record = text ? parse(*text, earlier) : Result<OneRecord>(fail(Error(text.error())));
+      record && record->boot != boot_id(host).value_or(""))
+    return OneRecord{};
+  return fail(
+      earlier_record(earlier, kDirectory, "the device plugin", "the kernel chooses the drivers then"));
+}
+
+void add_groups(const std::vector<std::string>& names, std::set<std::uint32_t>& groups) {
+  for (const std::string& name : names) {
+    std::uint32_t group = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), group);
+    if (error == std::errc() && std::string_view(end) == ".json") groups.insert(group);
+  }
+}
+
+Result<std::set<std::uint32_t>> recorded_groups(const HostFs& host) {
+  std::set<std::uint32_t> groups;
+  add_groups(host.list(kEarlierDirectory).value_or(std::vector<std::string>{}), groups);
   auto names = host.list(kDirectory);
   if (!names) {
     if (is_gone(names.error())) return groups;
     return fail(std::move(names).error());
   }
-  for (const std::string& name : *names) {
-    std::uint32_t group = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), group);
-    if (error == std::errc() && std::string_view(end) == ".json") groups.push_back(group);
-  }
+  add_groups(*names, groups);
   return groups;
 }
 
@@ -132,7 +158,7 @@ std::set<PciAddress> MoveRecord::gone_along() const {
 
 namespace {
 
-// `now` has its driver back, and not yet the earlier override, which names another driver.
+// True if `now` has its driver back, but not yet the earlier override, which names another driver.
 bool lacks_its_override(const PriorState& recorded, const PriorState& now) {
   return recorded.ids == now.ids && recorded.driver == now.driver && now.driver_override == now.driver &&
          recorded.driver_override && recorded.driver_override != recorded.driver;
@@ -150,13 +176,13 @@ Result<MoveRecord> read_records(const HostFs& host) {
   auto groups = recorded_groups(host);
   if (!groups) return fail(std::move(groups).error());
   for (const std::uint32_t group : *groups) {
-    auto record = read_one(host, file_of(group));
+    auto record = read_group(host, group);
     if (!record) {
       all.notes.push_back(fmt::format("nothing of group {} is moved: {}", group, record.error().message));
       all.unreadable.emplace(group, std::move(record).error());
       continue;
     }
-    if (record->members.empty()) {
+    if (record->members.empty() && has_record(host, group)) {
       all.notes.push_back(fmt::format("/{} is of an earlier boot and void: the kernel has bound afresh",
                                       file_of(group).string()));
     }
@@ -170,13 +196,13 @@ Result<MoveRecord> read_records(const HostFs& host) {
 
 Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members,
                       const std::set<PciAddress>& fresh) {
-  auto known = read_one(host, file_of(group));
+  auto known = read_group(host, group);
   if (!known) return fail(std::move(known).error());
   const auto before = known->members;
   for (const auto& [address, prior] : members) {
     const auto found = known->members.find(address);
     if (found != known->members.end() && lacks_its_override(found->second, prior)) continue;
-    // Another card at the same address is not the one that was recorded.
+    // Another card at the same address replaces the entry.
     if (found == known->members.end() || found->second.ids != prior.ids || fresh.contains(address)) {
       known->members.insert_or_assign(address, prior);
     }
@@ -189,8 +215,8 @@ Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses) {
   auto groups = recorded_groups(host);
   if (!groups) return fail(std::move(groups).error());
   for (const std::uint32_t group : *groups) {
-    auto record = read_one(host, file_of(group));
-    if (!record) continue;  // nobody knows whether it speaks of them
+    auto record = read_group(host, group);
+    if (!record) continue;  // an unreadable record stays
     const std::size_t before = record->members.size();
     for (const PciAddress& address : addresses) record->members.erase(address);
     if (record->members.size() == before) continue;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each function had before Ferry moved it, in run/ferry/hostd/moves/<group>.json: written before the
-// first write to a group, removed when its members are back. One that somebody else has put on vfio is
-// recorded before its way back: killed halfway, it has no driver and nothing else to be known by. Void after
-// a reboot (the kernel binds afresh), told by the boot id.
+// The undo journal, run/ferry/hostd/moves/<group>.json: each function's driver and override before Ferry
+// changed them. A record is written before the first write to its group, and removed when all members are
+// back. A function that another program bound to vfio is recorded before its unbind, since a run killed
+// halfway leaves no other trace. A record of another boot, by its boot id, is void. A record in
+// run/ferry/moves, where earlier versions had it, is not obeyed (earlier_record.h): its group counts as
+// unreadable.
 #pragma once
 
 #include <cstdint>
@@ -19,47 +21,46 @@
 
 namespace ferry {
 
-/// What one function had.
+/// A function's state before Ferry changed it.
 struct PriorState {
-  std::string ids;  ///< "10de:2684", so that a record never speaks of another card at the same address
+  std::string ids;  ///< "10de:2684"; a record does not count for another card at the address
   std::optional<std::string> driver;           ///< absent: none was bound
   std::optional<std::string> driver_override;  ///< absent: unset
-  std::string role;                            ///< "accelerator", "companion": information
-  std::optional<std::string> module = {};      ///< that brought the driver; absent: built in, or not known
-  /// It was on vfio before Ferry: `driver` is absent and the override the one found there. Whatever driver
-  /// the kernel gives it is its own.
+  std::string role;                            ///< "accelerator", "companion": for gone_along()
+  std::optional<std::string> module = {};      ///< module of the driver; absent: built in, or unknown
+  /// The function was on vfio before Ferry: `driver` is absent, and the override is the one found there. The
+  /// kernel chooses the driver at its unbind.
   bool kernels_choice = false;
   bool operator==(const PriorState&) const = default;
 };
 
 struct MoveRecord {
   std::map<PciAddress, PriorState> members;
-  /// Those of them whose driver nobody here can load (find_lost_modules()): nothing that is recorded.
+  /// Members whose driver cannot be loaded (find_lost_modules()); this is not stored in the record.
   std::set<PciAddress> lost = {};
-  /// By group, the records of which nothing is known. Going on without one would lose a driver for good:
-  /// nothing of such a group is moved.
+  /// Groups whose record cannot be read, with the error. No member of such a group changes drivers, since its
+  /// earlier driver would be lost for good.
   std::map<std::uint32_t, Error> unreadable = {};
-  std::vector<std::string> notes;  ///< records passed over, and why (another boot, unreadable)
-  /// The functions that it has besides accelerators: they went along with one.
+  std::vector<std::string> notes;  ///< records that were skipped, with the reason (another boot, unreadable)
+  /// The members that are no accelerators: Ferry changed their drivers along with one.
   std::set<PciAddress> gone_along() const;
-  /// Whether it has `function`, or may have had it where it is unreadable.
+  /// True if the record has `function`, or may have it because its group is unreadable.
   bool speaks_of(const PciFunction& function) const;
 };
 
-/// All records of this boot, merged. Those of another boot are passed over and noted. Two speak of one
-/// address when it was plugged again into another group: the one of the group that it is in now counts.
-/// Errors: there are records, and they cannot be listed.
+/// Reads and merges all records of this boot; those of another boot are skipped and noted. If two list one
+/// address, because the card was plugged into another group, the record of its present group counts. Errors:
+/// there are records, and they cannot be listed.
 Result<MoveRecord> read_records(const HostFs& host);
 
-/// Writes the record of `group`. What a record holds already for an address stays: the first look is the true
-/// one. But what is recorded for one of `fresh` is overwritten: it shows no trace of Ferry any more, so
-/// somebody has brought it back by other means, and what it has now is what it shall have again. A roll back
-/// that was killed before its last write, the override of another driver, is such a trace.
+/// Writes the record of `group`. An entry that exists stays, since the first scan saw the original state. The
+/// entry of an address in `fresh` is replaced: that function shows no trace of Ferry, so another program has
+/// rebound it, and its present state is the one to restore. A roll back that was killed before its last
+/// write, the override of another driver, is such a trace.
 Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members,
                       const std::set<PciAddress>& fresh = {});
 
-/// Takes addresses out of whatever records hold them; a file goes with its last one. One that is unreadable
-/// stays as it is.
+/// Removes addresses from all records, and a file with its last address. An unreadable record stays as it is.
 Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses);
 
 }  // namespace ferry

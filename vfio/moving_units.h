@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the units on their way from the first plan to their results.
+// Inside this room: units between their first plan and their results.
 #pragma once
 
 #include <optional>
@@ -15,10 +15,10 @@ MoveResult refused(Refusal refusal);
 MoveResult failed(Move move, Error error);
 
 struct MovingUnits {
-  std::vector<Move> moves;          ///< still to move
-  std::vector<MoveResult> results;  ///< of those that are not
+  std::vector<Move> moves;          ///< units that are still to change
+  std::vector<MoveResult> results;  ///< results of all other units
 
-  /// Calls f for each unit that is still to move; one that it gives a result for is no longer.
+  /// Calls f for each unit of `moves`; a unit for which f returns a result leaves `moves`.
   template <typename F>
   void each(const F& f) {
     std::vector<Move> left;
@@ -32,7 +32,7 @@ struct MovingUnits {
     moves = std::move(left);
   }
 
-  /// The accelerators of those that are still to move.
+  /// The accelerators of the units in `moves`.
   std::vector<PciAddress> devices() const;
 };
 

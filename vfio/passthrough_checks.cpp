@@ -38,7 +38,7 @@ Check accelerators_check(const Inventory& inventory, const AcceleratorRules& rul
   return std::move(check).passed(fmt::format("{} in /sys/bus/pci/devices{}", accelerators.size(), others));
 }
 
-// An accelerator that cannot be read has a check of its own, unless it cannot even be told for one.
+// Accelerators have a check of their own, so this one covers functions that are not recognised as one.
 Check functions_check(const Inventory& inventory, const AcceleratorRules& rules) {
   Check check{.id = "pci-functions-readable",
               .subject = kHostSubject,

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Can this host give its accelerators to VMs whole, and if not, what would have to be changed where?
+// Checks that this host can give its accelerators to VMs, and names the changes that it needs.
 //
-// Looks only: nothing is written, no module loaded, no device node opened; reading the link of a function
-// that sleeps wakes it for a moment. Whether there is an IOMMU is sysfs's to say; the kernel's command line
-// only explains why there is none.
+// The checks write nothing, load no module and open no device node; reading the link of a sleeping function
+// wakes it for a moment. sysfs decides if there is an IOMMU; the kernel's command line only explains why.
 #pragma once
 
 #include <vector>
@@ -14,8 +13,8 @@
 
 namespace ferry {
 
-/// Those about the host first, then those of each accelerator, by address. Ids are stable, their order is
-/// not.
+/// The checks of the host come first, then those of each accelerator, by address. Ids are stable; the order
+/// of checks is not.
 std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inventory,
                                       const AcceleratorRules& rules);
 

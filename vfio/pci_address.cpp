@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-// All of `text` as one hex number of min..max digits; nothing else, no sign, no prefix.
+// All of `text` as one hex number of min..max digits, without a sign or prefix.
 std::optional<std::uint32_t> hex(std::string_view text, std::size_t min, std::size_t max) {
   if (text.size() < min || text.size() > max) return std::nullopt;
   std::uint32_t value = 0;
@@ -19,7 +19,7 @@ std::optional<std::uint32_t> hex(std::string_view text, std::size_t min, std::si
 }
 
 std::optional<PciAddress> parse_exactly(std::string_view text) {
-  // DDDD[D...]:BB:SS.F, measured from the end, since only the domain varies in length.
+  // DDDD[D...]:BB:SS.F is measured from the end, since only the domain varies in length.
   constexpr std::size_t kTail = 8;  // ":BB:SS.F"
   if (text.size() < kTail + 4) return std::nullopt;
   const std::string_view tail = text.substr(text.size() - kTail);

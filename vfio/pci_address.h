@@ -10,8 +10,8 @@
 
 namespace ferry {
 
-/// The place of one PCI function: domain:bus:device.function, as sysfs names it ("0000:3b:00.0"). The domain
-/// has four hex digits or more ("10000:01:00.0" behind VMD or Hyper-V).
+/// The address of one PCI function: domain:bus:device.function, as sysfs names it ("0000:3b:00.0"). The
+/// domain has four hex digits or more ("10000:01:00.0" behind VMD or Hyper-V).
 struct PciAddress {
   std::uint32_t domain = 0;
   std::uint8_t bus = 0;
@@ -20,14 +20,14 @@ struct PciAddress {
 
   auto operator<=>(const PciAddress&) const = default;
 
-  /// Exactly the form that sysfs uses, lower or upper case. Errc::usage says what is wrong and shows the
-  /// form; a short form without its domain is refused with the long one as the hint.
+  /// Parses exactly the form that sysfs uses, in lower or upper case. Errc::usage for all others, with the
+  /// form as the hint; for a short form without its domain the hint is the long form.
   static Result<PciAddress> parse(std::string_view text);
 
-  /// Lower case, as sysfs has it.
+  /// The address in lower case, as sysfs has it.
   std::string text() const;
 
-  /// Same domain, bus and device: functions of one card.
+  /// True for functions of one card: same domain, bus and device.
   bool same_slot(const PciAddress& other) const {
     return domain == other.domain && bus == other.bus && device == other.device;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/pci_function.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fcntl.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@ Result<Number> parse_number(std::string_view text, const std::filesystem::path& 
   return value;
 }
 
-/// Collects what could not be read: the first trouble is the one that is told.
+/// Reads attributes and keeps the first error as the function's problem.
 class Reader {
  public:
   Reader(const HostDirectory& directory, PciFunction& function)
@@ -43,20 +44,10 @@ class Reader {
   }
   template <typename Number>
   void optional(const char* name, std::optional<Number>& into) {
-    auto value = read_number<Number>(name);
-    if (value) {
-      into = *value;
-    } else if (!is_gone(value.error())) {
-      note(std::move(value).error());
-    }
+    keep_if_there(read_number<Number>(name), into);
   }
   void optional_link(const char* name, std::optional<std::string>& into) {
-    auto value = directory_.link_name(name);
-    if (value) {
-      into = std::move(*value);
-    } else if (!is_gone(value.error())) {
-      note(std::move(value).error());
-    }
+    keep_if_there(directory_.link_name(name), into);
   }
   void note(Error error) {
     if (!function_.problem) function_.problem = std::move(error);
@@ -77,12 +68,20 @@ class Reader {
       note(std::move(value).error());
     }
   }
+  template <typename T>
+  void keep_if_there(Result<T> value, std::optional<T>& into) {
+    if (value) {
+      into = std::move(*value);
+    } else if (!is_gone(value.error())) {
+      note(std::move(value).error());
+    }
+  }
   const HostDirectory& directory_;
   PciFunction& function_;
 };
 
-// What every function defines, and no more: whoever may read the rest has the kernel read that from the
-// device too, and some hang at what they do not define. ABI: drivers/pci/pci-sysfs.c, pci_read_config().
+// Reads only the bytes that every function defines. The kernel passes a longer read on to the device, and
+// some devices hang at registers that they do not define. ABI: drivers/pci/pci-sysfs.c, pci_read_config().
 Result<std::string> read_header(const HostDirectory& directory, const std::filesystem::path& path) {
   constexpr std::size_t kSize = 64;
   const auto config = directory.open("config", O_RDONLY);
@@ -94,7 +93,7 @@ Result<std::string> read_header(const HostDirectory& directory, const std::files
   return header;
 }
 
-// One attribute says what five do. Where it is not there, as on a host of a test's making, they are read.
+// modalias has the values of five attributes, which are read if it is missing, as on a test's host.
 void read_ids(const HostDirectory& directory, PciFunction& function, Reader& reader) {
   function.modalias = directory.read_attribute("modalias").value_or("");
   const auto ids = parse_pci_modalias(function.modalias);
@@ -107,7 +106,7 @@ void read_ids(const HostDirectory& directory, PciFunction& function, Reader& rea
     reader.required("device", function.device);
     reader.required("class", function.class_code);
   }
-  // It says zero of a subsystem that is not there, too.
+  // modalias has zero also for a missing subsystem.
   if (ids && ids->subsystem_vendor != 0) {
     function.subsystem_vendor = ids->subsystem_vendor;
     function.subsystem_device = ids->subsystem_device;
@@ -125,11 +124,12 @@ HeaderType header_of_class(std::uint32_t class_code) {
   return what == kCardbusBridge ? HeaderType::cardbus_bridge : HeaderType::endpoint;
 }
 
-// Byte 0x0e of config space, less the multi-function bit. The first 64 bytes are readable by everyone. Of a
-// function in D3cold, which a read would wake, its class says it.
+// Byte 0x0e of config space, without the multi-function bit; every user can read the first 64 bytes. For a
+// function in D3cold, which a read would wake, the class decides.
 Result<HeaderType> read_header_type(const HostDirectory& directory, const std::filesystem::path& path,
-                                    std::uint32_t class_code) {
-  if (directory.read_attribute("power_state").value_or("") == "D3cold") return header_of_class(class_code);
+                                    std::uint32_t class_code, bool has_power_state) {
+  if (has_power_state && directory.read_attribute("power_state").value_or("") == "D3cold")
+    return header_of_class(class_code);
   const auto config = read_header(directory, path);
   if (!config) return fail(Error(config.error()));
   constexpr std::size_t kHeaderTypeOffset = 0x0e;
@@ -137,7 +137,7 @@ Result<HeaderType> read_header_type(const HostDirectory& directory, const std::f
     return fail(Errc::malformed_host,
                 fmt::format("/{}/config: only {}", path.string(), counted(config->size(), "byte")));
   }
-  // A virtual function has no vendor and device there, but a header type (SR-IOV 1.1, 3.4.1).
+  // A virtual function has no vendor and device in config space, but a header type (SR-IOV 1.1, 3.4.1).
   if ((*config)[0] == '\xff' && (*config)[1] == '\xff' && (*config)[kHeaderTypeOffset] == '\xff') {
     return fail(Errc::malformed_host,
                 fmt::format("/{}/config: reads all ones; the device is off the bus", path.string()));
@@ -149,15 +149,14 @@ Result<HeaderType> read_header_type(const HostDirectory& directory, const std::f
   return static_cast<HeaderType>(type);
 }
 
-// Names in the function's own directory tell of four things at no further read. sriov_numvfs says what the
-// links to virtual functions say, but under the lock that a hanging driver keeps (drivers/pci/iov.c).
-void read_directory(const HostDirectory& directory, PciFunction& function, Reader& reader) {
+// Names in the function's directory give four facts without further reads. sriov_numvfs equals the number of
+// virtfn links, but its read takes the lock that a hanging driver keeps (drivers/pci/iov.c).
+void read_directory(const HostDirectory& directory, const std::vector<std::string>& names,
+                    PciFunction& function, Reader& reader) {
   constexpr std::string_view kConsumer = "consumer:pci:";
   constexpr std::string_view kVirtualFunction = "virtfn";
-  auto names = directory.list(".");
-  if (!names) return reader.note(std::move(names).error());
   bool sriov = false;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     if (name.starts_with(kConsumer)) {
       if (auto consumer = PciAddress::parse(std::string_view(name).substr(kConsumer.size()))) {
         function.consumers.push_back(*consumer);
@@ -193,7 +192,7 @@ bool has_vfio_vfs(const HostFs& host, const PciAddress& address, const std::stri
   for (unsigned i = 0;; ++i) {
     const auto function = path / fmt::format("virtfn{}", i);
     if (!host.link_name(function)) return false;
-    // The first that is on this driver answers for all: what a driver declares it does not declare for one.
+    // The first virtual function on this driver decides, since a driver declares it for all its functions.
     if (host.link_name(function / "driver").value_or("") == driver) return host.exists(function / "vfio-dev");
   }
 }
@@ -252,23 +251,26 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   PciFunction function;
   function.address = address;
   const auto path = sysfs_path(address);
-  const auto directory = HostDirectory::open(host, path);
+  // The names first: what is not there needs no system call.
+  std::vector<std::string> names;
+  const auto directory = HostDirectory::open(host, path, names);
   if (!directory) {
     if (is_gone(directory.error())) return fail(no_function(address));
     function.problem = directory.error();
     return function;
   }
+  const auto has = [&](std::string_view name) { return std::ranges::binary_search(names, name); };
   Reader reader(*directory, function);
 
   read_ids(*directory, function, reader);
-  if (auto header = read_header_type(*directory, path, function.class_code)) {
+  if (auto header = read_header_type(*directory, path, function.class_code, has("power_state"))) {
     function.header = *header;
   } else {
     reader.note(std::move(header).error());
   }
-  reader.optional_link("driver", function.driver);
+  if (has("driver")) reader.optional_link("driver", function.driver);
   std::optional<std::string> group;
-  reader.optional_link("iommu_group", group);
+  if (has("iommu_group")) reader.optional_link("iommu_group", group);
   if (group) {
     if (auto number = parse_number<std::uint32_t>(*group, path / "iommu_group")) {
       function.iommu_group = *number;
@@ -276,17 +278,17 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
       reader.note(std::move(number).error());
     }
   }
-  reader.optional("numa_node", function.numa_node);
+  if (has("numa_node")) reader.optional("numa_node", function.numa_node);
   if (function.numa_node && *function.numa_node < 0) function.numa_node.reset();
   std::optional<std::string> physical;
-  reader.optional_link("physfn", physical);
+  if (has("physfn")) reader.optional_link("physfn", physical);
   if (physical) {
     if (auto parent = PciAddress::parse(*physical)) function.physical_function = *parent;
   }
-  read_directory(*directory, function, reader);
+  read_directory(*directory, names, function, reader);
   read_dma(host, function);
 
-  // Hot-unplugged while being read: not a faulty device, but none.
+  // A function that was unplugged while being read is absent, not faulty.
   if (function.problem && !lacks_means(*function.problem) && !host.exists(path))
     return fail(no_function(address));
   return function;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One PCI function as the kernel shows it.
+// A PCI function as the kernel shows it.
 // ABI: Documentation/ABI/testing/sysfs-bus-pci, sysfs-class-vfio; header type: PCI Local Bus 3.0, 6.2.1.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace ferry {
 
-/// Classes that decide what a function is treated as: the upper 16 bits of the 24-bit class code.
+/// Classes that decide how a function is treated: the upper 16 bits of the 24-bit class code.
 enum class PciClass : std::uint16_t {
   non_volatile_memory = 0x0108,
   ethernet = 0x0200,
@@ -44,54 +44,52 @@ struct PciFunction {
   std::string modalias;                         ///< "pci:v000010DEd...", empty if unreadable
   std::optional<std::string> driver;            ///< absent: no driver bound
   std::optional<std::string> driver_override;   ///< absent: unset, or not read: see read_overrides()
-  bool override_unread = false;                 ///< read_overrides() was to tell, and could not
+  bool override_unread = false;                 ///< read_overrides() could not read it
   std::optional<std::uint32_t> iommu_group;     ///< absent: no IOMMU handles it. Not stable over reboots
   std::optional<int> numa_node;                 ///< absent: the kernel does not know (-1)
   std::optional<PciAddress> physical_function;  ///< set on a virtual function
-  std::uint32_t sriov_totalvfs = 0;             ///< 0 where SR-IOV is not offered
-  std::uint32_t sriov_numvfs = 0;               ///< the virtual functions that there are now
+  std::uint32_t sriov_totalvfs = 0;             ///< 0: no SR-IOV
+  std::uint32_t sriov_numvfs = 0;               ///< virtual functions that exist now
   bool boot_display = false;                    ///< boot_vga reads 1
   std::vector<std::string>
       vfio_devices;  ///< names in vfio-dev/ ("vfio3"), kernel 6.1 and newer, while on a vfio driver
-  /// Its driver is no vfio driver to it, and has virtual functions of it as vfio devices: then it has
-  /// declared that it leaves DMA to VFIO, which a driver does for all of its functions at once. NVIDIA's does
-  /// when built for vGPU hosts.
+  /// Its driver is no vfio driver for it, and its virtual functions are vfio devices on that driver. The
+  /// driver has thus declared that it leaves DMA to VFIO, which it does for all its functions at once.
+  /// NVIDIA's driver does so when built for vGPU hosts.
   bool leaves_dma = false;
   std::vector<PciAddress>
       consumers;  ///< functions linked to this one as consumers (a GPU's audio, USB, UCSI)
 
-  /// Set when something that must be readable was not; the function then counts as present but is never
-  /// touched.
+  /// Set if a required fact could not be read. The function then counts as present but is never written to.
   std::optional<Error> problem;
 
   PciClass pci_class() const { return static_cast<PciClass>(class_code >> 8U); }
   bool is_bridge() const { return header != HeaderType::endpoint; }
   bool is_virtual_function() const { return physical_function.has_value(); }
-  /// "10de:2684"
+  /// Vendor and device: "10de:2684".
   std::string ids() const;
 };
 
-/// Reads one function, and nothing that the kernel serves under the lock of a device: a driver that hangs
-/// keeps it, and the read would hang too. Errc::not_found when there is no such function (or it vanished
-/// while being read); anything else unreadable is its `problem`.
+/// Reads one function, except attributes that the kernel serves under the device's lock: a hanging driver
+/// keeps that lock, and the read would hang too. Errc::not_found: there is no such function, or it vanished
+/// while being read. Other failures become its `problem`.
 Result<PciFunction> read_function(const HostFs& host, const PciAddress& address);
 
-/// Reads again what a move changes: the driver, and what vfio makes of it. Errc::not_found when the function
-/// has vanished.
+/// Reads again the facts that a bind or unbind changes: the driver and the vfio entries. Errc::not_found: the
+/// function has vanished.
 Result<> read_binding(const HostFs& host, PciFunction& function);
 
-/// Whether `driver`, which the function is on, has virtual functions of it as vfio devices (leaves_dma).
+/// True if the function's virtual functions are vfio devices on `driver`, its own driver (leaves_dma).
 bool has_vfio_vfs(const HostFs& host, const PciAddress& address, const std::string& driver);
 
-/// "driver_override of 0000:65:00.0 names vfio-pci, while nouveau is bound"; absent: none is set, or it names
-/// the driver that is bound, or none is bound.
+/// "driver_override of 0000:65:00.0 names vfio-pci, while nouveau is bound"; absent: no override is set, it
+/// names the bound driver, or no driver is bound.
 std::optional<std::string> override_of_another_driver(const PciFunction& function);
 
-/// The kind of a function in a word: "audio", "bridge", "network", "virtual function"; its class in hex where
-/// there is no word.
+/// A function's kind in a word: "audio", "bridge", "network", "virtual function"; else its class in hex.
 std::string kind_of(const PciFunction& function);
 
-/// sys/bus/pci/devices/ADDRESS
+/// The function's directory: sys/bus/pci/devices/ADDRESS.
 std::filesystem::path sysfs_path(const PciAddress& address);
 
 }  // namespace ferry

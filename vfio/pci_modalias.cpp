@@ -6,7 +6,7 @@
 namespace ferry {
 namespace {
 
-/// Takes fields off the front of a text, each a marker and a number of so many digits.
+/// Takes fields off the front of a text: a marker, then a number with a given count of digits.
 class Fields {
  public:
   explicit Fields(std::string_view text) : rest_(text) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a PCI function's modalias says of it: five attributes by one read.
+// A PCI function's modalias, which gives five attributes in one read.
 // ABI: drivers/pci/pci-sysfs.c, modalias_show().
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace ferry {
 
-/// The same values that the attributes of these names have.
+/// The values of the attributes with these names.
 struct PciModalias {
   std::uint16_t vendor = 0;
   std::uint16_t device = 0;
@@ -19,7 +19,7 @@ struct PciModalias {
   bool operator==(const PciModalias&) const = default;
 };
 
-/// "pci:v000010DEd00002684sv000010DEsd0000167Cbc03sc00i00" and nothing else; absent: it is not that.
+/// Parses "pci:v000010DEd00002684sv000010DEsd0000167Cbc03sc00i00"; absent: the text has another form.
 std::optional<PciModalias> parse_pci_modalias(std::string_view text);
 
 }  // namespace ferry

@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-// "0x" may be missing: `resource` has it, `resourceN_resize` has not.
+// Parses hex with or without "0x": `resource` has the prefix, `resourceN_resize` has not.
 std::optional<std::uint64_t> hex(std::string_view text) {
   if (text.starts_with("0x")) text.remove_prefix(2);
   std::uint64_t value = 0;
@@ -25,7 +25,7 @@ std::string_view cut(std::string_view& text, char separator) {
   return part;
 }
 
-// Absent: the line makes no sense. Of size 0: no such register.
+// Absent: the line is malformed. Size 0: the register does not exist.
 std::optional<Bar> parse_line(std::string_view line) {
   std::array<std::uint64_t, 3> columns{};
   for (std::uint64_t& column : columns) {
@@ -35,7 +35,7 @@ std::optional<Bar> parse_line(std::string_view line) {
   }
   const auto [start, end, flags] = columns;
   if (start == 0 && end == 0) return Bar{.index = 0, .start = 0, .size = 0, .flags = flags};
-  // Ends before it begins, or covers all of 64 bits, which no size can say.
+  // The range ends before it begins, or covers all 64 bits, which no size can express.
   if (end < start || end - start == UINT64_MAX) return std::nullopt;
   return Bar{.index = 0, .start = start, .size = end - start + 1, .flags = flags};
 }
@@ -43,7 +43,7 @@ std::optional<Bar> parse_line(std::string_view line) {
 }  // namespace
 
 PciResources parse_pci_resources(std::string_view text) {
-  constexpr unsigned kBars = 6;  // PCI Local Bus 3.0, 6.2.5: what an endpoint's header has room for
+  constexpr unsigned kBars = 6;  // PCI Local Bus 3.0, 6.2.5: BARs of an endpoint's header
   PciResources out;
   for (unsigned index = 0; index <= kBars && !text.empty(); ++index) {
     auto bar = parse_line(cut(text, '\n'));

@@ -12,7 +12,7 @@
 
 namespace ferry {
 
-/// One base address register that asks for addresses.
+/// A base address register that requests addresses.
 struct Bar {
   unsigned index =
       0;  ///< 0..5, 6: the expansion ROM's; the second register of a 64-bit BAR has no entry of its own
@@ -24,9 +24,9 @@ struct Bar {
   bool is_memory() const { return (flags & 0x200U) != 0; }
   bool is_prefetchable() const { return (flags & 0x2000U) != 0; }
   bool is_64bit() const { return (flags & 0x100000U) != 0; }
-  /// False: the firmware and the kernel had no room for it, and `start` means nothing.
+  /// False: firmware and kernel found no room for the BAR, and `start` means nothing.
   bool is_assigned() const { return (flags & 0x20000000U) == 0; }
-  /// Of an expansion ROM: not the card's own, but the copy in RAM that a PC's firmware has run.
+  /// For an expansion ROM: the range is the copy in RAM that a PC's firmware has run, not the card's ROM.
   bool is_rom_copy() const { return (flags & 0x2U) != 0; }
   bool operator==(const Bar&) const = default;
 };
@@ -37,13 +37,12 @@ struct PciResources {
   std::vector<std::string> notes;  ///< lines that could not be read, each with its number, from 1
 };
 
-/// Never fails: a line of a BAR that makes no sense is noted and left out, one of zeros is a register that is
-/// not there. Lines after the seventh (those of virtual functions, a bridge's windows) are not looked at.
-/// Columns after the third are allowed.
+/// Never fails: a malformed BAR line is noted and left out, and a line of zeros is a register that does not
+/// exist. Lines after the seventh (virtual functions, a bridge's windows) and further columns are ignored.
 PciResources parse_pci_resources(std::string_view text);
 
-/// The sizes a resizable BAR could have, in MiB, ascending, from its `resourceN_resize` file: a hexadecimal
-/// mask in which bit n stands for 2^n MiB. Absent when it is no such mask.
+/// The sizes in MiB that a resizable BAR supports, ascending, from its `resourceN_resize` file: a hexadecimal
+/// mask in which bit n stands for 2^n MiB. Absent: the text is no such mask.
 /// ABI: Documentation/ABI/testing/sysfs-bus-pci, October 2022.
 std::optional<std::vector<std::uint64_t>> parse_resizable_sizes(std::string_view text);
 

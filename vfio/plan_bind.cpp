@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan of a move to vfio.
+// Plans a bind to vfio.
 #include <algorithm>
 #include <iterator>
 
@@ -11,7 +11,7 @@
 namespace ferry {
 namespace {
 
-/// A unit on its way to be planned or refused.
+/// A unit before it is planned or refused.
 struct Candidate {
   Unit unit;
   Move move;
@@ -19,8 +19,8 @@ struct Candidate {
   Released released;
 };
 
-// A module lets go of all its devices or of none. A unit that is refused for that may keep another from
-// moving. `stays`: whether a unit's objections keep it where it is.
+// Objects to modules that serve devices outside the change, since a module closes all its devices or none. A
+// refusal may cause another, so this repeats. `stays`: true if a unit's objections keep it where it is.
 void object_to_shared_modules(std::vector<Candidate>& candidates, bool (Objections::*stays)() const) {
   for (bool settled = false; !settled;) {
     settled = true;
@@ -53,7 +53,7 @@ std::set<Releasable> who_lets_go(const Inventory& inventory, const AcceleratorRu
   return asked_to_let_go(released, request.persistence_by_gpu, is_gpu, serves_others);
 }
 
-// Companions before accelerators: a card's audio driver may sleep on the GPU's.
+// Companions first, unless `accelerators_first`: a card's audio depends on its GPU in power management.
 std::vector<const PciFunction*> in_order(const Inventory& inventory, const std::vector<Member>& members,
                                          bool accelerators_first) {
   std::vector<const PciFunction*> out;
@@ -69,16 +69,14 @@ std::vector<const PciFunction*> in_order(const Inventory& inventory, const std::
   return out;
 }
 
-// The override that a function on vfio had there before a way back was begun; absent: none of Ferry's
-// business.
+// The override that a function on vfio had before its unbind began; absent: Ferry has no record of it.
 std::optional<std::string> override_on_vfio(const PciFunction& function, const MoveRecord& record) {
   const auto found = record.members.find(function.address);
   if (found == record.members.end() || found->second.ids != function.ids()) return std::nullopt;
   return found->second.kernels_choice ? found->second.driver_override : function.driver;
 }
 
-// The driver that a function gets: the one that it had there a moment ago, while that is loaded, or the one
-// that fits.
+// A function's vfio driver of a moment ago, while that is loaded, or else the driver that fits.
 VfioDriver driver_for(const Inventory& inventory, const VfioDriverTable& table, const MoveRequest& request,
                       const PciFunction& function) {
   const auto had = request.as_before.find(function.address);
@@ -87,8 +85,8 @@ VfioDriver driver_for(const Inventory& inventory, const VfioDriverTable& table, 
   return table.choose(function.modalias);
 }
 
-// The overrides that were others than the drivers: without one, say, where vfio-pci knows the card by its
-// ids=. The bind needs them, so they are put back behind it.
+// Restores overrides that were absent or named another driver, for example when vfio-pci knows the card by
+// its ids=. The bind needs the driver's name in the override, so these steps follow the bind.
 std::vector<Step> overrides_as_before(const std::vector<const PciFunction*>& functions,
                                       const std::vector<Step>& steps, const MoveRequest& request) {
   std::vector<Step> out;
@@ -158,7 +156,7 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
   return steps;
 }
 
-// The functions in a GPU's slot that are none of its companions and in no group of the unit.
+// Notes functions in a GPU's slot that are no companions and in no group of the unit.
 void note_what_stays(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
                      std::vector<std::string>& notes) {
   for (const PciAddress& asked : unit.accelerators) {
@@ -173,7 +171,7 @@ void note_what_stays(const Inventory& inventory, const Unit& unit, const Acceler
   }
 }
 
-// By the kernel's rule, once all has moved that was asked for.
+// Members that still block by the kernel's rule once the whole request is on vfio.
 std::vector<PciAddress> still_blocking(const Inventory& inventory, const Move& move) {
   const auto moving = move.moving();
   std::vector<PciAddress> out;
@@ -220,7 +218,7 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
     note_what_stays(inventory, unit, rules, move.notes);
     if (!objections.any()) move.steps = steps_to_vfio(inventory, move.members, drivers, record, request);
     Released released;
-    // What is on vfio already stays there whoever uses it: that is what it is there for.
+    // A function that is on vfio already stays there even if it is in use, since that is its purpose.
     if (!move.steps.empty()) {
       const bool harmless = take_nothing(move.steps);
       object_to_unreadable_records(record, move.groups, objections);
@@ -245,7 +243,7 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
         if (member.role == MemberRole::bystander) object_to_bystander(function, objections);
       }
     } else {
-      // On vfio, yet no VM can use it: a GPU that is off the bus.
+      // A function on vfio that no VM can use: a GPU that is off the bus.
       for (const PciAddress& address : move.moving()) {
         const PciFunction& function = *inventory.find(address);
         if (!function.override_unread) object_to_unreadable(function, objections);
@@ -256,7 +254,7 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
                           .objections = std::move(objections),
                           .released = std::move(released)});
   }
-  // Who uses a unit shall not go for one that is refused all the same.
+  // Lasting objections come first: no service should stop for a unit that is refused anyway.
   object_to_shared_modules(candidates, &Objections::lasting);
   object_to_shared_modules(candidates, &Objections::any);
   MovePlan plan;

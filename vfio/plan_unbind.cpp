@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan of the way back, asked for or after a failure.
+// Plans an unbind, on request or to roll back a failed bind.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -11,29 +11,29 @@
 namespace ferry {
 namespace {
 
-/// Where a function goes back to. One that was on vfio before Ferry is recorded only from the first write of
-/// its way back on.
+/// The state to which a function returns. A function that was on vfio before Ferry is recorded only from the
+/// first write of its unbind on.
 struct Home {
   const PciFunction* function = nullptr;
   bool known = false;
   PriorState prior;
-  bool lost = false;  ///< the driver is not loaded, and cannot be: MoveRecord::lost
+  bool lost = false;  ///< the driver is not loaded and cannot be: MoveRecord::lost
   bool kernel_chooses() const { return !known || prior.kernels_choice; }
-  /// Its driver cannot be loaded, and the override it had names another driver.
+  /// Its driver cannot be loaded, and its earlier override names another driver.
   bool lost_to_another() const { return lost && prior.driver_override != prior.driver; }
-  /// The way back of one that the kernel chooses for was begun, and has not ended.
+  /// The unbind of a function whose driver the kernel chooses has begun and not ended.
   bool in_between() const { return known && prior.kernels_choice && !function->driver; }
 };
 
-// Neither where Ferry put it nor where it was: moved by somebody else meanwhile.
+// True if the function is neither on vfio nor on its earlier driver: another program has rebound it.
 bool in_other_hands(const Home& home) {
   const PciFunction& function = *home.function;
   return !home.kernel_chooses() && function.driver && function.driver != home.prior.driver &&
          !on_vfio_driver(function);
 }
 
-// Its driver is in nobody's reach. Kept on vfio for it, it would wait for a driver that in turn may wait for
-// it: NVIDIA's does not load where every GPU is on vfio, and its container then brings none.
+// The driver cannot be loaded now. A function kept on vfio could wait for it forever: NVIDIA's driver does
+// not load while every GPU is on vfio, and then its container brings no driver.
 void leave_to_who_comes(const Home& home, std::vector<Step>& unbinds, std::vector<Step>& binds,
                         std::vector<std::string>& notes) {
   const PciFunction& function = *home.function;
@@ -52,10 +52,10 @@ void leave_to_who_comes(const Home& home, std::vector<Step>& unbinds, std::vecto
                    .why = "the driver it had before cannot be loaded: the kernel chooses"});
 }
 
-// What way_back() found in somebody else's hands is left there and noted.
+// A function that is in_other_hands() is left there and noted.
 std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& homes,
                            std::vector<std::string>& notes) {
-  std::vector<Step> steps;  // modules first: whose driver does not come has not been moved yet, and is not
+  std::vector<Step> steps;  // modules first: without its driver a function is not unbound
   OverrideSteps overrides;
   std::vector<Step> unbinds;
   std::vector<Step> binds;
@@ -81,7 +81,7 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
     }
     const bool home_already = function.driver == home.prior.driver;
     if (in_other_hands(home)) {
-      // By the kernel's choice perhaps, on an earlier way back.
+      // The kernel may have chosen that driver at an earlier unbind.
       if (home.lost) continue;
       notes.push_back(fmt::format("{} was moved to {} by somebody else and is left there",
                                   function.address.text(), function.driver.value_or("no driver")));
@@ -94,7 +94,7 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
             override_step(function, home.prior.driver_override.value_or(""), why));
       }
     } else {
-      // Where the driver is lost, an override of another would keep it away when it is loaded at last.
+      // If the driver is lost, an override of another driver would keep it away once it is loaded.
       add_override(function, *home.prior.driver,
                    home.lost_to_another() ? std::nullopt : home.prior.driver_override, why, overrides);
     }
@@ -138,7 +138,7 @@ Home home_of(const PciFunction& function, const MoveRecord& record) {
           .lost = record.lost.contains(function.address)};
 }
 
-// What one that is recorded and in nobody else's hands has in the end; empty: none.
+// The driver that a recorded function has in the end, unless it is in_other_hands(); empty: none.
 std::string driver_at(const Home& home) {
   if (home.lost && home.function->driver != home.prior.driver) return kKernelsChoice;
   return home.prior.driver.value_or("");
@@ -161,7 +161,7 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
                     .driver_before = function.driver.value_or(""),
                     .driver_after = function.driver.value_or("")};
       const Home home = home_of(function, record);
-      // A foreign function moves back only if it was Ferry that took it along.
+      // A foreign function is unbound only if Ferry took it along.
       if (home.known && !moves(member.role)) member.role = MemberRole::taken_along;
       if (!home.known && request.recorded_only && moves(member.role)) member.role = MemberRole::bystander;
       if (moves(member.role)) {
@@ -176,12 +176,12 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
     }
     move.steps = way_back(inventory, homes, move.notes);
     Objections objections;
-    // An override that cannot be read may well be Ferry's: nothing to do is not known then.
+    // An unreadable override may be Ferry's, so it is not certain that there is nothing to do.
     const bool unsure = std::ranges::any_of(
         homes, [](const Home& home) { return home.known && home.function->override_unread; });
     object_to_unreadable_records(record, move.groups, objections);
     if (!move.steps.empty() || unsure) {
-      // A bind that was killed early leaves just that to undo.
+      // A bind that was killed early leaves only overrides to undo.
       static const UseReport kNobody;
       const bool harmless = take_nothing(move.steps);
       for (const PciAddress& address : move.moving()) {
@@ -209,7 +209,7 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
 
 Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::vector<PciAddress>& only) {
   std::vector<Home> homes;
-  // Of what was on vfio before Ferry, and is: whoever put it there may use it.
+  // Overrides of functions on vfio before Ferry and still: the program that bound them may use them.
   std::vector<Step> as_found;
   for (const PciAddress& address : only) {
     const PciFunction* function = inventory.find(address);

@@ -7,8 +7,8 @@
 
 namespace ferry {
 
-/// Devices of one resource that the kubelet has given to one container. The container may not have started
-/// yet: it is given its devices when its pod is admitted.
+/// Devices of one resource that the kubelet has allocated to one container. The container may not have
+/// started yet, since the kubelet allocates devices when it admits the pod.
 struct PodDevice {
   std::string name_space;  ///< the pod's
   std::string pod;
@@ -16,9 +16,9 @@ struct PodDevice {
   /// "nvidia.com/GH100_H100_SXM5_80GB". For a device of a resource claim: the kind of its CDI name
   /// ("nvidia.com/gpu"), or its driver ("gpu.nvidia.com").
   std::string resource;
-  /// As the plugin that offers the resource calls them: PCI addresses, UUIDs, numbers, anything.
+  /// The plugin's names for the devices: PCI addresses, UUIDs, numbers, anything.
   std::vector<std::string> ids;
-  /// Of all of them together, ascending. Empty: the kubelet does not say.
+  /// NUMA nodes of all devices together, ascending. Empty: the kubelet does not report them.
   std::vector<std::int64_t> numa_nodes;
 
   bool operator==(const PodDevice&) const = default;

@@ -13,13 +13,13 @@ namespace {
 constexpr std::string_view kService = ".service";
 constexpr std::string_view kNone = "none";
 
-// Unit names: systemd.unit(5).
+// Characters of a unit's name: systemd.unit(5).
 bool is_unit_letter(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
          std::string_view(":-_.\\@").find(c) != std::string_view::npos;
 }
 
-// Units of other kinds hold nothing open.
+// Units of other kinds have no device open.
 bool of_another_kind(std::string_view name) {
   constexpr std::array kKinds = {".socket", ".target", ".slice", ".scope",     ".mount",
                                  ".device", ".swap",   ".path",  ".automount", ".timer"};
@@ -58,7 +58,7 @@ std::set<std::string> default_release() {
 
 bool runs_others(std::string_view unit) {
   if (unit.ends_with(kService)) unit.remove_suffix(kService.size());
-  // Stopping libvirt-guests shuts every VM down; without virtlogd a VM's console stands still.
+  // Stopping libvirt-guests shuts every VM down; without virtlogd a VM's console stops.
   constexpr std::array kBeginnings = {"libvirt",
                                       "qemu",
                                       "virtqemu",
@@ -93,7 +93,7 @@ bool runs_others(std::string_view unit) {
 }
 
 Result<std::vector<std::string>> services_named(std::string_view name) {
-  // DCGM's service has had two names; who knows only its process would name that.
+  // DCGM's service has had two names; a user who knows only its process gives that name.
   if (name == "nv-hostengine") return std::vector<std::string>{"nvidia-dcgm.service", "dcgm.service"};
   // The kernel takes either spelling of a module's name and shows this one.
   if (name == kConsoleModule || name == "nvidia-drm") return std::vector<std::string>{kConsoleModule};

@@ -25,7 +25,7 @@ tl::unexpected<Error> broken(const std::string& why) {
               "the file says which services to start again; mend it, or start them and remove it");
 }
 
-/// The file's maps from name to state. An earlier version knew services alone.
+/// A map of the file, from name to state. An earlier version of the file had services only.
 struct Section {
   const char* key;
   Releasable::Kind kind;
@@ -34,7 +34,7 @@ constexpr std::array kSections = {Section{.key = "services", .kind = Releasable:
                                   Section{.key = "modules", .kind = Releasable::Kind::module},
                                   Section{.key = "gpus", .kind = Releasable::Kind::persistence}};
 
-// What stands in the file is started and loaded by root: nothing but what could have been written.
+// root starts and loads the names in the file, so only names that Ferry could have written are accepted.
 bool could_be_ours(const Releasable& holder) {
   switch (holder.kind) {
     case Releasable::Kind::module:

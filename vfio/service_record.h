@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has let go of devices for Ferry and still has to take hold again (services to start, nvidia_drm to
-// load, GPUs to give back to nvidia-persistenced), in run/ferry/hostd/stopped-services.json: written before,
-// removed after it, so that a run that was killed in between is made good by the next. Void after a reboot
-// (the host starts afresh then), told by the boot id.
+// Records services and modules that Ferry has quiesced and must resume (services to start, nvidia_drm to
+// load, GPUs to return to nvidia-persistenced), in run/ferry/hostd/stopped-services.json. It is written
+// before they are quiesced and removed after they resume, so that the next run resumes those of a killed run.
+// After a reboot, seen by the boot id, the host has started afresh and the record is void.
 #pragma once
 
 #include <map>
@@ -16,20 +16,20 @@
 namespace ferry {
 
 enum class StoppedService {
-  to_start,            ///< by whatever run comes next
-  waits_for_a_device,  ///< finds no device that it would hold: once there is one again
+  to_start,            ///< the next run starts it
+  waits_for_a_device,  ///< no device is left to it: starts once there is one again
 };
 
 struct ServiceRecord {
   std::map<Releasable, StoppedService> services;
-  std::vector<std::string> notes;  ///< why a record was passed over (another boot)
+  std::vector<std::string> notes;  ///< the reason why a record was skipped (another boot)
 };
 
-/// Nothing when there is no record. Errc::malformed_host when it cannot be read: going on without it might
-/// leave a service down for good.
+/// Reads the record, which is empty if there is no file. Errc::malformed_host: the file cannot be read, and
+/// going on without it might leave a service down for good.
 Result<ServiceRecord> read_service_record(const HostFs& host);
 
-/// Replaces the record; with no service left the file goes.
+/// Replaces the record; without services the file is removed.
 Result<> write_service_record(HostFs& host, const std::map<Releasable, StoppedService>& services);
 
 }  // namespace ferry

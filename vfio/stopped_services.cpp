@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kNvidia = "nvidia";
 
-// Whether there is a device that `holder` would hold.
+// True if a device is left that `holder` would use.
 bool device_left(const ReleaseContext& context, const Inventory& inventory, const Releasable& holder) {
   return std::ranges::any_of(inventory.functions, [&](const auto& entry) {
     const auto& [address, function] = entry;
@@ -114,8 +114,8 @@ Result<> StoppedServices::stop(const Releasable& holder) {
   if (done) {
     tell(Step::Kind::let_go, holder);
     done = let_go(holder);
-    // Whoever cannot even be asked to switch it off cannot switch it on: the service that is stopped instead
-    // sees to it. A tool that ran and failed may have done it all the same.
+    // A tool that could not be run at all cannot switch persistence on either; the service that is stopped
+    // instead does so at its start. A tool that ran and failed may still have switched it off.
     const bool asked = done || done.error().code == Errc::stuck || done.error().code == Errc::failed;
     if (!asked && holder.kind == Releasable::Kind::persistence) {
       after = stopped_;
@@ -130,14 +130,14 @@ Result<> StoppedServices::stop(const Releasable& holder) {
 StoppedServices::Restart StoppedServices::start_all() {
   Restart out{.notes = std::exchange(notes_, {}), .errors = {}};
   if (stopped_.empty()) return out;
-  // A host that cannot be looked at counts as one with devices: what does not start is then told.
+  // If the scan fails, devices count as present, so that a failed start is reported.
   const auto inventory = scan(*context_.host);
   std::map<Releasable, StoppedService> after;
-  // The other way round than they were asked to let go.
+  // The reverse of the order in which they were quiesced.
   for (const auto& [holder, state] : stopped_ | std::views::reverse) {
     const bool service = holder.kind == Releasable::Kind::service;
     const bool left = !inventory || device_left(context_, *inventory, holder);
-    // A service may well run without a device; the others have nothing to hold.
+    // A service may run without a device; a module or a GPU's persistence has no purpose then.
     if (!left && (!service || state == StoppedService::waits_for_a_device)) {
       after[holder] = StoppedService::waits_for_a_device;
       continue;
@@ -168,7 +168,7 @@ StoppedServices::Restart StoppedServices::start_all() {
       continue;
     }
     Error error = std::move(started).error().during(holder.taking_hold());
-    // nvidia-smi has other reasons to complain, and asked again it would complain again.
+    // nvidia-smi fails for other reasons too, and a second try would fail again.
     if (holder.kind == Releasable::Kind::persistence && error.code == Errc::failed) {
       out.notes.push_back(error.message + "; see whether it is on: nvidia-smi -q -i " + holder.name);
       continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who lets go of devices while groups move or GPUs are divided (services, nvidia_drm, nvidia-persistenced for
-// one GPU): each is asked once, recorded before, and takes hold again whatever becomes of those. What a
-// killed run left is taken over.
+// Quiesces services, nvidia_drm and nvidia-persistenced for one GPU while drivers change or GPUs are divided.
+// Each is recorded, then ordered once, and resumes whatever the outcome of the change. Services that a killed
+// run left quiesced are taken over.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 
 namespace ferry {
 
-/// Through what holders let go and take hold again.
+/// The means to quiesce and resume.
 struct ReleaseContext {
   HostFs* host = nullptr;
   HostWriter* writer = nullptr;
@@ -31,27 +31,27 @@ struct ReleaseContext {
   AcceleratorRules rules;
   std::function<void(const Step&)> on_step = {};  ///< before each order; may be empty
   Releaser* releaser = nullptr;                   ///< nullptr: no service is stopped or started
-  PersistenceSwitch* persistence = nullptr;  ///< nullptr: nvidia-persistenced lets go of all GPUs or none
+  PersistenceSwitch* persistence = nullptr;       ///< nullptr: nvidia-persistenced gives up all GPUs or none
 };
 
 class StoppedServices {
  public:
   explicit StoppedServices(ReleaseContext context) : context_(std::move(context)) {}
 
-  /// Takes over what an earlier run left stopped. Errors as read_service_record().
+  /// Takes over services that an earlier run left stopped. Errors as read_service_record().
   Result<> take_over();
 
-  /// Has `holder` let go, or says again what came of it. On an error it may have let go or not: it takes hold
-  /// again with the others. Only GPUs whose persistence could not be switched are nothing to switch back.
+  /// Quiesces `holder`, or returns the result of the first try. After an error it may be quiesced or not, and
+  /// resumes with the others. A GPU for which the tool could not be run does not.
   Result<> stop(const Releasable& holder);
 
   struct Restart {
     std::vector<std::string> notes;
-    std::vector<Error> errors;  ///< services that do not start although devices are left, or the record
+    std::vector<Error> errors;  ///< services that do not start although devices are left; an unwritten record
   };
-  /// Starts all. A service that does not start although no accelerator is left on a driver of the host waits
-  /// until there is one again, since most find nothing to do without; that is a note. A module waits for a
-  /// device of its driver, a GPU's persistence for that GPU.
+  /// Resumes all. A service that does not start while no accelerator is on a host driver waits for one, with
+  /// a note, since most find nothing to do without. A module waits for a device of its driver, and a GPU's
+  /// persistence for that GPU.
   Restart start_all();
 
  private:
@@ -59,17 +59,16 @@ class StoppedServices {
   Result<> let_go(const Releasable& holder) const;
   Result<> take_hold(const Releasable& holder) const;
   Result<> record(std::map<Releasable, StoppedService> after);
-  /// Whether an earlier order about it, of whatever run, has not returned: a second would only queue behind
-  /// it.
+  /// True if an earlier order about `holder`, from any run, has not returned: a second would queue behind it.
   bool is_stuck(const Releasable& holder) const;
 
   const ReleaseContext context_;
   std::map<Releasable, StoppedService> stopped_;  ///< as recorded
-  std::map<Releasable, Result<>> tried_;          ///< by this run
+  std::map<Releasable, Result<>> tried_;          ///< results of this run
   std::vector<std::string> notes_;                ///< of the record
 };
 
-/// Tells beside what became of the work what became of those who let go for it.
+/// Adds the results of Restart to the outcome of the change.
 template <typename Outcome>
 void tell(const StoppedServices::Restart& restart, Result<Outcome>& outcome) {
   if (outcome) {
@@ -80,7 +79,7 @@ void tell(const StoppedServices::Restart& restart, Result<Outcome>& outcome) {
   }
 }
 
-/// For people: what an earlier run has left to be started. Errors as read_service_record().
+/// Messages about services that an earlier run left to be started. Errors as read_service_record().
 Result<std::vector<std::string>> notes_on_stopped_services(const HostFs& host);
 
 }  // namespace ferry

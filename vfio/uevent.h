@@ -5,8 +5,8 @@
 
 namespace ferry {
 
-/// Whether one of the kernel's device events is of PCI, mediated or VFIO devices: "add@/devices/..." and the
-/// KEY=VALUE fields after it, each ended by a zero byte. What cannot be read does not concern us.
+/// True if a device event of the kernel concerns PCI, mediated or VFIO devices. An event is
+/// "add@/devices/..." and KEY=VALUE fields, each ended by a zero byte. A malformed event does not count.
 /// ABI: lib/kobject_uevent.c.
 bool concerns_us(std::string_view uevent);
 

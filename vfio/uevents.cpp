@@ -3,8 +3,12 @@
 
 #include <array>
 #include <cerrno>
+#include <fcntl.h>
 #include <linux/netlink.h>
+#include <linux/nsfs.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "vfio/uevent.h"
@@ -18,6 +22,15 @@ Result<Uevents> Uevents::open() {
   if (!fd.valid() || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
     return fail(error_from_errno(errno, "listen to the kernel's device events"));
   return Uevents(std::move(fd));
+}
+
+bool Uevents::are_sent() {
+  constexpr ino_t kInitialUserNamespace = 0xEFFFFFFD;  // PROC_USER_INIT_INO, include/linux/proc_ns.h
+  const UniqueFd network(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+  if (!network.valid()) return false;
+  const UniqueFd owner(::ioctl(network.get(), NS_GET_USERNS));
+  struct stat status {};
+  return owner.valid() && ::fstat(owner.get(), &status) == 0 && status.st_ino == kInitialUserNamespace;
 }
 
 bool Uevents::take() const {
@@ -34,7 +47,7 @@ bool Uevents::take() const {
       continue;
     }
     if (size <= 0) return ours;
-    // Anyone may send to the group; the kernel's port is 0.
+    // Any process may send to the group; the kernel's port is 0.
     if (sender.nl_pid != 0) continue;
     ours = ours || concerns_us({buffer.data(), static_cast<std::size_t>(size)});
   }

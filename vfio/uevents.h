@@ -6,16 +6,19 @@
 
 namespace ferry {
 
-/// The kernel's own word that devices come, go and change drivers. sysfs raises no inotify events.
-/// ABI: lib/kobject_uevent.c; netlink(7), NETLINK_KOBJECT_UEVENT, group 1. Heard in the initial network
-/// namespace only.
+/// Kernel events of devices that appear, vanish and change drivers; sysfs raises no inotify events.
+/// ABI: lib/kobject_uevent.c; netlink(7), NETLINK_KOBJECT_UEVENT, group 1.
 class Uevents {
  public:
   static Result<Uevents> open();
 
-  /// Readable when some wait.
+  /// True if the kernel sends the events to this process: it does so only to network namespaces of the
+  /// initial user namespace. False if that cannot be found out.
+  static bool are_sent();
+
+  /// Readable when events wait.
   int fd() const { return fd_.get(); }
-  /// Takes all that wait. Gives whether one concerns us (uevent.h), or some were lost.
+  /// Takes all waiting events. True if one concerns_us() (uevent.h), or if events were lost.
   bool take() const;
 
  private:

@@ -17,13 +17,13 @@
 namespace ferry {
 namespace {
 
-// What a step writes; absent of one that does more, or other, than one write.
+// The write of a step; absent for a step that is not exactly one write.
 std::optional<AttributeWrite> write_of(const Step& step) {
   const std::filesystem::path bus = "sys/bus/pci";
   const std::string address = step.address.text();
   switch (step.kind) {
     case Step::Kind::set_override:
-      // The kernel clears on one newline; an empty write would never reach it.
+      // The kernel clears the override on one newline; an empty write would never reach the kernel.
       return AttributeWrite{.path = sysfs_path(step.address) / "driver_override",
                             .value = step.value.empty() ? "\n" : step.value};
     case Step::Kind::unbind:
@@ -40,7 +40,7 @@ std::optional<AttributeWrite> write_of(const Step& step) {
   return std::nullopt;
 }
 
-// A module that loads need not bring the driver that a function is in need of.
+// A module may load without bringing the driver that a function needs.
 Result<> brings_driver(const HostFs& host, const std::vector<Step>& steps, const Step& load) {
   for (const Step& step : steps) {
     if (step.kind != Step::Kind::bind || step.address != load.address) continue;
@@ -50,7 +50,7 @@ Result<> brings_driver(const HostFs& host, const std::vector<Step>& steps, const
   return {};
 }
 
-// Performs steps in order from `next` on, up to the first that fails; `next` is then the one behind it.
+// Performs steps in order from `next` to the first failure; `next` is then the step after the failed one.
 Result<> perform_some(const MoveContext& context, const std::vector<Step>& steps, std::size_t& next) {
   while (next < steps.size()) {
     std::vector<AttributeWrite> writes;
@@ -67,7 +67,7 @@ Result<> perform_some(const MoveContext& context, const std::vector<Step>& steps
       continue;
     }
     const std::size_t first = next;
-    std::size_t at = first;  // what fails before anything was begun is the first one's failure
+    std::size_t at = first;  // a failure before any write counts as the first step's
     auto done = context.writer->write_in_order(writes, [&](std::size_t i) {
       at = first + i;
       if (context.on_step) context.on_step(steps[at]);
@@ -88,8 +88,8 @@ struct Failure {
   Error error;
 };
 
-// Goes on after an error, save one that hangs, with the other functions: one whose driver cannot be had, or
-// whose override stays, would lose the driver that it has and find no other.
+// Goes on with the other functions after an error, except after a hang. A function's later steps are dropped:
+// without the new driver, or with its old override, it would lose its present driver and find no other.
 std::vector<Failure> perform_each(const MoveContext& context, std::vector<Step> left) {
   std::vector<Failure> failures;
   for (std::size_t next = 0; next < left.size();) {
@@ -111,7 +111,7 @@ bool hangs(const std::vector<Failure>& failures) {
   return !failures.empty() && failures.back().error.code == Errc::stuck;
 }
 
-// The first error is the one that is told, with how many there were; one that hangs goes before all others.
+// The first error is reported, with the number of failures; a hang comes before all others.
 Result<> told_together(std::vector<Failure> failures) {
   if (failures.empty()) return {};
   if (hangs(failures)) return fail(std::move(failures.back().error));
@@ -130,9 +130,9 @@ Result<> record_before(const MoveContext& context, const Inventory& inventory, c
   for (const Member& member : move.members) {
     const PciFunction& function = *inventory.find(member.address);
     if (!moves(member.role) || !function.iommu_group) continue;
-    // On vfio before we came: what it had earlier is not known, and "vfio-pci" is no way back.
+    // On vfio before Ferry: the earlier driver is unknown, and "vfio-pci" is no state to restore.
     if (on_vfio_driver(function)) continue;
-    // A run of ours that was killed has left an override or no driver; this one is at home.
+    // A killed run of Ferry would have left an override or no driver; this function has neither trace.
     if (function.driver && function.driver_override != member.driver_after) fresh.insert(member.address);
     by_group[*function.iommu_group][member.address] = {.ids = function.ids(),
                                                        .driver = function.driver,
@@ -146,8 +146,8 @@ Result<> record_before(const MoveContext& context, const Inventory& inventory, c
   return {};
 }
 
-// What somebody else has put on vfio has no driver between its unbind and its probe, and nothing else says
-// then that it had one.
+// Records functions that another program bound to vfio: between unbind and probe they have no driver, and
+// nothing else shows that they had one.
 Result<> record_before_way_back(const MoveContext& context, const Inventory& inventory, const Move& move) {
   std::map<std::uint32_t, std::map<PciAddress, PriorState>> by_group;
   for (const Member& member : move.members) {
@@ -178,14 +178,14 @@ std::vector<PciAddress> all_members(const Move& move) {
   return out;
 }
 
-// A unit as it is now, with what a way back is planned from.
+// A unit's present state, with the overrides that a roll back is planned from.
 Result<Inventory> scan_unit_to_undo(const MoveContext& context, const Move& move) {
   auto now = scan_members(*context.host, move.groups, all_members(move));
   if (now) read_overrides(*context.host, *context.writer, move.moving(), *now);
   return now;
 }
 
-// Its group's, or on kernels without CONFIG_VFIO_GROUP, which have none of those, its own.
+// The group's node or, on kernels without CONFIG_VFIO_GROUP, the device's own.
 bool has_node(const HostFs& host, const PciFunction& function) {
   const std::filesystem::path vfio = "dev/vfio";
   return host.exists(vfio / std::to_string(function.iommu_group.value_or(0))) ||
@@ -193,7 +193,7 @@ bool has_node(const HostFs& host, const PciFunction& function) {
                              [&](const std::string& name) { return host.exists(vfio / "devices" / name); });
 }
 
-// A write that succeeded proves nothing: drivers_probe reports success when nothing bound.
+// Scans again, since a successful write proves nothing: drivers_probe succeeds even if nothing was bound.
 Result<> verify(const MoveContext& context, const Inventory& before, const Move& move, Direction direction) {
   auto now = scan_members_again(*context.host, move.groups, all_members(move), before);
   if (!now) return fail(std::move(now).error().during("read back"));
@@ -211,7 +211,7 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
       }
       continue;
     }
-    // Where the kernel chose, any choice is right but the one that it was taken from.
+    // If the kernel chose, any driver is right except a vfio driver.
     if (member.driver_after == kKernelsChoice && on_vfio_driver(*function)) {
       return fail(
           Errc::failed,
@@ -234,8 +234,8 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
   return {};
 }
 
-// What is the kernel's choice in a plan has a name once it is made, or none: where the driver is installed
-// only later, a GPU without one is what it waits for, and what has to be known.
+// Fills in the drivers that the kernel chose. A GPU may have none if its driver is installed later, and a
+// note then says so.
 void tell_choice(const MoveContext& context, const Inventory& before, Move& move) {
   const auto left_to_the_kernel = [](const Member& member) { return member.driver_after == kKernelsChoice; };
   if (std::ranges::none_of(move.members, left_to_the_kernel)) return;
@@ -254,7 +254,7 @@ void tell_choice(const MoveContext& context, const Inventory& before, Move& move
   }
 }
 
-// The functions that `steps` take from their driver.
+// The functions that `steps` unbind.
 std::set<PciAddress> taken_by(const std::vector<Step>& steps) {
   std::set<PciAddress> out;
   for (const Step& step : steps) {
@@ -263,8 +263,7 @@ std::set<PciAddress> taken_by(const std::vector<Step>& steps) {
   return out;
 }
 
-// Who keeps what `undoing` takes from vfio from being taken back. It has been there for a moment, and
-// somebody may have taken it in that moment.
+// Obstacles to taking functions from vfio again: a VM may have opened them in the meantime.
 std::vector<std::string> against_undo(const MoveContext& context, const Inventory& now, const Move& undoing,
                                       Fence& fence) {
   if (taken_by(undoing.steps).empty()) return {};
@@ -278,7 +277,7 @@ std::vector<std::string> against_undo(const MoveContext& context, const Inventor
     if (const auto why = use->unseen.find(address.text()); why != use->unseen.end())
       troubles.push_back(why->second);
     for (const Holder& holder : use->of(address.text())) {
-      if (holder.only_a_screen()) continue;  // it was moved in spite of that
+      if (holder.only_a_screen()) continue;  // the change was made in spite of it
       troubles.push_back(fmt::format("{} is in use meanwhile: {}", address.text(), holder.text()));
     }
   }
@@ -290,7 +289,7 @@ struct Undone {
   bool hangs = false;
 };
 
-// Takes a unit back to what the record says.
+// Rolls a unit back to its record.
 Undone undo(const MoveContext& context, const Move& move) {
   const auto moving = move.moving();
   auto now = scan_unit_to_undo(context, move);
@@ -306,7 +305,7 @@ Undone undo(const MoveContext& context, const Move& move) {
   Fence fence(*context.host, context.driver_lock);
   std::vector<std::string> troubles = against_undo(context, *now, undoing, fence);
   if (!troubles.empty()) {
-    // A driver for one that has none is taken from nobody.
+    // A bind of a function without a driver takes it from no user.
     std::erase_if(undoing.steps, [taken = taken_by(undoing.steps)](const Step& step) {
       return taken.contains(step.address);
     });
@@ -323,7 +322,7 @@ Undone undo(const MoveContext& context, const Move& move) {
   const Undo left = plan_undo(*after, *record, moving);
   troubles = left.notes;
   for (const Step& step : left.steps) {
-    // The kernel was asked, and knows no driver: a function without one is all that asking can come to.
+    // A probe may find no driver: a function without one is then the best result, and no trouble.
     if (step.kind != Step::Kind::probe) troubles.push_back("still to do: " + step.text());
   }
   for (const PciAddress& address : moving) {
@@ -342,8 +341,8 @@ bool is_as_planned(const Member& member, const PciFunction& function) {
   return function.driver.value_or("") == member.driver_after;
 }
 
-// A function that the host's driver does not take back stays what it was, on vfio, rather than without a
-// driver: a VM can have it, and the next way back begins where this one did.
+// Binds a function to vfio again if the host's driver does not take it. Without a driver no VM could use it,
+// and the next unbind would not begin where this one did.
 std::vector<Failure> stay_on_vfio(const MoveContext& context, const Inventory& before, const Move& move,
                                   const std::vector<Failure>& failures) {
   const auto now = scan_unit_to_undo(context, move);
@@ -370,7 +369,7 @@ std::vector<Failure> stay_on_vfio(const MoveContext& context, const Inventory& b
   return perform_each(context, steps);
 }
 
-// Each function that gets its driver is one less in need: one failure does not stop the others.
+// A failure does not stop the others: each function that gets its driver is a gain.
 Result<> give_each_back(const MoveContext& context, const Inventory& before, const Move& move) {
   auto failures = perform_each(context, move.steps);
   if (failures.empty() || hangs(failures)) return told_together(std::move(failures));
@@ -379,7 +378,7 @@ Result<> give_each_back(const MoveContext& context, const Inventory& before, con
   return told_together(std::move(failures));
 }
 
-// With where the functions are that the way back has not brought home.
+// Adds the places of functions that the unbind has not returned to their drivers.
 Error after_way_back(const MoveContext& context, const Inventory& before, const Move& move, Error error) {
   const auto now = scan_members_again(*context.host, move.groups, all_members(move), before);
   if (!now) return error;
@@ -399,8 +398,8 @@ Error after_way_back(const MoveContext& context, const Inventory& before, const 
   return error;
 }
 
-// As somebody else has put it on vfio, without a trace of the way back: that was tried, and is nothing that
-// Ferry has still to end.
+// Forgets functions that another program bound to vfio and that show no trace of the failed unbind: Ferry has
+// nothing left to finish there.
 void forget_what_stays_as_it_was(const MoveContext& context, const Move& move) {
   const auto now = scan_unit_to_undo(context, move);
   const auto record = read_records(*context.host);
@@ -414,7 +413,7 @@ void forget_what_stays_as_it_was(const MoveContext& context, const Move& move) {
         function->driver_override == found->second.driver_override)
       stays.push_back(address);
   }
-  (void)forget(*context.host, stays);  // left there, it is true all the same
+  (void)forget(*context.host, stays);  // a record that stays is true all the same
 }
 
 Error after_undo(Error error, const std::vector<std::string>& troubles) {
@@ -429,7 +428,7 @@ Error after_undo(Error error, const std::vector<std::string>& troubles) {
   return error;
 }
 
-// A module that is on its way in keeps whoever loads it again, too.
+// While a load of the module is stuck, a second load would hang too.
 Result<> load(const MoveContext& context, const Step& step) {
   const auto stuck = stuck_writes(*context.host);
   if (stuck && std::ranges::any_of(*stuck, [&](const StuckWrite& act) { return concerns(act, step.value); }))
@@ -439,7 +438,7 @@ Result<> load(const MoveContext& context, const Step& step) {
   if (loaded) return loaded;
   Error& error = loaded.error();
   if (error.hint.empty()) error.hint = hint_of_blocked_module(*context.host, step.value);
-  // The caller says what was being done.
+  // The caller adds the step to the message.
   const std::string done = step.text() + ": ";
   if (error.message.starts_with(done)) error.message.erase(0, done.size());
   return loaded;
@@ -448,7 +447,7 @@ Result<> load(const MoveContext& context, const Step& step) {
 }  // namespace
 
 Result<> perform(const MoveContext& context, const Step& step) {
-  if (step.of_a_holder()) return {};  // several units may share one: see StoppedServices
+  if (step.of_a_holder()) return {};  // several units may share it: see StoppedServices
   if (step.kind == Step::Kind::load_module) return load(context, step);
   if (context.on_step) context.on_step(step);
   if (const auto write = write_of(step)) return context.writer->write(write->path, write->value);
@@ -464,14 +463,13 @@ Carried carry_out(const MoveContext& context, const Inventory& before, Move& mov
   if (done) done = verify(context, before, move, direction);
   if (done) tell_choice(context, before, move);
   if (done) return {.done = direction == Direction::back ? forget(*context.host, move.moving()) : Result<>()};
-  // A device whose driver has not returned keeps its lock: more writes to its unit would only queue behind
-  // it.
+  // A driver that has not returned keeps its device's lock, so further writes would only queue.
   if (done.error().code == Errc::stuck) return {.done = std::move(done), .hangs = true};
   if (direction == Direction::back) {
     forget_what_stays_as_it_was(context, move);
     return {.done = fail(after_way_back(context, before, move, std::move(done).error()))};
   }
-  // What was on vfio before stays there: somebody may be using it.
+  // Functions that were on vfio before stay there: a VM may use them.
   if (take_nothing(move.steps)) return {.done = std::move(done)};
   const Undone undone = undo(context, move);
   return {.done = fail(after_undo(std::move(done).error(), undone.troubles)), .hangs = undone.hangs};

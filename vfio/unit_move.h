@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One unit's move carried out: record, write, read back, and the way back when something fails. Several units
-// may be moved side by side, each by a thread of its own.
+// Applies the plan of one unit: record, write, verify, and roll back if a step fails. Several units may
+// change side by side, each in a thread of its own.
 #pragma once
 
 #include "common/result.h"
@@ -10,23 +10,22 @@
 
 namespace ferry {
 
-/// One write, told to `context.on_step` first. The kernel's errno is the error's code; Errc::stuck also for a
-/// module whose earlier load has not returned, without another try. Steps of services are passed over.
+/// Reports one step to `context.on_step` and writes it. The error code is the kernel's errno. Errc::stuck
+/// also for a module whose earlier load has not returned, without another try. Steps of services are skipped.
 Result<> perform(const MoveContext& context, const Step& step);
 
-/// How a move went.
+/// The result of a unit's change.
 struct Carried {
   Result<> done;
-  /// A write has not returned, of the move or of the way back from what failed before: whatever the error
-  /// says, nothing more may be written to the unit.
+  /// A write of the change or of its roll back has not returned. Whatever the error says, nothing more may be
+  /// written to the unit.
   bool hangs = false;
 };
 
-/// Does `move`, planned from `before`. On an error in the direction of vfio, what was written is taken back
-/// as far as the error says; on the way back each step is tried, since every function given back is one less
-/// in need, and one that the host's driver does not take stays on vfio. Errc::stuck: nothing more is written
-/// to this unit, not even the way back.
-/// `move` then says of each member that was left to the kernel what that has chosen.
+/// Applies `move`, planned from `before`. After an error of a bind, the writes are rolled back as far as the
+/// error says. An unbind tries the steps of every function, and a function that the host's driver does not
+/// take stays on vfio. Errc::stuck: nothing more is written to this unit, not even a roll back.
+/// Sets `driver_after` of each member whose driver the kernel chose.
 Carried carry_out(const MoveContext& context, const Inventory& before, Move& move, Direction direction);
 
 }  // namespace ferry

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device nodes lead to a function: those below its directory in sysfs, what lies on its disks, and its
-// group's.
+// The device nodes that lead to a function: those below its directory in sysfs, those of devices on its
+// disks, and its group's.
 #include <algorithm>
 #include <charconv>
 
@@ -19,7 +19,7 @@ std::optional<std::uint32_t> parse_whole(std::string_view text) {
   return number;
 }
 
-// Content of a sysfs `dev` file: "226:0".
+// The content of a sysfs `dev` file: "226:0".
 std::optional<DeviceNumber> parse_number(std::string_view text) {
   const auto colon = text.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
@@ -35,7 +35,7 @@ void add_node(const HostFs& host, const std::filesystem::path& directory, const 
   if (!text) return;
   const auto number = parse_number(*text);
   if (!number) return;
-  // The path does not tell: .../6:0:0:0/block/sdb, but .../nvme/nvme0/nvme0n1.
+  // The path does not show the kind: .../6:0:0:0/block/sdb, but .../nvme/nvme0/nvme0n1.
   const bool block = host.link_name(directory / "subsystem").value_or("") == "block";
   const auto known = [&](const DeviceNode& node) { return node.number == *number && node.block == block; };
   if (std::ranges::none_of(nodes, known)) nodes.push_back({.name = name, .number = *number, .block = block});
@@ -49,8 +49,8 @@ std::string node_name(const HostFs& host, const std::filesystem::path& directory
   return "/dev/" + uevent.substr(at + kName.size(), uevent.find('\n', at) - at - kName.size());
 }
 
-// nvme0n1 of nvme0c1n1: a disk that is reached over several controllers is one of the NVMe subsystem, and
-// below each controller lies a path to it, which has no node (drivers/nvme/host/multipath.c).
+// nvme0n1 for nvme0c1n1. A disk that is reached over several controllers belongs to the NVMe subsystem; below
+// each controller lies a path to it, which has no node (drivers/nvme/host/multipath.c).
 std::string head_of_nvme_path(const std::string& name) {
   const std::string_view text = name;
   const auto number = [&](std::size_t& at) {
@@ -77,8 +77,8 @@ void collect_disk(const HostFs& host, const std::string& name, int depth, std::v
 }
 
 // Walks down from a function's own directory: .../drm/card0/dev, .../sound/card1/pcmC1D3p/dev,
-// .../usb3/3-1/... Links lead out of it (driver, subsystem, physfn) and other PCI functions are not part of
-// it. A disk's holders are: what lies on it (device mapper, md) is in use when the disk is not.
+// .../usb3/3-1/... Links lead out of it (driver, subsystem, physfn), and other PCI functions are not part of
+// it. A disk's `holders` are part: a device-mapper or md device on a disk may be in use when the disk is not.
 void collect_nodes(const HostFs& host, const std::filesystem::path& directory, int depth,
                    std::vector<DeviceNode>& nodes) {
   const auto entries = host.entries(directory);

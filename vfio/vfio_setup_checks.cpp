@@ -25,7 +25,7 @@ Check lockdown_check(const HostFs& host) {
   const auto text = read_text(host, kPath);
   if (!text && !is_gone(text.error())) return std::move(check).unreadable(text.error());
   if (!text) {
-    // securityfs always has `lsm` once it is mounted.
+    // securityfs has `lsm` whenever it is mounted.
     if (host.exists("sys/kernel/security/lsm")) {
       return std::move(check).passed(
           fmt::format("there is no /{}: this kernel cannot be locked down", kPath));
@@ -87,7 +87,7 @@ Check vfio_pci_check(const HostFs& host, const Inventory& inventory) {
                                    "install the package with the rest of this kernel's modules, or a kernel "
                                    "with CONFIG_VFIO_PCI");
   }
-  // Relative to its directory, but depmod of old wrote paths from the root.
+  // Paths are relative to modules.dep's directory; old versions of depmod wrote them from the root.
   const std::filesystem::path listed = *module;
   const auto file = listed.is_absolute() ? listed.relative_path() : directory / listed;
   if (!host.exists(file)) {
@@ -100,7 +100,7 @@ Check vfio_pci_check(const HostFs& host, const Inventory& inventory) {
 
 enum class Node { there, missing, directory };
 
-// A directory is what a careless bind mount makes of a node that was not there.
+// A careless bind mount of a missing node makes a directory.
 Result<Node> find_node(const HostFs& host, const char* directory, const char* name) {
   const auto entries = host.entries(directory);
   if (!entries) {
@@ -172,7 +172,7 @@ Check ids_check(const ModprobeConfig& modprobe, const Result<KernelCommandLine>&
       "neither /proc/cmdline nor /etc/modprobe.d or its like gives vfio-pci any ids");
 }
 
-// `install vfio-pci /bin/false` and its like: loading then runs the command instead.
+// Finds lines like `install vfio-pci /bin/false`: modprobe then runs the command instead of loading.
 Check install_check(const ModprobeConfig& modprobe) {
   Check check{.id = "vfio-not-blocked",
               .subject = kHostSubject,
@@ -189,7 +189,7 @@ Check install_check(const ModprobeConfig& modprobe) {
   return std::move(check).passed("no install command for vfio's modules in /etc/modprobe.d or its like");
 }
 
-// driverctl keeps a file for each device, "pci-0000:65:00.0", with the driver it is to have.
+// driverctl keeps a file for each device, "pci-0000:65:00.0", with the driver that the device is to have.
 Check driverctl_check(const HostFs& host, const Inventory& inventory,
                       const std::vector<PciAddress>& accelerators) {
   constexpr const char* kPath = "etc/driverctl.d";

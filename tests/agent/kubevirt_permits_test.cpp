@@ -188,6 +188,22 @@ TEST(KubevirtPermits, WantsANameOfItsOwnForAGraceGpu) {
                 ElementsAre(HasSubstr("is the name of a Grace GPU (10de:2342) and of 10de:2330")));
 }
 
+// A40 with an mdev host driver on one node, with vendor-specific VFIO on another.
+TEST(KubevirtPermits, SaysThatOneNameStandsForVgpusOfTwoKinds) {
+  const json function = pci("10DE:2235", "nvidia.com/NVIDIA_A40-8Q");
+  for (const auto& [theirs, ours] :
+       {std::pair(permitting(list(function)), permitting(json::array(), list(kVgpu))),
+        std::pair(permitting(json::array(), list(kVgpu)), permitting(list(function)))}) {
+    const auto found = change(theirs, ours);
+    EXPECT_THAT(found.notes,
+                testing::Contains(AllOf(HasSubstr("nvidia.com/NVIDIA_A40-8Q is a PCI function on some nodes"),
+                                        HasSubstr("VGPULiveMigration"), HasSubstr("--alias"))));
+    EXPECT_THAT(found.lacks, testing::SizeIs(1)) << "it is permitted all the same";
+  }
+  const auto one_kind = change(permitting(list(kGpu)), permitting(json::array(), list(kVgpu)));
+  EXPECT_THAT(one_kind.notes, testing::Not(testing::Contains(HasSubstr("VGPULiveMigration"))));
+}
+
 json applied_by(json object, const char* manager, const char* operation, const json& lists) {
   object["metadata"]["managedFields"].push_back(
       {{"manager", manager},

@@ -205,6 +205,21 @@ TEST(MetricFamilies, WhatAPodHasAndHostdAwaitsIsNotUnhealthy) {
   EXPECT_THAT(samples(view, "ferry_resource_devices"), counted) << "for Kata it has a number of its own";
 }
 
+// A GPU's audio while a pod has the GPU: nothing is wrong with it.
+TEST(MetricFamilies, WhatIsHeldWithItsGroupIsNotUnhealthy) {
+  MetricsView view = two_gpus();
+  view.offer.content->resources.push_back(
+      {.name = "nvidia.com/AUDIO",
+       .registered = true,
+       .devices = {{.id = "0000:3b:00.1", .iommu_group = 3, .held_with_group = true}}});
+  const auto of_state = [](const std::string& state, int count) {
+    return "ferry_resource_devices{resource=\"nvidia.com/AUDIO\",state=\"" + state + "\"} " +
+           std::to_string(count);
+  };
+  EXPECT_THAT(samples(view, "ferry_resource_devices"),
+              AllOf(Contains(of_state("allocated", 1)), Contains(of_state("unhealthy", 0))));
+}
+
 // For Kata a device has a number of its own.
 TEST(MetricFamilies, ADeviceOfKataIsKnownByItsGroup) {
   MetricsView view = two_gpus();

@@ -21,7 +21,9 @@ constexpr const char* kOffer = R"({
       {"id": "0000:17:00.0", "healthy": true, "reason": "", "numa_node": 0, "iommu_group": 42,
        "allocated": true, "pod": "studio/render"},
       {"id": "0000:18:00.0", "healthy": false, "reason": "gone", "numa_node": null, "iommu_group": 43,
-       "allocated": false}]},
+       "allocated": false},
+      {"id": "0000:19:00.0", "healthy": false, "reason": "held back", "numa_node": null, "iommu_group": 42,
+       "allocated": false, "held_with_group": true}]},
     {"name": "nvidia.com/audio", "env": "X", "registered": false, "devices": [],
      "places": [{"id": "place-0000:17:00.1", "healthy": true, "reason": ""}]}],
   "not_offered": [{"id": "0000:65:00.0", "reason": "no driver"}], "added_later": 1
@@ -33,7 +35,7 @@ TEST(SeenOffer, GivesWhatIsShown) {
   const SeenResource& gpus = offer.resources[0];
   EXPECT_EQ(gpus.name, "nvidia.com/L40S");
   EXPECT_TRUE(gpus.registered);
-  ASSERT_EQ(gpus.devices.size(), 2U);
+  ASSERT_EQ(gpus.devices.size(), 3U);
   EXPECT_EQ(gpus.devices[0].id, "0000:17:00.0");
   EXPECT_EQ(gpus.devices[0].iommu_group, 42U);
   EXPECT_TRUE(gpus.devices[0].healthy);
@@ -41,6 +43,8 @@ TEST(SeenOffer, GivesWhatIsShown) {
   EXPECT_EQ(gpus.devices[0].pod, "studio/render");
   EXPECT_FALSE(gpus.devices[1].healthy);
   EXPECT_EQ(gpus.devices[1].pod, "");
+  EXPECT_FALSE(gpus.devices[1].held_with_group) << "plugins of before did not say it";
+  EXPECT_TRUE(gpus.devices[2].held_with_group);
   EXPECT_FALSE(offer.resources[1].registered);
   EXPECT_THAT(offer.not_offered, ElementsAre("0000:65:00.0"));
 }

@@ -7,8 +7,10 @@
 // usage: plugin_bench [--tight] [--devices N] [--json FILE]; --tight: 30 s idle instead of 3, and the bounds
 // as they are. The JSON has the size of each executable, and of each number of devices all rounds and
 // NVIDIA's figures.
-// Ends with 1 where a bound of kBounds is missed, or more than kMostFailures runs of a program fail. At each
-// number of devices there are up to five rounds, of one run of each, for one that nobody disturbs; without
+// The news that one device's node is gone must reach the kubelet as fast with many devices as with one: all
+// numbers of devices of a run are compared at its end. Ends with 1 where a bound of kBounds is missed, or
+// more than kMostFailures runs of a program fail. At each number of devices there are up to five rounds, of
+// one run of each, for one that nobody disturbs; without
 // --tight the first that holds all bounds is enough.
 #include <algorithm>
 #include <array>
@@ -204,6 +206,7 @@ struct Figures {
   double idle_processor_ms = 0;
   double idle_sleeps = 0;
   double back_ms = 0;
+  double unhealthy_ms = 0;
   double end_ms = 0;
 };
 
@@ -214,7 +217,7 @@ struct Row {
   std::optional<double> peer = {};         ///< NVIDIA's, at eight devices
   std::optional<double> peer_at_512 = {};  ///< the same, at 512
 };
-const std::array<Row, 17> kRows = {{
+const std::array<Row, 18> kRows = {{
     {"start to first Register, ms", "first_register_ms", &Figures::first_register_ms, 6.6},
     {"start to last Register, ms", "last_register_ms", &Figures::last_register_ms, 20, 62},
     {"start to first list, ms", "first_list_ms", &Figures::first_list_ms},
@@ -231,6 +234,7 @@ const std::array<Row, 17> kRows = {{
     {"processor time in 30 s idle, ms", "idle_processor_ms", &Figures::idle_processor_ms},
     {"wake-ups in 30 s idle", "idle_sleeps", &Figures::idle_sleeps},
     {"back after a kubelet restart, ms", "back_ms", &Figures::back_ms, 5.8},
+    {"node gone to Unhealthy, ms", "unhealthy_ms", &Figures::unhealthy_ms, 0.7},
     {"SIGTERM to exit, ms", "end_ms", &Figures::end_ms, 26},
 }};
 
@@ -320,6 +324,9 @@ const std::array<Bound, 30> kBounds = {{
     {"back after a kubelet restart, ms", &Figures::back_ms, kBackMs, kNothing, 64},
 }};
 
+/// What the news of one device may cost with many devices, in times of the same with one.
+constexpr double kNewsOfOne = 2;
+
 /// One program at one number of devices.
 class Run {
  public:
@@ -397,7 +404,38 @@ class Run {
       wait_for_all();
       figures.back_ms = milliseconds(Clock::now() - again);
     }
+    if (ours_) figures.unhealthy_ms = milliseconds_to_unhealthy(program);
     figures.end_ms = milliseconds(program.end());
+  }
+
+  /// From the removal of one device's node until the kubelet has the device as Unhealthy: the least of
+  /// several devices. Each time the plugin is at rest, since the scan that brings a device back goes on for a
+  /// while after the kubelet has it.
+  double milliseconds_to_unhealthy(const Program& program) const {
+    constexpr unsigned kTimes = 5;
+    const Devices all = devices();
+    double least = std::numeric_limits<double>::infinity();
+    for (unsigned i = 0; i < kTimes; ++i) {
+      const auto& [resource, id] = all[i * all.size() / kTimes];
+      const auto becomes = [&](bool healthy) {
+        return kubelet_->wait_for(
+            [&](const standin::Resources& resources) {
+              return resources.at(resource).devices.at(id).healthy == healthy;
+            },
+            kPatience);
+      };
+      const auto group = kernel_.link_name("sys/bus/pci/devices/" + id + "/iommu_group");
+      if (!group) throw std::runtime_error(group.error().message);
+      const auto node = kernel_.root() / "dev/vfio" / *group;
+      settle(program);
+      const auto begin = Clock::now();
+      fs::remove(node);
+      if (!becomes(false)) throw std::runtime_error(fmt::format("{} does not become Unhealthy", id));
+      least = std::min(least, milliseconds(Clock::now() - begin));
+      std::ofstream(node).flush();
+      if (!becomes(true)) throw std::runtime_error(fmt::format("{} does not become Healthy again", id));
+    }
+    return least;
   }
 
   std::unique_ptr<standin::Kubelet> make_kubelet(bool start = true) {
@@ -474,11 +512,16 @@ class Run {
     return microseconds_of_allocate({name, resource.devices.begin()->first});
   }
 
+  Devices devices() const {
+    Devices all;
+    for (const auto& [name, resource] : kubelet_->resources())
+      for (const auto& [id, device] : resource.devices) all.emplace_back(name, id);
+    return all;
+  }
+
   /// Each client asks for one device of its own again and again.
   void calls(unsigned clients, double& p50, double& p99) const {
-    Devices devices;
-    for (const auto& [name, resource] : kubelet_->resources())
-      for (const auto& [id, device] : resource.devices) devices.emplace_back(name, id);
+    const Devices devices = this->devices();
     std::vector<std::vector<double>> taken(clients);
     std::vector<std::string> errors(clients);
     {
@@ -616,6 +659,10 @@ class Contest {
     return held() && ran;
   }
   const nlohmann::json& rounds() const { return rounds_; }
+  unsigned devices() const { return devices_; }
+  bool tight() const { return tight_; }
+  /// Of the rounds of ours, the one that nothing has disturbed; absent: there is none.
+  std::optional<double> best_unhealthy_ms() const { return best_unhealthy_ms_; }
 
  private:
   /// Absent when the program died, refused a call or did not serve in time.
@@ -632,6 +679,8 @@ class Contest {
     if (rounds_.empty()) print(devices_, round);
     nlohmann::json said = {{"ferry", to_json(round.ours)}, {"bare", to_json(round.bare)}};
     if (round.go) said["go"] = to_json(*round.go);
+    best_unhealthy_ms_ =
+        std::min(best_unhealthy_ms_.value_or(round.ours.unhealthy_ms), round.ours.unhealthy_ms);
     rounds_.push_back(std::move(said));
     for (std::size_t i = 0; i < kBounds.size(); ++i)
       if (const auto value = kBounds[i].value_in(round)) values_[i].push_back(*value);
@@ -663,7 +712,28 @@ class Contest {
   std::map<std::string, unsigned> failures_;                // of each program
   std::array<std::vector<double>, kBounds.size()> values_;  // of each bound, over the rounds
   nlohmann::json rounds_ = nlohmann::json::array();
+  std::optional<double> best_unhealthy_ms_;
 };
+
+/// Whether the news of one device costs the same with all numbers of devices, as kNewsOfOne says.
+bool news_of_one_holds(const std::vector<Contest>& contests) {
+  std::optional<double> with_one;
+  bool held = true;
+  for (const Contest& contest : contests) {
+    const auto best = contest.best_unhealthy_ms();
+    if (!best) continue;  // that is a failure already
+    if (contest.devices() == 1) with_one = best;
+    if (!with_one) continue;
+    const double most = kNewsOfOne * (contest.tight() ? 1.0 : kSlack);
+    const double ratio = *best / *with_one;
+    fmt::print("node gone to Unhealthy with {}: {:.2f} ms, {:.2f} times that with one; at most {:.2f}\n",
+               counted(contest.devices(), "device"), *best, ratio, most);
+    if (ratio <= most) continue;
+    held = false;
+    fmt::print("  MISSED at {}: node gone to Unhealthy\n", counted(contest.devices(), "device"));
+  }
+  return held;
+}
 
 /// The word behind that one.
 std::optional<std::string> after(const std::vector<std::string>& words, const char* word) {
@@ -706,11 +776,13 @@ bool run(const std::vector<std::string>& words) {
                     .go = go ? megabytes_of(build / kGo) : 0};
   nlohmann::json runs = nlohmann::json::array();
   bool held = sizes_hold(sizes);
+  std::vector<Contest> contests;
   for (const unsigned devices : numbers) {
-    Contest contest(build, devices, tight, go);
+    Contest& contest = contests.emplace_back(build, devices, tight, go);
     held = contest.run() && held;
     runs.push_back({{"devices", devices}, {"rounds", contest.rounds()}, {"nvidia", peer_to_json(devices)}});
   }
+  held = news_of_one_holds(contests) && held;
   if (json.is_open()) {
     nlohmann::json file = {
         {"executable_mb", {{"ferry", sizes.ours}, {"bare", sizes.bare}, {"nvidia", kExecutableMb}}},

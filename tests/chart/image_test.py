@@ -39,6 +39,30 @@ class ImageTest(unittest.TestCase):
             said = subprocess.run(["chroot", root, program, "--version"], capture_output=True, text=True, check=False)
             self.assertEqual(said.returncode, 0, said.stderr)
 
+    def test_other_vendors_devices_have_the_names_of_its_pci_ids(self) -> None:
+        """The plugin's container has folders of the host below /host, and no pci.ids of the host's."""
+        for mode in ("kubevirt", "kata", "both"):
+            plugin = chart.containers_of(chart.render({"plugin": {"mode": mode}}))["plugin"]
+            hidden = [one["mountPath"] for one in plugin["volumeMounts"]
+                      if pathlib.PurePath("/host/usr/share/misc/pci.ids").is_relative_to(one["mountPath"])]
+            self.assertEqual(hidden, [])
+            self.assertIn("--host-root=/host", plugin["args"])
+        if os.geteuid() != 0:
+            self.skipTest("only root can go into it")
+        root = self.folder / "root"
+        self.build("--folder", str(root))
+        device = root / "host/sys/bus/pci/devices/0000:03:00.0"
+        for folder in ("", "../../drivers/vfio-pci", "../../../../kernel/iommu_groups/7/devices/0000:03:00.0"):
+            (device / folder).mkdir(parents=True)
+        for name, text in (("vendor", "0x1002"), ("device", "0x744c"), ("class", "0x030000"), ("numa_node", "-1")):
+            (device / name).write_text(text + "\n")
+        (device / "config").write_bytes(bytes(64))
+        (device / "driver").symlink_to("../../drivers/vfio-pci")
+        (device / "iommu_group").symlink_to("../../../../kernel/iommu_groups/7")
+        said = subprocess.run(["chroot", root, "/usr/bin/ferry", "--host-root=/host", "kubevirt-cr"], capture_output=True,
+                              text=True, check=True).stdout
+        self.assertRegex(said, r"resourceName: amd\.com/NAVI_31\w*\n")
+
     def test_what_is_loaded_later_is_in_it_with_all_that_it_loads(self) -> None:
         root = self.folder / "root"
         self.build("--folder", str(root))

@@ -64,6 +64,31 @@ def rights(objects: list[chart.Object]) -> set[Right]:
     return out
 
 
+ATTACKERS = "## Who can attack, and with what result"
+
+
+class AttackersTest(unittest.TestCase):
+    def test_each_test_that_the_table_names_exists(self) -> None:
+        text = (chart.REPOSITORY / "SECURITY.md").read_text().split(ATTACKERS)[1].split("\n## ")[0]
+        tests = chart.REPOSITORY / "tests"
+        sources = "\n".join(file.read_text() for file in sorted(tests.rglob("*_test.cpp")))
+        known = {(suite, name) for suite, name in re.findall(r"\bTEST(?:_F|_P)?\((\w+),\s*(\w+)\)", sources)}
+        suites = {suite for suite, _ in known}
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")]
+        self.assertGreater(len(rows), 7)
+        for attacker, *cells in rows:
+            for name in re.findall(r"`([^`]+)`", " ".join(cells)):
+                with self.subTest(attacker=attacker, name=name):
+                    if match := re.fullmatch(r"([A-Z]\w+)(?:\.([A-Z]\w+))?", name):
+                        self.assertIn(match[1], suites)
+                        self.assertTrue(match[2] is None or (match[1], match[2]) in known)
+                    if name.startswith("tests/"):
+                        self.assertTrue((chart.REPOSITORY / name).is_file())
+            for name in re.findall(r"scenario `([^`]+)`", " ".join(cells)):
+                self.assertTrue((tests / "node/scenarios" / f"{name}.toml").is_file() or
+                                (tests / "node/scenarios" / name).is_dir(), name)
+
+
 class RightsTest(unittest.TestCase):
     def test_each_right_stands_in_the_table(self) -> None:
         listed = table()

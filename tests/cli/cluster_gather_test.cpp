@@ -336,6 +336,27 @@ TEST(ClusterChecks, FindWhatIsNot) {
   EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn"));
 }
 
+// A GPU's audio is Unhealthy while a pod has the GPU, and nothing is wrong with it.
+TEST(ClusterChecks, PassWhereDevicesAreHeldWithTheirGroups) {
+  constexpr const char* kAudio = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER";
+  auto objects = healthy();
+  objects.nodes = {
+      gpu_node("n", {{"gpu-ferry.io/state", "as_wanted"}}, {{kWholeL40s, 2}, {kAudio, 2}, {kEighthA40, 4}})};
+  auto& allocatable = objects.nodes[0]["status"]["allocatable"];
+  allocatable[kAudio] = "1";
+  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn")) << "no pod has a GPU";
+  objects.pods.push_back(launcher("studio", "render", "n", {{kWholeL40s, 1}}));
+  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: pass"));
+  allocatable[kAudio] = "0";
+  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn")) << "one pod cannot have two GPUs' audio";
+  allocatable[kAudio] = "1";
+  allocatable[kWholeL40s] = "1";
+  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn")) << "a GPU that a pod has stays allocatable";
+  allocatable[kWholeL40s] = "2";
+  allocatable[kEighthA40] = "3";
+  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn")) << "a vGPU has a group of its own";
+}
+
 std::string found_by(const ClusterObjects& objects, const std::string& id) {
   for (const Check& check : cluster_checks(objects, std::vector<json>()))
     if (check.id == id) return std::string(text(check.verdict)) + ": " + check.found;
@@ -396,6 +417,11 @@ TEST(ClusterChecks, KnowWhatKubevirtPermits) {
       << "KubeVirt would offer it, too";
   permitted["pciHostDevices"][0]["externalResourceProvider"] = true;
   EXPECT_THAT(verdicts(healthy(), std::vector<json>{kubevirt}), Contains("kubevirt-permits: pass"));
+  permitted["mediatedDevices"] =
+      json::array({{{"resourceName", kWholeL40s}, {"externalResourceProvider", true}}});
+  EXPECT_THAT(verdicts(healthy(), std::vector<json>{kubevirt}), Contains("kubevirt-permits: warn"))
+      << "KubeVirt would let VMs with the PCI function migrate";
+  permitted.erase("mediatedDevices");
   auto of_containers = healthy();
   of_containers.nodes[0]["status"]["capacity"]["nvidia.com/gpu"] = "1";
   of_containers.nodes[0]["status"]["allocatable"]["nvidia.com/gpu"] = "1";

@@ -64,11 +64,12 @@ class KubevirtCr : public testing::Test {
 TEST_F(KubevirtCr, HasAListForWhatIsOfferedAndNoneForWhatIsNot) {
   EXPECT_EQ(permitted(), json::object());
   add_gpu();
+  const std::string alone = "--no-companion-places";
   const auto gpu = entry("pciVendorSelector", "10DE:2684", "nvidia.com/AD102_GEFORCE_RTX_4090");
-  EXPECT_EQ(permitted(), (json{{"pciHostDevices", {gpu}}}));
+  EXPECT_EQ(permitted({alone}), (json{{"pciHostDevices", {gpu}}}));
   add_vgpu();
   const auto vgpu = entry("mdevNameSelector", "NVIDIA A40-8Q", "nvidia.com/NVIDIA_A40-8Q");
-  EXPECT_EQ(permitted(), (json{{"pciHostDevices", {gpu}}, {"mediatedDevices", {vgpu}}}));
+  EXPECT_EQ(permitted({alone}), (json{{"pciHostDevices", {gpu}}, {"mediatedDevices", {vgpu}}}));
 }
 
 TEST_F(KubevirtCr, NamesResourcesAsThePluginIsTold) {
@@ -88,10 +89,10 @@ TEST_F(KubevirtCr, NamesResourcesAsThePluginIsTold) {
 TEST_F(KubevirtCr, PermitsTheResourcesOfPlaces) {
   add_gpu();
   EXPECT_EQ(
-      permitted({"--companion-places"})["pciHostDevices"],
+      permitted()["pciHostDevices"],
       (json{entry("pciVendorSelector", "10DE:22BA", "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"),
             entry("pciVendorSelector", "10DE:2684", "nvidia.com/AD102_GEFORCE_RTX_4090")}));
-  const auto checks = ferry({"-o", "json", "doctor", "--for", "kubevirt", "--companion-places"});
+  const auto checks = ferry({"-o", "json", "doctor", "--for", "kubevirt"});
   EXPECT_THAT(checks.out, HasSubstr("nvidia.com/AD102_GEFORCE_RTX_4090 (1), "
                                     "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER (1)"));
   const auto both = ferry({"kubevirt-cr", "--companion-places", "--companions"});
@@ -120,6 +121,19 @@ TEST_F(KubevirtCr, IsCheckedByTheDoctorUnderTheNamesThatItIsGiven) {
   };
   EXPECT_THAT(checks({}), HasSubstr("nvidia.com/AD102_GEFORCE_RTX_4090"));
   EXPECT_THAT(checks({"--alias", "10de:2684=gaming"}), HasSubstr("nvidia.com/gaming"));
+}
+
+// Only a host with iommufd hands such nodes out.
+TEST_F(KubevirtCr, IsAskedByTheDoctorWhoseTheNodesOfIommufdAreInAContainer) {
+  add_gpu();
+  kernel_.file("run/containerd/containerd.sock", "");
+  kernel_.file("etc/containerd/config.toml", "version = 2\n");
+  const auto checks = [&] { return ferry({"doctor", "--for", "kubevirt"}).out; };
+  EXPECT_THAT(checks(), Not(HasSubstr("cdev-ownership")));
+  kernel_.file("dev/iommu", "");
+  EXPECT_THAT(checks(), AllOf(HasSubstr("warn     cdev-ownership"),
+                              HasSubstr("[plugins.\"io.containerd.grpc.v1.cri\"] of "
+                                        "/etc/containerd/config.toml")));
 }
 
 TEST_F(KubevirtCr, SaysThatItReplacesWhatOthersPermit) {

@@ -92,9 +92,23 @@ TEST(PluginOptions, AreEachSwitchedAlone) {
   EXPECT_TRUE(parsed({"--name-pods"}).name_pods);
   EXPECT_FALSE(parsed({"--name-pods"}).plugin_watcher);
   EXPECT_TRUE(parsed({"--companions"}).naming.companions);
-  EXPECT_TRUE(parsed({"--companion-places"}).naming.companion_places);
-  EXPECT_THROW(parsed({"--companions", "--companion-places"}), CLI::ParseError);
+  EXPECT_TRUE(parsed({"--no-companion-places"}).naming.no_companion_places);
+  EXPECT_FALSE(parsed({"--companion-places"}).naming.no_companion_places);
+  for (const auto* const other : {"--companions", "--no-companion-places"})
+    EXPECT_THROW(parsed({"--companion-places", other}), CLI::ParseError) << other;
+  EXPECT_THROW(parsed({"--companions", "--no-companion-places"}), CLI::ParseError);
   EXPECT_THROW(parsed({"--mode", "vm"}), CLI::ParseError);
+}
+
+// As NVIDIA's plugin serves VMs that have a GPU and its audio.
+TEST(PluginOptions, LetVmsAskForTheirGpusAudioUnlessToldOtherwise) {
+  const auto companions = [](const std::vector<std::string>& arguments) {
+    return options_for(parsed(arguments)).rules.companions;
+  };
+  EXPECT_EQ(companions({}), Companions::places);
+  EXPECT_EQ(companions({"--companion-places"}), Companions::places) << "as it had to be said before";
+  EXPECT_EQ(companions({"--companions"}), Companions::devices);
+  EXPECT_EQ(companions({"--no-companion-places"}), Companions::unasked);
 }
 
 TEST(PluginOptions, TakeNamesFromTheEnvironment) {

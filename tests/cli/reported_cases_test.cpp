@@ -9,7 +9,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include <yaml-cpp/yaml.h>
 
+#include "agent/kubevirt_permits.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/described_host.h"
 
@@ -19,7 +22,9 @@ namespace {
 using test::case_file;
 using test::DescribedHost;
 using testing::AllOf;
+using testing::Contains;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
 using testing::Not;
 using Words = std::vector<std::string>;
 
@@ -197,7 +202,21 @@ const std::vector<Row>& rows() {
       {"r18", "vfio plan --vendor intel", 4, {"0000:00:02.0", "boot display"}},
       {"r19", "status", 0, {"0000:00:02.0  GPU 8086:4690, group 0, driver i915"}},
       {"r19", "vfio plan --device 0000:00:02.1", 0, {"0000:00:02.1 (group 42): already so"}},
-      {"r22", "status", 0, {"0000:06:00.0  GPU 1002:6929, group 30, driver gim"}},
+      {"r22",
+       "status",
+       0,
+       {"0000:06:00.0  GPU 1002:6929, group 30, driver gim",
+        "0000:06:02.2  virtual function 1002:692f, group 72, driver vfio-pci"}},
+      {"r22",
+       "explain 0000:06:02.2",
+       0,
+       {"a virtual function of 0000:06:00.0 (1002:6929): it is passed through whole",
+        "ferry vfio unbind --device 0000:06:02.2"}},
+      {"r22",
+       "explain 0000:06:02.0",
+       0,
+       {"a virtual function of 0000:06:00.0 (1002:6929)", "ferry vfio bind --device 0000:06:02.0"}},
+      {"r22", "kubevirt-cr", 0, {"pciVendorSelector: \"1002:692F\"", "resourceName: amd.com/692f"}},
       {"r22", "vfio plan --vendor amd", 4, {"0000:06:00.0 has 3 virtual functions enabled"}},
       {"r22", "vfio plan --device 0000:06:02.0", 0, {"0000:06:02.0  pci-stub -> vfio-pci"}},
       {"r31", "doctor", 1, {"none of NVIDIA in /sys/bus/pci/devices"}},
@@ -377,8 +396,12 @@ test::ProgramResult ferry_on(const DescribedHost& host, const std::string& comma
 }
 
 // Rows that write (the agent's) each have a host of their own.
-TEST(ReportedCases, EachCommandSaysWhatIsRight) {
+TEST(ReportedCases, EachCommandSaysWhatIsRightAndEachHostAndFileIsPlayed) {
+  // By the other tests.
+  std::set<std::string> played = {"r31-no-gpu", "n4-labelled-without-gpu", "kv1-two-names"};
   for (const Row& row : rows()) {
+    played.insert(host_of(row.host));
+    for (const std::string& word : words_of(row.command)) played.insert(std::filesystem::path(word).stem());
     const DescribedHost host(host_of(row.host));
     const auto result = ferry_on(host, row.command);
     const std::string text = result.out + result.err;
@@ -387,17 +410,8 @@ TEST(ReportedCases, EachCommandSaysWhatIsRight) {
     for (const char* part : row.has) EXPECT_THAT(text, HasSubstr(part)) << where;
     for (const char* part : row.lacks) EXPECT_THAT(text, Not(HasSubstr(part))) << where;
   }
-}
-
-TEST(ReportedCases, EachHostAndFileIsPlayed) {
-  std::set<std::string> played;
-  for (const Row& row : rows()) {
-    played.insert(host_of(row.host));
-    for (const std::string& word : words_of(row.command)) played.insert(std::filesystem::path(word).stem());
-  }
-  played.insert({"r31-no-gpu", "n4-labelled-without-gpu"});  // the next test
   std::vector<std::string> forgotten;
-  for (const char* folder : {"hosts", "vgpu", "policy", "nodes"}) {
+  for (const char* folder : {"hosts", "vgpu", "policy", "nodes", "kubevirt"}) {
     for (const auto& entry : std::filesystem::directory_iterator(case_file(folder)))
       if (!played.contains(entry.path().stem())) forgotten.push_back(entry.path().filename());
   }
@@ -413,6 +427,50 @@ TEST(ReportedCases, NodeWithoutGpuIsNotReportedAsReadyForVms) {
   const auto said = ferry_on(host, agent);
   EXPECT_THAT(said.out, AllOf(HasSubstr("state: nothing_wanted"), HasSubstr("this node has no GPU")));
   EXPECT_FALSE(std::filesystem::exists(host.path() / "run/nvidia/validations/vfio-pci-ready"));
+}
+
+/// KubeVirt's object, as far as its lists go: maps, lists, texts, true and false.
+nlohmann::json json_of(const YAML::Node& node) {
+  nlohmann::json out;
+  if (node.IsMap())
+    for (const auto& entry : node) out[entry.first.as<std::string>()] = json_of(entry.second);
+  else if (node.IsSequence())
+    for (const auto& item : node) out.push_back(json_of(item));
+  else if (bool truth = false; YAML::convert<bool>::decode(node, truth))
+    out = truth;
+  else
+    out = node.as<std::string>();
+  return out;
+}
+
+/// What the object of a report lacks of what a host offers.
+PermitChange permits_for(const std::string& report) {
+  const auto ours = ferry_on(DescribedHost(host_of(report)), "-o json kubevirt-cr");
+  EXPECT_EQ(ours.status, 0) << ours.err;
+  const auto theirs = json_of(YAML::LoadFile(case_file("kubevirt/kv1-two-names.yaml").string()));
+  auto change = permit_change(theirs, nlohmann::json::parse(ours.out));
+  EXPECT_TRUE(change) << change.error().message;
+  return change.value_or(PermitChange());
+}
+
+// Of two names for one selector KubeVirt's own plugin serves one, and both GPUs are of it.
+TEST(ReportedCases, KubeVirtsOwnNamesForTheSameGpusAreNamed) {
+  const PermitChange change = permits_for("r28");
+  EXPECT_THAT(change.by_hand,
+              IsSupersetOf({AllOf(HasSubstr("10DE:1E07 as example.com/2080_Ti,"), HasSubstr("remove it")),
+                            AllOf(HasSubstr("10DE:1E07 as example.com/2080_Ti2,"), HasSubstr("remove it"))}));
+  EXPECT_THAT(change.lacks, Contains(HasSubstr("nvidia.com/TU102_GEFORCE_RTX_2080_TI_REV__A (10DE:1E07) is "
+                                               "not permitted")));
+  const auto& permitted =
+      change.patch["/spec/configuration/permittedHostDevices/pciHostDevices"_json_pointer];
+  EXPECT_THAT(permitted.dump(), HasSubstr("example.com/2080_Ti2")) << "entries of others stay";
+}
+
+// Its GPUs are on the host's driver: the container plugin's nvidia.com/gpu is no business of Ferry's.
+TEST(ReportedCases, NothingIsAskedOfTheObjectWhereNothingIsOffered) {
+  const PermitChange change = permits_for("r29");
+  EXPECT_TRUE(change.fits());
+  EXPECT_TRUE(change.patch.is_null());
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ from cluster.kubernetes import NODE, Kubernetes
 from cluster.living_host import LivingHost
 from cluster.programs import Failure, wait_until
 
+AUDIO = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"
 CARD, TESLA, VGPU = "nvidia.com/AD102_GEFORCE_RTX_4090", "nvidia.com/TU104GL_TESLA_T4", "nvidia.com/GRID_T4-4Q"
 OWN, GIVEN = ("nvidia", "snd_hda_intel", "nvidia"), ("vfio-pci", "vfio-pci", "vfio-pci")
 WORKLOAD, POLICY = "nvidia.com/gpu.workload.config", "gpu-ferry.io/policy"
@@ -109,15 +110,15 @@ class ChartGpusTest(unittest.TestCase):
         self.label(WORKLOAD, "vm-passthrough")
         self.wait_until_is(*GIVEN)
         self.assertEqual({"workload-type", "vfio-pci-ready"}, self.status_files())
-        self.wait_for_offer({CARD: 1, TESLA: 1})
-        self.assertRegex(self.shown_by_guest_with(CARD), "=0000:01:00.0\n11\nvfio\n")
+        self.wait_for_offer({CARD: 1, AUDIO: 1, TESLA: 1})
+        self.assertRegex(self.shown_by_guest_with(CARD), "(?s)=0000:01:00.0\n.*11\nvfio\n")
 
         # Another version of both pods, below a pod that has a GPU.
         self.ferry.helm(self.program, "upgrade", "ferry", CHART, "--reuse-values",
                         values={"agent": {"logLevel": "debug"}, "hostd": {"logLevel": "debug"}})
         wait_until("other pods run", lambda: self.ferry.runs() and not set(first.split()) & set(self.ferry.runs().split()),
                    120)
-        self.wait_for_offer({CARD: 1, TESLA: 1})
+        self.wait_for_offer({CARD: 1, AUDIO: 1, TESLA: 1})
         self.assertEqual(GIVEN, self.host.drivers())
         self.assertIn("running", kubernetes.pod("guest")["containerStatuses"][0]["state"])
 
@@ -146,7 +147,7 @@ class ChartGpusTest(unittest.TestCase):
             "config": {"policies": MIXED.replace("*T4*", "*4090*")}, "agent": {"drain": {"enabled": True}},
             "uninstall": {"seconds": 5}})
         self.wait_until_is("vfio-pci", "vfio-pci", "nvidia")
-        self.wait_for_offer({CARD: 1})
+        self.wait_for_offer({CARD: 1, AUDIO: 1})
         self.leave_in_the_middle_of_a_drain()
 
     def leave_in_the_middle_of_a_drain(self) -> None:

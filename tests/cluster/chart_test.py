@@ -157,9 +157,10 @@ class ChartTest(unittest.TestCase):
 
     def expect_the_charts_test_to_tell(self, program: str) -> None:
         """`helm test` passes, shows the checks of a node and leaves nothing; its account may do no more than it asks for."""
-        told = self.ferry.helm(program, "test", "ferry")
-        self.assertRegex(told, r"pass +ferry-agent")
-        self.assertRegex(told, r"pass +ferry-hostd")
+        self.assertIn("Succeeded", self.ferry.helm(program, "test", "ferry"))
+        for check in ("ferry-agent", "ferry-hostd"):
+            if program == self.helms[-1]:  # Helm 3.17 shows no logs of hooks
+                self.assertRegex(self.ferry.logs_of_hooks, rf"pass +{check}")
         for kind in ("jobs", "serviceaccounts", "clusterroles", "clusterrolebindings"):
             left = [one["metadata"]["name"] for one in self.kubernetes.get(kind, "-n", SPACE)["items"]]
             self.assertNotIn("ferry-test", left, kind)

@@ -317,7 +317,7 @@ class PluginTest(unittest.TestCase):
         after = kubevirt.get()
         lists = after["spec"]["configuration"].pop("permittedHostDevices")
         self.assertEqual(THEIRS, lists["pciHostDevices"][0])
-        self.assertEqual({("10DE:2684", CARD, True), ("10DE:2330", OTHER, True)}, {
+        self.assertEqual({("10DE:2684", CARD, True), ("10DE:22BA", AUDIO, True), ("10DE:2330", OTHER, True)}, {
             (one["pciVendorSelector"], one["resourceName"], one["externalResourceProvider"])
             for one in lists["pciHostDevices"][1:]})
         self.assertEqual(["pciHostDevices"], list(lists))
@@ -346,8 +346,9 @@ class PluginTest(unittest.TestCase):
         found = [one["resourceName"] for one in
                  kubevirt.get()["spec"]["configuration"]["permittedHostDevices"]["pciHostDevices"]]
         self.assertEqual(len(found), len(set(found)))
-        self.assertEqual({THEIRS["resourceName"], CARD, OTHER} | {
-            resource.replace("/", f"/node{number}_") for number in names for resource in (CARD, OTHER)}, set(found))
+        ours = (CARD, AUDIO, OTHER)
+        self.assertEqual({THEIRS["resourceName"], *ours} | {
+            resource.replace("/", f"/node{number}_") for number in names for resource in ours}, set(found))
 
     def applied_lists_are_left(self, kubevirt: KubevirtObject) -> None:
         self.kubernetes.kubectl("apply", "--server-side", "--field-manager=repository", "-f", "-",

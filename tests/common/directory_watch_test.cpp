@@ -40,6 +40,19 @@ TEST(DirectoryWatch, TellsOfWritingOnlyWhereItIsAsked) {
   EXPECT_THAT(kinds(untold), testing::IsEmpty());
 }
 
+TEST(DirectoryWatch, TellsOfAnotherModeOnlyWhereItIsAsked) {
+  const test::ScratchDirectory tree;
+  tree.file("a", "1");
+  const auto told = test::must(DirectoryWatch::open(tree.path(), Contents::attributes));
+  const auto untold = test::must(DirectoryWatch::open(tree.path()));
+  std::filesystem::permissions(tree.path() / "a", std::filesystem::perms(0640));
+  const auto events = told.read();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].kind, Kind::changed);
+  EXPECT_EQ(events[0].name, "a");
+  EXPECT_THAT(kinds(untold), testing::IsEmpty());
+}
+
 TEST(DirectoryWatch, SaysAfterAllThatItKeptThatEventsWereLost) {
   const test::ScratchDirectory tree;
   const auto watch = test::must(DirectoryWatch::open(tree.path()));

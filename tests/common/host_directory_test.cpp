@@ -2,6 +2,8 @@
 #include "common/host_directory.h"
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -40,6 +42,17 @@ TEST_F(HostDirectoryTest, ReadsWhatIsInIt) {
   EXPECT_TRUE(directory->link_target("driver").value().ends_with("drivers/vfio-pci"));
   EXPECT_THAT(directory->list("vfio-dev").value(), ElementsAre("vfio3"));
   EXPECT_THAT(directory->list(".").value(), ElementsAre("driver", "vendor", "vfio-dev"));
+}
+
+TEST_F(HostDirectoryTest, OpensWithTheNamesInIt) {
+  std::vector<std::string> names;
+  const auto directory = HostDirectory::open(host_, "sys/bus/gpu", names);
+  ASSERT_TRUE(directory);
+  EXPECT_THAT(names, ElementsAre("driver", "vendor", "vfio-dev"));
+  EXPECT_EQ(directory->read_attribute("vendor").value(), "0x10de");
+  EXPECT_THAT(directory->list(".").value(), ElementsAre("driver", "vendor", "vfio-dev")) << "from its start";
+  EXPECT_EQ(error_of(HostDirectory::open(host_, "sys/bus/none", names)),
+            "open /sys/bus/none: No such file or directory");
 }
 
 TEST_F(HostDirectoryTest, NamesThePathAndTheReasonOfAFailure) {

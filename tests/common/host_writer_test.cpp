@@ -18,6 +18,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -533,6 +534,31 @@ TEST_F(StuckChildTest, IsRecordedLongBeforeTheDeadlineAndForgottenWhenItReturns)
   waiting.join();
   EXPECT_TRUE(written);
   EXPECT_THAT(records(), testing::IsEmpty());
+}
+
+// `ferry status --watch` reads a device time and again, and may have no right to leave a record.
+TEST_F(StuckChildTest, IsTheOnlyOneAtARead) {
+  tree_.file("sys/other", "1\n");
+  const auto read = writer_.read("sys/unbind", 200ms);
+  ASSERT_FALSE(read);
+  ASSERT_THAT(records(), testing::SizeIs(1));
+  pid_ = nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + records()[0])))
+             .at("pid")
+             .get<int>();
+  const auto again = writer_.read("sys/unbind", 200ms);
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, Errc::stuck);
+  EXPECT_EQ(
+      again.error().message,
+      fmt::format("read /sys/unbind: an earlier read has not returned from the kernel (process {})", pid_));
+  EXPECT_THAT(records(), testing::SizeIs(1));
+  returned_ = true;
+  {
+    const UniqueFd writing = must(host_.open("sys/unbind", O_WRONLY));  // the read returns
+  }
+  siginfo_t end{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid_), &end, WEXITED | WNOWAIT), 0) << "it ends then";
+  EXPECT_EQ(must(writer_.read("sys/other", 20s)), "1") << "another file is read";
 }
 
 /// Its records of what hangs stay.

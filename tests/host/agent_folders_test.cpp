@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/agent_folders.h"
 
+#include <chrono>
 #include <filesystem>
 #include <stdexcept>
+#include <string>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <vector>
 
 #include <gmock/gmock.h>
 
 #include "common/presence.h"
 #include "tests/support/as_user.h"
+#include "tests/support/log_of.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -40,7 +44,9 @@ class AgentFoldersTest : public testing::Test {
     ASSERT_EQ(::chmod((tree_.path() / relative).c_str(), to), 0);
   }
   std::size_t give(const std::filesystem::path& folder, Giving giving = Giving::folder) const {
-    return test::must(give_to_group(host_, folder, group_, giving));
+    const auto given = test::must(give_to_group(host_, folder, group_, giving));
+    for (const Error& error : given.errors) ADD_FAILURE() << error.message;
+    return given.changed;
   }
 
   test::ScratchDirectory tree_;
@@ -102,13 +108,84 @@ TEST_F(AgentFoldersTest, AFolderThatIsALinkIsRefused) {
   EXPECT_EQ(mode("data"), before);
 }
 
-TEST_F(AgentFoldersTest, ADeepTreeIsRefused) {
+TEST_F(AgentFoldersTest, ADeepTreeIsGivenAsFarAsTheBound) {
   std::filesystem::path folder = "opt/kata";
   for (int i = 0; i < 60; ++i) folder /= "d";
   tree_.directory(folder);
-  const auto given = give_to_group(host_, "opt/kata", group_, Giving::tree);
-  ASSERT_FALSE(given.has_value());
-  EXPECT_THAT(given.error().message, HasSubstr("levels of folders"));
+  const auto given = test::must(give_to_group(host_, "opt/kata", group_, Giving::tree));
+  ASSERT_EQ(given.errors.size(), 1U);
+  EXPECT_EQ(given.errors[0].code, Errc::refused);
+  EXPECT_THAT(given.errors[0].message, HasSubstr("levels of folders"));
+  EXPECT_EQ(mode("opt/kata"), 02775U);
+  EXPECT_EQ(mode("opt/kata/d/d"), 02775U);
+  EXPECT_NE(mode(folder), 02775U);
+}
+
+/// A tree with an entry that cannot be given, and one before and one behind it, in whatever order the file
+/// system lists them.
+class BadEntry : public AgentFoldersTest {
+ protected:
+  void SetUp() override {
+    if (!is_root()) GTEST_SKIP() << "only root can be another user";
+    for (const char* const name : {"a", "b", "c", "d", "e", "m", "n", "o", "z"}) {
+      const std::string file = std::string("opt/kata/artifact/") + name;
+      tree_.file(file, "");
+      others_.push_back(file);
+    }
+    tree_.file(kBad, "");
+    change_mode(kBad, 0);
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(tree_.path() / "opt"))
+      if (::chown(entry.path().c_str(), kAgent, kAgent) != 0) throw std::runtime_error("chown");
+  }
+  void others_are_given() const {
+    for (const std::string& file : others_) EXPECT_EQ(mode(file) & 0060U, 0060U) << file;
+  }
+  AgentFolders folders(std::chrono::milliseconds between_looks) const {
+    return {
+        host_,
+        {.group = kAgent, .lock = {}, .folders = {}, .trees = {"opt/kata"}, .between_looks = between_looks}};
+  }
+
+  static constexpr const char* kBad = "opt/kata/artifact/k";
+  std::vector<std::string> others_;
+};
+
+TEST_F(BadEntry, KeepsNoOtherOneFromBeingGiven) {
+  const test::AsUser owner(kAgent);
+  const auto given = test::must(give_to_group(host_, "opt/kata", kAgent, Giving::tree));
+  ASSERT_EQ(given.errors.size(), 1U);
+  EXPECT_THAT(given.errors[0].message, HasSubstr("give /opt/kata/artifact/k to group 64711"));
+  EXPECT_EQ(given.errors[0].code, std::errc::permission_denied);
+  others_are_given();
+  EXPECT_EQ(mode("opt/kata"), 02775U) << "the agent waits for the folder alone";
+}
+
+TEST_F(BadEntry, IsSaidOnceAndGivenByALaterLook) {
+  const test::LogOf log;
+  const test::AsUser owner(kAgent);
+  AgentFolders looks = folders(std::chrono::milliseconds(0));
+  looks.give();
+  looks.give();
+  const std::string said = log.text();
+  const auto first = said.find(kBad);
+  ASSERT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find(kBad, first + 1), std::string::npos) << said;
+  change_mode(kBad, 0600);
+  looks.give();
+  EXPECT_EQ(mode(kBad), 0660U);
+  tree_.file("opt/kata/later", "");
+  change_mode("opt/kata/later", 0600);
+  looks.give();
+  EXPECT_EQ(mode("opt/kata/later"), 0600U) << "a look without an error was the last one";
+}
+
+TEST_F(BadEntry, BringsNoLookWithEachRound) {
+  const test::AsUser owner(kAgent);
+  AgentFolders looks = folders(std::chrono::hours(1));
+  looks.give();
+  change_mode(kBad, 0600);
+  looks.give();
+  EXPECT_EQ(mode(kBad), 0600U);
 }
 
 TEST_F(AgentFoldersTest, TheOwnerInTheGroupNeedsNoCapability) {
@@ -117,7 +194,7 @@ TEST_F(AgentFoldersTest, TheOwnerInTheGroupNeedsNoCapability) {
   EXPECT_TRUE(test::holds_for_hostd_in_group(kAgent, [&] {
     const auto without = give_to_group(host_, "opt/kata", kAgent + 1, Giving::tree);
     const auto with = give_to_group(host_, "opt/kata", kAgent, Giving::tree);
-    return !without && with && *with == 3;
+    return !without && with && with->changed == 3 && with->errors.empty();
   })) << "it is given to a group of hostd's, and to no other";
   EXPECT_EQ(mode("opt/kata/blobs"), 02775U);
   EXPECT_EQ(mode("opt/kata/blobs/part") & 0660U, 0660U);

@@ -1026,6 +1026,28 @@ TEST_F(NodeKeeperTest, HearsThatAPodEndsWhileAnotherGpuFails) {
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "vfio-pci"));
 }
 
+// The pod begins after the failed attempt and ends before the pause does.
+TEST_F(NodeKeeperTest, HearsThatAPodEndsWhichHasComeSinceTheFailure) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  plugin_follows();
+  want("  - {devices: [0, 1], mode: host}\n");
+  kernel_.remove("sys/bus/pci/drivers/vfio-pci/unbind");
+  const auto failed = rounds();
+  ASSERT_EQ(failed.phase, NodePhase::failed);
+  kernel_.file("sys/bus/pci/drivers/vfio-pci/unbind", "");
+  allocated_ = {kSecond};
+  ASSERT_TRUE(plugin_follows());
+  ASSERT_EQ(round().again, failed.again);
+  EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
+  allocated_.clear();
+  EXPECT_EQ(rounds().phase, NodePhase::as_wanted);
+  ASSERT_TRUE(failed.again);
+  EXPECT_LT(now_, *failed.again) << "before the pause is over";
+  EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "vfio-pci"));
+}
+
 // Else the echo of a long failure would be heard, and tried again at once.
 TEST_F(NodeKeeperTest, PausesFromTheEndOfWhatItHasTried) {
   want("  - {devices: [1], mode: passthrough}\n");

@@ -27,6 +27,7 @@
 #include "tests/support/fake_mdev.h"
 #include "tests/support/few_descriptors.h"
 #include "tests/support/idle_process.h"
+#include "tests/support/log_of.h"
 #include "tests/support/must.h"
 #include "tests/support/open_files.h"
 
@@ -103,6 +104,9 @@ class NodeLoopTest : public testing::Test {
     std::packaged_task<Result<ExitStatus>(std::stop_token)> task([this](const std::stop_token& token) {
       return run({.files = {},
                   .between_use_looks = 20ms,
+                  .without_uevents = without_uevents_,
+                  .open_uevents = open_uevents_,
+                  .uevents_are_sent = [this] { return are_sent_; },
                   .beside =
                       [this](EventLoop& loop) {
                         loop_ = &loop;
@@ -173,11 +177,24 @@ class NodeLoopTest : public testing::Test {
 
   test::FakeKernel kernel_;
   Processes holder_;
+  std::chrono::milliseconds without_uevents_ = std::chrono::hours(1);
+  std::function<Result<Uevents>()> open_uevents_ = Uevents::open;
+  bool are_sent_ = true;
   std::uint64_t generation_ = 0;
   std::atomic<EventLoop*> loop_ = nullptr;  // once it has begun
   std::future<Result<ExitStatus>> result_;
   std::jthread thread_;
 };
+
+TEST_F(NodeLoopTest, NamesARecordOfAnEarlierVersionAndStartsNoServiceForIt) {
+  kernel_.file("run/ferry/stopped-services.json", "{}");
+  const test::LogOf log;
+  EXPECT_EQ(must(once()), ExitStatus::done);
+  EXPECT_THAT(log.text(),
+              testing::HasSubstr("[warning] /run/ferry/stopped-services.json is of an earlier version"));
+  EXPECT_THAT(log.text(), testing::HasSubstr("mv /run/ferry/stopped-services.json /run/ferry/hostd/"));
+  EXPECT_EQ(kernel_.read_file("run/ferry/stopped-services.json").value(), "{}");
+}
 
 TEST_F(NodeLoopTest, FollowsTheFileAsItChanges) {
   start();
@@ -285,6 +302,25 @@ TEST_F(NodeLoopTest, LearnsWhoHasAVgpuWithoutTheKubelet) {
   worker.end();
   EXPECT_TRUE(has_holders(0));
   EXPECT_TRUE(stop()) << "before the process is forgotten";
+}
+
+// Without this kind of netlink, and in a network namespace that the kernel sends nothing to.
+TEST_F(NodeLoopTest, LooksAtTheHostNowAndThenWhereTheKernelTellsNothing) {
+  without_uevents_ = 20ms;
+  are_sent_ = false;
+  want("host");
+  for (const bool opens : {false, true}) {
+    open_uevents_ = [opens]() -> Result<Uevents> {
+      if (opens) return Uevents::open();
+      return fail(Errc::unsupported, "listen to the kernel's device events: not supported");
+    };
+    start();
+    for (const char* const boot : {"one", "two"}) {
+      kernel_.file("proc/sys/kernel/random/boot_id", boot);  // no event tells of it
+      EXPECT_TRUE(told([&](const NodeState& state) { return state.boot_id == boot; })) << opens << boot;
+    }
+    EXPECT_TRUE(stop());
+  }
 }
 
 // A job's processes end within the time of one round, and what they held cannot be moved.

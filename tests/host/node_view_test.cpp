@@ -159,6 +159,32 @@ TEST_F(NodeViewTest, KatasNumberIsKnownByItsGroup) {
   EXPECT_THAT(of(sight, "0000:3b:00.0").offers, IsEmpty());
 }
 
+// A pod has another function of its group: it is taken, and well.
+TEST_F(NodeViewTest, WhatIsHeldWithItsGroupIsInUse) {
+  NodeSight sight = sight_of("t4-server");
+  sight.offered.emplace().devices = {{.resource = "nvidia.com/TU104GL_TESLA_T4",
+                                      .id = "0000:5e:00.0",
+                                      .iommu_group = 31,
+                                      .healthy = false,
+                                      .reason = "held back: 0000:5e:00.1 of its IOMMU group 31 is allocated",
+                                      .held_with_group = true}};
+  const AcceleratorView view = of(sight, "0000:5e:00.0");
+  EXPECT_EQ(view.condition.word, "in use");
+  EXPECT_EQ(view.condition.health, Health::good);
+}
+
+TEST(OfferedDevicesTest, TellWhatIsHeldWithItsGroup) {
+  const auto read = must(read_offered_devices(
+      R"({"version":1,"resources":[{"name":"r","devices":[
+          {"id":"a","iommu_group":1,"allocated":false,"healthy":false,"held_with_group":true},
+          {"id":"b","iommu_group":1,"allocated":false,"healthy":false},
+          {"id":"c","iommu_group":1,"allocated":false,"healthy":false,"held_with_group":"yes"}]}]})"));
+  ASSERT_EQ(read.devices.size(), 3U);
+  EXPECT_TRUE(read.devices[0].held_with_group);
+  EXPECT_FALSE(read.devices[1].held_with_group) << "of a plugin that does not say it";
+  EXPECT_FALSE(read.devices[2].held_with_group);
+}
+
 TEST(OfferedDevicesTest, TellWhatIsNotHealthyAndWhatIsNotOffered) {
   const auto read = must(read_offered_devices(
       R"({"version":1,"resources":[{"name":"r","devices":[

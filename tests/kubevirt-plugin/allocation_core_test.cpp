@@ -39,6 +39,13 @@ class AllocationCoreTest : public testing::Test {
         if (device.id == id) return device.reason;
     return "not listed";
   }
+  std::vector<std::string> held_with_group() const {
+    std::vector<std::string> ids;
+    for (const auto& resource : core.snapshot()->resources)
+      for (const auto& device : resource->devices)
+        if (device.held_with_group) ids.push_back(device.id);
+    return ids;
+  }
   bool allocated(const std::string& id) const {
     for (const auto& resource : core.snapshot()->resources)
       for (const auto& device : resource->devices)
@@ -126,6 +133,7 @@ TEST_F(AllocationCoreTest, HoldsTheGroupsOtherDevicesBackWhateverTheirResource) 
   EXPECT_EQ(reason("0000:02:00.1"), "");
   EXPECT_EQ(reason("0000:01:00.0"), "") << "an allocated device stays Healthy";
   EXPECT_TRUE(allocated("0000:01:00.0"));
+  EXPECT_THAT(held_with_group(), ElementsAre("0000:01:00.1"));
 
   const auto second = allocate("AUDIO", {"0000:01:00.1"});
   ASSERT_FALSE(second);

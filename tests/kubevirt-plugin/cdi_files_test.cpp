@@ -5,6 +5,7 @@
 
 #include "kubevirt-plugin/cdi_entries.h"
 #include "tests/support/fake_kernel.h"
+#include "tests/support/kata_cdi_check.h"
 #include "tests/support/must.h"
 
 namespace ferry {
@@ -115,11 +116,16 @@ TEST(CdiEntries, HaveWhatWasFoundAndIsWithdrawnFromTheStart) {
 
 class CdiFilesTest : public testing::Test {
  protected:
+  void TearDown() override { test::expect_kata_reads_our_cdi_files(kernel.root()); }
   std::string content(const std::string& name) const {
     return kernel.read_file("var/run/cdi/" + name).value_or("");
   }
   void update(const std::vector<Resource>& resources) {
     ASSERT_THAT(CdiFiles(kernel, "var/run/cdi").update(resources), IsEmpty());
+  }
+  void set_mode(const std::string& node, unsigned mode) {
+    kernel.file(node, "");
+    std::filesystem::permissions(kernel.root() / node, std::filesystem::perms(mode));
   }
   test::FakeKernel kernel;
 };
@@ -141,6 +147,27 @@ TEST_F(CdiFilesTest, GivesANodeTheModeThatItHasOnTheHost) {
   update({kata("pgpu", {{"8", {"/dev/vfio/8"}}})});
   EXPECT_THAT(content("nvidia.com-pgpu.yaml"),
               testing::HasSubstr("path: /dev/vfio/8\n      fileMode: 416\n"));
+}
+
+/// Each kind of node that a device for Kata can have, each with and without a mode, and each form of a name.
+TEST_F(CdiFilesTest, WritesFilesThatKatasLibraryReads) {
+  if (!test::kata_cdi_check()) GTEST_SKIP() << test::kNoKataCdiCheck;
+  set_mode("dev/vfio/vfio", 0666);
+  set_mode("dev/vfio/8", 0600);
+  set_mode("dev/vfio/0", 0);
+  set_mode("dev/vfio/devices/vfio9", 0777);
+  update({kata("pgpu", {{"8", {"/dev/vfio/vfio", "/dev/vfio/8"}},
+                        {"0", {"/dev/vfio/vfio", "/dev/vfio/0"}},
+                        {"9", {"/dev/vfio/devices/vfio9"}},
+                        {"10", {"/dev/vfio/devices/vfio10"}},
+                        {"4294967295", {"/dev/vfio/4294967295"}}}),
+          kata("GH100_H100_SXM5_80GB", {{"7", {"/dev/vfio/devices/vfio7"}}}),
+          kata("a.b-c_d", {{"6", {"/dev/vfio/6"}}}), kata("device_2330", {{"5", {"/dev/vfio/5"}}}),
+          kata("nvswitch", {})});
+  EXPECT_EQ(test::expect_kata_reads_our_cdi_files(kernel.root()),
+            "nvidia.com/GH100_H100_SXM5_80GB=7 nvidia.com/a.b-c_d=6 nvidia.com/device_2330=5 "
+            "nvidia.com/pgpu=0 nvidia.com/pgpu=10 nvidia.com/pgpu=4294967295 nvidia.com/pgpu=8 "
+            "nvidia.com/pgpu=9");
 }
 
 TEST_F(CdiFilesTest, RemovesItsOwnWhenTheDevicesGo) {
@@ -167,14 +194,14 @@ TEST_F(CdiFilesTest, WritesNoneForKubeVirt) {
 }
 
 TEST_F(CdiFilesTest, SaysWhatItCannotWriteAndGoesOn) {
-  kernel.directory("var/run/cdi/nvidia.com-a.yaml");
+  kernel.directory("var/run/cdi/nvidia.com-aa.yaml");
   const auto done =
       CdiFiles(kernel, "var/run/cdi")
-          .update(std::vector{kata("a", {{"8", {"/dev/vfio/8"}}}), kata("b", {{"9", {"/dev/vfio/9"}}})});
+          .update(std::vector{kata("aa", {{"8", {"/dev/vfio/8"}}}), kata("bb", {{"9", {"/dev/vfio/9"}}})});
   ASSERT_THAT(done, SizeIs(1));
-  EXPECT_EQ(done[0].resource, "nvidia.com/a");
-  EXPECT_THAT(done[0].error.message, testing::HasSubstr("nvidia.com-a.yaml"));
-  EXPECT_NE(content("nvidia.com-b.yaml"), "");
+  EXPECT_EQ(done[0].resource, "nvidia.com/aa");
+  EXPECT_THAT(done[0].error.message, testing::HasSubstr("nvidia.com-aa.yaml"));
+  EXPECT_NE(content("nvidia.com-bb.yaml"), "");
 }
 
 }  // namespace

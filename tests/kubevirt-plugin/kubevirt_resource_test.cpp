@@ -247,6 +247,16 @@ TEST_F(KubeVirtTest, TakesTheRunningPluginsWordForWhatIsUnfit) {
   EXPECT_THAT(check("can-be-given", "0000:01:00.0").found, HasSubstr("0000:01:00.1 (nouveau)"));
 }
 
+TEST_F(KubeVirtTest, SaysThatTheGateIommufdKeepsVmsFromANodeWithoutIt) {
+  EXPECT_EQ(check("iommufd-for-vms").verdict, Verdict::pass) << "nobody says that the gate is on";
+  EXPECT_THAT(check("iommufd-for-vms").found, HasSubstr("no VM starts on this node"));
+  kernel.file("var/lib/kubelet/device-plugins/kubevirt-iommufd.sock", "");
+  EXPECT_EQ(check("iommufd-for-vms").verdict, Verdict::warn);
+  EXPECT_THAT(check("iommufd-for-vms").fix, HasSubstr("modprobe iommufd"));
+  kernel.file("dev/iommu", "");
+  EXPECT_EQ(check("iommufd-for-vms").verdict, Verdict::pass);
+}
+
 TEST_F(KubeVirtTest, LeavesVirtualFunctionsOfOthersAlone) {
   kernel.add_function(
       {.address = "0000:17:00.0", .ids = "10de:26b9", .group = 20, .driver = "nvidia", .totalvfs = 2});

@@ -56,6 +56,19 @@ TEST(OfferedFile, NamesWhatIsUnfit) {
     EXPECT_THAT(unfit_by(bad), IsEmpty()) << bad;
 }
 
+TEST(OfferedFile, TellsWhatIsHeldWithItsGroup) {
+  Snapshot snapshot;
+  snapshot.resources.push_back(
+      std::make_shared<const ListedResource>(ListedResource{.name = *ResourceName::parse("nvidia.com/AUDIO"),
+                                                            .devices = {{.id = "0000:01:00.1",
+                                                                         .reason = "held back",
+                                                                         .numa_node = {},
+                                                                         .iommu_group = 15,
+                                                                         .awaits_release = true,
+                                                                         .held_with_group = true}}}));
+  EXPECT_THAT(offered_json(snapshot, {}, {}, 7), testing::HasSubstr("\"held_with_group\": true"));
+}
+
 TEST(OfferedFile, HandsFatalErrorsOn) {
   const std::vector<FatalErrorsOf> errors = {{.function = "0000:01:00.0", .since = 2, .binding = 31207},
                                              {.function = "0000:02:00.0", .since = 0, .binding = 0}};

@@ -22,6 +22,7 @@
 #include "kubevirt-plugin/plugin.h"
 #include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_kernel.h"
+#include "tests/support/kata_cdi_check.h"
 #include "tests/support/kubelet_standin/standin.h"
 
 namespace ferry::plugin_test {
@@ -46,7 +47,10 @@ class Fixture : public testing::Test {
     kernel.file("dev/vfio/vfio", "");
     kernel.directory(options.kubelet_directory);
   }
-  void TearDown() override { EXPECT_TRUE(stop()); }
+  void TearDown() override {
+    EXPECT_TRUE(stop());
+    test::expect_kata_reads_our_cdi_files(kernel.root());
+  }
 
   void add_gpu(const std::string& address, unsigned group, const std::string& ids = "10de:2684",
                int numa = -1) {

@@ -5,6 +5,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <poll.h>
 #include <sys/stat.h>
 
 #include <fmt/format.h>
@@ -443,6 +444,36 @@ TEST_F(PluginTest, ListsALossBeforeTheNextScan) {
   scans->let_go.set_value();
 }
 
+TEST_F(PluginTest, ListsTheLossOfAFunctionsOwnNodeBeforeTheNextScan) {
+  const auto scans = std::make_shared<HangingScans>(2);
+  options.read_vgpus = HangingScans::reader(scans);
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  kernel.file("dev/vfio/devices/vfio0", "");
+  kernel.file("dev/vfio/devices/vfio1", "");
+  kernel.directory("sys/class/misc/iommu");
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  kernel.file("dev/vfio/news", "");
+  ASSERT_TRUE(scans->hang());
+  kernel.remove("dev/vfio/devices/vfio1");
+  EXPECT_TRUE(allocatable(kGpu, 1));
+  scans->let_go.set_value();
+}
+
+// The kernel makes /dev/vfio/devices with the first node in it, so that it may come after the first scan.
+TEST_F(PluginTest, HearsOfAFunctionsOwnNodeThoughItsFolderCameLater) {
+  add_gpu("0000:01:00.0", 15);
+  kernel.remove("dev/vfio/15");
+  kernel.directory("sys/class/misc/iommu");
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 0));
+  kernel.file("dev/vfio/devices/vfio0", "");
+  EXPECT_TRUE(allocatable(kGpu, 1));
+  kernel.remove("dev/vfio/devices/vfio0");
+  EXPECT_TRUE(allocatable(kGpu, 0));
+}
+
 TEST_F(PluginTest, ListsWhatComesAndGoes) {
   add_gpu("0000:01:00.0", 15);
   start_both();
@@ -547,6 +578,29 @@ TEST_F(PluginTest, OffersToKataWithCdiSpecifications) {
   EXPECT_THAT(answer.cdi_devices, ElementsAre("nvidia.com/pgpu=15"));
   EXPECT_THAT(answer.devices, IsEmpty());
   EXPECT_THAT(answer.envs, IsEmpty());
+}
+
+// udev sets a node's mode a moment after the kernel has made the node.
+TEST_F(PluginTest, GivesKataTheModeThatUdevSetsAfterANodeWasRead) {
+  options.rules.kata = true;
+  options.rules.kubevirt = false;
+  add_gpu("0000:01:00.0", 15);
+  const auto set_mode = [this](unsigned mode) {
+    fs::permissions(kernel.root() / "dev/vfio/15", fs::perms(mode));
+  };
+  const auto said = [this] { return kernel.read_file("var/run/cdi/nvidia.com-pgpu.yaml").value_or(""); };
+  set_mode(0600);
+  start_both();
+  ASSERT_TRUE(allocatable("nvidia.com/pgpu", 1));
+  ASSERT_THAT(said(), HasSubstr("path: /dev/vfio/15\n      fileMode: 384\n"));
+  const auto watch = DirectoryWatch::open(kernel.root() / "var/run/cdi");
+  ASSERT_TRUE(watch);
+  set_mode(0660);
+  pollfd written{.fd = watch->fd(), .events = POLLIN, .revents = 0};
+  while (said().find("path: /dev/vfio/15\n      fileMode: 432\n") == std::string::npos) {
+    ASSERT_EQ(::poll(&written, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count())), 1);
+    watch->read();
+  }
 }
 
 // Kata's library refuses all files for it.
@@ -715,6 +769,31 @@ TEST_F(PluginTest, SaysThatAPodHasGoneWherePodsAreNamed) {
   EXPECT_TRUE(offered_becomes(is_allocated(true))) << offered();
   kubelet->release({"0000:01:00.0"});
   EXPECT_TRUE(offered_becomes(is_allocated(false))) << offered();
+}
+
+// A pod of seconds, of a kubelet that has come a moment before: it knows the pods of its own allocations.
+TEST_F(PluginTest, KnowsThatAPodHasEndedWhileItsKubeletSettles) {
+  options.holders.period = 1ms;
+  options.holders.settling = std::chrono::hours(1);
+  options.rules.companions = Companions::devices;
+  for (const unsigned card : {1U, 2U}) {
+    add_gpu("0000:0" + std::to_string(card) + ":00.0", 14 + card);
+    add_audio("0000:0" + std::to_string(card) + ":00.1", 14 + card);
+  }
+  predecessor_gave("0000:01:00.0");
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2) && allocatable(kAudio, 1));
+  ASSERT_TRUE(offered_becomes([](const auto& file) {
+    return file.is_object() && std::ranges::all_of(file["resources"], [](const auto& resource) {
+             return resource["registered"] == true;
+           });
+  })) << "the plugin has seen that the kubelet is there";
+  ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:02:00.0"}).ok());
+  ASSERT_TRUE(allocatable(kAudio, 0));
+  kubelet->release({"0000:02:00.0"});
+  EXPECT_TRUE(allocatable(kAudio, 1));
+  EXPECT_THAT(offered().dump(), HasSubstr("held back: 0000:01:00.0 of its IOMMU group 15"))
+      << "the pod of an earlier allocation may not be listed yet";
 }
 
 TEST_F(PluginTest, TakesNothingForReleasedWhenNobodySaysWhatIsHeld) {

@@ -718,6 +718,65 @@ TEST_F(ScannerTest, OffersNoVgpuWithAnIllegalName) {
   EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(&NotOffered::reason, HasSubstr("'('"))));
 }
 
+// Other vendors have no vGPU types: a virtual function that vfio-pci has goes to a VM whole.
+TEST_F(ScannerTest, OffersOtherVendorsVirtualFunctionsThatAreOnVfio) {
+  rules.accelerators.of_other_vendors = {PciClass::display_3d, PciClass::processing_accelerator};
+  kernel.file("usr/share/misc/pci.ids",
+              "1002  Advanced Micro Devices, Inc. [AMD/ATI]\n\t75a3  MI355X\n\t75b3  MI355X VF\n"
+              "8086  Intel Corporation\n\t56c0  DG2 [Data Center GPU Flex 170]\n"
+              "1e0f  KIOXIA Corporation\n\t0001  NVMe\n");
+  for (const char* driver : {"gim", "xe", "nvme"}) kernel.add_driver({.name = driver});
+  const auto add = [&](const std::string& address, const std::string& ids, unsigned code, unsigned group,
+                       const std::string& driver, const std::string& physical = {}) {
+    kernel.add_function({.address = address,
+                         .ids = ids,
+                         .class_code = code,
+                         .group = group,
+                         .driver = driver,
+                         .physical_function = physical});
+  };
+  add("0000:17:00.0", "1002:75a3", 0x120000, 20, "gim");
+  add("0000:17:02.0", "1002:75b3", 0x120000, 21, "vfio-pci", "0000:17:00.0");
+  add("0000:17:02.1", "1002:75b3", 0x120000, 22, "gim", "0000:17:00.0");
+  add("0000:18:00.0", "8086:56c0", 0x038000, 23, "xe");
+  add("0000:19:00.0", "8086:56c0", 0x030200, 24, "xe");
+  add("0000:19:00.1", "8086:56c0", 0x030200, 25, "vfio-pci", "0000:19:00.0");
+  add("0000:1a:00.0", "8086:56c0", 0x030200, 26, "vfio-pci");
+  add("0000:1b:00.0", "1e0f:0001", 0x010802, 27, "nvme");
+  add("0000:1b:00.1", "1e0f:0001", 0x010802, 28, "vfio-pci", "0000:1b:00.0");
+  const Offer offer = scan();
+  EXPECT_THAT(resource_names(offer),
+              ElementsAre("amd.com/MI355X_VF", "intel.com/DG2_DATA_CENTER_GPU_FLEX_170",
+                          "intel.com/DG2_DATA_CENTER_GPU_FLEX_170_VF"));
+  EXPECT_THAT(offer.not_offered, IsEmpty());
+  EXPECT_THAT(offer.left_to_host, IsEmpty());
+  const OfferedDevice& amd = offer.resources.at(0).devices.at(0);
+  EXPECT_EQ(amd.id, "0000:17:02.0");
+  EXPECT_EQ(amd.kind, DeviceKind::pci_function);
+  EXPECT_THAT(amd.nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/21"));
+  EXPECT_EQ(*nodes_now(amd), amd.nodes);
+  EXPECT_EQ(offer.resources.at(2).devices.at(0).id, "0000:19:00.1");
+}
+
+TEST_F(ScannerTest, SaysThatAVirtualFunctionBelowVfioNeedsAToken) {
+  rules.accelerators.of_other_vendors = {PciClass::display_3d};
+  rules.domains = {{0x8086, "intel.com"}};
+  for (const auto& [address, physical] :
+       {std::pair{"0000:19:00.0", ""}, std::pair{"0000:19:00.1", "0000:19:00.0"}})
+    kernel.add_function({.address = address,
+                         .ids = "8086:56c0",
+                         .class_code = 0x030200,
+                         .group = static_cast<unsigned>(std::string_view(physical).size()) + 20,
+                         .driver = "vfio-pci",
+                         .physical_function = physical});
+  const Offer offer = scan();
+  EXPECT_THAT(resource_names(offer), ElementsAre("intel.com/56c0"));
+  ASSERT_EQ(offer.not_offered.size(), 1U);
+  EXPECT_EQ(offer.not_offered[0].id, "0000:19:00.1");
+  EXPECT_THAT(offer.not_offered[0].reason,
+              HasSubstr("its physical function 0000:19:00.0 is on vfio-pci, and a VM then needs a VF token"));
+}
+
 TEST_F(ScannerTest, SaysWhyAVirtualFunctionOnVfioIsNotOffered) {
   kernel.add_function({.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .totalvfs = 2});
   kernel.enable_vfs("0000:17:00.0", 2);
@@ -1036,6 +1095,11 @@ TEST_F(ScannerTest, NamesForKataAsNvidiasPluginDoesAndAsCdiCanSay) {
   offer = scan();
   EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/device_24fa", "nvidia.com/device_fffe"));
   EXPECT_THAT(offer.warnings, testing::Contains(HasSubstr("'nvidia.com/4090': no CDI kind")));
+  rules.kata_names.gpu_alias = "g";
+  offer = scan();
+  EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/device_24fa", "nvidia.com/device_fffe"));
+  EXPECT_THAT(offer.warnings,
+              testing::Contains(HasSubstr("'nvidia.com/g': the CDI library of Kata's runtime")));
 }
 
 // It goes by numbers.

@@ -2,9 +2,14 @@
 #include "vfio/uevent.h"
 
 #include <algorithm>
+#include <sched.h>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
+
+#include "vfio/uevents.h"
 
 namespace ferry {
 namespace {
@@ -43,6 +48,21 @@ INSTANTIATE_TEST_SUITE_P(
         Message{"Empty", "", false}, Message{"ZeroesOnly", "|||", false},
         Message{"Libudevs", "libudev|bytes that are no text|SUBSYSTEM", false}),
     [](const auto& row) { return row.param.row; });
+
+// As in a container with a user namespace: the socket opens there, and nothing comes.
+TEST(Uevents, AreNotSentToANetworkNamespaceOfAnotherUserNamespace) {
+  constexpr int kUntried = 2;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) ::_exit(kUntried);
+    ::_exit(Uevents::are_sent() ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kUntried) GTEST_SKIP() << "no namespaces can be made here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
 
 }  // namespace
 }  // namespace ferry

@@ -12,6 +12,7 @@ prepare() {
 prepare_peers() {
     "$root/scripts/lib/containerd-releases" >/dev/null || true
     "$root/scripts/lib/docker-registry" >/dev/null || true
+    "$root/scripts/lib/kata-cdi-check" >/dev/null || true
     "$root/scripts/lib/prometheus" >/dev/null || true
 }
 find_peers() {
@@ -21,6 +22,10 @@ find_peers() {
     if FERRY_DOCKER_REGISTRY=$("$root/scripts/lib/docker-registry"); then export FERRY_DOCKER_REGISTRY; else
         unset FERRY_DOCKER_REGISTRY
         skipped 'docker-registry cannot be had, and registries are only played'
+    fi
+    if FERRY_KATA_CDI_CHECK=$("$root/scripts/lib/kata-cdi-check"); then export FERRY_KATA_CDI_CHECK; else
+        unset FERRY_KATA_CDI_CHECK
+        skipped "the library of Kata's runtime cannot be had, and CDI files are read by Ferry's rules alone"
     fi
     local prometheus
     if prometheus=$("$root/scripts/lib/prometheus"); then export FERRY_PROMTOOL=$prometheus/promtool; else

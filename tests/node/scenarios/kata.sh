@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR/../lib source=node.sh
+. /mnt/tests/scenarios/release/lib.sh
 socket=/run/containerd/containerd.sock
 main=/etc/containerd/config.toml
 manifests=/run/manifests
@@ -103,6 +104,38 @@ expect "the pod runs on" alive
 expect_status "verify" 0 ferry kata verify -f /run/classes.yaml
 expect_status "again" 0 ferry kata install -f /run/classes.yaml
 expect_equal "and nothing is restarted" "$after" "$(pid_of_containerd)"
+
+step "hostd's unit installs and removes a runtime within its bounds"
+ln -sf /mnt/bin/ferry /usr/bin/ferry
+cp /mnt/configs/systemd/ferry-hostd.service /run/systemd/system/
+mkdir -p /run/systemd/system/ferry-hostd.service.d
+cp /mnt/tests/scenarios/release/kata.conf /run/systemd/system/ferry-hostd.service.d/
+systemctl daemon-reload
+is_bounded ferry-hostd
+want_classes() { # GENERATION UNLABELLED NAME...
+  classes "${@:3}" | sed 's,^artifactsDir:.*,artifactsDir: /opt/ferry/kata,' > /run/wanted.yaml
+  jq -n --rawfile config /run/wanted.yaml --argjson generation "$1" --argjson unlabelled "$2" \
+    '{version: 1, generation: $generation, config: $config, classes: $ARGS.positional, permitted: true, unlabelled: $unlabelled}' \
+    --args "${@:3}" > /var/lib/ferry/.wanted
+  mv /var/lib/ferry/.wanted /var/lib/ferry/kata-classes.json
+}
+said() { jq -r "$1" /run/ferry/kata.json 2> /dev/null; }
+expect_status "start" 0 systemctl start ferry-hostd
+before=$(pid_of_containerd)
+want_classes 1 '[]' kata-a kata-d
+installed() { [[ $(said .generation) == 1 && $(said '.handlers[].name' | sort | paste -sd' ') == "kata-a kata-d" ]]; }
+wait_for installed 180 || fail "it is not installed: $(cat /run/ferry/kata.json; journalctl -u ferry-hostd | tail -n 30)"
+expect_equal "containerd knows both" "kata-a=true kata-d=true" "$(known)"
+expect "containerd is another process" test "$before" != "$(pid_of_containerd)"
+expect "the pod runs on" alive
+is_confined "$(systemctl show -P MainPID ferry-hostd)"
+want_classes 2 '["kata-d"]' kata-a
+removed() { [[ $(said .generation) == 2 && $(known) == "kata-a=true" && $(said .changing) != true ]]; }
+wait_for removed 180 || fail "it is not removed: $(cat /run/ferry/kata.json; journalctl -u ferry-hostd | tail -n 30)"
+expect "the pod runs on" alive
+expect_status "stop" 0 systemctl stop ferry-hostd
+rm /var/lib/ferry/kata-classes.json
+after=$(pid_of_containerd)
 
 step "a restart that would end the pod is refused, and so is one of a unit that systemd has not read"
 classes kata-a kata-b > /run/both.yaml

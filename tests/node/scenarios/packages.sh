@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR/../lib source=node.sh
 PATH=${PATH//\/mnt\/bin:/} # what is run here is what is installed
+. /mnt/tests/scenarios/release/lib.sh
 mkdir -p /var/lib/dpkg/info # the image has none
 packages() { dpkg --force-unsafe-io --log=/mnt/state/dpkg.log "$@"; }
 of_unit() { systemctl show -P "$2" "ferry-$1.service"; } # UNIT PROPERTY
@@ -13,6 +14,7 @@ for unit in hostd apply; do
   expect_equal "ferry-$unit, known" loaded "$(of_unit $unit LoadState)"
   expect_equal "ferry-$unit, to systemd" inactive "$(of_unit $unit ActiveState)"
   expect_equal "ferry-$unit, at boot" disabled "$(of_unit $unit UnitFileState)"
+  is_bounded ferry-$unit
 done
 expect_equal "the GPU's driver" nvidia "$(driver gpu)"
 expect_status "the program" 0 ferry --version
@@ -26,6 +28,8 @@ expect_status "enable" 0 systemctl enable --now ferry-hostd
 expect "the GPU is on vfio-pci" wait_for '[[ $(driver gpu) == vfio-pci ]]' 120
 expect "hostd says so" wait_for '[[ $(state .phase) == as_wanted ]]' 60
 expect_equal "at boot" enabled "$(of_unit hostd UnitFileState)"
+is_confined "$(of_unit hostd MainPID)"
+cannot_write "$(of_unit hostd MainPID)" etc usr/bin
 
 step "replaced, hostd goes on with the new program, and what is bound stays bound"
 before=$(of_unit hostd MainPID)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR/../lib source=node.sh
 
+. /mnt/tests/scenarios/release/lib.sh
+
 card_of() { # NAME: the node of its DRM card
   local cards
   cards=("/sys/bus/pci/devices/$(dev "$1")/drm/card"*)
@@ -61,8 +63,85 @@ expect_equal "driver" vfio-pci "$(driver gpu-a)"
 expect_equal "it is done" "active exited" "$(systemctl show -P ActiveState ferry-apply) $(systemctl show -P SubState ferry-apply)"
 expect_status "stopped" 0 systemctl stop ferry-apply
 expect_equal "what is bound stays bound" vfio-pci "$(driver gpu-a)"
-rm /etc/ferry/policy.yaml
 expect_status "back" 0 ferry vfio unbind --device "$(dev gpu-a)"
+
+step "that unit loads vfio-pci and binds within its bounds, and can do nothing else to the host"
+is_bounded ferry-apply
+modprobe -r vfio_pci
+mkdir -p /run/systemd/system/ferry-apply.service.d
+# More commands in the same bounds.
+printf '[Service]\nExecStartPost=-/bin/sh -c "%s"\n' \
+  "mount -t tmpfs tmpfs /opt 2> /run/ferry/mounting" "unshare --mount true 2> /run/ferry/unsharing" "touch /etc/written 2> /run/ferry/writing" \
+  "touch /var/lib/written" "touch /run/written" > /run/systemd/system/ferry-apply.service.d/more.conf
+systemctl daemon-reload
+expect_status "start" 0 systemctl start ferry-apply
+expect_equal "driver" vfio-pci "$(driver gpu-a)"
+expect_match "a mount" "[Pp]ermission denied|not permitted" "$(< /run/ferry/mounting)"
+expect_match "a mount namespace" "not permitted" "$(< /run/ferry/unsharing)"
+expect_match "a file elsewhere" "Read-only file system" "$(< /run/ferry/writing)"
+for file in /etc/written /var/lib/written /run/written; do expect "no $file" test ! -e $file; done
+systemctl stop ferry-apply
+rm -r /run/systemd/system/ferry-apply.service.d /run/ferry/{mounting,unsharing,writing} /etc/ferry/policy.yaml
+expect_status "back" 0 ferry vfio unbind --device "$(dev gpu-a)"
+
+step "hostd's unit moves a GPU within its bounds, and can write nothing else of the host"
+cp /mnt/configs/systemd/ferry-hostd.service /run/systemd/system/
+systemctl daemon-reload
+is_bounded ferry-hostd
+modprobe -r vfio_pci
+rm -rf /var/lib/ferry /var/lib/ferry-hostd /run/ferry
+expect_status "start, with none of its folders" 0 systemctl start ferry-hostd
+systemctl start other-holder
+expect "a service holds the GPU" wait_for "holds other-holder" 60
+want() { # MODE [WRITER...]
+  jq -n --arg mode "$1" '{version: 1, policy: "a", config: "version: v2\nrelease: [other-holder]\npolicies:\n  a: [{devices: [0], mode: \($mode)}]\n"}' \
+    > /run/wanted.json
+  "${@:2}" sh -c 'cat /run/wanted.json > /var/lib/ferry/.wanted && mv /var/lib/ferry/.wanted /var/lib/ferry/wanted.json'
+}
+settled() { [[ $(jq -r .phase /run/ferry/state.json) == as_wanted && $(driver gpu-a) == "$1" ]]; } 2> /dev/null
+want passthrough
+expect "away: the module is loaded, the service stopped" wait_for "settled vfio-pci" 120
+hostd=$(pid_of ferry-hostd)
+is_confined "$hostd"
+mkdir -p /opt /home
+cannot_write "$hostd" etc usr/bin opt home tmp run var/lib root
+for folder in run/ferry var/lib/ferry var/lib/ferry-hostd; do
+  expect "a write to /$folder" touch "/proc/$hostd/root/$folder/written"
+done
+systemctl stop other-holder
+want host
+expect "back" wait_for "settled $(planned gpu-a driver)" 120
+expect_status "stop" 0 systemctl stop ferry-hostd
+for folder in run/ferry var/lib/ferry var/lib/ferry-hostd; do
+  expect "/$folder stays" test -e "/$folder/written"
+  rm "/$folder/written"
+done
+
+step "with the drop-in of the page the agent's folders are the agent's, over every start of the unit"
+rm /var/lib/ferry/wanted.json
+echo "gpu-ferry-agent:x:64711:" >> /etc/group # as groupadd does
+mkdir -p /run/systemd/system/ferry-hostd.service.d
+cp /mnt/tests/scenarios/release/agent.conf /run/systemd/system/ferry-hostd.service.d/
+systemctl daemon-reload
+agent=(setpriv --reuid=64711 --regid=64711 --clear-groups)
+folders() { stat -c '%U %g %a' /var/lib/ferry /run/nvidia/validations | sort -u | paste -sd,; }
+for start in first second; do
+  expect_status "the $start start" 0 systemctl restart ferry-hostd
+  expect "the folders" wait_for '[[ $(folders) == "root 64711 2775" ]]' 60
+  # Files of the agent's own, which no start may give to root.
+  expect "the agent writes there" "${agent[@]}" touch /var/lib/ferry/agents /run/nvidia/validations/vfio-pci-ready
+  want passthrough "${agent[@]}"
+  expect "away, as the agent asks" wait_for "settled vfio-pci" 120
+  want host "${agent[@]}"
+  expect "back" wait_for "settled $(planned gpu-a driver)" 120
+  expect_equal "the agent's files" "64711:64711" \
+    "$(stat -c %u:%g /var/lib/ferry/agents /var/lib/ferry/wanted.json /run/nvidia/validations/vfio-pci-ready | sort -u)"
+done
+is_confined "$(pid_of ferry-hostd)"
+cannot_write "$(pid_of ferry-hostd)" etc run/nvidia
+expect_status "stop" 0 systemctl stop ferry-hostd
+rm -r /run/systemd/system/ferry-hostd.service.d /var/lib/ferry/wanted.json
+systemctl daemon-reload
 
 step "nvidia-persistenced lets go of one of two GPUs, asked through a tool below another root directory"
 echo "$(planned gpu-b vendor) $(planned gpu-b device)" > /sys/bus/pci/drivers/bochs-drm/new_id

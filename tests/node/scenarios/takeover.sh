@@ -50,7 +50,10 @@ settles() { # POLICY
     fail "it does not become so: $(cat /run/ferry/state.json; cat /mnt/state/hostd.log)"
 }
 kubelet() { kubelet-standin "$1" --dir $plugins "${@:2}"; }
-healthy() { kubelet resources | jq -r '[.[].devices[] | select(.health == "Healthy") | .id] | sort | join(" ")'; }
+healthy() { # devices, and no places for their companions
+  kubelet resources |
+    jq -r '[.[].devices[] | select(.health == "Healthy") | .id | select(startswith("place-") | not)] | sort | join(" ")'
+}
 allocated() { kubelet resources | jq -r '[.[].allocated[]] | sort | join(" ")'; }
 
 step "what NVIDIA's programs leave, and VMs that use it"

@@ -32,6 +32,7 @@ class FerryChart:
     def __init__(self, kubernetes: Kubernetes) -> None:
         """Has the image loaded, and makes the namespace."""
         self.kubernetes = kubernetes
+        self.logs_of_hooks = ""  # of the last command of Helm
         ctr = [pathlib.Path(os.environ["CLUSTER_PROGRAMS"]) / "ctr", "--address", CONTAINERD, "-n", "k8s.io"]
         with tempfile.TemporaryDirectory() as scratch:
             image = f"{scratch}/ferry.tar"
@@ -45,6 +46,7 @@ class FerryChart:
                                *words, *more], input=json.dumps(values), capture_output=True, text=True, check=False)
         if done.returncode:
             raise Failure(f"helm {' '.join(words)}: {done.stderr}")
+        self.logs_of_hooks = done.stderr
         return done.stdout
 
     def pods(self) -> list[Any]:

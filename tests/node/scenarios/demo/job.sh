@@ -125,7 +125,7 @@ for name in board-display gpu-c display-c disk; do
   expect_equal "$name was not written to" "$was" "$(grep "^$address " now)"
   evidence "$address" "$was"
 done
-is_offered '{"nvidia.com/AD102_GEFORCE_RTX_4090":1,"nvidia.com/GA102_GEFORCE_RTX_3090":1,"nvidia.com/TU104GL_TESLA_T4":1}'
+is_offered '{"nvidia.com/AD102_GEFORCE_RTX_4090":1,"nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER":1,"nvidia.com/GA102_GEFORCE_RTX_3090":1,"nvidia.com/GA102_HIGH_DEFINITION_AUDIO_CONTROLLER":1,"nvidia.com/TU104GL_TESLA_T4":1}'
 
 step "the label is changed: one GPU comes back to its driver and is divided, the others stay"
 run sed -i s/vm-passthrough/vm-vgpu/ node.yaml
@@ -150,7 +150,7 @@ expect_equal "the very same vGPUs" "$(cat vgpus)" "$(vgpus)"
 expect_status "another profile differs" 3 run ferry assert -f vgpu-config.yaml -c default
 
 step "pods are given a GPU and a vGPU"
-is_offered '{"nvidia.com/AD102_GEFORCE_RTX_4090":1,"nvidia.com/GA102_GEFORCE_RTX_3090":1,"nvidia.com/GRID_T4-4Q":3}'
+is_offered '{"nvidia.com/AD102_GEFORCE_RTX_4090":1,"nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER":1,"nvidia.com/GA102_GEFORCE_RTX_3090":1,"nvidia.com/GA102_HIGH_DEFINITION_AUDIO_CONTROLLER":1,"nvidia.com/GRID_T4-4Q":3}'
 offered > "$report/resources.json"
 evidence "/proc/$plugin/status" "$(grep VmRSS /proc/$plugin/status)"
 evidence "/proc/$hostd/status" "$(grep VmRSS /proc/$hostd/status)"

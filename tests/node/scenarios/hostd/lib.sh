@@ -23,9 +23,10 @@ settles() { # PHASE POLICY
     fail "it does not become $1: $(cat /run/ferry/state.json; cat /mnt/state/hostd.log)"
 }
 
-resources() { # what the kubelet may give out, a line for each: its resource's name and its own
+resources() { # devices that the kubelet may give out, a line for each: its resource's name and its own
   kubelet-standin resources --dir $plugins |
-    jq -r 'to_entries[] | .key as $name | .value.devices[] | select(.health == "Healthy") | "\($name) \(.id)"' | sort
+    jq -r 'to_entries[] | .key as $name | .value.devices[] | select(.health == "Healthy" and (.id | startswith("place-") | not)) |
+      "\($name) \(.id)"' | sort
 }
 
 offered() { resources | cut -d' ' -f2 | sort | xargs; }

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/earlier_record.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Kept {
+  const char* name;
+  bool folder;
+  const char* without;
+};
+constexpr std::array kKept = {
+    Kept{.name = "moves", .folder = true, .without = "the kernel chooses the drivers then"},
+    Kept{.name = "stopped-services.json",
+         .folder = false,
+         .without = "nothing starts the services then that it names"},
+    Kept{.name = "unbind-locks", .folder = true, .without = "the locks in it stay taken until the next boot"},
+    Kept{.name = "stuck", .folder = true, .without = "a device that hangs is not left alone then"}};
+
+}  // namespace
+
+Error earlier_record(const fs::path& file, const fs::path& place, std::string_view writer,
+                     std::string_view without) {
+  const std::string from = "/" + file.string();
+  const std::string to = "/" + place.string();
+  return {
+      .code = make_error_code(Errc::refused),
+      .message = fmt::format("{} is of an earlier version of Ferry and is not read: {} could write it", from,
+                             writer),
+      .hint = fmt::format("look into it; if it is right, `mkdir -p {} && mv {} {}/`; if not, remove it: {}",
+                          to, from, to, without)};
+}
+
+std::vector<Error> earlier_records(const HostFs& host) {
+  const fs::path before = "run/ferry";
+  const fs::path now = "run/ferry/hostd";
+  std::vector<Error> out;
+  for (const Kept& kept : kKept) {
+    const fs::path file = before / kept.name;
+    if (kept.folder) {
+      const auto names = host.list(file);
+      if (names && !names->empty())
+        out.push_back(earlier_record(file / "*", now / kept.name, "the device plugin", kept.without));
+    } else if (host.exists(file)) {
+      out.push_back(earlier_record(file, now, "the device plugin", kept.without));
+    }
+  }
+  return out;
+}
+
+}  // namespace ferry

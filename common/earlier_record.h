@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records of versions of Ferry that kept them in folders which other containers could write: run/ferry had
+// the device plugin, and var/lib/ferry has the agent. Such a record may be planted, so that none is obeyed.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+
+namespace ferry {
+
+/// Why `file` is not read (Errc::refused), and how a person puts it into `place`, the folder that this
+/// version reads. `writer`: who could have planted it. `without`: the result where it is removed instead.
+Error earlier_record(const std::filesystem::path& file, const std::filesystem::path& place,
+                     std::string_view writer, std::string_view without);
+
+/// One for each of those below run/ferry, folders as one: for hostd to say once.
+std::vector<Error> earlier_records(const HostFs& host);
+
+}  // namespace ferry
