@@ -26,6 +26,11 @@ def newest() -> pathlib.Path:
     return helms()[max(helms(), key=lambda version: [int(part) for part in version.split(".")])]
 
 
+def with_image(values: Any) -> Any:
+    """The values, and an image, without which the chart does not render."""
+    return {**(values or {}), "image": {"repository": "ferry", **((values or {}).get("image") or {})}}
+
+
 def run(helm: pathlib.Path, *words: str, values: Any = None) -> subprocess.CompletedProcess[str]:
     """`values` go to its standard input."""
     more = [] if values is None else ["--values", "-"]
@@ -45,7 +50,7 @@ def _rendered(helm: pathlib.Path, values: str, kube_version: str, space: str) ->
 def render_all(values: Any = None, kube_version: str = "1.36.0", helm: pathlib.Path | None = None,
                space: str = "gpus") -> list[Object]:
     """With those that Helm makes for a moment."""
-    text = _rendered(helm or newest(), yaml.safe_dump(values or {}), kube_version, space)
+    text = _rendered(helm or newest(), yaml.safe_dump(with_image(values)), kube_version, space)
     return [document for document in yaml.safe_load_all(text) if document]
 
 
@@ -58,9 +63,9 @@ def render(values: Any = None, kube_version: str = "1.36.0", helm: pathlib.Path 
     return [one for one in render_all(values, kube_version, helm, space) if not is_hook(one)]
 
 
-def hooks(values: Any = None) -> dict[str, Object]:
-    """Kind -> the one that Helm makes for a moment."""
-    found = [one for one in render_all(values) if is_hook(one)]
+def hooks(values: Any = None, event: str = "pre-delete") -> dict[str, Object]:
+    """Kind -> the one that Helm makes for a moment, at that event."""
+    found = [one for one in render_all(values) if is_hook(one) and one["metadata"]["annotations"]["helm.sh/hook"] == event]
     assert len({one["kind"] for one in found}) == len(found)
     return {one["kind"]: one for one in found}
 

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Helm makes of the chart, by every release of it that is tried."""
 
+import base64
 import json
 import os
+import pathlib
 import re
+import shutil
 import subprocess
+import tempfile
 import unittest
+import xml.etree.ElementTree
 from typing import Any
 
 import yaml
@@ -76,6 +81,7 @@ class RenderTest(unittest.TestCase):
                     self.assertNotEqual(done.returncode, 0)
                     if "says" in wrong:
                         self.assertIn(wrong["says"], done.stderr)
+                        self.assertNotIn("schema", done.stderr)
                         continue
                     self.assertIn("schema", done.stderr)
                     self.assertRegex(done.stderr, rf"\b{re.escape(wrong['names'])}\b")
@@ -83,31 +89,154 @@ class RenderTest(unittest.TestCase):
     def test_the_schema_knows_the_values_that_there_are_and_no_others(self) -> None:
         schema = json.loads((chart.CHART / "values.schema.json").read_text())
         values = chart.sample(chart.CHART / "values.yaml")
-        free = {"nodes.selector", "podLabels", "podAnnotations", "seLinuxOptions"}
-
         def compare(where: str, part: Any, value: Any) -> None:
             self.assertIs(part.get("additionalProperties"), False, where)
-            known = set(part["properties"]) - ({"global"} if not where else set())
-            self.assertEqual(known, set(value), where or "the top")
+            known = {key for key, below in part["properties"].items() if not below.get("deprecated")}
+            self.assertEqual(known - ({"global"} if not where else set()), set(value), where or "the top")
             for key, below in value.items():
                 name = f"{where}.{key}".strip(".")
-                if isinstance(below, dict) and name not in free and not name.endswith(("resources", ".labels")):
-                    compare(name, part["properties"][key], below)
+                inner = part["properties"][key]
+                self.assertTrue(inner["description"], f"{name}: charts/describe")
+                if isinstance(below, dict) and "properties" in inner and key not in ("resources", "seLinuxOptions", "affinity"):
+                    compare(name, inner, below)
 
         compare("", schema, values)
 
-    def test_every_value_is_described(self) -> None:
-        lines = (chart.CHART / "values.yaml").read_text().splitlines()
-        described = {"logLevel", "logFormat", "resources"}  # once, or by themselves
-        for number, line in enumerate(lines):
-            key = re.match(r"( *)(\w+):", line)
-            if not key or key[2] in described or line.strip().startswith(("requests", "limits")):
-                continue
-            before = lines[number - 1].strip()
-            parent = re.match(rf"{key[1]}\w+:", lines[number - 1]) is not None
-            # Under a comment, or beside a key that is; or all there is of a value whose name says it.
-            self.assertTrue(before.startswith("#") or parent or (key[1] and before.endswith(":")),
-                            f"values.yaml:{number + 1}: {key[2]} is not described")
+    def test_what_follows_from_the_comments_of_the_values_is_not_stale(self) -> None:
+        program = chart.CHART.parent / "describe"
+        done = subprocess.run([program, "--check"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder)
+            shutil.copytree(chart.CHART, copy / "ferry")
+            shutil.copy(program, copy)
+            values = copy / "ferry/values.yaml"
+            text = values.read_text()
+            for changed, wanted in ((text.replace("  # The registry, such", "  # Some registry, such"), "is stale"),
+                                    (text.replace("uninstall:\n", "uninstall:\n  more: 1\n"), "does not know uninstall.more"),
+                                    (text.replace("  # The tag. Empty: the chart's appVersion.\n", ""), "image.tag has no comment right above it")):
+                self.assertNotEqual(changed, text)
+                values.write_text(changed)
+                done = subprocess.run([copy / "describe", "--check"], capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 1, wanted)
+                self.assertIn(wanted, done.stderr)
+
+    def test_each_value_can_be_set_to_its_default(self) -> None:
+        """Each alone, as `--set-json` takes it, so that the schema and the templates take what the table shows."""
+        expected = chart.render_all()
+        schema = json.loads((chart.CHART / "values.schema.json").read_text())
+        rows = re.findall(r"^\| `([\w.]+)` \| `(.*?)` \|", (chart.CHART / "README.md").read_text(), re.MULTILINE)
+        self.assertGreater(len(rows), 100)
+        for helm in chart.helms().values():
+            words = [word for path, default in rows for word in ("--set-json", f"{path}={default}")
+                     if default != "null" and path != "image.repository"]
+            done = chart.run(helm, "template", "ferry", str(chart.CHART), "--namespace", "gpus", "--kube-version", "1.36.0", *words,
+                             "--set", "image.repository=ferry")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual([one for one in yaml.safe_load_all(done.stdout) if one], expected)
+        for path, default in rows:
+            part = schema
+            for key in path.split("."):
+                part = part["properties"][key]
+            self.assertIn(part["description"].replace("|", "\\|"), (chart.CHART / "README.md").read_text(), path)
+
+    def test_a_sample_sets_each_value_to_something_else(self) -> None:
+        """So each is linted, rendered by every Helm and held against the types of Kubernetes."""
+        def changed(schema: Any, defaults: Any, given: Any, where: str = "") -> set[str]:
+            out: set[str] = set()
+            for key, value in given.items():
+                part, path = schema["properties"][key], f"{where}.{key}".strip(".")
+                if value != defaults[key]:
+                    out.add(path)
+                if isinstance(value, dict) and isinstance(defaults[key], dict) and "properties" in part:
+                    inner = {name: below for name, below in value.items() if name in defaults[key]}
+                    out |= changed(part, defaults[key], inner, path)
+            return out
+        schema = json.loads((chart.CHART / "values.schema.json").read_text())
+        defaults = chart.sample(chart.CHART / "values.yaml")
+        found = set().union(*(changed(schema, defaults, chart.sample(file)) for file in chart.SAMPLES))
+        shown = set(re.findall(r"^\| `([\w.]+)` \|", (chart.CHART / "README.md").read_text(), re.MULTILINE))
+        # Without a chart around it `enabled` can only be true: test_it_can_be_a_dependency.
+        self.assertEqual(shown - found, {"enabled"})
+
+    def test_former_names_are_refused_with_the_new_one(self) -> None:
+        former = chart.sample(chart.CHART / "files/renamed.yaml")
+        defaults = chart.sample(chart.CHART / "values.yaml")
+        table = (chart.REPOSITORY / "docs/compatibility.md").read_text()
+
+        for helm in chart.helms().values():
+            for value in ("x", {"y": ["z"]}):
+                values = chart.with_image({})
+                for old in [*former["renamed"], *former["elsewhere"]]:
+                    *parents, last = old.split(".")
+                    place = values
+                    for key in parents:
+                        place = place.setdefault(key, {})
+                    place[last] = value
+                said = chart.run(helm, "template", "ferry", str(chart.CHART), values=values).stderr
+                for old, new in former["renamed"].items():
+                    self.assertIn(f"{old} is {new} now", said)
+                for old, hint in former["elsewhere"].items():
+                    self.assertIn(f"there is no value {old}: {hint}", said)
+        for old, new in former["renamed"].items():
+            self.assertIn(f"| `{old}` | `{new}` |", table)
+            place = defaults
+            for key in new.split("."):
+                self.assertIn(key, place)
+                place = place[key]
+        self.assertEqual(set(former["elsewhere"]) & set(defaults), set())
+
+    def test_all_complaints_come_at_once(self) -> None:
+        done = chart.run(chart.newest(), "template", "ferry", str(chart.CHART),
+                         values={"nodes": {"selector": {"a": "b"}}, "kata": {"classes": "x"}})
+        for words in ("nodes.selector is nodeSelector now", "image.repository is not set", "kata.classes have no effect"):
+            self.assertIn(words, done.stderr)
+
+    def test_it_can_be_a_dependency(self) -> None:
+        for helm in chart.helms().values():
+            with tempfile.TemporaryDirectory() as folder:
+                parent = pathlib.Path(folder)
+                shutil.copytree(chart.CHART, parent / "charts/ferry")
+                (parent / "templates").mkdir()
+                (parent / "templates/own.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: own}\n")
+                for alias in ("", "gpus"):
+                    name = alias or "ferry"
+                    (parent / "Chart.yaml").write_text(yaml.safe_dump({
+                        "apiVersion": "v2", "name": "parent", "version": "0.1.0", "dependencies": [
+                            {"name": "ferry", "version": "0.1.0", "condition": f"{name}.enabled", **({"alias": alias} if alias else {})}]}))
+
+                    def rendered(values: Any, parent: pathlib.Path = parent, helm: pathlib.Path = helm) -> list[chart.Object]:
+                        done = chart.run(helm, "template", "release", str(parent), "--namespace", "gpus", "--kube-version", "1.36.0",
+                                         values=values)
+                        self.assertEqual(done.returncode, 0, done.stderr)
+                        return [one for one in yaml.safe_load_all(done.stdout) if one]
+                    image = {"repository": "registry.example/ferry"}
+                    on = rendered({name: {"enabled": True, "image": image}, "global": {"imageRegistry": "other"}})
+                    self.assertEqual(set(chart.daemon_sets(on)), {"agent", "node"})
+                    self.assertEqual({one["metadata"]["labels"]["helm.sh/chart"] for one in on if "labels" in one["metadata"]},
+                                     {"ferry-0.1.0"}, "by which `kubectl ferry gather` knows pods")
+                    self.assertEqual([one["kind"] for one in rendered({name: {"enabled": False}})], ["ConfigMap"])
+            done = chart.run(helm, "template", "ferry", str(chart.CHART), values=chart.with_image({"enabled": False}))
+            self.assertIn("enabled=false has no effect here", done.stderr)
+
+    def test_what_a_catalog_shows(self) -> None:
+        about = chart.sample(chart.CHART / "Chart.yaml")
+        for helm in chart.helms().values():
+            self.assertIn("| `nodeSelector` |", chart.run(helm, "show", "readme", str(chart.CHART)).stdout)
+        self.assertEqual((chart.CHART / "LICENSE").read_text(), (chart.REPOSITORY / "LICENSE").read_text())
+        icon = base64.b64decode(about["icon"].removeprefix("data:image/svg+xml;base64,"))
+        self.assertEqual(icon, (chart.CHART / "icon.svg").read_bytes())
+        self.assertEqual(xml.etree.ElementTree.fromstring(icon).tag, "{http://www.w3.org/2000/svg}svg")
+        self.assertIn(f"    version: {about['version']}\n", (chart.CHART / "README.md").read_text())
+        notes = about["annotations"]
+        self.assertEqual(set(notes), {f"artifacthub.io/{key}" for key in (
+            "license", "category", "operator", "prerelease", "crds", "images", "changes")})
+        self.assertEqual(yaml.safe_load(notes["artifacthub.io/crds"]), [])
+        (image,) = yaml.safe_load(notes["artifacthub.io/images"])
+        self.assertEqual(image["image"], chart.containers_of(chart.render())["agent"]["image"])
+        for change in yaml.safe_load(notes["artifacthub.io/changes"]):
+            self.assertIn(change["kind"], ("added", "changed", "deprecated", "removed", "fixed", "security"))
+            self.assertTrue(change["description"])
 
     def test_profiles_are_those_of_the_repository(self) -> None:
         self.assertEqual((chart.CHART / "files/vgpu-config.yaml").read_text(), PROFILES.read_text(),
@@ -133,16 +262,17 @@ class RenderTest(unittest.TestCase):
 
     def test_an_older_cluster_is_refused(self) -> None:
         for helm in chart.helms().values():
-            done = chart.run(helm, "template", "ferry", str(chart.CHART), "--kube-version", "1.19.9")
+            done = chart.run(helm, "template", "ferry", str(chart.CHART), "--kube-version", "1.19.9", values=chart.with_image({}))
             self.assertIn("incompatible with Kubernetes v1.19.9", done.stderr)
-            self.assertEqual(chart.run(helm, "template", "ferry", str(chart.CHART), "--kube-version", "1.20.2").returncode, 0)
+            done = chart.run(helm, "template", "ferry", str(chart.CHART), "--kube-version", "1.20.2", values=chart.with_image({}))
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_the_package_has_all(self) -> None:
         for version, helm in chart.helms().items():
             with self.subTest(helm=version):
                 done = subprocess.run(
                     f"d=$(mktemp -d) && {helm} package {chart.CHART} -d $d >&2 && {helm} template ferry $d/*.tgz "
-                    "--namespace gpus --kube-version 1.36.0; rm -rf $d", shell=True, capture_output=True, text=True,
+                    "--set image.repository=ferry --namespace gpus --kube-version 1.36.0; rm -rf $d", shell=True, capture_output=True, text=True,
                     check=True)
                 packed = [document for document in yaml.safe_load_all(done.stdout) if document]
                 self.assertEqual(packed, chart.render_all(helm=helm))

@@ -302,13 +302,14 @@ class RightsTest(unittest.TestCase):
             with self.subTest(values=file.name):
                 values = chart.sample(file)
                 made = chart.hooks(values)
-                if (values.get("rbac") or {}).get("create") is False:
+                if not all(values.get(section, {}).get(key, True) for section, key in (("rbac", "create"),
+                                                                                      ("uninstall", "endsAgentsFirst"))):
                     self.assertEqual(made, {})
                     continue
                 self.assertEqual(set(made), {"ServiceAccount", "Role", "RoleBinding", "Job"})
                 for one in made.values():
                     self.assertEqual(one["metadata"]["annotations"]["helm.sh/hook"], "pre-delete")
-                    self.assertEqual(one["metadata"]["namespace"], "gpus")
+                    self.assertEqual(one["metadata"]["namespace"], values.get("namespaceOverride", "gpus"))
                 daemon_set = chart.daemon_sets(chart.render(values))["agent"]
                 self.assertEqual(made["Role"]["rules"], [
                     {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["list", "watch", "delete"],
@@ -333,3 +334,37 @@ class RightsTest(unittest.TestCase):
                     selected = one["spec"]["selector"]["matchLabels"]
                     self.assertFalse(selected.items() <= template["metadata"]["labels"].items())
         self.assertEqual(chart.hooks({"uninstall": {"endsAgentsFirst": False}}), {})
+
+    def test_what_the_charts_test_may_do(self) -> None:
+        for file in chart.SAMPLES:
+            with self.subTest(values=file.name):
+                values = chart.sample(file)
+                made = chart.hooks(values, "test")
+                if (values.get("rbac") or {}).get("create") is False:
+                    self.assertEqual(made, {})
+                    continue
+                self.assertEqual(set(made), {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"})
+                self.assertEqual(made["ClusterRole"]["rules"],
+                                 [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}])
+                account = made["ServiceAccount"]["metadata"]["name"]
+                self.assertEqual([one["name"] for one in made["ClusterRoleBinding"]["subjects"]], [account])
+                for one in made.values():  # nothing stays, and no right either
+                    self.assertIn("hook-succeeded", one["metadata"]["annotations"]["helm.sh/hook-delete-policy"])
+                template = made["Job"]["spec"]["template"]
+                pod = template["spec"]
+                self.assertEqual(pod["serviceAccountName"], account)
+                for key in ("volumes", "hostPID", "hostNetwork"):
+                    self.assertNotIn(key, pod)
+                self.assertIs(pod["securityContext"]["runAsNonRoot"], True)
+                (container,) = pod["containers"]
+                agent = chart.containers_of(chart.render(values))["agent"]
+                self.assertEqual(container["image"], agent["image"])
+                for key in ("privileged", "allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities", "seccompProfile"):
+                    self.assertEqual(container["securityContext"][key], agent["securityContext"][key], key)
+                for one in chart.daemon_sets(chart.render(values)).values():
+                    selected = one["spec"]["selector"]["matchLabels"]
+                    self.assertFalse(selected.items() <= template["metadata"]["labels"].items())
+                # Only a node that reports a state runs it.
+                (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+                state = re.findall('kStateLabel = "([^"]+)"', (chart.REPOSITORY / "agent/cluster_words.h").read_text())[0]
+                self.assertIn({"key": state, "operator": "Exists"}, term["matchExpressions"])

@@ -24,6 +24,8 @@ class ValuesTest(unittest.TestCase):
             containers = chart.containers_of(chart.render(chart.sample(file)))
             if job := chart.hooks(chart.sample(file)).get("Job"):
                 containers["uninstall"] = job["spec"]["template"]["spec"]["containers"][0]
+                test = chart.hooks(chart.sample(file), "test")["Job"]
+                containers["test"] = test["spec"]["template"]["spec"]["containers"][0]
             for name, container in containers.items():
                 command = [programs + "/" + container["command"][0].removeprefix("/usr/bin/")]
                 # Parsed, and not run: what is asked for first is help.
@@ -60,9 +62,72 @@ class ValuesTest(unittest.TestCase):
             self.assertEqual(found[0], found[1])
             return found[0]
         out = {"key": "gpu-ferry.io/deploy", "operator": "NotIn", "values": ["false"]}
-        self.assertEqual(terms({"nodes": {"labels": []}}), [{"matchExpressions": [out]}])
-        self.assertEqual(terms({"nodes": {"labels": ["a", "b"]}}), [
+        self.assertEqual(terms({"gpuNodeLabels": []}), [{"matchExpressions": [out]}])
+        self.assertEqual(terms({"gpuNodeLabels": ["a", "b"]}), [
             {"matchExpressions": [{"key": key, "operator": "In", "values": ["true"]}, out]} for key in "ab"])
+
+    def test_an_affinity_counts_in_addition(self) -> None:
+        """Terms are alternatives, and the expressions of a term all count."""
+        key = "requiredDuringSchedulingIgnoredDuringExecution"
+        zones = [{"key": "zone", "operator": "In", "values": [zone]} for zone in ("eu", "us")]
+        others = {"podAntiAffinity": {key: [{"topologyKey": "zone"}]}}
+        preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": zones}}]}
+        given = {"nodeAffinity": {key: {"nodeSelectorTerms": [
+            {"matchExpressions": [zones[0]]}, {"matchExpressions": [zones[1]], "matchFields": zones}]}, **preferred}, **others}
+        for component in ("agent", "node"):
+            found = chart.pod_of(chart.render({"gpuNodeLabels": ["a", "b"], "affinity": given}), component)["spec"]["affinity"]
+            terms = found["nodeAffinity"].pop(key)["nodeSelectorTerms"]
+            self.assertEqual(found, {"nodeAffinity": preferred, **others})
+            self.assertEqual([[one["key"] for one in term["matchExpressions"]] for term in terms],
+                             [[label, "gpu-ferry.io/deploy", "zone"] for label in "aabb"])
+            self.assertEqual([term["matchExpressions"][2:] for term in terms], [[zones[0]], [zones[1]]] * 2)
+            self.assertEqual([term.get("matchFields") for term in terms], [None, zones] * 2)
+
+    def test_names_of_the_users_reach_all_objects(self) -> None:
+        values = chart.sample(chart.CHART / "ci/names-values.yaml")
+        for one in chart.render_all(values):
+            with self.subTest(kind=one["kind"], name=one["metadata"]["name"]):
+                metadata = one["metadata"]
+                self.assertEqual(metadata["labels"]["team"], "gpus")
+                self.assertEqual(metadata["annotations"]["example.com/owner"], "gpus@example.com")
+                if metadata["labels"]["app.kubernetes.io/name"] == "gpus":
+                    self.assertTrue(metadata["labels"]["helm.sh/chart"].startswith("ferry-"), "by which `gather` knows pods")
+                self.assertIn(metadata.get("namespace"), (None, "default", "gpu-system"))
+                for subject in one.get("subjects", []):
+                    self.assertEqual(subject["namespace"], "gpu-system")
+                if one["kind"] == "ServiceAccount" and not chart.is_hook(one):
+                    self.assertEqual(metadata["annotations"]["example.com/role"], "ferry")
+                template = one.get("spec", {}).get("template", {})
+                for container in template.get("spec", {}).get("containers", []):
+                    self.assertEqual(container["image"], "registry.example:5000/gpus/ferry:1")
+                if template:
+                    self.assertEqual(template["metadata"]["labels"]["team"], "gpus")
+        self.assertIn("system:serviceaccount:gpu-system:ferry-agent",
+                      str(chart.of_kind(chart.render(values), "ValidatingAdmissionPolicy")))
+        for component, one in chart.daemon_sets(chart.render(values)).items():
+            spec, pod = one["spec"], chart.pod_of(chart.render(values), component)
+            self.assertEqual((spec["updateStrategy"], spec["revisionHistoryLimit"]), ({"type": "OnDelete"}, 2))
+            self.assertEqual(pod["metadata"]["labels"]["example.com/billing"], "gpus")
+            self.assertEqual(pod["metadata"]["annotations"]["example.com/scrape"], "false")
+            self.assertLessEqual(spec["selector"]["matchLabels"].items(), pod["metadata"]["labels"].items())
+        containers = chart.containers_of(chart.render(values))
+        for name, variable, mount in (("agent", "HTTPS_PROXY", "/etc/authorities"), ("hostd", "TZ", "/notes"),
+                                      ("plugin", "TZ", "/notes")):
+            self.assertIn(variable, [one["name"] for one in containers[name]["env"]])
+            (volume,) = [one["name"] for one in containers[name]["volumeMounts"] if one["mountPath"] == mount]
+            self.assertIn(volume, chart.volumes_of(chart.render(values), name))
+
+    def test_a_pods_own_label_counts_before_a_common_one(self) -> None:
+        values = {"commonLabels": {"team": "a"}, "podLabels": {"team": "b"}}
+        for one in chart.daemon_sets(chart.render(values)).values():
+            self.assertEqual(one["metadata"]["labels"]["team"], "a")
+            self.assertEqual(one["spec"]["template"]["metadata"]["labels"]["team"], "b")
+
+    def test_the_image(self) -> None:
+        for image, name in (({"repository": "a/b"}, "a/b:0.1.0"), ({"registry": "r:5000", "repository": ""}, "r:5000/ferry:0.1.0"),
+                            ({"registry": "r", "repository": "a/b", "tag": "x"}, "r/a/b:x"),
+                            ({"repository": "a", "tag": "x", "digest": "sha256:" + "0" * 64}, "a@sha256:" + "0" * 64)):
+            self.assertEqual(chart.containers_of(chart.render({"image": image}))["agent"]["image"], name)
 
     def test_what_is_there_by_default_can_be_taken_away(self) -> None:
         for helm in chart.helms().values():
@@ -76,12 +141,12 @@ class ValuesTest(unittest.TestCase):
                 microk8s = pod(chart.sample(chart.CHART / "ci/microk8s-values.yaml"))
                 self.assertNotIn("seLinuxOptions", microk8s["securityContext"])
                 self.assertEqual(pod({})["priorityClassName"], "system-node-critical")
-                self.assertNotIn("priorityClassName", pod({"nodes": {"priorityClassName": ""}}))
+                self.assertNotIn("priorityClassName", pod({"priorityClassName": ""}))
             for given, there in (({"a": "b"}, {"a": "b", "grafana_dashboard": "1"}),
                                  ({"a": "b", "grafana_dashboard": None}, {"a": "b"}),
                                  ({"grafana_dashboard": None}, {}), (None, {})):
-                objects = chart.render({"agent": {"metrics": {"enabled": True,
-                                                              "dashboard": {"enabled": True, "labels": given}}}}, helm=helm)
+                objects = chart.render({"agent": {"metrics": {"enabled": True}},
+                                        "grafanaDashboard": {"enabled": True, "labels": given}}, helm=helm)
                 (labels,) = [one["metadata"]["labels"] for one in chart.of_kind(objects, "ConfigMap")
                              if one["metadata"]["name"] == "ferry-dashboard"]
                 self.assertEqual({key: value for key, value in labels.items() if "/" not in key}, there)
@@ -273,20 +338,14 @@ class ValuesTest(unittest.TestCase):
 
     def notes(self, values: Any, namespace: str = "gpus") -> str:
         done = chart.run(chart.newest(), "install", "ferry", str(chart.CHART), "--dry-run=client", "--namespace", namespace,
-                         values=values)
+                         values=chart.with_image(values))
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.split("NOTES:")[1]
 
-    def test_the_notes_clean_a_node_as_the_manual_does(self) -> None:
-        def end_of(text: str) -> list[str]:
-            text = text[text.index("`helm uninstall` changes nothing"):].split("Labels with what the GPUs are go")[0]
-            return [re.sub(" +#.*", "", line) for line in text.splitlines()
-                    if line.startswith("    kubectl") and "ferry-uninstall" not in line]  # not of the node
+    def test_the_manual_cleans_a_node_of_all_that_ferry_writes(self) -> None:
         page = (chart.REPOSITORY / "docs/upgrade-and-uninstall.md").read_text().split("## Uninstall\n")[1]
         page = re.sub(r" \\\n +", " ", page.split("## When the uninstall fails")[0])  # a command on two lines
         manual = [re.sub(" +#.*", "", line) for line in page.splitlines() if line.startswith("    kubectl")]
-        self.assertEqual(end_of(self.notes({}, namespace="ferry")), manual)
-        # Whatever Ferry writes to a Node of its own is taken off it.
         words = (chart.REPOSITORY / "agent/cluster_words.h").read_text()
         taken_off = set(re.findall(r"([a-z-]+[.][a-z.]+/[a-zA-Z.-]+)-(?= |$)", "\n".join(manual), re.MULTILINE))
         for name, word in re.findall(r"k(\w+) = \"([^\"]+)\"", words):
@@ -298,9 +357,19 @@ class ValuesTest(unittest.TestCase):
         self.assertIn("kubectl label node NODE nvidia.com/gpu.workload.config=vm-passthrough", notes({}))
         self.assertNotIn("vfioManager", notes({}))
         self.assertIn("kubectl label namespace gpus pod-security.kubernetes.io/enforce=privileged", notes({}))
-        self.assertIn("image.repository=", notes({}))
-        self.assertNotIn("image.repository=", notes({"image": {"repository": "registry.example/ferry"}}))
-        beside = notes({"gpuOperator": {"enabled": True}})
-        for key in ("vfioManager", "vgpuDeviceManager", "sandboxDevicePlugin", "kataSandboxDevicePlugin"):
-            self.assertIn(f"{key}: {{enabled: false}}", beside)
+        self.assertIn("kubectl label namespace elsewhere ", notes({"namespaceOverride": "elsewhere"}))
+        self.assertIn("If NVIDIA's gpu-operator runs on this cluster, set it to true", notes({}))
+        self.assertIn("gpu-operator in nvidia hands nodes over", notes({"gpuOperator": {"enabled": True, "namespace": "nvidia"}}))
         self.assertIn("A node without labels becomes vm-vgpu", notes({"defaults": {"workload": "vm-vgpu"}}))
+        self.assertIn("It runs on nodes with a label of gpuNodeLabels.", notes({}))
+        self.assertIn("It runs on all nodes of nodeSelector.", notes({"gpuNodeLabels": []}))
+        self.assertIn("hostd.enabled is false", notes({"hostd": {"enabled": False}}))
+        self.assertIn("No admission policy", notes({"admissionPolicy": {"enabled": "never"}}))
+
+    def test_the_notes_have_twelve_lines_at_most(self) -> None:
+        worst = {"hostd": {"systemd": False}, "kata": {"enabled": True, "install": {"enabled": True}},
+                 "defaults": {"workload": "vm-vgpu"}, "admissionPolicy": {"enabled": "never"}}
+        for values in [*map(chart.sample, chart.SAMPLES), worst, {**worst, "hostd": {"enabled": False}}]:
+            lines = self.notes(values).strip().splitlines()
+            self.assertLessEqual(len(lines), 12, lines)
+            self.assertLessEqual(max(map(len, lines)), 130)

@@ -79,8 +79,8 @@ class ChartTest(unittest.TestCase):
         self.addCleanup(self.kubernetes.kubectl, "delete", *names)
         self.kubernetes.kubectl("wait", "--for=condition=Established", *names, "--timeout=60s")
         rendered = self.ferry.helm(self.helms[-1], "template", "ferry", CHART, "--api-versions=monitoring.coreos.com/v1",
-                                   values={"agent": {"metrics": {"enabled": True, "podMonitor": {"enabled": True},
-                                                                 "rules": {"enabled": True}}}})
+                                   values={**VALUES, "agent": {"metrics": {"enabled": True}},
+                                           "podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}})
         objects = [one for one in rendered.split("\n---\n") if "apiVersion: monitoring.coreos.com/v1" in one]
         self.assertEqual(2, len(objects))
         created = self.kubernetes.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-",
@@ -98,6 +98,7 @@ class ChartTest(unittest.TestCase):
         offered.unlink(missing_ok=True)  # of the Helm before
         told = ferry.helm(program, "install", "ferry", CHART, values=VALUES)
         self.assertIn("kubectl label node NODE", told)
+        self.assertIn("No node of 1 has a label of gpuNodeLabels", told)
         self.assertEqual(ferry.pods(), [], "the node has no GPU yet")
         self.kubernetes.kubectl("label", "node", NODE, f"{PRESENT}=true")
         try:
@@ -106,6 +107,7 @@ class ChartTest(unittest.TestCase):
             state = json.loads(pathlib.Path("/run/ferry/state.json").read_text())
             self.assertEqual(state["phase"], "nothing_wanted", "hostd says it on the host")
             wait_until("the plugin says it on the host", offered.exists, 60)
+            self.expect_the_charts_test_to_tell(program)
 
             # A configuration is taken up, and restarts nothing.
             ferry.helm(program, "upgrade", "ferry", CHART, "--reuse-values", values={"config": {"policies": POLICIES}})
@@ -152,6 +154,16 @@ class ChartTest(unittest.TestCase):
             raise
         finally:
             self.kubernetes.try_kubectl("label", "node", NODE, f"{PRESENT}-", f"{STATE}-")
+
+    def expect_the_charts_test_to_tell(self, program: str) -> None:
+        """`helm test` passes, shows the checks of a node and leaves nothing; its account may do no more than it asks for."""
+        self.assertIn("Succeeded", self.ferry.helm(program, "test", "ferry"))
+        for check in ("ferry-agent", "ferry-hostd"):
+            if program == self.helms[-1]:  # Helm 3.17 shows no logs of hooks
+                self.assertRegex(self.ferry.logs_of_hooks, rf"pass +{check}")
+        for kind in ("jobs", "serviceaccounts", "clusterroles", "clusterrolebindings"):
+            left = [one["metadata"]["name"] for one in self.kubernetes.get(kind, "-n", SPACE)["items"]]
+            self.assertNotIn("ferry-test", left, kind)
 
     def expect_the_agent_alone_with_its_token(self) -> None:
         """As another process of the node's root has it that has no capability: the plugin."""

@@ -43,7 +43,8 @@ class PagesTest(unittest.TestCase):
         out: list[Any] = []
         for block in cls.shown:
             if block.file.endswith("values.yaml"):
-                done = subprocess.run([cls.helms[-1], "template", "ferry", CHART, "--namespace", SPACE, "--values", "-"],
+                done = subprocess.run([cls.helms[-1], "template", "ferry", CHART, "--namespace", SPACE,
+                                       "--set", "image.repository=ferry", "--values", "-"],
                                       input=block.text, capture_output=True, text=True, check=False)
                 if done.returncode:
                     raise Failure(f"{block.place}: {done.stderr}")

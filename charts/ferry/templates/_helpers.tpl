@@ -16,6 +16,10 @@
 {{- end }}
 {{- end }}
 
+{{- define "ferry.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride }}
+{{- end }}
+
 {{- define "ferry.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "ferry.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -38,14 +42,41 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "ferry.labels" -}}
-{{ include "ferry.selectorLabels" . }}
-{{ include "ferry.chartLabels" . }}
+{{ include "ferry.labelsWith" (list . dict) }}
+{{- end }}
+
+{{/* With an object's own of the values: (list . LABELS). */}}
+{{- define "ferry.labelsWith" -}}
+{{ include "ferry.selectorLabels" (first .) }}
+{{ include "ferry.chartLabels" (first .) }}
+{{- with include "ferry.labelsOfUser" . }}
+{{ . }}
+{{- end }}
+{{- end }}
+
+{{/* The chart's own name also where another chart has it under an alias: `kubectl ferry gather` finds pods by it. */}}
+{{- define "ferry.chartLabel" -}}
+helm.sh/chart: {{ printf "ferry-%s" .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "ferry.chartLabels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "ferry.chartLabel" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{/* commonLabels, and others for the same object that count before them: (list . OTHERS). */}}
+{{- define "ferry.labelsOfUser" -}}
+{{- with merge (dict) (default dict (last .)) (default dict (first .).Values.commonLabels) }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Of an object's metadata. */}}
+{{- define "ferry.annotations" -}}
+{{- with .Values.commonAnnotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+{{- end }}
 {{- end }}
 
 {{- define "ferry.account" -}}
@@ -65,46 +96,66 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
+{{/* Nodes of `gpuNodeLabels` without gpu-ferry.io/deploy=false, and what `affinity` asks for in addition: terms are alternatives,
+     so that each of one list is joined with each of the other. */}}
+{{- define "ferry.affinity" -}}
+{{- $key := "requiredDuringSchedulingIgnoredDuringExecution" }}
+{{- $given := default dict .Values.affinity }}
+{{- $ofNodes := default dict $given.nodeAffinity }}
+{{- $wanted := dig $key "nodeSelectorTerms" list $ofNodes | default (list dict) }}
+{{- $terms := list }}
+{{- range $label := default (list "") .Values.gpuNodeLabels }}
+{{- $own := list (dict "key" "gpu-ferry.io/deploy" "operator" "NotIn" "values" (list "false")) }}
+{{- if $label }}
+{{- $own = prepend $own (dict "key" $label "operator" "In" "values" (list "true")) }}
+{{- end }}
+{{- range $term := $wanted }}
+{{- $joined := dict "matchExpressions" (concat $own (default list $term.matchExpressions)) }}
+{{- $terms = append $terms (merge $joined (omit $term "matchExpressions")) }}
+{{- end }}
+{{- end }}
+{{- $nodeAffinity := merge (dict $key (dict "nodeSelectorTerms" $terms)) (omit $ofNodes $key) }}
+{{- toYaml (merge (dict "nodeAffinity" $nodeAffinity) (omit $given "nodeAffinity")) }}
+{{- end }}
+
 {{/* On which nodes both DaemonSets have a pod. */}}
 {{- define "ferry.placement" -}}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.nodes.priorityClassName }}
+{{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with .Values.nodes.selector }}
+{{- with .Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
-affinity:
-  nodeAffinity:
-    requiredDuringSchedulingIgnoredDuringExecution:
-      nodeSelectorTerms:
-      {{- range default (list "") .Values.nodes.labels }}
-      - matchExpressions:
-        {{- if . }}
-        - {key: {{ . }}, operator: In, values: ["true"]}
-        {{- end }}
-        - {key: gpu-ferry.io/deploy, operator: NotIn, values: ["false"]}
-      {{- end }}
-{{- with .Values.nodes.tolerations }}
+affinity: {{- include "ferry.affinity" . | nindent 2 }}
+{{- with .Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
 {{- define "ferry.update" -}}
 minReadySeconds: {{ .Values.minReadySeconds }}
+revisionHistoryLimit: {{ .Values.revisionHistoryLimit }}
 updateStrategy:
-  type: RollingUpdate
-  rollingUpdate:
-    maxUnavailable: {{ .Values.maxUnavailable }}
+  type: {{ .Values.updateStrategy.type }}
+  {{- if eq .Values.updateStrategy.type "RollingUpdate" }}
+  rollingUpdate: {{- toYaml .Values.updateStrategy.rollingUpdate | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{/* Empty: neither the image nor its registry is set. */}}
+{{- define "ferry.imageName" -}}
+{{- with .Values.image.registry }}{{ . }}/{{ end }}
+{{- default (ternary "ferry" "" (not (empty .Values.image.registry))) .Values.image.repository }}
 {{- end }}
 
 {{- define "ferry.image" -}}
 {{- if .Values.image.digest }}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- printf "%s@%s" (include "ferry.imageName" .) .Values.image.digest }}
 {{- else }}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- printf "%s:%s" (include "ferry.imageName" .) (default .Chart.AppVersion .Values.image.tag) }}
 {{- end }}
 {{- end }}
 
@@ -156,4 +207,37 @@ readOnly: true{{ if semverCompare ">=1.31.0-0" .Capabilities.KubeVersion.Version
 {{/* AppArmor has a field from 1.30 on, and an annotation before. */}}
 {{- define "ferry.appArmorField" -}}
 {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}yes{{ end }}
+{{- end }}
+
+{{/* How many nodes get Ferry's pods, as far as labels tell; without a number where no cluster is asked (`helm template`). */}}
+{{- define "ferry.nodesToday" -}}
+{{- $nodes := list }}
+{{- if not (default dict .Values.affinity).nodeAffinity }}
+{{- $nodes = (lookup "v1" "Node" "" "").items | default list }}
+{{- end }}
+{{- $matching := 0 }}
+{{- range $node := $nodes }}
+{{- $labels := default dict $node.metadata.labels }}
+{{- $fits := ne (toString (get $labels "gpu-ferry.io/deploy")) "false" }}
+{{- range $key, $value := $.Values.nodeSelector }}
+{{- $fits = and $fits (hasKey $labels $key) (eq (toString (get $labels $key)) $value) }}
+{{- end }}
+{{- $has := not $.Values.gpuNodeLabels }}
+{{- range $label := $.Values.gpuNodeLabels }}
+{{- $has = or $has (eq (toString (get $labels $label)) "true") }}
+{{- end }}
+{{- if and $fits $has }}
+{{- $matching = add1 $matching }}
+{{- end }}
+{{- end }}
+{{- $where := ternary "nodes with a label of gpuNodeLabels" "all nodes of nodeSelector" (not (empty .Values.gpuNodeLabels)) }}
+{{- if and $nodes $matching }}
+{{- printf "It runs on %s: %d of %d nodes today." $where (int $matching) (len $nodes) }}
+{{- else if and $nodes .Values.gpuNodeLabels }}
+{{- printf "No node of %d has a label of gpuNodeLabels: install Node Feature Discovery, or --set-json 'gpuNodeLabels=[]'." (len $nodes) }}
+{{- else if $nodes }}
+{{- printf "No node of %d has the labels of nodeSelector: kubectl get nodes --show-labels" (len $nodes) }}
+{{- else }}
+{{- printf "It runs on %s." $where }}
+{{- end }}
 {{- end }}

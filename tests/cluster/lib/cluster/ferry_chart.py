@@ -17,8 +17,9 @@ CHART = str(REPOSITORY / "charts/ferry")
 SPACE = "ferry"
 PRESENT = "feature.node.kubernetes.io/pci-10de.present"
 # Nobody forwards the address that the cluster gives its API server here; what a container is told itself counts.
-VALUES = {"minReadySeconds": 1, "agent": {"env": [{"name": "KUBERNETES_SERVICE_HOST", "value": NODE_ADDRESS},
-                                                  {"name": "KUBERNETES_SERVICE_PORT", "value": "6443"}]}}
+VALUES = {"image": {"repository": "ferry"}, "minReadySeconds": 1,
+          "agent": {"extraEnv": [{"name": "KUBERNETES_SERVICE_HOST", "value": NODE_ADDRESS},
+                                 {"name": "KUBERNETES_SERVICE_PORT", "value": "6443"}]}}
 
 
 def helms() -> list[str]:
@@ -31,6 +32,7 @@ class FerryChart:
     def __init__(self, kubernetes: Kubernetes) -> None:
         """Has the image loaded, and makes the namespace."""
         self.kubernetes = kubernetes
+        self.logs_of_hooks = ""  # of the last command of Helm
         ctr = [pathlib.Path(os.environ["CLUSTER_PROGRAMS"]) / "ctr", "--address", CONTAINERD, "-n", "k8s.io"]
         with tempfile.TemporaryDirectory() as scratch:
             image = f"{scratch}/ferry.tar"
@@ -44,6 +46,7 @@ class FerryChart:
                                *words, *more], input=json.dumps(values), capture_output=True, text=True, check=False)
         if done.returncode:
             raise Failure(f"helm {' '.join(words)}: {done.stderr}")
+        self.logs_of_hooks = done.stderr
         return done.stdout
 
     def pods(self) -> list[Any]:
