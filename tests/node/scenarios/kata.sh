@@ -120,6 +120,14 @@ want_classes() { # GENERATION UNLABELLED NAME...
   mv /var/lib/ferry/.wanted /var/lib/ferry/kata-classes.json
 }
 said() { jq -r "$1" /run/ferry/kata.json 2> /dev/null; }
+# hostd fetches nothing. A refused installation has fetched.
+mkdir -p /opt/ferry/kata
+classes kata-a kata-d | sed 's,^artifactsDir:.*,artifactsDir: /opt/ferry/kata,' > /run/fetched.yaml
+unit /bin/true control-group
+systemctl daemon-reload
+expect_status "an installation that would end the pod" 4 ferry kata install -f /run/fetched.yaml
+unit /bin/true
+systemctl daemon-reload
 expect_status "start" 0 systemctl start ferry-hostd
 before=$(pid_of_containerd)
 want_classes 1 '[]' kata-a kata-d
@@ -241,9 +249,9 @@ cat >> $main << CONF
 CONF
 edited=$(md5sum < $main)
 classes kata-a kata-c > /run/more.yaml
-expect_status "the plan starts nothing, and does not see it" 0 ferry kata plan -f /run/more.yaml
+expect_status "the plan" 4 ferry kata plan -f /run/more.yaml
 expect_status "install" 4 ferry kata install -f /run/more.yaml
-expect_match "where, and why" "$main:[0-9]+: containerd .* would serve no CRI after a restart: .*mirrors" "$REPLY"
+expect_match "where, and why" "CRI does not load: $main:[0-9]+: registry.mirrors and registry.config_path are both given" "$REPLY"
 expect_status "uninstall" 4 ferry kata uninstall
 expect_equal "the file" "$edited" "$(md5sum < $main)"
 expect "nothing of the class is there" test ! -e /etc/ferry/kata/kata-c
