@@ -13,10 +13,10 @@
 
 #include "mdev/nvml_abi.h"
 
-namespace nvml = ferry::nvml;
+namespace nvml = ferry::mdev::nvml;
 using nvml::Status;
 
-namespace ferry::nvml {
+namespace ferry::mdev::nvml {
 struct DeviceHandle {};
 struct GpuInstanceHandle {
   unsigned id;
@@ -24,7 +24,7 @@ struct GpuInstanceHandle {
   unsigned compute;  // compute instances in it: one that fills it, or several of one slice
 };
 struct ComputeInstanceHandle {};
-}  // namespace ferry::nvml
+}  // namespace ferry::mdev::nvml
 
 namespace {
 
