@@ -345,7 +345,8 @@ class RightsTest(unittest.TestCase):
                     continue
                 self.assertEqual(set(made), {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"})
                 self.assertEqual(made["ClusterRole"]["rules"],
-                                 [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}])
+                                 [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
+                                  {"apiGroups": ["kubevirt.io"], "resources": ["kubevirts"], "verbs": ["list"]}])
                 account = made["ServiceAccount"]["metadata"]["name"]
                 self.assertEqual([one["name"] for one in made["ClusterRoleBinding"]["subjects"]], [account])
                 for one in made.values():  # nothing stays, and no right either
