@@ -152,37 +152,37 @@ const Type* type_of(unsigned id) {
 
 extern "C" {
 
-mdev::Status nvmlInit_v2() {
+Status nvmlInit_v2() {
   State state = State::read();
   if (state.no_driver != 0) return nvml::kDriverNotLoaded;
   ++state.open;
   state.write();
   return nvml::kSuccess;
 }
-mdev::Status nvmlShutdown() {
+Status nvmlShutdown() {
   State state = State::read();
   --state.open;
   state.write();
   return nvml::kSuccess;
 }
-const char* nvmlErrorString(mdev::Status status) {
+const char* nvmlErrorString(Status status) {
   return status == nvml::kInUse ? "In use by another client" : "Not so";
 }
-mdev::Status nvmlDeviceGetHandleByPciBusId_v2(const char* address, nvml::Device* device) {
+Status nvmlDeviceGetHandleByPciBusId_v2(const char* address, nvml::Device* device) {
   *device = &the_device;
   return std::string_view(address) == kGpu ? nvml::kSuccess : nvml::kNotFound;
 }
-mdev::Status nvmlDeviceGetVirtualizationMode(nvml::Device /*device*/, unsigned* mode) {
+Status nvmlDeviceGetVirtualizationMode(nvml::Device /*device*/, unsigned* mode) {
   *mode = State::read().host != 0 ? nvml::kModeHostVgpu : 0;
   return nvml::kSuccess;
 }
-mdev::Status nvmlDeviceGetMigMode(nvml::Device /*device*/, unsigned* current, unsigned* pending) {
+Status nvmlDeviceGetMigMode(nvml::Device /*device*/, unsigned* current, unsigned* pending) {
   const State state = State::read();
   *current = state.mig;
   *pending = state.pending;
   return nvml::kSuccess;
 }
-mdev::Status nvmlDeviceSetMigMode(nvml::Device /*device*/, unsigned mode, mdev::Status* /*activation*/) {
+Status nvmlDeviceSetMigMode(nvml::Device /*device*/, unsigned mode, Status* /*activation*/) {
   State state = State::read();
   if (state.busy != 0) return nvml::kInUse;
   state.pending = mode;
@@ -190,23 +190,22 @@ mdev::Status nvmlDeviceSetMigMode(nvml::Device /*device*/, unsigned mode, mdev::
   state.write();
   return nvml::kSuccess;
 }
-mdev::Status nvmlDeviceGetVgpuHeterogeneousMode(nvml::Device /*device*/, nvml::HeterogeneousMode* mode) {
+Status nvmlDeviceGetVgpuHeterogeneousMode(nvml::Device /*device*/, nvml::HeterogeneousMode* mode) {
   const State state = State::read();
   if (state.host == 0 || state.mig != 0) return nvml::kNotSupported;
   mode->mode = state.mixed;
   return mode->version == nvml::version_of<nvml::HeterogeneousMode>(1) ? nvml::kSuccess
                                                                        : nvml::kInvalidArgument;
 }
-mdev::Status nvmlDeviceSetVgpuHeterogeneousMode(nvml::Device /*device*/,
-                                                const nvml::HeterogeneousMode* mode) {
+Status nvmlDeviceSetVgpuHeterogeneousMode(nvml::Device /*device*/, const nvml::HeterogeneousMode* mode) {
   State state = State::read();
   if (state.busy != 0) return nvml::kInUse;
   state.mixed = mode->mode;
   state.write();
   return nvml::kSuccess;
 }
-mdev::Status nvmlDeviceGetGpuInstanceProfileInfoV(nvml::Device /*device*/, unsigned number,
-                                                  nvml::GpuInstanceProfileInfo* info) {
+Status nvmlDeviceGetGpuInstanceProfileInfoV(nvml::Device /*device*/, unsigned number,
+                                            nvml::GpuInstanceProfileInfo* info) {
   if (info->version != nvml::version_of<nvml::GpuInstanceProfileInfo>(2)) return nvml::kInvalidArgument;
   const auto* found = std::find_if(kProfiles.begin(), kProfiles.end(),
                                    [&](const Profile& profile) { return profile.number == number; });
@@ -218,8 +217,8 @@ mdev::Status nvmlDeviceGetGpuInstanceProfileInfoV(nvml::Device /*device*/, unsig
   return nvml::kSuccess;
 }
 // One behind the other, as on all boards that were seen; the last ones first, since no order is promised.
-mdev::Status nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvml::Device /*device*/, unsigned profile,
-                                                           nvml::GpuInstancePlacement* out, unsigned* count) {
+Status nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvml::Device /*device*/, unsigned profile,
+                                                     nvml::GpuInstancePlacement* out, unsigned* count) {
   for (const Profile& known : kProfiles) {
     if (known.id != profile) continue;
     *count = known.places;
@@ -229,34 +228,33 @@ mdev::Status nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvml::Device /*device
   }
   return nvml::kInvalidArgument;
 }
-mdev::Status nvmlDeviceGetGpuInstanceRemainingCapacity(nvml::Device /*device*/, unsigned profile,
-                                                       unsigned* count) {
+Status nvmlDeviceGetGpuInstanceRemainingCapacity(nvml::Device /*device*/, unsigned profile, unsigned* count) {
   const State state = State::read();
   for (const Profile& known : kProfiles)
     if (known.id == profile) *count = state.left(known);
   return nvml::kSuccess;
 }
-mdev::Status nvmlDeviceGetGpuInstances(nvml::Device /*device*/, unsigned profile, nvml::Instance* out,
-                                       unsigned* count) {
+Status nvmlDeviceGetGpuInstances(nvml::Device /*device*/, unsigned profile, nvml::Instance* out,
+                                 unsigned* count) {
   *count = 0;
   for (const auto& one : State::read().instances)
     if (one.profile == profile) out[(*count)++] = hand_out(one);
   return nvml::kSuccess;
 }
-mdev::Status nvmlDeviceGetGpuInstanceById(nvml::Device /*device*/, unsigned id, nvml::Instance* out) {
+Status nvmlDeviceGetGpuInstanceById(nvml::Device /*device*/, unsigned id, nvml::Instance* out) {
   State state = State::read();
   const auto* found = find(state, id);
   if (found == nullptr) return nvml::kNotFound;
   *out = hand_out(*found);
   return nvml::kSuccess;
 }
-mdev::Status nvmlGpuInstanceGetInfo(nvml::Instance instance, nvml::GpuInstanceInfo* info) {
+Status nvmlGpuInstanceGetInfo(nvml::Instance instance, nvml::GpuInstanceInfo* info) {
   info->id = instance->id;
   info->profile_id = instance->profile;
   info->placement_start = instance->id;  // which one does not matter here
   return nvml::kSuccess;
 }
-mdev::Status nvmlDeviceCreateGpuInstance(nvml::Device /*device*/, unsigned profile, nvml::Instance* out) {
+Status nvmlDeviceCreateGpuInstance(nvml::Device /*device*/, unsigned profile, nvml::Instance* out) {
   State state = State::read();
   const auto* known =
       std::find_if(kProfiles.begin(), kProfiles.end(), [&](const Profile& one) { return one.id == profile; });
@@ -267,7 +265,7 @@ mdev::Status nvmlDeviceCreateGpuInstance(nvml::Device /*device*/, unsigned profi
   state.write();
   return nvml::kSuccess;
 }
-mdev::Status nvmlGpuInstanceDestroy(nvml::Instance instance) {
+Status nvmlGpuInstanceDestroy(nvml::Instance instance) {
   State state = State::read();
   const auto* found = find(state, instance->id);
   if (found == nullptr) return nvml::kNotFound;
@@ -276,9 +274,9 @@ mdev::Status nvmlGpuInstanceDestroy(nvml::Instance instance) {
   state.write();
   return nvml::kSuccess;
 }
-mdev::Status nvmlGpuInstanceGetComputeInstanceProfileInfo(nvml::Instance instance, unsigned number,
-                                                          unsigned /*engine*/,
-                                                          nvml::ComputeInstanceProfileInfo* info) {
+Status nvmlGpuInstanceGetComputeInstanceProfileInfo(nvml::Instance instance, unsigned number,
+                                                    unsigned /*engine*/,
+                                                    nvml::ComputeInstanceProfileInfo* info) {
   const auto* profile = std::find_if(kProfiles.begin(), kProfiles.end(),
                                      [&](const Profile& one) { return one.id == instance->profile; });
   if (number >= profile->slices) return nvml::kNotSupported;
@@ -286,8 +284,8 @@ mdev::Status nvmlGpuInstanceGetComputeInstanceProfileInfo(nvml::Instance instanc
   info->slice_count = number + 1;
   return nvml::kSuccess;
 }
-mdev::Status nvmlGpuInstanceGetComputeInstances(nvml::Instance instance, unsigned profile,
-                                                nvml::ComputeInstance* out, unsigned* count) {
+Status nvmlGpuInstanceGetComputeInstances(nvml::Instance instance, unsigned profile,
+                                          nvml::ComputeInstance* out, unsigned* count) {
   State state = State::read();
   const auto* found = find(state, instance->id);
   const auto* known = std::find_if(kProfiles.begin(), kProfiles.end(),
@@ -299,8 +297,8 @@ mdev::Status nvmlGpuInstanceGetComputeInstances(nvml::Instance instance, unsigne
   std::fill_n(out, *count, &the_compute_instance);
   return nvml::kSuccess;
 }
-mdev::Status nvmlGpuInstanceCreateComputeInstance(nvml::Instance instance, unsigned profile,
-                                                  nvml::ComputeInstance* out) {
+Status nvmlGpuInstanceCreateComputeInstance(nvml::Instance instance, unsigned profile,
+                                            nvml::ComputeInstance* out) {
   State state = State::read();
   const auto* known = std::find_if(kProfiles.begin(), kProfiles.end(),
                                    [&](const Profile& one) { return one.id == instance->profile; });
@@ -312,14 +310,14 @@ mdev::Status nvmlGpuInstanceCreateComputeInstance(nvml::Instance instance, unsig
   state.write();
   return nvml::kSuccess;
 }
-mdev::Status nvmlComputeInstanceDestroy(nvml::ComputeInstance /*instance*/) {
+Status nvmlComputeInstanceDestroy(nvml::ComputeInstance /*instance*/) {
   State state = State::read();
   if (state.busy != 0) return nvml::kInUse;
   find(state, handed_out.at(0).id)->compute = 0;
   state.write();
   return nvml::kSuccess;
 }
-mdev::Status nvmlDeviceGetSupportedVgpus(nvml::Device /*device*/, unsigned* count, unsigned* ids) {
+Status nvmlDeviceGetSupportedVgpus(nvml::Device /*device*/, unsigned* count, unsigned* ids) {
   if (State::read().host == 0) return nvml::kNotSupported;
   const bool fits = *count >= kTypes.size();
   *count = kTypes.size();
@@ -328,25 +326,25 @@ mdev::Status nvmlDeviceGetSupportedVgpus(nvml::Device /*device*/, unsigned* coun
   return nvml::kSuccess;
 }
 // NOLINTNEXTLINE(readability-non-const-parameter): nvml.h's type
-mdev::Status nvmlVgpuTypeGetName(unsigned id, char* name, unsigned* size) {
+Status nvmlVgpuTypeGetName(unsigned id, char* name, unsigned* size) {
   const Type* type = type_of(id);
   if (type == nullptr) return nvml::kInvalidArgument;
   std::strncpy(name, type->name, *size);
   return nvml::kSuccess;
 }
-mdev::Status nvmlVgpuTypeGetFramebufferSize(unsigned id, unsigned long long* bytes) {
+Status nvmlVgpuTypeGetFramebufferSize(unsigned id, unsigned long long* bytes) {
   *bytes = type_of(id)->mib << 20U;
   return nvml::kSuccess;
 }
-mdev::Status nvmlVgpuTypeGetGpuInstanceProfileId(unsigned id, unsigned* profile) {
+Status nvmlVgpuTypeGetGpuInstanceProfileId(unsigned id, unsigned* profile) {
   *profile = type_of(id)->profile;
   return nvml::kSuccess;
 }
-mdev::Status nvmlVgpuTypeGetMaxInstances(nvml::Device /*device*/, unsigned id, unsigned* most) {
+Status nvmlVgpuTypeGetMaxInstances(nvml::Device /*device*/, unsigned id, unsigned* most) {
   *most = type_of(id)->most;
   return nvml::kSuccess;
 }
-mdev::Status nvmlVgpuTypeGetMaxInstancesPerGpuInstance(nvml::MaxInstancesPerGpuInstance* per) {
+Status nvmlVgpuTypeGetMaxInstancesPerGpuInstance(nvml::MaxInstancesPerGpuInstance* per) {
   if (type_of(per->type_id)->profile == nvml::kNoInstanceProfile) return nvml::kNotSupported;
   per->most = 1;
   return nvml::kSuccess;
