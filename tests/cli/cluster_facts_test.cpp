@@ -256,7 +256,9 @@ TEST(CountedObjects, AreSmallHoweverMuchThereIs) {
   const std::string much(100'000, 'x');
   for (const auto& object : {kubectl::counted_node, kubectl::counted_pod, kubectl::counted_vmi}) {
     const auto& good = test::composed_cluster("passthrough").objects;
-    json whole = object == counted_node ? good.nodes[0] : object == counted_pod ? good.pods[0] : good.vmis[0];
+    json whole = object == kubectl::counted_node  ? good.nodes[0]
+                 : object == kubectl::counted_pod ? good.pods[0]
+                                                  : good.vmis[0];
     whole["metadata"]["managedFields"] = {much};
     whole["metadata"]["annotations"]["of-others"] = whole["metadata"]["labels"]["of-others"] = much;
     whole["spec"]["volumes"] = whole["status"]["images"] = {much};
