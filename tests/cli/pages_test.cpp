@@ -110,8 +110,8 @@ TEST(Troubleshooting, NamesCommandsThatAreUnderstood) {
 /// The text of every string literal of the program, those that the compiler puts together put together.
 std::string messages() {
   std::string out;
-  for (const char* room : {"common", "vfio", "mdev", "vgpu-dm", "policy", "host", "kubevirt-plugin",
-                           "kata-manager", "kube", "agent", "virt", "cli"}) {
+  for (const char* room : {"common", "hostfs", "vfio", "mdev", "vgpu-dm", "policy", "host", "kubevirt-plugin",
+                           "kata-manager", "kube", "agent", "virt", "kubectl", "cli"}) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(kSource / room)) {
       if (entry.path().extension() != ".cpp" && entry.path().extension() != ".h") continue;
       std::ifstream in(entry.path());
