@@ -311,7 +311,7 @@ class ValuesTest(unittest.TestCase):
         self.assertFalse(taken("a" * 248))
 
     def test_the_admission_policy_knows_the_leases_that_the_agent_writes(self) -> None:
-        headers = "".join((chart.REPOSITORY / f"agent/change_{name}").read_text()
+        headers = "".join((chart.REPOSITORY / f"agent/rollout/change_{name}").read_text()
                           for name in ("budget.h", "leases.h", "leases.cpp"))
         constants = dict(re.findall(r"k(\w+) = \"?([^\";]+)\"?;", headers))
         policy = next(one for one in chart.of_kind(chart.render(), "ValidatingAdmissionPolicy")

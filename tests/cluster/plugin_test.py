@@ -223,7 +223,7 @@ class PluginTest(unittest.TestCase):
     def test_virtual_machines_and_kata_are_served_by_one_node(self) -> None:
         with self.in_its_place(self.plugin_with("--mode", "both", environment={"P_GPU_ALIAS": "pgpu"})):
             # The kubelet forgets what nobody offers any more only after some minutes.
-            self.expect_allocatable({CARD: 2, AUDIO: 0, OTHER: 1, PGPU: 3})
+            self.expect_allocatable({CARD: 2, AUDIO: 2, OTHER: 1, PGPU: 3})
             self.kubernetes.run_pod("kata", {PGPU: 2}, SHOW)
             # No variable: Kata learns from the kubelet's pod resources which it has.
             groups = [line.split()[0] for line in self.shown_by("kata")]
@@ -233,9 +233,9 @@ class PluginTest(unittest.TestCase):
                 self.assertRegex(specification, f'- name: "{group}"\n  containerEdits:\n    deviceNodes:\n    - path: /dev/vfio/vfio\n'
                                                 rf"      fileMode: \d+\n    - path: /dev/vfio/{group}\n      fileMode: \d+\n")
             others = 1 if "13" in groups else 0
-            self.expect_allocatable({CARD: others, AUDIO: 0, OTHER: 1 - others, PGPU: 3})
+            self.expect_allocatable({CARD: others, AUDIO: others, OTHER: 1 - others, PGPU: 3})
             self.kubernetes.remove_pods()
-            self.expect_allocatable({CARD: 2, AUDIO: 0, OTHER: 1, PGPU: 3})
+            self.expect_allocatable({CARD: 2, AUDIO: 2, OTHER: 1, PGPU: 3})
         self.expect_allocatable(ALL | {PGPU: 0})
 
     def test_containerd_injects_the_devices_that_cdi_names(self) -> None:
