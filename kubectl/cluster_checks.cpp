@@ -187,10 +187,10 @@ Check gpus_offered(const ClusterNode& node) {
       held.push_back(fmt::format("{} of {} {}", resource.held_back, resource.capacity, name));
   }
   if (lacks.empty() && !held.empty())
-    return std::move(check).passed(
-        fmt::format("held back, since pods have other devices of their IOMMU groups: {}; all others are "
-                    "allocatable",
-                    fmt::join(held, ", ")));
+    return std::move(check).passed(fmt::format(
+        "probably held back, since pods have other devices of their IOMMU groups: {} (`ferry explain` "
+        "with such a name says on the node whether one is unhealthy); all others are allocatable",
+        fmt::join(held, ", ")));
   if (lacks.empty())
     return std::move(check).passed(fmt::format("{} resources, all allocatable", node.resources.size()));
   return std::move(check).warned(
