@@ -128,6 +128,7 @@ Check one_version(const ClusterNode& node, const std::vector<json>& pods) {
   if (by_image.empty()) return std::move(check).unknown("no pod of Ferry's is on this node");
   if (by_image.size() == 1) return std::move(check).passed("all run " + by_image.begin()->first);
   std::vector<std::string> parts;
+  parts.reserve(by_image.size());
   for (const auto& [image, names] : by_image)
     parts.push_back(fmt::format("{}: {}", image, fmt::join(names, ", ")));
   return std::move(check).warned(fmt::format("images differ: {}", fmt::join(parts, "; ")),
@@ -166,6 +167,7 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
     return std::move(check).warned(doubted->doubt, "kubectl describe pod says who made it");
   if (owners.empty()) return std::move(check).passed("none of them is here");
   std::vector<std::string> why;
+  why.reserve(owners.size());
   for (const agent::OtherOwner& owner : owners) why.push_back(fmt::format("{}: {}", owner.name, owner.why));
   const std::string line = agent::hand_over_text(owners);
   return std::move(check).warned(fmt::format("{}", fmt::join(why, "; ")),
