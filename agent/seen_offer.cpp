@@ -13,7 +13,8 @@ using nlohmann::json;
 
 constexpr int kVersionOfFormat = 1;
 
-// What the readers below throw for a value of another form; caught, with the library's own, at the end.
+// The readers below throw this for a value of another form; read_seen_offer() catches it, and the library's
+// own.
 struct Unreadable {
   std::string why;
 };

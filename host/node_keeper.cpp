@@ -496,7 +496,7 @@ std::optional<std::set<std::string>> NodeKeeper::allocated_now() const {
   return ids;
 }
 
-/// Whether a device that was allocated at the failure, or has been since, is allocated no longer.
+/// True if a device that was allocated at the failure, or since then, is no longer allocated.
 bool NodeKeeper::a_pod_has_ended() {
   auto now = allocated_now();
   if (!now) return false;
@@ -505,7 +505,7 @@ bool NodeKeeper::a_pod_has_ended() {
   return false;
 }
 
-/// Whether the plugin has read that these are withdrawn.
+/// True if the plugin has read that these devices are withdrawn.
 bool NodeKeeper::has_withdrawn(const std::set<std::string>& asked) const {
   if (!published_ || !std::ranges::includes(ids_of(published_->withdraw), asked)) return false;
   const auto listing = offered();

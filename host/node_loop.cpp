@@ -168,7 +168,7 @@ class NodeLoop {
 
   using Names = std::map<fs::path, std::set<std::string>>;
 
-  /// A file and, where that is a link, what it leads to; links lead nowhere but within the host.
+  /// Adds a file and, if it is a link, the link's targets, all below the host's root.
   void add_file(Names& names, fs::path file) const {
     constexpr int kMostLinks = 8;
     for (int i = 0; i < kMostLinks; ++i) {

@@ -27,7 +27,7 @@ struct NodeLoopOptions {
   /// The kernel's word of devices. An error: it tells nothing.
   std::function<Result<vfio::Uevents>()> open_uevents = vfio::Uevents::open;
   std::function<bool()> uevents_are_sent = vfio::Uevents::are_sent;
-  /// What else the one that keeps the node does in its loop: made when it begins, gone when it ends.
+  /// Makes further work for the loop of the process that keeps the node; destroyed when the loop ends.
   std::function<std::shared_ptr<void>(EventLoop& loop)> beside = {};
   /// Called at the start, also while another one works, and before each round: folders of the host may be
   /// gone, or be others.
@@ -36,9 +36,9 @@ struct NodeLoopOptions {
 
 /// Runs until `stop` is requested; a round that has begun is finished. The host is left as it is then.
 ///
-/// Told of by inotify: wanted.json and serving.json beside it, the policy file that it names, offered.json;
-/// by the kernel: devices that come, go and change drivers, and the ends of processes that hold what is
-/// refused (process_ends.h). Those make one round a second at most. As many descriptors are permitted to this
+/// A round follows changes of wanted.json, serving.json beside it, the policy file that wanted.json names,
+/// and offered.json (inotify), device events of the kernel, and ends of processes that use a refused device
+/// (process_ends.h); at most one round a second. As many descriptors are permitted to this
 /// process as it may permit itself. Nothing is polled but by Round::again, who has vGPUs, and the devices
 /// where the kernel does not tell of them. Of several at a time one works, the others wait until it ends; the
 /// one that does shows it in run/ferry/hostd.presence (hostfs/presence.h), but with `once`.

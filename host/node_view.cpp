@@ -227,7 +227,8 @@ AcceleratorView accelerator(const NodeSight& sight, const vfio::AcceleratorRules
   view.vgpus = vgpus_of(sight, gpu);
   view.framework = gpu == nullptr ? mdev::VgpuFramework::none : gpu->framework;
   view.obstacle = gpu == nullptr ? "" : gpu->obstacle;
-  // What Kata's plugin offers has a number, and is known by its group; a whole group is one GPU's then.
+  // Kata's plugin advertises numbers, so the IOMMU group tells which GPU is meant; a whole group is one GPU
+  // then.
   view.offers = offers_of(sight, function.address.text(),
                           view.mode == policy::Mode::passthrough ? function.iommu_group : std::nullopt);
   view.not_offered = why_not_offered(sight, function.address);

@@ -17,7 +17,7 @@ namespace ferry {
 Error earlier_record(const std::filesystem::path& file, const std::filesystem::path& place,
                      std::string_view writer, std::string_view without);
 
-/// One for each of those below run/ferry, folders as one: for hostd to say once.
+/// An error for each earlier record below run/ferry, one for a whole folder; hostd logs them at its start.
 std::vector<Error> earlier_records(const HostFs& host);
 
 }  // namespace ferry

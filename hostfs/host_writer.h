@@ -225,7 +225,7 @@ class SpawningWriter final : public HostWriter {
   Result<std::string> run_or_kill(char kind, const HostCommand& command, std::chrono::milliseconds deadline);
   Result<std::string> act(const std::string& request, const std::string& what, const std::string& value,
                           std::chrono::milliseconds deadline);
-  /// act() for what changes nothing, and may be asked time and again.
+  /// act() for a request that changes nothing: while an earlier one of the same name is stuck, none is begun.
   Result<std::string> act_once(const std::string& request, const std::string& what,
                                std::chrono::milliseconds deadline);
 

@@ -194,7 +194,7 @@ std::optional<Check> grace_check(const Offer& offer) {
 // pkg/virt-handler/device-manager/iommufd_device.go.
 constexpr const char* kIommufdSocket = "kubevirt-iommufd.sock";
 
-/// With its gate IOMMUFD KubeVirt asks for iommufd for each VM, those without a GPU too.
+/// KubeVirt's feature gate IOMMUFD makes every VM ask for iommufd, also a VM without a GPU.
 Check iommufd_check(const HostFs& host) {
   Check check = question("iommufd-for-vms",
                          "with KubeVirt's feature gate IOMMUFD every VM of the cluster asks its node for "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kubelet has been offered, for the other processes and for people: one JSON file, one writer.
+// The resources advertised to the kubelet, for Ferry's other processes: one JSON file with one writer.
 //
 //   {"version": 1, "generation": 7, "pid": 4711, "state_generation": 17, "resources": [
 //     {"name": "nvidia.com/GH100_H100_SXM5_80GB", "env": "PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB",
@@ -10,13 +10,13 @@
 //    "fatal_errors": [{"function": "0000:17:00.0", "since": 2, "binding": 31207}],
 //    "stands_back": "NVIDIA's sandbox-device-plugin serves this node" | null}
 //
-// A resource of places has, beside `devices`, `places`: [{"id": "place-0000:17:00.1", "healthy": true,
-// "reason":
-// ""}]. They are of no group, and who has one has no device by it.
+// A resource of places has, besides `devices`, the key `places`:
+//   [{"id": "place-0000:17:00.1", "healthy": true, "reason": ""}]
+// A place has no IOMMU group, and its allocation gives a pod no device.
 //
-// `pod` is "namespace/name" of who has it, null where that is not known (`ferry plugin --name-pods`).
-// `awaits_release`: it is Unhealthy only until a pod or a VM lets go of it, or of its group.
-// `held_with_group`: it is well, and Unhealthy only because a pod has another device of its IOMMU group.
+// `pod` is "namespace/name" of the pod that has the device, null if unknown (`ferry plugin --name-pods`).
+// `awaits_release`: the device is Unhealthy only until a pod or a VM releases it or its group.
+// `held_with_group`: the device is Unhealthy only because a pod has another device of its IOMMU group.
 // `reason` is "" when healthy; `numa_node` is null when unknown. `state_generation` is that of the state.json
 // whose withdrawals this list has followed, 0 without one and before it is known who holds what: a device
 // that it withdraws and that is listed here all the same is a pod's. Besides what the kubelet is told of,

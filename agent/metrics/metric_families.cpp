@@ -21,8 +21,8 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-/// One family as it fills. Prometheus refuses a whole scrape for one sample that stands twice: of two with
-/// the same labels the first stays.
+/// Collects the samples of a family. Prometheus refuses a whole scrape if one sample stands twice, so only
+/// the first of two with the same labels stays.
 class Family {
  public:
   Family(const char* name, const char* help, MetricType type) {
@@ -57,7 +57,8 @@ Family counter(const char* name, const char* help) {
   return {name, help, MetricType::Counter};
 }
 
-/// One of a few words: 1 for the one that holds. Others say nothing: they would multiply.
+/// Adds a sample for each of `words`: 1 for `now`, 0 for the others. A word that is not among them adds none,
+/// so that the number of series stays bounded.
 template <std::size_t N>
 void add_states(Family& family, const std::array<std::string_view, N>& words, std::string_view now,
                 const Labels& labels, const char* label) {
@@ -109,7 +110,8 @@ void add_inventory(const SeenHost& host, const std::vector<GpuFacts>& facts, std
   std::map<policy::Mode, std::size_t> modes = {
       {policy::Mode::host, 0}, {policy::Mode::passthrough, 0}, {policy::Mode::vgpu, 0}};
   for (const SeenAccelerator& gpu : host.accelerators) {
-    // By it FerryGpuRefused knows whether it goes on, also of what an unplugged GPU has left behind.
+    // The alert FerryGpuRefused follows this sample, also for functions that an unplugged GPU has left
+    // behind.
     const bool is_gpu = counts_as_gpu(gpu);
     if (is_gpu || gpu.state == "refused" || gpu.state == "waiting")
       add_states(states, kStandings, gpu.state, of_gpu(gpu), "state");
@@ -134,7 +136,7 @@ void add_inventory(const SeenHost& host, const std::vector<GpuFacts>& facts, std
 }
 
 void add_refusals(const SeenHost& host, std::vector<MetricFamily>& all) {
-  // Holder::Kind, and what a newer hostd may know.
+  // The kinds of Holder::Kind. "other" stands for kinds that only a newer hostd knows.
   constexpr std::array<std::string_view, 12> kKinds = {
       "virtual_machine", "process",      "pod",         "mount",  "swap",    "claim",
       "network_link",    "boot_display", "framebuffer", "fabric", "console", "other"};
@@ -225,7 +227,7 @@ void add_condition(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>
 
 // ---- what the plugin says
 
-/// Whose a device is that the kubelet is offered.
+/// Finds the GPU of an advertised device, and the pod that has it.
 class Owners {
  public:
   explicit Owners(const std::optional<SeenHost>& host) {
@@ -314,7 +316,7 @@ void add_vgpus(const SeenHost& host, const std::optional<SeenOffer>& offer, std:
             "vGPUs that a GPU carries, by type, and whether a pod, a VM or a process has them.");
   const auto looked_at = [](const SeenVgpu& vgpu) { return vgpu.holders.has_value(); };
   for (const SeenAccelerator& gpu : host.accelerators) {
-    // Free is what somebody has looked at: the plugin at what pods have, hostd at who has it open.
+    // A vGPU counts as free only if the plugin knows the pods' allocations, or hostd the vGPU's users.
     if (!offer && !std::ranges::all_of(gpu.vgpus, looked_at)) continue;
     std::map<std::string, std::pair<std::size_t, std::size_t>> by_type;  // free, used
     for (const SeenVgpu& vgpu : gpu.vgpus) {

@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-/// One of the two lists of permittedHostDevices.
+/// Describes one of the two lists of permittedHostDevices.
 struct ListKind {
   const char* key;
   const char* selector;
@@ -93,8 +93,8 @@ Result<std::vector<Entry>> entries(const json& kubevirt, const ListKind& kind) {
   return out;
 }
 
-/// Whether KubeVirt removes mediated devices that it does not know. Gate DisableMDEVConfiguration counts
-/// where `enabled` is not set.
+/// True if KubeVirt removes mediated devices that it does not know. The gate DisableMDEVConfiguration counts
+/// if `enabled` is not set.
 bool removes_vgpus(const json& kubevirt) {
   const json* const enabled =
       member(member(configuration(kubevirt), "mediatedDevicesConfiguration"), "enabled");
@@ -120,9 +120,9 @@ bool has_gate(const json& kubevirt, const char* name) {
   return gates != nullptr && gates->is_array() && std::ranges::find(*gates, json(name)) != gates->end();
 }
 
-/// Who brings the list from elsewhere, again and again, and so puts it back as it has it there: by
-/// server-side apply, or by kubectl's older one, which the API server knows as an update of that name. Empty:
-/// nobody else.
+/// The field manager that applies the list from a file, and so undoes changes of it: by server-side apply, or
+/// by `kubectl apply` on the client's side, which the API server records as an update of that name. Empty:
+/// none.
 std::string applier_of(const json& kubevirt, const ListKind& kind) {
   const json* const managers = member(member(&kubevirt, "metadata"), "managedFields");
   if (managers == nullptr || !managers->is_array()) return {};
@@ -141,7 +141,7 @@ std::string applier_of(const json& kubevirt, const ListKind& kind) {
   return {};
 }
 
-/// One list: `theirs` with what it lacks of `ours`.
+/// Changes one list: adds to `theirs` the entries that it lacks of `ours`.
 class ListChange {
  public:
   ListChange(const ListKind& kind, std::vector<Entry> theirs, const json& kubevirt, PermitChange& change)
@@ -183,7 +183,7 @@ class ListChange {
     if (lack(what)) list_[at]["externalResourceProvider"] = true;
   }
 
-  /// Whether that is ours to mend.
+  /// Records that an entry is missing. True if Ferry may add it.
   bool lack(const std::string& what) {
     if (applier_.empty()) {
       change_.lacks.push_back(what);

@@ -52,7 +52,8 @@ Result<bool> give_one(int fd, const std::string& path, gid_t group) {
   return true;
 }
 
-/// Gives what is in a folder, from the bottom up. An entry that cannot be given keeps no other one from it.
+/// Gives the entries of a folder to the group, from the bottom up. An entry that fails does not stop the
+/// others.
 class TreeGiver {
  public:
   TreeGiver(gid_t group, dev_t device) : group_(group), device_(device) {}

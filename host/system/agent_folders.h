@@ -68,7 +68,7 @@ class AgentFolders {
 
   const HostFs& host_;
   const Settings settings_;
-  /// Of trees; absent: all in it is given.
+  /// The time of each tree's next look; absent: the last look met no error, and no further one is needed.
   std::map<std::filesystem::path, std::optional<Clock::time_point>> next_looks_;
   std::set<std::string> warned_;
 };

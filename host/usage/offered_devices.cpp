@@ -49,7 +49,7 @@ Result<OfferedToKubelet> read_device(const std::string& resource, const json& de
                           .pod = text_of(device, "pod")};
 }
 
-// For people alone: what is strange is taken for what is usual.
+// These values are only shown to people, so a value of another form counts as the usual one.
 OfferedResource read_resource(const std::string& name, const json& resource) {
   OfferedResource out{.name = name};
   const json* const registered = member(resource, "registered");

@@ -24,7 +24,7 @@ constexpr const char* kKey = "device_ownership_from_security_context";
 constexpr ContainerdRelease kOne{.major_number = 1, .minor_number = 7, .patch = 27};
 constexpr ContainerdRelease kTwo{.major_number = 2, .minor_number = 1, .patch = 0};
 
-/// What the files say, and where a person says it.
+/// The setting, and the place where an administrator sets it.
 struct Setting {
   bool on = false;
   bool depends_on_release = false;  ///< of containerd: it is on for one that merges files in one way alone

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a container that is not root may open the device nodes that it is given, as the container runtime's
-// files say it.
+// Reads from the container runtime's files whether a container that is not root may open its device nodes.
 // ABI: device_ownership_from_security_context of containerd's CRI (1.6 and newer) and of CRI-O's
 // crio.runtime; off where it is not set.
 #pragma once
@@ -10,8 +9,8 @@
 
 namespace ferry::kata {
 
-/// For hosts that offer iommufd. KubeVirt v1.9.0 (pkg/virt-handler, prepareVFIO) makes the nodes of /dev/vfio
-/// itself the launcher's, and neither /dev/iommu nor those below /dev/vfio/devices.
+/// For hosts that offer iommufd. KubeVirt v1.9.0 (pkg/virt-handler, prepareVFIO) gives the launcher's user
+/// the nodes in /dev/vfio, but neither /dev/iommu nor those in /dev/vfio/devices.
 Check device_ownership_check(const HostFs& host);
 
 }  // namespace ferry::kata

@@ -40,13 +40,13 @@ class AllocationBook {
 
   /// The time of a list of pod resources.
   struct ListTime {
-    Ticket asked = 0;  ///< ticket() of before it was asked for
-    /// The same of the list that came before it; 0: nothing counts as released yet.
+    Ticket asked = 0;  ///< ticket() before the question
+    /// `asked` of the previous list; 0: nothing counts as released yet.
     Ticket settled = 0;
     /// Allocations up to this one do not count as released, whatever the list names.
     Ticket kept = 0;
 
-    /// Whether an allocation that the list does not name may be over.
+    /// True if an allocation that the list does not name may be over.
     bool may_release(Ticket ticket) const { return ticket > kept && ticket <= settled; }
   };
 
@@ -123,10 +123,9 @@ class AllocationBook {
   void commit(const Grant& grant);
   void give_up(const Grant& grant, const Doubts& found);
 
-  /// Groups of which it matters whether they are open, when these are what is held.
+  /// The groups that may have been released if pods hold `held`: whether they are open must be asked.
   std::set<std::uint32_t> may_be_released(std::span<const Holding> held, const ListTime& time) const;
-  /// As AllocationCore::reconcile(), with what was learnt of groups: what was asked about, and whether it is
-  /// open.
+  /// See AllocationCore::reconcile(). `asked_open`: each group that was asked about, and whether it is open.
   void reconcile(std::span<const Holding> held, const Groups& groups,
                  const std::map<std::uint32_t, bool>& asked_open, const ListTime& time);
 

@@ -143,7 +143,7 @@ class AllocationCore {
   /// `scanned`: resources that are about to be offered, too.
   AllocationBook::Groups ask_groups(std::span<const Holding> held,
                                     std::span<const Resource> scanned = {}) const;
-  /// Of the groups of what may have been released: whether each is open.
+  /// Maps each group of devices that may have been released to whether it is open.
   std::map<std::uint32_t, bool> ask_released(std::span<const Holding> held, const ListTime& time) const;
 
   // These want mutex_ held, save tell().

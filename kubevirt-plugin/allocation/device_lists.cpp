@@ -63,7 +63,7 @@ ListedResource list(const AllocationBook::Shelf& shelf, const HeldGroups& held,
     const bool is_open = open != left_open.end();
     device.awaits_release = slot.gone || is_open || (device.allocated && !device.reason.empty());
     const auto holder = held.find(device.iommu_group);
-    // An allocated device stays Healthy: the kubelet itself takes it out of what it gives.
+    // An allocated device stays Healthy: the kubelet does not allocate it again anyway.
     if (device.reason.empty() && !device.allocated && holder != held.end()) {
       device.awaits_release = true;
       device.held_with_group = true;

@@ -184,7 +184,8 @@ HolderWatch::ListTime HolderWatch::time_of_list() {
   return time;
 }
 
-/// By the list that has just come. The first that shows its pods may have been taken while they were coming.
+/// Judges from a new list whether all pods are known. A new kubelet's first list that names pods may still be
+/// incomplete.
 void HolderWatch::judge(const PodList& list) {
   if (!there_since_ || asked_when_ < *there_since_) return;  // of the one before, perhaps
   if (sight_ != Sight::doubted) {

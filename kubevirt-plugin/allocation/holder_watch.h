@@ -98,12 +98,12 @@ class HolderWatch {
   void answered(Result<PodList> listed);
   void next_time();
   using ListTime = AllocationCore::ListTime;
-  /// Of the list that has just come: which allocations are over if it does not name them.
+  /// The newest list's time: it tells which allocations are over if the list does not name them.
   ListTime time_of_list();
   void judge(const PodList& list);
-  /// Whether every pod that has something of ours is known, up to the next Allocate.
+  /// True if all pods that have a device of the plugin are known, up to the next Allocate.
   bool sees_whole() const { return there_since_ && sight_ == Sight::whole; }
-  /// By an answer: who may pass the gate, and who has to wait for the next one.
+  /// Decides after an answer which Allocate calls may pass the gate and which wait for the next answer.
   void decide_gate();
   /// True if an answer is needed at once, with repeated questions until it comes.
   bool must_learn() const;

@@ -70,7 +70,7 @@ bool is_for_kubevirt(const vfio::Inventory& inventory, const vfio::PciFunction& 
          (rules.companions == Companions::devices && is_beside(function, rules));
 }
 
-/// One that a pod may ask for a place of.
+/// True for a companion function that is advertised as a place.
 bool may_have_place(const vfio::PciFunction& function, const OfferRules& rules) {
   return rules.kubevirt && rules.companions == Companions::places && is_beside(function, rules);
 }
@@ -181,7 +181,7 @@ class Scanner::Round {
   }
 
  private:
-  /// One of a GPU that carries no type, since not its vendor's driver has it.
+  /// True for a GPU's virtual function on vfio-pci: without its vendor's driver it carries no vGPU type.
   bool is_bare_virtual_function(const vfio::PciFunction& function) const {
     return function.is_virtual_function() && function.driver == "vfio-pci" &&
            vfio::is_accelerators_vf(inventory_, rules_.accelerators, function) &&
@@ -206,7 +206,7 @@ class Scanner::Round {
     return std::ranges::binary_search(folder->second, node.substr(slash + 1));
   }
 
-  /// What its vGPUs share with it; empty: nothing is wrong.
+  /// The GPU's problem, which all of its vGPUs have too; empty: none.
   std::string problem_of(const mdev::VgpuGpu& gpu) {
     if (gpu.devices.empty()) return {};
     if (gpu.function.problem) return fmt::format("its GPU: {}", gpu.function.problem->message);
@@ -326,7 +326,7 @@ class Scanner::Round {
            vf_suffix(function);
   }
 
-  /// As its KubeVirt self, save for what Kata knows it by.
+  /// Adds the device for Kata: like `device` for KubeVirt, but with Kata's ID and CDI name.
   void add_for_kata(const vfio::PciFunction& function, const std::string& human, OfferedDevice device) {
     const auto key = kata_key(nodes_, device.iommu_group, function.vfio_devices);
     const std::string address = function.address.text();

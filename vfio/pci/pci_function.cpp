@@ -251,7 +251,7 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   PciFunction function;
   function.address = address;
   const auto path = sysfs_path(address);
-  // The names first: what is not there needs no system call.
+  // The names are read first: an attribute that is not among them costs no system call.
   std::vector<std::string> names;
   const auto directory = HostDirectory::open(host, path, names);
   if (!directory) {
