@@ -357,6 +357,19 @@ TEST(ClusterChecks, PassWhereDevicesAreHeldWithTheirGroups) {
   EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn")) << "a vGPU has a group of its own";
 }
 
+TEST(ClusterChecks, WarnOfAGpuThatIsUnhealthyBesideAVmWithAnotherGpuAndItsAudio) {
+  constexpr const char* kAudio = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER";
+  auto objects = healthy();
+  objects.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "as_wanted"}}, {{kWholeL40s, 2}, {kAudio, 2}})};
+  objects.pods.push_back(launcher("studio", "render", "n", {{kWholeL40s, 1}, {kAudio, 1}}));
+  auto& allocatable = objects.nodes[0]["status"]["allocatable"];
+  allocatable[kWholeL40s] = "1";
+  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn"));
+  allocatable[kWholeL40s] = "2";
+  allocatable[kAudio] = "1";
+  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn")) << "the pod has the audio of its GPU itself";
+}
+
 std::string found_by(const kubectl::ClusterObjects& objects, const std::string& id) {
   for (const Check& check : kubectl::cluster_checks(objects, std::vector<json>()))
     if (check.id == id) return std::string(text(check.verdict)) + ": " + check.found;
