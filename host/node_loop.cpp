@@ -151,7 +151,7 @@ class NodeLoop {
       }
     }
     if (uevents_ && options_.uevents_are_sent()) return;
-    if (uevents_) look_instead("the kernel sends its device events to another network namespace");
+    if (uevents_) look_instead("the kernel sends no device events to the network namespace of hostd");
     loop_.at(Clock::now() + options_.without_uevents, [this] {
       listen_to_the_kernel();
       round_soon();
@@ -163,7 +163,7 @@ class NodeLoop {
         {.code = make_error_code(Errc::unsupported),
          .message = fmt::format("{}; devices are looked at every {} s instead", why,
                                 std::chrono::ceil<std::chrono::seconds>(options_.without_uevents).count()),
-         .hint = {}});
+         .hint = "run hostd in the host's network namespace (`hostNetwork: true` in a pod)"});
   }
 
   using Names = std::map<fs::path, std::set<std::string>>;

@@ -16,12 +16,16 @@ struct Kept {
   const char* without;
 };
 constexpr std::array kKept = {
-    Kept{.name = "moves", .folder = true, .without = "the kernel chooses the drivers then"},
+    Kept{.name = "moves", .folder = true, .without = "then the kernel chooses the drivers of its GPUs"},
     Kept{.name = "stopped-services.json",
          .folder = false,
-         .without = "nothing starts the services then that it names"},
-    Kept{.name = "unbind-locks", .folder = true, .without = "the locks in it stay taken until the next boot"},
-    Kept{.name = "stuck", .folder = true, .without = "a device that hangs is not left alone then"}};
+         .without = "then no service that it names is started again"},
+    Kept{.name = "unbind-locks",
+         .folder = true,
+         .without = "then NVIDIA's unbind locks that it names stay taken until the next boot"},
+    Kept{.name = "stuck",
+         .folder = true,
+         .without = "then Ferry does not spare the devices that hang in the kernel"}};
 
 }  // namespace
 
@@ -33,8 +37,9 @@ Error earlier_record(const fs::path& file, const fs::path& place, std::string_vi
       .code = make_error_code(Errc::refused),
       .message = fmt::format("{} is of an earlier version of Ferry and is not read: {} could write it", from,
                              writer),
-      .hint = fmt::format("look into it; if it is right, `mkdir -p {} && mv {} {}/`; if not, remove it: {}",
-                          to, from, to, without)};
+      .hint = fmt::format(
+          "if Ferry did not write it, remove it; {}. If its content is right, run `mkdir -p {} && mv {} {}/`",
+          without, to, from, to)};
 }
 
 std::vector<Error> earlier_records(const HostFs& host) {

@@ -23,7 +23,7 @@ Result<> has_no_earlier_record(const HostFs& host) {
     const auto earlier = kEarlierFolder / record.filename();
     if (host.exists(record) || !host.exists(earlier)) continue;
     return fail(earlier_record(earlier, record.parent_path(), "the agent",
-                               "the container runtime's configuration stays as it is then"));
+                               "then the container runtime's configuration stays as it is"));
   }
   return {};
 }

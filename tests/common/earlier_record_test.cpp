@@ -24,9 +24,11 @@ TEST(EarlierRecords, AreNamedWithTheCommandThatHasThemRead) {
   EXPECT_EQ(found[0].message,
             "/run/ferry/stopped-services.json is of an earlier version of Ferry and is not read: the device "
             "plugin could write it");
-  EXPECT_EQ(found[0].hint,
-            "look into it; if it is right, `mkdir -p /run/ferry/hostd && mv /run/ferry/stopped-services.json "
-            "/run/ferry/hostd/`; if not, remove it: nothing starts the services then that it names");
+  EXPECT_EQ(
+      found[0].hint,
+      "if Ferry did not write it, remove it; then no service that it names is started again. If its content "
+      "is "
+      "right, run `mkdir -p /run/ferry/hostd && mv /run/ferry/stopped-services.json /run/ferry/hostd/`");
 }
 
 TEST(EarlierRecords, OfEachKindAreFound) {

@@ -118,8 +118,8 @@ Result<OneRecord> read_group(const HostFs& host, std::uint32_t group) {
   if (const auto record = text ? parse(*text, earlier) : Result<OneRecord>(fail(Error(text.error())));
       record && record->boot != boot_id(host).value_or(""))
     return OneRecord{};
-  return fail(
-      earlier_record(earlier, kDirectory, "the device plugin", "the kernel chooses the drivers then"));
+  return fail(earlier_record(earlier, kDirectory, "the device plugin",
+                             "then the kernel chooses the drivers of its GPUs"));
 }
 
 void add_groups(const std::vector<std::string>& names, std::set<std::uint32_t>& groups) {
