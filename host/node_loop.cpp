@@ -100,11 +100,17 @@ class NodeLoop {
             .hint = "let that one do it, or stop it first: `systemctl stop ferry-hostd`"};
   }
 
+  /// False: the lock's file was removed or replaced. The lock counts as held until the contrary is known.
+  bool holds_lock() {
+    if (!only_) return false;
+    const auto there = only_->is_at(host_, kOnlyOne);
+    if (!there) warn_once(there.error());
+    return there.value_or(true);
+  }
+
   /// False: another hostd keeps this node now. The lock's file may have been removed with its directory.
   bool is_alone() {
-    const auto there = only_->is_at(host_, kOnlyOne);
-    if (!there) warn_once(there.error());  // the lock counts as held until the contrary is known
-    if (there.value_or(true)) return true;
+    if (holds_lock()) return true;
     auto again = OnlyOne::claim(host_, kOnlyOne);
     if (again) {
       only_.emplace(std::move(*again));
@@ -285,7 +291,7 @@ class NodeLoop {
     looks_at_use_ = keeper_.tells_of_vgpus();
     if (!looks_at_use_) return;
     // If another hostd has begun, the next round reports it.
-    if (only_->is_at(host_, kOnlyOne).value_or(true)) look_at_use();
+    if (holds_lock()) look_at_use();
     loop_.at(Clock::now() + options_.between_use_looks, [this] { keep_looking_at_use(); });
   }
 
