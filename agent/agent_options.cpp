@@ -47,7 +47,7 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
   CLI::Option* const among = of_server(
       app.add_flag("--among-others", options.among_others,
                    "NVIDIA's programs are meant to be on this node, one of whose place this takes: only "
-                   "nvidia.com/vgpu.config counts, and nobody stands back"));
+                   "nvidia.com/vgpu.config counts, and Ferry never goes on standby"));
   CLI::Option* const space = of_server(app.add_option("--operator-namespace", options.operator_space,
                                                       "where NVIDIA's operator has its DaemonSets")
                                            ->capture_default_str());
@@ -70,7 +70,7 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
                      "is left as it is")
           ->check(CLI::IsMember({"container", "vm-passthrough", "vm-vgpu"}))
           ->option_text("WORKLOAD"));
-  of_any_look(app.add_option("--default-policy", options.default_policy, "or the policy that it shall be")
+  of_any_look(app.add_option("--default-policy", options.default_policy, "or the policy of such a node")
                   ->excludes(workload));
   of_any_look(app.add_option("--default-vgpu-config", options.default_vgpu_config,
                              "the vGPU configuration of a node for vGPUs that names none")

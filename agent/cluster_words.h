@@ -27,7 +27,7 @@ inline constexpr const char* kErrorAnnotation = "gpu-ferry.io/last-error";
 inline constexpr const char* kKataErrorAnnotation = "gpu-ferry.io/kata-error";
 /// The drain that runs, or why it has ended (drain_mark.h).
 inline constexpr const char* kDrainAnnotation = "gpu-ferry.io/drain";
-/// The feature labels that the agent has set (label_record.h).
+/// The feature labels that the agent has set (own_labels.h).
 inline constexpr const char* kFeaturesAnnotation = "gpu-ferry.io/feature-labels";
 /// Written by Node Feature Discovery's master: the labels that it has set, separated by commas. Names in its
 /// own domain have no prefix.

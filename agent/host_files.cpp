@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/host_files.h"
 
+#include <filesystem>
 #include <utility>
 
-#include "agent/desired_state/wish_file.h"
-#include "agent/seen_host.h"
-#include "common/serving_file.h"
+#include "agent/desired_state/desired_file.h"
+#include "agent/host_status.h"
+#include "common/plugin_files.h"
 #include "kata-manager/controller/ready_handlers.h"
 
 namespace ferry::agent {
 
 Result<HostSide> read_host_side(const HostFs& host) {
   HostSide out;
-  if (auto wish = host.read_file(kWishFile)) {
-    out.written = read_wish_file(*wish);
-  } else if (!is_gone(wish.error())) {
-    return fail(std::move(wish).error());
+  if (auto desired_state = host.read_file(kDesiredFile)) {
+    out.written = read_desired_file(*desired_state);
+  } else if (!is_gone(desired_state.error())) {
+    return fail(std::move(desired_state).error());
   }
-  if (auto state = host.read_file(kStateFile)) {
-    auto seen = read_seen_host(*state);
+  if (auto state = host.read_file(kStatusFile)) {
+    auto seen = read_host_status(*state);
     if (seen) {
-      out.seen = std::move(*seen);
+      out.status = std::move(*seen);
     } else {
       out.unreadable = seen.error().message;
     }
@@ -35,29 +36,29 @@ Result<HostSide> read_host_side(const HostFs& host) {
   } else if (!is_gone(list.error())) {
     return fail(std::move(list).error());
   }
-  if (auto text = host.read_file(kata::kWantedClassesFile)) {
-    if (auto wanted =
-            kata::read_wanted_classes(ConfigText{.file = kata::kWantedClassesFile, .text = std::move(*text)}))
-      out.kata_written = std::move(*wanted);
+  if (auto text = host.read_file(kata::kDesiredClassesFile)) {
+    if (auto desired = kata::read_desired_classes(
+            ConfigText{.file = kata::kDesiredClassesFile, .text = std::move(*text)}))
+      out.kata_written = std::move(*desired);
   } else if (!is_gone(text.error())) {
     return fail(std::move(text).error());
   }
   return out;
 }
 
-Result<> write_wish(HostFs& host, const NodeStep& step) {
-  if (step.wish_file) return host.write_file(kWishFile, wish_file_text(*step.wish_file));
-  if (step.remove_wish_file) return host.remove_file(kWishFile);
+Result<> write_desired_file(HostFs& host, const NodeStep& step) {
+  if (step.desired_file) return host.write_file(kDesiredFile, desired_file_text(*step.desired_file));
+  if (step.remove_desired_file) return host.remove_file(kDesiredFile);
   return {};
 }
 
 Result<bool> write_serving(HostFs& host, const NodeStep& step, bool dry_run) {
-  if (!step.stand_back) return false;
+  if (!step.standby) return false;
   const auto now = host.read_file(kServingFile);
   if (!now && !is_gone(now.error())) return fail(Error(now.error()));
   if (now && !is_of_the_agent(*now)) return false;
-  const bool removes = step.stand_back->empty();
-  const std::string text = removes ? std::string() : serving_file_text(*step.stand_back);
+  const bool removes = step.standby->empty();
+  const std::string text = removes ? std::string() : serving_file_text(*step.standby);
   if (removes ? !now.has_value() : now && *now == text) return false;
   if (dry_run) return true;
   if (auto done = removes ? host.remove_file(kServingFile) : host.write_file(kServingFile, text); !done)
@@ -65,8 +66,20 @@ Result<bool> write_serving(HostFs& host, const NodeStep& step, bool dry_run) {
   return true;
 }
 
-Result<> write_wanted_classes(HostFs& host, const kata::WantedClasses& wanted) {
-  return host.write_file(kata::kWantedClassesFile, kata::wanted_classes_text(wanted));
+Result<> write_desired_classes(HostFs& host, const kata::DesiredClasses& desired) {
+  return host.write_file(kata::kDesiredClassesFile, kata::desired_classes_text(desired));
+}
+
+HostWatch::HostWatch(EventLoop& loop, HostFs& host, EventLoop::Job changed)
+    : host_(host), folders_(loop, std::move(changed)) {}
+
+Result<> HostWatch::begin() {
+  for (const char* file : {kDesiredFile, kStatusFile, kAdvertisedFile}) {
+    const auto folder = std::filesystem::path(file).parent_path();
+    const auto make = [this, folder] { return host_.make_directory(folder); };
+    if (auto added = folders_.add(host_.root() / folder, make); !added) return added;
+  }
+  return {};
 }
 
 }  // namespace ferry::agent

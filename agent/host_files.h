@@ -4,7 +4,9 @@
 
 #include "agent/node_report.h"
 #include "agent/node_step.h"
+#include "common/event_loop.h"
 #include "common/result.h"
+#include "hostfs/directory_watch.h"
 #include "hostfs/host_fs.h"
 
 namespace ferry::agent {
@@ -12,15 +14,15 @@ namespace ferry::agent {
 /// Lock file of the agent that serves this node. Relative to the host's root.
 inline constexpr const char* kAgentLock = "var/lib/ferry/agent.lock";
 
-/// Reads wanted.json, state.json, kata.json and kata-classes.json. A missing file is no error. A state.json
-/// that cannot be parsed is described in `unreadable`; other files count as missing then. Errors: a file
-/// cannot be read. The caller sets `silent` and `kata_silent`.
+/// Reads desired.json, status.json, kata.json and kata-classes.json. A missing file is no error. A
+/// status.json that cannot be parsed is described in `unreadable`; other files count as missing then. Errors:
+/// a file cannot be read. The caller sets `silent` and `kata_silent`.
 Result<HostSide> read_host_side(const HostFs& host);
 
-/// Writes or removes wanted.json if the step asks for it.
-Result<> write_wish(HostFs& host, const NodeStep& step);
+/// Writes or removes desired.json if the step asks for it.
+Result<> write_desired_file(HostFs& host, const NodeStep& step);
 
-/// Relative to the host's root; beside wanted.json (common/serving_file.h).
+/// Relative to the host's root; beside desired.json (common/plugin_files.h).
 inline constexpr const char* kServingFile = "var/lib/ferry/serving.json";
 
 /// Writes or removes serving.json if the step asks for it. A file that is right already stays, and so does
@@ -28,6 +30,23 @@ inline constexpr const char* kServingFile = "var/lib/ferry/serving.json";
 Result<bool> write_serving(HostFs& host, const NodeStep& step, bool dry_run = false);
 
 /// Writes kata-classes.json. Writing the same content again makes hostd reconcile.
-Result<> write_wanted_classes(HostFs& host, const kata::WantedClasses& wanted);
+Result<> write_desired_classes(HostFs& host, const kata::DesiredClasses& desired);
+
+// Watches the files by which the agent, hostd and the device plugin communicate.
+
+/// Watches the folders of desired.json, status.json and advertised.json. For the loop's thread only.
+class HostWatch {
+ public:
+  /// `changed` runs when a file may have changed. The loop and the host must outlive this object.
+  HostWatch(EventLoop& loop, HostFs& host, EventLoop::Job changed);
+
+  /// Errors: a folder can be neither created nor watched. A later failure is logged, and the watch is tried
+  /// again.
+  Result<> begin();
+
+ private:
+  HostFs& host_;
+  FolderWatch folders_;
+};
 
 }  // namespace ferry::agent

@@ -18,19 +18,18 @@
 
 #include "agent/cluster_objects.h"
 #include "agent/cluster_words.h"
-#include "agent/desired_state/wish_file.h"
+#include "agent/desired_state/desired_file.h"
 #include "agent/drain/evictions.h"
 #include "agent/host_files.h"
+#include "agent/host_status.h"
 #include "agent/labels/feature_file.h"
 #include "agent/labels/node_feature.h"
 #include "agent/node_refusals.h"
 #include "agent/node_step.h"
-#include "agent/operator_compat/named_daemon_sets.h"
-#include "agent/rollout/change_slots.h"
-#include "agent/rollout/node_turn.h"
-#include "agent/seen_host.h"
-#include "common/text/carried_text.h"
-#include "hostfs/presence.h"
+#include "agent/rollout/rollout.h"
+#include "agent/rollout/rollout_leases.h"
+#include "common/config/config_tree.h"
+#include "hostfs/locks.h"
 #include "kata-manager/controller/ready_handlers.h"
 #include "kube/api_client.h"
 #include "kube/api_error.h"
@@ -68,10 +67,10 @@ bool changes_the_error_alone(const NodeStep& step) {
 }
 
 /// The configuration's name for people; empty: not known here.
-std::string name_of(const std::string& configuration, const WishedPolicy& wished) {
+std::string name_of(const std::string& configuration, const DesiredPolicy& desired_policy) {
   if (is_kata_configuration(configuration)) return "Kata's runtimes";
-  if (configuration.empty() || wished.name.empty()) return {};
-  return configuration == configuration_id(wished.policy) ? wished.name : std::string();
+  if (configuration.empty() || desired_policy.name.empty()) return {};
+  return configuration == configuration_id(desired_policy.policy) ? desired_policy.name : std::string();
 }
 
 }  // namespace
@@ -107,9 +106,9 @@ class NodeAgent::Impl {
           [this] { look_soon(); });
     }
     if (settings_.most_changing == 0) return;
-    slots_ = std::make_unique<ChangeSlots>(
+    slots_ = std::make_unique<RolloutLeases>(
         transport_, client_, timers_, random_, std::move(wall_clock),
-        ChangeSlots::Settings{
+        RolloutLeases::Settings{
             .node = settings_.node, .space = settings_.space, .most = settings_.most_changing},
         [this] { look_soon(); });
   }
@@ -274,11 +273,11 @@ class NodeAgent::Impl {
   /// True if the host's files have changed.
   bool read_host() {
     std::string said;
-    for (const char* file : {kWishFile, kStateFile}) said += host_.read_file(file).value_or("") + "\n";
+    for (const char* file : {kDesiredFile, kStatusFile}) said += host_.read_file(file).value_or("") + "\n";
     const bool news = std::exchange(host_said_, said) != said;
     // A start of the container runtime is no answer from hostd, so Kata's files are timed separately.
     std::string kata;
-    for (const char* file : {kata::kReadyHandlersFile, kata::kWantedClassesFile})
+    for (const char* file : {kata::kReadyHandlersFile, kata::kDesiredClassesFile})
       kata += host_.read_file(file).value_or("") + "\n";
     const bool kata_news = std::exchange(kata_said_, kata) != kata;
     if (!kata_news && !news) return false;
@@ -293,7 +292,7 @@ class NodeAgent::Impl {
     if (another) has_failed_ = false;
     if (says_that_it_failed(host_side_)) has_failed_ = true;
     if (change_outcome(host_side_) == ChangeOutcome::done) has_failed_ = false;
-    if (host_.read_file(kStateFile).value_or("") != last_words_) last_words_.reset();
+    if (host_.read_file(kStatusFile).value_or("") != last_words_) last_words_.reset();
     return true;
   }
 
@@ -301,14 +300,14 @@ class NodeAgent::Impl {
     return host_side_.written ? std::optional(host_side_.written->generation) : std::nullopt;
   }
 
-  /// True if hostd has yet to report the result of wanted.json.
+  /// True if hostd has yet to report the result of desired.json.
   static bool is_open(const HostSide& host) {
     return host.written && (!has_answered(host) || host_is_changing(host));
   }
 
   /// True if hostd has started or stopped. If its lock cannot be checked, hostd counts as running.
   bool see_hostd() {
-    const auto runs = is_present(host_, kHostdPresence);
+    const auto runs = is_present(host_, kHostdLiveness);
     const bool down = runs && !*runs;
     if (down == hostd_down_since_.has_value()) return false;
     hostd_down_since_.reset();
@@ -316,7 +315,7 @@ class NodeAgent::Impl {
       hostd_down_since_ = timers_.now();
       read_host();
       if (is_open(host_side_)) ++ends_;
-      last_words_ = host_.read_file(kStateFile).value_or("");
+      last_words_ = host_.read_file(kStatusFile).value_or("");
     }
     see_hostd_again();
     return true;
@@ -359,8 +358,8 @@ class NodeAgent::Impl {
     return found == nodes.end() ? nullptr : &found->second;
   }
 
-  NodeView view_of(const json& node) {
-    NodeView view;
+  NodeSnapshot view_of(const json& node) {
+    NodeSnapshot view;
     view.node = node_object_of(node);
     if (settings_.among_others) {
       for (const auto& label : {kWorkloadLabel, kPolicyLabel}) view.node.labels.erase(std::string(label));
@@ -409,7 +408,7 @@ class NodeAgent::Impl {
     view.host.kata_silent = since(kata_since_, timers_.now());
     if (kata_) view.kata = kata_view();
     view.host.hostd_speaks = !hostd_down_since_ && !last_words_;
-    if (slots_) view.budget = slots_->budget();
+    if (slots_) view.rollout = slots_->rollout();
     if (!settings_.among_others) view.drain = drain_view_of(node);
     view.told = told_;
     view.features = settings_.features;
@@ -441,8 +440,8 @@ class NodeAgent::Impl {
     others.unserved = since(*unserved_since_, timers_.now());
   }
 
-  KataView kata_view() {
-    KataView view;
+  KataSnapshot kata_view() {
+    KataSnapshot view;
     view.source.name = fmt::format("ConfigMap {}/{}", settings_.kata_space, settings_.kata_classes);
     // The GPUs' desired state does not wait for Kata's ConfigMap, so the latter may be unknown here.
     view.source.is_known = is_known(kata_, kata_forbidden_);
@@ -455,8 +454,8 @@ class NodeAgent::Impl {
     return view;
   }
 
-  DrainView drain_view_of(const json& node) {
-    DrainView view;
+  DrainSnapshot drain_view_of(const json& node) {
+    DrainSnapshot view;
     view.timeout = settings_.drain_timeout;
     view.cordoned = is_cordoned(node);
     if (has_pods()) view.pods = drain_pods(node);
@@ -488,9 +487,9 @@ class NodeAgent::Impl {
   NodeStep step_of(const json& node) {
     NodeStep step = node_step(view_of(node));
     refusals_.leave_out(step, timers_.now());
-    // From the first wait for operands until wanted.json is written or needs no write.
+    // From the first wait for operands until desired.json is written or needs no write.
     if (step.awaits_operands && !awaits_since_) awaits_since_ = timers_.now();
-    if (!step.awaits_operands && !step.wish_file) awaits_since_.reset();
+    if (!step.awaits_operands && !step.desired_file) awaits_since_.reset();
     remember_outcome(step);
     return step;
   }
@@ -499,7 +498,7 @@ class NodeAgent::Impl {
   /// a person may remove the verdict. A failure after success is this node's own trouble.
   void remember_outcome(const NodeStep& step) {
     if (!host_side_.written) return;
-    if (step.outcome == ChangeOutcome::refused) refused_ = host_side_.written->generation;
+    if (step.outcome == ChangeOutcome::blocked) refused_ = host_side_.written->generation;
     if (step.outcome == ChangeOutcome::done || step.failure_is_told) refused_.reset();
   }
 
@@ -539,14 +538,14 @@ class NodeAgent::Impl {
 
   void give_turn_back(const json& node) {
     if (slots_->is_writing()) return;  // its answer starts a reconcile
-    const NodeView view = view_of(node);
-    if (!view.budget) return have_left();
-    if (!view.budget->trouble.empty()) return keep_turn(view.budget->trouble);
-    if (!view.budget->known) return;  // wait for the API server, or the deadline
-    const LastTurn last = last_turn(view);
-    if (last.lease.kind == BudgetStep::Kind::nothing) return have_left();
+    const NodeSnapshot view = view_of(node);
+    if (!view.rollout) return have_left();
+    if (!view.rollout->trouble.empty()) return keep_turn(view.rollout->trouble);
+    if (!view.rollout->known) return;  // wait for the API server, or the deadline
+    const LastLease last = last_lease(view);
+    if (last.lease.kind == RolloutStep::Kind::nothing) return have_left();
     if (last.kata) {
-      if (auto written = write_wanted_classes(host_, *last.kata); !written)
+      if (auto written = write_desired_classes(host_, *last.kata); !written)
         return keep_turn(text_of(written.error()));
     }
     slots_->act(last.lease, {});
@@ -592,7 +591,7 @@ class NodeAgent::Impl {
     const json* const object = node();
     if (object == nullptr) return miss_node();
     node_missed_ = false;
-    // Until all sources of a desired state are known, the present wanted.json stays.
+    // Until all sources of a desired state are known, the present desired.json stays.
     for (std::size_t i = 0; i < config_maps_.size(); ++i)
       if (!is_known(config_maps_[i], config_maps_forbidden_.at(settings_.config_maps[i]))) return;
     if (!is_known(pods_, pods_forbidden_) || !is_known(daemon_sets_, daemon_sets_forbidden_)) return;
@@ -609,9 +608,9 @@ class NodeAgent::Impl {
     // Evictions end before the Node and the Lease show that the drain is over.
     evictions_.leave_out_others(step.evict);
     // kata-classes.json is written before the Lease is given back and another node may begin.
-    const bool kata_written = keep_wanted_classes(step.kata);
+    const bool kata_written = keep_desired_classes(step.kata);
     if (slots_ && (kata_written || !is_kata_configuration(step.lease.configuration)))
-      slots_->act(step.lease, name_of(step.lease.configuration, step.wish.wished));
+      slots_->act(step.lease, name_of(step.lease.configuration, step.desired_state.desired_policy));
     if (pulls_) pulls_->act(step.kata.pulls);
     const json patch = patch_of(step.labels, step.annotations, step.unschedulable);
     const bool in_vain = refusals_.is_all_left_out(timers_.now());
@@ -621,7 +620,7 @@ class NodeAgent::Impl {
     if (patch.is_null()) sent_.reset();
     if (patch.is_null() && refusals_.may_forget_own(timers_.now())) forget_refusal();
     if (!undone || in_vain) tell(step);
-    if (auto written = write_wish(host_, step); !written) {
+    if (auto written = write_desired_file(host_, step); !written) {
       std::string why = text_of(written.error());
       const bool news = why != unwritable_;
       unwritable_ = std::move(why);
@@ -630,10 +629,10 @@ class NodeAgent::Impl {
       return;
     }
     if (!std::exchange(unwritable_, {}).empty()) look_soon();
-    // wanted.json was written although the host is in the desired state: it has the same content in other
+    // desired.json was written although the host is in the desired state: it has the same content in other
     // words.
-    if (step.wish_file && step.report.condition == NodeCondition::as_wanted && host_side_.seen)
-      same_ = {step.wish_file->generation, host_side_.seen->wanted.value_or(0)};
+    if (step.desired_file && step.report.condition == NodeCondition::ready && host_side_.status)
+      same_ = {step.desired_file->generation, host_side_.status->desired.value_or(0)};
     host_changed();
     evictions_.act(step.evict);
     if (auto kept = keep_feature_file(step.feature_file); !kept) return failed(kept.error());
@@ -644,12 +643,12 @@ class NodeAgent::Impl {
   }
 
   /// False: kata-classes.json could not be written, which is tried again.
-  bool keep_wanted_classes(const KataStep& step) {
+  bool keep_desired_classes(const KataStep& step) {
     // A write of kata-classes.json makes hostd notice pulled artifacts.
     fetched_ = (pulls_ && pulls_->take_news()) || fetched_;
     const auto& written = host_side_.kata_written;
     if (!step.file && !(fetched_ && written)) return true;
-    if (auto done = write_wanted_classes(host_, step.file ? *step.file : *written); !done) {
+    if (auto done = write_desired_classes(host_, step.file ? *step.file : *written); !done) {
       const std::string why = text_of(done.error());
       if (std::exchange(kata_unwritable_, why) != why) look_soon();  // to report it
       failed(done.error());
@@ -769,7 +768,7 @@ class NodeAgent::Impl {
       events_.record(event.warning ? kube::EventRecorder::Type::warning : kube::EventRecorder::Type::normal,
                      event.reason, event.message);
     }
-    told_ = {step.wish.warnings.begin(), step.wish.warnings.end()};
+    told_ = {step.desired_state.warnings.begin(), step.desired_state.warnings.end()};
   }
 
   /// Sets the timer for deadlines that no watch reports, as for a silent hostd.
@@ -780,7 +779,7 @@ class NodeAgent::Impl {
       if (when > timers_.now()) first = first ? std::min(*first, when) : when;
     };
     if (step.kata.awaits_kubelet) look_at(unlisted_since_ + kListPatience + kBeyond);
-    if (unserved_since_ && !step.stand_back) look_at(*unserved_since_ + kUnservedPatience);
+    if (unserved_since_ && !step.standby) look_at(*unserved_since_ + kUnservedPatience);
     if (undone) look_at(patch_again_);
     if (undone) look_at(error_again_);
     if (hostd_down_since_) look_at(*hostd_down_since_ + kGonePatience + kBeyond);
@@ -794,8 +793,7 @@ class NodeAgent::Impl {
     if (paused) look_at(host_since_ + kPausePatience + kBeyond);
     if (step.kata.awaited) look_at(kata_since_ + *step.kata.awaited + kBeyond);
     if (paused || step.report.condition == NodeCondition::pending ||
-        step.report.condition == NodeCondition::withdrawing ||
-        step.report.condition == NodeCondition::changing) {
+        step.report.condition == NodeCondition::applying) {
       look_at(host_since_ + (has_answered(host_side_) ? kChangePatience : kAnswerPatience) + kBeyond);
     }
     timers_.cancel(later_);
@@ -817,7 +815,7 @@ class NodeAgent::Impl {
   kube::EventRecorder events_;
   Evictions evictions_;
   NamedDaemonSets owners_;  ///< of pods that use GPUs
-  std::unique_ptr<ChangeSlots> slots_;
+  std::unique_ptr<RolloutLeases> slots_;
   std::unique_ptr<NodeFeature> node_feature_;  ///< null: not configured
   FormerNodeFeature former_feature_;
   Watch node_;
@@ -837,7 +835,7 @@ class NodeAgent::Impl {
   std::string host_said_ = "nothing yet";
   std::string kata_said_;
   std::string unwritable_;       ///< HostSide::unwritable, of the last try
-  std::string kata_unwritable_;  ///< KataView::unwritable, of the last try
+  std::string kata_unwritable_;  ///< KataSnapshot::unwritable, of the last try
   Moment host_since_;
   std::optional<Moment> hostd_down_since_;  ///< absent: hostd runs
   int ends_ = 0;                            ///< HostSide::ends
@@ -847,14 +845,15 @@ class NodeAgent::Impl {
   std::set<std::string> unlisted_;          ///< ready handlers that the kubelet does not list
   Moment unlisted_since_;                   ///< start of HostSide::kata_unlisted
   bool fetched_ = false;                    ///< hostd has to notice a pulled artifact
-  std::optional<std::string> last_words_;   ///< state.json of a hostd that has ended; absent: it is newer
-  /// Generations of wanted.json: the written one, and the one with the same content in other words.
+  std::optional<std::string> last_words_;   ///< status.json of a hostd that has ended; absent: it is newer
+  /// Generations of desired.json: the written one, and the one with the same content in other words.
   std::optional<std::pair<std::uint64_t, std::uint64_t>> same_;
   std::optional<Moment> unserved_since_;  ///< start of OtherPrograms::unserved; absent: 0 or unknown
   std::optional<Moment> awaits_since_;    ///< start of NodeStep::awaits_operands
   std::set<std::string> told_;
-  std::set<std::string> doubts_told_;     ///< logged PodOnNode::doubt
-  std::optional<std::uint64_t> refused_;  ///< generation of wanted.json that was refused, and is not done yet
+  std::set<std::string> doubts_told_;  ///< logged PodOnNode::doubt
+  std::optional<std::uint64_t>
+      refused_;  ///< generation of desired.json that was refused, and is not done yet
 
   std::optional<Labels> feature_file_;  ///< its content; absent: unknown
   Moment feature_file_again_;           ///< when it is renewed

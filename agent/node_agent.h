@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/desired_state/node_wish.h"
+#include "agent/desired_state/desired_state.h"
 #include "agent/kata/artifact_pulls.h"
 #include "agent/labels/feature_labels.h"
 #include "common/event_loop.h"
@@ -46,7 +46,7 @@ class NodeAgent {
     std::string operator_space;
     /// Further namespaces whose DaemonSets are trusted as NVIDIA's: tenants cannot write to them.
     std::vector<std::string> owner_spaces = {};
-    WishDefaults defaults;
+    DesiredDefaults defaults;
     std::size_t most_changing = 0;  ///< nodes of the cluster that may change at once; 0: no limit
     /// Time limit of a drain; absent: the agent waits for pods, and undoes a former agent's drain. It has no
     /// effect with among_others, whose Role does not permit it.
@@ -79,7 +79,7 @@ class NodeAgent {
   void configurations_changed();
 
   /// Prepares the end of the process. No change begins any more. Once hostd has ended its change or stopped,
-  /// paused operands are resumed and the node's rollout lease is given back (LastTurn). Then `left` is
+  /// paused operands are resumed and the node's rollout lease is given back (LastLease). Then `left` is
   /// called, once: at once if there is nothing to do, after a minute at the latest, also without an answer of
   /// the API server.
   void leave(EventLoop::Job left);

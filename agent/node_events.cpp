@@ -18,9 +18,9 @@ std::string value_of(const std::map<std::string, std::string>& map, const char* 
 void add_troubles(std::vector<NodeEvent>& out, const char* reason, const HostSide& host,
                   const NodeReport& report) {
   constexpr std::size_t kMostEvents = 8;  // the failure of a whole node must not flood the cluster
-  // If wanted.json could not be written, state.json is about an older desired state.
+  // If desired.json could not be written, status.json is about an older desired state.
   std::vector<std::string> lines =
-      host.seen && host.unwritable.empty() ? host_troubles(*host.seen) : std::vector<std::string>();
+      host.status && host.unwritable.empty() ? host_troubles(*host.status) : std::vector<std::string>();
   if (lines.empty()) lines.push_back(report.trouble);
   const std::size_t left_out = lines.size() > kMostEvents ? lines.size() - kMostEvents + 1 : 0;
   if (left_out > 0) {
@@ -31,79 +31,74 @@ void add_troubles(std::vector<NodeEvent>& out, const char* reason, const HostSid
     out.push_back({.warning = true, .reason = reason, .message = std::move(line)});
 }
 
-std::string policy_of(const NodeWish& wish) {
-  return fmt::format("policy {} ({})", wish.wished.name, wish.wished.asked_by);
+std::string policy_of(const DesiredState& desired_state) {
+  return fmt::format("policy {} ({})", desired_state.desired_policy.name,
+                     desired_state.desired_policy.source);
 }
 
-void add_condition(std::vector<NodeEvent>& out, const NodeWish& wish, const HostSide& host,
+void add_condition(std::vector<NodeEvent>& out, const DesiredState& desired_state, const HostSide& host,
                    const NodeReport& report) {
   const bool silent = !report.trouble.empty();
   switch (report.condition) {
-    case NodeCondition::as_wanted:
-      out.push_back({.warning = false,
-                     .reason = "HostAsWanted",
-                     .message = "the GPUs are as they shall be by " + policy_of(wish)});
+    case NodeCondition::ready:
+      out.push_back(
+          {.warning = false, .reason = "Ready", .message = "the GPUs match " + policy_of(desired_state)});
       return;
     case NodeCondition::pending:
-    case NodeCondition::withdrawing:
-    case NodeCondition::changing:
+    case NodeCondition::applying:
       if (report.held) {
-        out.push_back({.warning = true, .reason = "ChangeHeld", .message = report.trouble});
+        out.push_back({.warning = true, .reason = "RolloutHeld", .message = report.trouble});
       } else if (silent) {
-        out.push_back({.warning = true, .reason = "HostSilent", .message = report.trouble});
-      } else if (report.condition == NodeCondition::withdrawing && host.seen) {
+        out.push_back({.warning = true, .reason = "HostdUnavailable", .message = report.trouble});
+      } else if (report.condition == NodeCondition::applying) {
         out.push_back({.warning = false,
-                       .reason = "HostWithdrawing",
-                       .message = fmt::format("to be no longer offered to the kubelet, for {}: {}",
-                                              policy_of(wish), fmt::join(host.seen->withdraw, ", "))});
-      } else if (report.condition == NodeCondition::changing) {
-        out.push_back({.warning = false,
-                       .reason = "HostChanging",
-                       .message = "the GPUs are being changed to " + policy_of(wish)});
+                       .reason = "Applying",
+                       .message = "the GPUs are being changed to " + policy_of(desired_state)});
       }
       return;
     case NodeCondition::draining:  // recorded when the drain begins (drain.h)
       return;
-    case NodeCondition::refused:
-      return add_troubles(out, "HostRefused", host, report);
+    case NodeCondition::blocked:
+      return add_troubles(out, "Blocked", host, report);
     case NodeCondition::failed:
-      if (wish.kind != NodeWish::Kind::invalid) return add_troubles(out, "HostFailed", host, report);
-      out.push_back({.warning = true, .reason = "WishInvalid", .message = report.trouble});
+      if (desired_state.kind != DesiredState::Kind::invalid) return add_troubles(out, "Failed", host, report);
+      out.push_back({.warning = true, .reason = "InvalidConfig", .message = report.trouble});
       return;
-    case NodeCondition::nothing_wanted:
-      if (wish.kind == NodeWish::Kind::policy) {
-        out.push_back({.warning = true, .reason = "NothingWanted", .message = report.trouble});
+    case NodeCondition::idle:
+      if (desired_state.kind == DesiredState::Kind::policy) {
+        out.push_back({.warning = true, .reason = "Idle", .message = report.trouble});
         return;
       }
       out.push_back({.warning = false,
-                     .reason = "NothingWanted",
-                     .message = "the GPUs are left as they are: " + wish.reason});
+                     .reason = "Idle",
+                     .message = "the GPUs are left as they are: " + desired_state.reason});
       return;
-    case NodeCondition::stood_back:
-      out.push_back({.warning = true, .reason = "StoodBack", .message = wish.reason});
+    case NodeCondition::standby:
+      out.push_back({.warning = true, .reason = "Standby", .message = desired_state.reason});
       return;
     case NodeCondition::unknown:
-      out.push_back({.warning = true, .reason = "HostdDown", .message = report.trouble});
+      out.push_back({.warning = true, .reason = "HostdUnavailable", .message = report.trouble});
       return;
   }
 }
 
 }  // namespace
 
-std::vector<NodeEvent> node_events(const policy::NodeObject& node, const NodeWish& wish, const HostSide& host,
-                                   const NodeReport& report, const std::set<std::string>& told_before) {
+std::vector<NodeEvent> node_events(const policy::NodeObject& node, const DesiredState& desired_state,
+                                   const HostSide& host, const NodeReport& report,
+                                   const std::set<std::string>& told_before) {
   std::vector<NodeEvent> out;
-  for (const std::string& warning : wish.warnings) {
+  for (const std::string& warning : desired_state.warnings) {
     if (!told_before.contains(warning))
-      out.push_back({.warning = true, .reason = "WishWarning", .message = warning});
+      out.push_back({.warning = true, .reason = "ConfigWarning", .message = warning});
   }
   const auto error = report.annotations.find(kErrorAnnotation);
   const bool shown =
       value_of(node.labels, kStateLabel) == text(report.condition) &&
       value_of(node.annotations, kErrorAnnotation) ==
           (error == report.annotations.end() ? report.trouble : error->second.value_or(std::string()));
-  if (!shown) add_condition(out, wish, host, report);
-  for (NodeEvent& event : out) event.message = told(event.message);
+  if (!shown) add_condition(out, desired_state, host, report);
+  for (NodeEvent& event : out) event.message = one_line(event.message);
   return out;
 }
 

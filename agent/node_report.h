@@ -11,31 +11,32 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/desired_state/node_wish.h"
-#include "agent/desired_state/wish_file.h"
+#include "agent/desired_state/desired_file.h"
+#include "agent/desired_state/desired_state.h"
+#include "agent/host_status.h"
 #include "agent/operator_compat/operands.h"
-#include "agent/rollout/change_budget.h"
-#include "agent/seen_host.h"
-#include "kata-manager/classes/wanted_classes.h"
+#include "agent/rollout/rollout.h"
+#include "kata-manager/classes/desired_classes.h"
 #include "kata-manager/controller/ready_handlers.h"
 
 namespace ferry::agent {
 
 /// The agent's knowledge of its host.
 struct HostSide {
-  std::optional<WrittenWish> written;  ///< present wanted.json; absent: none, or not the agent's
-  std::optional<SeenHost> seen;        ///< state.json; absent: none, or not readable
-  std::string unreadable;              ///< why state.json is unreadable; empty: it is not, or there is none
-  std::string unwritable = {};         ///< why wanted.json could not be written or removed; empty: it could
-  /// Generation of an earlier wanted.json with the same content in other words: hostd's result for that one
+  std::optional<DesiredFile> written;  ///< present desired.json; absent: none, or not the agent's
+  std::optional<HostStatus> status;    ///< status.json; absent: none, or not readable
+  std::string unreadable;              ///< why status.json is unreadable; empty: it is not, or there is none
+  std::string unwritable = {};         ///< why desired.json could not be written or removed; empty: it could
+  /// Generation of an earlier desired.json with the same content in other words: hostd's result for that one
   /// counts for the present one too. Absent: none.
   std::optional<std::uint64_t> same_as = {};
-  kata::HandlersFile kata = {};                          ///< kata.json: hostd's report on Kata's handlers
-  std::optional<kata::WantedClasses> kata_written = {};  ///< kata-classes.json; absent: none, or not readable
-  std::chrono::seconds kata_silent{0};                   ///< time since either of the two changed
+  kata::HandlersFile kata = {};  ///< kata.json: hostd's report on Kata's handlers
+  std::optional<kata::DesiredClasses> kata_written =
+      {};                               ///< kata-classes.json; absent: none, or not readable
+  std::chrono::seconds kata_silent{0};  ///< time since either of the two changed
   /// Time for which the kubelet has not listed the same ready handlers; 0: it lists all.
   std::chrono::seconds kata_unlisted{0};
-  /// Time since wanted.json or state.json changed.
+  /// Time since desired.json or status.json changed.
   std::chrono::seconds silent{0};
   /// Time for which hostd has been down, as the agent has seen it; 0 while it runs.
   std::chrono::seconds hostd_down{0};
@@ -44,28 +45,27 @@ struct HostSide {
   /// hostd has reported that `written` failed. Its later tries justify no pause of operands: hostd names the
   /// device users in its way.
   bool has_failed = false;
-  /// hostd runs, and has written `seen` since its start. False as soon as it ends: an action at the expense
+  /// hostd runs, and has written `status` since its start. False as soon as it ends: an action at the expense
   /// of others, such as an eviction, checks this and not hostd_is_gone().
   bool hostd_speaks = true;
 };
 
 /// Values of the label gpu-ferry.io/state.
 enum class NodeCondition {
-  as_wanted,
+  ready,
   pending,  ///< desired; hostd has not answered yet
-  withdrawing,
-  changing,
+  applying,
   draining,  ///< in use by pods that are being evicted
-  refused,   ///< in use; done without another request once the users end
+  blocked,   ///< in use; done without another request once the users end
   failed,
-  nothing_wanted,
-  stood_back,
+  idle,
+  standby,
   unknown,  ///< hostd had taken it up, and is down for too long
 };
 std::string_view text(NodeCondition condition);
 
 struct NodeReport {
-  NodeCondition condition = NodeCondition::nothing_wanted;
+  NodeCondition condition = NodeCondition::idle;
   bool held = false;    ///< pending until a person resolves `trouble`
   std::string trouble;  ///< the error, in a line of at most kMostTold bytes; empty: none
   LabelChanges labels;  ///< new values; other labels stay
@@ -95,24 +95,24 @@ inline constexpr std::chrono::seconds kGonePatience{600};
 /// True if the host status is too old to be trusted.
 bool hostd_is_gone(const HostSide& host);
 
-/// True if hostd has taken up the present wanted.json, or there is none.
+/// True if hostd has taken up the present desired.json, or there is none.
 bool has_answered(const HostSide& host);
 
 /// True if the host status is about this desired state.
-bool is_taken_up(const NodeWish& wish, const HostSide& host);
+bool is_taken_up(const DesiredState& desired_state, const HostSide& host);
 
-/// True if hostd has reached this desired state, although wanted.json had other words for it: another name,
+/// True if hostd has reached this desired state, although desired.json had other words for it: another name,
 /// another label, or a configuration that has changed elsewhere.
-bool is_done_already(const NodeWish& wish, const HostSide& host);
+bool is_done_already(const DesiredState& desired_state, const HostSide& host);
 
-/// True if hostd's answer to wanted.json is overdue.
+/// True if hostd's answer to desired.json is overdue.
 bool waits_in_vain(const HostSide& host);
 
 /// True if hostd's answer to this desired state is overdue.
-bool is_silent(const NodeWish& wish, const HostSide& host);
+bool is_silent(const DesiredState& desired_state, const HostSide& host);
 
 /// `held`: why the change does not begin until a person acts; empty: it may begin.
-NodeReport node_report(const NodeWish& wish, const HostSide& host, const std::string& held = {},
+NodeReport node_report(const DesiredState& desired_state, const HostSide& host, const std::string& held = {},
                        const DrainReport& drain = {});
 
 /// Adds `text` to the annotation alone: it is not about the host, so `trouble` does not contain it.
@@ -120,9 +120,9 @@ void add_to_error(NodeReport& report, const std::string& text);
 
 bool host_is_changing(const HostSide& host);
 
-/// Result of wanted.json, for nodes that wait for it. Silence for more than kChangePatience is a failure too,
-/// and so are kMostEnds ends of hostd. A failure that a hostd reported which is down now counts only after
-/// that time.
+/// Result of desired.json, for nodes that wait for it. Silence for more than kChangePatience is a failure
+/// too, and so are kMostEnds ends of hostd. A failure that a hostd reported which is down now counts only
+/// after that time.
 ChangeOutcome change_outcome(const HostSide& host);
 /// True if hostd itself has reported the failure.
 bool says_that_it_failed(const HostSide& host);
@@ -130,12 +130,12 @@ bool says_that_it_failed(const HostSide& host);
 std::string failure_of(const HostSide& host);
 
 /// The errors in the host status: the general error, then each accelerator that is refused or failed, as in
-/// "0000:02:00.0 (NVIDIA L40S): in use; held by vm guest-7 (pid 4711); stop the VM". Device users in the
+/// "0000:02:00.0 (NVIDIA L40S): in use; users: vm guest-7 (pid 4711); stop the VM". Device users in the
 /// reason are not repeated.
-std::vector<std::string> host_troubles(const SeenHost& host);
+std::vector<std::string> host_troubles(const HostStatus& host);
 
 /// A line of at most `most` bytes: control characters become blanks, and "…" replaces the end of a longer
 /// text.
-std::string told(std::string_view text, std::size_t most = kMostTold);
+std::string one_line(std::string_view text, std::size_t most = kMostTold);
 
 }  // namespace ferry::agent

@@ -2,8 +2,8 @@
 // A single reconcile: from a snapshot of all known state to all actions that are due. Pure. State between two
 // reconciles is on the Node or in files, so that an agent continues after a crash at any point.
 //
-// Each step of a change needs a reconcile of its own. First a rollout lease is taken (change_budget.h) and
-// the operands are paused. Once their pods have ended, wanted.json is written. If hostd refuses for the sake
+// Each step of a change needs a reconcile of its own. First a rollout lease is taken (rollout.h) and
+// the operands are paused. Once their pods have ended, desired.json is written. If hostd refuses for the sake
 // of pods, these may be evicted (drain.h). At the end the operands are resumed, and the lease is given back.
 #pragma once
 
@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/desired_state/node_wish.h"
-#include "agent/desired_state/wish_file.h"
+#include "agent/desired_state/desired_file.h"
+#include "agent/desired_state/desired_state.h"
 #include "agent/drain/drain.h"
 #include "agent/kata/kata_step.h"
 #include "agent/labels/feature_labels.h"
@@ -23,7 +23,7 @@
 #include "agent/operator_compat/operands.h"
 #include "agent/operator_compat/status_files.h"
 #include "agent/operator_compat/two_owners.h"
-#include "agent/rollout/change_budget.h"
+#include "agent/rollout/rollout.h"
 #include "common/config/config_tree.h"
 #include "common/result.h"
 #include "policy/kubernetes_files.h"
@@ -31,19 +31,19 @@
 namespace ferry::agent {
 
 /// The snapshot for a reconcile.
-struct NodeView {
+struct NodeSnapshot {
   policy::NodeObject node;
   std::vector<ConfigText> configs;
   std::vector<Error> unreadable;  ///< errors of configurations that cannot be fetched
   /// Why the cluster's objects are known only in part, which permits no change; absent: they are known.
   std::optional<Error> incomplete = {};
   std::vector<std::string> passed_over;  ///< a sentence for each ignored part of them
-  WishDefaults defaults;
+  DesiredDefaults defaults;
   OtherPrograms others;
   HostSide host;
-  std::optional<ChangeBudget> budget;  ///< absent: any number of nodes may change
-  std::optional<DrainView> drain;      ///< absent: the agent does not manage the cordon
-  std::optional<KataView> kata = {};   ///< absent: the agent does not manage Kata's runtimes
+  std::optional<Rollout> rollout;         ///< absent: any number of nodes may change
+  std::optional<DrainSnapshot> drain;     ///< absent: the agent does not manage the cordon
+  std::optional<KataSnapshot> kata = {};  ///< absent: the agent does not manage Kata's runtimes
   FeatureWay features = FeatureWay::none;
   /// Why the API server refused the labels that can wait (see below); empty: it may accept them.
   std::string labels_refused = {};
@@ -59,46 +59,46 @@ struct NodeView {
 inline constexpr std::chrono::seconds kPausePatience{120};
 
 struct NodeStep {
-  NodeWish wish;
+  DesiredState desired_state;
   NodeReport report;
   /// Changes of the Node, without values that are right already.
   LabelChanges labels;
   LabelChanges annotations;
   std::optional<bool> unschedulable;  ///< new spec.unschedulable; absent: unchanged
   std::vector<NodeEvent> events;
-  /// The new wanted.json, to be written after the labels. Absent: the present one stays, or is removed.
-  std::optional<WrittenWish> wish_file;
-  bool remove_wish_file = false;
+  /// The new desired.json, to be written after the labels. Absent: the present one stays, or is removed.
+  std::optional<DesiredFile> desired_file;
+  bool remove_desired_file = false;
   std::vector<StatusFile> files;
   /// Content of serving.json: why Ferry's device plugin is on standby; empty: it serves, and there is no
   /// file. Absent: the file stays.
-  std::optional<std::string> stand_back;
+  std::optional<std::string> standby;
   std::optional<Labels> feature_file;  ///< content of the feature file (feature_file.h); absent: it stays
   std::optional<Labels> node_feature;  ///< labels of the NodeFeature (node_feature.h); absent: they stay
-  bool awaits_operands = false;        ///< wanted.json waits for operands, or for their labels
-  ChangeOutcome outcome = ChangeOutcome::none;  ///< of wanted.json
+  bool awaits_operands = false;        ///< desired.json waits for operands, or for their labels
+  ChangeOutcome outcome = ChangeOutcome::none;  ///< of desired.json
   bool failure_is_told = false;                 ///< the change failed, and the Leases say so
-  BudgetStep budget;                            ///< for the GPUs' change
-  BudgetStep lease;                             ///< write to a Lease, for the GPUs or for Kata's runtimes
+  RolloutStep rollout;                          ///< for the GPUs' change
+  RolloutStep lease;                            ///< write to a Lease, for the GPUs or for Kata's runtimes
   KataStep kata;
   std::vector<NodePod> evict;  ///< to be evicted
   /// Time until the drain needs a reconcile; absent: it needs none.
   std::optional<std::chrono::seconds> drain_left;
-  std::string waits_for;  ///< why wanted.json is not written yet, for people; empty: no reason
+  std::string waits_for;  ///< why desired.json is not written yet, for people; empty: no reason
 };
 
-NodeStep node_step(const NodeView& view);
+NodeStep node_step(const NodeSnapshot& view);
 
 /// The last write to the Leases by an agent that ends and begins no change. It gives back the node's rollout
 /// lease, with the verdict if there is one. If no agent follows, the silence must not count as a failure of
 /// the configuration. A lease with a change in progress is kept: another node must not begin with a
 /// configuration whose result is unknown. The next agent continues the change; without one, the holder counts
 /// as silent. A pull is no change in this sense: it ends with its agent.
-struct LastTurn {
-  BudgetStep lease;                              ///< `nothing`: there is no lease, or it is kept
-  std::optional<kata::WantedClasses> kata = {};  ///< to be written first, without `permitted`
+struct LastLease {
+  RolloutStep lease;                              ///< `nothing`: there is no lease, or it is kept
+  std::optional<kata::DesiredClasses> kata = {};  ///< to be written first, without `permitted`
 };
-LastTurn last_turn(const NodeView& view);
+LastLease last_lease(const NodeSnapshot& view);
 
 /// True if the step changes labels that only select nodes for pods: feature labels and those of Kata's
 /// handlers. If these are refused, all other changes go on.

@@ -24,27 +24,25 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "agent/agent_instance.h"
 #include "agent/agent_options.h"
-#include "agent/host_watch.h"
-#include "agent/kata/fetch_runner.h"
+#include "agent/host_files.h"
+#include "agent/kata/artifact_pulls.h"
 #include "agent/metrics/metrics_listener.h"
-#include "agent/metrics/node_metrics.h"
-#include "agent/metrics/shown_metrics.h"
+#include "agent/metrics/metrics_server.h"
 #include "agent/node_agent.h"
-#include "agent/only_agent.h"
-#include "agent/programs/kubevirt_cr_program.h"
-#include "agent/programs/retire_program.h"
-#include "cli/output/help_text.h"
+#include "agent/programs/programs.h"
+#include "cli/completion/command_model.h"
 #include "common/event_loop.h"
 #include "common/exit_status.h"
 #include "common/log.h"
-#include "common/process/hidden_process.h"
+#include "common/process/signals.h"
 #include "common/process/standard_streams.h"
-#include "common/process/stop_on_signal.h"
+#include "common/process/this_process.h"
 #include "common/version.h"
-#include "hostfs/folder_watch.h"
+#include "hostfs/directory_watch.h"
+#include "kube/api_client.h"
 #include "kube/cluster_access.h"
-#include "kube/counted_transport.h"
 #include "kube/curl_transport.h"
 #include "kubectl/kubectl_completion.h"
 #include "kubectl/kubectl_program.h"
@@ -166,12 +164,12 @@ Result<> serve(const agent::AgentProgramOptions& command, HostFs& host, const st
        .fetcher = kata_classes.empty() ? nullptr : &fetcher});
   FolderWatch of_configs(**loop, [&agent] { agent.configurations_changed(); });
   std::optional<agent::NodeMetrics> metrics;
-  std::optional<agent::ShownMetrics> scraped;
+  std::optional<agent::MetricsServer> scraped;
   agent::HostWatch files(**loop, host, [&agent, &metrics] {
     agent.host_changed();
     if (metrics) metrics->host_changed();
   });
-  agent::OnlyAgent only(**loop, host, [&]() -> Result<> {
+  agent::AgentInstance only(**loop, host, [&]() -> Result<> {
     for (const auto& file : command.config_files) {
       const auto folder = file.has_parent_path() ? file.parent_path() : ".";
       if (auto watched = of_configs.add(folder); !watched) return watched;

@@ -21,11 +21,10 @@
 #include "cli/completion/completion.h"
 #include "cli/options/choice_option.h"
 #include "cli/options/plugin_options.h"
-#include "cli/output/help_text.h"
 #include "cli/verbs/verbs.h"
 #include "common/log.h"
 #include "common/process/standard_streams.h"
-#include "common/text/suggest.h"
+#include "common/text/text.h"
 #include "common/version.h"
 
 namespace ferry::cli {
@@ -244,10 +243,10 @@ class CommandTree {
     hostd->add_flag("--lenient", keeping_.lenient,
                     "let pass of a vGPU profile what NVIDIA's program lets pass, such as a key that stands "
                     "twice, with a warning");
-    hostd->add_option("--wanted", keeping_.wanted, "file of the host that says which policy shall hold")
-        ->option_text("FILE [/var/lib/ferry/wanted.json]");
+    hostd->add_option("--wanted", keeping_.desired, "file of the host that says which policy shall hold")
+        ->option_text("FILE [/var/lib/ferry/desired.json]");
     hostd->add_option("--state", keeping_.state, "file of the host to say in what has become of it")
-        ->option_text("FILE [/run/ferry/state.json]");
+        ->option_text("FILE [/run/ferry/status.json]");
     hostd->footer(
         "Without the first file nothing is changed. A running `ferry plugin` is asked to make way before "
         "what\n"
@@ -330,7 +329,7 @@ class CommandTree {
                  [this](const Session& session) { return vgpu_choose_verb(session, choice_); });
     choose
         ->add_option("--memory", choice_.memory,
-                     "at least so much: 6GiB, 4096MiB, or 6G, which is 10^9 bytes six times")
+                     "at least so much: 6GiB, 4096MiB, or 6G, which means 6,000,000,000 bytes")
         ->required();
     suggest_words(
         choose->add_option("--series", choice_.series, "Q, C, B or A; any without it, Q before the others"),
@@ -387,7 +386,7 @@ class CommandTree {
     agent_list_.emplace(*agent, agent_.program);
     agent->footer(
         "Without --once it serves the node until SIGTERM, as the program ferry-agent.\n"
-        "Writes /var/lib/ferry/wanted.json and /run/nvidia/validations; --once prints the labels, "
+        "Writes /var/lib/ferry/desired.json and /run/nvidia/validations; --once prints the labels, "
         "annotations\n"
         "and events that the cluster would be given, and exits with 4 where NVIDIA's programs, or an agent, "
         "serve\n"

@@ -5,7 +5,7 @@
 #include "cli/compat/replaced_programs.h"
 #include "common/process/standard_streams.h"
 #include "hostfs/host_writer.h"
-#include "mdev/called_gpu_management.h"
+#include "mdev/gpu_management.h"
 
 int main(int argc, char** argv) {
   // The hang guard's child process begins here, before anything else, so that it holds and starts nothing.

@@ -8,14 +8,12 @@
 #include <spdlog/spdlog.h>
 
 #include "common/process/standard_streams.h"
-#include "host/system/nvidia_persistence.h"
-#include "host/system/nvidia_unbind_lock.h"
+#include "host/system/nvidia_driver.h"
 #include "host/system/systemd_services.h"
-#include "host/usage/all_use_probes.h"
-#include "host/usage/proc_use_probe.h"
+#include "host/usage/use_probes.h"
 #include "kubevirt-plugin/allocation/pod_resources.h"
-#include "mdev/called_gpu_management.h"
-#include "mdev/vgpu_removal.h"
+#include "mdev/gpu_management.h"
+#include "mdev/vgpu_inventory.h"
 #include "policy/accelerators.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 #include "vgpu-dm/types/type_table.h"

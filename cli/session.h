@@ -10,11 +10,11 @@
 
 #include "cli/options/output_format.h"
 #include "common/exit_status.h"
-#include "common/process/finish_on_signal.h"
+#include "common/process/signals.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
-#include "hostfs/node_lock.h"
+#include "hostfs/locks.h"
 #include "mdev/gpu_management.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/fence.h"

@@ -8,7 +8,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include "common/text/suggest.h"
+#include "common/text/text.h"
 #include "common/text/visible_text.h"
 
 namespace ferry {

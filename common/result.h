@@ -71,6 +71,13 @@ Error error_from_errno(int number, std::string_view what);
 /// True: the thing was missing, or vanished between being listed and being read.
 bool is_gone(const Error& error) noexcept;
 
+/// True: this process or the system had no descriptor or memory left. A later try may succeed, and the error
+/// says nothing about its object.
+inline bool lacks_means(const Error& error) {
+  return error.code == std::errc::too_many_files_open ||
+         error.code == std::errc::too_many_files_open_in_system || error.code == std::errc::not_enough_memory;
+}
+
 }  // namespace ferry
 
 template <>

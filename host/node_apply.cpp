@@ -8,11 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "host/node_undo.h"
 #include "mdev/vgpu_inventory.h"
-#include "mdev/vgpu_removal.h"
-#include "vfio/bind/left_behind.h"
-#include "vfio/bind/move_record.h"
+#include "vfio/bind/undo_journal.h"
 #include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 #include "vgpu-dm/types/type_table.h"
@@ -32,23 +29,23 @@ bool contains(const std::vector<vfio::PciAddress>& addresses, const vfio::PciAdd
 struct Seen {
   vfio::Inventory inventory;
   mdev::VgpuInventory vgpus;
-  policy::WantedState wanted;
+  policy::DesiredState desired;
 };
 
-bool is_away(const policy::WantedState& wanted, const vfio::PciAddress& gpu) {
-  return wanted.modes.at(gpu) == policy::Mode::passthrough;
+bool is_away(const policy::DesiredState& desired, const vfio::PciAddress& gpu) {
+  return desired.modes.at(gpu) == policy::Mode::passthrough;
 }
 
 // Finds requests that no change can fulfil, before anything is begun.
 Result<> check_possible(const Seen& seen) {
   bool any_away = false;
-  for (const auto& [gpu, mode] : seen.wanted.modes) {
+  for (const auto& [gpu, mode] : seen.desired.modes) {
     if (mode != policy::Mode::passthrough || seen.inventory.find(gpu) == nullptr) continue;
     any_away = true;
     for (const vfio::PciAddress& other : vfio::concerned(seen.inventory, {gpu})) {
-      if (!seen.wanted.modes.contains(other) || is_away(seen.wanted, other)) continue;
+      if (!seen.desired.modes.contains(other) || is_away(seen.desired, other)) continue;
       return fail(Errc::refused,
-                  fmt::format("{} shall be given away and {} shall not, and they share an IOMMU group",
+                  fmt::format("{} is to be passed through and {} is not, but they share an IOMMU group",
                               gpu.text(), other.text()),
                   "give both one mode, or the card another slot");
     }
@@ -61,23 +58,23 @@ Result<Seen> see(const NodeHost& host, const policy::Policy& policy) {
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = vgpu::scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
-  policy::WantedState wanted = policy::wanted_state(policy, *vgpus, host.models);
-  return Seen{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .wanted = std::move(wanted)};
+  policy::DesiredState desired = policy::desired_state(policy, *vgpus, host.models);
+  return Seen{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .desired = std::move(desired)};
 }
 
-struct WayBack {
+struct Rollback {
   vfio::MoveRequest gpus;
-  vfio::MoveRequest left_behind;  ///< functions left by an unplugged GPU: no policy covers them
+  vfio::MoveRequest unfinished;  ///< functions left by an unplugged GPU: no policy covers them
 };
 
 // Finds the GPUs that are on vfio, or that the undo journal lists because a killed run left them half-way.
-Result<WayBack> to_give_back(const NodeHost& host, const Seen& seen) {
+Result<Rollback> to_give_back(const NodeHost& host, const Seen& seen) {
   auto record = vfio::read_records(*host.moves.host);
   if (!record) return fail(std::move(record).error());
-  WayBack back;
-  back.left_behind.accelerators = left_behind(seen.inventory, host.moves.rules, *record);
-  back.left_behind.recorded_only = true;
-  for (const auto& [address, mode] : seen.wanted.modes) {
+  Rollback back;
+  back.unfinished.accelerators = unfinished(seen.inventory, host.moves.rules, *record);
+  back.unfinished.recorded_only = true;
+  for (const auto& [address, mode] : seen.desired.modes) {
     const vfio::PciFunction* gpu = seen.inventory.find(address);
     if (mode == policy::Mode::passthrough || gpu == nullptr || !host.moves.rules.match(*gpu)) continue;
     if (vfio::on_vfio_driver(*gpu) || record->speaks_of(*gpu)) back.gpus.accelerators.push_back(address);
@@ -89,8 +86,8 @@ vfio::MoveRequest to_give_away(const NodeHost& host, const Seen& seen) {
   vfio::MoveRequest request;
   request.untouchable = mdev::carriers_of_vgpus(
       seen.vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(host.vgpus.node, device); });
-  request.release = seen.wanted.release;
-  for (const auto& [address, mode] : seen.wanted.modes) {
+  request.release = seen.desired.release;
+  for (const auto& [address, mode] : seen.desired.modes) {
     const vfio::PciFunction* gpu = seen.inventory.find(address);
     if (mode == policy::Mode::passthrough && gpu != nullptr && host.moves.rules.match(*gpu))
       request.accelerators.push_back(address);
@@ -119,8 +116,8 @@ Result<vfio::MovePreview> preview(const NodeHost& host, const vfio::MoveRequest&
 std::set<vfio::PciAddress> to_be_emptied(const Seen& seen) {
   std::set<vfio::PciAddress> out;
   for (const mdev::VgpuGpu& gpu : seen.vgpus.gpus) {
-    const auto mode = seen.wanted.modes.find(gpu.address());
-    const bool away = mode != seen.wanted.modes.end() && mode->second == policy::Mode::passthrough;
+    const auto mode = seen.desired.modes.find(gpu.address());
+    const bool away = mode != seen.desired.modes.end() && mode->second == policy::Mode::passthrough;
     const bool loses = !gpu.devices.empty() || gpu.function.sriov_numvfs > 0;
     if (away && loses && !vfio::on_vfio_driver(gpu.function)) out.insert(gpu.address());
   }
@@ -137,10 +134,10 @@ vfio::MoveRequest once_empty(vfio::MoveRequest request, const std::set<vfio::Pci
 /// The settings for the vGPU stage. It may quiesce the same services as the move stages, in the same way.
 /// These services stay stopped until the last stage is over, because a service started earlier would open the
 /// GPUs again before the last stage.
-vgpu::VgpuHost dividing(const NodeHost& host, const policy::WantedState& wanted) {
+vgpu::VgpuHost dividing(const NodeHost& host, const policy::DesiredState& desired) {
   vgpu::VgpuHost out = host.vgpus;
-  out.release = wanted.release;
-  if (wanted.foreign) out.spares_foreign = *wanted.foreign == policy::Foreign::keep;
+  out.release = desired.release;
+  if (desired.foreign) out.spares_foreign = *desired.foreign == policy::Foreign::keep;
   out.releaser = host.moves.releaser;
   out.persistence = host.moves.persistence;
   out.on_release = host.moves.on_step;
@@ -155,7 +152,7 @@ Result<> add_what_keeps_vgpus(const vgpu::VgpuHost& on, const vgpu::Profile& vgp
   if (!view) return fail(Error(view.error()));
   // The users of the GPU itself are among the reasons already.
   for (const vfio::Refusal& refusal : refusals)
-    for (const vfio::PciAddress& gpu : refusal.devices) view->use.holders.erase(gpu.text());
+    for (const vfio::PciAddress& gpu : refusal.devices) view->use.users.erase(gpu.text());
   for (const vgpu::GpuPlan& plan : vgpu::plan_profile(vgpus, *view).gpus) {
     if (!plan.refusal) continue;
     for (vfio::Refusal& refusal : refusals) {
@@ -185,10 +182,10 @@ Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, See
            });
   };
   if (away->plan.refusals.empty()) return std::vector<vfio::Refusal>{};
-  vgpu::Profile refused = seen.wanted.vgpus;
+  vgpu::Profile refused = seen.desired.vgpus;
   std::erase_if(refused.items, [&](const vgpu::ProfileItem& item) { return !is_refused(item); });
-  std::erase_if(seen.wanted.vgpus.items, is_refused);
-  if (auto added = add_what_keeps_vgpus(dividing(host, seen.wanted), refused, away->plan.refusals); !added)
+  std::erase_if(seen.desired.vgpus.items, is_refused);
+  if (auto added = add_what_keeps_vgpus(dividing(host, seen.desired), refused, away->plan.refusals); !added)
     return fail(std::move(added).error());
   return std::move(away->plan.refusals);
 }
@@ -209,10 +206,10 @@ vfio::MoveResult result_of(const vfio::Refusal& refusal) {
   return result;
 }
 
-Result<vfio::MoveOutcome> give_back(const NodeHost& host, const WayBack& back) {
+Result<vfio::MoveOutcome> give_back(const NodeHost& host, const Rollback& back) {
   auto outcome = move(host, back.gpus, vfio::Direction::back);
-  if (!outcome || back.left_behind.accelerators.empty()) return outcome;
-  auto more = move(host, back.left_behind, vfio::Direction::back);
+  if (!outcome || back.unfinished.accelerators.empty()) return outcome;
+  auto more = move(host, back.unfinished, vfio::Direction::back);
   if (!more) {
     outcome->errors.push_back(std::move(more).error());
     return outcome;
@@ -223,10 +220,10 @@ Result<vfio::MoveOutcome> give_back(const NodeHost& host, const WayBack& back) {
   outcome->applied += more->applied;
   return outcome;
 }
-Result<vfio::MovePreview> preview_back(const NodeHost& host, const WayBack& back) {
+Result<vfio::MovePreview> preview_back(const NodeHost& host, const Rollback& back) {
   auto planned = preview(host, back.gpus, vfio::Direction::back);
-  if (!planned || back.left_behind.accelerators.empty()) return planned;
-  auto more = preview(host, back.left_behind, vfio::Direction::back);
+  if (!planned || back.unfinished.accelerators.empty()) return planned;
+  auto more = preview(host, back.unfinished, vfio::Direction::back);
   if (!more) return more;
   append(planned->plan.moves, std::move(more->plan.moves));
   append(planned->plan.refusals, std::move(more->plan.refusals));
@@ -241,11 +238,11 @@ vgpu::Profile without_those_still_away(Seen seen, const vfio::MoveOutcome& given
       continue;
     for (const vfio::PciAddress& device : result.devices) {
       const mdev::VgpuGpu* gpu = seen.vgpus.find(device);
-      std::erase_if(seen.wanted.vgpus.items,
+      std::erase_if(seen.desired.vgpus.items,
                     [&](const vgpu::ProfileItem& item) { return gpu != nullptr && item.matches(*gpu); });
     }
   }
-  return std::move(seen.wanted.vgpus);
+  return std::move(seen.desired.vgpus);
 }
 
 }  // namespace
@@ -268,9 +265,9 @@ Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& pol
 
   auto kept = keep_what_cannot_go(host, *seen);
   if (!kept) return fail(std::move(kept).error());
-  auto view = look(dividing(host, seen->wanted), {&seen->wanted.vgpus, 1});
+  auto view = look(dividing(host, seen->desired), {&seen->desired.vgpus, 1});
   if (!view) return fail(std::move(view).error());
-  vgpu::VgpuPlan vgpus = vgpu::plan_profile(seen->wanted.vgpus, *view);
+  vgpu::VgpuPlan vgpus = vgpu::plan_profile(seen->desired.vgpus, *view);
   std::set<vfio::PciAddress> emptied;
   for (vgpu::GpuPlan& gpu : vgpus.gpus) {
     if (contains(back->gpus.accelerators, gpu.gpu)) {
@@ -353,13 +350,13 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const policy::Policy& pol
   if (auto possible = check_possible(*seen); !possible) return fail(std::move(possible).error());
   const auto back = to_give_back(host, *seen);
   if (!back) return fail(Error(back.error()));
-  const auto before = before_stages(host, seen->inventory, seen->wanted, back->gpus.accelerators);
+  const auto before = before_stages(host, seen->inventory, seen->desired, back->gpus.accelerators);
   if (!before) return fail(Error(before.error()));
   NodeOutcome outcome;
   auto given_back = give_back(host, *back);
   if (!given_back) return fail(std::move(given_back).error());
   outcome.given_back = std::move(*given_back);
-  const NodeHost on{.moves = host.moves, .vgpus = dividing(host, seen->wanted), .models = host.models};
+  const NodeHost on{.moves = host.moves, .vgpus = dividing(host, seen->desired), .models = host.models};
   outcome = go_on(on, policy, std::move(seen), std::move(outcome));
   if (undo_half_done(on, *before, outcome)) {
     auto started = vfio::start_what_was_stopped(host.moves);

@@ -8,11 +8,14 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "common/exit_status.h"
 #include "common/result.h"
 #include "policy/policy.h"
 #include "vfio/bind/move_apply.h"
+#include "vfio/bind/undo_journal.h"
+#include "vfio/pci/inventory.h"
 #include "vfio/use_probe.h"
 #include "vgpu-dm/apply/apply.h"
 
@@ -37,7 +40,7 @@ struct NodeProbes {
 };
 
 struct NodePreview {
-  vfio::MovePreview given_back;  ///< left_behind() last
+  vfio::MovePreview given_back;  ///< unfinished() last
   vgpu::VgpuPlan vgpus;  ///< a GPU that comes back first has only the note that its vGPUs are planned then
   vfio::MovePreview given_away;
 };
@@ -56,5 +59,28 @@ Result<NodePreview> preview_policy(const NodeHost& host, const policy::Policy& p
 
 /// Applies the policy. Errors as above, with nothing done; later errors are in NodeOutcome::error.
 Result<NodeOutcome> apply_policy(const NodeHost& host, const policy::Policy& policy);
+
+// Rolls back across the stages of a policy. Each stage rolls back its own failures. The
+// work of an earlier stage on the same GPU, or on another of its IOMMU group, is rolled back here by plans
+// from a new scan. vGPUs get their UUIDs again, and groups on vfio their previous drivers. Devices of a VM,
+// and devices with a stuck write, are not written to.
+
+/// The state before the stages, to which a rollback leads.
+struct BeforeStages {
+  vfio::Inventory inventory;  ///< with the driver overrides of the devices that the first stage may move
+  vfio::UndoJournal record;
+  policy::DesiredState desired;  ///< the complete policy for this node
+};
+
+/// `going_back`: the GPUs that the first stage is to take back. Errors: the undo journal cannot be listed.
+Result<BeforeStages> before_stages(const NodeHost& host, const vfio::Inventory& inventory,
+                                   const policy::DesiredState& desired,
+                                   const std::vector<vfio::PciAddress>& going_back);
+
+/// Rolls back the work of stages on GPUs that a later stage could not bring to their modes, and reports it in
+/// `outcome`, first error first. A GPU that could not go to vfio counts as failed or refused in the stage
+/// that emptied it. A GPU that could not be divided counts so in the stage that took it back. True if there
+/// was anything to roll back: the services quiesced for it must then be resumed (VgpuHost::more_follows).
+bool undo_half_done(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome);
 
 }  // namespace ferry::host

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reconciler of a node: one round reads the desired state (wanted_file.h) and writes the host status
-// (state_file.h).
+// The reconciler of a node: one round reads the desired state (desired_file.h) and writes the host status
+// (status_file.h).
 //
 // Before a change, devices that will change are published as withdrawn. hostd writes nothing to the host
-// before the device plugin has confirmed exactly this list in offered.json, nor while the plugin still lists
-// any of them. Devices in the making are withdrawn until they are complete. Devices that a pod has stay
+// before the device plugin has confirmed exactly this list in advertised.json, nor while the plugin still
+// lists any of them. Devices in the making are withdrawn until they are complete. Devices that a pod has stay
 // withdrawn, so that they are free once the pod ends; devices with another user are advertised again. Without
 // a plugin there is no wait.
 //
 // The first round resumes services and frees driver locks that a killed run left, whatever the desired state
-// is. Each round begins by passing on serving.json (common/serving_file.h), which says if the device plugin
+// is. Each round begins by passing on serving.json (common/plugin_files.h), which says if the device plugin
 // may serve.
 //
-// The clock is a parameter, and a round waits for nothing but the node's lock. The caller (node_loop.h) calls
-// again after an event, or at the time that a round returns.
+// The clock is a parameter, and a round waits for nothing but the node's lock. The caller, run_node_loop(),
+// calls again after an event, or at the time that a round returns.
 #pragma once
 
 #include <chrono>
@@ -21,20 +21,24 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <vector>
 
+#include "common/event_loop.h"
 #include "common/exit_status.h"
+#include "common/plugin_files.h"
 #include "common/result.h"
-#include "common/withdrawals.h"
+#include "host/desired_file.h"
+#include "host/gpu_conditions.h"
 #include "host/node_apply.h"
-#include "host/node_standings.h"
-#include "host/node_state.h"
-#include "host/usage/offered_devices.h"
-#include "host/wanted_file.h"
+#include "host/status_file.h"
+#include "host/usage/advertised_resources.h"
 #include "hostfs/host_fs.h"
+#include "vfio/pci/uevents.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::host {
@@ -42,10 +46,10 @@ namespace ferry::host {
 /// All paths are relative to the host's root.
 struct KeeperSettings {
   /// serving.json is in the same folder.
-  std::filesystem::path wanted_file = "var/lib/ferry/wanted.json";
-  std::filesystem::path state_file = "run/ferry/state.json";
-  std::filesystem::path offered_file = kOfferedFile;
-  std::filesystem::path plugin_presence = kPluginPresence;
+  std::filesystem::path desired_file = "var/lib/ferry/desired.json";
+  std::filesystem::path status_file = "run/ferry/status.json";
+  std::filesystem::path advertised_file = kAdvertisedFile;
+  std::filesystem::path plugin_liveness = kPluginLiveness;
   Reading profiles = Reading::strict;  ///< of NVIDIA's profiles (v1); Ferry's policies are always strict
   std::chrono::seconds plugin_patience{30};
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
@@ -76,12 +80,12 @@ class NodeKeeper {
   };
 
   struct Round {
-    NodePhase phase = NodePhase::nothing_wanted;
+    NodePhase phase = NodePhase::idle;
     ExitStatus status = ExitStatus::done;       ///< the status that `ferry apply` would exit with
     bool unfinished = false;                    ///< the next round says how it ends
     std::optional<Clock::time_point> again;     ///< time of the next round without an event
     std::set<int> processes;                    ///< the users of refused devices
-    std::optional<std::filesystem::path> file;  ///< the policy file that wanted.json names
+    std::optional<std::filesystem::path> file;  ///< the policy file that desired.json names
   };
 
   /// After a failure the next attempt waits for the back-off, a new desired state, or the end of a pod or
@@ -89,8 +93,9 @@ class NodeKeeper {
   /// have caused them. If a refusal came before any write, each event leads to a new attempt.
   Round round(News news = News::anything);
 
-  /// Finds the users of the vGPUs in state.json and publishes them there. The caller calls this periodically,
-  /// because libvirt and QEMU open a vGPU without an event. Without vGPUs the probe is not asked.
+  /// Finds the users of the vGPUs in status.json and publishes them there. The caller calls this
+  /// periodically, because libvirt and QEMU open a vGPU without an event. Without vGPUs the probe is not
+  /// asked.
   Result<> look_at_use();
   bool tells_of_vgpus() const { return !vgpu_questions_.empty(); }
 
@@ -101,39 +106,39 @@ class NodeKeeper {
  private:
   void hand_on_serving();
   Round settling() const;
-  Round reconcile(Result<std::optional<Wanted>> wanted);
-  Round keep(const Wanted& wanted);
-  Round carry_out(const Wanted& wanted, const GpuStandings& refused_before, bool writes,
+  Round reconcile(Result<std::optional<DesiredState>> desired);
+  Round keep(const DesiredState& desired);
+  Round carry_out(const DesiredState& desired, const GpuConditions& refused_before, bool writes,
                   const NodeProbes& uses);
-  Round settle(const NodeHost& host, const Wanted& wanted, GpuStandings standings,
+  Round settle(const NodeHost& host, const DesiredState& desired, GpuConditions conditions,
                const std::optional<Error>& error, const NodeProbes& uses, bool in_vain = false);
-  Round nothing_wanted();
-  std::optional<Error> make_good(const NodeHost& host) const;
+  Round idle();
+  std::optional<Error> roll_back(const NodeHost& host) const;
   enum class Awaited { kept, given_back };
-  Round begin_nothing(const std::optional<WantedMark>& wanted, const Error& error,
+  Round begin_nothing(const std::optional<DesiredMark>& desired, const Error& error,
                       Awaited withdrawn = Awaited::kept);
-  Round broken(const std::optional<WantedMark>& wanted, const Error& error, Awaited withdrawn = Awaited::kept,
-               std::optional<NodePhase> as = std::nullopt);
-  Round deaf(Round round);
+  Round broken(const std::optional<DesiredMark>& desired, const Error& error,
+               Awaited withdrawn = Awaited::kept, std::optional<NodePhase> as = std::nullopt);
+  Round back_off(Round round);
   void refuse_what_pods_have(const ScannedNode& node, const std::set<std::string>& asked,
-                             vfio::UseProbe& guarded, GpuStandings& standings) const;
-  std::vector<vfio::Holder> who_holds(const ScannedNode& node, vfio::UseProbe& uses,
-                                      const vfio::PciAddress& gpu) const;
-  void ask_who_holds(const ScannedNode& node, vfio::UseProbe& uses, GpuStandings& standings) const;
-  bool all_told(const GpuStandings& standings, const std::vector<Withdrawal>& awaited,
+                             vfio::UseProbe& guarded, GpuConditions& conditions) const;
+  std::vector<vfio::DeviceUser> who_holds(const ScannedNode& node, vfio::UseProbe& uses,
+                                          const vfio::PciAddress& gpu) const;
+  void ask_who_holds(const ScannedNode& node, vfio::UseProbe& uses, GpuConditions& conditions) const;
+  bool all_told(const GpuConditions& conditions, const std::vector<Withdrawal>& awaited,
                 const std::set<int>& processes) const;
 
-  /// Absent also where it cannot be read: StillOfferedProbe lets nothing be moved then.
-  std::optional<OfferedDevices> offered() const;
-  OfferedDevices listed_devices() const;
+  /// Absent also where it cannot be read: StillAdvertisedProbe lets nothing be moved then.
+  std::optional<AdvertisedResources> advertised() const;
+  AdvertisedResources listed_devices() const;
   std::optional<std::set<std::string>> allocated_now() const;
   bool a_pod_has_ended();
   bool has_withdrawn(const std::set<std::string>& asked) const;
-  NodeState state_with(const std::optional<WantedMark>& wanted, NodePhase phase) const;
+  HostStatus state_with(const std::optional<DesiredMark>& desired, NodePhase phase) const;
   using Modes = std::map<vfio::PciAddress, policy::Mode>;
-  void tell(NodeState& next, const ScannedNode& node, const Modes& wanted, const GpuStandings& standings,
+  void tell(HostStatus& next, const ScannedNode& node, const Modes& desired, const GpuConditions& conditions,
             const policy::ModelNames& models);
-  Result<> publish(NodeState next);
+  Result<> publish(HostStatus next);
   Withdrawals left_by_the_last() const;
   void begin_generations();
   Clock::time_point pause();
@@ -143,21 +148,56 @@ class NodeKeeper {
   const HostFor node_host_;
   const KeeperSettings settings_;
 
-  std::optional<NodeState> published_;
-  std::vector<vfio::UseQuestion> vgpu_questions_;                 ///< of the last scan
-  std::map<std::string, std::vector<StateHolder>> vgpu_holders_;  ///< by vGPU, of the last look
+  std::optional<HostStatus> published_;
+  std::vector<vfio::UseQuestion> vgpu_questions_;                  ///< of the last scan
+  std::map<std::string, std::vector<ReportedUser>> vgpu_holders_;  ///< by vGPU, of the last look
   std::uint64_t generation_ = 0;
   std::uint64_t withdrawn_in_ = 0;             ///< generation that first had the present withdrawals
   std::optional<Clock::time_point> asked_at_;  ///< time of the request to the plugin, until it answers
 
-  std::string stand_back_;     ///< NodeState::stand_back
+  std::string standby_;        ///< HostStatus::standby
   std::string serving_fault_;  ///< why serving.json could not be read last; told once
 
-  std::optional<std::string> wish_;
+  std::optional<std::string> summary_;
   unsigned failures_ = 0;  ///< in a row
-  std::optional<Clock::time_point> deaf_until_;
+  std::optional<Clock::time_point> back_off_until_;
   std::set<std::string> allocated_;  ///< by the plugin, at the last round while we are deaf
   Round last_;
 };
+
+// `ferry hostd` as one function: it starts a NodeKeeper's round after each event that may matter.
+
+struct NodeLoopOptions {
+  KeeperSettings files;
+  bool once = false;  ///< until the node is as wanted, or is known not to become so
+  /// How long it is left alone who has the vGPUs: whoever opens one without the kubelet tells nobody, and to
+  /// look is to walk all of /proc.
+  std::chrono::milliseconds between_use_looks = std::chrono::seconds(30);
+  /// How long between two looks at the devices where the kernel tells nothing of them.
+  std::chrono::milliseconds without_uevents = std::chrono::seconds(30);
+  /// The kernel's word of devices. An error: it tells nothing.
+  std::function<Result<vfio::Uevents>()> open_uevents = vfio::Uevents::open;
+  std::function<bool()> uevents_are_sent = vfio::Uevents::are_sent;
+  /// Makes further work for the loop of the process that keeps the node; destroyed when the loop ends.
+  std::function<std::shared_ptr<void>(EventLoop& loop)> beside = {};
+  /// Called at the start, also while another one works, and before each round: folders of the host may be
+  /// gone, or be others.
+  std::function<void()> keep_folders = {};
+};
+
+/// Runs until `stop` is requested; a round that has begun is finished. The host is left as it is then.
+///
+/// A round follows changes of desired.json, serving.json beside it, the policy file that desired.json names,
+/// and advertised.json (inotify), device events of the kernel, and ends of processes that use a refused
+/// device (ProcessEnds); at most one round a second. As many descriptors are permitted to this process as
+/// it may permit itself. Nothing is polled but by Round::again, who has vGPUs, and the devices where the
+/// kernel does not tell of them. Of several at a time one works, the others wait until it ends; the one that
+/// does shows it in run/ferry/hostd.running (LivenessLock), but with `once`.
+///
+/// Gives the exit status of the last round with `once`, else ExitStatus::done. Errors: Errc::refused with
+/// `once` where another one runs, and where another one has begun to since run/ferry was removed; what the
+/// operating system said when nothing can be watched, or when the lock's file is gone and cannot be had anew.
+Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, NodeKeeper::HostFor node_host,
+                                 const NodeLoopOptions& options, const std::stop_token& stop);
 
 }  // namespace ferry::host

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/node_loop.h"
-
 #include <algorithm>
 #include <chrono>
 #include <fcntl.h>
@@ -14,13 +12,13 @@
 #include <spdlog/spdlog.h>
 
 #include "common/event_loop.h"
-#include "common/process/descriptor_limit.h"
-#include "common/serving_file.h"
-#include "host/usage/process_ends.h"
+#include "common/plugin_files.h"
+#include "common/process/this_process.h"
+#include "host/node_keeper.h"
+#include "host/usage/process_facts.h"
 #include "hostfs/directory_watch.h"
 #include "hostfs/earlier_record.h"
-#include "hostfs/presence.h"
-#include "hostfs/turn.h"
+#include "hostfs/locks.h"
 #include "vfio/pci/uevents.h"
 
 namespace ferry::host {
@@ -31,7 +29,7 @@ using Clock = NodeKeeper::Clock;
 
 constexpr const char* kOnlyOne = "run/ferry/hostd/hostd.lock";
 // A file of its own, since a process that probes kOnlyOne holds that lock for a moment and would block hostd.
-constexpr const char* kPresence = "run/ferry/hostd.presence";
+constexpr const char* kLiveness = "run/ferry/hostd.running";
 // The symbolic link that the kubelet switches when a ConfigMap changes.
 constexpr const char* kConfigMapsData = "..data";
 // A move of one IOMMU group causes several events.
@@ -57,7 +55,7 @@ class NodeLoop {
   Result<ExitStatus> run(const std::stop_token& stop) {
     raise_descriptor_limit();
     if (auto made = make_folders(); !made) return fail(std::move(made).error());
-    auto only = OnlyOne::claim(host_, kOnlyOne);
+    auto only = InstanceLock::claim(host_, kOnlyOne);
     if (!only && (options_.once || only.error().code != Errc::refused))
       return fail(only.error().code == Errc::refused ? another_one() : std::move(only).error());
     if (only) {
@@ -65,7 +63,7 @@ class NodeLoop {
       begin();
     } else {
       spdlog::warn("another ferry hostd keeps this node: waiting for its end");
-      turn_.emplace(loop_, host_, kOnlyOne, [this](OnlyOne mine) {
+      turn_.emplace(loop_, host_, kOnlyOne, [this](InstanceLock mine) {
         only_.emplace(std::move(mine));
         turn_.reset();
         begin();
@@ -88,7 +86,7 @@ class NodeLoop {
   /// Makes the folders of the shared files, so that they can be watched before the files exist.
   Result<> make_folders() const {
     const auto& files = options_.files;
-    for (const fs::path& file : {files.wanted_file, files.state_file, files.offered_file})
+    for (const fs::path& file : {files.desired_file, files.status_file, files.advertised_file})
       if (auto made = host_.make_directory(file.parent_path()); !made) return made;
     if (options_.keep_folders) options_.keep_folders();
     return {};
@@ -111,12 +109,12 @@ class NodeLoop {
   /// False: another hostd keeps this node now. The lock's file may have been removed with its directory.
   bool is_alone() {
     if (holds_lock()) return true;
-    auto again = OnlyOne::claim(host_, kOnlyOne);
+    auto again = InstanceLock::claim(host_, kOnlyOne);
     if (again) {
       only_.emplace(std::move(*again));
       // The directory was replaced too, and its old watch stays silent while a process has a file of it open.
       forget_folder(fs::path(kOnlyOne).parent_path());
-      show_presence();
+      show_liveness();
       watch_folders();
       return true;
     }
@@ -126,17 +124,17 @@ class NodeLoop {
   }
 
   /// Shows other processes that a hostd keeps this node. With `once` it ends too soon to be relied on.
-  void show_presence() {
+  void show_liveness() {
     if (options_.once) return;
-    auto shown = Presence::announce(host_, kPresence);
+    auto shown = LivenessLock::announce(host_, kLiveness);
     if (!shown) return spdlog::warn("nobody sees that this runs: {}", shown.error().message);
-    presence_.emplace(std::move(*shown));
+    liveness_.emplace(std::move(*shown));
     // A lock raises no event where the file was there before; that somebody closes it does.
-    if (const auto told = host_.open(kPresence, O_WRONLY); !told) spdlog::warn("{}", told.error().message);
+    if (const auto told = host_.open(kLiveness, O_WRONLY); !told) spdlog::warn("{}", told.error().message);
   }
 
   void begin() {
-    show_presence();
+    show_liveness();
     for (const Error& error : earlier_records(host_)) spdlog::warn("{}; {}", error.message, error.hint);
     watch_folders();  // before the first look, so that nothing comes between
     listen_to_the_kernel();
@@ -191,8 +189,8 @@ class NodeLoop {
     const auto& files = options_.files;
     Names names;
     // The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
-    for (const fs::path& file : {files.wanted_file, files.wanted_file.parent_path() / kServingFileName,
-                                 files.offered_file, files.plugin_presence, fs::path(kOnlyOne)})
+    for (const fs::path& file : {files.desired_file, files.desired_file.parent_path() / kServingFileName,
+                                 files.advertised_file, files.plugin_liveness, fs::path(kOnlyOne)})
       names[file.parent_path()].insert(file.filename().string());
     if (policy_) {
       add_file(names, policy_->relative_path());
@@ -300,13 +298,13 @@ class NodeLoop {
   EventLoop& loop_;
   ProcessEnds ends_;
   NodeKeeper keeper_;
-  std::optional<OnlyOne> only_;
-  std::optional<Turn> turn_;
+  std::optional<InstanceLock> only_;
+  std::optional<InstanceLockQueue> turn_;
   bool looks_at_use_ = false;  // a timer for look_at_use() is set
-  std::optional<Presence> presence_;
+  std::optional<LivenessLock> liveness_;
   std::optional<Error> failure_;
   std::map<fs::path, Folder> folders_;
-  std::optional<fs::path> policy_;  // the file that wanted.json named last
+  std::optional<fs::path> policy_;  // the file that desired.json named last
   std::set<std::string> warned_;
   std::optional<vfio::Uevents> uevents_;
   bool soon_ = false;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/node_undo.h"
-
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -10,10 +8,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "host/node_apply.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/vgpu_inventory.h"
-#include "mdev/vgpu_removal.h"
-#include "vfio/bind/driver_override.h"
+#include "vfio/bind/driver_choice.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -97,7 +95,7 @@ bool hangs(const NodeHost& host, const Trouble& trouble) {
 /// Rolls back the vGPU stage for one GPU.
 void undo_vgpus(const NodeHost& host, const BeforeStages& before, vgpu::GpuOutcome& gpu, const Trouble& why) {
   gpu.undo_errors = hangs(host, why) ? std::vector<Error>{left_as_it_is(gpu.gpu)}
-                                     : vgpu::put_back(host.vgpus, before.wanted.vgpus, gpu);
+                                     : vgpu::put_back(host.vgpus, before.desired.vgpus, gpu);
   const bool refused = why.refused && gpu.undo_errors.empty();
   gpu.kind = refused ? vgpu::GpuOutcome::Kind::refused : vgpu::GpuOutcome::Kind::failed;
   gpu.error = why.error;
@@ -114,8 +112,8 @@ Trouble prefixed(Trouble trouble, const std::string& what) {
 bool undo_emptied(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
   bool any = false;
   for (vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
-    const auto mode = before.wanted.modes.find(gpu.gpu);
-    const bool away = mode != before.wanted.modes.end() && mode->second == policy::Mode::passthrough;
+    const auto mode = before.desired.modes.find(gpu.gpu);
+    const bool away = mode != before.desired.modes.end() && mode->second == policy::Mode::passthrough;
     if (!away || !gpu.before) continue;
     const auto trouble = trouble_given_away(outcome, gpu.gpu);
     if (!trouble) continue;
@@ -135,8 +133,8 @@ struct Returning {
 std::optional<Trouble> trouble_of_unit(const BeforeStages& before, const NodeOutcome& outcome,
                                        const vfio::MoveResult& result) {
   for (const vfio::PciAddress& gpu : result.devices) {
-    const auto mode = before.wanted.modes.find(gpu);
-    if (mode == before.wanted.modes.end() || mode->second == policy::Mode::passthrough) continue;
+    const auto mode = before.desired.modes.find(gpu);
+    if (mode == before.desired.modes.end() || mode->second == policy::Mode::passthrough) continue;
     // A unit in mode host stays, since each of its functions that came back is in the right place.
     if (result.status == Status::failed && mode->second == policy::Mode::vgpu) return trouble_of(result);
     if (result.status != Status::done) continue;
@@ -169,7 +167,7 @@ Result<vfio::MoveRequest> to_vfio_again(const NodeHost& host, const BeforeStages
   vfio::MoveRequest request;
   request.untouchable = mdev::carriers_of_vgpus(
       *vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(host.vgpus.node, device); });
-  request.release = before.wanted.release;
+  request.release = before.desired.release;
   for (const Returning& unit : units) {
     std::ranges::copy(unit.result->devices, std::back_inserter(request.accelerators));
     for (const vfio::Member& member : unit.result->move.members) {
@@ -252,9 +250,9 @@ bool undo_given_back(const NodeHost& host, const BeforeStages& before, NodeOutco
 }  // namespace
 
 Result<BeforeStages> before_stages(const NodeHost& host, const vfio::Inventory& inventory,
-                                   const policy::WantedState& wanted,
+                                   const policy::DesiredState& desired,
                                    const std::vector<vfio::PciAddress>& going_back) {
-  BeforeStages before{.inventory = inventory, .record = {}, .wanted = wanted};
+  BeforeStages before{.inventory = inventory, .record = {}, .desired = desired};
   if (going_back.empty()) return before;
   auto record = vfio::read_records(*host.moves.host);
   if (!record) return fail(std::move(record).error());

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/counted.h"
+#include "common/text/text.h"
 #include "hostfs/check_reading.h"
 #include "mdev/vgpu_inventory.h"
 #include "vgpu-dm/plan/stable_uuid.h"
@@ -117,7 +117,7 @@ Check driver_check(const HostFs& host, const mdev::VgpuGpu& gpu) {
   if (vfio::on_vfio_driver(function)) {
     return std::move(check).warned(
         fmt::format("bound to {}: given away whole", function.driver.value_or("")),
-        fmt::format("`ferry vfio unbind --device {}`, if it shall be divided", gpu.address().text()));
+        fmt::format("`ferry vfio unbind --device {}`, if you want vGPUs on it", gpu.address().text()));
   }
   if (!function.driver) {
     return std::move(check).failed("no driver is bound to it",
@@ -182,14 +182,14 @@ Check types_check(const mdev::VgpuGpu& gpu, bool others_pass) {
   Check check{.id = "vgpu-types-offered",
               .subject = gpu.address().text(),
               .why = "what the driver does not offer cannot be made"};
-  std::size_t offered = 0;
+  std::size_t advertised = 0;
   for (const mdev::VgpuParent& parent : gpu.parents) {
     if (parent.problem) return std::move(check).unreadable(*parent.problem);
-    offered += static_cast<std::size_t>(
+    advertised += static_cast<std::size_t>(
         std::ranges::count_if(parent.types, [](const mdev::VgpuType& type) { return type.available > 0; }));
   }
   const std::string carried = counted(gpu.devices.size(), "vGPU");
-  if (offered > 0) {
+  if (advertised > 0) {
     return std::move(check).passed(fmt::format("by {}; it carries {}", text(gpu.framework), carried));
   }
   if (!gpu.devices.empty()) return std::move(check).passed(fmt::format("it is full: it carries {}", carried));

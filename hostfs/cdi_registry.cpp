@@ -187,8 +187,8 @@ class Spec {
            });
   }
 
-  bool check_fields_of_edits(const ConfigNode& holder) {
-    const ConfigNode* edits = field(holder, "containerEdits");
+  bool check_fields_of_edits(const ConfigNode& user) {
+    const ConfigNode* edits = field(user, "containerEdits");
     if (edits == nullptr) return true;
     constexpr Kind kPlain = Kind::scalar;
     constexpr Shape kEnv = {.name = "env", .kind = Kind::list, .holds_text = true};
@@ -236,11 +236,11 @@ class Spec {
   }
 
   /// Index in kVersions of the first version that has all fields used by `holder`.
-  static std::size_t needed_by(const ConfigNode& holder) {
+  static std::size_t needed_by(const ConfigNode& user) {
     std::size_t needed = 0;
-    const ConfigNode* annotations = field(holder, "annotations");
+    const ConfigNode* annotations = field(user, "annotations");
     if (annotations != nullptr && !annotations->members.empty()) needed = kAnnotations;
-    const ConfigNode* edits = field(holder, "containerEdits");
+    const ConfigNode* edits = field(user, "containerEdits");
     if (edits == nullptr) return needed;
     const ConfigNode* nodes = field(*edits, "deviceNodes");
     const ConfigNode* mounts = field(*edits, "mounts");
@@ -293,15 +293,15 @@ class Spec {
         fmt::format("kind is \"{}\", and has to be VENDOR/CLASS, of two letters or more each", kind_));
   }
 
-  bool check_edits(const ConfigNode& holder, const std::string& what) {
-    const ConfigNode* edits = field(holder, "containerEdits");
+  bool check_edits(const ConfigNode& user, const std::string& what) {
+    const ConfigNode* edits = field(user, "containerEdits");
     if (edits == nullptr) return true;
     return check_variables(*edits, what) && check_nodes(*edits, what) && check_hooks(*edits, what) &&
            check_mounts(*edits, what);
   }
 
-  bool check_variables(const ConfigNode& holder, const std::string& what) {
-    const ConfigNode* list = field(holder, "env");
+  bool check_variables(const ConfigNode& user, const std::string& what) {
+    const ConfigNode* list = field(user, "env");
     if (list == nullptr) return true;
     for (const ConfigNode& entry : list->items) {
       const std::size_t equals = entry.text.find('=');

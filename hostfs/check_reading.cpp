@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "common/text/counted.h"
+#include "common/text/text.h"
 
 namespace ferry {
 

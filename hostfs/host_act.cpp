@@ -25,12 +25,11 @@
 #include <unistd.h>
 #include <vector>
 
-#include "common/process/memory_file.h"
 #include "common/process/spawn.h"
-#include "hostfs/acts_under_way.h"
 #include "hostfs/host_writer.h"
+#include "hostfs/in_flight_writes.h"
+#include "hostfs/kernel_facts.h"
 #include "hostfs/kmod_library.h"
-#include "hostfs/modprobe_directories.h"
 #include "hostfs/stuck_writes.h"
 #include "hostfs/write_progress.h"
 

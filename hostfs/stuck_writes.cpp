@@ -7,9 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text/whole_json.h"
-#include "hostfs/boot_id.h"
-#include "hostfs/pid_namespace.h"
-#include "hostfs/stuck_record.h"
+#include "hostfs/kernel_facts.h"
 
 namespace ferry {
 namespace {

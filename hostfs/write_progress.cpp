@@ -6,8 +6,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include "common/process/memory_file.h"
-
 namespace ferry {
 
 void WriteProgress::Unmap::operator()(Page* page) const {

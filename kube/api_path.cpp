@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "common/text/percent_escape.h"
+#include "common/text/encoding.h"
 
 namespace ferry::kube {
 namespace {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kube/cluster_access.h"
 
+#include <algorithm>
+#include <arpa/inet.h>
+#include <charconv>
 #include <optional>
 
 #include <fmt/format.h>
@@ -8,6 +11,229 @@
 #include "kube/credential_file.h"
 
 namespace ferry::kube {
+namespace {
+
+constexpr std::string_view kTls = "https://";
+constexpr std::string_view kPlain = "http://";
+constexpr std::uint16_t kTlsPort = 443;
+constexpr std::uint16_t kPlainPort = 80;
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return out;
+}
+
+bool is_plain(std::string_view text) {
+  return std::ranges::none_of(text, [](char c) {
+    return static_cast<unsigned char>(c) <= ' ' || static_cast<unsigned char>(c) >= 0x7F;
+  });
+}
+
+bool is_name(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '.' || c == '_';
+  });
+}
+
+std::optional<std::uint16_t> port_of(std::string_view text) {
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size() || port == 0) return std::nullopt;
+  return port;
+}
+
+/// The bytes of an IP address, four or sixteen; empty: it is none.
+std::string ip_bytes(std::string_view text) {
+  if (text.find('\0') != std::string_view::npos) return {};  // inet_pton would stop there
+  const std::string host(text);
+  std::string bytes(sizeof(in6_addr), '\0');
+  if (::inet_pton(AF_INET6, host.c_str(), bytes.data()) == 1) return bytes;
+  bytes.resize(sizeof(in_addr));
+  if (::inet_pton(AF_INET, host.c_str(), bytes.data()) == 1) return bytes;
+  return {};
+}
+
+struct HostAndPort {
+  std::string host;
+  std::string port;  // empty: none was given
+};
+
+// "host", "host:port", "[ipv6]", "[ipv6]:port"; an IPv6 address without brackets is a host.
+std::optional<HostAndPort> split(std::string_view authority) {
+  if (authority.starts_with('[')) {
+    const auto end = authority.find(']');
+    if (end == std::string_view::npos) return std::nullopt;
+    const std::string_view host = authority.substr(1, end - 1);
+    const std::string_view rest = authority.substr(end + 1);
+    if (host.find(':') == std::string_view::npos || (!rest.empty() && !rest.starts_with(':')))
+      return std::nullopt;
+    if (rest == ":") return std::nullopt;
+    return HostAndPort{.host = std::string(host), .port = std::string(rest.substr(rest.empty() ? 0 : 1))};
+  }
+  const auto colon = authority.find(':');
+  if (colon == std::string_view::npos || !ip_bytes(authority).empty())
+    return HostAndPort{.host = std::string(authority), .port = {}};
+  if (colon + 1 == authority.size()) return std::nullopt;
+  return HostAndPort{.host = std::string(authority.substr(0, colon)),
+                     .port = std::string(authority.substr(colon + 1))};
+}
+
+tl::unexpected<Error> wrong(std::string_view url, std::string_view why) {
+  return fail(Errc::usage, fmt::format("'{}' is not where a server is: {}", url, why),
+              "write https://HOST:PORT");
+}
+
+// ---- NO_PROXY
+
+bool in_network(std::string_view network, std::string_view address) {
+  const auto slash = network.find('/');
+  if (slash == std::string_view::npos) return false;
+  const std::string base = ip_bytes(network.substr(0, slash));
+  const std::string_view length = network.substr(slash + 1);
+  unsigned bits = 0;
+  const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), bits);
+  if (base.empty() || error != std::errc() || end != length.data() + length.size() ||
+      base.size() != address.size() || bits > base.size() * 8)
+    return false;
+  for (unsigned bit = 0; bit < bits; ++bit) {
+    const unsigned mask = 0x80U >> bit % 8;
+    if (((static_cast<unsigned char>(base[bit / 8]) ^ static_cast<unsigned char>(address[bit / 8])) & mask) !=
+        0)
+      return false;
+  }
+  return true;
+}
+
+// "example.com" matches itself and names below it, ".example.com" and "*.example.com" only names below it.
+bool is_below(std::string_view host, std::string_view domain) {
+  if (domain.starts_with("*.")) domain.remove_prefix(1);
+  if (!domain.starts_with('.')) {
+    if (host == domain) return true;
+    return host.size() > domain.size() && host.ends_with(domain) &&
+           host[host.size() - domain.size() - 1] == '.';
+  }
+  return host.size() > domain.size() && host.ends_with(domain);
+}
+
+bool is_exempt(const ServerAddress& server, std::string_view entry) {
+  if (entry == "*") return true;
+  const std::string address = ip_bytes(server.host);
+  if (!address.empty() && in_network(entry, address)) return true;
+  const auto parts = split(entry);
+  if (!parts || parts->host.empty()) return false;
+  if (!parts->port.empty() && port_of(parts->port) != server.port) return false;
+  if (!address.empty()) return ip_bytes(parts->host) == address;
+  return is_below(server.host, parts->host);
+}
+
+bool is_exempt_by_list(const ServerAddress& server, std::string_view list) {
+  while (!list.empty()) {
+    const auto end = std::min(list.find(','), list.size());
+    std::string_view entry = list.substr(0, end);
+    while (entry.starts_with(' ')) entry.remove_prefix(1);
+    while (entry.ends_with(' ')) entry.remove_suffix(1);
+    if (!entry.empty() && is_exempt(server, lower(entry))) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
+}
+
+// The first of the two variables that is set and not empty.
+Environment::const_iterator first_of(const Environment& environment, const char* name, const char* other) {
+  for (const char* const each : {name, other})
+    if (const auto found = environment.find(each); found != environment.end() && !found->second.empty())
+      return found;
+  return environment.end();
+}
+
+}  // namespace
+
+bool is_host(std::string_view text) {
+  return is_name(text) || !ip_bytes(text).empty();
+}
+
+Result<ServerAddress> ServerAddress::parse(std::string_view url) {
+  ServerAddress out;
+  std::string_view rest = url;
+  if (rest.starts_with(kTls)) {
+    rest.remove_prefix(kTls.size());
+  } else if (rest.starts_with(kPlain)) {
+    rest.remove_prefix(kPlain.size());
+    out.tls = false;
+  } else {
+    return wrong(url, "it begins with neither https:// nor http://");
+  }
+  const std::string_view authority = rest.substr(0, rest.find('/'));
+  rest.remove_prefix(authority.size());
+  // The URL is not shown: it has a password in it.
+  if (authority.find('@') != std::string_view::npos)
+    return fail(Errc::usage, "a server's address has no credentials in it", "write https://HOST:PORT");
+  if (!is_plain(rest) || rest.find_first_of("?#") != std::string_view::npos)
+    return wrong(url, "its path has a query, a space or letters that are not ASCII");
+  const auto parts = split(authority);
+  const bool bare = !authority.starts_with('[') && parts && parts->host.find(':') != std::string::npos;
+  if (!parts || bare || !is_host(parts->host))
+    return wrong(url, "its host is neither a name nor an IP address");
+  out.host = lower(parts->host);
+  out.port = out.tls ? kTlsPort : kPlainPort;
+  if (!parts->port.empty()) {
+    const auto port = port_of(parts->port);
+    if (!port) return wrong(url, "its port is not one of 1 to 65535");
+    out.port = *port;
+  }
+  while (rest.ends_with('/')) rest.remove_suffix(1);
+  out.path = rest;
+  return out;
+}
+
+bool ServerAddress::is_loopback() const {
+  constexpr char kLoopback = 127;
+  const std::string address = ip_bytes(host);
+  return host == "localhost" || address == ip_bytes("::1") ||
+         (address.size() == sizeof(in_addr) && address.front() == kLoopback);
+}
+
+std::string ServerAddress::authority() const {
+  const bool six = host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", six ? "[" : "", host, six ? "]" : "", port);
+}
+
+std::string ServerAddress::text() const {
+  return fmt::format("{}{}{}", tls ? kTls : kPlain, authority(), path);
+}
+
+Result<std::string> proxy_url(std::string_view text) {
+  // Go's clients let a socks5 proxy resolve names; libcurl names that socks5h.
+  for (const auto& [scheme, ours] : {std::pair<std::string_view, std::string_view>{"http://", "http://"},
+                                     {"https://", "https://"},
+                                     {"socks5://", "socks5h://"},
+                                     {"socks5h://", "socks5h://"}}) {
+    if (!text.starts_with(scheme)) continue;
+    std::string_view rest = text.substr(scheme.size());
+    while (rest.ends_with('/')) rest.remove_suffix(1);
+    const auto parts = split(rest.substr(rest.rfind('@') + 1));
+    if (!is_plain(rest) || !parts || !is_host(parts->host) || (!parts->port.empty() && !port_of(parts->port)))
+      break;
+    return fmt::format("{}{}", ours, rest);
+  }
+  return fail(Errc::usage, "it is not the URL of a proxy", "write http://HOST:PORT, or https or socks5");
+}
+
+Result<std::string> proxy_of_environment(const ServerAddress& server, const Environment& environment) {
+  const auto proxy = first_of(environment, "HTTPS_PROXY", "https_proxy");
+  // Go's clients use no proxy for this machine itself.
+  if (proxy == environment.end() || server.is_loopback()) return std::string();
+  const auto exempt = first_of(environment, "NO_PROXY", "no_proxy");
+  if (exempt != environment.end() && is_exempt_by_list(server, exempt->second)) return std::string();
+  const bool has_scheme = proxy->second.find("://") != std::string::npos;
+  auto url = proxy_url(has_scheme ? proxy->second : "http://" + proxy->second);
+  if (!url) return fail(std::move(url).error().during(proxy->first));
+  return url;
+}
+
 namespace {
 
 namespace fs = std::filesystem;

@@ -1,15 +1,352 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kube/curl_transport.h"
 
+#include <algorithm>
+#include <array>
+#include <curl/curl.h>
 #include <map>
+#include <new>
+#include <optional>
+#include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "common/version.h"
+#include "kube/api_error.h"
 #include "kube/credential_file.h"
-#include "kube/curl_exchange.h"
 #include "kube/curl_pool.h"
 
 namespace ferry::kube {
+namespace {
+
+/// The credentials of a ClusterAccess at the moment of a request.
+struct CredentialsNow {
+  std::string authorities;  ///< PEM; empty: the system's
+  std::string certificate;
+  std::string key;
+  std::string token;
+};
+
+/// A request, and its answer so far.
+class CurlExchange {
+ public:
+  using Clock = EventLoop::Clock;
+
+  CurlExchange(ApiTransport::Call call, ApiRequest request, ApiListener listener);
+  CurlExchange(const CurlExchange&) = delete;
+  CurlExchange& operator=(const CurlExchange&) = delete;
+  CurlExchange(CurlExchange&&) = delete;
+  CurlExchange& operator=(CurlExchange&&) = delete;
+  ~CurlExchange();
+
+  /// Sets libcurl's options. Errc::failed: the request is invalid.
+  Result<> prepare(const ClusterAccess& access, const CredentialsNow& credentials);
+  /// Adds the request to the pool, and keeps the pool alive.
+  void begin(std::shared_ptr<CurlPool> pool);
+  const std::shared_ptr<CurlPool>& pool() const { return pool_; }
+
+  ApiTransport::Call call() const { return call_; }
+  CURL* handle() const { return easy_; }
+  const ApiListener& listener() const { return listener_; }
+  /// Takes no more bytes.
+  void cancel() { cancelled_ = true; }
+
+  /// The time at which the request is late, as known now: a byte may move it. Absent: never.
+  std::optional<Clock::time_point> late_at() const;
+  /// The error of a late request.
+  Error too_late() const;
+  /// The result for the listener.
+  Result<ApiReply> outcome(CURLcode how);
+
+  /// The transport's timer for late_at().
+  EventLoop::Timer watchdog{};
+  /// Runs when the answer begins: from then on late_at() may be earlier.
+  EventLoop::Job begun;
+
+ private:
+  static std::size_t take_header(const char* bytes, std::size_t size, std::size_t count, void* exchange);
+  static std::size_t take_body(const char* bytes, std::size_t size, std::size_t count, void* exchange);
+  void take_any();
+  bool take(std::string_view bytes);
+  void add_header(const std::string& line);
+  void set_credentials(const ClusterAccess& access, const CredentialsNow& credentials);
+  Error error(std::error_code code, std::string_view why) const;
+
+  struct FreeList {
+    void operator()(curl_slist* list) const { ::curl_slist_free_all(list); }
+  };
+  using List = std::unique_ptr<curl_slist, FreeList>;
+
+  ApiTransport::Call call_;
+  ApiRequest request_;
+  ApiListener listener_;
+  CURL* easy_;
+  List headers_;
+  List connect_to_;
+  std::string server_;
+  std::array<char, CURL_ERROR_SIZE> why_{};
+  std::shared_ptr<CurlPool> pool_;
+
+  Clock::time_point began_ = Clock::now();
+  std::optional<Clock::time_point> last_byte_;
+  std::string body_;
+  bool too_large_ = false;
+  bool cancelled_ = false;
+};
+
+using std::chrono::milliseconds;
+
+constexpr int kOk = 200;
+// Time for an answer to begin if the whole has no deadline.
+constexpr milliseconds kBegins{30'000};
+// Keepalive notices a dead peer, or a middlebox that forgot the connection, beside ApiRequest::silence.
+constexpr long kKeepaliveSeconds = 30;
+constexpr long kUploadBytes = 16L << 10U;  // our bodies are small; libcurl's default is four times that
+// A longer Retry-After is taken for a mistake.
+constexpr curl_off_t kMostRetrySeconds = 24L * 60 * 60;
+
+Errc code_of(CURLcode code) {
+  switch (static_cast<int>(code)) {
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_URL_MALFORMAT:
+    case CURLE_WRITE_ERROR:
+    case CURLE_BAD_CONTENT_ENCODING:
+    case CURLE_OUT_OF_MEMORY:
+      return Errc::failed;
+    default:
+      return Errc::unreachable;
+  }
+}
+
+std::string hint_of(CURLcode code) {
+  switch (static_cast<int>(code)) {
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+      return "the authority is certificate-authority of the kubeconfig, or ca.crt of the pod";
+    case CURLE_SSL_CERTPROBLEM:
+      return "it is client-certificate and client-key of the kubeconfig";
+    default:
+      return {};
+  }
+}
+
+std::string duration(milliseconds time) {
+  constexpr milliseconds kSecond{1000};
+  return time % kSecond == milliseconds(0) ? fmt::format("{} s", time / kSecond)
+                                           : fmt::format("{} ms", time.count());
+}
+
+bool is_path(std::string_view text) {
+  return text.starts_with('/') && std::ranges::all_of(text, [](char c) { return c > ' ' && c < '\x7F'; });
+}
+
+bool is_method(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= 'A' && c <= 'Z'; });
+}
+
+bool is_one_line(std::string_view text) {
+  return text.find_first_of(std::string_view("\r\n\0", 3)) == std::string_view::npos;
+}
+
+curl_blob blob_of(const std::string& text) {
+  // libcurl takes no const pointer, but copies the data.
+  return {.data = const_cast<char*>(text.data()),  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+          .len = text.size(),
+          .flags = CURL_BLOB_COPY};
+}
+
+CurlExchange::CurlExchange(ApiTransport::Call call, ApiRequest request, ApiListener listener)
+    : call_(call), request_(std::move(request)), listener_(std::move(listener)) {
+  static const CURLcode kReady = ::curl_global_init(CURL_GLOBAL_DEFAULT);
+  easy_ = kReady == CURLE_OK ? ::curl_easy_init() : nullptr;
+  if (easy_ == nullptr) throw std::bad_alloc();
+}
+
+CurlExchange::~CurlExchange() {
+  if (pool_ != nullptr) pool_->remove(easy_);
+  ::curl_easy_cleanup(easy_);
+}
+
+void CurlExchange::add_header(const std::string& line) {
+  curl_slist* const longer = ::curl_slist_append(headers_.get(), line.c_str());
+  if (longer == nullptr) throw std::bad_alloc();
+  (void)headers_.release();
+  headers_.reset(longer);
+}
+
+Error CurlExchange::error(std::error_code code, std::string_view why) const {
+  return {.code = code,
+          .message = fmt::format("{}: {} {}: {}", server_, request_.method, request_.path, why),
+          .hint = {}};
+}
+
+Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow& credentials) {
+  server_ = access.server.text();
+  // Refuses requests that could lead to another server or add a header.
+  if (!is_path(request_.path) || !is_method(request_.method) || !is_one_line(request_.content_type))
+    return fail(error(Errc::failed, "it is no request"));
+
+  // libcurl checks the certificate for the URL's host, so the certificate's name is in the URL.
+  ServerAddress named = access.server;
+  if (!access.tls_server_name.empty()) {
+    named.host = access.tls_server_name;
+    connect_to_.reset(::curl_slist_append(nullptr, fmt::format("::{}", access.server.authority()).c_str()));
+    if (connect_to_ == nullptr) throw std::bad_alloc();
+    ::curl_easy_setopt(easy_, CURLOPT_CONNECT_TO, connect_to_.get());
+    add_header("Host: " + access.server.authority());
+  }
+  ::curl_easy_setopt(easy_, CURLOPT_URL, (named.text() + request_.path).c_str());
+  ::curl_easy_setopt(easy_, CURLOPT_PATH_AS_IS, 1L);
+  ::curl_easy_setopt(easy_, CURLOPT_PROTOCOLS_STR, access.server.tls ? "https" : "http");
+  ::curl_easy_setopt(easy_, CURLOPT_FOLLOWLOCATION, 0L);
+  ::curl_easy_setopt(easy_, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
+  ::curl_easy_setopt(easy_, CURLOPT_PIPEWAIT, 1L);  // waits for the one connection instead of opening another
+  ::curl_easy_setopt(easy_, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request_.connect.count()));
+#if LIBCURL_VERSION_NUM >= 0x075700
+  // Else the end of a request waits for the thread that asks a silent DNS server.
+  ::curl_easy_setopt(easy_, CURLOPT_QUICK_EXIT, 1L);
+#endif
+  ::curl_easy_setopt(easy_, CURLOPT_TCP_KEEPALIVE, 1L);
+  ::curl_easy_setopt(easy_, CURLOPT_TCP_KEEPIDLE, kKeepaliveSeconds);
+  ::curl_easy_setopt(easy_, CURLOPT_TCP_KEEPINTVL, kKeepaliveSeconds / 3);
+  ::curl_easy_setopt(easy_, CURLOPT_UPLOAD_BUFFERSIZE, kUploadBytes);
+  // The proxy is chosen already; without these, libcurl would read the environment.
+  ::curl_easy_setopt(easy_, CURLOPT_PROXY, access.proxy.c_str());
+  ::curl_easy_setopt(easy_, CURLOPT_NOPROXY, "");
+  ::curl_easy_setopt(easy_, CURLOPT_HEADEROPT, static_cast<long>(CURLHEADER_SEPARATE));
+  ::curl_easy_setopt(easy_, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+
+  ::curl_easy_setopt(easy_, CURLOPT_PRIVATE, this);
+  ::curl_easy_setopt(easy_, CURLOPT_ERRORBUFFER, why_.data());
+  ::curl_easy_setopt(easy_, CURLOPT_HEADERFUNCTION, take_header);
+  ::curl_easy_setopt(easy_, CURLOPT_HEADERDATA, this);
+  ::curl_easy_setopt(easy_, CURLOPT_WRITEFUNCTION, take_body);
+  ::curl_easy_setopt(easy_, CURLOPT_WRITEDATA, this);
+
+  set_credentials(access, credentials);
+  ::curl_easy_setopt(easy_, CURLOPT_USERAGENT, (std::string("ferry/") + kVersion).c_str());
+  // A compressed stream would arrive when the compressor flushes it.
+  const bool is_a_stream = listener_.received && request_.deadline == milliseconds(0);
+  if (access.compressed && !is_a_stream) ::curl_easy_setopt(easy_, CURLOPT_ACCEPT_ENCODING, "gzip");
+  add_header("Accept: application/json");
+  ::curl_easy_setopt(easy_, CURLOPT_CUSTOMREQUEST, request_.method.c_str());
+  if (!request_.body.empty() || request_.method == "POST") {
+    ::curl_easy_setopt(easy_, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request_.body.size()));
+    ::curl_easy_setopt(easy_, CURLOPT_POSTFIELDS, request_.body.c_str());
+    add_header("Content-Type:" + (request_.content_type.empty() ? "" : " " + request_.content_type));
+    add_header("Expect:");  // no extra round trip for a small body
+  }
+  ::curl_easy_setopt(easy_, CURLOPT_HTTPHEADER, headers_.get());
+  return {};
+}
+
+void CurlExchange::set_credentials(const ClusterAccess& access, const CredentialsNow& credentials) {
+  ::curl_easy_setopt(easy_, CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
+  ::curl_easy_setopt(easy_, CURLOPT_SSL_VERIFYPEER, 1L);
+  ::curl_easy_setopt(easy_, CURLOPT_SSL_VERIFYHOST, 2L);
+  // Credentials are bytes: libcurl reuses a connection only for a request with the same ones.
+  if (!credentials.authorities.empty()) {
+    const curl_blob authorities = blob_of(credentials.authorities);
+    ::curl_easy_setopt(easy_, CURLOPT_CAINFO_BLOB, &authorities);
+    ::curl_easy_setopt(easy_, CURLOPT_CAPATH, nullptr);  // the system's authorities do not count beside them
+  }
+  if (!credentials.certificate.empty()) {
+    const curl_blob certificate = blob_of(credentials.certificate);
+    const curl_blob key = blob_of(credentials.key);
+    ::curl_easy_setopt(easy_, CURLOPT_SSLCERT_BLOB, &certificate);
+    ::curl_easy_setopt(easy_, CURLOPT_SSLKEY_BLOB, &key);
+    ::curl_easy_setopt(easy_, CURLOPT_KEYPASSWD, "");  // an encrypted key is an error, not a prompt
+  }
+  if (!credentials.token.empty()) {
+    add_header("Authorization: Bearer " + credentials.token);
+  } else if (!access.username.empty() || !access.password.empty()) {
+    ::curl_easy_setopt(easy_, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
+    ::curl_easy_setopt(easy_, CURLOPT_USERNAME, access.username.c_str());
+    ::curl_easy_setopt(easy_, CURLOPT_PASSWORD, access.password.c_str());
+  }
+}
+
+void CurlExchange::begin(std::shared_ptr<CurlPool> pool) {
+  pool_ = std::move(pool);
+  pool_->add(easy_);
+}
+
+std::size_t CurlExchange::take_header(const char* /*bytes*/, std::size_t size, std::size_t count,
+                                      void* exchange) {
+  static_cast<CurlExchange*>(exchange)->take_any();
+  return size * count;
+}
+
+std::size_t CurlExchange::take_body(const char* bytes, std::size_t size, std::size_t count, void* exchange) {
+  return static_cast<CurlExchange*>(exchange)->take({bytes, size * count}) ? size * count : 0;
+}
+
+void CurlExchange::take_any() {
+  const bool first = !last_byte_;
+  last_byte_ = Clock::now();
+  if (first && !cancelled_) begun();
+}
+
+bool CurlExchange::take(std::string_view bytes) {
+  if (cancelled_) return false;
+  take_any();
+  long status = 0;
+  ::curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
+  if (listener_.received && status == kOk) {
+    listener_.received(bytes);
+    return !cancelled_;
+  }
+  too_large_ = bytes.size() > CurlTransport::kMostBody - body_.size();
+  if (!too_large_) body_ += bytes;
+  return !too_large_;
+}
+
+std::optional<CurlExchange::Clock::time_point> CurlExchange::late_at() const {
+  const bool has_deadline = request_.deadline > milliseconds(0);
+  std::optional<Clock::time_point> at;
+  if (has_deadline || !last_byte_) at = began_ + (has_deadline ? request_.deadline : kBegins);
+  if (request_.silence > milliseconds(0) && last_byte_) {
+    const auto silent = *last_byte_ + request_.silence;
+    at = at ? std::min(*at, silent) : silent;
+  }
+  return at;
+}
+
+Error CurlExchange::too_late() const {
+  const bool has_deadline = request_.deadline > milliseconds(0);
+  if (has_deadline && Clock::now() >= began_ + request_.deadline)
+    return error(Errc::unreachable, "no whole answer within " + duration(request_.deadline));
+  return error(Errc::unreachable, last_byte_ ? "nothing more for " + duration(request_.silence)
+                                             : "no answer within " + duration(kBegins));
+}
+
+Result<ApiReply> CurlExchange::outcome(CURLcode how) {
+  if (too_large_)
+    return fail(error(make_error_code(ApiErrc::too_large),
+                      fmt::format("the answer has more than {} bytes, the limit", CurlTransport::kMostBody)));
+  if (how != CURLE_OK) {
+    Error out = error(code_of(how), why_.front() != '\0' ? why_.data() : ::curl_easy_strerror(how));
+    out.hint = hint_of(how);
+    return fail(std::move(out));
+  }
+  ApiReply reply;
+  long status = 0;
+  ::curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
+  reply.status = static_cast<int>(status);
+  reply.body = std::move(body_);
+  curl_off_t seconds = 0;
+  ::curl_easy_getinfo(easy_, CURLINFO_RETRY_AFTER, &seconds);
+  if (seconds > 0) reply.retry_after = std::chrono::seconds(std::min(seconds, kMostRetrySeconds));
+  return reply;
+}
+
+}  // namespace
 
 class CurlTransport::Parts {
  public:

@@ -71,7 +71,7 @@ EventRecorder::EventRecorder(ApiClient& client, Timers& timers, Random random, W
       warnings_(normals_) {}
 
 EventRecorder::~EventRecorder() {
-  for (const Budget* budget : {&normals_, &warnings_}) timers_.cancel(budget->token);
+  for (const Budget* rollout : {&normals_, &warnings_}) timers_.cancel(rollout->token);
   for (const auto& [key, recorded] : recorded_)
     if (const auto call = recorded->call) client_.cancel(*call);
 }
@@ -104,19 +104,19 @@ std::size_t EventRecorder::remembered(Type type) const {
       std::ranges::count_if(recorded_, [&](const auto& entry) { return entry.second->type == type; }));
 }
 
-bool EventRecorder::may_write(Budget& budget) {
+bool EventRecorder::may_write(Budget& rollout) {
   const auto now = timers_.now();
-  budget.tokens = std::min(kBurst, budget.tokens + (now - budget.at) / kPerToken);
-  budget.at = now;
-  if (budget.tokens < 1) return false;
-  budget.tokens -= 1;
+  rollout.tokens = std::min(kBurst, rollout.tokens + (now - rollout.at) / kPerToken);
+  rollout.at = now;
+  if (rollout.tokens < 1) return false;
+  rollout.tokens -= 1;
   return true;
 }
 
 void EventRecorder::write(const Key& key) {
   auto& recorded = *recorded_.at(key);
   if (recorded.call || recorded.written == recorded.count) return;
-  if (!may_write(budget(recorded.type))) {
+  if (!may_write(rollout(recorded.type))) {
     if (recorded.waits == 0) recorded.waits = ++last_number_;
     return wait_for_token(recorded.type);
   }
@@ -129,12 +129,12 @@ void EventRecorder::write(const Key& key) {
 }
 
 void EventRecorder::wait_for_token(Type type) {
-  Budget& of_type = budget(type);
+  Budget& of_type = rollout(type);
   if (std::exchange(of_type.waits, true)) return;
   const auto missing =
       std::chrono::duration_cast<std::chrono::milliseconds>((1 - of_type.tokens) * kPerToken);
   of_type.token = timers_.at(of_type.at + missing + std::chrono::milliseconds(1), [this, type] {
-    budget(type).waits = false;
+    rollout(type).waits = false;
     write_waiting(type);
   });
 }
@@ -146,7 +146,7 @@ void EventRecorder::write_waiting(Type type) {
     if (recorded->type == type && recorded->waits > 0) waiting.emplace(recorded->waits, key);
   for (const auto& [number, key] : waiting) {
     write(key);
-    if (budget(type).waits) return;
+    if (rollout(type).waits) return;
   }
 }
 

@@ -56,9 +56,9 @@ class EventRecorder {
   };
   using Key = std::pair<std::string, std::string>;  // reason, message
 
-  Budget& budget(Type type) { return type == Type::warning ? warnings_ : normals_; }
+  Budget& rollout(Type type) { return type == Type::warning ? warnings_ : normals_; }
   std::size_t remembered(Type type) const;
-  bool may_write(Budget& budget);
+  bool may_write(Budget& rollout);
   void forget_old();
   void write(const Key& key);
   void wait_for_token(Type type);

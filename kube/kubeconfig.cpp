@@ -5,8 +5,8 @@
 #include <fmt/ranges.h>
 
 #include "common/config/config_reader.h"
-#include "common/text/base64.h"
-#include "common/text/suggest.h"
+#include "common/text/encoding.h"
+#include "common/text/text.h"
 #include "kube/cluster_access.h"
 #include "kube/credential_file.h"
 
@@ -117,10 +117,10 @@ Result<File> read_file(const ConfigText& source) {
                                    "current-context", "extensions"});
       !known)
     return fail(std::move(known).error());
-  for (const auto& [name, wanted] : {std::pair{"apiVersion", "v1"}, std::pair{"kind", "Config"}}) {
+  for (const auto& [name, desired] : {std::pair{"apiVersion", "v1"}, std::pair{"kind", "Config"}}) {
     const ConfigNode* node = top.find(name);
-    if (node != nullptr && (node->kind != Kind::scalar || node->text != wanted))
-      return top.refuse(*node, name, fmt::format("expected {}, found {}", wanted, node->described()));
+    if (node != nullptr && (node->kind != Kind::scalar || node->text != desired))
+      return top.refuse(*node, name, fmt::format("expected {}, found {}", desired, node->described()));
   }
   return file;
 }

@@ -6,10 +6,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include <nlohmann/json.hpp>
 #include <nlohmann/json_fwd.hpp>
 
 #include "common/result.h"
+#include "kube/api_error.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
 #include "kube/backoff.h"
@@ -17,6 +20,27 @@
 #include "kube/timers.h"
 
 namespace ferry::kube {
+
+/// A line of a watch's stream.
+struct WatchEvent {
+  enum class Kind { added, modified, deleted, bookmark, error };
+  Kind kind = Kind::error;
+  nlohmann::json object = {};  ///< an error's: the Status
+  std::string key = {};        ///< object_key(); empty for bookmarks and errors
+  std::string version = {};    ///< resourceVersion; empty only for errors
+};
+
+/// Errc::malformed_host: not such a line; `asked` names the watch.
+Result<WatchEvent> parse_watch_event(std::string_view line, const Asked& asked);
+
+/// "namespace/name", or "name" without a namespace; empty: not an object.
+std::string object_key(const nlohmann::json& object);
+/// The resourceVersion; empty: none.
+std::string version_of(const nlohmann::json& object);
+
+/// True: `version` is later than `than`, both resourceVersions of one server. They are numbers, and the
+/// greater is later (KEP-5504; they always were). Versions that are no numbers count as later unless equal.
+bool is_later(std::string_view version, std::string_view than);
 
 /// Lists once, then watches: one open request, and no timer while nothing happens. A watch that ends is
 /// resumed from its resourceVersion. If the server no longer knows that version, and after trouble, all is

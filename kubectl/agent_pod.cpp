@@ -10,7 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "kubectl/object_fields.h"
+#include "kubectl/cluster_reader.h"
 
 namespace ferry::kubectl {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubectl/cluster_checks.h"
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -13,9 +11,10 @@
 
 #include "agent/cluster_objects.h"
 #include "agent/operator_compat/two_owners.h"
-#include "common/vgpu_migration.h"
+#include "common/kubevirt_rules.h"
 #include "kubectl/agent_pod.h"
-#include "kubectl/object_fields.h"
+#include "kubectl/cluster_reader.h"
+#include "kubectl/cluster_verbs.h"
 
 namespace ferry::kubectl {
 namespace {
@@ -137,10 +136,10 @@ Check one_version(const ClusterNode& node, const std::vector<json>& pods) {
 }
 
 Check node_state(const ClusterNode& node) {
-  Check check{.id = "node-state", .subject = node.name, .why = "GPUs are only offered as they are wanted"};
+  Check check{.id = "node-state", .subject = node.name, .why = "GPUs are only advertised as they are wanted"};
   if (node.state.empty()) return std::move(check).unknown("there is no label gpu-ferry.io/state");
   const std::string found = node.last_error.empty() ? node.state : node.state + ": " + node.last_error;
-  if (node.state == "as_wanted" || node.state == "nothing_wanted") return std::move(check).passed(found);
+  if (node.state == "ready" || node.state == "idle") return std::move(check).passed(found);
   if (node.state == "failed")
     return std::move(check).failed(
         found, "`kubectl describe node` has the events; `ferry status` on the node all of it");
@@ -151,7 +150,7 @@ Check node_state(const ClusterNode& node) {
 Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
   Check check{.id = "one-owner",
               .subject = node.name,
-              .why = "where NVIDIA's programs serve the node Ferry stands back"};
+              .why = "Ferry is on standby where NVIDIA's programs serve the node"};
   std::map<std::string, json> by_name;
   agent::AgentProgramOptions agent;  // options of the agent's pod, if there is one
   for (const json& pod : pods) {
@@ -176,9 +175,9 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
 
 Check gpus_offered(const ClusterNode& node) {
   Check check{
-      .id = "gpus-offered", .subject = node.name, .why = "what is not allocatable is given to nobody"};
+      .id = "gpus-advertised", .subject = node.name, .why = "what is not allocatable is given to nobody"};
   if (node.resources.empty())
-    return std::move(check).warned("the node offers no GPUs",
+    return std::move(check).warned("the node advertises no GPUs",
                                    "`ferry status` on the node says in which mode they are");
   std::vector<std::string> lacks;
   std::vector<std::string> held;
@@ -253,7 +252,7 @@ Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<
     return std::move(check).warned(fmt::format("{} stands in pciHostDevices and in mediatedDevices: {}",
                                                fmt::join(twice, ", "), kOneNameForTwoKinds),
                                    kOneNameForTwoKindsCure);
-  if (lacks.empty()) return std::move(check).passed("all that the node offers is listed");
+  if (lacks.empty()) return std::move(check).passed("all that the node advertises is listed");
   return std::move(check).warned(fmt::format("{}", fmt::join(lacks, "; ")), kCure);
 }
 

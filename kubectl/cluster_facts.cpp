@@ -15,9 +15,9 @@
 #include "agent/cluster_words.h"
 #include "agent/drain/drain_mark.h"
 #include "common/text/visible_text.h"
-#include "kubectl/object_fields.h"
+#include "kubectl/cluster_reader.h"
 #include "policy/kubernetes_files.h"
-#include "vgpu-dm/types/type_name.h"
+#include "vgpu-dm/types/type_names.h"
 
 namespace ferry::kubectl {
 namespace {
@@ -66,7 +66,7 @@ ResourceCounts gpus_in(const json& quantities) {
 }
 
 // The limits: an extended resource's request equals its limit.
-ResourceCounts asked_by(const json& container) {
+ResourceCounts source(const json& container) {
   return gpus_in(field_at(container, {"resources", "limits"}));
 }
 
@@ -75,11 +75,11 @@ ResourceCounts asked_by(const json& container) {
 ResourceCounts asked_by_pod(const json& pod) {
   const json& spec = field(pod, "spec");
   ResourceCounts together;
-  for (const json& container : items_field(spec, "containers")) add(together, asked_by(container));
+  for (const json& container : items_field(spec, "containers")) add(together, source(container));
   ResourceCounts stays;
   ResourceCounts most;
   for (const json& container : items_field(spec, "initContainers")) {
-    ResourceCounts asked = asked_by(container);
+    ResourceCounts asked = source(container);
     if (text_field(container, "restartPolicy") == "Always") {
       add(stays, asked);
       continue;

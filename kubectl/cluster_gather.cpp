@@ -1,28 +1,188 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubectl/cluster_gather.h"
-
 #include <algorithm>
-#include <functional>
+#include <array>
+#include <cstddef>
 #include <iterator>
 #include <set>
-#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/text/text.h"
 #include "common/version.h"
 #include "kube/api_error.h"
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_facts.h"
-#include "kubectl/gathered_labels.h"
+#include "kubectl/cluster_reader.h"
+#include "kubectl/cluster_verbs.h"
 #include "kubectl/masked_text.h"
-#include "kubectl/object_fields.h"
 #include "policy/policy_yaml.h"
 
 namespace ferry::kubectl {
-namespace {
 
 using nlohmann::json;
+
+namespace {
+
+// True: the values are as long and mixed as keys, so masked_text() would hide some.
+bool is_known_name(std::string_view key) {
+  return key == "nvidia.com/gpu.product";
+}
+
+}  // namespace
+
+bool is_needed_label(std::string_view key) {
+  constexpr std::array<std::string_view, 6> kDomains = {
+      kGpuResources,        "feature.node.kubernetes.io/", "node-role.kubernetes.io/",
+      "katacontainers.io/", "app.kubernetes.io/",          "helm.sh/"};
+  // These domains have other keys, too, with UIDs of objects or the node's own name, which may be an address.
+  constexpr std::array<std::string_view, 13> kKeys = {"app",
+                                                      "kubernetes.io/arch",
+                                                      "kubernetes.io/os",
+                                                      "node.kubernetes.io/instance-type",
+                                                      "topology.kubernetes.io/region",
+                                                      "topology.kubernetes.io/zone",
+                                                      "kubevirt.io",
+                                                      "kubevirt.io/schedulable",
+                                                      "kubevirt.io/nodeName",
+                                                      "kubevirt.io/domain",
+                                                      "kubevirt.io/vm",
+                                                      "kubevirt.io/migrationTargetNodeName",
+                                                      "vm.kubevirt.io/name"};
+  // The value is the UUID of the machine's NVLink domain.
+  if (key == "nvidia.com/gpu.clique") return false;
+  return key.find("gpu-ferry.io/") != std::string_view::npos ||
+         std::ranges::any_of(kDomains, [&](std::string_view domain) { return key.starts_with(domain); }) ||
+         std::ranges::find(kKeys, key) != kKeys.end();
+}
+
+void take_labels(const json& object, const char* key, json& out) {
+  std::size_t left_out = 0;
+  for (const auto& [name, value] : texts_field(object, key)) {
+    if (is_needed_label(name))
+      out[key][name] = is_known_name(name) ? value : masked_text(value);
+    else
+      ++left_out;
+  }
+  if (left_out > 0) out[std::string(key) + "_left_out"] = left_out;
+}
+
+namespace {
+
+struct Log {
+  kube::ObjectRef pod;
+  std::string node;
+  kube::LogEnd end;
+  bool trouble = false;
+};
+
+const json& status_of(const json& pod, const char* list, const std::string& container) {
+  static const json kNothing;
+  for (const json& status : items_field(field(pod, "status"), list))
+    if (text_field(status, "name") == container) return status;
+  return kNothing;
+}
+
+std::vector<Log> logs_of(const std::vector<json>& pods) {
+  std::vector<Log> out;
+  for (const json& pod : pods) {
+    const json& metadata = field(pod, "metadata");
+    for (const auto& [containers, statuses] :
+         {std::pair("initContainers", "initContainerStatuses"), {"containers", "containerStatuses"}}) {
+      for (const json& container : items_field(field(pod, "spec"), containers)) {
+        if (ferry_program_in(container).empty()) continue;
+        const std::string name = text_field(container, "name");
+        const json& status = status_of(pod, statuses, name);
+        const bool restarted = field(status, "restartCount").is_number_unsigned() &&
+                               field(status, "restartCount").get<std::uint64_t>() > 0;
+        Log log{.pod = kube::pod_ref(text_field(metadata, "namespace"), text_field(metadata, "name")),
+                .node = text_field(field(pod, "spec"), "nodeName"),
+                .end = {.container = name, .lines = kMostLogLines},
+                .trouble = restarted || !flag_field(status, "ready")};
+        out.push_back(log);
+        log.end.previous = true;
+        if (restarted) out.push_back(std::move(log));
+      }
+    }
+  }
+  std::ranges::stable_sort(out, [](const Log& a, const Log& b) { return a.trouble && !b.trouble; });
+  return out;
+}
+
+/// The last whole lines within the limits, and whether earlier lines are missing.
+std::pair<std::vector<std::string>, bool> last_lines(std::string_view text) {
+  std::vector<std::string> lines;
+  std::size_t size = 0;
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  while (!text.empty()) {
+    const auto begin = text.rfind('\n');
+    const auto line = begin == std::string_view::npos ? text : text.substr(begin + 1);
+    if (lines.size() == kMostLogLines || size + line.size() > kMostOfALog) break;
+    size += line.size() + 1;
+    lines.emplace_back(line);
+    text.remove_suffix(begin == std::string_view::npos ? text.size() : text.size() - begin);
+  }
+  // The kubelet was asked for kMostLogLines lines at most, so an answer of that length may have been cut.
+  const bool cut = !text.empty() || lines.size() == kMostLogLines;
+  std::ranges::reverse(lines);
+  return {std::move(lines), cut};
+}
+
+json document_of(const Log& log, std::vector<std::string> lines, bool cut) {
+  return {{"namespace", log.pod.space},     {"pod", log.pod.name},          {"node", log.node},
+          {"container", log.end.container}, {"previous", log.end.previous}, {"cut", cut},
+          {"lines", std::move(lines)}};
+}
+
+}  // namespace
+
+GatheredLogs gather_logs(const AskForLog& ask, const std::vector<json>& pods) {
+  GatheredLogs out;
+  const std::vector<Log> logs = logs_of(pods);
+  if (logs.empty())
+    out.notes.emplace_back(
+        "logs: no container of Ferry's is shown; of services on a node `journalctl -u 'ferry-*'` has them");
+  std::size_t size = 0;
+  std::size_t left_out = 0;
+  std::size_t cut = 0;
+  std::set<std::string> silent;  // nodes that do not answer: their other containers would wait as long
+  for (const Log& log : logs) {
+    if (size >= kMostOfLogs) {
+      ++left_out;
+      continue;
+    }
+    if (silent.contains(log.node)) continue;
+    const auto text = ask(log.pod, log.end);
+    if (!text) {
+      const auto& code = text.error().code;
+      // The container is gone, or has no earlier run.
+      if (code == kube::ApiErrc::not_found || (log.end.previous && code == kube::ApiErrc::invalid)) continue;
+      // The container has not started; its status has the reason.
+      if (code == kube::ApiErrc::invalid) continue;
+      out.notes.push_back("logs: " + text.error().message);
+      if (code == kube::ApiErrc::forbidden) return out;
+      out.whole = false;
+      silent.insert(log.node);
+      continue;
+    }
+    auto [lines, shortened] = last_lines(masked_text(*text));
+    for (const std::string& line : lines) size += line.size();
+    if (shortened) ++cut;
+    out.logs.push_back(document_of(log, std::move(lines), shortened));
+  }
+  if (cut > 0)
+    out.notes.push_back(fmt::format("logs: {} cut to the last {} lines or {} KiB", counted(cut, "log"),
+                                    kMostLogLines, kMostOfALog >> 10U));
+  if (left_out > 0)
+    out.notes.push_back(
+        fmt::format("logs: {} left out, since all in all it would be more than {} MiB: `kubectl "
+                    "logs` shows them",
+                    counted(left_out, "log"), kMostOfLogs >> 20U));
+  return out;
+}
+
+namespace {
 
 bool is_of_gpus(std::string_view name) {
   return name.find("gpu-ferry.io/") != std::string_view::npos || name.starts_with(kGpuResources);
@@ -270,7 +430,7 @@ Result<Gathered> gather_cluster(const kube::AskForPart& ask, const AskForLog& as
   gathering.take("config_maps", {.kind = kube::kConfigMaps, .space = place.space}, gathered_config_map);
   gathering.take(
       "leases",
-      {.kind = kube::kLeases, .space = place.space, .fields = {}, .labels = "gpu-ferry.io/change-slot"},
+      {.kind = kube::kLeases, .space = place.space, .fields = {}, .labels = "gpu-ferry.io/rollout-lease"},
       gathered_lease);
   gathering.take("events", {.kind = kube::kEvents, .space = "default", .fields = "involvedObject.kind=Node"},
                  gathered_event);

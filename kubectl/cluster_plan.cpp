@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubectl/cluster_plan.h"
-
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -14,14 +12,14 @@
 #include "agent/agent_options.h"
 #include "agent/cluster_objects.h"
 #include "agent/operator_compat/two_owners.h"
-#include "cli/output/canvas.h"
 #include "cli/output/table.h"
+#include "cli/output/text_output.h"
 #include "kata-manager/classes/kubernetes_words.h"
 #include "kube/api_error.h"
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_reader.h"
-#include "kubectl/object_fields.h"
-#include "policy/policy_text.h"
+#include "kubectl/cluster_verbs.h"
+#include "policy/policy_export.h"
 #include "vfio/quiesce/release.h"
 
 namespace ferry::kubectl {
@@ -66,8 +64,8 @@ class Planner {
       const bool same = has == plan_.node.labels.end() ? !value : value == has->second;
       if (!same) plan_.labels.emplace(key, value);
     }
-    plan_.now = agent::node_wish(plan_.node, configs_, *defaults, unreadable_);
-    plan_.then = agent::node_wish(then, configs_, *defaults, unreadable_);
+    plan_.now = agent::resolve_desired_state(plan_.node, configs_, *defaults, unreadable_);
+    plan_.then = agent::resolve_desired_state(then, configs_, *defaults, unreadable_);
     for (const std::string& warning : plan_.then.warnings) plan_.notes.push_back(warning);
     judge(then.labels, objects->pods);
     plan_.cluster = cluster_gpus(*objects, NodesShown::all);
@@ -108,13 +106,13 @@ class Planner {
     return {};
   }
 
-  static Result<agent::WishDefaults> defaults_of(const agent::AgentProgramOptions& agent) {
+  static Result<agent::DesiredDefaults> defaults_of(const agent::AgentProgramOptions& agent) {
     auto release = vfio::release_list(agent.release);
     if (!release) return fail(std::move(release).error());
-    return agent::WishDefaults{.workload = agent::parse_workload(agent.default_workload),
-                               .policy = agent.default_policy,
-                               .vgpu_config = agent.default_vgpu_config,
-                               .release = std::move(*release)};
+    return agent::DesiredDefaults{.workload = agent::parse_workload(agent.default_workload),
+                                  .policy = agent.default_policy,
+                                  .vgpu_config = agent.default_vgpu_config,
+                                  .release = std::move(*release)};
   }
 
   // Existing DaemonSets of the operator are not looked up, so a label without a pod is only a note.
@@ -128,28 +126,29 @@ class Planner {
         labels, {.pods = agent::pods_of(by_name, agent::believed_by(agent_)), .daemon_sets = {}});
     const bool here = std::ranges::any_of(owners, &agent::OtherOwner::seen);
     if (!owners.empty() && !here)
-      plan_.notes.push_back("where the DaemonSet of that label exists: " + agent::stood_back_because(owners));
+      plan_.notes.push_back("where the DaemonSet of that label exists: " + agent::standby_because(owners));
     if (here) {
-      plan_.effect = LabelPlan::Effect::stands_back;
-      plan_.then.reason = agent::stood_back_because(owners);
+      plan_.effect = LabelPlan::Effect::standby;
+      plan_.then.reason = agent::standby_because(owners);
       return;
     }
     switch (plan_.then.kind) {
-      case agent::NodeWish::Kind::policy: {
-        const bool same = plan_.now.kind == agent::NodeWish::Kind::policy &&
-                          agent::same_policy(plan_.now.wished.policy, plan_.then.wished.policy);
+      case agent::DesiredState::Kind::policy: {
+        const bool same =
+            plan_.now.kind == agent::DesiredState::Kind::policy &&
+            agent::same_policy(plan_.now.desired_policy.policy, plan_.then.desired_policy.policy);
         plan_.effect = same ? LabelPlan::Effect::same : LabelPlan::Effect::change;
         return;
       }
-      case agent::NodeWish::Kind::nothing:
-        plan_.effect = plan_.now.kind == agent::NodeWish::Kind::nothing ? LabelPlan::Effect::same
-                                                                        : LabelPlan::Effect::left_as_is;
+      case agent::DesiredState::Kind::nothing:
+        plan_.effect = plan_.now.kind == agent::DesiredState::Kind::nothing ? LabelPlan::Effect::same
+                                                                            : LabelPlan::Effect::left_as_is;
         return;
-      case agent::NodeWish::Kind::invalid:
+      case agent::DesiredState::Kind::invalid:
         plan_.effect = LabelPlan::Effect::invalid;
         return;
-      case agent::NodeWish::Kind::stand_back:
-        plan_.effect = LabelPlan::Effect::stands_back;
+      case agent::DesiredState::Kind::standby:
+        plan_.effect = LabelPlan::Effect::standby;
         return;
     }
   }
@@ -166,18 +165,18 @@ std::string text_of(const policy::Policy& policy) {
   return policy::policy_text({.file = {}, .policies = {policy}});
 }
 
-std::string sentence(const agent::NodeWish& wish) {
-  switch (wish.kind) {
-    case agent::NodeWish::Kind::policy:
-      return fmt::format("policy {} ({})", wish.wished.name, wish.wished.asked_by);
-    case agent::NodeWish::Kind::nothing:
-      return fmt::format("nothing: {}", wish.reason);
-    case agent::NodeWish::Kind::invalid:
-      return fmt::format("what cannot be: {}", wish.error.message);
-    case agent::NodeWish::Kind::stand_back:
+std::string sentence(const agent::DesiredState& status) {
+  switch (status.kind) {
+    case agent::DesiredState::Kind::policy:
+      return fmt::format("policy {} ({})", status.desired_policy.name, status.desired_policy.source);
+    case agent::DesiredState::Kind::nothing:
+      return fmt::format("nothing: {}", status.reason);
+    case agent::DesiredState::Kind::invalid:
+      return fmt::format("what cannot be: {}", status.error.message);
+    case agent::DesiredState::Kind::standby:
       break;
   }
-  return wish.reason;
+  return status.reason;
 }
 
 std::string effect_text(const LabelPlan& plan) {
@@ -189,7 +188,7 @@ std::string effect_text(const LabelPlan& plan) {
              "touched, one that is in use is refused and stays as it is until it is let go:";
     case LabelPlan::Effect::left_as_is:
       return "nothing would be asked for any more: the GPUs would stay as they are";
-    case LabelPlan::Effect::stands_back:
+    case LabelPlan::Effect::standby:
       return "nothing would be done: " + plan.then.reason;
     case LabelPlan::Effect::invalid:
       break;
@@ -233,8 +232,8 @@ std::string_view text(LabelPlan::Effect effect) {
       return "change";
     case LabelPlan::Effect::left_as_is:
       return "left_as_is";
-    case LabelPlan::Effect::stands_back:
-      return "stands_back";
+    case LabelPlan::Effect::standby:
+      return "standby";
     case LabelPlan::Effect::invalid:
       break;
   }
@@ -252,12 +251,15 @@ json plan_document(const LabelPlan& plan) {
   auto in_use = json::array();
   for (const GpuUser* user : users_on(plan))
     in_use.push_back({{"user", user->text()}, {"resources", user->resources}});
-  const bool has_policy = plan.then.kind == agent::NodeWish::Kind::policy;
-  return {
-      {"node", plan.node.name},      {"effect", text(plan.effect)},
-      {"labels", std::move(labels)}, {"now", sentence(plan.now)},
-      {"then", sentence(plan.then)}, {"policy", has_policy ? json(text_of(plan.then.wished.policy)) : json()},
-      {"in_use", std::move(in_use)}, {"notes", plan.notes}};
+  const bool has_policy = plan.then.kind == agent::DesiredState::Kind::policy;
+  return {{"node", plan.node.name},
+          {"effect", text(plan.effect)},
+          {"labels", std::move(labels)},
+          {"now", sentence(plan.now)},
+          {"then", sentence(plan.then)},
+          {"policy", has_policy ? json(text_of(plan.then.desired_policy.policy)) : json()},
+          {"in_use", std::move(in_use)},
+          {"notes", plan.notes}};
 }
 
 std::string plan_text(const LabelPlan& plan, std::optional<std::size_t> columns) {
@@ -268,7 +270,7 @@ std::string plan_text(const LabelPlan& plan, std::optional<std::size_t> columns)
     for (const std::string& line : lines) out += line + "\n";
   };
   if (!plan.labels.empty()) {
-    cli::Table table({"LABEL", "NOW", "THEN"});
+    cli::Table table({"LABEL", "CURRENT", "DESIRED"});
     for (const auto& [key, value] : plan.labels) {
       const auto has = plan.node.labels.find(key);
       table.add({key, has == plan.node.labels.end() ? "" : has->second, value.value_or("")});
@@ -279,7 +281,7 @@ std::string plan_text(const LabelPlan& plan, std::optional<std::size_t> columns)
   say("then asked for: " + sentence(plan.then));
   say(effect_text(plan));
   if (plan.effect == LabelPlan::Effect::change) {
-    out += text_of(plan.then.wished.policy);
+    out += text_of(plan.then.desired_policy.policy);
     for (const GpuUser* user : users_on(plan)) {
       for (const auto& [resource, count] : user->resources)
         say(fmt::format("in use: {} x {} by {}", count, resource, user->text()));
@@ -292,7 +294,7 @@ std::string plan_text(const LabelPlan& plan, std::optional<std::size_t> columns)
 
 ExitStatus plan_status(const LabelPlan& plan) {
   if (plan.effect == LabelPlan::Effect::invalid) return ExitStatus::usage;
-  return plan.effect == LabelPlan::Effect::stands_back ? ExitStatus::refused : ExitStatus::done;
+  return plan.effect == LabelPlan::Effect::standby ? ExitStatus::refused : ExitStatus::done;
 }
 
 }  // namespace ferry::kubectl

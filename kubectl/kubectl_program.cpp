@@ -19,23 +19,18 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/completion/command_model.h"
 #include "cli/options/choice_option.h"
 #include "cli/options/output_format.h"
-#include "cli/output/canvas.h"
-#include "cli/output/check_text.h"
-#include "cli/output/help_text.h"
+#include "cli/output/text_output.h"
 #include "common/exit_status.h"
 #include "common/process/standard_streams.h"
-#include "common/text/suggest.h"
+#include "common/text/text.h"
 #include "common/version.h"
 #include "kube/api_calls.h"
-#include "kubectl/cluster_checks.h"
-#include "kubectl/cluster_document.h"
 #include "kubectl/cluster_facts.h"
-#include "kubectl/cluster_gather.h"
-#include "kubectl/cluster_plan.h"
 #include "kubectl/cluster_reader.h"
-#include "kubectl/cluster_text.h"
+#include "kubectl/cluster_verbs.h"
 #include "kubectl/kubectl_completion.h"
 
 namespace ferry::kubectl {
@@ -163,7 +158,7 @@ class PluginVerbs {
     app.add_option("--context", command.context, "the context of that file; else its own choice");
     app.set_version_flag("--version", std::string("ferry ") + kVersion);
     app.footer(kFooter);
-    add(app, "list", "all nodes' GPUs: what is offered, and which VM or pod has it", list_cluster);
+    add(app, "list", "all nodes' GPUs: what is advertised, and which VM or pod has it", list_cluster);
     name_node(add(app, "node", "one node: what it is asked to be, its state, its GPUs and who has them",
                   [this](const Cluster& cluster) { return show_node(cluster, command_); }));
     add(app, "vms", "VMs of KubeVirt and pods in VMs of Kata that have GPUs, which, and where", show_vms);
@@ -243,7 +238,7 @@ int run(const Command& command, const ClusterVerb& verb) {
                         .ask_for_log = [&api](const kube::ObjectRef& pod,
                                               const kube::LogEnd& end) { return api.log(pod, end); },
                         .default_namespace = api.default_namespace(),
-                        .columns = cli::canvas_of(stdout).columns};
+                        .columns = cli::text_output_of(stdout).columns};
   const auto report = verb(cluster);
   if (!report) return tell(report.error());
   const std::string out = cli::printed(command.output, report->document, report->text);

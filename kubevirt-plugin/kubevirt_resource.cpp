@@ -3,10 +3,21 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <set>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "common/kubevirt_rules.h"
+#include "common/plugin_files.h"
+#include "common/text/text.h"
+#include "hostfs/locks.h"
+#include "kubevirt-plugin/advertised_file.h"
 
 namespace ferry::plugin {
 namespace {
@@ -42,7 +53,7 @@ std::string list_of(std::string_view key, std::string_view selector_key,
 
 }  // namespace
 
-Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const Offer& offer) {
+Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const ResourceSet& offer) {
   std::set<PermittedDevice> pci;
   std::set<PermittedDevice> mediated;
   for (const auto& resource : offer.resources) {
@@ -85,6 +96,256 @@ std::string kubevirt_resource(const PermittedHostDevices& devices) {
          "  configuration:\n"
          "    permittedHostDevices:\n" +
          lists;
+}
+
+namespace {
+
+constexpr const char* kPlugins = "var/lib/kubelet/device-plugins";
+constexpr const char* kPods = "var/lib/kubelet/pod-resources/kubelet.sock";
+
+Check question(std::string id, std::string why) {
+  return {.id = std::move(id), .subject = kHostSubject, .why = std::move(why)};
+}
+
+Check directory_check(const HostFs& host) {
+  Check check =
+      question("kubelet-directory", "device plugins are found in it, wherever else the kubelet's root is");
+  if (host.list(kPlugins)) return std::move(check).passed(fmt::format("/{} is there", kPlugins));
+  return std::move(check).failed(fmt::format("there is no /{}", kPlugins),
+                                 "start the kubelet once; in a container, mount that directory");
+}
+
+Check kubelet_check(const HostFs& host) {
+  Check check = question("kubelet-listens", "resources are registered there");
+  if (host.exists(std::filesystem::path(kPlugins) / "kubelet.sock"))
+    return std::move(check).passed(fmt::format("/{}/kubelet.sock is there", kPlugins));
+  return std::move(check).warned(fmt::format("there is no /{}/kubelet.sock", kPlugins),
+                                 "start the kubelet; the plugin waits for it");
+}
+
+Check pods_check(const HostFs& host) {
+  Check check =
+      question("pod-resources", "who holds a device, and that it was released, is told there alone");
+  if (host.exists(kPods)) return std::move(check).passed(fmt::format("/{} is there", kPods));
+  constexpr const char* kFix =
+      "in a container, mount its directory; before Kubernetes 1.28 let the feature gate KubeletPodResources "
+      "on";
+  // The plugin reads this as a kubelet that is not there yet, or that does not offer pod resources.
+  if (!host.exists(std::filesystem::path(kPlugins) / "kubelet.sock"))
+    return std::move(check).warned(fmt::format("there is no /{}", kPods), kFix);
+  return std::move(check).failed(
+      fmt::format("there is no /{}, though the kubelet is there: nothing is given out", kPods), kFix);
+}
+
+nlohmann::json advertised_file(const HostFs& host) {
+  return nlohmann::json::parse(host.read_file(kAdvertisedFile).value_or(""), nullptr, false);
+}
+
+// True for a captured host, which has no processes and no held locks.
+bool is_captured(const HostFs& host) {
+  const auto names = host.list("proc").value_or(std::vector<std::string>{});
+  return std::ranges::none_of(names, [](const std::string& name) {
+    return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) != 0;
+  });
+}
+
+// advertised.json outlives the plugin. If the presence cannot be read, the plugin counts as running.
+bool plugin_runs(const HostFs& host) {
+  if (is_captured(host)) return host.exists(kAdvertisedFile);
+  return is_present(host, kPluginLiveness).value_or(true);
+}
+
+/// The sockets of KubeVirt's PCI plugin begin with the whole resource name, Ferry's with the part after the
+/// "/". KubeVirt's mdev plugin uses Ferry's names; these sockets are its own if Ferry's plugin does not run.
+std::vector<std::string> foreign_sockets(const HostFs& host, const ResourceRules& rules,
+                                         const ResourceSet* offer) {
+  const std::string theirs = fmt::format("kubevirt-{}-", rules.domain);
+  std::vector<std::string> found;
+  for (const auto& name : host.list(kPlugins).value_or(std::vector<std::string>{}))
+    if (name.starts_with(theirs)) found.push_back(name);
+  if (offer == nullptr || plugin_runs(host)) return found;
+  for (const Resource& resource : offer->resources) {
+    const std::string socket = endpoint_name(resource.name, resource.env_prefix);
+    if (resource.env_prefix == EnvPrefix::mdev_pci_resource &&
+        host.exists(std::filesystem::path(kPlugins) / socket))
+      found.push_back(socket);
+  }
+  return found;
+}
+
+/// `offer`: null if the scan failed.
+Check rival_check(const HostFs& host, const ResourceRules& rules, const ResourceSet* offer) {
+  Check check =
+      question("kubevirt-leaves-them", "KubeVirt's own plugins and this one would offer the same devices");
+  const auto found = foreign_sockets(host, rules, offer);
+  if (found.empty()) return std::move(check).passed(fmt::format("/{} has no socket of theirs", kPlugins));
+  return std::move(check).warned(
+      fmt::format("/{} has {}", kPlugins, fmt::join(found, ", ")),
+      "set externalResourceProvider: true for these resources in the KubeVirt object, `ferry kubevirt-cr` "
+      "prints them so; NVIDIA's plugin has such sockets too, and one that nobody serves can be removed");
+}
+
+/// Absent: Ferry's plugin does not run here.
+std::optional<Check> reading_check(const HostFs& host) {
+  if (!plugin_runs(host)) return std::nullopt;
+  Check check =
+      question("kubelet-reads", "a resource whose list the kubelet does not read is not advertised");
+  const auto file = advertised_file(host);
+  std::vector<std::string> unread;
+  for (const auto& resource : file.is_object() ? file.value("resources", nlohmann::json()) : nlohmann::json())
+    if (resource.is_object() && resource.value("registered", nlohmann::json()) != true)
+      unread.push_back(resource.value("name", nlohmann::json()).dump());
+  if (unread.empty()) return std::move(check).passed("it reads all lists of Ferry's plugin");
+  return std::move(check).warned(
+      fmt::format("the kubelet does not read {} from Ferry's plugin", fmt::join(unread, ", ")),
+      "look again in a minute; then see whether the kubelet answers, and whether another plugin serves them: "
+      "KubeVirt's own does without externalResourceProvider: true");
+}
+
+/// Absent: the plugin serves, or has not run here.
+std::optional<Check> stand_back_check(const HostFs& host) {
+  if (!plugin_runs(host)) return std::nullopt;
+  const auto file = advertised_file(host);
+  const auto why = file.is_object() ? file.find("standby") : file.end();
+  if (why == file.end() || !why->is_string()) return std::nullopt;
+  return question("plugin-serves", "two plugins that register the same resources displace each other")
+      .warned(fmt::format("Ferry's device plugin is on standby and advertises nothing: {}",
+                          why->get<std::string>()),
+              fmt::format("remove the other one; where none is here any more, /var/lib/ferry/{}",
+                          kServingFileName));
+}
+
+/// The number of allocatable IDs of a resource.
+std::size_t count_of(const ResourceSet& offer, const Resource& resource) {
+  if (!resource.places) return resource.devices.size();
+  std::size_t places = 0;
+  for (const auto& other : offer.resources)
+    for (const auto& device : other.devices)
+      places += static_cast<std::size_t>(
+          std::ranges::count(device.companions, resource.name.text(), &Companion::resource));
+  return places;
+}
+
+Check offered_check(const ResourceSet& offer) {
+  Check check = question("resources-advertised", "a pod can ask for nothing else");
+  std::vector<std::string> names;
+  names.reserve(offer.resources.size());
+  for (const auto& resource : offer.resources)
+    names.push_back(fmt::format("{} ({})", resource.name.text(), count_of(offer, resource)));
+  if (!names.empty()) return std::move(check).passed(fmt::format("{}", fmt::join(names, ", ")));
+  return std::move(check).failed(
+      "no GPU is on a vfio driver, and there is no vGPU",
+      "`ferry vfio bind` or `ferry vgpu apply`; `ferry doctor` says what is in the way");
+}
+
+Check names_check(const ResourceSet& offer) {
+  Check check = question("names-as-usual", "VMs ask for resources by name, on every node by the same one");
+  if (offer.warnings.empty()) return std::move(check).passed("all have one that the kubelet takes");
+  return std::move(check).warned(fmt::format("{}", fmt::join(offer.warnings, "; ")),
+                                 "`ferry plugin --alias MODEL=NAME` gives one of your own");
+}
+
+/// Absent: the host has no Grace GPU to advertise.
+std::optional<Check> grace_check(const ResourceSet& offer) {
+  std::optional<Check> out;
+  for (const Resource& resource : offer.resources) {
+    const auto grace = [](const AdvertisedDevice& device) { return is_grace_gpu(device.model); };
+    if (std::ranges::none_of(resource.devices, grace)) continue;
+    Check check{
+        .id = "grace-vms",
+        .subject = resource.name.text(),
+        .why = "from KubeVirt 1.9 on its webhook refuses VMs with Grace GPUs that do not keep to this"};
+    if (!std::ranges::all_of(resource.devices, grace))
+      return std::move(check).failed(
+          "the name stands for a Grace GPU and for another model, and KubeVirt may refuse "
+          "every VM that asks for it",
+          "`ferry plugin --alias MODEL=NAME` gives the Grace GPU a name of its own");
+    if (!out)
+      out = std::move(check).unknown(fmt::format("VMs with it need the feature gates {}, and {}",
+                                                 fmt::join(kGraceGates, ", "), kGraceVm),
+                                     "`ferry kubevirt-cr --check` asks the cluster for the gates");
+  }
+  return out;
+}
+
+// The socket of its plugin for devices.kubevirt.io/iommufd. ABI: KubeVirt v1.9.0,
+// pkg/virt-handler/device-manager/iommufd_device.go.
+constexpr const char* kIommufdSocket = "kubevirt-iommufd.sock";
+
+/// KubeVirt's feature gate IOMMUFD makes every VM ask for iommufd, also a VM without a GPU.
+Check iommufd_check(const HostFs& host) {
+  Check check = question("iommufd-for-vms",
+                         "with KubeVirt's feature gate IOMMUFD every VM of the cluster asks its node for "
+                         "devices.kubevirt.io/iommufd");
+  if (host.exists("dev/iommu")) return std::move(check).passed("/dev/iommu is there");
+  constexpr const char* kNone =
+      "there is no /dev/iommu: with that gate no VM starts on this node, with a GPU or without";
+  if (!host.exists(std::filesystem::path(kPlugins) / kIommufdSocket)) return std::move(check).passed(kNone);
+  return std::move(check).warned(
+      fmt::format("{}; KubeVirt's plugin for it is here, at /{}/{}", kNone, kPlugins, kIommufdSocket),
+      "`modprobe iommufd` (Linux 6.2 with CONFIG_IOMMUFD), or leave the gate out of "
+      "spec.configuration.developerConfiguration.featureGates");
+}
+
+Check device_check(const NotAdvertised& device, std::string fix) {
+  return Check{.id = "can-be-given", .subject = device.id, .why = "KubeVirt itself looks at nothing of this"}
+      .failed(device.reason, std::move(fix));
+}
+
+/// The devices that are left out, and the listed ones that are not allocatable, by a scan. For devices that
+/// the scan finds fit, the running plugin's file adds its reasons, since it knows more than one scan.
+std::vector<Check> device_checks(const ResourceSet& offer, std::span<const NotAdvertised> by_the_plugin) {
+  std::vector<Check> checks;
+  for (const auto& device : offer.not_advertised) {
+    if (!device.by_kind)
+      checks.push_back(device_check(
+          device, "`ferry vfio bind` moves whole groups; `ferry doctor` says what is in the way"));
+  }
+  for (const auto& resource : offer.resources) {
+    for (const auto& device : resource.devices) {
+      const auto told = std::ranges::find(by_the_plugin, device.id, &NotAdvertised::id);
+      const bool fit = device.problem.empty();
+      if (fit && told == by_the_plugin.end()) continue;
+      const bool whole = device.kind == DeviceKind::pci_function || device.kind == DeviceKind::kata_function;
+      checks.push_back(device_check(
+          {.id = device.id, .reason = fit ? told->reason : device.problem},
+          fmt::format(
+              "`ferry explain` tells its whole story; after fatal PCIe errors it is advertised again {}",
+              whole ? "once it is bound anew (`ferry vfio unbind`, then `bind`)"
+                    : "once the host's driver of its GPU is loaded anew, or the host has booted")));
+    }
+  }
+  return checks;
+}
+
+}  // namespace
+
+std::vector<Check> kubevirt_checks(const HostFs& host, const ResourceRules& rules, ReadVgpus read_vgpus) {
+  const std::string file = host.read_file(kAdvertisedFile).value_or("");
+  Scanner scanner(host, rules, std::move(read_vgpus));
+  const bool captured = is_captured(host);
+  for (auto& errors : fatal_errors_of(file)) {
+    if (captured) errors.binding = 0;  // a copy of a link has an inode of its own
+    scanner.remember(errors);
+  }
+  const auto offer = scanner.scan();
+  std::vector<Check> checks = {directory_check(host), kubelet_check(host), pods_check(host),
+                               rival_check(host, rules, offer ? &*offer : nullptr), iommufd_check(host)};
+  auto standby = stand_back_check(host);
+  auto reads = standby ? std::nullopt : reading_check(host);
+  for (auto* const check : {&standby, &reads})
+    if (*check) checks.push_back(std::move(**check));
+  if (!offer) {
+    checks.push_back(
+        question("resources-advertised", "a pod can ask for nothing else").unreadable(offer.error()));
+    return checks;
+  }
+  checks.push_back(offered_check(*offer));
+  checks.push_back(names_check(*offer));
+  if (auto grace = grace_check(*offer)) checks.push_back(std::move(*grace));
+  const auto unfit = plugin_runs(host) ? unfit_by(file) : std::vector<NotAdvertised>();
+  for (Check& one : device_checks(*offer, unfit)) checks.push_back(std::move(one));
+  return checks;
 }
 
 }  // namespace ferry::plugin

@@ -6,9 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "common/check.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
-#include "kubevirt-plugin/discovery/offer_assembly.h"
+#include "kubevirt-plugin/discovery/resource_assembly.h"
+#include "kubevirt-plugin/discovery/resource_rules.h"
+#include "kubevirt-plugin/discovery/scanner.h"
 
 namespace ferry::plugin {
 
@@ -27,10 +30,19 @@ struct PermittedHostDevices {
 
 /// Each selector and resource of `offer` once, sorted; resources for Kata alone are left out. Errors: the IDs
 /// of a virtual function cannot be read.
-Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const Offer& offer);
+Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const ResourceSet& offer);
 
 /// A KubeVirt object with only this part, as YAML to merge into the existing object. Each resource is marked
 /// externalResourceProvider; otherwise KubeVirt would advertise it too, and remove mediated devices.
 std::string kubevirt_resource(const PermittedHostDevices& devices);
+
+// Checks if this host can advertise its GPUs and vGPUs to KubeVirt, and which change is needed if not.
+//
+// The checks write nothing and cover the present devices. Other checks say if more could be advertised.
+
+/// The checks of the host, then those of each device that is not advertised. Check IDs are stable; their
+/// order is not. `read_vgpus`: the plugin's function.
+std::vector<Check> kubevirt_checks(const HostFs& host, const ResourceRules& rules,
+                                   ReadVgpus read_vgpus = mdev::scan_vgpus);
 
 }  // namespace ferry::plugin

@@ -17,18 +17,15 @@
 #include <spdlog/spdlog.h>
 
 #include "common/event_loop.h"
-#include "common/process/startup_memory.h"
-#include "common/serving_file.h"
-#include "common/withdrawals.h"
+#include "common/plugin_files.h"
+#include "common/process/this_process.h"
 #include "hostfs/directory_watch.h"
-#include "hostfs/presence.h"
-#include "hostfs/turn.h"
+#include "hostfs/locks.h"
+#include "kubevirt-plugin/advertised_file.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
-#include "kubevirt-plugin/cdi/cdi_entries.h"
 #include "kubevirt-plugin/cdi/cdi_files.h"
 #include "kubevirt-plugin/discovery/background_scan.h"
 #include "kubevirt-plugin/discovery/sysfs_check.h"
-#include "kubevirt-plugin/offered_file.h"
 #include "kubevirt-plugin/server/kubelet_transport.h"
 #include "kubevirt-plugin/server/rpc_queue.h"
 #include "vfio/pci/uevents.h"
@@ -71,7 +68,7 @@ class Plugin {
     auto transport = open_transport();
     if (!transport) return fail(std::move(transport).error());
     transport_ = std::move(*transport);
-    show_presence();
+    show_liveness();
     claim_service() ? serve() : wait_for_predecessor();
     loop_.run(stop);
     for (auto& folder : node_folders_) leave(folder.watch);
@@ -81,9 +78,9 @@ class Plugin {
     transport_.reset();
     // The file stays, with the last that was given out: hostd and a successor go by it until the kubelet
     // lists its pod. It is written only if something was given out since: a new time on it would make all
-    // pods too new to be listed. That nobody serves any more is for presence_ to tell.
-    if (offers_) {
-      if (auto written = write_offered(registered); !written && !failure_)
+    // pods too new to be listed. That nobody serves any more is for liveness_ to tell.
+    if (advertised_) {
+      if (auto written = write_advertised(registered); !written && !failure_)
         failure_ = std::move(written).error();
     }
     if (failure_) return fail(std::move(*failure_));
@@ -95,7 +92,7 @@ class Plugin {
   /// not taken for both. False: another one serves. If the lock cannot be read, this one serves, since no
   /// offered file can be written there either.
   bool claim_service() {
-    auto claimed = OnlyOne::claim(host_, service_lock());
+    auto claimed = InstanceLock::claim(host_, service_lock());
     if (claimed) {
       only_.emplace(std::move(*claimed));
     } else if (claimed.error().code == Errc::refused) {
@@ -108,64 +105,64 @@ class Plugin {
 
   void wait_for_predecessor() {
     spdlog::info("another ferry plugin serves this node: waiting for its end");
-    turn_.emplace(loop_, host_, service_lock(), [this](OnlyOne only) {
+    turn_.emplace(loop_, host_, service_lock(), [this](InstanceLock only) {
       only_.emplace(std::move(only));
       turn_.reset();
-      show_presence();  // the file may have been replaced meanwhile
+      show_liveness();  // the file may have been replaced meanwhile
       serve();
     });
   }
 
   /// The lock that the writer of the offered file holds.
   std::filesystem::path service_lock() const {
-    return std::filesystem::path(options_.offered_file).replace_extension("lock");
+    return std::filesystem::path(options_.advertised_file).replace_extension("lock");
   }
 
   void serve() {
     former_ = former_resources();
     core_.came_before(former_);
-    scan_.remember(fatal_errors_of(host_.read_file(options_.offered_file).value_or("")));
+    scan_.remember(fatal_errors_of(host_.read_file(options_.advertised_file).value_or("")));
     watch_host();  // before the scan, so that no event is missed
     watch_state();
     scan_.begin();
   }
 
   /// Begins to serve with the first scan; until then the earlier process's file stands.
-  Result<> begin_to_offer(Offer offer) {
-    const auto before = allocated_by(host_.read_file(options_.offered_file).value_or(""));
+  Result<> begin_to_offer(ResourceSet offer) {
+    const auto before = allocated_by(host_.read_file(options_.advertised_file).value_or(""));
     take_in(std::move(offer));
-    offers_ = true;
+    advertised_ = true;
     // The kubelet may list those pods only in a moment. Allocations that are over are released as usual.
     core_.reconcile(before, {});
     publish_soon();  // even if there is nothing to list
     holders_.begin();
-    return offer_or_stand_back();
+    return serve_or_stand_by();
   }
 
   /// Serves or goes on standby, according to hostd's last order.
-  Result<> offer_or_stand_back() {
-    if (!withdrawals_.stand_back.empty()) return stands_back_ ? Result<>() : stand_back();
-    if (std::exchange(stands_back_, false)) {
+  Result<> serve_or_stand_by() {
+    if (!withdrawals_.standby.empty()) return standby_ ? Result<>() : standby();
+    if (std::exchange(standby_, false)) {
       spdlog::info("the node is ours to serve again");
       holders_.begin_anew();  // the other plugin's allocations must be learnt first
       publish_soon();
     }
-    return transport_->offer_resources();
+    return transport_->advertise_resources();
   }
 
   /// Ends every stream and removes every socket, as at the end, so that each name has one owner at the
   /// kubelet. The known allocations and the lists stay.
-  Result<> stand_back() {
+  Result<> standby() {
     auto idle = open_transport();
     if (!idle) return fail(std::move(idle).error());
-    stands_back_ = true;
+    standby_ = true;
     spdlog::warn(
-        "standing back: {}; nothing is offered to the kubelet until that has ended: hostd says so in /{} as "
+        "standby: {}; nothing is advertised to the kubelet until that ends: hostd says so in /{} as "
         "long as the host's /var/lib/ferry/{} does",
-        withdrawals_.stand_back, options_.state_file.string(), kServingFileName);
+        withdrawals_.standby, options_.status_file.string(), kServingFileName);
     // No call may wait at the gate when a server ends. It opens after standby, once allocations are known.
     gate_.close({.code = make_error_code(Errc::refused),
-                 .message = "the plugin stands back: " + withdrawals_.stand_back,
+                 .message = "the plugin is on standby: " + withdrawals_.standby,
                  .hint = {}});
     transport_ = std::move(*idle);
     registrations_changed();
@@ -174,13 +171,13 @@ class Plugin {
 
   /// Follows a change of standby at once, without a scan.
   void follow_stand_back() {
-    if (!offers_ || stands_back_ != withdrawals_.stand_back.empty()) return;
-    if (auto done = offer_or_stand_back(); !done) not_done(std::move(done).error());
+    if (!advertised_ || standby_ != withdrawals_.standby.empty()) return;
+    if (auto done = serve_or_stand_by(); !done) not_done(std::move(done).error());
   }
 
   /// The plugin watcher's directory has no kubelet socket.
-  static HolderWatch::Settings holder_settings(const PluginOptions& options) {
-    auto settings = options.holders;
+  static PodResourcesMonitor::Settings holder_settings(const PluginOptions& options) {
+    auto settings = options.users;
     settings.kubelet_socket =
         options.plugin_watcher ? std::filesystem::path() : options.kubelet_directory / "kubelet.sock";
     return settings;
@@ -210,7 +207,7 @@ class Plugin {
   /// Kata's resources of an earlier process, perhaps under other names, from its file and its CDI
   /// specifications.
   std::set<std::string> former_resources() const {
-    auto names = kata_resources_of(host_.read_file(options_.offered_file).value_or(""));
+    auto names = kata_resources_of(host_.read_file(options_.advertised_file).value_or(""));
     names.merge(cdi_files_.resources());
     return names;
   }
@@ -280,16 +277,16 @@ class Plugin {
 
   /// From now on hostd waits for withdrawals before it moves devices. Without the presence file it does not
   /// wait; it still checks which processes have the devices open.
-  void show_presence() {
-    auto shown = Presence::announce(host_, options_.presence_file);
+  void show_liveness() {
+    auto shown = LivenessLock::announce(host_, options_.liveness_file);
     if (!shown) return spdlog::error("{}", shown.error().message);
-    presence_.emplace(std::move(*shown));
+    liveness_.emplace(std::move(*shown));
   }
 
   /// The shared directory was removed, so other processes do not see the plugin or its lists.
   void meet_again() {
     state_.reset();
-    show_presence();
+    show_liveness();
     if (only_) {
       only_.reset();
       if (!claim_service()) {
@@ -305,7 +302,7 @@ class Plugin {
   }
 
   bool watch_state() {
-    auto watch = DirectoryWatch::open(host_, options_.state_file.parent_path());
+    auto watch = DirectoryWatch::open(host_, options_.status_file.parent_path());
     if (!watch) {
       if (warned_.insert(watch.error().message).second) spdlog::warn("{}", watch.error().message);
       return false;
@@ -314,7 +311,7 @@ class Plugin {
     loop_.watch(state_->fd(), [this] {
       const auto events = state_->read();
       // The directory's own removal raises no event while a lock in it, or below it, is open.
-      const auto locks = options_.presence_file.lexically_relative(options_.state_file.parent_path());
+      const auto locks = options_.liveness_file.lexically_relative(options_.status_file.parent_path());
       const auto lost = [&](const DirectoryEvent& event) {
         using Kind = DirectoryEvent::Kind;
         return event.kind == Kind::gone || (event.kind == Kind::vanished && event.name == *locks.begin());
@@ -325,7 +322,7 @@ class Plugin {
         return;
       }
       const auto ours = [this](const DirectoryEvent& event) {
-        return event.name.empty() || event.name == options_.state_file.filename();
+        return event.name.empty() || event.name == options_.status_file.filename();
       };
       if (std::ranges::any_of(events, ours)) state_changed();
     });
@@ -334,7 +331,7 @@ class Plugin {
 
   /// An unreadable file leaves the withdrawals as they were.
   void read_state() {
-    const auto text = host_.read_file(options_.state_file);
+    const auto text = host_.read_file(options_.status_file);
     if (!text && is_gone(text.error())) {
       withdrawals_ = {};
       return;
@@ -358,15 +355,15 @@ class Plugin {
 
   /// Removes withdrawn devices from the scan, as if they had another purpose: they leave the lists, or stay
   /// until their pods end. Returns those that the scan would have advertised.
-  std::vector<NotOffered> withdraw(Offer& offer) {
-    std::vector<NotOffered> withheld;
+  std::vector<NotAdvertised> withdraw(ResourceSet& offer) {
+    std::vector<NotAdvertised> withheld;
     for (const auto& withdrawn : withdrawals_.devices) {
       const auto is_it = [&](const auto& device) { return device.id == withdrawn.id; };
-      for (auto* const lost : {&offer.not_offered, &offer.driverless}) std::erase_if(*lost, is_it);
+      for (auto* const lost : {&offer.not_advertised, &offer.driverless}) std::erase_if(*lost, is_it);
       std::erase_if(offer.vanished, is_it);  // the withdrawal explains its absence
-      const NotOffered reason{.id = withdrawn.id, .reason = "withdrawn: " + withdrawn.reason};
+      const NotAdvertised reason{.id = withdrawn.id, .reason = "withdrawn: " + withdrawn.reason};
       for (auto& resource : offer.resources) {
-        const auto matches = [&](const OfferedDevice& device) {
+        const auto matches = [&](const AdvertisedDevice& device) {
           return device.id == withdrawn.id || device.host_name() == withdrawn.id;
         };
         if (std::erase_if(resource.devices, matches) > 0) withheld.push_back(reason);
@@ -376,16 +373,16 @@ class Plugin {
     return withheld;
   }
 
-  void scanned(Result<Offer> offer) {
+  void scanned(Result<ResourceSet> offer) {
     if (!offer) return scan_failed(std::move(offer).error());
-    if (!offers_) {
+    if (!advertised_) {
       auto begun = begin_to_offer(std::move(*offer));
       if (begun) return;
       if (transport_->serves_any()) return not_done(std::move(begun).error());
       return end_by(std::move(begun).error());
     }
     take_in(std::move(*offer));
-    if (auto done = offer_or_stand_back(); !done) not_done(std::move(done).error());
+    if (auto done = serve_or_stand_by(); !done) not_done(std::move(done).error());
   }
 
   /// A kubelet's directory that is removed stays removed for a process that has it open, and a new one is not
@@ -398,7 +395,7 @@ class Plugin {
   /// A host without a PCI bus is a wrong mount, which no retry repairs. A plugin that cannot begin for long
   /// ends, so that its supervisor notices.
   void scan_failed(Error error) {
-    if (offers_ || (!is_gone(error) && ++failed_before_first_ < kFirstTries)) return try_again(error);
+    if (advertised_ || (!is_gone(error) && ++failed_before_first_ < kFirstTries)) return try_again(error);
     end_by(std::move(error));
   }
 
@@ -412,7 +409,7 @@ class Plugin {
     loop_.finish();
   }
 
-  void take_in(Offer offer) {
+  void take_in(ResourceSet offer) {
     if (nodes_folder_was_removed()) {
       // The result of a scan without any visible node is not published.
       return end_by(
@@ -424,18 +421,18 @@ class Plugin {
     }
     const auto found = options_.rules.kata ? offer.resources : std::vector<Resource>();
     read_state();  // after the scan, since hostd announces new devices before it creates them
-    auto not_offered = withdraw(offer);
-    not_offered.insert(not_offered.begin(), offer.not_offered.begin(), offer.not_offered.end());
+    auto not_advertised = withdraw(offer);
+    not_advertised.insert(not_advertised.begin(), offer.not_advertised.begin(), offer.not_advertised.end());
     for (const auto& warning : offer.warnings)
       if (warned_.insert(warning).second) spdlog::warn("{}", warning);
-    for (const auto& device : offer.not_offered)
+    for (const auto& device : offer.not_advertised)
       if (warned_.insert(device.id + device.reason).second)
-        spdlog::log(device.by_kind ? spdlog::level::info : spdlog::level::warn, "{} is not offered: {}",
+        spdlog::log(device.by_kind ? spdlog::level::info : spdlog::level::warn, "{} is not advertised: {}",
                     device.id, device.reason);
     for (const auto& device : offer.vanished) spdlog::warn("{}: {}", device.id, device.reason);
-    if (std::exchange(not_offered_, not_offered) != not_offered_) publish_soon();
+    if (std::exchange(not_advertised_, not_advertised) != not_advertised_) publish_soon();
     fatal_errors_ = std::move(offer.fatal_errors);
-    auto lost = std::move(offer.not_offered);
+    auto lost = std::move(offer.not_advertised);
     // A device whose kind has changed is well, and no longer the device that was advertised.
     const auto others = std::ranges::partition(lost, [](const auto& device) { return !device.by_kind; });
     std::ranges::move(others, std::back_inserter(offer.left_to_host));
@@ -544,11 +541,11 @@ class Plugin {
 
   /// Publishes after that pause, and once for all changes within kTogether.
   void publish_soon(EventLoop::Clock::duration pause = {}) {
-    if (!offers_ || std::exchange(publish_waits_, true)) return;
+    if (!advertised_ || std::exchange(publish_waits_, true)) return;
     loop_.at(std::max(EventLoop::Clock::now() + pause, published_at_ + kTogether), [this] {
       publish_waits_ = false;
       drop_memory_soon();
-      auto written = write_offered(transport_->registered());
+      auto written = write_advertised(transport_->registered());
       if (written) return;
       spdlog::error("{}", written.error().message);
       loop_.cancel(publish_again_);
@@ -556,13 +553,13 @@ class Plugin {
     });
   }
 
-  Result<> write_offered(const std::set<std::string>& registered) {
+  Result<> write_advertised(const std::set<std::string>& registered) {
     // Until the allocations are known, a device that is withdrawn and not listed may be a pod's.
-    const auto content =
-        offered_json(*core_.snapshot(), registered, not_offered_, holders_.known() ? followed_.generation : 0,
-                     fatal_errors_, stands_back_ ? withdrawals_.stand_back : std::string());
+    const auto content = advertised_json(*core_.snapshot(), registered, not_advertised_,
+                                         holders_.known() ? followed_.generation : 0, fatal_errors_,
+                                         standby_ ? withdrawals_.standby : std::string());
     if (content == published_) return {};
-    if (auto written = host_.write_file(options_.offered_file, content); !written) return written;
+    if (auto written = host_.write_file(options_.advertised_file, content); !written) return written;
     published_ = content;
     published_at_ = EventLoop::Clock::now();
     return {};
@@ -581,10 +578,10 @@ class Plugin {
   const SysfsCheck check_;
   AllocationCore core_;
   AllocateGate gate_;
-  HolderWatch holders_;
+  PodResourcesMonitor holders_;
   bool kubelet_is_there_ = false;
-  bool stands_back_ = false;  // on standby: the transport serves nothing
-  std::vector<NotOffered> not_offered_;
+  bool standby_ = false;  // on standby: the transport serves nothing
+  std::vector<NotAdvertised> not_advertised_;
   std::vector<FatalErrorsOf> fatal_errors_;
   std::set<std::string> warned_;
   bool scan_waits_ = false;
@@ -597,10 +594,10 @@ class Plugin {
   std::optional<vfio::Uevents> uevents_;
   std::array<NodeFolder, 2> node_folders_ = {NodeFolder{.path = "dev/vfio"},
                                              NodeFolder{.path = "dev/vfio/devices"}};
-  std::optional<Presence> presence_;
-  std::optional<OnlyOne> only_;
-  std::optional<Turn> turn_;
-  bool offers_ = false;
+  std::optional<LivenessLock> liveness_;
+  std::optional<InstanceLock> only_;
+  std::optional<InstanceLockQueue> turn_;
+  bool advertised_ = false;
   int failed_before_first_ = 0;  // scans
   std::optional<DirectoryWatch> state_;
   Withdrawals withdrawals_;

@@ -9,9 +9,9 @@
 #include "common/plugin_files.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
-#include "kubevirt-plugin/allocation/holder_watch.h"
 #include "kubevirt-plugin/allocation/pod_resources.h"
-#include "kubevirt-plugin/discovery/offer_rules.h"
+#include "kubevirt-plugin/allocation/pod_resources_monitor.h"
+#include "kubevirt-plugin/discovery/resource_rules.h"
 #include "kubevirt-plugin/discovery/scanner.h"
 
 namespace ferry::plugin {
@@ -24,19 +24,19 @@ struct PluginOptions {
   /// sockets itself. Otherwise the plugin registers them at the kubelet's socket in the directory.
   bool plugin_watcher = false;
   /// The rules that decide which functions become resources, and their names.
-  OfferRules rules;
+  ResourceRules rules;
   /// Reads the host's vGPUs and the names of their types.
   ReadVgpus read_vgpus = mdev::scan_vgpus;
   /// The lists and allocations, relative to the host's root. The file is replaced atomically at each change
-  /// and survives the plugin (offered_file.h). If several plugins use one such file, the first serves and
+  /// and survives the plugin (advertised_file.h). If several plugins use one such file, the first serves and
   /// writes. It holds a flock on the file's name with .lock in place of .json, and the next takes over when
   /// it ends.
-  std::filesystem::path offered_file = kOfferedFile;
+  std::filesystem::path advertised_file = kAdvertisedFile;
   /// The host status that `ferry hostd` writes, likewise: withdrawn devices, and the order to serve or not
-  /// (common/withdrawals.h). The file may be absent.
-  std::filesystem::path state_file = "run/ferry/state.json";
-  /// Held while the plugin runs, likewise, so that hostd waits for withdrawals (hostfs/presence.h).
-  std::filesystem::path presence_file = kPluginPresence;
+  /// (common/plugin_files.h). The file may be absent.
+  std::filesystem::path status_file = "run/ferry/status.json";
+  /// Held while the plugin runs, likewise, so that hostd waits for withdrawals (hostfs/locks.h).
+  std::filesystem::path liveness_file = kPluginLiveness;
   /// The directory of CDI specifications for Kata, relative to the host's root.
   std::filesystem::path cdi_directory = "var/run/cdi";
   /// Answer for Kata with CDI names in place of device nodes (Kubernetes 1.31 and newer).
@@ -51,7 +51,7 @@ struct PluginOptions {
   /// The time until a registration is repeated if the kubelet accepted it and does not read the list.
   std::chrono::milliseconds unread = std::chrono::seconds(30);
   /// The settings for pod resources: releases, and allocations before this process.
-  HolderWatch::Settings holders = {.socket = kPodResourcesSocket};
+  PodResourcesMonitor::Settings users = {.socket = kPodResourcesSocket};
 };
 
 /// Serves the kubelet until `stop` is requested, then ends every stream, removes its sockets and returns.
@@ -60,7 +60,7 @@ struct PluginOptions {
 /// registered and the known allocations are kept. After standby nothing is allocated before the kubelet has
 /// listed the present allocations.
 ///
-/// Blocks the calling thread. Starts two more (rpc_queue.h, group_errands.h), and one for each scan
+/// Blocks the calling thread. Starts two more (rpc_queue.h, GroupErrands), and one for each scan
 /// (background_scan.h) and for each group whose release is awaited. Waits without limit for a kubelet that is
 /// absent, restarts or drops the plugin. A host that never could be read ends the plugin after some tries.
 /// Errors: Errc::not_found: the kubelet's directory does not exist, or goes away while running; an errno: no

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mdev/called_gpu_management.h"
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "common/text/whole_json.h"
-#include "mdev/nvml.h"
+#include "mdev/gpu_management.h"
 
 namespace ferry::mdev {
 namespace {

@@ -4,11 +4,15 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::mdev {
@@ -91,5 +95,52 @@ class GpuManagement {
   /// May take effect only at the GPU's next reset: ManagedGpu::mig_pending.
   virtual Result<> set_mig(const vfio::PciAddress& gpu, bool on) = 0;
 };
+
+// NVIDIA's management library (NVML), loaded from the host for each call and closed right after. An open
+// handle keeps the driver from granting its unbind lock, without which no virtual functions are enabled.
+// Only the host writer's child uses this class; other code uses CalledGpuManagement.
+// ABI: nvml.h, API version 13. Calls that work without a vGPU driver were tried with 580.159.04, except
+// nvmlDeviceGetGpuInstancePossiblePlacements.
+
+class Nvml final : public GpuManagement {
+ public:
+  /// Searches the library below the host's root, then below the driver container's (run/nvidia/driver).
+  explicit Nvml(const HostFs& host) : host_(&host) {}
+  Result<ManagedGpu> read(const vfio::PciAddress& gpu) override;
+  Result<> make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) override;
+  Result<> remove_instance(const vfio::PciAddress& gpu, std::uint32_t instance) override;
+  Result<> set_mixed_sizes(const vfio::PciAddress& gpu, bool on) override;
+  Result<> set_mig(const vfio::PciAddress& gpu, bool on) override;
+
+ private:
+  const HostFs* host_;
+};
+
+// NVML's calls, made in the host writer's child, so that a library that hangs or crashes does no harm here. A
+// change that does not return is recorded like a stuck write, and its GPU is left alone.
+
+/// The library's name in a LibraryCall.
+inline constexpr std::string_view kGpuLibrary = "nvml";
+
+class CalledGpuManagement final : public GpuManagement {
+ public:
+  explicit CalledGpuManagement(HostWriter& writer) : writer_(&writer) {}
+  // Errors: those of GpuManagement and of HostWriter::call().
+  Result<ManagedGpu> read(const vfio::PciAddress& gpu) override;
+  Result<> make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) override;
+  Result<> remove_instance(const vfio::PciAddress& gpu, std::uint32_t instance) override;
+  Result<> set_mixed_sizes(const vfio::PciAddress& gpu, bool on) override;
+  Result<> set_mig(const vfio::PciAddress& gpu, bool on) override;
+
+ private:
+  HostWriter* writer_;
+};
+
+/// The child's end: performs a request on `management` and returns the answer. Both are JSON objects. Both
+/// ends are one executable, so the format is no interface for other programs.
+std::string answer_gpu_call(GpuManagement& management, std::string_view request);
+
+/// answer_gpu_call() on the host's own NVML: the function that the host writer's child calls for kGpuLibrary.
+std::string answer_nvml_call(const HostFs& host, std::string_view request);
 
 }  // namespace ferry::mdev

@@ -1,14 +1,152 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mdev/nvml.h"
-
 #include <algorithm>
+#include <array>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <functional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
-#include "mdev/nvml_library.h"
+#include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "mdev/gpu_management.h"
+#include "mdev/nvml_abi.h"
+#include "vfio/pci/pci_address.h"
 
 namespace ferry::mdev {
+
+namespace nvml {
+namespace {
+
+// The loaded library, and its calls as Result values.
+
+/// Loads the library when it is opened, and unloads it at its destruction.
+class Library {
+ public:
+  /// Errc::unsupported: the host lacks the library, it cannot be loaded, or its driver is not loaded.
+  static Result<Library> open(const HostFs& host);
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  Library(Library&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Library& operator=(Library&&) = delete;
+  ~Library();
+
+  /// The GPU's handle. Errc::not_found.
+  Result<Device> device(const vfio::PciAddress& address) const;
+
+  /// Calls a function of the library by name. A library without the function counts as kNotSupported.
+  template <typename... Arguments>
+  Status call(const char* name, Arguments... arguments) const {
+    using Function = Status (*)(Arguments...);
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): dlsym() returns functions as void*
+    const auto function = reinterpret_cast<Function>(symbol(name));
+    return function == nullptr ? kNotSupported : function(arguments...);
+  }
+
+  /// A status as a Result: success, Errc::refused (in use), Errc::unsupported, Errc::not_found, Errc::failed.
+  Result<> checked(Status status, const std::string& what) const;
+
+  /// The elements of a call that first reports its count, then fills an array; empty if it fails.
+  template <typename T>
+  std::vector<T> list(const std::function<Status(unsigned*, T*)>& fill) const {
+    std::vector<T> out;
+    unsigned count = 0;
+    Status status = fill(&count, nullptr);
+    constexpr int kTries = 3;  // the list may grow between the two calls
+    for (int i = 0; i < kTries && status == kInsufficientSize; ++i) {
+      out.resize(count);
+      status = fill(&count, out.data());
+    }
+    out.resize(status == kSuccess ? count : 0);
+    return out;
+  }
+
+ private:
+  explicit Library(void* handle) : handle_(handle) {}
+  void* symbol(const char* name) const;
+  void* handle_;
+};
+
+// Directories of distributions and of the driver's own installer. A driver container has its own root.
+constexpr std::array<const char*, 2> kRoots = {"", "run/nvidia/driver"};
+constexpr std::array<const char*, 7> kDirectories = {
+    "usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu",
+    "lib64",     "lib/x86_64-linux-gnu",     "lib/aarch64-linux-gnu",
+    ""};
+constexpr const char* kName = "libnvidia-ml.so.1";
+
+std::string last_dl_error() {
+  const char* text = ::dlerror();
+  return text == nullptr ? "unknown reason" : text;
+}
+
+// Loads through a descriptor, since a link in the host's root must not lead out of that root.
+Result<void*> load(const HostFs& host, const std::filesystem::path& path) {
+  const auto file = host.open(path, O_RDONLY | O_CLOEXEC);
+  if (!file) return fail(Error(file.error()));
+  void* handle = ::dlopen(fmt::format("/proc/self/fd/{}", file->get()).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle != nullptr) return handle;
+  return fail(Errc::unsupported, fmt::format("load /{}: {}", path.string(), last_dl_error()));
+}
+
+Result<Library> Library::open(const HostFs& host) {
+  for (const char* root : kRoots) {
+    for (const char* directory : kDirectories) {
+      auto handle = load(host, std::filesystem::path(root) / directory / kName);
+      if (!handle && is_gone(handle.error())) continue;
+      if (!handle) return fail(std::move(handle).error());
+      Library library(*handle);
+      const Status status = library.call("nvmlInit_v2");
+      if (status == kSuccess) return library;
+      auto failed = library.checked(status, "initialise NVML");
+      ::dlclose(std::exchange(library.handle_, nullptr));
+      return fail(Errc::unsupported, failed.error().message, failed.error().hint);
+    }
+  }
+  return fail(Errc::unsupported, fmt::format("this host has no {}", kName),
+              "it comes with NVIDIA's driver: install the vGPU host driver, or mount the root that has it");
+}
+
+Library::~Library() {
+  if (handle_ == nullptr) return;
+  (void)call("nvmlShutdown");
+  ::dlclose(handle_);
+}
+
+void* Library::symbol(const char* name) const {
+  return ::dlsym(handle_, name);
+}
+
+Result<Device> Library::device(const vfio::PciAddress& address) const {
+  Device device = nullptr;
+  const std::string text = address.text();
+  if (auto found = checked(call("nvmlDeviceGetHandleByPciBusId_v2", text.c_str(), &device), text); !found) {
+    // NVML gives this error for a device that is no GPU, and for a GPU without its driver.
+    return fail(Errc::not_found, found.error().message, found.error().hint);
+  }
+  return device;
+}
+
+Result<> Library::checked(Status status, const std::string& what) const {
+  if (status == kSuccess) return {};
+  using Describe = const char* (*)(Status);
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): dlsym() returns functions as void*
+  const auto describe = reinterpret_cast<Describe>(symbol("nvmlErrorString"));
+  const Errc code = status == kInUse                                        ? Errc::refused
+                    : status == kNotSupported || status == kDriverNotLoaded ? Errc::unsupported
+                    : status == kNotFound                                   ? Errc::not_found
+                                                                            : Errc::failed;
+  return fail(code, fmt::format("{}: NVML says {} ({})", what,
+                                describe == nullptr ? "nothing more" : describe(status), status));
+}
+
+}  // namespace
+}  // namespace nvml
+
 namespace {
 
 using nvml::Library;

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "mdev/text_parts.h"
-#include "vfio/pci/group_nodes.h"
+#include "vfio/use_probe.h"
 
 namespace ferry::mdev {
 namespace {

@@ -79,7 +79,7 @@ struct VgpuDevice {
   /// Its placement in the GPU's memory, in the driver's unit. Absent: the driver reports none, as on GPUs
   /// before Ada while all their vGPUs have one size.
   std::optional<std::uint32_t> placement = {};
-  /// Set on a captured host only (captured_vgpus.h): the number from which Ferry derived the vGPU's UUID.
+  /// Set on a captured host only (vgpu_inventory.h): the number from which Ferry derived the vGPU's UUID.
   std::optional<unsigned> captured_number = {};
 };
 

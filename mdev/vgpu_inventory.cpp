@@ -2,17 +2,17 @@
 #include "mdev/vgpu_inventory.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "common/text/counted.h"
-#include "mdev/captured_vgpus.h"
+#include "common/text/text.h"
 #include "mdev/held_gpus.h"
 #include "mdev/mdev_bus.h"
 #include "mdev/vendor_vfio.h"
-#include "mdev/vgpu_removal.h"
 
 namespace ferry::mdev {
 namespace {
@@ -300,6 +300,23 @@ std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& i
 
 vfio::UseQuestion use_question(const VgpuDevice& device) {
   return {.device = device.id.text, .nodes = device.nodes};
+}
+
+void take_captured_numbers(const HostFs& host, VgpuInventory& inventory) {
+  const auto text = host.read_file(kCapturedVgpus);
+  if (!text) return;
+  std::istringstream lines(*text);
+  std::map<std::string, unsigned> numbers;
+  std::string id;
+  for (unsigned number = 0; lines >> id >> number;) numbers[id] = number;
+  for (VgpuGpu& gpu : inventory.gpus)
+    for (VgpuDevice& device : gpu.devices)
+      if (const auto known = numbers.find(device.id.text); known != numbers.end())
+        device.captured_number = known->second;
+}
+
+std::string captured_line(const VgpuId& id, unsigned number) {
+  return fmt::format("{} {}\n", id.text, number);
 }
 
 }  // namespace ferry::mdev

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -11,6 +12,21 @@
 #include "vfio/pci/inventory.h"
 
 namespace ferry::mdev {
+
+// Messages about vGPUs that block a change, with the command that removes them.
+
+/// True if Ferry is seen to have made the vGPU (is_ours() of vgpu-dm decides). An empty function: no vGPU is
+/// known to be Ferry's.
+using MadeByFerry = std::function<bool(const VgpuDevice&)>;
+
+/// The command that removes a GPU's vGPUs: "ferry vgpu delete --device 0000:17:00.0", with --foreign if Ferry
+/// did not make all of them.
+std::string removal_command(const VgpuGpu& gpu, const MadeByFerry& ours);
+
+/// carriers_of_vgpus() of vgpu_inventory.h, with a removal_command() that depends on `ours`. The overload
+/// there counts every vGPU as foreign.
+std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory,
+                                                          const MadeByFerry& ours);
 
 /// A file of a GPU that exists below the host's root under a vGPU host driver, and under no ordinary driver.
 /// ABI: nv-procfs.c of NVIDIA's open kernel module creates the file in builds for vGPU hosts only.
@@ -40,5 +56,18 @@ std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& i
 
 /// The UseProbe question about a vGPU: its group's node and its own VFIO device node, if they exist.
 vfio::UseQuestion use_question(const VgpuDevice& device);
+
+// vGPUs of a captured host that Ferry made there. Their UUIDs show it only together with the machine's ID,
+// which no capture has. So a file of the capture lists them, one line "UUID NUMBER" each.
+
+/// Exists in a captured host's root only.
+inline constexpr const char* kCapturedVgpus = "captured-by-ferry/vgpus";
+
+/// Sets VgpuDevice::captured_number of the vGPUs that the file lists. A host without the file keeps all of
+/// them unset; reading stops at a line of another form.
+void take_captured_numbers(const HostFs& host, VgpuInventory& inventory);
+
+/// A line of the file kCapturedVgpus.
+std::string captured_line(const VgpuId& id, unsigned number);
 
 }  // namespace ferry::mdev

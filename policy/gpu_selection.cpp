@@ -5,8 +5,6 @@
 #include <fnmatch.h>
 #include <strings.h>
 
-#include "policy/model_glob.h"
-
 namespace ferry::policy {
 namespace {
 

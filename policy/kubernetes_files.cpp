@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "common/text/carried_text.h"
-#include "common/text/suggest.h"
+#include "common/config/config_tree.h"
+#include "common/text/text.h"
 #include "policy/policy_yaml.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 

@@ -55,9 +55,9 @@ bool Policy::asks_for(Mode mode) const {
   return std::ranges::any_of(items, [mode](const PolicyItem& item) { return item.mode == mode; });
 }
 
-WantedState wanted_state(const Policy& policy, const mdev::VgpuInventory& inventory,
-                         const ModelNames& models) {
-  WantedState out;
+DesiredState desired_state(const Policy& policy, const mdev::VgpuInventory& inventory,
+                           const ModelNames& models) {
+  DesiredState out;
   out.vgpus.name = policy.name;
   out.vgpus.place = policy.place;
   out.release = policy.release;

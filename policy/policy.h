@@ -69,14 +69,14 @@ struct PolicyFile {
 };
 
 /// A policy resolved for one host.
-struct WantedState {
+struct DesiredState {
   std::map<vfio::PciAddress, Mode> modes;  ///< without GPUs that no item matches
   /// vGPUs of each GPU; GPUs in other modes than Mode::vgpu have none.
   vgpu::Profile vgpus;
   std::set<std::string> release;   ///< see Policy
   std::optional<Foreign> foreign;  ///< see Policy
 };
-WantedState wanted_state(const Policy& policy, const mdev::VgpuInventory& inventory,
-                         const ModelNames& models = {});
+DesiredState desired_state(const Policy& policy, const mdev::VgpuInventory& inventory,
+                           const ModelNames& models = {});
 
 }  // namespace ferry::policy

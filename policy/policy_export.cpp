@@ -5,11 +5,11 @@
 #include <iterator>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include "policy/policy_text.h"
+#include "common/config/config_tree.h"
 #include "policy/policy_verdict.h"
 #include "policy/policy_yaml.h"
-#include "vgpu-dm/types/carried_extras.h"
 #include "vgpu-dm/types/export.h"
 
 namespace ferry::policy {
@@ -85,6 +85,115 @@ Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mde
   }
   if (items.empty()) items.emplace_back();  // a policy has an item; this one matches no GPU
   if (auto checked = check(out.policy, inventory, vgpus); !checked) return fail(std::move(checked).error());
+  return out;
+}
+
+namespace {
+
+// A key on which all YAML readers agree: quoted unless it has only safe characters.
+std::string key_text(const std::string& key) {
+  constexpr std::string_view kSafe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  const bool plain = !key.empty() && key.front() != '-' && is_plain_string(key) &&
+                     key.find_first_not_of(kSafe) == std::string::npos;
+  if (plain) return key;
+  std::string out = "\"";
+  for (const char c : key) {
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+template <typename Values, typename Shown>
+std::string list_text(const Values& values, const Shown& shown) {
+  std::vector<std::string> out;
+  out.reserve(values.size());
+  for (const auto& value : values) out.push_back(shown(value));
+  return out.size() == 1 ? out.front() : fmt::format("[{}]", fmt::join(out, ", "));
+}
+
+std::string quoted(const std::string& text) {
+  const std::string key = key_text(text);
+  return key.starts_with('"') ? key : '"' + text + '"';
+}
+
+std::string count_text(const vgpu::VgpuCount& entry) {
+  if (!entry.params && entry.placement.empty()) return std::to_string(entry.count);
+  std::string out = fmt::format("{{count: {}", entry.count);
+  if (entry.params) out += fmt::format(", vgpu-params: {}", quoted(entry.params->text()));
+  if (!entry.placement.empty()) out += fmt::format(", placement: [{}]", fmt::join(entry.placement, ", "));
+  return out + "}";
+}
+
+std::string item_text(const PolicyItem& item) {
+  std::vector<std::string> lines;
+  const vgpu::ProfileItem& gpus = item.gpus;
+  const GpuSelection& by = item.selection;
+  const bool chosen_otherwise = !gpus.filters.empty() || !by.models.empty() || !by.addresses.empty() ||
+                                !by.numa_nodes.empty() || !by.vendors.empty();
+  if (!gpus.all_devices) {
+    lines.push_back(fmt::format("devices: [{}]", fmt::join(gpus.indices, ", ")));
+  } else if (!chosen_otherwise) {
+    lines.emplace_back("devices: all");
+  }
+  if (!gpus.filters.empty()) {
+    lines.push_back("device-filter: " +
+                    list_text(gpus.filters, [](const vgpu::DeviceFilter& f) { return quoted(f.text()); }));
+  }
+  if (!by.models.empty()) lines.push_back("model: " + list_text(by.models, quoted));
+  if (!by.addresses.empty()) {
+    lines.push_back("address: " +
+                    list_text(by.addresses, [](const vfio::PciAddress& a) { return quoted(a.text()); }));
+  }
+  if (!by.numa_nodes.empty()) {
+    lines.push_back("numa-node: " + list_text(by.numa_nodes, [](int node) { return std::to_string(node); }));
+  }
+  if (!by.vendors.empty()) {
+    lines.push_back("vendor: " + list_text(by.vendors, [](std::uint16_t vendor) {
+                      return fmt::format("\"{:04x}\"", vendor);
+                    }));
+  }
+  lines.push_back(fmt::format("mode: {}", text(item.mode)));
+  if (gpus.mixed_sizes) lines.emplace_back("mixed-sizes: true");
+  if (item.mode == Mode::vgpu) {
+    lines.emplace_back(gpus.vgpus.empty() ? "vgpu-devices: {}" : "vgpu-devices:");
+    for (const vgpu::VgpuCount& entry : gpus.vgpus) {
+      lines.push_back(fmt::format("  {}: {}", key_text(entry.type.text()), count_text(entry)));
+    }
+  }
+  return fmt::format("  - {}\n", fmt::join(lines, "\n    "));
+}
+
+// The units beside the default, and "none" if `release` lacks the default.
+std::string release_text(const std::set<std::string>& release) {
+  std::vector<std::string> names;
+  const std::set<std::string> unasked = vfio::default_release();
+  for (const std::string& name : unasked) {
+    if (!release.contains(name)) names.emplace_back("none");
+  }
+  for (const std::string& name : release) {
+    if (!unasked.contains(name)) names.push_back(key_text(name));
+  }
+  return names.empty() ? "" : fmt::format("release: [{}]\n", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+std::string policy_text(const PolicyFile& file) {
+  std::string out = "version: v2\n";
+  if (file.policies.empty()) return out;
+  const Policy& any = file.policies.front();  // keys beside the policies are the same in all
+  out += release_text(any.release);
+  if (any.foreign) out += fmt::format("foreign: {}\n", text(*any.foreign));
+  out += "policies:\n";
+  for (const Policy& policy : file.policies) {
+    out += fmt::format("  {}:\n", key_text(policy.name));
+    for (const PolicyItem& item : policy.items) out += item_text(item);
+  }
   return out;
 }
 

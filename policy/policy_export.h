@@ -34,4 +34,10 @@ struct ExportedPolicy {
 Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus,
                                      const std::string& name, const ManagedGpus& managed = {});
 
+// Writes policies as a file.
+
+/// The policies as a complete v2 file that read_policies() accepts. `release` and `foreign` are those of the
+/// first policy: a file has one for all.
+std::string policy_text(const PolicyFile& file);
+
 }  // namespace ferry::policy

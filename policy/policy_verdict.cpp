@@ -21,7 +21,7 @@ std::string as_found(const mdev::VgpuGpu& gpu, Mode found) {
 }
 
 /// Names a function of the GPU's card that is still on a driver of the host; empty: none is.
-std::string left_behind(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu) {
+std::string unfinished(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu) {
   for (const auto& [address, function] : inventory.functions) {
     if (!vfio::is_companion(gpu.function, function) || !function.driver || vfio::on_vfio_driver(function))
       continue;
@@ -32,17 +32,17 @@ std::string left_behind(const vfio::Inventory& inventory, const mdev::VgpuGpu& g
 
 void compare(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu, const vgpu::GpuVerdict& carried,
              NodeVerdict& verdict) {
-  const Mode wanted = verdict.wanted.value_or(verdict.found);
-  const bool away = wanted == Mode::passthrough;
+  const Mode desired = verdict.desired.value_or(verdict.found);
+  const bool away = desired == Mode::passthrough;
   if (gpu.function.problem) {
-    verdict.difference = fmt::format("{}: wanted {}, but it cannot be read: {}", gpu.label(), text(wanted),
+    verdict.difference = fmt::format("{}: expected {}, but it cannot be read: {}", gpu.label(), text(desired),
                                      gpu.function.problem->message);
   } else if (away != (verdict.found == Mode::passthrough)) {
     verdict.difference =
-        fmt::format("{}: wanted {}, found {}", gpu.label(), text(wanted), as_found(gpu, verdict.found));
+        fmt::format("{}: expected {}, found {}", gpu.label(), text(desired), as_found(gpu, verdict.found));
   } else if (away) {
-    if (const std::string behind = left_behind(inventory, gpu); !behind.empty()) {
-      verdict.difference = fmt::format("{}: wanted {}, but {}", gpu.label(), text(wanted), behind);
+    if (const std::string behind = unfinished(inventory, gpu); !behind.empty()) {
+      verdict.difference = fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), behind);
     }
   } else {
     verdict.difference = carried.difference;
@@ -62,19 +62,45 @@ std::string NodeVerdict::label() const {
 
 std::vector<NodeVerdict> judge_policy(const Policy& policy, const vfio::Inventory& inventory,
                                       const mdev::VgpuInventory& vgpus, const ModelNames& models) {
-  const WantedState wanted = wanted_state(policy, vgpus, models);
+  const DesiredState desired = desired_state(policy, vgpus, models);
   std::vector<NodeVerdict> out;
-  for (vgpu::GpuVerdict& carried : vgpu::judge(wanted.vgpus, vgpus)) {
+  for (vgpu::GpuVerdict& carried : vgpu::judge(desired.vgpus, vgpus)) {
     const mdev::VgpuGpu* gpu = vgpus.find(carried.gpu);
     if (gpu == nullptr) continue;
     NodeVerdict verdict{.index = carried.index, .gpu = carried.gpu, .found = mode_of(*gpu)};
-    if (const auto mode = wanted.modes.find(carried.gpu); mode != wanted.modes.end()) {
-      verdict.wanted = mode->second;
+    if (const auto mode = desired.modes.find(carried.gpu); mode != desired.modes.end()) {
+      verdict.desired = mode->second;
       compare(inventory, *gpu, carried, verdict);
-      verdict.wanted_vgpus = std::move(carried.wanted);
+      verdict.desired_vgpus = std::move(carried.desired);
     }
     verdict.found_vgpus = std::move(carried.found);
     out.push_back(std::move(verdict));
+  }
+  return out;
+}
+
+namespace {
+
+constexpr const char* kIdle = ": matches no GPU of this node";
+
+}  // namespace
+
+std::vector<std::string> items_without_gpu(const Policy& policy, const mdev::VgpuInventory& inventory,
+                                           const ModelNames& models) {
+  std::vector<std::string> out;
+  for (const PolicyItem& item : policy.items) {
+    const auto matches = [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu, models); };
+    if (std::ranges::none_of(inventory.gpus, matches)) out.push_back(item.gpus.place + kIdle);
+  }
+  return out;
+}
+
+std::vector<std::string> items_without_gpu(const vgpu::Profile& profile,
+                                           const mdev::VgpuInventory& inventory) {
+  std::vector<std::string> out;
+  for (const vgpu::ProfileItem& item : profile.items) {
+    const auto matches = [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu); };
+    if (std::ranges::none_of(inventory.gpus, matches)) out.push_back(item.place + kIdle);
   }
   return out;
 }

@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "mdev/vgpu.h"
 #include "policy/policy.h"
 #include "vfio/pci/inventory.h"
 #include "vgpu-dm/plan/plan.h"
+#include "vgpu-dm/profile/profile.h"
 
 namespace ferry::policy {
 
@@ -18,11 +20,11 @@ Mode mode_of(const mdev::VgpuGpu& gpu);
 struct NodeVerdict {
   unsigned index = 0;
   vfio::PciAddress gpu;
-  std::optional<Mode> wanted = {};  ///< absent: no item matches it, and any mode agrees
+  std::optional<Mode> desired = {};  ///< absent: no item matches it, and any mode agrees
   Mode found = Mode::host;
-  std::vector<vgpu::TypeCount> wanted_vgpus = {};
+  std::vector<vgpu::TypeCount> desired_vgpus = {};
   std::vector<vgpu::TypeCount> found_vgpus = {};
-  /// "GPU 0 (0000:17:00.0): wanted passthrough, found host (driver nvidia)"; empty where it agrees.
+  /// "GPU 0 (0000:17:00.0): expected passthrough, found host (driver nvidia)"; empty where it agrees.
   std::string difference = {};
   bool agrees() const { return difference.empty(); }
   std::string label() const;  ///< see VgpuGpu::label
@@ -32,5 +34,14 @@ struct NodeVerdict {
 /// For passthrough, the GPU's whole card must be on vfio drivers, or without any.
 std::vector<NodeVerdict> judge_policy(const Policy& policy, const vfio::Inventory& inventory,
                                       const mdev::VgpuInventory& vgpus, const ModelNames& models = {});
+
+// Finds items of a file that match no GPU of a node. They are no error, since a file may be for many nodes,
+// but they may be a typing mistake.
+
+/// "policy.yaml:4: matches no GPU of this node", for each such item.
+std::vector<std::string> items_without_gpu(const Policy& policy, const mdev::VgpuInventory& inventory,
+                                           const ModelNames& models = {});
+std::vector<std::string> items_without_gpu(const vgpu::Profile& profile,
+                                           const mdev::VgpuInventory& inventory);
 
 }  // namespace ferry::policy

@@ -2,12 +2,19 @@
 #include "policy/policy_yaml.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <strings.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/suggest.h"
-#include "policy/policy_item_reader.h"
+#include "common/result.h"
+#include "common/text/text.h"
+#include "policy/accelerators.h"
+#include "policy/gpu_selection.h"
+#include "policy/policy.h"
 #include "vfio/quiesce/release.h"
 #include "vgpu-dm/profile/item_reader.h"
 #include "vgpu-dm/profile/profile_yaml.h"
@@ -15,7 +22,196 @@
 namespace ferry::policy {
 namespace {
 
+// Reads an item of a policy file.
+
 using Kind = ConfigNode::Kind;
+
+constexpr const char* kMode = "mode";
+constexpr const char* kModel = "model";
+constexpr const char* kAddress = "address";
+constexpr const char* kNumaNode = "numa-node";
+constexpr const char* kVendor = "vendor";
+constexpr const char* kMixedSizes = "mixed-sizes";
+
+/// Keys that choose GPUs beside `devices`.
+constexpr std::array kSelectors = {vgpu::ItemReader::kFilter, kModel, kAddress, kNumaNode, kVendor};
+
+Result<Mode> read_mode(const vgpu::ItemReader& reader, const ConfigNode& item, const std::string& path) {
+  const ConfigMember* mode = item.find(kMode);
+  const std::string key = path + "." + kMode;
+  if (mode == nullptr) return reader.refuse(item, key, "the key is missing", "host, passthrough or vgpu");
+  if (mode->value.is_string()) {
+    if (const auto known = parse_mode(mode->value.text)) return *known;
+  }
+  return reader.refuse(
+      mode->value, key,
+      fmt::format("expected host, passthrough or vgpu, found {}{}", mode->value.described(),
+                  did_you_mean(mode->value.text, std::vector<std::string>{"host", "passthrough", "vgpu"})));
+}
+
+Result<> read_model(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key,
+                    GpuSelection& into) {
+  if (node.kind != Kind::scalar || node.text.empty()) {
+    return reader.refuse(node, key, fmt::format("expected a model, found {}", node.described()),
+                         "a glob on what `ferry status` shows, as in \"*L40S*\", or on the IDs, 10de:26b9");
+  }
+  if (const std::string fault = glob_fault(node.text); !fault.empty()) {
+    return reader.refuse(node, key, fmt::format("'{}' {}: it would match nothing", node.text, fault),
+                         "a glob has * for anything, ? for one character and [...] for one of several");
+  }
+  into.models.push_back(node.text);
+  return {};
+}
+
+// YAML 1.1 may take 0000:17:00.0 for another value, but only Ferry reads this file.
+Result<> read_address(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key,
+                      GpuSelection& into) {
+  const auto address = node.kind == Kind::scalar ? vfio::PciAddress::parse(node.text)
+                                                 : Result<vfio::PciAddress>(fail(Errc::usage, ""));
+  if (!address) {
+    return reader.refuse(node, key, fmt::format("expected a PCI address, found {}", node.described()),
+                         "as in \"0000:17:00.0\"; `ferry status` shows them");
+  }
+  into.addresses.push_back(*address);
+  return {};
+}
+
+Result<> read_numa_node(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key,
+                        GpuSelection& into) {
+  const auto number = reader.read_number(node, key);
+  if (!number || *number < 0 || *number > std::numeric_limits<int>::max()) {
+    return reader.refuse(node, key,
+                         fmt::format("expected a NUMA node such as 0 or 1, found {}", node.described()));
+  }
+  into.numa_nodes.push_back(static_cast<int>(*number));
+  return {};
+}
+
+std::optional<std::uint16_t> parse_vendor(const std::string& text) {
+  for (const NamedVendor& named : named_vendors()) {
+    if (text.size() == named.name.size() && ::strncasecmp(text.data(), named.name.data(), text.size()) == 0) {
+      return named.id;
+    }
+  }
+  constexpr std::size_t kDigits = 4;
+  std::uint16_t id = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id, 16);
+  if (text.size() != kDigits || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return id;
+}
+
+Result<> read_vendor(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key,
+                     GpuSelection& into) {
+  const auto vendor = node.kind == Kind::scalar ? parse_vendor(node.text) : std::nullopt;
+  if (!vendor) {
+    std::vector<std::string> names;
+    for (const NamedVendor& named : named_vendors()) names.emplace_back(named.name);
+    return reader.refuse(
+        node, key,
+        fmt::format("expected a vendor, found {}{}", node.described(), did_you_mean(node.text, names)),
+        fmt::format("four hex digits, as in 10de, or a name: {}", fmt::join(names, ", ")));
+  }
+  into.vendors.push_back(*vendor);
+  return {};
+}
+
+Result<GpuSelection> read_selectors(const vgpu::ItemReader& reader, const ConfigNode& item,
+                                    const std::string& path) {
+  struct Selector {
+    const char* key;
+    const char* what;
+    Result<> (*read)(const vgpu::ItemReader&, const ConfigNode&, const std::string&, GpuSelection&);
+  };
+  constexpr std::array kReaders = {
+      Selector{kModel, "models", read_model}, Selector{kAddress, "PCI addresses", read_address},
+      Selector{kNumaNode, "NUMA nodes", read_numa_node}, Selector{kVendor, "vendors", read_vendor}};
+  GpuSelection out;
+  for (const Selector& selector : kReaders) {
+    const ConfigMember* member = item.find(selector.key);
+    if (member == nullptr) continue;
+    const std::string key = path + "." + selector.key;
+    auto values = reader.read_some(member->value, key, selector.what);
+    if (!values) return fail(std::move(values).error());
+    for (const ConfigNode* value : *values) {
+      if (auto r = selector.read(reader, *value, key, out); !r) return fail(std::move(r).error());
+    }
+  }
+  return out;
+}
+
+Result<> read_mixed_sizes(const vgpu::ItemReader& reader, const ConfigNode& item, const std::string& path,
+                          vgpu::ProfileItem& into) {
+  const ConfigMember* member = item.find(kMixedSizes);
+  if (member == nullptr) return {};
+  const std::string key = path + "." + kMixedSizes;
+  auto on = reader.read_flag(member->value, key);
+  if (!on) return fail(std::move(on).error());
+  into.mixed_sizes = *on;
+  const bool mig_backed = !into.vgpus.empty() && into.vgpus.front().type.is_mig_backed();
+  if (*on && mig_backed) {
+    return reader.refuse(member->key, key,
+                         fmt::format("{} is MIG-backed: its GPU instances have one size each, and may differ",
+                                     into.vgpus.front().type.text()),
+                         "leave the key out");
+  }
+  return {};
+}
+
+/// Reads the vGPUs of an item. Only mode vgpu may have their keys.
+Result<> read_carried(const vgpu::ItemReader& reader, const ConfigNode& item, const std::string& path,
+                      Mode mode, vgpu::ProfileItem& into) {
+  if (mode != Mode::vgpu) {
+    for (const char* key : {vgpu::ItemReader::kVgpus, vgpu::ItemReader::kParams, kMixedSizes}) {
+      if (const ConfigMember* member = item.find(key)) {
+        return reader.refuse(member->key, path + "." + key,
+                             fmt::format("goes with mode vgpu, not with {}", text(mode)));
+      }
+    }
+    return {};
+  }
+  const ConfigMember* vgpus = item.find(vgpu::ItemReader::kVgpus);
+  const std::string key = path + "." + vgpu::ItemReader::kVgpus;
+  if (vgpus == nullptr) {
+    return reader.refuse(item, key, "the key is missing", "mode vgpu needs it: {\"L40S-12Q\": 4}, say");
+  }
+  if (auto r = reader.read_vgpus(vgpus->value, key, into, vgpu::ItemReader::Counts::detailed); !r) return r;
+  if (const ConfigMember* params = item.find(vgpu::ItemReader::kParams)) {
+    auto read = reader.read_params(params->value, path + "." + vgpu::ItemReader::kParams);
+    if (!read) return fail(std::move(read).error());
+    for (vgpu::VgpuCount& entry : into.vgpus) {
+      if (!entry.params) entry.params = *read;
+    }
+  }
+  return read_mixed_sizes(reader, item, path, into);
+}
+
+/// Errc::invalid_config, "file:line: key: fault".
+Result<PolicyItem> read_policy_item(const vgpu::ItemReader& reader, const vgpu::NamedItems::Item& item) {
+  const auto& [node, path] = item;
+  if (node->kind != Kind::map) {
+    return reader.refuse(
+        *node, path,
+        fmt::format("expected a map with {} and {}, found {}", vgpu::ItemReader::kDevices, kMode,
+                    node->described()),
+        fmt::format("write '- {{{}: all, {}: passthrough}}'", vgpu::ItemReader::kDevices, kMode));
+  }
+  std::vector<std::string> known = {vgpu::ItemReader::kDevices};
+  known.insert(known.end(), kSelectors.begin(), kSelectors.end());
+  known.insert(known.end(), {kMode, vgpu::ItemReader::kVgpus, kMixedSizes, vgpu::ItemReader::kParams});
+  if (auto r = reader.check_keys(*node, path, known); !r) return fail(std::move(r).error());
+  const bool chosen_otherwise =
+      std::ranges::any_of(kSelectors, [&](const char* key) { return node->find(key) != nullptr; });
+  auto gpus = reader.read_selection(
+      *node, path, chosen_otherwise,
+      fmt::format("choose GPUs by {}, or by {}", vgpu::ItemReader::kDevices, fmt::join(kSelectors, ", ")));
+  if (!gpus) return fail(std::move(gpus).error());
+  auto selection = read_selectors(reader, *node, path);
+  if (!selection) return fail(std::move(selection).error());
+  auto mode = read_mode(reader, *node, path);
+  if (!mode) return fail(std::move(mode).error());
+  if (auto r = read_carried(reader, *node, path, *mode, *gpus); !r) return fail(std::move(r).error());
+  return PolicyItem{.gpus = std::move(*gpus), .mode = *mode, .selection = std::move(*selection)};
+}
 
 constexpr const char* kVersion = "v2";
 constexpr const char* kPolicies = "policies";

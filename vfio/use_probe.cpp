@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/use_probe.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include <fmt/format.h>
 
 #include "common/text/visible_text.h"
+#include "vfio/bind/move_plan.h"
 
 namespace ferry::vfio {
 namespace {
 
-std::string as_named(const Holder& holder) {
-  const auto& [kind, name, pid, what, pod_uid, service, also] = holder;
-  using Kind = Holder::Kind;
+std::string as_named(const DeviceUser& user) {
+  const auto& [kind, name, pid, what, pod_uid, service, also] = user;
+  using Kind = DeviceUser::Kind;
   std::string who;
   switch (kind) {
     case Kind::process:
@@ -51,11 +55,11 @@ std::string as_named(const Holder& holder) {
 
 }  // namespace
 
-std::string Holder::text() const {
+std::string DeviceUser::text() const {
   return visible_line(as_named(*this));
 }
 
-std::string_view Holder::remedy() const {
+std::string_view DeviceUser::remedy() const {
   switch (kind) {
     case Kind::process:
       return "end what holds it first";
@@ -83,43 +87,159 @@ std::string_view Holder::remedy() const {
   return {};
 }
 
-std::string_view text(Holder::Kind kind) {
+std::string_view text(DeviceUser::Kind kind) {
   switch (kind) {
-    case Holder::Kind::process:
+    case DeviceUser::Kind::process:
       return "process";
-    case Holder::Kind::virtual_machine:
+    case DeviceUser::Kind::virtual_machine:
       return "virtual_machine";
-    case Holder::Kind::pod:
+    case DeviceUser::Kind::pod:
       return "pod";
-    case Holder::Kind::mount:
+    case DeviceUser::Kind::mount:
       return "mount";
-    case Holder::Kind::swap:
+    case DeviceUser::Kind::swap:
       return "swap";
-    case Holder::Kind::claim:
+    case DeviceUser::Kind::claim:
       return "claim";
-    case Holder::Kind::network_link:
+    case DeviceUser::Kind::network_link:
       return "network_link";
-    case Holder::Kind::boot_display:
+    case DeviceUser::Kind::boot_display:
       return "boot_display";
-    case Holder::Kind::framebuffer:
+    case DeviceUser::Kind::framebuffer:
       return "framebuffer";
-    case Holder::Kind::fabric:
+    case DeviceUser::Kind::fabric:
       return "fabric";
-    case Holder::Kind::console:
+    case DeviceUser::Kind::console:
       return "console";
   }
   return {};
 }
 
-std::span<const Holder> UseReport::of(const std::string& device) const {
-  const auto found = holders.find(device);
-  if (found == holders.end()) return {};
+std::span<const DeviceUser> UseReport::of(const std::string& device) const {
+  const auto found = users.find(device);
+  if (found == users.end()) return {};
   return found->second;
 }
 
 std::string_view UseReport::blind_to(const std::string& device) const {
   const auto found = unseen.find(device);
   return blind.empty() && found != unseen.end() ? found->second : blind;
+}
+
+// The device nodes that lead to a function: those below its directory in sysfs, those of devices on its
+// disks, and its group's.
+
+namespace {
+
+std::optional<std::uint32_t> parse_whole(std::string_view text) {
+  std::uint32_t number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// The content of a sysfs `dev` file: "226:0".
+std::optional<DeviceNumber> parse_number(std::string_view text) {
+  const auto colon = text.find(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  const auto major = parse_whole(text.substr(0, colon));
+  const auto minor = parse_whole(text.substr(colon + 1));
+  if (!major || !minor) return std::nullopt;
+  return DeviceNumber{.major = *major, .minor = *minor};
+}
+
+void add_node(const HostFs& host, const std::filesystem::path& directory, const std::string& name,
+              std::vector<DeviceNode>& nodes) {
+  const auto text = host.read_attribute(directory / "dev");
+  if (!text) return;
+  const auto number = parse_number(*text);
+  if (!number) return;
+  // The path does not show the kind: .../6:0:0:0/block/sdb, but .../nvme/nvme0/nvme0n1.
+  const bool block = host.link_name(directory / "subsystem").value_or("") == "block";
+  const auto known = [&](const DeviceNode& node) { return node.number == *number && node.block == block; };
+  if (std::ranges::none_of(nodes, known)) nodes.push_back({.name = name, .number = *number, .block = block});
+}
+
+std::string node_name(const HostFs& host, const std::filesystem::path& directory) {
+  const auto uevent = host.read_attribute(directory / "uevent").value_or("");
+  constexpr std::string_view kName = "DEVNAME=";
+  const auto at = uevent.find(kName);
+  if (at == std::string::npos) return "/dev/" + directory.filename().string();
+  return "/dev/" + uevent.substr(at + kName.size(), uevent.find('\n', at) - at - kName.size());
+}
+
+// nvme0n1 for nvme0c1n1. A disk that is reached over several controllers belongs to the NVMe subsystem; below
+// each controller lies a path to it, which has no node (drivers/nvme/host/multipath.c).
+std::string head_of_nvme_path(const std::string& name) {
+  const std::string_view text = name;
+  const auto number = [&](std::size_t& at) {
+    const std::size_t begin = at;
+    while (at < text.size() && text[at] >= '0' && text[at] <= '9') ++at;
+    return at > begin;
+  };
+  constexpr std::string_view kNvme = "nvme";
+  if (!text.starts_with(kNvme)) return {};
+  std::size_t at = kNvme.size();
+  if (!number(at) || at >= text.size() || text[at] != 'c') return {};
+  const std::size_t controller = at++;
+  if (!number(at) || at >= text.size() || text[at] != 'n') return {};
+  const std::size_t disk = at++;
+  if (!number(at) || at != text.size()) return {};
+  return name.substr(0, controller) + name.substr(disk);
+}
+
+void collect_nodes(const HostFs& host, const std::filesystem::path& directory, int depth,
+                   std::vector<DeviceNode>& nodes);
+
+void collect_disk(const HostFs& host, const std::string& name, int depth, std::vector<DeviceNode>& nodes) {
+  if (depth > 0) collect_nodes(host, std::filesystem::path("sys/class/block") / name, depth - 1, nodes);
+}
+
+// Walks down from a function's own directory: .../drm/card0/dev, .../sound/card1/pcmC1D3p/dev,
+// .../usb3/3-1/... Links lead out of it (driver, subsystem, physfn), and other PCI functions are not part of
+// it. A disk's `holders` are part: a device-mapper or md device on a disk may be in use when the disk is not.
+void collect_nodes(const HostFs& host, const std::filesystem::path& directory, int depth,
+                   std::vector<DeviceNode>& nodes) {
+  const auto entries = host.entries(directory);
+  if (!entries) return;
+  for (const auto& [name, is_directory] : *entries) {
+    if (name == "dev") {
+      add_node(host, directory, node_name(host, directory), nodes);
+      continue;
+    }
+    if (depth == 0 || !is_directory || PciAddress::parse(name)) continue;
+    if (const std::string head = head_of_nvme_path(name); !head.empty()) {
+      collect_disk(host, head, depth, nodes);
+    } else if (name == "holders") {
+      for (const std::string& user : host.list(directory / name).value_or(std::vector<std::string>{})) {
+        collect_disk(host, user, depth, nodes);
+      }
+      continue;
+    }
+    collect_nodes(host, directory / name, depth - 1, nodes);
+  }
+}
+
+}  // namespace
+
+std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inventory,
+                                       const std::vector<PciAddress>& addresses) {
+  // A partition of a disk behind five USB hubs:
+  // usb3/3-1/3-1.1/.../3-1.1.1.1.1.1:1.0/host6/target/lun/block/sdb/sdb1.
+  constexpr int kDeepest = 16;
+  std::vector<UseQuestion> questions;
+  for (const PciAddress& address : addresses) {
+    const PciFunction* function = inventory.find(address);
+    if (function == nullptr) continue;
+    UseQuestion question{.device = address.text(), .nodes = {}};
+    collect_nodes(host, sysfs_path(address), kDeepest, question.nodes);
+    if (function->iommu_group && on_vfio_driver(*function)) {
+      for (const std::string& name : group_node_names(*function->iommu_group))
+        add_node(host, std::filesystem::path("sys/class/vfio") / name, "/dev/vfio/" + name, question.nodes);
+    }
+    questions.push_back(std::move(question));
+  }
+  return questions;
 }
 
 }  // namespace ferry::vfio

@@ -3,12 +3,15 @@
 // takes the device away or hangs. The caller supplies the probes over /proc, pod resources and libvirt.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/result.h"
@@ -30,7 +33,7 @@ struct UseQuestion {
 };
 
 /// A device user, or a part of the host that depends on the device.
-struct Holder {
+struct DeviceUser {
   enum class Kind {
     process,
     virtual_machine,
@@ -63,21 +66,21 @@ struct Holder {
   std::string_view remedy() const;
   /// True if taking the device away harms only a screen, which --force may override.
   bool only_a_screen() const { return kind == Kind::boot_display || kind == Kind::framebuffer; }
-  auto operator<=>(const Holder&) const = default;
+  auto operator<=>(const DeviceUser&) const = default;
 };
 
 /// A kind's name for programs: "process", "virtual_machine".
-std::string_view text(Holder::Kind kind);
+std::string_view text(DeviceUser::Kind kind);
 
 struct UseReport {
-  std::map<std::string, std::vector<Holder>> holders;  ///< by UseQuestion::device; absent or empty: unused
+  std::map<std::string, std::vector<DeviceUser>> users;  ///< by UseQuestion::device; absent or empty: unused
   std::vector<std::string> unknown;  ///< questions without answer, for people ("libvirt: no answer in 2 s")
   /// The reason why a device user may have been missed. An empty list of users then proves nothing, and no
   /// device may be taken away. Empty: none was missed.
   std::string blind = {};
   std::map<std::string, std::string> unseen = {};  ///< the same for single devices, by UseQuestion::device
 
-  std::span<const Holder> of(const std::string& device) const;
+  std::span<const DeviceUser> of(const std::string& device) const;
   /// The reason why a user of `device` may have been missed; empty: none was missed.
   std::string_view blind_to(const std::string& device) const;
 };
@@ -94,6 +97,35 @@ class UseProbe {
   /// Looks once, for all devices. Questions without an answer go to UseReport::unknown. After an error
   /// nothing is known, and nothing may be written.
   virtual Result<UseReport> look(std::span<const UseQuestion> questions) = 0;
+};
+
+// Names of an IOMMU group's device node.
+
+/// The names that a group's node may have in /dev/vfio and in sys/class/vfio: the group's number, with
+/// "noiommu-" before it if vfio took the members without an IOMMU. A group has one node at most. It has none
+/// if no member is on vfio, or if the kernel has no group nodes (CONFIG_VFIO_GROUP).
+/// ABI: Documentation/driver-api/vfio.rst; drivers/vfio/group.c.
+inline std::array<std::string, 2> group_node_names(std::uint32_t group) {
+  std::string number = std::to_string(group);
+  std::string without_iommu = "noiommu-" + number;
+  return {std::move(number), std::move(without_iommu)};
+}
+
+/// Devices of one resource that the kubelet has allocated to one container. The container may not have
+/// started yet, since the kubelet allocates devices when it admits the pod.
+struct PodDevice {
+  std::string name_space;  ///< the pod's
+  std::string pod;
+  std::string container;
+  /// "nvidia.com/GH100_H100_SXM5_80GB". For a device of a resource claim: the kind of its CDI name
+  /// ("nvidia.com/gpu"), or its driver ("gpu.nvidia.com").
+  std::string resource;
+  /// The plugin's names for the devices: PCI addresses, UUIDs, numbers, anything.
+  std::vector<std::string> ids;
+  /// NUMA nodes of all devices together, ascending. Empty: the kubelet does not report them.
+  std::vector<std::int64_t> numa_nodes;
+
+  bool operator==(const PodDevice&) const = default;
 };
 
 }  // namespace ferry::vfio

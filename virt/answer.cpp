@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "virt/answer.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "virt/selftest.h"
 
 namespace ferry::virt {
 namespace {
@@ -196,6 +199,12 @@ Result<std::vector<Domain>> read_domains_answer(std::string_view text) {
 
 Result<SelftestReport> read_selftest_answer(std::string_view text) {
   return read(text, report_of);
+}
+
+bool SelftestReport::passed() const {
+  return !devices.empty() && std::ranges::all_of(devices, [](const SelftestDevice& device) {
+    return device.seen_as.has_value();
+  });
 }
 
 }  // namespace ferry::virt

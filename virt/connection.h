@@ -4,11 +4,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <libvirt/libvirt.h>
 
 #include "common/result.h"
 #include "hostfs/host_fs.h"
+#include "virt/domain.h"
 
 namespace ferry::virt {
 
@@ -33,5 +35,12 @@ Error libvirt_error(Errc code, const std::string& what);
 
 /// A string that libvirt allocated; empty for nullptr.
 std::string taken(char* text);
+
+/// All running domains in order of name, without domains that end meanwhile. `pid` comes from the pid files
+/// of the host's own daemon (run/libvirt/qemu).
+Result<std::vector<Domain>> list_running_domains(const HostFs& host, const Connection& connection);
+
+/// True if libvirt would run a PC with KVM here.
+bool offers_kvm(const Connection& connection);
 
 }  // namespace ferry::virt

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "virt/domain_xml.h"
+#include "virt/domain.h"
 
 namespace ferry::virt {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "virt/domain_xml.h"
+#include "virt/domain.h"
 
 namespace ferry::virt {
 namespace {

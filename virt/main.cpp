@@ -11,8 +11,8 @@
 #include "common/process/standard_streams.h"
 #include "common/version.h"
 #include "virt/answer.h"
-#include "virt/libvirt_domains.h"
-#include "virt/selftest_run.h"
+#include "virt/connection.h"
+#include "virt/selftest.h"
 
 namespace ferry::virt {
 namespace {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/result.h"
+#include "hostfs/host_fs.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::virt {
@@ -64,5 +66,10 @@ struct SelftestReport {
   bool passed() const;
   bool operator==(const SelftestReport&) const = default;
 };
+
+/// Starts a transient VM with the devices, waits until its guest has named them, and destroys the VM. libvirt
+/// ties the VM to the connection and destroys it when this process ends, however it ends. `uri` as for
+/// connect(). Errors: virt_client.h.
+Result<SelftestReport> selftest(HostFs& host, const std::string& uri, const SelftestOptions& options);
 
 }  // namespace ferry::virt

@@ -1,12 +1,141 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "virt/virt_client.h"
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <mutex>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
 #include <fmt/format.h>
 
+#include "common/process/spawn.h"
+#include "common/unique_fd.h"
 #include "virt/answer.h"
-#include "virt/helper_process.h"
 
 namespace ferry::virt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Child {
+  pid_t pid = 0;
+  UniqueFd out;
+  UniqueFd err;
+};
+
+struct Pipe {
+  UniqueFd reader;
+  UniqueFd writer;
+};
+
+Result<Pipe> make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail(error_from_errno(errno, "make a pipe"));
+  return Pipe{.reader = UniqueFd(ends[0]), .writer = UniqueFd(ends[1])};
+}
+
+Result<Child> start(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+                    OnCtrlC on_ctrl_c) {
+  auto out = make_pipe();
+  if (!out) return fail(std::move(out).error());
+  auto err = make_pipe();
+  if (!err) return fail(std::move(err).error());
+
+  std::vector<std::string> words = {program.string()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  auto pid = spawn(
+      program, words,
+      {.out = out->writer.get(), .err = err->writer.get(), .own_session = on_ctrl_c == OnCtrlC::goes_on});
+  if (!pid) return fail(std::move(pid).error());
+  Child child;
+  child.pid = *pid;
+  child.out = std::move(out->reader);
+  child.err = std::move(err->reader);
+  return child;
+}
+
+// Returns true if more may come.
+bool drain(int fd, std::string& into) {
+  std::array<char, 4096> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
+  const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+  if (n < 0) return errno == EINTR;
+  into.append(buffer.data(), static_cast<std::size_t>(n));
+  return n > 0;
+}
+
+// Reads both outputs to their ends; false when the deadline came first.
+bool collect(const Child& child, Clock::time_point until, HelperOutput& output) {
+  std::array<pollfd, 2> watched = {{{.fd = child.out.get(), .events = POLLIN, .revents = 0},
+                                    {.fd = child.err.get(), .events = POLLIN, .revents = 0}}};
+  while (watched[0].fd >= 0 || watched[1].fd >= 0) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    if (left.count() <= 0) return false;
+    const int ready = ::poll(watched.data(), watched.size(), static_cast<int>(left.count()));
+    if (ready < 0 && errno != EINTR) return false;
+    if (ready <= 0) continue;
+    // poll() ignores a negative descriptor.
+    if (watched[0].revents != 0 && !drain(watched[0].fd, output.out)) watched[0].fd = -1;
+    if (watched[1].revents != 0 && !drain(watched[1].fd, output.err)) watched[1].fd = -1;
+  }
+  return true;
+}
+
+constexpr std::chrono::milliseconds kForTheEnd{200};
+
+// Returns true if the process has ended by then; it must still be reaped.
+bool ends(pid_t pid, Clock::time_point until) {
+  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process.valid()) return true;
+  for (;;) {
+    const auto left = std::max(std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()),
+                               std::chrono::milliseconds(0));
+    pollfd watched{.fd = process.get(), .events = POLLIN, .revents = 0};
+    const int ready = ::poll(&watched, 1, static_cast<int>(left.count()));
+    if (ready > 0) return true;
+    if (left.count() == 0 || (ready < 0 && errno != EINTR)) return false;
+  }
+}
+
+// Reaps earlier processes that have ended since, and keeps this one for a later call.
+void collect_later(pid_t pid) {
+  static std::mutex mutex;
+  static std::vector<pid_t> left;
+  const std::lock_guard lock(mutex);
+  std::erase_if(left, [](pid_t one) { return ::waitpid(one, nullptr, WNOHANG) != 0; });
+  left.push_back(pid);
+}
+
+}  // namespace
+
+Result<HelperOutput> run_helper(const std::filesystem::path& program,
+                                const std::vector<std::string>& arguments, std::chrono::milliseconds deadline,
+                                OnCtrlC on_ctrl_c) {
+  const auto until = Clock::now() + deadline;
+  auto child = start(program, arguments, on_ctrl_c);
+  if (!child) return fail(std::move(child).error());
+  HelperOutput output;
+  const bool in_time = collect(*child, until, output) && ends(child->pid, until);
+  // A process that is stuck in the kernel, at a disk that hangs, is left behind.
+  if (!in_time) ::kill(child->pid, SIGKILL);
+  if (in_time || ends(child->pid, Clock::now() + kForTheEnd)) {
+    output.exit_status = reap(child->pid);
+  } else {
+    collect_later(child->pid);
+  }
+  if (!in_time) {
+    return fail(Errc::unreachable,
+                fmt::format("{}: no answer in {} ms", program.filename().string(), deadline.count()));
+  }
+  return output;
+}
+
 namespace {
 
 std::string last_line(std::string_view text) {

@@ -29,26 +29,26 @@ bool is_ours(const policy::NodeObject& node) {
 }
 
 /// Device users of the refused GPUs.
-struct Holders {
+struct DeviceUsers {
   std::vector<NodePod> pods;         ///< that still exist, each once
   std::vector<std::string> kept;     ///< never evicted; for people
   std::vector<std::string> unknown;  ///< their pod is not known, or has just ended
 };
 
 /// Null: no such pod.
-const NodePod* pod_of(const SeenHolder& holder, const std::vector<NodePod>& pods) {
+const NodePod* pod_of(const ReportedUser& user, const std::vector<NodePod>& pods) {
   const auto found = std::ranges::find_if(pods, [&](const NodePod& pod) {
-    if (!holder.pod_uid.empty() && pod.uid != holder.pod_uid) return false;
-    return holder.kind == "pod" ? holder.name == pod.text() : !holder.pod_uid.empty();
+    if (!user.pod_uid.empty() && pod.uid != user.pod_uid) return false;
+    return user.kind == "pod" ? user.name == pod.text() : !user.pod_uid.empty();
   });
   return found == pods.end() ? nullptr : &*found;
 }
 
-void add_holder(const SeenHolder& holder, const std::vector<NodePod>& pods, Holders& out) {
-  const NodePod* const pod = pod_of(holder, pods);
+void add_holder(const ReportedUser& user, const std::vector<NodePod>& pods, DeviceUsers& out) {
+  const NodePod* const pod = pod_of(user, pods);
   if (pod == nullptr) {
-    const bool in_a_pod = holder.kind == "pod" || !holder.pod_uid.empty();
-    (in_a_pod ? out.unknown : out.kept).push_back(holder.text);
+    const bool in_a_pod = user.kind == "pod" || !user.pod_uid.empty();
+    (in_a_pod ? out.unknown : out.kept).push_back(user.text);
   } else if (!pod->kept.empty()) {
     out.kept.push_back(fmt::format("pod {} ({})", pod->text(), pod->kept));
   } else if (std::ranges::find(out.pods, *pod) == out.pods.end()) {
@@ -56,14 +56,14 @@ void add_holder(const SeenHolder& holder, const std::vector<NodePod>& pods, Hold
   }
 }
 
-Holders holders_of(const SeenHost& host, const std::vector<NodePod>& pods) {
-  Holders out;
-  for (const SeenAccelerator& gpu : host.accelerators) {
-    if (gpu.state != "refused") continue;
-    const bool named = !std::ranges::all_of(gpu.holders, &SeenHolder::by_the_plugin);
-    for (const SeenHolder& holder : gpu.holders)
-      if (!named || !holder.by_the_plugin) add_holder(holder, pods, out);
-    if (!gpu.only_in_use) out.kept.push_back(gpu.address + ", which is refused for more than its holders");
+DeviceUsers users_of(const HostStatus& host, const std::vector<NodePod>& pods) {
+  DeviceUsers out;
+  for (const AcceleratorStatus& gpu : host.accelerators) {
+    if (gpu.state != "blocked") continue;
+    const bool named = !std::ranges::all_of(gpu.users, &ReportedUser::by_the_plugin);
+    for (const ReportedUser& user : gpu.users)
+      if (!named || !user.by_the_plugin) add_holder(user, pods, out);
+    if (!gpu.only_in_use) out.kept.push_back(gpu.address + ", which is blocked by more than its users");
   }
   return out;
 }
@@ -92,21 +92,21 @@ DrainNeed over(DrainNeed need, std::string why) {
 }
 
 /// The need after a refusal for which no drain runs yet.
-DrainNeed need_at_first(const HostSide& host, const DrainView& view, Holders holders, DrainNeed need) {
+DrainNeed need_at_first(const HostSide& host, const DrainSnapshot& view, DeviceUsers users, DrainNeed need) {
   if (!host.hostd_speaks) return nothing();  // its users may be others by now, and no change would follow
   if (!view.eviction_refused.empty()) return nothing(view.eviction_refused);
-  if (!holders.kept.empty()) return nothing(joined(holders.kept) + " would stay");
-  if (!holders.unknown.empty()) return nothing("no such pod is seen here: " + joined(holders.unknown));
-  std::erase_if(holders.pods, [](const NodePod& pod) { return pod.ends; });
-  if (holders.pods.empty()) return nothing();
+  if (!users.kept.empty()) return nothing(joined(users.kept) + " would stay");
+  if (!users.unknown.empty()) return nothing("no such pod is seen here: " + joined(users.unknown));
+  std::erase_if(users.pods, [](const NodePod& pod) { return pod.ends; });
+  if (users.pods.empty()) return nothing();
   need.kind = Kind::evict;
-  need.pods = std::move(holders.pods);
+  need.pods = std::move(users.pods);
   return need;
 }
 
 /// The need while a drain runs.
-DrainNeed need_when_begun(const HostSide& host, const DrainView& view, Holders holders, DrainMark::Time since,
-                          DrainNeed need) {
+DrainNeed need_when_begun(const HostSide& host, const DrainSnapshot& view, DeviceUsers users,
+                          DrainMark::Time since, DrainNeed need) {
   need.begun = true;
   if (!view.cordoned) return over(need, "somebody has uncordoned the node");
   if (!view.eviction_refused.empty()) return over(need, view.eviction_refused);
@@ -117,12 +117,12 @@ DrainNeed need_when_begun(const HostSide& host, const DrainView& view, Holders h
     // The pods are not the cause: the drain begins anew once hostd runs.
     if (!host.hostd_speaks) return nothing("ferry hostd does not run on this node");
     std::vector<std::string> still;
-    still.reserve(holders.pods.size());
-    for (const NodePod& pod : holders.pods) still.push_back("pod " + pod.text());
-    std::ranges::move(holders.kept, std::back_inserter(still));
-    std::ranges::move(holders.unknown, std::back_inserter(still));
+    still.reserve(users.pods.size());
+    for (const NodePod& pod : users.pods) still.push_back("pod " + pod.text());
+    std::ranges::move(users.kept, std::back_inserter(still));
+    std::ranges::move(users.unknown, std::back_inserter(still));
     std::string why =
-        fmt::format("after {} seconds the GPUs are still held by {}", timeout.count(), joined(still));
+        fmt::format("after {} seconds the GPUs are still in use by {}", timeout.count(), joined(still));
     if (!view.delayed.empty()) why += fmt::format(" ({})", fmt::join(view.delayed, "; "));
     return over(need, std::move(why));
   }
@@ -130,17 +130,18 @@ DrainNeed need_when_begun(const HostSide& host, const DrainView& view, Holders h
   need.left = timeout - passed;
   // Another device user, or the absence of hostd, would keep the change from its end: the evictions would be
   // in vain.
-  if (!host.hostd_speaks || !holders.kept.empty()) return need;
-  std::erase_if(holders.pods, [](const NodePod& pod) { return pod.ends; });
-  need.pods = std::move(holders.pods);
+  if (!host.hostd_speaks || !users.kept.empty()) return need;
+  std::erase_if(users.pods, [](const NodePod& pod) { return pod.ends; });
+  need.pods = std::move(users.pods);
   return need;
 }
 
-std::string purpose(const NodeWish& wish) {
-  return fmt::format("policy {} ({})", wish.wished.name, wish.wished.asked_by);
+std::string purpose(const DesiredState& desired_state) {
+  return fmt::format("policy {} ({})", desired_state.desired_policy.name,
+                     desired_state.desired_policy.source);
 }
 
-DrainStep undone(const policy::NodeObject& node, const DrainView& view, const DrainNeed& need) {
+DrainStep undone(const policy::NodeObject& node, const DrainSnapshot& view, const DrainNeed& need) {
   DrainStep out;
   out.annotations = {{kCordonedAnnotation, std::nullopt}};
   if (!need.keeps_failure) out.annotations[kDrainAnnotation] = std::nullopt;
@@ -148,25 +149,25 @@ DrainStep undone(const policy::NodeObject& node, const DrainView& view, const Dr
   return out;
 }
 
-DrainStep failed(const policy::NodeObject& node, const NodeWish& wish, const DrainView& view,
+DrainStep failed(const policy::NodeObject& node, const DesiredState& desired_state, const DrainSnapshot& view,
                  const DrainNeed& need) {
   DrainStep out = undone(node, view, need);
-  const std::string why = told(need.why, kLongestFailure);
+  const std::string why = one_line(need.why, kLongestFailure);
   const std::string text = drain_mark_text({.generation = need.generation, .since = {}, .failed = why});
   out.annotations[kDrainAnnotation] = text;
   out.report.note = "pods are no longer evicted: " + why;
   if (value_of(node, kDrainAnnotation) != text) {
     out.events.push_back({.warning = true,
                           .reason = "DrainFailed",
-                          .message = told(fmt::format(
+                          .message = one_line(fmt::format(
                               "pods are no longer evicted for {}: {}; it is done when they have let go, and "
                               "nobody is evicted again unless something else is asked for",
-                              purpose(wish), why))});
+                              purpose(desired_state), why))});
   }
   return out;
 }
 
-DrainStep begin(const NodeWish& wish, const DrainView& view, const DrainNeed& need) {
+DrainStep begin(const DesiredState& desired_state, const DrainSnapshot& view, const DrainNeed& need) {
   DrainStep out;
   const auto now = std::chrono::floor<seconds>(view.now);
   out.annotations[kDrainAnnotation] = drain_mark_text({.generation = need.generation, .since = now});
@@ -175,61 +176,61 @@ DrainStep begin(const NodeWish& wish, const DrainView& view, const DrainNeed& ne
     out.annotations[kCordonedAnnotation] = "true";
   }
   out.report.draining = true;
-  out.events.push_back(
-      {.warning = false,
-       .reason = "NodeDraining",
-       .message = told(fmt::format("for {} these are evicted, for {} seconds at most: {}", purpose(wish),
-                                   view.timeout.value_or(seconds(0)).count(), joined(need.pods)))});
+  out.events.push_back({.warning = false,
+                        .reason = "Draining",
+                        .message = one_line(fmt::format(
+                            "for {} these are evicted, for {} seconds at most: {}", purpose(desired_state),
+                            view.timeout.value_or(seconds(0)).count(), joined(need.pods)))});
   return out;
 }
 
 /// A desired state that cannot be read for a moment, or a silent hostd, does not clear the failure.
-bool keeps_failure(const policy::NodeObject& node, const HostSide& host, const DrainView& view) {
+bool keeps_failure(const policy::NodeObject& node, const HostSide& host, const DrainSnapshot& view) {
   const auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
   if (!view.timeout || !mark || mark->since || !host.written) return false;
-  const bool done = host.seen && has_answered(host) && host.seen->phase == SeenPhase::as_wanted;
+  const bool done = host.status && has_answered(host) && host.status->phase == NodePhase::ready;
   return mark->generation == host.written->generation && !done;
 }
 
-DrainNeed need_now(const policy::NodeObject& node, const NodeWish& wish, const HostSide& host,
-                   const DrainView& view) {
-  if (!view.timeout || wish.kind != NodeWish::Kind::policy) return nothing();
-  if (!host.written || !host.written->says(wish.wished)) return nothing();
+DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_state, const HostSide& host,
+                   const DrainSnapshot& view) {
+  if (!view.timeout || desired_state.kind != DesiredState::Kind::policy) return nothing();
+  if (!host.written || !host.written->says(desired_state.desired_policy)) return nothing();
   DrainNeed need;
   need.generation = host.written->generation;
   auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
   if (mark && mark->generation != need.generation) mark.reset();
   if (hostd_is_gone(host)) return need;  // no change would follow the evictions
-  if (!host.seen || !has_answered(host) || host_is_changing(host)) {
-    if (mark && !is_silent(wish, host)) need.kind = Kind::stays;
+  if (!host.status || !has_answered(host) || host_is_changing(host)) {
+    if (mark && !is_silent(desired_state, host)) need.kind = Kind::stays;
     return need;
   }
-  if (mark && !mark->since && host.seen->phase != SeenPhase::as_wanted) return over(need, mark->failed);
-  if (host.seen->phase != SeenPhase::refused) return nothing();
+  if (mark && !mark->since && host.status->phase != NodePhase::ready) return over(need, mark->failed);
+  if (host.status->phase != NodePhase::blocked) return nothing();
   if (!view.pods && !mark) return nothing("the pods of the node cannot be seen");
-  Holders holders = holders_of(*host.seen, view.pods.value_or(std::vector<NodePod>()));
-  return mark && mark->since ? need_when_begun(host, view, std::move(holders), *mark->since, std::move(need))
-                             : need_at_first(host, view, std::move(holders), std::move(need));
+  DeviceUsers users = users_of(*host.status, view.pods.value_or(std::vector<NodePod>()));
+  return mark && mark->since ? need_when_begun(host, view, std::move(users), *mark->since, std::move(need))
+                             : need_at_first(host, view, std::move(users), std::move(need));
 }
 
 }  // namespace
 
 std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<NodePod>& pods) {
   std::set<NamedOwner> out;
-  if (!host.seen) return out;
-  for (const SeenAccelerator& gpu : host.seen->accelerators) {
-    if (gpu.state != "refused") continue;
-    for (const SeenHolder& holder : gpu.holders) {
-      const NodePod* const pod = pod_of(holder, pods);
+  if (!host.status) return out;
+  for (const AcceleratorStatus& gpu : host.status->accelerators) {
+    if (gpu.state != "blocked") continue;
+    for (const ReportedUser& user : gpu.users) {
+      const NodePod* const pod = pod_of(user, pods);
       if (pod != nullptr && pod->daemon_set) out.insert(*pod->daemon_set);
     }
   }
   return out;
 }
 
-DrainNeed drain_need(const policy::NodeObject& node, const NodeWish& wish, const HostSide& host,
-                     const DrainView& view) {
-  DrainNeed need = need_now(node, wish, host, view);
+DrainNeed drain_need(const policy::NodeObject& node, const DesiredState& desired_state, const HostSide& host,
+                     const DrainSnapshot& view) {
+  DrainNeed need = need_now(node, desired_state, host, view);
   need.keeps_failure = keeps_failure(node, host, view);
   return need;
 }
@@ -245,8 +246,8 @@ DrainStep drain_undone(const policy::NodeObject& node, bool cordoned) {
   return out;
 }
 
-DrainStep drain_step(const policy::NodeObject& node, const NodeWish& wish, const DrainView& view,
-                     const DrainNeed& need, const BudgetStep& budget) {
+DrainStep drain_step(const policy::NodeObject& node, const DesiredState& desired_state,
+                     const DrainSnapshot& view, const DrainNeed& need, const RolloutStep& rollout) {
   if (!view.cordon_refused.empty()) {
     DrainStep out;
     out.report.note = view.cordon_refused;
@@ -256,7 +257,7 @@ DrainStep drain_step(const policy::NodeObject& node, const NodeWish& wish, const
     case Kind::stays:
       return {};
     case Kind::over:
-      return failed(node, wish, view, need);
+      return failed(node, desired_state, view, need);
     case Kind::evict:
       break;
     case Kind::nothing: {
@@ -265,18 +266,18 @@ DrainStep drain_step(const policy::NodeObject& node, const NodeWish& wish, const
       return out;
     }
   }
-  const bool stopped = !budget.held.empty() && !(need.begun && budget.unknown);
-  if (stopped || (!need.begun && !budget.may_begin)) {
+  const bool stopped = !rollout.held.empty() && !(need.begun && rollout.unknown);
+  if (stopped || (!need.begun && !rollout.may_begin)) {
     DrainStep out = undone(node, view, need);
-    if (!budget.held.empty()) out.report.note = "pods are not evicted: " + budget.held;
+    if (!rollout.held.empty()) out.report.note = "pods are not evicted: " + rollout.held;
     return out;
   }
-  if (!need.begun) return begin(wish, view, need);
+  if (!need.begun) return begin(desired_state, view, need);
   DrainStep out;
   out.report.draining = true;
   out.report.note = fmt::format("{}", fmt::join(view.delayed, "; "));
   out.left = need.left;
-  if (budget.may_begin) out.evict = need.pods;
+  if (rollout.may_begin) out.evict = need.pods;
   return out;
 }
 

@@ -2,7 +2,7 @@
 // Evicts pods whose GPUs a change needs, with the node cordoned meanwhile. Pure; the time is a parameter.
 //
 // A drain begins if hostd has refused the desired state for its device users alone, and each of them is a pod
-// that may be evicted. It also needs a rollout lease (change_budget.h). It ends when hostd goes on, when the
+// that may be evicted. It also needs a rollout lease (rollout.h). It ends when hostd goes on, when the
 // desired state changes, or at the timeout, which excludes another drain for the same desired state. While
 // hostd is down no drain begins and no pod is evicted; a running drain is undone after a while, and begins
 // anew with hostd. All state is on the Node, so that an agent continues or undoes the drain after a crash.
@@ -18,11 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "agent/desired_state/node_wish.h"
+#include "agent/desired_state/desired_state.h"
 #include "agent/node_events.h"
 #include "agent/node_report.h"
 #include "agent/operator_compat/operands.h"
-#include "agent/rollout/change_budget.h"
+#include "agent/rollout/rollout.h"
 #include "policy/kubernetes_files.h"
 
 namespace ferry::agent {
@@ -49,7 +49,7 @@ struct NodePod {
 };
 
 /// Input of a drain, beside the desired state and the host.
-struct DrainView {
+struct DrainSnapshot {
   /// Time limit of a drain; absent: no pod is evicted, and a drain that has begun is undone.
   std::optional<std::chrono::seconds> timeout;
   bool cordoned = false;                     ///< the Node is cordoned, by any program or person
@@ -69,7 +69,7 @@ struct DrainNeed {
     over,     ///< failed, and not repeated for this desired state
   };
   Kind kind = Kind::nothing;
-  std::uint64_t generation = 0;  ///< of wanted.json; of `evict` and `over`
+  std::uint64_t generation = 0;  ///< of desired.json; of `evict` and `over`
   bool begun = false;            ///< the Node shows the drain
   std::vector<NodePod> pods;     ///< of `evict`: pods that are not being deleted yet
   std::string why;               ///< of `over`; of `nothing`, why pods are not evicted; empty: none need be
@@ -80,8 +80,8 @@ struct DrainNeed {
 /// The DaemonSets that pods with refused GPUs name as their controllers.
 std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<NodePod>& pods);
 
-DrainNeed drain_need(const policy::NodeObject& node, const NodeWish& wish, const HostSide& host,
-                     const DrainView& view);
+DrainNeed drain_need(const policy::NodeObject& node, const DesiredState& desired_state, const HostSide& host,
+                     const DrainSnapshot& view);
 
 struct DrainStep {
   LabelChanges annotations;           ///< new values
@@ -95,7 +95,7 @@ struct DrainStep {
 /// Undoes the drain of an agent that ends. The next agent begins it anew if it is still needed.
 DrainStep drain_undone(const policy::NodeObject& node, bool cordoned);
 
-DrainStep drain_step(const policy::NodeObject& node, const NodeWish& wish, const DrainView& view,
-                     const DrainNeed& need, const BudgetStep& budget);
+DrainStep drain_step(const policy::NodeObject& node, const DesiredState& desired_state,
+                     const DrainSnapshot& view, const DrainNeed& need, const RolloutStep& rollout);
 
 }  // namespace ferry::agent

@@ -16,7 +16,7 @@ namespace ferry::agent {
 struct DrainMark {
   using Time = std::chrono::sys_seconds;
 
-  std::uint64_t generation = 0;  ///< of the wanted.json that hostd refused
+  std::uint64_t generation = 0;  ///< of the desired.json that hostd refused
   std::optional<Time> since;     ///< start, by the node's clock; absent: the drain has failed
   std::string failed = {};       ///< reason of the failure
   bool operator==(const DrainMark&) const = default;

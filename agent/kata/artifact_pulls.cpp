@@ -2,7 +2,6 @@
 #include "agent/kata/artifact_pulls.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <spdlog/spdlog.h>
 
@@ -68,7 +67,7 @@ void ArtifactPulls::begin(const PullOrder& order) {
   const auto request = kata::fetch_request(host_, credentials_, order.file, order.kata);
   if (!request) return failed(order, request.error());
   auto begun = fetcher_.begin(
-      *request, [this](const kata::FetchProgress& progress) { told(progress); },
+      *request, [this](const kata::FetchProgress& progress) { report_progress(progress); },
       [this, order, request = *request](Result<kata::Artifact> artifact) {
         ended(order, request, std::move(artifact));
         changed_();
@@ -122,7 +121,7 @@ void ArtifactPulls::stop() {
   fetcher_.stop();
 }
 
-void ArtifactPulls::told(const kata::FetchProgress& progress) {
+void ArtifactPulls::report_progress(const kata::FetchProgress& progress) {
   counts_.progress = progress;
   if (!running_ || timers_.now() - *told_at_ < kBetweenWords) return;
   told_at_ = timers_.now();
@@ -136,6 +135,39 @@ void ArtifactPulls::wait() {
   std::optional<Moment> first;
   for (const auto& [name, tried] : tried_) first = first ? std::min(*first, tried.again) : tried.again;
   if (first) timer_ = timers_.at(*first, changed_);
+}
+
+FetchRunner::FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::path program)
+    : loop_(loop), host_(host), program_(std::move(program)) {}
+
+FetchRunner::~FetchRunner() {
+  stop();
+}
+
+Result<> FetchRunner::begin(const kata::FetchRequest& request, Told told, Done done) {
+  auto process = kata::FetchProcess::start(host_, request, program_);
+  if (!process) return fail(std::move(process).error());
+  process_.emplace(std::move(*process));
+  told_ = std::move(told);
+  done_ = std::move(done);
+  loop_.watch(process_->fd(), [this] { heard(); });
+  return {};
+}
+
+void FetchRunner::stop() {
+  if (!process_) return;
+  loop_.forget(process_->fd());
+  process_.reset();
+}
+
+void FetchRunner::heard() {
+  const auto ended = process_->hear(told_);
+  if (ended && !*ended) return;
+  auto artifact = ended ? process_->answer() : Result<kata::Artifact>(fail(Error(ended.error())));
+  stop();
+  // `done` may begin the next fetch.
+  const Done done = std::exchange(done_, {});
+  done(std::move(artifact));
 }
 
 }  // namespace ferry::agent

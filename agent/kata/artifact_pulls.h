@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -13,17 +14,26 @@
 #include <vector>
 
 #include "agent/kata/kata_step.h"
-#include "agent/kata/pull_counts.h"
+#include "common/event_loop.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/artifacts.h"
+#include "kata-manager/artifacts/fetch_process.h"
 #include "kata-manager/artifacts/fetch_request.h"
 #include "kube/backoff.h"
 #include "kube/timers.h"
 
 namespace ferry::agent {
 
-/// Fetches a single artifact at a time: ferry-fetch (fetch_runner.h), or a test's substitute.
+/// Counts of pulls, for Prometheus.
+struct PullCounts {
+  std::uint64_t done = 0;        ///< since the agent started
+  std::uint64_t failed = 0;      ///< since the agent started; a stopped pull does not count
+  std::string under_way;         ///< class of the running pull; empty: none
+  kata::FetchProgress progress;  ///< of the running pull
+};
+
+/// Fetches a single artifact at a time: ferry-fetch (FetchRunner), or a test's substitute.
 class Fetcher {
  public:
   using Told = std::function<void(const kata::FetchProgress&)>;
@@ -86,7 +96,7 @@ class ArtifactPulls {
   void ended(const PullOrder& order, const kata::FetchRequest& request, Result<kata::Artifact> artifact);
   void failed(const PullOrder& order, const Error& error);
   void stop();
-  void told(const kata::FetchProgress& progress);
+  void report_progress(const kata::FetchProgress& progress);
   void wait();
 
   const HostFs& host_;
@@ -102,6 +112,32 @@ class ArtifactPulls {
   std::optional<Moment> told_at_;  ///< time of the last progress message
   kube::Timers::Timer deadline_;
   kube::Timers::Timer timer_;
+};
+
+// Runs ferry-fetch as a child process and follows its progress in the agent's event loop.
+
+class FetchRunner final : public Fetcher {
+ public:
+  /// The loop and the host must outlive this object.
+  FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::path program = kata::fetch_program());
+  FetchRunner(const FetchRunner&) = delete;
+  FetchRunner& operator=(const FetchRunner&) = delete;
+  FetchRunner(FetchRunner&&) = delete;
+  FetchRunner& operator=(FetchRunner&&) = delete;
+  ~FetchRunner() override;
+
+  Result<> begin(const kata::FetchRequest& request, Told told, Done done) override;
+  void stop() override;
+
+ private:
+  void heard();
+
+  EventLoop& loop_;
+  const HostFs& host_;
+  const std::filesystem::path program_;
+  std::optional<kata::FetchProcess> process_;
+  Told told_;
+  Done done_;
 };
 
 }  // namespace ferry::agent

@@ -9,10 +9,68 @@
 #include <fmt/format.h>
 
 #include "agent/cluster_words.h"
-#include "agent/labels/kata_labels.h"
-#include "agent/rollout/node_turn.h"
+#include "agent/labels/own_labels.h"
+#include "agent/rollout/rollout.h"
 
 namespace ferry::agent {
+namespace {
+
+bool fits(const kata::KataClass& kata, const Labels& labels) {
+  if (!kata.node_selector) return true;
+  return std::ranges::all_of(*kata.node_selector, [&](const auto& desired) {
+    const auto found = labels.find(desired.first);
+    return found != labels.end() && found->second == desired.second;
+  });
+}
+
+/// True if a file without classes asks for none with an empty list.
+bool says_none(const ConfigText& text) {
+  const auto root = parse_config(text);
+  if (!root) return false;
+  const ConfigMember* const classes = root->find("runtimeClasses");
+  return classes != nullptr && classes->value.kind == ConfigNode::Kind::list;
+}
+
+}  // namespace
+
+DesiredRuntimes desired_runtimes(const KataSource& source, const Labels& labels) {
+  constexpr const char* kStay = "Kata's runtimes stay as they are";
+  DesiredRuntimes out;
+  out.source = source.name;
+  if (!source.is_known) return out;
+  if (!source.trouble.empty()) {
+    out.trouble = fmt::format("{}: {}", source.trouble, kStay);
+    return out;
+  }
+  if (source.texts.empty()) {
+    out.trouble =
+        fmt::format("{} is not there, or has no class file: {}; one with `runtimeClasses: []` takes all away",
+                    source.name, kStay);
+    return out;
+  }
+  if (source.texts.size() > 1) {
+    out.trouble = fmt::format("{} has several keys, and none of them is config.yaml: {}", source.name, kStay);
+    return out;
+  }
+  auto file = kata::read_classes(source.texts.front());
+  if (!file) {
+    const Error& error = file.error();
+    out.trouble = error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
+    return out;
+  }
+  if (file->classes.empty() && !says_none(source.texts.front())) {
+    out.trouble = fmt::format("{}: no runtime classes in it: {}; `runtimeClasses: []` takes all away",
+                              source.texts.front().file, kStay);
+    return out;
+  }
+  out.counts = true;
+  out.config = source.texts.front();
+  out.file = std::move(*file);
+  for (const kata::KataClass& kata : out.file.classes)
+    if (fits(kata, labels)) out.classes.push_back(kata.name);
+  return out;
+}
+
 namespace {
 
 bool has_state(const kata::HandlersFile& said, kata::HandlerState state) {
@@ -33,7 +91,7 @@ const kata::KataClass* class_of(const std::optional<kata::ClassFile>& file, cons
   return nullptr;
 }
 
-bool rests(const KataView& view, const std::string& name) {
+bool rests(const KataSnapshot& view, const std::string& name) {
   const auto found = view.pulls.find(name);
   return found != view.pulls.end() && found->second.rests;
 }
@@ -46,7 +104,8 @@ bool is_in_use(const HostSide& host, const kata::KataClass& kata) {
 }
 
 /// True if a pull needs the rollout lease and may be tried now.
-bool pulls_in_turn(const HostSide& host, const KataView& view, const std::optional<kata::ClassFile>& file) {
+bool pulls_in_turn(const HostSide& host, const KataSnapshot& view,
+                   const std::optional<kata::ClassFile>& file) {
   if (view.pulls_no_more) return false;
   return std::ranges::any_of(host.kata.others, [&](const kata::OtherHandler& other) {
     const kata::KataClass* const kata = class_of(file, other.name);
@@ -56,15 +115,15 @@ bool pulls_in_turn(const HostSide& host, const KataView& view, const std::option
 }
 
 /// The result of a permitted change, from hostd's answer.
-ChangeOutcome outcome_of(const HostSide& host, const KataView& view,
+ChangeOutcome outcome_of(const HostSide& host, const KataSnapshot& view,
                          const std::optional<kata::ClassFile>& file) {
   const kata::HandlersFile& said = host.kata;
   if (has_state(said, kata::HandlerState::failed)) return ChangeOutcome::failed;
-  const bool goes_on = has_state(said, kata::HandlerState::waiting) ||
+  const bool goes_on = has_state(said, kata::HandlerState::pending) ||
                        has_state(said, kata::HandlerState::installing) || pulls_in_turn(host, view, file);
   if (goes_on && said.error.empty()) return ChangeOutcome::open;
   // A handler that was refused, or still lacks its files, proves nothing.
-  return said.others.empty() && said.error.empty() ? ChangeOutcome::done : ChangeOutcome::refused;
+  return said.others.empty() && said.error.empty() ? ChangeOutcome::done : ChangeOutcome::blocked;
 }
 
 /// The container runtime's answer is half of the proof: the kubelet, which starts pods, must list the
@@ -87,10 +146,10 @@ std::string never_listed() {
 std::string why_failed(const policy::NodeObject& node, const HostSide& host) {
   constexpr std::size_t kMost = 256;
   for (const kata::OtherHandler& other : host.kata.others)
-    if (other.state == kata::HandlerState::failed) return told(other.name + ": " + other.why, kMost);
+    if (other.state == kata::HandlerState::failed) return one_line(other.name + ": " + other.why, kMost);
   const auto unlisted = unknown_to_kubelet(node, host.kata.ready);
   if (!unlisted.empty() && host.kata_unlisted > kListPatience)
-    return told(*unlisted.begin() + ": " + never_listed(), kMost);
+    return one_line(*unlisted.begin() + ": " + never_listed(), kMost);
   return "ferry hostd says nothing";
 }
 
@@ -100,14 +159,14 @@ std::uint64_t next_generation(const HostSide& host) {
   return std::max(written, host.kata.generation.value_or(0)) + 1;
 }
 
-kata::WantedClasses next_file(const HostSide& host, const KataWish& wish) {
-  const bool same = host.kata_written && host.kata_written->config.text == wish.config.text &&
-                    host.kata_written->classes == wish.classes;
+kata::DesiredClasses next_file(const HostSide& host, const DesiredRuntimes& desired_runtimes) {
+  const bool same = host.kata_written && host.kata_written->config.text == desired_runtimes.config.text &&
+                    host.kata_written->classes == desired_runtimes.classes;
   if (same) return *host.kata_written;
-  kata::WantedClasses out;
+  kata::DesiredClasses out;
   out.generation = next_generation(host);
-  out.config = wish.config;
-  out.classes = wish.classes;
+  out.config = desired_runtimes.config;
+  out.classes = desired_runtimes.classes;
   return out;
 }
 
@@ -121,7 +180,7 @@ bool admit_the_same(const kata::ConfidentialMode& a, const kata::ConfidentialMod
 /// Sets the confidential mode of the node's GPUs, if it matters to a class of the file. If other classes may
 /// use the GPUs than before, the desired state is new: it needs its own answer and rollout lease.
 void say_mode(const policy::NodeObject& node, const HostSide& host, const kata::ClassFile& file,
-              kata::WantedClasses& next) {
+              kata::DesiredClasses& next) {
   const bool matters = std::ranges::any_of(
       file.classes, [](const kata::KataClass& kata) { return kata::is_confidential(kata.kind); });
   const kata::ConfidentialMode before = kata::confidential_mode_of(next);
@@ -146,9 +205,9 @@ std::set<std::string> unlabelled(const Labels& labels, const HostSide& host) {
   return out;
 }
 
-bool says_the_same(const kata::WantedClasses& a, const kata::WantedClasses& b) {
+bool says_the_same(const kata::DesiredClasses& a, const kata::DesiredClasses& b) {
   return a.generation == b.generation && a.config.text == b.config.text && a.classes == b.classes &&
-         a.permitted == b.permitted && a.unlabelled == b.unlabelled && a.asked_by == b.asked_by &&
+         a.permitted == b.permitted && a.unlabelled == b.unlabelled && a.source == b.source &&
          a.confidential_mode == b.confidential_mode;
 }
 
@@ -161,31 +220,32 @@ struct Line {
 
 void add_handlers(std::vector<Line>& out, const kata::HandlersFile& said) {
   for (const kata::OtherHandler& other : said.others) {
-    const bool refused = other.state == kata::HandlerState::refused;
+    const bool refused = other.state == kata::HandlerState::blocked;
     if (!refused && other.state != kata::HandlerState::failed) continue;
     out.push_back(
-        {refused ? "KataRefused" : "KataFailed",
+        {refused ? "RuntimeBlocked" : "RuntimeFailed",
          fmt::format("{}: {}{}{}", other.name, text(other.state), other.why.empty() ? "" : ": ", other.why)});
   }
 }
 
-std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host, const KataView& view,
-                           const KataPlan& plan, const BudgetStep& turn) {
+std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+                           const KataPlan& plan, const RolloutStep& turn) {
   std::vector<Line> out;
-  if (!plan.wish.trouble.empty()) out.push_back({"KataClassesInvalid", plan.wish.trouble});
-  if (!view.unwritable.empty()) out.push_back({"KataFailed", view.unwritable});
+  if (!plan.desired_runtimes.trouble.empty())
+    out.push_back({"InvalidRuntimeClasses", plan.desired_runtimes.trouble});
+  if (!view.unwritable.empty()) out.push_back({"RuntimeFailed", view.unwritable});
   if (!plan.next) return out;
   if (!plan.answered && !host.kata.changing && host.kata_silent > kAnswerPatience) {
     out.push_back(
-        {"HostSilent", fmt::format("ferry hostd has not taken up /{} for more than {} seconds; does "
-                                   "it run on this node, with --kata?",
-                                   kata::kWantedClassesFile, kAnswerPatience.count())});
+        {"HostdUnavailable", fmt::format("ferry hostd has not taken up /{} for more than {} seconds; does "
+                                         "it run on this node, with --kata?",
+                                         kata::kDesiredClassesFile, kAnswerPatience.count())});
   }
-  if (!host.kata.error.empty()) out.push_back({"KataFailed", host.kata.error});
+  if (!host.kata.error.empty()) out.push_back({"RuntimeFailed", host.kata.error});
   add_handlers(out, host.kata);
   for (const std::string& handler : unknown_to_kubelet(node, host.kata.ready)) {
     if (host.kata_unlisted > kListPatience) {
-      out.push_back({"KataNotListed", handler + ": " + never_listed()});
+      out.push_back({"RuntimeNotListed", handler + ": " + never_listed()});
     } else {  // normal for some seconds, so there is no event
       out.push_back({nullptr, handler + ": the kubelet does not list it yet (status.runtimeHandlers)"});
     }
@@ -194,12 +254,12 @@ std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host,
     for (const kata::KataClass& kata : plan.file->classes) {
       const auto pull = view.pulls.find(kata.name);
       if (pull != view.pulls.end() && !pull->second.error.empty())
-        out.push_back({"KataPullFailed", pull->second.error});
+        out.push_back({"ArtifactPullFailed", pull->second.error});
     }
   }
   if (!turn.held.empty())
-    out.push_back({"ChangeHeld",
-                   fmt::format("Kata's runtimes ({}) are held back: {}", plan.next->asked_by, turn.held)});
+    out.push_back(
+        {"RolloutHeld", fmt::format("Kata's runtimes ({}) are held back: {}", plan.next->source, turn.held)});
   return out;
 }
 
@@ -207,37 +267,38 @@ void tell(const policy::NodeObject& node, const HostSide& host, const std::vecto
           KataStep& step) {
   std::string all;
   for (const Line& line : lines) all += (all.empty() ? "" : "; ") + line.text;
-  step.trouble = told(all);
+  step.trouble = one_line(all);
   const auto shown = node.annotations.find(kKataErrorAnnotation);
   if (!step.trouble.empty() && (shown == node.annotations.end() || shown->second != step.trouble)) {
     constexpr std::size_t kMostEvents = 8;
     for (const Line& line : lines) {
       if (line.reason != nullptr && step.events.size() < kMostEvents)
-        step.events.push_back({.warning = true, .reason = line.reason, .message = told(line.text)});
+        step.events.push_back({.warning = true, .reason = line.reason, .message = one_line(line.text)});
     }
   }
   for (const std::string& handler : labelled_handlers(node, host)) {
     if (!kata_labels({}, {handler}).empty() && !has_label(node.labels, handler))
-      step.events.push_back(
-          {.warning = false, .reason = "KataReady", .message = told("pods can be started with " + handler)});
+      step.events.push_back({.warning = false,
+                             .reason = "RuntimeReady",
+                             .message = one_line("pods can be started with " + handler)});
   }
 }
 
 }  // namespace
 
-KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataView& view,
-                   const ChangeBudget* budget) {
+KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+                   const Rollout* rollout) {
   KataPlan out;
-  out.wish = kata_wish(view.source, node.labels);
-  if (out.wish.counts) {
-    out.next = next_file(host, out.wish);
-    out.next->asked_by = out.wish.asked_by;
+  out.desired_runtimes = desired_runtimes(view.source, node.labels);
+  if (out.desired_runtimes.counts) {
+    out.next = next_file(host, out.desired_runtimes);
+    out.next->source = out.desired_runtimes.source;
   } else if (host.kata_written) {
     out.next = host.kata_written;
   }
   if (!out.next) return out;
   out.next->unlabelled = unlabelled(node.labels, host);
-  if (auto file = kata::wanted_class_file(*out.next)) out.file = std::move(*file);
+  if (auto file = kata::desired_class_file(*out.next)) out.file = std::move(*file);
   if (out.file) say_mode(node, host, *out.file, *out.next);
   const auto& written = host.kata_written;
   const bool is_written = written && written->generation == out.next->generation;
@@ -247,9 +308,10 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
   NodeChange& change = out.change;
   change.node = node.name;
   change.written = written ? kata_configuration_id(written->config) : std::string();
-  const bool has_turn = budget != nullptr && std::ranges::any_of(budget->slots, [&](const ChangeSlot& slot) {
-                          return slot.holder == node.name && is_kata_configuration(slot.configuration);
-                        });
+  const bool has_turn =
+      rollout != nullptr && std::ranges::any_of(rollout->slots, [&](const RolloutLease& slot) {
+        return slot.holder == node.name && is_kata_configuration(slot.configuration);
+      });
   const bool asked = written && written->permitted;
   if (host.kata.changing) {
     change.outcome = ChangeOutcome::open;
@@ -269,16 +331,16 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
   // After a failure hostd reports `failed` until its pause is over, then `waiting`. An interrupted change is
   // `waiting` too.
   if (out.answered && !asked && host.kata.error.empty() &&
-      (has_state(host.kata, kata::HandlerState::waiting) || pulls_in_turn(host, view, out.file)))
+      (has_state(host.kata, kata::HandlerState::pending) || pulls_in_turn(host, view, out.file)))
     change.begin = kata_configuration_id(out.next->config);
   return out;
 }
 
-KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataView& view,
-                   const KataPlan& plan, const BudgetStep& turn) {
+KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+                   const KataPlan& plan, const RolloutStep& turn) {
   KataStep out;
   if (plan.next) {
-    kata::WantedClasses next = *plan.next;
+    kata::DesiredClasses next = *plan.next;
     const auto& written = host.kata_written;
     if (next.permitted) {
       next.permitted = plan.change.outcome == ChangeOutcome::open;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reconcile of a node's Kata runtimes: the new kata-classes.json (wanted_classes.h), the pulls, and the
+// The reconcile of a node's Kata runtimes: the new kata-classes.json (desired_classes.h), the pulls, and the
 // messages for people. Pure.
 //
 // Order, with a reconcile for each step: the classes are written; artifacts that hostd reports as missing are
@@ -16,21 +16,47 @@
 #include <string>
 #include <vector>
 
-#include "agent/kata/kata_wish.h"
 #include "agent/node_events.h"
 #include "agent/node_report.h"
-#include "agent/rollout/change_budget.h"
+#include "agent/operator_compat/operands.h"
+#include "agent/rollout/rollout.h"
+#include "common/config/config_tree.h"
 #include "kata-manager/classes/class_file.h"
-#include "kata-manager/classes/wanted_classes.h"
+#include "kata-manager/classes/desired_classes.h"
 
 namespace ferry::agent {
+
+// The desired Kata runtimes of a node, from the class file in a ConfigMap. Pure.
+
+/// The ConfigMap with the class file, as far as it is known.
+struct KataSource {
+  std::string name;      ///< "ConfigMap gpus/ferry-kata-classes"
+  bool is_known = true;  ///< false: it is not listed yet
+  std::vector<ConfigText> texts = {};
+  std::string trouble = {};  ///< why it cannot be read; empty: it can
+};
+
+struct DesiredRuntimes {
+  bool counts = false;  ///< false: the last desired state stays
+  std::string trouble;  ///< why it does not count, for people; empty: it does, or is not known yet
+  std::string source;
+  ConfigText config;
+  kata::ClassFile file;              ///< content of `config`
+  std::vector<std::string> classes;  ///< classes for this node, in the file's order
+};
+
+/// A class applies to nodes that have all labels of its nodeSelector; without one it applies to all nodes.
+///
+/// A missing, empty, truncated or unreadable class file changes nothing. All runtimes are removed only by a
+/// file that says so: `runtimeClasses: []`.
+DesiredRuntimes desired_runtimes(const KataSource& source, const Labels& labels);
 
 struct PullState {
   std::string error;   ///< of the last try; empty: none
   bool rests = false;  ///< not to be tried now
 };
 
-struct KataView {
+struct KataSnapshot {
   KataSource source;
   std::map<std::string, PullState> pulls;  ///< by class
   std::string unwritable = {};             ///< why kata-classes.json could not be written; empty: it could
@@ -46,18 +72,18 @@ struct PullOrder {
 
 /// The part of the step that does not depend on the rollout lease.
 struct KataPlan {
-  KataWish wish;
+  DesiredRuntimes desired_runtimes;
   /// The new kata-classes.json, with `permitted` as in the present one; absent: there is none and needs to be
   /// none.
-  std::optional<kata::WantedClasses> next;
+  std::optional<kata::DesiredClasses> next;
   std::optional<kata::ClassFile> file;  ///< class file in `next`; absent: it cannot be read
   bool answered = false;                ///< hostd has read the generation of `next`
   NodeChange change;                    ///< for the rollout lease
 };
 
 struct KataStep {
-  std::optional<kata::WantedClasses> file;  ///< new kata-classes.json; absent: unchanged
-  std::vector<PullOrder> pulls;             ///< in this order; a running pull that is not listed is stopped
+  std::optional<kata::DesiredClasses> file;  ///< new kata-classes.json; absent: unchanged
+  std::vector<PullOrder> pulls;              ///< in this order; a running pull that is not listed is stopped
   /// Time limit of hostd's answer; absent: no answer is expected.
   std::optional<std::chrono::seconds> awaited;
   bool awaits_kubelet = false;  ///< the kubelet has yet to list a handler, for at most kListPatience
@@ -65,12 +91,12 @@ struct KataStep {
   std::vector<NodeEvent> events;
 };
 
-KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataView& view,
-                   const ChangeBudget* budget);
+KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+                   const Rollout* rollout);
 
 /// `turn` is the budget's answer to KataPlan::change.
-KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataView& view,
-                   const KataPlan& plan, const BudgetStep& turn);
+KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+                   const KataPlan& plan, const RolloutStep& turn);
 
 /// Time limit for the kubelet to list a ready handler. The kubelet asks its container runtime every few
 /// seconds, and reports with the node's next status. After the limit it must use another container runtime

@@ -13,8 +13,8 @@
 
 #include <fmt/format.h>
 
-#include "policy/gpu_models.h"
-#include "vgpu-dm/profile/label_name.h"
+#include "policy/accelerators.h"
+#include "vgpu-dm/profile/profile.h"
 
 namespace ferry::agent {
 namespace {
@@ -69,16 +69,16 @@ std::string_view in_brackets(std::string_view name) {
 }
 
 struct Gpu {
-  const SeenAccelerator* seen = nullptr;
+  const AcceleratorStatus* seen = nullptr;
   std::string product;  ///< a label's value; empty: unknown
   std::string memory;
   std::string family;
   std::string mode;
 };
 
-std::vector<Gpu> gpus_of(const SeenHost& host) {
+std::vector<Gpu> gpus_of(const HostStatus& host) {
   std::vector<Gpu> out;
-  for (const SeenAccelerator& one : host.accelerators) {
+  for (const AcceleratorStatus& one : host.accelerators) {
     const bool compute = one.pci_class == kDisplay3d;
     if (!compute && one.pci_class != kVga) continue;                // an NVSwitch
     if (!one.id.empty() && !one.id.starts_with("10de:")) continue;  // these labels are for NVIDIA's GPUs
@@ -135,7 +135,7 @@ void put_counts(const std::vector<Gpu>& gpus, LabelSet& labels) {
     labels.put(kOurs, fmt::format("gpu.driver.{}.count", driver), std::to_string(count));
 }
 
-void put_node(const SeenFeatures& features, LabelSet& labels) {
+void put_node(const NodeFeatures& features, LabelSet& labels) {
   labels.put(kNvidia, "gpu.machine", cleaned(features.machine));
   labels.put(kOurs, "iommu.mode", features.iommu);
   if (features.largest_group)
@@ -162,7 +162,7 @@ std::optional<FeatureWay> parse_feature_way(std::string_view word) {
   return found == kWays.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<Labels> feature_labels(const SeenHost& host) {
+std::optional<Labels> feature_labels(const HostStatus& host) {
   if (!host.features) return std::nullopt;
   const std::vector<Gpu> gpus = gpus_of(host);
   LabelSet labels;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Labels that describe a node's GPUs, to select nodes by. They come from state.json and from tables, since a
+// Labels that describe a node's GPUs, to select nodes by. They come from status.json and from tables, since a
 // GPU on vfio has no driver that could be asked. Pure.
 //
 // Keys under nvidia.com/ are those of NVIDIA's GPU feature discovery, with its meaning; other keys are under
@@ -10,8 +10,8 @@
 #include <optional>
 #include <string_view>
 
+#include "agent/host_status.h"
 #include "agent/operator_compat/operands.h"
-#include "agent/seen_host.h"
 
 namespace ferry::agent {
 
@@ -27,7 +27,7 @@ std::optional<FeatureWay> parse_feature_way(std::string_view word);
 
 /// All feature labels of a node; Kubernetes accepts each key and value. Empty: the node has no GPU. Absent:
 /// hostd has not reported the facts.
-std::optional<Labels> feature_labels(const SeenHost& host);
+std::optional<Labels> feature_labels(const HostStatus& host);
 
 /// True for a key that the agent of this or another release may have set as a feature label. The chart's
 /// admission policy lets the agent remove only these.

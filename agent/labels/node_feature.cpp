@@ -43,27 +43,28 @@ kube::ObjectRef node_feature_ref(std::string space, const std::string& node) {
 
 json node_feature(const std::string& node, const Labels& labels, kube::ApiKind owner_kind,
                   const json& owner) {
-  json wanted = json::object();
-  for (const auto& [key, value] : labels) wanted[key] = value;
+  json desired = json::object();
+  for (const auto& [key, value] : labels) desired[key] = value;
   const json none = json::object();
-  return {{"metadata",
-           {{"labels", {{kNodeNameLabel, node}}},
-            {"ownerReferences",
-             {{{"apiVersion", owner_kind.api_version},
-               {"kind", owner_kind.kind},
-               {"name", text_at(owner, "name")},
-               {"uid", text_at(owner, "uid")}}}}}},
-          // Older releases of NFD refuse an object without its three kinds of features.
-          {"spec",
-           {{"features", {{"flags", none}, {"attributes", none}, {"instances", none}}}, {"labels", wanted}}}};
+  return {
+      {"metadata",
+       {{"labels", {{kNodeNameLabel, node}}},
+        {"ownerReferences",
+         {{{"apiVersion", owner_kind.api_version},
+           {"kind", owner_kind.kind},
+           {"name", text_at(owner, "name")},
+           {"uid", text_at(owner, "uid")}}}}}},
+      // Older releases of NFD refuse an object without its three kinds of features.
+      {"spec",
+       {{"features", {{"flags", none}, {"attributes", none}, {"instances", none}}}, {"labels", desired}}}};
 }
 
 bool says_the_same(const json& object, const json& content) {
   const json& has = at(object, "metadata");
-  const json& wanted = at(content, "metadata");
+  const json& desired = at(content, "metadata");
   const json& labels = at(at(object, "spec"), "labels");
-  return at(has, "ownerReferences") == at(wanted, "ownerReferences") &&
-         at(at(has, "labels"), kNodeNameLabel) == at(at(wanted, "labels"), kNodeNameLabel) &&
+  return at(has, "ownerReferences") == at(desired, "ownerReferences") &&
+         at(at(has, "labels"), kNodeNameLabel) == at(at(desired, "labels"), kNodeNameLabel) &&
          // An API server may omit an empty object.
          (labels.is_null() ? json::object() : labels) == at(at(content, "spec"), "labels");
 }

@@ -70,28 +70,25 @@ void add_states(Family& family, const std::array<std::string_view, N>& words, st
   }
 }
 
-constexpr std::array<std::string_view, 6> kPhases = {"as_wanted", "changing",       "failed",
-                                                     "refused",   "nothing_wanted", "withdrawing"};
+constexpr std::array<std::string_view, 5> kPhases = {"ready", "applying", "failed", "blocked", "idle"};
 
-std::string_view text(SeenPhase phase) {
+std::string_view text(NodePhase phase) {
   switch (phase) {
-    case SeenPhase::as_wanted:
+    case NodePhase::ready:
       return kPhases[0];
-    case SeenPhase::changing:
+    case NodePhase::applying:
       return kPhases[1];
-    case SeenPhase::failed:
+    case NodePhase::failed:
       return kPhases[2];
-    case SeenPhase::refused:
+    case NodePhase::blocked:
       return kPhases[3];
-    case SeenPhase::nothing_wanted:
-      return kPhases[4];
-    case SeenPhase::withdrawing:
+    case NodePhase::idle:
       break;
   }
-  return kPhases[5];
+  return kPhases[4];
 }
 
-Labels of_gpu(const SeenAccelerator& gpu) {
+Labels of_gpu(const AcceleratorStatus& gpu) {
   return {{"pci_bus_id", gpu.address}};
 }
 
@@ -101,20 +98,20 @@ std::string number_text(const auto& number) {
 
 // ---- what hostd says
 
-void add_inventory(const SeenHost& host, const std::vector<GpuFacts>& facts, std::vector<MetricFamily>& all) {
-  Family info = gauge("ferry_gpu_info", "A GPU of this node, as it is; always 1.");
-  Family counts = gauge("ferry_gpus", "How many there are in a mode.");
-  Family states = gauge("ferry_gpu_state", "1 for how a GPU stands to what is wanted of it.");
-  constexpr std::array<std::string_view, 5> kStandings = {"as_wanted", "failed", "left_alone", "refused",
-                                                          "waiting"};
+void add_inventory(const HostStatus& host, const std::vector<GpuFacts>& facts,
+                   std::vector<MetricFamily>& all) {
+  Family info = gauge("ferry_gpu_info", "A GPU of this node; always 1.");
+  Family counts = gauge("ferry_gpus", "GPUs in each mode.");
+  Family states = gauge("ferry_gpu_state", "1 for the state of a GPU.");
+  constexpr std::array<std::string_view, 5> kGpuStates = {"ready", "failed", "unmanaged", "blocked",
+                                                          "pending"};
   std::map<policy::Mode, std::size_t> modes = {
       {policy::Mode::host, 0}, {policy::Mode::passthrough, 0}, {policy::Mode::vgpu, 0}};
-  for (const SeenAccelerator& gpu : host.accelerators) {
-    // The alert FerryGpuRefused follows this sample, also for functions that an unplugged GPU has left
-    // behind.
+  for (const AcceleratorStatus& gpu : host.accelerators) {
+    // The alert FerryGpuBlocked uses this sample, also for functions that an unplugged GPU has left.
     const bool is_gpu = counts_as_gpu(gpu);
-    if (is_gpu || gpu.state == "refused" || gpu.state == "waiting")
-      add_states(states, kStandings, gpu.state, of_gpu(gpu), "state");
+    if (is_gpu || gpu.state == "blocked" || gpu.state == "pending")
+      add_states(states, kGpuStates, gpu.state, of_gpu(gpu), "state");
     if (!is_gpu) continue;
     const auto fact =
         std::ranges::find_if(facts, [&](const GpuFacts& one) { return one.address.text() == gpu.address; });
@@ -125,7 +122,7 @@ void add_inventory(const SeenHost& host, const std::vector<GpuFacts>& facts, std
                  {"numa_node", fact == facts.end() ? std::string() : number_text(fact->numa_node)},
                  {"driver", gpu.driver},
                  {"mode", std::string(text(gpu.mode))},
-                 {"wanted", gpu.wanted ? std::string(text(*gpu.wanted)) : std::string()}});
+                 {"desired", gpu.desired ? std::string(text(*gpu.desired)) : std::string()}});
     ++modes[gpu.mode];
   }
   for (const auto& [mode, count] : modes)
@@ -135,30 +132,30 @@ void add_inventory(const SeenHost& host, const std::vector<GpuFacts>& facts, std
   std::move(states).into(all);
 }
 
-void add_refusals(const SeenHost& host, std::vector<MetricFamily>& all) {
+void add_refusals(const HostStatus& host, std::vector<MetricFamily>& all) {
   // The kinds of Holder::Kind. "other" stands for kinds that only a newer hostd knows.
   constexpr std::array<std::string_view, 12> kKinds = {
       "virtual_machine", "process",      "pod",         "mount",  "swap",    "claim",
       "network_link",    "boot_display", "framebuffer", "fabric", "console", "other"};
-  Family refused = gauge("ferry_gpu_refused", "1 while a GPU is not made what is wanted, by the reason.");
-  Family holders = gauge("ferry_gpu_holders", "Who stands in the way of a refused GPU, by kind.");
-  for (const SeenAccelerator& gpu : host.accelerators) {
-    if (gpu.state != "refused") continue;
+  Family refused = gauge("ferry_gpu_blocked", "1 while a GPU is blocked, by reason.");
+  Family users = gauge("ferry_gpu_users", "Device users of a blocked GPU, by kind.");
+  for (const AcceleratorStatus& gpu : host.accelerators) {
+    if (gpu.state != "blocked") continue;
     refused.add(1, {{"pci_bus_id", gpu.address}, {"reason", std::string(text(refusal_reason(gpu)))}});
     std::map<std::string_view, std::size_t> by_kind;
-    for (const SeenHolder& holder : gpu.holders) {
-      const auto* const kind = std::ranges::find(kKinds, holder.kind);
+    for (const ReportedUser& user : gpu.users) {
+      const auto* const kind = std::ranges::find(kKinds, user.kind);
       ++by_kind[kind == kKinds.end() ? kKinds.back() : *kind];
     }
     for (const auto& [kind, count] : by_kind)
-      holders.add(static_cast<double>(count), {{"pci_bus_id", gpu.address}, {"kind", std::string(kind)}});
+      users.add(static_cast<double>(count), {{"pci_bus_id", gpu.address}, {"kind", std::string(kind)}});
   }
   std::move(refused).into(all);
-  std::move(holders).into(all);
+  std::move(users).into(all);
 }
 
-void add_phase(const SeenHost& host, std::vector<MetricFamily>& all) {
-  Family phase = gauge("ferry_node_phase", "1 for where `ferry hostd` is with what the node shall be.");
+void add_phase(const HostStatus& host, std::vector<MetricFamily>& all) {
+  Family phase = gauge("ferry_node_phase", "1 for the phase of `ferry hostd`.");
   add_states(phase, kPhases, text(host.phase), {}, "phase");
   std::move(phase).into(all);
 }
@@ -167,10 +164,10 @@ void add_phase(const SeenHost& host, std::vector<MetricFamily>& all) {
 
 void add_links(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>& all) {
   Family speed = gauge("ferry_pcie_link_transfers_per_second",
-                       "Speed of the link above a GPU (16 GT/s are 1.6e10). One that idles may be slow.");
-  Family max_speed = gauge("ferry_pcie_link_max_transfers_per_second",
-                           "Speed of which both ends of a GPU's link are capable.");
-  Family lanes = gauge("ferry_pcie_link_lanes", "Lanes of the link above a GPU.");
+                       "Speed of a GPU's link (16 GT/s are 1.6e10). An idle GPU lowers it.");
+  Family max_speed =
+      gauge("ferry_pcie_link_max_transfers_per_second", "Speed that both ends of a GPU's link support.");
+  Family lanes = gauge("ferry_pcie_link_lanes", "Lanes of a GPU's link that are in use.");
   Family max_lanes = gauge("ferry_pcie_link_max_lanes", "Lanes that both ends of a GPU's link have.");
   const auto add = [](Family& family, const auto& value, const GpuFacts& gpu) {
     if (value) family.add(static_cast<double>(*value), {{"pci_bus_id", gpu.address.text()}});
@@ -188,9 +185,9 @@ void add_errors(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>& a
   Family totals = counter("ferry_pcie_aer_errors_total",
                           "PCIe errors by severity and end of the link, by the kernel's own total.");
   Family kinds = counter("ferry_pcie_aer_errors_by_kind_total",
-                         "PCIe errors by what the kernel calls them; those that have happened.");
+                         "PCIe errors by the kernel's name, for names that have occurred.");
   for (const GpuFacts& gpu : facts) {
-    for (const SeenErrors& errors : gpu.errors) {
+    for (const ReportedErrors& errors : gpu.errors) {
       const Labels labels = {{"pci_bus_id", gpu.address.text()},
                              {"port", std::string(text(errors.end))},
                              {"severity", std::string(text(errors.severity))}};
@@ -212,10 +209,9 @@ void add_condition(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>
                                                             "D3cold", "error", "unknown"};
   Family power = gauge("ferry_gpu_power_state", "1 for the PCI power state that a GPU is in.");
   Family viable =
-      gauge("ferry_gpu_group_viable", "1 where a GPU's IOMMU group can be given to a VM as it is now.");
-  Family held =
-      gauge("ferry_gpu_held",
-            "1 while a write to a GPU has not returned from the kernel; nothing is read of it then.");
+      gauge("ferry_gpu_group_viable", "1 if the drivers of a GPU's IOMMU group let a VM use it now.");
+  Family held = gauge("ferry_gpu_stuck",
+                      "1 while a write to a GPU has not returned from the kernel; the GPU is not read then.");
   for (const GpuFacts& gpu : facts) {
     const Labels labels = {{"pci_bus_id", gpu.address.text()}};
     held.add(gpu.held ? 1 : 0, labels);
@@ -230,23 +226,23 @@ void add_condition(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>
 /// Finds the GPU of an advertised device, and the pod that has it.
 class Owners {
  public:
-  explicit Owners(const std::optional<SeenHost>& host) {
+  explicit Owners(const std::optional<HostStatus>& host) {
     if (!host) return;
-    for (const SeenAccelerator& gpu : host->accelerators) {
+    for (const AcceleratorStatus& gpu : host->accelerators) {
       by_id_[gpu.address] = gpu.address;
       if (gpu.iommu_group) by_group_[*gpu.iommu_group] = gpu.address;
-      for (const SeenVgpu& vgpu : gpu.vgpus) by_id_[vgpu.id] = gpu.address;
+      for (const VgpuStatus& vgpu : gpu.vgpus) by_id_[vgpu.id] = gpu.address;
     }
     withdrawn_.insert(host->withdraw.begin(), host->withdraw.end());
   }
   /// Empty: nobody knows. For Kata a device has a number of its own, and its group tells which it is.
-  std::string of(const SeenDevice& device) const {
+  std::string of(const AdvertisedDevice& device) const {
     if (const auto found = by_id_.find(device.id); found != by_id_.end()) return found->second;
     const auto found = by_group_.find(device.iommu_group);
     return found == by_group_.end() ? std::string() : found->second;
   }
   /// hostd waits for its pod's end: it has no fault, and is Unhealthy so that no other pod gets it.
-  bool awaited(const SeenDevice& device) const {
+  bool awaited(const AdvertisedDevice& device) const {
     return withdrawn_.contains(device.id) || withdrawn_.contains(of(device));
   }
 
@@ -256,39 +252,37 @@ class Owners {
   std::set<std::string> withdrawn_;
 };
 
-std::string_view state_of(const SeenDevice& device, const Owners& owners) {
+std::string_view state_of(const AdvertisedDevice& device, const Owners& owners) {
   if (device.held_with_group) return "allocated";  // it goes to the pod with its IOMMU group
   if (!device.allocated) return device.healthy ? "free" : "unhealthy";
   return device.healthy || owners.awaited(device) ? "allocated" : "allocated_unhealthy";
 }
 
-void add_resources(const SeenOffer& offer, const Owners& owners, std::vector<MetricFamily>& all) {
+void add_resources(const AdvertisedResources& offer, const Owners& owners, std::vector<MetricFamily>& all) {
   Family registered = gauge("ferry_resource_registered", "1 while the kubelet reads a resource's list.");
   Family devices = gauge(
       "ferry_resource_devices",
-      "Devices of a resource: free (healthy and nobody's), unhealthy (nobody's), allocated (a pod's, or "
-      "of an IOMMU group that a pod has), allocated_unhealthy (a pod's, and not because its end is "
-      "awaited).");
-  Family left_out = gauge("ferry_devices_not_offered", "Devices that are not fit to be offered now.");
-  for (const SeenResource& resource : offer.resources) {
-    // Nobody shall read it, and nobody be alarmed that nobody does.
-    if (!offer.stands_back) registered.add(resource.registered ? 1 : 0, {{"resource", resource.name}});
+      "Devices of a resource. No pod has a free or unhealthy one; a pod has an allocated one, or another "
+      "device of its IOMMU group; an allocated_unhealthy one failed while a pod had it.");
+  Family left_out = gauge("ferry_devices_not_advertised", "Devices that are not advertised now.");
+  for (const AdvertisedResource& resource : offer.resources) {
+    // On standby no kubelet reads the lists, and a 0 would fire FerryResourceNotRegistered.
+    if (!offer.standby) registered.add(resource.registered ? 1 : 0, {{"resource", resource.name}});
     std::map<std::string_view, std::size_t> counts = {
         {"allocated", 0}, {"allocated_unhealthy", 0}, {"free", 0}, {"unhealthy", 0}};
-    for (const SeenDevice& device : resource.devices) ++counts[state_of(device, owners)];
+    for (const AdvertisedDevice& device : resource.devices) ++counts[state_of(device, owners)];
     for (const auto& [state, count] : counts)
       devices.add(static_cast<double>(count), {{"resource", resource.name}, {"state", std::string(state)}});
   }
-  left_out.add(static_cast<double>(offer.not_offered.size()));
+  left_out.add(static_cast<double>(offer.not_advertised.size()));
   for (Family* const family : {&registered, &devices, &left_out}) std::move(*family).into(all);
 }
 
-void add_allocations(const SeenOffer& offer, const Owners& owners,
+void add_allocations(const AdvertisedResources& offer, const Owners& owners,
                      const std::map<std::string, std::string>& vmis, std::vector<MetricFamily>& all) {
-  Family allocated =
-      gauge("ferry_device_allocated", "1 for a device that a pod has, 0 for one that none has.");
-  for (const SeenResource& resource : offer.resources) {
-    for (const SeenDevice& device : resource.devices) {
+  Family allocated = gauge("ferry_device_allocated", "1 if a pod has the device, else 0.");
+  for (const AdvertisedResource& resource : offer.resources) {
+    for (const AdvertisedDevice& device : resource.devices) {
       const auto slash = device.pod.find('/');
       const bool named = device.allocated && slash != std::string::npos;
       const auto vmi = named ? vmis.find(device.pod) : vmis.end();
@@ -304,24 +298,24 @@ void add_allocations(const SeenOffer& offer, const Owners& owners,
   std::move(allocated).into(all);
 }
 
-void add_vgpus(const SeenHost& host, const std::optional<SeenOffer>& offer, std::vector<MetricFamily>& all) {
+void add_vgpus(const HostStatus& host, const std::optional<AdvertisedResources>& offer,
+               std::vector<MetricFamily>& all) {
   std::set<std::string_view> given;
   if (offer) {
-    for (const SeenResource& resource : offer->resources)
-      for (const SeenDevice& device : resource.devices)
+    for (const AdvertisedResource& resource : offer->resources)
+      for (const AdvertisedDevice& device : resource.devices)
         if (device.allocated) given.insert(device.id);
   }
   Family instances =
-      gauge("ferry_vgpu_instances",
-            "vGPUs that a GPU carries, by type, and whether a pod, a VM or a process has them.");
-  const auto looked_at = [](const SeenVgpu& vgpu) { return vgpu.holders.has_value(); };
-  for (const SeenAccelerator& gpu : host.accelerators) {
+      gauge("ferry_vgpu_instances", "vGPUs of a GPU, by type; used: a pod, a VM or a process has it.");
+  const auto looked_at = [](const VgpuStatus& vgpu) { return vgpu.users.has_value(); };
+  for (const AcceleratorStatus& gpu : host.accelerators) {
     // A vGPU counts as free only if the plugin knows the pods' allocations, or hostd the vGPU's users.
     if (!offer && !std::ranges::all_of(gpu.vgpus, looked_at)) continue;
     std::map<std::string, std::pair<std::size_t, std::size_t>> by_type;  // free, used
-    for (const SeenVgpu& vgpu : gpu.vgpus) {
+    for (const VgpuStatus& vgpu : gpu.vgpus) {
       auto& [free, taken] = by_type[vgpu.type];
-      const bool held = vgpu.holders && !vgpu.holders->empty();
+      const bool held = vgpu.users && !vgpu.users->empty();
       ++(held || given.contains(vgpu.id) ? taken : free);
     }
     for (const auto& [type, counts] : by_type) {
@@ -334,10 +328,10 @@ void add_vgpus(const SeenHost& host, const std::optional<SeenOffer>& offer, std:
   std::move(instances).into(all);
 }
 
-void add_room(const SeenHost& host, std::vector<MetricFamily>& all) {
+void add_room(const HostStatus& host, std::vector<MetricFamily>& all) {
   Family more = gauge("ferry_vgpu_creatable_instances",
-                      "How many more vGPUs of a type could be made on a GPU now, by its driver.");
-  for (const SeenAccelerator& gpu : host.accelerators)
+                      "How many more vGPUs of a type the GPU's driver would create now.");
+  for (const AcceleratorStatus& gpu : host.accelerators)
     for (const auto& [type, count] : gpu.more_vgpus)
       more.add(static_cast<double>(count), {{"pci_bus_id", gpu.address}, {"type", type}});
   std::move(more).into(all);
@@ -346,17 +340,16 @@ void add_room(const SeenHost& host, std::vector<MetricFamily>& all) {
 // ---- what has happened
 
 void add_changes(const ChangeHistory::Counts& changes, std::vector<MetricFamily>& all) {
-  Family ended = counter("ferry_reconciles_total",
-                         "Changes of the node that ended since the agent started, by what came of them.");
+  Family ended =
+      counter("ferry_reconciles_total", "Changes of the node that ended since the agent started, by result.");
   // Zero from the start, so that the first one is an increase.
-  for (const SeenPhase phase :
-       {SeenPhase::as_wanted, SeenPhase::failed, SeenPhase::nothing_wanted, SeenPhase::refused}) {
+  for (const NodePhase phase : {NodePhase::ready, NodePhase::failed, NodePhase::idle, NodePhase::blocked}) {
     const auto found = changes.ended.find(phase);
     ended.add(found == changes.ended.end() ? 0 : static_cast<double>(found->second),
               {{"result", std::string(text(phase))}});
   }
   Family duration("ferry_reconcile_duration_seconds",
-                  "How long changes took that the agent saw begin and end.", MetricType::Histogram);
+                  "Duration of the changes that the agent saw begin and end.", MetricType::Histogram);
   ClientMetric histogram;
   std::uint64_t so_far = 0;
   for (std::size_t i = 0; i < ChangeHistory::kBounds.size(); ++i) {
@@ -367,7 +360,8 @@ void add_changes(const ChangeHistory::Counts& changes, std::vector<MetricFamily>
   histogram.histogram.sample_count = so_far + changes.by_duration.back();
   histogram.histogram.sample_sum = changes.seconds;
   duration.add(std::move(histogram), {});
-  Family refusals = counter("ferry_refusals_total", "GPUs that became refused since the agent started.");
+  Family refusals =
+      counter("ferry_blocked_changes_total", "GPUs that became blocked since the agent started.");
   for (const RefusalReason reason : {RefusalReason::in_use, RefusalReason::other}) {
     const auto found = changes.refusals.find(reason);
     refusals.add(found == changes.refusals.end() ? 0 : static_cast<double>(found->second),
@@ -386,11 +380,11 @@ void add_requests(const kube::RequestCounts& requests, std::vector<MetricFamily>
 
 void add_pulls(const PullCounts& pulls, std::vector<MetricFamily>& all) {
   Family ended = counter("ferry_artifact_pulls_total",
-                         "Pulls of what Kata's runtimes are made of that ended since the agent started.");
+                         "Pulls of Kata's artifacts that ended since the agent started, by result.");
   ended.add(static_cast<double>(pulls.done), {{"result", "done"}});
   ended.add(static_cast<double>(pulls.failed), {{"result", "failed"}});
   Family bytes = gauge("ferry_artifact_pull_bytes",
-                       "Bytes of the artifact that is being pulled: here already, and still missing.");
+                       "Bytes of the artifact that is being pulled: already here, and still missing.");
   if (!pulls.under_way.empty()) {
     const auto [here, total] = pulls.progress;
     bytes.add(static_cast<double>(here), {{"class", pulls.under_way}, {"state", "here"}});
@@ -400,23 +394,23 @@ void add_pulls(const PullCounts& pulls, std::vector<MetricFamily>& all) {
   for (Family* const family : {&ended, &bytes}) std::move(*family).into(all);
 }
 
-void add_programs(const MetricsView& view, std::vector<MetricFamily>& all) {
+void add_programs(const MetricsSnapshot& view, std::vector<MetricFamily>& all) {
   Family build = gauge("ferry_build_info", "The version of the agent; always 1.");
   build.add(1, {{"version", kVersion}});
-  Family runs = gauge("ferry_process_up", "1 while a process of Ferry's runs on this node.");
+  Family runs = gauge("ferry_process_up", "1 while this process of Ferry runs on the node.");
   for (const auto& [process, up] : view.runs) runs.add(up ? 1 : 0, {{"process", process}});
-  Family broken = gauge("ferry_file_unreadable", "1 while what a process of Ferry's says cannot be read.");
-  broken.add(view.host.broken ? 1 : 0, {{"file", "state.json"}});
-  broken.add(view.offer.broken ? 1 : 0, {{"file", "offered.json"}});
-  Family looked = gauge("ferry_sysfs_look_timestamp_seconds",
-                        "When sysfs was last read for these metrics, in seconds since 1970.");
+  Family broken = gauge("ferry_file_unreadable", "1 while this file of hostd or the plugin cannot be read.");
+  broken.add(view.host.broken ? 1 : 0, {{"file", "status.json"}});
+  broken.add(view.offer.broken ? 1 : 0, {{"file", "advertised.json"}});
+  Family looked =
+      gauge("ferry_sysfs_read_timestamp_seconds", "Time of the last read of sysfs, in seconds since 1970.");
   if (view.looked_at) looked.add(std::chrono::duration<double>(view.looked_at->time_since_epoch()).count());
   for (Family* const family : {&build, &runs, &broken, &looked}) std::move(*family).into(all);
 }
 
 }  // namespace
 
-std::vector<MetricFamily> metric_families(const MetricsView& view) {
+std::vector<MetricFamily> metric_families(const MetricsSnapshot& view) {
   std::vector<MetricFamily> all;
   add_programs(view, all);
   const auto& host = view.host.content;

@@ -14,14 +14,79 @@
 #include <string>
 #include <string_view>
 
-#include "agent/metrics/scrape_request.h"
-#include "agent/metrics/tls_server.h"
 #include "common/event_loop.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "kube/credential_file.h"
 
+using SSL = struct ssl_st;
+using SSL_CTX = struct ssl_ctx_st;
+
 namespace ferry::agent {
+
+// Parses a request for metrics: only the part of HTTP/1.1 that a scrape needs, and strictly (RFC 9112). Pure.
+
+/// Limit in bytes of a request, headers included.
+inline constexpr std::size_t kMostRequestBytes = 8 * 1024;
+
+struct ScrapeRequest {
+  enum class Progress {
+    incomplete,  ///< more bytes are needed
+    complete,
+    refused,  ///< `status` says why; later bytes are not read
+  };
+  Progress progress = Progress::incomplete;
+  int status = 0;                    ///< of `refused`: 400, 413, 431, 505
+  std::string method = {};           ///< "GET"
+  std::string path = {};             ///< "/metrics", without a query
+  std::optional<std::string> token;  ///< bearer token; absent: none
+};
+
+/// Parses the bytes from the start of a connection. A request has no body.
+ScrapeRequest read_scrape_request(std::string_view bytes);
+
+/// The complete answer, after which the connection ends.
+std::string http_answer(int status, std::string_view content_type, std::string_view body);
+
+// A TLS server without a socket: it converts bytes to bytes. TLS 1.2 and 1.3, by OpenSSL.
+
+/// A single connection. It keeps the parameters of its handshake to its end.
+class TlsSession {
+ public:
+  explicit TlsSession(const std::shared_ptr<SSL_CTX>& context);
+
+  /// Takes the client's bytes and appends the decrypted ones to `plain`. Errors: the client's TLS is not
+  /// accepted; to_send() then has the alert.
+  Result<> receive(std::string_view bytes, std::string& plain);
+  /// Encrypts `plain` for the client. Only after receive() has returned data.
+  void say(std::string_view plain);
+  /// Ends the server's side; nothing may follow.
+  void finish();
+  /// The bytes to send to the client now.
+  std::string to_send();
+
+ private:
+  std::unique_ptr<SSL, void (*)(SSL*)> ssl_;
+};
+
+/// The server's certificate and key, from files that may be replaced.
+class TlsFiles {
+ public:
+  TlsFiles(std::filesystem::path certificate, std::filesystem::path key);
+
+  /// Context of a new connection, from the present files. If these do not match, the last pair stays, which
+  /// is logged. Errors: there has been no valid pair.
+  Result<std::shared_ptr<SSL_CTX>> now();
+
+ private:
+  Result<std::shared_ptr<SSL_CTX>> load();
+
+  kube::CredentialReader certificate_;
+  kube::CredentialReader key_;
+  std::string loaded_;  ///< the files that `context_` was made of
+  std::shared_ptr<SSL_CTX> context_;
+  std::string told_;
+};
 
 /// A numeric address of this machine to listen on; names are not resolved.
 struct ListenAddress {

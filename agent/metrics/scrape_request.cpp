@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/metrics/scrape_request.h"
-
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "agent/metrics/metrics_listener.h"
 
 namespace ferry::agent {
 namespace {

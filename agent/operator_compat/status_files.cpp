@@ -30,30 +30,30 @@ StatusFile ready_file(std::string_view name, bool ready, std::string why) {
   return file(name, ready ? std::optional<std::string>(kOurs) : std::nullopt, std::move(why));
 }
 
-StatusFile workload_file(const NodeWish& wish) {
-  const Workload workload = workload_of(wish.wished.policy);
-  std::string why = fmt::format("policy {} is of {}", wish.wished.name, text(workload));
+StatusFile workload_file(const DesiredState& desired_state) {
+  const Workload workload = workload_of(desired_state.desired_policy.policy);
+  std::string why = fmt::format("policy {} is of {}", desired_state.desired_policy.name, text(workload));
   // No consumer waits for this file on a node for containers.
   if (workload == Workload::container) return file(kWorkloadType, std::nullopt, std::move(why));
   return file(kWorkloadType, content_of(workload), std::move(why));
 }
 
-StatusFile vfio_file(const NodeWish& wish, const SeenHost* host) {
-  if (!wish.wished.policy.asks_for(policy::Mode::passthrough))
+StatusFile vfio_file(const DesiredState& desired_state, const HostStatus* host) {
+  if (!desired_state.desired_policy.policy.asks_for(policy::Mode::passthrough))
     return ready_file(kVfioReady, false, "no GPU is to be given away");
-  if (host == nullptr) return ready_file(kVfioReady, false, "the host is not as it shall be");
-  const bool ready = std::ranges::all_of(host->accelerators, [](const SeenAccelerator& gpu) {
-    return gpu.wanted != policy::Mode::passthrough || gpu.mode == policy::Mode::passthrough;
+  if (host == nullptr) return ready_file(kVfioReady, false, "the host is not in its desired state");
+  const bool ready = std::ranges::all_of(host->accelerators, [](const AcceleratorStatus& gpu) {
+    return gpu.desired != policy::Mode::passthrough || gpu.mode == policy::Mode::passthrough;
   });
   return ready_file(kVfioReady, ready, ready ? "every such GPU is on vfio" : "not every such GPU is on vfio");
 }
 
-StatusFile vgpu_file(const NodeWish& wish, const SeenHost* host) {
-  if (!wish.wished.policy.asks_for(policy::Mode::vgpu))
+StatusFile vgpu_file(const DesiredState& desired_state, const HostStatus* host) {
+  if (!desired_state.desired_policy.policy.asks_for(policy::Mode::vgpu))
     return ready_file(kVgpuReady, false, "no GPU is to be divided");
-  if (host == nullptr) return ready_file(kVgpuReady, false, "the host is not as it shall be");
-  const bool ready = std::ranges::any_of(host->accelerators, [](const SeenAccelerator& gpu) {
-    return gpu.wanted == policy::Mode::vgpu && !gpu.vgpus.empty();
+  if (host == nullptr) return ready_file(kVgpuReady, false, "the host is not in its desired state");
+  const bool ready = std::ranges::any_of(host->accelerators, [](const AcceleratorStatus& gpu) {
+    return gpu.desired == policy::Mode::vgpu && !gpu.vgpus.empty();
   });
   return ready_file(kVgpuReady, ready, ready ? "there are vGPUs" : "there are no vGPUs");
 }
@@ -78,24 +78,25 @@ std::optional<StatusFileChange> change_of(const StatusFile& file, const std::opt
 
 }  // namespace
 
-std::vector<StatusFile> status_files(const NodeWish& wish, const HostSide& host) {
-  switch (wish.kind) {
-    case NodeWish::Kind::invalid:  // the host stays as it was
+std::vector<StatusFile> status_files(const DesiredState& desired_state, const HostSide& host) {
+  switch (desired_state.kind) {
+    case DesiredState::Kind::invalid:  // the host stays as it was
       return {};
-    case NodeWish::Kind::stand_back:  // the files are the other program's now
-    case NodeWish::Kind::nothing:
-      return {ready_file(kVfioReady, false, wish.reason), ready_file(kVgpuReady, false, wish.reason)};
-    case NodeWish::Kind::policy:
+    case DesiredState::Kind::standby:  // the files are the other program's now
+    case DesiredState::Kind::nothing:
+      return {ready_file(kVfioReady, false, desired_state.reason),
+              ready_file(kVgpuReady, false, desired_state.reason)};
+    case DesiredState::Kind::policy:
       break;
   }
   // The end of hostd does not undo its work, and without these files the operator's pods could not start
   // again.
   HostSide as_said = host;
   as_said.hostd_down = std::chrono::seconds(0);
-  const bool good = node_report(wish, as_said).condition == NodeCondition::as_wanted;
-  const SeenHost* const seen = good && host.seen ? &*host.seen : nullptr;
+  const bool good = node_report(desired_state, as_said).condition == NodeCondition::ready;
+  const HostStatus* const seen = good && host.status ? &*host.status : nullptr;
   // An outdated file is removed first: a consumer that has seen workload-type must find the right ready file.
-  return {vfio_file(wish, seen), vgpu_file(wish, seen), workload_file(wish)};
+  return {vfio_file(desired_state, seen), vgpu_file(desired_state, seen), workload_file(desired_state)};
 }
 
 Result<std::vector<StatusFileChange>> write_status_files(HostFs& host, const std::vector<StatusFile>& files,

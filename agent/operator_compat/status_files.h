@@ -28,7 +28,7 @@ struct StatusFile {
 
 /// The desired files; others are not touched. Empty: all stay as they are. If other programs serve the node,
 /// Ferry reports nothing as ready.
-std::vector<StatusFile> status_files(const NodeWish& wish, const HostSide& host);
+std::vector<StatusFile> status_files(const DesiredState& desired_state, const HostSide& host);
 
 struct StatusFileChange {
   std::string path;  ///< relative to the host's root

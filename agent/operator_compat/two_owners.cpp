@@ -16,7 +16,7 @@ struct Program {
   std::string_view name;  ///< the rest of its label, after kDeployPrefix
   std::string_view daemon_set;
   std::string_view hand_over;
-  bool offers = false;  ///< registers the same resources with the kubelet as Ferry's plugin
+  bool advertised_as = false;  ///< registers the same resources with the kubelet as Ferry's plugin
 };
 constexpr std::array kPrograms = {
     Program{.name = "vfio-manager", .daemon_set = "nvidia-vfio-manager", .hand_over = "vfioManager"},
@@ -26,16 +26,16 @@ constexpr std::array kPrograms = {
     Program{.name = "sandbox-device-plugin",
             .daemon_set = "nvidia-sandbox-device-plugin-daemonset",
             .hand_over = "sandboxDevicePlugin",
-            .offers = true},
+            .advertised_as = true},
     Program{.name = "kata-sandbox-device-plugin",
             .daemon_set = "nvidia-kata-sandbox-device-plugin-daemonset",
             .hand_over = "kataSandboxDevicePlugin",
-            .offers = true},
+            .advertised_as = true},
     // The device plugin installed without the operator.
     Program{.name = "kubevirt-gpu-device-plugin",
             .daemon_set = "nvidia-kubevirt-gpu-dp-daemonset",
             .hand_over = "",
-            .offers = true}};
+            .advertised_as = true}};
 
 /// Absent: the program does not own the GPUs.
 std::optional<OtherOwner> owner_of(const Program& program, const Labels& labels,
@@ -60,7 +60,7 @@ std::optional<OtherOwner> owner_of(const Program& program, const Labels& labels,
 /// The device plugin that the pod belongs to; end(): none.
 const Program* offering_program(const PodOnNode& pod) {
   return std::ranges::find_if(kPrograms, [&](const Program& program) {
-    return program.offers && program.daemon_set == pod.daemon_set;
+    return program.advertised_as && program.daemon_set == pod.daemon_set;
   });
 }
 
@@ -103,7 +103,7 @@ bool has_another_plugin(const OtherPrograms& others) {
          });
 }
 
-std::optional<std::string> plugin_stands_back(const OtherPrograms& others) {
+std::optional<std::string> plugin_is_on_standby(const OtherPrograms& others) {
   if (!others.pods) return std::nullopt;
   for (const PodOnNode& pod : *others.pods) {
     const auto* const program = offering_program(pod);
@@ -115,14 +115,14 @@ std::optional<std::string> plugin_stands_back(const OtherPrograms& others) {
   return std::string();
 }
 
-std::string stood_back_because(const std::vector<OtherOwner>& owners) {
+std::string standby_because(const std::vector<OtherOwner>& owners) {
   std::vector<std::string> parts;
   parts.reserve(owners.size());
   for (const OtherOwner& owner : owners) parts.push_back(fmt::format("{} ({})", owner.name, owner.why));
   const std::string lines = hand_over_text(owners);
   const bool unseen = std::ranges::any_of(owners, [](const OtherOwner& owner) { return !owner.seen; });
   return fmt::format(
-      "Ferry stands back: NVIDIA's {} {} this node; {}{}", fmt::join(parts, ", "),
+      "Ferry is on standby: NVIDIA's {} {} this node; {}{}", fmt::join(parts, ", "),
       owners.size() == 1 ? "serves" : "serve",
       lines.empty() ? "remove it to hand the node over" : "ClusterPolicy hands it over with " + lines,
       unseen ? "; the operator's DaemonSets have not been seen: --operator-namespace says where they are, "

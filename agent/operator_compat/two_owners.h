@@ -83,9 +83,9 @@ bool has_another_plugin(const OtherPrograms& others);
 /// register the same resources displace each other. Empty: it serves, since there has been no other for a
 /// while. Absent: the last value stays, since the other pod is starting or crash-looping, or the pods are not
 /// known.
-std::optional<std::string> plugin_stands_back(const OtherPrograms& others);
+std::optional<std::string> plugin_is_on_standby(const OtherPrograms& others);
 
-/// "Ferry stands back: NVIDIA's vfio-manager (its pod ... is here) serves this node; ...", with advice.
-std::string stood_back_because(const std::vector<OtherOwner>& owners);
+/// "Ferry is on standby: NVIDIA's vfio-manager (its pod ... is here) serves this node; ...", with advice.
+std::string standby_because(const std::vector<OtherOwner>& owners);
 
 }  // namespace ferry::agent

@@ -7,8 +7,8 @@
 namespace ferry::agent {
 namespace {
 
-bool is_under_way(SeenPhase phase) {
-  return phase == SeenPhase::withdrawing || phase == SeenPhase::changing;
+bool is_under_way(NodePhase phase) {
+  return phase == NodePhase::applying;
 }
 
 }  // namespace
@@ -17,14 +17,14 @@ std::string_view text(RefusalReason reason) {
   return reason == RefusalReason::in_use ? "in_use" : "other";
 }
 
-RefusalReason refusal_reason(const SeenAccelerator& refused) {
+RefusalReason refusal_reason(const AcceleratorStatus& refused) {
   return refused.only_in_use ? RefusalReason::in_use : RefusalReason::other;
 }
 
-void ChangeHistory::saw(const SeenHost& host, Clock::time_point now) {
-  Before here{.phase = host.phase, .wanted = host.wanted, .refused = {}};
-  for (const SeenAccelerator& accelerator : host.accelerators)
-    if (accelerator.state == "refused") here.refused[accelerator.address] = refusal_reason(accelerator);
+void ChangeHistory::saw(const HostStatus& host, Clock::time_point now) {
+  Before here{.phase = host.phase, .desired = host.desired, .refused = {}};
+  for (const AcceleratorStatus& accelerator : host.accelerators)
+    if (accelerator.state == "blocked") here.refused[accelerator.address] = refusal_reason(accelerator);
   const auto before = std::exchange(before_, here);
   if (!before) return;
   for (const auto& [address, reason] : here.refused) {
@@ -37,7 +37,7 @@ void ChangeHistory::saw(const SeenHost& host, Clock::time_point now) {
   }
   const auto begun = std::exchange(begun_, std::nullopt);
   // A change that was too short to be seen, or needed no write, has ended too.
-  if (here.phase == before->phase && here.wanted == before->wanted) return;
+  if (here.phase == before->phase && here.desired == before->desired) return;
   ++counts_.ended[here.phase];
   if (!begun) return;
   const double seconds = std::chrono::duration<double>(now - *begun).count();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts hostd's changes with their results and durations, and its refusals, from one state.json to the next.
-// Pure; the time is a parameter.
+// Counts hostd's changes with their results and durations, and its refusals, from one status.json to the
+// next. Pure; the time is a parameter.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "agent/seen_host.h"
+#include "agent/host_status.h"
 
 namespace ferry::agent {
 
@@ -22,7 +22,7 @@ enum class RefusalReason {
   other,   ///< there is another reason, alone or beside device users
 };
 std::string_view text(RefusalReason reason);
-RefusalReason refusal_reason(const SeenAccelerator& refused);
+RefusalReason refusal_reason(const AcceleratorStatus& refused);
 
 class ChangeHistory {
  public:
@@ -32,22 +32,22 @@ class ChangeHistory {
   static constexpr std::array<double, 9> kBounds = {0.1, 0.5, 1, 5, 10, 30, 60, 120, 300};
 
   struct Counts {
-    std::map<SeenPhase, std::uint64_t> ended;                     ///< by the phase at the end
+    std::map<NodePhase, std::uint64_t> ended;                     ///< by the phase at the end
     std::array<std::uint64_t, kBounds.size() + 1> by_duration{};  ///< the last: longer than all bounds
     double seconds = 0;                                           ///< total of all timed changes
     std::map<RefusalReason, std::uint64_t> refusals;              ///< accelerators that became refused
   };
 
-  /// To be called with each new state.json. The first call counts nothing: that state is older than the
+  /// To be called with each new status.json. The first call counts nothing: that state is older than the
   /// agent.
-  void saw(const SeenHost& host, Clock::time_point now);
+  void saw(const HostStatus& host, Clock::time_point now);
 
   const Counts& counts() const { return counts_; }
 
  private:
   struct Before {
-    SeenPhase phase = SeenPhase::nothing_wanted;
-    std::optional<std::uint64_t> wanted;
+    NodePhase phase = NodePhase::idle;
+    std::optional<std::uint64_t> desired;
     std::map<std::string, RefusalReason> refused;  ///< by address
   };
 

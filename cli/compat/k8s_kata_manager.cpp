@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/compat/k8s_kata_manager.h"
-
 #include <csignal>
 #include <filesystem>
 #include <optional>
@@ -9,7 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "cli/compat/replaced_parse.h"
+#include "cli/compat/replaced_programs.h"
 #include "cli/verbs/verbs.h"
 #include "common/process/standard_streams.h"
 #include "common/version.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/compat/nvidia_k8s_vgpu_dm.h"
-
 #include <csignal>
 #include <filesystem>
 #include <string>
@@ -11,7 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "cli/compat/replaced_parse.h"
+#include "cli/compat/replaced_programs.h"
 #include "cli/session.h"
 #include "common/config/config_reader.h"
 #include "common/process/spawn.h"

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/compat/nvidia_vgpu_dm.h"
-
 #include <functional>
 #include <string>
 
 #include <CLI/CLI.hpp>
 #include <spdlog/spdlog.h>
 
-#include "cli/compat/replaced_parse.h"
+#include "cli/compat/replaced_programs.h"
 #include "cli/verbs/verbs.h"
 #include "cli/verbs/vgpu_inputs.h"
 #include "common/log.h"

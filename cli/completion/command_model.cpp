@@ -2,8 +2,10 @@
 #include "cli/completion/command_model.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <iostream>
 #include <set>
-#include <string_view>
+#include <sstream>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -36,7 +38,7 @@ std::vector<std::string> words_of(std::string_view type) {
   return out;
 }
 
-// The first word of the text that help shows for a value ("FILE [/run/ferry/state.json]"), else of its type.
+// The first word of the text that help shows for a value ("FILE [/run/ferry/status.json]"), else of its type.
 std::string value_name(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return {};
   const std::string& text = option.get_option_text();
@@ -107,6 +109,48 @@ std::vector<const CommandModel*> all_commands(const CommandModel& root) {
 CLI::Option* suggest_words(CLI::Option* option, const std::vector<std::string>& words) {
   return option->check(CLI::Validator([](std::string& /*value*/) { return std::string(); },
                                       fmt::format("{{{}}}", fmt::join(words, ","))));
+}
+
+namespace {
+
+constexpr std::size_t kDescriptions = 30;  // the column where CLI11 begins them
+constexpr std::size_t kNarrowest = 20;     // of a description's column
+
+// True: the line has a description, beside its option's name or below a name that has its own line.
+bool has_description(std::string_view line) {
+  return line.size() > kDescriptions && line.starts_with("  ") && line[kDescriptions - 1] == ' ' &&
+         line[kDescriptions] != ' ';
+}
+
+}  // namespace
+
+std::string fitted_help(std::string_view help, const TextOutput& output) {
+  if (!output.columns) return std::string(help);
+  std::string out;
+  while (!help.empty()) {
+    const auto end = std::min(help.find('\n'), help.size());
+    const std::string_view line = help.substr(0, end);
+    help.remove_prefix(std::min(end + 1, help.size()));
+    if (width_of(line) <= *output.columns) {
+      (out += line) += '\n';
+      continue;
+    }
+    const std::size_t begin = has_description(line) ? kDescriptions : 0;
+    std::string before(line.substr(0, begin));
+    const std::size_t width = std::max(*output.columns, begin + kNarrowest) - begin;
+    for (const std::string& part : wrapped(line.substr(begin), width)) {
+      out += before + part + '\n';
+      before.assign(begin, ' ');
+    }
+  }
+  return out;
+}
+
+int print_help(const CLI::App& app, const CLI::Success& asked) {
+  std::ostringstream text;
+  const int status = app.exit(asked, text, text);
+  std::cout << fitted_help(text.str(), text_output_of(stdout));
+  return status;
 }
 
 }  // namespace ferry::cli

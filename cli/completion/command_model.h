@@ -4,11 +4,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "cli/output/text_output.h"
 
 namespace CLI {
 class App;
 class Option;
+class Success;
 }  // namespace CLI
 
 namespace ferry::cli {
@@ -43,5 +47,15 @@ std::vector<const CommandModel*> all_commands(const CommandModel& root);
 /// Makes `words` the suggestions of an option that also takes others, or reports wrong ones itself. Returns
 /// the option.
 CLI::Option* suggest_words(CLI::Option* option, const std::vector<std::string>& words);
+
+// The output of --help, no wider than the terminal.
+
+/// CLI11's text broken into lines that fit, each description below its own beginning. A canvas without a
+/// width leaves it unchanged.
+std::string fitted_help(std::string_view help, const TextOutput& output);
+
+/// Prints the help or version that was asked for instead of a command, to standard output. Returns the exit
+/// status.
+int print_help(const CLI::App& app, const CLI::Success& asked);
 
 }  // namespace ferry::cli

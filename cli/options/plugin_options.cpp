@@ -5,15 +5,70 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <string>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
+#include "kubevirt-plugin/discovery/resource_assembly.h"
+#include "kubevirt-plugin/discovery/resource_name.h"
+#include "policy/accelerators.h"
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::cli {
+namespace {
+
+plugin::Companions companions_of(const NamingOptions& naming) {
+  if (naming.companions) return plugin::Companions::devices;
+  return naming.no_companion_places ? plugin::Companions::unasked : plugin::Companions::places;
+}
+
+/// Fails if the kubelet would take no resource of that name.
+Result<> check_part(const std::string& part, const std::string& option) {
+  const auto name = plugin::ResourceName::parse(fmt::format("{}/{}", policy::kResourceDomain, part));
+  if (name) return {};
+  return fail(
+      Errc::usage, fmt::format("{}: {}", option, name.error().message),
+      "a name has at most 63 letters, digits, '-', '_' and '.', and begins and ends with a letter or digit");
+}
+
+/// Fails if the template makes an invalid name of a usual one.
+Result<> check_filled(const std::string& text, std::span<const std::string_view> fields, const char* option) {
+  if (auto r = plugin::check_template(text, fields); !r) return r;
+  const std::string filled =
+      plugin::fill_template(text, {{"name", "GPU"}, {"vendor", "10de"}, {"device", "2330"}});
+  return check_part(filled, fmt::format("{} '{}'", option, text));
+}
+
+}  // namespace
+
+Result<plugin::ResourceRules> resource_rules(const Session& session, const NamingOptions& naming) {
+  plugin::ResourceRules rules{
+      .accelerators = session.rules,
+      .domain = std::string(policy::kResourceDomain),
+      .companions = companions_of(naming),
+      .names = {.functions = naming.name_template, .vgpus = naming.vgpu_name_template}};
+  if (auto r = check_filled(naming.name_template, plugin::kFunctionFields, "--name-template"); !r)
+    return fail(std::move(r).error());
+  if (auto r = check_filled(naming.vgpu_name_template, plugin::kVgpuFields, "--vgpu-name-template"); !r)
+    return fail(std::move(r).error());
+  for (const policy::NamedVendor& vendor : policy::named_vendors())
+    rules.domains.emplace(vendor.id, fmt::format("{}.com", vendor.name));
+  for (const std::string& text : naming.aliases) {
+    auto alias = plugin::parse_alias(text);
+    if (!alias) return fail(std::move(alias).error());
+    const std::string model = alias->first;
+    if (auto r = check_part(alias->second, fmt::format("alias '{}'", text)); !r)
+      return fail(std::move(r).error());
+    if (!rules.names.aliases.insert(std::move(*alias)).second)
+      return fail(Errc::usage, fmt::format("alias '{}': {} has another one already", text, model),
+                  "name each model once");
+  }
+  return rules;
+}
+
 namespace {
 
 std::string environment_or(const char* name, std::string otherwise) {
@@ -21,8 +76,8 @@ std::string environment_or(const char* name, std::string otherwise) {
   return value == nullptr ? std::move(otherwise) : std::string(value);
 }
 
-Result<plugin::OfferRules> rules_of(const Session& session, const ServingOptions& serving) {
-  auto rules = offer_rules(session, serving.naming);
+Result<plugin::ResourceRules> rules_of(const Session& session, const ServingOptions& serving) {
+  auto rules = resource_rules(session, serving.naming);
   if (!rules) return rules;
   rules->kubevirt = serving.mode != "kata";
   if (serving.mode != "kubevirt") {
@@ -57,8 +112,8 @@ Result<plugin::PluginOptions> plugin_options(const Session& session, const Servi
   options.plugin_watcher = serving.plugin_watcher;
   options.rules = std::move(*rules);
   options.cdi_names = serving.cdi_names;
-  options.holders.names = serving.name_pods;
-  options.holders.own_pod = own_pod();
+  options.users.names = serving.name_pods;
+  options.users.own_pod = own_pod();
   options.vgpu_placement =
       serving.vgpu_placement == "spread" ? plugin::VgpuPlacement::spread : plugin::VgpuPlacement::pack;
   options.read_vgpus = vgpu::scan_known_vgpus;
@@ -116,7 +171,7 @@ void add_plugin_options(CLI::App& verb, ServingOptions& serving) {
       ->check(CLI::IsMember({"pack", "spread"}))
       ->option_text("pack|spread [pack]");
   verb.add_flag("--name-pods", serving.name_pods,
-                "say in offered.json which pods have what is allocated; the kubelet is then asked every "
+                "say in advertised.json which pods have what is allocated; the kubelet is then asked every "
                 "10 s while something is");
   verb.add_flag("--cdi-names", serving.cdi_names, "answer for Kata with CDI names, not device nodes");
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cli/session.h"
 #include "cli/verbs/verbs.h"
 #include "common/result.h"
+#include "kubevirt-plugin/discovery/resource_rules.h"
 #include "kubevirt-plugin/plugin.h"
 
 namespace CLI {
@@ -10,6 +12,9 @@ class App;
 }
 
 namespace ferry::cli {
+
+/// The rules of the resources for KubeVirt. Errc::usage: an alias is malformed.
+Result<plugin::ResourceRules> resource_rules(const Session& session, const NamingOptions& naming);
 
 /// Adds the options that name resources, the same for all verbs about the plugin's resources. Parsing the
 /// command line writes `naming`.

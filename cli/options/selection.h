@@ -3,16 +3,75 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "cli/options/accelerator_filter.h"
 #include "cli/session.h"
+#include "common/result.h"
+#include "kubevirt-plugin/discovery/device_names.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/move_apply.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry::cli {
+
+// Filters accelerators by --vendor, --class, --model and --numa.
+
+/// Values as given. An accelerator must meet each option that has values, by any one of them.
+struct FilterOptions {
+  std::vector<std::string> vendors;     ///< "10de", "0x10de", or a name of named_vendors()
+  std::vector<std::string> classes;     ///< "0302", "030200", or a word of named_classes()
+  std::vector<std::string> models;      ///< glob(7) on the model's name or on "10de:2330", letter case aside
+  std::vector<std::string> numa_nodes;  ///< "0"
+
+  /// The first option that has values, as "--vendor"; empty: none has.
+  std::string first() const;
+};
+
+/// The model as output shows it: its name, or its IDs if no table has a name.
+std::string model_of(const vfio::PciFunction& function, plugin::DeviceNames& names);
+
+class AcceleratorFilter {
+ public:
+  struct Candidate {
+    const vfio::PciFunction* function = nullptr;
+    std::string model;
+  };
+  /// True: the candidate matches one value of an option.
+  using Test = std::function<bool(const Candidate&)>;
+
+  /// Errc::usage: a value is malformed; the hint shows the form.
+  static Result<AcceleratorFilter> parse(const FilterOptions& options);
+
+  /// Returns `rules` with the on-request classes that --class names and the vendors that --vendor names.
+  vfio::AcceleratorRules asked(vfio::AcceleratorRules rules) const;
+
+  /// The accelerators under `rules` that meet all options, in order of address. Errc::not_found: none does;
+  /// the hint lists the values of this host. Without options it returns all of them and does not fail.
+  Result<std::vector<vfio::PciAddress>> choose(const vfio::Inventory& inventory,
+                                               const vfio::AcceleratorRules& rules,
+                                               plugin::DeviceNames& names) const;
+
+ private:
+  /// The values of one option.
+  struct Criterion {
+    std::string what;                               ///< "model"
+    std::vector<std::string> given;                 ///< as typed
+    std::vector<Test> alternatives;                 ///< one for each of `given`
+    std::string (*is)(const Candidate&) = nullptr;  ///< the candidate's own value of this kind
+    bool globs = false;                             ///< values may have stars
+
+    bool holds(const Candidate& candidate) const;
+  };
+  static Error nothing_is(const Criterion& criterion, const std::vector<Candidate>& there);
+  Error nothing_is_all(const std::vector<Candidate>& there) const;
+
+  std::vector<Criterion> criteria_;
+  std::vector<vfio::PciClass> classes_;
+  std::vector<std::uint16_t> vendors_;  ///< named by --vendor
+};
 
 struct SelectionOptions {
   bool all = false;
@@ -30,7 +89,7 @@ struct ChosenUnits {
   vfio::MoveRequest request;
   vfio::AcceleratorRules rules;  ///< of this command, with the on-request classes that it names
   std::map<vfio::PciAddress, std::string>
-      left_alone;  ///< skipped by --all or a filter for vGPUs, with the reason
+      skipped;  ///< skipped by --all or a filter for vGPUs, with the reason
 };
 
 /// Selects exactly the named accelerators, or with --all or a filter all that fit it and the direction. To
@@ -38,20 +97,20 @@ struct ChosenUnits {
 /// by `record`. Errc::usage or not_found name the fault.
 Result<ChosenUnits> select(const SelectionOptions& options, const vfio::Inventory& inventory,
                            const vfio::AcceleratorRules& rules, const mdev::VgpuInventory& vgpus,
-                           const vfio::MoveRecord& record, plugin::DeviceNames& names,
+                           const vfio::UndoJournal& record, plugin::DeviceNames& names,
                            vfio::Direction direction);
 
 /// Selects among the accelerators that Ferry has moved (recorded_accelerators()) those that are named or fit.
 /// Without options or with --all alone it selects all. A named one that was not moved is selected and stays
 /// as it is. Errors as select().
 Result<ChosenUnits> select_recorded(const SelectionOptions& options, const vfio::Inventory& inventory,
-                                    const vfio::AcceleratorRules& rules, const vfio::MoveRecord& record,
+                                    const vfio::AcceleratorRules& rules, const vfio::UndoJournal& record,
                                     plugin::DeviceNames& names);
 
 /// The accelerators, by `rules`, with a unit of which Ferry has moved a function; VFs that it has moved; and
-/// left_behind().
+/// unfinished().
 std::vector<vfio::PciAddress> recorded_accelerators(const vfio::Inventory& inventory,
                                                     const vfio::AcceleratorRules& rules,
-                                                    const vfio::MoveRecord& record);
+                                                    const vfio::UndoJournal& record);
 
 }  // namespace ferry::cli

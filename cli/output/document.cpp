@@ -37,13 +37,13 @@ json to_json(const std::vector<vfio::PciAddress>& addresses) {
   return out;
 }
 
-json to_json(const vfio::Holder& holder) {
-  return {{"text", holder.text()},
-          {"name", holder.name},
-          {"pid", holder.pid ? json(*holder.pid) : json(nullptr)},
-          {"what", holder.what},
-          {"pod_uid", holder.pod_uid.empty() ? json(nullptr) : json(holder.pod_uid)},
-          {"service", holder.service.empty() ? json(nullptr) : json(holder.service)}};
+json to_json(const vfio::DeviceUser& user) {
+  return {{"text", user.text()},
+          {"name", user.name},
+          {"pid", user.pid ? json(*user.pid) : json(nullptr)},
+          {"what", user.what},
+          {"pod_uid", user.pod_uid.empty() ? json(nullptr) : json(user.pod_uid)},
+          {"service", user.service.empty() ? json(nullptr) : json(user.service)}};
 }
 
 json to_json(const Error& error) {
@@ -64,7 +64,7 @@ json to_json(const vfio::Step& step) {
       }
       return "service";
     };
-    out[kKey(step.holder.kind)] = step.holder.name;
+    out[kKey(step.user.kind)] = step.user.name;
   }
   if (step.of_a_function()) out["address"] = step.address.text();
   return out;
@@ -95,6 +95,58 @@ std::string join(const std::vector<vfio::PciAddress>& addresses) {
 
 std::string join(const std::vector<std::string>& parts, const std::string& between) {
   return fmt::format("{}", fmt::join(parts, between));
+}
+
+namespace {
+
+template <typename T>
+json or_null(const std::optional<T>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
+json to_json(const vfio::Bar& bar) {
+  return {{"index", bar.index},
+          {"kind", bar.is_io() ? "io" : "memory"},
+          {"start", bar.is_assigned() ? json(fmt::format("{:#x}", bar.start)) : json(nullptr)},
+          {"size", bar.size},
+          {"is_64bit", bar.is_64bit()},
+          {"prefetchable", bar.is_prefetchable()},
+          {"flags", fmt::format("{:#x}", bar.flags)}};
+}
+
+}  // namespace
+
+json to_json(const vfio::DeviceFacts& facts) {
+  json bars = nullptr;
+  if (facts.bars) {
+    bars = json::array();
+    for (const vfio::Bar& bar : *facts.bars) bars.push_back(to_json(bar));
+  }
+  json resizable = json::array();
+  for (const vfio::ResizableBar& bar : facts.resizable_bars) {
+    resizable.push_back({{"index", bar.index}, {"sizes_mib", bar.sizes_mib}});
+  }
+  return {{"reset", {{"methods", or_null(facts.reset.methods)}, {"offered", or_null(facts.reset.offered)}}},
+          {"power",
+           {{"state", or_null(facts.power.state)},
+            {"runtime_status", or_null(facts.power.runtime_status)},
+            {"d3cold_allowed", or_null(facts.power.d3cold_allowed)},
+            {"control", or_null(facts.power.control)}}},
+          {"link",
+           {{"current_speed", or_null(facts.link.current_speed)},
+            {"max_speed", or_null(facts.link.max_speed)},
+            {"current_width", or_null(facts.link.current_width)},
+            {"max_width", or_null(facts.link.max_width)}}},
+          {"numa_node", or_null(facts.numa_node)},
+          {"bars", bars},
+          {"resizable_bars", resizable},
+          {"rom", or_null(facts.rom)},
+          {"serial_number", or_null(facts.serial_number)},
+          {"vfio",
+           {{"group_node", or_null(facts.vfio.group_node)},
+            {"devices", or_null(facts.vfio.devices)},
+            {"cdev_node", or_null(facts.vfio.cdev_node)}}},
+          {"notes", facts.notes}};
 }
 
 }  // namespace ferry::cli

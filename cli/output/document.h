@@ -10,6 +10,7 @@
 
 #include "cli/session.h"
 #include "vfio/bind/move_plan.h"
+#include "vfio/pci/device_facts.h"
 #include "vfio/pci/pci_function.h"
 #include "vfio/use_probe.h"
 
@@ -22,7 +23,7 @@ std::string printed(const Session& session, const nlohmann::json& document, cons
 void print(const Session& session, const nlohmann::json& document, const std::string& text);
 
 nlohmann::json to_json(const std::vector<vfio::PciAddress>& addresses);
-nlohmann::json to_json(const vfio::Holder& holder);
+nlohmann::json to_json(const vfio::DeviceUser& user);
 nlohmann::json to_json(const Error& error);
 nlohmann::json to_json(const vfio::Step& step);
 nlohmann::json to_json(const vfio::PciFunction& function);
@@ -30,5 +31,9 @@ nlohmann::json to_json(const vfio::PciFunction& function);
 /// "0000:01:00.0, 0000:01:00.1"
 std::string join(const std::vector<vfio::PciAddress>& addresses);
 std::string join(const std::vector<std::string>& parts, const std::string& between);
+
+/// Absent facts are null, so that every key is always there. Sizes are in bytes unless the key has another
+/// unit. Addresses are hex text, since many JSON readers lose the last bits of such numbers.
+nlohmann::json to_json(const vfio::DeviceFacts& facts);
 
 }  // namespace ferry::cli

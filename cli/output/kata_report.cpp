@@ -2,16 +2,38 @@
 #include "cli/output/kata_report.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "cli/output/document.h"
 #include "cli/output/table.h"
-#include "common/text/text_diff.h"
+#include "common/text/text.h"
 #include "common/text/visible_text.h"
 
 namespace ferry::cli {
+namespace {
+
+constexpr std::chrono::seconds kTellAfter{2};
+
+double mib(std::uint64_t bytes) {
+  constexpr double kMib = 1024.0 * 1024.0;
+  return static_cast<double>(bytes) / kMib;
+}
+
+}  // namespace
+
+FetchProgressLines::FetchProgressLines(std::string name, std::function<Clock::time_point()> now)
+    : name_(std::move(name)), now_(std::move(now)), told_(now_()) {}
+
+std::optional<std::string> FetchProgressLines::line(const kata::FetchProgress& progress) {
+  const auto now = now_();
+  if (now - told_ < kTellAfter) return std::nullopt;
+  told_ = now;
+  return fmt::format("{}: {:.0f} of {:.0f} MiB\n", name_, mib(progress.done), mib(progress.total));
+}
+
 namespace {
 
 using nlohmann::json;
@@ -38,7 +60,7 @@ json to_json(const kata::KataClassSetup& setup) {
   return out;
 }
 
-json to_json(const kata::RuntimeAtHand& runtime) {
+json to_json(const kata::FoundRuntime& runtime) {
   json out = {{"name", runtime.place.name},
               {"configuration", runtime.place.configuration.string()},
               {"socket", runtime.place.socket.string()}};
@@ -102,9 +124,9 @@ std::string ending(const kata::KataChange& report) {
   if (outcome.unproven) return fmt::format("{}: {}\n", report.runtime.text(), *outcome.unproven);
   if (!outcome.written && !outcome.acted && report.setup.files.empty())
     return "nothing to do: all of it is so already\n";
-  return outcome.acted ? fmt::format("{} has read its files, and was asked: it is as it shall be\n",
+  return outcome.acted ? fmt::format("{} has read its files; its handlers match the class file\n",
                                      report.runtime.text())
-                       : fmt::format("{} was asked: it is as it shall be\n", report.runtime.text());
+                       : fmt::format("{}: its handlers match the class file\n", report.runtime.text());
 }
 
 }  // namespace
@@ -164,7 +186,7 @@ Shown show(const Session& session, const kata::KataChange& report) {
   return out;
 }
 
-Shown show_status(const kata::RuntimeAtHand& runtime, const std::vector<kata::PlacedRuntime>& placed,
+Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::ConfiguredRuntime>& placed,
                   const Result<kata::RuntimeState>& state, const Result<std::vector<kata::RunningPod>>& pods,
                   const kata::ConfidentialMode& mode) {
   Shown out;
@@ -179,7 +201,7 @@ Shown show_status(const kata::RuntimeAtHand& runtime, const std::vector<kata::Pl
     out.text += fmt::format("it cannot be asked: {}\n", state.error().message);
   }
   Table table({"HANDLER", "KNOWN", "PODS", "FILE"});
-  for (const kata::PlacedRuntime& runtime_here : placed) {
+  for (const kata::ConfiguredRuntime& runtime_here : placed) {
     const kata::RuntimeHandler handler = kata::handler_of(runtime_here);
     const bool tells = state && state->tells();
     std::vector<kata::RunningPod> with_it;

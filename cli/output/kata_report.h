@@ -2,21 +2,41 @@
 // The output about Kata runtimes.
 #pragma once
 
+#include <chrono>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/output/shown.h"
 #include "cli/session.h"
+#include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/controller/kata_install.h"
 #include "kata-manager/kata/kata_setup.h"
 #include "kata-manager/runtime/container_runtime.h"
-#include "kata-manager/runtime/runtime_at_hand.h"
+#include "kata-manager/runtime/found_runtime.h"
 
 namespace ferry::cli {
 
+/// Progress of a fetch, or of a check of fetched files, as lines for people. A short wait prints nothing, and
+/// a long one few lines.
+class FetchProgressLines {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// The wait begins now. `name`: the class's.
+  explicit FetchProgressLines(std::string name, std::function<Clock::time_point()> now = Clock::now);
+  /// "kata-gpu: 12 of 340 MiB\n"; absent: the last line or the start was less than two seconds ago.
+  std::optional<std::string> line(const kata::FetchProgress& progress);
+
+ private:
+  std::string name_;
+  std::function<Clock::time_point()> now_;
+  Clock::time_point told_;
+};
+
 Shown show(const Session& session, const kata::KataChange& report);
 
-Shown show_status(const kata::RuntimeAtHand& runtime, const std::vector<kata::PlacedRuntime>& placed,
+Shown show_status(const kata::FoundRuntime& runtime, const std::vector<kata::ConfiguredRuntime>& placed,
                   const Result<kata::RuntimeState>& state, const Result<std::vector<kata::RunningPod>>& pods,
                   const kata::ConfidentialMode& mode);
 

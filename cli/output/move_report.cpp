@@ -93,10 +93,9 @@ std::string kernels_view(const vfio::Refusal& refusal) {
 /// Collects the output about several units.
 class Report {
  public:
-  Report(const Session& session, const std::map<vfio::PciAddress, std::string>& left_alone)
-      : session_(session) {
-    for (const auto& [address, reason] : left_alone) {
-      left_alone_.push_back({{"address", address.text()}, {"reason", reason}});
+  Report(const Session& session, const std::map<vfio::PciAddress, std::string>& skipped) : session_(session) {
+    for (const auto& [address, reason] : skipped) {
+      skipped_.push_back({{"address", address.text()}, {"reason", reason}});
       tail_ += fmt::format("{}: left alone: {}\n", address.text(), reason);
     }
   }
@@ -140,7 +139,7 @@ class Report {
                          {"dry_run", session_.dry_run},
                          {"applied_seconds", applied_},
                          {"results", results_},
-                         {"left_alone", left_alone_},
+                         {"skipped", skipped_},
                          {"notes", notes_},
                          {"errors", errors_}},
             .text = text_ + tail_,
@@ -152,7 +151,7 @@ class Report {
   std::string text_;
   std::string tail_;
   json results_ = json::array();
-  json left_alone_ = json::array();
+  json skipped_ = json::array();
   json notes_ = json::array();
   json errors_ = json::array();
   double applied_ = 0;
@@ -161,8 +160,8 @@ class Report {
 }  // namespace
 
 Shown show_moves(const Session& session, const vfio::MovePreview& preview,
-                 const std::map<vfio::PciAddress, std::string>& left_alone, vfio::Direction direction) {
-  Report report(session, left_alone);
+                 const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction) {
+  Report report(session, skipped);
   for (const vfio::Refusal& refusal : preview.plan.refusals) report.refuse(refusal);
   for (const vfio::Move& move : preview.plan.moves) {
     report.add(move.steps.empty() ? "already so" : "would move", move.devices, move.groups,
@@ -173,8 +172,8 @@ Shown show_moves(const Session& session, const vfio::MovePreview& preview,
 }
 
 Shown show_moves(const Session& session, const vfio::MoveOutcome& outcome,
-                 const std::map<vfio::PciAddress, std::string>& left_alone, vfio::Direction direction) {
-  Report report(session, left_alone);
+                 const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction) {
+  Report report(session, skipped);
   ExitStatus status = ExitStatus::done;
   for (const vfio::MoveResult& result : outcome.results) {
     status = worse(status, exit_status_of(result.status));

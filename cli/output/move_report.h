@@ -11,10 +11,10 @@
 
 namespace ferry::cli {
 
-/// `left_alone`: accelerators that --all or a filter left out, with the reason.
+/// `unmanaged`: accelerators that --all or a filter left out, with the reason.
 Shown show_moves(const Session& session, const vfio::MovePreview& preview,
-                 const std::map<vfio::PciAddress, std::string>& left_alone, vfio::Direction direction);
+                 const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction);
 Shown show_moves(const Session& session, const vfio::MoveOutcome& outcome,
-                 const std::map<vfio::PciAddress, std::string>& left_alone, vfio::Direction direction);
+                 const std::map<vfio::PciAddress, std::string>& skipped, vfio::Direction direction);
 
 }  // namespace ferry::cli

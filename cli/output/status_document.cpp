@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/output/document.h"
-#include "cli/output/facts_document.h"
 
 namespace ferry::cli {
 namespace {
@@ -16,19 +15,19 @@ json or_null(const std::string& text) {
   return text.empty() ? json(nullptr) : json(text);
 }
 
-json to_json(const host::MemberView& member) {
+json to_json(const host::MemberDescription& member) {
   json out = to_json(member.function);
   out["what"] = member.what;
   return out;
 }
 
-json to_json(const host::NamedView& view) {
+json to_json(const host::NamedDescription& view) {
   json out = to_json(view.function);
   out["what"] = vfio::kind_of(view.function);
   out["model"] = view.model.empty() ? view.function.ids() : view.model;
-  out["offers"] = json::array();
-  for (const host::OfferedAs& offer : view.offers) out["offers"].push_back(to_json(offer));
-  out["not_offered"] = or_null(view.not_offered);
+  out["advertised"] = json::array();
+  for (const host::AdvertisedAs& offer : view.advertised_as) out["advertised"].push_back(to_json(offer));
+  out["not_advertised"] = or_null(view.not_advertised);
   return out;
 }
 
@@ -37,17 +36,17 @@ json to_json(const vfio::PriorState& prior) {
           {"driver_override", prior.driver_override ? json(*prior.driver_override) : json(nullptr)}};
 }
 
-json wish_of(const host::AcceleratorState& wish) {
-  return {{"mode", wish.wanted ? json(std::string(text(*wish.wanted))) : json(nullptr)},
-          {"state", std::string(text(wish.state))},
-          {"reason", wish.reason},
-          {"hint", wish.hint}};
+json status_of(const host::AcceleratorStatus& status) {
+  return {{"mode", status.desired ? json(std::string(text(*status.desired))) : json(nullptr)},
+          {"state", std::string(text(status.state))},
+          {"reason", status.reason},
+          {"hint", status.hint}};
 }
 
-json to_json(const host::WantedMark& wanted) {
-  return {{"policy", wanted.policy},
-          {"asked_by", wanted.asked_by},
-          {"generation", wanted.generation ? json(*wanted.generation) : json(nullptr)}};
+json to_json(const host::DesiredMark& desired) {
+  return {{"policy", desired.policy},
+          {"source", desired.source},
+          {"generation", desired.generation ? json(*desired.generation) : json(nullptr)}};
 }
 
 template <typename T>
@@ -66,18 +65,18 @@ json to_json(const host::Condition& condition) {
           {"hint", condition.hint}};
 }
 
-json to_json(const host::OfferedAs& offer) {
+json to_json(const host::AdvertisedAs& offer) {
   return {{"resource", offer.resource},   {"id", offer.id},         {"healthy", offer.healthy},
           {"allocated", offer.allocated}, {"reason", offer.reason}, {"pod", or_null(offer.pod)}};
 }
 
-json to_json(const host::VgpuPicture& view) {
-  return {{"id", view.device.id.text},        {"type", view.device.type_name},
-          {"type_id", view.device.type_id},   {"parent", view.device.parent.text()},
-          {"holders", list_of(view.holders)}, {"offers", list_of(view.offers)}};
+json to_json(const host::VgpuDescription& view) {
+  return {{"id", view.device.id.text},      {"type", view.device.type_name},
+          {"type_id", view.device.type_id}, {"parent", view.device.parent.text()},
+          {"users", list_of(view.users)},   {"advertised", list_of(view.advertised_as)}};
 }
 
-json to_json(const host::AcceleratorView& view) {
+json to_json(const host::AcceleratorDescription& view) {
   json entry = to_json(view.function);
   entry["model"] = view.model;
   entry["mode"] = std::string(text(view.mode));
@@ -91,20 +90,20 @@ json to_json(const host::AcceleratorView& view) {
   entry["vgpu_framework"] =
       view.framework == mdev::VgpuFramework::none ? "none" : std::string(text(view.framework));
   entry["vgpus"] = list_of(view.vgpus);
-  entry["holders"] = list_of(view.holders);
-  entry["offers"] = list_of(view.offers);
-  entry["not_offered"] = or_null(view.not_offered);
-  entry["wanted"] = view.wish ? wish_of(*view.wish) : json(nullptr);
+  entry["users"] = list_of(view.users);
+  entry["advertised"] = list_of(view.advertised_as);
+  entry["not_advertised"] = or_null(view.not_advertised);
+  entry["desired"] = view.status ? status_of(*view.status) : json(nullptr);
   entry["before"] = view.prior ? to_json(*view.prior) : json(nullptr);
   entry["problem"] = view.function.problem ? to_json(*view.function.problem) : json(nullptr);
   return entry;
 }
 
-json to_json(const host::NodePicture& view) {
+json to_json(const host::NodeDescription& view) {
   return {{"accelerators", list_of(view.accelerators)},
           {"by_name", list_of(view.by_name)},
           {"iommu", view.iommu},
-          {"wanted", view.wanted ? to_json(*view.wanted) : json(nullptr)},
+          {"desired", view.desired ? to_json(*view.desired) : json(nullptr)},
           {"phase", view.phase ? json(std::string(text(*view.phase))) : json(nullptr)},
           {"hostd_runs", view.hostd_runs},
           {"unknown", view.unknown},

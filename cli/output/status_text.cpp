@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/counted.h"
+#include "common/text/text.h"
 #include "common/text/visible_text.h"
-#include "policy/model_glob.h"
+#include "policy/gpu_selection.h"
 
 namespace ferry::cli {
 namespace {
@@ -43,7 +43,7 @@ std::string others(std::size_t count, const vfio::PciAddress& address) {
   return fmt::format("and {} more: `ferry explain {}`", count, address.text());
 }
 
-void add_condition(const host::AcceleratorView& view, std::vector<Note>& notes) {
+void add_condition(const host::AcceleratorDescription& view, std::vector<Note>& notes) {
   const host::Condition& condition = view.condition;
   if (!condition.reason.empty())
     notes.push_back({.text = condition.reason, .tint = tint_of(condition.health)});
@@ -57,13 +57,13 @@ void add_condition(const host::AcceleratorView& view, std::vector<Note>& notes) 
 }
 
 // A user that the reason already names is left out.
-void add_holders(const host::AcceleratorView& view, std::vector<Note>& notes) {
+void add_holders(const host::AcceleratorDescription& view, std::vector<Note>& notes) {
   std::vector<std::string> texts;
-  for (const vfio::Holder& holder : view.holders) {
-    const bool of_a_vgpu = std::ranges::any_of(view.vgpus, [&](const host::VgpuPicture& vgpu) {
-      return std::ranges::find(vgpu.holders, holder) != vgpu.holders.end();
+  for (const vfio::DeviceUser& user : view.users) {
+    const bool of_a_vgpu = std::ranges::any_of(view.vgpus, [&](const host::VgpuDescription& vgpu) {
+      return std::ranges::find(vgpu.users, user) != vgpu.users.end();
     });
-    std::string text = holder.text();
+    std::string text = user.text();
     if (!of_a_vgpu && view.condition.reason.find(text) == std::string::npos) texts.push_back(std::move(text));
   }
   for (std::size_t i = 0; i < std::min(texts.size(), kMostNamed); ++i) notes.push_back({.text = texts[i]});
@@ -71,18 +71,18 @@ void add_holders(const host::AcceleratorView& view, std::vector<Note>& notes) {
 }
 
 // "2 x GRID T4-4Q, 1 in use: VM half (pid 811)"
-void add_vgpus(const host::AcceleratorView& view, std::vector<Note>& notes) {
+void add_vgpus(const host::AcceleratorDescription& view, std::vector<Note>& notes) {
   struct Made {
     std::size_t count = 0;
     std::size_t used = 0;
     std::vector<std::string> users;
   };
   std::map<std::string, Made> types;
-  for (const host::VgpuPicture& vgpu : view.vgpus) {
+  for (const host::VgpuDescription& vgpu : view.vgpus) {
     Made& made = types[vgpu.device.type_name];
     ++made.count;
-    if (!vgpu.holders.empty()) ++made.used;
-    for (const vfio::Holder& holder : vgpu.holders) made.users.push_back(who(holder));
+    if (!vgpu.users.empty()) ++made.used;
+    for (const vfio::DeviceUser& user : vgpu.users) made.users.push_back(who(user));
   }
   for (auto& [type, made] : types) {
     std::string text = fmt::format("{} x {}", made.count, type);
@@ -102,11 +102,11 @@ std::string driver_text(const vfio::PciFunction& function) {
   return function.driver.value_or("none");
 }
 
-Tint state_tint(const host::AcceleratorView& view) {
+Tint state_tint(const host::AcceleratorDescription& view) {
   return tint_of(view.condition.health);
 }
 
-Row row_of(const host::AcceleratorView& view, bool heads_group) {
+Row row_of(const host::AcceleratorDescription& view, bool heads_group) {
   Row row;
   const auto& group = view.function.iommu_group;
   row.cells = {view.address().text(),
@@ -124,7 +124,7 @@ Row row_of(const host::AcceleratorView& view, bool heads_group) {
   return row;
 }
 
-Row row_of(const host::MemberView& member) {
+Row row_of(const host::MemberDescription& member) {
   Row row;
   row.cells = {member.function.address.text(), member.what, "", driver_text(member.function), "", ""};
   row.tint = Tint::dim;
@@ -132,20 +132,20 @@ Row row_of(const host::MemberView& member) {
 }
 
 /// The rows in the order of the output, with those of a group together.
-std::vector<Row> rows_of(const host::NodePicture& view, const Canvas& canvas) {
-  const std::string more = canvas.unicode ? "├─ " : "|- ";
-  const std::string last = canvas.unicode ? "└─ " : "`- ";
-  const std::string down = canvas.unicode ? "│" : "|";
+std::vector<Row> rows_of(const host::NodeDescription& view, const TextOutput& output) {
+  const std::string more = output.unicode ? "├─ " : "|- ";
+  const std::string last = output.unicode ? "└─ " : "`- ";
+  const std::string down = output.unicode ? "│" : "|";
   std::vector<Row> rows;
   std::set<vfio::PciAddress> drawn;
-  for (const host::AcceleratorView& head : view.accelerators) {
+  for (const host::AcceleratorDescription& head : view.accelerators) {
     if (!drawn.insert(head.address()).second) continue;
     rows.push_back(row_of(head, true));
     if (!head.members.empty()) rows.back().below = down;
     for (std::size_t i = 0; i < head.members.size(); ++i) {
-      const host::MemberView& member = head.members[i];
+      const host::MemberDescription& member = head.members[i];
       const bool ends = i + 1 == head.members.size();
-      const host::AcceleratorView* known = view.find(member.function.address);
+      const host::AcceleratorDescription* known = view.find(member.function.address);
       rows.push_back(known == nullptr ? row_of(member) : row_of(*known, false));
       rows.back().cells[kAddress].insert(0, ends ? last : more);
       if (!ends) rows.back().below = down;
@@ -157,9 +157,9 @@ std::vector<Row> rows_of(const host::NodePicture& view, const Canvas& canvas) {
 
 class Drawing {
  public:
-  Drawing(std::vector<Row> rows, const Canvas& canvas) : rows_(std::move(rows)), canvas_(canvas) {
+  Drawing(std::vector<Row> rows, const TextOutput& output) : rows_(std::move(rows)), output_(output) {
     measure();
-    if (canvas_.columns && total() > *canvas_.columns) {
+    if (output_.columns && total() > *output_.columns) {
       for (Row& row : rows_) row.cells[kModel] = policy::short_model(row.cells[kModel]);
       measure();
       shrink(kModel, kLeastModel);
@@ -172,7 +172,7 @@ class Drawing {
     std::string line;
     for (std::size_t c = 0; c < kColumns; ++c)
       line += c + 1 == kColumns ? std::string(kHeading[c]) : cell(std::string(kHeading[c]), c);
-    out += tinted(canvas_, Tint::heading, line) + "\n";
+    out += tinted(output_, Tint::heading, line) + "\n";
     for (const Row& row : rows_) draw(row, out);
     return out;
   }
@@ -190,13 +190,13 @@ class Drawing {
     return sum;
   }
   void shrink(Column column, std::size_t least) {
-    if (total() <= *canvas_.columns) return;
-    const std::size_t over = total() - *canvas_.columns;
+    if (total() <= *output_.columns) return;
+    const std::size_t over = total() - *output_.columns;
     std::size_t& width = widths_[column];
     width = width > least + over ? width - over : std::min(width, least);
   }
   std::string cell(const std::string& text, std::size_t column) const {
-    return padded(cut_to(canvas_, text, widths_[column]), widths_[column] + kGap);
+    return padded(cut_to(output_, text, widths_[column]), widths_[column] + kGap);
   }
 
   void draw(const Row& row, std::string& out) const {
@@ -204,14 +204,14 @@ class Drawing {
     for (std::size_t c = 0; c < kState; ++c) start += cell(row.cells[c], c);
     const std::string& state = row.cells[kState];
     if (state.empty()) start.erase(start.find_last_not_of(' ') + 1);
-    std::string line = tinted(canvas_, row.tint, start) + tinted(canvas_, row.state, state);
+    std::string line = tinted(output_, row.tint, start) + tinted(output_, row.state, state);
     std::size_t first = 0;
     if (!row.notes.empty() && !state.empty()) {
       const Note& beside = row.notes.front();
       const std::size_t at = width_of(start) + std::max(width_of(state), widths_[kState]) + kGap;
-      if (!canvas_.columns || at + width_of(beside.text) <= *canvas_.columns) {
+      if (!output_.columns || at + width_of(beside.text) <= *output_.columns) {
         line += std::string(at - width_of(start) - width_of(state), ' ') +
-                tinted(canvas_, beside.tint, beside.text);
+                tinted(output_, beside.tint, beside.text);
         first = 1;
       }
     }
@@ -221,56 +221,55 @@ class Drawing {
 
   void draw(const Note& note, const std::string& below, std::string& out) const {
     std::vector<std::string> lines = {note.text};
-    if (canvas_.columns)
-      lines = wrapped(note.text, std::max(*canvas_.columns, kIndent + kLeastNote) - kIndent);
+    if (output_.columns)
+      lines = wrapped(note.text, std::max(*output_.columns, kIndent + kLeastNote) - kIndent);
     for (const std::string& line : lines)
-      out += tinted(canvas_, Tint::dim, below) + std::string(kIndent - width_of(below), ' ') +
-             tinted(canvas_, note.tint, line) + "\n";
+      out += tinted(output_, Tint::dim, below) + std::string(kIndent - width_of(below), ' ') +
+             tinted(output_, note.tint, line) + "\n";
   }
 
   std::vector<Row> rows_;
-  const Canvas& canvas_;
+  const TextOutput& output_;
   std::array<std::size_t, kColumns> widths_{};
 };
 
 Tint tint_of(host::NodePhase phase) {
   switch (phase) {
-    case host::NodePhase::refused:
+    case host::NodePhase::blocked:
     case host::NodePhase::failed:
       return Tint::bad;
-    case host::NodePhase::withdrawing:
-    case host::NodePhase::changing:
+    case host::NodePhase::applying:
       return Tint::attention;
-    case host::NodePhase::nothing_wanted:
-    case host::NodePhase::as_wanted:
+    case host::NodePhase::idle:
+    case host::NodePhase::ready:
       break;
   }
   return Tint::plain;
 }
 
-std::vector<std::string> fitted(const std::string& text, const Canvas& canvas) {
-  return canvas.columns ? wrapped(text, *canvas.columns) : std::vector<std::string>{text};
+std::vector<std::string> fitted(const std::string& text, const TextOutput& output) {
+  return output.columns ? wrapped(text, *output.columns) : std::vector<std::string>{text};
 }
 
 /// A line for each function that counts only if it is named.
-std::string by_name_lines(const host::NodePicture& view, const Canvas& canvas) {
+std::string by_name_lines(const host::NodeDescription& view, const TextOutput& output) {
   if (view.by_name.empty()) return {};
   const auto in_lines = [&](const std::string& text) {
-    return fmt::format("{}\n", fmt::join(fitted(visible_line(text), canvas), "\n"));
+    return fmt::format("{}\n", fmt::join(fitted(visible_line(text), output), "\n"));
   };
   std::string out =
       in_lines(fmt::format("counted only where they are named, as in `ferry vfio bind --device {}`:",
                            view.by_name.front().function.address.text()));
-  for (const auto& [function, model, offers, not_offered] : view.by_name) {
+  for (const auto& [function, model, advertised_as, not_advertised] : view.by_name) {
     std::string line =
         fmt::format("{}  {} {}, {}, {}", function.address.text(), vfio::kind_of(function),
                     model.empty() ? function.ids() : model,
                     function.iommu_group ? fmt::format("group {}", *function.iommu_group) : "no group",
                     function.driver ? "driver " + *function.driver : "no driver");
-    for (const host::OfferedAs& offer : offers)
-      line += fmt::format(", offered as {}{}", offer.resource,
+    for (const host::AdvertisedAs& offer : advertised_as)
+      line += fmt::format(", advertised as {}{}", offer.resource,
                           offer.healthy ? "" : ", unhealthy: " + offer.reason);
-    if (!not_offered.empty()) line += ", not offered: " + not_offered;
+    if (!not_advertised.empty()) line += ", not advertised: " + not_advertised;
     out += in_lines(line);
   }
   return out;
@@ -288,8 +287,8 @@ std::string age_text(const std::optional<std::chrono::seconds>& age) {
 }
 
 /// A failure that no hostd retries, with its age; empty: hostd runs, or there is no failure.
-std::string stale_failure(const host::NodePicture& view) {
-  const bool fault = view.phase == host::NodePhase::failed || view.phase == host::NodePhase::refused;
+std::string stale_failure(const host::NodeDescription& view) {
+  const bool fault = view.phase == host::NodePhase::failed || view.phase == host::NodePhase::blocked;
   if (!fault || view.hostd_runs) return {};
   const std::string age = age_text(view.state_age);
   return fmt::format("{}ferry hostd does not run, so nothing has looked again; `ferry hostd --once` does",
@@ -297,24 +296,24 @@ std::string stale_failure(const host::NodePicture& view) {
 }
 
 // "policy mixed (label gpu-ferry.io/policy=mixed): as wanted"
-std::string policy_lines(const host::NodePicture& view, const Canvas& canvas) {
-  if (!view.phase || (!view.wanted && !view.error)) return {};
+std::string policy_lines(const host::NodeDescription& view, const TextOutput& output) {
+  if (!view.phase || (!view.desired && !view.error)) return {};
   std::string phase(text(*view.phase));
   std::ranges::replace(phase, '_', ' ');
   std::string head = "policy";
-  if (view.wanted) head += " " + view.wanted->policy;
-  if (view.wanted && !view.wanted->asked_by.empty()) head += fmt::format(" ({})", view.wanted->asked_by);
+  if (view.desired) head += " " + view.desired->policy;
+  if (view.desired && !view.desired->source.empty()) head += fmt::format(" ({})", view.desired->source);
   head = visible_line(head + ": ");
   const std::string rest = view.error ? visible_line(", " + view.error->message) : std::string();
-  std::string out = fmt::format("{}\n", fmt::join(fitted(head + phase + rest, canvas), "\n"));
+  std::string out = fmt::format("{}\n", fmt::join(fitted(head + phase + rest, output), "\n"));
   // Line breaks replace blanks, so the phase keeps its place, unless a word before it was broken: then it has
   // no colour. A phase with a colour is a single word.
   if (out.compare(head.size(), phase.size(), phase) == 0)
-    out.replace(head.size(), phase.size(), tinted(canvas, tint_of(*view.phase), phase));
+    out.replace(head.size(), phase.size(), tinted(output, tint_of(*view.phase), phase));
   if (view.error && !view.error->hint.empty())
-    out += fmt::format("{}\n", fmt::join(fitted(visible_line("hint: " + view.error->hint), canvas), "\n"));
+    out += fmt::format("{}\n", fmt::join(fitted(visible_line("hint: " + view.error->hint), output), "\n"));
   if (const std::string stale = stale_failure(view); !stale.empty())
-    out += fmt::format("{}\n", fmt::join(fitted(stale, canvas), "\n"));
+    out += fmt::format("{}\n", fmt::join(fitted(stale, output), "\n"));
   return out;
 }
 
@@ -332,19 +331,19 @@ Tint tint_of(host::Health health) {
   return Tint::plain;
 }
 
-std::string who(const vfio::Holder& holder) {
-  const std::string text = holder.text();
+std::string who(const vfio::DeviceUser& user) {
+  const std::string text = user.text();
   return text.substr(0, text.find(" holds "));
 }
 
-std::string status_text(const host::NodePicture& view, const Canvas& canvas) {
-  std::string out = !view.accelerators.empty() ? Drawing(rows_of(view, canvas), canvas).text()
+std::string status_text(const host::NodeDescription& view, const TextOutput& output) {
+  std::string out = !view.accelerators.empty() ? Drawing(rows_of(view, output), output).text()
                     : view.by_name.empty()     ? "no accelerators on this host\n"
                                            : fmt::format("no accelerators of {} on this host\n", view.whose);
-  out += by_name_lines(view, canvas);
-  out += policy_lines(view, canvas);
+  out += by_name_lines(view, output);
+  out += policy_lines(view, output);
   const auto add = [&](const std::string& text, Tint tint = Tint::plain) {
-    for (const std::string& line : fitted(text, canvas)) out += tinted(canvas, tint, line) + "\n";
+    for (const std::string& line : fitted(text, output)) out += tinted(output, tint, line) + "\n";
   };
   if (view.no_iommu) {
     add("nothing here can be given to a VM: " + view.no_iommu->message, Tint::bad);

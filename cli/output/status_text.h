@@ -3,19 +3,19 @@
 
 #include <string>
 
-#include "cli/output/canvas.h"
-#include "host/node_view.h"
+#include "cli/output/text_output.h"
+#include "host/node_description.h"
 
 namespace ferry::cli {
 
 /// `ferry status` for people: a row for each accelerator, those of an IOMMU group together with its other
 /// members. A fault has its reason beside the row, or below it where the canvas is narrow.
-std::string status_text(const host::NodePicture& view, const Canvas& canvas);
+std::string status_text(const host::NodeDescription& view, const TextOutput& output);
 
 /// The colour of a health.
 Tint tint_of(host::Health health);
 
 /// The name of a device user, without its device: "VM gpu (pid 670)".
-std::string who(const vfio::Holder& holder);
+std::string who(const vfio::DeviceUser& user);
 
 }  // namespace ferry::cli

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <string_view>
 
-#include "cli/output/canvas.h"
+#include "cli/output/text_output.h"
 
 namespace ferry::cli {
 namespace {

@@ -51,10 +51,10 @@ struct Around {
   std::vector<vfio::Step> before;
   std::vector<vfio::Step> after;
 };
-Around around(const std::set<vfio::Releasable>& holders) {
+Around around(const std::set<vfio::Releasable>& users) {
   std::vector<vfio::Step> steps;
-  vfio::release_around(steps, holders);
-  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(holders.size());
+  vfio::release_around(steps, users);
+  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(users.size());
   return {.before = {steps.begin(), middle}, .after = {middle, steps.end()}};
 }
 
@@ -132,7 +132,7 @@ Shown show_vgpus(const Session& session, const vgpu::VgpuPlan& plan) {
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.gpu.text()},
                     {"status", what},
-                    {"wanted", to_json(gpu.wanted)},
+                    {"desired", to_json(gpu.desired)},
                     {"found", to_json(gpu.found)},
                     {"steps", steps},
                     {"later", later},

@@ -10,16 +10,16 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/host_files.h"
+#include "agent/host_status.h"
 #include "agent/labels/feature_file.h"
 #include "agent/node_step.h"
 #include "agent/operator_compat/status_files.h"
-#include "agent/seen_host.h"
 #include "cli/output/document.h"
 #include "cli/output/table.h"
 #include "cli/verbs/agent_program.h"
 #include "cli/verbs/verbs.h"
-#include "common/text/carried_text.h"
-#include "hostfs/presence.h"
+#include "common/config/config_tree.h"
+#include "hostfs/locks.h"
 #include "policy/kubernetes_files.h"
 #include "vfio/quiesce/release.h"
 
@@ -29,8 +29,8 @@ namespace {
 using nlohmann::json;
 
 /// The snapshot without the host's side, which is read only once no other agent writes there.
-Result<agent::NodeView> view_of(const AgentOptions& options) {
-  agent::NodeView view;
+Result<agent::NodeSnapshot> view_of(const AgentOptions& options) {
+  agent::NodeSnapshot view;
   auto node = policy::read_node_object(options.node);
   if (!node) return fail(std::move(node).error());
   view.node = std::move(*node);
@@ -55,8 +55,8 @@ Result<agent::NodeView> view_of(const AgentOptions& options) {
 }
 
 /// Claims the agent's lock: a running agent would overwrite the files, and the GPUs would change twice.
-Result<OnlyOne> alone_on(HostFs& host) {
-  auto only = OnlyOne::claim(host, agent::kAgentLock);
+Result<InstanceLock> alone_on(HostFs& host) {
+  auto only = InstanceLock::claim(host, agent::kAgentLock);
   if (only || only.error().code != Errc::refused) return only;
   return fail(
       Errc::refused, fmt::format("/{}: a ferry agent serves this node", agent::kAgentLock),
@@ -68,7 +68,7 @@ void add(agent::LabelChanges& all, const agent::LabelChanges& later) {
 }
 
 // Without an API server each label counts as set at once, so the reconciles of one change run in a row.
-agent::NodeStep steps_of(agent::NodeView view) {
+agent::NodeStep steps_of(agent::NodeSnapshot view) {
   agent::NodeStep all = agent::node_step(view);
   constexpr int kMostLooks = 3;
   for (int look = 1; look < kMostLooks && !all.waits_for.empty(); ++look) {
@@ -77,43 +77,44 @@ agent::NodeStep steps_of(agent::NodeView view) {
     agent::NodeStep next = agent::node_step(view);
     add(all.labels, next.labels);
     add(all.annotations, next.annotations);
-    all.wish_file = std::move(next.wish_file);
+    all.desired_file = std::move(next.desired_file);
     all.waits_for = std::move(next.waits_for);
   }
   return all;
 }
 
-std::string_view kind_of(const agent::NodeWish& wish) {
-  switch (wish.kind) {
-    case agent::NodeWish::Kind::policy:
+std::string_view kind_of(const agent::DesiredState& desired_state) {
+  switch (desired_state.kind) {
+    case agent::DesiredState::Kind::policy:
       return "policy";
-    case agent::NodeWish::Kind::nothing:
+    case agent::DesiredState::Kind::nothing:
       return "nothing";
-    case agent::NodeWish::Kind::stand_back:
-      return "stand_back";
-    case agent::NodeWish::Kind::invalid:
+    case agent::DesiredState::Kind::standby:
+      return "standby";
+    case agent::DesiredState::Kind::invalid:
       break;
   }
   return "invalid";
 }
 
-std::string sentence(const agent::NodeWish& wish) {
-  switch (wish.kind) {
-    case agent::NodeWish::Kind::policy:
-      return fmt::format("policy {}, by {}", wish.wished.name, wish.wished.asked_by);
-    case agent::NodeWish::Kind::nothing:
-      return "left as it is: " + wish.reason;
-    case agent::NodeWish::Kind::stand_back:
-      return wish.reason;
-    case agent::NodeWish::Kind::invalid:
+std::string sentence(const agent::DesiredState& desired_state) {
+  switch (desired_state.kind) {
+    case agent::DesiredState::Kind::policy:
+      return fmt::format("policy {}, by {}", desired_state.desired_policy.name,
+                         desired_state.desired_policy.source);
+    case agent::DesiredState::Kind::nothing:
+      return "left as it is: " + desired_state.reason;
+    case agent::DesiredState::Kind::standby:
+      return desired_state.reason;
+    case agent::DesiredState::Kind::invalid:
       break;
   }
   return "left as it is: what is asked for cannot be";
 }
 
-const char* action_on_wish(const agent::NodeStep& step) {
-  if (step.wish_file) return "written";
-  return step.remove_wish_file ? "removed" : "kept";
+const char* action_on_desired(const agent::NodeStep& step) {
+  if (step.desired_file) return "written";
+  return step.remove_desired_file ? "removed" : "kept";
 }
 
 const char* action_on_features(const agent::NodeStep& step) {
@@ -137,27 +138,26 @@ struct Written {
 /// A hint for people who wait for the change. Empty: nothing is awaited, or hostd's state is unknown.
 std::string_view how_it_goes_on(const agent::NodeStep& step, const Written& written, bool dry_run) {
   const agent::NodeCondition now = step.report.condition;
-  if (step.wish.kind != agent::NodeWish::Kind::policy || now == agent::NodeCondition::as_wanted ||
+  if (step.desired_state.kind != agent::DesiredState::Kind::policy || now == agent::NodeCondition::ready ||
       !written.hostd_runs)
     return {};
   if (!*written.hostd_runs)
     return "ferry hostd does not run: nobody does it now; `ferry hostd --once` does it one time";
-  const bool begun = now == agent::NodeCondition::pending || now == agent::NodeCondition::withdrawing ||
-                     now == agent::NodeCondition::changing;
-  if (!begun || (dry_run && step.wish_file)) return {};
+  const bool begun = now == agent::NodeCondition::pending || now == agent::NodeCondition::applying;
+  if (!begun || (dry_run && step.desired_file)) return {};
   return "ferry hostd is at it; the same command again says what has come of it";
 }
 
 const char* action_on_serving(const agent::NodeStep& step, const Written& written) {
-  if (!written.serving || !step.stand_back) return "kept";
-  return step.stand_back->empty() ? "removed" : "written";
+  if (!written.serving || !step.standby) return "kept";
+  return step.standby->empty() ? "removed" : "written";
 }
 
-json document_of(const agent::NodeView& view, const agent::NodeStep& step, const Written& written,
+json document_of(const agent::NodeSnapshot& view, const agent::NodeStep& step, const Written& written,
                  bool dry_run) {
-  const agent::NodeWish& wish = step.wish;
-  const bool policy = wish.kind == agent::NodeWish::Kind::policy;
-  const bool invalid = wish.kind == agent::NodeWish::Kind::invalid;
+  const agent::DesiredState& desired_state = step.desired_state;
+  const bool policy = desired_state.kind == agent::DesiredState::Kind::policy;
+  const bool invalid = desired_state.kind == agent::DesiredState::Kind::invalid;
   json events = json::array();
   for (const agent::NodeEvent& event : step.events) {
     events.push_back({{"type", event.warning ? "Warning" : "Normal"},
@@ -171,22 +171,22 @@ json document_of(const agent::NodeView& view, const agent::NodeStep& step, const
   }
   return {{"node", view.node.name},
           {"dry_run", dry_run},
-          {"wish",
-           {{"kind", kind_of(wish)},
-            {"policy", policy ? json(wish.wished.name) : json(nullptr)},
-            {"asked_by", policy ? json(wish.wished.asked_by) : json(nullptr)},
-            {"reason", wish.reason},
-            {"error", invalid ? ferry::cli::to_json(wish.error) : json(nullptr)},
-            {"warnings", wish.warnings}}},
+          {"desired_state",
+           {{"kind", kind_of(desired_state)},
+            {"policy", policy ? json(desired_state.desired_policy.name) : json(nullptr)},
+            {"source", policy ? json(desired_state.desired_policy.source) : json(nullptr)},
+            {"reason", desired_state.reason},
+            {"error", invalid ? ferry::cli::to_json(desired_state.error) : json(nullptr)},
+            {"warnings", desired_state.warnings}}},
           {"state", text(step.report.condition)},
           {"hostd_runs", written.hostd_runs ? json(*written.hostd_runs) : json(nullptr)},
           {"labels", to_json(step.labels)},
           {"annotations", to_json(step.annotations)},
           {"events", events},
-          {"wanted_file",
-           {{"path", std::string("/") + agent::kWishFile},
-            {"action", action_on_wish(step)},
-            {"generation", step.wish_file ? json(step.wish_file->generation) : json(nullptr)}}},
+          {"desired_file",
+           {{"path", std::string("/") + agent::kDesiredFile},
+            {"action", action_on_desired(step)},
+            {"generation", step.desired_file ? json(step.desired_file->generation) : json(nullptr)}}},
           {"serving_file",
            {{"path", std::string("/") + agent::kServingFile}, {"action", action_on_serving(step, written)}}},
           {"feature_file",
@@ -202,10 +202,10 @@ void add_rows(Table& table, const char* kind, const agent::Labels& now, const ag
   }
 }
 
-std::string text_of(const Session& session, const agent::NodeView& view, const agent::NodeStep& step,
+std::string text_of(const Session& session, const agent::NodeSnapshot& view, const agent::NodeStep& step,
                     const Written& written) {
   const char* const would = session.dry_run ? "would be " : "";
-  std::string out = fmt::format("node {}: {}\nstate: {}\n", view.node.name, sentence(step.wish),
+  std::string out = fmt::format("node {}: {}\nstate: {}\n", view.node.name, sentence(step.desired_state),
                                 text(step.report.condition));
   if (const auto more = how_it_goes_on(step, written, session.dry_run); !more.empty())
     out += fmt::format("  {}\n", more);
@@ -213,26 +213,26 @@ std::string text_of(const Session& session, const agent::NodeView& view, const a
     out += fmt::format("/{}: {}{}\n", path, would, what);
     if (session.explain) out += fmt::format("  because {}\n", why);
   };
-  if (step.wish_file) {
-    file(agent::kWishFile, fmt::format("written, generation {}", step.wish_file->generation),
-         step.wish.wished.asked_by);
-  } else if (step.remove_wish_file) {
-    file(agent::kWishFile, "removed", step.wish.reason);
+  if (step.desired_file) {
+    file(agent::kDesiredFile, fmt::format("written, generation {}", step.desired_file->generation),
+         step.desired_state.desired_policy.source);
+  } else if (step.remove_desired_file) {
+    file(agent::kDesiredFile, "removed", step.desired_state.reason);
   }
-  if (written.serving && step.stand_back)
+  if (written.serving && step.standby)
     file(agent::kServingFile, action_on_serving(step, written),
-         step.stand_back->empty() ? "no device plugin of NVIDIA's serves this node" : *step.stand_back);
+         step.standby->empty() ? "no device plugin of NVIDIA's serves this node" : *step.standby);
   for (const agent::StatusFileChange& change : written.files)
     file(change.path, change.removed ? "removed" : "written", change.why);
   if (step.feature_file) file(agent::kFeatureFile, action_on_features(step), "--feature-labels=file");
   if (!step.labels.empty() || !step.annotations.empty()) {
-    Table table({"KIND", "NAME", "NOW", "SHALL BE"});
+    Table table({"KIND", "NAME", "CURRENT", "DESIRED"});
     add_rows(table, "label", view.node.labels, step.labels);
     add_rows(table, "annotation", view.node.annotations, step.annotations);
     out += table.text();
   }
   if (step.node_feature && !step.node_feature->empty()) {
-    Table table({"KIND", "NAME", "SHALL BE"});
+    Table table({"KIND", "NAME", "DESIRED"});
     for (const auto& [key, value] : *step.node_feature) table.add({"NodeFeature", key, value});
     out += table.text();
   }
@@ -270,7 +270,7 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   if (!options.once) return complain(become_agent_program(options.words));
   auto view = view_of(options);
   if (!view) return complain(view.error());
-  std::optional<OnlyOne> only;
+  std::optional<InstanceLock> only;
   if (!session.dry_run) {
     if (auto allowed = require_root(session); !allowed) return complain(allowed.error());
     auto mine = alone_on(*session.host);
@@ -285,7 +285,8 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   if (view->features != agent::FeatureWay::file && session.host->exists(agent::kFeatureFile))
     step.feature_file = agent::Labels();
   if (!session.dry_run) {
-    if (auto written = agent::write_wish(*session.host, step); !written) return complain(written.error());
+    if (auto written = agent::write_desired_file(*session.host, step); !written)
+      return complain(written.error());
   }
   if (!session.dry_run && step.feature_file) {
     const auto now = std::chrono::system_clock::now();
@@ -297,16 +298,17 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   const auto files = agent::write_status_files(*session.host, step.files, session.dry_run);
   if (!files) return complain(files.error());
   Written written = {.serving = *serving, .files = *files};
-  if (const auto runs = is_present(*session.host, agent::kHostdPresence)) written.hostd_runs = *runs;
+  if (const auto runs = is_present(*session.host, agent::kHostdLiveness)) written.hostd_runs = *runs;
   print(session, document_of(*view, step, written, session.dry_run), text_of(session, *view, step, written));
-  if (step.wish.kind == agent::NodeWish::Kind::invalid) {
-    Error error = step.wish.error;
+  if (step.desired_state.kind == agent::DesiredState::Kind::invalid) {
+    Error error = step.desired_state.error;
     // The original hint is made for the cluster and names ConfigMaps.
     if (options.configs.empty())
       error.hint = "--config FILE names a policy (docs/policy.md) or a vGPU profile file";
     return complain(error);
   }
-  return step.wish.kind == agent::NodeWish::Kind::stand_back ? ExitStatus::refused : ExitStatus::done;
+  return step.desired_state.kind == agent::DesiredState::Kind::standby ? ExitStatus::refused
+                                                                       : ExitStatus::done;
 }
 
 }  // namespace ferry::cli

@@ -9,7 +9,7 @@
 #include "cli/output/vgpu_report.h"
 #include "cli/verbs/policy_inputs.h"
 #include "cli/verbs/verbs.h"
-#include "policy/idle_items.h"
+#include "policy/policy_verdict.h"
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::cli {

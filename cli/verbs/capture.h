@@ -4,10 +4,10 @@
 // The tree has all that the read-only verbs read of sysfs, procfs, Ferry's files and the files of module
 // loading. A test compares the verbs' output for the tree with that for the host. Left out is everything that
 // could hang, has a side effect when read, or is private. These are processes and device users (names,
-// containers, files), BARs and ROMs, VPD, serial numbers (captured_config.h: in config space), UUIDs of GPUs
-// and of the machine, and words of the kernel's command line without a device. Links stay links; device nodes
-// become empty files. A file of the tree lists the vGPUs that Ferry made (mdev/captured_vgpus.h), since the
-// machine ID that tells them is left out.
+// containers, files), BARs and ROMs, VPD, serial numbers (without_serial_numbers(): in config space), UUIDs
+// of GPUs and of the machine, and words of the kernel's command line without a device. Links stay links;
+// device nodes become empty files. A file of the tree lists the vGPUs that Ferry made
+// (mdev/captured_vgpus.h), since the machine ID that tells them is left out.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,15 @@
 #include "vfio/pci/inventory.h"
 
 namespace ferry::cli {
+
+// The config space of a PCI function as a capture keeps it. ABI: PCI Local Bus 3.0, 6.7 (capabilities) and
+// appendix I (VPD); PCI Express Base 5.0, 7.6.3 (extended capabilities), 7.9.3 (Device Serial Number).
+
+/// Returns config space (64, 256 or 4096 bytes) with zeros in place of data that identifies one card. This is
+/// each Device Serial Number capability's number (a network card's is mostly its MAC address), and the four
+/// bytes of VPD that were read last. All other bytes keep their places, so that it reads as before. Broken
+/// lists and loops are followed as far as they go.
+std::string without_serial_numbers(std::string config);
 
 struct Captured {
   std::size_t files = 0;

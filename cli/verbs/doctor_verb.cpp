@@ -7,19 +7,18 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/output/check_text.h"
+#include "cli/options/plugin_options.h"
 #include "cli/output/document.h"
+#include "cli/output/text_output.h"
 #include "cli/verbs/kata_inputs.h"
 #include "cli/verbs/verbs.h"
-#include "common/text/counted.h"
-#include "common/text/suggest.h"
-#include "host/node_view.h"
+#include "common/text/text.h"
+#include "host/node_description.h"
 #include "host/vgpu_checks.h"
 #include "kata-manager/kata/kata_checks.h"
-#include "kata-manager/runtime/device_ownership.h"
 #include "kubevirt-plugin/discovery/device_names.h"
-#include "kubevirt-plugin/kubevirt_checks.h"
-#include "vfio/bind/driver_override.h"
+#include "kubevirt-plugin/kubevirt_resource.h"
+#include "vfio/bind/driver_choice.h"
 #include "vfio/checks/passthrough_checks.h"
 #include "vfio/pci/device_facts.h"
 #include "vgpu-dm/types/type_table.h"
@@ -29,22 +28,22 @@ namespace {
 
 using nlohmann::json;
 
-using ChecksOf = std::vector<Check> (*)(const HostFs&, const vfio::Inventory&, const plugin::OfferRules&);
+using ChecksOf = std::vector<Check> (*)(const HostFs&, const vfio::Inventory&, const plugin::ResourceRules&);
 
 struct Purpose {
   const char* name;
   ChecksOf checks;
 };
 std::vector<Check> for_passthrough(const HostFs& host, const vfio::Inventory& inventory,
-                                   const plugin::OfferRules& rules) {
+                                   const plugin::ResourceRules& rules) {
   return vfio::passthrough_checks(host, inventory, rules.accelerators);
 }
 std::vector<Check> for_vgpu(const HostFs& host, const vfio::Inventory& inventory,
-                            const plugin::OfferRules& rules) {
+                            const plugin::ResourceRules& rules) {
   return host::vgpu_checks(host, inventory, rules.accelerators);
 }
 std::vector<Check> for_kubevirt(const HostFs& host, const vfio::Inventory& inventory,
-                                const plugin::OfferRules& rules) {
+                                const plugin::ResourceRules& rules) {
   std::vector<Check> checks = plugin::kubevirt_checks(host, rules, vgpu::scan_known_vgpus);
   const auto has_cdev = [](const auto& entry) {
     return vfio::on_vfio_driver(entry.second) && !entry.second.vfio_devices.empty();
@@ -135,7 +134,7 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   const auto purposes = parse_purposes(options.purposes);
   if (!purposes) return complain(purposes.error());
   if (const auto asked = check_usage(options, *purposes); !asked) return complain(asked.error());
-  const auto rules = offer_rules(session, options.naming);
+  const auto rules = resource_rules(session, options.naming);
   if (!rules) return complain(rules.error());
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return complain(inventory.error());

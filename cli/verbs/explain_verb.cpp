@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
 
+#include "cli/output/explanation.h"
 #include "cli/output/shown.h"
-#include "cli/output/story.h"
 #include "cli/verbs/node_look.h"
 #include "cli/verbs/verbs.h"
 
@@ -14,7 +14,7 @@ ExitStatus explain_verb(const Session& session, const std::string& word) {
   if (!subject) return complain(subject.error());
   Shown shown;
   if (session.output == OutputFormat::table) {
-    shown.text = story_text(story_of(*inputs, *subject), canvas_of(session.out));
+    shown.text = explanation_text(explanation_of(*inputs, *subject), text_output_of(session.out));
     shown.tinted = true;
   } else {
     shown.document = to_json(*inputs, *subject);

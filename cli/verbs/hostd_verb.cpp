@@ -9,15 +9,14 @@
 #include "cli/verbs/kata_inputs.h"
 #include "cli/verbs/policy_inputs.h"
 #include "cli/verbs/verbs.h"
+#include "common/process/signals.h"
 #include "common/process/standard_streams.h"
-#include "common/process/stop_on_signal.h"
-#include "host/node_loop.h"
+#include "host/desired_file.h"
+#include "host/node_keeper.h"
 #include "host/system/agent_folders.h"
-#include "host/system/own_scope.h"
-#include "host/wanted_file.h"
+#include "host/system/systemd_services.h"
 #include "kata-manager/controller/kata_keeper.h"
 #include "kata-manager/controller/ready_handlers.h"
-#include "kata-manager/controller/ready_watch.h"
 #include "kata-manager/runtime/cri_client.h"
 
 namespace ferry::cli {
@@ -73,14 +72,15 @@ host::AgentFolders agent_folders(const HostFs& host, const KeepingOptions& keepi
            .trees = of_the_host(keeping.agent_trees)}};
 }
 
-ExitStatus preview_wanted(const Session& session, const std::filesystem::path& file, Reading profiles) {
-  const auto wanted = host::read_wanted(*session.host, file, profiles);
-  if (!wanted) return complain(wanted.error());
-  if (const auto& there = *wanted) {
+ExitStatus preview_desired(const Session& session, const std::filesystem::path& file, Reading profiles) {
+  const auto desired = host::read_desired(*session.host, file, profiles);
+  if (!desired) return complain(desired.error());
+  if (const auto& there = *desired) {
     for (const std::string& warning : there->warnings) print_to_stderr("warning: {}\n", warning);
     return apply_preview(session, there->policy, true);
   }
-  print_to_stderr("ferry: there is no /{}: nothing is wanted, and nothing would be changed\n", file.string());
+  print_to_stderr("ferry: there is no /{}: there is no desired state, so nothing would be changed\n",
+                  file.string());
   return ExitStatus::done;
 }
 
@@ -98,11 +98,11 @@ ExitStatus keep(const Session& session, const host::NodeLoopOptions& options) {
 ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping) {
   host::NodeLoopOptions options;
   options.once = keeping.once;
-  options.files.wanted_file = keeping.wanted.relative_path();
-  options.files.state_file = keeping.state.relative_path();
+  options.files.desired_file = keeping.desired.relative_path();
+  options.files.status_file = keeping.state.relative_path();
   options.files.profiles = keeping.lenient ? Reading::lenient : Reading::strict;
   if (!options.once) options.beside = [&](EventLoop& loop) { return kata_beside(session, loop, keeping); };
-  if (session.dry_run) return preview_wanted(session, options.files.wanted_file, options.files.profiles);
+  if (session.dry_run) return preview_desired(session, options.files.desired_file, options.files.profiles);
   if (auto root = require_root(session); !root) return complain(root.error());
   if (keeping.agent_group) {
     options.keep_folders = [folders = std::make_shared<host::AgentFolders>(

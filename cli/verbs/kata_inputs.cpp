@@ -3,21 +3,122 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "cli/output/fetch_progress_lines.h"
-#include "cli/verbs/runtime_control.h"
+#include "cli/output/kata_report.h"
 #include "common/process/standard_streams.h"
-#include "kata-manager/artifacts/artifact_check.h"
+#include "host/system/systemd_services.h"
+#include "kata-manager/artifacts/content_hash.h"
 #include "kata-manager/artifacts/fetch_request.h"
 #include "kata-manager/runtime/cri_client.h"
+#include "kata-manager/runtime/unit_file.h"
 #include "policy/accelerators.h"
 #include "policy/kubernetes_files.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::cli {
+namespace {
+
+// On a slow disk a runtime takes long to read its images' metadata before it reports its start.
+constexpr std::chrono::minutes kPatience{3};
+
+/// The unit as systemd has loaded it; absent: systemd cannot be asked, or has not loaded it.
+std::optional<kata::UnitFile> loaded(HostWriter& writer, const std::string& unit) {
+  const auto text = writer.output({.root = {},
+                                   .words = {"/usr/bin/systemctl", "show", "-p", "LoadState", "-p",
+                                             "KillMode", "-p", "NeedDaemonReload", unit},
+                                   .device = {}},
+                                  std::chrono::seconds(10));
+  if (!text) return std::nullopt;
+  kata::UnitFile said({"[Service]\n" + *text});
+  if (said.value("Service", "LoadState") != "loaded") return std::nullopt;
+  return said;
+}
+
+class UnitRestart final : public kata::RuntimeControl {
+ public:
+  UnitRestart(const HostFs& host, HostWriter& writer, std::string unit)
+      : host_(host), writer_(writer), unit_(std::move(unit)) {}
+  std::string text() const override { return "restart " + unit_; }
+  std::optional<std::string> harm() const override {
+    auto said = loaded(writer_, unit_);
+    if (said && said->value("Service", "NeedDaemonReload") == "yes")
+      return unit_ + " was changed, and systemd has not read it since (systemctl daemon-reload)";
+    if (!said) said = kata::UnitFile::read(host_, unit_);
+    if (!said) return unit_ + " has no unit file, and what its stop kills is not known";
+    // ABI: systemd.kill(5). Any other mode kills all processes of the service, sooner or later.
+    const std::string mode = said->value("Service", "KillMode").value_or("control-group");
+    if (mode == "process" || mode == "none") return std::nullopt;
+    return fmt::format("{} has KillMode={}, and the processes that keep pods running are its own", unit_,
+                       mode);
+  }
+  Result<> act() override { return host::SystemdServices(host_, kPatience).restart(unit_); }
+
+ private:
+  const HostFs& host_;
+  HostWriter& writer_;
+  std::string unit_;
+};
+
+class UnitReload final : public kata::RuntimeControl {
+ public:
+  UnitReload(const HostFs& host, std::string unit) : host_(host), unit_(std::move(unit)) {}
+  std::string text() const override { return "reload " + unit_; }
+  std::optional<std::string> harm() const override { return std::nullopt; }
+  Result<> act() override { return host::SystemdServices(host_, kPatience).reload(unit_); }
+
+ private:
+  const HostFs& host_;
+  std::string unit_;
+};
+
+class CommandRun final : public kata::RuntimeControl {
+ public:
+  CommandRun(HostWriter& writer, std::vector<std::string> words)
+      : writer_(writer),
+        command_{.root = {}, .words = std::move(words), .device = {}, .killed_when_late = true} {}
+  std::string text() const override { return "run " + command_.text(); }
+  std::optional<std::string> harm() const override { return std::nullopt; }
+  Result<> act() override { return writer_.run(command_, kPatience); }
+
+ private:
+  HostWriter& writer_;
+  HostCommand command_;
+};
+
+class LeftToAnother final : public kata::RuntimeControl {
+ public:
+  explicit LeftToAnother(std::string program) : program_(std::move(program)) {}
+  std::string text() const override { return fmt::format("wait until {} has had it read", program_); }
+  std::optional<std::string> harm() const override { return std::nullopt; }
+  Result<> act() override { return {}; }
+
+ private:
+  std::string program_;
+};
+
+}  // namespace
+
+std::unique_ptr<kata::RuntimeControl> restart_of_unit(const HostFs& host, HostWriter& writer,
+                                                      std::string unit) {
+  return std::make_unique<UnitRestart>(host, writer, std::move(unit));
+}
+
+std::unique_ptr<kata::RuntimeControl> reload_of_unit(const HostFs& host, std::string unit) {
+  return std::make_unique<UnitReload>(host, std::move(unit));
+}
+
+std::unique_ptr<kata::RuntimeControl> run_of_command(HostWriter& writer, std::vector<std::string> words) {
+  return std::make_unique<CommandRun>(writer, std::move(words));
+}
+
+std::unique_ptr<kata::RuntimeControl> left_to(std::string program) {
+  return std::make_unique<LeftToAnother>(std::move(program));
+}
+
 namespace {
 
 kata::RuntimeChoice choice_of(const KataOptions& options, const kata::ClassFile* file) {
@@ -98,7 +199,7 @@ Result<kata::KataRuntime> kata_runtime(const Session& session, const KataOptions
   kata::KataRuntime out;
   out.asked = std::make_unique<kata::CriClient>(*session.host, place->socket);
   auto at_hand =
-      kata::runtime_at_hand(*session.host, *session.writer, *out.asked, *place, options.containerd_version);
+      kata::found_runtime(*session.host, *session.writer, *out.asked, *place, options.containerd_version);
   if (!at_hand) return fail(std::move(at_hand).error());
   out.at_hand = std::move(*at_hand);
   add_control(session, options, file, out);

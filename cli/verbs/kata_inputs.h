@@ -3,19 +3,41 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/session.h"
 #include "cli/verbs/verbs.h"
 #include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
 #include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/controller/kata_install.h"
 #include "kata-manager/kata/confidential_mode.h"
 #include "kata-manager/kata/kata_configuration.h"
+#include "kata-manager/runtime/runtime_change.h"
 
 namespace ferry::cli {
+
+// Makes a container runtime read its files: by a restart or reload of a systemd unit, or by the
+// administrator's command.
+
+/// Restarts `unit`. Its KillMode decides whether that ends pods, since their shims are processes of the
+/// service. The host's systemctl shows that mode, since systemd may not have read the present file. Without
+/// systemctl the unit's files count.
+std::unique_ptr<kata::RuntimeControl> restart_of_unit(const HostFs& host, HostWriter& writer,
+                                                      std::string unit);
+
+/// Makes `unit` read its configuration anew, which ends no pod.
+std::unique_ptr<kata::RuntimeControl> reload_of_unit(const HostFs& host, std::string unit);
+
+/// Runs a program of the host with its arguments. Only the administrator knows its effect on pods.
+std::unique_ptr<kata::RuntimeControl> run_of_command(HostWriter& writer, std::vector<std::string> words);
+
+/// Does nothing: another program watches the files and has them read.
+std::unique_ptr<kata::RuntimeControl> left_to(std::string program);
 
 /// Reads the class file. Its warnings go to stderr.
 Result<kata::ClassFile> read_classes_for(const KataOptions& options);

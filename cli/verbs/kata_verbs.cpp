@@ -14,8 +14,8 @@
 #include "cli/verbs/kata_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/process/standard_streams.h"
+#include "kata-manager/artifacts/artifact_store.h"
 #include "kata-manager/artifacts/image_reference.h"
-#include "kata-manager/artifacts/kata_collect.h"
 #include "kata-manager/artifacts/known_artifacts.h"
 #include "kata-manager/classes/runtime_class.h"
 #include "kata-manager/controller/kata_install.h"
@@ -232,7 +232,7 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
   if (!runtime) return fail(std::move(runtime).error());
   const auto classes = kata::classes_here(*session.host);
   if (!classes) return fail(Error(classes.error()));
-  auto here = kata::placed_runtimes(*session.host, runtime->at_hand);
+  auto here = kata::configured_runtimes(*session.host, runtime->at_hand);
   if (!here) return fail(std::move(here).error());
   const auto state = runtime->asked->state();
   const bool known = state && knows_any_of_ours(*state);
@@ -244,7 +244,7 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
                 "other files; or restart it if they were taken away without");
   }
   kata::LeavingClasses leaving{.classes = *classes, .handlers = {}, .others = {}};
-  for (const kata::PlacedRuntime& placed : *here) leaving.handlers.push_back(placed.name);
+  for (const kata::ConfiguredRuntime& placed : *here) leaving.handlers.push_back(placed.name);
   std::unique_ptr<HostChange> change;
   if (!session.dry_run) {
     wait_for_users(session, options, *runtime->asked, leaving);
@@ -320,7 +320,7 @@ ExitStatus kata_status_verb(const Session& session, const KataOptions& options) 
   const auto& file = *named;
   auto runtime = kata_runtime(session, options, file ? &*file : nullptr);
   if (!runtime) return complain(runtime.error());
-  auto placed = kata::placed_runtimes(*session.host, runtime->at_hand);
+  auto placed = kata::configured_runtimes(*session.host, runtime->at_hand);
   if (!placed) return complain(placed.error());
   const auto mode = confidential_mode(options.node);
   if (!mode) return complain(mode.error());

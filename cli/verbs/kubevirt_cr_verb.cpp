@@ -8,10 +8,11 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/options/plugin_options.h"
 #include "cli/output/document.h"
 #include "cli/verbs/agent_program.h"
 #include "cli/verbs/verbs.h"
-#include "common/grace_gpus.h"
+#include "common/kubevirt_rules.h"
 #include "common/process/standard_streams.h"
 #include "kubevirt-plugin/discovery/scanner.h"
 #include "kubevirt-plugin/kubevirt_resource.h"
@@ -70,11 +71,11 @@ std::vector<std::string> words_for_the_program(const Session& session, const Kub
 
 ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& options) {
   if (const auto wrong = misuse(session, options)) return complain(*wrong);
-  const auto rules = offer_rules(session, options.naming);
+  const auto rules = resource_rules(session, options.naming);
   if (!rules) return complain(rules.error());
   const auto offer = plugin::Scanner(*session.host, *rules, vgpu::scan_known_vgpus).scan();
   if (!offer) return complain(offer.error());
-  for (const auto& device : offer->not_offered)
+  for (const auto& device : offer->not_advertised)
     print_to_stderr("{} is left out: {}\n", device.id, device.reason);
   const auto devices = plugin::permitted_host_devices(*session.host, *offer);
   if (!devices) return complain(devices.error());

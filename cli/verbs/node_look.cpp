@@ -7,31 +7,31 @@
 #include <sys/stat.h>
 
 #include "cli/verbs/policy_inputs.h"
-#include "host/state_file.h"
-#include "host/wanted_file.h"
-#include "hostfs/presence.h"
-#include "vfio/bind/driver_override.h"
+#include "host/desired_file.h"
+#include "host/status_file.h"
+#include "hostfs/locks.h"
+#include "vfio/bind/driver_choice.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry::cli {
 namespace {
 
-constexpr const char* kStateFile = "run/ferry/state.json";
-constexpr const char* kWantedFile = "var/lib/ferry/wanted.json";
-constexpr const char* kHostd = "run/ferry/hostd.presence";
+constexpr const char* kStatusFile = "run/ferry/status.json";
+constexpr const char* kDesiredFile = "var/lib/ferry/desired.json";
+constexpr const char* kHostd = "run/ferry/hostd.running";
 
 /// The value. An error becomes a note.
 template <typename T>
-T or_note(Result<T> result, host::NodeSight& sight) {
+T or_note(Result<T> result, host::NodeSnapshot& sight) {
   if (result) return std::move(*result);
   sight.notes.push_back(result.error().message);
   return {};
 }
 
-std::optional<host::NodeState> read_state(const HostFs& host, host::NodeSight& sight) {
-  const auto text = host.read_file(kStateFile);
+std::optional<host::HostStatus> read_state(const HostFs& host, host::NodeSnapshot& sight) {
+  const auto text = host.read_file(kStatusFile);
   if (!text && is_gone(text.error())) return std::nullopt;
-  auto state = text ? host::read_state_file(*text) : Result<host::NodeState>(fail(Error(text.error())));
+  auto state = text ? host::read_status_file(*text) : Result<host::HostStatus>(fail(Error(text.error())));
   if (state) return std::move(*state);
   sight.notes.push_back(state.error().message);
   return std::nullopt;
@@ -52,7 +52,7 @@ std::optional<std::chrono::seconds> age_of(const HostFs& host, const char* path)
 void read_overrides_for(const Session& session, Depth depth, const std::vector<vfio::PciAddress>& members,
                         vfio::Inventory& inventory) {
   if (depth == Depth::all) return vfio::read_overrides(*session.host, *session.writer, members, inventory);
-  constexpr std::chrono::milliseconds kShortly{250};
+  constexpr std::chrono::milliseconds kShortly{1000};
   auto accelerators = members;
   std::erase_if(accelerators, [&](const vfio::PciAddress& address) {
     return !session.rules.match(*inventory.find(address));
@@ -63,7 +63,8 @@ void read_overrides_for(const Session& session, Depth depth, const std::vector<v
     inventory.functions.at(address).driver_override = read.find(address)->driver_override;
 }
 
-void add_use(const Session& session, host::NodeSight& sight, const std::vector<vfio::PciAddress>& members) {
+void add_use(const Session& session, host::NodeSnapshot& sight,
+             const std::vector<vfio::PciAddress>& members) {
   auto questions = vfio::use_questions(*session.host, sight.inventory, members);
   for (const mdev::VgpuGpu& gpu : sight.vgpus.gpus) {
     for (const mdev::VgpuDevice& device : gpu.devices) questions.push_back(mdev::use_question(device));
@@ -78,8 +79,8 @@ void add_use(const Session& session, host::NodeSight& sight, const std::vector<v
 
 }  // namespace
 
-Result<host::NodeSight> look_at_node(const Session& session, Depth depth) {
-  host::NodeSight sight;
+Result<host::NodeSnapshot> look_at_node(const Session& session, Depth depth) {
+  host::NodeSnapshot sight;
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(std::move(inventory).error());
   sight.inventory = std::move(*inventory);
@@ -100,34 +101,34 @@ Result<host::NodeSight> look_at_node(const Session& session, Depth depth) {
   sight.record = or_note(vfio::read_records(*session.host), sight);
   sight.notes.insert(sight.notes.end(), sight.record.notes.begin(), sight.record.notes.end());
   sight.stuck = or_note(stuck_writes(*session.host), sight);
-  sight.offered = or_note(host::read_offered_devices(*session.host), sight);
+  sight.advertised = or_note(host::read_advertised_resources(*session.host), sight);
   sight.state = read_state(*session.host, sight);
   if (sight.state) {
     sight.hostd_runs = is_present(*session.host, kHostd).value_or(false);
-    sight.state_age = age_of(*session.host, kStateFile);
+    sight.state_age = age_of(*session.host, kStatusFile);
   }
   return sight;
 }
 
-host::NodePicture view_of(const Session& session, const host::NodeSight& sight) {
+host::NodeDescription view_of(const Session& session, const host::NodeSnapshot& sight) {
   return view_of(sight, session.rules, model_names(session));
 }
 
-Result<StoryInputs> look_for_stories(const Session& session) {
+Result<ExplainInputs> look_for_stories(const Session& session) {
   auto sight = look_at_node(session, Depth::all);
   if (!sight) return fail(std::move(sight).error());
-  StoryInputs inputs{.sight = std::move(*sight), .view = {}, .places = {}};
+  ExplainInputs inputs{.sight = std::move(*sight), .view = {}, .places = {}};
   inputs.view = view_of(session, inputs.sight);
   inputs.node = vgpu::node_identity(*session.host).value_or("");
   for (const auto& [address, function] : inputs.sight.inventory.functions)
     inputs.places.emplace(address, vfio::read_place(*session.host, address));
-  if (const auto wanted = host::read_wanted(*session.host, kWantedFile); !wanted) {
-    inputs.view.notes.push_back(wanted.error().message);
-  } else if (*wanted) {
-    inputs.asked_for = (*wanted)->file.policy;
+  if (const auto desired = host::read_desired(*session.host, kDesiredFile); !desired) {
+    inputs.view.notes.push_back(desired.error().message);
+  } else if (*desired) {
+    inputs.asked_for = (*desired)->file.policy;
   }
   inputs.hostd_runs = is_present(*session.host, kHostd).value_or(false);
-  inputs.plugin_runs = is_present(*session.host, kPluginPresence).value_or(false);
+  inputs.plugin_runs = is_present(*session.host, kPluginLiveness).value_or(false);
   return inputs;
 }
 

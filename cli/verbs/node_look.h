@@ -2,9 +2,9 @@
 // A snapshot of the node for the verbs that show it.
 #pragma once
 
-#include "cli/output/story.h"
+#include "cli/output/explanation.h"
 #include "cli/session.h"
-#include "host/node_view.h"
+#include "host/node_description.h"
 
 namespace ferry::cli {
 
@@ -16,12 +16,12 @@ enum class Depth {
 
 /// Reads everything that is known of the node now. Facts that cannot be read beside the scan become notes.
 /// Errors: the host itself cannot be scanned.
-Result<host::NodeSight> look_at_node(const Session& session, Depth depth);
+Result<host::NodeSnapshot> look_at_node(const Session& session, Depth depth);
 
 /// The view of `sight` with the names of this host's models.
-host::NodePicture view_of(const Session& session, const host::NodeSight& sight);
+host::NodeDescription view_of(const Session& session, const host::NodeSnapshot& sight);
 
 /// Reads all inputs of stories.
-Result<StoryInputs> look_for_stories(const Session& session);
+Result<ExplainInputs> look_for_stories(const Session& session);
 
 }  // namespace ferry::cli

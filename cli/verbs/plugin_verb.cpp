@@ -3,7 +3,7 @@
 
 #include "cli/options/plugin_options.h"
 #include "cli/verbs/verbs.h"
-#include "common/process/stop_on_signal.h"
+#include "common/process/signals.h"
 #include "kubevirt-plugin/plugin.h"
 
 namespace ferry::cli {

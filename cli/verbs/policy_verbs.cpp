@@ -12,13 +12,11 @@
 #include "cli/verbs/verbs.h"
 #include "common/config/config_tree.h"
 #include "common/process/standard_streams.h"
-#include "policy/idle_items.h"
 #include "policy/kubernetes_files.h"
 #include "policy/policy_export.h"
-#include "policy/policy_text.h"
 #include "policy/policy_verdict.h"
 #include "policy/policy_yaml.h"
-#include "vgpu-dm/profile/label_name.h"
+#include "vgpu-dm/profile/profile.h"
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::cli {
@@ -76,16 +74,16 @@ std::string line_of(const policy::NodeVerdict& verdict) {
   if (!verdict.agrees()) return verdict.difference + "\n";
   std::string out = fmt::format("{}: {}", verdict.label(), text(verdict.found));
   if (verdict.found == policy::Mode::vgpu) out += ", " + text(verdict.found_vgpus);
-  return out + (verdict.wanted ? "\n" : "; no item is for it\n");
+  return out + (verdict.desired ? "\n" : "; no item is for it\n");
 }
 
 json to_json(const policy::NodeVerdict& verdict) {
   return {{"index", verdict.index},
           {"address", verdict.gpu.text()},
           {"agrees", verdict.agrees()},
-          {"wanted", verdict.wanted ? json(text(*verdict.wanted)) : json(nullptr)},
+          {"desired", verdict.desired ? json(text(*verdict.desired)) : json(nullptr)},
           {"found", text(verdict.found)},
-          {"wanted_vgpus", ferry::cli::to_json(verdict.wanted_vgpus)},
+          {"desired_vgpus", ferry::cli::to_json(verdict.desired_vgpus)},
           {"found_vgpus", ferry::cli::to_json(verdict.found_vgpus)},
           {"difference", verdict.difference}};
 }

@@ -1,28 +1,212 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <map>
+#include <optional>
+#include <sys/signalfd.h>
+#include <unistd.h>
+#include <utility>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
 
 #include "cli/output/document.h"
 #include "cli/output/shown.h"
 #include "cli/output/status_document.h"
 #include "cli/output/status_text.h"
+#include "cli/output/text_output.h"
+#include "cli/session.h"
 #include "cli/verbs/capture.h"
 #include "cli/verbs/node_look.h"
 #include "cli/verbs/verbs.h"
-#include "cli/verbs/watch.h"
-#include "common/text/counted.h"
+#include "common/event_loop.h"
+#include "common/exit_status.h"
+#include "common/process/signals.h"
+#include "common/result.h"
+#include "common/text/text.h"
+#include "hostfs/directory_watch.h"
+#include "vfio/pci/uevents.h"
 
 namespace ferry::cli {
 namespace {
+
+namespace fs = std::filesystem;
+using Clock = EventLoop::Clock;
+
+// Binding one group makes a handful of events.
+constexpr auto kSettle = std::chrono::milliseconds(100);
+// No event announces that a process opens or closes a device.
+constexpr auto kRescan = std::chrono::seconds(10);
+
+/// Redraws the lines that fit over the old ones. A line that is too wide is cut off: wrapped by the terminal
+/// it would make the first lines scroll away.
+std::string in_place(const std::string& text, std::size_t rows, bool first) {
+  std::string out = first ? "\033[?7l\033[H\033[2J" : "\033[?7l\033[H";
+  std::size_t line = 1;
+  std::size_t start = 0;
+  while (start < text.size()) {
+    const auto end = std::min(text.find('\n', start), text.size());
+    if (line + 1 >= rows && end + 1 < text.size()) {
+      out += "(a higher terminal shows the rest)\033[K\n";
+      break;
+    }
+    out.append(text, start, end - start).append("\033[K\n");
+    start = end + 1;
+    ++line;
+  }
+  return out + "\033[J\033[?7h";
+}
+
+class Watching {
+ public:
+  Watching(const Session& session, const std::function<Result<Shown>()>& look, EventLoop& loop)
+      : session_(session), look_(look), loop_(loop) {}
+
+  ExitStatus run(const std::stop_token& stop) {
+    watch_folders();  // before the first look, so that no change is missed
+    if (auto uevents = vfio::Uevents::open()) {
+      uevents_.emplace(std::move(*uevents));
+      loop_.watch(uevents_->fd(), [this] {
+        if (uevents_->take()) draw_soon();
+      });
+    } else {
+      spdlog::warn("{}", uevents.error().message);
+    }
+    if (terminal()) watch_size();
+    loop_.post([this] { draw(); });
+    loop_.run(stop);
+    return status_;
+  }
+
+ private:
+  bool terminal() const { return ::isatty(::fileno(session_.out)) == 1; }
+
+  /// A new width needs a new table. watch() blocks the signal for every thread.
+  void watch_size() {
+    sigset_t resized;
+    sigemptyset(&resized);
+    sigaddset(&resized, SIGWINCH);
+    resized_ = UniqueFd(::signalfd(-1, &resized, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!resized_.valid()) return;
+    loop_.watch(resized_.get(), [this] {
+      signalfd_siginfo info{};
+      while (::read(resized_.get(), &info, sizeof(info)) == sizeof(info)) {
+      }
+      drawn_.clear();
+      draw_soon();
+    });
+  }
+
+  /// Watches Ferry's own folders, or else the folder that will have them. True: a watch is new.
+  bool watch_folders() {
+    bool anew = false;
+    for (const char* folder : {"run/ferry", "run/ferry/plugin", "run/ferry/hostd", "run/ferry/hostd/moves",
+                               "run/ferry/hostd/stuck", "run"}) {
+      if (folders_.contains(folder) || (std::string_view(folder) == "run" && folders_.contains("run/ferry")))
+        continue;
+      auto watch = DirectoryWatch::open(*session_.host, folder, DirectoryWatch::Contents::told);
+      if (!watch) continue;  // absent: its parent reports its arrival
+      const int fd = watch->fd();
+      folders_.emplace(folder, std::move(*watch));
+      loop_.watch(fd, [this, at = fs::path(folder)] { told(at); });
+      anew = true;
+    }
+    return anew;
+  }
+
+  void told(const fs::path& folder) {
+    const auto found = folders_.find(folder);
+    if (found == folders_.end()) return;
+    bool news = folder != "run";
+    for (const DirectoryEvent& event : found->second.read()) {
+      // Other programs' files come and go in /run.
+      news = news || event.name == "ferry";
+      if (event.kind != DirectoryEvent::Kind::gone) continue;
+      loop_.forget(found->second.fd());
+      folders_.erase(found);
+      news = true;
+      break;
+    }
+    if (news) draw_soon();
+  }
+
+  void draw_soon() {
+    if (std::exchange(soon_, true)) return;
+    loop_.at(Clock::now() + kSettle, [this] { draw(); });
+  }
+
+  void draw() {
+    soon_ = false;
+    loop_.cancel(again_);
+    // A change between the look and a new watch would be missed.
+    if (watch_folders()) draw_soon();
+    again_ = loop_.at(Clock::now() + kRescan, [this] { draw(); });
+    const auto shown = look_();
+    if (!shown) {
+      if (complaint_ != shown.error().message) complain(shown.error());
+      complaint_ = shown.error().message;
+      return;
+    }
+    complaint_.clear();
+    show(printed(session_, *shown));
+  }
+
+  void show(const std::string& text) {
+    const bool first = !std::exchange(begun_, true);
+    if (text == drawn_) return;
+    drawn_ = text;
+    std::string out;
+    if (terminal()) {
+      constexpr std::size_t kUsual = 24;
+      out = in_place(text, text_output_of(session_.out).rows.value_or(kUsual), first);
+    } else {
+      out = first ? text : (session_.output == OutputFormat::yaml ? "---\n" : "\n") + text;
+    }
+    const bool written = std::fwrite(out.data(), 1, out.size(), session_.out) == out.size();
+    if (std::fflush(session_.out) == 0 && written) return;
+    status_ = ExitStatus::failed;
+    loop_.finish();
+  }
+
+  const Session& session_;
+  const std::function<Result<Shown>()>& look_;
+  EventLoop& loop_;
+  std::map<fs::path, DirectoryWatch> folders_;
+  std::optional<vfio::Uevents> uevents_;
+  UniqueFd resized_;
+  std::string drawn_;      // the last block
+  std::string complaint_;  // of the last look
+  bool begun_ = false;
+  bool soon_ = false;
+  EventLoop::Timer again_;
+  ExitStatus status_ = ExitStatus::done;
+};
+
+/// Prints a verb's output, and again whenever it changes. It looks when the kernel reports a device, when a
+/// file of Ferry's changes, and periodically for device users, which no event announces. A terminal is
+/// redrawn in place; elsewhere blocks follow each other. SIGINT or SIGTERM ends it: done. Each error of a
+/// look is printed once and ends nothing. Failed: nothing can be waited for or printed.
+ExitStatus watch(const Session& session, const std::function<Result<Shown>()>& look) {
+  sigset_t resized;
+  sigemptyset(&resized);
+  sigaddset(&resized, SIGWINCH);
+  ::pthread_sigmask(SIG_BLOCK, &resized, nullptr);  // before any thread that would take the signal
+  const StopOnSignal stop;
+  auto loop = EventLoop::create();
+  if (!loop) return complain(loop.error());
+  return Watching(session, look, **loop).run(stop.token());
+}
 
 Result<Shown> look(const Session& session) {
   const bool rows = session.output == OutputFormat::table;
   const auto sight = look_at_node(session, rows ? Depth::rows : Depth::all);
   if (!sight) return fail(Error(sight.error()));
-  const host::NodePicture view = view_of(session, *sight);
+  const host::NodeDescription view = view_of(session, *sight);
   Shown shown;
   if (rows) {
-    shown.text = status_text(view, canvas_of(session.out));
+    shown.text = status_text(view, text_output_of(session.out));
     shown.tinted = true;
   } else {
     shown.document = to_json(view);

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "agent/agent_options.h"
-#include "cli/options/naming_options.h"
 #include "cli/options/selection.h"
 #include "cli/session.h"
 #include "policy/policy.h"
@@ -27,6 +26,17 @@ ExitStatus status_verb(const Session& session, const StatusOptions& options);
 /// `explain`: everything about the PCI function, vGPU or resource that `word` names. Usage error: none has
 /// that name.
 ExitStatus explain_verb(const Session& session, const std::string& word);
+
+/// The options that name resources. `plugin` takes them, and the verbs about its resources must get the same.
+struct NamingOptions {
+  std::vector<std::string> aliases;  ///< MODEL=NAME
+  std::string name_template = "{name}";
+  std::string vgpu_name_template = "{name}";
+  // At most one of these is true. By default companions are places (docs/adr/0032).
+  bool companions = false;
+  bool companion_places = false;
+  bool no_companion_places = false;
+};
 
 struct DoctorOptions {
   std::string purposes = "passthrough";  ///< separated by commas
@@ -85,11 +95,11 @@ ExitStatus apply_preview(const Session& session, const policy::Policy& policy, b
 struct KeepingOptions {
   bool once = false;
   bool own_scope = false;  ///< in a container: move to a control group of the host
-  std::filesystem::path wanted = "/var/lib/ferry/wanted.json";
-  std::filesystem::path state = "/run/ferry/state.json";
+  std::filesystem::path desired = "/var/lib/ferry/desired.json";
+  std::filesystem::path state = "/run/ferry/status.json";
   bool lenient = false;                   ///< Reading::lenient, for NVIDIA's profiles
   std::filesystem::path cri_socket = {};  ///< empty: it is unknown which Kata handlers are ready
-  bool kata = false;  ///< also install the runtimes of the agent's class file (wanted_classes.h)
+  bool kata = false;  ///< also install the runtimes of the agent's class file (desired_classes.h)
   std::optional<unsigned> agent_group;  ///< an agent's that is not root (host/system/agent_folders.h)
   std::vector<std::filesystem::path> agent_folders = {};  ///< beside the folder of its lock
   std::vector<std::filesystem::path> agent_trees = {};
@@ -111,11 +121,11 @@ struct ServingOptions {
   NamingOptions naming;
   std::string vgpu_placement = "pack";  ///< pack, spread
   bool cdi_names = false;
-  bool name_pods = false;  ///< HolderWatch::Settings::names
+  bool name_pods = false;  ///< PodResourcesMonitor::Settings::names
 };
 /// `plugin`: serves the kubelet until SIGTERM or SIGINT. P_GPU_ALIAS and NVSWITCH_ALIAS in the environment
 /// name Kata's GPUs and NVSwitches, as for NVIDIA's plugin; empty: each model has its own name. POD_NAME and
-/// POD_NAMESPACE are HolderWatch::Settings::own_pod.
+/// POD_NAMESPACE are PodResourcesMonitor::Settings::own_pod.
 ExitStatus plugin_verb(const Session& session, const ServingOptions& serving);
 
 struct AgentOptions {
@@ -127,7 +137,7 @@ struct AgentOptions {
   std::string only_for_the_server;             ///< AgentOptionList::given_for_the_server()
   std::vector<std::string> words;              ///< the arguments of ferry-agent
 };
-/// `agent --once`: writes the desired state of the node's labels to wanted.json, and the host's answers to
+/// `agent --once`: writes the desired state of the node's labels to desired.json, and the host's answers to
 /// status files; prints the report that the cluster would get. Invalid configuration: the desired state is
 /// invalid. Refused: others serve the node.
 ///

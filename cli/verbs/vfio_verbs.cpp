@@ -2,7 +2,6 @@
 #include "cli/output/move_report.h"
 #include "cli/verbs/verbs.h"
 #include "mdev/vgpu_inventory.h"
-#include "mdev/vgpu_removal.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry::cli {
@@ -18,14 +17,14 @@ ExitStatus preview(const vfio::MoveContext& context, const Session& session, con
                    vfio::Direction direction) {
   auto preview = vfio::preview_moves(context, selection.request, direction);
   if (!preview) return complain_of_refusal(std::move(preview).error());
-  return print(session, show_moves(session, *preview, selection.left_alone, direction));
+  return print(session, show_moves(session, *preview, selection.skipped, direction));
 }
 
 ExitStatus apply(const vfio::MoveContext& context, const Session& session, const ChosenUnits& selection,
                  vfio::Direction direction) {
   auto outcome = vfio::apply_moves(context, selection.request, direction);
   if (!outcome) return complain_of_refusal(std::move(outcome).error());
-  return print(session, show_moves(session, *outcome, selection.left_alone, direction));
+  return print(session, show_moves(session, *outcome, selection.skipped, direction));
 }
 
 // `choose` runs only under the lock of the host, since its answer may change until then.

@@ -2,12 +2,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/options/named_gpus.h"
 #include "cli/output/document.h"
 #include "cli/output/shown.h"
 #include "cli/output/table.h"
 #include "cli/verbs/verbs.h"
-#include "vgpu-dm/profile/memory_size.h"
+#include "cli/verbs/vgpu_inputs.h"
 #include "vgpu-dm/types/choose.h"
 
 namespace ferry::cli {
@@ -15,18 +14,18 @@ namespace {
 
 using nlohmann::json;
 
-Result<vgpu::TypeWish> wish_of(const ChoiceOptions& options) {
+Result<vgpu::TypeRequest> request_of(const ChoiceOptions& options) {
   auto memory = vgpu::parse_memory_mib(options.memory);
   if (!memory) return fail(std::move(memory).error().during("--memory"));
-  vgpu::TypeWish wish{.framebuffer_mib = *memory, .series = {}};
+  vgpu::TypeRequest request{.framebuffer_mib = *memory, .series = {}};
   if (options.series) {
     if (options.series->size() != 1 || std::string_view("QCBA").find(*options.series) == std::string::npos) {
       return fail(Errc::usage, fmt::format("--series: '{}' is not a series of vGPU types", *options.series),
                   "Q (workstations), C (compute), B (desktops) or A (applications)");
     }
-    wish.series = options.series->front();
+    request.series = options.series->front();
   }
-  return wish;
+  return request;
 }
 
 json to_json(const std::optional<vgpu::TypeFit>& fit) {
@@ -53,7 +52,7 @@ ExitStatus status_of(const vgpu::Choice& choice, bool named) {
   return status;
 }
 
-Shown show(const vgpu::TypeWish& wish, const vgpu::Choice& choice, bool named) {
+Shown show(const vgpu::TypeRequest& request, const vgpu::Choice& choice, bool named) {
   Table table({"GPU", "TYPE", "NAME", "MEMORY", "CAN STILL BE MADE"});
   json gpus = json::array();
   for (const vgpu::GpuChoice& gpu : choice.gpus) {
@@ -78,8 +77,8 @@ Shown show(const vgpu::TypeWish& wish, const vgpu::Choice& choice, bool named) {
     out += fmt::format("smallest: {} ({}), {} can still be made\n", choice.smallest->short_name,
                        memory_of(*choice.smallest), choice.smallest->left);
   }
-  return {.document = {{"memory_mib", wish.framebuffer_mib},
-                       {"series", wish.series ? json(std::string(1, *wish.series)) : json(nullptr)},
+  return {.document = {{"memory_mib", request.framebuffer_mib},
+                       {"series", request.series ? json(std::string(1, *request.series)) : json(nullptr)},
                        {"gpus", gpus},
                        {"smallest", to_json(choice.smallest)}},
           .text = out,
@@ -89,16 +88,16 @@ Shown show(const vgpu::TypeWish& wish, const vgpu::Choice& choice, bool named) {
 }  // namespace
 
 ExitStatus vgpu_choose_verb(const Session& session, const ChoiceOptions& options) {
-  auto wish = wish_of(options);
-  if (!wish) return complain(wish.error());
+  auto request = request_of(options);
+  if (!request) return complain(request.error());
   auto gpus = parse_gpus(options.devices);
   if (!gpus) return complain(gpus.error());
   auto vgpus = read_vgpus(session);
   if (!vgpus) return complain(vgpus.error());
   if (auto there = check_gpus(*gpus, *vgpus); !there) return complain(there.error());
-  const vgpu::Choice choice = vgpu::choose_types(*vgpus, *gpus, *wish);
+  const vgpu::Choice choice = vgpu::choose_types(*vgpus, *gpus, *request);
   if (choice.reason) complain(*choice.reason);
-  return print(session, show(*wish, choice, !gpus->empty()));
+  return print(session, show(*request, choice, !gpus->empty()));
 }
 
 }  // namespace ferry::cli

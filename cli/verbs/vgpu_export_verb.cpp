@@ -6,7 +6,6 @@
 #include "cli/output/vgpu_report.h"
 #include "cli/verbs/verbs.h"
 #include "common/process/standard_streams.h"
-#include "vgpu-dm/types/carried_extras.h"
 #include "vgpu-dm/types/export.h"
 
 namespace ferry::cli {

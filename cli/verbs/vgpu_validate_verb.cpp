@@ -10,9 +10,9 @@
 #include "cli/verbs/verbs.h"
 #include "cli/verbs/vgpu_inputs.h"
 #include "common/process/standard_streams.h"
-#include "common/text/counted.h"
-#include "vgpu-dm/apply/host_check.h"
-#include "vgpu-dm/profile/label_name.h"
+#include "common/text/text.h"
+#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/profile/profile.h"
 #include "vgpu-dm/profile/profile_yaml.h"
 
 namespace ferry::cli {
@@ -22,8 +22,8 @@ using nlohmann::json;
 
 std::string gpu_lines(const vgpu::GpuCheck& gpu) {
   if (!gpu.matched) return fmt::format("  {}: no item is for it\n", gpu.label());
-  std::string out = fmt::format("  {}: {}, wanted {}, found {}\n", gpu.label(),
-                                gpu.fault ? "would not work" : "works", text(gpu.wanted), text(gpu.found));
+  std::string out = fmt::format("  {}: {}, expected {}, found {}\n", gpu.label(),
+                                gpu.fault ? "would not work" : "works", text(gpu.desired), text(gpu.found));
   if (gpu.fault) {
     out += fmt::format("    {}\n", gpu.fault->message);
     if (!gpu.fault->hint.empty()) out += fmt::format("    hint: {}\n", gpu.fault->hint);
@@ -57,7 +57,7 @@ json to_json(const vgpu::HostCheck& check) {
                     {"address", gpu.gpu.text()},
                     {"matched", gpu.matched},
                     {"works", !gpu.fault.has_value()},
-                    {"wanted", ferry::cli::to_json(gpu.wanted)},
+                    {"desired", ferry::cli::to_json(gpu.desired)},
                     {"found", ferry::cli::to_json(gpu.found)},
                     {"fault", gpu.fault ? ferry::cli::to_json(*gpu.fault) : json(nullptr)},
                     {"notes", gpu.notes}});

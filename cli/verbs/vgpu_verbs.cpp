@@ -3,14 +3,13 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
-#include "cli/options/named_gpus.h"
 #include "cli/output/document.h"
 #include "cli/output/table.h"
 #include "cli/output/vgpu_report.h"
 #include "cli/verbs/verbs.h"
 #include "cli/verbs/vgpu_inputs.h"
-#include "policy/idle_items.h"
 #include "policy/kubernetes_files.h"
+#include "policy/policy_verdict.h"
 #include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/verdict.h"
@@ -159,7 +158,7 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
     gpus.push_back({{"index", verdict.index},
                     {"address", verdict.gpu.text()},
                     {"agrees", verdict.agrees},
-                    {"wanted", to_json(verdict.wanted)},
+                    {"desired", to_json(verdict.desired)},
                     {"found", to_json(verdict.found)},
                     {"difference", verdict.difference}});
   }

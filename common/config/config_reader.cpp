@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/suggest.h"
+#include "common/text/text.h"
 
 namespace ferry {
 namespace {

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "common/config/config_reader.h"
 #include "common/config/config_tree.h"
 #include "common/unique_fd.h"
 
@@ -50,6 +52,71 @@ Result<ConfigText> read_config_text(const std::filesystem::path& path) {
                   fmt::format("read {}: larger than {} MiB", out.file, kLargest >> 20U));
     }
   }
+}
+
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+constexpr const char* kConfigKey = "config.yaml";
+constexpr const char* kData = "data";
+
+/// The text in a ConfigMap, with its place in the file.
+Result<ConfigText> text_in(const ConfigText& file, const ConfigNode& config_map) {
+  const ConfigReader reader(file);
+  const ConfigMember* data = config_map.find(kData);
+  if (data == nullptr || data->value.kind != Kind::map || data->value.members.empty()) {
+    return reader.refuse(data == nullptr ? config_map : data->value, kData, "the ConfigMap carries no data",
+                         fmt::format("put the configuration under data, key {}", kConfigKey));
+  }
+  const std::vector<ConfigMember>& members = data->value.members;
+  const ConfigMember* member = data->value.find(kConfigKey);
+  if (member == nullptr && members.size() == 1) member = &members.front();
+  if (member == nullptr) {
+    std::vector<std::string> keys;
+    keys.reserve(members.size());
+    for (const ConfigMember& m : members) keys.push_back(m.key.text);
+    return reader.refuse(
+        data->value, kData,
+        fmt::format("has no key {}, and more than one other: {}", kConfigKey, fmt::join(keys, ", ")),
+        fmt::format("name the one with the configuration {}", kConfigKey));
+  }
+  const ConfigNode& value = member->value;
+  if (value.kind == Kind::null) return ConfigText{.file = file.file, .text = {}, .first_line = value.line};
+  if (!value.is_string()) {
+    return reader.refuse(value, fmt::format("{}.{}", kData, member->key.text),
+                         fmt::format("expected a text, found {}", value.described()),
+                         "write it as a block: put | after the colon and indent the configuration below it");
+  }
+  return ConfigText{.file = file.file,
+                    .text = value.text,
+                    .first_line = value.block_line.value_or(value.line),
+                    .one_line = !value.block_line.has_value()};
+}
+
+}  // namespace
+
+Result<ConfigText> read_carried_text(const std::filesystem::path& path, std::string_view of_what,
+                                     std::vector<std::string>* tolerated) {
+  auto file = read_config_text(path);
+  if (!file) return fail(std::move(file).error());
+  return carried_text(std::move(*file), of_what, tolerated);
+}
+
+Result<ConfigText> carried_text(ConfigText file, std::string_view of_what,
+                                std::vector<std::string>* tolerated) {
+  auto root = parse_config(file, tolerated);
+  if (!root) return fail(std::move(root).error());
+  // No configuration file of Ferry has a key `kind`; every Kubernetes object has.
+  const ConfigMember* kind = root->kind == Kind::map ? root->find("kind") : nullptr;
+  if (kind == nullptr) return file;
+  if (kind->value.kind != Kind::scalar || kind->value.text != "ConfigMap") {
+    return ConfigReader(file).refuse(
+        kind->key, "kind",
+        fmt::format("expected a ConfigMap or a {} file, found {}", of_what, kind->value.described()),
+        fmt::format("give the file itself, or a ConfigMap that has it under data, key {}", kConfigKey));
+  }
+  return text_in(file, *root);
 }
 
 }  // namespace ferry

@@ -14,7 +14,7 @@
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
-#include "common/text/counted.h"
+#include "common/text/text.h"
 
 namespace ferry {
 namespace {

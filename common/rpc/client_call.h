@@ -3,12 +3,14 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <grpc/grpc.h>
 #include <memory>
 #include <optional>
 #include <string_view>
 
-#include "common/rpc/wire_message.h"
+#include "common/result.h"
+#include "common/rpc/grpc_core.h"
 #include "common/unique_fd.h"
 
 namespace ferry {
@@ -80,5 +82,11 @@ class ClientCall {
   grpc_status_code status_ = GRPC_STATUS_UNKNOWN;
   grpc_slice text_ = grpc_empty_slice();
 };
+
+/// Makes one call and waits, without a thread of its own. `answered` runs once the other side has answered or
+/// the connection broke, with any ClientCall::status. Leaves no thread and no connection behind. The
+/// question's own deadline is ignored. Errors: Errc::unreachable, no answer by the deadline.
+Result<> call_and_wait(UniqueFd connection, ClientCall::Question question, std::chrono::milliseconds deadline,
+                       const std::function<void(const ClientCall&)>& answered);
 
 }  // namespace ferry

@@ -3,23 +3,82 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <systemd/sd-bus.h>
+#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
+#include "common/lazy_library.h"
+#include "common/result.h"
 #include "common/unique_fd.h"
-#include "host/system/sd_bus.h"
 #include "host/usage/process_facts.h"
 
 namespace ferry::host {
 namespace {
+
+// The needed functions of sd-bus(3), from libsystemd.so.0. The library is loaded at the first use, so that a
+// process that never talks to systemd does not carry it (docs/adr/0008). ABI: sd-bus.h, libsystemd 252. A
+// function that the library lacks is an error, never a null pointer.
+
+/// Members are named as in sd-bus, without the prefix.
+struct SdBus {
+  decltype(&::sd_bus_new) make = nullptr;
+  decltype(&::sd_bus_set_fd) set_fd = nullptr;
+  decltype(&::sd_bus_set_bus_client) set_bus_client = nullptr;
+  decltype(&::sd_bus_set_method_call_timeout) set_method_call_timeout = nullptr;
+  decltype(&::sd_bus_start) start = nullptr;
+  decltype(&::sd_bus_match_signal_async) match_signal_async = nullptr;
+  decltype(&::sd_bus_call_method_async) call_method_async = nullptr;
+  decltype(&::sd_bus_process) process = nullptr;
+  decltype(&::sd_bus_wait) wait = nullptr;
+  decltype(&::sd_bus_close_unref) close_unref = nullptr;
+  decltype(&::sd_bus_message_read) message_read = nullptr;
+  decltype(&::sd_bus_message_get_error) message_get_error = nullptr;
+  decltype(&::sd_bus_message_get_sender) message_get_sender = nullptr;
+
+  /// Loads the library once per process and never unloads it. Errc::unsupported: it is not installed.
+  static Result<const SdBus*> get();
+};
+
+Result<SdBus> load() {
+  auto library = LazyLibrary::load("libsystemd.so.0", "install libsystemd0");
+  if (!library) return fail(std::move(library).error().during("talk to systemd"));
+  SdBus bus;
+  library->find("sd_bus_new", bus.make);
+  library->find("sd_bus_set_fd", bus.set_fd);
+  library->find("sd_bus_set_bus_client", bus.set_bus_client);
+  library->find("sd_bus_set_method_call_timeout", bus.set_method_call_timeout);
+  library->find("sd_bus_start", bus.start);
+  library->find("sd_bus_match_signal_async", bus.match_signal_async);
+  library->find("sd_bus_call_method_async", bus.call_method_async);
+  library->find("sd_bus_process", bus.process);
+  library->find("sd_bus_wait", bus.wait);
+  library->find("sd_bus_close_unref", bus.close_unref);
+  library->find("sd_bus_message_read", bus.message_read);
+  library->find("sd_bus_message_get_error", bus.message_get_error);
+  library->find("sd_bus_message_get_sender", bus.message_get_sender);
+  if (auto r = library->has_all("systemd 252 or newer"); !r) return fail(std::move(r).error());
+  return bus;
+}
+
+Result<const SdBus*> SdBus::get() {
+  static const Result<SdBus> loaded = load();
+  if (!loaded) return fail(Error(loaded.error()));
+  return &*loaded;
+}
 
 using Clock = std::chrono::steady_clock;
 
@@ -231,6 +290,81 @@ std::unique_ptr<vfio::Releaser> systemd_services(const HostFs& host) {
     if (host.exists(door.socket)) return std::make_unique<SystemdServices>(host);
   }
   return nullptr;
+}
+
+namespace {
+
+constexpr int kKilled = 128;  // as in a shell
+
+// Moves a process into a scope. `process` is its number in the PID namespace of the host's systemd and /proc.
+Result<> enclose(const HostFs& host, pid_t process) {
+  if (process == 0) return fail(Errc::failed, "nobody says which process of the host's this is");
+  const std::string unit = fmt::format("ferry-hostd-{}.scope", process);
+  if (auto started = SystemdServices(host).start_scope(unit, process); !started) return started;
+  const auto group = host.read_file(fmt::format("proc/{}/cgroup", process));
+  if (!group) return fail(Error(group.error()));
+  if (group->find(unit) != std::string::npos) return {};
+  return fail(Errc::failed, "systemd says that it is done, and /proc has another control group");
+}
+
+// `signals` must be blocked before the child is forked, so that none is missed.
+int outlive(pid_t child, const sigset_t& signals) {
+  for (;;) {
+    int status = 0;
+    const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    if (ended == child) return WIFEXITED(status) ? WEXITSTATUS(status) : kKilled + WTERMSIG(status);
+    int signal = 0;
+    if (::sigwait(&signals, &signal) == 0 && signal != SIGCHLD) ::kill(child, signal);
+  }
+}
+
+int do_as_child(const HostFs& host, pid_t parent, const sigset_t& before, UniqueFd talk,
+                const std::function<int()>& work) {
+  // The parent may have died before prctl() took effect.
+  if (::prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || ::getppid() != parent) return kKilled + SIGTERM;
+  const pid_t self = pid_of(host.link_name("proc/self").value_or("")).value_or(0);
+  char gone_on = 0;
+  if (::write(talk.get(), &self, sizeof(self)) != sizeof(self)) return kKilled + SIGTERM;
+  while (::read(talk.get(), &gone_on, 1) < 0 && errno == EINTR) {
+  }
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  return work();
+}
+
+}  // namespace
+
+int in_own_scope(const HostFs& host, const std::function<int()>& work) {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return -1;
+  UniqueFd ours(ends[0]);
+  UniqueFd theirs(ends[1]);
+  sigset_t signals{};
+  sigset_t before{};
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&signals, signal);
+  ::sigprocmask(SIG_BLOCK, &signals, &before);
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ours = UniqueFd();
+    return do_as_child(host, parent, before, std::move(theirs), work);
+  }
+  theirs = UniqueFd();
+  int status = -1;
+  if (child > 0) {
+    pid_t number = 0;
+    if (::read(ours.get(), &number, sizeof(number)) == sizeof(number)) {
+      if (auto enclosed = enclose(host, number); !enclosed) {
+        spdlog::warn(
+            "the container's device rules stay: {}; groups on vfio are not taken back, nor disks looked into",
+            enclosed.error().message);
+      }
+    }
+    ours = UniqueFd();  // the child continues at the end of this socket
+    status = outlive(child, signals);
+  }
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  return status;
 }
 
 }  // namespace ferry::host

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/disk_use_probe.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <memory>
@@ -12,8 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "host/usage/mount_table.h"
 #include "host/usage/process_facts.h"
+#include "host/usage/use_probes.h"
 #include "hostfs/host_writer.h"
 
 namespace ferry::host {
@@ -60,10 +58,10 @@ bool asks_about_disks(std::span<const vfio::UseQuestion> questions) {
 }
 
 // "dm-0, md127": the claims on a disk that sysfs names; other claims have no name.
-std::string holders_of(const HostFs& host, const vfio::DeviceNode& node) {
+std::string users_of(const HostFs& host, const vfio::DeviceNode& node) {
   const std::string name = fs::path(node.name).filename();
-  const auto holders = host.list(fs::path("sys/class/block") / name / "holders");
-  return fmt::format("{}", fmt::join(holders.value_or(std::vector<std::string>{}), ", "));
+  const auto users = host.list(fs::path("sys/class/block") / name / "holders");
+  return fmt::format("{}", fmt::join(users.value_or(std::vector<std::string>{}), ", "));
 }
 
 /// A device that a loop device or an NVMe target exports, given by its path.
@@ -128,19 +126,19 @@ void DiskUseProbe::find_mounts(std::span<const vfio::UseQuestion> questions, vfi
   for (const vfio::UseQuestion& question : questions) {
     for (const vfio::DeviceNode& node : question.nodes) {
       if (!node.block) continue;
-      auto& holders = report.holders[question.device];
-      const std::size_t before = holders.size();
+      auto& users = report.users[question.device];
+      const std::size_t before = users.size();
       const auto add = [&](const Mount& mount, std::optional<int> pid, std::string pod) {
-        holders.push_back({.kind = vfio::Holder::Kind::mount,
-                           .name = mount.point,
-                           .pid = pid,
-                           .what = node.name,
-                           .pod_uid = std::move(pod)});
+        users.push_back({.kind = vfio::DeviceUser::Kind::mount,
+                         .name = mount.point,
+                         .pid = pid,
+                         .what = node.name,
+                         .pod_uid = std::move(pod)});
       };
       for (const Mount& mount : mounts) {
         if (has_number(mount, node) || mount.source == node.name) add(mount, {}, "");
       }
-      if (holders.size() != before) continue;  // the mounts in other namespaces are copies of the host's
+      if (users.size() != before) continue;  // the mounts in other namespaces are copies of the host's
       for (const MountView& view : others) {
         for (const Mount& mount : view.mounts) {
           // The source is not compared, since a user who mounts a tmpfs in a namespace of his own chooses its
@@ -165,8 +163,8 @@ void DiskUseProbe::find_swap(std::span<const vfio::UseQuestion> questions, vfio:
   for (const vfio::UseQuestion& question : questions) {
     for (const vfio::DeviceNode& node : question.nodes) {
       if (!node.block || std::ranges::find(paths, node.name) == paths.end()) continue;
-      report.holders[question.device].push_back(
-          {.kind = vfio::Holder::Kind::swap, .name = {}, .pid = {}, .what = node.name, .pod_uid = {}});
+      report.users[question.device].push_back(
+          {.kind = vfio::DeviceUser::Kind::swap, .name = {}, .pid = {}, .what = node.name, .pod_uid = {}});
     }
   }
 }
@@ -177,8 +175,11 @@ void DiskUseProbe::find_lent(std::span<const vfio::UseQuestion> questions, vfio:
     for (const vfio::DeviceNode& node : question.nodes) {
       for (const Lent& one : lent) {
         if (!node.block || !leads_to(*host_, one, node)) continue;
-        report.holders[question.device].push_back(
-            {.kind = vfio::Holder::Kind::claim, .name = one.by, .pid = {}, .what = node.name, .pod_uid = {}});
+        report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::claim,
+                                                 .name = one.by,
+                                                 .pid = {},
+                                                 .what = node.name,
+                                                 .pod_uid = {}});
       }
     }
   }
@@ -197,11 +198,11 @@ void DiskUseProbe::find_claims(std::span<const vfio::UseQuestion> questions, vfi
       if (code != std::errc::device_or_resource_busy)
         return be_blind(report,
                         fmt::format("what the kernel has on {}: {}", node.name, claimed.error().message));
-      report.holders[question.device].push_back({.kind = vfio::Holder::Kind::claim,
-                                                 .name = holders_of(*host_, node),
-                                                 .pid = {},
-                                                 .what = node.name,
-                                                 .pod_uid = {}});
+      report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::claim,
+                                               .name = users_of(*host_, node),
+                                               .pid = {},
+                                               .what = node.name,
+                                               .pod_uid = {}});
     }
   }
 }

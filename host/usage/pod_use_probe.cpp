@@ -55,7 +55,7 @@ std::set<std::string> numbering_resources(const HostFs& host, const std::vector<
 struct Given {
   std::set<std::string> devices;  ///< PCI addresses and UUIDs, in lower case
   std::set<std::uint32_t> groups;
-  vfio::Holder to;
+  vfio::DeviceUser to;
 
   bool has(const std::string& device, const std::optional<std::uint32_t>& group) const {
     return devices.contains(device) || (group && groups.contains(*group));
@@ -71,7 +71,7 @@ class Host {
   Given given(const vfio::PodDevice& device, bool numbers) const {
     Given out{.devices = {},
               .groups = {},
-              .to = {.kind = vfio::Holder::Kind::pod,
+              .to = {.kind = vfio::DeviceUser::Kind::pod,
                      .name = fmt::format("{}/{}", device.name_space, device.pod),
                      .pid = {},
                      .what = device.resource + " (allocated by the kubelet)",
@@ -138,13 +138,13 @@ Result<vfio::UseReport> PodUseProbe::look(std::span<const vfio::UseQuestion> que
   for (const vfio::UseQuestion& question : questions) {
     const std::string device = lower(question.device);
     const auto group = host.group_of(device);
-    std::vector<vfio::Holder> holders;
+    std::vector<vfio::DeviceUser> users;
     for (const Given& given : all) {
       // An init container and the pod's other containers share a device; it is listed once.
-      if (given.has(device, group) && std::ranges::find(holders, given.to) == holders.end())
-        holders.push_back(given.to);
+      if (given.has(device, group) && std::ranges::find(users, given.to) == users.end())
+        users.push_back(given.to);
     }
-    if (!holders.empty()) report.holders.emplace(question.device, std::move(holders));
+    if (!users.empty()) report.users.emplace(question.device, std::move(users));
   }
   return report;
 }

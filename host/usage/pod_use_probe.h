@@ -6,7 +6,6 @@
 
 #include "common/result.h"
 #include "hostfs/host_fs.h"
-#include "vfio/pod_device.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::host {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/proc_use_probe.h"
-
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -13,10 +11,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/counted.h"
+#include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "host/usage/process_facts.h"
-#include "hostfs/patient_caller.h"
+#include "host/usage/use_probes.h"
+#include "hostfs/bounded_caller.h"
 
 namespace ferry::host {
 namespace {
@@ -133,18 +132,18 @@ class Look {
 
 /// The uses of the asked devices by one process.
 struct Seen {
-  std::map<std::string, std::vector<vfio::Holder>> holders;  ///< by device
-  bool blocked = false;                                      ///< a part could not be looked at
-  bool late = false;                                         ///< the look took too long
+  std::map<std::string, std::vector<vfio::DeviceUser>> users;  ///< by device
+  bool blocked = false;                                        ///< a part could not be looked at
+  bool late = false;                                           ///< the look took too long
 };
 
 Seen look_into(const HostFs& host, int pid, const AskedNodes& asked, LookDeadline until) {
   Look process(host, pid, asked, until);
   process.at_descriptors();
   process.at_mappings();
-  Seen seen{.holders = {}, .blocked = process.blocked(), .late = process.late()};
+  Seen seen{.users = {}, .blocked = process.blocked(), .late = process.late()};
   for (const auto& [device, node] : process.found()) {
-    seen.holders[device].push_back(describe_process(host, pid, node, until));
+    seen.users[device].push_back(describe_process(host, pid, node, until));
   }
   return seen;
 }
@@ -187,8 +186,8 @@ class Walk {
       });
       if (!seen) continue;
       if (seen->blocked) blocked_.push_back(pid);
-      for (auto& [device, holders] : seen->holders) {
-        std::ranges::move(holders, std::back_inserter(report_.holders[device]));
+      for (auto& [device, users] : seen->users) {
+        std::ranges::move(users, std::back_inserter(report_.users[device]));
       }
       if (seen->late) has_too_many_files(pid);
     }
@@ -222,16 +221,16 @@ class Walk {
     if (pod.empty()) return late_.push_back(pid);
     late_pods_.insert(pod);
     const auto name = host_->read_attribute(fs::path("proc") / std::to_string(pid) / "comm");
-    const vfio::Holder user{
-        .kind = vfio::Holder::Kind::process,
+    const vfio::DeviceUser user{
+        .kind = vfio::DeviceUser::Kind::process,
         .name = name.value_or("?"),
         .pid = pid,
         .what = fmt::format("more open files than can be looked through within {} ms", patience_.count()),
         .pod_uid = pod};
     for (const auto& [number, asked] : *asked_) {
-      auto& holders = report_.holders[asked.device];
-      const auto is_known = [pid](const vfio::Holder& holder) { return holder.pid == pid; };
-      if (std::ranges::none_of(holders, is_known)) holders.push_back(user);
+      auto& users = report_.users[asked.device];
+      const auto is_known = [pid](const vfio::DeviceUser& device_user) { return device_user.pid == pid; };
+      if (std::ranges::none_of(users, is_known)) users.push_back(user);
     }
     report_.unknown.push_back(too_many_files({pid}));
   }
@@ -263,12 +262,12 @@ class Walk {
 
   void keep_only_harmless_services() {
     std::map<std::string, bool> harmless;
-    for (auto& [device, holders] : report_.holders) {
-      for (vfio::Holder& holder : holders) {
-        if (holder.service.empty()) continue;
-        const auto [known, added] = harmless.try_emplace(holder.service, false);
-        if (added) known->second = !runs_a_vm_or_pod(holder.service);
-        if (!known->second) holder.service.clear();
+    for (auto& [device, users] : report_.users) {
+      for (vfio::DeviceUser& device_user : users) {
+        if (device_user.service.empty()) continue;
+        const auto [known, added] = harmless.try_emplace(device_user.service, false);
+        if (added) known->second = !runs_a_vm_or_pod(device_user.service);
+        if (!known->second) device_user.service.clear();
       }
     }
   }
@@ -323,7 +322,7 @@ class Walk {
   std::shared_ptr<const HostFs> host_;
   std::shared_ptr<const AskedNodes> asked_;
   std::chrono::milliseconds patience_;
-  PatientCaller caller_;
+  BoundedCaller caller_;
   std::vector<int> pids_;
   std::vector<int> silent_;  // the kernel blocked the look at these
   Clock::time_point begun_ = Clock::now();

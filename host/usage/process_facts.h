@@ -3,13 +3,18 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/event_loop.h"
 #include "common/result.h"
+#include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
 #include "vfio/use_probe.h"
 
@@ -21,8 +26,8 @@ using LookDeadline = std::chrono::steady_clock::time_point;
 /// A process as the user of `what`. A virtual machine has its own name or command name, another process its
 /// command name ("?" once it has ended). The service stays empty for a VM, and for a user of a VFIO node,
 /// since its purpose is unknown. `until` works as in runs_a_vm().
-vfio::Holder describe_process(const HostFs& host, int pid, std::string what,
-                              LookDeadline until = LookDeadline::max());
+vfio::DeviceUser describe_process(const HostFs& host, int pid, std::string what,
+                                  LookDeadline until = LookDeadline::max());
 
 /// The process number in a name of proc/; absent: the name is no number.
 std::optional<int> pid_of(std::string_view name);
@@ -58,5 +63,35 @@ std::string pod_uid(std::string_view cgroup);
 /// differs, or in a cgroup namespace that is not the host's. Names are escaped as in systemd's cg_escape(): a
 /// leading '_' is not part of the name.
 std::string service_of(std::string_view cgroup);
+
+/// Reports the ends of processes, by a pidfd each. Belongs to the loop's thread.
+class ProcessEnds {
+ public:
+  /// The most processes at a time, and fewer if descriptors are scarce: a job may have thousands of
+  /// processes, and the loop's owner needs descriptors for its work.
+  static constexpr std::size_t kMost = 64;
+
+  /// `ended` is called once for each process, from the loop or watch(). `loop` and `host` must outlive this.
+  ProcessEnds(EventLoop& loop, const HostFs& host, std::function<void()> ended);
+  ProcessEnds(const ProcessEnds&) = delete;
+  ProcessEnds& operator=(const ProcessEnds&) = delete;
+  ProcessEnds(ProcessEnds&&) = delete;
+  ProcessEnds& operator=(ProcessEnds&&) = delete;
+  ~ProcessEnds();
+
+  /// Watches these processes, by their numbers in the host's /proc, and forgets all others. False if some
+  /// ends will be missed: the numbers belong to another PID namespace, or there are too many processes.
+  bool watch(const std::set<int>& processes);
+
+ private:
+  void forget_all();
+  void tell(int pid);
+
+  EventLoop& loop_;
+  const HostFs& host_;
+  const std::function<void()> ended_;
+  std::map<int, UniqueFd> watched_;
+  std::set<int> told_;  // reported ones among the last watch()'s processes
+};
 
 }  // namespace ferry::host

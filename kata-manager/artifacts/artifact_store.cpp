@@ -10,13 +10,16 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "common/text/whole_json.h"
-#include "kata-manager/artifacts/digest.h"
-#include "kata-manager/classes/runtime_handler.h"
+#include "kata-manager/artifacts/image_reference.h"
+#include "kata-manager/kata/kata_configuration.h"
+#include "kata-manager/kata/kata_users.h"
+#include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
 namespace {
@@ -186,10 +189,10 @@ Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path&
   static_cast<void>(::fchmod(fd->get(), 0664));
   if (::flock(fd->get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return fail(error_from_errno(errno, "lock /" + (top / kLock).string()));
-    const std::string holder = host.read_attribute(top / kLock).value_or("");
+    const std::string user = host.read_attribute(top / kLock).value_or("");
     return fail(Errc::refused,
                 fmt::format("another program works in /{}{}", top.string(),
-                            holder.empty() ? "" : fmt::format(" (process {})", holder)),
+                            user.empty() ? "" : fmt::format(" (process {})", user)),
                 "wait for the other ferry to end, or stop k8s-kata-manager");
   }
   // The process ID is for the message above only; the lock is flock's.
@@ -268,6 +271,39 @@ Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artif
       !removed && removed.error().code != std::errc::directory_not_empty)
     return fail(std::move(removed).error());
   return {};
+}
+
+namespace {
+
+/// True if the class's Kata configuration (Ferry's or an administrator's) names a file of this version. The
+/// next sandbox uses that file, even after a newer fetch.
+bool is_named(const HostFs& host, const std::string& name, const std::filesystem::path& version) {
+  const auto folder = kata_configuration_folder(name).relative_path();
+  const auto drop_ins = host.list(folder / "config.d");
+  if (!drop_ins && !is_gone(drop_ins.error())) return true;
+  std::vector<std::filesystem::path> files = {folder / "configuration.toml"};
+  for (const std::string& file : drop_ins.value_or(std::vector<std::string>()))
+    files.push_back(folder / "config.d" / file);
+  return std::ranges::any_of(files, [&](const auto& file) {
+    const auto text = host.read_file(file);
+    return text ? text->find(version.string() + "/") != std::string::npos : !is_gone(text.error());
+  });
+}
+
+}  // namespace
+
+Result<std::vector<std::filesystem::path>> collect_unused(HostFs& host, ContainerRuntime& runtime,
+                                                          const std::filesystem::path& artifacts_dir,
+                                                          const KataClass& kata,
+                                                          std::vector<std::string> others) {
+  const auto state = runtime.state();
+  if (!state) return std::vector<std::filesystem::path>();
+  const auto who =
+      who_has(host, runtime, *state,
+              {.classes = {kata.name}, .handlers = kata.handlers(), .others = std::move(others)});
+  if (!who || *who) return std::vector<std::filesystem::path>();
+  return collect_versions(host, artifacts_dir, kata.name,
+                          [&](const auto& version) { return is_named(host, kata.name, version); });
 }
 
 }  // namespace ferry::kata

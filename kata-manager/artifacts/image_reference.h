@@ -6,9 +6,22 @@
 #include <string_view>
 
 #include "common/result.h"
-#include "kata-manager/artifacts/digest.h"
 
 namespace ferry::kata {
+
+/// "sha256:" or "sha512:" and lower-case hexadecimal digits, as OCI names content. ABI: OCI image
+/// specification, descriptor.md.
+struct Digest {
+  std::string algorithm;
+  std::string hex;
+  auto operator<=>(const Digest&) const = default;
+
+  /// Errc::usage: not a digest, with the reason.
+  static Result<Digest> parse(std::string_view text);
+  std::string text() const { return algorithm + ":" + hex; }
+  /// The digest as a name of a file or folder.
+  std::string file_name() const { return algorithm + "-" + hex; }
+};
 
 /// The name of an image or artifact: HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]. Without a host it is Docker
 /// Hub's: the first part is a host if it has a '.' or a ':' or is "localhost". ABI: OCI distribution
@@ -24,7 +37,7 @@ struct ImageReference {
   static Result<ImageReference> parse(std::string_view text);
   std::string text() const;
   /// The key for the registry: the digest, else the tag.
-  std::string wanted() const { return digest ? digest->text() : tag; }
+  std::string desired() const { return digest ? digest->text() : tag; }
 };
 
 /// "docker.io" for each name of Docker Hub, else the host in lower case.

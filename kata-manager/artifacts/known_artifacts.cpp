@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "kata-manager/runtime/file_change.h"
+#include "kata-manager/runtime/config_files.h"
 
 namespace ferry::kata {
 namespace {

@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/carried_text.h"
-#include "common/text/suggest.h"
+#include "common/config/config_tree.h"
+#include "common/text/text.h"
 #include "kata-manager/classes/class_parts.h"
-#include "kata-manager/classes/runtime_handler.h"
+#include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
 namespace {

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "common/config/config_tree.h"
-#include "common/text/counted.h"
+#include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "kata-manager/kata/kata_parts.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/classes/kubelet_settings.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -10,7 +8,8 @@
 #include <vector>
 
 #include "common/config/config_tree.h"
-#include "common/text/words.h"
+#include "common/text/text.h"
+#include "kata-manager/kata/kata_checks.h"
 
 namespace ferry::kata {
 namespace {

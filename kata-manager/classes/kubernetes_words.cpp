@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "kata-manager/classes/runtime_handler.h"
+#include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
 namespace {

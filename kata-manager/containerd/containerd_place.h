@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "kata-manager/classes/runtime_handler.h"
 #include "kata-manager/containerd/containerd_config.h"
 #include "kata-manager/containerd/containerd_release.h"
+#include "kata-manager/runtime/container_runtime.h"
 #include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {

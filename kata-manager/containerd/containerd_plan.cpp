@@ -12,9 +12,9 @@
 #include <fmt/ranges.h>
 
 #include "kata-manager/containerd/containerd_place.h"
-#include "kata-manager/containerd/text_block.h"
-#include "kata-manager/runtime/unmarked_runtimes.h"
-#include "kata-manager/toml/toml_difference.h"
+#include "kata-manager/runtime/config_files.h"
+#include "kata-manager/runtime/configured_runtime.h"
+#include "kata-manager/toml/toml.h"
 #include "kata-manager/toml/toml_text.h"
 
 namespace ferry::kata {
@@ -170,7 +170,7 @@ class Planner {
       std::vector<TomlPath> leaving;
       std::vector<std::string> names;
       for (const UnmarkedRuntime& runtime : unmarked_runtimes(*root)) {
-        if (is_as_wanted(runtime.name)) {
+        if (is_as_desired(runtime.name)) {
           staying_.insert(runtime.name);
           continue;
         }
@@ -211,13 +211,13 @@ class Planner {
     return {};
   }
 
-  bool is_as_wanted(const std::string& name) const {
+  bool is_as_desired(const std::string& name) const {
     const auto handler = std::ranges::find(handlers_, name, &RuntimeHandler::name);
     const auto there = now_.runtimes().find(name);
     if (handler == handlers_.end() || there == now_.runtimes().end() || there->second.table() == nullptr)
       return false;
-    const TomlTable wanted = entry_of(told_as_in(&there->second, *handler), setup_.release);
-    return !first_difference(wanted, *there->second.table(), name);
+    const TomlTable desired = entry_of(told_as_in(&there->second, *handler), setup_.release);
+    return !first_difference(desired, *there->second.table(), name);
   }
 
   /// The present plugins without Ferry's runtimes. If another file has a runtime of the name, that counts.
@@ -439,12 +439,12 @@ class Planner {
   }
 
   // Unchanged files are left out.
-  RuntimePlan finish(const ConfigFiles& wanted, ContainerdOutcome after) const {
+  RuntimePlan finish(const ConfigFiles& desired, ContainerdOutcome after) const {
     RuntimePlan out;
     for (const std::filesystem::path& path : touched_) {
       FileChange change{.path = path, .before = {}, .after = {}};
       if (auto text = files_.read(path)) change.before = std::move(*text);
-      if (auto text = wanted.read(path)) change.after = std::move(*text);
+      if (auto text = desired.read(path)) change.after = std::move(*text);
       if (change.before != change.after) out.changes.push_back(std::move(change));
     }
     for (const FileChange& change : out.changes) {
@@ -489,26 +489,26 @@ Result<RuntimePlan> plan_containerd(const ContainerdSetup& setup, const ConfigFi
   return Planner(setup, files, handlers).plan();
 }
 
-Result<std::vector<PlacedRuntime>> placed_in_containerd(const ContainerdSetup& setup,
-                                                        const ConfigFiles& files) {
-  std::vector<PlacedRuntime> out;
+Result<std::vector<ConfiguredRuntime>> configured_in_containerd(const ContainerdSetup& setup,
+                                                                const ConfigFiles& files) {
+  std::vector<ConfiguredRuntime> out;
   const auto now = predict(setup, files);
   for (const auto& path : files_with_ours(setup, now)) {
     const auto said = said_in_block(files, path);
     if (!said) return fail(Error(said.error()));
     for (const auto& [name, entry] : runtimes_in((*said).value_or(TomlTable()))) {
       if (name == "runc" || entry.table() == nullptr) continue;
-      out.push_back(placed_runtime(name, path, *entry.table()));
+      out.push_back(configured_runtime(name, path, *entry.table()));
     }
   }
   for (const ContainerdFile& file : now.files) {
     for (const UnmarkedRuntime& runtime : unmarked_runtimes(file.root)) {
-      if (std::ranges::find(out, runtime.name, &PlacedRuntime::name) != out.end()) continue;
-      out.push_back(placed_runtime(runtime.name, file.path, runtime.entry));
+      if (std::ranges::find(out, runtime.name, &ConfiguredRuntime::name) != out.end()) continue;
+      out.push_back(configured_runtime(runtime.name, file.path, runtime.entry));
       out.back().unmarked = true;
     }
   }
-  std::ranges::sort(out, {}, &PlacedRuntime::name);
+  std::ranges::sort(out, {}, &ConfiguredRuntime::name);
   return out;
 }
 

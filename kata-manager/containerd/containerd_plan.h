@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "common/result.h"
-#include "kata-manager/classes/runtime_handler.h"
 #include "kata-manager/containerd/containerd_config.h"
 #include "kata-manager/containerd/containerd_release.h"
 #include "kata-manager/runtime/config_files.h"
-#include "kata-manager/runtime/file_change.h"
-#include "kata-manager/runtime/placed_runtime.h"
+#include "kata-manager/runtime/configured_runtime.h"
+#include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
 
@@ -47,7 +46,7 @@ Result<RuntimePlan> plan_containerd(const ContainerdSetup& setup, const ConfigFi
 
 /// Ferry's runtimes in containerd's files by name, including those in a drop-in that is no longer imported.
 /// Errors: Errc::invalid_config: a file with a block of Ferry cannot be read.
-Result<std::vector<PlacedRuntime>> placed_in_containerd(const ContainerdSetup& setup,
-                                                        const ConfigFiles& files);
+Result<std::vector<ConfiguredRuntime>> configured_in_containerd(const ContainerdSetup& setup,
+                                                                const ConfigFiles& files);
 
 }  // namespace ferry::kata

@@ -172,14 +172,14 @@ Result<RuntimePlan> plan_k0s(const ContainerdRelease& release, const std::filesy
   return Planner(release, folder, files, handlers).plan();
 }
 
-Result<std::vector<PlacedRuntime>> placed_in_k0s(const std::filesystem::path& folder,
-                                                 const ConfigFiles& files) {
+Result<std::vector<ConfiguredRuntime>> configured_in_k0s(const std::filesystem::path& folder,
+                                                         const ConfigFiles& files) {
   auto runtimes = runtimes_in_k0s(folder, files);
   if (!runtimes) return fail(std::move(runtimes).error());
-  std::vector<PlacedRuntime> out;
+  std::vector<ConfiguredRuntime> out;
   for (const auto& [name, entry] : *runtimes) {
     if (entry.table() == nullptr) continue;
-    out.push_back(placed_runtime(name, folder / kDropIn, *entry.table()));
+    out.push_back(configured_runtime(name, folder / kDropIn, *entry.table()));
   }
   return out;
 }

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "common/result.h"
-#include "kata-manager/classes/runtime_handler.h"
 #include "kata-manager/containerd/containerd_plan.h"
 #include "kata-manager/containerd/containerd_release.h"
 #include "kata-manager/runtime/config_files.h"
+#include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
 
@@ -24,8 +24,8 @@ Result<RuntimePlan> plan_k0s(const ContainerdRelease& release, const std::filesy
                              const ConfigFiles& files, std::span<const RuntimeHandler> handlers);
 
 /// Ferry's runtimes in k0s's folder, by name.
-Result<std::vector<PlacedRuntime>> placed_in_k0s(const std::filesystem::path& folder,
-                                                 const ConfigFiles& files);
+Result<std::vector<ConfiguredRuntime>> configured_in_k0s(const std::filesystem::path& folder,
+                                                         const ConfigFiles& files);
 
 /// The runtimes in Ferry's drop-in, by name; empty: no drop-in. Errc::invalid_config: it cannot be read.
 Result<TomlTable> runtimes_in_k0s(const std::filesystem::path& folder, const ConfigFiles& files);

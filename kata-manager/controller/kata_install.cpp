@@ -86,7 +86,7 @@ Error put_kata_files_back(HostFs& host, const std::vector<FileChange>& files, Er
 }  // namespace
 
 Result<KataChange> plan_kata(const HostFs& host, const ClassFile& file, const KataDevices& devices,
-                             const RuntimeAtHand& runtime, const ArtifactOf& artifact_of) {
+                             const FoundRuntime& runtime, const ArtifactOf& artifact_of) {
   auto setup = set_up(host, file, devices, artifact_of, runtime.version_of);
   if (!setup) return fail(std::move(setup).error());
   auto plan = plan_runtime(host, runtime, setup->handlers);
@@ -94,7 +94,7 @@ Result<KataChange> plan_kata(const HostFs& host, const ClassFile& file, const Ka
   return KataChange{.runtime = runtime, .setup = std::move(*setup), .plan = std::move(*plan)};
 }
 
-Result<KataChange> plan_no_kata(const HostFs& host, const RuntimeAtHand& runtime) {
+Result<KataChange> plan_no_kata(const HostFs& host, const FoundRuntime& runtime) {
   auto classes = classes_here(host);
   if (!classes) return fail(std::move(classes).error());
   auto plan = plan_runtime(host, runtime, {});
@@ -174,7 +174,7 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
   for (const FileChange& file : change.setup.files) (file.after ? first : last).push_back(file);
   if (auto r = write_kata_files(*context.host, first); !r)
     return fail(put_kata_files_back(*context.host, first, std::move(r).error()));
-  whole.contradiction = witness_of(writer, change.runtime, change.plan, change.setup.handlers);
+  whole.contradiction = config_dump_check(writer, change.runtime, change.plan, change.setup.handlers);
   // If there is no program to ask, the plan has a note of its own.
   if (!whole.contradiction && change.runtime.program && change.runtime.place.kind != RuntimeKind::k0s &&
       !change.plan.changes.empty()) {

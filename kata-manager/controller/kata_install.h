@@ -15,14 +15,14 @@
 #include "hostfs/host_writer.h"
 #include "kata-manager/kata/kata_setup.h"
 #include "kata-manager/runtime/container_runtime.h"
-#include "kata-manager/runtime/runtime_at_hand.h"
+#include "kata-manager/runtime/found_runtime.h"
 #include "kata-manager/runtime/runtime_change.h"
 
 namespace ferry::kata {
 
 /// The container runtime of a host, how Ferry queries it, and how Ferry makes it read its files.
 struct KataRuntime {
-  RuntimeAtHand at_hand;
+  FoundRuntime at_hand;
   std::unique_ptr<ContainerRuntime> asked;
   std::unique_ptr<RuntimeControl> control;  ///< nullptr: Ferry does not restart the runtime
   /// Why there is no control although one is wanted: the runtime has no unit here. Matters only if it runs.
@@ -31,7 +31,7 @@ struct KataRuntime {
 
 /// A plan and, once it is applied, its outcome.
 struct KataChange {
-  RuntimeAtHand runtime;
+  FoundRuntime runtime;
   KataSetup setup;
   RuntimePlan plan;
   std::string control = {};                    ///< "restart containerd.service"; empty: no restart
@@ -55,10 +55,10 @@ using ArtifactOf = std::function<Result<std::optional<Artifact>>(const KataClass
 /// Plans that the host has the file's classes and no others of Ferry. Errors: as set_up() and
 /// plan_runtime().
 Result<KataChange> plan_kata(const HostFs& host, const ClassFile& file, const KataDevices& devices,
-                             const RuntimeAtHand& runtime, const ArtifactOf& artifact_of);
+                             const FoundRuntime& runtime, const ArtifactOf& artifact_of);
 
 /// Plans that the host has no classes of Ferry. Errors: as plan_runtime() and removal_of().
-Result<KataChange> plan_no_kata(const HostFs& host, const RuntimeAtHand& runtime);
+Result<KataChange> plan_no_kata(const HostFs& host, const FoundRuntime& runtime);
 
 /// The container runtime's part of a change. `change` must outlive the result.
 RuntimeChange change_of(const KataChange& change);

@@ -2,30 +2,250 @@
 #include "kata-manager/controller/kata_keeper.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
-#include "hostfs/node_lock.h"
+#include "hostfs/locks.h"
 #include "kata-manager/artifacts/known_artifacts.h"
+#include "kata-manager/kata/kata_users.h"
 #include "kata-manager/runtime/runtime_record.h"
 
 namespace ferry::kata {
 namespace {
 
+std::string class_of(const std::filesystem::path& configuration) {
+  return configuration.parent_path().filename();
+}
+
+/// The class that a file below /etc/ferry/kata belongs to.
+std::string class_of_file(const std::filesystem::path& path) {
+  const auto inside = path.lexically_relative(kata_configuration_folder("x").parent_path());
+  return inside.empty() ? "" : inside.begin()->string();
+}
+
 std::string words_of(const Error& error) {
   return error.hint.empty() ? error.message : error.message + " (" + error.hint + ")";
 }
+
+/// Like known_artifact(), but a folder of the host counts only once its link exists.
+Result<std::optional<Artifact>> artifact_here(const HostFs& host, const ClassFile& file,
+                                              const KataClass& kata) {
+  if (const auto folder = kata.artifacts.folder()) {
+    const auto place = file.artifacts_dir / kata.name;
+    const auto link = host.link_target(place.relative_path());
+    if (place != *folder && (!link || *link != *folder)) return std::optional<Artifact>();
+  }
+  return known_artifact(host, file, kata);
+}
+
+bool is_placed_so(const ConfiguredRuntime& placed, const RuntimeHandler& handler,
+                  const ContainerdRelease& release) {
+  return handler_of(placed) == handler &&
+         (placed.type.empty() || handler.may_have_type(placed.type, release));
+}
+
+class Planner {
+ public:
+  Planner(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
+          const DesiredInputs& sight)
+      : host_(host), desired_(desired), file_(file), sight_(sight), possible_(file) {
+    possible_.classes.clear();
+  }
+
+  Result<DesiredPlan> plan() {
+    auto placed = configured_runtimes(host_, *sight_.runtime);
+    if (!placed) return fail(std::move(placed).error());
+    placed_ = std::move(*placed);
+    for (const KataClass& kata : file_.classes) sort_out(kata);
+    auto setup = set_up(
+        host_, possible_, sight_.devices,
+        [&](const KataClass& kata) { return Result<std::optional<Artifact>>(artifacts_.at(kata.name)); },
+        sight_.runtime->version_of);
+    if (!setup) return fail(std::move(setup).error());
+    out_.change.runtime = *sight_.runtime;
+    out_.change.setup = std::move(*setup);
+    own_ = out_.change.setup.handlers.size();
+    look_at_what_leaves();
+    leave_alone();
+    auto plan = plan_runtime(host_, *sight_.runtime, out_.change.setup.handlers);
+    if (!plan) return fail(std::move(plan).error());
+    out_.change.plan = std::move(*plan);
+    // The same handlers in another order need no restart.
+    if (handlers().size() > own_ && is_placed_already()) out_.change.plan.changes.clear();
+    find_what_changes();
+    for (auto& [name, other] : others_) out_.others.push_back(std::move(other));
+    return std::move(out_);
+  }
+
+ private:
+  const std::vector<RuntimeHandler>& handlers() const { return out_.change.setup.handlers; }
+
+  void say(const std::string& name, HandlerState state, std::string why) {
+    others_.insert_or_assign(name, OtherHandler{.name = name, .state = state, .why = std::move(why)});
+  }
+  void set_aside(const KataClass& kata, HandlerState state, const std::string& why) {
+    for (const std::string& name : kata.handlers()) say(name, state, why);
+    kept_.insert(kata.name);
+  }
+
+  // Each class is planned alone first, so that its error does not fail the other classes.
+  void sort_out(const KataClass& kata) {
+    auto artifact = artifact_here(host_, file_, kata);
+    if (!artifact) {
+      const bool chosen = artifact.error().code == make_error_code(Errc::refused);
+      return set_aside(kata, chosen ? HandlerState::blocked : HandlerState::missing_artifact,
+                       words_of(artifact.error()));
+    }
+    ClassFile alone = file_;
+    alone.classes = {kata};
+    const auto setup = set_up(
+        host_, alone, sight_.devices, [&](const KataClass&) { return artifact; }, sight_.runtime->version_of);
+    if (!setup) return set_aside(kata, HandlerState::blocked, words_of(setup.error()));
+    for (const RefusedClass& refused : setup->refused) {
+      for (const std::string& name : kata.handlers()) say(name, HandlerState::blocked, words_of(refused.why));
+    }
+    if (setup->refused.empty() && !*artifact)
+      return set_aside(kata, HandlerState::missing_artifact, kata.artifacts.url + " is to be fetched");
+    artifacts_.emplace(kata.name, std::move(*artifact));
+    possible_.classes.push_back(kata);
+  }
+
+  void look_at_what_leaves() {
+    for (const ConfiguredRuntime& placed : placed_) {
+      if (std::ranges::find(handlers(), placed.name, &RuntimeHandler::name) != handlers().end()) continue;
+      const auto set_aside = [&](const KataClass& kata) {
+        const auto names = kata.handlers();
+        return kept_.contains(kata.name) && std::ranges::find(names, placed.name) != names.end();
+      };
+      if (kept_.contains(class_of(placed.configuration)) || std::ranges::any_of(file_.classes, set_aside)) {
+        out_.change.setup.handlers.push_back(handler_of(placed));
+        continue;
+      }
+      out_.leaving.insert(placed.name);
+      if (!desired_.unlabelled.contains(placed.name)) {
+        const auto refused = others_.find(placed.name);
+        keep(placed, HandlerState::leaving,
+             refused == others_.end() ? "no desired class has it" : refused->second.why);
+        continue;
+      }
+      if (const auto why = in_use(class_of(placed.configuration), {placed.name})) {
+        keep(placed, HandlerState::blocked, *why);
+      } else {
+        out_.changed.insert(placed.name);
+      }
+    }
+    // A killed run may leave a class folder that no handler leads to.
+    for (const std::string& name : out_.change.setup.gone) {
+      if (kept_.contains(name) || std::ranges::find(placed_, name, class_of_placed) != placed_.end())
+        continue;
+      if (const auto why = in_use(name, {})) {
+        say(name, HandlerState::blocked, *why);
+        kept_.insert(name);
+      }
+    }
+  }
+
+  static std::string class_of_placed(const ConfiguredRuntime& placed) {
+    return class_of(placed.configuration);
+  }
+
+  std::optional<std::string> in_use(const std::string& name, std::vector<std::string> handlers) const {
+    LeavingClasses leaving{.classes = {name}, .handlers = std::move(handlers), .others = {}};
+    for (const RuntimeHandler& handler : this->handlers()) leaving.others.push_back(handler.name);
+    for (const ConfiguredRuntime& placed : placed_)
+      if (class_of(placed.configuration) != name) leaving.others.push_back(placed.name);
+    const auto who = who_has(host_, *sight_.asked, sight_.state, leaving);
+    if (!who) return "whether it is in use is not known: " + words_of(who.error());
+    const auto& users = *who;
+    if (!users) return std::nullopt;
+    return "it is no longer desired, and is removed once it is unused: " + *users;
+  }
+
+  void keep(const ConfiguredRuntime& placed, HandlerState state, std::string why) {
+    say(placed.name, state, std::move(why));
+    out_.change.setup.handlers.push_back(handler_of(placed));
+    kept_.insert(class_of(placed.configuration));
+  }
+
+  // set_up() plans to remove the folders of kept classes, because `possible_` lacks them. They stay.
+  void leave_alone() {
+    KataSetup& setup = out_.change.setup;
+    std::erase_if(setup.gone, [&](const std::string& name) { return kept_.contains(name); });
+    std::erase_if(setup.files, [&](const FileChange& change) {
+      return !change.after && kept_.contains(class_of_file(change.path));
+    });
+  }
+
+  bool is_so(const ConfiguredRuntime& placed, const RuntimeHandler& handler) const {
+    return is_placed_so(placed, handler, sight_.runtime->release);
+  }
+  bool is_placed_already() const {
+    return placed_.size() == handlers().size() && std::ranges::all_of(handlers(), [&](const auto& handler) {
+             return std::ranges::any_of(placed_, [&](const auto& placed) { return is_so(placed, handler); });
+           });
+  }
+
+  bool is_known(const RuntimeHandler& handler) const {
+    return !sight_.state.tells() || sight_.state.knows(handler);
+  }
+
+  void find_what_changes() {
+    const KataSetup& setup = out_.change.setup;
+    bool all_known = true;
+    for (std::size_t i = 0; i < own_; ++i) {
+      const RuntimeHandler& handler = setup.handlers[i];
+      const bool placed = std::ranges::any_of(placed_, [&](const auto& p) { return is_so(p, handler); });
+      const bool same_files = std::ranges::none_of(setup.files, [&](const FileChange& change) {
+        return class_of_file(change.path) == class_of(handler.configuration);
+      });
+      all_known = all_known && is_known(handler);
+      if (!placed || !same_files || !is_known(handler)) out_.changed.insert(handler.name);
+    }
+    // A killed run may leave a class folder that no handler leads to, so removals count as changes.
+    for (const FileChange& change : setup.files) {
+      if (change.after) continue;
+      out_.changed.insert(class_of_file(change.path));
+      out_.leaving.insert(class_of_file(change.path));
+    }
+    out_.needed = !out_.change.plan.changes.empty() || !setup.files.empty() || !all_known ||
+                  host_.exists(kRuntimeRecord);
+    if (!out_.needed || !out_.changed.empty()) return;
+    for (std::size_t i = 0; i < own_; ++i) out_.changed.insert(setup.handlers[i].name);
+  }
+
+  const HostFs& host_;
+  const DesiredClasses& desired_;
+  const ClassFile& file_;
+  const DesiredInputs& sight_;
+  ClassFile possible_;  // `file_` without the classes that are set aside
+  std::map<std::string, std::optional<Artifact>> artifacts_;
+  std::vector<ConfiguredRuntime> placed_;
+  std::set<std::string> kept_;  // classes whose folder and artifact stay as they are
+  std::map<std::string, OtherHandler> others_;
+  std::size_t own_ = 0;  // number of handlers from set_up(); kept handlers follow them
+  DesiredPlan out_;
+};
+
+}  // namespace
+
+Result<DesiredPlan> plan_desired(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
+                                 const DesiredInputs& sight) {
+  return Planner(host, desired, file, sight).plan();
+}
+
+namespace {
 
 bool is(const Error& error, Errc code) {
   return error.code == make_error_code(code);
 }
 
 /// The desired state as one text, without its generation and permissions.
-std::string wish_of(const WantedClasses& wanted) {
-  return fmt::format("{}\n{}", fmt::join(wanted.classes, ","), wanted.config.text);
+std::string summary_of(const DesiredClasses& desired) {
+  return fmt::format("{}\n{}", fmt::join(desired.classes, ","), desired.config.text);
 }
 
 /// Replaces the entry of `name`.
@@ -89,11 +309,11 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::obey(const RuntimeState
   file.others.clear();
   file.error.clear();
   file.changing = uses_.host->exists(kRuntimeRecord);
-  const auto wanted = read_wanted_classes(*uses_.host);
+  const auto desired = read_desired_classes(*uses_.host);
   std::optional<Clock::time_point> again;
-  if (!wanted) {
-    file.error = words_of(wanted.error());
-  } else if (const auto& there = *wanted) {
+  if (!desired) {
+    file.error = words_of(desired.error());
+  } else if (const auto& there = *desired) {
     file.generation = there->generation;
     again = keep(*there, state, now, file);
   } else {
@@ -110,15 +330,15 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::obey(const RuntimeState
   return again;
 }
 
-std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const WantedClasses& wanted,
+std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClasses& desired,
                                                               const RuntimeState* state,
                                                               Clock::time_point now, HandlersFile& file) {
-  const std::string wish = wish_of(wanted);
-  if (failure_ && failure_->of != wish) {
+  const std::string summary = summary_of(desired);
+  if (failure_ && failure_->of != summary) {
     failure_.reset();
     pause_ = pauses_.first;
   }
-  const auto classes = wanted_class_file(wanted);
+  const auto classes = desired_class_file(desired);
   if (!classes) {
     file.error = words_of(classes.error());
     return std::nullopt;
@@ -141,7 +361,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const WantedClasse
     file.error = words_of(runtime.error());
     return now + pauses_.first;
   }
-  const auto plan = look(wanted, *classes, *runtime, state == nullptr ? RuntimeState() : *state);
+  const auto plan = look(desired, *classes, *runtime, state == nullptr ? RuntimeState() : *state);
   if (!plan) {
     file.error = words_of(plan.error());
     return now + pauses_.first;
@@ -156,7 +376,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const WantedClasse
   const bool nobody_reads = !runtime->control && plan->change.plan.changes.empty() &&
                             plan->change.setup.files.empty() && !file.changing;
   if (nobody_reads) {
-    say(file, plan->changed, HandlerState::refused,
+    say(file, plan->changed, HandlerState::blocked,
         "it is written, and known when the container runtime is started anew, which is left to somebody "
         "else");
     return later(now, file);
@@ -168,24 +388,24 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const WantedClasse
   auto may = check_control(*runtime, plan->change.plan);
   if (may) may = may_carry_out_kata(context_of(*runtime), *uses_.writer, plan->change);
   if (!may) {
-    say(file, plan->changed, HandlerState::refused, words_of(may.error()));
+    say(file, plan->changed, HandlerState::blocked, words_of(may.error()));
     return later(now, file);
   }
-  if (!wanted.permitted) {
-    say(file, plan->changed, HandlerState::waiting, failure_ ? failure_->why : "");
+  if (!desired.permitted) {
+    say(file, plan->changed, HandlerState::pending, failure_ ? failure_->why : "");
     return later(now, file);
   }
   const auto lock = NodeLock::take(*uses_.host, pauses_.lock);
   if (!lock) {
-    say(file, plan->changed, HandlerState::waiting, words_of(lock.error()));
+    say(file, plan->changed, HandlerState::pending, words_of(lock.error()));
     return now + pauses_.first;
   }
-  const auto changed = change(wanted, *classes, *runtime, file);
+  const auto changed = change(desired, *classes, *runtime, file);
   if (!changed) {
     const bool refused = is(changed.error(), Errc::refused);
     tell("Kata's runtimes: " + words_of(changed.error()));
-    const Failure& failure =
-        fails(wish, refused ? HandlerState::refused : HandlerState::failed, words_of(changed.error()), now);
+    const Failure& failure = fails(summary, refused ? HandlerState::blocked : HandlerState::failed,
+                                   words_of(changed.error()), now);
     file.others = plan->others;
     say(file, plan->changed, failure.state, failure.why);
     file.changing = uses_.host->exists(kRuntimeRecord);
@@ -193,31 +413,31 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const WantedClasse
   }
   if (*changed == Changed::nothing_yet) return now + pauses_.first;
   // The next round reads the result. If that is not as planned, the failure's back-off delays the retry.
-  fails(wish, HandlerState::waiting, "it was changed a moment ago, and is not as it was planned", now);
+  fails(summary, HandlerState::pending, "it was changed a moment ago, and is not as it was planned", now);
   return now;
 }
 
-Result<WantedPlan> KataKeeper::look(const WantedClasses& wanted, const ClassFile& classes,
-                                    KataRuntime& runtime, const RuntimeState& state) const {
+Result<DesiredPlan> KataKeeper::look(const DesiredClasses& desired, const ClassFile& classes,
+                                     KataRuntime& runtime, const RuntimeState& state) const {
   auto devices = uses_.devices();
   if (!devices) return fail(std::move(devices).error());
-  devices->mode = confidential_mode_of(wanted);
-  return plan_wanted(*uses_.host, wanted, classes,
-                     {.runtime = &runtime.at_hand,
-                      .asked = runtime.asked.get(),
-                      .state = state,
-                      .devices = std::move(*devices)});
+  devices->mode = confidential_mode_of(desired);
+  return plan_desired(*uses_.host, desired, classes,
+                      {.runtime = &runtime.at_hand,
+                       .asked = runtime.asked.get(),
+                       .state = state,
+                       .devices = std::move(*devices)});
 }
 
-Result<KataKeeper::Changed> KataKeeper::change(const WantedClasses& wanted, const ClassFile& classes,
+Result<KataKeeper::Changed> KataKeeper::change(const DesiredClasses& desired, const ClassFile& classes,
                                                KataRuntime& runtime, HandlersFile& file) {
   // The desired state may have changed before the lock was held.
-  const auto now_there = read_wanted_classes(*uses_.host);
+  const auto now_there = read_desired_classes(*uses_.host);
   if (!now_there) return Changed::nothing_yet;
   const auto& still = *now_there;
-  if (!still || wanted_classes_text(*still) != wanted_classes_text(wanted)) return Changed::nothing_yet;
+  if (!still || desired_classes_text(*still) != desired_classes_text(desired)) return Changed::nothing_yet;
   const auto state = runtime.asked->state();
-  auto plan = look(wanted, classes, runtime, state.value_or(RuntimeState()));
+  auto plan = look(desired, classes, runtime, state.value_or(RuntimeState()));
   if (!plan) return fail(std::move(plan).error());
   if (!plan->needed) return Changed::nothing_yet;
   if (auto r = may_carry_out_kata(context_of(runtime), *uses_.writer, plan->change); !r)
@@ -232,7 +452,7 @@ Result<KataKeeper::Changed> KataKeeper::change(const WantedClasses& wanted, cons
   return Changed::all;
 }
 
-Result<> KataKeeper::carry_out(const ClassFile& classes, KataRuntime& runtime, WantedPlan& plan,
+Result<> KataKeeper::carry_out(const ClassFile& classes, KataRuntime& runtime, DesiredPlan& plan,
                                HandlersFile& file) {
   const bool any = !plan.change.setup.handlers.empty();
   if (any && classes.load_modules) {
@@ -249,7 +469,7 @@ Result<> KataKeeper::carry_out(const ClassFile& classes, KataRuntime& runtime, W
   if (!done) return fail(Error(done.error()));
   for (const std::string& note : plan.change.plan.notes) spdlog::info("{}", note);
   if (!*done) return fail(Errc::refused, plan.change.left);
-  spdlog::info("Kata's runtimes are as generation {} wants them", file.generation.value_or(0));
+  spdlog::info("Kata's runtimes match generation {}", file.generation.value_or(0));
   if (any) return {};
   return forget_artifacts_dir(*uses_.host);
 }
@@ -290,6 +510,56 @@ Result<> KataKeeper::publish(const HandlersFile& file) {
 
 void KataKeeper::tell(const std::string& news) {
   if (std::exchange(told_, news) != news) spdlog::warn("{}", news);
+}
+
+ReadyWatch::ReadyWatch(EventLoop& loop, const HostFs& host, KataKeeper& keeper,
+                       const std::filesystem::path& socket, bool desired, Pauses pauses)
+    : loop_(loop),
+      host_(host),
+      keeper_(keeper),
+      socket_folder_(host.root() / socket.relative_path().parent_path()),
+      desired_(desired),
+      pauses_(pauses),
+      pause_(pauses.first),
+      files_(
+          loop, [this] { look_in(pauses_.settling); }, pauses.first) {
+  look_in(std::chrono::milliseconds(0));
+}
+
+ReadyWatch::~ReadyWatch() {
+  loop_.cancel(next_);
+}
+
+void ReadyWatch::look_in(std::chrono::milliseconds pause) {
+  loop_.cancel(next_);
+  next_ = loop_.at(EventLoop::Clock::now() + pause, [this] { look(); });
+}
+
+// A folder to watch may not exist yet.
+Result<> ReadyWatch::watch() {
+  auto watched = files_.add(socket_folder_);
+  if (!desired_) return watched;
+  const auto folder = std::filesystem::path(kDesiredClassesFile).parent_path();
+  auto desired = files_.add(host_.root() / folder, [this, folder] { return host_.make_directory(folder); });
+  return watched ? desired : watched;
+}
+
+void ReadyWatch::look() {
+  // Watches first, so that no event is lost before the round.
+  const auto watched = watch();
+  const auto round = keeper_.round(EventLoop::Clock::now());
+  std::chrono::milliseconds pause = pauses_.longest;
+  if (round.answered && watched) {
+    pause_ = pauses_.first;
+  } else {
+    pause = pause_;
+    pause_ = std::min(2 * pause_, pauses_.longest);
+  }
+  if (const auto again = round.again) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*again - EventLoop::Clock::now());
+    pause = std::clamp(left, std::chrono::milliseconds(0), pause);
+  }
+  look_in(pause);
 }
 
 }  // namespace ferry::kata

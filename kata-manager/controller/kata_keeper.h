@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reconciles the host with the wanted Kata classes (wanted_classes.h), one round at a time, and publishes
+// Reconciles the host with the wanted Kata classes (desired_classes.h), one round at a time, and publishes
 // the state of each handler (ready_handlers.h).
 //
 // KataKeeper fetches nothing and opens no network socket. A leaving handler is first taken off the ready
@@ -7,28 +7,56 @@
 // permitted. If a run was killed, the next permitted round finishes it (runtime_record.h).
 //
 // The caller passes the clock in. A round waits only for the node lock and, during a change, for the
-// container runtime. The loop (ready_watch.h) starts a round after an event, or when the last round asked
+// container runtime. The loop (ReadyWatch) starts a round after an event, or when the last round asked
 // for one.
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "common/event_loop.h"
 #include "common/result.h"
+#include "hostfs/directory_watch.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
-#include "kata-manager/classes/wanted_classes.h"
+#include "kata-manager/classes/desired_classes.h"
 #include "kata-manager/controller/kata_install.h"
 #include "kata-manager/controller/ready_handlers.h"
-#include "kata-manager/controller/wanted_plan.h"
 #include "kata-manager/kata/kata_configuration.h"
 #include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
+
+// Plans the wanted classes for the host as it is: the changes that may be made now, and the handlers that
+// must wait, with the reason. A class that cannot be set up does not block the others.
+
+struct DesiredPlan {
+  /// The changes that may be made now. The rest stays as it is: a class without its files, and a leaving
+  /// handler that still has a label or a pod.
+  KataChange change;
+  bool needed = false;               ///< a file must be written, or the runtime must read its files
+  std::set<std::string> changed;     ///< handlers that the change adds, alters or removes
+  std::set<std::string> leaving;     ///< handlers on the host that are not wanted, waiting ones included
+  std::vector<OtherHandler> others;  ///< handlers that wait, but not for a permission, by name
+};
+
+/// The planner's input beside the host's files.
+struct DesiredInputs {
+  const FoundRuntime* runtime = nullptr;
+  ContainerRuntime* asked = nullptr;  ///< queried for its pods
+  RuntimeState state;                 ///< its answer; if that has no runtimes, the files count
+  KataDevices devices;
+};
+
+/// Writes nothing. `file` is desired_class_file() of `wanted`. Errors, if they do not come from one class
+/// alone: as plan_kata() and configured_runtimes().
+Result<DesiredPlan> plan_desired(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
+                                 const DesiredInputs& sight);
 
 class KataKeeper {
  public:
@@ -75,14 +103,14 @@ class KataKeeper {
 
   HandlersFile as_said_before() const;
   std::optional<Clock::time_point> obey(const RuntimeState* state, Clock::time_point now, HandlersFile& file);
-  std::optional<Clock::time_point> keep(const WantedClasses& wanted, const RuntimeState* state,
+  std::optional<Clock::time_point> keep(const DesiredClasses& desired, const RuntimeState* state,
                                         Clock::time_point now, HandlersFile& file);
-  Result<WantedPlan> look(const WantedClasses& wanted, const ClassFile& classes, KataRuntime& runtime,
-                          const RuntimeState& state) const;
+  Result<DesiredPlan> look(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
+                           const RuntimeState& state) const;
   enum class Changed { all, nothing_yet };
-  Result<Changed> change(const WantedClasses& wanted, const ClassFile& classes, KataRuntime& runtime,
+  Result<Changed> change(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
                          HandlersFile& file);
-  Result<> carry_out(const ClassFile& classes, KataRuntime& runtime, WantedPlan& plan, HandlersFile& file);
+  Result<> carry_out(const ClassFile& classes, KataRuntime& runtime, DesiredPlan& plan, HandlersFile& file);
   ChangeContext context_of(KataRuntime& runtime) const;
   const Failure& fails(const std::string& of, HandlerState state, const std::string& why,
                        Clock::time_point now);
@@ -97,6 +125,43 @@ class KataKeeper {
   std::chrono::milliseconds look_again_;  ///< until the next round while a handler is not ready
   std::vector<OtherHandler> in_the_way_;
   std::string told_;
+};
+
+/// Runs a KataKeeper's rounds: at the start; after the container runtime's socket is made anew, which means
+/// a start; after its wanted file is written, if it follows one; and from time to time, because a reload
+/// causes no event. Each round blocks the loop's thread.
+class ReadyWatch {
+ public:
+  struct Pauses {
+    std::chrono::milliseconds settling{500};     ///< from an event to the round
+    std::chrono::milliseconds first{1'000};      ///< without an answer; doubles up to `longest`
+    std::chrono::milliseconds longest{300'000};  ///< also after each answer
+  };
+
+  /// All arguments must outlive this object. `socket`: a path of the host; `wanted`: also watch the wanted
+  /// file.
+  ReadyWatch(EventLoop& loop, const HostFs& host, KataKeeper& keeper, const std::filesystem::path& socket,
+             bool desired, Pauses pauses);
+  ReadyWatch(const ReadyWatch&) = delete;
+  ReadyWatch& operator=(const ReadyWatch&) = delete;
+  ReadyWatch(ReadyWatch&&) = delete;
+  ReadyWatch& operator=(ReadyWatch&&) = delete;
+  ~ReadyWatch();
+
+ private:
+  void look_in(std::chrono::milliseconds pause);
+  void look();
+  Result<> watch();
+
+  EventLoop& loop_;
+  const HostFs& host_;
+  KataKeeper& keeper_;
+  const std::filesystem::path socket_folder_;
+  const bool desired_;
+  const Pauses pauses_;
+  std::chrono::milliseconds pause_;  ///< before the round after the next failed one
+  FolderWatch files_;
+  EventLoop::Timer next_;
 };
 
 }  // namespace ferry::kata

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 bool is_ours(const KnownRuntime& runtime) {
   return runtime.configuration.starts_with(kata_configuration_folder("").string());
@@ -23,9 +23,9 @@ bool is_ours(const KnownRuntime& runtime) {
 constexpr std::array<std::pair<HandlerState, std::string_view>, 6> kStates{
     {{HandlerState::installing, "installing"},
      {HandlerState::missing_artifact, "missing_artifact"},
-     {HandlerState::waiting, "waiting"},
+     {HandlerState::pending, "pending"},
      {HandlerState::leaving, "leaving"},
-     {HandlerState::refused, "refused"},
+     {HandlerState::blocked, "blocked"},
      {HandlerState::failed, "failed"}}};
 
 tl::unexpected<Error> broken(const char* why) {
@@ -108,7 +108,7 @@ std::string handlers_file_text(const HandlersFile& file) {
   for (const std::string& name : file.ready) ready.push_back({{"name", name}});
   Json out = {{"version", kVersion}, {"handlers", std::move(ready)}};
   if (file.generation) out["generation"] = *file.generation;
-  if (file.generation || file.changing) out["changing"] = file.changing;
+  if (file.generation || file.changing) out["applying"] = file.changing;
   auto others = Json::array();
   for (const OtherHandler& other : file.others) {
     Json entry = {{"name", other.name}, {"state", text(other.state)}};
@@ -134,8 +134,8 @@ Result<HandlersFile> read_handlers_file(std::string_view text) {
     if (!generation->is_number_unsigned()) return broken("generation is no number from 0 on");
     out.generation = generation->get<std::uint64_t>();
   }
-  if (const auto changing = file->find("changing"); changing != file->end()) {
-    if (!changing->is_boolean()) return broken("changing is neither true nor false");
+  if (const auto changing = file->find("applying"); changing != file->end()) {
+    if (!changing->is_boolean()) return broken("applying is neither true nor false");
     out.changing = changing->get<bool>();
   }
   if (const auto others = file->find("others"); others != file->end()) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of Ferry's Kata handlers on this host: run/ferry/kata.json. hostd writes it, the agent reads it.
 //
-//   {"version": 1,
+//   {"version": 2,
 //    "handlers": [{"name": "kata-nvidia-gpu"}],   ready; a reader may know only this key
-//    "generation": 3,                             of kata-classes.json (wanted_classes.h), as last read;
+//    "generation": 3,                             of kata-classes.json (desired_classes.h), as last read;
 //                                                 absent: no such file, or hostd does not follow one
-//    "changing": false,                           true: a change is neither proven nor rolled back, and the
+//    "applying": false,                           true: a change is neither proven nor rolled back, and the
 //                                                 agent keeps the node's Lease
 //    "others": [{"name": "kata-old", "state": "leaving", "why": "..."}],
 //    "error": "..."}                              blocks all classes, such as an unreadable file
@@ -13,14 +13,14 @@
 // States of others:
 //   installing        is being installed now
 //   missing_artifact  its files must be fetched
-//   waiting           needs a permission to be changed or removed
+//   pending           needs a permission to be changed or removed
 //   leaving           goes once its name is among `unlabelled`
-//   refused           cannot come or go for now: a pod uses it, the host has no such VMs,
+//   blocked           cannot come or go for now: a pod uses it, the host has no such VMs,
 //                     a restart of the container runtime would end pods
 //   failed            was rolled back, and will be retried
 //
-// A handler is in both lists if it is ready in its old form, and its new form waits, misses its files,
-// is refused or failed. A handler that leaves is not in `handlers` from its first `leaving` on.
+// A handler is in both lists if it is ready in its old form, and its new form is pending, misses its files,
+// is blocked or failed. A handler that leaves is not in `handlers` from its first `leaving` on.
 //
 // Keys and states are only ever added; readers skip unknown ones.
 #pragma once
@@ -40,13 +40,13 @@ namespace ferry::kata {
 /// Relative to the host's root.
 inline constexpr const char* kReadyHandlersFile = "run/ferry/kata.json";
 
-enum class HandlerState { installing, missing_artifact, waiting, leaving, refused, failed };
+enum class HandlerState { installing, missing_artifact, pending, leaving, blocked, failed };
 /// "installing", "missing_artifact", …
 std::string_view text(HandlerState state);
 
 struct OtherHandler {
   std::string name;
-  HandlerState state = HandlerState::waiting;
+  HandlerState state = HandlerState::pending;
   std::string why = {};  ///< for people; empty: the state explains itself
   bool operator==(const OtherHandler&) const = default;
 };

@@ -10,10 +10,7 @@
 #include <fmt/format.h>
 
 #include "kata-manager/artifacts/artifact_store.h"
-#include "kata-manager/artifacts/kata_files.h"
-#include "kata-manager/artifacts/tree_listing.h"
-#include "kata-manager/artifacts/version_builder.h"
-#include "kata-manager/artifacts/version_switch.h"
+#include "kata-manager/artifacts/artifact_version.h"
 #include "kata-manager/fetch/registry.h"
 
 namespace ferry::kata {
@@ -124,7 +121,7 @@ class Fetch {
   }
 
   Result<Artifact> asked(RegistryClient& registry, const ImageReference& reference) {
-    auto document = registry.manifest(reference.wanted());
+    auto document = registry.manifest(reference.desired());
     if (!document) return fail(std::move(document).error());
     answered_ = true;
     auto parsed = parse_manifest(document->bytes, document->content_type, request_->limits);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/exit_status.h"
-#include "common/process/hidden_process.h"
+#include "common/process/this_process.h"
 #include "common/version.h"
 #include "kata-manager/artifacts/fetch_protocol.h"
 #include "kata-manager/fetch/fetch.h"

@@ -80,4 +80,13 @@ struct HttpOrigin {
 /// Resolves a Location header against `base`. Errors: as HttpOrigin::of().
 Result<std::string> resolve_url(const std::string& base, const std::string& location);
 
+/// A challenge of a WWW-Authenticate header. Scheme and parameter names are in lower case.
+struct AuthChallenge {
+  std::string scheme;  ///< "bearer", "basic"
+  std::map<std::string, std::string> parameters;
+};
+
+/// The challenges of one header, up to the first that cannot be parsed. ABI: RFC 9110, 11.6.1.
+std::vector<AuthChallenge> parse_auth_challenges(std::string_view header);
+
 }  // namespace ferry::kata

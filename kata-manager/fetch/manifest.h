@@ -11,7 +11,7 @@
 
 #include "common/result.h"
 #include "kata-manager/artifacts/artifacts.h"
-#include "kata-manager/artifacts/digest.h"
+#include "kata-manager/artifacts/image_reference.h"
 
 namespace ferry::kata {
 

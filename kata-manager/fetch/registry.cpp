@@ -1,16 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/fetch/registry.h"
 
+#include <cerrno>
 #include <charconv>
+#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "kata-manager/fetch/manifest.h"
-#include "kata-manager/fetch/registry_session.h"
 
 namespace ferry::kata {
+
+BlobFile::BlobFile(UniqueFd file, Digest digest, std::uint64_t size, std::string path)
+    : file_(std::move(file)),
+      digest_(std::move(digest)),
+      size_(size),
+      path_(std::move(path)),
+      hash_(digest_.algorithm) {}
+
+Result<BlobFile> BlobFile::resume(UniqueFd file, Digest digest, std::uint64_t size, std::string path) {
+  constexpr std::size_t kAtOnce = 256UL * 1024;
+  BlobFile blob(std::move(file), std::move(digest), size, std::move(path));
+  std::vector<char> buffer(kAtOnce);
+  for (;;) {
+    const ssize_t n = ::pread(blob.fd(), buffer.data(), buffer.size(), static_cast<off_t>(blob.have_));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail(error_from_errno(errno, "read " + blob.path_));
+    if (n == 0) break;
+    blob.have_ += static_cast<std::uint64_t>(n);
+    if (blob.have_ > size) {  // not this blob: start over
+      if (auto restarted = blob.restart(); !restarted) return fail(std::move(restarted).error());
+      return blob;
+    }
+    blob.hash_.add({buffer.data(), static_cast<std::size_t>(n)});
+  }
+  blob.patched_ = blob.have_ > 0;
+  return blob;
+}
+
+Result<> BlobFile::add(std::string_view bytes) {
+  if (bytes.size() > size_ - have_)
+    return fail(Errc::malformed_host,
+                fmt::format("blob {}: there is more of it than its {} bytes", digest_.text(), size_));
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(have_));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail(error_from_errno(errno, "write " + path_));
+    const auto written = static_cast<std::size_t>(n);
+    hash_.add(bytes.substr(0, written));
+    have_ += written;
+    bytes.remove_prefix(written);
+  }
+  return {};
+}
+
+Result<> BlobFile::restart() {
+  if (::ftruncate(file_.get(), 0) != 0) return fail(error_from_errno(errno, "empty " + path_));
+  have_ = 0;
+  patched_ = false;
+  hash_ = ContentHash(digest_.algorithm);
+  return {};
+}
+
+Result<> BlobFile::finish() {
+  const std::string hex = hash_.hex();
+  if (hex != digest_.hex) {
+    if (auto restarted = restart(); !restarted) return restarted;
+    return fail(Errc::failed, fmt::format("blob {}: what came has the digest {}:{}", digest_.text(),
+                                          digest_.algorithm, hex));
+  }
+  if (::fsync(file_.get()) != 0) return fail(error_from_errno(errno, "write " + path_));
+  return {};
+}
+
 namespace {
 
 constexpr int kOk = 200;
@@ -59,9 +123,9 @@ struct RegistryClient::State {
     }
   }
 
-  Result<Document> manifest_from(RegistryEndpoint& endpoint, const std::string& wanted) {
+  Result<Document> manifest_from(RegistryEndpoint& endpoint, const std::string& desired) {
     const RegistryQuestion question{
-        .path = "/manifests/" + wanted,
+        .path = "/manifests/" + desired,
         .headers = {fmt::format("Accept: {}", fmt::join(manifest_media_types(), ", "))},
         .most_text = setup.limits.document};
     auto reply = session.patiently([&] { return session.ask_once(endpoint, question); });
@@ -69,14 +133,14 @@ struct RegistryClient::State {
     if (reply->status != kOk) return fail(error_of(*reply, endpoint));
     Document document{
         .bytes = std::move(reply->text), .content_type = reply->header("content-type"), .digest = {}};
-    const auto asked = Digest::parse(wanted);
+    const auto asked = Digest::parse(desired);
     document.digest.algorithm = asked ? asked->algorithm : "sha256";
     ContentHash hash(document.digest.algorithm);
     hash.add(document.bytes);
     document.digest.hex = hash.hex();
     if (asked && document.digest != *asked)
       return fail(Errc::failed, fmt::format("{}: manifest {}: what came has the digest {}", endpoint.host,
-                                            wanted, document.digest.text()));
+                                            desired, document.digest.text()));
     return document;
   }
 

@@ -7,8 +7,8 @@
 #include <fmt/ranges.h>
 
 #include "kata-manager/classes/runtime_class.h"
-#include "kata-manager/classes/runtime_handler.h"
 #include "kata-manager/kata/kata_parts.h"
+#include "kata-manager/runtime/container_runtime.h"
 #include "kata-manager/toml/toml_text.h"
 
 namespace ferry::kata {

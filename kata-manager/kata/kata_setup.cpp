@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "kata-manager/kata/confidential_host.h"
+#include "kata-manager/kata/confidential_mode.h"
 #include "kata-manager/kata/kata_shim.h"
 
 namespace ferry::kata {

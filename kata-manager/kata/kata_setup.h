@@ -19,9 +19,9 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/classes/class_file.h"
-#include "kata-manager/classes/runtime_handler.h"
 #include "kata-manager/kata/kata_configuration.h"
-#include "kata-manager/runtime/file_change.h"
+#include "kata-manager/runtime/config_files.h"
+#include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
 

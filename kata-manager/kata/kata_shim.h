@@ -68,6 +68,6 @@ KataShim kata_shim_at(const HostFs& host, const std::filesystem::path& path,
 /// Kata's installers and distributions put it (/opt/kata, /usr/local/bin, /usr/bin). Errc::not_found: no
 /// shim. Errc::unsupported: only shims of the other runtime.
 Result<KataShim> find_kata_shim(const HostFs& host, const KataClass& kata, const VersionOf& version_of = {},
-                                std::optional<ShimRuntime> wanted = {});
+                                std::optional<ShimRuntime> desired = {});
 
 }  // namespace ferry::kata

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "common/text/words.h"
+#include "common/text/text.h"
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/kata/kata_configuration.h"
 

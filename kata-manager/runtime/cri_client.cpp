@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/rpc/client_call.h"
 #include "common/rpc/socket_file.h"
-#include "common/rpc/waited_call.h"
 #include "cri.pb.h"
 
 namespace ferry::kata {

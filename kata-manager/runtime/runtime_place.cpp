@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "common/text/suggest.h"
+#include "common/text/text.h"
 #include "kata-manager/containerd/containerd_start.h"
 #include "kata-manager/runtime/unit_file.h"
 
@@ -99,7 +99,7 @@ Result<RuntimePlace> found_here(const HostFs& host) {
     if (!found.empty()) return fail(several(found, sign.what));
   }
   return fail(Errc::not_found, "no container runtime is here: neither containerd nor CRI-O",
-              "install one first, or say which one it shall be: --runtime NAME");
+              "install one first, or name one with --runtime");
 }
 
 constexpr const char* kService = "Service";

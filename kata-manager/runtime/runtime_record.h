@@ -10,9 +10,8 @@
 
 #include "common/result.h"
 #include "hostfs/host_fs.h"
-#include "kata-manager/classes/runtime_handler.h"
+#include "kata-manager/runtime/config_files.h"
 #include "kata-manager/runtime/container_runtime.h"
-#include "kata-manager/runtime/file_change.h"
 
 namespace ferry::kata {
 

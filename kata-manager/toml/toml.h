@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// TOML as plain values, without its layout. Ferry edits a file as text (text_block.h), not through these
+// TOML as plain values, without its layout. Ferry edits a file as text (config_files.h), not through these
 // values.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <map>
@@ -15,6 +16,11 @@
 #include "common/result.h"
 
 namespace ferry::kata {
+
+/// The place of the first byte above ASCII outside of strings and comments, which TOML forbids; toml++ does
+/// not report that the character needs quotes. A leading byte-order mark is skipped. In a text that is not
+/// TOML, a byte in a string may be reported, too.
+std::optional<std::size_t> stray_character(std::string_view text);
 
 struct TomlValue;
 using TomlArray = std::vector<TomlValue>;
@@ -56,5 +62,10 @@ TomlTable& table_at(TomlTable& root, std::initializer_list<std::string_view> key
 
 /// Merges tables by key at every depth. Any other value of `later` replaces the earlier value.
 void merge_over(TomlTable& base, const TomlTable& later);
+
+/// The first difference of two tables: "plugins.a.b: true, and would be false". Empty, false and 0 equal
+/// absent, as for a program that decodes into variables. Absent: no difference.
+std::optional<std::string> first_difference(const TomlTable& is, const TomlTable& would_be,
+                                            const std::string& path);
 
 }  // namespace ferry::kata

@@ -2,6 +2,8 @@
 #include "kata-manager/toml/toml_text.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -76,6 +78,92 @@ std::string toml_text(const std::vector<std::string>& path, const TomlTable& tab
     out += toml_text(inner, *value.table());
   }
   return out;
+}
+
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r\n";
+
+/// The keys of a header line; absent: the line is no header.
+std::optional<TomlPath> header_keys(std::string_view line) {
+  const auto first = line.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos || line[first] != '[') return std::nullopt;
+  const auto parsed = parse_toml(line, "");
+  if (!parsed) return std::nullopt;
+  TomlPath keys;
+  for (const TomlTable* table = &*parsed; table != nullptr && !table->empty();
+       table = table->begin()->second.table())
+    keys.push_back(table->begin()->first);
+  return keys;
+}
+
+bool is_below(const TomlPath& keys, const TomlPath& path) {
+  return keys.size() >= path.size() && std::equal(path.begin(), path.end(), keys.begin());
+}
+
+bool is_blank_or_comment(std::string_view line) {
+  const auto first = line.find_first_not_of(kBlanks);
+  return first == std::string_view::npos || line[first] == '#';
+}
+
+/// Removes the value at a path; false: there is none.
+bool erase(TomlTable& root, const TomlPath& path) {
+  TomlTable* table = &root;
+  for (std::size_t i = 0; i + 1 < path.size(); ++i) {
+    const auto found = table->find(path[i]);
+    if (found == table->end() || found->second.table() == nullptr) return false;
+    table = found->second.table();
+  }
+  return table->erase(path.back()) > 0;
+}
+
+/// Removes tables that exist only by headers of removed tables.
+void prune(TomlTable& table) {
+  for (auto it = table.begin(); it != table.end();) {
+    TomlTable* inner = it->second.table();
+    if (inner != nullptr) prune(*inner);
+    it = inner != nullptr && inner->empty() ? table.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace
+
+Result<std::string> without_tables(std::string_view text, const std::string& file,
+                                   std::span<const TomlPath> paths) {
+  auto desired = parse_toml(text, file);
+  if (!desired) return fail(std::move(desired).error());
+  for (const TomlPath& path : paths) erase(*desired, path);
+  std::string out;
+  std::string skipped;  // may belong to the next table
+  bool removing = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto end = std::min(text.find('\n', at), text.size() - 1) + 1;
+    const std::string_view line = text.substr(at, end - at);
+    at = end;
+    if (const auto keys = header_keys(line)) {
+      removing = std::ranges::any_of(paths, [&](const TomlPath& path) { return is_below(*keys, path); });
+      out += std::exchange(skipped, {});
+    }
+    if (!removing) {
+      out += line;
+    } else if (is_blank_or_comment(line)) {
+      skipped += line;
+    } else {
+      skipped.clear();
+    }
+  }
+  out += skipped;
+  // Proves that only these tables are gone.
+  auto left = parse_toml(out, file);
+  prune(*desired);
+  if (left) prune(*left);
+  if (left && *left == *desired) return out;
+  std::string names;
+  for (const TomlPath& path : paths) names += (names.empty() ? "[" : ", [") + dotted(path) + "]";
+  return fail(
+      Errc::refused,
+      fmt::format("{}: {} cannot be removed: not each of them stands under a header of its own", file, names),
+      "remove these tables from the file by hand, then run this again");
 }
 
 }  // namespace ferry::kata

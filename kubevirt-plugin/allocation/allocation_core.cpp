@@ -2,18 +2,192 @@
 #include "kubevirt-plugin/allocation/allocation_core.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
-#include <utility>
+#include <unordered_map>
+#include <unordered_set>
 
 #include <fmt/format.h>
-
-#include "kubevirt-plugin/allocation/device_lists.h"
-#include "kubevirt-plugin/allocation/preferred_allocation.h"
 
 namespace ferry::plugin {
 namespace {
 
-Allocation allocation(const std::string& env_name, const std::vector<OfferedDevice>& devices,
+/// True if the kubelet cannot tell the two lists apart.
+bool looks_the_same(const ListedResource& one, const ListedResource& other) {
+  return std::equal(one.devices.begin(), one.devices.end(), other.devices.begin(), other.devices.end(),
+                    [](const ListedDevice& a, const ListedDevice& b) {
+                      return a.id == b.id && a.healthy() == b.healthy() && a.numa_node == b.numa_node;
+                    });
+}
+
+using HeldGroups = std::unordered_map<std::uint32_t, std::string>;
+
+/// For each allocated IOMMU group, the reason why its other devices are not available.
+HeldGroups held_groups(const Allocations& book) {
+  HeldGroups held;
+  for (const auto& resource_devices : book.device_lists())
+    for (const auto& slot : resource_devices.slots)
+      if (slot.user != 0) {
+        held.emplace(slot.device.iommu_group, fmt::format("held back: {} of its IOMMU group {} is allocated",
+                                                          slot.device.id, slot.device.iommu_group));
+      }
+  for (const auto& claim : book.claims())
+    if (claim.group)
+      held.emplace(*claim.group, fmt::format("held back: {} of its IOMMU group {} is allocated as {}",
+                                             claim.id, *claim.group, claim.resource));
+  return held;
+}
+
+ListedResource list(const Allocations::ResourceDevices& resource_devices, const HeldGroups& held,
+                    const std::map<std::uint32_t, std::string>& left_open) {
+  const bool all_nodes_known =
+      std::all_of(resource_devices.slots.begin(), resource_devices.slots.end(),
+                  [](const auto& slot) { return slot.device.numa_node.has_value(); });
+  ListedResource listed{.name = resource_devices.name,
+                        .env_prefix = resource_devices.env_prefix,
+                        .devices = {},
+                        .places = false};
+  listed.devices.reserve(resource_devices.slots.size());
+  for (const auto& slot : resource_devices.slots) {
+    ListedDevice device{.id = slot.device.id,
+                        .reason = slot.device.problem.empty() ? slot.fault : slot.device.problem,
+                        .numa_node = all_nodes_known ? slot.device.numa_node : std::nullopt,
+                        .iommu_group = slot.device.iommu_group,
+                        .allocated = slot.user != 0,
+                        .awaits_release = false};
+    // The pod's name counts only if it belongs to the present allocation.
+    if (device.allocated && slot.named == slot.user) device.pod = slot.pod;
+    const auto open = left_open.find(device.iommu_group);
+    const bool is_open = open != left_open.end();
+    device.awaits_release = slot.gone || is_open || (device.allocated && !device.reason.empty());
+    const auto user = held.find(device.iommu_group);
+    // An allocated device stays Healthy: the kubelet does not allocate it again anyway.
+    if (device.reason.empty() && !device.allocated && user != held.end()) {
+      device.awaits_release = true;
+      device.held_with_group = true;
+      device.reason = user->second;
+    }
+    // Unless it has forgotten that, and would give it to a pod that cannot have it.
+    if (device.reason.empty() && is_open) device.reason = open->second;
+    listed.devices.push_back(std::move(device));
+  }
+  return listed;
+}
+
+/// The places of one resource. `listed`: the device lists of `shelves`, in the same order. A place has no
+/// NUMA node, since its pod's GPU may be on any.
+ListedResource list_places(const ResourceName& name, EnvPrefix env_prefix,
+                           const std::vector<Allocations::ResourceDevices>& device_lists,
+                           std::span<const std::shared_ptr<const ListedResource>> listed) {
+  ListedResource places{.name = name, .env_prefix = env_prefix, .devices = {}, .places = true};
+  for (std::size_t i = 0; i < device_lists.size(); ++i) {
+    if (device_lists[i].places) continue;
+    for (std::size_t j = 0; j < device_lists[i].slots.size(); ++j) {
+      const auto& gpu = listed[i]->devices.at(j);
+      for (const auto& companion : device_lists[i].slots[j].device.companions) {
+        if (companion.resource != name.text()) continue;
+        places.devices.push_back(
+            {.id = companion.place(),
+             .reason = gpu.healthy() ? std::string() : fmt::format("{}: {}", gpu.id, gpu.reason),
+             .numa_node = {}});
+      }
+    }
+  }
+  std::ranges::sort(places.devices, {}, &ListedDevice::id);
+  return places;
+}
+
+/// True if an allocated vGPU's GPU carries vGPUs of several types. The kubelet decides which vGPU of a type
+/// is free, but the plugin prefers the GPU for the next one.
+bool decides_placement(const std::vector<Allocations::ResourceDevices>& device_lists) {
+  std::unordered_map<std::string_view, const Allocations::ResourceDevices*> carried_as;
+  std::unordered_set<std::string_view> of_several_types;
+  for (const auto& resource_devices : device_lists)
+    for (const auto& slot : resource_devices.slots)
+      if (!slot.device.gpu.empty() &&
+          carried_as.emplace(slot.device.gpu, &resource_devices).first->second != &resource_devices)
+        of_several_types.insert(slot.device.gpu);
+  return std::ranges::any_of(device_lists, [&](const Allocations::ResourceDevices& resource_devices) {
+    return std::ranges::any_of(resource_devices.slots, [&](const Allocations::Slot& slot) {
+      return slot.user != 0 && of_several_types.contains(slot.device.gpu);
+    });
+  });
+}
+
+/// True if a listed group has two allocations, as an earlier plugin that ignored groups could make. If the
+/// kubelet allocates the group again, both may have been released without any notice.
+bool has_group_of_two_holders(const Allocations& book) {
+  std::unordered_map<std::uint32_t, Allocations::Ticket> users;
+  const auto is_second = [&](std::uint32_t group, Allocations::Ticket user) {
+    return users.emplace(group, user).first->second != user;
+  };
+  std::unordered_set<std::uint32_t> ours;
+  for (const auto& resource_devices : book.device_lists()) {
+    for (const auto& slot : resource_devices.slots) {
+      if (slot.user != 0 && is_second(slot.device.iommu_group, slot.user)) return true;
+      ours.insert(slot.device.iommu_group);
+    }
+  }
+  return std::ranges::any_of(book.claims(), [&](const Allocations::Claim& claim) {
+    return claim.group && ours.contains(*claim.group) && is_second(*claim.group, claim.ticket);
+  });
+}
+
+template <typename Predicate>
+bool any_device(const Snapshot& snapshot, Predicate holds) {
+  return std::ranges::any_of(snapshot.resources, [&](const auto& resource) {
+    return std::ranges::any_of(resource->devices, holds);
+  });
+}
+
+}  // namespace
+
+std::optional<NextLists> next_lists(const Allocations& book, const std::vector<bool>& stale,
+                                    const Snapshot& before) {
+  const auto& device_lists = book.device_lists();
+  auto unlisted = book.unlisted();
+  bool same = before.resources.size() == device_lists.size() && before.unlisted == unlisted;
+  if (same && std::ranges::find(stale, true) == stale.end()) return std::nullopt;
+
+  const auto held = held_groups(book);
+  auto next = std::make_shared<Snapshot>();
+  next->generation = before.generation + 1;
+  next->unlisted = std::move(unlisted);
+  next->resources.resize(device_lists.size());
+  std::vector<bool> to_send(device_lists.size());
+  const auto former = [&](std::size_t i) {
+    return i < before.resources.size() ? before.resources[i] : nullptr;
+  };
+  const auto put = [&](std::size_t i, ListedResource listed) {
+    const auto old = former(i);
+    to_send[i] = old == nullptr || !looks_the_same(*old, listed);
+    const bool unchanged = old != nullptr && *old == listed;
+    same = same && unchanged;
+    next->resources[i] = unchanged ? old : std::make_shared<const ListedResource>(std::move(listed));
+  };
+  for (std::size_t i = 0; i < device_lists.size(); ++i) {
+    if (device_lists[i].places) continue;
+    if (former(i) != nullptr && !stale[i]) {
+      next->resources[i] = former(i);
+    } else {
+      put(i, list(device_lists[i], held, book.left_open()));
+    }
+  }
+  for (std::size_t i = 0; i < device_lists.size(); ++i)  // after the devices, on whose health places depend
+    if (device_lists[i].places)
+      put(i, list_places(device_lists[i].name, device_lists[i].env_prefix, device_lists, next->resources));
+  next->awaits_release = !next->unlisted.empty() || any_device(*next, &ListedDevice::awaits_release) ||
+                         decides_placement(device_lists) || has_group_of_two_holders(book);
+  if (same && next->awaits_release == before.awaits_release) return std::nullopt;
+  next->is_allocated = any_device(*next, &ListedDevice::allocated);
+  next->awaits_name =
+      any_device(*next, [](const ListedDevice& device) { return device.allocated && device.pod.empty(); });
+  return NextLists{.snapshot = std::move(next), .to_send = std::move(to_send)};
+}
+
+namespace {
+
+Allocation allocation(const std::string& env_name, const std::vector<AdvertisedDevice>& devices,
                       std::span<const std::vector<std::string>> nodes) {
   Allocation answer{.env_name = env_name, .env_value = {}, .ids = {}, .nodes = {}, .companions = {}};
   const auto append = [](std::string& list, const std::string& id) {
@@ -64,8 +238,7 @@ std::shared_ptr<const Snapshot> AllocationCore::snapshot() const {
 
 bool AllocationCore::is_claimed(std::string_view resource) const {
   const std::scoped_lock lock(mutex_);
-  return std::ranges::find(book_.claims(), resource, &AllocationBook::Claim::resource) !=
-         book_.claims().end();
+  return std::ranges::find(book_.claims(), resource, &Allocations::Claim::resource) != book_.claims().end();
 }
 
 AllocationCore::Ticket AllocationCore::ticket() const {
@@ -73,23 +246,23 @@ AllocationCore::Ticket AllocationCore::ticket() const {
   return book_.ticket();
 }
 
-AllocationBook::Groups AllocationCore::ask_groups(std::span<const Holding> held,
-                                                  std::span<const Resource> scanned) const {
+Allocations::Groups AllocationCore::ask_groups(std::span<const Holding> held,
+                                               std::span<const Resource> scanned) const {
   std::set<std::string> numbered;
-  std::set<std::string> offered;
+  std::set<std::string> advertised;
   {
     const std::scoped_lock lock(mutex_);
     numbered = book_.numbered();
-    for (const auto& shelf : book_.shelves()) offered.insert(shelf.name.text());
+    for (const auto& resource_devices : book_.device_lists()) advertised.insert(resource_devices.name.text());
   }
-  for (const auto& resource : scanned) offered.insert(resource.name.text());
-  AllocationBook::Groups groups;
+  for (const auto& resource : scanned) advertised.insert(resource.name.text());
+  Allocations::Groups groups;
   for (const auto& holding : held) {
     for (const auto& id : holding.ids) {
       // An address or a UUID means one device of the host, whichever plugin allocated it. A number means one
       // only with its resource: if Ferry's resource has no numbers, a plugin of KubeVirt's own allocated it.
       const bool ours = !is_number(id) || numbered.contains(holding.resource);
-      if (!ours && !offered.contains(holding.resource)) continue;
+      if (!ours && !advertised.contains(holding.resource)) continue;
       if (const auto group = ours ? check_.group_of(id) : check_.group_numbered(id))
         groups.emplace(std::pair(holding.resource, id), *group);
     }
@@ -97,8 +270,8 @@ AllocationBook::Groups AllocationCore::ask_groups(std::span<const Holding> held,
   return groups;
 }
 
-void AllocationCore::replace(std::span<const Resource> scanned, std::span<const NotOffered> lost,
-                             std::span<const NotOffered> reassigned) {
+void AllocationCore::replace(std::span<const Resource> scanned, std::span<const NotAdvertised> lost,
+                             std::span<const NotAdvertised> reassigned) {
   std::vector<Holding> claimed;
   {
     const std::scoped_lock lock(mutex_);
@@ -128,26 +301,26 @@ void AllocationCore::node_gone(const std::string& node) {
 Result<std::shared_ptr<DeviceStream>> AllocationCore::watch(std::string_view resource,
                                                             std::function<void()> wake) {
   const std::scoped_lock lock(mutex_);
-  const auto shelf = book_.find_shelf(resource);
-  if (!shelf) return fail(shelf.error());
+  const auto resource_devices = book_.find_resource(resource);
+  if (!resource_devices) return fail(resource_devices.error());
   auto stream = std::make_shared<DeviceStream>(std::move(wake));
-  stream->put(snapshot_->resources.at(*shelf));
+  stream->put(snapshot_->resources.at(*resource_devices));
   std::erase_if(watchers_, [](const Watcher& watcher) { return watcher.stream.expired(); });
-  watchers_.push_back({.shelf = *shelf, .stream = stream});
+  watchers_.push_back({.resource_devices = *resource_devices, .stream = stream});
   return stream;
 }
 
 /// A pod whose GPU has no such companion learns this from virt-launcher.
 Result<std::vector<Allocation>> AllocationCore::take_places(
-    std::size_t shelf, std::span<const std::vector<std::string>> containers) const {
-  const auto& places = snapshot_->resources.at(shelf)->devices;
+    std::size_t resource_devices, std::span<const std::vector<std::string>> containers) const {
+  const auto& places = snapshot_->resources.at(resource_devices)->devices;
   std::set<std::string_view> asked;
   std::vector<Allocation> answers;
   for (const auto& ids : containers) {
     if (ids.empty()) return fail(Errc::usage, "a container asks for no device");
     for (const auto& id : ids) {
       if (std::ranges::find(places, id, &ListedDevice::id) == places.end())
-        return fail(Errc::not_found, fmt::format("{}: no such device is offered", id));
+        return fail(Errc::not_found, fmt::format("{}: no such device is advertised", id));
       if (!asked.insert(id).second) return fail(Errc::usage, fmt::format("{}: asked for twice", id));
     }
     answers.push_back({.env_name = {}, .env_value = {}, .ids = ids, .nodes = {}, .companions = {}});
@@ -156,7 +329,7 @@ Result<std::vector<Allocation>> AllocationCore::take_places(
   return answers;
 }
 
-AllocationCore::Verdict AllocationCore::judge(const AllocationBook::Grant& grant, HostAnswer said) {
+AllocationCore::Verdict AllocationCore::judge(const Allocations::Grant& grant, HostAnswer said) {
   Verdict found;
   for (const auto& [group, id] : grant.groups) {
     const auto state = said.groups.find(group);
@@ -189,8 +362,7 @@ AllocationCore::Verdict AllocationCore::judge(const AllocationBook::Grant& grant
   return found;
 }
 
-Result<std::vector<Allocation>> AllocationCore::conclude(const AllocationBook::Grant& grant,
-                                                         HostAnswer said) {
+Result<std::vector<Allocation>> AllocationCore::conclude(const Allocations::Grant& grant, HostAnswer said) {
   auto found = judge(grant, std::move(said));
   News news;
   {
@@ -215,11 +387,12 @@ void AllocationCore::allocate(std::string_view resource, std::span<const std::ve
     if (!result) result = fail(std::move(result).error().during("allocate " + name));
     allocated(std::move(result));
   };
-  const auto grant = std::make_shared<AllocationBook::Grant>();
+  const auto grant = std::make_shared<Allocations::Grant>();
   {
     std::unique_lock lock(mutex_);
-    if (const auto shelf = book_.find_shelf(resource); shelf && book_.shelves()[*shelf].places) {
-      auto taken = take_places(*shelf, containers);
+    if (const auto resource_devices = book_.find_resource(resource);
+        resource_devices && book_.device_lists()[*resource_devices].places) {
+      auto taken = take_places(*resource_devices, containers);
       lock.unlock();
       return tell_whom(std::move(taken));
     }
@@ -250,27 +423,27 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
   std::shared_ptr<const ListedResource> listed;
   {
     const std::scoped_lock lock(mutex_);
-    const auto shelf = book_.find_shelf(resource);
-    if (!shelf) return fail(shelf.error());
-    listed = snapshot_->resources.at(*shelf);
-    if (book_.shelves()[*shelf].places) {
+    const auto resource_devices = book_.find_resource(resource);
+    if (!resource_devices) return fail(resource_devices.error());
+    listed = snapshot_->resources.at(*resource_devices);
+    if (book_.device_lists()[*resource_devices].places) {
       in_order.assign(available.begin(), available.end());
       std::ranges::sort(in_order);
       available = in_order;
     }
-    const auto add = [&](const OfferedDevice& device) {
+    const auto add = [&](const AdvertisedDevice& device) {
       candidates.push_back({.id = device.id,
                             .numa_node = device.numa_node,
                             .iommu_group = device.iommu_group,
                             .bus_path = device.bus_path,
                             .gpu = device.gpu});
     };
-    for (const auto& slot : book_.shelves()[*shelf].slots) add(slot.device);
+    for (const auto& slot : book_.device_lists()[*resource_devices].slots) add(slot.device);
     // A vGPU takes room on its GPU whatever its type, so those of other resources count too.
-    for (const auto& other : book_.shelves())
-      if (&other != &book_.shelves()[*shelf])
+    for (const auto& other : book_.device_lists())
+      if (&other != &book_.device_lists()[*resource_devices])
         for (const auto& slot : other.slots)
-          if (slot.holder != 0 && !slot.device.gpu.empty()) add(slot.device);
+          if (slot.user != 0 && !slot.device.gpu.empty()) add(slot.device);
   }
   // The kubelet may not have read that list yet. It decides itself when an allocated device is free.
   for (const auto& device : listed->devices)
@@ -317,8 +490,8 @@ AllocationCore::News AllocationCore::publish() {
   News news{.snapshot = true, .wakes = {}};
   for (const auto& watcher : watchers_) {
     auto stream = watcher.stream.lock();
-    if (stream == nullptr || !next->to_send[watcher.shelf]) continue;
-    stream->put(snapshot_->resources[watcher.shelf]);
+    if (stream == nullptr || !next->to_send[watcher.resource_devices]) continue;
+    stream->put(snapshot_->resources[watcher.resource_devices]);
     news.wakes.push_back(std::move(stream));
   }
   return news;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocations (allocation_book.h) for several threads, with questions to the host and lists for the
+// The allocations (allocations.h) for several threads, with questions to the host and lists for the
 // kubelet. It knows neither gRPC nor threads. Every call may come from any thread, and none waits for
 // another's access to the host.
 //
@@ -27,14 +27,87 @@
 #include <vector>
 
 #include "common/result.h"
-#include "kubevirt-plugin/allocation/allocation_book.h"
-#include "kubevirt-plugin/allocation/preferred_allocation.h"
+#include "kubevirt-plugin/allocation/allocations.h"
 #include "kubevirt-plugin/allocation/snapshot.h"
+#include "kubevirt-plugin/discovery/advertised_device.h"
 #include "kubevirt-plugin/discovery/device_check.h"
-#include "kubevirt-plugin/discovery/offered_device.h"
-#include "kubevirt-plugin/server/device_stream.h"
 
 namespace ferry::plugin {
+
+/// The facts about a device that the choice uses.
+struct Candidate {
+  std::string id;
+  std::optional<int> numa_node;
+  std::uint32_t iommu_group = 0;
+  /// The host bridge, ports and switches above it, outermost first. Empty: not known.
+  std::vector<std::string> bus_path = {};
+  /// A vGPU's GPU. Empty: not a vGPU.
+  std::string gpu = {};
+};
+
+/// The GPUs that a pod's vGPUs come from.
+enum class VgpuPlacement {
+  pack,    ///< the fullest GPUs, so that others stay free for larger types or passthrough
+  spread,  ///< the emptiest GPUs, so that each vGPU gets more of its GPU
+};
+
+/// The `size` devices that suit a container best. The result does not depend on the order of the input, which
+/// is random from the kubelet. Among equally good devices the first by ID are chosen.
+///
+/// The devices come from one NUMA node if one suffices: preferably that of the devices that must be included,
+/// else the one with the fewest devices left over. If none suffices, they come from as few nodes as possible.
+/// Devices without a known node, or not in `candidates`, count as one node of their own. Within a node the
+/// devices have the fewest bridges between each other and the included ones, below the switch or in the IOMMU
+/// group with the fewest left over. vGPUs also come from one node, and there from the GPUs that `placement`
+/// prefers; among nodes that can hold the whole request, the one with the best GPU is chosen.
+///
+/// The answer begins with `must_include` in its order; the rest follows in the order of `available`. Repeated
+/// IDs count once. The answer is shorter than `size` if there are no more devices.
+///
+/// Errors: Errc::usage: more devices must be included than `size`, or `size` is negative.
+Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate> candidates,
+                                                      std::span<const std::string> available,
+                                                      std::span<const std::string> must_include, int size,
+                                                      VgpuPlacement placement = VgpuPlacement::pack);
+
+// The lists for the kubelet, made from an Allocations by pure functions.
+
+struct NextLists {
+  std::shared_ptr<const Snapshot> snapshot;
+  std::vector<bool> to_send;  ///< by resource: the kubelet would notice a difference to the list before
+};
+
+/// The next lists after `before`; absent: nothing has changed. `stale` is the result of
+/// Allocations::take_stale(): other shelves keep their lists.
+std::optional<NextLists> next_lists(const Allocations& book, const std::vector<bool>& stale,
+                                    const Snapshot& before);
+
+/// The queue of lists for one listener. Each list replaces the one before, so only the newest is kept, and a
+/// listener that does not read costs one list. Any thread may call.
+class DeviceStream {
+ public:
+  explicit DeviceStream(std::function<void()> wake) : wake_(std::move(wake)) {}
+
+  /// The newest list not taken yet; nullptr: there is none.
+  std::shared_ptr<const ListedResource> take() {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(next_, nullptr);
+  }
+
+  /// For AllocationCore. Its own lock keeps the lists in order, and it wakes the listener after unlocking.
+  void put(std::shared_ptr<const ListedResource> list) {
+    const std::scoped_lock lock(mutex_);
+    next_ = std::move(list);
+  }
+  void wake() const {
+    if (wake_) wake_();
+  }
+
+ private:
+  const std::function<void()> wake_;
+  std::mutex mutex_;
+  std::shared_ptr<const ListedResource> next_;
+};
 
 /// The answer for one container.
 struct Allocation {
@@ -48,8 +121,8 @@ struct Allocation {
 
 class AllocationCore {
  public:
-  using Ticket = AllocationBook::Ticket;
-  using ListTime = AllocationBook::ListTime;
+  using Ticket = Allocations::Ticket;
+  using ListTime = Allocations::ListTime;
   using Allocated = std::function<void(Result<std::vector<Allocation>>)>;
 
   /// The thread that causes an event calls these, under no lock. A call may come late, so listeners read the
@@ -73,8 +146,8 @@ class AllocationCore {
   ///
   /// A device that is one of `reassigned` (likewise) has another purpose on the host now. It leaves the list,
   /// or, if allocated, is Unhealthy for that reason until its release.
-  void replace(std::span<const Resource> scanned, std::span<const NotOffered> lost = {},
-               std::span<const NotOffered> reassigned = {});
+  void replace(std::span<const Resource> scanned, std::span<const NotAdvertised> lost = {},
+               std::span<const NotAdvertised> reassigned = {});
 
   /// Lists the devices that have `node` ("/dev/vfio/15") as Unhealthy until the next scan, so that a loss
   /// shows at once.
@@ -101,7 +174,7 @@ class AllocationCore {
   void allocate(std::string_view resource, std::span<const std::vector<std::string>> containers,
                 Allocated allocated);
 
-  /// The devices that suit a container best (preferred_allocation.h). Places are all alike, so the first by
+  /// The devices that suit a container best (preferred_allocation()). Places are all alike, so the first by
   /// ID are preferred. Errc::not_found: no such resource.
   Result<std::vector<std::string>> prefer(std::string_view resource, std::span<const std::string> available,
                                           std::span<const std::string> must_include, int size) const;
@@ -124,10 +197,10 @@ class AllocationCore {
 
  private:
   struct Watcher {
-    std::size_t shelf = 0;
+    std::size_t resource_devices = 0;
     std::weak_ptr<DeviceStream> stream;
   };
-  struct Verdict : AllocationBook::Doubts {
+  struct Verdict : Allocations::Doubts {
     std::vector<Allocation> allocations;
     std::optional<Error> error;  // with an error there are no allocations
   };
@@ -136,18 +209,17 @@ class AllocationCore {
     std::vector<std::shared_ptr<DeviceStream>> wakes;
   };
 
-  static Verdict judge(const AllocationBook::Grant& grant, HostAnswer said);
-  Result<std::vector<Allocation>> conclude(const AllocationBook::Grant& grant, HostAnswer said);
+  static Verdict judge(const Allocations::Grant& grant, HostAnswer said);
+  Result<std::vector<Allocation>> conclude(const Allocations::Grant& grant, HostAnswer said);
 
   // Without mutex_: these ask the host.
-  /// `scanned`: resources that are about to be offered, too.
-  AllocationBook::Groups ask_groups(std::span<const Holding> held,
-                                    std::span<const Resource> scanned = {}) const;
+  /// `scanned`: resources that are about to be advertised, too.
+  Allocations::Groups ask_groups(std::span<const Holding> held, std::span<const Resource> scanned = {}) const;
   /// Maps each group of devices that may have been released to whether it is open.
   std::map<std::uint32_t, bool> ask_released(std::span<const Holding> held, const ListTime& time) const;
 
   // These want mutex_ held, save tell().
-  Result<std::vector<Allocation>> take_places(std::size_t shelf,
+  Result<std::vector<Allocation>> take_places(std::size_t resource_devices,
                                               std::span<const std::vector<std::string>> containers) const;
   News publish();
   void tell(const News& news) const;
@@ -157,7 +229,7 @@ class AllocationCore {
   const VgpuPlacement placement_;
 
   mutable std::mutex mutex_;
-  AllocationBook book_;
+  Allocations book_;
   std::vector<Watcher> watchers_;
   std::shared_ptr<const Snapshot> snapshot_;
 };

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/result.h"
-#include "vfio/pod_device.h"
+#include "vfio/use_probe.h"
 
 namespace ferry::plugin {
 

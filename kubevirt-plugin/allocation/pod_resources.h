@@ -10,13 +10,17 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "common/result.h"
+#include "common/rpc/client_call.h"
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
-#include "vfio/pod_device.h"
+#include "kubevirt-plugin/allocation/pod_list.h"
+#include "vfio/use_probe.h"
 
 namespace ferry::plugin {
 
@@ -38,5 +42,31 @@ Result<std::optional<UniqueFd>> connect_pod_resources(const HostFs& host,
 Result<std::vector<vfio::PodDevice>> list_pod_devices(
     const HostFs& host, const std::filesystem::path& socket = kPodResourcesSocket,
     std::chrono::milliseconds deadline = kPodListDeadline);
+
+class RpcQueue;
+
+/// v1.PodResourcesLister/List, without a deadline.
+ClientCall::Question pod_list_question();
+/// The call's result. Errors are those of list_pod_devices().
+Result<PodList> pod_list_answer(const ClientCall& call);
+
+/// An asynchronous call of List.
+class PodListCall {
+ public:
+  /// Called once, on the queue's thread.
+  using Done = std::function<void(Result<PodList>)>;
+
+  /// Starts the call on a connection to the pod resources socket, with kPodListDeadline.
+  PodListCall(RpcQueue& queue, UniqueFd connection, Done done);
+  PodListCall(const PodListCall&) = delete;
+  PodListCall& operator=(const PodListCall&) = delete;
+  PodListCall(PodListCall&&) = delete;
+  PodListCall& operator=(PodListCall&&) = delete;
+  /// Cancels the call, if it is not over.
+  ~PodListCall();
+
+ private:
+  std::shared_ptr<ClientCall> call_;
+};
 
 }  // namespace ferry::plugin

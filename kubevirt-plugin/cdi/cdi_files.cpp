@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -98,6 +97,56 @@ std::optional<std::vector<CdiFault>> CdiWatch::look() {
   if (stamp_ == stamp) return std::nullopt;
   stamp_ = std::move(stamp);
   return read_cdi_registry(host_, directories_).faults;
+}
+
+namespace {
+
+using Key = CdiEntries::Key;
+
+std::set<Key> allocated(const Snapshot& snapshot) {
+  std::set<Key> keys;
+  for (const auto& resource : snapshot.resources)
+    for (const auto& device : resource->devices)
+      if (device.allocated) keys.emplace(resource->name.text(), device.id);
+  for (const auto& device : snapshot.unlisted) keys.emplace(device.resource, device.id);
+  return keys;
+}
+
+/// Adds the devices that `resources` does not contain.
+void add_missing(std::vector<Resource>& resources, std::span<const Resource> others) {
+  for (const auto& other : others) {
+    if (other.env_prefix != EnvPrefix::none) continue;
+    auto into = std::ranges::find(resources, other.name, &Resource::name);
+    if (into == resources.end())
+      into = resources.insert(into, {.name = other.name, .env_prefix = other.env_prefix, .devices = {}});
+    for (const auto& device : other.devices)
+      if (std::ranges::find(into->devices, device.id, &AdvertisedDevice::id) == into->devices.end())
+        into->devices.push_back(device);
+    std::ranges::sort(into->devices, {}, &AdvertisedDevice::id);
+  }
+}
+
+}  // namespace
+
+void CdiEntries::replace(std::span<const Resource> found, std::span<const Resource> advertised) {
+  advertised_.clear();
+  for (const auto& resource : advertised)
+    for (const auto& device : resource.devices) advertised_.emplace(resource.name.text(), device.id);
+  const std::vector<Resource> before = std::exchange(resources_, {});
+  for (const auto& resources : {advertised, found, std::span<const Resource>(before)})
+    add_missing(resources_, resources);
+}
+
+bool CdiEntries::drop_released(const Snapshot& snapshot) {
+  const auto held = allocated(snapshot);
+  bool dropped = false;
+  for (auto& resource : resources_) {
+    dropped |= std::erase_if(resource.devices, [&](const AdvertisedDevice& device) {
+                 const Key key(resource.name.text(), device.id);
+                 return !advertised_.contains(key) && !held.contains(key);
+               }) != 0;
+  }
+  return dropped;
 }
 
 }  // namespace ferry::plugin

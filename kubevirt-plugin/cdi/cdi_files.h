@@ -11,11 +11,13 @@
 #include <span>
 #include <string>
 #include <sys/types.h>
+#include <utility>
 #include <vector>
 
 #include "hostfs/cdi_registry.h"
 #include "hostfs/host_fs.h"
-#include "kubevirt-plugin/discovery/offered_device.h"
+#include "kubevirt-plugin/allocation/snapshot.h"
+#include "kubevirt-plugin/discovery/advertised_device.h"
 
 namespace ferry::plugin {
 
@@ -74,6 +76,30 @@ class CdiWatch {
   const HostFs& host_;
   const std::vector<std::filesystem::path> directories_;
   std::optional<std::string> stamp_;
+};
+
+// The content of the CDI specifications from scan to scan: devices that are advertised for Kata, and devices
+// that a pod still has. Kata looks a device up whenever it creates a sandbox of the pod, so also after the
+// device has been withdrawn.
+
+class CdiEntries {
+ public:
+  using Key = std::pair<std::string, std::string>;  ///< resource, ID
+
+  /// Takes a scan: the devices found, and those that are advertised. Devices that are no longer advertised
+  /// stay with their nodes until drop_released(). So do devices that were only found, since an earlier plugin
+  /// process may have allocated them.
+  void replace(std::span<const Resource> found, std::span<const Resource> advertised);
+
+  /// Drops devices that are neither advertised nor allocated. True: there was one.
+  bool drop_released(const Snapshot& snapshot);
+
+  /// For CdiFiles::update(): only resources for Kata.
+  const std::vector<Resource>& resources() const { return resources_; }
+
+ private:
+  std::vector<Resource> resources_;
+  std::set<Key> advertised_;
 };
 
 }  // namespace ferry::plugin

@@ -17,7 +17,7 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(2);
 constexpr auto kAtTheEnd = std::chrono::seconds(1);
 
-Result<Offer> scanned_by(Scanner& scanner) {
+Result<ResourceSet> scanned_by(Scanner& scanner) {
   try {
     return scanner.scan();
   } catch (const std::exception& error) {  // out of memory, or an error of a library
@@ -29,11 +29,11 @@ Result<Offer> scanned_by(Scanner& scanner) {
 
 /// The data of a scan, which may outlive the BackgroundScan.
 struct BackgroundScan::Shared {
-  Shared(const HostFs& whose, OfferRules by, ReadVgpus read_vgpus)
+  Shared(const HostFs& whose, ResourceRules by, ReadVgpus read_vgpus)
       : host(whose.root()), rules(std::move(by)), scanner(host, rules, std::move(read_vgpus)) {}
 
   const HostFs host;
-  const OfferRules rules;
+  const ResourceRules rules;
   Scanner scanner;  // used by one scan at a time
 
   std::mutex mutex;
@@ -42,7 +42,7 @@ struct BackgroundScan::Shared {
   bool over = false;  // the result is no longer needed
 };
 
-BackgroundScan::BackgroundScan(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus,
+BackgroundScan::BackgroundScan(const HostFs& host, const ResourceRules& rules, ReadVgpus read_vgpus,
                                EventLoop& loop, Scanned scanned)
     : loop_(loop),
       scanned_(std::move(scanned)),
@@ -66,7 +66,7 @@ void BackgroundScan::begin() {
   }
   shared_->under_way = true;  // no other thread exists yet
   const auto scan = [this, shared = shared_] {
-    auto offer = std::make_shared<Result<Offer>>(scanned_by(shared->scanner));
+    auto offer = std::make_shared<Result<ResourceSet>>(scanned_by(shared->scanner));
     const std::scoped_lock lock(shared->mutex);
     shared->under_way = false;
     shared->changed.notify_all();
@@ -87,7 +87,7 @@ void BackgroundScan::begin() {
   });
 }
 
-void BackgroundScan::ended(Result<Offer> offer) {
+void BackgroundScan::ended(Result<ResourceSet> offer) {
   under_way_ = false;
   loop_.cancel(patience_);
   if (std::exchange(lasts_, false)) spdlog::info("the host answers a scan again");

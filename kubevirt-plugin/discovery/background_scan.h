@@ -8,8 +8,8 @@
 #include "common/event_loop.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
-#include "kubevirt-plugin/discovery/offer_assembly.h"
-#include "kubevirt-plugin/discovery/offer_rules.h"
+#include "kubevirt-plugin/discovery/resource_assembly.h"
+#include "kubevirt-plugin/discovery/resource_rules.h"
 #include "kubevirt-plugin/discovery/scanner.h"
 
 namespace ferry::plugin {
@@ -19,10 +19,10 @@ namespace ferry::plugin {
 /// thread.
 class BackgroundScan {
  public:
-  using Scanned = std::function<void(Result<Offer>)>;
+  using Scanned = std::function<void(Result<ResourceSet>)>;
 
   /// `loop` must outlive this object and calls `scanned`.
-  BackgroundScan(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus, EventLoop& loop,
+  BackgroundScan(const HostFs& host, const ResourceRules& rules, ReadVgpus read_vgpus, EventLoop& loop,
                  Scanned scanned);
   BackgroundScan(const BackgroundScan&) = delete;
   BackgroundScan& operator=(const BackgroundScan&) = delete;
@@ -40,7 +40,7 @@ class BackgroundScan {
  private:
   struct Shared;
 
-  void ended(Result<Offer> offer);
+  void ended(Result<ResourceSet> offer);
 
   EventLoop& loop_;
   const Scanned scanned_;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/result.h"
-#include "kubevirt-plugin/discovery/offered_device.h"
+#include "kubevirt-plugin/discovery/advertised_device.h"
 
 namespace ferry::plugin {
 
@@ -23,8 +23,8 @@ enum class GroupState : std::uint8_t {
 
 /// Devices that are to be allocated together.
 struct HandOut {
-  std::set<std::uint32_t> groups;                      ///< IOMMU groups that must be closed
-  std::vector<std::vector<OfferedDevice>> containers;  ///< the devices of each
+  std::set<std::uint32_t> groups;                         ///< IOMMU groups that must be closed
+  std::vector<std::vector<AdvertisedDevice>> containers;  ///< the devices of each
 };
 
 /// The host's answer.

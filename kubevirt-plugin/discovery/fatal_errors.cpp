@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "common/text/counted.h"
+#include "common/text/text.h"
 #include "vfio/pci/pci_function.h"
 
 namespace ferry::plugin {
@@ -47,7 +47,7 @@ std::string FatalErrors::problem(const HostFs& host, const vfio::PciAddress& fun
   if (bound_anew || *total < first.count) first = now;
   first.had_some = *total != first.count;
   if (!first.had_some) return {};
-  return fmt::format("{} since it was offered (/{})", counted(*total - first.count, "fatal PCIe error"),
+  return fmt::format("{} since it was advertised (/{})", counted(*total - first.count, "fatal PCIe error"),
                      path.string());
 }
 

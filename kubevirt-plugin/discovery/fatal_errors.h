@@ -32,7 +32,8 @@ struct FatalErrorsOf {
 /// Linux 4.14.
 class FatalErrors {
  public:
-  /// A clause, "1 fatal PCIe error since it was offered (/sys/...)"; empty: none, or the host does not count.
+  /// A clause, "1 fatal PCIe error since it was advertised (/sys/...)"; empty: none, or the host does not
+  /// count.
   std::string problem(const HostFs& host, const vfio::PciAddress& function);
   /// The functions that had errors at their last look, sorted by address.
   std::vector<FatalErrorsOf> found() const;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/discovery/group_errands.h"
-
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "kubevirt-plugin/discovery/sysfs_check.h"
 
 namespace ferry::plugin {
 namespace {

@@ -9,10 +9,9 @@
 
 #include <fmt/format.h>
 
-#include "common/lacks_means.h"
 #include "hostfs/host_directory.h"
 #include "kubevirt-plugin/discovery/device_nodes.h"
-#include "kubevirt-plugin/discovery/naming.h"
+#include "kubevirt-plugin/discovery/resource_assembly.h"
 #include "mdev/held_gpus.h"
 #include "mdev/vendor_vfio.h"
 #include "mdev/vgpu_inventory.h"
@@ -27,7 +26,7 @@ constexpr std::uint32_t kLastDomain = 0xffff;
 
 /// `vendor`: the vendor of the device that is advertised with the group.
 GroupMember member_of_group(const vfio::PciFunction& function, std::uint16_t vendor,
-                            const OfferRules& rules) {
+                            const ResourceRules& rules) {
   const bool ours = vfio::on_vfio_driver(function) &&
                     (function.vendor == vendor || rules.accelerators.vendors.contains(function.vendor));
   return {
@@ -38,7 +37,7 @@ GroupMember member_of_group(const vfio::PciFunction& function, std::uint16_t ven
 }
 
 std::vector<GroupMember> members_of(const vfio::Inventory& inventory, const vfio::PciFunction& function,
-                                    const OfferRules& rules) {
+                                    const ResourceRules& rules) {
   std::vector<GroupMember> members;
   for (const auto& address : inventory.group_of(function))
     if (const auto* const member = inventory.find(address))
@@ -47,7 +46,7 @@ std::vector<GroupMember> members_of(const vfio::Inventory& inventory, const vfio
 }
 
 /// True for another function of the accelerators' vendors, such as a GPU's audio.
-bool is_beside(const vfio::PciFunction& function, const OfferRules& rules) {
+bool is_beside(const vfio::PciFunction& function, const ResourceRules& rules) {
   return rules.accelerators.vendors.contains(function.vendor) && !rules.accelerators.match(function) &&
          !function.is_bridge() && !function.is_virtual_function();
 }
@@ -61,7 +60,7 @@ bool is_vf_of_another_vendor(const vfio::Inventory& inventory, const vfio::Accel
 // Another vendor's GPU on a driver of the host is not meant for VMs, and nothing is reported of it. The same
 // holds for its virtual functions.
 bool is_for_kubevirt(const vfio::Inventory& inventory, const vfio::PciFunction& function,
-                     const OfferRules& rules) {
+                     const ResourceRules& rules) {
   if (!rules.kubevirt) return false;
   if (rules.accelerators.is_of_another_vendor(function) ||
       is_vf_of_another_vendor(inventory, rules.accelerators, function))
@@ -71,12 +70,12 @@ bool is_for_kubevirt(const vfio::Inventory& inventory, const vfio::PciFunction& 
 }
 
 /// True for a companion function that is advertised as a place.
-bool may_have_place(const vfio::PciFunction& function, const OfferRules& rules) {
+bool may_have_place(const vfio::PciFunction& function, const ResourceRules& rules) {
   return rules.kubevirt && rules.companions == Companions::places && is_beside(function, rules);
 }
 
 /// True for accelerators and those on request (NVSwitches), as in NVIDIA's plugin for Kata.
-bool is_for_kata(const vfio::PciFunction& function, const OfferRules& rules) {
+bool is_for_kata(const vfio::PciFunction& function, const ResourceRules& rules) {
   if (!rules.kata || rules.accelerators.is_of_another_vendor(function)) return false;
   return rules.accelerators.match_by_name(function);
 }
@@ -145,7 +144,7 @@ class Scanner::Round {
       if (is_bare_virtual_function(function))
         assembly_.leave_out(
             address.text(),
-            "a virtual function on vfio-pci: whole GPUs are offered, and vGPUs by their types");
+            "a virtual function on vfio-pci: whole GPUs are advertised, and vGPUs by their types");
       const bool kubevirt = is_for_kubevirt(inventory_, function, rules_);
       const bool kata = is_for_kata(function, rules_);
       if (!kubevirt && !kata) continue;
@@ -173,7 +172,7 @@ class Scanner::Round {
     }
   }
 
-  Offer finish() && {
+  ResourceSet finish() && {
     // If Kata's name equals KubeVirt's name for the model, KubeVirt's devices keep it.
     for (auto& [device, part, fallback] : for_kata_)
       assembly_.add(std::move(device), part, fallback, EnvPrefix::none);
@@ -236,15 +235,15 @@ class Scanner::Round {
     if (auto problem = group_problem(*group, members); !problem.empty())
       return assembly_.refuse(id, std::move(problem));
 
-    OfferedDevice device{.id = id,
-                         .kind = DeviceKind::pci_function,
-                         .model = function.ids(),
-                         .driver = function.driver.value_or(""),
-                         .iommu_group = *group,
-                         .numa_node = function.numa_node,
-                         .nodes = vfio_nodes(nodes_, *group, members),
-                         .problem = scanner_.fatal_errors_.problem(host_, function.address),
-                         .bus_path = bus_path(function.address)};
+    AdvertisedDevice device{.id = id,
+                            .kind = DeviceKind::pci_function,
+                            .model = function.ids(),
+                            .driver = function.driver.value_or(""),
+                            .iommu_group = *group,
+                            .numa_node = function.numa_node,
+                            .nodes = vfio_nodes(nodes_, *group, members),
+                            .problem = scanner_.fatal_errors_.problem(host_, function.address),
+                            .bus_path = bus_path(function.address)};
     const std::string human = human_name(function);
     if (kata) add_for_kata(function, human, device);
     if (!kubevirt) return;
@@ -327,7 +326,7 @@ class Scanner::Round {
   }
 
   /// Adds the device for Kata: like `device` for KubeVirt, but with Kata's ID and CDI name.
-  void add_for_kata(const vfio::PciFunction& function, const std::string& human, OfferedDevice device) {
+  void add_for_kata(const vfio::PciFunction& function, const std::string& human, AdvertisedDevice device) {
     const auto key = kata_key(nodes_, device.iommu_group, function.vfio_devices);
     const std::string address = function.address.text();
     const auto [seen, is_new] =
@@ -361,7 +360,7 @@ class Scanner::Round {
     return alias == rules_.names.aliases.end() ? fill_template(text, values) : alias->second;
   }
 
-  void add_vgpu(OfferedDevice device, EnvPrefix prefix) {
+  void add_vgpu(AdvertisedDevice device, EnvPrefix prefix) {
     if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
     const std::string usual = mdev_resource_part(device.model);
     const std::string part = named(device.model, rules_.names.vgpus, {{"name", usual}});
@@ -372,17 +371,17 @@ class Scanner::Round {
     if (!vgpu.iommu_group)
       return assembly_.refuse(vgpu.id.text, "no VFIO driver has taken it: no IOMMU group");
     const auto* const parent = inventory_.find(vgpu.parent);
-    OfferedDevice device{.id = vgpu.id.text,
-                         .kind = DeviceKind::mediated_device,
-                         .model = vgpu.type_name,
-                         .driver = vgpu.driver.value_or(""),
-                         .iommu_group = *vgpu.iommu_group,
-                         .numa_node = parent != nullptr ? parent->numa_node : std::nullopt,
-                         .nodes = vfio_nodes(nodes_, *vgpu.iommu_group, {}),
-                         .problem = problem_of(gpu, vgpu),
-                         .vgpu_type = vgpu.type_id,
-                         .gpu = gpu.address().text(),
-                         .bus_path = bus_path(gpu.address())};
+    AdvertisedDevice device{.id = vgpu.id.text,
+                            .kind = DeviceKind::mediated_device,
+                            .model = vgpu.type_name,
+                            .driver = vgpu.driver.value_or(""),
+                            .iommu_group = *vgpu.iommu_group,
+                            .numa_node = parent != nullptr ? parent->numa_node : std::nullopt,
+                            .nodes = vfio_nodes(nodes_, *vgpu.iommu_group, {}),
+                            .problem = problem_of(gpu, vgpu),
+                            .vgpu_type = vgpu.type_id,
+                            .gpu = gpu.address().text(),
+                            .bus_path = bus_path(gpu.address())};
     add_vgpu(std::move(device), EnvPrefix::mdev_pci_resource);
   }
 
@@ -402,28 +401,28 @@ class Scanner::Round {
     for (auto& member : members) member.usable = member.usable || member.address == function->address;
     if (auto problem = group_problem(*group, members); !problem.empty())
       return assembly_.refuse(id, std::move(problem));
-    OfferedDevice device{.id = id,
-                         .kind = DeviceKind::vendor_vgpu,
-                         .model = vgpu.type_name,
-                         .driver = function->driver.value_or(""),
-                         .iommu_group = *group,
-                         .numa_node = function->numa_node,
-                         .nodes = vfio_nodes(nodes_, *group, members),
-                         .problem = problem_of(gpu, vgpu),
-                         .vgpu_type = vgpu.type_id,
-                         .gpu = gpu.address().text(),
-                         .bus_path = bus_path(gpu.address())};
+    AdvertisedDevice device{.id = id,
+                            .kind = DeviceKind::vendor_vgpu,
+                            .model = vgpu.type_name,
+                            .driver = function->driver.value_or(""),
+                            .iommu_group = *group,
+                            .numa_node = function->numa_node,
+                            .nodes = vfio_nodes(nodes_, *group, members),
+                            .problem = problem_of(gpu, vgpu),
+                            .vgpu_type = vgpu.type_id,
+                            .gpu = gpu.address().text(),
+                            .bus_path = bus_path(gpu.address())};
     add_vgpu(std::move(device), EnvPrefix::pci_resource);
   }
 
   const HostFs& host_;
-  const OfferRules& rules_;
+  const ResourceRules& rules_;
   Scanner& scanner_;
   const vfio::Inventory& inventory_;
   const Result<HostDirectory> bus_;
   const NodeIsThere nodes_;
   std::map<std::string, std::vector<std::string>> known_nodes_;  // of each folder, sorted
-  OfferAssembly assembly_{rules_.domain};
+  ResourceAssembly assembly_{rules_.domain};
   std::string gpu_problem_;  // of the GPU whose vGPUs are being added
   struct Seen {
     std::string address;
@@ -431,17 +430,17 @@ class Scanner::Round {
   };
   std::map<std::string, Seen> kata_seen_;  // by the ID
   struct ForKata {
-    OfferedDevice device;
+    AdvertisedDevice device;
     std::string part;
     std::string fallback;
   };
   std::vector<ForKata> for_kata_;
 };
 
-Scanner::Scanner(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus)
+Scanner::Scanner(const HostFs& host, const ResourceRules& rules, ReadVgpus read_vgpus)
     : host_(host), rules_(rules), read_vgpus_(std::move(read_vgpus)), names_(host) {}
 
-Result<Offer> Scanner::scan() {
+Result<ResourceSet> Scanner::scan() {
   const auto inventory = ferry::vfio::scan(host_);
   if (!inventory) return fail(inventory.error());
   // If a GPU cannot be read, no vGPU of it would be found, and all would count as removed.
@@ -535,13 +534,13 @@ bool Scanner::keep_what_was_known(mdev::VgpuInventory& vgpus) {
   return any;
 }
 
-std::vector<NotOffered> Scanner::vanished_since(const mdev::VgpuInventory& now) {
+std::vector<NotAdvertised> Scanner::vanished_since(const mdev::VgpuInventory& now) {
   std::map<std::string, std::string> there;  // UUID -> type
   for (const auto& gpu : now.gpus)
     if (gpu.framework != mdev::VgpuFramework::vendor_vfio)
       for (const auto& device : gpu.devices) there.emplace(device.id.text, device.type_name);
   const auto before = std::exchange(mediated_, std::move(there));
-  std::vector<NotOffered> vanished;
+  std::vector<NotAdvertised> vanished;
   for (const auto& [id, type] : before) {
     if (mediated_.contains(id)) continue;
     vanished.push_back(

@@ -14,11 +14,11 @@
 
 #include "common/result.h"
 #include "hostfs/host_fs.h"
+#include "kubevirt-plugin/discovery/advertised_device.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "kubevirt-plugin/discovery/fatal_errors.h"
-#include "kubevirt-plugin/discovery/offer_assembly.h"
-#include "kubevirt-plugin/discovery/offer_rules.h"
-#include "kubevirt-plugin/discovery/offered_device.h"
+#include "kubevirt-plugin/discovery/resource_assembly.h"
+#include "kubevirt-plugin/discovery/resource_rules.h"
 #include "mdev/vgpu_inventory.h"
 
 namespace ferry::plugin {
@@ -30,7 +30,7 @@ using ReadVgpus = std::function<Result<mdev::VgpuInventory>(const HostFs&, const
 class Scanner {
  public:
   /// `host` and `rules` must outlive this object.
-  Scanner(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus = mdev::scan_vgpus);
+  Scanner(const HostFs& host, const ResourceRules& rules, ReadVgpus read_vgpus = mdev::scan_vgpus);
 
   /// Reads the host. It advertises
   /// - accelerators on a vfio driver whose whole IOMMU group can go to a VM (blocks_viability() of none), one
@@ -44,14 +44,14 @@ class Scanner {
   /// If that write may never return, none is advertised. A device is Unhealthy if its node in dev/vfio is
   /// missing. The same holds if it or its GPU had a fatal PCIe error since the first scan (or remember())
   /// and no new binding since. Errors: the PCI bus cannot be listed; a missing mdev bus is not an error.
-  Result<Offer> scan();
+  Result<ResourceSet> scan();
 
   /// Takes a finding of an earlier scanner (Offer::fatal_errors).
   void remember(const FatalErrorsOf& before) { fatal_errors_.remember(before); }
 
  private:
   class Round;
-  std::vector<NotOffered> vanished_since(const mdev::VgpuInventory& now);
+  std::vector<NotAdvertised> vanished_since(const mdev::VgpuInventory& now);
   /// Learns the names of types, and names vGPUs whose type nothing on the host names now.
   void name_types(mdev::VgpuInventory& vgpus);
   /// Restores the vGPUs of GPUs that cannot be read, also because of a write in progress. True: there is such
@@ -61,7 +61,7 @@ class Scanner {
   bool keep_what_is_unread(mdev::VgpuGpu& gpu);
 
   const HostFs& host_;
-  const OfferRules& rules_;
+  const ResourceRules& rules_;
   const ReadVgpus read_vgpus_;
   DeviceNames names_;
   FatalErrors fatal_errors_;                     // including those of GPUs that carry vGPUs

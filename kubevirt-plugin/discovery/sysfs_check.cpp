@@ -9,21 +9,14 @@
 #include <fcntl.h>
 #include <future>
 #include <iterator>
-#include <map>
-#include <mutex>
-#include <optional>
 #include <sstream>
-#include <string_view>
 #include <unistd.h>
-#include <utility>
 
 #include <fmt/compile.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "hostfs/host_directory.h"
 #include "kubevirt-plugin/discovery/device_nodes.h"
-#include "kubevirt-plugin/discovery/kept_directories.h"
 #include "mdev/held_gpus.h"
 #include "mdev/text_parts.h"
 #include "mdev/vendor_vfio.h"
@@ -31,14 +24,69 @@
 namespace ferry::plugin {
 namespace {
 
+bool is_function_itself(const AdvertisedDevice& advertised) {
+  return advertised.kind == DeviceKind::pci_function || advertised.kind == DeviceKind::kata_function;
+}
+
+}  // namespace
+
+std::filesystem::path sysfs_path_of(const AdvertisedDevice& advertised) {
+  const bool is_mediated = advertised.kind == DeviceKind::mediated_device;
+  return std::filesystem::path(is_mediated ? "sys/bus/mdev/devices" : "sys/bus/pci/devices") /
+         advertised.host_name();
+}
+
+std::filesystem::path group_path_of(const AdvertisedDevice& advertised) {
+  return fmt::format("sys/kernel/iommu_groups/{}/devices", advertised.iommu_group);
+}
+
+Result<DeviceDirectories> DeviceDirectories::open(const HostFs& host, const AdvertisedDevice& advertised) {
+  auto own = HostDirectory::open(host, sysfs_path_of(advertised));
+  if (!own) return fail(std::move(own).error());
+  DeviceDirectories opened{.own = std::move(*own)};
+  if (is_function_itself(advertised))
+    if (auto config = opened.own.open("config", O_RDONLY)) opened.config = std::move(*config);
+  if (advertised.kind != DeviceKind::mediated_device)
+    if (auto group = HostDirectory::open(host, group_path_of(advertised))) opened.group = std::move(*group);
+  return opened;
+}
+
+bool DeviceDirectories::are_same(const DeviceDirectories& other) const {
+  const bool same_group = group && other.group ? group->is_same(*other.group) : !group && !other.group;
+  return own.is_same(other.own) && same_group;
+}
+
+std::shared_ptr<const DeviceDirectories> KeptDirectories::kept(const AdvertisedDevice& advertised) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = devices_.find({advertised.host_name(), advertised.iommu_group});
+  return found == devices_.end() ? nullptr : found->second;
+}
+
+Result<std::shared_ptr<const DeviceDirectories>> KeptDirectories::open(const HostFs& host,
+                                                                       const AdvertisedDevice& advertised) {
+  const Key key(advertised.host_name(), advertised.iommu_group);
+  auto opened = DeviceDirectories::open(host, advertised);
+  Devices let_go;  // closing takes as long as opening, so it happens after the lock
+  const std::scoped_lock lock(mutex_);
+  if (const auto former = devices_.find(key); former != devices_.end())
+    let_go.insert(devices_.extract(former));
+  if (!opened) return fail(std::move(opened).error());
+  if (devices_.size() >= kMost) devices_.swap(let_go);
+  auto now = std::make_shared<const DeviceDirectories>(std::move(*opened));
+  devices_.emplace(key, now);
+  return now;
+}
+
+namespace {
+
 /// PCI vendors of accelerators.
 using Vendors = std::vector<std::uint16_t>;
 
 /// True if `text` is one of `vendors`, or the vendor in the advertised device's model, "1002:73bf".
-bool is_vendor(const Result<std::string>& text, const Vendors& vendors, const OfferedDevice& offered) {
+bool is_vendor(const Result<std::string>& text, const Vendors& vendors, const AdvertisedDevice& advertised) {
   if (!text) return false;
-  const bool is_own = offered.kind == DeviceKind::pci_function && text->starts_with("0x") &&
-                      offered.model.starts_with(text->substr(2) + ":");
+  const bool is_own = advertised.kind == DeviceKind::pci_function && text->starts_with("0x") &&
+                      advertised.model.starts_with(text->substr(2) + ":");
   return is_own || std::ranges::any_of(vendors, [&](std::uint16_t vendor) {
            return *text == fmt::format("{:#06x}", vendor);
          });
@@ -55,7 +103,7 @@ Result<std::optional<std::string>> read_driver(const HostDirectory& directory) {
 /// `own_nodes`: the functions' own nodes can be used. Without them, a function whose driver allows viability
 /// needs no further read.
 GroupMember read_member(const HostFs& host, const HostDirectory& directory, const vfio::PciAddress& address,
-                        const Vendors& vendors, const OfferedDevice& offered,
+                        const Vendors& vendors, const AdvertisedDevice& advertised,
                         std::optional<std::string> driver, bool own_nodes) {
   vfio::PciFunction function;
   function.driver = std::move(driver);
@@ -68,24 +116,24 @@ GroupMember read_member(const HostFs& host, const HostDirectory& directory, cons
                      .usable = !vfio::blocks_viability(function),
                      .vfio_device = {}};
   if (own_nodes && !function.vfio_devices.empty() &&
-      is_vendor(directory.read_attribute("vendor"), vendors, offered))
+      is_vendor(directory.read_attribute("vendor"), vendors, advertised))
     member.vfio_device = function.vfio_devices.front();
   return member;
 }
 
 /// Reads a group's members with few reads; a scan reads far more of each. `own_driver` is already known.
-Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedDevice& offered,
+Result<std::vector<GroupMember>> read_members(const HostFs& host, const AdvertisedDevice& advertised,
                                               const DeviceDirectories& directories,
                                               const std::optional<std::string>& own_driver,
                                               const Vendors& vendors) {
   const bool own_nodes = host.exists(kIommufd);
-  auto names = directories.group ? directories.group->list(".") : host.list(group_path_of(offered));
+  auto names = directories.group ? directories.group->list(".") : host.list(group_path_of(advertised));
   if (!names) return fail(std::move(names).error());
   std::vector<GroupMember> members;
   for (const auto& name : *names) {
     const auto address = vfio::PciAddress::parse(name);
     if (!address) continue;
-    const bool is_own = name == offered.host_name();
+    const bool is_own = name == advertised.host_name();
     std::optional<HostDirectory> others;
     std::optional<std::string> driver = own_driver;
     if (!is_own) {
@@ -97,14 +145,14 @@ Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedD
       if (!read) return fail(std::move(read).error());
       driver = std::move(*read);
     }
-    auto member = read_member(host, others ? *others : directories.own, *address, vendors, offered,
+    auto member = read_member(host, others ? *others : directories.own, *address, vendors, advertised,
                               std::move(driver), own_nodes);
     // A virtual function stays on its vendor's driver, which need not show as a vfio driver.
-    if (is_own && offered.kind == DeviceKind::vendor_vgpu) member.usable = true;
+    if (is_own && advertised.kind == DeviceKind::vendor_vgpu) member.usable = true;
     members.push_back(std::move(member));
   }
-  if (std::ranges::find(*names, offered.host_name()) == names->end())
-    return fail(Errc::differs, fmt::format("it is not of IOMMU group {} any more", offered.iommu_group));
+  if (std::ranges::find(*names, advertised.host_name()) == names->end())
+    return fail(Errc::differs, fmt::format("it is not of IOMMU group {} any more", advertised.iommu_group));
   std::sort(members.begin(), members.end(),
             [](const GroupMember& a, const GroupMember& b) { return a.address < b.address; });
   return members;
@@ -126,13 +174,13 @@ Result<std::string> ids_now(const HostDirectory& function) {
 }
 
 // The type is compared by the driver's name for it, as mdev/ reads it, or else by its directory.
-Result<> expect_same_type(const HostFs& host, const OfferedDevice& offered) {
-  const auto path = sysfs_path_of(offered);
+Result<> expect_same_type(const HostFs& host, const AdvertisedDevice& advertised) {
+  const auto path = sysfs_path_of(advertised);
   auto name = host.read_attribute(path / "mdev_type/name");
   if (name) name = std::string(mdev::trimmed(*name));
   const bool nameless = name ? name->empty() : is_gone(name.error());
-  return nameless ? expect("its vGPU type", host.link_name(path / "mdev_type"), offered.vgpu_type)
-                  : expect("its model", std::move(name), offered.model);
+  return nameless ? expect("its vGPU type", host.link_name(path / "mdev_type"), advertised.vgpu_type)
+                  : expect("its model", std::move(name), advertised.model);
 }
 
 using Header = std::vector<unsigned char>;
@@ -172,9 +220,9 @@ Result<> expect_same_function(const HostDirectory& function, const Result<Header
 }
 
 /// The pod gets the companions' addresses, so each must be unchanged and usable by a VM.
-Result<> expect_companions(const HostFs& host, const OfferedDevice& offered,
+Result<> expect_companions(const HostFs& host, const AdvertisedDevice& advertised,
                            std::span<const GroupMember> members) {
-  for (const auto& companion : offered.companions) {
+  for (const auto& companion : advertised.companions) {
     const auto during = [&] { return "its companion " + companion.address; };
     const auto member = std::ranges::find_if(
         members, [&](const GroupMember& one) { return one.address.text() == companion.address; });
@@ -202,53 +250,54 @@ Result<std::string> vgpu_type_now(const HostFs& host, const vfio::PciAddress& fu
 
 /// True if a write to a vGPU's GPU is in progress, which blocks reads of its driver's data and changes
 /// nothing of vGPUs that it does not concern. Errors: it concerns this vGPU, or may never return.
-Result<bool> gpu_is_written_to(const HostFs& host, const OfferedDevice& offered) {
-  if (offered.gpu.empty()) return false;  // the usual case, which needs no PCI address
-  const auto gpu = vfio::PciAddress::parse(offered.gpu);
+Result<bool> gpu_is_written_to(const HostFs& host, const AdvertisedDevice& advertised) {
+  if (advertised.gpu.empty()) return false;  // the usual case, which needs no PCI address
+  const auto gpu = vfio::PciAddress::parse(advertised.gpu);
   if (!gpu) return false;
   const auto held = mdev::HeldGpus::read(host);
   if (!held) return fail(Error(held.error()));
-  if (held->is_on(offered.id) || held->holds_for_good(host, *gpu)) return fail(mdev::held_by_an_act(*gpu));
+  if (held->is_on(advertised.id) || held->holds_for_good(host, *gpu)) return fail(mdev::held_by_an_act(*gpu));
   return held->holds(host, *gpu);
 }
 
 /// A vGPU's driver may still report it after its GPU is gone.
-Result<> expect_gpu_on_the_bus(const HostFs& host, const OfferedDevice& offered) {
-  if (offered.gpu.empty()) return {};
-  const auto gpu = vfio::PciAddress::parse(offered.gpu);
+Result<> expect_gpu_on_the_bus(const HostFs& host, const AdvertisedDevice& advertised) {
+  if (advertised.gpu.empty()) return {};
+  const auto gpu = vfio::PciAddress::parse(advertised.gpu);
   if (!gpu) return {};
   const auto directory = HostDirectory::open(host, vfio::sysfs_path(*gpu));
-  if (!directory) return fail(Error(directory.error()).during("its GPU " + offered.gpu));
+  if (!directory) return fail(Error(directory.error()).during("its GPU " + advertised.gpu));
   const auto header = read_header(*directory);
   if (header && is_off_the_bus(*header)) {
-    return fail(Errc::malformed_host,
-                fmt::format("its GPU {}: its config space reads all ones: it is off the bus", offered.gpu));
+    return fail(
+        Errc::malformed_host,
+        fmt::format("its GPU {}: its config space reads all ones: it is off the bus", advertised.gpu));
   }
   return {};
 }
 
-Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered,
+Result<> expect_same_kind(const HostFs& host, const AdvertisedDevice& advertised,
                           const DeviceDirectories& directories) {
-  const auto unread = gpu_is_written_to(host, offered);
+  const auto unread = gpu_is_written_to(host, advertised);
   if (!unread) return fail(Error(unread.error()));
-  if (auto there = expect_gpu_on_the_bus(host, offered); !there) return there;
-  switch (offered.kind) {
+  if (auto there = expect_gpu_on_the_bus(host, advertised); !there) return there;
+  switch (advertised.kind) {
     case DeviceKind::pci_function:
     case DeviceKind::kata_function:
       return expect_same_function(
           directories.own,
           directories.config ? read_header(*directories.config) : read_header(directories.own),
-          offered.model);
+          advertised.model);
     case DeviceKind::mediated_device:
       if (*unread) return {};
-      return expect_same_type(host, offered);
+      return expect_same_type(host, advertised);
     case DeviceKind::vendor_vgpu:
       break;
   }
   if (*unread) return {};
-  const auto address = vfio::PciAddress::parse(offered.id);
+  const auto address = vfio::PciAddress::parse(advertised.id);
   if (!address) return fail(address.error());
-  return expect("its vGPU type", vgpu_type_now(host, *address), offered.vgpu_type);
+  return expect("its vGPU type", vgpu_type_now(host, *address), advertised.vgpu_type);
 }
 
 /// Looks again at each question, because the device is about to be allocated.
@@ -257,10 +306,10 @@ NodeIsThere is_there_now(const HostFs& host) {
 }
 
 // A later binding may have given its number to another function.
-Result<std::vector<std::string>> kata_nodes_now(const HostFs& host, const OfferedDevice& offered) {
-  auto key = kata_key(is_there_now(host), offered.iommu_group,
-                      host.list(sysfs_path_of(offered) / "vfio-dev").value_or(std::vector<std::string>{}));
-  if (auto same = expect("its number for Kata", std::move(key.id), offered.id); !same)
+Result<std::vector<std::string>> kata_nodes_now(const HostFs& host, const AdvertisedDevice& advertised) {
+  auto key = kata_key(is_there_now(host), advertised.iommu_group,
+                      host.list(sysfs_path_of(advertised) / "vfio-dev").value_or(std::vector<std::string>{}));
+  if (auto same = expect("its number for Kata", std::move(key.id), advertised.id); !same)
     return fail(std::move(same).error());
   if (key.nodes.empty()) return fail(Errc::not_found, std::move(key.missing));
   return std::move(key.nodes);
@@ -280,36 +329,37 @@ bool is_uuid(std::string_view text) {
 }
 
 Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& vendors,
-                                           const OfferedDevice& offered, const DeviceDirectories& directories,
-                                           GroupNode group_node) {
-  if (auto same = expect_same_kind(host, offered, directories); !same) return fail(std::move(same).error());
+                                           const AdvertisedDevice& advertised,
+                                           const DeviceDirectories& directories, GroupNode group_node) {
+  if (auto same = expect_same_kind(host, advertised, directories); !same)
+    return fail(std::move(same).error());
   if (auto same = expect("its IOMMU group", directories.own.link_name("iommu_group"),
-                         std::to_string(offered.iommu_group));
+                         std::to_string(advertised.iommu_group));
       !same)
     return fail(std::move(same).error());
   auto driver = read_driver(directories.own);
   if (!driver) return fail(std::move(driver).error());
-  if (!offered.driver.empty() && driver->value_or("none") != offered.driver) {
+  if (!advertised.driver.empty() && driver->value_or("none") != advertised.driver) {
     return fail(Errc::differs,
-                fmt::format("its driver is {} now and was {}", driver->value_or("none"), offered.driver));
+                fmt::format("its driver is {} now and was {}", driver->value_or("none"), advertised.driver));
   }
 
   std::vector<GroupMember> members;
-  if (offered.kind != DeviceKind::mediated_device) {
-    auto read = read_members(host, offered, directories, *driver, vendors);
+  if (advertised.kind != DeviceKind::mediated_device) {
+    auto read = read_members(host, advertised, directories, *driver, vendors);
     if (!read) return fail(std::move(read).error());
     members = std::move(*read);
-    if (auto problem = group_problem(offered.iommu_group, members); !problem.empty())
+    if (auto problem = group_problem(advertised.iommu_group, members); !problem.empty())
       return fail(Errc::refused, std::move(problem));
-    if (auto same = expect_companions(host, offered, members); !same) return fail(std::move(same).error());
+    if (auto same = expect_companions(host, advertised, members); !same) return fail(std::move(same).error());
   }
-  if (offered.kind == DeviceKind::kata_function) return kata_nodes_now(host, offered);
-  auto nodes = vfio_nodes(is_there_now(host), offered.iommu_group, members, group_node);
-  if (nodes.empty()) return fail(Errc::not_found, missing_nodes(offered.iommu_group));
+  if (advertised.kind == DeviceKind::kata_function) return kata_nodes_now(host, advertised);
+  auto nodes = vfio_nodes(is_there_now(host), advertised.iommu_group, members, group_node);
+  if (nodes.empty()) return fail(Errc::not_found, missing_nodes(advertised.iommu_group));
   return nodes;
 }
 
-std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<OfferedDevice>& devices) {
+std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<AdvertisedDevice>& devices) {
   std::vector<std::string> nodes;
   if (!host.exists("sys/class/egm")) return nodes;
   for (const auto& name : host.list("sys/class/egm").value_or(std::vector<std::string>{})) {
@@ -319,7 +369,7 @@ std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<Offe
     const std::vector<std::string> gpus{std::istream_iterator<std::string>(words), {}};
     const bool all = std::ranges::all_of(gpus, [&](const std::string& gpu) {
       const auto address = vfio::PciAddress::parse(gpu);
-      return address && std::ranges::any_of(devices, [&](const OfferedDevice& device) {
+      return address && std::ranges::any_of(devices, [&](const AdvertisedDevice& device) {
                return device.kind != DeviceKind::kata_function && device.host_name() == address->text();
              });
     });
@@ -343,7 +393,7 @@ int SysfsCheck::open_and_close(const HostFs& host, std::uint32_t group) {
 
 /// Data of its own, since an errand may outlive the SysfsCheck.
 struct SysfsCheck::Source {
-  Source(const HostFs& whose, const OfferRules& rules, Opener how)
+  Source(const HostFs& whose, const ResourceRules& rules, Opener how)
       : host(whose.root()),
         vendors(rules.accelerators.vendors.begin(), rules.accelerators.vendors.end()),
         opener(std::move(how)) {}
@@ -355,7 +405,7 @@ struct SysfsCheck::Source {
   mutable std::atomic<bool> warned = false;
 };
 
-SysfsCheck::SysfsCheck(const HostFs& host, const OfferRules& rules, std::chrono::milliseconds deadline,
+SysfsCheck::SysfsCheck(const HostFs& host, const ResourceRules& rules, std::chrono::milliseconds deadline,
                        Opener opener)
     : source_(std::make_shared<Source>(host, rules, std::move(opener))), errands_(deadline) {}
 
@@ -369,7 +419,7 @@ class SysfsCheck::Inquiry {
   const std::set<std::uint32_t>& groups() const { return what_.groups; }
 
   /// Runs on the asking thread.
-  void ask(const GroupErrands::Turn& turn) {
+  void ask(const GroupErrands::InstanceLockQueue& turn) {
     try {
       ask_all(turn);
     } catch (const std::exception& error) {  // out of memory, or an error of a library
@@ -393,7 +443,7 @@ class SysfsCheck::Inquiry {
   }
 
  private:
-  void ask_all(const GroupErrands::Turn& turn) {
+  void ask_all(const GroupErrands::InstanceLockQueue& turn) {
     for (const auto group : what_.groups)
       if (!turn(group) || !is_closed(group)) return;
     std::vector<HostAnswer::Container> containers;
@@ -437,7 +487,7 @@ class SysfsCheck::Inquiry {
     return true;
   }
 
-  Result<std::vector<std::string>> ask_about(const OfferedDevice& device) {
+  Result<std::vector<std::string>> ask_about(const AdvertisedDevice& device) {
     turn_to({.group = device.iommu_group});
     const auto group_node = opened_.contains(device.iommu_group) ? GroupNode::is_there : GroupNode::unknown;
     const auto ask_in = [&](const DeviceDirectories& directories) {
@@ -476,7 +526,7 @@ class SysfsCheck::Inquiry {
 void SysfsCheck::ask(HandOut what, Answered answered) const {
   const auto inquiry = std::make_shared<Inquiry>(source_, std::move(what));
   errands_.run(
-      inquiry->groups(), [inquiry](const GroupErrands::Turn& turn) { inquiry->ask(turn); },
+      inquiry->groups(), [inquiry](const GroupErrands::InstanceLockQueue& turn) { inquiry->ask(turn); },
       [inquiry, answered = std::move(answered)](const GroupErrands::End& end) {
         answered(inquiry->answer(end));
       });
@@ -490,7 +540,7 @@ std::set<std::uint32_t> SysfsCheck::open_groups(const std::set<std::uint32_t>& g
     const auto promise = std::make_shared<std::promise<HostAnswer>>();
     answers.emplace(group, promise->get_future());
     errands_.begin(
-        {group}, [inquiry](const GroupErrands::Turn& turn) { inquiry->ask(turn); },
+        {group}, [inquiry](const GroupErrands::InstanceLockQueue& turn) { inquiry->ask(turn); },
         [inquiry, promise](const GroupErrands::End& end) { promise->set_value(inquiry->answer(end)); });
   }
   std::set<std::uint32_t> open;

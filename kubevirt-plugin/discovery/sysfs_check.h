@@ -1,19 +1,124 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 
+#include "common/result.h"
+#include "common/unique_fd.h"
+#include "hostfs/host_directory.h"
 #include "hostfs/host_fs.h"
+#include "kubevirt-plugin/discovery/advertised_device.h"
 #include "kubevirt-plugin/discovery/device_check.h"
-#include "kubevirt-plugin/discovery/group_errands.h"
-#include "kubevirt-plugin/discovery/offer_rules.h"
+#include "kubevirt-plugin/discovery/resource_rules.h"
 
 namespace ferry::plugin {
+
+/// Runs questions to the host about IOMMU groups with a deadline. The kernel answers some only after it has
+/// reset a device that a VM closed, or after a driver has finished, and ignores signals until then. Passing
+/// each question to another thread would take longer than the question. Therefore the caller's thread asks,
+/// and if the kernel delays it, a watching thread reports that in its place. Safe for several threads.
+class GroupErrands {
+ public:
+  /// The job calls this before each step, with the step's group. False: the job is late, its remaining result
+  /// is not needed, and its other groups may be in use by other jobs.
+  using InstanceLockQueue = std::function<bool(std::uint32_t group)>;
+  /// The job must own all that it uses, since it may outlive this object and its caller. It must not throw.
+  using Job = std::function<void(const InstanceLockQueue& turn)>;
+  struct End {
+    bool done = false;                    ///< the job is done; false: it is late, or never began
+    std::optional<std::uint32_t> behind;  ///< if it never began: the group at which another job is late
+  };
+  /// Called once. The caller's thread calls it when the job is done or never began, the watching thread when
+  /// the job is late.
+  using Then = std::function<void(const End&)>;
+
+  static constexpr std::chrono::milliseconds kDeadline{500};
+
+  explicit GroupErrands(std::chrono::milliseconds deadline = kDeadline);
+  GroupErrands(const GroupErrands&) = delete;
+  GroupErrands& operator=(const GroupErrands&) = delete;
+  GroupErrands(GroupErrands&&) = delete;
+  GroupErrands& operator=(GroupErrands&&) = delete;
+  /// Every unfinished job counts as late. Does not wait for threads that the kernel delays.
+  ~GroupErrands();
+
+  /// Runs `job` on this thread. The deadline starts with the job, once for each group, but at most four
+  /// times. A group has one job at a time, so that two jobs do not see each other as its user. The next job
+  /// begins when that one is done, and never after a job that is late at the group. If another thread has
+  /// called `then`, this may return after all other objects are gone.
+  void run(const std::set<std::uint32_t>& groups, const Job& job, Then then) const;
+  /// The same on a new thread. If none is available, the job counts as late.
+  void begin(std::set<std::uint32_t> groups, Job job, Then then) const;
+
+ private:
+  struct State;
+
+  static void run(const std::shared_ptr<State>& state, const std::set<std::uint32_t>& groups, const Job& job,
+                  Then then);
+  static void watch(State& state);
+
+  const std::shared_ptr<State> state_;  // outlives this object during a job
+  std::thread watcher_;
+};
+
+/// The device's directory in sysfs, relative to the host's root.
+std::filesystem::path sysfs_path_of(const AdvertisedDevice& advertised);
+/// The directory of sysfs that lists the members of the device's IOMMU group, relative to the host's root.
+std::filesystem::path group_path_of(const AdvertisedDevice& advertised);
+
+/// Open directories of a device, for questions about it. A question that needs an absent directory uses its
+/// path.
+///
+/// sysfs gives each device and each group a directory of its own when it appears, and empties the directory
+/// when it goes. An entry found here therefore belongs to the device that existed at the time of opening; a
+/// missing entry may exist below the path. The list of a removed group is empty, so it counts only if it
+/// contains the device. A mediated device that is being removed may stay visible here a moment longer than by
+/// its path. ABI: fs/kernfs, as tests/vfio/kernel_effects_test.cpp shows.
+struct DeviceDirectories {
+  HostDirectory own;
+  /// Absent: for a vGPU, whose GPU's says more, or if it cannot be opened.
+  std::optional<UniqueFd> config = {};
+  /// At group_path_of(). Absent: for a mediated device, alone in its group, or if it cannot be opened.
+  std::optional<HostDirectory> group = {};
+
+  static Result<DeviceDirectories> open(const HostFs& host, const AdvertisedDevice& advertised);
+  bool are_same(const DeviceDirectories& other) const;
+};
+
+/// Keeps the open directories of devices that were asked about, since opening them costs a quarter of the
+/// question. Any thread may call.
+class KeptDirectories {
+ public:
+  /// The most devices, with at most three descriptors each. Another device closes all of them. Directories of
+  /// a removed device stay until then or until the next question. Directories in use stay open.
+  static constexpr std::size_t kMost = 64;
+
+  /// Null: none are kept.
+  std::shared_ptr<const DeviceDirectories> kept(const AdvertisedDevice& advertised) const;
+  /// Opens the directories now and keeps them in place of the earlier ones.
+  Result<std::shared_ptr<const DeviceDirectories>> open(const HostFs& host,
+                                                        const AdvertisedDevice& advertised);
+
+ private:
+  using Key = std::pair<std::string, std::uint32_t>;  // its name in sysfs and its group
+  using Devices = std::map<Key, std::shared_ptr<const DeviceDirectories>>;
+
+  mutable std::mutex mutex_;
+  Devices devices_;
+};
 
 /// Asks sysfs and dev/vfio, with a few reads for each device. Safe for several threads.
 class SysfsCheck final : public DeviceCheck {
@@ -23,7 +128,7 @@ class SysfsCheck final : public DeviceCheck {
   static int open_and_close(const HostFs& host, std::uint32_t group);
 
   /// A question takes at most `deadline`; its work continues in the background if the host needs longer.
-  SysfsCheck(const HostFs& host, const OfferRules& rules,
+  SysfsCheck(const HostFs& host, const ResourceRules& rules,
              std::chrono::milliseconds deadline = GroupErrands::kDeadline, Opener opener = open_and_close);
 
   /// Opens each group's node for a moment, so ask only about groups that no VM is about to open. A missing

@@ -2,7 +2,6 @@
 #include "kubevirt-plugin/server/kubelet_transport.h"
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
 #include <optional>
 #include <sys/stat.h>
@@ -12,13 +11,53 @@
 #include <spdlog/spdlog.h>
 
 #include "common/rpc/client_call.h"
+#include "common/rpc/grpc_core.h"
 #include "common/rpc/socket_file.h"
+#include "deviceplugin.pb.h"
 #include "hostfs/directory_watch.h"
-#include "kubevirt-plugin/server/register_call.h"
 #include "kubevirt-plugin/server/resource_server.h"
 #include "kubevirt-plugin/server/rpc_queue.h"
 
 namespace ferry::plugin {
+namespace {
+
+WireMessage request_of(const std::string& endpoint, const std::string& resource) {
+  v1beta1::RegisterRequest request;
+  request.set_version("v1beta1");
+  request.set_endpoint(endpoint);
+  request.set_resource_name(resource);
+  // Present kubelets ask for the options; older ones take them from here.
+  request.mutable_options()->set_get_preferred_allocation_available(kPrefersAllocations);
+  return to_wire(request);
+}
+
+Result<> result_of(const ClientCall& call) {
+  if (call.status() == GRPC_STATUS_OK) return {};
+  return fail(call.silent() ? Errc::unreachable : Errc::refused,
+              fmt::format("the kubelet {}: {}", call.silent() ? "does not answer" : "refuses", call.text()));
+}
+
+}  // namespace
+
+RegisterCall::RegisterCall(RpcQueue& queue, std::shared_ptr<const ClientChannel> kubelet,
+                           const std::string& endpoint, const std::string& resource,
+                           std::chrono::milliseconds limit, Done done)
+    : call_(std::make_shared<ClientCall>(queue.get(), std::move(kubelet),
+                                         ClientCall::Question{.method = "/v1beta1.Registration/Register",
+                                                              .message = request_of(endpoint, resource),
+                                                              .deadline = limit})) {
+  RpcQueue::start(call_->get(), call_->ops(),
+                  [call = call_, done = std::move(done)](bool /*ok*/) { done(result_of(*call)); });
+}
+
+RegisterCall::~RegisterCall() {
+  cancel();
+}
+
+void RegisterCall::cancel() {
+  grpc_call_cancel(call_->get(), nullptr);
+}
+
 namespace {
 
 using Clock = EventLoop::Clock;
@@ -68,7 +107,7 @@ class KubeletTransport::Impl {
     for (auto& endpoint : endpoints_) endpoint.server->wait_stopped(give_up);
   }
 
-  Result<> offer_resources() {
+  Result<> advertise_resources() {
     Result<> all;
     for (const auto& resource : core_.snapshot()->resources) {
       const std::string& name = resource->name.text();
@@ -370,8 +409,8 @@ Result<std::unique_ptr<KubeletTransport>> KubeletTransport::open(const Parts& pa
 KubeletTransport::KubeletTransport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 KubeletTransport::~KubeletTransport() = default;
 
-Result<> KubeletTransport::offer_resources() {
-  return impl_->offer_resources();
+Result<> KubeletTransport::advertise_resources() {
+  return impl_->advertise_resources();
 }
 
 bool KubeletTransport::serves_any() const {

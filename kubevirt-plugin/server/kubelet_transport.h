@@ -20,7 +20,39 @@
 #include "kubevirt-plugin/allocation/allocate_gate.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
 
+namespace ferry {
+class ClientCall;
+class ClientChannel;
+}  // namespace ferry
+
 namespace ferry::plugin {
+
+class RpcQueue;
+
+/// A call of v1beta1.Registration/Register.
+class RegisterCall {
+ public:
+  /// Called once, on the queue's thread. Errc::unreachable: the kubelet did not answer; Errc::refused: it
+  /// answered with an error.
+  using Done = std::function<void(Result<>)>;
+
+  /// Starts the call on a connection to the kubelet's socket, which other calls may share. The kubelet calls
+  /// back before it answers, and `limit` covers both.
+  RegisterCall(RpcQueue& queue, std::shared_ptr<const ClientChannel> kubelet, const std::string& endpoint,
+               const std::string& resource, std::chrono::milliseconds limit, Done done);
+  RegisterCall(const RegisterCall&) = delete;
+  RegisterCall& operator=(const RegisterCall&) = delete;
+  RegisterCall(RegisterCall&&) = delete;
+  RegisterCall& operator=(RegisterCall&&) = delete;
+  /// Cancels the call, if it is not over.
+  ~RegisterCall();
+
+  /// Ends the call now, if it is not over; `done` is still called.
+  void cancel();
+
+ private:
+  std::shared_ptr<ClientCall> call_;
+};
 
 class RpcQueue;
 
@@ -64,7 +96,7 @@ class KubeletTransport {
 
   /// Serves and registers the core's resources that are not served yet. Errors: the first socket that cannot
   /// be created; the others are served all the same.
-  Result<> offer_resources();
+  Result<> advertise_resources();
 
   bool serves_any() const;
 

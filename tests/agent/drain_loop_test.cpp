@@ -40,11 +40,11 @@ TEST(DrainLoop, EvictsThePodThatHoldsTheGpuAndUncordonsWhenItIsDone) {
   yard.pass(30s);
   EXPECT_THAT(yard.pods(), IsEmpty());
   EXPECT_EQ(yard.fleet.machines[0]->hostd.is, "divided");
-  EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
+  EXPECT_EQ(yard.fleet.state("n0"), "ready");
   EXPECT_FALSE(yard.is_cordoned("n0"));
   EXPECT_EQ(yard.mark("n0") + yard.cordon_mark("n0"), "");
   EXPECT_THAT(yard.fleet.holders(), IsEmpty());
-  EXPECT_THAT(yard.fleet.reasons("n0"), Contains("NodeDraining"));
+  EXPECT_THAT(yard.fleet.reasons("n0"), Contains("Draining"));
   EXPECT_EQ(yard.evictions(), 1U);
 }
 
@@ -55,7 +55,7 @@ TEST(DrainLoop, LeavesThePodWhereItIsSwitchedOff) {
   yard.fleet.start();
   yard.fleet.label("n0", "divided");
   yard.pass(10min);
-  EXPECT_EQ(yard.fleet.state("n0"), "refused");
+  EXPECT_EQ(yard.fleet.state("n0"), "blocked");
   EXPECT_FALSE(yard.is_cordoned("n0"));
   EXPECT_EQ(yard.evictions(), 0U);
 }
@@ -76,7 +76,7 @@ TEST(DrainLoop, AsksAgainWhileSomethingStandsAgainstIt) {
   EXPECT_LT(yard.evictions(), 15U) << "with growing pauses";
   yard.fleet.server.disruption_budgeted.clear();
   yard.pass(60s);
-  EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
+  EXPECT_EQ(yard.fleet.state("n0"), "ready");
   EXPECT_FALSE(yard.is_cordoned("n0"));
 }
 
@@ -96,7 +96,7 @@ TEST(DrainLoop, APolicyThatRefusesForAWhileDoesNotEndIt) {
     EXPECT_THAT(yard.fleet.error("n0"), HasSubstr("not before noon")) << status;
     yard.fleet.server.script = nullptr;
     yard.pass(60s);
-    EXPECT_EQ(yard.fleet.state("n0"), "as_wanted") << status;
+    EXPECT_EQ(yard.fleet.state("n0"), "ready") << status;
     EXPECT_THAT(yard.fleet.reasons("n0"), Not(Contains("DrainFailed"))) << status;
   }
 }
@@ -119,18 +119,18 @@ TEST(DrainLoop, WaitsAsLongAsItIsAskedToWait) {
   EXPECT_EQ(yard.evictions(), 2U);
 }
 
-TEST(DrainLoop, GivesUpWhenItsTimeIsUpAndTriesAgainForAnotherWish) {
+TEST(DrainLoop, GivesUpWhenItsTimeIsUpAndTriesAgainForAnotherDesiredState) {
   Yard yard(1);
   yard.put_pod("n0", "guest");
   yard.fleet.server.disruption_budgeted = {"tenants/guest"};
   yard.fleet.start();
   yard.fleet.label("n0", "divided");
   yard.pass(kTimeout + 30s);
-  EXPECT_EQ(yard.fleet.state("n0"), "refused");
+  EXPECT_EQ(yard.fleet.state("n0"), "blocked");
   EXPECT_FALSE(yard.is_cordoned("n0"));
   EXPECT_EQ(yard.cordon_mark("n0"), "");
   EXPECT_THAT(yard.fleet.error("n0"),
-              HasSubstr("after 120 seconds the GPUs are still held by pod tenants/guest"));
+              HasSubstr("after 120 seconds the GPUs are still in use by pod tenants/guest"));
   EXPECT_THAT(yard.fleet.error("n0"), HasSubstr("The disruption budget x needs 1"));
   EXPECT_THAT(yard.fleet.reasons("n0"), Contains("DrainFailed"));
   EXPECT_THAT(yard.fleet.holders(), IsEmpty());
@@ -142,7 +142,7 @@ TEST(DrainLoop, GivesUpWhenItsTimeIsUpAndTriesAgainForAnotherWish) {
   EXPECT_EQ(yard.evictions(), asked) << "also by one that is started anew";
   yard.fleet.label("n0", "given");
   yard.pass(60s);
-  EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
+  EXPECT_EQ(yard.fleet.state("n0"), "ready");
   EXPECT_EQ(yard.mark("n0"), "");
 }
 
@@ -158,7 +158,7 @@ TEST(DrainLoop, AMissingRightEndsItAndIsNamed) {
   yard.pass(60s);
   EXPECT_EQ(yard.fleet.state("n0"), "draining") << "an API server that has just started forbids everything";
   yard.pass(5min);
-  EXPECT_EQ(yard.fleet.state("n0"), "refused");
+  EXPECT_EQ(yard.fleet.state("n0"), "blocked");
   EXPECT_THAT(yard.fleet.error("n0"), HasSubstr("create on pods/eviction"));
   EXPECT_FALSE(yard.is_cordoned("n0"));
   const auto asked = yard.evictions();
@@ -177,13 +177,13 @@ TEST(DrainLoop, WhereCordoningIsForbiddenTheNodeStillSaysHowItIs) {
   yard.fleet.start();
   yard.fleet.label("n0", "divided");
   yard.pass(5min);
-  EXPECT_EQ(yard.fleet.state("n0"), "refused");
+  EXPECT_EQ(yard.fleet.state("n0"), "blocked");
   EXPECT_THAT(yard.fleet.error("n0"), HasSubstr("a policy is against it"));
   EXPECT_EQ(yard.evictions(), 0U);
   EXPECT_LT(yard.fleet.server.count("PATCH", "/nodes/n0"), 30U);
   yard.fleet.server.script = nullptr;
   yard.pass(3min);
-  EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
+  EXPECT_EQ(yard.fleet.state("n0"), "ready");
   EXPECT_EQ(yard.fleet.error("n0"), "");
 }
 
@@ -216,7 +216,7 @@ TEST(DrainLoop, WhatSomebodyElseHasCordonedStaysSo) {
   yard.fleet.start();
   yard.fleet.label("n0", "divided");
   yard.pass(60s);
-  EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
+  EXPECT_EQ(yard.fleet.state("n0"), "ready");
   EXPECT_TRUE(yard.is_cordoned("n0"));
   EXPECT_EQ(yard.mark("n0") + yard.cordon_mark("n0"), "");
 }
@@ -234,7 +234,7 @@ TEST(DrainLoop, OneNodeIsEmptiedAfterTheOther) {
     most = std::max(most, cordoned);
   }
   EXPECT_EQ(most, 1U);
-  EXPECT_EQ(yard.fleet.in_state("as_wanted"), 3U);
+  EXPECT_EQ(yard.fleet.in_state("ready"), 3U);
   EXPECT_THAT(yard.pods(), IsEmpty());
 }
 
@@ -259,7 +259,7 @@ TEST(DrainLoop, ATurnThatIsOnItsWayBackIsNone) {
   EXPECT_EQ(yard.evictions(), 0U);
   yard.fleet.server.script = nullptr;
   yard.pass(5min);
-  EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
+  EXPECT_EQ(yard.fleet.state("n0"), "ready");
 }
 
 // Else the pod may go while the Node says that nobody does, and while it is another node's turn.
@@ -318,7 +318,7 @@ TEST(DrainLoop, APodWhoseDaemonSetDoesNotExistIsEvicted) {
   yard.fleet.label("n0", "divided");
   yard.pass(60s);
   EXPECT_THAT(yard.pods(), IsEmpty());
-  EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
+  EXPECT_EQ(yard.fleet.state("n0"), "ready");
 }
 
 TEST(DrainLoop, APodThatOnlySaysThatItIsStaticIsEvicted) {
@@ -334,7 +334,7 @@ TEST(DrainLoop, APodThatOnlySaysThatItIsStaticIsEvicted) {
   yard.fleet.label("n0", "divided");
   yard.pass(60s);
   EXPECT_THAT(yard.pods(), IsEmpty());
-  EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
+  EXPECT_EQ(yard.fleet.state("n0"), "ready");
 }
 
 TEST(DrainLoop, AStaticPodIsLeftAndSaidToBe) {
@@ -365,7 +365,7 @@ TEST(DrainLoop, ThePodsOfADaemonSetThatWasDeletedAreWaitedFor) {
   EXPECT_EQ(yard.fleet.state("n0"), "draining");
   yard.remove_pod("exporter");
   yard.pass(30s);
-  EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
+  EXPECT_EQ(yard.fleet.state("n0"), "ready");
 }
 
 TEST(DrainLoop, NoPodIsEvictedBeforeItsDaemonSetIsKnown) {
@@ -393,7 +393,7 @@ TEST(DrainLoop, DoesNotBeginForAHostdThatDiedBeforeItsTurn) {
   yard.fleet.start();
   yard.fleet.label("n1", "divided");
   yard.pass(30s);
-  ASSERT_EQ(yard.fleet.state("n1"), "refused");
+  ASSERT_EQ(yard.fleet.state("n1"), "blocked");
   yard.fleet.server.disruption_budgeted = {"tenants/guest-0"};
   yard.fleet.label("n0", "divided");
   yard.pass(30s);
@@ -410,14 +410,14 @@ TEST(DrainLoop, DoesNotBeginForAHostdThatDiedBeforeItsTurn) {
     EXPECT_THAT(yard.fleet.holders(), IsEmpty()) << "nobody's turn is wasted";
   };
   yard.pass(3min);
-  ASSERT_EQ(yard.fleet.state("n0"), "as_wanted");
+  ASSERT_EQ(yard.fleet.state("n0"), "ready");
   expect_nothing();
   hostd.come();
   yard.pass(1min);
   expect_nothing();  // what its predecessor said is not its word
   hostd.wanted_changed();
   yard.pass(1min);
-  EXPECT_EQ(yard.fleet.state("n1"), "as_wanted");
+  EXPECT_EQ(yard.fleet.state("n1"), "ready");
   EXPECT_THAT(yard.pods(), IsEmpty());
 }
 
@@ -452,7 +452,7 @@ TEST(DrainLoop, AsksNobodyWhileHostdDoesNotRunAndBeginsAgainWithIt) {
   yard.fleet.server.disruption_budgeted.clear();
   hostd.start();
   yard.pass(60s);
-  EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
+  EXPECT_EQ(yard.fleet.state("n0"), "ready");
 }
 
 // The node may be none of ours any more, and then nobody would.
@@ -488,9 +488,9 @@ void expect_the_other_goes_on(Yard& yard, std::size_t first) {
   Fleet& fleet = yard.fleet;
   EXPECT_LE(fleet.end(*fleet.machines[first]), 5s);
   const std::string node = fleet.machines[first]->name;
-  for (const auto& [slot, holder] : fleet.holders()) EXPECT_NE(holder, node);
-  yard.pass(kSlotLife + 2min);
-  EXPECT_EQ(fleet.state(fleet.machines[1 - first]->name), "as_wanted");
+  for (const auto& [slot, user] : fleet.holders()) EXPECT_NE(user, node);
+  yard.pass(kLeaseLife + 2min);
+  EXPECT_EQ(fleet.state(fleet.machines[1 - first]->name), "ready");
   EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
   EXPECT_THAT(fleet.holders(), IsEmpty());
 }

@@ -24,8 +24,10 @@ using testing::IsEmpty;
 constexpr auto kShortTimeout = 30s;
 
 int schedules() {
-  const char* const wish = std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
-  return (wish == nullptr ? 1'000 : std::atoi(wish)) / 10;  // NOLINT(cert-err34-c): 0 runs none
+  const char* const desired_state =
+      std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
+  return (desired_state == nullptr ? 1'000 : std::atoi(desired_state)) /
+         10;  // NOLINT(cert-err34-c): 0 runs none
 }
 
 class DrainSchedules : public testing::TestWithParam<int> {
@@ -201,12 +203,12 @@ class DrainSchedules : public testing::TestWithParam<int> {
       fleet.start(*machine);
     }
     fleet.label_all("divided");
-    fleet.configure(9);  // another wish for all: what has failed before is tried
+    fleet.configure(9);  // another desired state for all: what has failed before is tried
     yard.pass(10min);
     EXPECT_THAT(yard.pods(), IsEmpty());
     for (const auto& machine : fleet.machines) {
       const std::string& node = machine->name;
-      EXPECT_EQ(fleet.state(node), "as_wanted") << node;
+      EXPECT_EQ(fleet.state(node), "ready") << node;
       EXPECT_EQ(fleet.error(node), "") << node;
       EXPECT_EQ(machine->hostd.is, "divided") << node;
       EXPECT_EQ(yard.is_cordoned(node), theirs_.contains(node)) << node;

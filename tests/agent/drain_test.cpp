@@ -7,7 +7,7 @@
 
 #include "agent/drain/drain_mark.h"
 #include "agent/node_step.h"
-#include "tests/agent/views.h"
+#include "tests/agent/snapshots.h"
 
 namespace ferry::agent {
 namespace {
@@ -40,37 +40,37 @@ std::string has_failed(const std::string& why) {
 NodePod pod(const char* name, const char* kept = "", bool ends = false) {
   return {.space = "a", .name = name, .uid = std::string("uid-") + name, .kept = kept, .ends = ends};
 }
-SeenHolder of_kubelet(const char* name) {
+ReportedUser of_kubelet(const char* name) {
   return {.text = std::string("pod a/") + name, .kind = "pod", .name = std::string("a/") + name};
 }
-SeenHolder vm_in(const char* name) {
+ReportedUser vm_in(const char* name) {
   return {.text = "virtual machine guest (pid 7)",
           .kind = "virtual_machine",
           .name = "guest",
           .pod_uid = std::string("uid-") + name};
 }
-const SeenHolder kByThePlugin = {
+const ReportedUser kByThePlugin = {
     .text = "pod (given)", .kind = "pod", .name = "(given)", .by_the_plugin = true};
-const SeenHolder kAnyPod = {
+const ReportedUser kAnyPod = {
     .text = "pod (any that asks for it)", .kind = "pod", .name = "(any that asks for it)"};
-const SeenHolder kProcess = {.text = "process python3 (pid 9)", .kind = "process", .name = "python3"};
+const ReportedUser kProcess = {.text = "process python3 (pid 9)", .kind = "process", .name = "python3"};
 
-SeenAccelerator held_by(std::vector<SeenHolder> holders, bool only = true) {
-  SeenAccelerator out = test::gpu(policy::Mode::host, policy::Mode::passthrough, "refused");
+AcceleratorStatus held_by(std::vector<ReportedUser> users, bool only = true) {
+  AcceleratorStatus out = test::gpu(policy::Mode::host, policy::Mode::passthrough, "blocked");
   out.reason = "in use";
-  out.holders = std::move(holders);
+  out.users = std::move(users);
   out.only_in_use = only;
   return out;
 }
 
 /// A node that has been refused what its label asks for.
-NodeView refused(std::vector<SeenAccelerator> gpus, std::vector<NodePod> pods) {
-  NodeView view;
+NodeSnapshot refused(std::vector<AcceleratorStatus> gpus, std::vector<NodePod> pods) {
+  NodeSnapshot view;
   view.node = test::node_with({{kWorkloadLabel, "vm-passthrough"}});
   view.configs = test::usual_configs();
-  view.host =
-      test::answer(node_wish(view.node, view.configs, view.defaults), SeenPhase::refused, std::move(gpus));
-  DrainView drain;
+  view.host = test::answer(resolve_desired_state(view.node, view.configs, view.defaults), NodePhase::blocked,
+                           std::move(gpus));
+  DrainSnapshot drain;
   drain.timeout = kTimeout;
   drain.pods = std::move(pods);
   drain.now = at(0);
@@ -78,18 +78,18 @@ NodeView refused(std::vector<SeenAccelerator> gpus, std::vector<NodePod> pods) {
   return view;
 }
 /// And shows that its pods are being evicted.
-NodeView begun(std::vector<SeenAccelerator> gpus, std::vector<NodePod> pods) {
-  NodeView view = refused(std::move(gpus), std::move(pods));
+NodeSnapshot begun(std::vector<AcceleratorStatus> gpus, std::vector<NodePod> pods) {
+  NodeSnapshot view = refused(std::move(gpus), std::move(pods));
   view.node.labels[kStateLabel] = "draining";
   view.node.annotations = {{kDrainAnnotation, running()}, {kCordonedAnnotation, kOurs}};
   if (view.drain) view.drain->cordoned = true;
   return view;
 }
-DrainView& drain_of(NodeView& view) {
-  if (!view.drain) view.drain = DrainView();
+DrainSnapshot& drain_of(NodeSnapshot& view) {
+  if (!view.drain) view.drain = DrainSnapshot();
   return *view.drain;
 }
-std::string state_of(const NodeView& view) {
+std::string state_of(const NodeSnapshot& view) {
   return with_changes(view.node.labels, node_step(view).labels).at(kStateLabel);
 }
 auto undoes_all() {
@@ -107,14 +107,14 @@ auto leaves_it() {
 // An operand that came back would have the GPUs open, and nobody may evict a DaemonSet's pod.
 TEST(Drain, KeepsOperandsAwayMeanwhile) {
   constexpr const char* kDcgm = "nvidia.com/gpu.deploy.dcgm";
-  for (NodeView view :
+  for (NodeSnapshot view :
        {refused({held_by({vm_in("vm")})}, {pod("vm")}), begun({held_by({vm_in("vm")})}, {pod("vm")})}) {
     view.node.labels[kDcgm] = "paused-for-gpu-ferry";
     EXPECT_FALSE(node_step(view).labels.contains(kDcgm));
     view.node.labels[kDcgm] = "true";
     EXPECT_THAT(node_step(view).labels, Contains(Pair(kDcgm, "paused-for-gpu-ferry")));
   }
-  NodeView late = begun({held_by({vm_in("vm")})}, {pod("vm")});
+  NodeSnapshot late = begun({held_by({vm_in("vm")})}, {pod("vm")});
   late.node.labels[kDcgm] = "paused-for-gpu-ferry";
   drain_of(late).now = at(0) + kTimeout + seconds(1);
   EXPECT_THAT(node_step(late).labels, Contains(Pair(kDcgm, "true")));
@@ -123,7 +123,7 @@ TEST(Drain, KeepsOperandsAwayMeanwhile) {
 // --- Its beginning -----------------------------------------------------------------------------------------
 
 TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {
-  NodeView view =
+  NodeSnapshot view =
       refused({held_by({vm_in("vm"), of_kubelet("vm"), kByThePlugin})}, {pod("vm"), pod("other")});
   NodeStep step = node_step(view);
   EXPECT_EQ(step.unschedulable, true);
@@ -131,7 +131,7 @@ TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {
   EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, kOurs)));
   EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "draining")));
   EXPECT_THAT(step.evict, IsEmpty());
-  EXPECT_THAT(step.events, Contains(Field(&NodeEvent::reason, "NodeDraining")));
+  EXPECT_THAT(step.events, Contains(Field(&NodeEvent::reason, "Draining")));
   EXPECT_THAT(step.events, Contains(Field(&NodeEvent::message, HasSubstr("a/vm"))));
 
   view.node.labels = with_changes(view.node.labels, step.labels);
@@ -147,7 +147,7 @@ TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {
 }
 
 TEST(Drain, WhatSomebodyElseHasCordonedIsNotOurs) {
-  NodeView view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   drain_of(view).cordoned = true;
   const NodeStep step = node_step(view);
   EXPECT_EQ(step.unschedulable, std::nullopt);
@@ -156,14 +156,14 @@ TEST(Drain, WhatSomebodyElseHasCordonedIsNotOurs) {
 
   view.node.annotations = {{kDrainAnnotation, running()}};
   EXPECT_THAT(node_step(view).evict, ElementsAre(pod("p")));
-  view.host.seen->phase = SeenPhase::as_wanted;
+  view.host.status->phase = NodePhase::ready;
   EXPECT_EQ(node_step(view).unschedulable, std::nullopt) << "nor is it given back";
   EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
 }
 
 struct NoDrain {
   const char* name;
-  NodeView view;
+  NodeSnapshot view;
   const char* said;  ///< part of what the annotation says; empty: nothing of it
 };
 void PrintTo(const NoDrain& row, std::ostream* out) {
@@ -178,10 +178,10 @@ TEST_P(NobodyIsEvicted, AndTheNodeIsLeftAlone) {
   EXPECT_THAT(step.report.trouble, HasSubstr(GetParam().said));
   EXPECT_EQ(step.report.trouble.find("evicted") != std::string::npos, *GetParam().said != '\0')
       << step.report.trouble;
-  EXPECT_EQ(state_of(GetParam().view), "refused");
+  EXPECT_EQ(state_of(GetParam().view), "blocked");
 }
 
-NodeView with(NodeView view, const std::function<void(NodeView&)>& change) {
+NodeSnapshot with(NodeSnapshot view, const std::function<void(NodeSnapshot&)>& change) {
   change(view);
   return view;
 }
@@ -191,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         NoDrain{"switched off",
                 with(refused({held_by({of_kubelet("p")})}, {pod("p")}),
-                     [](NodeView& view) { drain_of(view).timeout.reset(); }),
+                     [](NodeSnapshot& view) { drain_of(view).timeout.reset(); }),
                 ""},
         NoDrain{"a process of the host's", refused({held_by({of_kubelet("p"), kProcess})}, {pod("p")}),
                 "process python3 (pid 9) would stay"},
@@ -201,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
                 refused({held_by({of_kubelet("p")})}, {pod("p", "it is of DaemonSet d")}),
                 "pod a/p (it is of DaemonSet d) would stay"},
         NoDrain{"not for its holders alone", refused({held_by({of_kubelet("p")}, false)}, {pod("p")}),
-                "0000:02:00.0, which is refused for more"},
+                "0000:02:00.0, which is blocked by more"},
         NoDrain{"a file that does not say so", refused({held_by({}, false)}, {}), "would stay"},
         NoDrain{"a pod that is not seen", refused({held_by({of_kubelet("p")})}, {pod("q")}),
                 "no such pod is seen here: pod a/p"},
@@ -213,34 +213,33 @@ INSTANTIATE_TEST_SUITE_P(
                 "no such pod is seen here: pod (any"},
         NoDrain{"pods that cannot be seen",
                 with(refused({held_by({of_kubelet("p")})}, {}),
-                     [](NodeView& view) { drain_of(view).pods.reset(); }),
+                     [](NodeSnapshot& view) { drain_of(view).pods.reset(); }),
                 "cannot be seen"},
         NoDrain{"evictions that are refused",
                 with(refused({held_by({of_kubelet("p")})}, {pod("p")}),
-                     [](NodeView& view) { drain_of(view).eviction_refused = "the right is missing"; }),
+                     [](NodeSnapshot& view) { drain_of(view).eviction_refused = "the right is missing"; }),
                 "the right is missing"},
         NoDrain{"all are going", refused({held_by({of_kubelet("p")})}, {pod("p", "", true)}), ""},
         NoDrain{"it is not their turn",
                 with(refused({held_by({of_kubelet("p")})}, {pod("p")}),
-                     [](NodeView& view) { view.budget = ChangeBudget(); }),
+                     [](NodeSnapshot& view) { view.rollout = Rollout(); }),
                 ""}));
 
 TEST(Drain, OfAnotherUidUnderTheSameNameIsAnotherPod) {
-  SeenHolder holder = of_kubelet("p");
-  holder.pod_uid = "uid-former";
-  EXPECT_THAT(node_step(refused({held_by({holder})}, {pod("p")})), leaves_it());
-  EXPECT_THAT(node_step(begun({held_by({holder})}, {pod("p")})).evict, IsEmpty());
+  ReportedUser user = of_kubelet("p");
+  user.pod_uid = "uid-former";
+  EXPECT_THAT(node_step(refused({held_by({user})}, {pod("p")})), leaves_it());
+  EXPECT_THAT(node_step(begun({held_by({user})}, {pod("p")})).evict, IsEmpty());
 }
 
 TEST(Drain, BeginsOnlyForARefusalOfWhatIsAskedForNow) {
-  for (const SeenPhase phase : {SeenPhase::as_wanted, SeenPhase::withdrawing, SeenPhase::changing,
-                                SeenPhase::failed, SeenPhase::nothing_wanted}) {
-    NodeView view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-    view.host.seen->phase = phase;
+  for (const NodePhase phase : {NodePhase::ready, NodePhase::applying, NodePhase::failed, NodePhase::idle}) {
+    NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+    view.host.status->phase = phase;
     EXPECT_THAT(node_step(view), leaves_it());
   }
-  NodeView view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.seen->wanted = kGeneration - 1;
+  NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  view.host.status->desired = kGeneration - 1;
   EXPECT_THAT(node_step(view), leaves_it()) << "an answer to something else";
   view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   view.node.labels[kWorkloadLabel] = "container";
@@ -255,58 +254,59 @@ TEST(Drain, BeginsOnlyForARefusalOfWhatIsAskedForNow) {
 
 // --- Its turn ----------------------------------------------------------------------------------------------
 
-ChangeBudget budget_of(const NodeView& view, bool renewed) {
-  ChangeBudget budget;
-  budget.known = budget.searched = true;
-  budget.slots = {{.index = 0,
-                   .holder = view.node.name,
-                   .configuration = configuration_id(node_wish(view.node, view.configs, {}).wished.policy)}};
-  budget.renewed = renewed;
-  return budget;
+Rollout budget_of(const NodeSnapshot& view, bool renewed) {
+  Rollout rollout;
+  rollout.known = rollout.searched = true;
+  rollout.slots = {{.index = 0,
+                    .holder = view.node.name,
+                    .configuration = configuration_id(
+                        resolve_desired_state(view.node, view.configs, {}).desired_policy.policy)}};
+  rollout.renewed = renewed;
+  return rollout;
 }
 
 TEST(Drain, NeedsATurnOfItsOwn) {
-  NodeView view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  ChangeBudget nobody_changes;
+  NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  Rollout nobody_changes;
   nobody_changes.known = nobody_changes.searched = true;
-  view.budget = nobody_changes;
+  view.rollout = nobody_changes;
   NodeStep step = node_step(view);
   EXPECT_THAT(step, leaves_it());
-  EXPECT_EQ(step.budget.kind, BudgetStep::Kind::take);
-  view.budget = budget_of(view, true);
+  EXPECT_EQ(step.rollout.kind, RolloutStep::Kind::take);
+  view.rollout = budget_of(view, true);
   step = node_step(view);
-  EXPECT_EQ(step.budget.kind, BudgetStep::Kind::nothing) << "it keeps the one of the change";
+  EXPECT_EQ(step.rollout.kind, RolloutStep::Kind::nothing) << "it keeps the one of the change";
   EXPECT_EQ(step.unschedulable, true);
 
   view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.budget = budget_of(view, true);
+  view.rollout = budget_of(view, true);
   EXPECT_THAT(node_step(view).evict, SizeIs(1));
-  view.budget = budget_of(view, false);
+  view.rollout = budget_of(view, false);
   step = node_step(view);
   EXPECT_THAT(step, leaves_it()) << "somebody else may have taken it";
-  EXPECT_EQ(step.budget.kind, BudgetStep::Kind::take);
+  EXPECT_EQ(step.rollout.kind, RolloutStep::Kind::take);
   EXPECT_EQ(state_of(view), "draining");
 }
 
 TEST(Drain, IsUndoneWhereItsPolicyIsHeldBack) {
-  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  ChangeBudget budget = budget_of(view, true);
-  budget.verdicts.failed[budget.slots.front().configuration] = "n9: no";
-  view.budget = budget;
+  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  Rollout rollout = budget_of(view, true);
+  rollout.verdicts.failed[rollout.slots.front().configuration] = "n9: no";
+  view.rollout = rollout;
   EXPECT_THAT(node_step(view), leaves_it());
-  EXPECT_EQ(node_step(view).budget.kind, BudgetStep::Kind::give_back);
-  budget.slots.front().holder.clear();
-  view.budget = budget;
+  EXPECT_EQ(node_step(view).rollout.kind, RolloutStep::Kind::give_back);
+  rollout.slots.front().holder.clear();
+  view.rollout = rollout;
   EXPECT_THAT(node_step(view), undoes_all());
   EXPECT_THAT(node_step(view).report.trouble, HasSubstr("pods are not evicted: it has failed on n9: no"));
 }
 
 TEST(Drain, GivesItsTurnBackWhenItHasFailed) {
-  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.budget = budget_of(view, true);
+  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  view.rollout = budget_of(view, true);
   drain_of(view).now = at(600);
-  EXPECT_EQ(node_step(view).budget.kind, BudgetStep::Kind::give_back);
-  EXPECT_EQ(node_step(view).budget.verdict, std::nullopt) << "it says nothing of the policy";
+  EXPECT_EQ(node_step(view).rollout.kind, RolloutStep::Kind::give_back);
+  EXPECT_EQ(node_step(view).rollout.verdict, std::nullopt) << "it says nothing of the policy";
 }
 
 // --- Its course --------------------------------------------------------------------------------------------
@@ -319,22 +319,22 @@ TEST(Drain, AsksOnlyThoseThatAreNotGoing) {
 }
 
 TEST(Drain, WaitsWhileSomebodyElseHoldsItToo) {
-  const NodeView view = begun({held_by({of_kubelet("p"), kProcess})}, {pod("p")});
+  const NodeSnapshot view = begun({held_by({of_kubelet("p"), kProcess})}, {pod("p")});
   EXPECT_THAT(node_step(view), leaves_it());
   EXPECT_EQ(state_of(view), "draining");
 }
 
 TEST(Drain, StaysWhileHostdIsAtIt) {
-  for (const SeenPhase phase : {SeenPhase::withdrawing, SeenPhase::changing}) {
-    NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-    view.host.seen->phase = phase;
+  for (const NodePhase phase : {NodePhase::applying, NodePhase::applying}) {
+    NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+    view.host.status->phase = phase;
     drain_of(view).now = at(5'000);
     EXPECT_THAT(node_step(view), leaves_it()) << "it has worked, however long ago it began";
     view.host.silent = kChangePatience + seconds(1);
     EXPECT_THAT(node_step(view), undoes_all()) << "nobody stays cordoned for a host that says nothing more";
   }
-  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.seen.reset();
+  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  view.host.status.reset();
   EXPECT_THAT(node_step(view), leaves_it()) << "hostd may be starting";
   view.host.silent = kAnswerPatience + seconds(1);
   EXPECT_THAT(node_step(view), undoes_all());
@@ -343,7 +343,7 @@ TEST(Drain, StaysWhileHostdIsAtIt) {
 // --- Its end -----------------------------------------------------------------------------------------------
 
 TEST(Drain, WaitsForAHostdThatDoesNotRunAsLongAsItMayTakeAndHasNotFailedThen) {
-  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   view.host.hostd_speaks = false;
   NodeStep step = node_step(view);
   EXPECT_THAT(step, leaves_it());
@@ -354,11 +354,11 @@ TEST(Drain, WaitsForAHostdThatDoesNotRunAsLongAsItMayTakeAndHasNotFailedThen) {
 }
 
 TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
-  const NodeView before = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  NodeView view = before;
-  view.host.seen->phase = SeenPhase::as_wanted;
+  const NodeSnapshot before = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  NodeSnapshot view = before;
+  view.host.status->phase = NodePhase::ready;
   EXPECT_THAT(node_step(view), undoes_all());
-  view.host.seen->phase = SeenPhase::failed;
+  view.host.status->phase = NodePhase::failed;
   EXPECT_THAT(node_step(view), undoes_all());
   view = before;
   view.host.hostd_down = kGonePatience + seconds(1);
@@ -373,9 +373,9 @@ TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
   view.node.labels[kOperandsLabel] = "false";
   EXPECT_THAT(node_step(view), undoes_all());
   view = before;
-  view.host.written->generation = view.host.seen->wanted.emplace(8);
+  view.host.written->generation = view.host.status->desired.emplace(8);
   EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, running(0, 8))))
-      << "of another wish it is another one";
+      << "it is another one for another desired state";
   view = before;
   drain_of(view).timeout.reset();
   EXPECT_THAT(node_step(view), undoes_all()) << "an agent that is started without it";
@@ -384,56 +384,56 @@ TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
   EXPECT_THAT(node_step(view), leaves_it()) << "whoever has nothing to do with it";
   view = before;
   view.node.annotations.erase(kDrainAnnotation);
-  view.host.seen->phase = SeenPhase::as_wanted;
+  view.host.status->phase = NodePhase::ready;
   const NodeStep step = node_step(view);
   EXPECT_EQ(step.unschedulable, false) << "half a mark is one";
   EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, std::nullopt)));
 }
 
 TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
-  NodeView view = begun({held_by({vm_in("vm"), kProcess})}, {pod("vm")});
+  NodeSnapshot view = begun({held_by({vm_in("vm"), kProcess})}, {pod("vm")});
   drain_of(view).now = at(599);
   EXPECT_EQ(node_step(view).drain_left, seconds(1));
   drain_of(view).now = at(600);
   NodeStep step = node_step(view);
-  const std::string why = "after 600 seconds the GPUs are still held by pod a/vm, process python3 (pid 9)";
+  const std::string why = "after 600 seconds the GPUs are still in use by pod a/vm, process python3 (pid 9)";
   EXPECT_EQ(step.unschedulable, false);
   EXPECT_THAT(step.evict, IsEmpty());
   EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, has_failed(why))));
   EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, std::nullopt)));
   EXPECT_THAT(step.report.trouble, testing::StartsWith("pods are no longer evicted: " + why));
-  EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "refused"))) << "it is done when they have let go";
+  EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "blocked"))) << "it is done when they have let go";
   EXPECT_THAT(step.events, Contains(Field(&NodeEvent::reason, "DrainFailed")));
 
   view.node.labels = with_changes(view.node.labels, step.labels);
   view.node.annotations = with_changes(view.node.annotations, step.annotations);
   drain_of(view).cordoned = false;
-  view.host.seen->accelerators = {held_by({of_kubelet("vm")})};
+  view.host.status->accelerators = {held_by({of_kubelet("vm")})};
   for (const int later : {601, 100'000}) {
     drain_of(view).now = at(later);
     step = node_step(view);
     EXPECT_THAT(step, leaves_it());
     EXPECT_THAT(step.events, Not(Contains(Field(&NodeEvent::reason, "DrainFailed")))) << "told once";
   }
-  view.host.seen->phase = SeenPhase::changing;
+  view.host.status->phase = NodePhase::applying;
   EXPECT_THAT(node_step(view), leaves_it());
-  view.host.seen->phase = SeenPhase::failed;
+  view.host.status->phase = NodePhase::failed;
   EXPECT_THAT(node_step(view), leaves_it());
-  view.host.seen->phase = SeenPhase::refused;
-  view.host.written->generation = view.host.seen->wanted.emplace(8);
-  EXPECT_EQ(node_step(view).unschedulable, true) << "another wish";
-  view.host.seen->phase = SeenPhase::as_wanted;
+  view.host.status->phase = NodePhase::blocked;
+  view.host.written->generation = view.host.status->desired.emplace(8);
+  EXPECT_EQ(node_step(view).unschedulable, true) << "another desired state";
+  view.host.status->phase = NodePhase::ready;
   EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
 }
 
 TEST(Drain, AClockThatWasSetBackEndsItTooSomeTime) {
-  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   drain_of(view).now = at(-100'000);
   EXPECT_EQ(node_step(view).unschedulable, false);
 }
 
 TEST(Drain, WhoeverUncordonsEndsIt) {
-  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   drain_of(view).cordoned = false;
   const NodeStep step = node_step(view);
   EXPECT_EQ(step.unschedulable, std::nullopt);
@@ -442,7 +442,7 @@ TEST(Drain, WhoeverUncordonsEndsIt) {
 }
 
 TEST(Drain, AMissingRightEndsIt) {
-  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   drain_of(view).eviction_refused = "create on pods/eviction";
   const NodeStep step = node_step(view);
   EXPECT_EQ(step.unschedulable, false);
@@ -450,22 +450,22 @@ TEST(Drain, AMissingRightEndsIt) {
 }
 
 TEST(Drain, WhereCordoningIsRefusedTheRestIsSaid) {
-  NodeView view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   drain_of(view).cordon_refused = "a policy is against it";
   const NodeStep step = node_step(view);
   EXPECT_THAT(step, leaves_it());
-  EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "refused")));
+  EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "blocked")));
   EXPECT_THAT(step.report.trouble, HasSubstr("a policy is against it"));
   view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.seen->phase = SeenPhase::as_wanted;
+  view.host.status->phase = NodePhase::ready;
   drain_of(view).cordon_refused = "a policy is against it";
   EXPECT_THAT(node_step(view), leaves_it());
 }
 
 TEST(Drain, TellsPeersThatItIsOnItsWay) {
-  NodeView view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   view.node.labels = {{policy::kVgpuConfigLabel, "render-mix"}};
-  view.host.written = test::written(node_wish(view.node, view.configs, view.defaults));
+  view.host.written = test::written(resolve_desired_state(view.node, view.configs, view.defaults));
   EXPECT_THAT(node_step(view).labels, Contains(Pair(kVgpuStateLabel, "pending")));
 }
 
@@ -508,9 +508,9 @@ TEST(DrainMark, OfAnotherFormIsNotOurs) {
 }
 
 TEST(DrainMark, ThatCannotBeReadIsTakenOff) {
-  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   view.node.annotations[kDrainAnnotation] = "by hand";
-  view.host.seen->phase = SeenPhase::as_wanted;
+  view.host.status->phase = NodePhase::ready;
   EXPECT_THAT(node_step(view), undoes_all());
 }
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // With programs that stand for ferry-fetch.
-#include "agent/kata/fetch_runner.h"
-
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -11,6 +9,7 @@
 
 #include <gmock/gmock.h>
 
+#include "agent/kata/artifact_pulls.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

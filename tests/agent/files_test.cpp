@@ -7,14 +7,14 @@
 
 #include <gmock/gmock.h>
 
-#include "agent/desired_state/wish_file.h"
+#include "agent/desired_state/desired_file.h"
 #include "agent/host_files.h"
+#include "agent/host_status.h"
 #include "agent/operator_compat/status_files.h"
-#include "agent/seen_host.h"
-#include "common/serving_file.h"
-#include "kata-manager/classes/wanted_classes.h"
+#include "common/plugin_files.h"
+#include "kata-manager/classes/desired_classes.h"
 #include "kata-manager/controller/ready_handlers.h"
-#include "tests/agent/views.h"
+#include "tests/agent/snapshots.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -29,14 +29,14 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Pair;
 
-NodeWish wish_of(Labels labels) {
-  return node_wish(node_with(std::move(labels)), test::usual_configs(), {});
+DesiredState desired_state_for(Labels labels) {
+  return resolve_desired_state(node_with(std::move(labels)), test::usual_configs(), {});
 }
 
 // ---- a FIFO in the place of a file, whose reader waits for ever
 
 TEST(FilesBetweenProcesses, KeepTheAgentWaitingNowhere) {
-  for (const char* file : {kWishFile, kStateFile, kata::kReadyHandlersFile, kata::kWantedClassesFile}) {
+  for (const char* file : {kDesiredFile, kStatusFile, kata::kReadyHandlersFile, kata::kDesiredClassesFile}) {
     const test::ScratchDirectory scratch;
     const HostFs host(scratch.path());
     scratch.directory(std::filesystem::path(file).parent_path());
@@ -50,7 +50,7 @@ TEST(FilesBetweenProcesses, KeepTheAgentWaitingNowhere) {
   scratch.directory(std::filesystem::path(kServingFile).parent_path());
   ASSERT_EQ(::mkfifo((scratch.path() / kServingFile).c_str(), 0600), 0);
   NodeStep step;
-  step.stand_back = "another serves";
+  step.standby = "another serves";
   EXPECT_FALSE(write_serving(host, step, false));
 }
 
@@ -62,18 +62,18 @@ TEST(ServingFileOfTheAgent, IsThereWhileThePluginStandsBack) {
   NodeStep step;
   const auto write = [&](bool dry_run = false) { return must(write_serving(host, step, dry_run)); };
   EXPECT_FALSE(write()) << "nothing is said of it";
-  step.stand_back = "";
+  step.standby = "";
   EXPECT_FALSE(write()) << "there is none";
-  step.stand_back = "another serves";
+  step.standby = "another serves";
   EXPECT_TRUE(write(true));
   EXPECT_FALSE(host.exists(kServingFile)) << "a dry run";
   EXPECT_TRUE(write());
   EXPECT_EQ(must(read_serving_file(must(host.read_file(kServingFile)))), "another serves");
   EXPECT_FALSE(write()) << "it says so";
-  step.stand_back.reset();
+  step.standby.reset();
   EXPECT_FALSE(write());
   EXPECT_TRUE(host.exists(kServingFile)) << "what was said stands";
-  step.stand_back = "";
+  step.standby = "";
   EXPECT_TRUE(write());
   EXPECT_FALSE(host.exists(kServingFile));
 }
@@ -86,41 +86,41 @@ TEST(ServingFileOfTheAgent, IsNoPersons) {
        {R"({"version": 1, "serve": false})", R"({"version": 1, "serve": true, "by": "me"})", "half of"}) {
     must(host.write_file(kServingFile, text));
     for (const char* const said : {"", "another serves"}) {
-      step.stand_back = said;
+      step.standby = said;
       EXPECT_FALSE(must(write_serving(host, step))) << text;
       EXPECT_EQ(must(host.read_file(kServingFile)), text);
     }
   }
 }
 
-// ---- wanted.json
+// ---- desired.json
 
-TEST(WishFile, IsReadBackAsItIs) {
-  const NodeWish wish = wish_of({{kPolicyLabel, "mixed"}});
-  const WrittenWish written = test::written(wish, 12);
-  const auto again = read_wish_file(wish_file_text(written));
+TEST(DesiredFile, IsReadBackAsItIs) {
+  const DesiredState desired_state = desired_state_for({{kPolicyLabel, "mixed"}});
+  const DesiredFile written = test::written(desired_state, 12);
+  const auto again = read_desired_file(desired_file_text(written));
   ASSERT_EQ(again.has_value(), true);
-  EXPECT_EQ(again.value_or(WrittenWish{}), written);
-  EXPECT_TRUE(written.says(wish.wished));
-  EXPECT_EQ(wish_file_text({.generation = 1, .policy = "a", .config = "b\n", .asked_by = "c"}),
-            "{\n  \"version\": 1,\n  \"generation\": 1,\n  \"policy\": \"a\",\n  \"config\": \"b\\n\",\n"
-            "  \"asked_by\": \"c\"\n}\n");
+  EXPECT_EQ(again.value_or(DesiredFile{}), written);
+  EXPECT_TRUE(written.says(desired_state.desired_policy));
+  EXPECT_EQ(desired_file_text({.generation = 1, .policy = "a", .config = "b\n", .source = "c"}),
+            "{\n  \"version\": 2,\n  \"generation\": 1,\n  \"policy\": \"a\",\n  \"config\": \"b\\n\",\n"
+            "  \"source\": \"c\"\n}\n");
 }
 
-TEST(WishFile, SaysAnotherThingWhenAnythingOfItDiffers) {
-  const NodeWish wish = wish_of({{kPolicyLabel, "mixed"}});
-  const WrittenWish written = test::written(wish);
-  for (auto field : {&WrittenWish::policy, &WrittenWish::config, &WrittenWish::asked_by}) {
-    WrittenWish other = written;
+TEST(DesiredFile, SaysAnotherThingWhenAnythingOfItDiffers) {
+  const DesiredState desired_state = desired_state_for({{kPolicyLabel, "mixed"}});
+  const DesiredFile written = test::written(desired_state);
+  for (auto field : {&DesiredFile::policy, &DesiredFile::config, &DesiredFile::source}) {
+    DesiredFile other = written;
     other.*field += "x";
-    EXPECT_FALSE(other.says(wish.wished));
+    EXPECT_FALSE(other.says(desired_state.desired_policy));
   }
 }
 
-TEST(WishFile, OfAnotherFormIsNotTheAgents) {
-  const std::string good = wish_file_text({.generation = 1, .policy = "a", .config = "b", .asked_by = "c"});
-  ASSERT_EQ(read_wish_file(good).has_value(), true);
-  for (const auto& [from, to] : {std::pair{"\"version\": 1", "\"version\": 2"},
+TEST(DesiredFile, OfAnotherFormIsNotTheAgents) {
+  const std::string good = desired_file_text({.generation = 1, .policy = "a", .config = "b", .source = "c"});
+  ASSERT_EQ(read_desired_file(good).has_value(), true);
+  for (const auto& [from, to] : {std::pair{"\"version\": 2", "\"version\": 3"},
                                  {"\"version\"", "\"revision\""},
                                  {"\"generation\": 1", "\"generation\": -1"},
                                  {"\"generation\": 1", "\"generation\": 1.5"},
@@ -128,74 +128,74 @@ TEST(WishFile, OfAnotherFormIsNotTheAgents) {
                                  {"\"generation\"", "\"generatino\""},
                                  {"\"policy\": \"a\"", "\"policy\": 7"},
                                  {"\"config\"", "\"file\""},
-                                 {"\"asked_by\": \"c\"", "\"asked_by\": null"}}) {
+                                 {"\"source\": \"c\"", "\"source\": null"}}) {
     std::string bad = good;
     bad.replace(bad.find(from), std::string_view(from).size(), to);
-    EXPECT_EQ(read_wish_file(bad).has_value(), false) << bad;
+    EXPECT_EQ(read_desired_file(bad).has_value(), false) << bad;
   }
   for (const char* bad : {"", "null", "[]", "{", "\"text\"", "\xff"})
-    EXPECT_EQ(read_wish_file(bad).has_value(), false) << bad;
+    EXPECT_EQ(read_desired_file(bad).has_value(), false) << bad;
 }
 
-// ---- state.json
+// ---- status.json
 
 constexpr const char* kState = R"({
-  "version": 1, "generation": 17, "pid": 4711, "boot_id": "b",
-  "wanted": {"generation": 12, "policy": "mixed", "asked_by": "label gpu-ferry.io/policy=mixed"},
-  "phase": "refused",
+  "version": 2, "generation": 17, "pid": 4711, "boot_id": "b",
+  "desired": {"generation": 12, "policy": "mixed", "source": "label gpu-ferry.io/policy=mixed"},
+  "phase": "blocked",
   "accelerators": [
     {"address": "0000:02:00.0", "id": "10de:26b9", "subsystem": "10de:16c1", "class": "0302", "model": "NVIDIA L40S", "iommu_group": 12,
-     "driver": "nvidia", "mode": "vgpu", "wanted": "passthrough", "state": "refused",
+     "driver": "nvidia", "mode": "vgpu", "desired": "passthrough", "state": "blocked",
      "reason": "in use", "hint": "stop the VM",
-     "holders": [{"kind": "virtual_machine", "name": "guest-7", "pid": 4711, "pod_uid": "uid-1"},
+     "users": [{"kind": "virtual_machine", "name": "guest-7", "pid": 4711, "pod_uid": "uid-1"},
                  {"name": "nv-hostengine", "pid": null}, {"kind": "pod", "name": "a/b", "pid": null, "pod_uid": null, "by_the_plugin": false},
                  {"kind": "pod", "name": "given", "pid": null, "pod_uid": null, "by_the_plugin": true}],
      "only_in_use": true,
      "vgpus": [{"id": "0000:02:00.4", "type": "L40S-12Q"},
                {"id": "0000:02:00.5", "type": "L40S-12Q",
-                "holders": [{"kind": "virtual_machine", "name": "by-hand", "pid": 7}]}],
+                "users": [{"kind": "virtual_machine", "name": "by-hand", "pid": 7}]}],
      "more_vgpus": {"L40S-12Q": 2, "L40S-24Q": 0}},
-    {"address": "0000:03:00.0", "mode": "host", "wanted": null, "state": "left_alone", "holders": [],
+    {"address": "0000:03:00.0", "mode": "host", "desired": null, "state": "unmanaged", "users": [],
      "vgpus": [], "added_later": true}],
-  "withdraw": [{"id": "0000:02:00.0", "reason": "it moves"}],
+  "unavailable": [{"id": "0000:02:00.0", "reason": "it moves"}],
   "error": {"message": "one of two", "hint": "look"},
   "features": {"iommu": "on", "largest_group": 3, "machine": "R 1", "vgpu_types": {"L40S-12Q": 4, "L40S-1B": 32}}
 })";
 
-TEST(SeenHost, GivesWhatTheClusterIsTold) {
-  const SeenHost host = must(read_seen_host(kState));
-  EXPECT_EQ(host.wanted, 12U);
-  EXPECT_EQ(host.phase, SeenPhase::refused);
+TEST(HostStatus, GivesWhatTheClusterIsTold) {
+  const HostStatus host = must(read_host_status(kState));
+  EXPECT_EQ(host.desired, 12U);
+  EXPECT_EQ(host.phase, NodePhase::blocked);
   EXPECT_THAT(host.withdraw, ElementsAre("0000:02:00.0"));
   EXPECT_EQ(host.error, "one of two");
   EXPECT_EQ(host.hint, "look");
   ASSERT_EQ(host.accelerators.size(), 2U);
-  const SeenAccelerator& first = host.accelerators[0];
+  const AcceleratorStatus& first = host.accelerators[0];
   EXPECT_EQ(first.address, "0000:02:00.0");
   EXPECT_EQ(first.model, "NVIDIA L40S");
   EXPECT_EQ(first.mode, policy::Mode::vgpu);
-  EXPECT_EQ(first.wanted, policy::Mode::passthrough);
-  EXPECT_EQ(first.state, "refused");
+  EXPECT_EQ(first.desired, policy::Mode::passthrough);
+  EXPECT_EQ(first.state, "blocked");
   EXPECT_EQ(first.reason, "in use");
   EXPECT_EQ(first.hint, "stop the VM");
-  ASSERT_EQ(first.holders.size(), 4U);
-  EXPECT_EQ(first.holders[0].text, "virtual machine guest-7 (pid 4711)");
-  EXPECT_EQ(first.holders[0].kind, "virtual_machine");
-  EXPECT_EQ(first.holders[0].pod_uid, "uid-1");
-  EXPECT_EQ(first.holders[1].text, "nv-hostengine");
-  EXPECT_EQ(first.holders[1].pod_uid, "");
-  EXPECT_EQ(first.holders[2].name, "a/b");
-  EXPECT_FALSE(first.holders[1].by_the_plugin) << "a hostd that does not know the word";
-  EXPECT_FALSE(first.holders[2].by_the_plugin);
-  EXPECT_TRUE(first.holders[3].by_the_plugin);
+  ASSERT_EQ(first.users.size(), 4U);
+  EXPECT_EQ(first.users[0].text, "virtual machine guest-7 (pid 4711)");
+  EXPECT_EQ(first.users[0].kind, "virtual_machine");
+  EXPECT_EQ(first.users[0].pod_uid, "uid-1");
+  EXPECT_EQ(first.users[1].text, "nv-hostengine");
+  EXPECT_EQ(first.users[1].pod_uid, "");
+  EXPECT_EQ(first.users[2].name, "a/b");
+  EXPECT_FALSE(first.users[1].by_the_plugin) << "a hostd that does not know the word";
+  EXPECT_FALSE(first.users[2].by_the_plugin);
+  EXPECT_TRUE(first.users[3].by_the_plugin);
   EXPECT_TRUE(first.only_in_use);
   EXPECT_FALSE(host.accelerators[1].only_in_use);
   ASSERT_EQ(first.vgpus.size(), 2U);
   EXPECT_EQ(first.vgpus[1].id, "0000:02:00.5");
   EXPECT_EQ(first.vgpus[1].type, "L40S-12Q");
-  EXPECT_FALSE(first.vgpus[0].holders) << "a hostd that does not tell it";
-  ASSERT_TRUE(first.vgpus[1].holders);
-  EXPECT_EQ(first.vgpus[1].holders->at(0).text, "virtual machine by-hand (pid 7)");
+  EXPECT_FALSE(first.vgpus[0].users) << "a hostd that does not tell it";
+  ASSERT_TRUE(first.vgpus[1].users);
+  EXPECT_EQ(first.vgpus[1].users->at(0).text, "virtual machine by-hand (pid 7)");
   EXPECT_THAT(first.more_vgpus, ElementsAre(std::pair("L40S-12Q", 2U), std::pair("L40S-24Q", 0U)));
   EXPECT_THAT(host.accelerators[1].more_vgpus, testing::IsEmpty()) << "a hostd that does not tell it";
   EXPECT_EQ(first.id, "10de:26b9");
@@ -203,41 +203,41 @@ TEST(SeenHost, GivesWhatTheClusterIsTold) {
   EXPECT_EQ(first.driver, "nvidia");
   EXPECT_EQ(host.accelerators[1].iommu_group, std::nullopt);
   EXPECT_EQ(host.accelerators[1].driver, "");
-  EXPECT_EQ(host.accelerators[1].wanted, std::nullopt);
+  EXPECT_EQ(host.accelerators[1].desired, std::nullopt);
   EXPECT_EQ(first.subsystem, "10de:16c1");
   EXPECT_EQ(first.pci_class, "0302");
   EXPECT_EQ(host.accelerators[1].pci_class, "") << "a hostd that does not know the word";
-  const SeenFeatures features = host.features.value_or(SeenFeatures());
+  const NodeFeatures features = host.features.value_or(NodeFeatures());
   EXPECT_EQ(features.iommu, "on");
   EXPECT_EQ(features.largest_group, 3U);
   EXPECT_EQ(features.machine, "R 1");
   EXPECT_THAT(features.vgpu_types, ElementsAre(Pair("L40S-12Q", 4), Pair("L40S-1B", 32)));
 }
 
-TEST(SeenHost, MayHaveSeenNothing) {
-  const SeenHost host = must(read_seen_host(
-      R"({"version": 1, "wanted": null, "phase": "nothing_wanted", "accelerators": [], "withdraw": []})"));
-  EXPECT_EQ(host.wanted, std::nullopt);
+TEST(HostStatus, MayHaveSeenNothing) {
+  const HostStatus host = must(read_host_status(
+      R"({"version": 2, "desired": null, "phase": "idle", "accelerators": [], "unavailable": []})"));
+  EXPECT_EQ(host.desired, std::nullopt);
   EXPECT_EQ(host.error, "");
   EXPECT_FALSE(host.features.has_value());
-  const SeenHost by_hand = must(read_seen_host(
-      R"({"version": 1, "wanted": {"policy": "a"}, "phase": "as_wanted", "accelerators": [], "withdraw": []})"));
-  EXPECT_EQ(by_hand.wanted, std::nullopt);
+  const HostStatus by_hand = must(read_host_status(
+      R"({"version": 2, "desired": {"policy": "a"}, "phase": "ready", "accelerators": [], "unavailable": []})"));
+  EXPECT_EQ(by_hand.desired, std::nullopt);
 }
 
-TEST(SeenHost, OfAnotherFormIsAnErrorThatNamesTheFile) {
-  for (const auto& [from, to] : {std::pair{R"("version": 1)", R"("version": 2)"},
-                                 {R"("phase": "refused")", R"("phase": "refsued")"},
-                                 {R"("phase": "refused")", R"("phase": 7)"},
+TEST(HostStatus, OfAnotherFormIsAnErrorThatNamesTheFile) {
+  for (const auto& [from, to] : {std::pair{R"("version": 2)", R"("version": 3)"},
+                                 {R"("phase": "blocked")", R"("phase": "refsued")"},
+                                 {R"("phase": "blocked")", R"("phase": 7)"},
                                  {R"("phase")", R"("phsae")"},
                                  {R"("generation": 12)", R"("generation": -12)"},
                                  {R"("generation": 12)", R"("generation": "12")"},
-                                 {R"("wanted": {)", R"("wnated": {)"},
+                                 {R"("desired": {)", R"("wnated": {)"},
                                  {R"("mode": "vgpu")", R"("mode": "vpgu")"},
-                                 {R"("wanted": "passthrough")", R"("wanted": "all")"},
-                                 {R"("wanted": null)", R"("wanted": 1)"},
+                                 {R"("desired": "passthrough")", R"("desired": "all")"},
+                                 {R"("desired": null)", R"("desired": 1)"},
                                  {R"("address": "0000:02:00.0")", R"("address": 2)"},
-                                 {R"("holders": [])", R"("holders": {"name": "a"})"},
+                                 {R"("users": [])", R"("users": {"name": "a"})"},
                                  {R"("name": "guest-7")", R"("nmae": "guest-7")"},
                                  {R"("pid": 4711, "pod)", R"("pid": "4711", "pod)"},
                                  {R"("pod_uid": "uid-1")", R"("pod_uid": 1)"},
@@ -250,7 +250,7 @@ TEST(SeenHost, OfAnotherFormIsAnErrorThatNamesTheFile) {
                                  {R"("iommu_group": 12)", R"("iommu_group": -1)"},
                                  {R"("iommu_group": 12)", R"("iommu_group": 4294967296)"},
                                  {R"("driver": "nvidia")", R"("driver": 1)"},
-                                 {R"("withdraw": [)", R"("withdraw": [7, )"},
+                                 {R"("unavailable": [)", R"("unavailable": [7, )"},
                                  {R"("subsystem": "10de:16c1")", R"("subsystem": 7)"},
                                  {R"("class": "0302")", R"("class": 770)"},
                                  {R"("features": {)", R"("features": [], "f": {)"},
@@ -264,14 +264,14 @@ TEST(SeenHost, OfAnotherFormIsAnErrorThatNamesTheFile) {
                                  {R"("message")", R"("massage")"}}) {
     std::string bad = kState;
     bad.replace(bad.find(from), std::string_view(from).size(), to);
-    const auto host = read_seen_host(bad);
+    const auto host = read_host_status(bad);
     EXPECT_EQ(host.has_value(), false) << bad;
     if (host) continue;
     EXPECT_EQ(host.error().code, Errc::malformed_host);
-    EXPECT_THAT(host.error().message, testing::StartsWith("/run/ferry/state.json: "));
+    EXPECT_THAT(host.error().message, testing::StartsWith("/run/ferry/status.json: "));
   }
   for (const char* bad : {"", "null", "[]", "{", "{}", "7", "\xff"})
-    EXPECT_EQ(read_seen_host(bad).has_value(), false) << bad;
+    EXPECT_EQ(read_host_status(bad).has_value(), false) << bad;
 }
 
 // ---- /run/nvidia/validations
@@ -279,9 +279,9 @@ TEST(SeenHost, OfAnotherFormIsAnErrorThatNamesTheFile) {
 class StatusFiles : public testing::Test {
  protected:
   static constexpr const char* kFolder = "run/nvidia/validations/";
-  std::vector<std::string> write(const NodeWish& wish, const HostSide& side) {
+  std::vector<std::string> write(const DesiredState& desired_state, const HostSide& side) {
     std::vector<std::string> out;
-    for (const StatusFileChange& change : must(write_status_files(host_, status_files(wish, side))))
+    for (const StatusFileChange& change : must(write_status_files(host_, status_files(desired_state, side))))
       out.push_back((change.removed ? "-" : "+") + change.path.substr(std::string_view(kFolder).size()));
     return out;
   }
@@ -290,18 +290,18 @@ class StatusFiles : public testing::Test {
   }
   std::vector<std::string> names() const { return host_.list(kFolder).value_or(std::vector<std::string>()); }
 
-  const NodeWish passthrough_ = wish_of({{kWorkloadLabel, "vm-passthrough"}});
-  const NodeWish vgpus_ = wish_of({{policy::kVgpuConfigLabel, "render-mix"}});
-  const NodeWish mixed_ = wish_of({{kPolicyLabel, "mixed"}});
+  const DesiredState passthrough_ = desired_state_for({{kWorkloadLabel, "vm-passthrough"}});
+  const DesiredState vgpus_ = desired_state_for({{policy::kVgpuConfigLabel, "render-mix"}});
+  const DesiredState mixed_ = desired_state_for({{kPolicyLabel, "mixed"}});
   test::ScratchDirectory scratch_;
   HostFs host_{scratch_.path()};
 };
 
 TEST_F(StatusFiles, OfPassthroughSayWhenEveryGpuIsOnVfio) {
-  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::changing)), ElementsAre("+workload-type"));
+  EXPECT_THAT(write(passthrough_, answer(passthrough_, NodePhase::applying)), ElementsAre("+workload-type"));
   EXPECT_EQ(content("workload-type"), "vm-passthrough\n");
-  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::refused)), IsEmpty());
-  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
+  EXPECT_THAT(write(passthrough_, answer(passthrough_, NodePhase::blocked)), IsEmpty());
+  EXPECT_THAT(write(passthrough_, answer(passthrough_, NodePhase::ready,
                                          {gpu(policy::Mode::passthrough, policy::Mode::passthrough)})),
               ElementsAre("+vfio-pci-ready"));
   EXPECT_THAT(names(), ElementsAre("vfio-pci-ready", "workload-type"));
@@ -312,52 +312,51 @@ TEST_F(StatusFiles, OfPassthroughSayWhenEveryGpuIsOnVfio) {
 
 TEST_F(StatusFiles, WrittenTwiceAreNotWritten) {
   const HostSide done =
-      answer(passthrough_, SeenPhase::as_wanted, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
+      answer(passthrough_, NodePhase::ready, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   EXPECT_THAT(write(passthrough_, done), ElementsAre("+vfio-pci-ready", "+workload-type"));
   EXPECT_THAT(write(passthrough_, done), IsEmpty());
 }
 
 // NVIDIA's validator says ready; but no VM can have a GPU here.
 TEST_F(StatusFiles, OfPassthroughOnAHostWithoutGpusDoNotSayReady) {
-  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::as_wanted)), ElementsAre("+workload-type"));
+  EXPECT_THAT(write(passthrough_, answer(passthrough_, NodePhase::ready)), ElementsAre("+workload-type"));
 }
 
 TEST_F(StatusFiles, OfVgpusSayWhenThereIsOne) {
-  SeenAccelerator empty = gpu(policy::Mode::vgpu, policy::Mode::vgpu);
+  AcceleratorStatus empty = gpu(policy::Mode::vgpu, policy::Mode::vgpu);
   empty.vgpus.clear();
-  EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {empty})), ElementsAre("+workload-type"));
+  EXPECT_THAT(write(vgpus_, answer(vgpus_, NodePhase::ready, {empty})), ElementsAre("+workload-type"));
   EXPECT_EQ(content("workload-type"), "vm-vgpu\n");
-  EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted,
-                                   {empty, gpu(policy::Mode::vgpu, policy::Mode::vgpu)})),
-              ElementsAre("+vgpu-devices-ready"));
+  EXPECT_THAT(
+      write(vgpus_, answer(vgpus_, NodePhase::ready, {empty, gpu(policy::Mode::vgpu, policy::Mode::vgpu)})),
+      ElementsAre("+vgpu-devices-ready"));
   // By vendor-specific VFIO one is a virtual function.
-  SeenAccelerator by_function = gpu(policy::Mode::vgpu, policy::Mode::vgpu);
+  AcceleratorStatus by_function = gpu(policy::Mode::vgpu, policy::Mode::vgpu);
   by_function.vgpus = {{.id = "0000:02:00.4", .type = "NVIDIA L40S-12Q"}};
-  write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {empty}));
-  EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {by_function})),
+  write(vgpus_, answer(vgpus_, NodePhase::ready, {empty}));
+  EXPECT_THAT(write(vgpus_, answer(vgpus_, NodePhase::ready, {by_function})),
               ElementsAre("+vgpu-devices-ready"));
 }
 
 TEST_F(StatusFiles, ThatAreNoLongerTrueGo) {
-  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
-                             {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
-  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::changing)), ElementsAre("-vfio-pci-ready"));
-  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
-                             {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
-  EXPECT_THAT(
-      write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)})),
-      ElementsAre("-vfio-pci-ready", "+vgpu-devices-ready", "+workload-type"));
-  const NodeWish container = wish_of({{kWorkloadLabel, "container"}});
-  EXPECT_THAT(write(container, answer(container, SeenPhase::as_wanted)),
+  write(passthrough_,
+        answer(passthrough_, NodePhase::ready, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
+  EXPECT_THAT(write(passthrough_, answer(passthrough_, NodePhase::applying)), ElementsAre("-vfio-pci-ready"));
+  write(passthrough_,
+        answer(passthrough_, NodePhase::ready, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
+  EXPECT_THAT(write(vgpus_, answer(vgpus_, NodePhase::ready, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)})),
+              ElementsAre("-vfio-pci-ready", "+vgpu-devices-ready", "+workload-type"));
+  const DesiredState container = desired_state_for({{kWorkloadLabel, "container"}});
+  EXPECT_THAT(write(container, answer(container, NodePhase::ready)),
               ElementsAre("-vgpu-devices-ready", "-workload-type"));
   EXPECT_THAT(names(), IsEmpty());
 }
 
 TEST_F(StatusFiles, OfANodeOfSeveralKindsSayBoth) {
-  EXPECT_THAT(write(mixed_, answer(mixed_, SeenPhase::as_wanted,
+  EXPECT_THAT(write(mixed_, answer(mixed_, NodePhase::ready,
                                    {gpu(policy::Mode::vgpu, policy::Mode::vgpu),
                                     gpu(policy::Mode::passthrough, policy::Mode::passthrough),
-                                    gpu(policy::Mode::host, std::nullopt, "left_alone")})),
+                                    gpu(policy::Mode::host, std::nullopt, "unmanaged")})),
               ElementsAre("+vfio-pci-ready", "+vgpu-devices-ready", "+workload-type"));
   EXPECT_EQ(content("workload-type"), "vm-vgpu\n");
 }
@@ -367,45 +366,45 @@ TEST_F(StatusFiles, OfOthersAreLeftAlone) {
     scratch_.file(std::string(kFolder) + name, "theirs\n");
   scratch_.file(std::string(kFolder) + "vfio-pci-ready", "");
   const HostSide done =
-      answer(passthrough_, SeenPhase::as_wanted, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
+      answer(passthrough_, NodePhase::ready, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   EXPECT_THAT(write(passthrough_, done), ElementsAre("+workload-type"));
-  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::changing)), IsEmpty());
+  EXPECT_THAT(write(passthrough_, answer(passthrough_, NodePhase::applying)), IsEmpty());
   EXPECT_EQ(content("vfio-pci-ready"), "") << "the validator's own";
   scratch_.file(std::string(kFolder) + "workload-type", "container\n");
-  const NodeWish container = wish_of({{kWorkloadLabel, "container"}});
-  EXPECT_THAT(write(container, answer(container, SeenPhase::as_wanted)), IsEmpty());
+  const DesiredState container = desired_state_for({{kWorkloadLabel, "container"}});
+  EXPECT_THAT(write(container, answer(container, NodePhase::ready)), IsEmpty());
   EXPECT_THAT(names(), ElementsAre(".driver-ctr-ready", ".vfio-pci-ready", "driver-ready", "vfio-pci-ready",
                                    "vgpu-manager-ready", "workload-type"));
 }
 
 TEST_F(StatusFiles, AreLeftToAnotherOwnerAndWhereTheHostIsLeft) {
-  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
-                             {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
-  EXPECT_THAT(write(wish_of({{kPolicyLabel, "typo"}}), {}), IsEmpty());
-  EXPECT_THAT(write(wish_of({}), {}), ElementsAre("-vfio-pci-ready"));
+  write(passthrough_,
+        answer(passthrough_, NodePhase::ready, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
+  EXPECT_THAT(write(desired_state_for({{kPolicyLabel, "typo"}}), {}), IsEmpty());
+  EXPECT_THAT(write(desired_state_for({}), {}), ElementsAre("-vfio-pci-ready"));
 
-  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
-                             {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
-  NodeWish stood_back = passthrough_;
-  stood_back.kind = NodeWish::Kind::stand_back;
-  EXPECT_THAT(write(stood_back, {}), ElementsAre("-vfio-pci-ready")) << "ours, which nobody keeps true now";
+  write(passthrough_,
+        answer(passthrough_, NodePhase::ready, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
+  DesiredState standby = passthrough_;
+  standby.kind = DesiredState::Kind::standby;
+  EXPECT_THAT(write(standby, {}), ElementsAre("-vfio-pci-ready")) << "ours, which nobody keeps true now";
   scratch_.file(std::string(kFolder) + "vfio-pci-ready", "the validator's");
-  EXPECT_THAT(write(stood_back, {}), IsEmpty());
+  EXPECT_THAT(write(standby, {}), IsEmpty());
 }
 
 TEST_F(StatusFiles, OfADryRunAreSaidAlone) {
-  const auto files =
-      status_files(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
-                                        {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
+  const auto files = status_files(
+      passthrough_,
+      answer(passthrough_, NodePhase::ready, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
   EXPECT_EQ(must(write_status_files(host_, files, true)).size(), 2U);
   EXPECT_THAT(names(), IsEmpty());
 }
 
 TEST_F(StatusFiles, ThatCannotBeReadAreAnError) {
   scratch_.directory(std::string(kFolder) + "vfio-pci-ready");
-  const auto files =
-      status_files(passthrough_, answer(passthrough_, SeenPhase::as_wanted,
-                                        {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
+  const auto files = status_files(
+      passthrough_,
+      answer(passthrough_, NodePhase::ready, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
   const auto done = write_status_files(host_, files);
   EXPECT_EQ(done ? "" : done.error().message, "read /run/nvidia/validations/vfio-pci-ready: Is a directory");
 }

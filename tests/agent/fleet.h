@@ -20,11 +20,11 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/cluster_words.h"
-#include "agent/desired_state/wish_file.h"
+#include "agent/desired_state/desired_file.h"
 #include "agent/node_agent.h"
 #include "agent/operator_compat/operands.h"
-#include "agent/rollout/change_budget.h"
-#include "agent/rollout/change_leases.h"
+#include "agent/rollout/rollout.h"
+#include "agent/rollout/rollout_leases.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
@@ -54,7 +54,7 @@ class Fleet {
     std::unique_ptr<agent::NodeAgent> agent;
     HostdStandin hostd;
     std::chrono::seconds skew{0};  ///< of its clock on the wall
-    std::string told;              ///< the wanted.json that hostd knows of
+    std::string told;              ///< the desired.json that hostd knows of
   };
 
   Fleet(std::size_t nodes, std::size_t most_changing, std::uint64_t seed = 1)
@@ -139,16 +139,16 @@ class Fleet {
   /// Who has slots, by slot.
   std::map<std::size_t, std::string> holders() const {
     std::map<std::size_t, std::string> out;
-    for (const auto& [name, lease] : server.objects(agent::change_leases("gpus"))) {
-      const auto slot = agent::change_slot_of(lease);
+    for (const auto& [name, lease] : server.objects(agent::rollout_lease_objects("gpus"))) {
+      const auto slot = agent::rollout_lease_of(lease);
       if (slot && !slot->holder.empty()) out[slot->index] = slot->holder;
     }
     return out;
   }
-  agent::Verdicts verdicts() const {
-    agent::Verdicts out;
-    for (const auto& [name, lease] : server.objects(agent::change_leases("gpus")))
-      agent::read_verdicts(lease, out);
+  agent::CanaryResults verdicts() const {
+    agent::CanaryResults out;
+    for (const auto& [name, lease] : server.objects(agent::rollout_lease_objects("gpus")))
+      agent::read_canary_results(lease, out);
     return out;
   }
   std::size_t under_way() const {
@@ -161,7 +161,7 @@ class Fleet {
     for (const auto end = clock.now() + time; clock.now() < end;) {
       clock.run_for(std::min<kube::Timers::Clock::duration>(std::chrono::seconds(1), end - clock.now()));
       for (const auto& machine : machines) {
-        const std::string now = machine->host.read_file(agent::kWishFile).value_or("");
+        const std::string now = machine->host.read_file(agent::kDesiredFile).value_or("");
         if (std::exchange(machine->told, now) != now) machine->hostd.wanted_changed();
         if (each_second) each_second(*machine);
       }

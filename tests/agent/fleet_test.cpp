@@ -27,7 +27,7 @@ void settle_first(Fleet& fleet) {
   fleet.start();
   fleet.label_all("divided");
   fleet.pass(5min);
-  ASSERT_EQ(fleet.in_state("as_wanted"), fleet.machines.size());
+  ASSERT_EQ(fleet.in_state("ready"), fleet.machines.size());
   ASSERT_THAT(fleet.holders(), IsEmpty());
   fleet.most_seen = 0;
 }
@@ -50,7 +50,7 @@ TEST(Fleet, ChangesOneNodeAtATime) {
   fleet.pass(15s);
   EXPECT_EQ(fleet.holders().size(), 1U);
   fleet.pass(2min);
-  EXPECT_EQ(fleet.in_state("as_wanted"), 4U);
+  EXPECT_EQ(fleet.in_state("ready"), 4U);
   EXPECT_EQ(fleet.most_seen, 1U);
   EXPECT_THAT(fleet.holders(), IsEmpty());
   EXPECT_EQ(fleet.verdicts().proven.size(), 1U);
@@ -69,7 +69,7 @@ TEST(Fleet, LetsOneGoAheadAndThenSoManyAsMay) {
   EXPECT_EQ(most_before, 1U);
   fleet.pass(2min);
   EXPECT_EQ(fleet.most_seen, 3U);
-  EXPECT_EQ(fleet.in_state("as_wanted"), 6U);
+  EXPECT_EQ(fleet.in_state("ready"), 6U);
   EXPECT_THAT(fleet.holders(), IsEmpty());
 }
 
@@ -88,14 +88,14 @@ TEST(Fleet, StopsWhenOneHasFailedUntilAPersonSaysOtherwise) {
   for (const auto& machine : fleet.machines) {
     if (machine->name == node) continue;
     EXPECT_THAT(fleet.error(machine->name), HasSubstr("it has failed on " + node));
-    EXPECT_THAT(fleet.reasons(machine->name), Contains("ChangeHeld"));
+    EXPECT_THAT(fleet.reasons(machine->name), Contains("RolloutHeld"));
     machine->hostd.fails = false;
   }
   // As the message says it.
   fleet.server.edit(fleet.lease_path(0),
                     {{"metadata", {{"annotations", {{kFailedPrefix + failed.begin()->first, nullptr}}}}}});
   fleet.pass(5min);
-  EXPECT_EQ(fleet.in_state("as_wanted"), 3U);
+  EXPECT_EQ(fleet.in_state("ready"), 3U);
   EXPECT_EQ(fleet.in_state("failed"), 1U);
   EXPECT_EQ(fleet.error("n0").empty(), node != "n0");
   EXPECT_THAT(fleet.holders(), IsEmpty());
@@ -113,7 +113,7 @@ TEST(Fleet, GoesOnWhenTheOneThatFailedIsMended) {
     machine->hostd.wanted_changed();
   }
   fleet.pass(3min);
-  EXPECT_EQ(fleet.in_state("as_wanted"), 3U);
+  EXPECT_EQ(fleet.in_state("ready"), 3U);
   EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
 
@@ -126,17 +126,17 @@ TEST(Fleet, AnotherConfigurationIsNotHeld) {
   for (const auto& machine : fleet.machines) machine->hostd.fails = false;
   fleet.configure(3);
   fleet.pass(3min);
-  EXPECT_EQ(fleet.in_state("as_wanted"), 3U);
+  EXPECT_EQ(fleet.in_state("ready"), 3U);
   EXPECT_EQ(fleet.verdicts().failed.size(), 1U) << "what has failed stays known";
 }
 
 TEST(Fleet, ARefusalIsNoReasonToStop) {
   Fleet fleet(3, 1);
   settle_first(fleet);
-  for (const auto& machine : fleet.machines) machine->hostd.holder = true;
+  for (const auto& machine : fleet.machines) machine->hostd.user = true;
   fleet.configure(2);
   fleet.pass(3min);
-  EXPECT_EQ(fleet.in_state("refused"), 3U);
+  EXPECT_EQ(fleet.in_state("blocked"), 3U);
   EXPECT_THAT(fleet.holders(), IsEmpty());
   EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
@@ -156,14 +156,14 @@ TEST(Fleet, AHostdThatEndsBeforeAChangeCondemnsNothing) {
   Fleet fleet(2, 1);
   Fleet::Machine& first = end_in_a_withdrawal(fleet);
   fleet.pass(1min);
-  EXPECT_EQ(fleet.state(first.name), "withdrawing");
+  EXPECT_EQ(fleet.state(first.name), "applying");
   EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first.name)));
   first.hostd.start();
   fleet.pass(2min);
-  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+  EXPECT_EQ(fleet.in_state("ready"), 2U);
   EXPECT_EQ(fleet.most_seen, 1U);
   EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
-  EXPECT_THAT(fleet.reasons(first.name), Not(Contains("HostFailed")));
+  EXPECT_THAT(fleet.reasons(first.name), Not(Contains("Failed")));
 }
 
 TEST(Fleet, LastWordsOfAFormerVersionCondemnNothing) {
@@ -177,7 +177,7 @@ TEST(Fleet, LastWordsOfAFormerVersionCondemnNothing) {
   EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first.name)));
   first.hostd.start();
   fleet.pass(2min);
-  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+  EXPECT_EQ(fleet.in_state("ready"), 2U);
   EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
 
@@ -193,7 +193,7 @@ TEST(Fleet, AKilledAgentGoesOnInItsTurn) {
   EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first)));
   fleet.start(machine);
   fleet.pass(1min);
-  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+  EXPECT_EQ(fleet.in_state("ready"), 2U);
   EXPECT_THAT(fleet.holders(), IsEmpty());
 }
 
@@ -201,12 +201,12 @@ TEST(Fleet, WhatFailsWhenItsHolderHasGoneStopsTheOthers) {
   Fleet fleet(3, 1);
   settle_first(fleet);
   Fleet::Machine& first = *fleet.machines.at(0);
-  for (const auto& machine : fleet.machines) machine->hostd.holder = true;
+  for (const auto& machine : fleet.machines) machine->hostd.user = true;
   fleet.configure(2);
   fleet.pass(3min);
-  ASSERT_EQ(fleet.in_state("refused"), 3U);
+  ASSERT_EQ(fleet.in_state("blocked"), 3U);
   // The VM ends, and it is tried without a turn.
-  first.hostd.holder = false;
+  first.hostd.user = false;
   first.hostd.fails = true;
   first.hostd.wanted_changed();
   fleet.pass(1min);
@@ -231,7 +231,7 @@ TEST(Fleet, ANodeWithoutSuchGpusProvesNothing) {
   fleet.start();
   fleet.label("n0", "divided");
   fleet.pass(1min);
-  EXPECT_EQ(fleet.state("n0"), "as_wanted");
+  EXPECT_EQ(fleet.state("n0"), "ready");
   EXPECT_THAT(fleet.verdicts().proven, IsEmpty());
   EXPECT_THAT(fleet.holders(), IsEmpty());
   for (const auto& machine : fleet.machines) machine->hostd.fails = true;
@@ -245,7 +245,7 @@ TEST(Fleet, ADeadNodesTurnIsTakenWhenItHasBeenSilentForLong) {
   settle_first(fleet);
   fleet.configure(2);
   fleet.pass(1min);
-  ASSERT_EQ(fleet.in_state("as_wanted"), 3U);
+  ASSERT_EQ(fleet.in_state("ready"), 3U);
   fleet.configure(3);
   // The second of them: what it changes to has proven itself.
   for (int i = 0; i < 60 && (fleet.verdicts().proven.size() < 3 || fleet.holders().empty()); ++i)
@@ -254,12 +254,12 @@ TEST(Fleet, ADeadNodesTurnIsTakenWhenItHasBeenSilentForLong) {
   Fleet::Machine& machine = *fleet.machines.at(static_cast<std::size_t>(dead.at(1) - '0'));
   machine.agent.reset();
   machine.hostd.stop();
-  fleet.pass(kSlotLife - 30s);
+  fleet.pass(kLeaseLife - 30s);
   EXPECT_EQ(fleet.holders().begin()->second, dead);
   fleet.pass(2min);
   EXPECT_THAT(fleet.holders(), IsEmpty());
   for (const auto& other : fleet.machines) {
-    EXPECT_TRUE(other->name == dead || fleet.state(other->name) == "as_wanted");
+    EXPECT_TRUE(other->name == dead || fleet.state(other->name) == "ready");
   }
 }
 
@@ -271,7 +271,7 @@ TEST(Fleet, ACanaryThatGoesSilentHoldsTheOthers) {
   const std::string dead = fleet.holders().begin()->second;
   const std::string other = dead == "n0" ? "n1" : "n0";
   fleet.machines.at(dead == "n0" ? 0 : 1)->agent.reset();
-  fleet.pass(kSlotLife + 1min);
+  fleet.pass(kLeaseLife + 1min);
   EXPECT_EQ(fleet.state(other), "pending");
   EXPECT_THAT(fleet.error(other), HasSubstr(dead + ": the node has gone silent"));
   EXPECT_THAT(fleet.holders(), IsEmpty());
@@ -280,7 +280,7 @@ TEST(Fleet, ACanaryThatGoesSilentHoldsTheOthers) {
   EXPECT_EQ(fleet.state(dead), "pending") << "it had not begun";
   fleet.configure(3);
   fleet.pass(2min);
-  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+  EXPECT_EQ(fleet.in_state("ready"), 2U);
 }
 
 /// The first of them has its turn, as those do to whom a wrong configuration would be the first.
@@ -320,7 +320,7 @@ TEST(Fleet, AnAgentThatEndsKeepsTheTurnOfAChangeWhoseEndIsOpen) {
   EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first.name)));
   fleet.start(first);
   fleet.pass(10min);
-  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+  EXPECT_EQ(fleet.in_state("ready"), 2U);
   EXPECT_EQ(fleet.most_seen, 1U);
   EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
@@ -332,7 +332,7 @@ TEST(Fleet, AnAgentThatEndsGivesBackATurnThatItIsJustGiven) {
   fleet.label_all("divided");
   ASSERT_TRUE(fleet.clock.run_until([&] { return fleet.server.count("POST", "/leases") > 0; }, 20s));
   EXPECT_LE(fleet.end(*fleet.machines[0]), 2s);
-  EXPECT_EQ(fleet.server.objects(change_leases("gpus")).size(), 1U);
+  EXPECT_EQ(fleet.server.objects(rollout_lease_objects("gpus")).size(), 1U);
   EXPECT_THAT(fleet.holders(), IsEmpty());
   EXPECT_EQ(fleet.machines[0]->hostd.is, "kept");
 }
@@ -379,7 +379,7 @@ TEST(Fleet, AnOutageEndsNoChangeAndTheTurnIsGivenBackAfterIt) {
   EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first)));
   fleet.server.set_down(false);
   fleet.pass(5min);
-  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+  EXPECT_EQ(fleet.in_state("ready"), 2U);
   EXPECT_EQ(fleet.most_seen, 1U);
   EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
@@ -398,7 +398,7 @@ TEST(Fleet, ARoleThatLacksLeasesHoldsTheChangeAndSaysSo) {
   EXPECT_EQ(fleet.machines[0]->hostd.is, "kept");
   fleet.server.script = nullptr;
   fleet.pass(5min);
-  EXPECT_EQ(fleet.state("n0"), "as_wanted");
+  EXPECT_EQ(fleet.state("n0"), "ready");
   EXPECT_EQ(fleet.error("n0"), "");
 }
 
@@ -414,15 +414,17 @@ TEST(Fleet, WhatBeganBeforeABootNeedsNoTurn) {
   fleet.start();
   for (const auto& machine : fleet.machines) machine->hostd.start();
   fleet.pass(20s);
-  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+  EXPECT_EQ(fleet.in_state("ready"), 2U);
   EXPECT_EQ(fleet.server.count("PATCH", "/leases"), before);
   fleet.pass(1min);
   EXPECT_EQ(fleet.server.watches(), 4U * 2U) << "at rest nobody watches the Leases";
 }
 
 int schedules() {
-  const char* const wish = std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
-  return (wish == nullptr ? 1'000 : std::atoi(wish)) / 10;  // NOLINT(cert-err34-c): 0 runs none
+  const char* const desired_state =
+      std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
+  return (desired_state == nullptr ? 1'000 : std::atoi(desired_state)) /
+         10;  // NOLINT(cert-err34-c): 0 runs none
 }
 
 class FleetSchedules : public testing::TestWithParam<int> {
@@ -433,7 +435,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
     agent_killed,
     agent_ended,
     hostd_restarted,
-    holder,
+    user,
     failing,
     streams_cut,
     compacted,
@@ -441,7 +443,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
   };
   static constexpr std::array<const char*, 10> kEventNames = {
       "node labelled",     "configuration edited", "agent killed",      "agent ended",
-      "hostd restarted",   "holder came or went",  "failing or mended", "streams cut",
+      "hostd restarted",   "user came or went",    "failing or mended", "streams cut",
       "history compacted", "API server down or up"};
   using Overlaps = test::Overlaps<kEventNames.size()>;
 
@@ -487,8 +489,8 @@ class FleetSchedules : public testing::TestWithParam<int> {
         machine.hostd.stop();
         fleet.pass(std::chrono::seconds(draw_(4)));
         return machine.hostd.start();
-      case holder:
-        machine.hostd.holder = !machine.hostd.holder;
+      case user:
+        machine.hostd.user = !machine.hostd.user;
         return machine.hostd.wanted_changed();
       case failing:
         machine.hostd.fails = !machine.hostd.fails;
@@ -520,14 +522,14 @@ class FleetSchedules : public testing::TestWithParam<int> {
     fleet.server.chances = {};
     fleet.server.set_down(false);
     for (const auto& machine : fleet.machines) {
-      machine->hostd.holder = machine->hostd.fails = false;
+      machine->hostd.user = machine->hostd.fails = false;
       machine->hostd.wanted_changed();
     }
     fleet.label_all("divided");
     fleet.configure(9);
     fleet.pass(15min);
     for (const auto& machine : fleet.machines) {
-      EXPECT_EQ(fleet.state(machine->name), "as_wanted") << machine->name;
+      EXPECT_EQ(fleet.state(machine->name), "ready") << machine->name;
       EXPECT_EQ(fleet.error(machine->name), "") << machine->name;
       EXPECT_EQ(machine->hostd.is, "divided") << machine->name;
     }

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/labels/gpu_facts.h"
-
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/metrics/metric_families.h"
 #include "hostfs/stuck_writes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
@@ -184,7 +183,7 @@ TEST(GpuErrors, AreThoseOfBothEndsOfTheLink) {
                                               must(vfio::PciAddress::parse("0000:3a:00.0"))};
   const auto facts = read_gpu_facts(host, gpus);
   std::vector<std::string> seen;
-  for (const SeenErrors& errors : facts.at(0).errors) {
+  for (const ReportedErrors& errors : facts.at(0).errors) {
     seen.push_back(std::string(text(errors.end)) + " " + std::string(text(errors.severity)) + " " +
                    std::to_string(errors.counts.total.value_or(0)));
   }

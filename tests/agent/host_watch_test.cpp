@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/host_watch.h"
-
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -9,8 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/desired_state/wish_file.h"
-#include "agent/seen_host.h"
+#include "agent/desired_state/desired_file.h"
+#include "agent/host_files.h"
+#include "agent/host_status.h"
 #include "tests/support/inotify_limits.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
@@ -39,7 +38,7 @@ class HostWatchTest : public testing::Test {
     while (is_told(std::chrono::milliseconds(50)))
       ;
   }
-  fs::path folder() const { return (scratch_.path() / kStateFile).parent_path(); }
+  fs::path folder() const { return (scratch_.path() / kStatusFile).parent_path(); }
 
   std::unique_ptr<EventLoop> loop_ = test::must(EventLoop::create());
   test::ScratchDirectory scratch_;
@@ -53,7 +52,7 @@ class HostWatchTest : public testing::Test {
 };
 
 TEST_F(HostWatchTest, HearsOfBothFiles) {
-  for (const char* file : {kWishFile, kStateFile}) {
+  for (const char* file : {kDesiredFile, kStatusFile}) {
     ASSERT_TRUE(host_.write_file(file, "{}"));
     EXPECT_TRUE(is_told()) << file;
     be_still();
@@ -61,9 +60,9 @@ TEST_F(HostWatchTest, HearsOfBothFiles) {
 }
 
 TEST_F(HostWatchTest, HearsOfAFileThatAPersonWritesInto) {
-  ASSERT_TRUE(host_.write_file(kStateFile, "{}"));
+  ASSERT_TRUE(host_.write_file(kStatusFile, "{}"));
   be_still();
-  std::ofstream(scratch_.path() / kStateFile, std::ios::app) << " ";
+  std::ofstream(scratch_.path() / kStatusFile, std::ios::app) << " ";
   EXPECT_TRUE(is_told());
 }
 
@@ -71,12 +70,12 @@ TEST_F(HostWatchTest, HearsOnInAFolderThatHasTakenTheFormersPlace) {
   fs::rename(folder(), scratch_.path() / "former");
   EXPECT_TRUE(is_told());
   be_still();
-  ASSERT_TRUE(host_.write_file(kStateFile, "{}"));
+  ASSERT_TRUE(host_.write_file(kStatusFile, "{}"));
   EXPECT_TRUE(is_told());
   fs::remove_all(folder());
   EXPECT_TRUE(is_told());
   be_still();
-  ASSERT_TRUE(host_.write_file(kStateFile, "{}"));
+  ASSERT_TRUE(host_.write_file(kStatusFile, "{}"));
   EXPECT_TRUE(is_told());
 }
 

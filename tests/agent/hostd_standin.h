@@ -13,10 +13,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/desired_state/wish_file.h"
-#include "agent/seen_host.h"
+#include "agent/desired_state/desired_file.h"
+#include "agent/host_status.h"
 #include "hostfs/host_fs.h"
-#include "hostfs/presence.h"
+#include "hostfs/locks.h"
 #include "kube/timers.h"
 
 namespace ferry::test {
@@ -33,35 +33,35 @@ class HostdStandin {
     using namespace std::chrono_literals;
     if (!runs) return;
     clock_.cancel(next_);
-    const auto wanted = agent::read_wish_file(host_.read_file(agent::kWishFile).value_or(""));
-    if (!wanted) return end(std::nullopt, "nothing_wanted");
-    const auto generation = wanted->generation;
-    if (holder) return end(generation, "refused");
+    const auto desired = agent::read_desired_file(host_.read_file(agent::kDesiredFile).value_or(""));
+    if (!desired) return end(std::nullopt, "idle");
+    const auto generation = desired->generation;
+    if (user) return end(generation, "blocked");
     if (fails) {
-      if (ended_ == generation && phase_ == "refused") ++tries_unasked;
+      if (ended_ == generation && phase_ == "blocked") ++tries_unasked;
       return end(generation, "failed");
     }
-    if (wanted->policy == is && (!by_text || config_.empty() || config_ == wanted->config)) {
-      config_ = wanted->config;
-      return end(generation, "as_wanted");
+    if (desired->policy == is && (!by_text || config_.empty() || config_ == desired->config)) {
+      config_ = desired->config;
+      return end(generation, "ready");
     }
-    if (!held_by().empty()) return end(generation, "refused");
+    if (!held_by().empty()) return end(generation, "blocked");
     // What was refused or has failed is tried again without being asked.
     under_way = ended_ != generation;
     if (!under_way) ++tries_unasked;
-    say(generation, "withdrawing");
-    next_ = clock_.at(clock_.now() + 2s, [this, generation, wish = *wanted] {
-      say(generation, "changing");
-      next_ = clock_.at(clock_.now() + takes, [this, generation, wish] {
+    say(generation, "applying");
+    next_ = clock_.at(clock_.now() + 2s, [this, generation, desired_state = *desired] {
+      say(generation, "applying");
+      next_ = clock_.at(clock_.now() + takes, [this, generation, desired_state] {
         if (dies) return die();
         if (fails_late) {
           end(generation, "failed");
           next_ = clock_.at(clock_.now() + 10s, [this] { wanted_changed(); });
           return;
         }
-        is = wish.policy;
-        config_ = wish.config;
-        end(generation, "as_wanted");
+        is = desired_state.policy;
+        config_ = desired_state.config;
+        end(generation, "ready");
       });
     });
   }
@@ -69,15 +69,15 @@ class HostdStandin {
   void stop() {
     if (runs) stopped = clock_.now();
     clock_.cancel(next_);
-    if (runs && phase_ == "withdrawing") {
-      error_ = "hostd has ended before the node was as wanted";
-      say(generation_, calls_its_end_a_failure ? "failed" : "withdrawing");
+    if (runs && phase_ == "applying") {
+      error_ = "hostd ended before the node reached its desired state";
+      say(generation_, calls_its_end_a_failure ? "failed" : "applying");
       error_.clear();
     }
     runs = false;
-    if (!presence_) return;
+    if (!liveness_) return;
     wrote_();  // that its file is closed is told before its lock is let go
-    presence_.reset();
+    liveness_.reset();
   }
   /// It runs, and has not said anything yet.
   void come() {
@@ -93,41 +93,41 @@ class HostdStandin {
   bool runs = true;
   kube::Timers::Clock::time_point stopped;  ///< when it last ceased to run
   bool by_text = false;                     ///< a policy of the same name with another text is another one
-  bool holder = false;                      ///< a VM has the GPU
-  std::function<nlohmann::json()> holders;  ///< others, as state.json has them; empty: none
+  bool user = false;                        ///< a VM has the GPU
+  std::function<nlohmann::json()> users;    ///< others, as status.json has them; empty: none
   bool fails = false;
   bool fails_late = false;               ///< once it has changed something; it tries that again
   bool dies = false;                     ///< likewise, and somebody starts it anew
   bool has_failed = false;               ///< ever
   bool calls_its_end_a_failure = false;  ///< as versions did before, where it was withdrawing
-  bool under_way = false;                ///< a change that wanted.json has begun is on its way
+  bool under_way = false;                ///< a change that desired.json has begun is on its way
   std::size_t tries_unasked = 0;         ///< changes that were refused or had failed, and were tried again
   bool matches = true;                   ///< what is wanted says something of the GPU
   std::chrono::seconds takes{5};
   std::string is = "kept";
 
  private:
-  nlohmann::json held_by() const { return holders ? holders() : nlohmann::json::array(); }
+  nlohmann::json held_by() const { return users ? users() : nlohmann::json::array(); }
   std::string mode() const {
     return is == "given" || is == "same" ? "passthrough" : is == "divided" ? "vgpu" : "host";
   }
   void show() {
-    auto shown = Presence::announce(host_, agent::kHostdPresence);
+    auto shown = LivenessLock::announce(host_, agent::kHostdLiveness);
     if (!shown) std::abort();
-    presence_.emplace(std::move(*shown));
+    liveness_.emplace(std::move(*shown));
   }
   /// As by a SIGKILL, started anew ten seconds later.
   void die() {
     runs = false;
     stopped = clock_.now();
     wrote_();
-    presence_.reset();
+    liveness_.reset();
     next_ = clock_.at(clock_.now() + std::chrono::seconds(10), [this] { start(); });
   }
   void end(std::optional<std::uint64_t> generation, const std::string& phase) {
     under_way = false;
     has_failed = has_failed || phase == "failed";
-    ended_ = phase == "as_wanted" ? std::nullopt : generation;
+    ended_ = phase == "ready" ? std::nullopt : generation;
     say(generation, phase);
   }
   void say(std::optional<std::uint64_t> generation, const std::string& phase) {
@@ -141,17 +141,17 @@ class HostdStandin {
                 {"iommu_group", 12},
                 {"driver", "nvidia"},
                 {"mode", mode()},
-                {"wanted", generation && matches ? json(mode()) : json()},
-                {"state", "as_wanted"},
+                {"desired", generation && matches ? json(mode()) : json()},
+                {"state", "ready"},
                 {"reason", ""},
                 {"hint", ""},
-                {"holders", json::array()},
+                {"users", json::array()},
                 {"vgpus", json::array()}};
-    if (phase == "refused") {
-      gpu["state"] = "refused";
+    if (phase == "blocked") {
+      gpu["state"] = "blocked";
       gpu["reason"] = "0000:02:00.0 is in use: VM guest-7 (pid 4711) holds /dev/vfio/12";
-      gpu["holders"] = {{{"kind", "vm"}, {"name", "guest-7"}, {"pid", 4711}}};
-      if (const json held = held_by(); !held.empty()) gpu["holders"] = held;
+      gpu["users"] = {{{"kind", "vm"}, {"name", "guest-7"}, {"pid", 4711}}};
+      if (const json held = held_by(); !held.empty()) gpu["users"] = held;
       gpu["only_in_use"] = true;
     }
     if (phase == "failed") gpu["state"] = "failed";
@@ -160,20 +160,20 @@ class HostdStandin {
         {"generation", ++said_},
         {"pid", 7},
         {"boot_id", "b"},
-        {"wanted", generation ? json{{"generation", *generation}} : json()},
+        {"desired", generation ? json{{"generation", *generation}} : json()},
         {"phase", phase},
         {"accelerators", {gpu}},
-        {"withdraw", json::array()},
+        {"unavailable", json::array()},
         {"error", error_.empty() ? json() : json{{"message", error_}, {"hint", ""}}},
         {"features", {{"iommu", "on"}, {"largest_group", 1}, {"vgpu_types", {{"L40S-12Q", 4}}}}}};
-    if (!host_.write_file(agent::kStateFile, state.dump())) std::abort();
+    if (!host_.write_file(agent::kStatusFile, state.dump())) std::abort();
     wrote_();
   }
 
   kube::Timers& clock_;
   HostFs& host_;
   std::function<void()> wrote_;
-  std::optional<Presence> presence_;
+  std::optional<LivenessLock> liveness_;
   std::uint64_t said_ = 0;
   std::string config_;                       ///< of `is`, once it has been told
   std::optional<std::uint64_t> generation_;  ///< that was spoken of last

@@ -9,9 +9,9 @@
 #include "agent/cluster_words.h"
 #include "agent/host_files.h"
 #include "agent/kata/kata_step.h"
-#include "agent/labels/kata_labels.h"
+#include "agent/labels/own_labels.h"
 #include "kata-manager/controller/kata_keeper.h"
-#include "tests/agent/views.h"
+#include "tests/agent/snapshots.h"
 #include "tests/kata-manager/gpu_artifact.h"
 #include "tests/kata-manager/predicted_daemon.h"
 #include "tests/support/must.h"
@@ -67,11 +67,11 @@ class KataConversation : public testing::Test {
   void look() {
     const HostSide side = host_side();
     const KataPlan plan = kata_plan(node, side, view, nullptr);
-    BudgetStep turn;
+    RolloutStep turn;
     turn.may_begin = true;
     const KataStep step = kata_step(node, side, view, plan, turn);
     trouble = step.trouble;
-    if (step.file) must(write_wanted_classes(host, *step.file));
+    if (step.file) must(write_desired_classes(host, *step.file));
     std::erase_if(node.labels, [](const auto& label) { return label.first.starts_with(kKataPrefix); });
     for (const std::string& handler : labelled_handlers(node, side))
       node.labels[kKataPrefix + handler] = "ready";
@@ -99,8 +99,8 @@ class KataConversation : public testing::Test {
   HostFs host{scratch.path()};
   test::ModuleWriter writer;
   policy::NodeObject node = test::node_with({});
-  KataView view{.source = {.name = "ConfigMap gpus/kata", .texts = {test::config("kata", kClasses)}},
-                .pulls = {}};
+  KataSnapshot view{.source = {.name = "ConfigMap gpus/kata", .texts = {test::config("kata", kClasses)}},
+                    .pulls = {}};
   kata::KataKeeper::Clock::time_point now{seconds(1000)};
   std::unique_ptr<test::PredictedDaemon> daemon;
   std::unique_ptr<kata::KataKeeper> keeper;
@@ -109,7 +109,7 @@ class KataConversation : public testing::Test {
 
 TEST_F(KataConversation, AConfidentialClassIsThereWhileTheNodesLabelAdmitsIt) {
   EXPECT_THAT(settle_in("off").kata.ready, ElementsAre("kata-a"));
-  EXPECT_THAT(trouble, AllOf(HasSubstr("kata-a-snp: refused: "), HasSubstr("confidential computing is off")));
+  EXPECT_THAT(trouble, AllOf(HasSubstr("kata-a-snp: blocked: "), HasSubstr("confidential computing is off")));
   EXPECT_THAT(runtimes(), AllOf(HasSubstr("runtimes.kata-a]"), Not(HasSubstr("kata-a-snp"))));
 
   const HostSide on = settle_in("on");

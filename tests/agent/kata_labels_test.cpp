@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/labels/kata_labels.h"
-
 #include <string>
 
 #include <gmock/gmock.h>
+
+#include "agent/labels/own_labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -13,7 +13,7 @@ using testing::Pair;
 using testing::UnorderedElementsAre;
 
 TEST(KataLabels, SayWhatIsReadyAndNothingElse) {
-  EXPECT_THAT(kata_labels({{"gpu-ferry.io/state", "as_wanted"}}, {}), IsEmpty());
+  EXPECT_THAT(kata_labels({{"gpu-ferry.io/state", "ready"}}, {}), IsEmpty());
   EXPECT_THAT(kata_labels({{"gpu-ferry.io/kata.gone", "ready"}, {"gpu-ferry.io/kata.b", "no"}}, {"a", "b"}),
               UnorderedElementsAre(Pair("gpu-ferry.io/kata.a", "ready"), Pair("gpu-ferry.io/kata.b", "ready"),
                                    Pair("gpu-ferry.io/kata.gone", std::nullopt)));

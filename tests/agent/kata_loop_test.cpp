@@ -91,10 +91,10 @@ class KataLoop : public testing::Test {
   std::string error(const std::string& node = "n0") const {
     return fleet->text_of(node, "annotations", kKataErrorAnnotation);
   }
-  std::optional<kata::WantedClasses> written(const std::string& node = "n0") const {
+  std::optional<kata::DesiredClasses> written(const std::string& node = "n0") const {
     for (const auto& machine : fleet->machines)
       if (machine->name == node)
-        return kata::read_wanted_classes(machine->host).value_or(std::optional<kata::WantedClasses>());
+        return kata::read_desired_classes(machine->host).value_or(std::optional<kata::DesiredClasses>());
     return std::nullopt;
   }
   Kata& of(const std::string& node = "n0") { return *kata.at(node); }
@@ -111,7 +111,7 @@ TEST_F(KataLoop, PullsInstallsInItsTurnAndLabels) {
   fleet->pass(3s);
   ASSERT_TRUE(written());
   EXPECT_THAT(written()->classes, ElementsAre("kata-a"));
-  EXPECT_EQ(written()->asked_by, "ConfigMap gpus/kata");
+  EXPECT_EQ(written()->source, "ConfigMap gpus/kata");
   EXPECT_TRUE(of().fetcher.under_way);
   EXPECT_THAT(fleet->holders(), IsEmpty()) << "a pull needs no turn";
   EXPECT_FALSE(written()->permitted);
@@ -127,9 +127,9 @@ TEST_F(KataLoop, PullsInstallsInItsTurnAndLabels) {
   EXPECT_EQ(of().fetcher.asked.size(), 1U);
   EXPECT_EQ(of().fetcher.asked.front().url, "registry.example/a:1");
   EXPECT_EQ(error(), "");
-  EXPECT_THAT(fleet->reasons("n0"), Contains("KataReady"));
+  EXPECT_THAT(fleet->reasons("n0"), Contains("RuntimeReady"));
   EXPECT_THAT(fleet->verdicts().proven, testing::SizeIs(1));
-  EXPECT_EQ(fleet->state("n0"), "nothing_wanted") << "the GPUs' state is about GPUs";
+  EXPECT_EQ(fleet->state("n0"), "idle") << "the GPUs' state is about GPUs";
   const auto asked = fleet->server.seen().size();
   fleet->pass(10min);
   EXPECT_LT(fleet->server.seen().size() - asked, 12U);
@@ -211,7 +211,7 @@ TEST_F(KataLoop, WhatLeavesLosesItsLabelFirst) {
   EXPECT_THAT(written()->unlabelled, ElementsAre("kata-b")) << "by the answer, not by the watch";
   EXPECT_TRUE(of().hostd.installed.contains("kata-b"));
   EXPECT_THAT(error(), HasSubstr("kata-b: refused: a pod runs with it"));
-  EXPECT_THAT(fleet->reasons("n0"), Contains("KataRefused"));
+  EXPECT_THAT(fleet->reasons("n0"), Contains("RuntimeBlocked"));
   EXPECT_THAT(fleet->holders(), IsEmpty());
   fleet->server.hold_back("");
   of().hostd.used.clear();
@@ -255,7 +255,7 @@ TEST_F(KataLoop, APullThatFailsIsToldAndTriedAgain) {
   fleet->start();
   fleet->pass(20s);
   EXPECT_THAT(error(), AllOf(HasSubstr("kata-a"), HasSubstr("registry.example/a:1: nobody answers")));
-  EXPECT_THAT(fleet->reasons("n0"), Contains("KataPullFailed"));
+  EXPECT_THAT(fleet->reasons("n0"), Contains("ArtifactPullFailed"));
   EXPECT_EQ(fleet->machines.front()->agent->pulls()->failed, 1U);
   fleet->pass(10min);
   EXPECT_EQ(of().fetcher.asked.size(), 4U);
@@ -310,7 +310,7 @@ TEST_F(KataLoop, OneNodeAtATimeAndNoneAfterAFailure) {
   for (const auto& [name, one] : kata) {
     tried += one->hostd.changes;
     EXPECT_THAT(error(name), AllOf(HasSubstr("held back"), HasSubstr("it did not start"))) << name;
-    EXPECT_THAT(fleet->reasons(name), Contains("ChangeHeld"));
+    EXPECT_THAT(fleet->reasons(name), Contains("RolloutHeld"));
     EXPECT_EQ(label(name, "kata-a"), "");
   }
   EXPECT_EQ(tried, 1U);
@@ -344,7 +344,7 @@ TEST_F(KataLoop, AKubeletThatDoesNotListTheHandlerIsAFailureAndNoOtherNodeBegins
   EXPECT_THAT(error(first), HasSubstr("kata-a: the kubelet does not list it yet"));
   fleet->pass(5min);
   EXPECT_THAT(error(first), HasSubstr("the kubelet does not list it (status.runtimeHandlers)"));
-  EXPECT_THAT(fleet->reasons(first), Contains("KataNotListed"));
+  EXPECT_THAT(fleet->reasons(first), Contains("RuntimeNotListed"));
   EXPECT_EQ(label(first, "kata-a"), "");
   EXPECT_FALSE(written(first)->permitted);
   EXPECT_THAT(fleet->holders(), IsEmpty());
@@ -392,14 +392,14 @@ TEST_F(KataLoop, WhatCannotBeReadOrIsGoneChangesNothing) {
   configure("version: v2\nruntimeClases: []\n");
   fleet->pass(10s);
   EXPECT_THAT(error(), AllOf(HasSubstr("ConfigMap gpus/kata, classes.yaml:2"), HasSubstr("runtimeClasses")));
-  EXPECT_THAT(fleet->reasons("n0"), Contains("KataClassesInvalid"));
+  EXPECT_THAT(fleet->reasons("n0"), Contains("InvalidRuntimeClasses"));
   configure("");
   fleet->pass(10s);
   EXPECT_THAT(error(), HasSubstr("no runtime classes in it"));
   fleet->server.erase(kMap);
   fleet->pass(10s);
   EXPECT_THAT(error(), HasSubstr("ConfigMap gpus/kata is not there"));
-  EXPECT_EQ(kata::wanted_classes_text(*written()), kata::wanted_classes_text(*before));
+  EXPECT_EQ(kata::desired_classes_text(*written()), kata::desired_classes_text(*before));
   EXPECT_EQ(label("n0", "kata-a"), "ready");
   configure("version: v2\nruntimeClasses: []\n");
   fleet->pass(60s);
@@ -437,7 +437,7 @@ TEST_F(KataLoop, GpusAndRuntimesTakeTurns) {
     for (const auto& [name, one] : kata) at_once += one->hostd.changing() ? 1 : 0;
     ASSERT_LE(at_once, 1U);
   }
-  EXPECT_EQ(fleet->in_state("as_wanted"), 2U);
+  EXPECT_EQ(fleet->in_state("ready"), 2U);
   EXPECT_EQ(label("n0", "kata-a") + label("n1", "kata-a"), "readyready");
   EXPECT_THAT(fleet->holders(), IsEmpty());
 }
@@ -469,8 +469,10 @@ TEST_F(KataLoop, ATurnIsNotKeptForAHostdThatDies) {
 }
 
 int schedules() {
-  const char* const wish = std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
-  return (wish == nullptr ? 1'000 : std::atoi(wish)) / 50;  // NOLINT(cert-err34-c): 0 runs none
+  const char* const desired_runtimes =
+      std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
+  return (desired_runtimes == nullptr ? 1'000 : std::atoi(desired_runtimes)) /
+         50;  // NOLINT(cert-err34-c): 0 runs none
 }
 
 /// Whatever happens in whatever order: no handler goes before its label, no more nodes change than may, and
@@ -559,7 +561,7 @@ TEST_P(KataSchedules, EndAsAskedForAndNothingGoesUnasked) {
     EXPECT_EQ(error(name), "") << name;
     EXPECT_FALSE(written(name)->permitted) << name;
   }
-  EXPECT_EQ(fleet->in_state("as_wanted"), 3U);
+  EXPECT_EQ(fleet->in_state("ready"), 3U);
   EXPECT_THAT(fleet->holders(), IsEmpty());
 }
 

@@ -13,7 +13,7 @@
 
 #include "agent/kata/artifact_pulls.h"
 #include "hostfs/host_fs.h"
-#include "kata-manager/classes/wanted_classes.h"
+#include "kata-manager/classes/desired_classes.h"
 #include "kata-manager/controller/ready_handlers.h"
 #include "tests/support/virtual_clock.h"
 
@@ -32,14 +32,14 @@ class KataHostdStandin {
 
   void look() {
     if (!runs || changing_) return;
-    const auto wanted = kata::read_wanted_classes(host_).value_or(std::optional<kata::WantedClasses>());
-    if (!wanted) return;
-    const auto file = kata::wanted_class_file(*wanted);
-    if (!file) return say({.ready = {}, .generation = wanted->generation, .error = file.error().message});
+    const auto desired = kata::read_desired_classes(host_).value_or(std::optional<kata::DesiredClasses>());
+    if (!desired) return;
+    const auto file = kata::desired_class_file(*desired);
+    if (!file) return say({.ready = {}, .generation = desired->generation, .error = file.error().message});
     std::map<std::string, std::string> shall;
     for (const kata::KataClass& kata : file->classes)
       for (const std::string& handler : kata.handlers()) shall[handler] = kata.artifacts.url;
-    kata::HandlersFile out{.ready = {}, .generation = wanted->generation};
+    kata::HandlersFile out{.ready = {}, .generation = desired->generation};
     bool would_change = false;
     for (const auto& [name, url] : shall) {
       const auto now = installed.find(name);
@@ -49,26 +49,26 @@ class KataHostdStandin {
       if (!artifacts.contains(url)) {
         out.others.push_back({name, kata::HandlerState::missing_artifact});
       } else if (used.contains(name)) {
-        out.others.push_back({name, kata::HandlerState::refused, "a pod runs with it"});
+        out.others.push_back({name, kata::HandlerState::blocked, "a pod runs with it"});
       } else if (rests_until_ && clock_.now() < *rests_until_) {
         out.others.push_back({name, kata::HandlerState::failed, "it did not start"});
       } else {
-        out.others.push_back({name, kata::HandlerState::waiting});
+        out.others.push_back({name, kata::HandlerState::pending});
         would_change = true;
       }
     }
     for (const auto& [name, url] : installed) {
       if (shall.contains(name)) continue;
-      if (!wanted->unlabelled.contains(name)) {
+      if (!desired->unlabelled.contains(name)) {
         out.others.push_back({name, kata::HandlerState::leaving});
       } else if (used.contains(name)) {
-        out.others.push_back({name, kata::HandlerState::refused, "a pod runs with it"});
+        out.others.push_back({name, kata::HandlerState::blocked, "a pod runs with it"});
       } else {
-        out.others.push_back({name, kata::HandlerState::waiting});
+        out.others.push_back({name, kata::HandlerState::pending});
         would_change = true;
       }
     }
-    if (would_change && wanted->permitted) begin(*wanted, shall, out);
+    if (would_change && desired->permitted) begin(*desired, shall, out);
     say(out);
   }
 
@@ -85,13 +85,13 @@ class KataHostdStandin {
   bool changing() const { return changing_; }
 
  private:
-  void begin(const kata::WantedClasses& wanted, const std::map<std::string, std::string>& shall,
+  void begin(const kata::DesiredClasses& desired, const std::map<std::string, std::string>& shall,
              kata::HandlersFile& out) {
     changing_ = true;
     out.changing = true;
     ++changes;
     began();
-    end_ = clock_.at(clock_.now() + takes, [this, wanted, shall] {
+    end_ = clock_.at(clock_.now() + takes, [this, desired, shall] {
       changing_ = false;
       if (fails) {
         rests_until_ = clock_.now() + std::chrono::minutes(1);
@@ -100,7 +100,7 @@ class KataHostdStandin {
           if (artifacts.contains(url) && !used.contains(name)) installed[name] = url;
         const auto before = installed;
         for (const auto& [name, url] : before) {
-          if (shall.contains(name) || used.contains(name) || !wanted.unlabelled.contains(name)) continue;
+          if (shall.contains(name) || used.contains(name) || !desired.unlabelled.contains(name)) continue;
           went(name);
           installed.erase(name);
         }

@@ -4,9 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "agent/cluster_words.h"
-#include "agent/kata/kata_wish.h"
-#include "agent/rollout/node_turn.h"
-#include "tests/agent/views.h"
+#include "agent/rollout/rollout.h"
+#include "tests/agent/snapshots.h"
 
 namespace ferry::agent {
 namespace {
@@ -28,15 +27,15 @@ KataSource source(const std::string& text) {
   return {.name = "ConfigMap gpus/kata", .texts = {config("ConfigMap gpus/kata, config.yaml", text)}};
 }
 
-TEST(KataWish, IsOfTheClassesWhoseSelectorFits) {
-  EXPECT_THAT(kata_wish(source(kTwo), {}).classes, ElementsAre("kata-a"));
-  EXPECT_THAT(kata_wish(source(kTwo), {{"example.com/gpu", "false"}}).classes, ElementsAre("kata-a"));
-  EXPECT_THAT(kata_wish(source(kTwo), {{"example.com/gpu", "true"}}).classes,
+TEST(DesiredRuntimes, IsOfTheClassesWhoseSelectorFits) {
+  EXPECT_THAT(desired_runtimes(source(kTwo), {}).classes, ElementsAre("kata-a"));
+  EXPECT_THAT(desired_runtimes(source(kTwo), {{"example.com/gpu", "false"}}).classes, ElementsAre("kata-a"));
+  EXPECT_THAT(desired_runtimes(source(kTwo), {{"example.com/gpu", "true"}}).classes,
               ElementsAre("kata-a", "kata-c"));
 }
 
-TEST(KataWish, EverythingGoesOnlyByAFileThatSaysSo) {
-  const KataWish none = kata_wish(source("version: v2\nruntimeClasses: []\n"), {});
+TEST(DesiredRuntimes, EverythingGoesOnlyByAFileThatSaysSo) {
+  const DesiredRuntimes none = desired_runtimes(source("version: v2\nruntimeClasses: []\n"), {});
   EXPECT_TRUE(none.counts);
   EXPECT_THAT(none.classes, IsEmpty());
   struct {
@@ -53,19 +52,19 @@ TEST(KataWish, EverythingGoesOnlyByAFileThatSaysSo) {
       {{.name = "x", .trouble = "it is forbidden"}, "it is forbidden"},
   };
   for (const auto& fault : kFaults) {
-    const KataWish wish = kata_wish(fault.source, {});
-    EXPECT_FALSE(wish.counts) << fault.trouble;
-    EXPECT_THAT(wish.trouble, HasSubstr(fault.trouble));
-    EXPECT_NE(wish.trouble, "");
+    const DesiredRuntimes desired = desired_runtimes(fault.source, {});
+    EXPECT_FALSE(desired.counts) << fault.trouble;
+    EXPECT_THAT(desired.trouble, HasSubstr(fault.trouble));
+    EXPECT_NE(desired.trouble, "");
   }
-  EXPECT_EQ(kata_wish({.name = "x", .is_known = false}, {}).trouble, "");
+  EXPECT_EQ(desired_runtimes({.name = "x", .is_known = false}, {}).trouble, "");
 }
 
 /// A node on its way, with hostd's answer.
 struct Scene {
   policy::NodeObject node = node_with({});
   HostSide host;
-  KataView view{.source = source(kTwo), .pulls = {}};
+  KataSnapshot view{.source = source(kTwo), .pulls = {}};
   bool may_begin = true;
 
   Scene() {
@@ -76,7 +75,7 @@ struct Scene {
     const KataPlan plan = kata_plan(node, host, view, nullptr);
     begin = plan.change.begin;
     outcome = plan.change.outcome;
-    BudgetStep turn;
+    RolloutStep turn;
     turn.may_begin = may_begin;
     return kata_step(node, host, view, plan, turn);
   }
@@ -101,7 +100,7 @@ TEST(KataStep, WritesDownOnceWhatIsWanted) {
 
 TEST(KataStep, PermitsInItsTurnAloneAndForOneGeneration) {
   Scene scene;
-  scene.host.kata.others = {{"kata-a", kata::HandlerState::waiting}, {"kata-b", kata::HandlerState::waiting}};
+  scene.host.kata.others = {{"kata-a", kata::HandlerState::pending}, {"kata-b", kata::HandlerState::pending}};
   scene.may_begin = false;
   EXPECT_FALSE(scene.step().file);
   EXPECT_TRUE(is_kata_configuration(scene.begin));
@@ -124,9 +123,9 @@ TEST(KataStep, PermitsInItsTurnAloneAndForOneGeneration) {
 
 TEST(KataStep, AFailureIsOneAndARefusalIsNone) {
   for (const auto& [state, outcome] : {std::pair{kata::HandlerState::failed, ChangeOutcome::failed},
-                                       {kata::HandlerState::refused, ChangeOutcome::refused},
+                                       {kata::HandlerState::blocked, ChangeOutcome::blocked},
                                        {kata::HandlerState::installing, ChangeOutcome::open},
-                                       {kata::HandlerState::leaving, ChangeOutcome::refused}}) {
+                                       {kata::HandlerState::leaving, ChangeOutcome::blocked}}) {
     Scene scene;
     scene.host.kata_written->permitted = true;
     scene.host.kata.others = {{"kata-a", state, "why not"}};
@@ -139,7 +138,7 @@ TEST(KataStep, AFailureIsOneAndARefusalIsNone) {
 TEST(KataStep, GoesOnWithWhatAKilledHostdHasBegun) {
   Scene scene;
   scene.host.kata.changing = true;
-  scene.host.kata.others = {{"kata-a", kata::HandlerState::waiting}};
+  scene.host.kata.others = {{"kata-a", kata::HandlerState::pending}};
   EXPECT_TRUE(scene.step().file->permitted);
   scene.host.kata.others = {{"kata-a", kata::HandlerState::installing}};
   EXPECT_FALSE(scene.step().file) << "it is at work already";
@@ -154,7 +153,7 @@ TEST(KataStep, SaysThatALabelIsGoneAndTakesThatBackFirst) {
   scene.write();
   EXPECT_THAT(scene.host.kata_written->unlabelled, ElementsAre("kata-old"));
   EXPECT_EQ(scene.host.kata_written->generation, 1U);
-  scene.host.kata.others = {{"kata-old", kata::HandlerState::waiting}};
+  scene.host.kata.others = {{"kata-old", kata::HandlerState::pending}};
   scene.may_begin = false;
   EXPECT_FALSE(scene.step().file) << "it stays so until it is gone";
   scene.host.kata.others.clear();
@@ -174,7 +173,7 @@ TEST(KataStep, LabelsWhatTheKubeletListsToo) {
   const KataStep step = scene.step();
   EXPECT_EQ(step.trouble, "kata-a: the kubelet does not list it yet (status.runtimeHandlers)");
   ASSERT_THAT(step.events, SizeIs(1)) << "it is as it should be for some seconds";
-  EXPECT_EQ(step.events.front().reason, "KataReady");
+  EXPECT_EQ(step.events.front().reason, "RuntimeReady");
   scene.node.runtime_handlers.insert("kata-a");
   EXPECT_THAT(labelled_handlers(scene.node, scene.host), ElementsAre("kata-a", "kata-b"));
   EXPECT_EQ(scene.step().trouble, "");
@@ -199,7 +198,7 @@ TEST(KataStep, IsProvenByTheKubeletToo) {
   ASSERT_TRUE(step.file);
   EXPECT_FALSE(step.file->permitted);
   ASSERT_THAT(step.events, SizeIs(2));
-  EXPECT_EQ(step.events.front().reason, "KataNotListed");
+  EXPECT_EQ(step.events.front().reason, "RuntimeNotListed");
   EXPECT_THAT(step.events.front().message, HasSubstr("kata-a: "));
   EXPECT_THAT(step.events.front().message, HasSubstr("--container-runtime-endpoint"));
   EXPECT_THAT(labelled_handlers(scene.node, scene.host), ElementsAre("kata-b"));
@@ -280,11 +279,11 @@ TEST(KataStep, PullsWhatIsMissingAndInItsTurnWhatIsInUse) {
 
 TEST(KataStep, TellsOnceWhatIsWrong) {
   Scene scene;
-  scene.host.kata.others = {{"kata-a", kata::HandlerState::refused, "a pod runs with it"}};
+  scene.host.kata.others = {{"kata-a", kata::HandlerState::blocked, "a pod runs with it"}};
   KataStep step = scene.step();
-  EXPECT_EQ(step.trouble, "kata-a: refused: a pod runs with it");
+  EXPECT_EQ(step.trouble, "kata-a: blocked: a pod runs with it");
   ASSERT_THAT(step.events, SizeIs(1));
-  EXPECT_EQ(step.events.front().reason, "KataRefused");
+  EXPECT_EQ(step.events.front().reason, "RuntimeBlocked");
   scene.node.annotations[kKataErrorAnnotation] = step.trouble;
   EXPECT_THAT(scene.step().events, IsEmpty());
   scene.host.kata.generation = 0;
@@ -299,26 +298,26 @@ NodeChange change(const std::string& begin) {
   return out;
 }
 
-TEST(NodeTurn, IsOfOneOfTheTwo) {
+TEST(SharedLease, IsOfOneOfTheTwo) {
   const std::string id = kata_configuration_id(config("f", "x"));
-  ChangeBudget budget;
-  budget.known = budget.searched = budget.renewed = true;
-  NodeTurn turn = node_turn(budget, change("8f3a"), change(id));
+  Rollout rollout;
+  rollout.known = rollout.searched = rollout.renewed = true;
+  SharedLease turn = share_lease(rollout, change("8f3a"), change(id));
   EXPECT_EQ(turn.lease.configuration, "8f3a");
   EXPECT_FALSE(turn.kata.may_begin);
-  EXPECT_EQ(node_turn(budget, change(""), change(id)).lease.configuration, id);
+  EXPECT_EQ(share_lease(rollout, change(""), change(id)).lease.configuration, id);
 
-  budget.slots = {{.index = 0, .holder = "n1", .configuration = id}};
-  turn = node_turn(budget, change("8f3a"), change(id));
+  rollout.slots = {{.index = 0, .holder = "n1", .configuration = id}};
+  turn = share_lease(rollout, change("8f3a"), change(id));
   EXPECT_FALSE(turn.gpus.may_begin);
   EXPECT_TRUE(turn.kata.may_begin);
-  EXPECT_EQ(turn.lease.kind, BudgetStep::Kind::nothing);
-  EXPECT_TRUE(node_turn(budget, change(""), change(id)).gpus.may_begin);
+  EXPECT_EQ(turn.lease.kind, RolloutStep::Kind::nothing);
+  EXPECT_TRUE(share_lease(rollout, change(""), change(id)).gpus.may_begin);
 
   // Held until a person does something: nobody waits for that.
-  budget.slots = {{.index = 0, .holder = "", .configuration = ""}};
-  budget.verdicts.failed["8f3a"] = "n7: why";
-  EXPECT_EQ(node_turn(budget, change("8f3a"), change(id)).lease.configuration, id);
+  rollout.slots = {{.index = 0, .holder = "", .configuration = ""}};
+  rollout.verdicts.failed["8f3a"] = "n7: why";
+  EXPECT_EQ(share_lease(rollout, change("8f3a"), change(id)).lease.configuration, id);
 }
 
 }  // namespace

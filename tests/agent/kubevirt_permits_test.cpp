@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a cluster's KubeVirt object lacks of what a node offers, object by object.
-#include "agent/programs/kubevirt_permits.h"
-
 #include <string>
 #include <utility>
 
 #include <gmock/gmock.h>
+
+#include "agent/programs/programs.h"
 
 namespace ferry::agent {
 namespace {

@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 
 #include "policy/policy_yaml.h"
-#include "tests/agent/views.h"
+#include "tests/agent/snapshots.h"
 
 namespace ferry::agent {
 namespace {
@@ -31,7 +31,8 @@ class World {
     view_.others = {.pods = std::vector<PodOnNode>(), .daemon_sets = std::set<std::string>()};
     if (one_in(2)) view_.defaults.workload = pick({Workload::container, Workload::vm_vgpu});
     for (const char* key : kOperands) operator_sets(key);
-    host_policy_ = node_wish(test::node_with({{kWorkloadLabel, "container"}}), {}, {}).wished.policy;
+    host_policy_ =
+        resolve_desired_state(test::node_with({{kWorkloadLabel, "container"}}), {}, {}).desired_policy.policy;
   }
 
   void disturb() {
@@ -82,32 +83,33 @@ class World {
       EXPECT_EQ(now == labels.end() ? "(absent)" : now->second, value) << key;
     }
     const auto owners = other_owners(labels, view_.others);
-    const NodeWish wish = node_wish(view_.node, view_.configs, view_.defaults);
-    const bool stands_back = !owners.empty() && wish.kind != NodeWish::Kind::nothing;
+    const DesiredState desired_state = resolve_desired_state(view_.node, view_.configs, view_.defaults);
+    const bool standby = !owners.empty() && desired_state.kind != DesiredState::Kind::nothing;
     const std::string state = labels.at(kStateLabel);
     const bool troubled = view_.node.annotations.contains(kErrorAnnotation);
-    if (stands_back) {
-      EXPECT_EQ(state, "stood_back");
+    if (standby) {
+      EXPECT_EQ(state, "standby");
       EXPECT_EQ(view_.host.written.has_value(), false);
-    } else if (wish.kind == NodeWish::Kind::nothing) {
-      EXPECT_EQ(state, "nothing_wanted");
+    } else if (desired_state.kind == DesiredState::Kind::nothing) {
+      EXPECT_EQ(state, "idle");
       EXPECT_EQ(view_.host.written.has_value(), false);
-    } else if (wish.kind == NodeWish::Kind::invalid) {
+    } else if (desired_state.kind == DesiredState::Kind::invalid) {
       EXPECT_EQ(state, "failed");
     } else {
-      EXPECT_EQ(state, "as_wanted");
-      EXPECT_TRUE(same_policy(host_policy_, wish.wished.policy)) << wish.wished.name;
-      EXPECT_EQ(labels.contains(kVgpuStateLabel), wish.of_vgpu_config);
-      EXPECT_TRUE(!wish.of_vgpu_config || labels.at(kVgpuStateLabel) == "success");
+      EXPECT_EQ(state, "ready");
+      EXPECT_TRUE(same_policy(host_policy_, desired_state.desired_policy.policy))
+          << desired_state.desired_policy.name;
+      EXPECT_EQ(labels.contains(kVgpuStateLabel), desired_state.of_vgpu_config);
+      EXPECT_TRUE(!desired_state.of_vgpu_config || labels.at(kVgpuStateLabel) == "success");
     }
     const auto vgpus = labels.find(kVgpuStateLabel);
-    EXPECT_TRUE(stands_back || vgpus == labels.end() || vgpus->second != "pending") << "nobody waits";
+    EXPECT_TRUE(standby || vgpus == labels.end() || vgpus->second != "pending") << "nobody waits";
     expect_features();
-    EXPECT_EQ(troubled, stands_back || wish.kind == NodeWish::Kind::invalid);
+    EXPECT_EQ(troubled, standby || desired_state.kind == DesiredState::Kind::invalid);
     // What no one disturbs is not written again.
     const NodeStep step = node_step(view_);
-    EXPECT_TRUE(step.labels.empty() && step.annotations.empty() && step.events.empty() && !step.wish_file &&
-                !step.remove_wish_file);
+    EXPECT_TRUE(step.labels.empty() && step.annotations.empty() && step.events.empty() &&
+                !step.desired_file && !step.remove_desired_file);
   }
 
   unsigned changes() const { return changes_; }
@@ -120,7 +122,7 @@ class World {
   /// What GPUs are is said whatever they shall be, and what another says of them stays.
   void expect_features() const {
     const bool said = view_.features == FeatureWay::node;
-    const Labels features = feature_labels(view_.host.seen.value_or(SeenHost())).value_or(Labels());
+    const Labels features = feature_labels(view_.host.status.value_or(HostStatus())).value_or(Labels());
     EXPECT_FALSE(features.empty());
     for (const auto& [key, value] : features) {
       const std::string expected = key == kCount && counted_ ? *counted_ : said ? value : "(absent)";
@@ -211,9 +213,9 @@ class World {
     labels = with_changes(labels, step.labels);
     view_.node.annotations = with_changes(view_.node.annotations, step.annotations);
     if (effects == 1) return;
-    if (step.wish_file || step.remove_wish_file) {
-      EXPECT_TRUE(!step.wish_file || step.wish.kind == NodeWish::Kind::policy);
-      view_.host.written = step.wish_file;
+    if (step.desired_file || step.remove_desired_file) {
+      EXPECT_TRUE(!step.desired_file || step.desired_state.kind == DesiredState::Kind::policy);
+      view_.host.written = step.desired_file;
       view_.host.silent = seconds(0);
       relabelled_ = false;
     }
@@ -232,39 +234,38 @@ class World {
     view_.others.pods = std::move(pods);
   }
 
-  void publish(SeenPhase phase) {
-    SeenHost seen;
-    if (view_.host.written) seen.wanted = view_.host.written->generation;
-    seen.phase = view_.host.written ? phase : SeenPhase::nothing_wanted;
+  void publish(NodePhase phase) {
+    HostStatus seen;
+    if (view_.host.written) seen.desired = view_.host.written->generation;
+    seen.phase = view_.host.written ? phase : NodePhase::idle;
     const policy::Mode mode = host_policy_.items.back().mode;
     seen.accelerators = {test::gpu(mode, mode)};
     seen.accelerators[0].pci_class = "0302";
-    seen.features = SeenFeatures{.iommu = "on"};
-    if (phase == SeenPhase::refused) seen.accelerators[0].state = "refused";
-    view_.host.seen = seen;
+    seen.features = NodeFeatures{.iommu = "on"};
+    if (phase == NodePhase::blocked) seen.accelerators[0].state = "blocked";
+    view_.host.status = seen;
     view_.host.silent = seconds(0);
   }
 
   void hostd(bool busy) {
     const HostSide& host = view_.host;
-    if (!host.written) return publish(SeenPhase::nothing_wanted);
-    const auto file = policy::read_policies({.file = "wanted", .text = host.written->config});
+    if (!host.written) return publish(NodePhase::idle);
+    const auto file = policy::read_policies({.file = "desired", .text = host.written->config});
     ASSERT_EQ(file.has_value(), true);
     const auto policy = policy::select_policy(file.value_or(policy::PolicyFile{}), host.written->policy);
     ASSERT_EQ(policy.has_value(), true);
-    const policy::Policy wanted = policy.value_or(policy::Policy{});
-    const bool is_new = !host.seen || host.seen->wanted != host.written->generation;
-    if (same_policy(host_policy_, wanted)) return publish(SeenPhase::as_wanted);
+    const policy::Policy desired = policy.value_or(policy::Policy{});
+    const bool is_new = !host.status || host.status->desired != host.written->generation;
+    if (same_policy(host_policy_, desired)) return publish(NodePhase::ready);
     if (is_new && host.silent <= kAnswerPatience && !relabelled_) expect_paused();
-    if (busy) return publish(SeenPhase::refused);
-    if (is_new) return publish(pick({SeenPhase::withdrawing, SeenPhase::changing}));
-    if (host.seen && host.seen->phase == SeenPhase::withdrawing) return publish(SeenPhase::changing);
-    host_policy_ = wanted;
+    if (busy) return publish(NodePhase::blocked);
+    if (is_new) return publish(NodePhase::applying);
+    host_policy_ = desired;
     ++changes_;
-    publish(SeenPhase::as_wanted);
+    publish(NodePhase::ready);
   }
 
-  // Nobody who would look at GPUs runs when a wish that changes them comes to hostd.
+  // Nobody who would look at GPUs runs when a desired state that changes them comes to hostd.
   void expect_paused() const {
     for (const char* key : kOperands) {
       const auto label = view_.node.labels.find(key);
@@ -273,11 +274,11 @@ class World {
   }
 
   std::mt19937 random_;
-  NodeView view_;
+  NodeSnapshot view_;
   std::map<std::string, std::string> intended_;  ///< what the operands' labels are without anybody's pause
   policy::Policy host_policy_;
   std::optional<std::string> counted_;  ///< how many GPUs another program says
-  bool relabelled_ = false;             ///< others have set operands' labels since wanted.json was written
+  bool relabelled_ = false;             ///< others have set operands' labels since desired.json was written
   unsigned changes_ = 0;
   unsigned kills_ = 0;
 };

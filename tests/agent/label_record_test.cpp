@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/labels/label_record.h"
-
 #include <array>
 #include <optional>
 #include <random>
 #include <string>
 
 #include <gmock/gmock.h>
+
+#include "agent/labels/own_labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -50,8 +50,8 @@ TEST(OwnLabels, LeaveWhatAnotherHasSet) {
     EXPECT_THAT(own.changes, IsEmpty()) << "it was there before us, with " << value;
     EXPECT_EQ(own.record, std::nullopt);
   }
-  for (const Labels& wanted : {Labels{{"a", "1"}}, Labels{{"a", "3"}}, Labels()}) {
-    const OwnLabels own = own_labels({{"a", "2"}}, kOne, wanted);
+  for (const Labels& desired : {Labels{{"a", "1"}}, Labels{{"a", "3"}}, Labels()}) {
+    const OwnLabels own = own_labels({{"a", "2"}}, kOne, desired);
     EXPECT_THAT(own.changes, IsEmpty()) << "somebody has given it another value";
     EXPECT_EQ(own.record, std::nullopt) << "and has it from then on";
   }
@@ -100,19 +100,19 @@ TEST(OwnLabels, NeverTouchAnothersInAnyHistory) {
         node.erase(key);
         others.erase(key);
       } else {
-        Labels wanted;
+        Labels desired;
         const bool last = below(5) == 0;
         for (const char* one : kKeys)
-          if (!last && below(3) != 0) wanted[one] = "ours-" + std::to_string(below(2));
-        const OwnLabels own = own_labels(node, read_label_record(record), wanted);
+          if (!last && below(3) != 0) desired[one] = "ours-" + std::to_string(below(2));
+        const OwnLabels own = own_labels(node, read_label_record(record), desired);
         node = with_changes(node, own.changes);
         record = own.record.value_or("");
         for (const auto& [one, value] : others) ASSERT_EQ(node[one], value) << one;
         for (const auto& [one, value] : node) {
           if (others.contains(one)) continue;
-          ASSERT_EQ(wanted[one], value) << one;
+          ASSERT_EQ(desired[one], value) << one;
         }
-        for (const auto& [one, value] : wanted) ASSERT_TRUE(node.contains(one)) << one;
+        for (const auto& [one, value] : desired) ASSERT_TRUE(node.contains(one)) << one;
       }
     }
   }

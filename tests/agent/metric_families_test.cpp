@@ -16,7 +16,7 @@
 
 #include "common/process/spawn.h"
 #include "tests/agent/sixteen_boards.h"
-#include "tests/agent/views.h"
+#include "tests/agent/snapshots.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -32,7 +32,7 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
-std::vector<std::string> lines(const MetricsView& view) {
+std::vector<std::string> lines(const MetricsSnapshot& view) {
   std::istringstream text(metrics_text(metric_families(view)));
   std::vector<std::string> out;
   for (std::string line; std::getline(text, line);) out.push_back(line);
@@ -43,15 +43,15 @@ std::vector<std::string> lines(const MetricsView& view) {
 constexpr std::size_t kFamilies = 31;
 
 /// The samples of one family.
-std::vector<std::string> samples(const MetricsView& view, const std::string& family) {
+std::vector<std::string> samples(const MetricsSnapshot& view, const std::string& family) {
   std::vector<std::string> out;
   for (const std::string& line : lines(view))
     if (line.starts_with(family + "{") || line.starts_with(family + " ")) out.push_back(line);
   return out;
 }
 
-SeenAccelerator whole_gpu() {
-  SeenAccelerator gpu = test::gpu(policy::Mode::passthrough, policy::Mode::passthrough);
+AcceleratorStatus whole_gpu() {
+  AcceleratorStatus gpu = test::gpu(policy::Mode::passthrough, policy::Mode::passthrough);
   gpu.address = "0000:3b:00.0";
   gpu.id = "10de:26b9";
   gpu.iommu_group = 42;
@@ -59,8 +59,8 @@ SeenAccelerator whole_gpu() {
   return gpu;
 }
 
-SeenAccelerator divided_gpu() {
-  SeenAccelerator gpu = test::gpu(policy::Mode::vgpu, policy::Mode::vgpu);
+AcceleratorStatus divided_gpu() {
+  AcceleratorStatus gpu = test::gpu(policy::Mode::vgpu, policy::Mode::vgpu);
   gpu.vgpus = {{.id = "0000:02:00.4", .type = "L40S-12Q"},
                {.id = "0000:02:00.5", .type = "L40S-12Q"},
                {.id = "0000:02:00.6", .type = "L40S-24Q"}};
@@ -68,56 +68,56 @@ SeenAccelerator divided_gpu() {
   return gpu;
 }
 
-MetricsView two_gpus() {
-  MetricsView view;
+MetricsSnapshot two_gpus() {
+  MetricsSnapshot view;
   view.runs = {{"hostd", true}, {"plugin", false}};
-  view.host.content = SeenHost{.wanted = 3,
-                               .phase = SeenPhase::as_wanted,
-                               .accelerators = {divided_gpu(), whole_gpu()},
-                               .withdraw = {},
-                               .error = {},
-                               .hint = {}};
-  view.offer.content =
-      SeenOffer{.resources = {{.name = "nvidia.com/L40S",
-                               .registered = true,
-                               .devices = {{.id = "0000:3b:00.0",
-                                            .iommu_group = 42,
-                                            .healthy = true,
-                                            .allocated = true,
-                                            .pod = "studio/virt-launcher-render-x7x2k"}}},
-                              {.name = "nvidia.com/NVIDIA_L40S-12Q",
-                               .registered = false,
-                               .devices = {{.id = "0000:02:00.4", .iommu_group = 50, .healthy = true},
-                                           {.id = "0000:02:00.5", .iommu_group = 51, .allocated = true},
-                                           {.id = "0000:02:00.6", .iommu_group = 52}}}},
-                .not_offered = {"0000:65:00.0"}};
+  view.host.content = HostStatus{.desired = 3,
+                                 .phase = NodePhase::ready,
+                                 .accelerators = {divided_gpu(), whole_gpu()},
+                                 .withdraw = {},
+                                 .error = {},
+                                 .hint = {}};
+  view.offer.content = AdvertisedResources{
+      .resources = {{.name = "nvidia.com/L40S",
+                     .registered = true,
+                     .devices = {{.id = "0000:3b:00.0",
+                                  .iommu_group = 42,
+                                  .healthy = true,
+                                  .allocated = true,
+                                  .pod = "studio/virt-launcher-render-x7x2k"}}},
+                    {.name = "nvidia.com/NVIDIA_L40S-12Q",
+                     .registered = false,
+                     .devices = {{.id = "0000:02:00.4", .iommu_group = 50, .healthy = true},
+                                 {.id = "0000:02:00.5", .iommu_group = 51, .allocated = true},
+                                 {.id = "0000:02:00.6", .iommu_group = 52}}}},
+      .not_advertised = {"0000:65:00.0"}};
   return view;
 }
 
 // ---- what is shown
 
 TEST(MetricFamilies, OfTheInventory) {
-  MetricsView view = two_gpus();
+  MetricsSnapshot view = two_gpus();
   view.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")), .numa_node = 1}};
   EXPECT_THAT(
       samples(view, "ferry_gpu_info"),
       Contains("ferry_gpu_info{pci_bus_id=\"0000:3b:00.0\",product=\"NVIDIA L40S\",device_id=\"10de:26b9\","
                "iommu_group=\"42\",numa_node=\"1\",driver=\"vfio-pci\",mode=\"passthrough\","
-               "wanted=\"passthrough\"} 1"));
+               "desired=\"passthrough\"} 1"));
   EXPECT_THAT(samples(view, "ferry_gpus"),
               ElementsAre("ferry_gpus{mode=\"host\"} 0", "ferry_gpus{mode=\"passthrough\"} 1",
                           "ferry_gpus{mode=\"vgpu\"} 1"));
   EXPECT_THAT(samples(view, "ferry_gpu_state"),
-              Contains("ferry_gpu_state{pci_bus_id=\"0000:3b:00.0\",state=\"as_wanted\"} 1"));
-  EXPECT_THAT(samples(view, "ferry_node_phase"), Contains("ferry_node_phase{phase=\"as_wanted\"} 1"));
+              Contains("ferry_gpu_state{pci_bus_id=\"0000:3b:00.0\",state=\"ready\"} 1"));
+  EXPECT_THAT(samples(view, "ferry_node_phase"), Contains("ferry_node_phase{phase=\"ready\"} 1"));
   EXPECT_THAT(samples(view, "ferry_process_up"),
               ElementsAre("ferry_process_up{process=\"hostd\"} 1", "ferry_process_up{process=\"plugin\"} 0"));
 }
 
 // The sound card of one that was unplugged: status and labels do not have it either.
 TEST(MetricFamilies, WhatAnUnpluggedGpuHasLeftBehindIsNoGpu) {
-  MetricsView view = two_gpus();
-  SeenAccelerator audio = test::gpu(policy::Mode::passthrough, policy::Mode::host, "refused");
+  MetricsSnapshot view = two_gpus();
+  AcceleratorStatus audio = test::gpu(policy::Mode::passthrough, policy::Mode::host, "blocked");
   audio.address = "0000:65:00.1";
   audio.pci_class = "0403";
   view.host.content->accelerators.push_back(audio);
@@ -129,26 +129,26 @@ TEST(MetricFamilies, WhatAnUnpluggedGpuHasLeftBehindIsNoGpu) {
   }
 }
 
-// As long as it is in the way: FerryGpuRefused asks for both, and does not begin anew with another try.
+// FerryGpuBlocked needs both samples: another attempt does not restart its time.
 TEST(MetricFamilies, WhatIsLeftBehindHasAStateWhileItIsRefusedOrTriedAgain) {
-  MetricsView view = two_gpus();
-  SeenAccelerator audio = test::gpu(policy::Mode::passthrough, policy::Mode::host, "refused");
+  MetricsSnapshot view = two_gpus();
+  AcceleratorStatus audio = test::gpu(policy::Mode::passthrough, policy::Mode::host, "blocked");
   audio.address = "0000:65:00.1";
   audio.pci_class = "0403";
   view.host.content->accelerators.push_back(audio);
-  SeenAccelerator& left_behind = view.host.content->accelerators.back();
-  EXPECT_THAT(samples(view, "ferry_gpu_refused"), Contains(HasSubstr("0000:65:00.1")));
+  AcceleratorStatus& unfinished = view.host.content->accelerators.back();
+  EXPECT_THAT(samples(view, "ferry_gpu_blocked"), Contains(HasSubstr("0000:65:00.1")));
   EXPECT_THAT(samples(view, "ferry_gpu_state"),
-              Contains("ferry_gpu_state{pci_bus_id=\"0000:65:00.1\",state=\"refused\"} 1"));
-  left_behind.state = "waiting";
+              Contains("ferry_gpu_state{pci_bus_id=\"0000:65:00.1\",state=\"blocked\"} 1"));
+  unfinished.state = "pending";
   EXPECT_THAT(samples(view, "ferry_gpu_state"),
-              Contains("ferry_gpu_state{pci_bus_id=\"0000:65:00.1\",state=\"waiting\"} 1"));
-  left_behind.state = "as_wanted";
+              Contains("ferry_gpu_state{pci_bus_id=\"0000:65:00.1\",state=\"pending\"} 1"));
+  unfinished.state = "ready";
   EXPECT_THAT(samples(view, "ferry_gpu_state"), Not(Contains(HasSubstr("0000:65:00.1"))));
 }
 
 TEST(MetricFamilies, OfAllocations) {
-  MetricsView view = two_gpus();
+  MetricsSnapshot view = two_gpus();
   view.vmis = {{"studio/virt-launcher-render-x7x2k", "render"}};
   EXPECT_THAT(
       samples(view, "ferry_device_allocated"),
@@ -167,22 +167,21 @@ TEST(MetricFamilies, OfAllocations) {
       Contains("ferry_resource_devices{resource=\"nvidia.com/NVIDIA_L40S-12Q\",state=\"unhealthy\"} 1"));
   EXPECT_THAT(samples(view, "ferry_resource_registered"),
               Contains("ferry_resource_registered{resource=\"nvidia.com/NVIDIA_L40S-12Q\"} 0"));
-  EXPECT_THAT(samples(view, "ferry_devices_not_offered"), ElementsAre("ferry_devices_not_offered 1"));
+  EXPECT_THAT(samples(view, "ferry_devices_not_advertised"), ElementsAre("ferry_devices_not_advertised 1"));
 }
 
 // Nobody shall read it, and an alert that nobody does would say the wrong thing.
 TEST(MetricFamilies, SayNothingOfRegistrationsWhileThePluginStandsBack) {
-  MetricsView view;
-  view.offer.content = SeenOffer{.resources = {{.name = "nvidia.com/L40S", .registered = false}},
-                                 .not_offered = {},
-                                 .stands_back = true};
+  MetricsSnapshot view;
+  view.offer.content = AdvertisedResources{
+      .resources = {{.name = "nvidia.com/L40S", .registered = false}}, .not_advertised = {}, .standby = true};
   EXPECT_THAT(samples(view, "ferry_resource_registered"), testing::IsEmpty());
   EXPECT_THAT(samples(view, "ferry_resource_devices"), testing::SizeIs(4)) << "what there is, is shown";
 }
 
 // A GPU that dies in a VM.
 TEST(MetricFamilies, WhatAPodHasMayBeUnhealthyToo) {
-  MetricsView view = two_gpus();
+  MetricsSnapshot view = two_gpus();
   view.offer.content->resources[0].devices[0].healthy = false;
   const auto of_state = [](const std::string& state, int count) {
     return "ferry_resource_devices{resource=\"nvidia.com/L40S\",state=\"" + state + "\"} " +
@@ -195,8 +194,8 @@ TEST(MetricFamilies, WhatAPodHasMayBeUnhealthyToo) {
 
 // hostd waits for the VM's end, and has it withdrawn: that is no fault.
 TEST(MetricFamilies, WhatAPodHasAndHostdAwaitsIsNotUnhealthy) {
-  MetricsView view = two_gpus();
-  SeenDevice& device = view.offer.content->resources[0].devices[0];
+  MetricsSnapshot view = two_gpus();
+  AdvertisedDevice& device = view.offer.content->resources[0].devices[0];
   device.healthy = false;
   view.host.content->withdraw = {"0000:3b:00.0"};
   const auto counted = Contains("ferry_resource_devices{resource=\"nvidia.com/L40S\",state=\"allocated\"} 1");
@@ -207,7 +206,7 @@ TEST(MetricFamilies, WhatAPodHasAndHostdAwaitsIsNotUnhealthy) {
 
 // A GPU's audio while a pod has the GPU: nothing is wrong with it.
 TEST(MetricFamilies, WhatIsHeldWithItsGroupIsNotUnhealthy) {
-  MetricsView view = two_gpus();
+  MetricsSnapshot view = two_gpus();
   view.offer.content->resources.push_back(
       {.name = "nvidia.com/AUDIO",
        .registered = true,
@@ -222,7 +221,7 @@ TEST(MetricFamilies, WhatIsHeldWithItsGroupIsNotUnhealthy) {
 
 // For Kata a device has a number of its own.
 TEST(MetricFamilies, ADeviceOfKataIsKnownByItsGroup) {
-  MetricsView view = two_gpus();
+  MetricsSnapshot view = two_gpus();
   view.offer.content->resources[0].devices[0].id = "3";
   EXPECT_THAT(samples(view, "ferry_device_allocated"),
               Contains(StartsWith("ferry_device_allocated{pci_bus_id=\"0000:3b:00.0\",device=\"3\"")));
@@ -232,7 +231,7 @@ TEST(MetricFamilies, ADeviceOfKataIsKnownByItsGroup) {
 }
 
 TEST(MetricFamilies, APodThatNoLongerHasItIsNotNamed) {
-  MetricsView view = two_gpus();
+  MetricsSnapshot view = two_gpus();
   view.offer.content->resources[0].devices[0].allocated = false;
   EXPECT_THAT(samples(view, "ferry_device_allocated"), Not(Contains(HasSubstr("studio"))));
 }
@@ -244,19 +243,18 @@ TEST(MetricFamilies, OfVgpus) {
                   "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\",state=\"used\"} 1",
                   "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"free\"} 1",
                   "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"used\"} 0"));
-  MetricsView unknown = two_gpus();
+  MetricsSnapshot unknown = two_gpus();
   unknown.offer.content.reset();
   EXPECT_THAT(samples(unknown, "ferry_vgpu_instances"), IsEmpty());  // nobody says who has them
 }
 
 // A VM of libvirt's, or QEMU by hand: the kubelet knows nothing of it.
 TEST(MetricFamilies, OfVgpusThatNoPodHas) {
-  MetricsView view = two_gpus();
+  MetricsSnapshot view = two_gpus();
   auto& vgpus = view.host.content->accelerators[0].vgpus;
-  vgpus[0].holders.emplace().push_back(
-      {.text = "virtual machine by-hand (pid 7)", .kind = "virtual_machine"});
-  vgpus[1].holders.emplace();  // what a pod was given and has not opened yet
-  vgpus[2].holders.emplace();
+  vgpus[0].users.emplace().push_back({.text = "virtual machine by-hand (pid 7)", .kind = "virtual_machine"});
+  vgpus[1].users.emplace();  // what a pod was given and has not opened yet
+  vgpus[2].users.emplace();
   EXPECT_THAT(
       samples(view, "ferry_vgpu_instances"),
       ElementsAre("ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\",state=\"free\"} 0",
@@ -271,7 +269,7 @@ TEST(MetricFamilies, OfVgpusThatNoPodHas) {
 }
 
 TEST(MetricFamilies, OfRoomForMoreVgpus) {
-  MetricsView view = two_gpus();
+  MetricsSnapshot view = two_gpus();
   view.offer.content.reset();
   EXPECT_THAT(samples(view, "ferry_vgpu_creatable_instances"),
               ElementsAre("ferry_vgpu_creatable_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\"} 1",
@@ -280,21 +278,21 @@ TEST(MetricFamilies, OfRoomForMoreVgpus) {
 }
 
 TEST(MetricFamilies, OfRefusals) {
-  MetricsView view = two_gpus();
-  SeenAccelerator& gpu = view.host.content->accelerators[1];
-  gpu.state = "refused";
+  MetricsSnapshot view = two_gpus();
+  AcceleratorStatus& gpu = view.host.content->accelerators[1];
+  gpu.state = "blocked";
   gpu.only_in_use = true;
-  gpu.holders = {
+  gpu.users = {
       {.text = "a", .kind = "process"}, {.text = "b", .kind = "process"}, {.text = "c", .kind = "ghost"}};
-  EXPECT_THAT(samples(view, "ferry_gpu_refused"),
-              ElementsAre("ferry_gpu_refused{pci_bus_id=\"0000:3b:00.0\",reason=\"in_use\"} 1"));
-  EXPECT_THAT(samples(view, "ferry_gpu_holders"),
-              ElementsAre("ferry_gpu_holders{pci_bus_id=\"0000:3b:00.0\",kind=\"other\"} 1",
-                          "ferry_gpu_holders{pci_bus_id=\"0000:3b:00.0\",kind=\"process\"} 2"));
+  EXPECT_THAT(samples(view, "ferry_gpu_blocked"),
+              ElementsAre("ferry_gpu_blocked{pci_bus_id=\"0000:3b:00.0\",reason=\"in_use\"} 1"));
+  EXPECT_THAT(samples(view, "ferry_gpu_users"),
+              ElementsAre("ferry_gpu_users{pci_bus_id=\"0000:3b:00.0\",kind=\"other\"} 1",
+                          "ferry_gpu_users{pci_bus_id=\"0000:3b:00.0\",kind=\"process\"} 2"));
 }
 
 TEST(MetricFamilies, OfSysfs) {
-  MetricsView view;
+  MetricsSnapshot view;
   view.looked_at = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'700'000'000'250));
   view.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")),
                  .power_state = "D0",
@@ -314,9 +312,9 @@ TEST(MetricFamilies, OfSysfs) {
             Contains("ferry_gpu_power_state{pci_bus_id=\"0000:3b:00.0\",state=\"D0\"} 1"),
             Contains("ferry_gpu_power_state{pci_bus_id=\"0000:3b:00.0\",state=\"D3cold\"} 0"),
             Contains("ferry_gpu_group_viable{pci_bus_id=\"0000:3b:00.0\"} 0"),
-            Contains("ferry_gpu_held{pci_bus_id=\"0000:3b:00.0\"} 0"),
-            Contains("ferry_gpu_held{pci_bus_id=\"0000:3c:00.0\"} 1"),
-            Contains("ferry_sysfs_look_timestamp_seconds 1700000000.25")));
+            Contains("ferry_gpu_stuck{pci_bus_id=\"0000:3b:00.0\"} 0"),
+            Contains("ferry_gpu_stuck{pci_bus_id=\"0000:3c:00.0\"} 1"),
+            Contains("ferry_sysfs_read_timestamp_seconds 1700000000.25")));
   EXPECT_THAT(
       samples(view, "ferry_pcie_aer_errors_total"),
       ElementsAre("ferry_pcie_aer_errors_total{pci_bus_id=\"0000:3b:00.0\",port=\"upstream\",severity="
@@ -328,17 +326,17 @@ TEST(MetricFamilies, OfSysfs) {
 }
 
 TEST(MetricFamilies, OfWhatHasHappened) {
-  MetricsView view;
-  view.changes.ended = {{SeenPhase::failed, 2}};
+  MetricsSnapshot view;
+  view.changes.ended = {{NodePhase::failed, 2}};
   view.changes.by_duration.at(0) = 1;
   view.changes.by_duration.back() = 1;
   view.changes.seconds = 400.5;
   view.requests = {{{.verb = "watch", .code = "200"}, 3}, {{.verb = "get", .code = "none"}, 1}};
-  EXPECT_THAT(samples(view, "ferry_reconciles_total"),
-              ElementsAre("ferry_reconciles_total{result=\"as_wanted\"} 0",
-                          "ferry_reconciles_total{result=\"failed\"} 2",
-                          "ferry_reconciles_total{result=\"nothing_wanted\"} 0",
-                          "ferry_reconciles_total{result=\"refused\"} 0"));
+  EXPECT_THAT(
+      samples(view, "ferry_reconciles_total"),
+      ElementsAre("ferry_reconciles_total{result=\"ready\"} 0", "ferry_reconciles_total{result=\"failed\"} 2",
+                  "ferry_reconciles_total{result=\"idle\"} 0",
+                  "ferry_reconciles_total{result=\"blocked\"} 0"));
   EXPECT_THAT(lines(view), AllOf(Contains("ferry_reconcile_duration_seconds_bucket{le=\"300\"} 1"),
                                  Contains("ferry_reconcile_duration_seconds_bucket{le=\"+Inf\"} 2"),
                                  Contains("ferry_reconcile_duration_seconds_sum 400.5"),
@@ -357,14 +355,15 @@ TEST(MetricFamilies, OfWhatHasHappened) {
                           "ferry_artifact_pull_bytes{class=\"kata-a\",state=\"missing\"} 70"));
   view.pulls->under_way.clear();
   EXPECT_THAT(samples(view, "ferry_artifact_pull_bytes"), testing::IsEmpty());
-  EXPECT_THAT(samples(view, "ferry_refusals_total"), ElementsAre("ferry_refusals_total{reason=\"in_use\"} 0",
-                                                                 "ferry_refusals_total{reason=\"other\"} 0"));
+  EXPECT_THAT(samples(view, "ferry_blocked_changes_total"),
+              ElementsAre("ferry_blocked_changes_total{reason=\"in_use\"} 0",
+                          "ferry_blocked_changes_total{reason=\"other\"} 0"));
 }
 
 // ---- what is not
 
 TEST(MetricFamilies, WhatIsNotKnownHasNoSample) {
-  MetricsView view;
+  MetricsSnapshot view;
   view.host.broken = true;
   for (const std::string& line : lines(view)) {
     EXPECT_THAT(line, Not(HasSubstr("ferry_gpu"))) << line;
@@ -372,12 +371,12 @@ TEST(MetricFamilies, WhatIsNotKnownHasNoSample) {
     EXPECT_THAT(line, Not(HasSubstr("ferry_sysfs"))) << line;
   }
   EXPECT_THAT(samples(view, "ferry_file_unreadable"),
-              ElementsAre("ferry_file_unreadable{file=\"state.json\"} 1",
-                          "ferry_file_unreadable{file=\"offered.json\"} 0"));
+              ElementsAre("ferry_file_unreadable{file=\"status.json\"} 1",
+                          "ferry_file_unreadable{file=\"advertised.json\"} 0"));
 }
 
 TEST(MetricFamilies, WordsThatNobodyKnowsDoNotMultiply) {
-  MetricsView view = two_gpus();
+  MetricsSnapshot view = two_gpus();
   view.host.content->accelerators[1].state = "on holiday";
   view.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")), .power_state = "D9"}};
   EXPECT_THAT(samples(view, "ferry_gpu_state"), Not(Contains(HasSubstr("0000:3b:00.0"))));
@@ -386,7 +385,7 @@ TEST(MetricFamilies, WordsThatNobodyKnowsDoNotMultiply) {
 
 // Prometheus takes nothing of a scrape in which a sample stands twice.
 TEST(MetricFamilies, NoSampleStandsTwice) {
-  MetricsView view = two_gpus();
+  MetricsSnapshot view = two_gpus();
   view.host.content->accelerators.push_back(whole_gpu());
   auto& resources = view.offer.content->resources;
   resources.push_back(resources[0]);
@@ -399,7 +398,7 @@ TEST(MetricFamilies, NoSampleStandsTwice) {
 }
 
 TEST(MetricFamilies, TextFromOutsideStaysOneLine) {
-  MetricsView view = two_gpus();
+  MetricsSnapshot view = two_gpus();
   view.host.content->accelerators[1].model = "a\"b\\c\nd";
   EXPECT_THAT(samples(view, "ferry_gpu_info"), Contains(HasSubstr(R"(product="a\"b\\c\nd",)")));
 }
@@ -408,11 +407,11 @@ TEST(MetricFamilies, TextFromOutsideStaysOneLine) {
 TEST(MetricFamilies, KeepPrometheusConventions) {
   const char* const promtool = std::getenv("FERRY_PROMTOOL");
   if (promtool == nullptr) GTEST_SKIP() << "FERRY_PROMTOOL names no promtool";
-  MetricsView view = two_gpus();
+  MetricsSnapshot view = two_gpus();
   view.pulls = PullCounts{.done = 1, .failed = 0, .under_way = "kata-a", .progress = {.done = 1, .total = 2}};
   view.looked_at = std::chrono::system_clock::now();
-  view.host.content->accelerators[1].state = "refused";
-  view.host.content->accelerators[1].holders = {{.text = "a", .kind = "process"}};
+  view.host.content->accelerators[1].state = "blocked";
+  view.host.content->accelerators[1].users = {{.text = "a", .kind = "process"}};
   view.requests = {{{.verb = "get", .code = "200"}, 1}};
   view.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")),
                  .power_state = "D0",

@@ -24,7 +24,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "agent/metrics/shown_metrics.h"
+#include "agent/metrics/metrics_server.h"
 #include "tests/kube/certificates.h"
 #include "tests/support/log_of.h"
 #include "tests/support/must.h"
@@ -344,7 +344,7 @@ TEST(ShownMetricsTest, WaitsForASecretAndForAPort) {
   auto taken =
       must(MetricsListener::open(*loop, {.address = {"127.0.0.1", 0}}, [] { return std::string(); }));
   const test::LogOf log;
-  ShownMetrics shown(
+  MetricsServer shown(
       *loop, {.address = {"127.0.0.1", taken->port()}, .token = scratch.path() / "token"},
       [] { return std::string(); }, 5ms);
   must(shown.begin());
@@ -366,8 +366,8 @@ TEST(ShownMetricsTest, WaitsForASecretAndForAPort) {
   EXPECT_EQ(shown.listener(), nullptr);
   taken.reset();
   EXPECT_TRUE(pass([&] { return shown.listener() != nullptr; })) << log.text();
-  ShownMetrics never(*loop, {.address = {"127.0.0.1", 0}, .key = scratch.path() / "key"},
-                     [] { return std::string(); });
+  MetricsServer never(*loop, {.address = {"127.0.0.1", 0}, .key = scratch.path() / "key"},
+                      [] { return std::string(); });
   EXPECT_FALSE(never.begin().has_value()) << "no time mends that";
 }
 

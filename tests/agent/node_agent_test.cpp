@@ -16,11 +16,11 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/cluster_words.h"
-#include "agent/desired_state/wish_file.h"
+#include "agent/desired_state/desired_file.h"
 #include "agent/labels/feature_file.h"
 #include "agent/operator_compat/operands.h"
 #include "agent/operator_compat/status_files.h"
-#include "common/serving_file.h"
+#include "common/plugin_files.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "tests/agent/one_node.h"
@@ -52,46 +52,46 @@ constexpr const char* kSecondVgpus = "  halved: [{devices: all, mode: vgpu, vgpu
 TEST_F(AgentLoop, FollowsALabelAndSaysWhatHasComeOfIt) {
   cluster.start_agent();
   pass(5s);
-  EXPECT_EQ(cluster.label(kStateLabel), "nothing_wanted");
-  EXPECT_EQ(cluster.wanted(), "nothing");
+  EXPECT_EQ(cluster.label(kStateLabel), "idle");
+  EXPECT_EQ(cluster.desired(), "nothing");
   cluster.label(kPolicyLabel, "given");
   pass(4s);
-  EXPECT_EQ(cluster.wanted(), "given");
-  EXPECT_THAT(cluster.label(kStateLabel), testing::AnyOf("withdrawing", "changing"));
+  EXPECT_EQ(cluster.desired(), "given");
+  EXPECT_THAT(cluster.label(kStateLabel), testing::AnyOf("applying", "applying"));
   pass(20s);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
   EXPECT_EQ(cluster.host.read_file("run/nvidia/validations/workload-type").value_or(""), "vm-passthrough\n");
   EXPECT_TRUE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready"));
-  EXPECT_THAT(cluster.reasons(), testing::IsSupersetOf({"HostAsWanted", "HostChanging", "HostWithdrawing"}));
+  EXPECT_THAT(cluster.reasons(), testing::IsSupersetOf({"Ready", "Applying", "Applying"}));
 
   cluster.label(kPolicyLabel, nullptr);
   pass(10s);
-  EXPECT_EQ(cluster.label(kStateLabel), "nothing_wanted");
-  EXPECT_EQ(cluster.wanted(), "nothing");
+  EXPECT_EQ(cluster.label(kStateLabel), "idle");
+  EXPECT_EQ(cluster.desired(), "nothing");
   EXPECT_EQ(cluster.hostd.is, "given") << "the host is left as it is";
 }
 
 TEST_F(AgentLoop, TellsARefusalAndIsDoneWhenTheHolderGoes) {
   cluster.start_agent();
-  cluster.hostd.holder = true;
+  cluster.hostd.user = true;
   cluster.label(kPolicyLabel, "given");
   pass(10s);
-  EXPECT_EQ(cluster.label(kStateLabel), "refused");
+  EXPECT_EQ(cluster.label(kStateLabel), "blocked");
   EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("VM guest-7 (pid 4711)"));
-  EXPECT_THAT(cluster.reasons(), Contains("HostRefused"));
+  EXPECT_THAT(cluster.reasons(), Contains("Blocked"));
   const auto asked = cluster.server.seen().size();
   pass(30min);
   EXPECT_LT(cluster.server.seen().size() - asked, 30U) << "waiting is not asking";
-  cluster.hostd.holder = false;
+  cluster.hostd.user = false;
   cluster.hostd.wanted_changed();
   pass(20s);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
   EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
 }
 
 TEST_F(AgentLoop, SaysTheLastOfManyTextsAndNotEachOfThem) {
   int pid = 1000;
-  cluster.hostd.holders = [&pid] {
+  cluster.hostd.users = [&pid] {
     return json{{{"kind", "process"}, {"name", "train"}, {"pid", pid}, {"pod_uid", nullptr}}};
   };
   const auto says = [&] { return cluster.annotation(kErrorAnnotation); };
@@ -105,7 +105,7 @@ TEST_F(AgentLoop, SaysTheLastOfManyTextsAndNotEachOfThem) {
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
   pass(10s);
-  ASSERT_EQ(cluster.label(kStateLabel), "refused");
+  ASSERT_EQ(cluster.label(kStateLabel), "blocked");
   ASSERT_TRUE(shown()) << says();
   auto before = patches();
   for (int i = 0; i < 150; ++i) change(40ms);
@@ -125,10 +125,10 @@ TEST_F(AgentLoop, SaysTheLastOfManyTextsAndNotEachOfThem) {
   change(1s);
   EXPECT_TRUE(shown()) << "the first of them at once";
   change(100ms);
-  cluster.hostd.holders = nullptr;
+  cluster.hostd.users = nullptr;
   cluster.hostd.wanted_changed();
   pass(1s);
-  EXPECT_NE(cluster.label(kStateLabel), "refused") << "only words wait";
+  EXPECT_NE(cluster.label(kStateLabel), "blocked") << "only words wait";
 }
 
 TEST_F(AgentLoop, ConfigMapEditsCountAndAWrongOneChangesNothing) {
@@ -139,10 +139,10 @@ TEST_F(AgentLoop, ConfigMapEditsCountAndAWrongOneChangesNothing) {
   pass(10s);
   EXPECT_EQ(cluster.label(kStateLabel), "failed");
   EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("mood"));
-  EXPECT_EQ(cluster.wanted(), "given") << "what was written down stays";
+  EXPECT_EQ(cluster.desired(), "given") << "what was written down stays";
   cluster.configure("version: v2\npolicies:\n  given: [{devices: all, mode: host}]\n");
   pass(20s);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
 }
 
 TEST_F(AgentLoop, LabelsTheNodeWithTheKataHandlersThatAreReady) {
@@ -161,13 +161,13 @@ TEST_F(AgentLoop, LabelsTheNodeWithTheKataHandlersThatAreReady) {
   cluster.start_agent();
   pass(5s);
   EXPECT_TRUE(labelled().empty());
-  const std::string two = R"({"version": 1, "handlers": [{"name": "kata-a"}, {"name": "kata-b"}]})";
+  const std::string two = R"({"version": 2, "handlers": [{"name": "kata-a"}, {"name": "kata-b"}]})";
   say(two);
   EXPECT_EQ(labelled(), (std::map<std::string, std::string>{{"kata-a", "ready"}, {"kata-b", "ready"}}));
   const auto asked = cluster.server.seen().size();
   say(two);
   EXPECT_EQ(cluster.server.seen().size(), asked);
-  say(R"({"version": 1, "handlers": [{"name": "kata-b"}]})");
+  say(R"({"version": 2, "handlers": [{"name": "kata-b"}]})");
   EXPECT_EQ(labelled(), (std::map<std::string, std::string>{{"kata-b", "ready"}}));
   say("{");
   EXPECT_TRUE(labelled().empty()) << "what cannot be read promises nothing";
@@ -217,7 +217,7 @@ TEST_F(AgentLabels, StayUntilHostdHasSpoken) {
   start(FeatureWay::node);
   ASSERT_EQ(cluster.label(kCount), "1");
   cluster.kill_agent();
-  EXPECT_TRUE(cluster.host.remove_file(kStateFile));
+  EXPECT_TRUE(cluster.host.remove_file(kStatusFile));
   start(FeatureWay::node);
   EXPECT_EQ(cluster.label(kCount), "1");
   EXPECT_NE(cluster.annotation(kFeaturesAnnotation), "");
@@ -272,13 +272,13 @@ TEST_F(AgentLabels, GoWithHostdOnceItIsGoneAndComeAgain) {
   cluster.hostd.stop();
   pass(9min);
   EXPECT_EQ(cluster.label(kGiven), "1");
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
   pass(2min);
   EXPECT_TRUE(features().empty());
   EXPECT_EQ(cluster.annotation(kFeaturesAnnotation), "");
   EXPECT_EQ(cluster.label(kStateLabel), "unknown");
   EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("has not run on this node"));
-  EXPECT_THAT(cluster.reasons(), Contains("HostdDown"));
+  EXPECT_THAT(cluster.reasons(), Contains("HostdUnavailable"));
   EXPECT_TRUE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready")) << "what is done stays done";
   const auto asked = cluster.server.count("PATCH", "/nodes/");
   pass(1h);
@@ -286,7 +286,7 @@ TEST_F(AgentLabels, GoWithHostdOnceItIsGoneAndComeAgain) {
   cluster.hostd.start();
   pass(5s);
   EXPECT_EQ(cluster.label(kGiven), "1");
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
   EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
 }
 
@@ -311,7 +311,7 @@ TEST_F(AgentLabels, AreNotKeptByWhoElseAsksWhetherHostdRuns) {
   cluster.hostd.stop();
   pass(5min);
   {
-    const auto asked = test::must(Presence::announce(cluster.host, kHostdPresence));
+    const auto asked = test::must(LivenessLock::announce(cluster.host, kHostdLiveness));
     cluster.agent->host_changed();
   }
   pass(12min);
@@ -351,7 +351,7 @@ TEST_F(AgainstTheAgent, TellsOnceWhatTheNodeDoesNotShow) {
   }
   std::size_t count = 0;
   for (const auto& [name, event] : cluster.server.objects({.kind = kube::kEvents, .space = "default"}))
-    if (event.at("reason") == "HostFailed") count += event.value("count", std::size_t{1});
+    if (event.at("reason") == "Failed") count += event.value("count", std::size_t{1});
   EXPECT_EQ(count, 1U);
 }
 
@@ -362,16 +362,16 @@ TEST_F(AgainstTheAgent, WhatIsAskedForIsDoneAllTheSame) {
       cluster.put_validator();
       refuse(status, word);
       const auto told_before = told();
-      const std::string wished = status == 403 ? "given" : "divided";
-      cluster.label(kPolicyLabel, wished);
+      const std::string desired_policy = status == 403 ? "given" : "divided";
+      cluster.label(kPolicyLabel, desired_policy);
       pass(1min);
-      EXPECT_NE(cluster.wanted(), wished) << "soon it may be permitted";
+      EXPECT_NE(cluster.desired(), desired_policy) << "soon it may be permitted";
       if (word != std::string_view("metadata")) {
         EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("a webhook says no")) << word;
       }
       pass(3min);
-      EXPECT_EQ(cluster.wanted(), wished) << word;
-      EXPECT_EQ(cluster.hostd.is, wished) << word;
+      EXPECT_EQ(cluster.desired(), desired_policy) << word;
+      EXPECT_EQ(cluster.hostd.is, desired_policy) << word;
       EXPECT_GT(told(), told_before) << word;
       pass(30min);
       const auto tried = refusals;
@@ -381,7 +381,7 @@ TEST_F(AgainstTheAgent, WhatIsAskedForIsDoneAllTheSame) {
       EXPECT_LE(refusals - tried, 120U) << word;
       cluster.server.script = nullptr;
       pass(11min);
-      EXPECT_EQ(cluster.label(kStateLabel), "as_wanted") << word;
+      EXPECT_EQ(cluster.label(kStateLabel), "ready") << word;
       EXPECT_EQ(cluster.annotation(kErrorAnnotation), "") << word;
       EXPECT_EQ(cluster.label(kValidator), "true") << word;
     }
@@ -432,11 +432,11 @@ TEST_F(AgentLabels, ThatAreRefusedKeepNothingElseFromGoingOn) {
     EXPECT_EQ(cluster.label(kValidator), "true");
     cluster.label(kPolicyLabel, status == 403 ? "given" : "divided");
     pass(30s);
-    EXPECT_EQ(cluster.wanted(), status == 403 ? "given" : "divided");
-    EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+    EXPECT_EQ(cluster.desired(), status == 403 ? "given" : "divided");
+    EXPECT_EQ(cluster.label(kStateLabel), "ready");
     EXPECT_EQ(cluster.label(kCount), "there is none");
     EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("a webhook says no"));
-    EXPECT_THAT(cluster.reasons(), Contains("WishWarning"));
+    EXPECT_THAT(cluster.reasons(), Contains("ConfigWarning"));
     pass(30min);
     const auto tried = refusals;
     const auto asked = cluster.server.count("PATCH", "/nodes/");
@@ -616,7 +616,7 @@ TEST_F(AgentNodeFeature, IsWaitedForWhereNobodyKnowsIt) {
   start(FeatureWay::nfd);
   cluster.label(kPolicyLabel, "given");
   pass(30s);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted") << "nothing else waits for it";
+  EXPECT_EQ(cluster.label(kStateLabel), "ready") << "nothing else waits for it";
   EXPECT_EQ(writes(), 0U);
   const auto asked = cluster.server.count("GET", "nodefeatures");
   pass(30min);
@@ -629,7 +629,7 @@ TEST_F(AgentNodeFeature, IsWaitedForWhereNobodyKnowsIt) {
 TEST_F(AgentNodeFeature, StaysUntilHostdHasSpoken) {
   start(FeatureWay::nfd);
   cluster.kill_agent();
-  EXPECT_TRUE(cluster.host.remove_file(kStateFile));
+  EXPECT_TRUE(cluster.host.remove_file(kStatusFile));
   start(FeatureWay::nfd);
   EXPECT_EQ(said(kCount), "1");
   EXPECT_EQ(writes(), 1U);
@@ -705,10 +705,10 @@ TEST_F(AgentLoop, KataHandlersAreNoAnswer) {
   for (int i = 0; i < 5; ++i) {
     pass(10s);
     cluster.scratch.file("run/ferry/kata.json",
-                         R"({"version": 1, "handlers": [{"name": "kata-)" + std::to_string(i) + R"("}]})");
+                         R"({"version": 2, "handlers": [{"name": "kata-)" + std::to_string(i) + R"("}]})");
     cluster.agent->host_changed();
   }
-  EXPECT_THAT(cluster.reasons(), Contains("HostSilent"));
+  EXPECT_THAT(cluster.reasons(), Contains("HostdUnavailable"));
 }
 
 // Other watches may be faster than the Node's, which alone says that it is no longer as our last change left
@@ -717,7 +717,7 @@ TEST_F(AgentLoop, ChangesTheNodeOnceThoughItsOwnWatchIsLate) {
   cluster.label(kPolicyLabel, "given");
   cluster.start_agent();
   pass(20s);
-  ASSERT_EQ(cluster.label(kStateLabel), "as_wanted");
+  ASSERT_EQ(cluster.label(kStateLabel), "ready");
   cluster.server.hold_back("nodes");
   cluster.configure("version: v2\npolicies:\n  given: [{devices: all, mood: host}]\n");
   pass(5s);
@@ -731,7 +731,7 @@ TEST_F(AgentLoop, ChangesTheNodeOnceThoughItsOwnWatchIsLate) {
   cluster.server.hold_back("");
   cluster.label(kPolicyLabel, nullptr);
   pass(5s);
-  EXPECT_EQ(cluster.label(kStateLabel), "nothing_wanted") << "and that is heard";
+  EXPECT_EQ(cluster.label(kStateLabel), "idle") << "and that is heard";
 }
 
 // In the place of NVIDIA's vGPU device manager, whose pod, and the device plugin beside it, are of the
@@ -749,22 +749,22 @@ TEST_F(AgentLoop, ObeysOneLabelAloneAmongNvidiasPrograms) {
   cluster.label(kPolicyLabel, "given");
   cluster.start_agent();
   pass(30s);
-  EXPECT_EQ(cluster.wanted(), "divided");
+  EXPECT_EQ(cluster.desired(), "divided");
   EXPECT_EQ(cluster.label(kVgpuStateLabel), "success");
   EXPECT_EQ(cluster.label(std::string(kDeployPrefix) + "sandbox-device-plugin"), "true");
   cluster.label("nvidia.com/vgpu.config", "halved");
   pass(150s);
-  EXPECT_EQ(cluster.wanted(), "halved");
+  EXPECT_EQ(cluster.desired(), "halved");
   cluster.label("nvidia.com/vgpu.config", "typo");
   pass(10s);
   EXPECT_EQ(cluster.label(kVgpuStateLabel), "failed");
-  EXPECT_EQ(cluster.wanted(), "halved") << "what was written down stays";
+  EXPECT_EQ(cluster.desired(), "halved") << "what was written down stays";
   cluster.scratch.file(
       "config.yaml",
       std::string(kPolicies) + "  typo: [{devices: all, mode: vgpu, vgpu-devices: {L40S-48Q: 1}}]\n");
   cluster.agent->configurations_changed();
   pass(150s);
-  EXPECT_EQ(cluster.wanted(), "typo") << "the file has it by now";
+  EXPECT_EQ(cluster.desired(), "typo") << "the file has it by now";
   for (const test::ApiSeen& asked : cluster.server.seen()) {
     EXPECT_THAT(asked.request.path, Not(HasSubstr("daemonsets")));
     EXPECT_THAT(asked.request.path, Not(HasSubstr("configmaps")));
@@ -780,9 +780,9 @@ TEST_F(AgentLoop, IsCalmWhereNothingChanges) {
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
   pass(60s);
-  ASSERT_EQ(cluster.label(kStateLabel), "as_wanted");
+  ASSERT_EQ(cluster.label(kStateLabel), "ready");
   const auto disturbed = [&] {
-    return cluster.label(kValidator) != "true" || cluster.label(kStateLabel) != "as_wanted" ||
+    return cluster.label(kValidator) != "true" || cluster.label(kStateLabel) != "ready" ||
            !cluster.host.exists("run/nvidia/validations/vfio-pci-ready");
   };
   cluster.configure(std::string(kPolicies) + "  same: [{devices: all, mode: passthrough}]\n");
@@ -790,7 +790,7 @@ TEST_F(AgentLoop, IsCalmWhereNothingChanges) {
   cluster.hostd.is = "same";
   cluster.label(kPolicyLabel, "same");
   EXPECT_FALSE(cluster.clock.run_until(disturbed, 10s)) << "hostd has not answered yet";
-  EXPECT_EQ(cluster.wanted(), "same");
+  EXPECT_EQ(cluster.desired(), "same");
   tell_hostd();
   EXPECT_FALSE(cluster.clock.run_until(disturbed, 10s));
 }
@@ -802,12 +802,12 @@ TEST_F(AgentLoop, PausesTheOperatorsPodForAChangeAndResumesIt) {
   cluster.label(kPolicyLabel, "given");
   cluster.clock.run_until([&] { return cluster.label(kValidator) == kPauseMark; }, 10s);
   EXPECT_EQ(cluster.label(kValidator), kPauseMark);
-  EXPECT_EQ(cluster.wanted(), "nothing") << "its pod is still there";
+  EXPECT_EQ(cluster.desired(), "nothing") << "its pod is still there";
   cluster.clock.run_for(30s);  // the operator takes its time
   tell_hostd();
-  EXPECT_EQ(cluster.wanted(), "nothing") << "its pod is still there";
+  EXPECT_EQ(cluster.desired(), "nothing") << "its pod is still there";
   pass(40s);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
   EXPECT_EQ(cluster.label(kValidator), "true");
   EXPECT_FALSE(cluster.server.object(kPod).is_null());
 }
@@ -845,7 +845,7 @@ TEST_F(AgentLoop, ResumesItOnceHostdHasEndedWhatItDoes) {
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
   pass(10s);
-  ASSERT_EQ(cluster.label(kStateLabel), "changing");
+  ASSERT_EQ(cluster.label(kStateLabel), "applying");
   EXPECT_FALSE(leaves_within(5s));
   EXPECT_EQ(cluster.label(kValidator), kPauseMark) << "its GPU is on its way";
   EXPECT_TRUE(cluster.clock.run_until([this] { return left_; }, 25s));
@@ -859,7 +859,7 @@ TEST_F(AgentLoop, DoesNotWaitForEverWhenItIsToEnd) {
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
   pass(10s);
-  ASSERT_EQ(cluster.label(kStateLabel), "changing");
+  ASSERT_EQ(cluster.label(kStateLabel), "applying");
   EXPECT_TRUE(leaves_within(60s));
   EXPECT_EQ(cluster.label(kValidator), "true") << "and leaves nobody paused";
   cluster.kill_agent();
@@ -879,11 +879,11 @@ TEST_F(AgentLoop, HasNothingToDoAtItsEndWhereNobodyIsPaused) {
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
   pass(30s);
-  ASSERT_EQ(cluster.label(kStateLabel), "as_wanted");
+  ASSERT_EQ(cluster.label(kStateLabel), "ready");
   EXPECT_TRUE(leaves_within(0s));
   cluster.label(kPolicyLabel, "kept");
   pass(10s);
-  EXPECT_EQ(cluster.wanted(), "given") << "it begins nothing";
+  EXPECT_EQ(cluster.desired(), "given") << "it begins nothing";
   EXPECT_EQ(cluster.label(kValidator), "true");
 }
 
@@ -906,11 +906,11 @@ TEST_F(AgentLoop, StandsBackFromAPodInANamespaceThatIsNamed) {
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
   pass(10s);
-  EXPECT_EQ(cluster.label(kStateLabel), "stood_back");
-  EXPECT_EQ(cluster.wanted(), "nothing");
+  EXPECT_EQ(cluster.label(kStateLabel), "standby");
+  EXPECT_EQ(cluster.desired(), "nothing");
   cluster.server.erase("/api/v1/namespaces/kube-system/pods/plugin");
   pass(20s);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
 }
 
 // A tenant may call its DaemonSets as it likes.
@@ -920,8 +920,8 @@ TEST_F(AgentLoop, StandsBackForNoTenantsDaemonSet) {
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
   pass(60s);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
-  EXPECT_EQ(cluster.stand_back(), "");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.standby(), "");
 }
 
 // Two device plugins that register the same resources displace each other.
@@ -929,19 +929,19 @@ TEST_F(AgentLoop, HasThePluginServeOnlyWhereNvidiasDoesNot) {
   cluster.put_pod("kube-system", "plugin", "nvidia-kubevirt-gpu-dp-daemonset");
   cluster.start_agent();
   pass(5s);
-  EXPECT_EQ(cluster.stand_back(), "NVIDIA's kubevirt-gpu-device-plugin serves this node");
+  EXPECT_EQ(cluster.standby(), "NVIDIA's kubevirt-gpu-device-plugin serves this node");
   cluster.kill_agent();
   cluster.start_agent();
   pass(5s);
-  EXPECT_EQ(cluster.stand_back(), "NVIDIA's kubevirt-gpu-device-plugin serves this node");
+  EXPECT_EQ(cluster.standby(), "NVIDIA's kubevirt-gpu-device-plugin serves this node");
   cluster.put_pod("kube-system", "plugin", "nvidia-kubevirt-gpu-dp-daemonset", false);
   pass(60s);
-  EXPECT_NE(cluster.stand_back(), "") << "it starts anew";
+  EXPECT_NE(cluster.standby(), "") << "it starts anew";
   cluster.server.erase("/api/v1/namespaces/kube-system/pods/plugin");
   pass(5s);
-  EXPECT_NE(cluster.stand_back(), "") << "its successor may be about to come";
+  EXPECT_NE(cluster.standby(), "") << "its successor may be about to come";
   pass(30s);
-  EXPECT_EQ(cluster.stand_back(), "");
+  EXPECT_EQ(cluster.standby(), "");
   EXPECT_FALSE(cluster.host.exists("var/lib/ferry/serving.json"));
 }
 
@@ -952,10 +952,10 @@ TEST_F(AgentLoop, HasThePluginServeBesideAnotherThatHasNotStarted) {
   cluster.label("nvidia.com/gpu.deploy.sandbox-device-plugin", "true");
   cluster.start_agent();
   pass(60s);
-  EXPECT_EQ(cluster.stand_back(), "");
+  EXPECT_EQ(cluster.standby(), "");
   cluster.put_pod("gpu-operator", "plugin", "nvidia-sandbox-device-plugin-daemonset", true);
   pass(5s);
-  EXPECT_EQ(cluster.stand_back(), "NVIDIA's sandbox-device-plugin serves this node");
+  EXPECT_EQ(cluster.standby(), "NVIDIA's sandbox-device-plugin serves this node");
 }
 
 // Not that the other one has gone is seen then, but nothing.
@@ -967,13 +967,13 @@ TEST_F(AgentLoop, LeavesThePluginAsItIsWhereNobodyLooks) {
   cluster.settings.operator_space.clear();
   cluster.start_agent();
   pass(60s);
-  EXPECT_EQ(cluster.stand_back(), "NVIDIA's kubevirt-gpu-device-plugin serves this node");
+  EXPECT_EQ(cluster.standby(), "NVIDIA's kubevirt-gpu-device-plugin serves this node");
   cluster.kill_agent();
   test::must(cluster.host.remove_file("var/lib/ferry/serving.json"));
   cluster.settings.drain_timeout = 60s;
   cluster.start_agent();
   pass(5s);
-  EXPECT_EQ(cluster.stand_back(), "NVIDIA's kubevirt-gpu-device-plugin serves this node")
+  EXPECT_EQ(cluster.standby(), "NVIDIA's kubevirt-gpu-device-plugin serves this node")
       << "pods are looked at for the drain's sake";
 }
 
@@ -987,10 +987,10 @@ TEST_F(AgentLoop, LeavesThePluginAsItWasBeforeItKnowsThePods) {
   };
   cluster.start_agent();
   pass(60s);
-  EXPECT_EQ(cluster.stand_back(), "another serves");
+  EXPECT_EQ(cluster.standby(), "another serves");
   cluster.server.script = nullptr;
   pass(120s);
-  EXPECT_EQ(cluster.stand_back(), "");
+  EXPECT_EQ(cluster.standby(), "");
 }
 
 // The operator is in a namespace that nobody named: no DaemonSet there is no proof that none serves.
@@ -999,18 +999,18 @@ TEST_F(AgentLoop, StandsBackByLabelWhereTheOperatorIsNotSeen) {
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
   pass(10s);
-  EXPECT_EQ(cluster.label(kStateLabel), "stood_back");
-  EXPECT_EQ(cluster.wanted(), "nothing");
+  EXPECT_EQ(cluster.label(kStateLabel), "standby");
+  EXPECT_EQ(cluster.desired(), "nothing");
   EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("--operator-namespace"));
   cluster.put_daemon_set("nvidia-operator-validator");
   pass(20s);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted") << "it is there, and the vfio-manager switched off";
+  EXPECT_EQ(cluster.label(kStateLabel), "ready") << "it is there, and the vfio-manager switched off";
   EXPECT_TRUE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready"));
   cluster.put_daemon_set("nvidia-vfio-manager");
   pass(10s);
-  EXPECT_EQ(cluster.label(kStateLabel), "stood_back");
+  EXPECT_EQ(cluster.label(kStateLabel), "standby");
   EXPECT_FALSE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready")) << "ours is no longer true";
-  EXPECT_EQ(cluster.wanted(), "nothing");
+  EXPECT_EQ(cluster.desired(), "nothing");
 }
 
 // A role that is made along with the agent is not permitted everywhere at once.
@@ -1020,25 +1020,25 @@ TEST_F(AgentLoop, AnAnswerThatSomethingIsForbiddenIsNotTakenAtItsWordAtOnce) {
   cluster.label(kPolicyLabel, "given");
   cluster.start_agent();
   pass(30s);
-  ASSERT_EQ(cluster.label(kStateLabel), "as_wanted");
+  ASSERT_EQ(cluster.label(kStateLabel), "ready");
   cluster.kill_agent();
   cluster.server.script = forbids("/daemonsets");
   cluster.start_agent();
   pass(60s);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted") << "as long as nothing is known all stays";
+  EXPECT_EQ(cluster.label(kStateLabel), "ready") << "as long as nothing is known all stays";
   cluster.server.script = {};
   pass(4min);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
 
   cluster.kill_agent();
   cluster.server.script = forbids("/daemonsets");
   cluster.start_agent();
   pass(6min);
-  EXPECT_EQ(cluster.label(kStateLabel), "stood_back") << "by the label, since nobody will tell";
-  EXPECT_EQ(cluster.wanted(), "given") << "and what is written stays";
+  EXPECT_EQ(cluster.label(kStateLabel), "standby") << "by the label, since nobody will tell";
+  EXPECT_EQ(cluster.desired(), "given") << "and what is written stays";
   cluster.server.script = {};
   pass(3min);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
 }
 
 TEST_F(AgentLoop, DoesNotFightWhoTakesAwayWhatItSays) {
@@ -1062,10 +1062,10 @@ TEST_F(AgentLoop, DoesNotWaitForEverForALabelThatIsSetBack) {
     if (cluster.label(kValidator) != "true") cluster.label(kValidator, "true");
   };
   pass(1min, set_back);
-  EXPECT_EQ(cluster.wanted(), "nothing");
+  EXPECT_EQ(cluster.desired(), "nothing");
   pass(3min, set_back);
-  EXPECT_EQ(cluster.wanted(), "given");
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.desired(), "given");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
   EXPECT_LE(cluster.server.count("PATCH", "/nodes/"), 60U);
 }
 
@@ -1075,7 +1075,7 @@ TEST_F(AgentLoop, ResumesThePodThoughHostdIsDeadAndNothingIsAskedForAnyMore) {
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
   pass(10s);
-  ASSERT_EQ(cluster.wanted(), "given");
+  ASSERT_EQ(cluster.desired(), "given");
   ASSERT_EQ(cluster.label(kValidator), kPauseMark);
   cluster.label(kPolicyLabel, "typo");
   pass(60s);
@@ -1097,8 +1097,8 @@ TEST_F(AgentLoop, KeepsItsFilesTrueWhileTheServerCannotBeTold) {
   cluster.clock.run_for(1s);
   cluster.label(kPolicyLabel, "divided");
   cluster.clock.run_for(1s);
-  EXPECT_FALSE(cluster.host.exists(ready)) << "although the node still says as_wanted";
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_FALSE(cluster.host.exists(ready)) << "although the node still says ready";
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
 }
 
 TEST_F(AgentLoop, TellsOfAChangeWhoseAnswerWasLost) {
@@ -1109,8 +1109,8 @@ TEST_F(AgentLoop, TellsOfAChangeWhoseAnswerWasLost) {
   };
   cluster.start_agent();
   pass(2min);
-  EXPECT_EQ(cluster.label(kStateLabel), "nothing_wanted");
-  EXPECT_THAT(cluster.reasons(), Contains("NothingWanted"));
+  EXPECT_EQ(cluster.label(kStateLabel), "idle");
+  EXPECT_THAT(cluster.reasons(), Contains("Idle"));
 }
 
 TEST_F(AgentLoop, SaysThatThereIsNoSuchNode) {
@@ -1142,29 +1142,29 @@ TEST_F(AgentLoop, LooksAllTheSameWhereAConfigMapIsForbidden) {
   cluster.label(kPolicyLabel, nullptr);
   cluster.label(kWorkloadLabel, "container");
   pass(20s);
-  EXPECT_EQ(cluster.wanted(), "container") << "which needs none";
+  EXPECT_EQ(cluster.desired(), "container") << "which needs none";
   cluster.label(kPolicyLabel, "given");
   cluster.server.script = {};
   pass(3min);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
 }
 
-TEST_F(AgentLoop, SaysThatTheWishCannotBeWritten) {
+TEST_F(AgentLoop, SaysThatTheDesiredStateCannotBeWritten) {
   cluster.put_validator();
-  const auto in_the_way = cluster.scratch.path() / kWishFile;
+  const auto in_the_way = cluster.scratch.path() / kDesiredFile;
   std::filesystem::create_directories(in_the_way / "in the way");
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
   pass(3min);
   EXPECT_EQ(cluster.label(kStateLabel), "failed");
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("wanted.json"));
+  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("desired.json"));
   EXPECT_EQ(cluster.label(kValidator), "true");
   const auto asked = cluster.server.count("PATCH", "/nodes/");
   pass(30min);
   EXPECT_LE(cluster.server.count("PATCH", "/nodes/"), asked + 1);
   std::filesystem::remove_all(in_the_way);
   pass(2min);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
   EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
   EXPECT_EQ(cluster.label(kValidator), "true");
 }
@@ -1178,10 +1178,10 @@ TEST_F(AgentLoop, SaysThatHostdIsSilent) {
   EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
   pass(30s);
   EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("has not taken up policy given"));
-  EXPECT_THAT(cluster.reasons(), Contains("HostSilent"));
+  EXPECT_THAT(cluster.reasons(), Contains("HostdUnavailable"));
   cluster.hostd.start();
   pass(20s);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
 }
 
 TEST_F(AgentLoop, WithoutAnOperatorNobodysPodsAreAskedForAndItsLabelsCount) {
@@ -1189,11 +1189,11 @@ TEST_F(AgentLoop, WithoutAnOperatorNobodysPodsAreAskedForAndItsLabelsCount) {
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
   pass(5min);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
   EXPECT_EQ(cluster.server.open_streams(), 2U);
   cluster.label("nvidia.com/gpu.deploy.vfio-manager", "true");
   pass(30s);
-  EXPECT_EQ(cluster.label(kStateLabel), "stood_back");
+  EXPECT_EQ(cluster.label(kStateLabel), "standby");
   EXPECT_EQ(cluster.server.count("GET", "/pods"), 0U);
   EXPECT_EQ(cluster.server.count("GET", "/daemonsets"), 0U);
 }
@@ -1203,7 +1203,7 @@ TEST_F(AgentLoop, AnHourOfNothingCostsNextToNothing) {
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
   pass(5min);
-  ASSERT_EQ(cluster.label(kStateLabel), "as_wanted");
+  ASSERT_EQ(cluster.label(kStateLabel), "ready");
   const auto before = cluster.server.seen().size();
   pass(1h);
   // Four watches, each asked anew when the server ends it: every five to ten minutes.
@@ -1217,7 +1217,7 @@ TEST_F(AgentLoop, ALabelChangeTakesAHandfulOfRequests) {
   const auto before = cluster.server.seen().size();
   cluster.label(kPolicyLabel, "given");
   pass(30s);
-  ASSERT_EQ(cluster.label(kStateLabel), "as_wanted");
+  ASSERT_EQ(cluster.label(kStateLabel), "ready");
   EXPECT_LE(cluster.server.seen().size() - before, 12U);
 }
 
@@ -1232,12 +1232,12 @@ TEST_F(AgentLoop, AHostdThatDiesOverAndOverKeepsNobodyAway) {
   pass(2min);
   EXPECT_EQ(cluster.label(kValidator), "true");
   EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("times in the middle of it"));
-  EXPECT_THAT(cluster.reasons(), Contains("HostSilent"));
+  EXPECT_THAT(cluster.reasons(), Contains("HostdUnavailable"));
   pass(10min);
   EXPECT_EQ(cluster.label(kValidator), "true") << "nor at its later tries";
   cluster.hostd.dies = false;
   pass(1min);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
   EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
   cluster.label(kPolicyLabel, "kept");
   pass(4s);
@@ -1257,7 +1257,7 @@ TEST_F(AgentLoop, WhatFailsAndIsTriedAgainSendsNobodyAwayAgain) {
   EXPECT_EQ(paused, 0);
   cluster.hostd.fails_late = false;
   pass(1min);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
 }
 
 TEST_F(AgentLoop, AHostdThatIsDeadKeepsNobodyAwayForWhatMayNotBegin) {
@@ -1265,7 +1265,7 @@ TEST_F(AgentLoop, AHostdThatIsDeadKeepsNobodyAwayForWhatMayNotBegin) {
   cluster.settings.most_changing = 1;
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
-  ASSERT_TRUE(becomes("changing"));
+  ASSERT_TRUE(becomes("applying"));
   cluster.hostd.stop();
   cluster.server.script = forbids("/leases");
   cluster.label(kPolicyLabel, "divided");
@@ -1289,15 +1289,15 @@ TEST_F(AgentLoop, AnOutageIsNoReasonToGoWithoutWhatIsListedABitLater) {
   EXPECT_NE(cluster.label(kStateLabel), "failed");
   cluster.server.script = nullptr;
   pass(5min);
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
-  EXPECT_THAT(cluster.reasons(), Not(Contains("WishInvalid")));
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_THAT(cluster.reasons(), Not(Contains("InvalidConfig")));
 }
 
 // Half a list looks like one from which pods have gone: of NVIDIA's programs, and of VMs.
 TEST_F(AgentLoop, MorePodsThanCanBeKeptPermitNoChange) {
   cluster.label(kPolicyLabel, "given");
   cluster.start_agent();
-  ASSERT_TRUE(becomes("as_wanted"));
+  ASSERT_TRUE(becomes("ready"));
   const auto pod = [](int number) {
     json out = {{"apiVersion", "v1"},
                 {"kind", "Pod"},
@@ -1314,7 +1314,7 @@ TEST_F(AgentLoop, MorePodsThanCanBeKeptPermitNoChange) {
   pass(30s);
   cluster.label(kPolicyLabel, "divided");
   pass(2min);
-  EXPECT_EQ(cluster.wanted(), "given");
+  EXPECT_EQ(cluster.desired(), "given");
   EXPECT_EQ(cluster.label(kStateLabel), "failed");
   EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("no GPU is changed: "));
   EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("more than 2097152 bytes"));
@@ -1322,8 +1322,8 @@ TEST_F(AgentLoop, MorePodsThanCanBeKeptPermitNoChange) {
   for (int i = 0; i < kTooMany; ++i)
     cluster.server.erase("/api/v1/namespaces/tenants/pods/p" + std::to_string(i));
   pass(3min);
-  EXPECT_EQ(cluster.wanted(), "divided");
-  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.desired(), "divided");
+  EXPECT_EQ(cluster.label(kStateLabel), "ready");
 }
 
 // The Node can be told of all the while.

@@ -37,8 +37,9 @@ using test::kValidator;
 using test::kVfioManager;
 
 int schedules() {
-  const char* const wish = std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
-  return wish == nullptr ? 1'000 : std::atoi(wish);         // NOLINT(cert-err34-c): 0 runs none
+  const char* const desired_state =
+      std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
+  return desired_state == nullptr ? 1'000 : std::atoi(desired_state);  // NOLINT(cert-err34-c): 0 runs none
 }
 
 /// Everything that may happen to a node, in any order and at once.
@@ -73,7 +74,7 @@ class Schedule : public AgentLoop {
     label_gone,
     agent_killed,
     hostd_restarted,
-    holder,
+    user,
     streams_cut,
     compacted,
     outage,
@@ -92,7 +93,7 @@ class Schedule : public AgentLoop {
 
   void happen(const Draw& draw, const char* name) {
     static constexpr std::array kEvents = {
-        label_set,   label_set, label_set, label_gone, agent_killed, hostd_restarted, holder,
+        label_set,   label_set, label_set, label_gone, agent_killed, hostd_restarted, user,
         streams_cut, compacted, outage,    owner,      forbidden,    disk_full,       configuration_edited,
         clock_set};
     const Event event = kEvents.at(static_cast<std::size_t>(draw(static_cast<int>(kEvents.size()))));
@@ -108,8 +109,8 @@ class Schedule : public AgentLoop {
       case hostd_restarted:
         cluster.hostd.stop();
         return cluster.hostd.start();
-      case holder:
-        cluster.hostd.holder = !cluster.hostd.holder;
+      case user:
+        cluster.hostd.user = !cluster.hostd.user;
         return cluster.hostd.wanted_changed();
       case streams_cut:
         return cluster.server.cut_streams();
@@ -146,10 +147,10 @@ class Schedule : public AgentLoop {
     else
       cluster.server.erase("/apis/apps/v1/namespaces/gpu-operator/daemonsets/nvidia-vfio-manager");
   }
-  /// wanted.json cannot be written: a folder is in its place.
+  /// desired.json cannot be written: a folder is in its place.
   void fill_disk(bool full) {
     full_ = full;
-    const auto place = cluster.scratch.path() / kWishFile;
+    const auto place = cluster.scratch.path() / kDesiredFile;
     std::filesystem::remove_all(place);
     if (full) std::filesystem::create_directories(place / "in the way");
     tell_hostd();
@@ -173,13 +174,13 @@ class Schedule : public AgentLoop {
     own(false);
     fill_disk(false);
     cluster.configure(edition(9));
-    cluster.hostd.holder = false;
+    cluster.hostd.user = false;
     cluster.label(kPolicyLabel, name);
     cluster.hostd.wanted_changed();
     pass(10min);
-    EXPECT_EQ(cluster.wanted(), name);
+    EXPECT_EQ(cluster.desired(), name);
     EXPECT_EQ(cluster.hostd.is, name);
-    EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+    EXPECT_EQ(cluster.label(kStateLabel), "ready");
     EXPECT_EQ(cluster.label(kValidator), "true") << "an operand was left paused";
     EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
     EXPECT_EQ(cluster.host.exists("run/nvidia/validations/vfio-pci-ready"), std::string(name) == "given");
@@ -193,7 +194,7 @@ class Schedule : public AgentLoop {
     cluster.label(kPolicyLabel, seconds % 2 == 0 ? json("typo") : json());
     pass(20min);
     EXPECT_EQ(cluster.label(kValidator), "true") << "an operand was left paused";
-    EXPECT_EQ(cluster.label(kStateLabel), seconds % 2 == 0 ? "failed" : "nothing_wanted");
+    EXPECT_EQ(cluster.label(kStateLabel), seconds % 2 == 0 ? "failed" : "idle");
   }
 
  private:

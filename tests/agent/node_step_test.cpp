@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/agent/views.h"
+#include "tests/agent/snapshots.h"
 
 namespace ferry::agent {
 namespace {
@@ -22,26 +22,26 @@ constexpr const char* kPlugin = "nvidia.com/gpu.deploy.sandbox-device-plugin";
 constexpr const char* kDcgm = "nvidia.com/gpu.deploy.dcgm";
 constexpr const char* kDriver = "nvidia.com/gpu.deploy.driver";
 
-NodeView view_of(Labels labels) {
-  NodeView view;
+NodeSnapshot view_of(Labels labels) {
+  NodeSnapshot view;
   view.node = test::node_with(std::move(labels));
   view.configs = test::usual_configs();
   view.others = {.pods = std::vector<PodOnNode>(), .daemon_sets = std::set<std::string>()};
   return view;
 }
-NodeWish wish_of(const NodeView& view) {
-  return node_wish(view.node, view.configs, view.defaults);
+DesiredState desired_state_for(const NodeSnapshot& view) {
+  return resolve_desired_state(view.node, view.configs, view.defaults);
 }
 
 // The whole of a change beside the operator, look by look.
 TEST(NodeStep, PausesAsksAndResumesInThatOrder) {
-  NodeView view =
+  NodeSnapshot view =
       view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}, {kPlugin, "false"}});
-  const NodeWish wish = wish_of(view);
+  const DesiredState desired_state = desired_state_for(view);
   NodeStep step = node_step(view);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending"), Pair(kValidator, "paused-for-gpu-ferry"),
                                        Pair(kVgpuStateLabel, "pending")));
-  EXPECT_EQ(step.wish_file.has_value(), false) << "before the labels are changed";
+  EXPECT_EQ(step.desired_file.has_value(), false) << "before the labels are changed";
   EXPECT_EQ(step.waits_for, "the operands' labels to be paused");
 
   view.node.labels = with_changes(view.node.labels, step.labels);
@@ -49,23 +49,23 @@ TEST(NodeStep, PausesAsksAndResumesInThatOrder) {
       PodOnNode{.name = "nvidia-sandbox-validator-abc", .daemon_set = "nvidia-sandbox-validator"}};
   step = node_step(view);
   EXPECT_THAT(step.labels, IsEmpty());
-  EXPECT_EQ(step.wish_file.has_value(), false);
+  EXPECT_EQ(step.desired_file.has_value(), false);
   EXPECT_EQ(step.waits_for, "pod nvidia-sandbox-validator-abc to end");
 
   view.others.pods = std::vector<PodOnNode>();
   step = node_step(view);
-  EXPECT_EQ(step.wish_file.value_or(WrittenWish{}), test::written(wish, 1));
+  EXPECT_EQ(step.desired_file.value_or(DesiredFile{}), test::written(desired_state, 1));
   EXPECT_EQ(step.waits_for, "");
 
-  view.host = answer(wish, SeenPhase::changing);
+  view.host = answer(desired_state, NodePhase::applying);
   step = node_step(view);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "changing")));
-  EXPECT_EQ(step.wish_file.has_value(), false) << "it is written";
+  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "applying")));
+  EXPECT_EQ(step.desired_file.has_value(), false) << "it is written";
   view.node.labels = with_changes(view.node.labels, step.labels);
 
-  view.host = answer(wish, SeenPhase::as_wanted, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
+  view.host = answer(desired_state, NodePhase::ready, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
   step = node_step(view);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "as_wanted"), Pair(kValidator, "true"),
+  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "ready"), Pair(kValidator, "true"),
                                        Pair(kVgpuStateLabel, "success")));
   view.node.labels = with_changes(view.node.labels, step.labels);
   step = node_step(view);
@@ -76,14 +76,14 @@ TEST(NodeStep, PausesAsksAndResumesInThatOrder) {
 
 // "success" of what was asked for before is not that of this, for however short a time this takes.
 TEST(NodeStep, SaysThatAVgpuConfigurationIsPendingBeforeAnybodyTakesItUp) {
-  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kVgpuStateLabel, "success"}});
-  view.host = answer(wish_of(view_of({{kWorkloadLabel, "vm-passthrough"}})), SeenPhase::as_wanted);
+  NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kVgpuStateLabel, "success"}});
+  view.host = answer(desired_state_for(view_of({{kWorkloadLabel, "vm-passthrough"}})), NodePhase::ready);
   NodeStep step = node_step(view);
-  EXPECT_TRUE(step.wish_file.has_value()) << "nobody is to be paused";
+  EXPECT_TRUE(step.desired_file.has_value()) << "nobody is to be paused";
   EXPECT_EQ(step.labels.at(kVgpuStateLabel), "pending");
-  view.budget = ChangeBudget();
+  view.rollout = Rollout();
   step = node_step(view);
-  EXPECT_FALSE(step.wish_file.has_value()) << "it waits for its turn";
+  EXPECT_FALSE(step.desired_file.has_value()) << "it waits for its turn";
   EXPECT_EQ(step.labels.at(kVgpuStateLabel), "pending");
 }
 
@@ -92,12 +92,13 @@ TEST(NodeStep, SaysNoMoreThatAVgpuConfigurationIsPendingThatNobodyAsksFor) {
   for (const Labels& labels : {Labels{}, Labels{{kPolicyLabel, "typo"}}}) {
     Labels all = labels;
     all[kVgpuStateLabel] = "pending";
-    NodeView view = view_of(all);
+    NodeSnapshot view = view_of(all);
     EXPECT_EQ(node_step(view).labels.at(kVgpuStateLabel), std::nullopt);
-    view.host = answer(wish_of(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), SeenPhase::changing);
+    view.host =
+        answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), NodePhase::applying);
     EXPECT_FALSE(node_step(view).labels.contains(kVgpuStateLabel)) << "it is at work";
     view.host = {};
-    view.host.written = test::written(wish_of(view_of({{policy::kVgpuConfigLabel, "render-mix"}})));
+    view.host.written = test::written(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})));
     EXPECT_FALSE(node_step(view).labels.contains(kVgpuStateLabel)) << "it may be at any moment";
     view.host = {};
     view.node.labels[kVgpuStateLabel] = "failed";
@@ -107,25 +108,25 @@ TEST(NodeStep, SaysNoMoreThatAVgpuConfigurationIsPendingThatNobodyAsksFor) {
 
 // NVIDIA's manager goes by a default of its own.
 TEST(NodeStep, LeavesWhatNvidiasVgpuDeviceManagerSaysIsPending) {
-  NodeView view =
+  NodeSnapshot view =
       view_of({{"nvidia.com/gpu.deploy.vgpu-device-manager", "true"}, {kVgpuStateLabel, "pending"}});
   view.others.daemon_sets = {"nvidia-vgpu-device-manager"};
   const NodeStep step = node_step(view);
-  EXPECT_EQ(step.wish.kind, NodeWish::Kind::nothing);
+  EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::nothing);
   EXPECT_FALSE(step.labels.contains(kVgpuStateLabel));
 }
 
 // A GPU that is taken from driver nvidia is open in all of these; who brings the driver has none open.
 TEST(NodeStep, PausesWhatHasTheDriversGpusOpen) {
-  NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kDcgm, "true"}, {kDriver, "true"}});
-  view.host.seen = SeenHost();
-  view.host.seen->accelerators = {gpu(policy::Mode::host, std::nullopt)};
+  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kDcgm, "true"}, {kDriver, "true"}});
+  view.host.status = HostStatus();
+  view.host.status->accelerators = {gpu(policy::Mode::host, std::nullopt)};
   const NodeStep step = node_step(view);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending"), Pair(kDcgm, "paused-for-gpu-ferry")));
   view.node.labels = with_changes(view.node.labels, step.labels);
   view.others.pods = {PodOnNode{.name = "nvidia-dcgm-abc", .daemon_set = "nvidia-dcgm"}};
   EXPECT_EQ(node_step(view).waits_for, "pod nvidia-dcgm-abc to end");
-  view.host = answer(wish_of(view), SeenPhase::as_wanted,
+  view.host = answer(desired_state_for(view), NodePhase::ready,
                      {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   EXPECT_EQ(node_step(view).labels.at(kDcgm), "true");
 }
@@ -133,23 +134,23 @@ TEST(NodeStep, PausesWhatHasTheDriversGpusOpen) {
 // They come back when a change is refused for somebody else's sake, and have the GPUs open when that one
 // goes.
 TEST(NodeStep, PausesThoseAgainThatAloneAreInTheWay) {
-  NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kDcgm, "true"}});
+  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kDcgm, "true"}});
   view.others.pods = {PodOnNode{.name = "d", .daemon_set = "nvidia-dcgm", .uid = "u-dcgm"},
                       PodOnNode{.name = "job", .daemon_set = "", .uid = "u-job"}};
   const auto held_by = [](std::vector<std::string> pods) {
-    SeenAccelerator out = gpu(policy::Mode::host, policy::Mode::passthrough, "refused");
+    AcceleratorStatus out = gpu(policy::Mode::host, policy::Mode::passthrough, "blocked");
     out.only_in_use = true;
     for (std::string& uid : pods)
-      out.holders.push_back({.text = "process", .kind = "process", .pod_uid = std::move(uid)});
+      out.users.push_back({.text = "process", .kind = "process", .pod_uid = std::move(uid)});
     return out;
   };
   const auto pauses = [&] { return node_step(view).labels.contains(kDcgm); };
-  view.host = answer(wish_of(view), SeenPhase::refused, {held_by({"u-dcgm", "u-job"})});
+  view.host = answer(desired_state_for(view), NodePhase::blocked, {held_by({"u-dcgm", "u-job"})});
   EXPECT_FALSE(pauses()) << "the job is, too";
-  ASSERT_TRUE(view.host.seen);
-  view.host.seen->accelerators = {held_by({"u-dcgm", ""})};
+  ASSERT_TRUE(view.host.status);
+  view.host.status->accelerators = {held_by({"u-dcgm", ""})};
   EXPECT_FALSE(pauses()) << "a process of the host's is, too";
-  view.host.seen->accelerators = {held_by({"u-job"}), held_by({"u-dcgm"})};
+  view.host.status->accelerators = {held_by({"u-job"}), held_by({"u-dcgm"})};
   EXPECT_TRUE(pauses()) << "of one GPU";
   view.node.labels[kDcgm] = "paused-for-gpu-ferry";
   EXPECT_FALSE(pauses()) << "it is so until hostd has gone on";
@@ -161,49 +162,51 @@ TEST(NodeStep, PausesThoseAgainThatAloneAreInTheWay) {
 }
 
 TEST(NodeStep, WaitsForAPodOnlySoLong) {
-  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
+  NodeSnapshot view =
+      view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
   view.others.pods = {PodOnNode{.name = "stuck", .daemon_set = "nvidia-sandbox-validator"}};
   view.paused = kPausePatience;
-  EXPECT_EQ(node_step(view).wish_file.has_value(), false);
+  EXPECT_EQ(node_step(view).desired_file.has_value(), false);
   view.paused += seconds(1);
-  EXPECT_EQ(node_step(view).wish_file.has_value(), true);
+  EXPECT_EQ(node_step(view).desired_file.has_value(), true);
 }
 
 // Who may not see the pods cannot tell when they have gone.
 TEST(NodeStep, WaitsAsLongForPodsThatItCannotSee) {
-  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
+  NodeSnapshot view =
+      view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
   view.others.pods = std::nullopt;
   view.paused = kPausePatience;
   const NodeStep step = node_step(view);
-  EXPECT_EQ(step.wish_file.has_value(), false);
+  EXPECT_EQ(step.desired_file.has_value(), false);
   EXPECT_TRUE(step.awaits_operands);
   EXPECT_EQ(step.waits_for, "the paused operands' pods, which cannot be seen, to end");
   view.paused += seconds(1);
-  EXPECT_EQ(node_step(view).wish_file.has_value(), true);
+  EXPECT_EQ(node_step(view).desired_file.has_value(), true);
   view.paused = seconds(0);
   view.node.labels.erase(kValidator);
-  EXPECT_EQ(node_step(view).wish_file.has_value(), true) << "nobody was there to be paused";
+  EXPECT_EQ(node_step(view).desired_file.has_value(), true) << "nobody was there to be paused";
 }
 
 // Somebody who sets the label back each time does not keep the node from what its other labels ask for.
 TEST(NodeStep, WaitsForALabelOnlySoLong) {
-  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
+  NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
   view.paused = kPausePatience;
-  EXPECT_EQ(node_step(view).wish_file.has_value(), false);
+  EXPECT_EQ(node_step(view).desired_file.has_value(), false);
   EXPECT_TRUE(node_step(view).awaits_operands);
   view.paused += seconds(1);
-  EXPECT_EQ(node_step(view).wish_file.has_value(), true);
+  EXPECT_EQ(node_step(view).desired_file.has_value(), true);
   EXPECT_FALSE(node_step(view).awaits_operands);
 }
 
 TEST(NodeStep, PausesNothingForATypo) {
-  NodeView view = view_of({{policy::kVgpuConfigLabel, "typo"}, {kValidator, "true"}});
-  const NodeView before = view_of({{policy::kVgpuConfigLabel, "render-mix"}});
-  view.host = answer(wish_of(before), SeenPhase::as_wanted);
+  NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "typo"}, {kValidator, "true"}});
+  const NodeSnapshot before = view_of({{policy::kVgpuConfigLabel, "render-mix"}});
+  view.host = answer(desired_state_for(before), NodePhase::ready);
   const NodeStep step = node_step(view);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "failed"), Pair(kVgpuStateLabel, "failed")));
-  EXPECT_EQ(step.wish_file.has_value(), false);
-  EXPECT_FALSE(step.remove_wish_file) << "the host keeps what it has, also after a reboot";
+  EXPECT_EQ(step.desired_file.has_value(), false);
+  EXPECT_FALSE(step.remove_desired_file) << "the host keeps what it has, also after a reboot";
   EXPECT_THAT(step.files, IsEmpty());
 }
 
@@ -218,30 +221,30 @@ void PrintTo(const NoChange& row, std::ostream* out) {
   *out << row.name;
 }
 
-HostSide as_it_is(std::vector<SeenAccelerator> gpus) {
+HostSide as_it_is(std::vector<AcceleratorStatus> gpus) {
   HostSide host;
-  host.seen = SeenHost{};
-  if (host.seen) host.seen->accelerators = std::move(gpus);
+  host.status = HostStatus{};
+  if (host.status) host.status->accelerators = std::move(gpus);
   return host;
 }
 HostSide of_policy(const char* name) {
-  return answer(wish_of(view_of({{kPolicyLabel, name}})), SeenPhase::as_wanted);
+  return answer(desired_state_for(view_of({{kPolicyLabel, name}})), NodePhase::ready);
 }
 
 class TakesOver : public testing::TestWithParam<NoChange> {};
 
-// The wish is written down, and nobody is paused for what changes no GPU.
+// The desired state is written down, and nobody is paused for what changes no GPU.
 TEST_P(TakesOver, WithoutAPause) {
   Labels labels = GetParam().labels;
   labels[kValidator] = "true";
-  NodeView view = view_of(labels);
+  NodeSnapshot view = view_of(labels);
   view.host = GetParam().host;
   const NodeStep step = node_step(view);
-  EXPECT_EQ(step.wish_file.has_value(), true);
+  EXPECT_EQ(step.desired_file.has_value(), true);
   EXPECT_EQ(step.labels.at(kStateLabel), GetParam().state);
   EXPECT_THAT(step.labels, testing::Not(testing::Contains(testing::Key(kValidator))));
   view.node.labels = with_changes(view.node.labels, step.labels);
-  view.host.written = step.wish_file;
+  view.host.written = step.desired_file;
   EXPECT_THAT(node_step(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))))
       << "nor until hostd has answered";
 }
@@ -258,7 +261,7 @@ INSTANTIATE_TEST_SUITE_P(Changes, TakesOver,
                                          NoChange{"OfAnotherName",
                                                   {{policy::kVgpuConfigLabel, "render-mix"}},
                                                   of_policy("quarters"),
-                                                  "as_wanted"}),
+                                                  "ready"}),
                          [](const auto& row) { return row.param.name; });
 
 TEST(NodeStep, PausesForWhatMayChangeAGpu) {
@@ -273,7 +276,7 @@ TEST(NodeStep, PausesForWhatMayChangeAGpu) {
         {{{kWorkloadLabel, "vm-passthrough"}}, HostSide{}}}) {
     Labels all = labels;
     all[kValidator] = "true";
-    NodeView view = view_of(all);
+    NodeSnapshot view = view_of(all);
     view.host = host;
     EXPECT_THAT(node_step(view).labels, testing::Contains(Pair(kValidator, "paused-for-gpu-ferry")))
         << labels.begin()->second;
@@ -282,12 +285,13 @@ TEST(NodeStep, PausesForWhatMayChangeAGpu) {
 
 // A ConfigMap that changes elsewhere asks for nothing: hostd, the cluster and waiting pods do not notice.
 TEST(NodeStep, IsCalmWhileAnotherPolicyIsEdited) {
-  NodeView view = view_of({{kPolicyLabel, "quarters"}, {kValidator, "true"}});
-  view.host = answer(wish_of(view), SeenPhase::as_wanted, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
-  view.node.labels[kStateLabel] = "as_wanted";
+  NodeSnapshot view = view_of({{kPolicyLabel, "quarters"}, {kValidator, "true"}});
+  view.host =
+      answer(desired_state_for(view), NodePhase::ready, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
+  view.node.labels[kStateLabel] = "ready";
   view.configs[1].text += "  another: [{devices: [0], mode: host}]\n";
   NodeStep step = node_step(view);
-  EXPECT_EQ(step.wish_file.has_value(), false);
+  EXPECT_EQ(step.desired_file.has_value(), false);
   EXPECT_THAT(step.labels, IsEmpty());
   EXPECT_THAT(step.events, IsEmpty());
   ASSERT_EQ(step.files.size(), 3U);
@@ -301,19 +305,19 @@ TEST(NodeStep, IsCalmWhileAnotherPolicyIsEdited) {
 // By another name it is written, and until hostd has answered that what it made of the former counts.
 TEST(NodeStep, IsCalmWhileTheSameIsAskedInOtherWords) {
   const HostSide before = of_policy("quarters");
-  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
+  NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
   view.host = before;
-  view.host.seen->accelerators = {gpu(policy::Mode::vgpu, policy::Mode::vgpu)};
+  view.host.status->accelerators = {gpu(policy::Mode::vgpu, policy::Mode::vgpu)};
   NodeStep step = node_step(view);
-  ASSERT_TRUE(step.wish_file.has_value());
-  EXPECT_EQ(step.wish_file->generation, 8U);
+  ASSERT_TRUE(step.desired_file.has_value());
+  EXPECT_EQ(step.desired_file->generation, 8U);
   view.node.labels = with_changes(view.node.labels, step.labels);
-  EXPECT_EQ(view.node.labels.at(kStateLabel), "as_wanted");
+  EXPECT_EQ(view.node.labels.at(kStateLabel), "ready");
 
-  view.host.written = step.wish_file;
+  view.host.written = step.desired_file;
   view.host.same_as = 7;
   step = node_step(view);
-  EXPECT_EQ(step.wish_file.has_value(), false);
+  EXPECT_EQ(step.desired_file.has_value(), false);
   EXPECT_THAT(step.labels, IsEmpty());
   EXPECT_THAT(step.events, IsEmpty());
   ASSERT_EQ(step.files.size(), 3U);
@@ -326,7 +330,7 @@ TEST(NodeStep, IsCalmWhileTheSameIsAskedInOtherWords) {
 
 TEST(NodeStep, SaysWhatItPassesOverAndWhatItCannotPause) {
   const std::string longest(43, 'v');
-  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, longest}});
+  NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, longest}});
   view.passed_over = {"key x is passed over"};
   const NodeStep step = node_step(view);
   ASSERT_EQ(step.events.size(), 2U);
@@ -334,15 +338,15 @@ TEST(NodeStep, SaysWhatItPassesOverAndWhatItCannotPause) {
   EXPECT_EQ(step.events[1].message, "label " + std::string(kValidator) +
                                         " cannot be paused: its value is too long for the mark behind it");
   view.node.labels = {};
-  for (const NodeEvent& event : node_step(view).events) EXPECT_NE(event.reason, "WishWarning");
+  for (const NodeEvent& event : node_step(view).events) EXPECT_NE(event.reason, "ConfigWarning");
 }
 
 // hostd goes on by itself when what it refused is let go.
 TEST(NodeStep, PausesWhatComesLate) {
-  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
-  view.host = answer(wish_of(view), SeenPhase::refused);
+  NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
+  view.host = answer(desired_state_for(view), NodePhase::blocked);
   EXPECT_THAT(node_step(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))));
-  view.host = answer(wish_of(view), SeenPhase::withdrawing);
+  view.host = answer(desired_state_for(view), NodePhase::applying);
   EXPECT_THAT(node_step(view).labels, testing::Contains(Pair(kValidator, "paused-for-gpu-ferry")));
 }
 
@@ -351,32 +355,35 @@ TEST(NodeStep, ResumesWhatACrashLeft) {
                                Labels{{kPolicyLabel, "typo"}}, Labels{{kOperandsLabel, "false"}}}) {
     Labels all = labels;
     all[kValidator] = "paused-for-gpu-ferry";
-    NodeView view = view_of(all);
-    view.host = answer(wish_of(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), SeenPhase::as_wanted);
+    NodeSnapshot view = view_of(all);
+    view.host =
+        answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), NodePhase::ready);
     EXPECT_THAT(node_step(view).labels, testing::Contains(Pair(kValidator, "true")));
   }
 }
 
 TEST(NodeStep, KeepsAPauseWhileTheHostChangesForWhateverReason) {
-  NodeView view = view_of({{kPolicyLabel, "typo"}, {kValidator, "paused-for-gpu-ferry"}});
-  view.host = answer(wish_of(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), SeenPhase::changing);
+  NodeSnapshot view = view_of({{kPolicyLabel, "typo"}, {kValidator, "paused-for-gpu-ferry"}});
+  view.host =
+      answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), NodePhase::applying);
   EXPECT_THAT(node_step(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))));
   view.host.silent = kChangePatience + seconds(1);
   EXPECT_THAT(node_step(view).labels, testing::Contains(Pair(kValidator, "true")));
 }
 
-// wanted.json is there and hostd may begin at any moment, whatever the labels say by now.
-TEST(NodeStep, KeepsAPauseForAWishThatIsOnItsWay) {
-  NodeView view = view_of({{kPolicyLabel, "typo"}, {kValidator, "paused-for-gpu-ferry"}});
-  view.host.written = test::written(wish_of(view_of({{policy::kVgpuConfigLabel, "render-mix"}})));
+// desired.json is there and hostd may begin at any moment, whatever the labels say by now.
+TEST(NodeStep, KeepsAPauseForADesiredStateThatIsOnItsWay) {
+  NodeSnapshot view = view_of({{kPolicyLabel, "typo"}, {kValidator, "paused-for-gpu-ferry"}});
+  view.host.written = test::written(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})));
   EXPECT_THAT(node_step(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))));
   view.host.silent = kAnswerPatience + seconds(1);
   EXPECT_THAT(node_step(view).labels, testing::Contains(Pair(kValidator, "true")));
 }
 
 TEST(NodeStep, LeavesNobodyPausedForAHostThatIsSilent) {
-  NodeView view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
-  view.host.written = test::written(wish_of(view));
+  NodeSnapshot view =
+      view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
+  view.host.written = test::written(desired_state_for(view));
   view.host.silent = kAnswerPatience;
   EXPECT_THAT(node_step(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))));
   view.host.silent += seconds(1);
@@ -384,121 +391,123 @@ TEST(NodeStep, LeavesNobodyPausedForAHostThatIsSilent) {
 }
 
 TEST(NodeStep, StandsBackWhereOthersServe) {
-  NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"},
-                           {"nvidia.com/gpu.deploy.vfio-manager", "true"},
-                           {kValidator, "paused-for-gpu-ferry"}});
+  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"},
+                               {"nvidia.com/gpu.deploy.vfio-manager", "true"},
+                               {kValidator, "paused-for-gpu-ferry"}});
   view.others.daemon_sets = {"nvidia-vfio-manager"};
-  view.host = answer(wish_of(view), SeenPhase::as_wanted);
+  view.host = answer(desired_state_for(view), NodePhase::ready);
   const NodeStep step = node_step(view);
-  EXPECT_EQ(step.wish.kind, NodeWish::Kind::stand_back);
-  EXPECT_TRUE(step.remove_wish_file) << "so that hostd writes nothing";
-  EXPECT_EQ(step.wish_file.has_value(), false);
+  EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::standby);
+  EXPECT_TRUE(step.remove_desired_file) << "so that hostd writes nothing";
+  EXPECT_EQ(step.desired_file.has_value(), false);
   ASSERT_EQ(step.files.size(), 2U);
   for (const StatusFile& file : step.files) EXPECT_EQ(file.content.has_value(), false) << file.name;
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "stood_back"), Pair(kValidator, "true")));
-  EXPECT_THAT(step.annotations.at(kErrorAnnotation).value_or(""), testing::StartsWith("Ferry stands back: "));
+  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "standby"), Pair(kValidator, "true")));
+  EXPECT_THAT(step.annotations.at(kErrorAnnotation).value_or(""),
+              testing::StartsWith("Ferry is on standby: "));
   ASSERT_EQ(step.events.size(), 1U);
-  EXPECT_EQ(step.events[0].reason, "StoodBack");
+  EXPECT_EQ(step.events[0].reason, "Standby");
   EXPECT_THAT(step.events[0].message, testing::HasSubstr("spec: {vfioManager: {enabled: false}}"));
   view.others.daemon_sets = std::set<std::string>();
-  EXPECT_EQ(node_step(view).wish.kind, NodeWish::Kind::policy) << "handed over";
+  EXPECT_EQ(node_step(view).desired_state.kind, DesiredState::Kind::policy) << "handed over";
 }
 
 // What is not known takes nothing from a node that Ferry serves, neither now nor after the next boot.
 TEST(NodeStep, StandsBackByLabelAloneAndKeepsWhatIsWritten) {
-  NodeView view =
+  NodeSnapshot view =
       view_of({{kWorkloadLabel, "vm-passthrough"}, {"nvidia.com/gpu.deploy.vfio-manager", "true"}});
   view.others = {};
-  view.host = answer(wish_of(view), SeenPhase::as_wanted);
+  view.host = answer(desired_state_for(view), NodePhase::ready);
   const NodeStep step = node_step(view);
-  EXPECT_EQ(step.wish.kind, NodeWish::Kind::stand_back);
-  EXPECT_FALSE(step.remove_wish_file);
-  EXPECT_EQ(step.wish_file.has_value(), false);
+  EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::standby);
+  EXPECT_FALSE(step.remove_desired_file);
+  EXPECT_EQ(step.desired_file.has_value(), false);
   view.others.pods = {PodOnNode{.name = "p", .daemon_set = "nvidia-vfio-manager"}};
-  EXPECT_TRUE(node_step(view).remove_wish_file);
+  EXPECT_TRUE(node_step(view).remove_desired_file);
 }
 
 // Nobody is kept away for what cannot be asked; it is tried all the same.
-TEST(NodeStep, TellsThatTheWishCannotBeWritten) {
-  NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kValidator, "paused-for-gpu-ferry"}});
-  view.host.unwritable = "write /var/lib/ferry/wanted.json: Read-only file system";
+TEST(NodeStep, TellsThatTheDesiredStateCannotBeWritten) {
+  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kValidator, "paused-for-gpu-ferry"}});
+  view.host.unwritable = "write /var/lib/ferry/desired.json: Read-only file system";
   const NodeStep step = node_step(view);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "failed"), Pair(kValidator, "true")));
   EXPECT_EQ(step.annotations.at(kErrorAnnotation).value_or(""), view.host.unwritable);
   ASSERT_EQ(step.events.size(), 1U);
-  EXPECT_EQ(step.events[0].reason, "HostFailed");
+  EXPECT_EQ(step.events[0].reason, "Failed");
   EXPECT_EQ(step.events[0].message, view.host.unwritable);
-  EXPECT_EQ(step.wish_file.has_value(), true);
+  EXPECT_EQ(step.desired_file.has_value(), true);
 }
 
 TEST(NodeStep, NeedsItsTurnAlsoWhereItCouldNotWrite) {
-  NodeView view = view_of({{kPolicyLabel, "mixed"}});
+  NodeSnapshot view = view_of({{kPolicyLabel, "mixed"}});
   view.host.unwritable = "no space left";
-  view.budget = ChangeBudget();
+  view.rollout = Rollout();
   const NodeStep step = node_step(view);
-  EXPECT_EQ(step.wish_file.has_value(), false);
-  EXPECT_FALSE(step.budget.may_begin);
+  EXPECT_EQ(step.desired_file.has_value(), false);
+  EXPECT_FALSE(step.rollout.may_begin);
 }
 
 TEST(NodeStep, HasNothingToStandBackFromWhereNothingIsAsked) {
-  NodeView view = view_of({{"nvidia.com/gpu.deploy.vfio-manager", "true"}, {kVgpuStateLabel, "success"}});
+  NodeSnapshot view = view_of({{"nvidia.com/gpu.deploy.vfio-manager", "true"}, {kVgpuStateLabel, "success"}});
   view.others = {};
   const NodeStep step = node_step(view);
-  EXPECT_EQ(step.wish.kind, NodeWish::Kind::nothing);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "nothing_wanted")));
-  EXPECT_FALSE(step.remove_wish_file) << "none of ours is there";
+  EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::nothing);
+  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "idle")));
+  EXPECT_FALSE(step.remove_desired_file) << "none of ours is there";
 }
 
 // The kubelet is served whatever the labels ask for, so it has to be told then, too.
 TEST(NodeStep, HasThePluginStandBackAlsoWhereNothingIsAsked) {
-  NodeView view = view_of({});
+  NodeSnapshot view = view_of({});
   view.others.unserved = kUnservedPatience;
-  EXPECT_EQ(node_step(view).stand_back, "");
+  EXPECT_EQ(node_step(view).standby, "");
   view.others.pods = {PodOnNode{.name = "p", .daemon_set = "nvidia-kubevirt-gpu-dp-daemonset"}};
-  EXPECT_EQ(node_step(view).stand_back.has_value(), false) << "it does not run yet";
-  EXPECT_THAT(node_step(view).wish.warnings, IsEmpty());
+  EXPECT_EQ(node_step(view).standby.has_value(), false) << "it does not run yet";
+  EXPECT_THAT(node_step(view).desired_state.warnings, IsEmpty());
   view.others.pods->front().runs = true;
   NodeStep step = node_step(view);
-  EXPECT_EQ(step.wish.kind, NodeWish::Kind::nothing);
-  EXPECT_EQ(step.stand_back, "NVIDIA's kubevirt-gpu-device-plugin serves this node");
-  EXPECT_THAT(step.wish.warnings,
+  EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::nothing);
+  EXPECT_EQ(step.standby, "NVIDIA's kubevirt-gpu-device-plugin serves this node");
+  EXPECT_THAT(step.desired_state.warnings,
               ElementsAre("Ferry's device plugin offers nothing here: NVIDIA's kubevirt-gpu-device-plugin "
                           "serves this node; remove it to hand the node over"));
   view.node.labels[kWorkloadLabel] = "vm-passthrough";
   step = node_step(view);
-  EXPECT_EQ(step.wish.kind, NodeWish::Kind::stand_back);
-  EXPECT_EQ(step.stand_back, "NVIDIA's kubevirt-gpu-device-plugin serves this node");
-  EXPECT_THAT(step.wish.warnings, IsEmpty()) << "that Ferry stands back says it";
+  EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::standby);
+  EXPECT_EQ(step.standby, "NVIDIA's kubevirt-gpu-device-plugin serves this node");
+  EXPECT_THAT(step.desired_state.warnings, IsEmpty()) << "that Ferry stands back says it";
   view.others.are_neighbours = true;
   step = node_step(view);
-  EXPECT_EQ(step.stand_back.has_value(), false) << "another agent's to say";
-  EXPECT_THAT(step.wish.warnings, IsEmpty());
+  EXPECT_EQ(step.standby.has_value(), false) << "another agent's to say";
+  EXPECT_THAT(step.desired_state.warnings, IsEmpty());
 }
 
 TEST(NodeStep, TakesBackWhatNobodyAsksForAnyMore) {
-  NodeView view = view_of({});
-  view.host = answer(wish_of(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), SeenPhase::as_wanted);
-  EXPECT_TRUE(node_step(view).remove_wish_file);
+  NodeSnapshot view = view_of({});
+  view.host =
+      answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), NodePhase::ready);
+  EXPECT_TRUE(node_step(view).remove_desired_file);
 }
 
 TEST(NodeStep, CountsGenerationsAboveAllThatWereSeen) {
-  NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"}});
+  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}});
   view.host = as_it_is({});
-  if (view.host.seen) view.host.seen->wanted = 41;
-  EXPECT_EQ(node_step(view).wish_file.value_or(WrittenWish{}).generation, 42U);
-  view.host.written = WrittenWish{.generation = 50, .policy = "x", .config = "y", .asked_by = "z"};
-  EXPECT_EQ(node_step(view).wish_file.value_or(WrittenWish{}).generation, 51U);
+  if (view.host.status) view.host.status->desired = 41;
+  EXPECT_EQ(node_step(view).desired_file.value_or(DesiredFile{}).generation, 42U);
+  view.host.written = DesiredFile{.generation = 50, .policy = "x", .config = "y", .source = "z"};
+  EXPECT_EQ(node_step(view).desired_file.value_or(DesiredFile{}).generation, 51U);
 }
 
 TEST(NodeStep, TakesTroubleOffTheNodeOnceItIsOver) {
-  NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kVgpuStateLabel, "failed"}});
+  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kVgpuStateLabel, "failed"}});
   view.node.annotations[kErrorAnnotation] = "in use";
   view.node.annotations["example.com/note"] = "stays";
-  view.host = answer(wish_of(view), SeenPhase::as_wanted,
+  view.host = answer(desired_state_for(view), NodePhase::ready,
                      {test::gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   const NodeStep step = node_step(view);
   EXPECT_THAT(step.annotations, ElementsAre(Pair(kErrorAnnotation, std::nullopt)));
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "as_wanted"), Pair(kVgpuStateLabel, std::nullopt)));
+  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "ready"), Pair(kVgpuStateLabel, std::nullopt)));
 }
 
 }  // namespace

@@ -19,9 +19,9 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/cluster_words.h"
-#include "agent/desired_state/wish_file.h"
+#include "agent/desired_state/desired_file.h"
 #include "agent/node_agent.h"
-#include "common/serving_file.h"
+#include "common/plugin_files.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
@@ -83,12 +83,12 @@ class OneNode {
     const auto found = all.find(key);
     return found == all.end() ? "" : found->second;
   }
-  std::string wanted() const {
-    const auto wish = agent::read_wish_file(host.read_file(agent::kWishFile).value_or(""));
-    return wish ? wish->policy : "nothing";
+  std::string desired() const {
+    const auto desired_state = agent::read_desired_file(host.read_file(agent::kDesiredFile).value_or(""));
+    return desired_state ? desired_state->policy : "nothing";
   }
   /// Why the device plugin shall offer nothing, as hostd reads it.
-  std::string stand_back() const {
+  std::string standby() const {
     const auto text = host.read_file("var/lib/ferry/serving.json");
     return text ? read_serving_file(*text).value_or("cannot be read") : std::string();
   }
@@ -105,10 +105,10 @@ class OneNode {
     operator_acts();
   }
   void operator_acts() {
-    const bool wished = label(kValidator) == "true";
+    const bool desired_policy = label(kValidator) == "true";
     const bool there = !server.object(kPod).is_null();
-    if (wished && !there) put_pod("gpu-operator", "validator", "nvidia-sandbox-validator");
-    if (!wished && there && label(kValidator) != "there is none") server.erase(kPod);
+    if (desired_policy && !there) put_pod("gpu-operator", "validator", "nvidia-sandbox-validator");
+    if (!desired_policy && there && label(kValidator) != "there is none") server.erase(kPod);
   }
   std::string uid_of_daemon_set(const std::string& name) {
     const json set = server.object("/apis/apps/v1/namespaces/gpu-operator/daemonsets/" + name);
@@ -204,7 +204,7 @@ class AgentLoop : public testing::Test {
     return cluster.clock.run_until([this] { return left_; }, time);
   }
   void tell_hostd() {
-    const std::string now = cluster.host.read_file(agent::kWishFile).value_or("");
+    const std::string now = cluster.host.read_file(agent::kDesiredFile).value_or("");
     if (std::exchange(told_, now) != now) cluster.hostd.wanted_changed();
   }
 

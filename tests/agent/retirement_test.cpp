@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/programs/retirement.h"
-
 #include <chrono>
 #include <optional>
 #include <string>
@@ -8,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "agent/programs/programs.h"
 #include "tests/kube/kube_fixture.h"
 
 namespace ferry::agent {

@@ -12,14 +12,14 @@
 
 namespace ferry::test {
 
-inline agent::SeenAccelerator board(unsigned number) {
+inline agent::AcceleratorStatus board(unsigned number) {
   constexpr unsigned kFunctions = 32;
-  agent::SeenAccelerator gpu;
+  agent::AcceleratorStatus gpu;
   gpu.id = "10de:26b9";
   gpu.driver = "nvidia";
   gpu.mode = policy::Mode::vgpu;
-  gpu.wanted = policy::Mode::vgpu;
-  gpu.state = "as_wanted";
+  gpu.desired = policy::Mode::vgpu;
+  gpu.state = "ready";
   gpu.model = "AD102GL [L40S]";
   gpu.address = fmt::format("0000:{:02x}:00.0", number);
   gpu.iommu_group = number;
@@ -31,7 +31,7 @@ inline agent::SeenAccelerator board(unsigned number) {
   return gpu;
 }
 
-inline agent::GpuFacts facts_of(const agent::SeenAccelerator& gpu) {
+inline agent::GpuFacts facts_of(const agent::AcceleratorStatus& gpu) {
   agent::GpuFacts out{
       .address = must(vfio::PciAddress::parse(gpu.address)),
       .numa_node = 1,
@@ -47,17 +47,17 @@ inline agent::GpuFacts facts_of(const agent::SeenAccelerator& gpu) {
 }
 
 /// 16 GPUs with 32 virtual functions each, all of which pods have.
-inline agent::MetricsView sixteen_boards() {
+inline agent::MetricsSnapshot sixteen_boards() {
   constexpr unsigned kGpus = 16;
-  agent::MetricsView view;
+  agent::MetricsSnapshot view;
   view.host.content.emplace();
   view.runs = {{"hostd", true}, {"plugin", true}};
-  agent::SeenResource resource{.name = "nvidia.com/NVIDIA_L40S-1Q", .registered = true, .devices = {}};
+  agent::AdvertisedResource resource{.name = "nvidia.com/NVIDIA_L40S-1Q", .registered = true, .devices = {}};
   for (unsigned i = 1; i <= kGpus; ++i) {
-    const agent::SeenAccelerator gpu = board(i);
+    const agent::AcceleratorStatus gpu = board(i);
     view.host.content->accelerators.push_back(gpu);
     view.facts.push_back(facts_of(gpu));
-    for (const agent::SeenVgpu& vgpu : gpu.vgpus) {
+    for (const agent::VgpuStatus& vgpu : gpu.vgpus) {
       const std::string pod =
           fmt::format("team-{}/virt-launcher-desktop-{}-x7x2k", i, resource.devices.size());
       resource.devices.push_back(
@@ -65,7 +65,7 @@ inline agent::MetricsView sixteen_boards() {
       view.vmis[pod] = fmt::format("desktop-{}", resource.devices.size());
     }
   }
-  view.offer.content = agent::SeenOffer{.resources = {resource}, .not_offered = {}};
+  view.offer.content = agent::AdvertisedResources{.resources = {resource}, .not_advertised = {}};
   return view;
 }
 

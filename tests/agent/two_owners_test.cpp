@@ -108,26 +108,27 @@ TEST(TwoOwners, SayHowTheNodeIsHandedOver) {
   EXPECT_EQ(hand_over_text(owners),
             "spec: {vfioManager: {enabled: false}, sandboxDevicePlugin: {enabled: false}}");
   EXPECT_EQ(
-      stood_back_because(other_owners({{kVfioManager, "true"}}, {})),
-      "Ferry stands back: NVIDIA's vfio-manager (label nvidia.com/gpu.deploy.vfio-manager=true) serves "
+      standby_because(other_owners({{kVfioManager, "true"}}, {})),
+      "Ferry is on standby: NVIDIA's vfio-manager (label nvidia.com/gpu.deploy.vfio-manager=true) serves "
       "this node; ClusterPolicy hands it over with spec: {vfioManager: {enabled: false}}; the operator's "
       "DaemonSets have not been seen: --operator-namespace says where they are, and a label that an "
       "operator left behind is to be removed");
-  EXPECT_EQ(stood_back_because(other_owners({{kVfioManager, "true"}}, looked({}, {"nvidia-vfio-manager"}))),
-            "Ferry stands back: NVIDIA's vfio-manager (label nvidia.com/gpu.deploy.vfio-manager=true) serves "
-            "this node; ClusterPolicy hands it over with spec: {vfioManager: {enabled: false}}");
+  EXPECT_EQ(
+      standby_because(other_owners({{kVfioManager, "true"}}, looked({}, {"nvidia-vfio-manager"}))),
+      "Ferry is on standby: NVIDIA's vfio-manager (label nvidia.com/gpu.deploy.vfio-manager=true) serves "
+      "this node; ClusterPolicy hands it over with spec: {vfioManager: {enabled: false}}");
   const auto alone =
       other_owners({}, pods({{.name = "p", .daemon_set = "nvidia-kubevirt-gpu-dp-daemonset"}}));
   EXPECT_THAT(hand_over_text(alone), IsEmpty());
-  EXPECT_EQ(stood_back_because(alone),
-            "Ferry stands back: NVIDIA's kubevirt-gpu-device-plugin (its pod p is here) serves this node; "
+  EXPECT_EQ(standby_because(alone),
+            "Ferry is on standby: NVIDIA's kubevirt-gpu-device-plugin (its pod p is here) serves this node; "
             "remove it to hand the node over");
 }
 
 // Withdrawn is every resource of the node, so only for one that runs.
 TEST(TwoOwners, HaveOurPluginStandBackFromThatOfNvidias) {
   const auto said = [](const OtherPrograms& others) {
-    return plugin_stands_back(others).value_or("as before");
+    return plugin_is_on_standby(others).value_or("as before");
   };
   const auto plugin = [](const char* daemon_set, bool runs) {
     return PodOnNode{.name = "p", .daemon_set = daemon_set, .runs = runs};

@@ -34,7 +34,7 @@ class Yard {
     fleet.drain_timeout = kDrainTimeout;
     for (const auto& machine : fleet.machines) {
       machine->way = std::make_unique<Way>(*this, *machine);
-      machine->hostd.holders = [this, &one = *machine] { return holders(one); };
+      machine->hostd.users = [this, &one = *machine] { return users(one); };
     }
   }
 
@@ -127,7 +127,7 @@ class Yard {
   }
   void tell_hostds() {
     for (const auto& machine : fleet.machines) {
-      const std::string now = holders(*machine).dump();
+      const std::string now = users(*machine).dump();
       if (std::exchange(told_[machine->name], now) != now) machine->hostd.wanted_changed();
     }
   }
@@ -180,7 +180,7 @@ class Yard {
     }
   }
 
-  json holders(const Fleet::Machine& machine) {
+  json users(const Fleet::Machine& machine) {
     json out = json::array();
     for (const auto& [name, pod] : fleet.server.objects(kTenants)) {
       if (pod.at("spec").at("nodeName") != machine.name) continue;

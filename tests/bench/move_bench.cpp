@@ -14,8 +14,8 @@
 
 #include <fmt/format.h>
 
-#include "host/system/nvidia_unbind_lock.h"
-#include "host/usage/all_use_probes.h"
+#include "host/system/nvidia_driver.h"
+#include "host/usage/use_probes.h"
 #include "hostfs/host_writer.h"
 #include "policy/accelerators.h"
 #include "tests/bench/bare_writer.h"

@@ -45,7 +45,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "common/text/counted.h"
+#include "common/text/text.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/kubelet_standin/standin.h"
 
@@ -57,7 +57,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPatience = 20s;
-constexpr auto kKnown = 5s;  // HolderWatch::Settings::period: the list after the one that has our own pod
+constexpr auto kKnown =
+    5s;  // PodResourcesMonitor::Settings::period: the list after the one that has our own pod
 constexpr int kCalls = 5000;
 constexpr int kRounds = 5;
 constexpr const char* kOurs = "bin/ferry";
@@ -755,7 +756,7 @@ unsigned number_of_devices(const std::string& word) {
 bool run(const std::vector<std::string>& words) {
   const bool tight = std::ranges::find(words, "--tight") != words.end();
   std::vector<unsigned> numbers = {1, 8, 64, 512};
-  if (const auto wish = after(words, "--devices")) numbers = {number_of_devices(*wish)};
+  if (const auto desired_state = after(words, "--devices")) numbers = {number_of_devices(*desired_state)};
   std::ofstream json;
   if (const auto file = after(words, "--json")) {
     json.open(*file);

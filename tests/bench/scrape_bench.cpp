@@ -34,7 +34,7 @@ double milliseconds() {
 }
 
 int run(int argc, char** argv) {
-  const agent::MetricsView view = sixteen_boards();
+  const agent::MetricsSnapshot view = sixteen_boards();
   const auto families = agent::metric_families(view);
   const std::string text = agent::metrics_text(families);
   require(text.size() < kMostBytes, fmt::format("{} bytes are more than {}", text.size(), kMostBytes));

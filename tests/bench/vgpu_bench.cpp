@@ -13,7 +13,7 @@
 
 #include <fmt/format.h>
 
-#include "host/usage/all_use_probes.h"
+#include "host/usage/use_probes.h"
 #include "hostfs/host_writer.h"
 #include "policy/accelerators.h"
 #include "policy/kubernetes_files.h"

@@ -68,7 +68,7 @@ double best_of(int passes, const std::function<void()>& work) {
 }
 
 int run(int argc, char** argv) {
-  vgpu::VgpuView view;
+  vgpu::VgpuSnapshot view;
   view.node = "node-a";
   for (unsigned i = 0; i < kGpus; ++i) view.inventory.gpus.push_back(gpu_number(i));
   const auto file = must(vgpu::read_profiles(
@@ -88,7 +88,7 @@ int run(int argc, char** argv) {
   const int ratio = run_contest({.name = fmt::format("planning {} vGPUs", kGpus * kFunctions),
                                  .baseline = "copying what they are planned from",
                                  .ours = [&] { vgpu::plan_profile(profile, view); },
-                                 .theirs = [&] { const vgpu::VgpuView copy(view); },
+                                 .theirs = [&] { const vgpu::VgpuSnapshot copy(view); },
                                  .bound = 4.0},
                                 argc, argv);
   return soon ? ratio : EXIT_FAILURE;

@@ -79,7 +79,7 @@ class DashboardTest(unittest.TestCase):
             self.assertIn("$node", expression, f"{title}: a node that is not chosen would be shown")
 
     def test_a_timeline_has_a_word_for_each_state_that_it_counts(self) -> None:
-        for title, states in (("What each node does", 6), ("Power", 7)):
+        for title, states in (("Phase of each node", 5), ("Power", 7)):
             panel = next(panel for panel in PANELS if panel["title"] == title)
             (target,), ((mapping,)) = panel["targets"], panel["fieldConfig"]["defaults"]["mappings"]
             numbers = {number: word for word, number in re.findall(r'="(\w+)"} == 1\) \* (\d)', target["expr"])}

@@ -67,7 +67,7 @@ class ImageTest(unittest.TestCase):
         root = self.folder / "root"
         self.build("--folder", str(root))
         files = {file.name for file in root.rglob("*.so*")}
-        source = (chart.REPOSITORY / "host/system/sd_bus.cpp").read_text()
+        source = (chart.REPOSITORY / "host/system/systemd_services.cpp").read_text()
         for name in re.findall(r'"(lib[\w.-]+\.so\.\d+)"', source):
             (library,) = root.rglob(name)
             told = subprocess.run(["objdump", "-p", library], capture_output=True, text=True, check=True).stdout

@@ -150,23 +150,23 @@ class PlayedHost:
         self.put(f"sys/bus/pci/devices/{address}/aer_dev_{severity}", f"{kind} {count}\nTOTAL_ERR_{total} {count}\n")
 
     def state(self, phase: str, generation: int, *gpus: dict[str, Any]) -> None:
-        self.put("run/ferry/state.json", json.dumps({
-            "version": 1, "wanted": {"generation": generation}, "phase": phase, "accelerators": gpus, "withdraw": []}))
+        self.put("run/ferry/status.json", json.dumps({
+            "version": 2, "desired": {"generation": generation}, "phase": phase, "accelerators": gpus, "unavailable": []}))
 
     def offers(self, *resources: dict[str, Any], left_out: tuple[str, ...] = ()) -> None:
-        self.put("run/ferry/plugin/offered.json", json.dumps({
-            "version": 1, "resources": resources, "not_offered": [{"id": device} for device in left_out]}))
+        self.put("run/ferry/plugin/advertised.json", json.dumps({
+            "version": 2, "resources": resources, "not_advertised": [{"id": device} for device in left_out]}))
 
     def runs(self, process: str) -> None:
         """Until the end."""
-        name = {"hostd": "run/ferry/hostd.presence", "plugin": "run/ferry/plugin/plugin.lock"}[process]
+        name = {"hostd": "run/ferry/hostd.running", "plugin": "run/ferry/plugin/plugin.lock"}[process]
         self.put(name, "")
         self._presences.append(open(self.root / name, "rb"))  # pylint: disable=consider-using-with
         fcntl.flock(self._presences[-1], fcntl.LOCK_SH)
 
     def lacks_an_artifact(self) -> None:
         self.put("run/ferry/kata.json", json.dumps({
-            "version": 1, "handlers": [], "generation": 1, "changing": False,
+            "version": 2, "handlers": [], "generation": 1, "applying": False,
             "others": [{"name": "kata-gpu", "state": "missing_artifact"}]}))
 
     def end(self) -> None:
@@ -175,9 +175,9 @@ class PlayedHost:
 
 
 def gpu(address: str, group: int, driver: str, mode: str, **more: Any) -> dict[str, Any]:
-    """An L40S in state.json."""
+    """An L40S in status.json."""
     return {"address": address, "id": "10de:26b9", "subsystem": "10de:1851", "class": "0302", "model": "NVIDIA L40S",
-            "iommu_group": group, "driver": driver, "mode": mode, "wanted": mode, "state": "as_wanted", "holders": [],
+            "iommu_group": group, "driver": driver, "mode": mode, "desired": mode, "state": "ready", "users": [],
             "vgpus": []} | more
 
 
@@ -216,7 +216,7 @@ class PlayedNodes:
             self._start(self._scraper())
             wait_until("Prometheus answers", self._answers, 20)
             self.wait_for("count(up == 1)", 3)
-            self.wait_for("count(ferry_sysfs_look_timestamp_seconds)", 3)
+            self.wait_for("count(ferry_sysfs_read_timestamp_seconds)", 3)
             self.wait_for('count(ferry_device_allocated{vmi="render"})', 1)
             self.wait_for('ferry_artifact_pull_bytes{state="missing"}', 768)
         except BaseException:
@@ -228,9 +228,9 @@ class PlayedNodes:
 
     def go_on(self) -> None:
         """n1 has a change that ends well, n2's ends badly, and the errors of its GPU come; returns when that has been scraped."""
-        self._well("changing", 2)
-        self.wait_for('ferry_node_phase{instance="n1",phase="changing"}', 1)
-        self._well("as_wanted", 2)
+        self._well("applying", 2)
+        self.wait_for('ferry_node_phase{instance="n1",phase="applying"}', 1)
+        self._well("ready", 2)
         self._ill("failed")
         self.nodes["n3"].lacks_an_artifact()
         n2 = self.nodes["n2"]
@@ -280,7 +280,7 @@ class PlayedNodes:
                    "devices": [device(WHOLE, 42, pod="studio/virt-launcher-render-x7x2k")]},
                   {"name": VGPU_RESOURCE, "registered": True,
                    "devices": [device("0000:41:00.4", 50), device("0000:41:00.5", 51, pod="studio/desktop")]})
-        self._well("as_wanted", 1)
+        self._well("ready", 1)
 
         n2.runs("hostd")
         n2.function(REFUSED, 42, "nvidia", **link)
@@ -291,8 +291,8 @@ class PlayedNodes:
             n2.errors(BLOCKED, severity, 7)
         n2.put("run/ferry/hostd/stuck/4711.json", json.dumps({
             "pid": 4711, "act": f"write /sys/bus/pci/devices/{HELD}/driver/unbind", "value": HELD}))
-        n2.put("run/ferry/plugin/offered.json", "half a fi")
-        self._ill("changing")
+        n2.put("run/ferry/plugin/advertised.json", "half a fi")
+        self._ill("applying")
 
         n3.function(BUSY, 42, "nvidia", **(link | {"current_link_width": "8"}))
         n3.put("sys/bus/pci/devices/0000:00:01.0/max_link_width", "8\n")  # its slot's
@@ -301,7 +301,7 @@ class PlayedNodes:
                    "devices": [device("0000:3b:00.4", 50, healthy=False), device("0000:3b:00.5", 51, healthy=False),
                                device("0000:3b:00.6", 52), device("0000:3b:00.8", 42, healthy=False, pod="studio/dead")]},
                   left_out=("0000:3b:00.7",))
-        n3.state("changing", 1, gpu(BUSY, 42, "nvidia", "vgpu", state="waiting"))
+        n3.state("applying", 1, gpu(BUSY, 42, "nvidia", "vgpu", state="pending"))
 
     def _well(self, phase: str, generation: int) -> None:
         vgpus = [{"id": f"0000:41:00.{number}", "type": PROFILE} for number in (4, 5)]
@@ -310,7 +310,7 @@ class PlayedNodes:
                                    more_vgpus={"L40S-12Q": 2, "L40S-24Q": 0}))
 
     def _ill(self, phase: str) -> None:
-        refused = {"state": "refused", "wanted": "passthrough", "only_in_use": True, "reason": "in use", "holders": [
+        refused = {"state": "blocked", "desired": "passthrough", "only_in_use": True, "reason": "in use", "users": [
             {"kind": "virtual_machine", "name": "guest-7", "pid": 4712}, {"kind": "process", "name": "Xorg", "pid": 4713}]}
         self.nodes["n2"].state(phase, 2, gpu(REFUSED, 42, "nvidia", "host", **(refused if phase == "failed" else {})),
                                gpu(BLOCKED, 44, "vfio-pci", "passthrough"), gpu(HELD, 45, "nvidia", "host", state="failed"))

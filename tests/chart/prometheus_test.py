@@ -38,13 +38,13 @@ def gpu_row(node: str, address: str, group: str, driver: str, mode: str, wanted:
 # By title, for each query of the panel.
 PANEL_RESULTS: dict[str, list[list[Sample]]] = {
     "GPUs by mode": [[of(2, "host"), of(2, "passthrough"), of(2, "vgpu")]],
-    "Refused": [[of(1)]],
-    "Held": [[of(1)]],
-    "Groups that no VM can take": [[of(1)]],
+    "Blocked": [[of(1)]],
+    "Stuck": [[of(1)]],
+    "Groups that no VM can use": [[of(1)]],
     "Nodes without hostd or plugin": [[of(1, "hostd"), of(1, "plugin")]],
     # By their numbers in the panel's own words.
-    "What each node does": [[of(1, "n1"), of(5, "n2"), of(3, "n3")]],
-    "Changes that ended": [[of(None, "as_wanted"), of(None, "failed"), of(0, "nothing_wanted"), of(0, "refused")]],
+    "Phase of each node": [[of(1, "n1"), of(4, "n2"), of(2, "n3")]],
+    "Changes that ended": [[of(None, "ready"), of(None, "failed"), of(0, "idle"), of(0, "blocked")]],
     "How long a change takes": [[of(None)], [of(None)]],
     "The GPUs": [[gpu_row("n1", WHOLE, "42", "vfio-pci", "passthrough", "passthrough"),
                   gpu_row("n1", DIVIDED, "43", "nvidia", "vgpu", "vgpu"),
@@ -52,16 +52,16 @@ PANEL_RESULTS: dict[str, list[list[Sample]]] = {
                   gpu_row("n2", BLOCKED, "44", "vfio-pci", "passthrough", "passthrough"),
                   gpu_row("n2", HELD, "45", "nvidia", "host", "host", ()),
                   gpu_row("n3", BUSY, "42", "nvidia", "vgpu", "vgpu")]],
-    "Refusals": [[of(None, "in_use"), of(0, "other")]],
-    "Holders": [[of(1, "process"), of(1, "virtual_machine")]],
+    "GPUs that became blocked": [[of(None, "in_use"), of(0, "other")]],
+    "Device users": [[of(1, "process"), of(1, "virtual_machine")]],
     "Devices of each resource": [[
         of(1, L40S, "allocated"), of(0, L40S, "allocated_unhealthy"), of(0, L40S, "free"), of(0, L40S, "unhealthy"),
         of(1, PART, "allocated"), of(1, PART, "allocated_unhealthy"), of(2, PART, "free"), of(2, PART, "unhealthy")]],
     "vGPUs": [[of(1, "free", PART_TYPE), of(1, "used", PART_TYPE)]],
-    "Room for more vGPUs": [[of(2, PART_TYPE), of(0, "L40S-24Q")]],
+    "Creatable vGPUs": [[of(2, PART_TYPE), of(0, "L40S-24Q")]],
     "Resources that the kubelet does not read": [[of(1)]],
-    "Devices that are not fit to be offered": [[of(1)]],
-    "Who has which device": [[
+    "Devices that are not advertised": [[of(1)]],
+    "Devices and their users": [[
         of(1, WHOLE, "n1", "studio", WHOLE, "virt-launcher-render-x7x2k", L40S, "render"),
         of(1, "0000:41:00.5", "n1", "studio", DIVIDED, "desktop", PART),
         of(1, "0000:3b:00.8", "n3", "studio", BUSY, "dead", PART)]],
@@ -70,7 +70,7 @@ PANEL_RESULTS: dict[str, list[list[Sample]]] = {
     "PCIe errors": [[of(None, "n2", BLOCKED, "correctable"), of(None, "n2", BLOCKED, "fatal")]],
     "Power": [[of(4, "n1", WHOLE), of(1, "n1", DIVIDED), of(1, "n2", REFUSED), of(6, "n2", BLOCKED), of(1, "n3", BUSY)]],
     "Requests to the API server": [[of(None, "200"), of(None, "none")]],
-    "Age of what is shown": [[of(None, node) for node in ("n1", "n2", "n3")]],
+    "Age of the data": [[of(None, node) for node in ("n1", "n2", "n3")]],
     "Files that cannot be read": [[of(1)]],
     "Versions": [[of(3, "0.1.0")]],
     "Pulls of Kata's artifacts that ended": [[of(0, "done"), of(None, "failed")]],
@@ -79,9 +79,9 @@ PANEL_RESULTS: dict[str, list[list[Sample]]] = {
 
 ALERT_RESULTS: dict[str, list[Sample]] = {
     "FerryNodeFailed": [of(1, "n2", "failed")],
-    "FerryChangeDoesNotEnd": [of(1, "n3")],
-    "FerryGpuRefused": [of(1, "n2", REFUSED, "in_use")],
-    "FerryGpuHeld": [of(1, "n2", HELD)],
+    "FerryChangeDoesNotEnd": [of(1, "n3", "applying")],
+    "FerryGpuBlocked": [of(1, "n2", REFUSED, "in_use")],
+    "FerryGpuStuck": [of(1, "n2", HELD)],
     "FerryGroupNotViable": [of(0, "n2", BLOCKED)],
     "FerryGpuUncorrectableErrors": [of(None, "n2", BLOCKED, "device")],
     "FerryGpuCorrectableErrors": [of(None, "n2", BLOCKED, "device", "correctable")],
@@ -91,7 +91,7 @@ ALERT_RESULTS: dict[str, list[Sample]] = {
     "FerryPluginDown": [of(0, "n2", "plugin")],
     "FerryResourceNotRegistered": [of(0, "n3", PART)],
     "FerryDevicesUnhealthy": [of(3, "n3", PART)],
-    "FerryFileUnreadable": [of(1, "offered.json", "n2")],
+    "FerryFileUnreadable": [of(1, "advertised.json", "n2")],
     "FerryGpuOffBus": [],
     "FerryGpuGone": [],
     "FerryAgentDown": [],
@@ -221,7 +221,7 @@ class PrometheusTest(unittest.TestCase):
         self.assertEqual({rule["name"] for rule in rules}, set(ALERTS))
         self.assertEqual([rule for rule in rules if rule["health"] != "ok"], [])
         raised = {(one["labels"]["alertname"], one["labels"]["instance"]) for one in self.nodes.ask("alerts")["alerts"]}
-        self.assertLessEqual({("FerryNodeFailed", "n2"), ("FerryGpuHeld", "n2"), ("FerryDevicesUnhealthy", "n3")}, raised)
+        self.assertLessEqual({("FerryNodeFailed", "n2"), ("FerryGpuStuck", "n2"), ("FerryDevicesUnhealthy", "n3")}, raised)
         self.assertEqual({node for _, node in raised}, {"n2", "n3"})
 
 

@@ -311,17 +311,16 @@ class ValuesTest(unittest.TestCase):
         self.assertFalse(taken("a" * 248))
 
     def test_the_admission_policy_knows_the_leases_that_the_agent_writes(self) -> None:
-        headers = "".join((chart.REPOSITORY / f"agent/rollout/change_{name}").read_text()
-                          for name in ("budget.h", "leases.h", "leases.cpp"))
+        headers = "".join(file.read_text() for file in sorted((chart.REPOSITORY / "agent/rollout").glob("rollout*")))
         constants = dict(re.findall(r"k(\w+) = \"?([^\";]+)\"?;", headers))
         policy = next(one for one in chart.of_kind(chart.render(), "ValidatingAdmissionPolicy")
                       if one["metadata"]["name"] == "ferry-own-changes")
         variables = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
-        self.assertEqual([variables[name].strip("'") for name in ("slot", "proven", "failed", "most")],
-                         [constants[name] for name in ("ChangeLease", "ProvenPrefix", "FailedPrefix", "MostVerdicts")])
+        self.assertEqual([variables[name].strip("'") for name in ("leasePrefix", "proven", "failed", "most")],
+                         [constants[name] for name in ("ChangeLease", "PassedPrefix", "FailedPrefix", "MostVerdicts")])
         self.assertEqual(re.findall("'([^']+)'", variables["oursOfNotes"]),
                          [constants["ConfigurationAnnotation"], constants["PolicyAnnotation"]])
-        self.assertIn(constants["ChangeSlotLabel"], str(policy["spec"]["validations"]))
+        self.assertIn(constants["RolloutLeaseLabel"], str(policy["spec"]["validations"]))
         self.assertEqual(chart.of_kind(chart.render({"maxChangingNodes": 0}), "ValidatingAdmissionPolicy")[2:], [])
 
     def test_an_update_takes_nothing_from_a_node(self) -> None:

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/host_files.h"
-#include "agent/seen_host.h"
+#include "agent/host_status.h"
 #include "hostfs/host_fs.h"
-#include "hostfs/presence.h"
+#include "hostfs/locks.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/scratch_directory.h"
 
@@ -41,18 +41,18 @@ class AgentVerb : public testing::Test {
   std::string path(const std::string& name) const { return (scratch_.path() / name).string(); }
   std::string content(const std::string& name) const { return host_.read_file(name).value_or("(none)"); }
   void answer(const std::string& phase, const std::string& accelerator = "") const {
-    const auto wanted = json::parse(content("var/lib/ferry/wanted.json"));
-    scratch_.file("run/ferry/state.json", R"({"version": 1, "wanted": {"generation": )" +
-                                              wanted.at("generation").dump() + R"(}, "phase": ")" + phase +
-                                              R"(", "accelerators": [)" + accelerator +
-                                              R"(], "withdraw": []})");
+    const auto desired = json::parse(content("var/lib/ferry/desired.json"));
+    scratch_.file("run/ferry/status.json", R"({"version": 2, "desired": {"generation": )" +
+                                               desired.at("generation").dump() + R"(}, "phase": ")" + phase +
+                                               R"(", "accelerators": [)" + accelerator +
+                                               R"(], "unavailable": []})");
   }
   test::ScratchDirectory scratch_;
   HostFs host_{scratch_.path()};
 };
 
 constexpr const char* kDivided =
-    R"({"address": "0000:02:00.0", "mode": "vgpu", "wanted": "vgpu", "state": "as_wanted", "holders": [],
+    R"({"address": "0000:02:00.0", "mode": "vgpu", "desired": "vgpu", "state": "ready", "users": [],
         "vgpus": [{"id": "0000:02:00.4", "type": "L40S-12Q"}]})";
 
 TEST_F(AgentVerb, AsksTheHostAndSaysWhatItAnswers) {
@@ -62,29 +62,29 @@ TEST_F(AgentVerb, AsksTheHostAndSaysWhatItAnswers) {
             "node gpu-7: policy render-mix, by label nvidia.com/vgpu.config=render-mix\n"
             "state: pending\n"
             "  ferry hostd does not run: nobody does it now; `ferry hostd --once` does it one time\n"
-            "/var/lib/ferry/wanted.json: written, generation 1\n"
+            "/var/lib/ferry/desired.json: written, generation 1\n"
             "  because label nvidia.com/vgpu.config=render-mix\n"
             "/run/nvidia/validations/workload-type: written\n"
             "  because policy render-mix is of vm-vgpu\n"
-            "KIND   NAME                          NOW  SHALL BE\n"
-            "label  gpu-ferry.io/state            -    pending\n"
-            "label  nvidia.com/vgpu.config.state  -    pending\n");
-  const auto wanted = json::parse(content("var/lib/ferry/wanted.json"));
-  EXPECT_EQ(wanted.at("config"), content("policies.yaml"));
+            "KIND   NAME                          CURRENT  DESIRED\n"
+            "label  gpu-ferry.io/state            -        pending\n"
+            "label  nvidia.com/vgpu.config.state  -        pending\n");
+  const auto desired = json::parse(content("var/lib/ferry/desired.json"));
+  EXPECT_EQ(desired.at("config"), content("policies.yaml"));
   EXPECT_EQ(content("run/nvidia/validations/workload-type"), "vm-vgpu\n");
 
-  answer("as_wanted", kDivided);
+  answer("ready", kDivided);
   const auto done = agent({"-o", "json"});
   EXPECT_EQ(done.status, 0) << done.err;
   const auto document = json::parse(done.out);
-  EXPECT_EQ(document.at("state"), "as_wanted");
+  EXPECT_EQ(document.at("state"), "ready");
   EXPECT_EQ(document.at("labels"),
-            json({{"gpu-ferry.io/state", "as_wanted"}, {"nvidia.com/vgpu.config.state", "success"}}));
+            json({{"gpu-ferry.io/state", "ready"}, {"nvidia.com/vgpu.config.state", "success"}}));
   EXPECT_EQ(document.at("annotations"), json::object());
-  EXPECT_EQ(document.at("events").at(0).at("reason"), "HostAsWanted");
-  EXPECT_EQ(document.at("wanted_file").at("action"), "kept");
+  EXPECT_EQ(document.at("events").at(0).at("reason"), "Ready");
+  EXPECT_EQ(document.at("desired_file").at("action"), "kept");
   EXPECT_EQ(document.at("status_files").at(0).at("path"), "/run/nvidia/validations/vgpu-devices-ready");
-  EXPECT_EQ(document.at("wish").at("kind"), "policy");
+  EXPECT_EQ(document.at("desired_state").at("kind"), "policy");
 }
 
 TEST_F(AgentVerb, SaysWhoseTurnItIsUntilItIsDone) {
@@ -92,31 +92,31 @@ TEST_F(AgentVerb, SaysWhoseTurnItIsUntilItIsDone) {
   constexpr const char* kAtIt = "ferry hostd is at it";
   EXPECT_THAT(agent({"--dry-run"}).out, HasSubstr(kAbsent));
   {
-    const auto hostd = Presence::announce(host_, agent::kHostdPresence);
+    const auto hostd = LivenessLock::announce(host_, agent::kHostdLiveness);
     ASSERT_TRUE(hostd);
     EXPECT_THAT(agent({"--dry-run"}).out, Not(AnyOf(HasSubstr(kAbsent), HasSubstr(kAtIt))))
         << "it has not been asked";
     EXPECT_THAT(agent().out, HasSubstr(kAtIt));
     EXPECT_EQ(json::parse(agent({"-o", "json"}).out).at("hostd_runs"), true);
-    answer("refused", kDivided);
-    EXPECT_THAT(agent().out, AllOf(HasSubstr("state: refused\n"), Not(HasSubstr(kAtIt))));
+    answer("blocked", kDivided);
+    EXPECT_THAT(agent().out, AllOf(HasSubstr("state: blocked\n"), Not(HasSubstr(kAtIt))));
   }
   EXPECT_THAT(agent().out, HasSubstr(kAbsent)) << "nor will anybody when it is let go";
   EXPECT_EQ(json::parse(agent({"-o", "json"}).out).at("hostd_runs"), false);
-  answer("as_wanted", kDivided);
-  EXPECT_THAT(agent().out, AllOf(HasSubstr("state: as_wanted\n"), Not(HasSubstr(kAbsent))));
+  answer("ready", kDivided);
+  EXPECT_THAT(agent().out, AllOf(HasSubstr("state: ready\n"), Not(HasSubstr(kAbsent))));
   node("");
   EXPECT_THAT(agent().out, Not(HasSubstr(kAbsent))) << "nothing is asked for";
 }
 
 TEST_F(AgentVerb, WritesNothingWhereAnAgentServesTheNode) {
-  const auto serving = OnlyOne::claim(host_, agent::kAgentLock);
+  const auto serving = InstanceLock::claim(host_, agent::kAgentLock);
   ASSERT_TRUE(serving);
   const auto beside = agent();
   EXPECT_EQ(beside.status, 4);
   EXPECT_THAT(beside.err, AllOf(HasSubstr("/var/lib/ferry/agent.lock: a ferry agent serves this node"),
                                 HasSubstr("--dry-run looks all the same")));
-  EXPECT_EQ(content("var/lib/ferry/wanted.json"), "(none)");
+  EXPECT_EQ(content("var/lib/ferry/desired.json"), "(none)");
   EXPECT_EQ(content("run/nvidia/validations/workload-type"), "(none)");
   EXPECT_EQ(agent({"--dry-run"}).status, 0);
 }
@@ -125,17 +125,17 @@ TEST_F(AgentVerb, PausesAndAsksInOneGo) {
   node("nvidia.com/vgpu.config: render-mix, nvidia.com/gpu.deploy.sandbox-validator: \"true\"");
   const auto document = json::parse(agent({"-o", "json"}).out);
   EXPECT_EQ(document.at("labels").at("nvidia.com/gpu.deploy.sandbox-validator"), "paused-for-gpu-ferry");
-  EXPECT_EQ(document.at("wanted_file").at("action"), "written");
+  EXPECT_EQ(document.at("desired_file").at("action"), "written");
 }
 
 constexpr const char* kFeatures = "etc/kubernetes/node-feature-discovery/features.d/ferry";
 
 TEST_F(AgentVerb, TellsWhatTheGpusAreByTheWayThatIsChosen) {
-  scratch_.file("run/ferry/state.json",
-                R"({"version": 1, "wanted": null, "phase": "nothing_wanted", "accelerators": [
+  scratch_.file("run/ferry/status.json",
+                R"({"version": 2, "desired": null, "phase": "idle", "accelerators": [
                     {"address": "0000:02:00.0", "id": "10de:2330", "class": "0302", "model": "GH100 [H100]",
-                     "mode": "host", "wanted": null, "state": "left_alone", "holders": [], "vgpus": []}],
-                    "withdraw": [], "features": {"iommu": "on", "vgpu_types": {}}})");
+                     "mode": "host", "desired": null, "state": "unmanaged", "users": [], "vgpus": []}],
+                    "unavailable": [], "features": {"iommu": "on", "vgpu_types": {}}})");
   const auto set = [&](const std::vector<std::string>& more) {
     auto words = more;
     words.insert(words.end(), {"-o", "json"});
@@ -162,8 +162,8 @@ TEST_F(AgentVerb, TellsWhatTheGpusAreByTheWayThatIsChosen) {
 
 TEST_F(AgentVerb, WritesNothingTwiceNorInADryRun) {
   const auto dry = agent({"--dry-run"});
-  EXPECT_THAT(dry.out, HasSubstr("wanted.json: would be written, generation 1\n"));
-  EXPECT_EQ(content("var/lib/ferry/wanted.json"), "(none)");
+  EXPECT_THAT(dry.out, HasSubstr("desired.json: would be written, generation 1\n"));
+  EXPECT_EQ(content("var/lib/ferry/desired.json"), "(none)");
   EXPECT_EQ(content("run/nvidia/validations/workload-type"), "(none)");
   EXPECT_EQ(agent().status, 0);
   EXPECT_THAT(agent().out, Not(HasSubstr("written")));
@@ -171,14 +171,14 @@ TEST_F(AgentVerb, WritesNothingTwiceNorInADryRun) {
 
 TEST_F(AgentVerb, LeavesTheHostAsItIsForATypo) {
   EXPECT_EQ(agent().status, 0);
-  const std::string before = content("var/lib/ferry/wanted.json");
+  const std::string before = content("var/lib/ferry/desired.json");
   node("nvidia.com/vgpu.config: render-mx");
   const auto typo = agent();
   EXPECT_EQ(typo.status, 2);
-  EXPECT_THAT(typo.out, HasSubstr("event Warning WishInvalid: label nvidia.com/vgpu.config=render-mx: "));
-  EXPECT_THAT(typo.out, HasSubstr("label       nvidia.com/vgpu.config.state  -    failed\n"));
+  EXPECT_THAT(typo.out, HasSubstr("event Warning InvalidConfig: label nvidia.com/vgpu.config=render-mx: "));
+  EXPECT_THAT(typo.out, HasSubstr("label       nvidia.com/vgpu.config.state  -        failed\n"));
   EXPECT_THAT(typo.err, HasSubstr("did you mean 'render-mix'?"));
-  EXPECT_EQ(content("var/lib/ferry/wanted.json"), before);
+  EXPECT_EQ(content("var/lib/ferry/desired.json"), before);
 }
 
 TEST_F(AgentVerb, StandsBackUntilTheNodeIsHandedOver) {
@@ -187,12 +187,12 @@ TEST_F(AgentVerb, StandsBackUntilTheNodeIsHandedOver) {
   EXPECT_EQ(theirs.status, 4);
   EXPECT_THAT(theirs.out,
               HasSubstr("ClusterPolicy hands it over with spec: {vgpuDeviceManager: {enabled: false}}"));
-  EXPECT_EQ(content("var/lib/ferry/wanted.json"), "(none)");
+  EXPECT_EQ(content("var/lib/ferry/desired.json"), "(none)");
   EXPECT_EQ(agent({"--handed-over"}).status, 0);
-  EXPECT_NE(content("var/lib/ferry/wanted.json"), "(none)");
-  const std::string before = content("var/lib/ferry/wanted.json");
+  EXPECT_NE(content("var/lib/ferry/desired.json"), "(none)");
+  const std::string before = content("var/lib/ferry/desired.json");
   EXPECT_EQ(agent().status, 4);
-  EXPECT_EQ(content("var/lib/ferry/wanted.json"), before) << "by a label alone a node is not given up";
+  EXPECT_EQ(content("var/lib/ferry/desired.json"), before) << "by a label alone a node is not given up";
 }
 
 TEST_F(AgentVerb, TakesDefaults) {
@@ -252,11 +252,11 @@ TEST_F(AgentVerb, SaysWhatItCannotUse) {
   const auto absent = agent({"--config", path("absent.yaml")});
   EXPECT_EQ(absent.status, 2);
   EXPECT_THAT(absent.err, HasSubstr("absent.yaml: No such file or directory"));
-  EXPECT_EQ(content("var/lib/ferry/wanted.json"), "(none)");
-  scratch_.file("run/ferry/state.json", "{}");
+  EXPECT_EQ(content("var/lib/ferry/desired.json"), "(none)");
+  scratch_.file("run/ferry/status.json", "{}");
   EXPECT_EQ(agent().status, 0) << "hostd may be another one in a moment";
-  scratch_.remove("run/ferry/state.json");
-  scratch_.directory("run/ferry/state.json");
+  scratch_.remove("run/ferry/status.json");
+  scratch_.directory("run/ferry/status.json");
   EXPECT_EQ(agent().status, 1);
 }
 

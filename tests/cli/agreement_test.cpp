@@ -16,11 +16,9 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "agent/host_status.h"
 #include "agent/labels/feature_labels.h"
-#include "agent/labels/gpu_facts.h"
 #include "agent/metrics/metric_families.h"
-#include "agent/seen_host.h"
-#include "agent/seen_offer.h"
 #include "kubevirt-plugin/allocation/pod_resources.h"
 #include "tests/cli/run_program.h"
 #include "tests/kubevirt-plugin/plugin_fixture.h"
@@ -142,14 +140,14 @@ Node told_by_status(const json& document) {
               .mode = gpu.at("mode"),
               .group = std::to_string(gpu.at("iommu_group").get<unsigned>()),
               .viable = gpu.at("group_viable")};
-    const auto note = [&told](const json& offers) {
-      for (const json& offer : offers)
+    const auto note = [&told](const json& advertised_as) {
+      for (const json& offer : advertised_as)
         if (offer.at("allocated").get<bool>()) told.allocated.insert(offer.at("id"));
     };
-    note(gpu.at("offers"));
+    note(gpu.at("advertised"));
     for (const json& vgpu : gpu.at("vgpus")) {
       ++told.vgpus[short_type(vgpu.at("type"))];
-      note(vgpu.at("offers"));
+      note(vgpu.at("advertised"));
     }
     out[gpu.at("address")] = told;
   }
@@ -260,11 +258,11 @@ class Agreement : public plugin_test::Fixture {
     kernel.file("dev/vfio/vfio", "");
     kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
     kernel.directory("proc/1/fd");
-    options.holders = {.socket = plugin::kPodResourcesSocket,
-                       .period = 20ms,
-                       .settling = 0ms,
-                       .names = true,
-                       .between_looks = 20ms};
+    options.users = {.socket = plugin::kPodResourcesSocket,
+                     .period = 20ms,
+                     .settling = 0ms,
+                     .names = true,
+                     .between_looks = 20ms};
     kubelet = make_kubelet();
   }
 
@@ -309,8 +307,8 @@ class Agreement : public plugin_test::Fixture {
   }
   void want_all_at_the_host() {
     kernel.file("etc/ferry/policy.yaml", "version: v2\npolicies:\n  host: [{devices: all, mode: host}]\n");
-    kernel.file("var/lib/ferry/wanted.json",
-                R"({"version": 1, "file": "/etc/ferry/policy.yaml", "policy": "host"})");
+    kernel.file("var/lib/ferry/desired.json",
+                R"({"version": 2, "file": "/etc/ferry/policy.yaml", "policy": "host"})");
   }
 
   // ---- what is told
@@ -323,22 +321,22 @@ class Agreement : public plugin_test::Fixture {
   }
   void hostd_looks() {
     const auto looked = ferry({"hostd", "--once"});
-    EXPECT_TRUE(kernel.exists(agent::kStateFile)) << looked.err;
-    host_ = must(agent::read_seen_host(must(kernel.read_file(agent::kStateFile))));
+    EXPECT_TRUE(kernel.exists(agent::kStatusFile)) << looked.err;
+    host_ = must(agent::read_host_status(must(kernel.read_file(agent::kStatusFile))));
   }
-  agent::SeenOffer offer() const {
-    const auto text = kernel.read_file(kOfferedFile);
-    return text ? must(agent::read_seen_offer(*text)) : agent::SeenOffer();
+  agent::AdvertisedResources offer() const {
+    const auto text = kernel.read_file(kAdvertisedFile);
+    return text ? must(agent::read_advertised_resources(*text)) : agent::AdvertisedResources();
   }
 
   /// Of all that is said, by hostd's last look, what differs from what is.
   Differences differing() {
     const Node truth = look_at_sysfs(kernel.root(), allocated());
-    agent::MetricsView view;
+    agent::MetricsSnapshot view;
     view.host.content = host_;
     view.offer.content = offer();
     std::vector<vfio::PciAddress> gpus;
-    for (const agent::SeenAccelerator& gpu : host_.accelerators)
+    for (const agent::AcceleratorStatus& gpu : host_.accelerators)
       if (agent::counts_as_gpu(gpu)) gpus.push_back(at(gpu.address));
     view.facts = agent::read_gpu_facts(kernel, gpus);
     const auto families = agent::metric_families(view);
@@ -369,7 +367,7 @@ class Agreement : public plugin_test::Fixture {
 
   test::FakeMdev mdev_{kernel};
   test::TableProbe probe_;
-  agent::SeenHost host_;
+  agent::HostStatus host_;
 };
 
 TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
@@ -396,12 +394,12 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
   ASSERT_TRUE(allocatable(kCardResource, 1));
   ASSERT_TRUE(allocatable("nvidia.com/GA102_GEFORCE_RTX_3090", 1));
   ASSERT_TRUE(allocatable(kVgpuResource, 3));
-  EXPECT_THAT(after_a_look(), IsEmpty()) << "the kubelet is offered them";
+  EXPECT_THAT(after_a_look(), IsEmpty()) << "the kubelet is advertised them";
 
   const auto offered_as_given = [&](const json& /*file*/) {
     std::set<std::string> given;
-    for (const agent::SeenResource& resource : offer().resources)
-      for (const agent::SeenDevice& device : resource.devices)
+    for (const agent::AdvertisedResource& resource : offer().resources)
+      for (const agent::AdvertisedDevice& device : resource.devices)
         if (device.allocated) given.insert(device.id);
     return given == allocated();
   };
@@ -441,9 +439,9 @@ TEST_F(Agreement, HoldsWhereAVmKeepsTheSoundCardOfAnUnpluggedGpu) {
   hold_group_12();
   want_all_at_the_host();
   EXPECT_THAT(after_a_look(), IsEmpty());
-  const auto audio = std::ranges::find(host_.accelerators, kCardsAudio, &agent::SeenAccelerator::address);
+  const auto audio = std::ranges::find(host_.accelerators, kCardsAudio, &agent::AcceleratorStatus::address);
   ASSERT_NE(audio, host_.accelerators.end()) << "hostd says who keeps it";
-  EXPECT_EQ(audio->state, "refused");
+  EXPECT_EQ(audio->state, "blocked");
 }
 
 // A GPU that reads all ones, on vfio: its group is what its drivers make of it.

@@ -7,10 +7,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "kubectl/cluster_checks.h"
-#include "kubectl/cluster_document.h"
-#include "kubectl/cluster_gather.h"
-#include "kubectl/cluster_text.h"
+#include "kubectl/cluster_verbs.h"
 #include "tests/cli/composed_clusters.h"
 
 namespace ferry::cli {
@@ -140,7 +137,7 @@ TEST(ClusterFacts, HasTheClaimsOfAVmsGpus) {
 TEST(ClusterFacts, ReadsQuantitiesAsTheApiServerWritesThem) {
   const auto capacity = [](const json& quantity) {
     kubectl::ClusterObjects objects;
-    objects.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "as_wanted"}}, {})};
+    objects.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "ready"}}, {})};
     objects.nodes[0]["status"]["capacity"][kEighthA40] = quantity;
     const auto cluster = kubectl::cluster_gpus(objects);
     const auto& resources = cluster.nodes.at(0).resources;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubectl/cluster_gather.h"
-
 #include <gmock/gmock.h>
 
-#include "kubectl/cluster_checks.h"
+#include "kubectl/cluster_verbs.h"
 #include "tests/cli/composed_clusters.h"
 #include "tests/kube/kube_fixture.h"
 #include "tests/support/must.h"
@@ -255,17 +253,17 @@ TEST_F(ClusterGather, TakesEventsOfNodesAndTurns) {
               {"kind", "Event"},
               {"metadata", {{"name", "e"}, {"namespace", "default"}}},
               {"involvedObject", {{"kind", "Node"}, {"name", "n"}}},
-              {"reason", "HostRefused"}});
+              {"reason", "Blocked"}});
   server.put({{"apiVersion", "coordination.k8s.io/v1"},
               {"kind", "Lease"},
               {"metadata",
                {{"name", "ferry-change-0"},
                 {"namespace", "gpu-system"},
-                {"labels", {{"gpu-ferry.io/change-slot", "0"}}},
+                {"labels", {{"gpu-ferry.io/rollout-lease", "0"}}},
                 {"annotations", {{"failed.gpu-ferry.io/abc", "n: why"}}}}},
               {"spec", {{"holderIdentity", "n"}}}});
   const json document = gathered();
-  EXPECT_EQ(document["events"][0]["reason"], "HostRefused");
+  EXPECT_EQ(document["events"][0]["reason"], "Blocked");
   EXPECT_EQ(document["events"][0]["node"], "n");
   EXPECT_EQ(document["leases"][0]["spec"]["holderIdentity"], "n");
   EXPECT_THAT(document["leases"][0]["metadata"].dump(), HasSubstr("failed.gpu-ferry.io/abc"));
@@ -285,7 +283,7 @@ std::vector<std::string> verdicts(const kubectl::ClusterObjects& objects,
 
 kubectl::ClusterObjects healthy() {
   kubectl::ClusterObjects out;
-  out.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "as_wanted"}}, {{kWholeL40s, 1}})};
+  out.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "ready"}}, {{kWholeL40s, 1}})};
   out.pods = {agent_pod("n", {}), host_pod("n")};
   return out;
 }
@@ -293,7 +291,7 @@ kubectl::ClusterObjects healthy() {
 TEST(ClusterChecks, PassWhereAllIsWell) {
   EXPECT_THAT(verdicts(healthy()), ElementsAre("node-ready: pass", "ferry-agent: pass", "ferry-hostd: pass",
                                                "ferry-versions: pass", "node-state: pass", "one-owner: pass",
-                                               "gpus-offered: pass", "kubevirt-permits: pass"));
+                                               "gpus-advertised: pass", "kubevirt-permits: pass"));
 }
 
 TEST(ClusterChecks, FindWhatIsNot) {
@@ -319,7 +317,7 @@ TEST(ClusterChecks, FindWhatIsNot) {
   objects = healthy();
   objects.nodes[0]["metadata"]["labels"]["gpu-ferry.io/state"] = "failed";
   EXPECT_THAT(verdicts(objects), Contains("node-state: fail"));
-  objects.nodes[0]["metadata"]["labels"]["gpu-ferry.io/state"] = "refused";
+  objects.nodes[0]["metadata"]["labels"]["gpu-ferry.io/state"] = "blocked";
   EXPECT_THAT(verdicts(objects), Contains("node-state: warn"));
   objects.nodes[0]["metadata"]["labels"]["nvidia.com/gpu.deploy.vfio-manager"] = "true";
   EXPECT_THAT(verdicts(objects), Contains("one-owner: warn"));
@@ -333,7 +331,7 @@ TEST(ClusterChecks, FindWhatIsNot) {
   EXPECT_THAT(verdicts(objects), Contains("one-owner: warn")) << "a namespace that is not believed";
   objects = healthy();
   objects.nodes[0]["status"]["allocatable"][kWholeL40s] = "0";
-  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn"));
+  EXPECT_THAT(verdicts(objects), Contains("gpus-advertised: warn"));
 }
 
 // A GPU's audio is Unhealthy while a pod has the GPU, and nothing is wrong with it.
@@ -341,33 +339,35 @@ TEST(ClusterChecks, PassWhereDevicesAreHeldWithTheirGroups) {
   constexpr const char* kAudio = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER";
   auto objects = healthy();
   objects.nodes = {
-      gpu_node("n", {{"gpu-ferry.io/state", "as_wanted"}}, {{kWholeL40s, 2}, {kAudio, 2}, {kEighthA40, 4}})};
+      gpu_node("n", {{"gpu-ferry.io/state", "ready"}}, {{kWholeL40s, 2}, {kAudio, 2}, {kEighthA40, 4}})};
   auto& allocatable = objects.nodes[0]["status"]["allocatable"];
   allocatable[kAudio] = "1";
-  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn")) << "no pod has a GPU";
+  EXPECT_THAT(verdicts(objects), Contains("gpus-advertised: warn")) << "no pod has a GPU";
   objects.pods.push_back(launcher("studio", "render", "n", {{kWholeL40s, 1}}));
-  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: pass"));
+  EXPECT_THAT(verdicts(objects), Contains("gpus-advertised: pass"));
   allocatable[kAudio] = "0";
-  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn")) << "one pod cannot have two GPUs' audio";
+  EXPECT_THAT(verdicts(objects), Contains("gpus-advertised: warn")) << "one pod cannot have two GPUs' audio";
   allocatable[kAudio] = "1";
   allocatable[kWholeL40s] = "1";
-  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn")) << "a GPU that a pod has stays allocatable";
+  EXPECT_THAT(verdicts(objects), Contains("gpus-advertised: warn"))
+      << "a GPU that a pod has stays allocatable";
   allocatable[kWholeL40s] = "2";
   allocatable[kEighthA40] = "3";
-  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn")) << "a vGPU has a group of its own";
+  EXPECT_THAT(verdicts(objects), Contains("gpus-advertised: warn")) << "a vGPU has a group of its own";
 }
 
 TEST(ClusterChecks, WarnOfAGpuThatIsUnhealthyBesideAVmWithAnotherGpuAndItsAudio) {
   constexpr const char* kAudio = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER";
   auto objects = healthy();
-  objects.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "as_wanted"}}, {{kWholeL40s, 2}, {kAudio, 2}})};
+  objects.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "ready"}}, {{kWholeL40s, 2}, {kAudio, 2}})};
   objects.pods.push_back(launcher("studio", "render", "n", {{kWholeL40s, 1}, {kAudio, 1}}));
   auto& allocatable = objects.nodes[0]["status"]["allocatable"];
   allocatable[kWholeL40s] = "1";
-  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn"));
+  EXPECT_THAT(verdicts(objects), Contains("gpus-advertised: warn"));
   allocatable[kWholeL40s] = "2";
   allocatable[kAudio] = "1";
-  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn")) << "the pod has the audio of its GPU itself";
+  EXPECT_THAT(verdicts(objects), Contains("gpus-advertised: warn"))
+      << "the pod has the audio of its GPU itself";
 }
 
 std::string found_by(const kubectl::ClusterObjects& objects, const std::string& id) {

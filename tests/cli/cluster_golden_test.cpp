@@ -7,8 +7,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "kubectl/cluster_document.h"
-#include "kubectl/cluster_text.h"
+#include "kubectl/cluster_verbs.h"
 #include "tests/cli/composed_clusters.h"
 #include "tests/support/golden.h"
 

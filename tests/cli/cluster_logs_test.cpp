@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubectl/cluster_logs.h"
-
 #include <map>
 #include <string>
 #include <vector>
@@ -9,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include "kube/api_error.h"
+#include "kubectl/cluster_verbs.h"
 #include "tests/cli/composed_clusters.h"
 
 namespace ferry::cli {

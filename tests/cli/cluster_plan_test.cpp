@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubectl/cluster_plan.h"
-
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
 #include "kubectl/agent_pod.h"
+#include "kubectl/cluster_verbs.h"
 #include "tests/cli/composed_clusters.h"
 #include "tests/kube/kube_fixture.h"
 #include "tests/support/must.h"
@@ -36,7 +35,7 @@ constexpr const char* kTwoPolicies =
 class ClusterPlan : public testing::Test, public KubeFixture {
  protected:
   ClusterPlan() {
-    server.put(gpu_node("gpu-3", {{"gpu-ferry.io/policy", "mixed"}, {"gpu-ferry.io/state", "as_wanted"}},
+    server.put(gpu_node("gpu-3", {{"gpu-ferry.io/policy", "mixed"}, {"gpu-ferry.io/state", "ready"}},
                         {{kWholeL40s, 2}}));
     server.put(agent_pod("gpu-3", {"--host-root=/host", "--config-map=policies", "--log-level=info"}));
     server.put(config_map("gpu-system", "policies", kTwoPolicies));
@@ -60,8 +59,8 @@ TEST_F(ClusterPlan, SaysWhatWouldBeAskedForAndWhoIsInTheWay) {
   EXPECT_EQ(
       kubectl::plan_text(change, 100),
       "node gpu-3\n"
-      "LABEL                NOW    THEN\n"
-      "gpu-ferry.io/policy  mixed  whole\n"
+      "LABEL                CURRENT  DESIRED\n"
+      "gpu-ferry.io/policy  mixed    whole\n"
       "now asked for: policy mixed (label gpu-ferry.io/policy=mixed)\n"
       "then asked for: policy whole (label gpu-ferry.io/policy=whole)\n"
       "hostd would be asked for this, when it is the node's turn; GPUs that are so already are not touched,\n"
@@ -105,7 +104,7 @@ TEST_F(ClusterPlan, KnowsTheAgentsDefaultsByItsPod) {
   server.put(agent_pod("gpu-3", {"--config-map=policies", "--default-policy=whole"}));
   const kubectl::LabelPlan by_default = planned({"gpu-ferry.io/policy-"});
   EXPECT_EQ(by_default.effect, kubectl::LabelPlan::Effect::change);
-  EXPECT_EQ(by_default.then.wished.asked_by, "default policy whole");
+  EXPECT_EQ(by_default.then.desired_policy.source, "default policy whole");
 }
 
 TEST_F(ClusterPlan, SaysWhatItAssumesWithoutAPod) {
@@ -122,7 +121,7 @@ TEST_F(ClusterPlan, StandsBackWhereNvidiasProgramsServeTheNode) {
   owner["metadata"]["ownerReferences"] = {{{"kind", "DaemonSet"}, {"name", "nvidia-vfio-manager"}}};
   server.put(owner);
   const kubectl::LabelPlan back = planned({"gpu-ferry.io/policy=whole"});
-  EXPECT_EQ(back.effect, kubectl::LabelPlan::Effect::stands_back);
+  EXPECT_EQ(back.effect, kubectl::LabelPlan::Effect::standby);
   EXPECT_EQ(kubectl::plan_status(back), ExitStatus::refused);
   EXPECT_THAT(kubectl::plan_text(back, {}), HasSubstr("nvidia-vfio-manager-x7k2p"));
 }

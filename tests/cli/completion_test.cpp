@@ -68,8 +68,8 @@ std::vector<std::string> quoted(const std::vector<std::string>& words) {
 
 /// What bash offers for the last of `words`, as it has split them. "(default)" and "(dirnames)": files and
 /// folders, which are readline's to find.
-std::vector<std::string> offered(const std::string& script, const std::string& function,
-                                 const std::vector<std::string>& words) {
+std::vector<std::string> advertised(const std::string& script, const std::string& function,
+                                    const std::vector<std::string>& words) {
   std::string all = script;
   all += "set -u\ncompopt() { echo \"($2)\"; }\n";  // bash has it only where a user completes
   all += fmt::format("COMP_WORDS=({})\nCOMP_CWORD={}\n{}\n", fmt::join(quoted(words), " "), words.size() - 1,
@@ -80,7 +80,7 @@ std::vector<std::string> offered(const std::string& script, const std::string& f
 struct Completed {
   std::string name;
   std::vector<std::string> words;  ///< behind the program's name
-  std::vector<std::string> offered;
+  std::vector<std::string> advertised;
 };
 void PrintTo(const Completed& row, std::ostream* out) {
   *out << row.name;
@@ -92,7 +92,7 @@ TEST_P(CompletedByBash, OffersWhatThereIs) {
   auto words = GetParam().words;
   words.insert(words.begin(), "ferry");
   const std::string script = bash_completion(ferry_commands(), {"ferry"});
-  EXPECT_EQ(offered(script, "_ferry", words), GetParam().offered);
+  EXPECT_EQ(advertised(script, "_ferry", words), GetParam().advertised);
 }
 
 using Words = std::vector<std::string>;
@@ -148,9 +148,9 @@ CommandModel odd() {
 TEST(BashCompletion, IsForEachNameOfTheProgram) {
   const std::string script = bash_completion(odd(), {"kubectl-ferry", "kf"});
   EXPECT_THAT(script, HasSubstr("\ncomplete -F _kubectl_ferry kubectl-ferry kf\n"));
-  EXPECT_THAT(offered(script, "_kubectl_ferry", {"kf", ""}), ElementsAre("a-verb"));
-  EXPECT_THAT(offered(script, "_kubectl_ferry", {"kf", "a-verb", ""}), ElementsAre("(default)"));
-  EXPECT_THAT(offered(script, "_kubectl_ferry", {"kf", "a-verb", "--odd", "t"}), ElementsAre("two"));
+  EXPECT_THAT(advertised(script, "_kubectl_ferry", {"kf", ""}), ElementsAre("a-verb"));
+  EXPECT_THAT(advertised(script, "_kubectl_ferry", {"kf", "a-verb", ""}), ElementsAre("(default)"));
+  EXPECT_THAT(advertised(script, "_kubectl_ferry", {"kf", "a-verb", "--odd", "t"}), ElementsAre("two"));
 }
 
 TEST(BashCompletion, IsQuietWhenItIsRead) {

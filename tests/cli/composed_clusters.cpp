@@ -12,7 +12,7 @@ kubectl::ClusterObjects passthrough() {
   kubectl::ClusterObjects out;
   out.nodes = {
       gpu_node("gpu-1",
-               {{"nvidia.com/gpu.workload.config", "vm-passthrough"}, {"gpu-ferry.io/state", "as_wanted"}},
+               {{"nvidia.com/gpu.workload.config", "vm-passthrough"}, {"gpu-ferry.io/state", "ready"}},
                {{kWholeL40s, 4}}),
       gpu_node("cpu-1", {{"kubernetes.io/hostname", "cpu-1"}}, {})};
   auto pair = launcher("studio", "render-a", "gpu-1", {{kWholeL40s, 2}});
@@ -31,7 +31,7 @@ kubectl::ClusterObjects vgpu() {
                         {{"nvidia.com/gpu.workload.config", "vm-vgpu"},
                          {"nvidia.com/vgpu.config", "A40-6Q"},
                          {"nvidia.com/vgpu.config.state", "success"},
-                         {"gpu-ferry.io/state", "as_wanted"}},
+                         {"gpu-ferry.io/state", "ready"}},
                         {{kEighthA40, 16}})};
   // A device whose driver has ended is there, and given to nobody.
   out.nodes[0]["status"]["allocatable"][kEighthA40] = "15";
@@ -39,7 +39,7 @@ kubectl::ClusterObjects vgpu() {
   give(desk, kEighthA40, {"3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11"}, "Unhealthy");
   out.pods = {desk};
   // It moves: two pods, each with a vGPU of its own.
-  out.nodes.push_back(gpu_node("gpu-20", {{"gpu-ferry.io/state", "as_wanted"}}, {{kEighthA40, 4}}));
+  out.nodes.push_back(gpu_node("gpu-20", {{"gpu-ferry.io/state", "ready"}}, {{kEighthA40, 4}}));
   out.pods.push_back(launcher("desks", "desk-2", "gpu-2", {{kEighthA40, 1}}, "source"));
   out.pods.push_back(launcher("desks", "desk-2", "gpu-20", {{kEighthA40, 1}}, "target"));
   out.vmis = {vmi("desks", "desk-1", "gpu-2", {kEighthA40}), vmi("desks", "desk-2", "gpu-2", {kEighthA40})};
@@ -50,7 +50,7 @@ kubectl::ClusterObjects mixed() {
   kubectl::ClusterObjects out;
   out.nodes = {gpu_node("gpu-3",
                         {{"gpu-ferry.io/policy", "mixed"},
-                         {"gpu-ferry.io/state", "as_wanted"},
+                         {"gpu-ferry.io/state", "ready"},
                          {"gpu-ferry.io/kata.kata-nvidia-gpu", "ready"}},
                         {{kWholeL40s, 2}, {kEighthA40, 8}, {"nvidia.com/gpu", 1}, {"nvidia.com/render", 1}})};
   out.pods = {gpu_pod("ml", "train-0", "gpu-3", {{"nvidia.com/gpu", 1}}),
@@ -62,7 +62,7 @@ kubectl::ClusterObjects mixed() {
 
 kubectl::ClusterObjects troubled() {
   kubectl::ClusterObjects out;
-  auto refused = gpu_node("gpu-4", {{"gpu-ferry.io/policy", "mixed"}, {"gpu-ferry.io/state", "refused"}},
+  auto refused = gpu_node("gpu-4", {{"gpu-ferry.io/policy", "mixed"}, {"gpu-ferry.io/state", "blocked"}},
                           {{kWholeL40s, 2}});
   refused["metadata"]["annotations"]["gpu-ferry.io/last-error"] =
       "0000:3b:00.0 AD102GL [L40S]: in use: VM guest-7 (pid 4711) holds /dev/vfio/42; stop the VM first";
@@ -90,7 +90,7 @@ kubectl::ClusterObjects long_names() {
   const std::string node = "gpu-worker-with-eight-cards.rack-17.room-b.frankfurt.example.internal";
   kubectl::ClusterObjects out;
   out.nodes = {
-      gpu_node(node, {{"gpu-ferry.io/policy", "a"}, {"gpu-ferry.io/state", "as_wanted"}}, {{resource, 8}})};
+      gpu_node(node, {{"gpu-ferry.io/policy", "a"}, {"gpu-ferry.io/state", "ready"}}, {{resource, 8}})};
   auto pod = launcher("team-with-a-rather-long-namespace-name",
                       "virtual-workstation-of-the-design-department-01", node, {{resource, 2}});
   give(pod, resource, {"0000:3b:00.0", "0000:5e:00.0"});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The labels of whole machines, through all that they pass: a scan, state.json, the agent. Each set stands in
-// tests/fixtures/labels; what a GPU is said to be is held against tests/fixtures/labels/models.tsv besides,
-// and how many vGPUs it carries against tests/fixtures/shipped-vgpu-config.tsv.
+// The labels of whole machines, through all that they pass: a scan, status.json, the agent. Each set stands
+// in tests/fixtures/labels; what a GPU is said to be is held against tests/fixtures/labels/models.tsv
+// besides, and how many vGPUs it carries against tests/fixtures/shipped-vgpu-config.tsv.
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -12,18 +12,17 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "agent/host_status.h"
 #include "agent/labels/feature_labels.h"
-#include "agent/seen_host.h"
 #include "cli/session.h"
 #include "cli/verbs/policy_inputs.h"
-#include "host/node_features.h"
-#include "host/node_standings.h"
-#include "host/state_file.h"
+#include "host/gpu_conditions.h"
+#include "host/status_file.h"
 #include "tests/support/captured_host.h"
 #include "tests/support/golden.h"
 #include "tests/support/machines.h"
 #include "tests/support/must.h"
-#include "vgpu-dm/profile/label_name.h"
+#include "vgpu-dm/profile/profile.h"
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::cli {
@@ -36,15 +35,15 @@ std::filesystem::path fixture(const std::string& name) {
 }
 
 /// As the agent reads it.
-agent::SeenHost seen_of(const Session& session) {
+agent::HostStatus seen_of(const Session& session) {
   host::ScannedNode node;
   node.inventory = must(vfio::scan(*session.host));
   node.vgpus = must(vgpu::scan_known_vgpus(*session.host, node.inventory, session.rules));
   node.machine = host::machine_name(*session.host);
-  host::NodeState state;
+  host::HostStatus state;
   state.accelerators = host::describe(node, {}, {}, model_names(session));
   state.features = host::features_of(node);
-  return must(agent::read_seen_host(host::state_file_text(state)));
+  return must(agent::read_host_status(host::status_file_text(state)));
 }
 
 struct Model {
@@ -80,13 +79,13 @@ std::string shared(const std::vector<Model>& gpus, std::string Model::*property)
 class LabelsGolden : public testing::TestWithParam<std::string> {
  protected:
   LabelsGolden() { test::composed_machine(GetParam()).build(machine_); }
-  agent::SeenHost seen() { return seen_of(open_session(machine_.kernel.root())); }
+  agent::HostStatus seen() { return seen_of(open_session(machine_.kernel.root())); }
 
  private:
   test::Machine machine_;
 };
 
-std::string text_of(const agent::SeenHost& host, const std::string& head) {
+std::string text_of(const agent::HostStatus& host, const std::string& head) {
   std::string out = head + "\n\n";
   const agent::Labels labels = agent::feature_labels(host).value_or(agent::Labels{{"unknown", ""}});
   for (const auto& [key, value] : labels) out += fmt::format("{}={}\n", key, value);
@@ -126,11 +125,11 @@ std::string label_of(const agent::Labels& labels, const std::string& key) {
   return found == labels.end() ? std::string() : found->second;
 }
 
-void expect_products_of_public_sources(const agent::SeenHost& host, const agent::Labels& labels) {
+void expect_products_of_public_sources(const agent::HostStatus& host, const agent::Labels& labels) {
   const auto known = models();
   std::vector<Model> gpus;
   gpus.reserve(host.accelerators.size());
-  for (const agent::SeenAccelerator& gpu : host.accelerators) gpus.push_back(known.at(gpu.id));
+  for (const agent::AcceleratorStatus& gpu : host.accelerators) gpus.push_back(known.at(gpu.id));
   const auto label = [&](const std::string& name) { return label_of(labels, "nvidia.com/gpu." + name); };
   EXPECT_EQ(label("count"), gpus.empty() ? "" : std::to_string(gpus.size()));
   EXPECT_EQ(label("product"), shared(gpus, &Model::product));
@@ -144,8 +143,8 @@ void expect_products_of_public_sources(const agent::SeenHost& host, const agent:
 }
 
 /// The file knows no types for virtual applications and desktops (A, B). `host` has GPUs of one model.
-void expect_vgpus_of_public_sources(const agent::SeenHost& host, const agent::Labels& labels) {
-  const auto carriers = std::ranges::count_if(host.accelerators, [](const agent::SeenAccelerator& gpu) {
+void expect_vgpus_of_public_sources(const agent::HostStatus& host, const agent::Labels& labels) {
+  const auto carriers = std::ranges::count_if(host.accelerators, [](const agent::AcceleratorStatus& gpu) {
     return !gpu.vgpus.empty() || !gpu.more_vgpus.empty();
   });
   std::size_t held = 0;
@@ -158,7 +157,7 @@ void expect_vgpus_of_public_sources(const agent::SeenHost& host, const agent::La
   EXPECT_EQ(held > 0, carriers > 0);
 }
 
-void expect_what_public_sources_say(const agent::SeenHost& host) {
+void expect_what_public_sources_say(const agent::HostStatus& host) {
   const agent::Labels labels = agent::feature_labels(host).value_or(agent::Labels());
   expect_products_of_public_sources(host, labels);
   expect_vgpus_of_public_sources(host, labels);
@@ -172,7 +171,7 @@ TEST(CapturedLabels, SayWhatPublicSourcesSayOfTheGpus) {
   for (const std::string& name : test::captured_hosts()) {
     SCOPED_TRACE(name);
     const test::CapturedHost host(name);
-    const agent::SeenHost seen = seen_of(open_session(host.root()));
+    const agent::HostStatus seen = seen_of(open_session(host.root()));
     EXPECT_FALSE(seen.accelerators.empty());
     expect_what_public_sources_say(seen);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/output/fetch_progress_lines.h"
-
 #include <gmock/gmock.h>
+
+#include "cli/output/kata_report.h"
 
 namespace ferry::cli {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/output/help_text.h"
-
 #include <algorithm>
 #include <iterator>
 #include <sstream>
@@ -8,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "cli/command_line.h"
+#include "cli/completion/command_model.h"
 #include "tests/cli/run_program.h"
 
 namespace ferry::cli {

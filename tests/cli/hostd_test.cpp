@@ -34,15 +34,15 @@ class HostdVerb : public testing::Test {
                  "  none: [{devices: all, mode: host}]\n");
   }
   void want(const std::string& policy) {
-    kernel_.file("var/lib/ferry/wanted.json",
-                 R"({"version": 1, "file": "/etc/ferry/policy.yaml", "policy": ")" + policy + "\"}");
+    kernel_.file("var/lib/ferry/desired.json",
+                 R"({"version": 2, "file": "/etc/ferry/policy.yaml", "policy": ")" + policy + "\"}");
   }
   test::ProgramResult ferry(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"--host-root", kernel_.root().string(), "hostd"});
     return run_ferry(arguments);
   }
   nlohmann::json state() const {
-    return nlohmann::json::parse(kernel_.read_file("run/ferry/state.json").value_or(""), nullptr, false);
+    return nlohmann::json::parse(kernel_.read_file("run/ferry/status.json").value_or(""), nullptr, false);
   }
   test::FakeKernel kernel_;
 };
@@ -52,23 +52,23 @@ TEST_F(HostdVerb, SaysWhatItWouldDoAndWritesNothing) {
   const auto result = ferry({"--dry-run"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("to vfio:\n0000:65:00.0 (group 41): would move"));
-  EXPECT_FALSE(kernel_.exists("run/ferry/state.json"));
-  kernel_.remove("var/lib/ferry/wanted.json");
+  EXPECT_FALSE(kernel_.exists("run/ferry/status.json"));
+  kernel_.remove("var/lib/ferry/desired.json");
   const auto nothing = ferry({"--dry-run"});
   EXPECT_EQ(nothing.status, 0);
   EXPECT_THAT(nothing.out, IsEmpty());
-  EXPECT_THAT(nothing.err, HasSubstr("there is no /var/lib/ferry/wanted.json: nothing is wanted"));
+  EXPECT_THAT(nothing.err, HasSubstr("there is no /var/lib/ferry/desired.json: there is no desired state"));
 }
 
 TEST_F(HostdVerb, SaysOnceHowTheNodeIs) {
   want("none");
   EXPECT_EQ(ferry({"--once"}).status, 0);
-  EXPECT_EQ(state()["phase"], "as_wanted");
-  EXPECT_EQ(state()["accelerators"][0]["wanted"], "host");
+  EXPECT_EQ(state()["phase"], "ready");
+  EXPECT_EQ(state()["accelerators"][0]["desired"], "host");
 }
 
 TEST_F(HostdVerb, TakesOtherFiles) {
-  kernel_.file("tmp/w.json", R"({"version": 1, "file": "/etc/ferry/policy.yaml", "policy": "none"})");
+  kernel_.file("tmp/w.json", R"({"version": 2, "file": "/etc/ferry/policy.yaml", "policy": "none"})");
   EXPECT_EQ(ferry({"--once", "--wanted", "/tmp/w.json", "--state", "/tmp/s.json"}).status, 0);
   EXPECT_TRUE(kernel_.exists("tmp/s.json"));
 }
@@ -96,7 +96,7 @@ TEST_F(HostdVerb, GivesTheAgentItsFoldersBeforeItLooksAtTheNode) {
     EXPECT_EQ(shown(folder), std::pair(group, 02775U)) << folder;
   EXPECT_EQ(shown("var/lib/ferry/agent.lock").second & 0660U, 0660U);
   EXPECT_EQ(shown("opt/ferry/kata/record.json").second & 0060U, 0060U);
-  EXPECT_EQ(shown("var/lib/ferry/wanted.json").second & 0020U, 0U) << "a person's stays a person's";
+  EXPECT_EQ(shown("var/lib/ferry/desired.json").second & 0020U, 0U) << "a person's stays a person's";
   EXPECT_THAT(first.err, HasSubstr("/var/lib/ferry: the folder is given to group"));
   EXPECT_THAT(run_ferry(words).err, Not(HasSubstr("given to group"))) << "the second time nothing is written";
   EXPECT_EQ(ferry({"--once", "--agent-folder", "/run/nvidia/validations"}).status, 2) << "to which group?";
@@ -113,15 +113,15 @@ TEST_F(HostdVerb, ExitsTwoForAFileThatItCannotRead) {
 }
 
 TEST_F(HostdVerb, PromisesNoKataHandlersWhereNobodyIsAsked) {
-  const char* const promise = R"({"version": 1, "handlers": [{"name": "kata-gpu"}]})";
+  const char* const promise = R"({"version": 2, "handlers": [{"name": "kata-gpu"}]})";
   const std::vector<std::string> hostd = {"--host-root", kernel_.root().string(), "hostd"};
   for (const bool asked : {true, false}) {
     kernel_.file("run/ferry/kata.json", promise);
-    kernel_.remove("run/ferry/state.json");
+    kernel_.remove("run/ferry/status.json");
     std::vector<std::string> words = hostd;
     if (asked) words.insert(words.end(), {"--cri-socket", "/run/containerd/containerd.sock"});
     test::RunningProgram program("ferry", words);
-    EXPECT_TRUE(program.until([&] { return kernel_.exists("run/ferry/state.json"); }));
+    EXPECT_TRUE(program.until([&] { return kernel_.exists("run/ferry/status.json"); }));
     if (asked)
       EXPECT_TRUE(kernel_.exists("run/ferry/kata.json")) << "what does not answer may be starting";
     else
@@ -135,7 +135,7 @@ TEST_F(HostdVerb, ObeysTheFileOfKatasClassesWhereItIsAskedTo) {
   EXPECT_EQ(without.status, 2);
   EXPECT_THAT(without.err, HasSubstr("--cri-socket"));
   kernel_.file("var/lib/ferry/kata-classes.json",
-               R"({"version": 1, "generation": 7, "config": "", "classes": [], "permitted": true})");
+               R"({"version": 2, "generation": 7, "config": "", "classes": [], "permitted": true})");
   const auto said = [&] { return kernel_.read_file("run/ferry/kata.json").value_or(""); };
   test::RunningProgram program("ferry", {"--host-root", kernel_.root().string(), "hostd", "--cri-socket",
                                          "/run/containerd/containerd.sock", "--kata"});

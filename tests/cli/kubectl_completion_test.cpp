@@ -17,21 +17,21 @@ using testing::ElementsAre;
 using testing::IsSupersetOf;
 using testing::StartsWith;
 
-/// What is offered, without what stands behind the tabs; last the directive.
+/// What is advertised, without what stands behind the tabs; last the directive.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> out;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) out.push_back(line.substr(0, line.find('\t')));
   return out;
 }
-std::vector<std::string> offered(const std::vector<std::string>& words) {
+std::vector<std::string> advertised(const std::vector<std::string>& words) {
   return words_of(kubectl::kubectl_completion(kubectl::kubectl_commands(), words));
 }
 
 TEST(KubectlCompletion, OffersWhatMayStandInTheLastPlace) {
   struct Row {
     std::vector<std::string> words;
-    std::vector<std::string> offered;
+    std::vector<std::string> advertised;
   };
   const std::vector<std::string> verbs = {"list", "node", "vms", "plan", "doctor", "gather", ":4"};
   for (const Row& row : {Row{{""}, verbs},
@@ -54,7 +54,7 @@ TEST(KubectlCompletion, OffersWhatMayStandInTheLastPlace) {
                          Row{{"list", "--config-m"}, {":4"}},
                          Row{{"--nothing", "no"}, {"node", ":4"}},
                          Row{{"--nothing=x", ""}, verbs}}) {
-    EXPECT_EQ(offered(row.words), row.offered) << fmt::format("{}", row.words);
+    EXPECT_EQ(advertised(row.words), row.advertised) << fmt::format("{}", row.words);
   }
 }
 
@@ -74,7 +74,7 @@ TEST(KubectlCompletion, OffersAllThatIsParsed) {
     for (const auto* some : {&command->options, &command->inherited})
       for (const OptionModel& option : *some)
         names.insert(names.end(), option.names.begin(), option.names.end());
-    EXPECT_THAT(offered(words), IsSupersetOf(names)) << command->words();
+    EXPECT_THAT(advertised(words), IsSupersetOf(names)) << command->words();
     EXPECT_THAT(names, IsSupersetOf({"--output", "--kubeconfig", "--context", "--help"})) << command->words();
   }
 }

@@ -150,9 +150,9 @@ TEST_F(KubevirtCr, AsksTheApiServerByTheProgramThatSpeaksToIt) {
   add_gpu();
   // Whose words these are shows that it is that program which speaks, and that what it was given can be read.
   const std::string absent = (kernel_.root() / "kubeconfig").string();
-  for (const auto& wanted : {std::vector<std::string>{"--check"}, {"--apply"}, {"--apply", "--dry-run"}}) {
+  for (const auto& desired : {std::vector<std::string>{"--check"}, {"--apply"}, {"--apply", "--dry-run"}}) {
     std::vector<std::string> arguments = {"kubevirt-cr", "--kubeconfig", absent, "--context", "c"};
-    arguments.insert(arguments.end(), wanted.begin(), wanted.end());
+    arguments.insert(arguments.end(), desired.begin(), desired.end());
     const auto result = ferry(arguments);
     EXPECT_EQ(result.status, 2) << result.err;
     EXPECT_THAT(result.err, AllOf(HasSubstr("ferry kubevirt-cr: "), HasSubstr(absent)));

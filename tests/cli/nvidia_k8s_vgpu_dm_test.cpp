@@ -46,7 +46,7 @@ class K8sVgpuDm : public testing::Test {
     out.insert(out.end(), more.begin(), more.end());
     return out;
   }
-  bool hostd_serves() const { return host_.read_file("run/ferry/state.json").has_value(); }
+  bool hostd_serves() const { return host_.read_file("run/ferry/status.json").has_value(); }
   static std::vector<int> children_of(int pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
     return {std::istream_iterator<int>(file), {}};

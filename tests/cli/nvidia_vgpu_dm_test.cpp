@@ -53,7 +53,7 @@ TEST_F(NvidiaVgpuDm, AssertsWithItsFlags) {
   const auto other = run({"assert", "--config-file", path("two.yaml"), "--selected-config=too-many"});
   EXPECT_EQ(other.status, 1) << "not 3, which is for ferry's own name";
   EXPECT_THAT(other.out, IsEmpty());
-  EXPECT_THAT(other.err, HasSubstr("GPU 0 (0000:05:00.0): wanted 5 x T4-4Q, found 1 x T4-4Q"));
+  EXPECT_THAT(other.err, HasSubstr("GPU 0 (0000:05:00.0): expected 5 x T4-4Q, found 1 x T4-4Q"));
   EXPECT_THAT(other.err, HasSubstr("the selected configuration is not currently applied"));
 }
 

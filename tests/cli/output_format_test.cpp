@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/output/canvas.h"
+#include "cli/output/text_output.h"
 
 namespace ferry::cli {
 namespace {
@@ -13,10 +13,10 @@ using nlohmann::json;
 
 // Whatever it is that others have named: every program's output comes through here.
 TEST(OutputFormat, GivesATerminalNoOrders) {
-  const Canvas canvas{.colour = true};
+  const TextOutput output{.colour = true};
   const std::string name = "a\033[2J\xc2\x9b\x7f";
   const json document = {{"name", name}};
-  EXPECT_EQ(printed(OutputFormat::table, document, tinted(canvas, Tint::bad, name) + "\n", Colours::kept),
+  EXPECT_EQ(printed(OutputFormat::table, document, tinted(output, Tint::bad, name) + "\n", Colours::kept),
             "\033[31ma\\x1b[2J\\xc2\\x9b\\x7f\033[0m\n");
   const std::string as_json = printed(OutputFormat::json, document, "");
   EXPECT_EQ(json::parse(as_json), document) << "programs read it as it is";
@@ -37,9 +37,9 @@ TEST(OutputFormat, TellsTheColoursOfOthers) {
 }
 
 TEST(OutputFormat, LeavesEveryColourOfOurs) {
-  const Canvas canvas{.colour = true};
+  const TextOutput output{.colour = true};
   for (const Tint tint : {Tint::plain, Tint::heading, Tint::dim, Tint::good, Tint::attention, Tint::bad}) {
-    const std::string text = tinted(canvas, tint, "a") + "\n";
+    const std::string text = tinted(output, tint, "a") + "\n";
     EXPECT_EQ(printed(OutputFormat::table, {}, text, Colours::kept), text);
   }
 }

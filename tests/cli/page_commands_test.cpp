@@ -42,8 +42,8 @@ struct NotRun {
 constexpr std::array kNotRun = {
     NotRun{"docs/demo.md", "plugin", "serves a kubelet until it is told to end: scripts/demo runs it"},
     NotRun{"docs/demo.md", "hostd", "keeps the node until it is told to end: scripts/demo runs it"},
-    NotRun{"docs/kata.md", "kata install",
-           "asks a registry and restarts the container runtime: kata_verbs_test.cpp does, tests/node beside"},
+    NotRun{"docs/kata.md", "kata",
+           "asks a registry and restarts the container runtime: kata_verbs_test.cpp does, tests/node too"},
     NotRun{"docs/labels.md", "agent --node-name", "serves a node of an API server: tests/cluster runs it"},
     NotRun{"docs/metrics.md", "agent --node-name",
            "serves a node of an API server: tests/chart/prometheus_test.py runs it"}};

@@ -32,7 +32,7 @@ constexpr const char* kWorkload = "nvidia.com/gpu.workload.config";
 constexpr const char* kQuarterL40s = "nvidia.com/NVIDIA_L40S-12Q";
 
 json passthrough_node() {
-  return gpu_node("gpu-1", {{kWorkload, "vm-passthrough"}, {kState, "as_wanted"}}, {{kWholeL40s, 2}});
+  return gpu_node("gpu-1", {{kWorkload, "vm-passthrough"}, {kState, "ready"}}, {{kWholeL40s, 2}});
 }
 
 json as_in_the_page(json pod, const std::string& name) {
@@ -56,7 +56,7 @@ std::vector<kubectl::ClusterObjects> steps() {
   kata_node["status"]["capacity"]["nvidia.com/pgpu"] = "2";
   kata_node["status"]["allocatable"]["nvidia.com/pgpu"] = "2";
   kata_node["status"]["allocatable"][kWholeL40s] = "1";
-  auto refused = gpu_node("gpu-1", {{kWorkload, "container"}, {kState, "refused"}}, {{kWholeL40s, 1}});
+  auto refused = gpu_node("gpu-1", {{kWorkload, "container"}, {kState, "blocked"}}, {{kWholeL40s, 1}});
   refused["status"]["allocatable"][kWholeL40s] = "0";
   refused["metadata"]["annotations"]["gpu-ferry.io/last-error"] =
       "0000:17:00.0 (AD102GL [L40S]): 0000:17:00.0 is in use: pod gpu-demo/virt-launcher-gpu-vm-x7k2p holds "
@@ -67,7 +67,7 @@ std::vector<kubectl::ClusterObjects> steps() {
                                   {{kWorkload, "vm-vgpu"},
                                    {"nvidia.com/vgpu.config", "L40S-12Q"},
                                    {"nvidia.com/vgpu.config.state", "success"},
-                                   {kState, "as_wanted"}},
+                                   {kState, "ready"}},
                                   {{kQuarterL40s, 8}});
   const auto kata_pod =
       test::kata_pod("gpu-demo", "gpu-pod", "gpu-1", {{"nvidia.com/pgpu", 1}}, "kata-nvidia-gpu");
@@ -85,7 +85,7 @@ std::vector<kubectl::ClusterObjects> steps() {
       {vmi("gpu-demo", "vgpu-vm", "gpu-1", {kQuarterL40s})});
   add(kata_node, {kata_pod}, {});
   add(refused, {vm_pod}, {vm});
-  add(gpu_node("gpu-1", {{kWorkload, "container"}, {kState, "as_wanted"}}, {}), {}, {});
+  add(gpu_node("gpu-1", {{kWorkload, "container"}, {kState, "ready"}}, {}), {}, {});
   return out;
 }
 

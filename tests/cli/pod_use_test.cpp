@@ -64,8 +64,8 @@ TEST_F(PodUse, StatusNamesThePod) {
   allocate("0000:65:00.1");
   EXPECT_THAT(ferry({"status"}).out, HasSubstr("pod default/vm-1"));
   const auto gpu = nlohmann::json::parse(ferry({"status", "-o", "json"}).out)["accelerators"][0];
-  ASSERT_EQ(gpu["holders"].size(), 1U) << "once, whatever number of functions its group has";
-  EXPECT_EQ(gpu["holders"][0]["text"], kTold);
+  ASSERT_EQ(gpu["users"].size(), 1U) << "once, whatever number of functions its group has";
+  EXPECT_EQ(gpu["users"][0]["text"], kTold);
 }
 
 TEST_F(PodUse, ADeviceThatWasGivenBackIsFree) {

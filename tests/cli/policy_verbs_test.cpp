@@ -68,13 +68,13 @@ TEST_F(PolicyVerbs, AssertSaysWhatDiffers) {
   const auto other = ferry({"assert", "-f", path("p.yaml"), "-c", "other"});
   EXPECT_EQ(other.status, 3);
   EXPECT_EQ(other.out,
-            "GPU 0 (0000:05:00.0): wanted 2 x T4-4Q, found 1 x T4-4Q\n"
-            "GPU 1 (0000:07:00.0): wanted host, found passthrough (driver vfio-pci)\n"
+            "GPU 0 (0000:05:00.0): expected 2 x T4-4Q, found 1 x T4-4Q\n"
+            "GPU 1 (0000:07:00.0): expected host, found passthrough (driver vfio-pci)\n"
             "policy other: the host differs\n");
   const json document = json::parse(ferry({"assert", "-f", path("p.yaml"), "-c", "other", "-o", "json"}).out);
   EXPECT_EQ(document.at("agrees"), false);
-  EXPECT_EQ(document.at("gpus").at(1).at("wanted"), "host");
-  EXPECT_EQ(document.at("gpus").at(0).at("wanted_vgpus"), json({{"T4-4Q", 2}}));
+  EXPECT_EQ(document.at("gpus").at(1).at("desired"), "host");
+  EXPECT_EQ(document.at("gpus").at(0).at("desired_vgpus"), json({{"T4-4Q", 2}}));
   EXPECT_EQ(ferry({"assert", "-f", path("p.yaml")}).status, 2);
 }
 

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
-#include "agent/programs/kubevirt_permits.h"
+#include "agent/programs/programs.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/described_host.h"
 
@@ -81,7 +81,7 @@ const std::vector<Row>& rows() {
       {"r11",
        "assert -f @policy/r11-by-socket -c by-socket",
        3,
-       {"GPU 3 (0000:d2:00.0): passthrough", "GPU 4 (0001:89:00.0): wanted host, found passthrough"}},
+       {"GPU 3 (0000:d2:00.0): passthrough", "GPU 4 (0001:89:00.0): expected host, found passthrough"}},
       {"r11",
        "apply --dry-run -f @policy/r11-by-socket -c by-address",
        0,
@@ -138,7 +138,7 @@ const std::vector<Row>& rows() {
       {"r35",
        "assert -f @policy/r28-one-of-the-group -c both",
        3,
-       {"GPU 0 (0000:01:00.0): wanted passthrough, but it cannot be read", "the host differs"}},
+       {"GPU 0 (0000:01:00.0): expected passthrough, but it cannot be read", "the host differs"}},
       {"r36",
        "vfio plan --device 0000:27:00.0",
        0,
@@ -191,12 +191,12 @@ const std::vector<Row>& rows() {
       {"r02",
        "assert -f @policy/other-vendors -c by-vendor",
        3,
-       {"GPU 1 (0000:07:00.0): wanted passthrough, found host (driver amdgpu)"}},
+       {"GPU 1 (0000:07:00.0): expected passthrough, found host (driver amdgpu)"}},
       {"r02", "apply --dry-run -f @policy/other-vendors -c by-vendor", 4, {"0000:07:00.0", "boot display"}},
       {"r12",
        "assert -f @policy/other-vendors -c bmc",
        3,
-       {"GPU 0 (0000:17:00.0): wanted passthrough, found host (driver nvidia)",
+       {"GPU 0 (0000:17:00.0): expected passthrough, found host (driver nvidia)",
         "GPU 2 (0000:03:00.0): host"}},
       {"r18", "status", 0, {"0000:00:02.0  GPU 8086:3e98, group 0, driver i915"}},
       {"r18", "vfio plan --vendor intel", 4, {"0000:00:02.0", "boot display"}},
@@ -346,10 +346,7 @@ const std::vector<Row>& rows() {
        {"--name-template '{name}/x'", "'/' is not one of letters"}},
 
       // Nodes.
-      {"r30",
-       "agent --once --node-file @nodes/n1-passthrough-but-vfio-manager-false",
-       4,
-       {"state: stood_back"}},
+      {"r30", "agent --once --node-file @nodes/n1-passthrough-but-vfio-manager-false", 4, {"state: standby"}},
       {"r30",
        "agent --once --node-file @nodes/n2-empty-deploy-labels --config @vgpu/p6-a40-configmap",
        2,
@@ -358,7 +355,7 @@ const std::vector<Row>& rows() {
        "agent --once --node-file @nodes/n3-vgpu-with-container-operands-off --config @vgpu/p7b-by-last-word",
        0,
        {"node hp-195: policy blackwell, by label", "nvidia.com/vgpu.config=blackwell"},
-       {"stood_back"}},
+       {"standby"}},
       {"r30",
        "agent --once --node-file @nodes/n5-wrong-word",
        0,
@@ -425,7 +422,7 @@ TEST(ReportedCases, NodeWithoutGpuIsNotReportedAsReadyForVms) {
   EXPECT_EQ(ferry_on(host, agent).status, 0);
   EXPECT_EQ(ferry_on(host, "hostd --once").status, 0);
   const auto said = ferry_on(host, agent);
-  EXPECT_THAT(said.out, AllOf(HasSubstr("state: nothing_wanted"), HasSubstr("this node has no GPU")));
+  EXPECT_THAT(said.out, AllOf(HasSubstr("state: idle"), HasSubstr("this node has no GPU")));
   EXPECT_FALSE(std::filesystem::exists(host.path() / "run/nvidia/validations/vfio-pci-ready"));
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/verbs/runtime_control.h"
-
 #include <gmock/gmock.h>
 
+#include "cli/verbs/kata_inputs.h"
 #include "hostfs/host_fs.h"
 #include "tests/kata-manager/told_programs.h"
 #include "tests/support/must.h"

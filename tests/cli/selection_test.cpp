@@ -5,7 +5,7 @@
 
 #include "policy/accelerators.h"
 #include "tests/vfio/machines.h"
-#include "vfio/bind/left_behind.h"
+#include "vfio/bind/undo_journal.h"
 
 namespace ferry::cli {
 namespace {
@@ -74,7 +74,7 @@ TEST_F(SelectionTest, AllLeavesOutWhatOffersVgpusAndSaysWhy) {
   ASSERT_TRUE(selection);
   EXPECT_THAT(selection->request.accelerators, ElementsAre(at("0000:65:00.0")));
   EXPECT_THAT(selection->request.by_name, testing::IsEmpty());
-  EXPECT_THAT(selection->left_alone, ElementsAre(Pair(at("0000:0a:00.0"), HasSubstr("vGPU"))));
+  EXPECT_THAT(selection->skipped, ElementsAre(Pair(at("0000:0a:00.0"), HasSubstr("vGPU"))));
 }
 
 TEST_F(SelectionTest, NamingAGpuThatOffersVgpusTakesIt) {
@@ -308,7 +308,7 @@ struct Filtered {
   std::string name;
   FilterOptions filter;
   std::vector<std::string> chosen;
-  std::vector<std::string> left_alone = {};
+  std::vector<std::string> skipped = {};
 };
 void PrintTo(const Filtered& row, std::ostream* out) {
   *out << row.name;
@@ -325,10 +325,10 @@ TEST_P(FilterTest, ChoosesAmongAllAcceleratorsAloneAndWithAll) {
     ASSERT_TRUE(selection) << selection.error().message;
     std::vector<std::string> chosen;
     for (const vfio::PciAddress& address : selection->request.accelerators) chosen.push_back(address.text());
-    std::vector<std::string> left_alone;
-    for (const auto& [address, why] : selection->left_alone) left_alone.push_back(address.text());
+    std::vector<std::string> skipped;
+    for (const auto& [address, why] : selection->skipped) skipped.push_back(address.text());
     EXPECT_EQ(chosen, GetParam().chosen) << "--all: " << all;
-    EXPECT_EQ(left_alone, GetParam().left_alone) << "--all: " << all;
+    EXPECT_EQ(skipped, GetParam().skipped) << "--all: " << all;
   }
 }
 
@@ -458,8 +458,8 @@ TEST_F(FilteredSelection, AnotherVendorsGpuMovesWhereItIsNamedAndGoesBackUnasked
   EXPECT_EQ(kernel_.driver_of("0000:84:00.1"), "vfio-pci");
 
   const vfio::Inventory inventory = vfio::scan(kernel_).value();
-  const vfio::MoveRecord record = vfio::read_records(kernel_).value();
-  EXPECT_THAT(vfio::left_behind(inventory, rules_, record), testing::IsEmpty())
+  const vfio::UndoJournal record = vfio::read_records(kernel_).value();
+  EXPECT_THAT(vfio::unfinished(inventory, rules_, record), testing::IsEmpty())
       << "its sound card has its GPU";
   const auto back = select_recorded({}, inventory, rules_, record, names_);
   ASSERT_TRUE(back) << back.error().message;

@@ -32,17 +32,17 @@ using testing::Le;
 
 /// The host at `root`, with `holders` for its processes.
 Session session_at(const std::filesystem::path& root,
-                   const std::map<std::string, std::vector<vfio::Holder>>& holders) {
+                   const std::map<std::string, std::vector<vfio::DeviceUser>>& users) {
   Session session = open_session(root);
   auto probe = std::make_unique<test::TableProbe>();
-  probe->holders = holders;
+  probe->users = users;
   session.probe = std::move(probe);
   return session;
 }
 
 struct Drawn {
   const char* how;
-  Canvas canvas;
+  TextOutput output;
 };
 const std::vector<Drawn>& canvases() {
   static const std::vector<Drawn> all = {
@@ -58,10 +58,10 @@ std::filesystem::path fixture(const std::string& verb, const std::string& machin
   return std::filesystem::path(FERRY_FIXTURES) / verb / (machine + ".txt");
 }
 
-void expect_to_fit(const std::string& text, const Canvas& canvas) {
-  if (!canvas.columns || canvas.colour) return;
+void expect_to_fit(const std::string& text, const TextOutput& output) {
+  if (!output.columns || output.colour) return;
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) EXPECT_THAT(width_of(line), Le(*canvas.columns)) << line;
+  for (std::string line; std::getline(lines, line);) EXPECT_THAT(width_of(line), Le(*output.columns)) << line;
 }
 
 /// The text on every canvas, into which it fits.
@@ -69,16 +69,16 @@ template <typename Draw>
 std::string on_all_canvases(const std::string& head, const Draw& draw) {
   std::string out = head;
   for (const Drawn& drawn : canvases()) {
-    const std::string text = draw(drawn.canvas);
-    expect_to_fit(text, drawn.canvas);
+    const std::string text = draw(drawn.output);
+    expect_to_fit(text, drawn.output);
     out += fmt::format("\n== {} ==\n{}", drawn.how, visible(text));
   }
   return out;
 }
 
 std::string status_of(const Session& session, const std::string& head) {
-  const host::NodePicture view = view_of(session, must(look_at_node(session, Depth::rows)));
-  return on_all_canvases(head, [&](const Canvas& canvas) { return status_text(view, canvas); });
+  const host::NodeDescription view = view_of(session, must(look_at_node(session, Depth::rows)));
+  return on_all_canvases(head, [&](const TextOutput& output) { return status_text(view, output); });
 }
 
 class StatusGolden : public testing::TestWithParam<std::string> {};
@@ -87,7 +87,7 @@ TEST_P(StatusGolden, OfAComposedMachine) {
   const test::ComposedMachine& composed = test::composed_machine(GetParam());
   test::Machine machine;
   composed.build(machine);
-  const Session session = session_at(machine.kernel.root(), machine.holders);
+  const Session session = session_at(machine.kernel.root(), machine.users);
   test::expect_golden(fixture("status", composed.name),
                       status_of(session, fmt::format("Composed: {}.\n", composed.what)));
 }
@@ -96,8 +96,8 @@ TEST_P(StatusGolden, OfAComposedMachine) {
 TEST_P(StatusGolden, IsAsTheDocumentSays) {
   test::Machine machine;
   test::composed_machine(GetParam()).build(machine);
-  const Session session = session_at(machine.kernel.root(), machine.holders);
-  const host::NodePicture view = view_of(session, must(look_at_node(session, Depth::all)));
+  const Session session = session_at(machine.kernel.root(), machine.users);
+  const host::NodeDescription view = view_of(session, must(look_at_node(session, Depth::all)));
   const std::string text = status_text(view, {});
   const json document = to_json(view);
   for (const json& gpu : document.at("accelerators")) {
@@ -116,10 +116,10 @@ TEST_P(StatusGolden, IsAsTheDocumentSays) {
 TEST_P(StatusGolden, FitsIntoEightyColumns) {
   test::Machine machine;
   test::composed_machine(GetParam()).build(machine);
-  const Session session = session_at(machine.kernel.root(), machine.holders);
-  const host::NodePicture view = view_of(session, must(look_at_node(session, Depth::rows)));
-  const Canvas canvas{.columns = 80};
-  expect_to_fit(status_text(view, canvas), canvas);
+  const Session session = session_at(machine.kernel.root(), machine.users);
+  const host::NodeDescription view = view_of(session, must(look_at_node(session, Depth::rows)));
+  const TextOutput output{.columns = 80};
+  expect_to_fit(status_text(view, output), output);
 }
 
 INSTANTIATE_TEST_SUITE_P(Machines, StatusGolden, testing::ValuesIn(test::machine_names()),
@@ -136,17 +136,17 @@ INSTANTIATE_TEST_SUITE_P(Hosts, CapturedGolden, testing::ValuesIn(test::captured
                          test::row_of_machine);
 
 /// The lines of a part; none: there is no such part.
-std::vector<std::string> lines_of(const Story& story, const std::string& label) {
+std::vector<std::string> lines_of(const Explanation& explanation, const std::string& label) {
   std::vector<std::string> out;
-  for (const StoryPart& part : story.parts)
+  for (const ExplanationPart& part : explanation.parts)
     if (part.label == label)
-      for (const StoryLine& line : part.lines) out.push_back(line.text);
+      for (const ExplanationLine& line : part.lines) out.push_back(line.text);
   return out;
 }
 
 /// Something to do, and not only the way back.
-bool says_what_would_help(const Story& story) {
-  return std::ranges::any_of(lines_of(story, "to change"), [](const std::string& line) {
+bool says_what_would_help(const Explanation& explanation) {
+  return std::ranges::any_of(lines_of(explanation, "to change"), [](const std::string& line) {
     return line.starts_with("hint: ") || line.starts_with("`ferry doctor`") ||
            line.starts_with("`ferry vfio bind ");
   });
@@ -165,24 +165,24 @@ std::vector<std::pair<std::string, std::string>> told_explanations(const std::st
 TEST_P(StatusGolden, PointsToNothingThatExplainLacks) {
   test::Machine machine;
   test::composed_machine(GetParam()).build(machine);
-  const Session session = session_at(machine.kernel.root(), machine.holders);
-  const StoryInputs inputs = must(look_for_stories(session));
+  const Session session = session_at(machine.kernel.root(), machine.users);
+  const ExplainInputs inputs = must(look_for_stories(session));
   for (const auto& [word, line] : told_explanations(status_text(inputs.view, {}))) {
     const auto subject = find_subject(inputs, word);
     ASSERT_TRUE(subject) << line;
-    const Story story = story_of(inputs, *subject);
+    const Explanation explanation = explanation_of(inputs, *subject);
     if (line.ends_with("says what would help")) {
-      EXPECT_TRUE(says_what_would_help(story)) << story_text(story, {});
+      EXPECT_TRUE(says_what_would_help(explanation)) << explanation_text(explanation, {});
     } else {
-      EXPECT_THAT(lines_of(story, "used by"), testing::Not(testing::IsEmpty())) << line;
+      EXPECT_THAT(lines_of(explanation, "used by"), testing::Not(testing::IsEmpty())) << line;
     }
-    for (const auto& [next, promise] : told_explanations(story_text(story, {})))
+    for (const auto& [next, promise] : told_explanations(explanation_text(explanation, {})))
       EXPECT_TRUE(find_subject(inputs, next)) << promise;
   }
-  for (const host::AcceleratorView& gpu : inputs.view.accelerators) {
+  for (const host::AcceleratorDescription& gpu : inputs.view.accelerators) {
     if (gpu.condition.health != host::Health::bad || !gpu.condition.hint.empty()) continue;
-    const Story story = story_of(inputs, must(find_subject(inputs, gpu.address().text())));
-    EXPECT_TRUE(says_what_would_help(story)) << gpu.address().text() << ": " << gpu.condition.reason;
+    const Explanation explanation = explanation_of(inputs, must(find_subject(inputs, gpu.address().text())));
+    EXPECT_TRUE(says_what_would_help(explanation)) << gpu.address().text() << ": " << gpu.condition.reason;
   }
 }
 
@@ -190,14 +190,14 @@ TEST_P(StatusGolden, PointsToNothingThatExplainLacks) {
 TEST(StatusText, PointsToADoctorWhereNothingElseIsKnown) {
   test::Machine machine;
   test::composed_machine("broken").build(machine);
-  const Session session = session_at(machine.kernel.root(), machine.holders);
-  StoryInputs inputs = must(look_for_stories(session));
-  host::AcceleratorView& gpu = inputs.view.accelerators.at(1);
+  const Session session = session_at(machine.kernel.root(), machine.users);
+  ExplainInputs inputs = must(look_for_stories(session));
+  host::AcceleratorDescription& gpu = inputs.view.accelerators.at(1);
   gpu.movable = false;
   gpu.movable_reasons = {"nobody knows"};
   gpu.movable_hint.clear();
-  const Story story = story_of(inputs, must(find_subject(inputs, gpu.address().text())));
-  EXPECT_THAT(lines_of(story, "to change"), testing::Contains(HasSubstr("`ferry doctor` says what")));
+  const Explanation explanation = explanation_of(inputs, must(find_subject(inputs, gpu.address().text())));
+  EXPECT_THAT(lines_of(explanation, "to change"), testing::Contains(HasSubstr("`ferry doctor` says what")));
 }
 
 struct Explained {
@@ -213,16 +213,16 @@ std::string explained_name(const testing::TestParamInfo<Explained>& info) {
 }
 
 /// What `ferry explain` says of each word, on every canvas; and that the document has as much to say.
-std::string explained(const StoryInputs& inputs, const std::vector<std::string>& words,
+std::string explained(const ExplainInputs& inputs, const std::vector<std::string>& words,
                       const std::string& head) {
   std::string out = head;
   for (const std::string& word : words) {
     const Subject subject = must(find_subject(inputs, word));
-    const Story story = story_of(inputs, subject);
+    const Explanation explanation = explanation_of(inputs, subject);
     out += on_all_canvases(fmt::format("\n# ferry explain {}\n", word),
-                           [&](const Canvas& canvas) { return story_text(story, canvas); });
+                           [&](const TextOutput& output) { return explanation_text(explanation, output); });
     const json document = to_json(inputs, subject);
-    for (const StoryPart& part : story.parts)
+    for (const ExplanationPart& part : explanation.parts)
       EXPECT_EQ(document.at("story").at(part.label).size(), part.lines.size()) << word << ' ' << part.label;
   }
   return out;
@@ -234,8 +234,8 @@ TEST_P(ExplainGolden, OfAComposedMachine) {
   const test::ComposedMachine& composed = test::composed_machine(GetParam().machine);
   test::Machine machine;
   composed.build(machine);
-  const Session session = session_at(machine.kernel.root(), machine.holders);
-  StoryInputs inputs = must(look_for_stories(session));
+  const Session session = session_at(machine.kernel.root(), machine.users);
+  ExplainInputs inputs = must(look_for_stories(session));
   inputs.plugin_runs = true;
   test::expect_golden(fixture("explain", composed.name),
                       explained(inputs, GetParam().words, fmt::format("Composed: {}.\n", composed.what)));
@@ -244,10 +244,11 @@ TEST_P(ExplainGolden, OfAComposedMachine) {
 TEST_P(CapturedGolden, ExplainsEachAccelerator) {
   const test::CapturedHost host(GetParam());
   const Session session = session_at(host.root(), {});
-  const StoryInputs inputs = must(look_for_stories(session));
+  const ExplainInputs inputs = must(look_for_stories(session));
   std::vector<std::string> words;
   words.reserve(inputs.view.accelerators.size());
-  for (const host::AcceleratorView& gpu : inputs.view.accelerators) words.push_back(gpu.address().text());
+  for (const host::AcceleratorDescription& gpu : inputs.view.accelerators)
+    words.push_back(gpu.address().text());
   EXPECT_THAT(words, testing::Not(testing::IsEmpty()));
   test::expect_golden(fixture("explain", GetParam()),
                       explained(inputs, words, "Captured: tests/fixtures/hosts.\n"));
@@ -273,8 +274,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ExplainUnknown, NamesWhatWasProbablyMeant) {
   test::Machine machine;
   test::composed_machine("t4-server").build(machine);
-  const Session session = session_at(machine.kernel.root(), machine.holders);
-  const StoryInputs inputs = must(look_for_stories(session));
+  const Session session = session_at(machine.kernel.root(), machine.users);
+  const ExplainInputs inputs = must(look_for_stories(session));
   struct Row {
     std::string word;
     std::string message;
@@ -302,17 +303,18 @@ TEST(ExplainUnknown, NamesWhatWasProbablyMeant) {
 TEST(ExplainResource, NamesWhatCanBeAskedForNext) {
   test::Machine machine;
   test::composed_machine("t4-server").build(machine);
-  const Session session = session_at(machine.kernel.root(), machine.holders);
-  StoryInputs inputs = must(look_for_stories(session));
+  const Session session = session_at(machine.kernel.root(), machine.users);
+  ExplainInputs inputs = must(look_for_stories(session));
   const std::string gpu = "0000:3b:00.0";
   const auto group = inputs.sight.inventory.find(*vfio::PciAddress::parse(gpu))->iommu_group;
-  inputs.sight.offered = host::OfferedDevices{.devices = {{.resource = "nvidia.com/pgpu",
-                                                           .id = "42",
-                                                           .iommu_group = group.value_or(0),
-                                                           .allocated = true,
-                                                           .pod = "studio/render-a"}},
-                                              .resources = {{.name = "nvidia.com/pgpu"}}};
-  const std::string text = story_text(story_of(inputs, must(find_subject(inputs, "nvidia.com/pgpu"))), {});
+  inputs.sight.advertised = host::AdvertisedResources{.devices = {{.resource = "nvidia.com/pgpu",
+                                                                   .id = "42",
+                                                                   .iommu_group = group.value_or(0),
+                                                                   .allocated = true,
+                                                                   .pod = "studio/render-a"}},
+                                                      .resources = {{.name = "nvidia.com/pgpu"}}};
+  const std::string text =
+      explanation_text(explanation_of(inputs, must(find_subject(inputs, "nvidia.com/pgpu"))), {});
   EXPECT_THAT(text, HasSubstr("42 (0000:3b:00.0), allocated to pod studio/render-a\n"));
   EXPECT_THAT(text, HasSubstr("`ferry explain 0000:3b:00.0` tells of one of them\n"));
   const Subject by_number = must(find_subject(inputs, "42"));
@@ -325,25 +327,25 @@ TEST(ExplainResource, NamesWhatCanBeAskedForNext) {
 TEST(StatusText, FitsIntoEightyColumnsWithLongNames) {
   test::Machine machine;
   test::composed_machine("t4-server").build(machine);
-  const Session session = session_at(machine.kernel.root(), machine.holders);
-  StoryInputs inputs = must(look_for_stories(session));
+  const Session session = session_at(machine.kernel.root(), machine.users);
+  ExplainInputs inputs = must(look_for_stories(session));
   const std::string pod =
       "team-with-a-rather-long-namespace-name-01/virt-launcher-workstation-of-the-design-department-x7k2p";
   const std::string resource =
       "nvidia.com/GB202GL_RTX_PRO_6000_BLACKWELL_MAXQ_WORKSTATION_EDITION_IN_FRANKFURT";
-  host::AcceleratorView& gpu = inputs.view.accelerators.at(0);
-  gpu.condition = {.word = "refused", .health = host::Health::bad, .reason = "in use: pod " + pod};
-  gpu.offers = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}};
-  inputs.sight.offered = host::OfferedDevices{
+  host::AcceleratorDescription& gpu = inputs.view.accelerators.at(0);
+  gpu.condition = {.word = "blocked", .health = host::Health::bad, .reason = "in use: pod " + pod};
+  gpu.advertised_as = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}};
+  inputs.sight.advertised = host::AdvertisedResources{
       .devices = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}},
       .resources = {{.name = resource}}};
   for (const std::size_t columns : {40U, 80U}) {
-    const Canvas canvas{.columns = columns};
+    const TextOutput output{.columns = columns};
     // The columns of the table themselves take 60 and more.
-    if (columns == 80U) expect_to_fit(status_text(inputs.view, canvas), canvas);
+    if (columns == 80U) expect_to_fit(status_text(inputs.view, output), output);
     for (const std::string& word : {std::string("0000:3b:00.0"), resource}) {
-      std::string text = story_text(story_of(inputs, must(find_subject(inputs, word))), canvas);
-      expect_to_fit(text, canvas);
+      std::string text = explanation_text(explanation_of(inputs, must(find_subject(inputs, word))), output);
+      expect_to_fit(text, output);
       std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
       EXPECT_THAT(text, HasSubstr(pod)) << "nothing is left out";
     }
@@ -352,9 +354,9 @@ TEST(StatusText, FitsIntoEightyColumnsWithLongNames) {
 
 // As the text names it.
 TEST(StatusDocument, NamesThePodThatHasADevice) {
-  const host::OfferedAs free{.resource = "nvidia.com/pgpu", .id = "42"};
+  const host::AdvertisedAs free{.resource = "nvidia.com/pgpu", .id = "42"};
   EXPECT_TRUE(to_json(free).at("pod").is_null());
-  host::OfferedAs given = free;
+  host::AdvertisedAs given = free;
   given.allocated = true;
   given.pod = "studio/render-a";
   EXPECT_EQ(to_json(given).at("pod"), "studio/render-a");
@@ -364,18 +366,19 @@ TEST(StatusDocument, NamesThePodThatHasADevice) {
 TEST(StatusText, FitsIntoEightyColumnsWithAnError) {
   test::Machine machine;
   test::composed_machine("policy-node").build(machine);
-  const Session session = session_at(machine.kernel.root(), machine.holders);
-  host::NodePicture view = view_of(session, must(look_at_node(session, Depth::rows)));
+  const Session session = session_at(machine.kernel.root(), machine.users);
+  host::NodeDescription view = view_of(session, must(look_at_node(session, Depth::rows)));
   const std::string message =
-      "read /var/lib/ferry/wanted.json: devices[3].vgpu-devices: expected the name of a type and how many of "
+      "read /var/lib/ferry/desired.json: devices[3].vgpu-devices: expected the name of a type and how many "
+      "of "
       "it, as in `A40-8Q: 6`, and this is a list of three names";
   const std::string hint =
       "docs/policy.md says how a policy file is written; `ferry apply --dry-run -f FILE` "
       "says what one would change";
-  view.wanted =
-      host::WantedMark{.generation = 1, .policy = "mixed", .asked_by = "label gpu-ferry.io/policy=mixed"};
+  view.desired =
+      host::DesiredMark{.generation = 1, .policy = "mixed", .source = "label gpu-ferry.io/policy=mixed"};
   view.phase = host::NodePhase::failed;
-  view.error = host::StateError{.message = message, .hint = hint};
+  view.error = host::StatusError{.message = message, .hint = hint};
   std::istringstream lines(status_text(view, {.columns = 80}));
   std::string all;
   for (std::string line; std::getline(lines, line);) {

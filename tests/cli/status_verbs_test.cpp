@@ -14,7 +14,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/verbs/capture.h"
-#include "cli/verbs/captured_config.h"
 #include "common/unique_fd.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/machines.h"
@@ -87,20 +86,20 @@ TEST_F(StatusVerbs, WatchSaysEachChangeOnceAndEndsByCtrlC) {
   };
   ASSERT_TRUE(says("policy mixed"));
   // A file of Ferry's that is replaced, and one that is new.
-  const std::string state = content(machine_.kernel.root() / "run/ferry/state.json");
+  const std::string state = content(machine_.kernel.root() / "run/ferry/status.json");
   std::string other = state;
   other.replace(other.find("mixed"), 5, "other");
-  ASSERT_TRUE(machine_.kernel.write_file("run/ferry/state.json", other));
+  ASSERT_TRUE(machine_.kernel.write_file("run/ferry/status.json", other));
   ASSERT_TRUE(says("policy other")) << content(out);
   // One that says nothing new draws nothing: it is read, and only then does something change again.
   const UniqueFd heard(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  ASSERT_TRUE(machine_.kernel.write_file("run/ferry/state.json", other));
-  ASSERT_GE(::inotify_add_watch(heard.get(), (machine_.kernel.root() / "run/ferry/state.json").c_str(),
+  ASSERT_TRUE(machine_.kernel.write_file("run/ferry/status.json", other));
+  ASSERT_GE(::inotify_add_watch(heard.get(), (machine_.kernel.root() / "run/ferry/status.json").c_str(),
                                 IN_CLOSE_NOWRITE),
             0);
   std::array<char, 4096> events{};
   ASSERT_TRUE(program.until([&] { return ::read(heard.get(), events.data(), events.size()) > 0; }));
-  ASSERT_TRUE(machine_.kernel.write_file("run/ferry/state.json", state));
+  ASSERT_TRUE(machine_.kernel.write_file("run/ferry/status.json", state));
   ASSERT_TRUE(program.until([&] {
     const std::string text = content(out);
     return text.rfind("policy mixed") > text.find("policy other");
@@ -146,24 +145,24 @@ TEST_F(StatusVerbs, WatchSeesFerrysFolderAppear) {
   test::RunningProgram program("ferry", {"--host-root", root(), "status", "--watch", "-o", "json"}, {}, out);
   ASSERT_TRUE(program.until([&] { return content(out).find("0000:01:00.0") != std::string::npos; }));
   ASSERT_TRUE(machine_.kernel.write_file(
-      "run/ferry/state.json",
-      R"({"version":1,"generation":1,"pid":1,"boot_id":"b","wanted":null,"phase":"nothing_wanted",)"
-      R"("accelerators":[],"withdraw":[],"error":null})"));
-  EXPECT_TRUE(program.until([&] { return content(out).find("nothing_wanted") != std::string::npos; }));
+      "run/ferry/status.json",
+      R"({"version":2,"generation":1,"pid":1,"boot_id":"b","desired":null,"phase":"idle",)"
+      R"("accelerators":[],"unavailable":[],"error":null})"));
+  EXPECT_TRUE(program.until([&] { return content(out).find("idle") != std::string::npos; }));
   EXPECT_EQ(program.end_by(SIGTERM), 0);
 }
 
 TEST_F(StatusVerbs, SaysHowOldAFailureIsThatHostdDoesNotLookAtAgain) {
   build("laptop");
   ASSERT_TRUE(machine_.kernel.write_file(
-      "run/ferry/state.json",
-      R"({"version":1,"generation":1,"pid":1,"boot_id":"b","wanted":null,"phase":"failed","accelerators":[],)"
-      R"("withdraw":[],"error":{"message":"the file was wrong","hint":""}})"));
+      "run/ferry/status.json",
+      R"({"version":2,"generation":1,"pid":1,"boot_id":"b","desired":null,"phase":"failed","accelerators":[],)"
+      R"("unavailable":[],"error":{"message":"the file was wrong","hint":""}})"));
   EXPECT_THAT(
       on(machine_.kernel.root(), {"status"}).out,
       HasSubstr("policy: failed, the file was wrong\n"
                 "ferry hostd does not run, so nothing has looked again; `ferry hostd --once` does\n"));
-  const auto file = machine_.kernel.root() / "run/ferry/state.json";
+  const auto file = machine_.kernel.root() / "run/ferry/status.json";
   fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::minutes{190});
   EXPECT_THAT(on(machine_.kernel.root(), {"status"}).out,
               HasSubstr("that was 3 hours ago: ferry hostd does not run"));

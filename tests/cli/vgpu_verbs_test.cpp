@@ -178,7 +178,7 @@ TEST_F(VgpuVerbs, ValidateHoldsAFileAgainstTheHost) {
   EXPECT_EQ(fits.status, 0) << fits.err;
   EXPECT_EQ(fits.out, path("p.yaml") +
                           ": valid, 4 profiles\nprofile fits: works on this host\n"
-                          "  GPU 0 (0000:05:00.0): works, wanted 4 x T4-4Q, found none\n"
+                          "  GPU 0 (0000:05:00.0): works, expected 4 x T4-4Q, found none\n"
                           "  GPU 1 (0000:07:00.0): no item is for it\n");
   const auto elsewhere = validate({"--host", "-c", "elsewhere"});
   EXPECT_EQ(elsewhere.status, 0);
@@ -202,13 +202,13 @@ TEST_F(VgpuVerbs, ValidateHoldsAFileAgainstTheHost) {
 TEST_F(VgpuVerbs, ExplainDoesNotCallAVgpuFreeThatNoVmCanBeGiven) {
   mdev_.leave_driverless = true;
   mdev_.add_device(kT4, "nvidia-232", kA);
-  const auto story = ferry({"explain", kA});
-  EXPECT_THAT(story.out, AllOf(HasSubstr("state      broken: no VM can be given it\n"),
-                               testing::Not(HasSubstr("free\n"))));
+  const auto explanation = ferry({"explain", kA});
+  EXPECT_THAT(explanation.out, AllOf(HasSubstr("state       broken: no VM can be given it\n"),
+                                     testing::Not(HasSubstr("free\n"))));
   mdev_.leave_driverless = false;
   constexpr const char* kB = "11111111-3b1d-4f0e-9a57-2f6f5f1f7a10";
   mdev_.add_device(kT4, "nvidia-232", kB);
-  EXPECT_THAT(ferry({"explain", kB}).out, HasSubstr("state      free\n"));
+  EXPECT_THAT(ferry({"explain", kB}).out, HasSubstr("state       free\n"));
 }
 
 TEST_F(VgpuVerbs, OfAPolicyFileSayWhatChecksIt) {

@@ -54,11 +54,11 @@ def created(thing: dict[str, Any]) -> dict[str, Any]:
 
 NODE_POLICY, EVENTS_POLICY, LEASE_POLICY = "ferry-own-node", "ferry-own-events", "ferry-own-changes"
 REQUESTS = [
-    Request("its state on its own node", patch(NODE, metadata(labels={STATE: "changing"}))),
+    Request("its state on its own node", patch(NODE, metadata(labels={STATE: "applying"}))),
     Request("its last error on its own node", patch(NODE, metadata(annotations={LAST_ERROR: "a test"}))),
     Request("its last error taken off", patch(NODE, metadata(annotations={LAST_ERROR: None}))),
     Request("an event of its own node", **created(event(NODE))),
-    Request("its state on another node", patch(OTHER, metadata(labels={STATE: "changing"})), NODE_POLICY),
+    Request("its state on another node", patch(OTHER, metadata(labels={STATE: "applying"})), NODE_POLICY),
     Request("a label of somebody else", patch(NODE, metadata(labels={"example.com/zone": "a"})), NODE_POLICY),
     Request("a label that chooses a configuration", patch(NODE, metadata(labels={"gpu-ferry.io/policy": "x"})), NODE_POLICY),
     Request("the label of the host's name taken off", patch(NODE, metadata(labels={"kubernetes.io/hostname": None})),
@@ -71,7 +71,7 @@ REQUESTS = [
     Request("the list of who manages the fields wiped", patch(NODE, metadata(managedFields=[{}])), NODE_POLICY),
     Request("an event of another node", **created(event(OTHER)), refused_by=EVENTS_POLICY),
     Request("a Lease that is no turn", **created(lease("example", NODE, {})), refused_by=LEASE_POLICY),
-    Request("a turn for another node", **created(lease("ferry-change-7", OTHER, {"gpu-ferry.io/change-slot": "7"})),
+    Request("a turn for another node", **created(lease("ferry-change-7", OTHER, {"gpu-ferry.io/rollout-lease": "7"})),
             refused_by=LEASE_POLICY),
 ]
 
@@ -117,7 +117,7 @@ class AdmissionTest(unittest.TestCase):
 
     def test_a_token_of_no_pod_may_change_no_node(self) -> None:
         self.kubernetes.add_user(AGENT, self.kubernetes.token_of(SPACE, ACCOUNT))
-        answer = self.answer(Request("", patch(NODE, metadata(labels={STATE: "changing"}))))
+        answer = self.answer(Request("", patch(NODE, metadata(labels={STATE: "applying"}))))
         self.assertIn(f"ValidatingAdmissionPolicy '{NODE_POLICY}'", answer)
 
     def test_the_api_server_has_no_warning_about_a_policy(self) -> None:

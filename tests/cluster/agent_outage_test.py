@@ -15,7 +15,7 @@ from cluster.programs import wait_until
 CARD = "nvidia.com/AD102_GEFORCE_RTX_4090"
 OWN, GIVEN = ("nvidia", "snd_hda_intel", "nvidia"), ("vfio-pci", "vfio-pci", "vfio-pci")
 # Only what the kubelet has is withdrawn: each change takes the GPUs back.
-PHASES = ("pending", "withdrawing", "changing", "as_wanted")
+PHASES = ("pending", "withdrawing", "changing", "ready")
 
 
 class AgentOutageTest(unittest.TestCase):
@@ -40,7 +40,7 @@ class AgentOutageTest(unittest.TestCase):
     def give_away(self) -> None:
         self.node.label(WORKLOAD, "vm-passthrough")
         self.node.wait_until_is(*GIVEN)
-        wait_until("the kubelet has them", lambda: sum(self.node.kubernetes.devices().values()) == 2, 60)
+        wait_until("the kubelet has them", lambda: sum(self.node.kubernetes.devices().values()) == 3, 60)
 
     def take_back(self) -> None:
         self.node.label(WORKLOAD, "container")
@@ -109,7 +109,7 @@ class AgentOutageTest(unittest.TestCase):
         self.assertEqual("draining", node.labels()[STATE])
         self.assertTrue(node.kubernetes.node()["spec"].get("unschedulable"), "it is cordoned")
         self.assertEqual("vfio-pci", node.host.drivers()[0], "a pod has it")
-        wait_until("nothing is offered", lambda: not sum(node.kubernetes.devices().values()), 60)
+        wait_until("nothing is advertised", lambda: not sum(node.kubernetes.devices().values()), 60)
 
     def test_the_host_changes_while_there_is_no_api_server(self) -> None:
         self.give_away()
@@ -149,7 +149,7 @@ class AgentOutageTest(unittest.TestCase):
     def test_a_node_obeys_when_it_has_been_without_an_agent(self) -> None:
         self.node.agent.stop()
         self.node.label(WORKLOAD, "vm-passthrough")
-        self.assertEqual("as_wanted", self.node.labels()[STATE], "the last word there was")
+        self.assertEqual("ready", self.node.labels()[STATE], "the last word there was")
         self.node.agent.start()
         self.node.wait_until_is(*GIVEN)
         self.take_back()

@@ -66,7 +66,7 @@ class ChartGpusTest(unittest.TestCase):
 
     def wait_until_is(self, *drivers: str) -> None:
         wait_until(f"the drivers are {drivers}, and that is told", lambda: self.host.drivers() == drivers
-                   and self.metadata()["labels"].get(STATE) == "as_wanted" and not self.error(), 90)
+                   and self.metadata()["labels"].get(STATE) == "ready" and not self.error(), 90)
 
     def wait_for_offer(self, wanted: dict[str, int]) -> None:
         wait_until(f"the kubelet has {wanted}", lambda: wanted == {

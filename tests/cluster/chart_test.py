@@ -94,7 +94,7 @@ class ChartTest(unittest.TestCase):
 
     def live(self, program: str) -> None:
         ferry = self.ferry
-        offered = pathlib.Path("/run/ferry/plugin/offered.json")
+        offered = pathlib.Path("/run/ferry/plugin/advertised.json")
         offered.unlink(missing_ok=True)  # of the Helm before
         told = ferry.helm(program, "install", "ferry", CHART, values=VALUES)
         self.assertIn("kubectl label node NODE", told)
@@ -103,9 +103,9 @@ class ChartTest(unittest.TestCase):
         self.kubernetes.kubectl("label", "node", NODE, f"{PRESENT}=true")
         try:
             first = wait_until("the pods run", ferry.runs, 120)
-            wait_until("the agent tells of the node", lambda: self.label(STATE) == "nothing_wanted", 60)
-            state = json.loads(pathlib.Path("/run/ferry/state.json").read_text())
-            self.assertEqual(state["phase"], "nothing_wanted", "hostd says it on the host")
+            wait_until("the agent tells of the node", lambda: self.label(STATE) == "idle", 60)
+            state = json.loads(pathlib.Path("/run/ferry/status.json").read_text())
+            self.assertEqual(state["phase"], "idle", "hostd says it on the host")
             wait_until("the plugin says it on the host", offered.exists, 60)
             self.expect_the_charts_test_to_tell(program)
 
@@ -115,7 +115,7 @@ class ChartTest(unittest.TestCase):
             wait_until("the agent knows the policies", lambda: "did you mean 'given'" in self.annotation(), 60)
             self.assertEqual(self.label(STATE), "failed")
             self.kubernetes.kubectl("label", "node", NODE, "gpu-ferry.io/policy-")
-            wait_until("all is well again", lambda: self.label(STATE) == "nothing_wanted", 60)
+            wait_until("all is well again", lambda: self.label(STATE) == "idle", 60)
             self.assertEqual(ferry.runs(), first)
 
             self.expect_the_agent_alone_with_its_token()
@@ -145,7 +145,7 @@ class ChartTest(unittest.TestCase):
             for kind in ("clusterroles", "clusterrolebindings"):
                 names = [one["metadata"]["name"] for one in self.kubernetes.get(kind)["items"]]
                 self.assertNotIn("ferry-node", names)
-            self.assertEqual(self.label(STATE), "nothing_wanted", "what was said stays said")
+            self.assertEqual(self.label(STATE), "idle", "what was said stays said")
             self.assertEqual([], [request for request in self.kubernetes.requests()
                                   if request.get("responseStatus", {}).get("code") in (401, 403)], "RBAC refused nothing")
         except Failure:
@@ -187,7 +187,7 @@ class ChartTest(unittest.TestCase):
 
     def test_an_upgrade_of_a_release_whose_agent_was_root_in_the_pod_of_hostd(self) -> None:
         """The DaemonSet with the three containers keeps its name and its selector; its files become the agent's."""
-        ferry, wanted = self.ferry, pathlib.Path("/var/lib/ferry/wanted.json")
+        ferry, wanted = self.ferry, pathlib.Path("/var/lib/ferry/desired.json")
         program = self.helms[-1]
         with tempfile.TemporaryDirectory() as folder:
             ferry.helm(program, "install", "ferry", write_former_chart(pathlib.Path(folder), ferry.helm(
@@ -200,8 +200,8 @@ class ChartTest(unittest.TestCase):
             wait_until("the pods run", ferry.runs, 180)
             self.kubernetes.kubectl("label", "node", NODE, "gpu-ferry.io/policy-")
             wait_until("the agent removes the former one's file", lambda: not wanted.exists(), 120)
-            wait_until("hostd obeys", lambda: json.loads(pathlib.Path("/run/ferry/state.json").read_text())["phase"]
-                       == "nothing_wanted", 60)
+            wait_until("hostd obeys", lambda: json.loads(pathlib.Path("/run/ferry/status.json").read_text())["phase"]
+                       == "idle", 60)
             said = self.kubernetes.kubectl("logs", "-n", SPACE, ferry.pod("agent")["metadata"]["name"])
             self.assertIn("this agent serves the node now", said, "it has waited for hostd, and has not ended")
             self.assertEqual(0, ferry.pod("agent")["status"]["containerStatuses"][0]["restartCount"])

@@ -165,7 +165,7 @@ class KataTest(unittest.TestCase):
         self.assertEqual("", self.error())
         if kubernetes.release.current:
             wait_until("the node's status lists the handler", lambda: HANDLER in self.handlers_of_the_status(), 60)
-        wait_until("an event tells of it", lambda: self.events("KataReady"), 30)
+        wait_until("an event tells of it", lambda: self.events("RuntimeReady"), 30)
         self.assertEqual(before, self.lives(), "containerd was restarted below them")
 
         # It does not go below a pod.

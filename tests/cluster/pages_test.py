@@ -65,7 +65,7 @@ class PagesTest(unittest.TestCase):
         self.assertLessEqual({"ClusterRole", "KubeVirt", "Namespace", "Pod"}, kinds)
 
     def test_a_field_that_a_kind_lacks_is_refused(self) -> None:
-        (pod,) = [one for _, one in self.manifests() if one["kind"] == "Pod"]
+        pod = next(one for _, one in self.manifests() if one["kind"] == "Pod")
         self.assertFalse(self.admitted(yaml.safe_dump({**pod, "spec": {**pod["spec"], "runtimeClas": "kata"}})))
         self.assertIn("runtimeClas", self.kubernetes.last_error)
         self.assertFalse(self.admitted(yaml.safe_dump({**pod, "spec": {**pod["spec"], "runtimeClassName": "no-such-class"}})))

@@ -74,10 +74,10 @@ class ScaleTest(unittest.TestCase):
     def test_a_thousand_nodes(self) -> None:
         print(f"{NODES} nodes; before: API server {self.kubernetes.api_server.resident_mib():.0f} MiB")
         self.agents.start()
-        started = self.phase("start", 10, "nothing_wanted")
+        started = self.phase("start", 10, "idle")
         # Each lists once what it watches, says its state and one event; some read their Node anew.
         self.assertLessEqual(started.total(), 8 * NODES)
-        idle = self.phase("idle", 60, "nothing_wanted")
+        idle = self.phase("idle", 60, "idle")
         self.assertEqual(set(), {verb for verb, _ in idle} - {"watch"})
         changed = self.phase("a label on all", 5, "pending",
                              lambda: self.kubernetes.kubectl("label", "nodes", "-l", "scale", f"{POLICY}=mixed"))

@@ -25,7 +25,7 @@ class Turns:
         self._lines = kubernetes.logs / "leases"
         with open(self._lines, "w", encoding="utf-8") as out:
             self.watch = subprocess.Popen([*kubernetes.kubectl_command(), "get", "leases", "-n", AUDITED, "-l",
-                                           "gpu-ferry.io/change-slot", "--watch", "-o",
+                                           "gpu-ferry.io/rollout-lease", "--watch", "-o",
                                            r"jsonpath={.metadata.name}/{.spec.holderIdentity}{'\n'}"], stdout=out)
 
     def told(self) -> list[tuple[str, str]]:
@@ -60,7 +60,7 @@ class TurnsTest(unittest.TestCase):
                               str(self.kubernetes.kubeconfig("agents")), str(folder / "hosts"), str(NODES), str(MOST))
         self.agents.start()
         self.addCleanup(self.agents.stop)
-        self.wait_until_are("nothing_wanted", NODES)
+        self.wait_until_are("idle", NODES)
         self.turns = Turns(self.kubernetes)
         self.addCleanup(self.turns.watch.wait)
         self.addCleanup(self.turns.watch.kill)
@@ -76,7 +76,7 @@ class TurnsTest(unittest.TestCase):
 
     def test_no_more_than_so_many_and_one_where_it_fails(self) -> None:
         self.label("given")
-        self.wait_until_are("as_wanted", NODES)
+        self.wait_until_are("ready", NODES)
         wait_until("the last one has given back", lambda: self.turns.told()[-1][1] == "", 30)
         told = self.turns.told()
         holders = [holder for _, holder in told if holder]
@@ -97,4 +97,4 @@ class TurnsTest(unittest.TestCase):
         self.assertEqual(1, self.in_state("failed"))
         # A person has the way out: another policy is not held.
         self.label("given")
-        self.wait_until_are("as_wanted", NODES)
+        self.wait_until_are("ready", NODES)

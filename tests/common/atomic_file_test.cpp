@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/atomic_file.h"
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -45,26 +43,26 @@ TEST_F(AtomicFileTest, MakesTheFileAndItsDirectories) {
 }
 
 TEST_F(AtomicFileTest, LeavesAReaderOfTheOldFileItsContent) {
-  tree_.file("state.json", "old and longer");
-  const UniqueFd reader = host_.open("state.json", O_RDONLY).value();
-  ASSERT_TRUE(host_.write_file("state.json", "new"));
+  tree_.file("status.json", "old and longer");
+  const UniqueFd reader = host_.open("status.json", O_RDONLY).value();
+  ASSERT_TRUE(host_.write_file("status.json", "new"));
   std::string seen(64, '\0');
   seen.resize(static_cast<std::size_t>(::read(reader.get(), seen.data(), seen.size())));
   EXPECT_EQ(seen, "old and longer");
-  EXPECT_EQ(host_.read_file("state.json").value(), "new");
+  EXPECT_EQ(host_.read_file("status.json").value(), "new");
 }
 
 TEST_F(AtomicFileTest, AFileOfAnotherUserBecomesTheWritersThatIsNotRoot) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   constexpr uid_t kUser = 64'711;
-  tree_.file("wanted.json", "root's");
+  tree_.file("desired.json", "root's");
   ASSERT_EQ(::chmod(tree_.path().c_str(), 0777), 0);
   {
     const test::AsUser user(kUser);
-    ASSERT_TRUE(host_.write_file("wanted.json", "the user's"));
+    ASSERT_TRUE(host_.write_file("desired.json", "the user's"));
   }
-  EXPECT_EQ(host_.read_file("wanted.json").value(), "the user's");
-  EXPECT_EQ(status("wanted.json").st_uid, kUser);
+  EXPECT_EQ(host_.read_file("desired.json").value(), "the user's");
+  EXPECT_EQ(status("desired.json").st_uid, kUser);
 }
 
 TEST_F(AtomicFileTest, KeepsModeAndOwnerOfAnExistingFile) {
@@ -81,7 +79,7 @@ TEST_F(AtomicFileTest, KeepsModeAndOwnerOfAnExistingFile) {
 }
 
 TEST_F(AtomicFileTest, LeavesTheOldFileWholeWhenTheNewOneDoesNotFit) {
-  tree_.file("state.json", "old");
+  tree_.file("status.json", "old");
   // A limit on the size of files stands in for a full disk: the first page is written, the second is not.
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -89,14 +87,14 @@ TEST_F(AtomicFileTest, LeavesTheOldFileWholeWhenTheNewOneDoesNotFit) {
   small.rlim_cur = 4096;
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  const auto written = host_.write_file("state.json", std::string(10'000, 'x'));
+  const auto written = host_.write_file("status.json", std::string(10'000, 'x'));
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   static_cast<void>(std::signal(SIGXFSZ, handler));
 
   ASSERT_FALSE(written);
   EXPECT_EQ(written.error().code, std::errc::file_too_large);
-  EXPECT_EQ(host_.read_file("state.json").value(), "old");
-  EXPECT_THAT(host_.list(".").value(), ElementsAre("state.json")) << "no half file is left beside it";
+  EXPECT_EQ(host_.read_file("status.json").value(), "old");
+  EXPECT_THAT(host_.list(".").value(), ElementsAre("status.json")) << "no half file is left beside it";
 }
 
 // Killed wherever it happens to be, hundreds of times, and read meanwhile: the one content or the other.
@@ -107,9 +105,9 @@ TEST_F(AtomicFileTest, IsWholeWhereverItsWriterIsKilled) {
   constexpr int kMostMicroseconds = 1500;     // which some writes take
   // Many pages, since a write is cut off between two of them.
   const std::array contents = {std::string(64UL << 10, 'a'), std::string(96UL << 10, 'b')};
-  tree_.file("state.json", contents.front());
+  tree_.file("status.json", contents.front());
   const auto is_whole = [&] {
-    return std::ranges::count(contents, host_.read_file("state.json").value()) == 1;
+    return std::ranges::count(contents, host_.read_file("status.json").value()) == 1;
   };
   std::random_device random;
   std::uniform_int_distribution<int> moments(0, kMostMicroseconds);
@@ -119,7 +117,7 @@ TEST_F(AtomicFileTest, IsWholeWhereverItsWriterIsKilled) {
     const pid_t pid = ::fork();
     ASSERT_GE(pid, 0);
     if (pid == 0) {
-      for (std::size_t turn = 0; host_.write_file("state.json", contents.at(turn % contents.size()));
+      for (std::size_t turn = 0; host_.write_file("status.json", contents.at(turn % contents.size()));
            ++turn) {
       }
       ::_exit(1);
@@ -137,7 +135,7 @@ TEST_F(AtomicFileTest, IsWholeWhereverItsWriterIsKilled) {
 
 TEST_F(AtomicFileTest, SaysWhichDirectoryCannotBeMade) {
   tree_.file("run", "a file where a directory must be");
-  const auto written = host_.write_file("run/ferry/state.json", "{}");
+  const auto written = host_.write_file("run/ferry/status.json", "{}");
   ASSERT_FALSE(written);
   EXPECT_EQ(written.error().code, std::errc::not_a_directory);
   EXPECT_THAT(written.error().message, testing::HasSubstr("/run/ferry"));

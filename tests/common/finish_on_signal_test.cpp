@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/process/finish_on_signal.h"
-
 #include <array>
 #include <cerrno>
 #include <filesystem>
@@ -11,6 +9,8 @@
 #include <unistd.h>
 
 #include <gtest/gtest.h>
+
+#include "common/process/signals.h"
 
 namespace ferry {
 namespace {

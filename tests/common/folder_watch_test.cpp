@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hostfs/folder_watch.h"
-
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "hostfs/directory_watch.h"
 #include "hostfs/host_fs.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/process/hidden_process.h"
-
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -13,6 +11,8 @@
 #include <unistd.h>
 
 #include <gtest/gtest.h>
+
+#include "common/process/this_process.h"
 
 namespace ferry {
 namespace {

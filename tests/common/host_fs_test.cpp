@@ -214,9 +214,9 @@ TEST_F(HostFsTest, MakesDirectoriesBelowTheRootAndNeverTheRoot) {
 
 TEST_F(HostFsTest, ReadsNoLinkInAFolderOfAProcessWithFewerRights) {
   tree_.file("etc/secret", "secret\n");
-  tree_.link("var/lib/ferry/wanted.json", "../../../etc/secret");
-  EXPECT_EQ(host_.read_file("var/lib/ferry/wanted.json").value(), "secret\n");
-  const auto refused = host_.read_file("var/lib/ferry/wanted.json", HostFs::Links::refused);
+  tree_.link("var/lib/ferry/desired.json", "../../../etc/secret");
+  EXPECT_EQ(host_.read_file("var/lib/ferry/desired.json").value(), "secret\n");
+  const auto refused = host_.read_file("var/lib/ferry/desired.json", HostFs::Links::refused);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::malformed_host);
   EXPECT_EQ(host_.read_file("etc/secret", HostFs::Links::refused).value(), "secret\n");

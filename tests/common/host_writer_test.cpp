@@ -23,11 +23,9 @@
 #include <nlohmann/json.hpp>
 
 #include "common/process/spawn.h"
-#include "hostfs/acts_under_way.h"
-#include "hostfs/modprobe_directories.h"
-#include "hostfs/node_lock.h"
-#include "hostfs/pid_namespace.h"
-#include "hostfs/stuck_record.h"
+#include "hostfs/in_flight_writes.h"
+#include "hostfs/kernel_facts.h"
+#include "hostfs/locks.h"
 #include "hostfs/stuck_writes.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hostfs/node_lock.h"
-
 #include <array>
 #include <csignal>
 #include <fcntl.h>
@@ -12,6 +10,7 @@
 
 #include <gmock/gmock.h>
 
+#include "hostfs/locks.h"
 #include "tests/support/open_files.h"
 #include "tests/support/scratch_directory.h"
 

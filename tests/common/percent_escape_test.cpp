@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/text/percent_escape.h"
-
 #include <gtest/gtest.h>
+
+#include "common/text/encoding.h"
 
 namespace ferry {
 namespace {

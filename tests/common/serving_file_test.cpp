@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/serving_file.h"
-
 #include <gmock/gmock.h>
 
+#include "common/plugin_files.h"
 #include "tests/support/must.h"
 
 namespace ferry {

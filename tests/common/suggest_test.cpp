@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/text/suggest.h"
-
 #include <array>
 #include <string>
 
 #include <gmock/gmock.h>
+
+#include "common/text/text.h"
 
 namespace ferry {
 namespace {

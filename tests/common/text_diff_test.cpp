@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/text/text_diff.h"
-
 #include <gmock/gmock.h>
+
+#include "common/text/text.h"
 
 namespace ferry {
 namespace {

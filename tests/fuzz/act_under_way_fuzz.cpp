@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
-#include "hostfs/acts_under_way.h"
+#include "hostfs/in_flight_writes.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"
 

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "common/unique_fd.h"
+#include "kata-manager/artifacts/artifact_version.h"
 #include "kata-manager/artifacts/inner_path.h"
-#include "kata-manager/artifacts/tree_listing.h"
 #include "kata-manager/fetch/unpack.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"

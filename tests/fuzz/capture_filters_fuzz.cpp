@@ -3,7 +3,6 @@
 #include <string>
 
 #include "cli/verbs/capture.h"
-#include "cli/verbs/captured_config.h"
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
 
-#include "kubectl/cluster_checks.h"
-#include "kubectl/cluster_document.h"
-#include "kubectl/cluster_gather.h"
-#include "kubectl/cluster_text.h"
+#include "kubectl/cluster_verbs.h"
 #include "tests/fuzz/fuzz.h"
 
 // What an API server lists, and what people and machines would be shown of it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
-#include "virt/domain_xml.h"
+#include "virt/domain.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   const auto domain = virt::read_domain_xml(text);

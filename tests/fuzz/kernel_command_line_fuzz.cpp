@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
-#include "vfio/pci/kernel_command_line.h"
+#include "vfio/pci/kernel_options.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   const auto line = vfio::KernelCommandLine::parse(text);

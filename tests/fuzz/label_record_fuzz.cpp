@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/labels/label_record.h"
+#include "agent/labels/own_labels.h"
 #include "tests/fuzz/fuzz.h"
 
 // Any annotation that a Node has under that name: what the agent takes for its own is read back as itself,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
-#include "vfio/pci/modprobe_config.h"
+#include "vfio/pci/kernel_options.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   for (const vfio::ModprobeLine& line : vfio::parse_modprobe_config(text)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
 #include "vfio/bind/driver_choice.h"
-#include "vfio/pci/pci_modalias.h"
+#include "vfio/pci/pci_function.h"
 
 // First a function's modalias, which says its IDs too, then a modules.alias file, which is a
 // modules.builtin.modinfo file too.

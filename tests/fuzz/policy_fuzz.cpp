@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "policy/policy_text.h"
+#include "policy/policy_export.h"
 #include "policy/policy_yaml.h"
 #include "tests/fuzz/fuzz.h"
 

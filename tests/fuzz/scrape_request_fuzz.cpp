@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/metrics/scrape_request.h"
+#include "agent/metrics/metrics_listener.h"
 #include "tests/fuzz/fuzz.h"
 
 // What a client of the metrics sends.

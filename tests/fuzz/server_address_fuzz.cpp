@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first line is a server's address, the second a proxy, the rest what needs none.
-#include "kube/server_address.h"
+#include "kube/cluster_access.h"
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {

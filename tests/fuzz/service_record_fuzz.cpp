@@ -2,7 +2,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"
 #include "vfio/quiesce/release.h"
-#include "vfio/quiesce/service_record.h"
+#include "vfio/quiesce/stopped_services.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   static const test::ScratchDirectory tree;
@@ -12,9 +12,9 @@ void ferry::fuzz::one_input(std::string_view text) {
   const auto record = vfio::read_service_record(host);
   if (!record)
     return require(record.error().code == Errc::malformed_host, "what cannot be read is said to be");
-  for (const auto& [holder, state] : record->services) {
-    require(!vfio::runs_others(holder.name), "nothing is started that is never stopped");
-    require(holder.kind != vfio::Releasable::Kind::module || holder.name == vfio::kConsoleModule,
+  for (const auto& [user, state] : record->services) {
+    require(!vfio::runs_others(user.name), "nothing is started that is never stopped");
+    require(user.kind != vfio::Releasable::Kind::module || user.name == vfio::kConsoleModule,
             "no other module is loaded");
   }
   require(vfio::write_service_record(host, record->services).has_value(), "what was read can be written");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
-#include "vgpu-dm/types/type_name.h"
+#include "vgpu-dm/types/type_names.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   const auto name = vgpu::VgpuTypeName::parse(text);

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "tests/fuzz/fuzz.h"
-#include "vfio/pci/uevent.h"
+#include "vfio/pci/uevents.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   if (!vfio::concerns_us(text)) return;

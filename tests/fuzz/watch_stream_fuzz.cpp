@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kube/field_filter.h"
-#include "kube/watch_event.h"
+#include "kube/object_watch.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

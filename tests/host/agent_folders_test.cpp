@@ -11,7 +11,7 @@
 
 #include <gmock/gmock.h>
 
-#include "hostfs/presence.h"
+#include "hostfs/locks.h"
 #include "tests/support/as_user.h"
 #include "tests/support/log_of.h"
 #include "tests/support/must.h"
@@ -212,21 +212,21 @@ TEST_F(AgentFoldersTest, WhoseFolderItIsNotSaysWhatToDo) {
 
 TEST_F(AgentFoldersTest, AnAgentTakesTheFilesOfOneThatWasRootOver) {
   if (!is_root()) GTEST_SKIP() << "only root can be another user";
-  tree_.file("var/lib/ferry/wanted.json", "root's");
+  tree_.file("var/lib/ferry/desired.json", "root's");
   tree_.file("var/lib/ferry/agent.lock", "");
   AgentFolders folders(host_,
                        {.group = kAgent, .lock = "var/lib/ferry/agent.lock", .folders = {}, .trees = {}});
   {
     const test::AsUser agent(kAgent);
-    EXPECT_FALSE(OnlyOne::claim(host_, "var/lib/ferry/agent.lock").has_value());
-    EXPECT_FALSE(host_.write_file("var/lib/ferry/wanted.json", "the agent's").has_value());
+    EXPECT_FALSE(InstanceLock::claim(host_, "var/lib/ferry/agent.lock").has_value());
+    EXPECT_FALSE(host_.write_file("var/lib/ferry/desired.json", "the agent's").has_value());
   }
   folders.give();
   const test::AsUser agent(kAgent);
-  EXPECT_TRUE(OnlyOne::claim(host_, "var/lib/ferry/agent.lock").has_value());
-  EXPECT_TRUE(host_.write_file("var/lib/ferry/wanted.json", "the agent's").has_value());
-  EXPECT_EQ(host_.read_file("var/lib/ferry/wanted.json").value(), "the agent's");
-  EXPECT_TRUE(host_.remove_file("var/lib/ferry/wanted.json").has_value());
+  EXPECT_TRUE(InstanceLock::claim(host_, "var/lib/ferry/agent.lock").has_value());
+  EXPECT_TRUE(host_.write_file("var/lib/ferry/desired.json", "the agent's").has_value());
+  EXPECT_EQ(host_.read_file("var/lib/ferry/desired.json").value(), "the agent's");
+  EXPECT_TRUE(host_.remove_file("var/lib/ferry/desired.json").has_value());
 }
 
 TEST_F(AgentFoldersTest, AnotherNameOfAFileInThePlaceOfTheLockIsLeftAlone) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/all_use_probes.h"
-
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -23,11 +22,12 @@ class FixedProbe final : public vfio::UseProbe {
   Result<vfio::UseReport> report_;
 };
 
-vfio::Holder vm(const std::string& name, std::optional<int> pid, const std::string& what) {
-  return {.kind = vfio::Holder::Kind::virtual_machine, .name = name, .pid = pid, .what = what, .pod_uid = {}};
+vfio::DeviceUser vm(const std::string& name, std::optional<int> pid, const std::string& what) {
+  return {
+      .kind = vfio::DeviceUser::Kind::virtual_machine, .name = name, .pid = pid, .what = what, .pod_uid = {}};
 }
-vfio::Holder process(const std::string& name, int pid, const std::string& what) {
-  return {.kind = vfio::Holder::Kind::process, .name = name, .pid = pid, .what = what, .pod_uid = {}};
+vfio::DeviceUser process(const std::string& name, int pid, const std::string& what) {
+  return {.kind = vfio::DeviceUser::Kind::process, .name = name, .pid = pid, .what = what, .pod_uid = {}};
 }
 
 Result<vfio::UseReport> combine(std::vector<Result<vfio::UseReport>> reports) {
@@ -56,39 +56,39 @@ TEST(CombinedUseProbe, IsBlindToADeviceWhoseDriverDoesNotTellItsNodes) {
 
 TEST(CombinedUseProbe, TellsWhatAnyProbeFoundOrCouldNotAsk) {
   const vfio::UseReport all =
-      must(combine({vfio::UseReport{.holders = {{"a", {process("x", 1, "n")}}}, .unknown = {"u1"}},
-                    vfio::UseReport{.holders = {{"b", {process("y", 2, "m")}}}, .unknown = {"u2"}}}));
+      must(combine({vfio::UseReport{.users = {{"a", {process("x", 1, "n")}}}, .unknown = {"u1"}},
+                    vfio::UseReport{.users = {{"b", {process("y", 2, "m")}}}, .unknown = {"u2"}}}));
   EXPECT_THAT(all.of("a"), ElementsAre(process("x", 1, "n")));
   EXPECT_THAT(all.of("b"), ElementsAre(process("y", 2, "m")));
   EXPECT_THAT(all.unknown, ElementsAre("u1", "u2"));
 }
 
 TEST(CombinedUseProbe, TellsAVmThatTwoProbesFoundOnce) {
-  const vfio::Holder by_node = vm("gpu-vm", 412, "/dev/vfio/12");
+  const vfio::DeviceUser by_node = vm("gpu-vm", 412, "/dev/vfio/12");
   for (const auto pid : {std::optional<int>(), std::optional(412)}) {
     const vfio::UseReport all = must(combine(
-        {vfio::UseReport{.holders = {{"a", {by_node}}}, .unknown = {}},
-         vfio::UseReport{.holders = {{"a", {vm("gpu-vm", pid, "a as a host device")}}}, .unknown = {}}}));
+        {vfio::UseReport{.users = {{"a", {by_node}}}, .unknown = {}},
+         vfio::UseReport{.users = {{"a", {vm("gpu-vm", pid, "a as a host device")}}}, .unknown = {}}}));
     EXPECT_THAT(all.of("a"), ElementsAre(by_node));
   }
 }
 
 TEST(CombinedUseProbe, KeepsAVmApartFromAnotherOfItsNameFromAProcessAndFromOtherDevices) {
-  const vfio::Holder by_node = vm("x", 412, "/dev/vfio/12");
-  const vfio::Holder other_vm = vm("x", 7, "a as a host device");
-  const vfio::Holder program = process("x", 412, "/dev/nvidia0");
+  const vfio::DeviceUser by_node = vm("x", 412, "/dev/vfio/12");
+  const vfio::DeviceUser other_vm = vm("x", 7, "a as a host device");
+  const vfio::DeviceUser program = process("x", 412, "/dev/nvidia0");
   const vfio::UseReport all = must(combine(
-      {vfio::UseReport{.holders = {{"a", {by_node}}}, .unknown = {}},
-       vfio::UseReport{.holders = {{"a", {other_vm, program}}, {"b", {vm("x", {}, "b as a host device")}}},
+      {vfio::UseReport{.users = {{"a", {by_node}}}, .unknown = {}},
+       vfio::UseReport{.users = {{"a", {other_vm, program}}, {"b", {vm("x", {}, "b as a host device")}}},
                        .unknown = {}}}));
   EXPECT_THAT(all.of("a"), ElementsAre(by_node, other_vm, program));
   EXPECT_THAT(all.of("b"), ElementsAre(vm("x", {}, "b as a host device")));
 }
 
 TEST(CombinedUseProbe, KeepsTheTwoNodesThatOneVmHolds) {
-  const vfio::Holder group = vm("x", 412, "/dev/vfio/12");
-  const vfio::Holder cdev = vm("x", 412, "/dev/vfio/devices/vfio3");
-  EXPECT_THAT(must(combine({vfio::UseReport{.holders = {{"a", {group, cdev}}}, .unknown = {}}})).of("a"),
+  const vfio::DeviceUser group = vm("x", 412, "/dev/vfio/12");
+  const vfio::DeviceUser cdev = vm("x", 412, "/dev/vfio/devices/vfio3");
+  EXPECT_THAT(must(combine({vfio::UseReport{.users = {{"a", {group, cdev}}}, .unknown = {}}})).of("a"),
               ElementsAre(group, cdev));
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/console_use_probe.h"
-
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
@@ -35,12 +34,12 @@ class ConsoleUseProbeTest : public testing::Test {
     kernel_.add_plain_module("nvidia_drm", parameters);
   }
   vfio::UseReport look() { return must(ConsoleUseProbe(kernel_).look(questions_)); }
-  std::vector<std::string> holders() {
+  std::vector<std::string> users() {
     std::vector<std::string> out;
     const vfio::UseReport report = look();
-    for (const vfio::Holder& holder : report.of(kGpu)) {
-      EXPECT_FALSE(holder.only_a_screen()) << "unbinding under it never returns: no --force";
-      out.push_back(holder.text());
+    for (const vfio::DeviceUser& user : report.of(kGpu)) {
+      EXPECT_FALSE(user.only_a_screen()) << "unbinding under it never returns: no --force";
+      out.push_back(user.text());
     }
     return out;
   }
@@ -51,13 +50,13 @@ class ConsoleUseProbeTest : public testing::Test {
 
 TEST_F(ConsoleUseProbeTest, FindsTheModuleByItsParameters) {
   load({{"modeset", "Y"}, {"fbdev", "Y"}});
-  EXPECT_THAT(holders(), ElementsAre("kernel module nvidia_drm (its console) holds /dev/dri/card1"));
+  EXPECT_THAT(users(), ElementsAre("kernel module nvidia_drm (its console) holds /dev/dri/card1"));
 }
 
 TEST_F(ConsoleUseProbeTest, FindsTheModuleByItsFramebuffer) {
   load({{"modeset", "Y"}});
   kernel_.link("sys/class/graphics/fb3/device", "../../../devices/pci0000:00/" + std::string(kGpu));
-  EXPECT_THAT(holders(), ElementsAre("kernel module nvidia_drm (its console) holds /dev/fb3"));
+  EXPECT_THAT(users(), ElementsAre("kernel module nvidia_drm (its console) holds /dev/fb3"));
 }
 
 TEST_F(ConsoleUseProbeTest, TellsTheOtherGpusThatTheModuleServes) {
@@ -71,7 +70,7 @@ class NoConsole : public ConsoleUseProbeTest,
 
 TEST_P(NoConsole, IsNoHolder) {
   load(GetParam());
-  EXPECT_THAT(holders(), IsEmpty());
+  EXPECT_THAT(users(), IsEmpty());
   EXPECT_THAT(look().unknown, IsEmpty());
 }
 
@@ -84,13 +83,13 @@ INSTANTIATE_TEST_SUITE_P(Parameters, NoConsole,
 
 TEST_F(ConsoleUseProbeTest, IsNotMovedByAModuleThatIsNotLoaded) {
   kernel_.link("sys/class/graphics/fb0/device", "../../../devices/pci0000:00/" + std::string(kGpu));
-  EXPECT_THAT(holders(), IsEmpty());
+  EXPECT_THAT(users(), IsEmpty());
 }
 
 TEST_F(ConsoleUseProbeTest, IsNotMovedByAGpuWithoutACard) {
   load({{"modeset", "Y"}, {"fbdev", "Y"}});
   kernel_.remove(device(kGpu) + "/drm");
-  EXPECT_THAT(holders(), IsEmpty());
+  EXPECT_THAT(users(), IsEmpty());
 }
 
 TEST_F(ConsoleUseProbeTest, FindsNothingOnAVfioDriver) {
@@ -99,7 +98,7 @@ TEST_F(ConsoleUseProbeTest, FindsNothingOnAVfioDriver) {
   ASSERT_TRUE(kernel_.write("sys/bus/pci/drivers/nvidia/unbind", kGpu));
   ASSERT_TRUE(kernel_.write(std::string("sys/bus/pci/devices/") + kGpu + "/driver_override", "vfio-pci"));
   ASSERT_TRUE(kernel_.write("sys/bus/pci/drivers/vfio-pci/bind", kGpu));
-  EXPECT_THAT(holders(), IsEmpty());
+  EXPECT_THAT(users(), IsEmpty());
 }
 
 TEST_F(ConsoleUseProbeTest, SaysThatParametersCannotBeRead) {

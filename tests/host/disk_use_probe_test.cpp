@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/disk_use_probe.h"
-
 #include <cerrno>
 #include <map>
 #include <sys/stat.h>
@@ -8,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -49,12 +48,12 @@ class DiskUseProbeTest : public testing::Test {
     });
     return must(probe.look(std::vector<vfio::UseQuestion>{{.device = kDevice, .nodes = nodes}}));
   }
-  std::vector<std::string> holders(const std::vector<vfio::DeviceNode>& nodes) {
+  std::vector<std::string> users(const std::vector<vfio::DeviceNode>& nodes) {
     const vfio::UseReport report = look(nodes);
     EXPECT_THAT(report.unknown, IsEmpty());
     EXPECT_EQ(report.blind, "");
     std::vector<std::string> out;
-    for (const vfio::Holder& holder : report.of(kDevice)) out.push_back(holder.text());
+    for (const vfio::DeviceUser& user : report.of(kDevice)) out.push_back(user.text());
     return out;
   }
   test::ScratchDirectory tree_;
@@ -64,21 +63,21 @@ class DiskUseProbeTest : public testing::Test {
 };
 
 TEST_F(DiskUseProbeTest, NamesTheMountPoint) {
-  EXPECT_THAT(holders({disk("/dev/sdb1", 17)}),
+  EXPECT_THAT(users({disk("/dev/sdb1", 17)}),
               ElementsAre("the file system mounted at /media/disk holds /dev/sdb1"));
 }
 
 TEST_F(DiskUseProbeTest, FindsAFileSystemThatShowsNumbersOfItsOwn) {
-  EXPECT_THAT(holders({disk("/dev/sdc", 32)}),
+  EXPECT_THAT(users({disk("/dev/sdc", 32)}),
               ElementsAre("the file system mounted at /media/btrfs holds /dev/sdc"));
 }
 
 TEST_F(DiskUseProbeTest, FindsNothingOfADiskThatIsNotUsed) {
-  EXPECT_THAT(holders({disk("/dev/sdd", 48)}), IsEmpty());
+  EXPECT_THAT(users({disk("/dev/sdd", 48)}), IsEmpty());
 }
 
 TEST_F(DiskUseProbeTest, DoesNotTakeACharacterDeviceForABlockDeviceOfThatNumber) {
-  EXPECT_THAT(holders({{.name = "/dev/vfio/9", .number = {.major = 244, .minor = 9}, .block = false}}),
+  EXPECT_THAT(users({{.name = "/dev/vfio/9", .number = {.major = 244, .minor = 9}, .block = false}}),
               IsEmpty());
 }
 
@@ -87,35 +86,35 @@ TEST_F(DiskUseProbeTest, FindsWhatOnlyAContainerHasMounted) {
   tree_.file("proc/412/cgroup", "0::/kubepods/pod0123456789abcdef0123456789abcdef/x\n");
   process(413, "mnt:[4026532500]",
           "300 299 8:33 / /data rw - xfs /dev/data rw\n301 299 8:34 / /x rw - xfs /dev/y rw\n");
-  EXPECT_THAT(holders({disk("/dev/sdc1", 33)}),
+  EXPECT_THAT(users({disk("/dev/sdc1", 33)}),
               ElementsAre("the file system mounted at /data (pid 412) in pod "
                           "0123456789abcdef0123456789abcdef holds /dev/sdc1"));
-  EXPECT_THAT(holders({disk("/dev/sdc2", 34)}), IsEmpty()) << "that namespace has been read already";
+  EXPECT_THAT(users({disk("/dev/sdc2", 34)}), IsEmpty()) << "that namespace has been read already";
 }
 
 TEST_F(DiskUseProbeTest, ReadsProcessesWhoseNamespaceIsNotToldAsWell) {
   process(412, "", "300 299 8:33 / /data rw - xfs /dev/data rw\n");
-  EXPECT_THAT(holders({disk("/dev/sdc1", 33)}),
+  EXPECT_THAT(users({disk("/dev/sdc1", 33)}),
               ElementsAre("the file system mounted at /data (pid 412) holds /dev/sdc1"));
 }
 
 TEST_F(DiskUseProbeTest, TellsTheCopiesThatContainersHaveOfTheHostsMountOnce) {
   process(412, "mnt:[4026532500]", "300 299 8:17 / /host/media/disk rw - vfat /dev/sdb1 rw\n");
-  EXPECT_THAT(holders({disk("/dev/sdb1", 17)}),
+  EXPECT_THAT(users({disk("/dev/sdb1", 17)}),
               ElementsAre("the file system mounted at /media/disk holds /dev/sdb1"));
 }
 
 // In a namespace of his own anybody may mount a tmpfs and call its source what he likes.
 TEST_F(DiskUseProbeTest, BelievesNoSourceInAnotherNamespace) {
   process(412, "mnt:[4026532500]", "300 299 0:77 / /tmp/x rw - tmpfs /dev/sdd rw\n");
-  EXPECT_THAT(holders({disk("/dev/sdd", 48)}), IsEmpty());
+  EXPECT_THAT(users({disk("/dev/sdd", 48)}), IsEmpty());
 }
 
 TEST_F(DiskUseProbeTest, FindsSwap) {
   tree_.file(
       "proc/swaps",
       "Filename\tType\tSize\tUsed\tPriority\n/dev/sdd2   partition\t8388604\t0\t-2\n/swapfile file 4 0 -3\n");
-  EXPECT_THAT(holders({disk("/dev/sdd", 48), disk("/dev/sdd2", 50)}),
+  EXPECT_THAT(users({disk("/dev/sdd", 48), disk("/dev/sdd2", 50)}),
               ElementsAre("/dev/sdd2 is swap of the host"));
 }
 
@@ -129,10 +128,10 @@ TEST_F(DiskUseProbeTest, FindsLoopDevicesAndNvmeTargets) {
   tree_.file(spaces + "1/enable", "1\n");
   tree_.file(spaces + "2/device_path", "/dev/sdf\n");
   tree_.file(spaces + "2/enable", "0\n");
-  EXPECT_THAT(holders({disk("/dev/sdd", 48)}), ElementsAre("/dev/sdd is claimed in the kernel by loop3"));
-  EXPECT_THAT(holders({disk("/dev/sde", 64), disk("/dev/sde1", 65)}),
+  EXPECT_THAT(users({disk("/dev/sdd", 48)}), ElementsAre("/dev/sdd is claimed in the kernel by loop3"));
+  EXPECT_THAT(users({disk("/dev/sde", 64), disk("/dev/sde1", 65)}),
               ElementsAre("/dev/sde1 is claimed in the kernel by NVMe target nqn.a"));
-  EXPECT_THAT(holders({disk("/dev/sdf", 80)}), IsEmpty());
+  EXPECT_THAT(users({disk("/dev/sdf", 80)}), IsEmpty());
 }
 
 TEST_F(DiskUseProbeTest, KnowsALentDiskByAnyOfItsNames) {
@@ -141,7 +140,7 @@ TEST_F(DiskUseProbeTest, KnowsALentDiskByAnyOfItsNames) {
     GTEST_SKIP() << "no device nodes can be made here";
   tree_.link("dev/disk/by-id/my-disk", "../../sdd");
   tree_.file("sys/class/block/loop3/loop/backing_file", "/dev/disk/by-id/my-disk\n");
-  EXPECT_THAT(holders({disk("/dev/sdd", 48)}), ElementsAre("/dev/sdd is claimed in the kernel by loop3"));
+  EXPECT_THAT(users({disk("/dev/sdd", 48)}), ElementsAre("/dev/sdd is claimed in the kernel by loop3"));
 }
 
 TEST_F(DiskUseProbeTest, AsksTheKernelOfWhatNobodyIsSeenToUse) {
@@ -149,18 +148,18 @@ TEST_F(DiskUseProbeTest, AsksTheKernelOfWhatNobodyIsSeenToUse) {
   tree_.directory("sys/class/block/sdd1/holders/dm-0");
   tree_.directory("sys/class/block/sdd1/holders/dm-1");
   EXPECT_THAT(
-      holders({disk("/dev/sdd", 48), disk("/dev/sdd1", 49), disk("/dev/sdd2", 50)}),
+      users({disk("/dev/sdd", 48), disk("/dev/sdd1", 49), disk("/dev/sdd2", 50)}),
       ElementsAre("/dev/sdd is claimed in the kernel", "/dev/sdd1 is claimed in the kernel by dm-0, dm-1"));
 }
 
 TEST_F(DiskUseProbeTest, DisturbsNoDiskThatIsKnownToBeUsed) {
-  EXPECT_THAT(holders({disk("/dev/sdb", 16), disk("/dev/sdb1", 17)}), testing::SizeIs(1));
+  EXPECT_THAT(users({disk("/dev/sdb", 16), disk("/dev/sdb1", 17)}), testing::SizeIs(1));
   EXPECT_THAT(asked_, IsEmpty());
 }
 
 TEST_F(DiskUseProbeTest, TakesADriveWithoutAMediumForFree) {
   claims_ = {{"/dev/sdd", ENOMEDIUM}, {"/dev/sde", ENXIO}};
-  EXPECT_THAT(holders({disk("/dev/sdd", 48), disk("/dev/sde", 64)}), IsEmpty());
+  EXPECT_THAT(users({disk("/dev/sdd", 48), disk("/dev/sde", 64)}), IsEmpty());
 }
 
 TEST_F(DiskUseProbeTest, IsBlindWhereTheKernelCannotBeAsked) {
@@ -191,7 +190,7 @@ TEST_F(DiskUseProbeTest, SaysWhenSwapCannotBeRead) {
 
 TEST_F(DiskUseProbeTest, ReadsNothingWhereNoBlockDeviceIsAskedAbout) {
   tree_.remove("proc/1/mountinfo");
-  EXPECT_THAT(holders({{.name = "/dev/vfio/9", .number = {.major = 244, .minor = 9}}}), IsEmpty());
+  EXPECT_THAT(users({{.name = "/dev/vfio/9", .number = {.major = 244, .minor = 9}}}), IsEmpty());
   EXPECT_THAT(asked_, IsEmpty());
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/fabric_use_probe.h"
-
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
@@ -31,7 +30,7 @@ class FabricUseProbeTest : public testing::Test {
                           .driver = driver});
   }
   void run(const std::string& name) { kernel_.file("proc/812/comm", name + "\n"); }
-  std::vector<std::string> holders() {
+  std::vector<std::string> users() {
     const vfio::AcceleratorRules rules{.vendors = {0x10de},
                                        .classes = {vfio::PciClass::display_3d},
                                        .on_request = {vfio::PciClass::bridge_other}};
@@ -39,9 +38,9 @@ class FabricUseProbeTest : public testing::Test {
                                                       {.device = "0000:05:00.0", .nodes = {}}};
     const vfio::UseReport report = test::must(FabricUseProbe(kernel_, rules).look(questions));
     std::vector<std::string> out;
-    for (const vfio::Holder& holder : report.of("0000:1b:00.0")) out.push_back(holder.text());
+    for (const vfio::DeviceUser& user : report.of("0000:1b:00.0")) out.push_back(user.text());
     std::vector<std::string> of_switch;
-    for (const vfio::Holder& holder : report.of("0000:05:00.0")) of_switch.push_back(holder.text());
+    for (const vfio::DeviceUser& user : report.of("0000:05:00.0")) of_switch.push_back(user.text());
     EXPECT_EQ(out, of_switch) << "its nodes do not tell who uses a switch";
     return out;
   }
@@ -51,20 +50,20 @@ class FabricUseProbeTest : public testing::Test {
 TEST_F(FabricUseProbeTest, FindsGpusOfAFabricWhoseManagerRuns) {
   add_switch("nvidia");
   run("nv-fabricmanage");
-  EXPECT_THAT(holders(),
+  EXPECT_THAT(users(),
               ElementsAre("fabric manager nv-fabricmanager (pid 812) holds the NVLink fabric (1 switch)"));
 }
 
 TEST_F(FabricUseProbeTest, FindsNothingWithoutTheManager) {
   add_switch("nvidia");
   run("nv-hostengine");
-  EXPECT_THAT(holders(), IsEmpty());
+  EXPECT_THAT(users(), IsEmpty());
 }
 
 TEST_F(FabricUseProbeTest, FindsNothingWhereTheSwitchesAreAServiceVms) {
   run("nv-fabricmanage");
   add_switch("vfio-pci");
-  EXPECT_THAT(holders(), IsEmpty());
+  EXPECT_THAT(users(), IsEmpty());
 }
 
 TEST_F(FabricUseProbeTest, FindsGpusOfAFabricWhoseSwitchesPciDoesNotShow) {
@@ -75,7 +74,7 @@ TEST_F(FabricUseProbeTest, FindsGpusOfAFabricWhoseSwitchesPciDoesNotShow) {
     const std::vector<vfio::UseQuestion> questions = {{.device = "0000:1b:00.0", .nodes = {}}};
     std::vector<std::string> out;
     const vfio::UseReport report = test::must(FabricUseProbe(kernel_, rules).look(questions));
-    for (const vfio::Holder& holder : report.of("0000:1b:00.0")) out.push_back(holder.text());
+    for (const vfio::DeviceUser& user : report.of("0000:1b:00.0")) out.push_back(user.text());
     return out;
   };
   EXPECT_THAT(gpus_holders(), IsEmpty());

@@ -79,10 +79,10 @@ std::vector<std::string> FakeSystemd::orders() const {
 void FakeSystemd::serve() {
   std::vector<UniqueFd> unanswered;
   for (;;) {
-    std::array<pollfd, 2> wanted = {pollfd{.fd = stop_.get(), .events = POLLIN, .revents = 0},
-                                    pollfd{.fd = listener_.get(), .events = POLLIN, .revents = 0}};
-    ::poll(wanted.data(), wanted.size(), -1);
-    if (wanted[0].revents != 0) return;
+    std::array<pollfd, 2> desired = {pollfd{.fd = stop_.get(), .events = POLLIN, .revents = 0},
+                                     pollfd{.fd = listener_.get(), .events = POLLIN, .revents = 0}};
+    ::poll(desired.data(), desired.size(), -1);
+    if (desired[0].revents != 0) return;
     UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!connection.valid()) return;
     if (manner_ == Manner::silent) {
@@ -113,10 +113,10 @@ void FakeSystemd::serve_one(UniqueFd connection) {
     std::uint64_t until = 0;
     const int timeout = sd_bus_get_timeout(bus, &until) > 0 && until != UINT64_MAX ? 100 : -1;
     const int events = sd_bus_get_events(bus);
-    std::array<pollfd, 2> wanted = {pollfd{.fd = stop_.get(), .events = POLLIN, .revents = 0},
-                                    pollfd{.fd = fd, .events = static_cast<short>(events), .revents = 0}};
-    ::poll(wanted.data(), wanted.size(), timeout);
-    if (wanted[0].revents != 0) break;
+    std::array<pollfd, 2> desired = {pollfd{.fd = stop_.get(), .events = POLLIN, .revents = 0},
+                                     pollfd{.fd = fd, .events = static_cast<short>(events), .revents = 0}};
+    ::poll(desired.data(), desired.size(), timeout);
+    if (desired[0].revents != 0) break;
   }
   sd_bus_close_unref(bus);
 }

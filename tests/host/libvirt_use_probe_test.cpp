@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/libvirt_use_probe.h"
-
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -42,7 +41,7 @@ TEST_F(LibvirtUseProbeTest, NamesTheDomainsThatHaveADevice) {
          R"({"name":"b","uuid":"v","pci":["0000:02:00.0"],"mdev":[")" + kUuid + R"("]}]}')");
   const vfio::UseReport report = look({"0000:01:00.0", "0000:02:00.0", "0000:03:00.0", kUuid});
   ASSERT_EQ(report.of("0000:01:00.0").size(), 1U);
-  EXPECT_EQ(report.of("0000:01:00.0")[0].kind, vfio::Holder::Kind::virtual_machine);
+  EXPECT_EQ(report.of("0000:01:00.0")[0].kind, vfio::DeviceUser::Kind::virtual_machine);
   EXPECT_EQ(report.of("0000:01:00.0")[0].text(), "VM a (pid 412) holds 0000:01:00.0 as a host device");
   EXPECT_EQ(report.of("0000:02:00.0")[0].text(), "VM b holds 0000:02:00.0 as a host device");
   EXPECT_EQ(report.of(kUuid)[0].name, "b");
@@ -66,7 +65,7 @@ TEST_F(LibvirtUseProbeTest, DoesNotKnowWhenLibvirtDoesNotAnswer) {
   answer("exec sleep 100");
   const vfio::UseReport report = look({"0000:01:00.0"}, 100ms);
   EXPECT_THAT(report.unknown, ElementsAre("libvirt: ferry-virt: no answer in 100 ms"));
-  EXPECT_THAT(report.holders, IsEmpty());
+  EXPECT_THAT(report.users, IsEmpty());
 }
 
 TEST_F(LibvirtUseProbeTest, DoesNotKnowWhenLibvirtFails) {

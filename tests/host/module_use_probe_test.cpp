@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/module_use_probe.h"
-
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -25,7 +24,7 @@ class ModuleUseProbeTest : public testing::Test {
     const HostFs host(tree_.path());
     const vfio::UseReport report = test::must(
         ModuleUseProbe(host).look(std::vector<vfio::UseQuestion>{{.device = device, .nodes = {}}}));
-    EXPECT_THAT(report.holders, IsEmpty());
+    EXPECT_THAT(report.users, IsEmpty());
     EXPECT_EQ(report.blind, "") << "a note keeps no GPU";
     return report.unknown;
   }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/network_use_probe.h"
-
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -21,7 +20,7 @@ std::vector<std::string> links_up(const std::string& flags, const std::string& w
   const vfio::UseReport report = test::must(NetworkUseProbe(host).look(questions));
   EXPECT_THAT(report.of("0000:03:00.0"), IsEmpty());
   std::vector<std::string> out;
-  for (const vfio::Holder& holder : report.of("0000:02:00.0")) out.push_back(holder.text());
+  for (const vfio::DeviceUser& user : report.of("0000:02:00.0")) out.push_back(user.text());
   return out;
 }
 

@@ -8,7 +8,7 @@
 
 #include <gmock/gmock.h>
 
-#include "host/node_standings.h"
+#include "host/gpu_conditions.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy_yaml.h"
 #include "tests/support/fake_mdev.h"
@@ -43,18 +43,18 @@ class SomeHolder final : public vfio::UseProbe {
     vfio::UseReport report;
     for (const vfio::UseQuestion& question : questions) {
       if (question.device == held_by_service) {
-        report.holders[held_by_service] = {{.name = "nvidia-persiste",
-                                            .pid = 77,
-                                            .what = "/dev/nvidia0",
-                                            .pod_uid = {},
-                                            .service = "nvidia-persistenced.service"}};
+        report.users[held_by_service] = {{.name = "nvidia-persiste",
+                                          .pid = 77,
+                                          .what = "/dev/nvidia0",
+                                          .pod_uid = {},
+                                          .service = "nvidia-persistenced.service"}};
       }
       if (question.device != held) continue;
-      report.holders[held] = {{.kind = vfio::Holder::Kind::virtual_machine,
-                               .name = "tenant",
-                               .pid = 412,
-                               .what = "its group",
-                               .pod_uid = {}}};
+      report.users[held] = {{.kind = vfio::DeviceUser::Kind::virtual_machine,
+                             .name = "tenant",
+                             .pid = 412,
+                             .what = "its group",
+                             .pod_uid = {}}};
     }
     return report;
   }
@@ -124,20 +124,20 @@ TEST_F(NodeApplyTest, MakesEachGpuWhatThePolicySays) {
 
 // The file decides, whoever applies it: hostd takes by itself, a command keeps.
 TEST_F(NodeApplyTest, KeepsOrTakesWhatFerryHasNotMadeAsThePolicySays) {
-  policy::Policy wanted = policy("  - {devices: [0], mode: host}\n");
+  policy::Policy desired = policy("  - {devices: [0], mode: host}\n");
   mdev_.add_device(kFirst, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10");
   for (const bool spares : {false, true}) {
     NodeHost on = host();
     on.vgpus.spares_foreign = spares;
-    wanted.foreign = policy::Foreign::keep;
-    const auto kept = apply_policy(on, wanted).value();
+    desired.foreign = policy::Foreign::keep;
+    const auto kept = apply_policy(on, desired).value();
     EXPECT_EQ(kept.vgpus.gpus.at(0).kind, vgpu::GpuOutcome::Kind::refused);
     EXPECT_THAT(mdev_.devices_on(kFirst), SizeIs(1));
   }
   NodeHost on = host();
   on.vgpus.spares_foreign = true;
-  wanted.foreign = policy::Foreign::take;
-  EXPECT_EQ(apply_policy(on, wanted).value().vgpus.gpus.at(0).kind, vgpu::GpuOutcome::Kind::changed);
+  desired.foreign = policy::Foreign::take;
+  EXPECT_EQ(apply_policy(on, desired).value().vgpus.gpus.at(0).kind, vgpu::GpuOutcome::Kind::changed);
   EXPECT_THAT(mdev_.devices_on(kFirst), IsEmpty());
 }
 
@@ -303,7 +303,7 @@ TEST_F(NodeApplyTest, RefusesTwoPlacesForOneGroupAndWritesNothing) {
   ASSERT_FALSE(outcome);
   EXPECT_EQ(outcome.error().code, Errc::refused);
   EXPECT_THAT(outcome.error().message,
-              HasSubstr("0000:05:00.0 shall be given away and 0000:08:00.0 shall not"));
+              HasSubstr("0000:05:00.0 is to be passed through and 0000:08:00.0 is not"));
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
@@ -394,7 +394,7 @@ TEST_F(NodeWithFunctions, KeepsOneThatCannotGoAllTheSame) {
   EXPECT_THAT(preview.given_away.plan.refusals[0].reasons, ElementsAre(HasSubstr("0000:08:00.0 is in use")))
       << "what would go with it is no reason";
   const NodeOutcome outcome = apply(kAway);
-  EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, vgpu::GpuOutcome::Kind::left_alone);
+  EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, vgpu::GpuOutcome::Kind::unmanaged);
   std::vector<std::string> refused;
   for (const vfio::MoveResult& result : outcome.given_away.results) {
     if (result.status == Status::refused) refused.push_back(result.devices.front().text());
@@ -413,11 +413,11 @@ TEST_F(NodeWithFunctions, SaysBesideWhoUsesItWhatLasts) {
     SCOPED_TRACE(held);
     probe_.held = held;
     const auto in_use = HasSubstr("VM tenant (pid 412)");
-    GpuStanding before = standings_of(preview_policy(host(), policy(kAway)).value()).at(fourth);
+    GpuCondition before = conditions_of(preview_policy(host(), policy(kAway)).value()).at(fourth);
     EXPECT_THAT(before.reasons, testing::UnorderedElementsAre(in_use, away_itself));
-    before.holders = probe_.look({{{.device = held, .nodes = {}}}}).value().holders.at(held);
+    before.users = probe_.look({{{.device = held, .nodes = {}}}}).value().users.at(held);
     EXPECT_FALSE(before.only_in_use());
-    EXPECT_THAT(standings_of(apply(kAway)).at(fourth).reasons,
+    EXPECT_THAT(conditions_of(apply(kAway)).at(fourth).reasons,
                 testing::UnorderedElementsAre(in_use, away_itself));
   }
   EXPECT_EQ(kernel_.driver_of(kFourth), "nvidia");
@@ -502,11 +502,11 @@ class NodeApplyUndo : public NodeApplyTest {
   void no_bind_to_vfio(const std::string& address) {
     kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/bind", .value = address}, EIO);
   }
-  const GpuStanding& standing(const NodeOutcome& outcome, const char* address) {
-    standings_ = standings_of(outcome);
+  const GpuCondition& condition(const NodeOutcome& outcome, const char* address) {
+    standings_ = conditions_of(outcome);
     return standings_.at(vfio::PciAddress::parse(address).value());
   }
-  GpuStandings standings_;
+  GpuConditions standings_;
 };
 
 TEST_F(NodeApplyUndo, MakesVgpusAgainUnderTheirUuidsWhereTheGpuCannotBeGivenAway) {
@@ -521,7 +521,7 @@ TEST_F(NodeApplyUndo, MakesVgpusAgainUnderTheirUuidsWhereTheGpuCannotBeGivenAway
   ASSERT_TRUE(gpu.error);
   EXPECT_THAT(gpu.error->message, HasSubstr("it could not be given away: bind 0000:05:00.0 to vfio-pci"));
   EXPECT_THAT(gpu.undo_errors, IsEmpty());
-  EXPECT_EQ(standing(outcome, kFirst).state, Standing::failed);
+  EXPECT_EQ(condition(outcome, kFirst).state, GpuState::failed);
   EXPECT_THAT(state(), ElementsAre("nvidia 2", "vfio-pci 0", "nvidia 1")) << "the others go on";
 
   kernel_.mend();
@@ -535,7 +535,7 @@ TEST_F(NodeApplyUndo, SaysBothErrorsWhereVgpusDoNotComeAgain) {
   mdev_.swallow_creates = true;
   const NodeOutcome outcome = apply("  - {devices: [0], mode: passthrough}\n");
   EXPECT_THAT(state(), ElementsAre("nvidia 0", "nvidia 0", "vfio-pci 0"));
-  EXPECT_THAT(standing(outcome, kFirst).reasons,
+  EXPECT_THAT(condition(outcome, kFirst).reasons,
               ElementsAre(HasSubstr("it could not be given away: bind"), HasSubstr("still to do: create")));
 }
 
@@ -549,8 +549,8 @@ TEST_F(NodeApplyUndo, RefusesAsTheLaterStageDidWhereThatWroteNothing) {
   const NodeOutcome outcome = apply("  - {devices: [0], mode: passthrough}\n");
   EXPECT_EQ(mdev_.devices_on(kFirst), vgpus);
   EXPECT_EQ(outcome.vgpus.gpus.at(0).kind, vgpu::GpuOutcome::Kind::refused);
-  const GpuStanding& refused = standing(outcome, kFirst);
-  EXPECT_EQ(refused.state, Standing::refused);
+  const GpuCondition& refused = condition(outcome, kFirst);
+  EXPECT_EQ(refused.state, GpuState::blocked);
   EXPECT_THAT(refused.reasons, ElementsAre(HasSubstr("VM tenant (pid 412)")));
 }
 
@@ -567,7 +567,7 @@ TEST_F(NodeApplyUndo, TakesAGpuToVfioAgainThatGetsNoVgpus) {
   EXPECT_THAT(outcome.given_back.results[0].error->message,
               testing::AllOf(HasSubstr("0000:05:00.0 could not be given its vGPUs: "),
                              HasSubstr("; all of it is on vfio as before")));
-  EXPECT_THAT(standing(outcome, kFirst).reasons, SizeIs(1));
+  EXPECT_THAT(condition(outcome, kFirst).reasons, SizeIs(1));
 
   mdev_.swallow_creates = false;
   apply(kDivided);
@@ -649,8 +649,8 @@ TEST_F(NodeApplyUndoOfTwo, TakesBothToVfioAgain) {
   const NodeOutcome outcome = apply(kBothDivided);
   for (const char* gpu : {kFirst, kOther}) {
     EXPECT_EQ(kernel_.driver_of(gpu), "vfio-pci");
-    EXPECT_EQ(standing(outcome, gpu).state, Standing::failed);
-    EXPECT_THAT(standing(outcome, gpu).reasons.front(),
+    EXPECT_EQ(condition(outcome, gpu).state, GpuState::failed);
+    EXPECT_THAT(condition(outcome, gpu).reasons.front(),
                 HasSubstr("0000:08:00.0 could not be given its vGPUs"));
   }
   EXPECT_THAT(mdev_.devices_on(kFirst), IsEmpty());
@@ -663,7 +663,7 @@ TEST_F(NodeApplyUndoOfTwo, TakesNoVgpuFromAVm) {
   const NodeOutcome outcome = apply(kBothDivided);
   EXPECT_THAT(mdev_.devices_on(kFirst), SizeIs(1));
   EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
-  EXPECT_THAT(standing(outcome, kFirst).reasons.front(),
+  EXPECT_THAT(condition(outcome, kFirst).reasons.front(),
               testing::ContainsRegex("0000:08:00.0 could not be given its vGPUs: .*; taking it to vfio again "
                                      "failed too: 0000:05:00.0 carries 1 vGPU"));
 }

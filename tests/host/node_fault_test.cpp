@@ -51,8 +51,8 @@ constexpr const char* kTo =
     "  - {devices: [6, 7], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n";
 
 std::size_t stride() {
-  const char* const wish = std::getenv("FERRY_FAULTS");  // NOLINT(concurrency-mt-unsafe): one thread
-  return wish == nullptr ? 1 : std::max<std::size_t>(1, std::stoul(wish));
+  const char* const status = std::getenv("FERRY_FAULTS");  // NOLINT(concurrency-mt-unsafe): one thread
+  return status == nullptr ? 1 : std::max<std::size_t>(1, std::stoul(status));
 }
 
 class Nobody final : public vfio::UseProbe {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/node_features.h"
-
 #include <gmock/gmock.h>
 
+#include "host/gpu_conditions.h"
 #include "policy/accelerators.h"
 #include "tests/support/machines.h"
 #include "tests/support/must.h"

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop itself: real files, real processes, a fake host. Each test waits for what state.json says.
-#include "host/node_loop.h"
-
+// The loop itself: real files, real processes, a fake host. Each test waits for what status.json says.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -18,11 +16,12 @@
 
 #include <gmock/gmock.h>
 
-#include "common/process/descriptor_limit.h"
-#include "common/serving_file.h"
-#include "host/state_file.h"
+#include "common/plugin_files.h"
+#include "common/process/this_process.h"
+#include "host/node_keeper.h"
+#include "host/status_file.h"
 #include "hostfs/directory_watch.h"
-#include "hostfs/presence.h"
+#include "hostfs/locks.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/fake_mdev.h"
 #include "tests/support/few_descriptors.h"
@@ -39,9 +38,9 @@ using test::must;
 
 constexpr auto kPatience = 20s;
 constexpr const char* kGpu = "0000:05:00.0";
-constexpr const char* kStateFile = "run/ferry/state.json";
+constexpr const char* kStatusFile = "run/ferry/status.json";
 constexpr const char* kLock = "run/ferry/hostd/hostd.lock";
-constexpr const char* kPresence = "run/ferry/hostd.presence";
+constexpr const char* kLiveness = "run/ferry/hostd.running";
 
 /// Processes have the GPU while they live.
 class Processes final : public vfio::UseProbe {
@@ -51,21 +50,21 @@ class Processes final : public vfio::UseProbe {
 
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
     vfio::UseReport report;
-    std::vector<int> holders = more;
-    if (const int one = pid; one != 0) holders.push_back(one);
-    std::erase_if(holders, [](int holder) { return !lives(holder); });
-    for (const int holder : holders)
+    std::vector<int> users = more;
+    if (const int one = pid; one != 0) users.push_back(one);
+    std::erase_if(users, [](int user) { return !lives(user); });
+    for (const int user : users)
       for (const vfio::UseQuestion& question : questions)
-        report.holders[question.device].push_back(
-            {.name = "worker", .pid = holder, .what = "/dev/nvidia0", .pod_uid = {}});
+        report.users[question.device].push_back(
+            {.name = "worker", .pid = user, .what = "/dev/nvidia0", .pod_uid = {}});
     return report;
   }
 
  private:
   // A zombie holds nothing, as in /proc.
-  static bool lives(int holder) {
+  static bool lives(int user) {
     siginfo_t info{};
-    return ::waitid(P_PID, static_cast<id_t>(holder), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+    return ::waitid(P_PID, static_cast<id_t>(user), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
            info.si_pid == 0;
   }
 };
@@ -125,30 +124,30 @@ class NodeLoopTest : public testing::Test {
     return result_.get();
   }
   void want(const std::string& mode) {
-    must(kernel_.write_file("var/lib/ferry/wanted.json", wanted_text(mode)));
+    must(kernel_.write_file("var/lib/ferry/desired.json", wanted_text(mode)));
   }
   static std::string wanted_text(const std::string& mode) {
-    return wanted_file_text({.generation = {},
-                             .policy = "a",
-                             .config = ConfigText{.file = {}, .text = policy_text(mode)},
-                             .asked_by = {}});
+    return desired_file_text({.generation = {},
+                              .policy = "a",
+                              .config = ConfigText{.file = {}, .text = policy_text(mode)},
+                              .source = {}});
   }
   static std::string policy_text(const std::string& mode) {
     return "version: v2\npolicies:\n  a: [{devices: all, mode: " + mode + "}]\n";
   }
-  /// Waits for changes of state.json until it says so.
+  /// Waits for changes of status.json until it says so.
   bool becomes(NodePhase phase, policy::Mode mode) {
-    return told([=](const NodeState& state) {
+    return told([=](const HostStatus& state) {
       return state.phase == phase && !state.accelerators.empty() && state.accelerators[0].mode == mode;
     });
   }
   /// Waits until the loop has seen to all that has happened: to this text, with a count of its own, too.
   bool sees_to(const std::string& keys) {
     const std::uint64_t generation = ++generation_;
-    must(kernel_.write_file("var/lib/ferry/wanted.json", R"({"version": 1, "policy": "a", "generation": )" +
-                                                             std::to_string(generation) + keys + "}"));
+    must(kernel_.write_file("var/lib/ferry/desired.json", R"({"version": 2, "policy": "a", "generation": )" +
+                                                              std::to_string(generation) + keys + "}"));
     return told(
-        [=](const NodeState& state) { return state.wanted && state.wanted->generation == generation; });
+        [=](const HostStatus& state) { return state.desired && state.desired->generation == generation; });
   }
   /// Waits until the loop has done what is due by now.
   bool does_what_is_due() {
@@ -157,13 +156,13 @@ class NodeLoopTest : public testing::Test {
     loop->post([=] { loop->at(EventLoop::Clock::now(), [=] { done->set_value(); }); });
     return done->get_future().wait_for(kPatience) == std::future_status::ready;
   }
-  bool told(const std::function<bool(const NodeState&)>& wanted) {
+  bool told(const std::function<bool(const HostStatus&)>& desired) {
     const auto watch = must(DirectoryWatch::open(kernel_.root() / "run/ferry"));
     const auto end = std::chrono::steady_clock::now() + kPatience;
     const auto is_so = [&] {
-      const auto text = kernel_.read_file(kStateFile);
-      const auto state = text ? read_state_file(*text) : Result<NodeState>(fail(Error(text.error())));
-      return state && wanted(*state);
+      const auto text = kernel_.read_file(kStatusFile);
+      const auto state = text ? read_status_file(*text) : Result<HostStatus>(fail(Error(text.error())));
+      return state && desired(*state);
     };
     while (!is_so()) {
       const auto left =
@@ -198,77 +197,77 @@ TEST_F(NodeLoopTest, NamesARecordOfAnEarlierVersionAndStartsNoServiceForIt) {
 
 TEST_F(NodeLoopTest, FollowsTheFileAsItChanges) {
   start();
-  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, policy::Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::idle, policy::Mode::host));
   want("passthrough");
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
   // Written into, as an editor may do it, and not replaced.
-  kernel_.file("var/lib/ferry/wanted.json", wanted_text("host"));
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
+  kernel_.file("var/lib/ferry/desired.json", wanted_text("host"));
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
   EXPECT_EQ(stop().value_or(ExitStatus::failed), ExitStatus::done);
 }
 
 // After a boot, with nobody there who could tell it: what the agent wrote before is all there is.
 TEST_F(NodeLoopTest, BringsTheNodeUpByWhatWasWrittenBeforeTheBoot) {
-  kernel_.file("var/lib/ferry/wanted.json",
-               wanted_file_text({.generation = 12,
-                                 .policy = "a",
-                                 .config = ConfigText{.file = {}, .text = policy_text("passthrough")},
-                                 .asked_by = "label gpu-ferry.io/policy=a"}));
+  kernel_.file("var/lib/ferry/desired.json",
+               desired_file_text({.generation = 12,
+                                  .policy = "a",
+                                  .config = ConfigText{.file = {}, .text = policy_text("passthrough")},
+                                  .source = "label gpu-ferry.io/policy=a"}));
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
   EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci");
-  const NodeState state = must(read_state_file(must(kernel_.read_file(kStateFile))));
-  ASSERT_TRUE(state.wanted);
-  EXPECT_EQ(state.wanted->generation, 12U) << "the agent finds its own wish done when it comes";
+  const HostStatus state = must(read_status_file(must(kernel_.read_file(kStatusFile))));
+  ASSERT_TRUE(state.desired);
+  EXPECT_EQ(state.desired->generation, 12U) << "the agent finds its own desired state done when it comes";
   EXPECT_FALSE(kernel_.exists("var/lib/ferry/agent.lock"));
 }
 
 TEST_F(NodeLoopTest, HearsThatThePluginShallServeNoMore) {
   start();
-  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, policy::Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::idle, policy::Mode::host));
   must(kernel_.write_file("var/lib/ferry/serving.json", serving_file_text("another serves")));
-  ASSERT_TRUE(told([](const NodeState& state) { return state.stand_back == "another serves"; }));
+  ASSERT_TRUE(told([](const HostStatus& state) { return state.standby == "another serves"; }));
   must(kernel_.remove_file("var/lib/ferry/serving.json"));
-  EXPECT_TRUE(told([](const NodeState& state) { return state.stand_back.empty(); }));
+  EXPECT_TRUE(told([](const HostStatus& state) { return state.standby.empty(); }));
 }
 
 TEST_F(NodeLoopTest, FollowsTheFileThatIsNamed) {
   kernel_.file("etc/ferry/policy.yaml", policy_text("passthrough"));
-  kernel_.file("var/lib/ferry/wanted.json",
-               R"({"version": 1, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
+  kernel_.file("var/lib/ferry/desired.json",
+               R"({"version": 2, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
   must(kernel_.write_file("etc/ferry/policy.yaml", policy_text("host")));
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
+  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, FollowsTheFileBehindALink) {
   kernel_.file("opt/site/policy.yaml", policy_text("passthrough"));
   kernel_.link("etc/ferry/policy.yaml", "/opt/site/policy.yaml");
-  kernel_.file("var/lib/ferry/wanted.json",
-               R"({"version": 1, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
+  kernel_.file("var/lib/ferry/desired.json",
+               R"({"version": 2, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
   ASSERT_TRUE(sees_to(R"(, "file": "/etc/ferry/policy.yaml")"));
   must(kernel_.write_file("opt/site/policy.yaml", policy_text("host")));
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
+  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, FollowsAConfigMapThatIsMounted) {
   kernel_.file("etc/ferry/..1/policy.yaml", policy_text("passthrough"));
   kernel_.link("etc/ferry/..data", "..1");
   kernel_.link("etc/ferry/policy.yaml", "..data/policy.yaml");
-  kernel_.file("var/lib/ferry/wanted.json",
-               R"({"version": 1, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
+  kernel_.file("var/lib/ferry/desired.json",
+               R"({"version": 2, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
   for (const char* next : {"2", "3"}) {
     const bool back = std::string(next) == "2";
     kernel_.file(std::string("etc/ferry/..") + next + "/policy.yaml",
                  policy_text(back ? "host" : "passthrough"));
     kernel_.link("etc/ferry/..data_tmp", std::string("..") + next);
     std::filesystem::rename(kernel_.root() / "etc/ferry/..data_tmp", kernel_.root() / "etc/ferry/..data");
-    EXPECT_TRUE(becomes(NodePhase::as_wanted, back ? policy::Mode::host : policy::Mode::passthrough));
+    EXPECT_TRUE(becomes(NodePhase::ready, back ? policy::Mode::host : policy::Mode::passthrough));
   }
 }
 
@@ -277,9 +276,9 @@ TEST_F(NodeLoopTest, LearnsThatAHolderHasEnded) {
   holder_.pid = worker.pid();
   want("passthrough");
   start();
-  EXPECT_TRUE(becomes(NodePhase::refused, policy::Mode::host));
+  EXPECT_TRUE(becomes(NodePhase::blocked, policy::Mode::host));
   worker.end();
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough)) << "nobody has asked again";
+  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough)) << "nobody has asked again";
   EXPECT_TRUE(stop()) << "before the process is forgotten";
 }
 
@@ -288,10 +287,10 @@ TEST_F(NodeLoopTest, LearnsWhoHasAVgpuWithoutTheKubelet) {
   mdev.add_parent(kGpu);
   mdev.add_device(kGpu, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10");
   const auto has_holders = [this](std::size_t number) {
-    return told([=](const NodeState& state) {
+    return told([=](const HostStatus& state) {
       if (state.accelerators.empty() || state.accelerators[0].vgpus.empty()) return false;
-      const auto& holders = state.accelerators[0].vgpus[0].holders;
-      return holders && holders->size() == number;
+      const auto& users = state.accelerators[0].vgpus[0].users;
+      return users && users->size() == number;
     });
   };
   start();
@@ -317,7 +316,7 @@ TEST_F(NodeLoopTest, LooksAtTheHostNowAndThenWhereTheKernelTellsNothing) {
     start();
     for (const char* const boot : {"one", "two"}) {
       kernel_.file("proc/sys/kernel/random/boot_id", boot);  // no event tells of it
-      EXPECT_TRUE(told([&](const NodeState& state) { return state.boot_id == boot; })) << opens << boot;
+      EXPECT_TRUE(told([&](const HostStatus& state) { return state.boot_id == boot; })) << opens << boot;
     }
     EXPECT_TRUE(stop());
   }
@@ -330,7 +329,7 @@ TEST_F(NodeLoopTest, TriesOnceWhatHoldersThatEndTogetherLetGo) {
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/bind");
   want("passthrough");
   start();
-  ASSERT_TRUE(becomes(NodePhase::refused, policy::Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::blocked, policy::Mode::host));
   std::latch busy(1);
   std::latch all_ended(1);
   loop_.load()->post([&] {
@@ -340,7 +339,7 @@ TEST_F(NodeLoopTest, TriesOnceWhatHoldersThatEndTogetherLetGo) {
   busy.wait();
   for (const test::IdleProcess& worker : workers) worker.end_now();
   all_ended.count_down();
-  ASSERT_TRUE(told([](const NodeState& state) { return state.phase == NodePhase::failed; }));
+  ASSERT_TRUE(told([](const HostStatus& state) { return state.phase == NodePhase::failed; }));
   EXPECT_TRUE(does_what_is_due());
   EXPECT_TRUE(stop());
   const auto is_a_try = [](const std::string& write) {
@@ -355,18 +354,18 @@ TEST_F(NodeLoopTest, LeavesASecondBetweenTheEndsOfHolders) {
   want("passthrough");
   start();
   const auto has_holders = [this](std::size_t number) {
-    return told([=](const NodeState& state) {
-      return state.phase == NodePhase::refused && !state.accelerators.empty() &&
-             state.accelerators[0].holders.size() == number;
+    return told([=](const HostStatus& state) {
+      return state.phase == NodePhase::blocked && !state.accelerators.empty() &&
+             state.accelerators[0].users.size() == number;
     });
   };
   ASSERT_TRUE(has_holders(2));
   workers[0].end();
   ASSERT_TRUE(has_holders(1));
-  const auto first = std::filesystem::last_write_time(kernel_.root() / kStateFile);
+  const auto first = std::filesystem::last_write_time(kernel_.root() / kStatusFile);
   workers[1].end();
-  ASSERT_TRUE(told([](const NodeState& state) { return state.phase == NodePhase::as_wanted; }));
-  const auto second = std::filesystem::last_write_time(kernel_.root() / kStateFile);
+  ASSERT_TRUE(told([](const HostStatus& state) { return state.phase == NodePhase::ready; }));
+  const auto second = std::filesystem::last_write_time(kernel_.root() / kStatusFile);
   EXPECT_GE(second - first, 900ms);
 }
 
@@ -374,54 +373,54 @@ TEST_F(NodeLoopTest, OutlivesMoreHoldersThanItHasDescriptors) {
   const std::vector<test::IdleProcess> workers(150);
   for (const test::IdleProcess& worker : workers) holder_.more.push_back(worker.pid());
   start();
-  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, policy::Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::idle, policy::Mode::host));
   const test::FewDescriptors few(100);
   want("passthrough");
-  ASSERT_TRUE(becomes(NodePhase::refused, policy::Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::blocked, policy::Mode::host));
   ASSERT_TRUE(sees_to(R"(, "config": "version: v2\npolicies:\n  a: [{devices: all, mode: passthrough}]\n")"));
   for (const test::IdleProcess& worker : workers) worker.end_now();
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
+  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
   EXPECT_TRUE(stop());
 }
 
 TEST_F(NodeLoopTest, HasAsManyDescriptorsAsItMay) {
   const test::FewDescriptors few(100);
   start();
-  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, policy::Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::idle, policy::Mode::host));
   EXPECT_GT(descriptor_limit(), 100U);
 }
 
 TEST_F(NodeLoopTest, LearnsWhatThePluginAnswers) {
   want("passthrough");
-  const auto plugin = must(Presence::announce(kernel_, "run/ferry/plugin/plugin.lock"));
+  const auto plugin = must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
   want("host");
-  ASSERT_TRUE(becomes(NodePhase::withdrawing, policy::Mode::passthrough));
-  const auto generation = must(read_withdrawals(must(kernel_.read_file(kStateFile)))).generation;
+  ASSERT_TRUE(becomes(NodePhase::applying, policy::Mode::passthrough));
+  const auto generation = must(read_withdrawals(must(kernel_.read_file(kStatusFile)))).generation;
   must(kernel_.write_file(
-      "run/ferry/plugin/offered.json",
-      R"({"version": 1, "resources": [], "state_generation": )" + std::to_string(generation) + "}"));
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
+      "run/ferry/plugin/advertised.json",
+      R"({"version": 2, "resources": [], "state_generation": )" + std::to_string(generation) + "}"));
+  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
 }
 
 // Killed, it writes nothing more: what its file says of a pod is nobody's.
 TEST_F(NodeLoopTest, LearnsThatThePluginHasDied) {
   want("passthrough");
-  std::optional<Presence> plugin = must(Presence::announce(kernel_, "run/ferry/plugin/plugin.lock"));
+  std::optional<LivenessLock> plugin = must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
   want("host");
-  ASSERT_TRUE(becomes(NodePhase::withdrawing, policy::Mode::passthrough));
-  const auto generation = must(read_withdrawals(must(kernel_.read_file(kStateFile)))).generation;
-  must(kernel_.write_file("run/ferry/plugin/offered.json",
-                          R"({"version": 1, "resources": [{"name": "nvidia.com/GPU", "devices": [
+  ASSERT_TRUE(becomes(NodePhase::applying, policy::Mode::passthrough));
+  const auto generation = must(read_withdrawals(must(kernel_.read_file(kStatusFile)))).generation;
+  must(kernel_.write_file("run/ferry/plugin/advertised.json",
+                          R"({"version": 2, "resources": [{"name": "nvidia.com/GPU", "devices": [
           {"id": "0000:05:00.0", "iommu_group": 5, "allocated": true}]}], "state_generation": )" +
                               std::to_string(generation) + "}"));
-  ASSERT_TRUE(becomes(NodePhase::refused, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::blocked, policy::Mode::passthrough));
   ASSERT_TRUE(sees_to(R"(, "config": "version: v2\npolicies:\n  a: [{devices: all, mode: host}]\n")"));
   plugin.reset();
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
+  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, EndsAsApplyDoesWhenItRunsOnce) {
@@ -437,12 +436,12 @@ TEST_F(NodeLoopTest, EndsAsApplyDoesWhenItRunsOnce) {
     EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci");
     holder_.pid = 0;
   }
-  kernel_.file("var/lib/ferry/wanted.json", "{");
+  kernel_.file("var/lib/ferry/desired.json", "{");
   EXPECT_EQ(must(once()), ExitStatus::usage);
 }
 
 TEST_F(NodeLoopTest, IsTheOnlyOne) {
-  std::optional<OnlyOne> other = must(OnlyOne::claim(kernel_, kLock));
+  std::optional<InstanceLock> other = must(InstanceLock::claim(kernel_, kLock));
   const auto refused = once();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::refused);
@@ -451,77 +450,77 @@ TEST_F(NodeLoopTest, IsTheOnlyOne) {
   want("passthrough");
   start();
   ASSERT_TRUE(test::becomes_open(kernel_.root() / kLock, 2)) << "it has tried";
-  EXPECT_FALSE(kernel_.exists(kStateFile));
+  EXPECT_FALSE(kernel_.exists(kStatusFile));
   other.reset();
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough)) << "once the other has ended";
+  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough)) << "once the other has ended";
 }
 
 TEST_F(NodeLoopTest, IsSeenToRunWhileItKeepsTheNode) {
-  EXPECT_FALSE(must(is_present(kernel_, kPresence)));
+  EXPECT_FALSE(must(is_present(kernel_, kLiveness)));
   EXPECT_EQ(must(once()), ExitStatus::done);
-  EXPECT_FALSE(kernel_.exists(kPresence)) << "what runs once keeps nothing";
-  std::optional<OnlyOne> other = must(OnlyOne::claim(kernel_, kLock));
+  EXPECT_FALSE(kernel_.exists(kLiveness)) << "what runs once keeps nothing";
+  std::optional<InstanceLock> other = must(InstanceLock::claim(kernel_, kLock));
   want("passthrough");
   start();
   ASSERT_TRUE(test::becomes_open(kernel_.root() / kLock, 2)) << "it has tried";
-  EXPECT_FALSE(kernel_.exists(kPresence)) << "who waits keeps nothing";
+  EXPECT_FALSE(kernel_.exists(kLiveness)) << "who waits keeps nothing";
   other.reset();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
-  EXPECT_TRUE(must(is_present(kernel_, kPresence)));
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  EXPECT_TRUE(must(is_present(kernel_, kLiveness)));
   EXPECT_TRUE(stop());
-  EXPECT_FALSE(must(is_present(kernel_, kPresence)));
+  EXPECT_FALSE(must(is_present(kernel_, kLiveness)));
 }
 
 TEST_F(NodeLoopTest, TellsThatItRunsWhereItsFileIsThereAlready) {
-  kernel_.file(kPresence, "");
+  kernel_.file(kLiveness, "");
   const auto folder = must(DirectoryWatch::open(kernel_, "run/ferry", DirectoryWatch::Contents::told));
   start();
-  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, policy::Mode::host));
+  ASSERT_TRUE(becomes(NodePhase::idle, policy::Mode::host));
   const auto events = folder.read();
   EXPECT_TRUE(std::ranges::any_of(events, [](const DirectoryEvent& event) {
-    return event.kind == DirectoryEvent::Kind::written && event.name == "hostd.presence";
+    return event.kind == DirectoryEvent::Kind::written && event.name == "hostd.running";
   }));
 }
 
 // A reader of a FIFO waits for a writer that never comes.
 TEST_F(NodeLoopTest, IsKeptWaitingByNoFifoInThePlaceOfAFile) {
-  for (const char* file : {"var/lib/ferry/serving.json", "run/ferry/plugin/offered.json"}) {
+  for (const char* file : {"var/lib/ferry/serving.json", "run/ferry/plugin/advertised.json"}) {
     kernel_.directory(std::filesystem::path(file).parent_path());
     ASSERT_EQ(::mkfifo((kernel_.root() / file).c_str(), 0600), 0);
   }
   want("passthrough");
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
-  kernel_.remove("var/lib/ferry/wanted.json");
-  ASSERT_EQ(::mkfifo((kernel_.root() / "var/lib/ferry/wanted.json").c_str(), 0600), 0);
-  EXPECT_TRUE(told([](const NodeState& state) {
-    return state.error && state.error->message.find("/var/lib/ferry/wanted.json: it is no regular file") !=
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  kernel_.remove("var/lib/ferry/desired.json");
+  ASSERT_EQ(::mkfifo((kernel_.root() / "var/lib/ferry/desired.json").c_str(), 0600), 0);
+  EXPECT_TRUE(told([](const HostStatus& state) {
+    return state.error && state.error->message.find("/var/lib/ferry/desired.json: it is no regular file") !=
                               std::string::npos;
   }));
-  kernel_.remove("var/lib/ferry/wanted.json");
+  kernel_.remove("var/lib/ferry/desired.json");
   want("host");
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
+  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, GoesOnWhenItsFolderIsRemoved) {
   want("passthrough");
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
   kernel_.remove("run/ferry");
   kernel_.directory("run/ferry");  // for the test to watch it
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough)) << "it is told anew";
-  EXPECT_FALSE(OnlyOne::claim(kernel_, kLock)) << "nobody else begins";
-  EXPECT_TRUE(must(is_present(kernel_, kPresence)));
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough)) << "it is told anew";
+  EXPECT_FALSE(InstanceLock::claim(kernel_, kLock)) << "nobody else begins";
+  EXPECT_TRUE(must(is_present(kernel_, kLiveness)));
   want("host");
-  EXPECT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::host));
+  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, EndsWhenAnotherHasBegunSinceItsFolderWasRemoved) {
   want("passthrough");
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
   // Beside the old one until the name leads there, so that nothing comes between.
-  const auto other = must(OnlyOne::claim(kernel_, "run/ferry/other"));
+  const auto other = must(InstanceLock::claim(kernel_, "run/ferry/other"));
   std::filesystem::rename(kernel_.root() / "run/ferry/other", kernel_.root() / kLock);
   want("host");
   ASSERT_EQ(result_.wait_for(kPatience), std::future_status::ready);
@@ -534,11 +533,11 @@ TEST_F(NodeLoopTest, EndsWhenAnotherHasBegunSinceItsFolderWasRemoved) {
 
 TEST_F(NodeLoopTest, OffersAgainWhatIsWithdrawnWhenItCannotGoOn) {
   want("passthrough");
-  const auto plugin = must(Presence::announce(kernel_, "run/ferry/plugin/plugin.lock"));
+  const auto plugin = must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();
-  ASSERT_TRUE(becomes(NodePhase::as_wanted, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
   want("host");
-  ASSERT_TRUE(becomes(NodePhase::withdrawing, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(NodePhase::applying, policy::Mode::passthrough));
   // A directory that is no lock, where its lock was; at once, so that it cannot be had again between.
   kernel_.directory("run/ferry/other");
   ASSERT_EQ(::renameat2(AT_FDCWD, (kernel_.root() / "run/ferry/other").c_str(), AT_FDCWD,
@@ -548,8 +547,8 @@ TEST_F(NodeLoopTest, OffersAgainWhatIsWithdrawnWhenItCannotGoOn) {
   ASSERT_EQ(result_.wait_for(kPatience), std::future_status::ready);
   thread_.join();
   EXPECT_FALSE(result_.get());
-  const NodeState left = must(read_state_file(must(kernel_.read_file(kStateFile))));
-  EXPECT_EQ(left.phase, NodePhase::withdrawing) << "nothing has failed";
+  const HostStatus left = must(read_status_file(must(kernel_.read_file(kStatusFile))));
+  EXPECT_EQ(left.phase, NodePhase::applying) << "nothing has failed";
   EXPECT_THAT(left.withdraw, testing::IsEmpty());
 }
 

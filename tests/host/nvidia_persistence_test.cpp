@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/system/nvidia_persistence.h"
-
 #include <gmock/gmock.h>
 
+#include "host/system/nvidia_driver.h"
 #include "tests/support/fake_kernel.h"
 
 namespace ferry::host {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The child is made with fork(2): each test is a process of its own, so that the fake systemd's thread is
 // none of it. Control groups are those of files; the virtual node has real ones.
-#include "host/system/own_scope.h"
-
 #include <array>
 #include <csignal>
 #include <fcntl.h>
@@ -14,6 +12,7 @@
 
 #include <gmock/gmock.h>
 
+#include "host/system/systemd_services.h"
 #include "tests/host/fake_systemd.h"
 #include "tests/support/scratch_directory.h"
 

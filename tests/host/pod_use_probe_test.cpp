@@ -59,7 +59,7 @@ class PodUseProbeTest : public testing::Test {
   /// The devices that somebody holds.
   std::vector<std::string> held(const std::vector<vfio::PodDevice>& list) {
     std::vector<std::string> out;
-    for (const auto& [device, holders] : look(list).holders) out.push_back(device);
+    for (const auto& [device, users] : look(list).users) out.push_back(device);
     return out;
   }
 
@@ -122,10 +122,10 @@ TEST_F(PodUseProbeTest, ANumberElsewhereTellsThatAResourceDoesNotCountGroups) {
 TEST_F(PodUseProbeTest, NamesThePodAndWhatItWasGiven) {
   const vfio::UseReport report = look(std::vector{given("nvidia.com/X", {kOther})});
   ASSERT_EQ(report.of(kOther).size(), 1U);
-  const vfio::Holder& holder = report.of(kOther)[0];
-  EXPECT_EQ(holder.kind, vfio::Holder::Kind::pod);
-  EXPECT_EQ(holder.text(), "pod tenant/vm-1 holds nvidia.com/X (allocated by the kubelet)");
-  EXPECT_EQ(holder.remedy(), "delete the pod first");
+  const vfio::DeviceUser& user = report.of(kOther)[0];
+  EXPECT_EQ(user.kind, vfio::DeviceUser::Kind::pod);
+  EXPECT_EQ(user.text(), "pod tenant/vm-1 holds nvidia.com/X (allocated by the kubelet)");
+  EXPECT_EQ(user.remedy(), "delete the pod first");
   EXPECT_THAT(report.unknown, IsEmpty());
 }
 
@@ -137,7 +137,7 @@ TEST_F(PodUseProbeTest, TellsAPodOnceForEachResource) {
   const auto report = look(
       std::vector{init, given("nvidia.com/X", {kGpu}), given("nvidia.com/X_AUDIO", {kAudio}), other_pod});
   std::vector<std::string> told;
-  for (const vfio::Holder& holder : report.of(kGpu)) told.push_back(holder.text());
+  for (const vfio::DeviceUser& user : report.of(kGpu)) told.push_back(user.text());
   EXPECT_THAT(told, ElementsAre("pod tenant/vm-1 holds nvidia.com/X (allocated by the kubelet)",
                                 "pod tenant/vm-1 holds nvidia.com/X_AUDIO (allocated by the kubelet)",
                                 "pod tenant/vm-2 holds nvidia.com/X (allocated by the kubelet)"));
@@ -146,7 +146,7 @@ TEST_F(PodUseProbeTest, TellsAPodOnceForEachResource) {
 TEST_F(PodUseProbeTest, DoesNotKnowWhenTheKubeletCannotBeAsked) {
   const vfio::UseReport report = look(fail(Errc::unreachable, "/x/kubelet.sock: no answer in 2000 ms"));
   EXPECT_THAT(report.unknown, ElementsAre("pod resources: /x/kubelet.sock: no answer in 2000 ms"));
-  EXPECT_THAT(report.holders, IsEmpty());
+  EXPECT_THAT(report.users, IsEmpty());
   EXPECT_THAT(report.blind, IsEmpty());
 }
 
@@ -168,7 +168,7 @@ TEST_F(PodUseProbeTest, AsksNobodyAboutNothing) {
     asked = true;
     return std::vector<vfio::PodDevice>{};
   });
-  EXPECT_THAT(must(probe.look({})).holders, IsEmpty());
+  EXPECT_THAT(must(probe.look({})).users, IsEmpty());
   EXPECT_FALSE(asked);
 }
 

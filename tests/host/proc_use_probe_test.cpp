@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/proc_use_probe.h"
-
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -18,6 +16,7 @@
 
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -38,9 +37,9 @@ vfio::UseQuestion ask(const std::string& device, const std::string& node, Device
   return {.device = device, .nodes = {{.name = node, .number = number, .block = block}}};
 }
 
-std::vector<std::string> texts(std::span<const vfio::Holder> holders) {
+std::vector<std::string> texts(std::span<const vfio::DeviceUser> users) {
   std::vector<std::string> out;
-  for (const vfio::Holder& holder : holders) out.push_back(holder.text());
+  for (const vfio::DeviceUser& user : users) out.push_back(user.text());
   return out;
 }
 
@@ -120,10 +119,10 @@ TEST_F(ProcUseProbeTest, TakesAProcessInAPodWithTooManyFilesForAUserOfEachDevice
                                  vfio::UseQuestion{.device = "of no node", .nodes = {}}}));
   EXPECT_EQ(report.blind, "");
   ASSERT_EQ(report.of("gpu").size(), 1U) << "its pod is named once";
-  const vfio::Holder& holder = report.of("gpu")[0];
-  EXPECT_EQ(holder.text(), std::string("process opens (pid 30) in pod ") + kPod +
-                               " holds more open files than can be looked through within 3 ms");
-  EXPECT_EQ(holder.pod_uid, kPod);
+  const vfio::DeviceUser& user = report.of("gpu")[0];
+  EXPECT_EQ(user.text(), std::string("process opens (pid 30) in pod ") + kPod +
+                             " holds more open files than can be looked through within 3 ms");
+  EXPECT_EQ(user.pod_uid, kPod);
   EXPECT_THAT(texts(report.of("other")), ElementsAre(HasSubstr("opens"), HasSubstr("uses")))
       << "the others are seen";
   EXPECT_THAT(report.of("of no node"), IsEmpty());
@@ -156,7 +155,7 @@ TEST_F(ProcUseProbeTest, TellsNoServiceThatAlsoRunsAVmOrAPod) {
     process(pid, comm, opened);
     tree_.file("proc/" + std::to_string(pid) + "/cgroup", "0::/system.slice/a.service" + below + "\n");
   };
-  const auto service = [&] { return look({ask("gpu", "/dev/null", kNull)}).holders["gpu"].at(0).service; };
+  const auto service = [&] { return look({ask("gpu", "/dev/null", kNull)}).users["gpu"].at(0).service; };
   in_service(20, "manager", {"/dev/null"});
   EXPECT_EQ(service(), "a.service");
   in_service(21, "helper", {});
@@ -244,8 +243,8 @@ TEST_F(ProcUseProbeTest, TellsAVmByWhatItHasOpenWhateverItsName) {
   tree_.file("proc/13/cgroup", "0::/system.slice/a.service\n");
   const vfio::UseReport both = look({ask("gpu", "/dev/nvidia0", kNull)});
   EXPECT_THAT(both.of("gpu"), testing::SizeIs(2));
-  for (const vfio::Holder& holder : both.of("gpu"))
-    EXPECT_EQ(holder.service, "") << "stopping it would end the VM";
+  for (const vfio::DeviceUser& user : both.of("gpu"))
+    EXPECT_EQ(user.service, "") << "stopping it would end the VM";
 }
 
 TEST_F(ProcUseProbeTest, PassesOverProcessesThatEndMeanwhile) {
@@ -278,7 +277,7 @@ TEST_F(ProcUseProbeTest, IsBlindInAContainersProc) {
 
 TEST_F(ProcUseProbeTest, NeedsNoProcForDevicesWithoutNodes) {
   tree_.remove("proc");
-  EXPECT_THAT(look({{.device = "0000:01:00.0", .nodes = {}}}).holders, IsEmpty());
+  EXPECT_THAT(look({{.device = "0000:01:00.0", .nodes = {}}}).users, IsEmpty());
 }
 
 // -- this machine --

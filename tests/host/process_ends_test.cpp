@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/process_ends.h"
-
 #include <set>
 #include <stop_token>
 #include <unistd.h>
@@ -8,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include "host/usage/process_facts.h"
 #include "tests/support/few_descriptors.h"
 #include "tests/support/idle_process.h"
 #include "tests/support/must.h"

@@ -172,9 +172,9 @@ TEST(ProcessFacts, DescribeAVmInAPod) {
   tree.file("proc/412/comm", "qemu-system-x86\n");
   tree.file("proc/412/cmdline", std::string("/usr/bin/qemu-system-x86_64\0-name\0guest=default_a\0", 50));
   tree.file("proc/412/cgroup", "0::/kubepods/pod0f2c1d3e-1111-2222-3333-444455556666/x\n");
-  const vfio::Holder holder = describe_process(HostFs(tree.path()), 412, "/dev/vfio/12");
-  EXPECT_EQ(holder.kind, vfio::Holder::Kind::virtual_machine);
-  EXPECT_EQ(holder.text(),
+  const vfio::DeviceUser user = describe_process(HostFs(tree.path()), 412, "/dev/vfio/12");
+  EXPECT_EQ(user.kind, vfio::DeviceUser::Kind::virtual_machine);
+  EXPECT_EQ(user.text(),
             "VM default_a (pid 412) in pod 0f2c1d3e-1111-2222-3333-444455556666 holds /dev/vfio/12");
 }
 
@@ -221,7 +221,7 @@ TEST(ProcessFacts, GiveATerminalNoOrdersByANameAndLeaveTheNameAsItIs) {
   tree.file("proc/7/comm", "a\033[2J\nb\n");
   tree.file("proc/8/cmdline", "qemu-kvm\0-name\0guest=v\033]0;m\a\0"s);
   const HostFs host(tree.path());
-  const vfio::Holder process = describe_process(host, 7, "/dev/null");
+  const vfio::DeviceUser process = describe_process(host, 7, "/dev/null");
   EXPECT_EQ(process.text(), R"(process a\x1b[2J\x0ab (pid 7) holds /dev/null)");
   EXPECT_EQ(process.name, "a\033[2J\nb");
   EXPECT_EQ(describe_process(host, 8, "/dev/null").text(), R"(VM v\x1b]0;m\x07 (pid 8) holds /dev/null)");

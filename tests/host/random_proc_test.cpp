@@ -13,14 +13,7 @@
 
 #include <gmock/gmock.h>
 
-#include "host/usage/all_use_probes.h"
-#include "host/usage/console_use_probe.h"
-#include "host/usage/disk_use_probe.h"
-#include "host/usage/fabric_use_probe.h"
-#include "host/usage/module_use_probe.h"
-#include "host/usage/network_use_probe.h"
-#include "host/usage/proc_use_probe.h"
-#include "host/usage/screen_use_probe.h"
+#include "host/usage/use_probes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 #include "vfio/bind/move_plan.h"
@@ -32,7 +25,7 @@ namespace fs = std::filesystem;
 using test::FakeKernel;
 using test::must;
 
-constexpr const char* kOnVfio = "0000:01:00.0";        // held by process 900, in group 7
+constexpr const char* kOnVfio = "0000:01:00.0";        // in use by process 900, in group 7
 constexpr const char* kDisk = "0000:02:00.0";          // mounted at /data
 constexpr const char* kFree = "0000:03:00.0";          // in group 9
 constexpr const char* kGpu = "0000:04:00.0";           // on nvidia
@@ -170,7 +163,7 @@ class RandomProc {
 
 std::vector<std::string> texts(const vfio::UseReport& report, const char* device) {
   std::vector<std::string> out;
-  for (const vfio::Holder& holder : report.of(device)) out.push_back(holder.text());
+  for (const vfio::DeviceUser& user : report.of(device)) out.push_back(user.text());
   return out;
 }
 

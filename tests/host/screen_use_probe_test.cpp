@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/screen_use_probe.h"
-
 #include <gmock/gmock.h>
 
+#include "host/usage/use_probes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
@@ -22,12 +21,12 @@ constexpr std::string_view kRanges =
 class ScreenUseProbeTest : public testing::Test {
  protected:
   vfio::UseReport look() { return must(ScreenUseProbe(kernel_).look(questions_)); }
-  std::vector<std::string> holders() {
+  std::vector<std::string> users() {
     std::vector<std::string> out;
     const vfio::UseReport report = look();
-    for (const vfio::Holder& holder : report.of(kGpu)) {
-      EXPECT_TRUE(holder.only_a_screen());
-      out.push_back(holder.text());
+    for (const vfio::DeviceUser& user : report.of(kGpu)) {
+      EXPECT_TRUE(user.only_a_screen());
+      out.push_back(user.text());
     }
     return out;
   }
@@ -42,19 +41,19 @@ class ScreenUseProbeTest : public testing::Test {
 
 TEST_F(ScreenUseProbeTest, FindsTheBootDisplay) {
   kernel_.add_function({.address = kGpu, .group = 1, .boot_display = true});
-  EXPECT_THAT(holders(), ElementsAre("the host's boot display"));
+  EXPECT_THAT(users(), ElementsAre("the host's boot display"));
 }
 
 TEST_F(ScreenUseProbeTest, FindsTheFirmwaresFramebufferInABar) {
   kernel_.add_function({.address = kGpu, .group = 1});
   claim("  e0000000-e02fffff : BOOTFB\n");
-  EXPECT_THAT(holders(), ElementsAre("the firmware's framebuffer BOOTFB lies in its memory"));
+  EXPECT_THAT(users(), ElementsAre("the firmware's framebuffer BOOTFB lies in its memory"));
 }
 
 TEST_F(ScreenUseProbeTest, IsNotMovedByAFramebufferElsewhereOrADriversOwn) {
   kernel_.add_function({.address = kGpu, .group = 1});
   claim("  c0000000-c02fffff : BOOTFB\n  e0000000-e02fffff : nouveau\n");
-  EXPECT_THAT(holders(), IsEmpty());
+  EXPECT_THAT(users(), IsEmpty());
 }
 
 TEST_F(ScreenUseProbeTest, SaysThatAddressesAreHidden) {
@@ -84,7 +83,7 @@ TEST_F(ScreenUseProbeTest, FindsNothingOnAVfioDriver) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_function({.address = kGpu, .group = 1, .driver = "vfio-pci", .boot_display = true});
   claim("  e0000000-e02fffff : BOOTFB\n");
-  EXPECT_THAT(holders(), IsEmpty());
+  EXPECT_THAT(users(), IsEmpty());
 }
 
 }  // namespace

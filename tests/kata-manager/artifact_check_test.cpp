@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/artifacts/artifact_check.h"
-
 #include <sys/stat.h>
 
 #include <gmock/gmock.h>
 
+#include "kata-manager/artifacts/content_hash.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

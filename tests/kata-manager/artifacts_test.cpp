@@ -2,7 +2,7 @@
 // The door, with the real ferry-fetch behind it.
 #include "kata-manager/artifacts/artifacts.h"
 
-#include "kata-manager/artifacts/artifact_check.h"
+#include "kata-manager/artifacts/content_hash.h"
 #include "kata-manager/artifacts/fetch_protocol.h"
 #include "tests/kata-manager/fetching.h"
 

@@ -53,8 +53,8 @@ class OfRealReleases : public testing::TestWithParam<std::string> {
     EXPECT_EQ(json(disabled), outcome.value("disabled_plugins", json::array()));
     for (const auto& [id, section] : outcome.at("sections").items()) {
       ASSERT_TRUE(predicted.plugins.contains(id));
-      const json wanted = test::as_upstream(section, release);
-      EXPECT_EQ(test::without_later_keys(test::summary(*predicted.plugins.at(id).table()), release), wanted)
+      const json desired = test::as_upstream(section, release);
+      EXPECT_EQ(test::without_later_keys(test::summary(*predicted.plugins.at(id).table()), release), desired)
           << id;
     }
   }

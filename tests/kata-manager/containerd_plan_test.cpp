@@ -16,7 +16,7 @@
 
 #include <gmock/gmock.h>
 
-#include "common/text/text_diff.h"
+#include "common/text/text.h"
 #include "kata-manager/runtime/runtime_place.h"
 #include "kata-manager/toml/toml_text.h"
 #include "tests/support/must.h"
@@ -156,8 +156,8 @@ TEST_P(Corpus, TakesOurRuntimesAndGivesThemBack) {
 /// FERRY_GOLDEN=write writes the file anew.
 void expect_as_in(const std::string& name, const std::string& differences) {
   const auto golden = kCases / name;
-  const char* const wish = std::getenv("FERRY_GOLDEN");  // NOLINT(concurrency-mt-unsafe): one thread
-  if (wish != nullptr && std::string_view(wish) == "write")
+  const char* const desired_state = std::getenv("FERRY_GOLDEN");  // NOLINT(concurrency-mt-unsafe): one thread
+  if (desired_state != nullptr && std::string_view(desired_state) == "write")
     std::ofstream(golden, std::ios::binary) << differences;
   std::ifstream in(golden, std::ios::binary);
   EXPECT_EQ(differences, std::string(std::istreambuf_iterator<char>(in), {}));
@@ -457,8 +457,8 @@ TEST_F(Containerd, IsNotAddedToBefore2WhereAnotherProgramWritesTheFile) {
 
 TEST_F(Containerd, IsNotTakenToBeWithoutAFileThatCannotBeRead) {
   tree.directory(kMain);  // reading it fails, and not for want of a file
-  for (const auto& wanted : {ours(), std::vector<RuntimeHandler>{}})
-    EXPECT_THAT(message_of(plan("2.1.9", wanted)), HasSubstr("read"));
+  for (const auto& desired : {ours(), std::vector<RuntimeHandler>{}})
+    EXPECT_THAT(message_of(plan("2.1.9", desired)), HasSubstr("read"));
   std::filesystem::remove(tree.path() / kMain);
   tree.file(kMain, "version = 3\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n");
   tree.directory("etc/containerd/conf.d/ferry-kata.toml");
@@ -586,7 +586,7 @@ class Rewritten : public Containerd, public testing::WithParamInterface<std::str
   std::map<std::string, bool> placed() const {
     std::map<std::string, bool> out;
     const ContainerdSetup read{.release = test::must(ContainerdRelease::parse(GetParam()))};
-    for (const PlacedRuntime& one : test::must(placed_in_containerd(read, ConfigFiles(host))))
+    for (const ConfiguredRuntime& one : test::must(configured_in_containerd(read, ConfigFiles(host))))
       out.emplace(one.name, one.unmarked);
     return out;
   }
@@ -716,8 +716,8 @@ TEST_F(Containerd, IsLeftAloneWhereOursIsHalfThere) {
   std::string text = text_of(planned);
   text.resize(text.find("# ferry kata: end"));
   tree.file(kMain, text);
-  for (const auto& wanted : {ours(), std::vector<RuntimeHandler>{}})
-    EXPECT_EQ(message_of(plan("2.1.9", wanted)),
+  for (const auto& desired : {ours(), std::vector<RuntimeHandler>{}})
+    EXPECT_EQ(message_of(plan("2.1.9", desired)),
               "/etc/containerd/config.toml: a block of ferry's does not end");
 }
 

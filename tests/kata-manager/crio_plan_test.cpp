@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/crio/crio_plan.h"
-
 #include <gmock/gmock.h>
 
+#include "kata-manager/crio/crio.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -56,11 +55,11 @@ runtime_type = "vm"
 )");
   write(first);
   EXPECT_THAT(test::must(plan(ours)).changes, IsEmpty());
-  EXPECT_EQ(test::must(placed_in_crio(kFolder, ConfigFiles(host))).at(0),
-            (PlacedRuntime{.name = "kata-a",
-                           .file = kFolder / "60-ferry-kata.conf",
-                           .shim = ours[0].shim,
-                           .configuration = ours[0].configuration}));
+  EXPECT_EQ(test::must(configured_in_crio(kFolder, ConfigFiles(host))).at(0),
+            (ConfiguredRuntime{.name = "kata-a",
+                               .file = kFolder / "60-ferry-kata.conf",
+                               .shim = ours[0].shim,
+                               .configuration = ours[0].configuration}));
   const auto removal = test::must(plan({}));
   EXPECT_THAT(removal.leaving, ElementsAre("kata-a"));
   write(removal);

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What CRI-O's own program says of a change, with a stand-in of it that prints as its sources have it.
-#include "kata-manager/crio/crio_program.h"
-
 #include <gmock/gmock.h>
 
-#include "kata-manager/crio/crio_plan.h"
-#include "kata-manager/runtime/runtime_at_hand.h"
+#include "kata-manager/crio/crio.h"
+#include "kata-manager/runtime/found_runtime.h"
 #include "kata-manager/runtime/runtime_change.h"
 #include "kata-manager/toml/toml_text.h"
 #include "tests/kata-manager/told_programs.h"
@@ -73,17 +71,17 @@ class Crio : public testing::Test {
     return out;
   }
 
-  RuntimeAtHand at_hand() {
-    RuntimeAtHand out;
+  FoundRuntime at_hand() {
+    FoundRuntime out;
     out.place = must(runtime_place("cri-o"));
     out.program = "/usr/bin/crio";
     return out;
   }
   /// Planned, written, and asked.
   std::optional<std::string> fault(const std::vector<RuntimeHandler>& handlers) {
-    const RuntimeAtHand runtime = at_hand();
+    const FoundRuntime runtime = at_hand();
     const RuntimePlan plan = must(plan_runtime(host, runtime, handlers));
-    const auto ask = witness_of(writer, runtime, plan, handlers);
+    const auto ask = config_dump_check(writer, runtime, plan, handlers);
     for (const FileChange& change : plan.changes) must(make(host, change));
     return must(ask());
   }
@@ -123,9 +121,9 @@ TEST_F(Crio, WhatElseWouldChangeIsAFault) {
 }
 
 TEST_F(Crio, OneThatCannotReadThemIsAFault) {
-  const RuntimeAtHand runtime = at_hand();
+  const FoundRuntime runtime = at_hand();
   const RuntimePlan plan = must(plan_runtime(host, runtime, ours));
-  const auto ask = witness_of(writer, runtime, plan, ours);
+  const auto ask = config_dump_check(writer, runtime, plan, ours);
   EXPECT_EQ(must(ask()), "runtime kata-a is not there") << "nothing was written";
   scratch.file("etc/crio/crio.conf.d/99-late", "[crio\n");
   EXPECT_EQ(must(ask()), "it cannot read them");
@@ -135,12 +133,12 @@ TEST_F(Crio, OneThatCouldNotReadThemBeforeIsNoWitness) {
   writer.programs["/usr/bin/crio"] = [](const auto&) -> Result<std::string> {
     return fail(Errc::failed, "it ends with 1");
   };
-  const RuntimeAtHand runtime = at_hand();
-  EXPECT_FALSE(witness_of(writer, runtime, must(plan_runtime(host, runtime, ours)), ours));
+  const FoundRuntime runtime = at_hand();
+  EXPECT_FALSE(config_dump_check(writer, runtime, must(plan_runtime(host, runtime, ours)), ours));
 }
 
 TEST_F(Crio, WithoutItsProgramThePlanSaysSo) {
-  RuntimeAtHand runtime = at_hand();
+  FoundRuntime runtime = at_hand();
   runtime.program.reset();
   runtime.no_program = "there is no /usr/bin/crio";
   EXPECT_THAT(must(plan_runtime(host, runtime, ours)).notes,

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/fetch/docker_config.h"
-
 #include <vector>
 
 #include <gmock/gmock.h>
 
+#include "kata-manager/fetch/registry_session.h"
 #include "tests/support/must.h"
 
 namespace ferry::kata {
@@ -22,7 +21,7 @@ TEST(DockerConfig, HasCredentialsInEveryForm) {
   // "user:pass:word", with and without padding and as old clients pad it.
   struct Row {
     std::string entry;
-    RegistryCredentials wanted;
+    RegistryCredentials desired;
   };
   const std::vector<Row> rows = {
       {R"({"auth":"dXNlcjpwYXNzOndvcmQ="})", {.username = "user", .password = "pass:word"}},
@@ -36,9 +35,9 @@ TEST(DockerConfig, HasCredentialsInEveryForm) {
   };
   for (const auto& row : rows) {
     const auto newer = must(DockerConfig::parse(R"({"auths":{"r.example":)" + row.entry + "}}"));
-    EXPECT_EQ(newer.credentials("r.example", "a/b"), row.wanted) << row.entry;
+    EXPECT_EQ(newer.credentials("r.example", "a/b"), row.desired) << row.entry;
     const auto older = must(DockerConfig::parse(R"({"r.example":)" + row.entry + "}"));
-    EXPECT_EQ(older.credentials("r.example", "a/b"), row.wanted) << row.entry;
+    EXPECT_EQ(older.credentials("r.example", "a/b"), row.desired) << row.entry;
   }
 }
 

@@ -113,9 +113,9 @@ HttpAnswer DockerRegistry::answer(const HttpSeen& seen) {
   return ask(seen, url() + seen.path);
 }
 
-HttpAnswer DockerRegistry::push(const HttpSeen& question, const std::string& url, int wanted) const {
+HttpAnswer DockerRegistry::push(const HttpSeen& question, const std::string& url, int desired) const {
   HttpAnswer answer = ask(question, url);
-  if (answer.status != wanted)
+  if (answer.status != desired)
     throw std::runtime_error(fmt::format("{} {}: {} {}", question.method, url, answer.status, answer.body));
   return answer;
 }

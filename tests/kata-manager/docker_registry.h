@@ -48,7 +48,7 @@ class DockerRegistry final : public RegistryStore {
  private:
   void stop();
   HttpAnswer ask(const HttpSeen& question, const std::string& url) const;
-  HttpAnswer push(const HttpSeen& question, const std::string& url, int wanted) const;
+  HttpAnswer push(const HttpSeen& question, const std::string& url, int desired) const;
 
   ScratchDirectory folder_;
   std::uint16_t port_ = free_port();

@@ -62,7 +62,7 @@ TEST(Tls, HasAuthoritiesThatCanBeRead) {
   EXPECT_EQ(got.error().code, Errc::invalid_config) << got.error().message;
 }
 
-// What is dead of HTTP/2 is asked again and again (RealRegistry.MayFallSilentAnywhere): it is not offered.
+// What is dead of HTTP/2 is asked again and again (RealRegistry.MayFallSilentAnywhere): it is not advertised.
 TEST(Tls, IsSpokenForHttp1Alone) {
   std::string hello(4096, '\0');
   {

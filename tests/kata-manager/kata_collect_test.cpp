@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/artifacts/kata_collect.h"
-
 #include <gmock/gmock.h>
 
+#include "kata-manager/artifacts/artifact_store.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

@@ -320,10 +320,10 @@ TEST(KataDropIn, LeadsExtensionImagesInTheCopy) {
               testing::Contains("/build/gpu-extension.img"));
   base.files.emplace_back("gpu-extension.img");
   const KataDropIn made = drop_in(class_of(KataKind::gpu), base);
-  std::string wanted = kRustBase;
+  std::string desired = kRustBase;
   const std::string line = "path = \"/build/gpu-extension.img\"  # made elsewhere";
-  wanted.replace(wanted.find(line), line.size(), "path = \"/opt/classes/gpu/gpu-extension.img\"");
-  EXPECT_EQ(made.copy, wanted);
+  desired.replace(desired.find(line), line.size(), "path = \"/opt/classes/gpu/gpu-extension.img\"");
+  EXPECT_EQ(made.copy, desired);
   EXPECT_THAT(made.host_files, testing::Contains("/opt/classes/gpu/gpu-extension.img"));
 }
 

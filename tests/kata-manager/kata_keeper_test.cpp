@@ -10,7 +10,7 @@
 
 #include <gmock/gmock.h>
 
-#include "hostfs/node_lock.h"
+#include "hostfs/locks.h"
 #include "kata-manager/runtime/runtime_record.h"
 #include "tests/kata-manager/faulty_host.h"
 #include "tests/kata-manager/gpu_artifact.h"
@@ -73,15 +73,16 @@ struct Node {
 
   void want(const std::string& list, std::vector<std::string> classes, std::set<std::string> unlabelled = {},
             const std::string& more = "loadModules: false\n") {
-    wanted = {.generation = wanted.generation + 1,
-              .config = {.file = {},
-                         .text = "version: v2\nartifactsDir: /opt/art\n" + more + "runtimeClasses:\n" + list},
-              .classes = std::move(classes),
-              .permitted = true,
-              .unlabelled = std::move(unlabelled)};
+    desired = {
+        .generation = desired.generation + 1,
+        .config = {.file = {},
+                   .text = "version: v2\nartifactsDir: /opt/art\n" + more + "runtimeClasses:\n" + list},
+        .classes = std::move(classes),
+        .permitted = true,
+        .unlabelled = std::move(unlabelled)};
     write_wanted();
   }
-  void write_wanted() const { scratch.file(kWantedClassesFile, wanted_classes_text(wanted)); }
+  void write_wanted() const { scratch.file(kDesiredClassesFile, desired_classes_text(desired)); }
   KataKeeper::Round round() const { return keeper->round(now); }
   /// Rounds as they are run, until none asks to come again at once.
   HandlersFile settle() const {
@@ -123,7 +124,7 @@ struct Node {
   test::ScratchDirectory scratch;
   test::FaultyHost host{scratch.path()};
   Writer writer;
-  WantedClasses wanted;
+  DesiredClasses desired;
   KataKeeper::Clock::time_point now{seconds(1000)};
   std::unique_ptr<Daemon> daemon;
   std::unique_ptr<KataKeeper> keeper;
@@ -151,7 +152,7 @@ TEST_F(KataKeeperTest, InstallsWhatIsWantedOnce) {
 TEST_F(KataKeeperTest, TouchesNothingWithoutAFile) {
   want(kOneClass, {"kata-a"});
   settle();
-  scratch.remove(kWantedClassesFile);
+  scratch.remove(kDesiredClassesFile);
   const std::string before = everything();
   EXPECT_EQ(settle(), (HandlersFile{.ready = {"kata-a"}}));
   EXPECT_EQ(everything(), before);
@@ -168,7 +169,7 @@ TEST_F(KataKeeperTest, SaysWhoKeepsWhatHasLeft) {
   want(kTwoClasses, {"kata-b"}, {"kata-a"});
   for (int i = 0; i < 3; ++i) {
     settle();
-    EXPECT_TRUE(says("kata-a", HandlerState::refused)) << i;
+    EXPECT_TRUE(says("kata-a", HandlerState::blocked)) << i;
     EXPECT_THAT(why_of("kata-a"), HasSubstr("process 79")) << i;
     EXPECT_TRUE(host.exists("etc/ferry/kata/kata-a/configuration.toml"));
     now += seconds(100);
@@ -182,16 +183,16 @@ TEST_F(KataKeeperTest, SaysWhoKeepsWhatHasLeft) {
 
 TEST_F(KataKeeperTest, WritesNothingBeforeItIsPermitted) {
   want(kOneClass, {"kata-a"});
-  wanted.permitted = false;
+  desired.permitted = false;
   write_wanted();
   const std::string before = everything();
   EXPECT_EQ(settle(), (HandlersFile{.ready = {},
                                     .generation = 1,
-                                    .others = {{.name = "kata-a", .state = HandlerState::waiting}}}));
+                                    .others = {{.name = "kata-a", .state = HandlerState::pending}}}));
   EXPECT_EQ(everything(), before);
   EXPECT_EQ(daemon->acts, 0);
   EXPECT_FALSE(host.exists("run/ferry/hostd/lock"));
-  wanted.permitted = true;
+  desired.permitted = true;
   write_wanted();
   EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
 }
@@ -234,9 +235,9 @@ TEST_F(KataKeeperTest, OneClassThatCannotBeHereKeepsNoOtherFromIt) {
       {"kata-a", "kata-b", "kata-snp"});
   const auto said = settle();
   EXPECT_THAT(said.ready, ElementsAre("kata-a"));
-  EXPECT_TRUE(says("kata-b", HandlerState::refused));
+  EXPECT_TRUE(says("kata-b", HandlerState::blocked));
   EXPECT_THAT(why_of("kata-b"), HasSubstr("/opt/containerd-shim-kata-none"));
-  EXPECT_TRUE(says("kata-snp", HandlerState::refused) || says("kata-snp", HandlerState::missing_artifact));
+  EXPECT_TRUE(says("kata-snp", HandlerState::blocked) || says("kata-snp", HandlerState::missing_artifact));
 }
 
 TEST_F(KataKeeperTest, ConfidentialClassesGoByTheModeThatTheFileSays) {
@@ -245,13 +246,13 @@ TEST_F(KataKeeperTest, ConfidentialClassesGoByTheModeThatTheFileSays) {
   fetch("kata-snp");
   const auto want_in = [&](State mode) {
     want("- {name: kata-snp, artifacts: {url: \"file:///srv/gpu\"}}\n", {"kata-snp"});
-    wanted.confidential_mode = mode;
+    desired.confidential_mode = mode;
     write_wanted();
     return settle().ready;
   };
   for (const State mode : {State::off, State::devtools, State::failed}) {
     EXPECT_THAT(want_in(mode), IsEmpty()) << ferry::kata::text(mode);
-    EXPECT_TRUE(says("kata-snp", HandlerState::refused));
+    EXPECT_TRUE(says("kata-snp", HandlerState::blocked));
     EXPECT_THAT(why_of("kata-snp"),
                 HasSubstr(std::string("confidential computing is ") + ferry::kata::text(mode)));
     EXPECT_EQ(daemon->acts, 0);
@@ -286,7 +287,7 @@ TEST_F(KataKeeperTest, WhatAnOlderContainerdCannotStartIsNotReadyAndIsWrittenAne
   settle();
   release = must(ContainerdRelease::parse("1.6.20"));
   begin();
-  wanted.permitted = false;
+  desired.permitted = false;
   write_wanted();
   EXPECT_THAT(settle().ready, IsEmpty());
   want(kTwoClasses, {"kata-a", "kata-b"});
@@ -340,7 +341,7 @@ TEST_F(KataKeeperTest, WhatLeavesStaysWhileAPodRunsWithIt) {
     now = *again;
   }
   EXPECT_THAT(pauses, ElementsAre(seconds(10), seconds(20), seconds(40), seconds(40)));
-  EXPECT_TRUE(says("kata-a", HandlerState::refused));
+  EXPECT_TRUE(says("kata-a", HandlerState::blocked));
   EXPECT_THAT(why_of("kata-a"), HasSubstr("ns/web"));
   EXPECT_THAT(said().ready, IsEmpty());
   EXPECT_EQ(everything(), before);
@@ -364,12 +365,12 @@ TEST_F(KataKeeperTest, RemovesWhatOneThatWasKilledHasLeft) {
   want(kTwoClasses, {"kata-a"});
   settle();
   scratch.file("etc/ferry/kata/kata-b/configuration.toml", "x");
-  wanted.permitted = false;
+  desired.permitted = false;
   write_wanted();
   settle();
-  EXPECT_TRUE(says("kata-b", HandlerState::waiting));
+  EXPECT_TRUE(says("kata-b", HandlerState::pending));
   EXPECT_THAT(said().ready, ElementsAre("kata-a"));
-  wanted.permitted = true;
+  desired.permitted = true;
   write_wanted();
   EXPECT_EQ(settle(), (HandlersFile{.ready = {"kata-a"}, .generation = 1}));
   EXPECT_FALSE(host.exists("etc/ferry/kata/kata-b"));
@@ -382,7 +383,7 @@ TEST_F(KataKeeperTest, SaysWhatItCannotReadAndPromisesNothingThatLeaves) {
   want(kTwoClasses, {"kata-b"});
   settle();
   const std::string before = text(kMain);
-  scratch.file(kWantedClassesFile, "{");
+  scratch.file(kDesiredClassesFile, "{");
   auto said = settle();
   EXPECT_THAT(said.error, HasSubstr("/var/lib/ferry/kata-classes.json"));
   EXPECT_THAT(said.ready, ElementsAre("kata-b"));
@@ -420,7 +421,7 @@ TEST_F(KataKeeperTest, PutsBackWhatFailsAndTriesAgainWithGrowingPauses) {
     EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a")) << "Kata's own files";
     EXPECT_TRUE(says("kata-a", HandlerState::failed));
     EXPECT_FALSE(said().changing);
-    ++wanted.generation;  // as with another permission
+    ++desired.generation;  // as with another permission
     write_wanted();
     pauses.push_back(std::chrono::duration_cast<seconds>(*again - now));
     now += seconds(1);
@@ -456,7 +457,7 @@ TEST_F(KataKeeperTest, AnotherSnapshotterIsProvenToo) {
   EXPECT_THAT(text(kOfKata), HasSubstr("4096"));
 }
 
-TEST_F(KataKeeperTest, TriesAnotherWishAtOnce) {
+TEST_F(KataKeeperTest, TriesAnotherDesiredStateAtOnce) {
   daemon->forgets = "kata-a";
   want(kTwoClasses, {"kata-a"});
   settle();
@@ -471,7 +472,7 @@ TEST_F(KataKeeperTest, RefusesARestartThatWouldEndPods) {
   want(kOneClass, {"kata-a"});
   const std::string before = everything();
   settle();
-  EXPECT_TRUE(says("kata-a", HandlerState::refused));
+  EXPECT_TRUE(says("kata-a", HandlerState::blocked));
   EXPECT_THAT(why_of("kata-a"), HasSubstr("KillMode"));
   EXPECT_EQ(everything(), before);
   EXPECT_EQ(daemon->acts, 0);
@@ -480,7 +481,7 @@ TEST_F(KataKeeperTest, RefusesARestartThatWouldEndPods) {
 TEST_F(KataKeeperTest, LeavesTheRestartToWhoWantsIt) {
   want(kOneClass, {"kata-a"}, {}, "loadModules: false\nrestart: none\n");
   settle();
-  EXPECT_TRUE(says("kata-a", HandlerState::refused));
+  EXPECT_TRUE(says("kata-a", HandlerState::blocked));
   EXPECT_THAT(why_of("kata-a"), HasSubstr("left to somebody else"));
   EXPECT_THAT(text(kMain), HasSubstr("kata-a"));
   EXPECT_THAT(said().ready, IsEmpty());
@@ -501,7 +502,7 @@ TEST_F(KataKeeperTest, WaitsForAnotherChangeOfTheHost) {
   {
     const auto other = must(NodeLock::take(host, milliseconds(0)));
     settle();
-    EXPECT_TRUE(says("kata-a", HandlerState::waiting));
+    EXPECT_TRUE(says("kata-a", HandlerState::pending));
     EXPECT_EQ(text(kMain), kMainText);
   }
   EXPECT_THAT(settle().ready, ElementsAre("kata-a"));

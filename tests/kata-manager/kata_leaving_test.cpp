@@ -10,9 +10,9 @@
 #include <gmock/gmock.h>
 
 #include "kata-manager/artifacts/known_artifacts.h"
-#include "kata-manager/containerd/containerd_trial.h"
 #include "kata-manager/controller/kata_install.h"
 #include "kata-manager/kata/kata_users.h"
+#include "kata-manager/runtime/restart_check.h"
 #include "kata-manager/runtime/runtime_record.h"
 #include "tests/kata-manager/faulty_host.h"
 #include "tests/kata-manager/gpu_artifact.h"
@@ -57,8 +57,8 @@ class KataLeaving : public testing::Test {
             .control = restarts ? daemon.get() : nullptr,
             .patience = std::chrono::milliseconds(0)};
   }
-  static RuntimeAtHand runtime() {
-    RuntimeAtHand out;
+  static FoundRuntime runtime() {
+    FoundRuntime out;
     out.place = must(runtime_place("containerd"));
     out.release = test::kRelease;
     return out;

@@ -25,13 +25,13 @@ std::string answer_of(const std::string& language, const std::string& release) {
 
 class ChosenShim : public testing::Test {
  protected:
-  std::string found(std::optional<ShimRuntime> wanted = {}) const {
+  std::string found(std::optional<ShimRuntime> desired = {}) const {
     const VersionOf version_of = [&](const std::filesystem::path& program) -> Result<std::string> {
       const auto said = answers.find(program.relative_path());
       if (said == answers.end()) return fail(Errc::failed, "run " + program.string() + ": no");
       return said->second;
     };
-    const auto shim = find_kata_shim(host, kata, version_of, wanted);
+    const auto shim = find_kata_shim(host, kata, version_of, desired);
     return shim ? shim->text() : shim.error().message;
   }
   void shim(const std::string& path, const std::string& answer = {}) {

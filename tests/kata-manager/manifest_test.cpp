@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "kata-manager/artifacts/inner_path.h"
-#include "kata-manager/fetch/auth_challenge.h"
+#include "kata-manager/fetch/http.h"
 #include "tests/support/must.h"
 
 namespace ferry::kata {

@@ -16,8 +16,8 @@
 #include "hostfs/host_writer.h"
 #include "kata-manager/containerd/containerd_config.h"
 #include "kata-manager/runtime/config_files.h"
+#include "kata-manager/runtime/configured_runtime.h"
 #include "kata-manager/runtime/container_runtime.h"
-#include "kata-manager/runtime/placed_runtime.h"
 #include "kata-manager/runtime/runtime_change.h"
 #include "tests/support/must.h"
 
@@ -60,8 +60,9 @@ class PredictedDaemon final : public kata::ContainerRuntime, public kata::Runtim
         return value == nullptr || value->string() == nullptr ? std::string() : *value->string();
       };
       if (name == forgets) continue;
-      const kata::PlacedRuntime placed =
-          entry.table() == nullptr ? kata::PlacedRuntime() : kata::placed_runtime(name, {}, *entry.table());
+      const kata::ConfiguredRuntime placed = entry.table() == nullptr
+                                                 ? kata::ConfiguredRuntime()
+                                                 : kata::configured_runtime(name, {}, *entry.table());
       known_.push_back({.name = name,
                         .type = text({"runtime_type"}),
                         .shim = placed.shim,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/classes/pull_secret.h"
-
 #include <gmock/gmock.h>
 
+#include "kata-manager/artifacts/fetch_request.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry::kata {

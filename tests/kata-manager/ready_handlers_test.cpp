@@ -10,7 +10,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/controller/ready_watch.h"
+#include "kata-manager/controller/kata_keeper.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -55,16 +55,16 @@ TEST(ReadyHandlers, ReadBackAsTheyWere) {
   for (const std::set<std::string>& handlers : {std::set<std::string>(), {"a", "b-c"}})
     EXPECT_EQ(must(read_ready_handlers(ready_handlers_text(handlers))), handlers);
   EXPECT_THAT(
-      must(read_ready_handlers(R"({"version": 1, "handlers": [{"name": "a", "later": 1}], "later": {}})")),
+      must(read_ready_handlers(R"({"version": 2, "handlers": [{"name": "a", "later": 1}], "later": {}})")),
       ElementsAre("a"));
 }
 
 TEST(ReadyHandlers, OfAnotherFormAreRefused) {
   for (const char* bad :
-       {"", "{", "[]", "null", "{}", R"({"version": 1})", R"({"version": 2, "handlers": []})",
-        R"({"handlers": []})", R"({"version": 1, "handlers": {"name": "a"}})",
-        R"({"version": 1, "handlers": ["a"]})", R"({"version": 1, "handlers": [{}]})",
-        R"({"version": 1, "handlers": [{"name": 1}]})", "\xff"}) {
+       {"", "{", "[]", "null", "{}", R"({"version": 2})", R"({"version": 1, "handlers": []})",
+        R"({"handlers": []})", R"({"version": 2, "handlers": {"name": "a"}})",
+        R"({"version": 2, "handlers": ["a"]})", R"({"version": 2, "handlers": [{}]})",
+        R"({"version": 2, "handlers": [{"name": 1}]})", "\xff"}) {
     const auto read = read_ready_handlers(bad);
     ASSERT_FALSE(read) << bad;
     EXPECT_EQ(read.error().code, Errc::malformed_host) << bad;
@@ -78,9 +78,9 @@ HandlersFile all_of_it() {
           .changing = true,
           .others = {{.name = "a", .state = HandlerState::installing},
                      {.name = "b", .state = HandlerState::missing_artifact, .why = "registry.example/b:1"},
-                     {.name = "kata-gpu", .state = HandlerState::waiting},
+                     {.name = "kata-gpu", .state = HandlerState::pending},
                      {.name = "c", .state = HandlerState::leaving},
-                     {.name = "d", .state = HandlerState::refused, .why = "a pod runs with it"},
+                     {.name = "d", .state = HandlerState::blocked, .why = "a pod runs with it"},
                      {.name = "e", .state = HandlerState::failed}},
           .error = "it cannot be read"};
 }
@@ -97,21 +97,21 @@ TEST(HandlersFile, SaysWhatIsReadyToWhoKnowsNothingElse) {
 
 TEST(HandlersFile, PassesOverWhatIsOfALaterOne) {
   const auto file = must(read_handlers_file(
-      R"({"version": 1, "handlers": [], "later": 1,
+      R"({"version": 2, "handlers": [], "later": 1,
           "others": [{"name": "a", "state": "dreaming"}, {"name": "b", "state": "leaving", "later": 1}]})"));
   EXPECT_THAT(file.others, ElementsAre(OtherHandler{.name = "b", .state = HandlerState::leaving}));
 }
 
 TEST(HandlersFile, OfAnotherFormIsRefusedButForWhatIsReady) {
   for (const char* bad :
-       {R"("generation": -1)", R"("generation": "1")", R"("generation": 1.5)", R"("changing": 1)",
-        R"("changing": null)", R"("others": {})", R"("others": ["a"])", R"("others": [{"state": "leaving"}])",
+       {R"("generation": -1)", R"("generation": "1")", R"("generation": 1.5)", R"("applying": 1)",
+        R"("applying": null)", R"("others": {})", R"("others": ["a"])", R"("others": [{"state": "leaving"}])",
         R"("others": [{"name": "a"}])", R"("others": [{"name": 1, "state": "leaving"}])",
         R"("others": [{"name": "a", "state": 1}])",
         R"("others": [{"name": "a", "state": "leaving", "why": 1}])",
-        R"("others": [{"name": "a", "state": "leaving"}, {"name": "a", "state": "waiting"}])",
+        R"("others": [{"name": "a", "state": "leaving"}, {"name": "a", "state": "pending"}])",
         R"("error": 1)"}) {
-    const std::string text = std::string(R"({"version": 1, "handlers": [{"name": "a"}], )") + bad + "}";
+    const std::string text = std::string(R"({"version": 2, "handlers": [{"name": "a"}], )") + bad + "}";
     const auto read = read_handlers_file(text);
     ASSERT_FALSE(read) << bad;
     EXPECT_EQ(read.error().code, Errc::malformed_host) << bad;
@@ -188,7 +188,7 @@ TEST_F(ReadyWatchTest, AsksUntilTheRuntimeAnswersAndKeepsWhatItHasSaid) {
   EXPECT_EQ(text(), ready_handlers_text({"kata-gpu"})) << "no pod is started meanwhile either";
 }
 
-TEST_F(ReadyWatchTest, HearsOfAnotherWish) {
+TEST_F(ReadyWatchTest, HearsOfAnotherDesiredState) {
   KataKeeper obeying({.host = &host_,
                       .writer = nullptr,
                       .asked = this,
@@ -203,8 +203,8 @@ TEST_F(ReadyWatchTest, HearsOfAnotherWish) {
           .settling = milliseconds(1), .first = milliseconds(1), .longest = std::chrono::minutes(1)});
   scratch_.directory("run/containerd");
   EXPECT_TRUE(says({"kata-gpu"}));
-  const WantedClasses wanted{.generation = 4, .config = {}, .classes = {}};
-  scratch_.file(kWantedClassesFile, wanted_classes_text(wanted));
+  const DesiredClasses desired{.generation = 4, .config = {}, .classes = {}};
+  scratch_.file(kDesiredClassesFile, desired_classes_text(desired));
   EXPECT_TRUE(until([&] { return text().find("\"generation\": 4") != std::string::npos; }));
   EXPECT_THAT(text(), testing::HasSubstr("not here"));
   watch_.reset();

@@ -15,10 +15,10 @@
 
 #include "hostfs/host_writer.h"
 #include "kata-manager/containerd/containerd_plan.h"
-#include "kata-manager/containerd/containerd_program.h"
-#include "kata-manager/containerd/containerd_trial.h"
 #include "kata-manager/controller/kata_keeper.h"
 #include "kata-manager/runtime/cri_client.h"
+#include "kata-manager/runtime/found_runtime.h"
+#include "kata-manager/runtime/restart_check.h"
 #include "kata-manager/runtime/runtime_change.h"
 #include "tests/kata-manager/containerd_daemon.h"
 #include "tests/kata-manager/gpu_artifact.h"
@@ -228,7 +228,7 @@ TEST_F(RealChange, IsWhatAFileWantsAndNothingThatHasALabelLeaves) {
                       {.proof = std::chrono::seconds(20)});
     std::uint64_t generation = 0;
     const auto after = [&](std::vector<std::string> classes, std::set<std::string> unlabelled) {
-      const WantedClasses wanted{
+      const DesiredClasses desired{
           .generation = ++generation,
           .config = {.file = {},
                      .text = "version: v2\nartifactsDir: /opt/art\nloadModules: false\nruntimeClasses:\n"
@@ -237,7 +237,7 @@ TEST_F(RealChange, IsWhatAFileWantsAndNothingThatHasALabelLeaves) {
           .classes = std::move(classes),
           .permitted = true,
           .unlabelled = std::move(unlabelled)};
-      node.scratch.file(kWantedClassesFile, wanted_classes_text(wanted));
+      node.scratch.file(kDesiredClassesFile, desired_classes_text(desired));
       for (int i = 0; i < 2; ++i) keeper.round(KataKeeper::Clock::now());
       return test::must(read_handlers_file(node.host.read_file(kReadyHandlersFile).value_or("")));
     };

@@ -25,7 +25,7 @@
 #include "common/unique_fd.h"
 #include "kata-manager/containerd/containerd_place.h"
 #include "kata-manager/containerd/containerd_plan.h"
-#include "kata-manager/toml/toml_difference.h"
+#include "kata-manager/toml/toml.h"
 #include "tests/kata-manager/containerd_daemon.h"
 #include "tests/kata-manager/containerd_summary.h"
 #include "tests/support/must.h"
@@ -202,7 +202,8 @@ TEST_F(RealContainerd, KnowsOurRuntimesAndNothingElseIsChanged) {
 
 // A dump is no full check of that: the daemon itself is started.
 TEST_F(RealContainerd, RunsWithWhatIsPlanned) {
-  const char* const wish = std::getenv("FERRY_EVERY_START");  // NOLINT(concurrency-mt-unsafe): one thread
+  const char* const desired_state =
+      std::getenv("FERRY_EVERY_START");  // NOLINT(concurrency-mt-unsafe): one thread
   std::size_t served = 0;
   for (const test::ContainerdBinary& program : test::containerd_binaries()) {
     scratch.file("empty.toml", "");
@@ -210,7 +211,8 @@ TEST_F(RealContainerd, RunsWithWhatIsPlanned) {
     ++served;
     std::size_t started = 0;
     for (const auto& path : all_cases()) {
-      if (wish == nullptr && !path.filename().native().starts_with(program.release.text() + "-")) continue;
+      if (desired_state == nullptr && !path.filename().native().starts_with(program.release.text() + "-"))
+        continue;
       SCOPED_TRACE(program.release.text() + " " + path.filename().string());
       const auto main = copy_of(path);
       if (!std::filesystem::exists(main)) continue;
@@ -226,7 +228,8 @@ TEST_F(RealContainerd, RunsWithWhatIsPlanned) {
       // As where a plugin that is not CRI's cannot do what the file asks of it, and CRI needs that one.
       EXPECT_FALSE(serves(program, copy_of(path))) << plan->changes.at(0).after.value_or("");
     }
-    EXPECT_GT(started, wish == nullptr ? 8U : 50U) << program.release.text() << ": so few could be tried?";
+    EXPECT_GT(started, desired_state == nullptr ? 8U : 50U)
+        << program.release.text() << ": so few could be tried?";
   }
   if (served == 0) GTEST_SKIP() << "no release of containerd serves CRI here whatever its files say";
 }

@@ -4,7 +4,7 @@
 
 #include <fcntl.h>
 
-#include "kata-manager/artifacts/tree_listing.h"
+#include "kata-manager/artifacts/artifact_version.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/docker_registry.h"
 #include "tests/kata-manager/faulty_wire.h"
@@ -262,8 +262,8 @@ TEST_P(Registry, LetsInByToken) {
       return HttpAnswer{.body = R"({"access_token":"t)" + std::to_string(given) + R"(","expires_in":60})"};
     }
     // The first token has run out when the blobs are asked for.
-    const std::string wanted = seen.path.find("/blobs/") == std::string::npos ? "Bearer t1" : "Bearer t2";
-    if (seen.header("authorization") == wanted) return std::nullopt;
+    const std::string desired = seen.path.find("/blobs/") == std::string::npos ? "Bearer t1" : "Bearer t2";
+    if (seen.header("authorization") == desired) return std::nullopt;
     return HttpAnswer{.status = 401,
                       .headers = {"WWW-Authenticate: Basic realm=\"x\"",
                                   "WWW-Authenticate: Bearer realm=\"http://" + registry.address() +

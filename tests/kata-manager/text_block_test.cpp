@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/containerd/text_block.h"
-
 #include <gtest/gtest.h>
 
+#include "kata-manager/runtime/config_files.h"
 #include "tests/support/must.h"
 
 namespace ferry::kata {

@@ -104,7 +104,7 @@ TEST_F(ApiServerTest, WhatIsLostIsKnownByTheDeadlineAtTheLatest) {
 }
 
 TEST_F(ApiServerTest, EqualSeedsFailAlike) {
-  const auto story = [](std::uint64_t seed) {
+  const auto explanation = [](std::uint64_t seed) {
     KubeFixture kube(seed);
     kube.server.chances = {.lost_before = 0.3, .lost_after = 0.3, .server_fault = 0.2};
     std::string out;
@@ -115,8 +115,8 @@ TEST_F(ApiServerTest, EqualSeedsFailAlike) {
     kube.clock.run_for(1h);
     return out;
   };
-  EXPECT_EQ(story(7), story(7));
-  EXPECT_NE(story(7), story(8));
+  EXPECT_EQ(explanation(7), explanation(7));
+  EXPECT_NE(explanation(7), explanation(8));
 }
 
 TEST_F(ApiServerTest, StreamsTellWhatHappenedSinceAVersion) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kube/counted_transport.h"
-
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "kube/api_client.h"
 
 namespace ferry::kube {
 namespace {

@@ -49,7 +49,7 @@ class EventRecorderTest : public testing::Test, public KubeFixture {
 };
 
 TEST_F(EventRecorderTest, WritesWhatKubectlDescribeNodeShows) {
-  recorder.record(kWarning, "InUse", "0000:3b:00.0 is held by qemu (pid 7)");
+  recorder.record(kWarning, "InUse", "0000:3b:00.0 is in use by qemu (pid 7)");
   clock.run_for(5s);
   auto event = only_event();
   EXPECT_EQ(event["involvedObject"],
@@ -57,7 +57,7 @@ TEST_F(EventRecorderTest, WritesWhatKubectlDescribeNodeShows) {
   EXPECT_EQ(event["metadata"]["namespace"], "default");
   EXPECT_EQ(event["type"], "Warning");
   EXPECT_EQ(event["reason"], "InUse");
-  EXPECT_EQ(event["message"], "0000:3b:00.0 is held by qemu (pid 7)");
+  EXPECT_EQ(event["message"], "0000:3b:00.0 is in use by qemu (pid 7)");
   EXPECT_EQ(event["source"], (json{{"component", "ferry"}, {"host", "n1"}}));
   EXPECT_EQ(event["reportingComponent"], "gpu-ferry.io/agent");
   EXPECT_EQ(event["count"], 1);
@@ -158,7 +158,7 @@ TEST_F(EventRecorderTest, CountsWhatItMayNotWrite) {
 
 // A node of eight GPUs tells of all of them, though somewhat later.
 TEST_F(EventRecorderTest, WritesABurstInItsOrderAsItMay) {
-  for (int i = 0; i < 16; ++i) recorder.record(kWarning, "HostRefused", fmt::format("gpu {:02}", i));
+  for (int i = 0; i < 16; ++i) recorder.record(kWarning, "Blocked", fmt::format("gpu {:02}", i));
   clock.run_for(5s);
   EXPECT_THAT(events(), SizeIs(10));
   clock.run_for(31s);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kube/server_address.h"
-
 #include <gtest/gtest.h>
 
+#include "kube/cluster_access.h"
 #include "tests/support/must.h"
 
 namespace ferry::kube {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kube/watch_event.h"
-
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 
+#include "kube/object_watch.h"
 #include "tests/kube/kube_fixture.h"
 #include "tests/support/must.h"
 

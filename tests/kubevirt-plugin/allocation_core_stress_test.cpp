@@ -104,11 +104,11 @@ class YieldingCheck final : public DeviceCheck {
   std::array<std::atomic<bool>, kGroups> open{};  // by a VM
 
  private:
-  Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const {
+  Result<std::vector<std::string>> nodes_now(const AdvertisedDevice& advertised) const {
     const auto count = calls_.fetch_add(1, std::memory_order_relaxed);
     for (unsigned i = 0; i < count % 8; ++i) std::this_thread::yield();
     if (count % 17 == 16) return fail(Errc::differs, "its driver changed");
-    return offered.nodes;
+    return advertised.nodes;
   }
 
   void reply(HostAnswer answer, const Answered& answered) const {
@@ -119,7 +119,7 @@ class YieldingCheck final : public DeviceCheck {
   mutable std::atomic<unsigned> calls_ = 0;
 };
 
-OfferedDevice member(std::size_t group, int function) {
+AdvertisedDevice member(std::size_t group, int function) {
   return {.id = std::to_string(group) + "." + std::to_string(function),
           .model = "m",
           .driver = "vfio-pci",
@@ -133,7 +133,7 @@ const char* resource_of(const std::string& id) {
   return id.ends_with(".0") ? "nvidia.com/CARD" : "nvidia.com/AUDIO";
 }
 
-Companion usb_of(const OfferedDevice& card) {
+Companion usb_of(const AdvertisedDevice& card) {
   return {.address = card.id + "-usb",
           .model = "m",
           .driver = "vfio-pci",
@@ -241,9 +241,9 @@ class AllocationCoreStress : public testing::Test {
       case unplug: {
         const During during(meetings, event);
         const std::size_t group = random() % kGroups;
-        const std::vector<NotOffered> lost = {{member(group, 0).id, "off the bus"}};
+        const std::vector<NotAdvertised> lost = {{member(group, 0).id, "off the bus"}};
         return core.replace(machine(group),
-                            random() % 2 == 0 ? std::span(lost) : std::span<const NotOffered>());
+                            random() % 2 == 0 ? std::span(lost) : std::span<const NotAdvertised>());
       }
       case restart: {
         const During during(meetings, event);

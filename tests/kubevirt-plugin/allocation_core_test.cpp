@@ -6,7 +6,6 @@
 
 #include <gmock/gmock.h>
 
-#include "kubevirt-plugin/allocation/device_lists.h"
 #include "tests/kubevirt-plugin/core_fixture.h"
 
 namespace ferry::plugin {
@@ -64,7 +63,7 @@ class AllocationBookTest : public testing::Test {
     book.replace(std::vector{resource("CARD", {device("0000:01:00.0", 15)})}, {}, {}, {});
     book.take_stale();
   }
-  AllocationBook::Grant reserve() {
+  Allocations::Grant reserve() {
     return book.reserve("nvidia.com/CARD", std::vector<Ids>{{"0000:01:00.0"}}).value();
   }
   void allocate() { book.commit(reserve()); }
@@ -78,7 +77,7 @@ class AllocationBookTest : public testing::Test {
     const auto next = next_lists(book, {true}, Snapshot());
     return next ? next->snapshot->resources.front()->devices.front().pod : "nothing is listed";
   }
-  AllocationBook book;
+  Allocations book;
 };
 
 TEST_F(AllocationBookTest, KeepsItsListWhereTheLastPodIsNotNamed) {
@@ -161,7 +160,7 @@ TEST_F(AllocationCoreTest, NamesAnUnknownDevice) {
   const auto answer = allocate("CARD", {"0000:01:00.0", "0000:ff:00.0"});
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, Errc::not_found);
-  EXPECT_EQ(answer.error().message, "allocate nvidia.com/CARD: 0000:ff:00.0: no such device is offered");
+  EXPECT_EQ(answer.error().message, "allocate nvidia.com/CARD: 0000:ff:00.0: no such device is advertised");
   EXPECT_FALSE(allocated("0000:01:00.0"));
 }
 
@@ -641,7 +640,7 @@ TEST_F(AllocationCoreTest, FindsWhatIsLostByItsNameOnTheHostToo) {
   numbered.sysfs_name = "0000:01:00.0";
   const std::vector<Resource> kata = {resource("pgpu", {numbered}, EnvPrefix::none)};
   core.replace(kata);
-  core.replace({}, std::vector<NotOffered>{{"0000:01:00.0", "its driver is nouveau"}});
+  core.replace({}, std::vector<NotAdvertised>{{"0000:01:00.0", "its driver is nouveau"}});
   EXPECT_EQ(reason("15"), "its driver is nouveau");
 }
 
@@ -695,8 +694,8 @@ TEST_F(AllocationCoreTest, KeepsWhatIsHeldUnderTheNameThatItWasAskedForBy) {
 }
 
 TEST_F(AllocationCoreTest, ListsWhatIsLostUnhealthyUntilItIsBackOrGone) {
-  const std::vector<NotOffered> lost = {{"0000:01:00.0", "its driver is nouveau"},
-                                        {"other", "never offered"}};
+  const std::vector<NotAdvertised> lost = {{"0000:01:00.0", "its driver is nouveau"},
+                                           {"other", "never offered"}};
   core.replace({}, lost);
   EXPECT_EQ(reason("0000:01:00.0"), "its driver is nouveau");
   EXPECT_EQ(reason("0000:02:00.0"), "not listed") << "gone altogether";
@@ -712,7 +711,7 @@ TEST_F(AllocationCoreTest, ListsWhatIsLostUnhealthyUntilItIsBackOrGone) {
 
 TEST_F(AllocationCoreTest, KeepsWhatIsLostWhileAllocatedAndAfter) {
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
-  core.replace({}, std::vector<NotOffered>{{"0000:01:00.0", "off the bus"}});
+  core.replace({}, std::vector<NotAdvertised>{{"0000:01:00.0", "off the bus"}});
   EXPECT_EQ(reason("0000:01:00.0"), "off the bus");
   EXPECT_TRUE(allocated("0000:01:00.0"));
   reconcile({}, core.ticket());
@@ -722,8 +721,8 @@ TEST_F(AllocationCoreTest, KeepsWhatIsLostWhileAllocatedAndAfter) {
 
 TEST_F(AllocationCoreTest, ListsWhatTheHostHasTakenBackOnlyWhileItIsAllocated) {
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
-  const std::vector<NotOffered> back = {{"0000:01:00.0", "its driver is nvidia"},
-                                        {"0000:02:00.0", "its driver is nvidia"}};
+  const std::vector<NotAdvertised> back = {{"0000:01:00.0", "its driver is nvidia"},
+                                           {"0000:02:00.0", "its driver is nvidia"}};
   core.replace({}, {}, back);
   EXPECT_EQ(reason("0000:02:00.0"), "not listed") << "nobody had it";
   EXPECT_EQ(reason("0000:01:00.0"), "its driver is nvidia");
@@ -740,8 +739,8 @@ TEST_F(AllocationCoreTest, ListsWhatTheHostHasTakenBackOnlyWhileItIsAllocated) {
 
 TEST_F(AllocationCoreTest, AwaitsTheReleaseOfWhatIsUnfitThoughItIsNotGone) {
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
-  core.replace({}, {}, std::vector<NotOffered>{{"0000:01:00.0", "its driver is nvidia"}});
-  const std::vector<NotOffered> driverless = {{"0000:01:00.0", "it has no driver"}};
+  core.replace({}, {}, std::vector<NotAdvertised>{{"0000:01:00.0", "its driver is nvidia"}});
+  const std::vector<NotAdvertised> driverless = {{"0000:01:00.0", "it has no driver"}};
   core.replace({}, driverless);
   EXPECT_EQ(reason("0000:01:00.0"), "it has no driver");
   EXPECT_TRUE(allocated("0000:01:00.0"));

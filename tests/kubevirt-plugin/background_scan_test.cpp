@@ -37,7 +37,7 @@ class BackgroundScanTest : public testing::Test {
  protected:
   /// Runs the loop until so many scans have ended.
   void run_until(int ended) {
-    wanted_ = ended;
+    desired_ = ended;
     const auto late = loop_->at(EventLoop::Clock::now() + 30s, [this] { loop_->finish(); });
     loop_->run({});
     loop_->cancel(late);
@@ -53,13 +53,13 @@ class BackgroundScanTest : public testing::Test {
   test::FakeKernel kernel_;
   const std::shared_ptr<Reading> reading_ = std::make_shared<Reading>();
   int ended_ = 0;
-  int wanted_ = 0;
+  int desired_ = 0;
   std::unique_ptr<EventLoop> loop_ = test::must(EventLoop::create());
   std::unique_ptr<BackgroundScan> scan_ = std::make_unique<BackgroundScan>(
       kernel_, test::nvidia_rules(), [reading = reading_](auto&&...) { return reading->read(); }, *loop_,
-      [this](const Result<Offer>& offer) {
+      [this](const Result<ResourceSet>& offer) {
         EXPECT_TRUE(offer);
-        if (++ended_ == wanted_) loop_->finish();
+        if (++ended_ == desired_) loop_->finish();
       });
 };
 

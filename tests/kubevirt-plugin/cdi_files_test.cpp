@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include "kubevirt-plugin/cdi/cdi_entries.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/kata_cdi_check.h"
 #include "tests/support/must.h"

@@ -5,8 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include "kubevirt-plugin/advertised_file.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
-#include "kubevirt-plugin/offered_file.h"
 #include "tests/kubevirt-plugin/core_fixture.h"
 
 namespace ferry::plugin {
@@ -29,7 +29,7 @@ Companion companion(const std::string& address, const std::string& part) {
           .env_name = "PCI_RESOURCE_NVIDIA_COM_" + part};
 }
 
-OfferedDevice card(const std::string& slot, std::uint32_t group, std::vector<Companion> companions) {
+AdvertisedDevice card(const std::string& slot, std::uint32_t group, std::vector<Companion> companions) {
   auto gpu = device(slot + ".0", group, static_cast<int>(group % 2));
   gpu.companions = std::move(companions);
   return gpu;
@@ -146,7 +146,7 @@ TEST_F(CompanionPlaces, AreUnhealthyWhileAnotherHasTheGroup) {
 
 TEST_F(CompanionPlaces, StayForAsLongAsTheirGpuIsListed) {
   ASSERT_TRUE(allocate("nvidia.com/CARD", {"0000:02:00.0"}));
-  core.replace({}, std::vector<NotOffered>{{"0000:01:00.0", "no driver is bound to it"}});
+  core.replace({}, std::vector<NotAdvertised>{{"0000:01:00.0", "no driver is bound to it"}});
   EXPECT_THAT(states(kAudio),
               ElementsAre(Pair("place-0000:01:00.1", "0000:01:00.0: no driver is bound to it"),
                           Pair("place-0000:02:00.1", HasSubstr("still allocated"))));
@@ -162,7 +162,7 @@ TEST_F(CompanionPlaces, RefuseWhatIsNoRequest) {
   const auto unknown = allocate(kAudio, {"0000:01:00.1"});
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, Errc::not_found);
-  EXPECT_EQ(unknown.error().message, "allocate nvidia.com/AUDIO: 0000:01:00.1: no such device is offered");
+  EXPECT_EQ(unknown.error().message, "allocate nvidia.com/AUDIO: 0000:01:00.1: no such device is advertised");
 }
 
 TEST_F(CompanionPlaces, ArePreferredInOneOrder) {
@@ -197,7 +197,7 @@ TEST_F(CompanionPlaces, AreNoneWhereAPodHasTheCompanionItself) {
 // Who moves devices looks there for what a pod has.
 TEST_F(CompanionPlaces, AreNoDevicesInTheOfferedFile) {
   ASSERT_TRUE(allocate(kAudio, {"place-0000:02:00.1"}));
-  const auto text = offered_json(*core.snapshot(), {}, {}, 1);
+  const auto text = advertised_json(*core.snapshot(), {}, {}, 1);
   EXPECT_THAT(text, HasSubstr("\"places\""));
   EXPECT_THAT(text, HasSubstr("place-0000:02:00.1"));
   EXPECT_THAT(allocated_by(text), IsEmpty());

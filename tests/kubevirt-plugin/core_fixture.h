@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "kubevirt-plugin/allocation/allocation_core.h"
+#include "kubevirt-plugin/discovery/advertised_device.h"
 #include "kubevirt-plugin/discovery/device_check.h"
-#include "kubevirt-plugin/discovery/offered_device.h"
 
 namespace ferry::core_test {
 
@@ -81,16 +81,16 @@ class TestCheck final : public plugin::DeviceCheck {
   }
 
  private:
-  Result<std::vector<std::string>> nodes_now(const plugin::OfferedDevice& offered) const {
-    if (while_asked) while_asked(offered.id);
-    const auto problem = problems.find(offered.id);
+  Result<std::vector<std::string>> nodes_now(const plugin::AdvertisedDevice& advertised) const {
+    if (while_asked) while_asked(advertised.id);
+    const auto problem = problems.find(advertised.id);
     if (problem != problems.end()) return fail(Errc::differs, problem->second);
-    return offered.nodes;
+    return advertised.nodes;
   }
 };
 
-inline plugin::OfferedDevice device(const std::string& id, std::uint32_t group,
-                                    std::optional<int> numa = {}) {
+inline plugin::AdvertisedDevice device(const std::string& id, std::uint32_t group,
+                                       std::optional<int> numa = {}) {
   return {.id = id,
           .model = "10de:2684",
           .driver = "vfio-pci",
@@ -100,7 +100,7 @@ inline plugin::OfferedDevice device(const std::string& id, std::uint32_t group,
           .problem = {}};
 }
 
-inline plugin::Resource resource(const std::string& part, std::vector<plugin::OfferedDevice> devices,
+inline plugin::Resource resource(const std::string& part, std::vector<plugin::AdvertisedDevice> devices,
                                  plugin::EnvPrefix prefix = plugin::EnvPrefix::pci_resource) {
   return {.name = *plugin::ResourceName::parse("nvidia.com/" + part),
           .env_prefix = prefix,

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/discovery/group_errands.h"
-
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -9,6 +7,8 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+
+#include "kubevirt-plugin/discovery/sysfs_check.h"
 
 namespace ferry::plugin {
 namespace {

@@ -6,10 +6,9 @@
 #include <gmock/gmock.h>
 
 #include "common/plugin_files.h"
-#include "hostfs/presence.h"
+#include "hostfs/locks.h"
+#include "kubevirt-plugin/advertised_file.h"
 #include "kubevirt-plugin/discovery/scanner.h"
-#include "kubevirt-plugin/kubevirt_checks.h"
-#include "kubevirt-plugin/offered_file.h"
 #include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_vendor_vfio.h"
 #include "tests/support/must.h"
@@ -52,7 +51,7 @@ class KubeVirtTest : public testing::Test {
   /// A socket of that GPU's resource, and what Ferry's plugin says that it serves.
   void serve(const std::string& name, const std::string& registered) {
     kernel.file("var/lib/kubelet/device-plugins/kubevirt-GH100_H100_SXM5_80GB.sock", "");
-    kernel.file(kOfferedFile,
+    kernel.file(kAdvertisedFile,
                 R"({"resources": [{"name": ")" + name + R"(", "registered": )" + registered + "}]}");
   }
   Check check(const std::string& id, const std::string& subject = kHostSubject) const {
@@ -64,7 +63,7 @@ class KubeVirtTest : public testing::Test {
   }
 
   test::FakeKernel kernel;
-  OfferRules rules = test::nvidia_rules();
+  ResourceRules rules = test::nvidia_rules();
 };
 
 TEST_F(KubeVirtTest, PermitsEachModelAndTypeOnceUnderSomebodyElsesCare) {
@@ -121,10 +120,10 @@ TEST_F(KubeVirtTest, FindsAReadyHost) {
   kernel.file("var/lib/kubelet/pod-resources/kubelet.sock", "");
   add_gpu("0000:01:00.0", 15);
   serve("nvidia.com/GH100_H100_SXM5_80GB", "true");
-  const auto plugin = must(Presence::announce(kernel, kPluginPresence));
+  const auto plugin = must(LivenessLock::announce(kernel, kPluginLiveness));
   for (const Check& one : kubevirt_checks(kernel, rules))
     EXPECT_EQ(one.verdict, Verdict::pass) << one.id << ": " << one.found;
-  EXPECT_EQ(check("something-offered").found, "nvidia.com/GH100_H100_SXM5_80GB (1)");
+  EXPECT_EQ(check("resources-advertised").found, "nvidia.com/GH100_H100_SXM5_80GB (1)");
 }
 
 // Its sockets for mediated devices are called as ours are, and as NVIDIA's.
@@ -139,7 +138,7 @@ TEST_F(KubeVirtTest, TellsKubeVirtsOwnPluginFromOurs) {
   EXPECT_EQ(found().verdict, Verdict::warn);
   EXPECT_THAT(found().found, HasSubstr("has kubevirt-NVIDIA_A40-8Q.sock"));
   EXPECT_THAT(found().fix, HasSubstr("externalResourceProvider"));
-  const auto plugin = must(Presence::announce(kernel, kPluginPresence));
+  const auto plugin = must(LivenessLock::announce(kernel, kPluginLiveness));
   EXPECT_EQ(found().verdict, Verdict::pass) << "it is ours";
 }
 
@@ -151,7 +150,7 @@ TEST_F(KubeVirtTest, NamesWhatTheKubeletDoesNotRead) {
   };
   serve("nvidia.com/GH100_H100_SXM5_80GB", "false");
   EXPECT_FALSE(is_asked()) << "who wrote that is gone";
-  const auto plugin = must(Presence::announce(kernel, kPluginPresence));
+  const auto plugin = must(LivenessLock::announce(kernel, kPluginLiveness));
   for (const char* const no : {"false", "null", "1", "\"true\""}) {
     serve("nvidia.com/GH100_H100_SXM5_80GB", no);
     EXPECT_EQ(check("kubelet-reads").verdict, Verdict::warn) << no;
@@ -161,7 +160,7 @@ TEST_F(KubeVirtTest, NamesWhatTheKubeletDoesNotRead) {
   EXPECT_EQ(check("kubelet-reads").verdict, Verdict::pass);
   for (const char* const odd :
        {"", "[]", R"({"resources": 1})", R"({"resources": [1, {"registered": true}]})"}) {
-    kernel.file(kOfferedFile, odd);
+    kernel.file(kAdvertisedFile, odd);
     EXPECT_EQ(check("kubelet-reads").verdict, Verdict::pass) << odd;
   }
 }
@@ -172,13 +171,13 @@ TEST_F(KubeVirtTest, NamesThePluginThatStandsBack) {
     return std::ranges::find(checks, "plugin-serves", &Check::id) != checks.end();
   };
   EXPECT_FALSE(is_told());
-  for (const char* const serves : {"{}", "[]", "half of", R"({"stands_back": null})"}) {
-    kernel.file("run/ferry/plugin/offered.json", serves);
+  for (const char* const serves : {"{}", "[]", "half of", R"({"standby": null})"}) {
+    kernel.file("run/ferry/plugin/advertised.json", serves);
     EXPECT_FALSE(is_told()) << serves;
   }
-  kernel.file("run/ferry/plugin/offered.json", R"({"stands_back": "another serves"})");
+  kernel.file("run/ferry/plugin/advertised.json", R"({"standby": "another serves"})");
   EXPECT_FALSE(is_told()) << "who wrote that is gone";
-  const auto plugin = must(Presence::announce(kernel, kPluginPresence));
+  const auto plugin = must(LivenessLock::announce(kernel, kPluginLiveness));
   const Check told = check("plugin-serves");
   EXPECT_EQ(told.verdict, Verdict::warn);
   EXPECT_THAT(told.found, HasSubstr("another serves"));
@@ -192,7 +191,7 @@ TEST_F(KubeVirtTest, NamesWhatThePluginHasSeenGoBad) {
   kernel.file(counter, "TOTAL_ERR_FATAL 3\n");
   const auto plugin_saw = [&](std::uint64_t binding) {
     const std::vector<FatalErrorsOf> errors = {{.function = "0000:01:00.0", .since = 2, .binding = binding}};
-    kernel.file(kOfferedFile, offered_json({}, {}, {}, 0, errors));
+    kernel.file(kAdvertisedFile, advertised_json({}, {}, {}, 0, errors));
   };
   plugin_saw(0);
   EXPECT_THAT(check("can-be-given", "0000:01:00.0").found, HasSubstr("1 fatal PCIe error"));
@@ -211,7 +210,7 @@ TEST_F(KubeVirtTest, DoesNotAdviseToGiveAGpuWithVgpusAway) {
   kernel.file("dev/vfio/211", "");
   kernel.file("sys/devices/pci0000:00/0000:81:00.0/aer_dev_fatal", "TOTAL_ERR_FATAL 3\n");
   const std::vector<FatalErrorsOf> errors = {{.function = "0000:81:00.0", .since = 2}};
-  kernel.file(kOfferedFile, offered_json({}, {}, {}, 0, errors));
+  kernel.file(kAdvertisedFile, advertised_json({}, {}, {}, 0, errors));
   const auto told = check("can-be-given", kUuid);
   EXPECT_THAT(told.found, HasSubstr("its GPU had 1 fatal PCIe error"));
   EXPECT_THAT(told.fix, testing::AllOf(HasSubstr("loaded anew"), testing::Not(HasSubstr("ferry vfio"))));
@@ -224,7 +223,7 @@ TEST_F(KubeVirtTest, TakesTheRunningPluginsWordForWhatIsUnfit) {
   add_gpu("0000:04:00.0", 18);
   add_gpu("0000:05:00.0", 19);
   add_gpu("0000:06:00.0", 20, "nouveau");
-  kernel.file(kOfferedFile, R"({"resources": [{"devices": [
+  kernel.file(kAdvertisedFile, R"({"resources": [{"devices": [
     {"id": "0000:01:00.0", "healthy": false, "allocated": false, "reason": "its CDI file cannot be written"},
     {"id": "0000:02:00.0", "healthy": false, "allocated": false, "awaits_release": true, "reason": "open"},
     {"id": "0000:03:00.0", "healthy": false, "allocated": true, "reason": "a pod has it"},
@@ -239,7 +238,7 @@ TEST_F(KubeVirtTest, TakesTheRunningPluginsWordForWhatIsUnfit) {
     return subjects;
   };
   EXPECT_THAT(told(), testing::IsEmpty()) << "who wrote that is gone";
-  const auto plugin = must(Presence::announce(kernel, kPluginPresence));
+  const auto plugin = must(LivenessLock::announce(kernel, kPluginLiveness));
   EXPECT_THAT(told(), testing::ElementsAre("0000:01:00.0"));
   EXPECT_EQ(check("can-be-given", "0000:01:00.0").found, "its CDI file cannot be written");
   add_gpu("0000:01:00.1", 15, "nouveau");
@@ -264,7 +263,7 @@ TEST_F(KubeVirtTest, LeavesVirtualFunctionsOfOthersAlone) {
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/nvidia/unbind", "0000:17:00.4"));
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/devices/0000:17:00.4/driver_override", "vfio-pci"));
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers_probe", "0000:17:00.4"));
-  ASSERT_EQ(must(Scanner(kernel, rules).scan()).not_offered.size(), 1U);
+  ASSERT_EQ(must(Scanner(kernel, rules).scan()).not_advertised.size(), 1U);
   const auto checks = kubevirt_checks(kernel, rules);
   EXPECT_EQ(std::ranges::find(checks, "can-be-given", &Check::id), checks.end());
 }
@@ -276,7 +275,8 @@ TEST_F(KubeVirtTest, SaysOfACapturedHostWhatItSaidOnIt) {
   EXPECT_EQ(check("kubevirt-leaves-them").verdict, Verdict::warn);
   kernel.remove("proc/1");
   EXPECT_EQ(check("kubevirt-leaves-them").verdict, Verdict::warn) << "no plugin of ours has been there";
-  kernel.file(kOfferedFile, R"({"resources": [{"name": "nvidia.com/NVIDIA_A40-8Q", "registered": true}]})");
+  kernel.file(kAdvertisedFile,
+              R"({"resources": [{"name": "nvidia.com/NVIDIA_A40-8Q", "registered": true}]})");
   EXPECT_EQ(check("kubevirt-leaves-them").verdict, Verdict::pass);
   EXPECT_EQ(check("kubelet-reads").verdict, Verdict::pass);
 }
@@ -288,16 +288,16 @@ TEST_F(KubeVirtTest, LooksForVgpusAsThePluginDoes) {
                                          const vfio::AcceleratorRules&) -> Result<mdev::VgpuInventory> {
                                         return fail(Errc::failed, "asked as the plugin asks");
                                       });
-  const auto offered = std::ranges::find(checks, "something-offered", &Check::id);
-  ASSERT_NE(offered, checks.end());
-  EXPECT_THAT(offered->found, HasSubstr("asked as the plugin asks"));
+  const auto advertised = std::ranges::find(checks, "resources-advertised", &Check::id);
+  ASSERT_NE(advertised, checks.end());
+  EXPECT_THAT(advertised->found, HasSubstr("asked as the plugin asks"));
 }
 
 TEST_F(KubeVirtTest, NamesWhatIsInTheWay) {
   EXPECT_EQ(check("kubelet-directory").verdict, Verdict::fail);
   EXPECT_EQ(check("kubelet-listens").verdict, Verdict::warn);
   EXPECT_EQ(check("pod-resources").verdict, Verdict::warn);
-  EXPECT_EQ(check("something-offered").verdict, Verdict::fail);
+  EXPECT_EQ(check("resources-advertised").verdict, Verdict::fail);
   kernel.file("var/lib/kubelet/device-plugins/kubelet.sock", "");
   EXPECT_EQ(check("pod-resources").verdict, Verdict::fail);
   EXPECT_THAT(check("pod-resources").found, HasSubstr("nothing is given out"));

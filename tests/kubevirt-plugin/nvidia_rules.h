@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kubevirt-plugin/discovery/offer_rules.h"
+#include "kubevirt-plugin/discovery/resource_rules.h"
 
 namespace ferry::test {
 
 /// What `ferry plugin` offers.
-inline plugin::OfferRules nvidia_rules() {
+inline plugin::ResourceRules nvidia_rules() {
   return {.accelerators = {.vendors = {0x10de}, .classes = {vfio::PciClass::vga, vfio::PciClass::display_3d}},
           .domain = "nvidia.com"};
 }

@@ -62,16 +62,17 @@ class PluginCallsTest : public plugin_test::Fixture {
     return caller().ask(&DevicePlugin::Allocate, request, response);
   }
   /// Of the first resource, each container's share of what is available.
-  struct Wish {
+  struct Preference {
     Ids available;
     int size = 0;
   };
-  Containers preferred(const std::vector<Wish>& wishes) const {
+  Containers preferred(const std::vector<Preference>& preferences) const {
     v1beta1::PreferredAllocationRequest request;
-    for (const auto& wish : wishes) {
+    for (const auto& preference : preferences) {
       auto& container = *request.add_container_requests();
-      container.mutable_available_deviceids()->Assign(wish.available.begin(), wish.available.end());
-      container.set_allocation_size(wish.size);
+      container.mutable_available_deviceids()->Assign(preference.available.begin(),
+                                                      preference.available.end());
+      container.set_allocation_size(preference.size);
     }
     v1beta1::PreferredAllocationResponse response;
     const auto status = caller().ask(&DevicePlugin::GetPreferredAllocation, request, response);
@@ -86,7 +87,7 @@ class PluginCallsTest : public plugin_test::Fixture {
 // Newer kubelets say localhost, older ones the socket's path, with and without its slashes written out.
 // It can see no socket of the kubelet's own there: that none lists its pods is no answer.
 TEST_F(PluginCallsTest, GivesNothingToAKubeletThatFindsItAndListsNoPods) {
-  options.holders.patience = 10ms;
+  options.users.patience = 10ms;
   start_to_be_found();
   v1beta1::AllocateResponse response;
   const auto status = allocate({{kFirst}}, response);
@@ -94,7 +95,7 @@ TEST_F(PluginCallsTest, GivesNothingToAKubeletThatFindsItAndListsNoPods) {
   EXPECT_THAT(status.error_message(),
               testing::AllOf(HasSubstr("who holds devices is not known: there is no /"),
                              HasSubstr("though a kubelet may be there")));
-  EXPECT_EQ(offered()["state_generation"], 0) << "nor does hostd get a word";
+  EXPECT_EQ(advertised()["state_generation"], 0) << "nor does hostd get a word";
   ASSERT_TRUE(kubelet->start());
   const auto end = std::chrono::steady_clock::now() + kPatience;
   bool given = false;  // each time it is asked first, which may take longer than that patience
@@ -207,7 +208,7 @@ TEST_F(PluginCallsTest, LearnsThatTheKubeletIsAnotherThoughSomebodyReadsOn) {
   serve_pods([&] {
     if (is_another.exchange(false)) asked.set_value();
   });
-  options.holders.period = std::chrono::hours(1);
+  options.users.period = std::chrono::hours(1);
   start_with_two_gpus();
   const auto reader = caller();
   grpc::ClientContext context;

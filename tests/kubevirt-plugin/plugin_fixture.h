@@ -79,7 +79,7 @@ class Fixture : public testing::Test {
 
   /// A kubelet that lists its pods too.
   std::unique_ptr<standin::Kubelet> make_kubelet(standin::Options with = {}) const {
-    with.pod_resources = (kernel.root() / options.holders.socket).parent_path();
+    with.pod_resources = (kernel.root() / options.users.socket).parent_path();
     with.on_fault = [](const std::string& fault) { ADD_FAILURE() << fault; };
     auto made = std::make_unique<standin::Kubelet>(directory(), std::move(with));
     made->remember({.name = "ferry", .resource = {}, .ids = {}});
@@ -89,8 +89,8 @@ class Fixture : public testing::Test {
   void serve_pods(std::function<void()> on_list) { kubelet = make_kubelet({.on_list = std::move(on_list)}); }
   /// As a kubelet leaves it that ended.
   UniqueFd bind_pods_socket() {
-    kernel.directory(options.holders.socket.parent_path());
-    return bind_socket(kernel.root() / options.holders.socket);
+    kernel.directory(options.users.socket.parent_path());
+    return bind_socket(kernel.root() / options.users.socket);
   }
   static sockaddr_un address_of(const std::filesystem::path& path) {
     sockaddr_un address{};
@@ -148,18 +148,18 @@ class Fixture : public testing::Test {
   bool calls_become(std::size_t count) const {
     return eventually([&](const auto&) { return kubelet->registrations().size() >= count; });
   }
-  nlohmann::json offered() const {
-    const auto text = kernel.read_file(options.offered_file);
+  nlohmann::json advertised() const {
+    const auto text = kernel.read_file(options.advertised_file);
     return text ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
   }
   /// Waits for a change of the offered file until it is as wanted.
-  bool offered_becomes(const std::function<bool(const nlohmann::json&)>& wanted) const {
-    const auto file = kernel.root() / options.offered_file;
+  bool offered_becomes(const std::function<bool(const nlohmann::json&)>& desired) const {
+    const auto file = kernel.root() / options.advertised_file;
     std::filesystem::create_directories(file.parent_path());
     const auto watch = DirectoryWatch::open(file.parent_path());
     EXPECT_TRUE(watch);
     const auto end = std::chrono::steady_clock::now() + kPatience;
-    while (!wanted(offered())) {
+    while (!desired(advertised())) {
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
       pollfd fd{.fd = watch->fd(), .events = POLLIN, .revents = 0};
@@ -174,8 +174,8 @@ class Fixture : public testing::Test {
   plugin::PluginOptions options = {
       .kubelet_directory = "kubelet",
       .rules = test::nvidia_rules(),
-      .offered_file = "run/ferry/plugin/offered.json",
-      .holders = {.socket = "pods/kubelet.sock", .settling = 0ms, .own_pod = "default/ferry"}};
+      .advertised_file = "run/ferry/plugin/advertised.json",
+      .users = {.socket = "pods/kubelet.sock", .settling = 0ms, .own_pod = "default/ferry"}};
   std::unique_ptr<standin::Kubelet> kubelet = make_kubelet();
   std::future<Result<>> result;
   std::jthread plugin;

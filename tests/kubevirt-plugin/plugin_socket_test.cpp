@@ -421,7 +421,7 @@ TEST_F(PluginSocketTest, HandsOverToASuccessorWithoutALostOrDoubledResource) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
   PluginOptions successor_options = options;
-  successor_options.offered_file = "run/ferry/plugin/successor.json";
+  successor_options.advertised_file = "run/ferry/plugin/successor.json";
   const std::jthread successor(
       [&](const std::stop_token& token) { EXPECT_TRUE(run_plugin(kernel, successor_options, token)); });
   ASSERT_TRUE(calls_become(2));

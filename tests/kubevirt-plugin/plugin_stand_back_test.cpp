@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin where another's serves the node, by what hostd says of it in state.json.
+// The plugin where another's serves the node, by what hostd says of it in status.json.
 #include <atomic>
 
 #include <gmock/gmock.h>
@@ -18,14 +18,14 @@ class PluginStandBackTest : public plugin_test::Fixture {
   PluginStandBackTest() {
     add_gpu("0000:01:00.0", 15);
     add_gpu("0000:02:00.0", 16);
-    options.holders.period = 20ms;
+    options.users.period = 20ms;
   }
-  /// Replaced as hostd does it. `stand_back`: why nothing is to be offered; empty: it is.
-  void publish(unsigned generation, const std::string& stand_back) {
-    const Json why = stand_back.empty() ? Json() : Json(stand_back);
+  /// Replaced as hostd does it. `standby`: why nothing is to be advertised; empty: it is.
+  void publish(unsigned generation, const std::string& standby) {
+    const Json why = standby.empty() ? Json() : Json(standby);
     const Json state = {
-        {"version", 1}, {"generation", generation}, {"withdraw", Json::array()}, {"stand_back", why}};
-    EXPECT_TRUE(kernel.write_file(options.state_file, state.dump()));
+        {"version", 1}, {"generation", generation}, {"unavailable", Json::array()}, {"standby", why}};
+    EXPECT_TRUE(kernel.write_file(options.status_file, state.dump()));
   }
   bool follows(unsigned generation) const {
     return offered_becomes(
@@ -61,9 +61,9 @@ TEST_F(PluginStandBackTest, WithdrawsAllInOrderAndServesAgain) {
   ASSERT_TRUE(follows(3));
   EXPECT_TRUE(disconnected(kGpu));
   EXPECT_THAT(sockets(), IsEmpty());
-  EXPECT_EQ(offered()["stands_back"], "another serves");
-  EXPECT_EQ(offered()["resources"][0]["registered"], false);
-  EXPECT_EQ(offered()["resources"][0]["devices"].size(), 2U) << "what there is is known on";
+  EXPECT_EQ(advertised()["standby"], "another serves");
+  EXPECT_EQ(advertised()["resources"][0]["registered"], false);
+  EXPECT_EQ(advertised()["resources"][0]["devices"].size(), 2U) << "what there is is known on";
   EXPECT_EQ(registrations(kGpu), 1U);
 
   publish(4, "");
@@ -71,7 +71,7 @@ TEST_F(PluginStandBackTest, WithdrawsAllInOrderAndServesAgain) {
   EXPECT_TRUE(allocatable(kGpu, 2));
   EXPECT_EQ(registrations(kGpu), 2U);
   EXPECT_TRUE(offered_becomes([](const Json& file) {
-    return file["stands_back"].is_null() && file["resources"][0]["registered"] == true;
+    return file["standby"].is_null() && file["resources"][0]["registered"] == true;
   }));
 }
 
@@ -122,11 +122,11 @@ TEST_F(PluginStandBackTest, KnowsOnWhatAPodHas) {
   ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
   publish(3, "another serves");
   ASSERT_TRUE(follows(3));
-  EXPECT_EQ(device(offered(), 0)["allocated"], true);
+  EXPECT_EQ(device(advertised(), 0)["allocated"], true);
   publish(4, "");
   ASSERT_TRUE(allocatable(kGpu, 2));
-  EXPECT_EQ(device(offered(), 0)["allocated"], true);
-  EXPECT_EQ(device(offered(), 1)["allocated"], false);
+  EXPECT_EQ(device(advertised(), 0)["allocated"], true);
+  EXPECT_EQ(device(advertised(), 1)["allocated"], false);
   EXPECT_TRUE(kubelet->allocate(kGpu, {"0000:02:00.0"}).ok());
 }
 
@@ -142,7 +142,7 @@ TEST_F(PluginStandBackTest, KeepsNobodyWaitingWhoAskedBeforeIt) {
   publish(3, "another serves");
   ASSERT_TRUE(disconnected(kGpu));
   ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);
-  EXPECT_THAT(answer.get().error, testing::HasSubstr("the plugin stands back: another serves"));
+  EXPECT_THAT(answer.get().error, testing::HasSubstr("the plugin is on standby: another serves"));
   leave.set_value();
   ASSERT_TRUE(follows(3));
   publish(4, "");
@@ -172,7 +172,7 @@ TEST_F(PluginStandBackTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
   publish(3, "another serves");
   start_both();
   ASSERT_TRUE(offered_becomes(
-      [](const Json& file) { return file.is_object() && file["stands_back"] == "another serves"; }));
+      [](const Json& file) { return file.is_object() && file["standby"] == "another serves"; }));
   publish(4, "");
   ASSERT_TRUE(allocatable(kGpu, 2));
   expect_wait("0000:01:00.0", leave);
@@ -180,8 +180,8 @@ TEST_F(PluginStandBackTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
 
 // While another serves nobody tells what it gives out, and what comes free.
 TEST_F(PluginStandBackTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) {
-  options.holders.names = true;
-  options.holders.between_looks = 20ms;
+  options.users.names = true;
+  options.users.between_looks = 20ms;
   std::promise<void> leave;
   const std::shared_future<void> left = leave.get_future().share();
   const auto blocks = std::make_shared<std::atomic<bool>>(false);
@@ -201,9 +201,9 @@ TEST_F(PluginStandBackTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) 
   ASSERT_TRUE(allocatable(kGpu, 3));
   expect_wait("0000:03:00.0", leave);
   EXPECT_TRUE(offered_becomes([](const Json& file) { return device(file, 1)["allocated"] == true; }))
-      << offered();
+      << advertised();
   EXPECT_TRUE(offered_becomes([](const Json& file) { return device(file, 0)["allocated"] == false; }))
-      << offered();
+      << advertised();
 }
 
 }  // namespace

@@ -39,15 +39,15 @@ class PluginTest : public plugin_test::Fixture {
       ++lists_;
       added_.notify_all();
     }
-    bool are(int wanted) {
+    bool are(int desired) {
       std::unique_lock lock(mutex_);
-      return added_.wait_for(lock, kPatience, [&] { return lists_ >= wanted; });
+      return added_.wait_for(lock, kPatience, [&] { return lists_ >= desired; });
     }
     /// Waits for so many more that what follows from one is long published.
     bool become_many() {
       constexpr int kMany = 100;
       std::unique_lock lock(mutex_);
-      return added_.wait_for(lock, kPatience, [this, wanted = lists_ + kMany] { return lists_ >= wanted; });
+      return added_.wait_for(lock, kPatience, [this, desired = lists_ + kMany] { return lists_ >= desired; });
     }
 
    private:
@@ -65,9 +65,10 @@ class PluginTest : public plugin_test::Fixture {
 
   /// What an offered file says that is left behind.
   void predecessor_gave(const std::string& gpu) {
-    kernel.file(options.offered_file, fmt::format(R"({{"resources": [{{"name": "{}", "env": "A", "devices": [
+    kernel.file(options.advertised_file,
+                fmt::format(R"({{"resources": [{{"name": "{}", "env": "A", "devices": [
                                                       {{"id": "{}", "allocated": true}}]}}]}})",
-                                                  kGpu, gpu));
+                            kGpu, gpu));
   }
   /// With a vGPU that is a virtual function, 0000:17:00.4.
   void start_with_virtual_function(test::FakeVendorVfio& vendor) {
@@ -85,7 +86,7 @@ class PluginTest : public plugin_test::Fixture {
   /// One that has heard of no pod yet. `lists` must outlive it.
   std::unique_ptr<standin::Kubelet> make_ignorant_kubelet(ListCount& lists) const {
     return std::make_unique<standin::Kubelet>(
-        directory(), standin::Options{.pod_resources = (kernel.root() / options.holders.socket).parent_path(),
+        directory(), standin::Options{.pod_resources = (kernel.root() / options.users.socket).parent_path(),
                                       .on_list = [&lists] { lists.add(); }});
   }
 };
@@ -118,7 +119,7 @@ TEST_F(PluginTest, ServesWhereTheKernelHasNoInotifyInstanceLeft) {
 // A reader of a FIFO waits for a writer that never comes.
 TEST_F(PluginTest, ServesWhereAFifoIsInThePlaceOfHostdsFile) {
   kernel.directory("run/ferry");
-  ASSERT_EQ(::mkfifo((kernel.root() / "run/ferry/state.json").c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo((kernel.root() / "run/ferry/status.json").c_str(), 0600), 0);
   add_gpu("0000:01:00.0", 15);
   start_both();
   EXPECT_TRUE(allocatable(kGpu, 1));
@@ -239,7 +240,7 @@ TEST_F(PluginTest, AnswersAnUnknownIdWithAnErrorThatNamesIt) {
   ASSERT_TRUE(allocatable(kGpu, 1));
   const auto answer = kubelet->allocate(kGpu, {"0000:ff:00.0"}, true);
   EXPECT_EQ(answer.status, 5) << "NOT_FOUND";
-  EXPECT_THAT(answer.error, HasSubstr("0000:ff:00.0: no such device is offered"));
+  EXPECT_THAT(answer.error, HasSubstr("0000:ff:00.0: no such device is advertised"));
   EXPECT_TRUE(kubelet->allocate(kGpu, 1).ok());
 }
 
@@ -317,7 +318,7 @@ TEST_F(PluginTest, KnowsPlacesThatItsPredecessorGave) {
   ASSERT_TRUE(offered_becomes([](const auto& file) {
     return file.is_object() && file.dump().find("\"allocated\":true") != std::string::npos;
   }));
-  const auto file = offered();
+  const auto file = advertised();
   for (const auto& resource : file["resources"]) {
     if (resource["name"] != kAudio) continue;
     EXPECT_EQ(resource["devices"].size(), 0U);
@@ -422,12 +423,12 @@ TEST_F(PluginTest, EndsThoughItsFirstScanHangsAndLeavesWhatItsPredecessorWrote) 
   const auto scans = std::make_shared<HangingScans>(1);
   options.read_vgpus = HangingScans::reader(scans);
   const std::string written = R"({"resources":[]} of a predecessor)";
-  kernel.file(options.offered_file, written);
+  kernel.file(options.advertised_file, written);
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(scans->hang());
   EXPECT_TRUE(stop());
-  EXPECT_EQ(kernel.read_file(options.offered_file).value_or(""), written);
+  EXPECT_EQ(kernel.read_file(options.advertised_file).value_or(""), written);
   scans->let_go.set_value();
 }
 
@@ -541,12 +542,12 @@ TEST_F(PluginTest, KnowsWhichGpusItsPredecessorFoundWithFatalErrors) {
   EXPECT_TRUE(allocatable(kGpu, 1));
   EXPECT_TRUE(offered_becomes([](const auto& file) {
     return file["resources"][0]["devices"][0]["reason"] ==
-           "2 fatal PCIe errors since it was offered (/sys/bus/pci/devices/0000:01:00.0/aer_dev_fatal)";
+           "2 fatal PCIe errors since it was advertised (/sys/bus/pci/devices/0000:01:00.0/aer_dev_fatal)";
   }));
 }
 
 TEST_F(PluginTest, WithdrawsAGpuThatGoesBackToTheHostOnceNobodyHoldsIt) {
-  options.holders.period = 20ms;
+  options.users.period = 20ms;
   add_gpu("0000:01:00.0", 15);
   add_gpu("0000:02:00.0", 16);
   start_both();
@@ -647,7 +648,7 @@ TEST_F(PluginTest, GivesAGpuToKubeVirtOrToKata) {
 TEST_F(PluginTest, LearnsOfAReleaseWhileAGroupIsHeldBackAndAsksNobodyOtherwise) {
   std::atomic<int> lists = 0;
   serve_pods([&] { lists.fetch_add(1); });
-  options.holders.period = 1ms;
+  options.users.period = 1ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -688,8 +689,8 @@ TEST_F(PluginTest, GivesNothingOutBeforeItKnowsWhatItsPredecessorGave) {
 TEST_F(PluginTest, HoldsWhatItsPredecessorGaveUnderOtherNames) {
   serve_pods([] {});
   options.rules.names.aliases = {{"10de:2684", "renamed"}};
-  options.holders.period = 1ms;
-  kernel.file(options.offered_file, R"({"resources": [{"name": "nvidia.com/pgpu", "env": ""}]})");
+  options.users.period = 1ms;
+  kernel.file(options.advertised_file, R"({"resources": [{"name": "nvidia.com/pgpu", "env": ""}]})");
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
   add_gpu("0000:02:00.0", 16);
@@ -710,7 +711,7 @@ TEST_F(PluginTest, HoldsWhatItsPredecessorGaveUnderOtherNames) {
 TEST_F(PluginTest, SaysThatNobodyTellsWhatIsHeldAndGoesOnWhenSomebodyDoes) {
   const UniqueFd nobody_listens = bind_pods_socket();
   kubelet = std::make_unique<standin::Kubelet>(directory());
-  options.holders.patience = 20ms;
+  options.users.patience = 20ms;
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -730,7 +731,7 @@ TEST_F(PluginTest, SaysThatNobodyTellsWhatIsHeldAndGoesOnWhenSomebodyDoes) {
 
 TEST_F(PluginTest, GivesNothingOutWhereAKubeletIsThatDoesNotSayWhatIsHeld) {
   kubelet = std::make_unique<standin::Kubelet>(directory());
-  options.holders.patience = 20ms;
+  options.users.patience = 20ms;
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -739,8 +740,8 @@ TEST_F(PluginTest, GivesNothingOutWhereAKubeletIsThatDoesNotSayWhatIsHeld) {
 }
 
 TEST_F(PluginTest, SaysWhichPodHasADeviceWhereThatIsAskedFor) {
-  options.holders.period = 1ms;
-  options.holders.names = true;
+  options.users.period = 1ms;
+  options.users.names = true;
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -750,32 +751,32 @@ TEST_F(PluginTest, SaysWhichPodHasADeviceWhereThatIsAskedFor) {
     const nlohmann::json::json_pointer place("/resources/0/devices/0/pod");
     const auto pod = file.value(place, nlohmann::json());
     return pod.is_string() && pod.get<std::string>().find('/') != std::string::npos;
-  })) << offered();
+  })) << advertised();
 }
 
 TEST_F(PluginTest, SaysThatAPodHasGoneWherePodsAreNamed) {
-  options.holders.period = 1ms;
-  options.holders.between_looks = 1ms;
-  options.holders.names = true;
+  options.users.period = 1ms;
+  options.users.between_looks = 1ms;
+  options.users.names = true;
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
   ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
-  const auto is_allocated = [](bool wanted) {
-    return [wanted](const nlohmann::json& file) {
-      return file.is_object() && file["resources"][0]["devices"][0]["allocated"] == wanted &&
-             file["resources"][0]["devices"][0]["pod"].is_string() == wanted;
+  const auto is_allocated = [](bool desired) {
+    return [desired](const nlohmann::json& file) {
+      return file.is_object() && file["resources"][0]["devices"][0]["allocated"] == desired &&
+             file["resources"][0]["devices"][0]["pod"].is_string() == desired;
     };
   };
-  EXPECT_TRUE(offered_becomes(is_allocated(true))) << offered();
+  EXPECT_TRUE(offered_becomes(is_allocated(true))) << advertised();
   kubelet->release({"0000:01:00.0"});
-  EXPECT_TRUE(offered_becomes(is_allocated(false))) << offered();
+  EXPECT_TRUE(offered_becomes(is_allocated(false))) << advertised();
 }
 
 // A pod of seconds, of a kubelet that has come a moment before: it knows the pods of its own allocations.
 TEST_F(PluginTest, KnowsThatAPodHasEndedWhileItsKubeletSettles) {
-  options.holders.period = 1ms;
-  options.holders.settling = std::chrono::hours(1);
+  options.users.period = 1ms;
+  options.users.settling = std::chrono::hours(1);
   options.rules.companions = Companions::devices;
   for (const unsigned card : {1U, 2U}) {
     add_gpu("0000:0" + std::to_string(card) + ":00.0", 14 + card);
@@ -793,12 +794,12 @@ TEST_F(PluginTest, KnowsThatAPodHasEndedWhileItsKubeletSettles) {
   ASSERT_TRUE(allocatable(kAudio, 0));
   kubelet->release({"0000:02:00.0"});
   EXPECT_TRUE(allocatable(kAudio, 1));
-  EXPECT_THAT(offered().dump(), HasSubstr("held back: 0000:01:00.0 of its IOMMU group 15"))
+  EXPECT_THAT(advertised().dump(), HasSubstr("held back: 0000:01:00.0 of its IOMMU group 15"))
       << "the pod of an earlier allocation may not be listed yet";
 }
 
 TEST_F(PluginTest, TakesNothingForReleasedWhenNobodySaysWhatIsHeld) {
-  options.holders.period = 1ms;
+  options.users.period = 1ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -806,7 +807,7 @@ TEST_F(PluginTest, TakesNothingForReleasedWhenNobodySaysWhatIsHeld) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kAudio, 0));
   fs::remove(directory() / "kubelet.sock");
-  fs::remove(kernel.root() / options.holders.socket);
+  fs::remove(kernel.root() / options.users.socket);
   add_gpu("0000:02:00.0", 16);
   ASSERT_TRUE(allocatable(kGpu, 2)) << "far longer than the period";
   EXPECT_EQ(kubelet->allocate(kAudio, {"0000:01:00.1"}, true).status, 9) << "FAILED_PRECONDITION";
@@ -814,7 +815,7 @@ TEST_F(PluginTest, TakesNothingForReleasedWhenNobodySaysWhatIsHeld) {
 
 // A kubelet lists pods as soon as it listens, before it knows them all and long before it reads our lists.
 TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatHasNotComeYet) {
-  options.holders.period = 1ms;
+  options.users.period = 1ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -830,17 +831,17 @@ TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatHasNotComeYet) {
   kernel.directory("elsewhere");
   standin::Kubelet young(
       kernel.root() / "elsewhere",
-      {.pod_resources = (kernel.root() / options.holders.socket).parent_path(), .on_list = [&] {
+      {.pod_resources = (kernel.root() / options.users.socket).parent_path(), .on_list = [&] {
          if (lists.fetch_add(1) == kManyLists) many.set_value();
        }});
   ASSERT_TRUE(young.start());
   ASSERT_EQ(many.get_future().wait_for(kPatience), std::future_status::ready);
-  EXPECT_THAT(offered().dump(), testing::HasSubstr("held back: 0000:01:00.0 of its IOMMU group 15"));
+  EXPECT_THAT(advertised().dump(), testing::HasSubstr("held back: 0000:01:00.0 of its IOMMU group 15"));
 }
 
 // Without the API server a kubelet serves, and lists none of the pods whose devices its checkpoint has.
 TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatDoesNotKnowItsPodsYet) {
-  options.holders.period = 1ms;
+  options.users.period = 1ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -867,7 +868,7 @@ TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatDoesNotKnowItsPodsYet)
 }
 
 TEST_F(PluginTest, AsksAKubeletUntilItKnowsItsPodsThoughNothingIsAllocated) {
-  options.holders.period = 1ms;
+  options.users.period = 1ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -884,7 +885,7 @@ TEST_F(PluginTest, AsksAKubeletUntilItKnowsItsPodsThoughNothingIsAllocated) {
 // After a boot a pod keeps what the checkpoint has for it without an Allocate, and the next asks before the
 // kubelet is looked at again.
 TEST_F(PluginTest, AsksAKubeletThatDoesNotKnowItsPodsYetBeforeEachAllocate) {
-  options.holders.period = std::chrono::hours(1);
+  options.users.period = std::chrono::hours(1);
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -902,13 +903,13 @@ TEST_F(PluginTest, AsksAKubeletThatDoesNotKnowItsPodsYetBeforeEachAllocate) {
 }
 
 TEST_F(PluginTest, RefusesWhatItCannotAskAKubeletAboutThatDoesNotKnowItsPods) {
-  options.holders.period = std::chrono::hours(1);
-  options.holders.patience = 200ms;
+  options.users.period = std::chrono::hours(1);
+  options.users.patience = 200ms;
   std::atomic<bool> hangs = false;
   std::promise<void> leave;
   ListCount lists;
   kubelet = std::make_unique<standin::Kubelet>(
-      directory(), standin::Options{.pod_resources = (kernel.root() / options.holders.socket).parent_path(),
+      directory(), standin::Options{.pod_resources = (kernel.root() / options.users.socket).parent_path(),
                                     .on_list = [&, left = leave.get_future().share()] {
                                       lists.add();
                                       if (hangs) left.wait_for(kPatience);
@@ -929,9 +930,9 @@ TEST_F(PluginTest, RefusesWhatItCannotAskAKubeletAboutThatDoesNotKnowItsPods) {
 }
 
 TEST_F(PluginTest, BelievesInTheEndThatNothingIsHeldWhereItIsNoPod) {
-  options.holders.period = 1ms;
-  options.holders.own_pod = {};
-  options.holders.doubt = 50ms;
+  options.users.period = 1ms;
+  options.users.own_pod = {};
+  options.users.doubt = 50ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -941,8 +942,8 @@ TEST_F(PluginTest, BelievesInTheEndThatNothingIsHeldWhereItIsNoPod) {
 }
 
 TEST_F(PluginTest, BelievesAKubeletThatGivesADeviceOutWhereItIsNoPod) {
-  options.holders.period = 1ms;
-  options.holders.own_pod = {};
+  options.users.period = 1ms;
+  options.users.own_pod = {};
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -962,9 +963,9 @@ TEST_F(PluginTest, BelievesAKubeletThatGivesADeviceOutWhereItIsNoPod) {
 }
 
 TEST_F(PluginTest, BelievesAKubeletThatNeverListsItsPodOnlyWhereItListsADevice) {
-  options.holders.period = 1ms;
-  options.holders.own_pod = "default/of-another-name";
-  options.holders.doubt = 1ms;
+  options.users.period = 1ms;
+  options.users.own_pod = "default/of-another-name";
+  options.users.doubt = 1ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -1154,13 +1155,13 @@ TEST_F(PluginTest, MakesNoPodNewByItsEnd) {
   ASSERT_TRUE(offered_becomes([](const auto& file) {
     return file.is_object() && file["resources"][0]["devices"][0]["allocated"] == true;
   }));
-  const auto path = kernel.root() / options.offered_file;
+  const auto path = kernel.root() / options.advertised_file;
   const auto long_ago = fs::last_write_time(path) - std::chrono::hours(1);
   fs::last_write_time(path, long_ago);
-  const auto before = offered();
+  const auto before = advertised();
   EXPECT_TRUE(stop());
   // A list that was on its way may have named the pod.
-  if (offered() == before) {
+  if (advertised() == before) {
     EXPECT_EQ(fs::last_write_time(path), long_ago);
   }
 }
@@ -1173,10 +1174,10 @@ TEST_F(PluginTest, YieldsItsSocketToASuccessorAndLeavesItThere) {
   ASSERT_EQ(::stat((directory() / kGpuSocket).c_str(), &mine), 0);
 
   PluginOptions successor_options = options;
-  successor_options.offered_file = "run/ferry/plugin/successor.json";
+  successor_options.advertised_file = "run/ferry/plugin/successor.json";
   const std::jthread successor(
       [&](const std::stop_token& token) { EXPECT_TRUE(run_plugin(kernel, successor_options, token)); });
-  ASSERT_TRUE(offered_becomes([&](const auto&) { return kernel.exists(successor_options.offered_file); }));
+  ASSERT_TRUE(offered_becomes([&](const auto&) { return kernel.exists(successor_options.advertised_file); }));
   struct stat theirs {};
   ASSERT_EQ(::stat((directory() / kGpuSocket).c_str(), &theirs), 0);
   ASSERT_NE(mine.st_ino, theirs.st_ino);
@@ -1212,7 +1213,7 @@ TEST_F(PluginTest, SaysThatTheKubeletsDirectoryIsMissing) {
                                        (kernel.root() / "var/lib/kubelet/device-plugins").string() +
                                        " does not exist");
   EXPECT_THAT(ended.error().hint, HasSubstr("kubelet"));
-  EXPECT_FALSE(kernel.exists("run/ferry/plugin/offered.json"));
+  EXPECT_FALSE(kernel.exists("run/ferry/plugin/advertised.json"));
 }
 
 TEST_F(PluginTest, WaitsForAHostThatCannotBeReadYet) {
@@ -1244,7 +1245,7 @@ TEST_F(PluginTest, SaysThatTheHostHasNoPciBus) {
   const auto ended = run_plugin(kernel, options, {});
   ASSERT_FALSE(ended);
   EXPECT_THAT(ended.error().message, HasSubstr("/sys/bus/pci/devices"));
-  EXPECT_FALSE(kernel.exists("run/ferry/plugin/offered.json"));
+  EXPECT_FALSE(kernel.exists("run/ferry/plugin/advertised.json"));
 }
 
 TEST_F(PluginTest, EndsWhenTheKubeletsDirectoryGoesAway) {
@@ -1294,7 +1295,7 @@ TEST_F(PluginTest, PublishesWhatItOffersAndWhatIsAllocated) {
            file["resources"][1]["registered"] == true &&
            file["resources"][0]["devices"][0]["allocated"] == true;
   }));
-  const auto file = offered();
+  const auto file = advertised();
   EXPECT_EQ(file["version"], 1);
   EXPECT_EQ(file["resources"][0]["name"], kGpu);
   EXPECT_EQ(file["resources"][0]["env"], "PCI_RESOURCE_NVIDIA_COM_AD102_GEFORCE_RTX_4090");
@@ -1307,7 +1308,7 @@ TEST_F(PluginTest, PublishesWhatItOffersAndWhatIsAllocated) {
   EXPECT_EQ(audio["healthy"], false);
   EXPECT_EQ(audio["reason"], "held back: 0000:01:00.0 of its IOMMU group 15 is allocated");
   EXPECT_EQ(audio["numa_node"], nullptr);
-  EXPECT_EQ(file["not_offered"][0]["id"], "0000:05:00.0");
+  EXPECT_EQ(file["not_advertised"][0]["id"], "0000:05:00.0");
 }
 
 // The kubelet's next call may be on its way, and what writes the file would be beside it.

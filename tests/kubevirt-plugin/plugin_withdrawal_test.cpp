@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plugin makes of hostd's state.json.
+// What the plugin makes of hostd's status.json.
 #include <mutex>
 
 #include <gmock/gmock.h>
 
-#include "hostfs/presence.h"
+#include "hostfs/locks.h"
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 #include "tests/support/open_files.h"
 
@@ -24,10 +24,10 @@ class PluginWithdrawalTest : public plugin_test::Fixture {
   void publish(unsigned generation, const std::vector<std::string>& ids) {
     auto list = Json::array();
     for (const std::string& id : ids) list.push_back({{"id", id}, {"reason", "it is wanted elsewhere"}});
-    write_state(Json({{"version", 1}, {"generation", generation}, {"withdraw", list}}).dump());
+    write_state(Json({{"version", 2}, {"generation", generation}, {"unavailable", list}}).dump());
   }
   /// Replaced as hostd does it.
-  void write_state(const std::string& text) { EXPECT_TRUE(kernel.write_file(options.state_file, text)); }
+  void write_state(const std::string& text) { EXPECT_TRUE(kernel.write_file(options.status_file, text)); }
   bool follows(unsigned generation) const {
     return offered_becomes(
         [&](const Json& file) { return file.is_object() && file["state_generation"] == generation; });
@@ -35,28 +35,28 @@ class PluginWithdrawalTest : public plugin_test::Fixture {
   void offer_to_kata() {
     options.rules.kubevirt = false;
     options.rules.kata = true;
-    options.holders.period = 20ms;
+    options.users.period = 20ms;
   }
   /// Of kPgpu, as Kata finds it.
   std::string specification() const {
     return kernel.read_file(options.cdi_directory / "nvidia.com-pgpu.yaml").value_or("");
   }
-  /// Two GPUs are offered to Kata, and a pod has the one of group 15: specification() then.
+  /// Two GPUs are advertised to Kata, and a pod has the one of group 15: specification() then.
   std::string begin_with_one_of_two_given_to_kata() {
     offer_to_kata();
     add_gpu("0000:01:00.0", 15);
     add_gpu("0000:02:00.0", 16);
     start_both();
     EXPECT_TRUE(allocatable(kPgpu, 2));
-    std::string offered = specification();
+    std::string advertised = specification();
     EXPECT_TRUE(kubelet->allocate(kPgpu, {"15"}).ok());
-    return offered;
+    return advertised;
   }
-  bool specification_becomes(const testing::Matcher<const std::string&>& wanted) const {
+  bool specification_becomes(const testing::Matcher<const std::string&>& desired) const {
     const auto watch = DirectoryWatch::open(kernel.root() / options.cdi_directory);
     EXPECT_TRUE(watch);
     const auto end = std::chrono::steady_clock::now() + kPatience;
-    while (!testing::Value(specification(), wanted)) {
+    while (!testing::Value(specification(), desired)) {
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
       pollfd fd{.fd = watch->fd(), .events = POLLIN, .revents = 0};
@@ -111,8 +111,8 @@ TEST_F(PluginWithdrawalTest, WithdrawsAGpuAndSaysWhichFileItHasFollowed) {
   ASSERT_TRUE(allocatable(kGpu, 2));
   publish(7, {"0000:01:00.0"});
   ASSERT_TRUE(follows(7));
-  EXPECT_THAT(listed(offered()), testing::ElementsAre("0000:02:00.0"));
-  EXPECT_EQ(offered()["not_offered"][0]["reason"], "withdrawn: it is wanted elsewhere");
+  EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:02:00.0"));
+  EXPECT_EQ(advertised()["not_advertised"][0]["reason"], "withdrawn: it is wanted elsewhere");
   EXPECT_TRUE(allocatable(kGpu, 1));
   EXPECT_EQ(kubelet->allocate(kGpu, {"0000:01:00.0"}, true).status, 5) << "NOT_FOUND";
 
@@ -133,14 +133,14 @@ TEST_F(PluginWithdrawalTest, OffersNothingAtItsStartThatIsWithdrawn) {
 }
 
 TEST_F(PluginWithdrawalTest, KeepsWhatAPodHasUntilThePodEnds) {
-  options.holders.period = 20ms;
+  options.users.period = 20ms;
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
   ASSERT_TRUE(kubelet->allocate(kGpu, 1).ok());
   publish(7, {"0000:01:00.0"});
   ASSERT_TRUE(follows(7));
-  const auto device = offered()["resources"][0]["devices"][0];
+  const auto device = advertised()["resources"][0]["devices"][0];
   EXPECT_EQ(device["allocated"], true);
   EXPECT_EQ(device["healthy"], false);
   EXPECT_THAT(std::string(device["reason"]), HasSubstr("withdrawn"));
@@ -153,30 +153,30 @@ TEST_F(PluginWithdrawalTest, RemembersOverARestartWhatItHasJustGivenOut) {
   kubelet = std::make_unique<standin::Kubelet>(directory(), standin::Options{});
   kernel.directory("elsewhere");
   standin::Kubelet forgetful(kernel.root() / "elsewhere",
-                             {.pod_resources = (kernel.root() / options.holders.socket).parent_path()});
+                             {.pod_resources = (kernel.root() / options.users.socket).parent_path()});
   ASSERT_TRUE(forgetful.start());
-  options.holders.settling = 30s;
+  options.users.settling = 30s;
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
   ASSERT_TRUE(kubelet->allocate(kGpu, 1).ok());
   EXPECT_TRUE(stop());
-  EXPECT_EQ(offered()["resources"][0]["devices"][0]["allocated"], true) << "though it ended at once";
+  EXPECT_EQ(advertised()["resources"][0]["devices"][0]["allocated"], true) << "though it ended at once";
 
   start();
   publish(7, {"0000:01:00.0"});
   ASSERT_TRUE(follows(7));
-  EXPECT_EQ(offered()["resources"][0]["devices"][0]["allocated"], true);
+  EXPECT_EQ(advertised()["resources"][0]["devices"][0]["allocated"], true);
 }
 
 TEST_F(PluginWithdrawalTest, ListsWhatAPodHasThoughItIsWithdrawnAtTheStart) {
-  options.holders.period = 20ms;
+  options.users.period = 20ms;
   add_gpu("0000:01:00.0", 15);
   publish(7, {"0000:01:00.0"});
   kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
   start_both();
   ASSERT_TRUE(follows(7));
-  const auto device = offered()["resources"][0]["devices"][0];
+  const auto device = advertised()["resources"][0]["devices"][0];
   EXPECT_EQ(device["id"], "0000:01:00.0");
   EXPECT_EQ(device["iommu_group"], 15);
   EXPECT_EQ(device["allocated"], true);
@@ -202,10 +202,10 @@ TEST_F(PluginWithdrawalTest, SaysNothingOfWithdrawalsBeforeItKnowsWhoHoldsWhat) 
   ASSERT_TRUE(offered_becomes([](const Json& file) {
     return file.is_object() && !file["resources"].empty() && file["resources"][0]["registered"] == true;
   }));
-  EXPECT_EQ(offered()["state_generation"], 0);
+  EXPECT_EQ(advertised()["state_generation"], 0);
   leave.set_value();
   EXPECT_TRUE(follows(7));
-  EXPECT_THAT(listed(offered()), testing::ElementsAre("0000:01:00.0"));
+  EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:01:00.0"));
 }
 
 TEST_F(PluginWithdrawalTest, WithdrawsAVgpu) {
@@ -214,7 +214,7 @@ TEST_F(PluginWithdrawalTest, WithdrawsAVgpu) {
   ASSERT_TRUE(allocatable(kVgpu, 1));
   publish(7, {kUuid});
   ASSERT_TRUE(follows(7));
-  EXPECT_THAT(listed(offered()), IsEmpty());
+  EXPECT_THAT(listed(advertised()), IsEmpty());
 }
 
 TEST_F(PluginWithdrawalTest, KnowsKatasDevicesByWhatSysfsCallsThem) {
@@ -225,7 +225,7 @@ TEST_F(PluginWithdrawalTest, KnowsKatasDevicesByWhatSysfsCallsThem) {
   ASSERT_TRUE(offered_becomes([](const Json& file) { return file.is_object() && !listed(file).empty(); }));
   publish(7, {"0000:01:00.0"});
   ASSERT_TRUE(follows(7));
-  EXPECT_THAT(listed(offered()), IsEmpty());
+  EXPECT_THAT(listed(advertised()), IsEmpty());
 }
 
 TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpUntilThePodEnds) {
@@ -242,7 +242,7 @@ TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpOverARestart) {
   kubelet = std::make_unique<standin::Kubelet>(directory(), standin::Options{});
   kernel.directory("elsewhere");
   standin::Kubelet forgetful(kernel.root() / "elsewhere",
-                             {.pod_resources = (kernel.root() / options.holders.socket).parent_path()});
+                             {.pod_resources = (kernel.root() / options.users.socket).parent_path()});
   ASSERT_TRUE(forgetful.start());
   offer_to_kata();
   add_gpu("0000:01:00.0", 15);
@@ -293,14 +293,14 @@ TEST_F(PluginWithdrawalTest, GoesOnByTheLastFileItCouldRead) {
   start_both();
   publish(7, {"0000:01:00.0"});
   ASSERT_TRUE(follows(7));
-  write_state("{\"version\": 1,");
+  write_state("{\"version\": 2,");
   add_gpu("0000:02:00.0", 16);
   ASSERT_TRUE(offered_becomes([](const Json& file) { return !listed(file).empty(); }));
-  EXPECT_THAT(listed(offered()), testing::ElementsAre("0000:02:00.0"));
-  EXPECT_EQ(offered()["state_generation"], 7);
+  EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:02:00.0"));
+  EXPECT_EQ(advertised()["state_generation"], 7);
   publish(8, {"0000:02:00.0"});
   ASSERT_TRUE(follows(8));
-  EXPECT_THAT(listed(offered()), testing::ElementsAre("0000:01:00.0"));
+  EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:01:00.0"));
 }
 
 // An answer says that the device is off the list, and not that a file was read.
@@ -321,7 +321,7 @@ TEST_F(PluginWithdrawalTest, AnswersNothingAfterAScanThatFailed) {
   ASSERT_EQ(failed.get_future().wait_for(kPatience), std::future_status::ready);
   publish(8, {"0000:01:00.0"});
   ASSERT_TRUE(follows(8));
-  EXPECT_THAT(listed(offered()), IsEmpty());
+  EXPECT_THAT(listed(advertised()), IsEmpty());
 }
 
 // hostd says what it withdraws, and then makes it: whoever sees it finds it in the file.
@@ -379,7 +379,7 @@ TEST_F(PluginWithdrawalTest, OneOfTwoOffersAndAnswersUntilItEnds) {
   publish(8, {"0000:02:00.0"});
   ASSERT_TRUE(follows(8));
   EXPECT_TRUE(allocatable(kGpu, 1)) << "the other one is a pod's";
-  EXPECT_THAT(listed(offered()), testing::ElementsAre("0000:01:00.0", "0000:02:00.0"));
+  EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:01:00.0", "0000:02:00.0"));
 }
 
 TEST_F(PluginWithdrawalTest, IsThereAgainWhenTheFolderIsRemoved) {
@@ -392,14 +392,14 @@ TEST_F(PluginWithdrawalTest, IsThereAgainWhenTheFolderIsRemoved) {
   ASSERT_TRUE(follows(0)) << "nothing is withdrawn, and the file is there again";
   publish(8, {"0000:02:00.0"});
   ASSERT_TRUE(follows(8)) << "it hears hostd again";
-  EXPECT_THAT(listed(offered()), testing::ElementsAre("0000:01:00.0"));
-  EXPECT_TRUE(is_present(kernel, options.presence_file).value_or(false));
-  EXPECT_FALSE(OnlyOne::claim(kernel, "run/ferry/plugin/offered.lock"));
+  EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:01:00.0"));
+  EXPECT_TRUE(is_present(kernel, options.liveness_file).value_or(false));
+  EXPECT_FALSE(InstanceLock::claim(kernel, "run/ferry/plugin/offered.lock"));
 }
 
 TEST_F(PluginWithdrawalTest, WritesItsFileThoughThatFailedAtFirst) {
   options.after_failure = 10ms;
-  kernel.directory(options.offered_file);
+  kernel.directory(options.advertised_file);
   add_gpu("0000:01:00.0", 15);
   const auto watch = DirectoryWatch::open(kernel.root() / "run/ferry/plugin");
   ASSERT_TRUE(watch);
@@ -411,17 +411,17 @@ TEST_F(PluginWithdrawalTest, WritesItsFileThoughThatFailedAtFirst) {
     ASSERT_EQ(::poll(&fd, 1, 20'000), 1) << "it does not try again";
     for (const auto& event : watch->read()) tries += event.kind == DirectoryEvent::Kind::vanished ? 1 : 0;
   }
-  std::filesystem::remove(kernel.root() / options.offered_file);
+  std::filesystem::remove(kernel.root() / options.advertised_file);
   EXPECT_TRUE(follows(0));
 }
 
 TEST_F(PluginWithdrawalTest, ShowsThatItRuns) {
-  EXPECT_FALSE(is_present(kernel, options.presence_file).value_or(true));
+  EXPECT_FALSE(is_present(kernel, options.liveness_file).value_or(true));
   start_both();
   ASSERT_TRUE(follows(0));
-  EXPECT_TRUE(is_present(kernel, options.presence_file).value_or(false));
+  EXPECT_TRUE(is_present(kernel, options.liveness_file).value_or(false));
   EXPECT_TRUE(stop());
-  EXPECT_FALSE(is_present(kernel, options.presence_file).value_or(true));
+  EXPECT_FALSE(is_present(kernel, options.liveness_file).value_or(true));
 }
 
 }  // namespace

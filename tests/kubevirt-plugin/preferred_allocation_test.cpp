@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/allocation/preferred_allocation.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <set>
@@ -9,6 +7,8 @@
 #include <vector>
 
 #include <gmock/gmock.h>
+
+#include "kubevirt-plugin/allocation/allocation_core.h"
 
 namespace ferry::plugin {
 namespace {
@@ -24,36 +24,37 @@ const std::vector<Candidate>& machine() {
   return kMachine;
 }
 
-struct Wish {
+struct Preference {
   std::string row;
   Ids available;
   Ids must_include;
   int size = 0;
   Ids chosen;
 };
-class PreferredAllocation : public testing::TestWithParam<Wish> {};
+class PreferredAllocation : public testing::TestWithParam<Preference> {};
 
 TEST_P(PreferredAllocation, Chooses) {
-  const auto& wish = GetParam();
-  const auto chosen = preferred_allocation(machine(), wish.available, wish.must_include, wish.size);
+  const auto& desired_state = GetParam();
+  const auto chosen = preferred_allocation(machine(), desired_state.available, desired_state.must_include,
+                                           desired_state.size);
   ASSERT_TRUE(chosen);
-  EXPECT_THAT(*chosen, ElementsAreArray(wish.chosen));
+  EXPECT_THAT(*chosen, ElementsAreArray(desired_state.chosen));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Table, PreferredAllocation,
-    testing::Values(Wish{"NodeThatHoldsAll", {"s", "p", "q", "t", "r"}, {}, 3, {"p", "q", "r"}},
-                    Wish{"WholeOnAnotherNodeThanTheIncluded", {"s", "p", "t"}, {"p"}, 2, {"p", "s"}},
-                    Wish{"NoNodeHoldsAll", {"t", "q"}, {}, 2, {"t", "q"}},
-                    Wish{"IncludedTwice", {"s", "t"}, {"s", "s", "t"}, 2, {"s", "t"}},
-                    Wish{"IncludedNodeFirst", {"p", "q", "r", "s", "t"}, {"t"}, 2, {"t", "s"}},
-                    Wish{"OneOfTheEmptierNode", {"p", "t", "q"}, {}, 1, {"t"}},
-                    Wish{"FewestNodes", {"s", "p", "t", "q", "r"}, {}, 4, {"s", "p", "q", "r"}},
-                    Wish{"AvailableTwice", {"p", "p", "s"}, {}, 2, {"p", "s"}},
-                    Wish{"UnknownNodesTogether", {"p", "u", "v"}, {}, 2, {"u", "v"}},
-                    Wish{"StrangersCountAsUnknown", {"p", "x", "u"}, {}, 2, {"x", "u"}},
-                    Wish{"MoreThanThereIs", {"p", "s"}, {}, 5, {"p", "s"}},
-                    Wish{"NothingAsked", {"p"}, {}, 0, {}}, Wish{"NothingThere", {}, {}, 2, {}}),
+    testing::Values(Preference{"NodeThatHoldsAll", {"s", "p", "q", "t", "r"}, {}, 3, {"p", "q", "r"}},
+                    Preference{"WholeOnAnotherNodeThanTheIncluded", {"s", "p", "t"}, {"p"}, 2, {"p", "s"}},
+                    Preference{"NoNodeHoldsAll", {"t", "q"}, {}, 2, {"t", "q"}},
+                    Preference{"IncludedTwice", {"s", "t"}, {"s", "s", "t"}, 2, {"s", "t"}},
+                    Preference{"IncludedNodeFirst", {"p", "q", "r", "s", "t"}, {"t"}, 2, {"t", "s"}},
+                    Preference{"OneOfTheEmptierNode", {"p", "t", "q"}, {}, 1, {"t"}},
+                    Preference{"FewestNodes", {"s", "p", "t", "q", "r"}, {}, 4, {"s", "p", "q", "r"}},
+                    Preference{"AvailableTwice", {"p", "p", "s"}, {}, 2, {"p", "s"}},
+                    Preference{"UnknownNodesTogether", {"p", "u", "v"}, {}, 2, {"u", "v"}},
+                    Preference{"StrangersCountAsUnknown", {"p", "x", "u"}, {}, 2, {"x", "u"}},
+                    Preference{"MoreThanThereIs", {"p", "s"}, {}, 5, {"p", "s"}},
+                    Preference{"NothingAsked", {"p"}, {}, 0, {}}, Preference{"NothingThere", {}, {}, 2, {}}),
     [](const auto& row) { return row.param.row; });
 
 // Two switches below one root port: four cards below the first, two below the second; one card beside them.
@@ -67,25 +68,27 @@ const std::vector<Candidate>& tree() {
   return kTree;
 }
 
-class PreferredByDistance : public testing::TestWithParam<Wish> {};
+class PreferredByDistance : public testing::TestWithParam<Preference> {};
 
 TEST_P(PreferredByDistance, Chooses) {
-  const auto& wish = GetParam();
-  const auto chosen = preferred_allocation(tree(), wish.available, wish.must_include, wish.size);
+  const auto& desired_state = GetParam();
+  const auto chosen =
+      preferred_allocation(tree(), desired_state.available, desired_state.must_include, desired_state.size);
   ASSERT_TRUE(chosen);
-  EXPECT_THAT(*chosen, ElementsAreArray(wish.chosen));
+  EXPECT_THAT(*chosen, ElementsAreArray(desired_state.chosen));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Table, PreferredByDistance,
     testing::Values(
-        Wish{"TwoBelowOneSwitch", {"a1", "b1", "c", "b2", "a2", "a3", "a4"}, {}, 2, {"b1", "b2"}},
-        Wish{
+        Preference{"TwoBelowOneSwitch", {"a1", "b1", "c", "b2", "a2", "a3", "a4"}, {}, 2, {"b1", "b2"}},
+        Preference{
             "FourBelowOneSwitch", {"b1", "a1", "c", "a2", "b2", "a3", "a4"}, {}, 4, {"a1", "a2", "a3", "a4"}},
-        Wish{"OneWhereNothingIsBroken", {"a1", "a2", "b1", "b2", "c"}, {}, 1, {"c"}},
-        Wish{"BesideTheIncluded", {"a1", "b2", "c", "a2"}, {"b1"}, 2, {"b1", "b2"}},
-        Wish{"FiveBelowOnePort", {"c", "a1", "a2", "a3", "a4", "b1"}, {}, 5, {"a1", "a2", "a3", "a4", "b1"}},
-        Wish{"All", {"c", "b1", "a1"}, {}, 3, {"c", "b1", "a1"}}),
+        Preference{"OneWhereNothingIsBroken", {"a1", "a2", "b1", "b2", "c"}, {}, 1, {"c"}},
+        Preference{"BesideTheIncluded", {"a1", "b2", "c", "a2"}, {"b1"}, 2, {"b1", "b2"}},
+        Preference{
+            "FiveBelowOnePort", {"c", "a1", "a2", "a3", "a4", "b1"}, {}, 5, {"a1", "a2", "a3", "a4", "b1"}},
+        Preference{"All", {"c", "b1", "a1"}, {}, 3, {"c", "b1", "a1"}}),
     [](const auto& row) { return row.param.row; });
 
 TEST(PreferredByGroup, BreaksNoGroupThatHasAnotherToGive) {

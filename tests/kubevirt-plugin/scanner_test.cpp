@@ -62,17 +62,17 @@ class ScannerTest : public testing::Test {
     kernel.file("dev/vfio/" + std::to_string(group), "");
   }
 
-  Offer scan() {
+  ResourceSet scan() {
     auto offer = scanner.scan();
     EXPECT_TRUE(offer) << offer.error().message;
-    return offer.value_or(Offer{});
+    return offer.value_or(ResourceSet{});
   }
-  OfferedDevice only_device() {
+  AdvertisedDevice only_device() {
     const auto offer = scan();
     EXPECT_EQ(offer.resources.size(), 1U);
     return offer.resources.at(0).devices.at(0);
   }
-  HostAnswer::Container ask_about(const std::vector<OfferedDevice>& devices) const {
+  HostAnswer::Container ask_about(const std::vector<AdvertisedDevice>& devices) const {
     const SysfsCheck check(kernel, rules, std::chrono::seconds(20));
     HandOut what{.groups = {}, .containers = {devices}};
     for (const auto& device : devices) what.groups.insert(device.iommu_group);
@@ -81,7 +81,7 @@ class ScannerTest : public testing::Test {
     for (const auto& [group, state] : answer.groups) EXPECT_EQ(state, GroupState::closed) << group;
     return answer.containers.at(0);
   }
-  Result<std::vector<std::string>> nodes_now(const OfferedDevice& device) const {
+  Result<std::vector<std::string>> nodes_now(const AdvertisedDevice& device) const {
     return std::move(ask_about({device}).nodes.at(0));
   }
   /// What it gives when one more file may be open, and no second.
@@ -98,11 +98,11 @@ class ScannerTest : public testing::Test {
     EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
     return result;
   }
-  std::string refusal(const OfferedDevice& device) const {
+  std::string refusal(const AdvertisedDevice& device) const {
     const auto now = nodes_now(device);
     return now ? std::string() : now.error().message;
   }
-  static std::vector<std::string> resource_names(const Offer& offer) {
+  static std::vector<std::string> resource_names(const ResourceSet& offer) {
     std::vector<std::string> texts;
     texts.reserve(offer.resources.size());
     for (const auto& resource : offer.resources) texts.push_back(resource.name.text());
@@ -116,7 +116,7 @@ class ScannerTest : public testing::Test {
   }
 
   test::FakeKernel kernel;
-  OfferRules rules = test::nvidia_rules();
+  ResourceRules rules = test::nvidia_rules();
   Scanner scanner{kernel, rules};
 };
 
@@ -125,18 +125,18 @@ TEST_F(ScannerTest, OffersAGpuOnAVfioDriverWithItsGroupsNode) {
   const auto offer = scan();
   ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/GH100_H100_SXM5_80GB"));
   EXPECT_EQ(offer.resources[0].env_prefix, EnvPrefix::pci_resource);
-  const OfferedDevice expected = {.id = "0000:17:00.0",
-                                  .kind = DeviceKind::pci_function,
-                                  .model = "10de:2330",
-                                  .driver = "vfio-pci",
-                                  .iommu_group = 42,
-                                  .numa_node = 1,
-                                  .nodes = {"/dev/vfio/vfio", "/dev/vfio/42"},
-                                  .problem = {},
-                                  .bus_path = {"pci0000:00"}};
+  const AdvertisedDevice expected = {.id = "0000:17:00.0",
+                                     .kind = DeviceKind::pci_function,
+                                     .model = "10de:2330",
+                                     .driver = "vfio-pci",
+                                     .iommu_group = 42,
+                                     .numa_node = 1,
+                                     .nodes = {"/dev/vfio/vfio", "/dev/vfio/42"},
+                                     .problem = {},
+                                     .bus_path = {"pci0000:00"}};
   EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
   EXPECT_THAT(offer.warnings, IsEmpty());
-  EXPECT_THAT(offer.not_offered, IsEmpty());
+  EXPECT_THAT(offer.not_advertised, IsEmpty());
 }
 
 TEST_F(ScannerTest, LeavesTheHostsOwnGpusAlone) {
@@ -144,9 +144,9 @@ TEST_F(ScannerTest, LeavesTheHostsOwnGpusAlone) {
   add_gpu("0000:02:00.0", 16, "");
   const auto offer = scan();
   EXPECT_THAT(offer.resources, IsEmpty());
-  EXPECT_THAT(offer.not_offered, IsEmpty());
-  EXPECT_THAT(offer.left_to_host, ElementsAre(NotOffered{"0000:01:00.0", "its driver is nouveau"}));
-  EXPECT_THAT(offer.driverless, ElementsAre(NotOffered{"0000:02:00.0", "no driver is bound to it"}));
+  EXPECT_THAT(offer.not_advertised, IsEmpty());
+  EXPECT_THAT(offer.left_to_host, ElementsAre(NotAdvertised{"0000:01:00.0", "its driver is nouveau"}));
+  EXPECT_THAT(offer.driverless, ElementsAre(NotAdvertised{"0000:02:00.0", "no driver is bound to it"}));
 }
 
 TEST_F(ScannerTest, MakesUpNoNumaNode) {
@@ -161,10 +161,11 @@ TEST_F(ScannerTest, OffersNoGpuOfAGroupThatCannotBeOpened) {
   add_audio("0000:01:00.1", 15, "snd_hda_intel");
   const auto offer = scan();
   EXPECT_THAT(offer.resources, IsEmpty());
-  EXPECT_THAT(offer.not_offered,
-              ElementsAre(NotOffered{"0000:01:00.0",
-                                     "0000:01:00.1 (snd_hda_intel) shares its IOMMU group 15 and is not on a "
-                                     "vfio driver"}));
+  EXPECT_THAT(
+      offer.not_advertised,
+      ElementsAre(NotAdvertised{"0000:01:00.0",
+                                "0000:01:00.1 (snd_hda_intel) shares its IOMMU group 15 and is not on a "
+                                "vfio driver"}));
 }
 
 TEST_F(ScannerTest, MindsNeitherDriverlessMembersNorBridges) {
@@ -192,7 +193,7 @@ TEST_F(ScannerTest, OffersNoGpuBesideABridgeWhoseDriverKeepsTheGroup) {
   const auto device = only_device();
   kernel.link("sys/devices/pci0000:00/0000:00:01.0/driver", "../../../bus/pci/drivers/shpchp");
   const std::string reason = "0000:00:01.0 (shpchp) shares its IOMMU group 15 and is not on a vfio driver";
-  EXPECT_THAT(scan().not_offered, ElementsAre(NotOffered{"0000:01:00.0", reason}));
+  EXPECT_THAT(scan().not_advertised, ElementsAre(NotAdvertised{"0000:01:00.0", reason}));
   EXPECT_EQ(refusal(device), reason);
 }
 
@@ -203,7 +204,7 @@ TEST_F(ScannerTest, OffersAGpuWithAFatalErrorUnhealthyUntilItIsBoundAnew) {
   EXPECT_EQ(only_device().problem, "") << "what was before its time is past";
   kernel.file(counter, "Undefined 0\nDLP 3\nTOTAL_ERR_FATAL 3\n");
   EXPECT_EQ(only_device().problem,
-            "1 fatal PCIe error since it was offered "
+            "1 fatal PCIe error since it was advertised "
             "(/sys/bus/pci/devices/0000:01:00.0/aer_dev_fatal)");
   EXPECT_NE(only_device().problem, "");
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.0"));
@@ -376,14 +377,14 @@ TEST_F(ScannerTest, NamesPlacesAsFunctionsAndGivesDevicesTheName) {
   auto offer = scan();
   EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/gpu-2684"));
   EXPECT_THAT(offer.resources[0].devices.at(0).companions, IsEmpty());
-  EXPECT_THAT(offer.not_offered,
-              ElementsAre(NotOffered{"0000:01:00.1", "nvidia.com/gpu-2684 is the name of devices"}));
+  EXPECT_THAT(offer.not_advertised,
+              ElementsAre(NotAdvertised{"0000:01:00.1", "nvidia.com/gpu-2684 is the name of devices"}));
   rules.names.aliases = {{"10de:22ba", "GPU-2684"}};
   offer = scan();
   EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/gpu-2684"));
-  EXPECT_THAT(offer.not_offered,
-              ElementsAre(NotOffered{"0000:01:00.1",
-                                     "KubeVirt cannot tell nvidia.com/GPU-2684 from nvidia.com/gpu-2684"}));
+  EXPECT_THAT(offer.not_advertised,
+              ElementsAre(NotAdvertised{
+                  "0000:01:00.1", "KubeVirt cannot tell nvidia.com/GPU-2684 from nvidia.com/gpu-2684"}));
 }
 
 TEST_F(ScannerTest, OffersNoPlaceForACompanionWithAFatalError) {
@@ -396,9 +397,9 @@ TEST_F(ScannerTest, OffersNoPlaceForACompanionWithAFatalError) {
   kernel.file(counter, "TOTAL_ERR_FATAL 3\n");
   const auto offer = scan();
   EXPECT_EQ(offer.resources.size(), 1U);
-  ASSERT_EQ(offer.not_offered.size(), 1U);
-  EXPECT_EQ(offer.not_offered[0].id, "0000:01:00.1");
-  EXPECT_THAT(offer.not_offered[0].reason, HasSubstr("1 fatal PCIe error"));
+  ASSERT_EQ(offer.not_advertised.size(), 1U);
+  EXPECT_EQ(offer.not_advertised[0].id, "0000:01:00.1");
+  EXPECT_THAT(offer.not_advertised[0].reason, HasSubstr("1 fatal PCIe error"));
 }
 
 TEST_F(ScannerTest, OffersKataNoPlaces) {
@@ -456,20 +457,20 @@ TEST_F(ScannerTest, OffersOtherVendorsGpusThatAreOnVfioUnderTheirVendorsDomain) 
                        .driver = "vfio-pci"});
   add_gpu("0000:04:00.0", 21, "vfio-pci", -1, "8086:56c0");
   add_gpu("0000:05:00.0", 22, "nouveau", -1, "1002:744c");
-  const Offer unnamed = scan();
+  const ResourceSet unnamed = scan();
   EXPECT_THAT(resource_names(unnamed), ElementsAre("intel.com/56c0"));
-  ASSERT_EQ(unnamed.not_offered.size(), 1U);
-  EXPECT_THAT(unnamed.not_offered[0].reason, HasSubstr("no pci.ids with a name for vendor 1002"));
+  ASSERT_EQ(unnamed.not_advertised.size(), 1U);
+  EXPECT_THAT(unnamed.not_advertised[0].reason, HasSubstr("no pci.ids with a name for vendor 1002"));
   EXPECT_THAT(unnamed.left_to_host, IsEmpty()) << "the host's own display is nothing to speak of";
 
   kernel.file("usr/share/misc/pci.ids",
               "1002  Advanced Micro Devices, Inc. [AMD/ATI]\n\t744c  Navi 31\n8086  Intel Corporation\n"
               "\t56c0  DG2 [Data Center GPU Flex 170]\n");
   Scanner again{kernel, rules};
-  const Offer offer = must(again.scan());
+  const ResourceSet offer = must(again.scan());
   EXPECT_THAT(resource_names(offer),
               ElementsAre("amd.com/NAVI_31", "intel.com/DG2_DATA_CENTER_GPU_FLEX_170"));
-  const OfferedDevice& amd = offer.resources.at(0).devices.at(0);
+  const AdvertisedDevice& amd = offer.resources.at(0).devices.at(0);
   EXPECT_THAT(amd.nodes, testing::Contains("/dev/vfio/devices/vfio1")) << "its audio's";
   EXPECT_EQ(*nodes_now(amd), amd.nodes);
 }
@@ -523,8 +524,8 @@ TEST_F(ScannerTest, FallsBackToTheHexIdWhereTheKubeletWouldRefuseTheName) {
   const auto offer = scan();
   EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/24fa", "nvidia.com/fffe"));
   EXPECT_THAT(offer.warnings, ElementsAre(AllOf(HasSubstr("GA104_RTX_A4500_EMBEDDED_GPU_"),
-                                                HasSubstr("offered as nvidia.com/24fa")),
-                                          "10de:fffe has no name; it is offered as nvidia.com/fffe"));
+                                                HasSubstr("advertised as nvidia.com/24fa")),
+                                          "10de:fffe has no name; it is advertised as nvidia.com/fffe"));
 }
 
 TEST_F(ScannerTest, FillsATemplateWithTheHexIdOfAModelWithoutAName) {
@@ -542,8 +543,8 @@ TEST_F(ScannerTest, LeavesKubeVirtItsNameWhereKataHasNoAlias) {
   const auto offer = scan();
   ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/GH100_H100_SXM5_80GB"));
   EXPECT_EQ(offer.resources[0].env_prefix, EnvPrefix::pci_resource);
-  ASSERT_EQ(offer.not_offered.size(), 1U);
-  EXPECT_THAT(offer.not_offered[0].reason, HasSubstr("the name of devices of another kind"));
+  ASSERT_EQ(offer.not_advertised.size(), 1U);
+  EXPECT_THAT(offer.not_advertised[0].reason, HasSubstr("the name of devices of another kind"));
 }
 
 TEST_F(ScannerTest, OffersAVgpuByItsType) {
@@ -552,17 +553,17 @@ TEST_F(ScannerTest, OffersAVgpuByItsType) {
   const auto offer = scan();
   ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_A40-8Q"));
   EXPECT_EQ(offer.resources[0].env_prefix, EnvPrefix::mdev_pci_resource);
-  const OfferedDevice expected = {.id = kUuid,
-                                  .kind = DeviceKind::mediated_device,
-                                  .model = "NVIDIA A40-8Q",
-                                  .driver = "vfio_mdev",
-                                  .iommu_group = 211,
-                                  .numa_node = 1,
-                                  .nodes = {"/dev/vfio/vfio", "/dev/vfio/211"},
-                                  .problem = {},
-                                  .vgpu_type = "nvidia-558",
-                                  .gpu = "0000:81:00.0",
-                                  .bus_path = {"pci0000:00"}};
+  const AdvertisedDevice expected = {.id = kUuid,
+                                     .kind = DeviceKind::mediated_device,
+                                     .model = "NVIDIA A40-8Q",
+                                     .driver = "vfio_mdev",
+                                     .iommu_group = 211,
+                                     .numa_node = 1,
+                                     .nodes = {"/dev/vfio/vfio", "/dev/vfio/211"},
+                                     .problem = {},
+                                     .vgpu_type = "nvidia-558",
+                                     .gpu = "0000:81:00.0",
+                                     .bus_path = {"pci0000:00"}};
   EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
   EXPECT_THAT(*nodes_now(expected), ElementsAre("/dev/vfio/vfio", "/dev/vfio/211"));
 }
@@ -584,7 +585,7 @@ TEST_F(ScannerTest, KeepsAVgpuUnderItsNameWhileItsDriverDoesNotTell) {
   for (const auto& [file, put_back] : unread_and_back) {
     kernel.remove(file);
     kernel.directory(file);  // whatever the reason is: EISDIR and EINVAL here, EIO there
-    const Offer offer = scan();
+    const ResourceSet offer = scan();
     ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_A40-8Q")) << file;
     ASSERT_THAT(ids(offer.resources[0]), ElementsAre(kUuid)) << file;
     EXPECT_THAT(offer.resources[0].devices[0].problem,
@@ -605,7 +606,7 @@ TEST_F(ScannerTest, BlamesNoVgpuForWhatFailsOfAnother) {
   const std::string name = "sys/devices/pci0000:00/0000:81:00.0/mdev_supported_types/nvidia-559/name";
   kernel.remove(name);
   kernel.directory(name);
-  const Offer offer = scan();
+  const ResourceSet offer = scan();
   ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_A40-16Q", "nvidia.com/NVIDIA_A40-8Q"));
   EXPECT_NE(offer.resources[0].devices.at(0).problem, "");
   EXPECT_EQ(offer.resources[1].devices.at(0).problem, "");
@@ -626,7 +627,7 @@ TEST_F(ScannerTest, KeepsAVirtualFunctionsVgpuWhileItsDriverDoesNotTell) {
     kernel.directory(file);
   };
   break_it("0000:17:00.4/nvidia/current_vgpu_type");
-  const Offer offer = scan();
+  const ResourceSet offer = scan();
   ASSERT_THAT(ids(offer.resources.at(0)), ElementsAre("0000:17:00.4", "0000:17:00.5"));
   EXPECT_THAT(offer.resources[0].devices[0].problem, HasSubstr("current_vgpu_type"));
   EXPECT_EQ(offer.resources[0].devices[1].problem, "");
@@ -642,10 +643,10 @@ TEST_F(ScannerTest, OffersNoVgpuWhoseNameCouldNeverBeRead) {
   const std::string name = "sys/devices/pci0000:00/0000:81:00.0/mdev_supported_types/nvidia-558/name";
   kernel.remove(name);
   kernel.directory(name);
-  const Offer offer = scan();
+  const ResourceSet offer = scan();
   EXPECT_THAT(offer.resources, IsEmpty()) << "pods ask for it by a name that it will have";
-  ASSERT_THAT(offer.not_offered, testing::SizeIs(1));
-  EXPECT_THAT(offer.not_offered[0].reason, HasSubstr("nvidia-558/name"));
+  ASSERT_THAT(offer.not_advertised, testing::SizeIs(1));
+  EXPECT_THAT(offer.not_advertised[0].reason, HasSubstr("nvidia-558/name"));
   kernel.remove(name);
   EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/nvidia-558")) << "a kernel before 6.1";
 }
@@ -659,7 +660,7 @@ TEST_F(ScannerTest, AVgpuIsNoHealthierThanItsGpu) {
   kernel.file(gpu + "aer_dev_fatal", "TOTAL_ERR_FATAL 3\n");
   for (int again = 0; again < 2; ++again)
     EXPECT_EQ(only_device().problem,
-              "its GPU had 1 fatal PCIe error since it was offered "
+              "its GPU had 1 fatal PCIe error since it was advertised "
               "(/sys/bus/pci/devices/0000:81:00.0/aer_dev_fatal)");
   kernel.remove(std::string("sys/bus/mdev/devices/") + kUuid);
   kernel.remove(gpu + kUuid);
@@ -694,10 +695,11 @@ TEST_F(ScannerTest, RefusesVgpuTypesThatKubeVirtCannotTellApart) {
   add_vgpu("0000:81:00.0", kOtherUuid, "nvidia-2", "grid T4_1Q", 212);
   const auto offer = scan();
   EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/GRID_T4.1Q"));
-  EXPECT_THAT(offer.not_offered, ElementsAre(NotOffered{kOtherUuid,
-                                                        "KubeVirt cannot tell nvidia.com/grid_T4_1Q from "
-                                                        "nvidia.com/GRID_T4.1Q"}));
-  EXPECT_THAT(offer.warnings, ElementsAre(HasSubstr("nvidia.com/grid_T4_1Q is not offered")));
+  EXPECT_THAT(offer.not_advertised,
+              ElementsAre(NotAdvertised{kOtherUuid,
+                                        "KubeVirt cannot tell nvidia.com/grid_T4_1Q from "
+                                        "nvidia.com/GRID_T4.1Q"}));
+  EXPECT_THAT(offer.warnings, ElementsAre(HasSubstr("nvidia.com/grid_T4_1Q is not advertised")));
 }
 
 TEST_F(ScannerTest, RefusesAVgpuTypeNamedAsAWholeGpuIs) {
@@ -707,7 +709,7 @@ TEST_F(ScannerTest, RefusesAVgpuTypeNamedAsAWholeGpuIs) {
   const auto offer = scan();
   ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090"));
   EXPECT_THAT(ids(offer.resources[0]), ElementsAre("0000:01:00.0"));
-  EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(&NotOffered::id, kUuid)));
+  EXPECT_THAT(offer.not_advertised, ElementsAre(testing::Field(&NotAdvertised::id, kUuid)));
 }
 
 TEST_F(ScannerTest, OffersNoVgpuWithAnIllegalName) {
@@ -715,7 +717,7 @@ TEST_F(ScannerTest, OffersNoVgpuWithAnIllegalName) {
   add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "T4 (1Q)", 211);
   const auto offer = scan();
   EXPECT_THAT(offer.resources, IsEmpty());
-  EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(&NotOffered::reason, HasSubstr("'('"))));
+  EXPECT_THAT(offer.not_advertised, ElementsAre(testing::Field(&NotAdvertised::reason, HasSubstr("'('"))));
 }
 
 // Other vendors have no vGPU types: a virtual function that vfio-pci has goes to a VM whole.
@@ -744,13 +746,13 @@ TEST_F(ScannerTest, OffersOtherVendorsVirtualFunctionsThatAreOnVfio) {
   add("0000:1a:00.0", "8086:56c0", 0x030200, 26, "vfio-pci");
   add("0000:1b:00.0", "1e0f:0001", 0x010802, 27, "nvme");
   add("0000:1b:00.1", "1e0f:0001", 0x010802, 28, "vfio-pci", "0000:1b:00.0");
-  const Offer offer = scan();
+  const ResourceSet offer = scan();
   EXPECT_THAT(resource_names(offer),
               ElementsAre("amd.com/MI355X_VF", "intel.com/DG2_DATA_CENTER_GPU_FLEX_170",
                           "intel.com/DG2_DATA_CENTER_GPU_FLEX_170_VF"));
-  EXPECT_THAT(offer.not_offered, IsEmpty());
+  EXPECT_THAT(offer.not_advertised, IsEmpty());
   EXPECT_THAT(offer.left_to_host, IsEmpty());
-  const OfferedDevice& amd = offer.resources.at(0).devices.at(0);
+  const AdvertisedDevice& amd = offer.resources.at(0).devices.at(0);
   EXPECT_EQ(amd.id, "0000:17:02.0");
   EXPECT_EQ(amd.kind, DeviceKind::pci_function);
   EXPECT_THAT(amd.nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/21"));
@@ -769,27 +771,29 @@ TEST_F(ScannerTest, SaysThatAVirtualFunctionBelowVfioNeedsAToken) {
                          .group = static_cast<unsigned>(std::string_view(physical).size()) + 20,
                          .driver = "vfio-pci",
                          .physical_function = physical});
-  const Offer offer = scan();
+  const ResourceSet offer = scan();
   EXPECT_THAT(resource_names(offer), ElementsAre("intel.com/56c0"));
-  ASSERT_EQ(offer.not_offered.size(), 1U);
-  EXPECT_EQ(offer.not_offered[0].id, "0000:19:00.1");
-  EXPECT_THAT(offer.not_offered[0].reason,
+  ASSERT_EQ(offer.not_advertised.size(), 1U);
+  EXPECT_EQ(offer.not_advertised[0].id, "0000:19:00.1");
+  EXPECT_THAT(offer.not_advertised[0].reason,
               HasSubstr("its physical function 0000:19:00.0 is on vfio-pci, and a VM then needs a VF token"));
 }
 
 TEST_F(ScannerTest, SaysWhyAVirtualFunctionOnVfioIsNotOffered) {
   kernel.add_function({.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .totalvfs = 2});
   kernel.enable_vfs("0000:17:00.0", 2);
-  EXPECT_THAT(scan().not_offered, IsEmpty()) << "where its vendor's driver has it, it is only not used yet";
+  EXPECT_THAT(scan().not_advertised, IsEmpty())
+      << "where its vendor's driver has it, it is only not used yet";
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/nvidia/unbind", "0000:17:00.4"));
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/devices/0000:17:00.4/driver_override", "vfio-pci"));
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers_probe", "0000:17:00.4"));
-  const Offer offer = scan();
+  const ResourceSet offer = scan();
   EXPECT_THAT(offer.resources, IsEmpty());
-  EXPECT_THAT(offer.not_offered,
-              ElementsAre(NotOffered{
-                  "0000:17:00.4",
-                  "a virtual function on vfio-pci: whole GPUs are offered, and vGPUs by their types", true}));
+  EXPECT_THAT(
+      offer.not_advertised,
+      ElementsAre(NotAdvertised{
+          "0000:17:00.4",
+          "a virtual function on vfio-pci: whole GPUs are advertised, and vGPUs by their types", true}));
 }
 
 // Virtual functions and GPU share their IDs, so that nothing but the type tells what a pod gets.
@@ -801,22 +805,22 @@ TEST_F(ScannerTest, OffersAVgpuThatIsAVirtualFunctionByItsType) {
   vendor.add_gpu("0000:17:00.0");
   vendor.set("0000:17:00.4", "1153");
   for (const char* node : {"dev/vfio/100", "dev/vfio/101", "dev/vfio/102"}) kernel.file(node, "");
-  const Offer offer = scan();
+  const ResourceSet offer = scan();
   ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_L40S-12Q"));
   EXPECT_EQ(offer.resources[0].env_prefix, EnvPrefix::pci_resource) << "to KubeVirt it is a PCI device";
-  const OfferedDevice expected = {.id = "0000:17:00.4",
-                                  .kind = DeviceKind::vendor_vgpu,
-                                  .model = "NVIDIA L40S-12Q",
-                                  .driver = "nvidia",
-                                  .iommu_group = 100,
-                                  .numa_node = 1,
-                                  .nodes = {"/dev/vfio/vfio", "/dev/vfio/100"},
-                                  .problem = {},
-                                  .vgpu_type = "1153",
-                                  .gpu = "0000:17:00.0",
-                                  .bus_path = {"pci0000:00"}};
+  const AdvertisedDevice expected = {.id = "0000:17:00.4",
+                                     .kind = DeviceKind::vendor_vgpu,
+                                     .model = "NVIDIA L40S-12Q",
+                                     .driver = "nvidia",
+                                     .iommu_group = 100,
+                                     .numa_node = 1,
+                                     .nodes = {"/dev/vfio/vfio", "/dev/vfio/100"},
+                                     .problem = {},
+                                     .vgpu_type = "1153",
+                                     .gpu = "0000:17:00.0",
+                                     .bus_path = {"pci0000:00"}};
   EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
-  EXPECT_THAT(offer.not_offered, IsEmpty());
+  EXPECT_THAT(offer.not_advertised, IsEmpty());
   EXPECT_THAT(*nodes_now(expected), ElementsAre("/dev/vfio/vfio", "/dev/vfio/100"));
 
   vendor.set("0000:17:00.4", "0");
@@ -839,13 +843,13 @@ TEST_F(ScannerTest, OffersAVirtualFunctionThatSharesTheGroupOfItsGpu) {
   kernel.link(function + "/iommu_group", "../../../kernel/iommu_groups/20");
   kernel.link("sys/kernel/iommu_groups/20/devices/0000:17:00.4",
               "../../../../devices/pci0000:00/0000:17:00.4");
-  const Offer offer = scan();
+  const ResourceSet offer = scan();
   ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_L40S-12Q"));
   ASSERT_EQ(offer.resources[0].devices.size(), 1U);
-  const OfferedDevice& offered = offer.resources[0].devices[0];
-  EXPECT_EQ(offered.iommu_group, 20U);
-  EXPECT_EQ(offered.problem, "");
-  EXPECT_THAT(*nodes_now(offered), ElementsAre("/dev/vfio/vfio", "/dev/vfio/20"));
+  const AdvertisedDevice& advertised = offer.resources[0].devices[0];
+  EXPECT_EQ(advertised.iommu_group, 20U);
+  EXPECT_EQ(advertised.problem, "");
+  EXPECT_THAT(*nodes_now(advertised), ElementsAre("/dev/vfio/vfio", "/dev/vfio/20"));
 }
 
 /// Whoever reads of its driver what a driver serves while it is in a write hangs with it.
@@ -873,15 +877,15 @@ TEST_F(ScannerBesideAWrite, KeepsWhatItKnewOfVirtualFunctions) {
   vendor.add_gpu("0000:17:00.0");
   vendor.set("0000:17:00.4", "1153");
   vendor.set("0000:17:00.5", "1153");
-  const Offer before = scan();
+  const ResourceSet before = scan();
   ASSERT_THAT(ids(before.resources.at(0)), ElementsAre("0000:17:00.4", "0000:17:00.5"));
   EXPECT_FALSE(before.unsettled);
-  const OfferedDevice stays = before.resources[0].devices[0];
-  const OfferedDevice goes = before.resources[0].devices[1];
+  const AdvertisedDevice stays = before.resources[0].devices[0];
+  const AdvertisedDevice goes = before.resources[0].devices[1];
 
   begin_write("0000:17:00.5", kLong);
   vendor.set("0000:17:00.4", "0");  // what a read would give
-  const Offer during = scan();
+  const ResourceSet during = scan();
   ASSERT_THAT(during.resources, testing::SizeIs(1));
   EXPECT_THAT(during.resources[0].devices, ElementsAre(stays)) << "but for the one that is written to";
   EXPECT_TRUE(during.unsettled);
@@ -890,12 +894,12 @@ TEST_F(ScannerBesideAWrite, KeepsWhatItKnewOfVirtualFunctions) {
 
   end_write();
   EXPECT_EQ(refusal(stays), "its vGPU type is 0 now and was 1153");
-  const Offer after = scan();
+  const ResourceSet after = scan();
   EXPECT_THAT(ids(after.resources.at(0)), ElementsAre("0000:17:00.5"));
   EXPECT_FALSE(after.unsettled);
 
   begin_write("0000:17:00.6", std::chrono::milliseconds(0));
-  const Offer late = scan();
+  const ResourceSet late = scan();
   EXPECT_THAT(late.resources, IsEmpty()) << "that may never return";
   EXPECT_FALSE(late.unsettled);
   EXPECT_THAT(refusal(goes), HasSubstr("has not returned from the kernel"));
@@ -904,7 +908,7 @@ TEST_F(ScannerBesideAWrite, KeepsWhatItKnewOfVirtualFunctions) {
 TEST_F(ScannerBesideAWrite, KeepsTheNamesOfMediatedDevices) {
   add_gpu("0000:81:00.0", 30, "nvidia");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "T4-1Q", 211);
-  const OfferedDevice before = only_device();
+  const AdvertisedDevice before = only_device();
   begin_write("0000:81:00.0", kLong);
   EXPECT_EQ(only_device(), before);
   EXPECT_EQ(refusal(before), "");
@@ -918,12 +922,13 @@ TEST_F(ScannerTest, OffersNoVgpuWhoseTypeNobodyNames) {
   test::FakeVendorVfio vendor(kernel);
   vendor.add_gpu("0000:17:00.0");
   vendor.set("0000:17:00.4", "1153");
-  const Offer offer = scan();
+  const ResourceSet offer = scan();
   EXPECT_THAT(offer.resources, IsEmpty());
-  EXPECT_THAT(offer.not_offered,
-              ElementsAre(NotOffered{"0000:17:00.4",
-                                     "nothing on this host names its vGPU type 1153, and a resource is named "
-                                     "by the type"}));
+  EXPECT_THAT(
+      offer.not_advertised,
+      ElementsAre(NotAdvertised{"0000:17:00.4",
+                                "nothing on this host names its vGPU type 1153, and a resource is named "
+                                "by the type"}));
 }
 
 // A full GPU lists no types.
@@ -936,9 +941,9 @@ TEST_F(ScannerTest, KeepsTheNameOfATypeThatItsGpuDoesNotListAnyMore) {
   EXPECT_THAT(scan().resources, IsEmpty());
   vendor.set("0000:17:00.4", "1153");
   for (int again = 0; again < 2; ++again) {
-    const Offer offer = scan();
+    const ResourceSet offer = scan();
     EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_L40S-12Q"));
-    EXPECT_THAT(offer.not_offered, IsEmpty());
+    EXPECT_THAT(offer.not_advertised, IsEmpty());
   }
 }
 
@@ -947,14 +952,14 @@ TEST_F(ScannerTest, OffersNoVgpuThatNoDriverHasTaken) {
   add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "T4-1Q", 211);
   for (const char* const link : {"/driver", "/iommu_group"})
     kernel.remove(std::string("sys/devices/pci0000:00/0000:81:00.0/") + kUuid + link);
-  EXPECT_THAT(scan().not_offered,
-              ElementsAre(NotOffered{kUuid, "no VFIO driver has taken it: no IOMMU group"}));
+  EXPECT_THAT(scan().not_advertised,
+              ElementsAre(NotAdvertised{kUuid, "no VFIO driver has taken it: no IOMMU group"}));
 }
 
 TEST_F(ScannerTest, OffersNoAddressThatKubeVirtCannotRead) {
   add_gpu("10000:01:00.0", 15);
-  EXPECT_THAT(scan().not_offered,
-              ElementsAre(testing::Field(&NotOffered::reason, HasSubstr("four domain digits"))));
+  EXPECT_THAT(scan().not_advertised,
+              ElementsAre(testing::Field(&NotAdvertised::reason, HasSubstr("four domain digits"))));
 }
 
 TEST_F(ScannerTest, OffersTheOthersWhenOneFunctionCannotBeRead) {
@@ -963,7 +968,7 @@ TEST_F(ScannerTest, OffersTheOthersWhenOneFunctionCannotBeRead) {
   kernel.file("sys/devices/pci0000:00/0000:02:00.0/config", "");
   const auto offer = scan();
   EXPECT_THAT(ids(offer.resources.at(0)), ElementsAre("0000:01:00.0"));
-  EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(&NotOffered::id, "0000:02:00.0")));
+  EXPECT_THAT(offer.not_advertised, ElementsAre(testing::Field(&NotAdvertised::id, "0000:02:00.0")));
 }
 
 // Who had it listed keeps it, Unhealthy, and looks again soon.
@@ -974,8 +979,8 @@ TEST_F(ScannerTest, MissesAFunctionThatItHasNoDescriptorsFor) {
   EXPECT_FALSE(scan().unsettled);
   const auto offer = with_one_descriptor([&] { return scan(); });
   EXPECT_THAT(offer.resources, IsEmpty());
-  EXPECT_THAT(offer.driverless, ElementsAre(testing::Field(&NotOffered::id, "0000:01:00.0")));
-  EXPECT_THAT(offer.not_offered, IsEmpty()) << "it may be any";
+  EXPECT_THAT(offer.driverless, ElementsAre(testing::Field(&NotAdvertised::id, "0000:01:00.0")));
+  EXPECT_THAT(offer.not_advertised, IsEmpty()) << "it may be any";
   EXPECT_TRUE(offer.unsettled);
 }
 
@@ -1013,8 +1018,8 @@ TEST_F(ScannerTest, FallsBackWhereAnAliasIsNoLegalName) {
   add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "GRID T4-1Q", 211);
   const auto offer = scan();
   EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/2684", "nvidia.com/GRID_T4-1Q"));
-  EXPECT_THAT(offer.warnings, ElementsAre(HasSubstr("offered as nvidia.com/2684"),
-                                          HasSubstr("offered as nvidia.com/GRID_T4-1Q")));
+  EXPECT_THAT(offer.warnings, ElementsAre(HasSubstr("advertised as nvidia.com/2684"),
+                                          HasSubstr("advertised as nvidia.com/GRID_T4-1Q")));
 }
 
 // -- Kata --
@@ -1076,10 +1081,10 @@ TEST_F(ScannerTest, NamesAFunctionWhoseNumberForKataIsThatOfAnother) {
   const auto offer = scan();
   ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/pgpu"));
   EXPECT_THAT(ids(offer.resources[0]), ElementsAre("0"));
-  EXPECT_THAT(
-      offer.not_offered,
-      ElementsAre(testing::AllOf(testing::Field(&NotOffered::id, "0000:02:00.0"),
-                                 testing::Field(&NotOffered::reason, HasSubstr("is that of 0000:01:00.0")))));
+  EXPECT_THAT(offer.not_advertised,
+              ElementsAre(testing::AllOf(
+                  testing::Field(&NotAdvertised::id, "0000:02:00.0"),
+                  testing::Field(&NotAdvertised::reason, HasSubstr("is that of 0000:01:00.0")))));
 }
 
 TEST_F(ScannerTest, NamesForKataAsNvidiasPluginDoesAndAsCdiCanSay) {
@@ -1090,7 +1095,7 @@ TEST_F(ScannerTest, NamesForKataAsNvidiasPluginDoesAndAsCdiCanSay) {
   add_gpu("0000:02:00.0", 16, "vfio-pci", -1, "10de:fffe");
   auto offer = scan();
   EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/UNKNOWN_DEVICE", "nvidia.com/device_24fa"));
-  EXPECT_THAT(offer.warnings, ElementsAre(HasSubstr("it is offered as nvidia.com/device_24fa")));
+  EXPECT_THAT(offer.warnings, ElementsAre(HasSubstr("it is advertised as nvidia.com/device_24fa")));
   rules.kata_names.gpu_alias = "4090";
   offer = scan();
   EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/device_24fa", "nvidia.com/device_fffe"));
@@ -1108,8 +1113,8 @@ TEST_F(ScannerTest, OffersToKataWhatKubeVirtCannotRead) {
   add_gpu("10000:01:00.0", 15);
   const auto offer = scan();
   EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/pgpu"));
-  EXPECT_THAT(offer.not_offered,
-              ElementsAre(testing::Field(&NotOffered::reason, HasSubstr("four domain digits"))));
+  EXPECT_THAT(offer.not_advertised,
+              ElementsAre(testing::Field(&NotAdvertised::reason, HasSubstr("four domain digits"))));
 }
 
 TEST_F(ScannerTest, OffersToBothUnlessTheNamesAreTheSame) {
@@ -1119,8 +1124,9 @@ TEST_F(ScannerTest, OffersToBothUnlessTheNamesAreTheSame) {
   rules.kata_names.gpu_alias.clear();
   const auto offer = scan();
   EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090"));
-  EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(
-                                     &NotOffered::reason, HasSubstr("the name of devices of another kind"))));
+  EXPECT_THAT(
+      offer.not_advertised,
+      ElementsAre(testing::Field(&NotAdvertised::reason, HasSubstr("the name of devices of another kind"))));
 }
 
 // -- what has changed between the scan and the Allocate --
@@ -1166,7 +1172,8 @@ TEST_F(ScannerTest, SeesThatTheFunctionIsOffTheBus) {
   const auto device = only_device();
   kernel.file("sys/devices/pci0000:00/0000:01:00.0/config", std::string(64, '\xff'));
   EXPECT_EQ(refusal(device), "its config space reads all ones: it is off the bus");
-  EXPECT_THAT(scan().not_offered, ElementsAre(testing::Field(&NotOffered::reason, HasSubstr("off the bus"))));
+  EXPECT_THAT(scan().not_advertised,
+              ElementsAre(testing::Field(&NotAdvertised::reason, HasSubstr("off the bus"))));
 }
 
 TEST_F(ScannerTest, SeesThatTheNodeIsGone) {

@@ -26,7 +26,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "kubevirt-plugin/discovery/kept_directories.h"
 #include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_kernel.h"
 
@@ -57,7 +56,7 @@ class SysfsCheckTest : public testing::Test {
                          .group = 15,
                          .driver = "snd_hda_intel"});
   }
-  static OfferedDevice gpu() {
+  static AdvertisedDevice gpu() {
     return {.id = "0000:01:00.0",
             .model = "10de:2684",
             .driver = "vfio-pci",
@@ -70,7 +69,7 @@ class SysfsCheckTest : public testing::Test {
     return std::make_unique<SysfsCheck>(
         kernel, rules, kPatience, [error](const HostFs& /*host*/, std::uint32_t /*group*/) { return error; });
   }
-  static HostAnswer ask(const SysfsCheck& check, const std::vector<OfferedDevice>& devices) {
+  static HostAnswer ask(const SysfsCheck& check, const std::vector<AdvertisedDevice>& devices) {
     HandOut what{.groups = {}, .containers = {devices}};
     for (const auto& device : devices) what.groups.insert(device.iommu_group);
     std::promise<HostAnswer> answer;
@@ -83,16 +82,16 @@ class SysfsCheckTest : public testing::Test {
     return answered.get();
   }
   /// Of one device, in a closed group.
-  static Result<std::vector<std::string>> nodes(const SysfsCheck& check, const OfferedDevice& device) {
+  static Result<std::vector<std::string>> nodes(const SysfsCheck& check, const AdvertisedDevice& device) {
     return ask(check, {device}).containers.at(0).nodes.at(0);
   }
-  static GroupState state(const SysfsCheck& check, const OfferedDevice& device) {
+  static GroupState state(const SysfsCheck& check, const AdvertisedDevice& device) {
     return ask(check, {device}).groups.at(device.iommu_group);
   }
   GroupState state(int error) const { return state(*check_that_opens(error), gpu()); }
 
   test::FakeKernel kernel;
-  const OfferRules rules = test::nvidia_rules();
+  const ResourceRules rules = test::nvidia_rules();
 };
 
 TEST_F(SysfsCheckTest, TellsOnlyABusyNodeFromOthers) {

@@ -79,12 +79,12 @@ TEST(WireFormat, PluginInfo) {
 
 // The rest of the contract: field numbers by the tag that each one makes.
 TEST(WireFormat, FieldNumbers) {
-  v1beta1::PreferredAllocationRequest wish;
-  auto* const container = wish.add_container_requests();
+  v1beta1::PreferredAllocationRequest desired_state;
+  auto* const container = desired_state.add_container_requests();
   container->add_available_deviceids("a");
   container->add_must_include_deviceids("b");
   container->set_allocation_size(2);
-  expect_bytes(wish, "0a08 0a01 61 1201 62 1802");
+  expect_bytes(desired_state, "0a08 0a01 61 1201 62 1802");
 
   v1beta1::PreferredAllocationResponse chosen;
   chosen.add_container_responses()->add_deviceids("a");

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mdev/called_gpu_management.h"
-
 #include <gmock/gmock.h>
 
+#include "mdev/gpu_management.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 

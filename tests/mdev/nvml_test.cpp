@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mdev/nvml.h"
-
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
 #include <gmock/gmock.h>
 
+#include "mdev/gpu_management.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

@@ -263,7 +263,7 @@ EffectWrite override_with(const std::string& driver) {
   return {kDevices + "{sriov}/driver_override", driver};
 }
 // {sriov} on that driver with two of them, and then on none.
-std::vector<EffectWrite> left_behind() {
+std::vector<EffectWrite> unfinished() {
   return {override_with("pci-pf-stub"),
           {"sys/bus/pci/drivers/nvidia/unbind", "{sriov}"},
           {kLeaver + "/bind", "{sriov}"},
@@ -279,7 +279,7 @@ std::vector<EffectWrite> taken_away() {
           {"sys/bus/pci/drivers/nvidia/bind", "{sriov}"}};
 }
 std::vector<EffectWrite> left_behind_for_vfio() {
-  auto out = left_behind();
+  auto out = unfinished();
   out.push_back(override_with("vfio-pci"));
   return out;
 }
@@ -326,7 +326,7 @@ std::vector<KernelEffect> vf_effects() {
                  {Kind::absent, kDevices + "{sriov}/virtfn0"}},
        .restore = {{"sys/bus/pci/drivers/nvidia/bind", "{sriov}"}}},
       {.name = "SomeDriversLeaveThemBehind",
-       .before = left_behind(),
+       .before = unfinished(),
        .write = override_with("pci-pf-stub"),
        .after = {{Kind::reads, kDevices + "{sriov}/sriov_numvfs", "2"},
                  {Kind::present, kDevices + "{sriov}/virtfn1"},
@@ -334,7 +334,7 @@ std::vector<KernelEffect> vf_effects() {
                  {Kind::absent, kDevices + "{sriov}/driver"}},
        .restore = taken_away()},
       {.name = "LeftBehindNobodyTakesThemAway",
-       .before = left_behind(),
+       .before = unfinished(),
        .write = numvfs("0"),
        .error = ENOENT,
        .after = {{Kind::present, kDevices + "{sriov}/virtfn1"}},

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include "mdev/vgpu_removal.h"
 #include "tests/support/fake_vendor_vfio.h"
 
 namespace ferry::mdev {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "policy/gpu_models.h"
-
 #include <algorithm>
 #include <array>
 #include <set>
@@ -9,6 +7,8 @@
 #include <vector>
 
 #include <gmock/gmock.h>
+
+#include "policy/accelerators.h"
 
 namespace ferry::policy {
 namespace {

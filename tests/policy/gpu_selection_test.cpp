@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which GPUs an item is for, and what it says of their vGPUs, from the file on.
+#include "policy/gpu_selection.h"
+
 #include <gmock/gmock.h>
 
-#include "policy/model_glob.h"
 #include "policy/policy_yaml.h"
 
 namespace ferry::policy {

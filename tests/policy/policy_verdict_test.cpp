@@ -6,7 +6,6 @@
 
 #include "policy/kubernetes_files.h"
 #include "policy/policy_export.h"
-#include "policy/policy_text.h"
 #include "policy/policy_yaml.h"
 
 namespace ferry::policy {
@@ -89,7 +88,7 @@ TEST(PolicyVerdict, AgreesWithWhatIsSo) {
   host.carry(1, "T4-4Q");
   EXPECT_THAT(host.differences(policy(kMixed)), ElementsAre("", "", "", ""));
   const auto verdicts = judge_policy(policy(kMixed), host.inventory, host.vgpus);
-  EXPECT_EQ(verdicts.at(3).wanted, std::nullopt);
+  EXPECT_EQ(verdicts.at(3).desired, std::nullopt);
   EXPECT_EQ(verdicts.at(1).found, Mode::vgpu);
   EXPECT_EQ(text(verdicts.at(1).found_vgpus), "1 x T4-4Q");
 }
@@ -101,9 +100,9 @@ TEST(PolicyVerdict, SaysWhatIsOtherwise) {
   host.add("nvidia");
   host.carry(2, "T4-8Q");
   EXPECT_THAT(host.differences(policy(kMixed)),
-              ElementsAre("GPU 0 (0000:00:00.0): wanted passthrough, found host (driver nvidia)",
-                          "GPU 1 (0000:01:00.0): wanted vgpu, found passthrough (driver vfio-pci)",
-                          "GPU 2 (0000:02:00.0): wanted none, found 1 x T4-8Q"));
+              ElementsAre("GPU 0 (0000:00:00.0): expected passthrough, found host (driver nvidia)",
+                          "GPU 1 (0000:01:00.0): expected vgpu, found passthrough (driver vfio-pci)",
+                          "GPU 2 (0000:02:00.0): expected none, found 1 x T4-8Q"));
 }
 
 TEST(PolicyVerdict, WantsTheWholeCardOnVfio) {
@@ -112,7 +111,7 @@ TEST(PolicyVerdict, WantsTheWholeCardOnVfio) {
   host.companion(0).driver = "snd_hda_intel";
   host.companion(0).vfio_devices.clear();
   EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")),
-              ElementsAre("GPU 0 (0000:00:00.0): wanted passthrough, but 0000:00:00.1 of its card is on "
+              ElementsAre("GPU 0 (0000:00:00.0): expected passthrough, but 0000:00:00.1 of its card is on "
                           "snd_hda_intel"));
   host.companion(0).driver.reset();
   EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")), ElementsAre(""));
@@ -123,7 +122,7 @@ TEST(PolicyVerdict, TakesAGpuThatCarriesVgpusForNothingElse) {
   host.add("nvidia");
   host.carry(0, "T4-4Q");
   EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")),
-              ElementsAre("GPU 0 (0000:00:00.0): wanted passthrough, found vgpu (driver nvidia)"));
+              ElementsAre("GPU 0 (0000:00:00.0): expected passthrough, found vgpu (driver nvidia)"));
 }
 
 TEST(PolicyExport, IsWhatTheNodeAgreesWith) {
@@ -354,7 +353,7 @@ TEST(PolicyVerdict, IsNoAgreementWhereAGpuCannotBeRead) {
   host.add("vfio-pci").function.problem =
       Error{.code = Errc::malformed_host, .message = "off the bus", .hint = {}};
   EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")),
-              ElementsAre("GPU 0 (0000:00:00.0): wanted passthrough, but it cannot be read: off the bus"));
+              ElementsAre("GPU 0 (0000:00:00.0): expected passthrough, but it cannot be read: off the bus"));
 }
 
 }  // namespace

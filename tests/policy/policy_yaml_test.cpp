@@ -108,19 +108,19 @@ TEST(Policy, InTermsOfAHostNamesEachGpu) {
   Policy policy = select_policy(read(kMixed).value(), "mixed").value();
   policy.items[0].gpus.all_devices = false;
   policy.items[0].gpus.indices = {1};
-  const WantedState wanted = wanted_state(policy, inventory);
-  EXPECT_THAT(wanted.modes, SizeIs(3)) << "GPU 3 is nobody's";
-  EXPECT_EQ(wanted.modes.at(inventory.gpus[0].address()), Mode::vgpu);
-  EXPECT_EQ(wanted.vgpus.item_for(inventory.gpus[0])->vgpus.at(0).count, 2U);
-  EXPECT_THAT(wanted.vgpus.item_for(inventory.gpus[1])->vgpus, IsEmpty());
-  EXPECT_THAT(wanted.vgpus.item_for(inventory.gpus[2])->vgpus, IsEmpty());
-  EXPECT_EQ(wanted.vgpus.item_for(inventory.gpus[3]), nullptr);
-  EXPECT_TRUE(wanted.vgpus.item_for(inventory.gpus[1])->whole) << "it is given away";
-  EXPECT_FALSE(wanted.vgpus.item_for(inventory.gpus[2])->whole);
+  const DesiredState desired = desired_state(policy, inventory);
+  EXPECT_THAT(desired.modes, SizeIs(3)) << "GPU 3 is nobody's";
+  EXPECT_EQ(desired.modes.at(inventory.gpus[0].address()), Mode::vgpu);
+  EXPECT_EQ(desired.vgpus.item_for(inventory.gpus[0])->vgpus.at(0).count, 2U);
+  EXPECT_THAT(desired.vgpus.item_for(inventory.gpus[1])->vgpus, IsEmpty());
+  EXPECT_THAT(desired.vgpus.item_for(inventory.gpus[2])->vgpus, IsEmpty());
+  EXPECT_EQ(desired.vgpus.item_for(inventory.gpus[3]), nullptr);
+  EXPECT_TRUE(desired.vgpus.item_for(inventory.gpus[1])->whole) << "it is given away";
+  EXPECT_FALSE(desired.vgpus.item_for(inventory.gpus[2])->whole);
   // One before it has been unplugged by the time it is applied.
   mdev::VgpuGpu second = inventory.gpus[1];
   second.index = 0;
-  EXPECT_THAT(wanted.vgpus.item_for(second)->vgpus, IsEmpty());
+  EXPECT_THAT(desired.vgpus.item_for(second)->vgpus, IsEmpty());
 }
 
 TEST(Policy, IsChosenByName) {
@@ -144,7 +144,7 @@ TEST(PolicyFile, MaySayWhoMayBeReleased) {
   const auto file = read("version: v2\nrelease: [nvidia-dcgm, none, nvidia_drm]\n" + policies).value();
   for (const Policy& policy : file.policies)
     EXPECT_THAT(policy.release, ElementsAre("nvidia-dcgm.service", "nvidia_drm"));
-  EXPECT_THAT(wanted_state(file.policies[0], {}).release, ElementsAre("nvidia-dcgm.service", "nvidia_drm"));
+  EXPECT_THAT(desired_state(file.policies[0], {}).release, ElementsAre("nvidia-dcgm.service", "nvidia_drm"));
 }
 
 TEST(PolicyFile, MaySayWhatBecomesOfWhatFerryHasNotMade) {
@@ -156,7 +156,7 @@ TEST(PolicyFile, MaySayWhatBecomesOfWhatFerryHasNotMade) {
                                        foreign == Foreign::keep ? "keep" : "take", policies))
                           .value();
     for (const Policy& policy : file.policies) EXPECT_EQ(policy.foreign, foreign);
-    EXPECT_EQ(wanted_state(file.policies[1], {}).foreign, foreign);
+    EXPECT_EQ(desired_state(file.policies[1], {}).foreign, foreign);
   }
 }
 

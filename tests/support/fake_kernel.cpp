@@ -63,14 +63,14 @@ std::vector<std::string> split(const std::string& text) {
 
 // The parts under the pattern's stars, or nothing when the path does not match.
 std::optional<std::vector<std::string>> match(const std::string& pattern, const std::string& path) {
-  const auto wanted = split(pattern);
+  const auto desired = split(pattern);
   const auto found = split(path);
-  if (wanted.size() != found.size()) return std::nullopt;
+  if (desired.size() != found.size()) return std::nullopt;
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (wanted[i] == "*") {
+  for (std::size_t i = 0; i < desired.size(); ++i) {
+    if (desired[i] == "*") {
       names.push_back(found[i]);
-    } else if (wanted[i] != found[i]) {
+    } else if (desired[i] != found[i]) {
       return std::nullopt;
     }
   }
@@ -233,17 +233,17 @@ void FakeKernel::on_vfs(std::function<void(const std::string&)> came,
 
 // drivers/pci/pci-sysfs.c and drivers/pci/iov.c, sriov_numvfs_store().
 int FakeKernel::set_numvfs(const std::string& address, const std::string& value) {
-  unsigned wanted = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), wanted);
-  if (error != std::errc() || end != value.data() + value.size() || wanted > 0xffffU) return EINVAL;
+  unsigned desired = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), desired);
+  if (error != std::errc() || end != value.data() + value.size() || desired > 0xffffU) return EINVAL;
   const auto dir = device_path(address);
-  if (wanted > std::stoul(read_attribute(dir / "sriov_totalvfs").value_or("0"))) return ERANGE;
+  if (desired > std::stoul(read_attribute(dir / "sriov_totalvfs").value_or("0"))) return ERANGE;
   const auto now = vfs_of(address).size();
-  if (wanted == now) return 0;
+  if (desired == now) return 0;
   const FakeDriver* driver = loaded_driver(driver_of(address));
   if (driver == nullptr || !driver->sriov) return ENOENT;
-  if (wanted != 0 && now != 0) return EBUSY;
-  enable_vfs(address, wanted);
+  if (desired != 0 && now != 0) return EBUSY;
+  enable_vfs(address, desired);
   return 0;
 }
 
@@ -547,7 +547,7 @@ Result<> FakeKernel::unload_module(std::string_view name, std::chrono::milliseco
     return fail(Errc::stuck, what + ": still in the kernel");
   }
   if (modules_.contains(std::string(name))) throw std::logic_error("no effect is known of " + what);
-  const auto users = list(fs::path("sys/module") / name / "holders");
+  const auto users = list(fs::path("sys/module") / name / "users");
   if (users && !users->empty()) return fail(error_from_errno(EAGAIN, what));
   remove(fs::path("sys/module") / name);
   return {};
@@ -631,8 +631,8 @@ std::vector<const FakeDriver*> FakeKernel::loaded_drivers() const {
 }
 
 bool FakeKernel::matches(const std::string& driver, const std::string& address) const {
-  const std::string wanted = override_of(address);
-  if (!wanted.empty()) return wanted == driver;
+  const std::string desired = override_of(address);
+  if (!desired.empty()) return desired == driver;
   const FakeDriver& d = *loaded_driver(driver);
   const FakeFunction& f = functions_.at(address);
   return !d.vfio &&

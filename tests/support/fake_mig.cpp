@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "mdev/called_gpu_management.h"
+#include "mdev/gpu_management.h"
 
 namespace ferry::test {
 namespace {
@@ -74,14 +74,14 @@ FakeMig::FakeMig(FakeKernel& kernel, FakeVendorVfio& vendor) : kernel_(kernel), 
 }
 
 std::vector<std::uint32_t> FakeMig::free_starts(const State& state, std::uint32_t profile) {
-  const Profile& wanted = profile_of(profile);
+  const Profile& desired = profile_of(profile);
   std::vector<std::uint32_t> out;
-  for (std::uint32_t place = 0; place < wanted.places; ++place) {
-    const std::uint32_t start = place * wanted.memory_slices;
+  for (std::uint32_t place = 0; place < desired.places; ++place) {
+    const std::uint32_t start = place * desired.memory_slices;
     const bool taken = std::ranges::any_of(state.instances, [&](const auto& entry) {
       const State::Instance& other = entry.second;
       return start < other.start + profile_of(other.profile).memory_slices &&
-             other.start < start + wanted.memory_slices;
+             other.start < start + desired.memory_slices;
     });
     if (!taken) out.push_back(start);
   }

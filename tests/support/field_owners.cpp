@@ -78,11 +78,11 @@ json FieldOwners::applied(const std::string& path, const std::string& manager, j
   for (const auto& leaf : conflicts(path, manager, before, content))
     for (auto& [owner, fields] : owners_[path]) fields.erase(leaf);
   auto& owners = owners_[path];
-  Fields wanted;
-  for (const auto& [leaf, value] : leaves_of(content)) wanted.insert(leaf);
-  const auto had = std::exchange(owners[manager], wanted);
+  Fields desired;
+  for (const auto& [leaf, value] : leaves_of(content)) desired.insert(leaf);
+  const auto had = std::exchange(owners[manager], desired);
   for (const auto& leaf : had) {
-    if (wanted.contains(leaf)) continue;
+    if (desired.contains(leaf)) continue;
     bool anothers = false;
     for (const auto& [owner, fields] : owners) anothers = anothers || fields.contains(leaf);
     if (!anothers) erase_leaf(before, leaf);

@@ -88,9 +88,9 @@ void check_effect(const EffectHost& machine, const KernelEffect& effect) {
     ASSERT_TRUE(done) << "before: " << done.error().message;
     if (!effect.made_anew.empty()) inodes.insert(inode_of(machine, effect.made_anew));
   }
-  auto holder = effect.held.empty() ? nullptr : machine.hold(filled_in(effect.held, machine.names));
+  auto device_user = effect.held.empty() ? nullptr : machine.hold(filled_in(effect.held, machine.names));
   const auto done = write(machine, effect.write);
-  holder.reset();
+  device_user.reset();
   if (effect.error == 0) {
     EXPECT_TRUE(done) << (done ? "" : done.error().message);
   } else {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "tests/support/must.h"
-#include "vfio/bind/move_record.h"
+#include "vfio/bind/undo_journal.h"
 
 namespace ferry::test {
 namespace {
@@ -84,24 +84,24 @@ void record_move(FakeKernel& kernel, const std::string& address, const std::stri
   kernel.forget_changes();
 }
 
-/// One device of offered.json.
-struct Offer {
+/// One device of advertised.json.
+struct ResourceSet {
   std::string id;
   unsigned group = 0;
   bool allocated = false;
   std::string reason = {};
 };
-std::string offered_file(const std::string& resource, const std::vector<Offer>& offers) {
+std::string advertised_file(const std::string& resource, const std::vector<ResourceSet>& offers) {
   std::string devices;
-  for (const Offer& offer : offers) {
+  for (const ResourceSet& offer : offers) {
     devices += fmt::format(
         R"({}{{"id":"{}","healthy":{},"reason":"{}","numa_node":null,"iommu_group":{},"allocated":{}}})",
         devices.empty() ? "" : ",", offer.id, offer.reason.empty(), offer.reason, offer.group,
         offer.allocated);
   }
   return fmt::format(
-      R"({{"version":1,"generation":7,"pid":4711,"state_generation":17,"resources":[{{"name":"{}",)"
-      R"("env":"PCI_RESOURCE_X","registered":true,"devices":[{}]}}],"not_offered":[]}})"
+      R"({{"version":2,"generation":7,"pid":4711,"state_generation":17,"resources":[{{"name":"{}",)"
+      R"("env":"PCI_RESOURCE_X","registered":true,"devices":[{}]}}],"not_advertised":[]}})"
       "\n",
       resource, devices);
 }
@@ -178,11 +178,11 @@ void build_t4_server(Machine& machine) {
   machine.mdev().add_device("0000:af:00.0", "nvidia-232", "d9a1c0de-1f2b-5a6c-8d7e-0a1b2c3d4e5f");
   machine.mdev().add_device("0000:d8:00.0", "nvidia-234", "7b1e6c52-4f0a-5d9b-a3c4-1122334455aa");
   kernel.file("sys/class/dmi/id/product_name", "Rack Server 2U (rev. B)\n");
-  machine.holders["0000:5e:00.0"] = {vm_holder("whole", 670, "/dev/vfio/31")};
-  machine.holders["566b0cda-8c18-5fd3-92cb-496c5a60815f"] = {vm_holder("half", 811, "/dev/vfio/200")};
-  kernel.file(
-      "run/ferry/plugin/offered.json",
-      offered_file("nvidia.com/TU104GL_TESLA_T4", {{.id = "0000:5e:00.0", .group = 31, .allocated = true}}));
+  machine.users["0000:5e:00.0"] = {vm_holder("whole", 670, "/dev/vfio/31")};
+  machine.users["566b0cda-8c18-5fd3-92cb-496c5a60815f"] = {vm_holder("half", 811, "/dev/vfio/200")};
+  kernel.file("run/ferry/plugin/advertised.json",
+              advertised_file("nvidia.com/TU104GL_TESLA_T4",
+                              {{.id = "0000:5e:00.0", .group = 31, .allocated = true}}));
 }
 
 // Two L40S divided without mdev; one function of the second is itself given away.
@@ -204,8 +204,8 @@ void build_sriov_host(Machine& machine) {
   }
   const auto first = kernel.vfs_of("0000:17:00.0");
   for (const std::size_t i : {0U, 1U, 2U}) machine.vendor().set(first[i], "1153");
-  machine.holders[first[0]] = {vm_holder("desk-1", 1201, "/dev/vfio/50")};
-  machine.holders[first[2]] = {vm_holder("desk-2", 1202, "/dev/vfio/52")};
+  machine.users[first[0]] = {vm_holder("desk-1", 1201, "/dev/vfio/50")};
+  machine.users[first[2]] = {vm_holder("desk-2", 1202, "/dev/vfio/52")};
 }
 
 // Two Grace Hopper modules: another vfio driver, and a PCI domain of their own.
@@ -280,7 +280,7 @@ void build_large(Machine& machine) {
       const auto nvidia = device_path(functions[vf]) / "nvidia";
       kernel.file(nvidia / "current_vgpu_type", vf < 8 ? "1147\n" : "0\n");
       kernel.file(nvidia / "creatable_vgpu_types", "ID    : vGPU Name\n1147  : NVIDIA L40S-1Q\n");
-      if (vf < 4) machine.holders[functions[vf]] = {vm_holder(fmt::format("vm-{}-{}", i, vf), 2000, "it")};
+      if (vf < 4) machine.users[functions[vf]] = {vm_holder(fmt::format("vm-{}-{}", i, vf), 2000, "it")};
     }
     kernel.file("proc/driver/nvidia/gpus/" + address + "/unbindLock", "0\n");
   }
@@ -312,9 +312,9 @@ void build_broken(Machine& machine) {
   add("0000:24:00.0", 24, "");
   add("0000:25:00.0", 25, "vfio-pci");
   kernel.file(
-      "run/ferry/plugin/offered.json",
-      offered_file("nvidia.com/GA100_A100_PCIE_80GB",
-                   {{.id = "0000:25:00.0", .group = 25, .reason = "a fatal error (AER) was logged"}}));
+      "run/ferry/plugin/advertised.json",
+      advertised_file("nvidia.com/GA100_A100_PCIE_80GB",
+                      {{.id = "0000:25:00.0", .group = 25, .reason = "a fatal error (AER) was logged"}}));
 }
 
 // No ACS: four GPUs and a network card in one group.
@@ -351,24 +351,24 @@ void build_policy_node(Machine& machine) {
   add("0000:2a:00.0", 52, "vfio-pci");
   record_move(kernel, "0000:18:00.0", "10de:2335", 51, "nvidia");
   record_move(kernel, "0000:2a:00.0", "10de:2335", 52, "nvidia");
-  machine.holders["0000:2a:00.0"] = {vm_holder("train", 912, "/dev/vfio/52")};
+  machine.users["0000:2a:00.0"] = {vm_holder("train", 912, "/dev/vfio/52")};
   kernel.file(
-      "run/ferry/state.json",
-      R"({"version":1,"generation":17,"pid":4711,"boot_id":"b","wanted":{"generation":12,)"
-      R"("policy":"mixed","asked_by":"label gpu-ferry.io/policy=mixed"},"phase":"refused",)"
+      "run/ferry/status.json",
+      R"({"version":2,"generation":17,"pid":4711,"boot_id":"b","desired":{"generation":12,)"
+      R"("policy":"mixed","source":"label gpu-ferry.io/policy=mixed"},"phase":"blocked",)"
       R"("accelerators":[{"address":"0000:18:00.0","id":"10de:2335","model":"GH100 [H200 SXM 141GB]",)"
-      R"("iommu_group":51,"driver":"vfio-pci","mode":"passthrough","wanted":"passthrough",)"
-      R"("state":"as_wanted","reason":"","hint":"","holders":[],"only_in_use":false,"vgpus":[]},)"
+      R"("iommu_group":51,"driver":"vfio-pci","mode":"passthrough","desired":"passthrough",)"
+      R"("state":"ready","reason":"","hint":"","users":[],"only_in_use":false,"vgpus":[]},)"
       R"({"address":"0000:2a:00.0","id":"10de:2335","model":"GH100 [H200 SXM 141GB]",)"
-      R"("iommu_group":52,"driver":"vfio-pci","mode":"passthrough","wanted":"host",)"
-      R"("state":"refused","reason":"0000:2a:00.0 is in use: VM train (pid 912) holds /dev/vfio/52",)"
-      R"("hint":"stop the VM first","holders":[{"kind":"virtual_machine","name":"train","pid":912,)"
-      R"("pod_uid":null}],"only_in_use":true,"vgpus":[]}],"withdraw":[],"error":null})"
+      R"("iommu_group":52,"driver":"vfio-pci","mode":"passthrough","desired":"host",)"
+      R"("state":"blocked","reason":"0000:2a:00.0 is in use: VM train (pid 912) holds /dev/vfio/52",)"
+      R"("hint":"stop the VM first","users":[{"kind":"virtual_machine","name":"train","pid":912,)"
+      R"("pod_uid":null}],"only_in_use":true,"vgpus":[]}],"unavailable":[],"error":null})"
       "\n");
-  kernel.file("run/ferry/plugin/offered.json",
-              offered_file("nvidia.com/GH100_H200_SXM_141GB",
-                           {{.id = "0000:18:00.0", .group = 51},
-                            {.id = "0000:2a:00.0", .group = 52, .allocated = true}}));
+  kernel.file("run/ferry/plugin/advertised.json",
+              advertised_file("nvidia.com/GH100_H200_SXM_141GB",
+                              {{.id = "0000:18:00.0", .group = 51},
+                               {.id = "0000:2a:00.0", .group = 52, .allocated = true}}));
 }
 
 // A host with a screen of NVIDIA's alone: moving it takes that.
@@ -378,8 +378,8 @@ void build_workstation(Machine& machine) {
   kernel.add_driver({.name = "nouveau", .ids = {"10de:2684"}});
   add_card(kernel, "0000:01:00", "10de:2684", "10de:22ba", 2, "nouveau", "snd_hda_intel");
   kernel.file(device_path("0000:01:00.0") / "boot_vga", "1\n");
-  machine.holders["0000:01:00.0"] = {
-      {.kind = vfio::Holder::Kind::boot_display, .name = {}, .pid = {}, .what = {}, .pod_uid = {}}};
+  machine.users["0000:01:00.0"] = {
+      {.kind = vfio::DeviceUser::Kind::boot_display, .name = {}, .pid = {}, .what = {}, .pod_uid = {}}};
 }
 
 void build_empty(Machine& machine) {
@@ -447,8 +447,9 @@ void put_link(FakeKernel& kernel, const std::string& address, const FakeLink& li
   kernel.file(path / "max_link_width", fmt::format("{}\n", link.max_width));
 }
 
-vfio::Holder vm_holder(const std::string& name, int pid, const std::string& node) {
-  return {.kind = vfio::Holder::Kind::virtual_machine, .name = name, .pid = pid, .what = node, .pod_uid = {}};
+vfio::DeviceUser vm_holder(const std::string& name, int pid, const std::string& node) {
+  return {
+      .kind = vfio::DeviceUser::Kind::virtual_machine, .name = name, .pid = pid, .what = node, .pod_uid = {}};
 }
 
 }  // namespace ferry::test

@@ -23,8 +23,8 @@ namespace ferry::test {
 /// A host and what only its processes could tell: nobody can hold a device of a tree of files.
 struct Machine {
   FakeKernel kernel;
-  std::map<std::string, std::vector<vfio::Holder>> holders = {};  ///< by address or UUID, for a UseProbe
-  FakeMdev& mdev();                                               ///< made when it is first asked for
+  std::map<std::string, std::vector<vfio::DeviceUser>> users = {};  ///< by address or UUID, for a UseProbe
+  FakeMdev& mdev();                                                 ///< made when it is first asked for
   FakeVendorVfio& vendor();
 
  private:
@@ -56,6 +56,6 @@ struct FakeLink {
 void put_link(FakeKernel& kernel, const std::string& address, const FakeLink& link);
 
 /// A VM that holds a device through a node.
-vfio::Holder vm_holder(const std::string& name, int pid, const std::string& node);
+vfio::DeviceUser vm_holder(const std::string& name, int pid, const std::string& node);
 
 }  // namespace ferry::test

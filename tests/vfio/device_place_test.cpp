@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/pci/device_place.h"
-
 #include <gmock/gmock.h>
 
 #include "tests/support/scratch_directory.h"
 #include "tests/vfio/machines.h"
+#include "vfio/pci/device_facts.h"
 
 namespace ferry::vfio {
 namespace {

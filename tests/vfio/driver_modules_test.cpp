@@ -42,7 +42,7 @@ class LostModule : public testing::Test {
  protected:
   LostModule() { kernel_.add_function({.address = "0000:01:00.0", .ids = "10de:1111", .group = 5}); }
   std::optional<std::string> found(const std::string& driver) {
-    MoveRecord record;
+    UndoJournal record;
     record.members[test::at("0000:01:00.0")] = {
         .ids = "10de:1111", .driver = driver, .driver_override = {}, .role = "accelerator"};
     find_lost_modules(kernel_, scan(kernel_).value(), record);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/bind/driver_override.h"
-
 #include <gmock/gmock.h>
 
 #include "hostfs/stuck_writes.h"
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
+#include "vfio/bind/driver_choice.h"
 
 namespace ferry::vfio {
 namespace {

@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 
 #include "tests/vfio/machines.h"
-#include "vfio/bind/lock_record.h"
 
 namespace ferry::vfio {
 namespace {

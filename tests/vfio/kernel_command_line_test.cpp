@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/pci/kernel_command_line.h"
-
 #include <gmock/gmock.h>
+
+#include "vfio/pci/kernel_options.h"
 
 namespace ferry::vfio {
 namespace {

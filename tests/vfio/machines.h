@@ -71,16 +71,16 @@ inline void add_alias(FakeKernel& kernel, const std::string& alias) {
 /// Answers from a table; asked about something else, it is free.
 class TableProbe final : public vfio::UseProbe {
  public:
-  std::map<std::string, std::vector<vfio::Holder>> holders;
+  std::map<std::string, std::vector<vfio::DeviceUser>> users;
   std::vector<std::string> unknown;
   std::vector<std::string> asked;  ///< the devices of the last look
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
     asked.clear();
-    vfio::UseReport report{.holders = {}, .unknown = unknown};
+    vfio::UseReport report{.users = {}, .unknown = unknown};
     for (const vfio::UseQuestion& question : questions) {
       asked.push_back(question.device);
-      if (const auto found = holders.find(question.device); found != holders.end()) {
-        report.holders.insert(*found);
+      if (const auto found = users.find(question.device); found != users.end()) {
+        report.users.insert(*found);
       }
     }
     return report;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/pci/modprobe_config.h"
-
 #include <gmock/gmock.h>
 
 #include "tests/support/scratch_directory.h"
+#include "vfio/pci/kernel_options.h"
 
 namespace ferry::vfio {
 namespace {

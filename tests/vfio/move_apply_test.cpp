@@ -108,8 +108,7 @@ TEST_F(MoveApplyTest, LooksAgainRightBeforeTheFirstWrite) {
     Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
       UseReport report;
       if (++looks_ > 1)
-        report.holders["0000:65:00.0"] = {
-            {.name = "late", .pid = 5, .what = "/dev/dri/card0", .pod_uid = {}}};
+        report.users["0000:65:00.0"] = {{.name = "late", .pid = 5, .what = "/dev/dri/card0", .pod_uid = {}}};
       return report;
     }
 
@@ -126,11 +125,11 @@ TEST_F(MoveApplyTest, LooksAgainRightBeforeTheFirstWrite) {
 
 TEST_F(MoveApplyTest, RefusesToTakeBackWhatAVmUses) {
   apply(Direction::to_vfio).value();
-  probe_.holders["0000:65:00.0"] = {{.kind = Holder::Kind::virtual_machine,
-                                     .name = "tenant",
-                                     .pid = 412,
-                                     .what = "/dev/vfio/41",
-                                     .pod_uid = {}}};
+  probe_.users["0000:65:00.0"] = {{.kind = DeviceUser::Kind::virtual_machine,
+                                   .name = "tenant",
+                                   .pid = 412,
+                                   .what = "/dev/vfio/41",
+                                   .pod_uid = {}}};
   kernel_.forget_changes();
   const auto outcome = apply(Direction::back);
   ASSERT_EQ(outcome->results.at(0).status, Status::refused);
@@ -346,11 +345,11 @@ TEST_F(MoveApplyTest, TakesNothingBackFromAVmThatCameInBetween) {
     Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
       UseReport report;
       if (++looks_ > 2) {
-        report.holders["0000:65:00.1"] = {{.kind = Holder::Kind::virtual_machine,
-                                           .name = "vm",
-                                           .pid = 5,
-                                           .what = "/dev/vfio/41",
-                                           .pod_uid = {}}};
+        report.users["0000:65:00.1"] = {{.kind = DeviceUser::Kind::virtual_machine,
+                                         .name = "vm",
+                                         .pid = 5,
+                                         .what = "/dev/vfio/41",
+                                         .pod_uid = {}}};
       }
       return report;
     }

@@ -30,20 +30,23 @@ constexpr const char* kRecord = "run/ferry/hostd/stopped-services.json";
 class ConsoleProbe final : public UseProbe {
  public:
   explicit ConsoleProbe(const FakeKernel& kernel) : kernel_(&kernel) {}
-  std::map<std::string, Holder> others;
+  std::map<std::string, DeviceUser> others;
   Result<UseReport> look(std::span<const UseQuestion> questions) override {
     UseReport report;
     for (const UseQuestion& question : questions) {
-      auto& holders = report.holders[question.device];
+      auto& users = report.users[question.device];
       if (const auto other = others.find(question.device); other != others.end())
-        holders.push_back(other->second);
+        users.push_back(other->second);
       if (!kernel_->exists(kModule) || kernel_->driver_of(question.device) != "nvidia") continue;
-      Holder console{
-          .kind = Holder::Kind::console, .name = "nvidia_drm", .pid = {}, .what = "/dev/fb0", .pod_uid = {}};
+      DeviceUser console{.kind = DeviceUser::Kind::console,
+                         .name = "nvidia_drm",
+                         .pid = {},
+                         .what = "/dev/fb0",
+                         .pod_uid = {}};
       for (const char* gpu : {kFirst, kSecond}) {
         if (gpu != question.device && kernel_->driver_of(gpu) == "nvidia") console.also.insert(gpu);
       }
-      holders.push_back(console);
+      users.push_back(console);
     }
     return report;
   }
@@ -144,7 +147,7 @@ constexpr const char* kTenantHasIt = "VM tenant (pid 9) holds it";
 TEST(MoveConsole, IsToldOfBesideWhoUsesTheGpu) {
   Host host;
   host.probe.others[kFirst] = {
-      .kind = Holder::Kind::virtual_machine, .name = "tenant", .pid = 9, .what = "it", .pod_uid = {}};
+      .kind = DeviceUser::Kind::virtual_machine, .name = "tenant", .pid = 9, .what = "it", .pod_uid = {}};
   const auto reasons = [&] { return host.apply().results.at(0).refusal.reasons; };
   EXPECT_THAT(reasons(), ElementsAre(HasSubstr(kTenantHasIt))) << "with both it could go";
   host.request.accelerators.pop_back();
@@ -156,7 +159,7 @@ TEST(MoveConsole, IsToldOfBesideWhoUsesTheGpu) {
 TEST(MoveConsole, IsRefusedWithTheOtherGpuThatAVmHas) {
   Host host;
   host.probe.others[kSecond] = {
-      .kind = Holder::Kind::virtual_machine, .name = "tenant", .pid = 9, .what = "it", .pod_uid = {}};
+      .kind = DeviceUser::Kind::virtual_machine, .name = "tenant", .pid = 9, .what = "it", .pod_uid = {}};
   EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::refused));
   EXPECT_THAT(host.kernel.changes(), IsEmpty());
 }

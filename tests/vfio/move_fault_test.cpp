@@ -71,8 +71,8 @@ class ScreenProbe final : public UseProbe {
     UseReport report;
     for (const UseQuestion& question : questions) {
       if (!screens_->contains(question.device) || kernel_->driver_of(question.device) == "vfio-pci") continue;
-      for (const auto kind : {Holder::Kind::boot_display, Holder::Kind::framebuffer})
-        report.holders[question.device].push_back(
+      for (const auto kind : {DeviceUser::Kind::boot_display, DeviceUser::Kind::framebuffer})
+        report.users[question.device].push_back(
             {.kind = kind, .name = "efifb", .pid = {}, .what = {}, .pod_uid = {}});
     }
     return report;
@@ -329,7 +329,7 @@ class EveryChange : public testing::TestWithParam<Scene> {
     EXPECT_EQ(home_ != original_, GetParam().machine->on_vfio);
     host_.prepare(GetParam().direction);
   }
-  const State& wanted() const { return GetParam().direction == Direction::to_vfio ? moved_ : home_; }
+  const State& desired() const { return GetParam().direction == Direction::to_vfio ? moved_ : home_; }
   static bool dies_at_this(Host& host) {
     return test::dies([&] {
       host.kernel.die_at_change(GetParam().change);
@@ -361,7 +361,7 @@ class EveryChange : public testing::TestWithParam<Scene> {
     const auto again = host.apply(GetParam().direction);
     ASSERT_TRUE(again);
     EXPECT_FALSE(any(again, Status::failed));
-    EXPECT_EQ(state_of(host.kernel), wanted());
+    EXPECT_EQ(state_of(host.kernel), desired());
     // And from there the way back is still known, to the very state before the first run.
     ASSERT_TRUE(host.apply(Direction::back));
     EXPECT_EQ(state_of(host.kernel), home_);
@@ -391,7 +391,7 @@ TEST_P(EveryChange, ThatFailsLeavesTheOldStateOrTheNewAndTheNextRunGetsThere) {
     if (outcome && GetParam().direction == Direction::to_vfio) each_unit_is_whole(host, *outcome);
     each_function_is_whole(host);
     ASSERT_TRUE(host.apply(GetParam().direction));
-    EXPECT_EQ(state_of(host.kernel), wanted());
+    EXPECT_EQ(state_of(host.kernel), desired());
   }
 }
 

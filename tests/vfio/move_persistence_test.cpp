@@ -68,11 +68,11 @@ class DaemonProbe final : public UseProbe {
     UseReport report;
     for (const UseQuestion& question : questions) {
       if (!daemon_->holds(question.device)) continue;
-      report.holders[question.device] = {{.name = "nvidia-persiste",
-                                          .pid = 77,
-                                          .what = "/dev/nvidia0",
-                                          .pod_uid = {},
-                                          .service = kPersistenced}};
+      report.users[question.device] = {{.name = "nvidia-persiste",
+                                        .pid = 77,
+                                        .what = "/dev/nvidia0",
+                                        .pod_uid = {},
+                                        .service = kPersistenced}};
     }
     return report;
   }

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/vfio/machines.h"
-#include "vfio/bind/driver_override.h"
+#include "vfio/bind/driver_choice.h"
 
 namespace ferry::vfio {
 namespace {
@@ -44,7 +44,7 @@ class MovePlanTest : public testing::Test {
 
   FakeKernel kernel_;
   UseReport use_;
-  MoveRecord record_;
+  UndoJournal record_;
   std::set<std::string> stuck_;
   std::map<PciAddress, std::string> untouchable_;
   std::map<PciAddress, OnVfio> as_before_;
@@ -262,11 +262,11 @@ TEST_F(MovePlanTest, IsBlockedByAHostBridgeWithADriverButNotByOneWithout) {
 
 TEST_F(MovePlanTest, RefusesWhatIsInUseNamingTheHolder) {
   test::add_four_function_card(kernel_);
-  use_.holders["0000:65:00.1"] = {{.kind = Holder::Kind::process,
-                                   .name = "pulseaudio",
-                                   .pid = 77,
-                                   .what = "/dev/snd/controlC0",
-                                   .pod_uid = {}}};
+  use_.users["0000:65:00.1"] = {{.kind = DeviceUser::Kind::process,
+                                 .name = "pulseaudio",
+                                 .pid = 77,
+                                 .what = "/dev/snd/controlC0",
+                                 .pod_uid = {}}};
   const MovePlan plan = bind({"0000:65:00.0"});
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].reasons,
@@ -277,8 +277,11 @@ TEST_F(MovePlanTest, HasNothingToDoForAUnitInUseThatIsOnVfioAlready) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_function(
       {.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci", .driver_override = "vfio-pci"});
-  use_.holders["0000:01:00.0"] = {
-      {.kind = Holder::Kind::virtual_machine, .name = "vm", .pid = 9, .what = "/dev/vfio/5", .pod_uid = {}}};
+  use_.users["0000:01:00.0"] = {{.kind = DeviceUser::Kind::virtual_machine,
+                                 .name = "vm",
+                                 .pid = 9,
+                                 .what = "/dev/vfio/5",
+                                 .pod_uid = {}}};
   const MovePlan plan = bind({"0000:01:00.0"});
   ASSERT_EQ(plan.moves.size(), 1U);
   EXPECT_THAT(plan.moves[0].steps, IsEmpty());

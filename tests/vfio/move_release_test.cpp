@@ -36,23 +36,23 @@ class ServiceProbe final : public UseProbe {
  public:
   ServiceProbe(const FakeKernel& kernel, const FileServices& services)
       : kernel_(&kernel), services_(&services) {}
-  std::map<std::string, std::vector<std::string>> held;    ///< device: units
-  std::map<std::string, std::vector<Holder>> others = {};  ///< device: whoever else
+  std::map<std::string, std::vector<std::string>> held;        ///< device: units
+  std::map<std::string, std::vector<DeviceUser>> others = {};  ///< device: whoever else
   std::function<void()> before_second_look;
 
-  static Holder process_of(const std::string& unit) {
+  static DeviceUser process_of(const std::string& unit) {
     return {.name = "daemon", .pid = 77, .what = "/dev/nvidia0", .pod_uid = {}, .service = unit};
   }
   Result<UseReport> look(std::span<const UseQuestion> questions) override {
     if (++looks_ == 2 && before_second_look) before_second_look();
     UseReport report;
     for (const UseQuestion& question : questions) {
-      auto& holders = report.holders[question.device];
-      if (const auto found = others.find(question.device); found != others.end()) holders = found->second;
+      auto& users = report.users[question.device];
+      if (const auto found = others.find(question.device); found != others.end()) users = found->second;
       const auto units = held.find(question.device);
       if (units == held.end() || kernel_->driver_of(question.device) == "vfio-pci") continue;
       for (const std::string& unit : units->second) {
-        if (services_->runs(unit)) holders.push_back(process_of(unit));
+        if (services_->runs(unit)) users.push_back(process_of(unit));
       }
     }
     return report;
@@ -199,8 +199,8 @@ TEST(MoveRelease, IsRefusedWithoutAServiceManager) {
 
 // Whatever else holds the device, the service is not stopped for nothing.
 TEST(MoveRelease, StopsNothingForAGroupThatSomebodyElseHolds) {
-  for (const auto kind : {Holder::Kind::process, Holder::Kind::virtual_machine, Holder::Kind::pod,
-                          Holder::Kind::mount, Holder::Kind::fabric}) {
+  for (const auto kind : {DeviceUser::Kind::process, DeviceUser::Kind::virtual_machine, DeviceUser::Kind::pod,
+                          DeviceUser::Kind::mount, DeviceUser::Kind::fabric}) {
     Host host(1);
     host.probe.others["0000:01:00.0"] = {
         {.kind = kind, .name = "x", .pid = 9, .what = "/dev/nvidia0", .pod_uid = {}}};
@@ -212,13 +212,13 @@ TEST(MoveRelease, StopsNothingForAGroupThatSomebodyElseHolds) {
 
 TEST(MoveRelease, NeverStopsAVmThoughItsUnitIsListed) {
   Host host(1);
-  Holder machine = ServiceProbe::process_of(kDaemon);
-  machine.kind = Holder::Kind::virtual_machine;
-  const Holder engine = ServiceProbe::process_of("libvirtd.service");
-  for (const Holder& holder : {machine, engine}) {
+  DeviceUser machine = ServiceProbe::process_of(kDaemon);
+  machine.kind = DeviceUser::Kind::virtual_machine;
+  const DeviceUser engine = ServiceProbe::process_of("libvirtd.service");
+  for (const DeviceUser& user : {machine, engine}) {
     host.request.release = {kDaemon, "libvirtd.service"};
     host.probe.held.clear();
-    host.probe.others["0000:01:00.0"] = {holder};
+    host.probe.others["0000:01:00.0"] = {user};
     EXPECT_EQ(statuses(host.apply()), std::vector<Status>{Status::refused});
     EXPECT_THAT(host.services.orders, IsEmpty());
   }
@@ -226,8 +226,11 @@ TEST(MoveRelease, NeverStopsAVmThoughItsUnitIsListed) {
 
 TEST(MoveRelease, ServesTheGroupsThatCanMoveThoughOneCannot) {
   Host host(2);
-  host.probe.others["0000:01:00.0"] = {
-      {.kind = Holder::Kind::virtual_machine, .name = "x", .pid = 9, .what = "/dev/vfio/1", .pod_uid = {}}};
+  host.probe.others["0000:01:00.0"] = {{.kind = DeviceUser::Kind::virtual_machine,
+                                        .name = "x",
+                                        .pid = 9,
+                                        .what = "/dev/vfio/1",
+                                        .pod_uid = {}}};
   EXPECT_EQ(statuses(host.apply()), (std::vector<Status>{Status::refused, Status::done}));
   EXPECT_EQ(host.kernel.driver_of("0000:01:00.0"), "nouveau");
   EXPECT_TRUE(host.services.runs(kDaemon));
@@ -249,7 +252,7 @@ TEST(MoveRelease, StartsAgainWhenSomebodyTakesTheDeviceMeanwhile) {
   Host host(1);
   host.probe.before_second_look = [&] {
     host.probe.others["0000:01:00.0"] = {
-        {.kind = Holder::Kind::virtual_machine, .name = "late", .pid = 9, .what = "it", .pod_uid = {}}};
+        {.kind = DeviceUser::Kind::virtual_machine, .name = "late", .pid = 9, .what = "it", .pod_uid = {}}};
   };
   EXPECT_EQ(statuses(host.apply()), std::vector<Status>{Status::refused});
   EXPECT_TRUE(host.services.runs(kDaemon));

@@ -30,11 +30,11 @@ using Status = MoveResult::Status;
 class SecondLook final : public UseProbe {
  public:
   std::function<void()> meanwhile;
-  std::vector<Holder> always;
+  std::vector<DeviceUser> always;
   Result<UseReport> look(std::span<const UseQuestion> questions) override {
     if (++looks_ == 2 && meanwhile) meanwhile();
     UseReport report;
-    for (const UseQuestion& question : questions) report.holders[question.device] = always;
+    for (const UseQuestion& question : questions) report.users[question.device] = always;
     return report;
   }
 
@@ -254,11 +254,11 @@ TEST_F(MovingTogether, LetsARefusedUnitGoBeforeTheOthersMove) {
       UseReport report;
       report.unknown = {++looks_ == 1 ? "libvirt: slow" : "libvirt: gone"};
       if (looks_ > 1) {
-        report.holders["0000:02:00.0"] = {{.kind = Holder::Kind::virtual_machine,
-                                           .name = "late",
-                                           .pid = 5,
-                                           .what = "its group",
-                                           .pod_uid = {}}};
+        report.users["0000:02:00.0"] = {{.kind = DeviceUser::Kind::virtual_machine,
+                                         .name = "late",
+                                         .pid = 5,
+                                         .what = "its group",
+                                         .pod_uid = {}}};
       }
       return report;
     }
@@ -298,7 +298,7 @@ TEST_F(MovingTogether, TakesNoLockForWhatIsNotUnbound) {
 TEST_F(MovingTogether, MovesAScreenOnlyWhenForced) {
   add_gpus(1);
   probe_.always = {
-      {.kind = Holder::Kind::boot_display, .name = "boot_vga", .pid = {}, .what = {}, .pod_uid = {}}};
+      {.kind = DeviceUser::Kind::boot_display, .name = "boot_vga", .pid = {}, .what = {}, .pod_uid = {}}};
   const auto outcome = apply();
   ASSERT_EQ(statuses(outcome), std::vector<Status>{Status::refused});
   EXPECT_THAT(outcome.results[0].refusal.hint, HasSubstr("--force"));
@@ -308,7 +308,7 @@ TEST_F(MovingTogether, MovesAScreenOnlyWhenForced) {
 }
 
 // Each other kind of holder stands, forced or not.
-class ForcedAgainst : public MovingTogether, public testing::WithParamInterface<Holder::Kind> {};
+class ForcedAgainst : public MovingTogether, public testing::WithParamInterface<DeviceUser::Kind> {};
 
 TEST_P(ForcedAgainst, AHolderThatIsNoScreenIsRefusedAllTheSame) {
   add_gpus(1);
@@ -321,9 +321,9 @@ TEST_P(ForcedAgainst, AHolderThatIsNoScreenIsRefusedAllTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ForcedAgainst,
-                         testing::Values(Holder::Kind::process, Holder::Kind::virtual_machine,
-                                         Holder::Kind::pod, Holder::Kind::mount, Holder::Kind::network_link,
-                                         Holder::Kind::fabric));
+                         testing::Values(DeviceUser::Kind::process, DeviceUser::Kind::virtual_machine,
+                                         DeviceUser::Kind::pod, DeviceUser::Kind::mount,
+                                         DeviceUser::Kind::network_link, DeviceUser::Kind::fabric));
 
 }  // namespace
 }  // namespace ferry::vfio

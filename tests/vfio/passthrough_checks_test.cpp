@@ -11,7 +11,7 @@
 #include "tests/vfio/bridge_space.h"
 #include "tests/vfio/doctor_machines.h"
 #include "tests/vfio/machines.h"
-#include "vfio/bind/driver_override.h"
+#include "vfio/bind/driver_choice.h"
 
 namespace ferry::vfio {
 namespace {

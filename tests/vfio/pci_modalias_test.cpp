@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/pci/pci_modalias.h"
-
 #include <gtest/gtest.h>
+
+#include "vfio/pci/pci_function.h"
 
 namespace ferry::vfio {
 namespace {

@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 constexpr const char* kSound = "0000:0a:00.0";  // nothing of it, of its group or of its driver is harmed
 
 unsigned number_from(const char* variable, unsigned usual) {
-  const char* const wanted = std::getenv(variable);
-  if (wanted != nullptr) std::from_chars(wanted, wanted + std::string_view(wanted).size(), usual);
+  const char* const desired = std::getenv(variable);
+  if (desired != nullptr) std::from_chars(desired, desired + std::string_view(desired).size(), usual);
   return usual;
 }
 

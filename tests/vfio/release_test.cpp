@@ -69,11 +69,11 @@ INSTANTIATE_TEST_SUITE_P(Names, NoName,
 
 TEST(MayRelease, IsForProcessesOfListedServicesAlone) {
   const std::set<std::string> list = {"a.service", "docker.service", ""};
-  const Holder process{.name = "a", .pid = 5, .what = {}, .pod_uid = {}, .service = "a.service"};
+  const DeviceUser process{.name = "a", .pid = 5, .what = {}, .pod_uid = {}, .service = "a.service"};
   EXPECT_TRUE(may_release(process, list));
   EXPECT_FALSE(may_release(process, {}));
 
-  Holder other = process;
+  DeviceUser other = process;
   other.service = "b.service";
   EXPECT_FALSE(may_release(other, list));
   other.service = "";
@@ -81,28 +81,29 @@ TEST(MayRelease, IsForProcessesOfListedServicesAlone) {
   other.service = "docker.service";
   EXPECT_FALSE(may_release(other, list)) << "whatever list it is on";
 
-  Holder in_a_pod = process;
+  DeviceUser in_a_pod = process;
   in_a_pod.pod_uid = "0f2c1d3e-1111-2222-3333-444455556666";
   EXPECT_FALSE(may_release(in_a_pod, list));
-  for (const auto kind : {Holder::Kind::console, Holder::Kind::virtual_machine, Holder::Kind::pod,
-                          Holder::Kind::mount, Holder::Kind::network_link, Holder::Kind::boot_display,
-                          Holder::Kind::framebuffer, Holder::Kind::fabric}) {
-    Holder another_kind = process;
+  for (const auto kind :
+       {DeviceUser::Kind::console, DeviceUser::Kind::virtual_machine, DeviceUser::Kind::pod,
+        DeviceUser::Kind::mount, DeviceUser::Kind::network_link, DeviceUser::Kind::boot_display,
+        DeviceUser::Kind::framebuffer, DeviceUser::Kind::fabric}) {
+    DeviceUser another_kind = process;
     another_kind.kind = kind;
     EXPECT_FALSE(may_release(another_kind, list));
   }
 }
 
 TEST(MayRelease, IsForTheConsoleOfTheListedModule) {
-  const Holder console{
-      .kind = Holder::Kind::console, .name = "nvidia_drm", .pid = {}, .what = {}, .pod_uid = {}};
+  const DeviceUser console{
+      .kind = DeviceUser::Kind::console, .name = "nvidia_drm", .pid = {}, .what = {}, .pod_uid = {}};
   const auto may = may_release(console, {"nvidia_drm"});
   EXPECT_EQ(may ? may->letting_go() : "it may not", "unload module nvidia_drm");
   EXPECT_FALSE(may_release(console, default_release())) << "only if somebody says so: a screen goes dark";
-  Holder process = console;
-  process.kind = Holder::Kind::process;
+  DeviceUser process = console;
+  process.kind = DeviceUser::Kind::process;
   EXPECT_FALSE(may_release(process, {"nvidia_drm"})) << "what a process calls itself";
-  Holder other = console;
+  DeviceUser other = console;
   other.name = "amdgpu";
   EXPECT_FALSE(may_release(other, {"nvidia_drm", "amdgpu"}));
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/quiesce/service_record.h"
-
 #include <gmock/gmock.h>
 
 #include "tests/support/fake_kernel.h"
+#include "vfio/quiesce/stopped_services.h"
 
 namespace ferry::vfio {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/pci/uevent.h"
-
 #include <algorithm>
 #include <sched.h>
 #include <string>

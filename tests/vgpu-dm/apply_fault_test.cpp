@@ -28,9 +28,9 @@ class Scenery {
   }
   Result<VgpuOutcome> run(const StepObserver& observe = {}) {
     if (removing_) return remove_vgpus(node.host(), {}, observe);
-    return apply_profile(node.host(), wanted(), observe);
+    return apply_profile(node.host(), desired(), observe);
   }
-  static Profile wanted() {
+  static Profile desired() {
     return profile(
         "  - {devices: all, vgpu-devices: {}}\n"
         "  - {devices: [0, 1], vgpu-devices: {T4-4Q: 3}}\n");

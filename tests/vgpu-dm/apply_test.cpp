@@ -45,10 +45,10 @@ class Apply : public testing::Test {
 TEST_F(Apply, MakesTheNodeAgreeByTheFewestWrites) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-233", kA);
   node.mdev.add_device(GpuNode::kSecond, "nvidia-232", kB);
-  const Profile wanted = profile(
+  const Profile desired = profile(
       "  - {devices: all, vgpu-devices: {}}\n"
       "  - {devices: [0, 1], vgpu-devices: {T4-4Q: 2}}\n");
-  const VgpuOutcome outcome = node.apply(wanted);
+  const VgpuOutcome outcome = node.apply(desired);
   EXPECT_THAT(kinds(outcome), ElementsAre(Kind::changed, Kind::changed, Kind::already_so));
   EXPECT_EQ(outcome.status(), ExitStatus::done);
   EXPECT_THAT(node.kernel.writes(),
@@ -56,23 +56,23 @@ TEST_F(Apply, MakesTheNodeAgreeByTheFewestWrites) {
                   remove(GpuNode::kFirst, kA), create(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 0)),
                   create(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 1)),
                   create(GpuNode::kSecond, "nvidia-232", GpuNode::uuid(GpuNode::kSecond, "T4-4Q", 0))));
-  EXPECT_TRUE(assert_profile(wanted, node.view().inventory));
+  EXPECT_TRUE(assert_profile(desired, node.view().inventory));
 }
 
 TEST_F(Apply, WritesNothingTheSecondTime) {
-  const Profile wanted = on("[0, 1]", "{T4-4Q: 2}");
-  node.make(wanted);
-  const VgpuOutcome outcome = node.apply(wanted);
-  EXPECT_THAT(kinds(outcome), ElementsAre(Kind::already_so, Kind::already_so, Kind::left_alone));
+  const Profile desired = on("[0, 1]", "{T4-4Q: 2}");
+  node.make(desired);
+  const VgpuOutcome outcome = node.apply(desired);
+  EXPECT_THAT(kinds(outcome), ElementsAre(Kind::already_so, Kind::already_so, Kind::unmanaged));
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
 
 TEST_F(Apply, GivesTheSameUuidsAfterEverythingWasLost) {
-  const Profile wanted = on("[0, 1]", "{T4-4Q: 2}");
-  node.make(wanted);
+  const Profile desired = on("[0, 1]", "{T4-4Q: 2}");
+  node.make(desired);
   const std::string before = node.state();
   GpuNode rebooted;
-  rebooted.make(wanted);
+  rebooted.make(desired);
   EXPECT_EQ(rebooted.state(), before);
 }
 
@@ -80,7 +80,7 @@ TEST_F(Apply, RefusesOneGpuAndChangesTheOther) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-233", kA);
   node.probe.hold(kA);
   const VgpuOutcome outcome = node.apply(on("[0, 1]", "{T4-4Q: 1}"));
-  EXPECT_THAT(kinds(outcome), ElementsAre(Kind::refused, Kind::changed, Kind::left_alone));
+  EXPECT_THAT(kinds(outcome), ElementsAre(Kind::refused, Kind::changed, Kind::unmanaged));
   EXPECT_EQ(test::code_of(outcome.gpus[0].error), Errc::refused);
   EXPECT_EQ(outcome.status(), ExitStatus::refused);
   EXPECT_THAT(node.mdev.devices_on(GpuNode::kFirst), ElementsAre(std::string("T4-8Q ") + kA));
@@ -108,7 +108,7 @@ TEST_F(Apply, WritesNothingWhenNobodyCanSayWhoUsesWhat) {
 
 TEST_F(Apply, SaysThatAConfigurationAsksTheImpossible) {
   const VgpuOutcome outcome = node.apply(on("[0, 1]", "{T4-8Q: 3}"));
-  EXPECT_THAT(kinds(outcome), ElementsAre(Kind::refused, Kind::refused, Kind::left_alone));
+  EXPECT_THAT(kinds(outcome), ElementsAre(Kind::refused, Kind::refused, Kind::unmanaged));
   EXPECT_EQ(outcome.status(), ExitStatus::refused);
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
@@ -117,7 +117,7 @@ TEST_F(Apply, SaysRefusedWhereOneGpuCannotHaveItAndAnotherGotIt) {
   const VgpuOutcome outcome =
       node.apply(profile("  - {devices: [0], vgpu-devices: {T4-8Q: 3}}\n"
                          "  - {devices: [1], vgpu-devices: {T4-8Q: 1}}\n"));
-  EXPECT_THAT(kinds(outcome), ElementsAre(Kind::refused, Kind::changed, Kind::left_alone));
+  EXPECT_THAT(kinds(outcome), ElementsAre(Kind::refused, Kind::changed, Kind::unmanaged));
   EXPECT_EQ(test::code_of(outcome.gpus[0].error), Errc::invalid_config);
   EXPECT_EQ(outcome.status(), ExitStatus::refused);
   // The second time nothing is written, and it is refused all the same.

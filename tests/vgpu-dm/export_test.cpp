@@ -7,7 +7,6 @@
 
 #include "tests/vgpu-dm/gpu_node.h"
 #include "vgpu-dm/plan/verdict.h"
-#include "vgpu-dm/types/carried_extras.h"
 
 namespace ferry::vgpu {
 namespace {

@@ -48,7 +48,7 @@ inline std::error_code code_of(const std::optional<Error>& error) {
 /// Answers from a table; what is not in it is free.
 class TableProbe final : public vfio::UseProbe {
  public:
-  std::map<std::string, std::vector<vfio::Holder>> holders;
+  std::map<std::string, std::vector<vfio::DeviceUser>> users;
   std::vector<std::string> unknown;
   std::string blind;
   std::optional<Error> error;
@@ -59,19 +59,18 @@ class TableProbe final : public vfio::UseProbe {
     ++looks;
     if (before_look) before_look(looks);
     if (error) return fail(*error);
-    vfio::UseReport report{.holders = {}, .unknown = unknown, .blind = blind};
+    vfio::UseReport report{.users = {}, .unknown = unknown, .blind = blind};
     for (const vfio::UseQuestion& question : questions) {
-      if (const auto found = holders.find(question.device); found != holders.end())
-        report.holders.insert(*found);
+      if (const auto found = users.find(question.device); found != users.end()) report.users.insert(*found);
     }
     return report;
   }
   void hold(const std::string& uuid) {
-    holders[uuid] = {{.kind = vfio::Holder::Kind::virtual_machine,
-                      .name = "render",
-                      .pid = 412,
-                      .what = "/dev/vfio/100",
-                      .pod_uid = {}}};
+    users[uuid] = {{.kind = vfio::DeviceUser::Kind::virtual_machine,
+                    .name = "render",
+                    .pid = 412,
+                    .what = "/dev/vfio/100",
+                    .pod_uid = {}}};
   }
 };
 
@@ -104,7 +103,7 @@ class GpuNode {
             .node = "node-a",
             .pause = [](auto) {}};
   }
-  vgpu::VgpuView view() { return look(host()).value(); }
+  vgpu::VgpuSnapshot view() { return look(host()).value(); }
   vgpu::VgpuOutcome apply(const vgpu::Profile& profile) {
     return vgpu::apply_profile(host(), profile).value();
   }

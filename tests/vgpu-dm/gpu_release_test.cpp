@@ -30,7 +30,7 @@ constexpr const char* kDcgm = "nvidia-dcgm.service";
 constexpr const char* kRecord = "run/ferry/hostd/stopped-services.json";
 constexpr const char* kToMig = "{H200X-2-35C: 2}";
 
-vfio::Holder process_of(const std::string& unit) {
+vfio::DeviceUser process_of(const std::string& unit) {
   return {.name = "daemon", .pid = 77, .what = "/dev/nvidia0", .pod_uid = {}, .service = unit};
 }
 
@@ -62,10 +62,10 @@ class Held : public Node {
     services.add(kDaemon);
     services.add(kDcgm);
     this->probe.before_look = [this](int look) {
-      this->probe.holders = others;
+      this->probe.users = others;
       for (const auto& [gpu, unit] : held) {
         const bool let_go_alone = unit == kDaemon && !persistence.on_of(gpu);
-        if (services.runs(unit) && !let_go_alone) this->probe.holders[gpu].push_back(process_of(unit));
+        if (services.runs(unit) && !let_go_alone) this->probe.users[gpu].push_back(process_of(unit));
       }
       if (look == 2 && before_second_look) before_second_look();
     };
@@ -97,8 +97,8 @@ class Held : public Node {
   bool by_gpu = false;
   vfio::Releaser* releaser = &services;
   std::set<std::string> release = {kDaemon, kDcgm};
-  std::multimap<std::string, std::string> held;             ///< units by GPU
-  std::map<std::string, std::vector<vfio::Holder>> others;  ///< by GPU
+  std::multimap<std::string, std::string> held;                 ///< units by GPU
+  std::map<std::string, std::vector<vfio::DeviceUser>> others;  ///< by GPU
   std::function<void()> before_second_look;
   std::vector<std::string> told;
 };
@@ -164,19 +164,19 @@ TEST(GpuRelease, IsOfNoUseWithoutAServiceManager) {
 
 // Nobody is stopped for a GPU that somebody keeps all the same.
 TEST(GpuRelease, NeverTakesAGpuFromWhoComputesOrRunsAVm) {
-  for (const vfio::Holder& holder :
-       {vfio::Holder{.name = "python", .pid = 5, .what = "/dev/nvidia0", .pod_uid = {}},
-        vfio::Holder{.name = "pod", .pid = 6, .what = "/dev/nvidia0", .pod_uid = "u", .service = kDcgm},
-        vfio::Holder{.kind = vfio::Holder::Kind::virtual_machine,
+  for (const vfio::DeviceUser& user :
+       {vfio::DeviceUser{.name = "python", .pid = 5, .what = "/dev/nvidia0", .pod_uid = {}},
+        vfio::DeviceUser{.name = "pod", .pid = 6, .what = "/dev/nvidia0", .pod_uid = "u", .service = kDcgm},
+        vfio::DeviceUser{.kind = vfio::DeviceUser::Kind::virtual_machine,
         .name = "render",
         .pid = 7,
         .what = "/dev/nvidia0",
         .pod_uid = {}}}) {
     Mig node;
-    node.others[Mig::kGpu] = {holder};
+    node.others[Mig::kGpu] = {user};
     const VgpuOutcome outcome = node.apply(kToMig);
-    EXPECT_EQ(outcome.gpus.at(0).kind, Kind::refused) << holder.text();
-    EXPECT_THAT(message_of(outcome.gpus.at(0).error), HasSubstr(holder.text()));
+    EXPECT_EQ(outcome.gpus.at(0).kind, Kind::refused) << user.text();
+    EXPECT_THAT(message_of(outcome.gpus.at(0).error), HasSubstr(user.text()));
     EXPECT_THAT(node.services.orders, IsEmpty());
     EXPECT_THAT(node.kernel.writes(), IsEmpty());
   }
@@ -246,7 +246,7 @@ TEST(GpuRelease, OfWhoHoldsOnIsRefusedAndEnds) {
 TEST(GpuRelease, EndsWhenSomebodyOpensTheGpuMeanwhile) {
   Mig node;
   node.before_second_look = [&] {
-    node.probe.holders[Mig::kGpu] = {{.name = "late", .pid = 9, .what = "it", .pod_uid = {}}};
+    node.probe.users[Mig::kGpu] = {{.name = "late", .pid = 9, .what = "it", .pod_uid = {}}};
   };
   const GpuOutcome gpu = node.apply(kToMig).gpus.at(0);
   EXPECT_EQ(gpu.kind, Kind::refused);
@@ -310,7 +310,7 @@ TEST(GpuRelease, OfTheConsoleNeedsAllItsGpus) {
   Two node;
   node.release.insert(vfio::kConsoleModule);
   for (const unsigned gpu : {0U, 1U}) {
-    node.others[Two::gpu(gpu)] = {{.kind = vfio::Holder::Kind::console,
+    node.others[Two::gpu(gpu)] = {{.kind = vfio::DeviceUser::Kind::console,
                                    .name = vfio::kConsoleModule,
                                    .pid = {},
                                    .what = Two::gpu(gpu),

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/apply/host_check.h"
-
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/gpu_node.h"
+#include "vgpu-dm/plan/verdict.h"
 
 namespace ferry::vgpu {
 namespace {
@@ -20,7 +19,7 @@ constexpr const char* kA = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
 
 class HostCheckTest : public testing::Test {
  protected:
-  HostCheck check(const Profile& wanted) { return check_on_host(wanted, node.view()); }
+  HostCheck check(const Profile& desired) { return check_on_host(desired, node.view()); }
   /// A GPU on vfio-pci, at a higher address than the others.
   void add_bare(const char* ids, const char* subsystem = "10de:0001") {
     node.kernel.add_driver({.name = "vfio-pci", .ids = {ids}});
@@ -41,7 +40,7 @@ TEST_F(HostCheckTest, SaysWhatWorks) {
   ASSERT_EQ(result.gpus.size(), 3U);
   EXPECT_TRUE(result.gpus[0].matched);
   EXPECT_EQ(result.gpus[0].place, "p.yaml:4");
-  EXPECT_EQ(text(result.gpus[0].wanted), "4 x T4-4Q");
+  EXPECT_EQ(text(result.gpus[0].desired), "4 x T4-4Q");
   EXPECT_FALSE(result.gpus[2].matched);
   EXPECT_THAT(node.kernel.writes(), IsEmpty());
 }

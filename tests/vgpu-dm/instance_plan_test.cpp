@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/plan/instance_plan.h"
-
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
+#include "vgpu-dm/plan/gpu_preparation.h"
 
 namespace ferry::vgpu {
 namespace {

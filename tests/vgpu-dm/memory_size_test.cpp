@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/profile/memory_size.h"
-
 #include <ostream>
 
 #include <gmock/gmock.h>
+
+#include "vgpu-dm/types/choose.h"
 
 namespace ferry::vgpu {
 namespace {

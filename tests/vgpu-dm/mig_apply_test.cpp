@@ -105,7 +105,7 @@ TEST(MigPlan, TakesNoInstanceAwayWhileOneThatStaysDoesNotTellItsOwn) {
   MigNode node;
   node.make("{H200X-1-18C: 7}");
   const Profile profile = on("[0]", "{H200X-1-18C: 1, H200X-3-71C: 1}");
-  VgpuView view = must(look(node.host(), {&profile, 1}));
+  VgpuSnapshot view = must(look(node.host(), {&profile, 1}));
   std::uint32_t instance = 0;
   for (mdev::VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = ++instance;
   EXPECT_FALSE(plan_profile(profile, view).gpus.at(0).refusal);
@@ -142,7 +142,7 @@ TEST(MigPlan, CountsTheInstancesThatThoseWhichStayAreOn) {
   node.probe.hold("0000:17:00.4");
   node.probe.hold("0000:17:00.5");
   const Profile both = on("[0]", "{H200X-1-18C: 2, H200X-2-35C: 1}");
-  VgpuView view = must(look(node.host(), {&both, 1}));
+  VgpuSnapshot view = must(look(node.host(), {&both, 1}));
   view.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
   std::vector<mdev::VgpuDevice>& devices = view.inventory.gpus.at(0).devices;
   devices.at(0).gpu_instance = devices.at(1).gpu_instance = 1;
@@ -163,7 +163,7 @@ TEST(MigPlan, KeepsTogetherWhatSharesAnInstance) {
   node.make("{H200X-1-18C: 5}");
   const Profile both = on("[0]", "{H200X-1-18C: 2, H200X-2-35C: 1}");
   const auto kept = [&] {
-    VgpuView view = must(look(node.host(), {&both, 1}));
+    VgpuSnapshot view = must(look(node.host(), {&both, 1}));
     view.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
     std::uint32_t number = 0;
     for (mdev::VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = 1 + number++ % 2;
@@ -184,7 +184,7 @@ TEST(MigPlan, MakesLastWhatMayGoBesideThoseThatStay) {
   MigNode node;
   node.make("{H200X-1-18C: 3, H200X-3-71C: 1}");
   const Profile both = on("[0]", "{H200X-1-18C: 4, H200X-2-35C: 1}");
-  VgpuView view = must(look(node.host(), {&both, 1}));
+  VgpuSnapshot view = must(look(node.host(), {&both, 1}));
   view.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
   mdev::VgpuGpu& gpu = view.inventory.gpus.at(0);
   for (mdev::VgpuDevice& device : gpu.devices)
@@ -464,7 +464,7 @@ TEST(MixedSizes, AreNoMoreThanThereAreFunctions) {
   MigNode node;
   node.make("{}");
   node.kernel.enable_vfs(MigNode::kGpu, MigNode::kVfs);
-  VgpuView view = must(look(node.host()));
+  VgpuSnapshot view = must(look(node.host()));
   mdev::ManagedGpu said = must(node.mig.read(test::at(MigNode::kGpu)));
   said.mixed_sizes = mdev::GpuSwitch::on;
   said.types.clear();  // which would refuse them before
@@ -517,7 +517,7 @@ TEST(MixedSizes, AreLeftToTheDriverWhereNothingIsKnown) {
   node.make("{H200X-35C: 4}");
   const Profile three = of_mixed_sizes("{H200X-70C: 3}");
   const Profile both = of_mixed_sizes("{H200X-28C: 4, H200X-70C: 1}");
-  VgpuView view = must(look(node.host()));
+  VgpuSnapshot view = must(look(node.host()));
   mdev::ManagedGpu said = must(node.mig.read(test::at(MigNode::kGpu)));
   said.mixed_sizes = mdev::GpuSwitch::on;
   said.types.clear();
@@ -568,7 +568,7 @@ TEST(MigPlan, TakesNoInstanceAwayThatIsDivided) {
   node.make("{H200X-1-18C: 7}");
   const auto refusal_of = [&](const char* vgpus, bool divided) {
     const Profile profile = on("[0]", vgpus);
-    VgpuView view = must(look(node.host(), {&profile, 1}));
+    VgpuSnapshot view = must(look(node.host(), {&profile, 1}));
     mdev::ManagedGpu& gpu = *view.managed.at(test::at(MigNode::kGpu));
     gpu.instances.back().divided = divided;
     std::uint32_t instance = 0;
@@ -594,14 +594,14 @@ TEST(MigPlan, TellsBesideTheUsersWhatLasts) {
   node.make("{H200X-1-18C: 2}");
   Profile whole = on("[0]", "{}");
   whole.items[0].whole = true;
-  VgpuView view = must(look(node.host(), {&whole, 1}));
+  VgpuSnapshot view = must(look(node.host(), {&whole, 1}));
   view.managed.at(test::at(MigNode::kGpu))->instances.back().divided = true;
   const std::string used = view.inventory.gpus.at(0).devices.at(0).id.text;
-  view.use.holders[used] = {{.kind = vfio::Holder::Kind::virtual_machine,
-                             .name = "tenant",
-                             .pid = 412,
-                             .what = "it",
-                             .pod_uid = {}}};
+  view.use.users[used] = {{.kind = vfio::DeviceUser::Kind::virtual_machine,
+                           .name = "tenant",
+                           .pid = 412,
+                           .what = "it",
+                           .pod_uid = {}}};
   const GpuPlan plan = plan_profile(whole, view).gpus.at(0);
   EXPECT_THAT(plan.reasons, ElementsAre(HasSubstr("divided into compute instances"),
                                         HasSubstr("(H200X-1-18C) would have to go: VM tenant (pid 412)")));

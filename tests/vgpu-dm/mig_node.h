@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "mdev/called_gpu_management.h"
+#include "mdev/gpu_management.h"
 #include "tests/support/fake_mig.h"
 #include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"

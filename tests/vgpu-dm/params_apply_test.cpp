@@ -31,7 +31,7 @@ class ParamsApply : public testing::TestWithParam<mdev::VgpuFramework> {
   /// What the driver shows of each vGPU of the GPU.
   std::vector<std::string> params() {
     std::vector<std::string> out;
-    const VgpuView view = node.view();
+    const VgpuSnapshot view = node.view();
     for (const mdev::VgpuDevice& device : view.inventory.gpus.front().devices) {
       out.push_back(device.params.value_or("(none)"));
     }
@@ -70,7 +70,7 @@ TEST_P(ParamsApply, KeepsTheVgpuWhoseParametersChange) {
   const mdev::VgpuDevice before = first_vgpu();
   const Profile other = tuned("{T4-4Q: 1}", "b=2,a=1");
   EXPECT_EQ(difference(other), "GPU 0 (0000:05:00.0): vGPU " + before.id.text +
-                                   " (T4-4Q): wanted the parameters 'b=2,a=1', found 'a=1'");
+                                   " (T4-4Q): expected the parameters 'b=2,a=1', found 'a=1'");
   EXPECT_EQ(apply(other).kind, Kind::changed);
   EXPECT_THAT(node.writes(), ElementsAre(HasSubstr("b=2,a=1 > ")));
   EXPECT_EQ(first_vgpu().id, before.id);

@@ -32,7 +32,7 @@ class PlacementApply : public testing::TestWithParam<mdev::VgpuFramework> {
   /// "T4-4Q 3" of each vGPU, in order of its virtual function.
   std::vector<std::string> places() {
     std::vector<std::string> out;
-    const VgpuView view = node.view();
+    const VgpuSnapshot view = node.view();
     for (const mdev::VgpuDevice& device : view.inventory.gpus.front().devices) {
       out.push_back(device.short_name + " " +
                     (device.placement ? std::to_string(*device.placement) : std::string("none")));
@@ -74,7 +74,7 @@ TEST_P(PlacementApply, MovesWhatIsElsewhereAndLeavesTheRest) {
   const mdev::VgpuId first = vgpu(0).id;
   const Profile other = placed("{T4-4Q: 3}", {{3, 2, 1}});
   EXPECT_EQ(judge(other, node.view().inventory).front().difference,
-            "GPU 0 (0000:05:00.0): vGPU " + first.text + " (T4-4Q): wanted placement 3, found 0");
+            "GPU 0 (0000:05:00.0): vGPU " + first.text + " (T4-4Q): expected placement 3, found 0");
   const GpuOutcome moved = apply(other);
   EXPECT_EQ(moved.kind, Kind::changed) << message_of(moved.error);
   ASSERT_THAT(moved.done, SizeIs(1));

@@ -25,7 +25,7 @@ std::string ours(const char* type, unsigned number) {
 
 class ProfilePlan : public testing::Test {
  protected:
-  GpuPlan first(const Profile& wanted) { return plan_profile(wanted, node.view()).gpus.at(0); }
+  GpuPlan first(const Profile& desired) { return plan_profile(desired, node.view()).gpus.at(0); }
   static std::vector<std::string> steps(const GpuPlan& plan) {
     std::vector<std::string> out;
     out.reserve(plan.steps.size());
@@ -59,7 +59,7 @@ TEST_F(ProfilePlan, CreatesWhatIsMissingUnderStableUuids) {
                                        "create T4-4Q " + ours("T4-4Q", 1) + " on 0000:05:00.0"));
   EXPECT_EQ(first_reason(plan), "p.yaml:5 asks for 2, none is there");
   EXPECT_EQ(plan.place, "p.yaml:4");
-  EXPECT_EQ(text(plan.wanted), "2 x T4-4Q");
+  EXPECT_EQ(text(plan.desired), "2 x T4-4Q");
   EXPECT_EQ(text(plan.found), "none");
 }
 
@@ -113,12 +113,12 @@ TEST_F(ProfilePlan, NamesWhatGoesAndIsNotOurs) {
 TEST_F(ProfilePlan, SparesWhatIsNotOursWhereThatIsAskedFor) {
   carry("nvidia-233", kA);
   carry("nvidia-233", ours("T4-8Q", 0).c_str());
-  VgpuView view = node.view();
+  VgpuSnapshot view = node.view();
   view.spares_foreign = true;
   Profile whole = on("[0]", "{}");
   whole.items.at(0).whole = true;
-  for (const Profile& wanted : {on("[0]", "{}"), on("[0]", "{T4-4Q: 1}"), whole}) {
-    const GpuPlan plan = plan_profile(wanted, view).gpus.at(0);
+  for (const Profile& desired : {on("[0]", "{}"), on("[0]", "{T4-4Q: 1}"), whole}) {
+    const GpuPlan plan = plan_profile(desired, view).gpus.at(0);
     EXPECT_EQ(refusal(plan, Errc::refused),
               std::string("GPU 0 (0000:05:00.0): 1 vGPU would have to go and was not made by Ferry: ") + kA +
                   " (T4-8Q)");
@@ -134,7 +134,7 @@ TEST_F(ProfilePlan, TakesOursBeforeThoseThatItSpares) {
   carry("nvidia-232", kA);
   carry("nvidia-232", ours("T4-4Q", 0).c_str());
   carry("nvidia-232", ours("T4-4Q", 1).c_str());
-  VgpuView view = node.view();
+  VgpuSnapshot view = node.view();
   const Profile two = on("[0]", "{T4-4Q: 2}");
   EXPECT_THAT(kept(plan_profile(two, view).gpus.at(0)), ElementsAre(ours("T4-4Q", 0), ours("T4-4Q", 1)));
   view.spares_foreign = true;
@@ -313,7 +313,7 @@ TEST_F(ProfilePlan, AsksNothingOfAGpuThatShallHaveNone) {
 }
 
 TEST_F(ProfilePlan, WritesNothingWhileAnEarlierWriteIsStuck) {
-  VgpuView view = node.view();
+  VgpuSnapshot view = node.view();
   view.stuck = {GpuNode::kFirst};
   const VgpuPlan plan = plan_profile(on("[0, 1]", "{T4-4Q: 1}"), view);
   EXPECT_EQ(refusal(plan.gpus.at(0), Errc::stuck),
@@ -322,7 +322,7 @@ TEST_F(ProfilePlan, WritesNothingWhileAnEarlierWriteIsStuck) {
 }
 
 TEST_F(ProfilePlan, DoesNotActOnACountThatCouldNotBeRead) {
-  VgpuView view = node.view();
+  VgpuSnapshot view = node.view();
   view.inventory.gpus[0].parents[0].problem =
       Error{.code = Errc::malformed_host, .message = "read x: no", .hint = {}};
   EXPECT_EQ(refusal(plan_profile(on("[0]", "{}"), view).gpus.at(0), Errc::malformed_host),
@@ -359,7 +359,7 @@ TEST_F(ProfilePlan, KeepsTheNumbersThatARebootWouldGive) {
   for (unsigned number = 0; number < 4; ++number)
     expected.push_back(GpuNode::uuid(GpuNode::kFirst, "T4-1Q", number));
   std::vector<std::string> kept;
-  const VgpuView view = node.view();
+  const VgpuSnapshot view = node.view();
   for (const mdev::VgpuDevice& device : view.inventory.gpus.at(0).devices) kept.push_back(device.id.text);
   EXPECT_THAT(kept, testing::UnorderedElementsAreArray(expected));
 }
@@ -462,7 +462,7 @@ TEST_F(UndoPlan, LeavesWhatAVmHasTakenMeanwhile) {
   const mdev::VgpuGpu before = node.view().inventory.gpus[0];
   carry("nvidia-232", kA);
   node.probe.hold(kA);
-  const VgpuView view = node.view();
+  const VgpuSnapshot view = node.view();
   EXPECT_THAT(plan_undo(before, view.inventory.gpus[0], view.use), IsEmpty());
 }
 

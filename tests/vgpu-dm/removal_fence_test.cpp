@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/apply/removal_fence.h"
-
 #include <cerrno>
 #include <fcntl.h>
 
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/kind_node.h"
+#include "vgpu-dm/apply/gpu_run.h"
 
 namespace ferry::vgpu {
 namespace {

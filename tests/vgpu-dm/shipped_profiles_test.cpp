@@ -76,20 +76,20 @@ ConfigText our_edition() {
 }
 
 TEST(ShippedProfiles, AreAllReadAsTheyAreMeant) {
-  const Configs wanted = table();
-  ASSERT_EQ(wanted.size(), 711U);
-  EXPECT_EQ(read_back({.file = "shipped", .text = as_yaml(wanted), .first_line = 1, .one_line = false}),
-            wanted);
+  const Configs desired = table();
+  ASSERT_EQ(desired.size(), 711U);
+  EXPECT_EQ(read_back({.file = "shipped", .text = as_yaml(desired), .first_line = 1, .one_line = false}),
+            desired);
 }
 
 TEST(ShippedProfiles, AreOursButForBoardsOfOneDeviceId) {
-  Configs wanted = table();
-  std::map<int, Item>& items = wanted["default"];
+  Configs desired = table();
+  std::map<int, Item>& items = desired["default"];
   EXPECT_EQ(std::exchange(items.at(7).first, "0x1E7810DE:0x13D810DE"), "0x1E7810DE");
   EXPECT_EQ(std::exchange(items.at(8).first, "0x1E7810DE:0x13D910DE"), "0x1E7810DE");
   EXPECT_EQ(std::exchange(items.at(41).first, "0x25B610DE:0x14A910DE"), "0x25B610DE");
   EXPECT_EQ(std::exchange(items.at(42).first, "0x25B610DE:0x157E10DE"), "0x25B610DE");
-  EXPECT_EQ(read_back(our_edition()), wanted);
+  EXPECT_EQ(read_back(our_edition()), desired);
 }
 
 TEST(ShippedProfiles, GiveEachBoardTypesThatItHasAndNoMoreThanFit) {
@@ -112,14 +112,14 @@ TEST(ShippedProfiles, GiveEachBoardTypesThatItHasAndNoMoreThanFit) {
     board.subsystem_device = filter.subsystem_device;
     const BoardTypes types(board);
     ASSERT_EQ(item.vgpus.size(), 1U) << item.place;
-    const VgpuCount& wanted = item.vgpus.front();
-    const KnownType* type = types.find(wanted.type.driver_short_name());
+    const VgpuCount& desired = item.vgpus.front();
+    const KnownType* type = types.find(desired.type.driver_short_name());
     if (only_mig_backed_known.contains(filter.text())) {
       EXPECT_EQ(type, nullptr) << item.place;
       continue;
     }
-    ASSERT_NE(type, nullptr) << item.place << ": " << wanted.type.text();
-    EXPECT_EQ(type->max_instances.value_or(0), wanted.count) << item.place << ": " << wanted.type.text();
+    ASSERT_NE(type, nullptr) << item.place << ": " << desired.type.text();
+    EXPECT_EQ(type->max_instances.value_or(0), desired.count) << item.place << ": " << desired.type.text();
   }
 }
 

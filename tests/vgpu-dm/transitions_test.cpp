@@ -21,11 +21,11 @@ using Kind = GpuOutcome::Kind;
 using test::KindNode;
 using testing::IsEmpty;
 
-using Wanted = std::map<std::string, std::uint32_t>;
+using DesiredState = std::map<std::string, std::uint32_t>;
 
 // All that fit on 16 GiB and eight functions, of one size each.
-const std::vector<Wanted>& profiles() {
-  static const std::vector<Wanted> kProfiles = {
+const std::vector<DesiredState>& profiles() {
+  static const std::vector<DesiredState> kProfiles = {
       {},
       {{"T4-1Q", 1}},
       {{"T4-1Q", 8}},
@@ -50,19 +50,19 @@ const std::vector<Wanted>& profiles() {
   return kProfiles;
 }
 
-Profile profile_of(const Wanted& wanted) {
+Profile profile_of(const DesiredState& desired) {
   std::string text = "{";
-  for (const auto& [type, count] : wanted)
+  for (const auto& [type, count] : desired)
     text += (text.size() > 1 ? ", " : "") + type + ": " + std::to_string(count);
   return test::on("[0]", text + "}");
 }
 
 /// What has to go and what has to come, at the least.
-std::size_t fewest_writes(const Wanted& from, const Wanted& to) {
+std::size_t fewest_writes(const DesiredState& from, const DesiredState& to) {
   std::size_t writes = 0;
-  const auto count = [](const Wanted& wanted, const std::string& type) {
-    const auto found = wanted.find(type);
-    return found == wanted.end() ? 0U : found->second;
+  const auto count = [](const DesiredState& desired, const std::string& type) {
+    const auto found = desired.find(type);
+    return found == desired.end() ? 0U : found->second;
   };
   for (const auto& [type, had] : from) writes += had - std::min(had, count(to, type));
   for (const auto& [type, has] : to) writes += has - std::min(has, count(from, type));
@@ -79,7 +79,7 @@ std::size_t still_there(const std::vector<std::string>& before, const std::vecto
       std::ranges::count_if(before, [&](const std::string& d) { return std::ranges::count(now, d) > 0; }));
 }
 
-std::size_t could_stay(const Wanted& from, const Wanted& to) {
+std::size_t could_stay(const DesiredState& from, const DesiredState& to) {
   std::size_t out = 0;
   for (const auto& [type, had] : from) {
     if (const auto found = to.find(type); found != to.end()) out += std::min(had, found->second);
@@ -121,23 +121,23 @@ std::vector<std::size_t> walk() {
 
 TEST_P(EveryTransition, EndsAsAskedByTheFewestWrites) {
   KindNode node(GetParam());
-  Wanted before;
-  std::set<std::pair<Wanted, Wanted>> taken;
+  DesiredState before;
+  std::set<std::pair<DesiredState, DesiredState>> taken;
   for (const std::size_t next : walk()) {
-    const Wanted& wanted = profiles()[next];
+    const DesiredState& desired = profiles()[next];
     SCOPED_TRACE("to number " + std::to_string(next));
     const auto had = node.devices();
     node.kernel.forget_changes();
-    const GpuOutcome outcome = node.apply(profile_of(wanted)).gpus.at(0);
+    const GpuOutcome outcome = node.apply(profile_of(desired)).gpus.at(0);
     ASSERT_FALSE(outcome.error) << test::message_of(outcome.error);
-    ASSERT_TRUE(assert_profile(profile_of(wanted), node.view().inventory));
-    Wanted now;
+    ASSERT_TRUE(assert_profile(profile_of(desired), node.view().inventory));
+    DesiredState now;
     for (const std::string& device : node.devices()) ++now[type_of(device)];
-    ASSERT_EQ(now, wanted);
-    EXPECT_EQ(node.writes().size(), fewest_writes(before, wanted));
-    EXPECT_EQ(still_there(had, node.devices()), could_stay(before, wanted));
-    taken.emplace(before, wanted);
-    before = wanted;
+    ASSERT_EQ(now, desired);
+    EXPECT_EQ(node.writes().size(), fewest_writes(before, desired));
+    EXPECT_EQ(still_there(had, node.devices()), could_stay(before, desired));
+    taken.emplace(before, desired);
+    before = desired;
   }
   // Each way to another, and the first step from nothing to nothing.
   EXPECT_EQ(taken.size(), profiles().size() * (profiles().size() - 1) + 1);
@@ -146,29 +146,29 @@ TEST_P(EveryTransition, EndsAsAskedByTheFewestWrites) {
 // A reboot takes everything away: what is made then must be called what it was called before, whatever led
 // there. Only where something stays on a function that the profile gives another type does the past decide.
 TEST_P(EveryTransition, LeavesWhatARebootWouldBringBack) {
-  std::map<Wanted, std::vector<std::string>> rebooted;
-  for (const Wanted& wanted : profiles()) {
+  std::map<DesiredState, std::vector<std::string>> rebooted;
+  for (const DesiredState& desired : profiles()) {
     KindNode node(GetParam());
-    node.make(profile_of(wanted));
-    rebooted[wanted] = node.devices();
+    node.make(profile_of(desired));
+    rebooted[desired] = node.devices();
   }
   KindNode node(GetParam());
   std::size_t compared = 0;
   std::size_t of_the_past = 0;
   for (const std::size_t next : walk()) {
-    const Wanted& wanted = profiles()[next];
+    const DesiredState& desired = profiles()[next];
     const auto had = node.devices();
-    node.make(profile_of(wanted));
+    node.make(profile_of(desired));
     const auto has = node.devices();
     const auto moved = [&](const std::string& device) {
-      return std::ranges::count(had, device) > 0 && std::ranges::count(rebooted[wanted], device) == 0;
+      return std::ranges::count(had, device) > 0 && std::ranges::count(rebooted[desired], device) == 0;
     };
     if (GetParam() != mdev::VgpuFramework::mdev_on_pf && std::ranges::any_of(has, moved)) {
       ++of_the_past;
       continue;
     }
     ++compared;
-    EXPECT_EQ(has, rebooted[wanted]) << "to number " << next;
+    EXPECT_EQ(has, rebooted[desired]) << "to number " << next;
   }
   EXPECT_GT(compared, of_the_past * 4);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/types/type_name.h"
-
 #include <ostream>
 
 #include <gtest/gtest.h>
+
+#include "vgpu-dm/types/type_names.h"
 
 namespace ferry::vgpu {
 namespace {

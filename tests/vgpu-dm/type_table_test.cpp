@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/gpu_node.h"
-#include "vgpu-dm/types/type_name.h"
+#include "vgpu-dm/types/type_names.h"
 
 namespace ferry::vgpu {
 namespace {

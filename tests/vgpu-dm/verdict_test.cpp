@@ -17,8 +17,8 @@ constexpr const char* kB = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11";
 
 class Verdict : public testing::Test {
  protected:
-  std::string difference(const Profile& wanted) {
-    const auto result = assert_profile(wanted, node.view().inventory);
+  std::string difference(const Profile& desired) {
+    const auto result = assert_profile(desired, node.view().inventory);
     if (result) return "";
     EXPECT_EQ(result.error().code, Errc::differs);
     return result.error().message;
@@ -40,8 +40,8 @@ TEST_F(Verdict, SaysWhatIsWantedAndWhatIsThere) {
   EXPECT_EQ(
       difference(profile("  - {devices: all, vgpu-devices: {}}\n"
                          "  - {devices: [0, 1], vgpu-devices: {T4-4Q: 2}}\n")),
-      "'mix' is not what this node carries: GPU 0 (0000:05:00.0): wanted 2 x T4-4Q, found 1 x T4-4C, 1 x "
-      "T4-4Q; GPU 1 (0000:06:00.0): wanted 2 x T4-4Q, found none");
+      "'mix' is not what this node carries: GPU 0 (0000:05:00.0): expected 2 x T4-4Q, found 1 x T4-4C, 1 x "
+      "T4-4Q; GPU 1 (0000:06:00.0): expected 2 x T4-4Q, found none");
 }
 
 TEST_F(Verdict, CountsMoreThanAskedAsADifference) {
@@ -49,7 +49,7 @@ TEST_F(Verdict, CountsMoreThanAskedAsADifference) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kB);
   EXPECT_EQ(difference(profile("  - {devices: all, vgpu-devices: {}}\n"
                                "  - {devices: [0], vgpu-devices: {T4-4Q: 1}}\n")),
-            "'mix' is not what this node carries: GPU 0 (0000:05:00.0): wanted 1 x T4-4Q, found 2 x T4-4Q");
+            "'mix' is not what this node carries: GPU 0 (0000:05:00.0): expected 1 x T4-4Q, found 2 x T4-4Q");
 }
 
 TEST_F(Verdict, HoldsEveryGpuOfTheNodeAgainstTheProfile) {
@@ -65,7 +65,7 @@ TEST_F(Verdict, LetsTheLastOfSeveralItemsDecide) {
             "");
   EXPECT_THAT(difference(profile("  - {devices: [0], vgpu-devices: {T4-4Q: 1}}\n"
                                  "  - {devices: all, vgpu-devices: {}}\n")),
-              testing::HasSubstr("GPU 0 (0000:05:00.0): wanted none, found 1 x T4-4Q"));
+              testing::HasSubstr("GPU 0 (0000:05:00.0): expected none, found 1 x T4-4Q"));
 }
 
 TEST_F(Verdict, ComparesTypesByWhatTheirNamesMean) {
@@ -81,7 +81,7 @@ TEST_F(Verdict, DoesNotCountWhatNoDriverHasTaken) {
   node.mdev.leave_driverless = true;
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   EXPECT_THAT(difference(on("all", "{T4-4Q: 1}")),
-              testing::HasSubstr("GPU 0 (0000:05:00.0): wanted 1 x T4-4Q"));
+              testing::HasSubstr("GPU 0 (0000:05:00.0): expected 1 x T4-4Q"));
 }
 
 TEST_F(Verdict, AgreesWithNothingThatCannotBeRead) {
@@ -101,7 +101,7 @@ TEST_F(Verdict, IsGivenForEachGpu) {
   ASSERT_EQ(verdicts.size(), 3U);
   EXPECT_EQ(verdicts[0].gpu, test::at(GpuNode::kFirst));
   EXPECT_FALSE(verdicts[0].agrees);
-  EXPECT_EQ(text(verdicts[0].wanted), "1 x T4-4Q");
+  EXPECT_EQ(text(verdicts[0].desired), "1 x T4-4Q");
   EXPECT_EQ(text(verdicts[0].found), "none");
   EXPECT_EQ(verdicts[2].index, 2U);
 }

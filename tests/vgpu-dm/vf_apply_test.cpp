@@ -43,8 +43,8 @@ class OnFunctions : public testing::TestWithParam<mdev::VgpuFramework> {
   }
   /// What stands behind the type in "remove T4-8Q UUID from ...".
   static std::string named(const std::string& id) { return vendor() ? "" : " " + id; }
-  GpuPlan plan(const Profile& wanted) { return plan_profile(wanted, node.view()).gpus.at(0); }
-  GpuOutcome apply(const Profile& wanted) { return node.apply(wanted).gpus.at(0); }
+  GpuPlan plan(const Profile& desired) { return plan_profile(desired, node.view()).gpus.at(0); }
+  GpuOutcome apply(const Profile& desired) { return node.apply(desired).gpus.at(0); }
 
   KindNode node{GetParam()};
 };
@@ -56,19 +56,19 @@ INSTANTIATE_TEST_SUITE_P(Vfs, OnFunctions,
                          });
 
 TEST_P(OnFunctions, GoOneOnEachOfTheLowestFreeOnes) {
-  const Profile wanted = on("[0]", "{T4-4Q: 3}");
-  EXPECT_EQ(apply(wanted).kind, Kind::changed);
+  const Profile desired = on("[0]", "{T4-4Q: 3}");
+  EXPECT_EQ(apply(desired).kind, Kind::changed);
   EXPECT_THAT(node.writes(), ElementsAre(create(kFirst, "232", "T4-4Q"), create(kSecond, "232", "T4-4Q"),
                                          create(kThird, "232", "T4-4Q")));
-  EXPECT_TRUE(assert_profile(wanted, node.view().inventory));
+  EXPECT_TRUE(assert_profile(desired, node.view().inventory));
 }
 
 TEST_P(OnFunctions, AreNotMadeTwice) {
   for (const char* vgpus : {"{T4-4Q: 2}", "{T4-4Q: 3, T4-4C: 1}", "{T4-16Q: 1}", "{T4-1Q: 8}", "{}"}) {
-    const Profile wanted = on("[0]", vgpus);
-    node.make(wanted);
-    EXPECT_EQ(apply(wanted).kind, Kind::already_so) << vgpus;
-    EXPECT_TRUE(assert_profile(wanted, node.view().inventory)) << vgpus;
+    const Profile desired = on("[0]", vgpus);
+    node.make(desired);
+    EXPECT_EQ(apply(desired).kind, Kind::already_so) << vgpus;
+    EXPECT_TRUE(assert_profile(desired, node.view().inventory)) << vgpus;
     EXPECT_THAT(node.kernel.changes(), IsEmpty()) << vgpus;
   }
 }
@@ -280,14 +280,14 @@ TEST_P(OnFunctions, AreLeftOnAFunctionThatAVmHasTakenDuringTheUndo) {
   }
   node.carry(kFirst, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11");
   node.probe.hold(vendor() ? kFirst : "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11");
-  const VgpuView view = node.view();
+  const VgpuSnapshot view = node.view();
   EXPECT_THAT(plan_undo(before, view.inventory.gpus[0], view.use), IsEmpty());
   EXPECT_THAT(plan_undo(before, view.inventory.gpus[0], {}), SizeIs(2));
 }
 
 class VendorVfio : public testing::Test {
  protected:
-  GpuOutcome apply(const Profile& wanted) { return node.apply(wanted).gpus.at(0); }
+  GpuOutcome apply(const Profile& desired) { return node.apply(desired).gpus.at(0); }
   void make_unknown() { node.kernel.overwrite_id("0000:05:00.0", "device", "0x1eb9\n"); }
 
   KindNode node{mdev::VgpuFramework::vendor_vfio};

@@ -82,7 +82,7 @@ TEST_P(EnablingFunctions, IsTheStageBeforeTheVgpus) {
 
 TEST_P(EnablingFunctions, IsLeftWhereNoVgpuIsAsked) {
   EXPECT_EQ(apply("{}").kind, Kind::already_so);
-  EXPECT_EQ(node.apply(on("[]", "{T4-4Q: 1}")).gpus.at(0).kind, Kind::left_alone);
+  EXPECT_EQ(node.apply(on("[]", "{T4-4Q: 1}")).gpus.at(0).kind, Kind::unmanaged);
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "virt/console_socket.h"
-
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -10,6 +8,7 @@
 
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
+#include "virt/guest_console.h"
 
 namespace ferry::virt {
 namespace {

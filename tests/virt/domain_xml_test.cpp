@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "virt/domain_xml.h"
-
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
+#include "virt/domain.h"
 
 namespace ferry::virt {
 namespace {

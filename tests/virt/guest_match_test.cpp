@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "virt/guest_match.h"
-
 #include <gmock/gmock.h>
+
+#include "virt/host_devices.h"
 
 namespace ferry::virt {
 namespace {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "virt/helper_process.h"
-
 #include <chrono>
 
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
+#include "virt/virt_client.h"
 
 namespace ferry::virt {
 namespace {

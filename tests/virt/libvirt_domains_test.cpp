@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "virt/libvirt_domains.h"
-
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
 #include "tests/virt/test_libvirt.h"
+#include "virt/connection.h"
 
 namespace ferry::virt {
 namespace {

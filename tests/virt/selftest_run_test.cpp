@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What can go wrong before a guest runs; a guest that runs is the virtual node's to test.
-#include "virt/selftest_run.h"
-
 #include <gmock/gmock.h>
 
 #include "tests/support/fake_kernel.h"
 #include "tests/virt/test_libvirt.h"
+#include "virt/selftest.h"
 
 namespace ferry::virt {
 namespace {

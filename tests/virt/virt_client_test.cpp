@@ -8,7 +8,6 @@
 #include "hostfs/host_fs.h"
 #include "tests/support/must.h"
 #include "tests/virt/test_libvirt.h"
-#include "virt/helper_process.h"
 
 namespace ferry::virt {
 namespace {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/bind/driver_choice.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "hostfs/check_reading.h"
-#include "hostfs/kernel_release.h"
+#include "hostfs/kernel_facts.h"
+#include "hostfs/stuck_writes.h"
 
 namespace ferry::vfio {
 
@@ -82,12 +85,12 @@ VfioDriverTable VfioDriverTable::read(const HostFs& host) {
 VfioDriver VfioDriverTable::choose(std::string_view modalias) const {
   constexpr std::string_view kPrefix = "pci:";
   const Alias* best = nullptr;
-  Fields wanted;
-  if (modalias.starts_with(kPrefix) && split(modalias.substr(kPrefix.size()), wanted)) {
+  Fields desired;
+  if (modalias.starts_with(kPrefix) && split(modalias.substr(kPrefix.size()), desired)) {
     for (const Alias& alias : aliases_) {
       bool matches = true;
       for (std::size_t i = 0; i < kFields && matches; ++i) {
-        matches = alias.fields[i] == "*" || alias.fields[i] == wanted[i];
+        matches = alias.fields[i] == "*" || alias.fields[i] == desired[i];
       }
       if (matches && (best == nullptr || alias.wildcards < best->wildcards)) best = &alias;
     }
@@ -95,6 +98,40 @@ VfioDriver VfioDriverTable::choose(std::string_view modalias) const {
   const std::string module = best == nullptr ? "vfio_pci" : best->module;
   if (const auto known = loaded_.find(module); known != loaded_.end()) return {module, known->second};
   return {module, module == "vfio_pci" ? "vfio-pci" : module};
+}
+
+namespace {
+
+Error still_read(const StuckWrite& act) {
+  return {.code = make_error_code(Errc::stuck),
+          .message = "an earlier act has not returned from the kernel: " + act.act,
+          .hint = kLockedHint};
+}
+
+}  // namespace
+
+void read_overrides(const HostFs& host, HostWriter& reader, std::span<const PciAddress> functions,
+                    Inventory& inventory, std::chrono::milliseconds deadline) {
+  const auto stuck = stuck_writes(host).value_or(std::vector<StuckWrite>{});
+  for (const PciAddress& address : functions) {
+    const auto found = inventory.functions.find(address);
+    if (found == inventory.functions.end()) continue;
+    PciFunction& function = found->second;
+    const auto hangs =
+        std::ranges::find_if(stuck, [&](const StuckWrite& act) { return concerns(act, address.text()); });
+    if (hangs != stuck.end()) {
+      function.override_unread = true;
+      if (is_read(*hangs) && !function.problem) function.problem = still_read(*hangs);
+      continue;
+    }
+    auto text = reader.read(sysfs_path(address) / "driver_override", deadline);
+    if (text) {
+      if (*text != "(null)" && !text->empty()) function.driver_override = std::move(*text);
+    } else if (!is_gone(text.error())) {
+      function.override_unread = true;
+      if (!function.problem) function.problem = std::move(text).error();
+    }
+  }
 }
 
 }  // namespace ferry::vfio

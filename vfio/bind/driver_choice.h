@@ -8,13 +8,17 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/result.h"
 #include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
+#include "vfio/pci/inventory.h"
 
 namespace ferry::vfio {
 
@@ -60,5 +64,15 @@ class VfioDriverTable {
   std::string warning_;
   std::map<std::string, std::string> loaded_;  // module -> driver, from sys/module/M/drivers/pci:D
 };
+
+// Reads driver_override apart from all other facts. The kernel shows it under the device's lock
+// (drivers/pci/pci-sysfs.c); a hanging driver keeps that lock, and the reader then hangs too.
+
+/// Sets driver_override in each of `functions` that `inventory` has; each read waits up to `deadline`. A
+/// missing attribute counts as unset. A failed read sets `override_unread`, and the reason as the function's
+/// `problem`. A function with a stuck read or write (stuck_writes.h) is not read but set `override_unread`; a
+/// stuck write sets no problem, since the plan reports it.
+void read_overrides(const HostFs& host, HostWriter& reader, std::span<const PciAddress> functions,
+                    Inventory& inventory, std::chrono::milliseconds deadline = kReadDeadline);
 
 }  // namespace ferry::vfio

@@ -3,7 +3,7 @@
 //
 // A group on vfio is held open: the kernel gives its node to one opener at a time (drivers/vfio/group.c). So
 // no VM can start with the group. The node stays held while members are unbound. A device on a host driver is
-// fenced if that driver has a lock of its own. Held locks are recorded (lock_record.h), so that the next run
+// fenced if that driver has a lock of its own. Held locks are recorded (record_lock()), so that the next run
 // releases those of a killed run.
 #pragma once
 
@@ -16,8 +16,22 @@
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
 #include "vfio/bind/move_plan.h"
+#include "vfio/pci/pci_address.h"
 
 namespace ferry::vfio {
+
+// Records which drivers' locks against unbinding are held, in run/ferry/hostd/unbind-locks/<address>. A
+// record is written before its lock is taken and removed after the lock is released, so that the next run
+// releases the locks of a killed run. A lock that stays taken may keep every program from opening the device.
+// A record of another boot, by its boot id, is void.
+
+Result<> record_lock(HostFs& host, const PciAddress& device);
+
+/// Removes a lock's record. No error if there is none.
+Result<> forget_lock(HostFs& host, const PciAddress& device);
+
+/// The recorded locks of this boot. Any other file is skipped, which costs one try to release at most.
+Result<std::vector<PciAddress>> recorded_locks(const HostFs& host);
 
 /// A host driver's own lock against unbinding while in use. The caller supplies it and knows which drivers
 /// have one. Several threads call it at once, each for another device.

@@ -3,20 +3,202 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <iterator>
+#include <map>
 #include <mutex>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "common/result.h"
 #include "common/side_by_side.h"
-#include "vfio/bind/move_look.h"
-#include "vfio/bind/moving_units.h"
-#include "vfio/bind/unit_move.h"
-#include "vfio/pci/modprobe_config.h"
+#include "common/text/text.h"
+#include "hostfs/stuck_writes.h"
+#include "vfio/bind/driver_choice.h"
+#include "vfio/bind/undo_journal.h"
+#include "vfio/pci/driver_modules.h"
+#include "vfio/pci/inventory.h"
+#include "vfio/pci/kernel_options.h"
 #include "vfio/quiesce/letting_go.h"
 #include "vfio/quiesce/stopped_services.h"
 
 namespace ferry::vfio {
 namespace {
+
+/// Units between their first plan and their results.
+struct MovingUnits {
+  std::vector<Move> moves;          ///< units that are still to change
+  std::vector<MoveResult> results;  ///< results of all other units
+
+  /// Calls f for each unit of `moves`; a unit for which f returns a result leaves `moves`.
+  template <typename F>
+  void each(const F& f) {
+    std::vector<Move> left;
+    for (Move& move : moves) {
+      if (std::optional<MoveResult> result = f(move)) {
+        results.push_back(std::move(*result));
+      } else {
+        left.push_back(std::move(move));
+      }
+    }
+    moves = std::move(left);
+  }
+
+  /// The accelerators of the units in `moves`.
+  std::vector<PciAddress> devices() const;
+};
+
+MoveResult refused(Refusal refusal) {
+  MoveResult result;
+  result.status = MoveResult::Status::refused;
+  result.devices = refusal.devices;
+  result.refusal = std::move(refusal);
+  return result;
+}
+
+MoveResult result_of(MoveResult::Status status, Move move) {
+  MoveResult result;
+  result.status = status;
+  result.devices = move.devices;
+  result.move = std::move(move);
+  return result;
+}
+
+MoveResult failed(Move move, Error error) {
+  MoveResult result = result_of(MoveResult::Status::failed, std::move(move));
+  result.error = std::move(error);
+  return result;
+}
+
+std::vector<PciAddress> MovingUnits::devices() const {
+  std::vector<PciAddress> out;
+  for (const Move& move : moves) out.insert(out.end(), move.devices.begin(), move.devices.end());
+  return out;
+}
+
+/// The snapshot that a change is planned from.
+struct MoveLook {
+  Inventory inventory;
+  VfioDriverTable drivers;
+  UndoJournal record;
+  UseReport use;
+  std::set<std::string> stuck;  ///< addresses with a stuck write
+  /// Members with mediated devices. A VM uses a mediated device through that device's own group, for which no
+  /// probe was asked.
+  std::map<PciAddress, std::size_t> mediated;
+
+  /// Questions without an answer, void records; for a bind also variant drivers that may be missed.
+  std::vector<std::string> notes(Direction direction) const;
+};
+
+/// The first snapshot, and the part of the request that is still there.
+struct FirstLook {
+  MoveLook seen;
+  MoveRequest request;               ///< without the vanished accelerators
+  std::vector<PciAddress> vanished;  ///< gone since they were chosen: each is a failure of its own
+};
+
+/// Errc::not_found: "there is no PCI function 0000:17:00.0 any more".
+Error gone(const PciAddress& device) {
+  return {.code = make_error_code(Errc::not_found),
+          .message = "there is no PCI function " + device.text() + " any more",
+          .hint = {}};
+}
+
+// Counts sys/devices/.../0000:01:00.0/UUID/mdev_type. ABI: Documentation/driver-api/vfio-mediated-device.rst
+std::size_t mediated_devices(const HostFs& host, const PciAddress& parent) {
+  constexpr std::size_t kUuid = 36;  // in letters
+  const auto entries = host.entries(sysfs_path(parent)).value_or(std::vector<DirectoryEntry>{});
+  return static_cast<std::size_t>(std::ranges::count_if(entries, [&](const DirectoryEntry& entry) {
+    return entry.is_directory && entry.name.size() == kUuid &&
+           host.link_name(sysfs_path(parent) / entry.name / "mdev_type").has_value();
+  }));
+}
+
+/// Takes a snapshot; `accelerators` that are gone are skipped. Errors: the host cannot be scanned, the
+/// records cannot be listed, or no probe for device users works.
+Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>& accelerators,
+                      const std::set<PciAddress>& with) {
+  MoveLook out;
+  auto inventory = scan(*context.host);
+  if (!inventory) return fail(std::move(inventory).error());
+  out.inventory = std::move(*inventory);
+  out.drivers = VfioDriverTable::read(*context.host);
+  auto record = read_records(*context.host);
+  if (!record) return fail(std::move(record).error());
+  out.record = std::move(*record);
+  find_lost_modules(*context.host, out.inventory, out.record);
+
+  std::vector<PciAddress> there;
+  std::ranges::copy_if(accelerators, std::back_inserter(there),
+                       [&](const PciAddress& device) { return out.inventory.find(device) != nullptr; });
+  auto along = out.record.gone_along();
+  along.insert(with.begin(), with.end());
+  const auto members = concerned(out.inventory, there, along);
+  read_overrides(*context.host, *context.writer, members, out.inventory);
+  auto use = context.probe->look(use_questions(*context.host, out.inventory, members));
+  if (!use) return fail(std::move(use).error().during("ask who uses the devices"));
+  out.use = std::move(*use);
+  for (const PciAddress& address : members) {
+    if (const std::size_t count = mediated_devices(*context.host, address); count > 0)
+      out.mediated.emplace(address, count);
+  }
+
+  auto stuck = stuck_writes(*context.host);
+  if (!stuck) return fail(std::move(stuck).error());
+  for (const StuckWrite& write : *stuck) {
+    if (is_read(write)) continue;  // read_overrides() reports it
+    for (const PciAddress& address : members) {
+      if (concerns(write, address.text())) out.stuck.insert(address.text());
+    }
+  }
+  return out;
+}
+
+MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveRequest& request,
+              Direction direction) {
+  if (direction == Direction::back)
+    return plan_unbind(seen.inventory, context.rules, request, seen.use, seen.record, seen.stuck);
+  MoveRequest possible = request;
+  possible.release = possible_release(std::move(possible.release), context.releaser);
+  for (const auto& [address, count] : seen.mediated) {
+    if (!request.sheds_functions.contains(address))
+      possible.untouchable.emplace(address, "carries " + counted(count, "mediated device"));
+  }
+  possible.persistence_by_gpu = context.persistence != nullptr;
+  return plan_bind(seen.inventory, context.rules, possible, seen.use, seen.drivers, seen.record, seen.stuck);
+}
+
+/// Takes the first snapshot, in which accelerators of `by_name` must exist. Errors as preview_moves().
+Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction) {
+  auto seen = look(context, request.accelerators, request.with);
+  if (!seen) return fail(std::move(seen).error());
+  if (direction == Direction::to_vfio) {
+    if (auto iommu = require_iommu(seen->inventory); !iommu) return fail(std::move(iommu).error());
+  }
+  FirstLook out{.seen = std::move(*seen), .request = request, .vanished = {}};
+  out.request.accelerators.clear();
+  for (const PciAddress& device : request.accelerators) {
+    if (out.seen.inventory.find(device) != nullptr) {
+      out.request.accelerators.push_back(device);
+    } else if (request.by_name.contains(device)) {
+      return fail(gone(device));
+    } else {
+      out.vanished.push_back(device);
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> MoveLook::notes(Direction direction) const {
+  std::vector<std::string> out = use.unknown;
+  out.insert(out.end(), record.notes.begin(), record.notes.end());
+  if (direction == Direction::to_vfio && !drivers.warning().empty()) out.push_back(drivers.warning());
+  return out;
+}
 
 MoveResult already(const MoveContext& context, Move move, Direction direction) {
   // A run killed between its record and its first write has left a record of functions that never changed.
@@ -101,11 +283,11 @@ class Apply {
     std::vector<Asker> askers;
     askers.reserve(units_.moves.size());
     for (const Move& move : units_.moves)
-      askers.push_back({.devices = move.moving(), .holders = releasing(move.steps)});
+      askers.push_back({.devices = move.moving(), .users = releasing(move.steps)});
     ferry::vfio::let_go(release_context(context_), inventory, services_, askers);
     auto asker = askers.begin();
     units_.each([&](Move& move) -> std::optional<MoveResult> {
-      auto& [devices, holders, released, failure, refusal] = *asker++;
+      auto& [devices, users, released, failure, refusal] = *asker++;
       for (const PciAddress& device : move.devices)
         released_[device].insert(released.begin(), released.end());
       if (failure) return failed(std::move(move), std::move(*failure));
@@ -198,7 +380,7 @@ class Apply {
     if (direction_ == Direction::back) return;
     units_.each([&](Move& move) -> std::optional<MoveResult> {
       if (const Step& first = move.steps.front(); first.kind == Step::Kind::let_go) {
-        const Error held = held_on(first.holder, "a device of the group");
+        const Error held = held_on(first.user, "a device of the group");
         return refused(
             {.devices = move.devices, .groups = move.groups, .reasons = {held.message}, .hint = held.hint});
       }
@@ -233,12 +415,12 @@ class Apply {
  private:
   // Adds quiesced services and modules to the new plan, which does not see them as obstacles any more.
   void tell_released(Move& move) const {
-    std::set<Releasable> holders;
+    std::set<Releasable> users;
     for (const PciAddress& device : move.devices) {
       if (const auto found = released_.find(device); found != released_.end())
-        holders.insert(found->second.begin(), found->second.end());
+        users.insert(found->second.begin(), found->second.end());
     }
-    release_around(move.steps, holders);
+    release_around(move.steps, users);
   }
 
   Result<> ask_what_must_stay(MoveRequest& request) const {

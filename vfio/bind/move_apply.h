@@ -14,6 +14,7 @@
 #include "hostfs/host_writer.h"
 #include "vfio/bind/fence.h"
 #include "vfio/bind/move_plan.h"
+#include "vfio/pci/inventory.h"
 #include "vfio/quiesce/release.h"
 #include "vfio/use_probe.h"
 
@@ -24,7 +25,7 @@ enum class Direction {
   back,     ///< unbind: to the driver that each function had before
 };
 
-/// The means to change drivers. A caller of apply_moves() holds the node's lock (hostfs/node_lock.h).
+/// The means to change drivers. A caller of apply_moves() holds the node's lock (hostfs/locks.h).
 struct MoveContext {
   HostFs* host = nullptr;
   HostWriter* writer = nullptr;
@@ -85,5 +86,26 @@ Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& r
 /// Cleans up after a killed run when no driver is to change: starts stopped services and releases drivers'
 /// locks. `results` is empty. Errors as read_service_record().
 Result<MoveOutcome> start_what_was_stopped(const MoveContext& context);
+
+// Applies the plan of one unit: record, write, verify, and roll back if a step fails. Several units may
+// change side by side, each in a thread of its own.
+
+/// Reports one step to `context.on_step` and writes it. The error code is the kernel's errno. Errc::stuck
+/// also for a module whose earlier load has not returned, without another try. Steps of services are skipped.
+Result<> perform(const MoveContext& context, const Step& step);
+
+/// The result of a unit's change.
+struct Carried {
+  Result<> done;
+  /// A write of the change or of its roll back has not returned. Whatever the error says, nothing more may be
+  /// written to the unit.
+  bool hangs = false;
+};
+
+/// Applies `move`, planned from `before`. After an error of a bind, the writes are rolled back as far as the
+/// error says. An unbind tries the steps of every function, and a function that the host's driver does not
+/// take stays on vfio. Errc::stuck: nothing more is written to this unit, not even a roll back.
+/// Sets `driver_after` of each member whose driver the kernel chose.
+Carried carry_out(const MoveContext& context, const Inventory& before, Move& move, Direction direction);
 
 }  // namespace ferry::vfio

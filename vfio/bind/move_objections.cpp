@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/counted.h"
+#include "common/text/text.h"
 
 namespace ferry::vfio {
 namespace {
@@ -84,14 +84,14 @@ void object_to_moving(const PciFunction& function, const MoveRequest& request, c
     objections.add(fmt::format("nobody can say whether {} is free: {}", name, why),
                    "run as root in the host's PID namespace, with the capabilities that SECURITY.md names");
   }
-  for (const Holder& holder : use.of(name)) {
-    if (request.force && holder.only_a_screen()) continue;
-    if (const auto may = may_release(holder, request.release); released != nullptr && may) {
-      released->add(*may, holder, function.address);
+  for (const DeviceUser& user : use.of(name)) {
+    if (request.force && user.only_a_screen()) continue;
+    if (const auto may = may_release(user, request.release); released != nullptr && may) {
+      released->add(*may, user, function.address);
       continue;
     }
-    objections.add_user(fmt::format("{} is in use: {}", name, holder.text()),
-                        released != nullptr ? remedy_by_release(holder) : std::string(holder.remedy()));
+    objections.add_user(fmt::format("{} is in use: {}", name, user.text()),
+                        released != nullptr ? remedy_by_release(user) : std::string(user.remedy()));
   }
 }
 
@@ -110,7 +110,7 @@ void object_to_bystander(const PciFunction& function, Objections& objections) {
                  function.problem->hint);
 }
 
-void object_to_unreadable_records(const MoveRecord& record, const std::vector<std::uint32_t>& groups,
+void object_to_unreadable_records(const UndoJournal& record, const std::vector<std::uint32_t>& groups,
                                   Objections& objections) {
   for (const std::uint32_t group : groups) {
     const auto found = record.unreadable.find(group);

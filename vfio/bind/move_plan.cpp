@@ -39,9 +39,9 @@ std::string Step::text() const {
     case Kind::probe:
       return "let the kernel choose a driver for " + address.text();
     case Kind::let_go:
-      return holder.letting_go();
+      return user.letting_go();
     case Kind::take_hold:
-      return holder.taking_hold();
+      return user.taking_hold();
   }
   return {};
 }
@@ -60,14 +60,14 @@ Step override_step(const PciFunction& function, const std::string& value, std::s
 }
 
 void add_override(const PciFunction& function, const std::string& driver,
-                  const std::optional<std::string>& wanted, const std::string& why, OverrideSteps& steps) {
-  const bool after = wanted && *wanted != driver;
-  const std::string for_bind = after ? driver : wanted.value_or("");
+                  const std::optional<std::string>& desired, const std::string& why, OverrideSteps& steps) {
+  const bool after = desired && *desired != driver;
+  const std::string for_bind = after ? driver : desired.value_or("");
   if (function.driver_override.value_or("") != for_bind) {
     steps.before_bind.push_back(override_step(
         function, for_bind, after ? "the earlier one would keep the driver from binding" : why));
   }
-  if (after) steps.after_bind.push_back(override_step(function, *wanted, why));
+  if (after) steps.after_bind.push_back(override_step(function, *desired, why));
 }
 
 bool take_nothing(const std::vector<Step>& steps) {

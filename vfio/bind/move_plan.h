@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "vfio/bind/driver_choice.h"
-#include "vfio/bind/move_record.h"
+#include "vfio/bind/undo_journal.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/quiesce/release.h"
 #include "vfio/use_probe.h"
@@ -49,7 +49,7 @@ struct Step {
   PciAddress address;  ///< the function; of load_module: the one whose driver was unloaded, if any
   std::string value;
   std::string why;
-  Releasable holder = {};  ///< the service or module to quiesce or resume; unused for other kinds
+  Releasable user = {};  ///< the service or module to quiesce or resume; unused for other kinds
   /// The step in words: "unbind 0000:01:00.1 from snd_hda_intel".
   std::string text() const;
   bool of_a_holder() const { return kind == Kind::let_go || kind == Kind::take_hold; }
@@ -69,7 +69,7 @@ struct OverrideSteps {
 /// kernel refuses to bind another driver than the override names (ENODEV). An override that names another
 /// driver is thus set after the bind, and is `driver` until then.
 void add_override(const PciFunction& function, const std::string& driver,
-                  const std::optional<std::string>& wanted, const std::string& why, OverrideSteps& steps);
+                  const std::optional<std::string>& desired, const std::string& why, OverrideSteps& steps);
 
 /// True if `steps` only set overrides, which takes no device from its user.
 bool take_nothing(const std::vector<Step>& steps);
@@ -142,13 +142,13 @@ std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<
 /// as it is. A function that `record` has gets the override back that a killed unbind removed. `stuck` names
 /// devices with a stuck write.
 MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
-                   const UseReport& use, const VfioDriverTable& drivers, const MoveRecord& record,
+                   const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& record,
                    const std::set<std::string>& stuck);
 
 /// Plans to unbind `request.accelerators`: back to the recorded drivers or, without a record, to the kernel's
 /// choice. A function that another program rebound meanwhile is left alone and noted.
 MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
-                     const UseReport& use, const MoveRecord& record, const std::set<std::string>& stuck);
+                     const UseReport& use, const UndoJournal& record, const std::set<std::string>& stuck);
 
 struct Undo {
   std::vector<Step> steps;
@@ -156,7 +156,7 @@ struct Undo {
 };
 /// Plans the roll back after a failure for every function of `only` that the record has, in any state. A
 /// function that was on vfio before Ferry, and still is, stays there, even if its unbind had begun.
-Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::vector<PciAddress>& only);
+Undo plan_undo(const Inventory& inventory, const UndoJournal& record, const std::vector<PciAddress>& only);
 
 /// The members that block a group by the kernel's own viability rule, judged from drivers alone. Allowed are
 /// no driver, vfio drivers, and drivers that manage DMA themselves (pcieport, pci-stub, NVIDIA's for vGPU

@@ -70,7 +70,7 @@ std::vector<const PciFunction*> in_order(const Inventory& inventory, const std::
 }
 
 // The override that a function on vfio had before its unbind began; absent: Ferry has no record of it.
-std::optional<std::string> override_on_vfio(const PciFunction& function, const MoveRecord& record) {
+std::optional<std::string> override_on_vfio(const PciFunction& function, const UndoJournal& record) {
   const auto found = record.members.find(function.address);
   if (found == record.members.end() || found->second.ids != function.ids()) return std::nullopt;
   return found->second.kernels_choice ? found->second.driver_override : function.driver;
@@ -104,7 +104,7 @@ std::vector<Step> overrides_as_before(const std::vector<const PciFunction*>& fun
 }
 
 std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Member>& members,
-                                const VfioDriverTable& table, const MoveRecord& record,
+                                const VfioDriverTable& table, const UndoJournal& record,
                                 const MoveRequest& request) {
   std::vector<const PciFunction*> functions;
   std::vector<Step> lost_overrides;
@@ -186,7 +186,7 @@ std::vector<PciAddress> still_blocking(const Inventory& inventory, const Move& m
 }  // namespace
 
 MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
-                   const UseReport& use, const VfioDriverTable& drivers, const MoveRecord& record,
+                   const UseReport& use, const VfioDriverTable& drivers, const UndoJournal& record,
                    const std::set<std::string>& stuck) {
   static const UseReport kNobody;
   std::vector<Candidate> candidates;

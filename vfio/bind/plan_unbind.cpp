@@ -17,7 +17,7 @@ struct Home {
   const PciFunction* function = nullptr;
   bool known = false;
   PriorState prior;
-  bool lost = false;  ///< the driver is not loaded and cannot be: MoveRecord::lost
+  bool lost = false;  ///< the driver is not loaded and cannot be: UndoJournal::lost
   bool kernel_chooses() const { return !known || prior.kernels_choice; }
   /// Its driver cannot be loaded, and its earlier override names another driver.
   bool lost_to_another() const { return lost && prior.driver_override != prior.driver; }
@@ -53,7 +53,7 @@ void leave_to_who_comes(const Home& home, std::vector<Step>& unbinds, std::vecto
 }
 
 // A function that is in_other_hands() is left there and noted.
-std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& homes,
+std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& homes,
                            std::vector<std::string>& notes) {
   std::vector<Step> steps;  // modules first: without its driver a function is not unbound
   OverrideSteps overrides;
@@ -127,7 +127,7 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
   return steps;
 }
 
-Home home_of(const PciFunction& function, const MoveRecord& record) {
+Home home_of(const PciFunction& function, const UndoJournal& record) {
   const auto found = record.members.find(function.address);
   if (found == record.members.end() || found->second.ids != function.ids()) {
     return {.function = &function, .known = false, .prior = {}};
@@ -147,7 +147,7 @@ std::string driver_at(const Home& home) {
 }  // namespace
 
 MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
-                     const UseReport& use, const MoveRecord& record, const std::set<std::string>& stuck) {
+                     const UseReport& use, const UndoJournal& record, const std::set<std::string>& stuck) {
   MovePlan plan;
   for (const Unit& unit : units_of(inventory, request.accelerators, record.gone_along())) {
     Move move;
@@ -174,7 +174,7 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
       }
       move.members.push_back(std::move(member));
     }
-    move.steps = way_back(inventory, homes, move.notes);
+    move.steps = rollback(inventory, homes, move.notes);
     Objections objections;
     // An unreadable override may be Ferry's, so it is not certain that there is nothing to do.
     const bool unsure = std::ranges::any_of(
@@ -207,7 +207,7 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
   return plan;
 }
 
-Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::vector<PciAddress>& only) {
+Undo plan_undo(const Inventory& inventory, const UndoJournal& record, const std::vector<PciAddress>& only) {
   std::vector<Home> homes;
   // Overrides of functions on vfio before Ferry and still: the program that bound them may use them.
   std::vector<Step> as_found;
@@ -224,7 +224,7 @@ Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::
     }
   }
   Undo undo;
-  undo.steps = way_back(inventory, homes, undo.notes);
+  undo.steps = rollback(inventory, homes, undo.notes);
   undo.steps.insert(undo.steps.end(), as_found.begin(), as_found.end());
   return undo;
 }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/bind/unit_move.h"
-
 #include <algorithm>
 #include <cstddef>
 
 #include <fmt/format.h>
 
 #include "hostfs/stuck_writes.h"
-#include "vfio/bind/driver_override.h"
+#include "vfio/bind/driver_choice.h"
 #include "vfio/bind/fence.h"
+#include "vfio/bind/move_apply.h"
 #include "vfio/bind/move_members.h"
 #include "vfio/pci/driver_modules.h"
-#include "vfio/pci/modprobe_config.h"
+#include "vfio/pci/kernel_options.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::vfio {
@@ -166,9 +165,9 @@ Result<> record_before_way_back(const MoveContext& context, const Inventory& inv
   return {};
 }
 
-Result<> not_as_wanted(const PciFunction& function, const std::string& wanted) {
+Result<> not_as_desired(const PciFunction& function, const std::string& desired) {
   return fail(Errc::failed, fmt::format("{} is on {} after the move, not on {}", function.address.text(),
-                                        function.driver.value_or("no driver"), wanted));
+                                        function.driver.value_or("no driver"), desired));
 }
 
 std::vector<PciAddress> all_members(const Move& move) {
@@ -204,7 +203,7 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
     }
     if (member.role == MemberRole::bridge || member.role == MemberRole::bystander) continue;
     if (direction == Direction::to_vfio) {
-      if (!on_vfio_driver(*function)) return not_as_wanted(*function, member.driver_after);
+      if (!on_vfio_driver(*function)) return not_as_desired(*function, member.driver_after);
       if (!has_node(*context.host, *function)) {
         return fail(Errc::failed, fmt::format("{} is bound, but /dev/vfio/{} is not there",
                                               function->address.text(), function->iommu_group.value_or(0)));
@@ -220,7 +219,7 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
           "an ids= option of vfio-pci names it (/etc/modprobe.d, kernel command line): `ferry doctor` looks");
     }
     if (member.driver_after != kKernelsChoice && function->driver.value_or("") != member.driver_after) {
-      return not_as_wanted(*function, member.driver_after.empty() ? "none" : member.driver_after);
+      return not_as_desired(*function, member.driver_after.empty() ? "none" : member.driver_after);
     }
   }
   if (direction == Direction::to_vfio) {
@@ -276,9 +275,9 @@ std::vector<std::string> against_undo(const MoveContext& context, const Inventor
   for (const PciAddress& address : moving) {
     if (const auto why = use->unseen.find(address.text()); why != use->unseen.end())
       troubles.push_back(why->second);
-    for (const Holder& holder : use->of(address.text())) {
-      if (holder.only_a_screen()) continue;  // the change was made in spite of it
-      troubles.push_back(fmt::format("{} is in use meanwhile: {}", address.text(), holder.text()));
+    for (const DeviceUser& user : use->of(address.text())) {
+      if (user.only_a_screen()) continue;  // the change was made in spite of it
+      troubles.push_back(fmt::format("{} is in use meanwhile: {}", address.text(), user.text()));
     }
   }
   return troubles;

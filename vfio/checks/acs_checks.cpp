@@ -6,9 +6,9 @@
 
 #include "hostfs/check_reading.h"
 #include "vfio/bind/move_members.h"
-#include "vfio/checks/passthrough_check_parts.h"
+#include "vfio/checks/passthrough_checks.h"
 #include "vfio/pci/bridge_config.h"
-#include "vfio/pci/device_place.h"
+#include "vfio/pci/device_facts.h"
 
 namespace ferry::vfio::checks {
 namespace {

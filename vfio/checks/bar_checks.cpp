@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "hostfs/check_reading.h"
-#include "vfio/checks/passthrough_check_parts.h"
+#include "vfio/checks/passthrough_checks.h"
 #include "vfio/pci/bridge_config.h"
-#include "vfio/pci/device_place.h"
+#include "vfio/pci/device_facts.h"
 
 namespace ferry::vfio::checks {
 namespace {
@@ -40,7 +40,7 @@ std::optional<PciAddress> bridge_above(const HostFs& host, const PciFunction& fu
 
 // ", and the window of bridge 0000:64:00.0 above it has 512 MiB", if less than `wanted`; else "".
 std::string window_note(const HostFs& host, const PciFunction& function, const Bar& bar,
-                        std::uint64_t wanted) {
+                        std::uint64_t desired) {
   const auto bridge = bridge_above(host, function);
   if (!bridge) return {};
   const auto config = host.read_file(sysfs_path(*bridge) / "config");
@@ -48,7 +48,7 @@ std::string window_note(const HostFs& host, const PciFunction& function, const B
   const auto window = prefetchable_window(*config);
   // A BAR outside this window lies in another one, which is not read.
   if (!window || bar.start < window->start || bar.start - window->start >= window->size) return {};
-  if (window->size >= wanted) return {};
+  if (window->size >= desired) return {};
   return fmt::format(", and the window of bridge {} above it has {}", bridge->text(),
                      size_text(window->size));
 }

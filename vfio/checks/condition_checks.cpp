@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "common/text/counted.h"
+#include "common/text/text.h"
 #include "hostfs/check_reading.h"
-#include "vfio/checks/passthrough_check_parts.h"
+#include "vfio/checks/passthrough_checks.h"
 
 namespace ferry::vfio::checks {
 namespace {
@@ -75,7 +75,7 @@ Check power_check(const PciFunction& function, const DeviceFacts& facts) {
 
 // The 64-bit BARs that the device requests. Hardware fixes their low four bits, whatever the firmware did. A
 // 32-bit BAR without an address reads 0, like one that does not exist.
-std::vector<unsigned> wanted_64bit_bars(std::string_view config) {
+std::vector<unsigned> desired_64bit_bars(std::string_view config) {
   constexpr std::size_t kFirst = 0x10;
   constexpr unsigned kBars = 6;
   constexpr unsigned kTypeMask = 0x7;  // bit 0: I/O; bits 1 and 2: width
@@ -115,7 +115,7 @@ Check bars_check(const HostFs& host, const PciFunction& function, const DeviceFa
   }
   const auto config = host.read_file(sysfs_path(function.address) / "config");
   if (config && trouble.empty()) {
-    for (const unsigned index : wanted_64bit_bars(*config)) {
+    for (const unsigned index : desired_64bit_bars(*config)) {
       if (std::ranges::find(*facts.bars, index, &Bar::index) == facts.bars->end()) {
         missing.push_back(fmt::format("BAR {} (64-bit)", index));
       }

@@ -4,8 +4,7 @@
 #include <fmt/format.h>
 
 #include "hostfs/check_reading.h"
-#include "vfio/checks/passthrough_check_parts.h"
-#include "vfio/pci/firmware_framebuffer.h"
+#include "vfio/checks/passthrough_checks.h"
 #include "vfio/pci/memory_map.h"
 
 namespace ferry::vfio::checks {

@@ -6,7 +6,7 @@
 
 #include "hostfs/check_reading.h"
 #include "vfio/bind/move_plan.h"
-#include "vfio/checks/passthrough_check_parts.h"
+#include "vfio/checks/passthrough_checks.h"
 
 namespace ferry::vfio::checks {
 namespace {

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "common/text/counted.h"
+#include "common/text/text.h"
 #include "hostfs/check_reading.h"
-#include "vfio/checks/passthrough_check_parts.h"
+#include "vfio/checks/passthrough_checks.h"
 
 namespace ferry::vfio::checks {
 namespace {

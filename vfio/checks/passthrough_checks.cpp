@@ -7,8 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/counted.h"
-#include "vfio/checks/passthrough_check_parts.h"
+#include "common/text/text.h"
 
 namespace ferry::vfio {
 namespace {

@@ -9,7 +9,9 @@
 
 #include "common/check.h"
 #include "hostfs/host_fs.h"
+#include "vfio/pci/device_facts.h"
 #include "vfio/pci/inventory.h"
+#include "vfio/pci/kernel_options.h"
 
 namespace ferry::vfio {
 
@@ -19,3 +21,33 @@ std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inven
                                       const AcceleratorRules& rules);
 
 }  // namespace ferry::vfio
+
+// The parts of passthrough_checks(), by topic.
+namespace ferry::vfio::checks {
+
+/// Isolation of devices: firmware, IOMMU, interrupts, and settings that weaken them.
+std::vector<Check> of_isolation(const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules,
+                                const Result<KernelCommandLine>& command_line);
+/// The advice for a host without an active IOMMU, from its processor, firmware tables and command line.
+std::string cure_of_inactive_iommu(const HostFs& host);
+/// Availability of vfio, and other programs that set drivers.
+std::vector<Check> of_vfio_setup(const HostFs& host, const Inventory& inventory,
+                                 const std::vector<PciAddress>& accelerators,
+                                 const Result<KernelCommandLine>& command_line);
+/// Readiness of each accelerator to leave the host: group, virtual functions. In order of `accelerators`.
+std::vector<Check> of_groups(const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules,
+                             const std::vector<PciAddress>& accelerators);
+/// Bridges above the function that put more than its card into its group.
+std::vector<Check> of_acs(const HostFs& host, const Inventory& inventory, const PciFunction& function);
+/// Use of the function by the host's own console.
+std::vector<Check> of_display(const HostFs& host, const PciFunction& function, const DeviceFacts& facts);
+/// Condition of the function for a VM: reset, power, BARs, link, NUMA.
+std::vector<Check> of_condition(const HostFs& host, const PciFunction& function, const DeviceFacts& facts);
+
+/// Sizes of the function's BARs, and the ROM with which a guest's firmware draws on it.
+std::vector<Check> of_bars(const HostFs& host, const PciFunction& function, const DeviceFacts& facts);
+
+/// The reason why an existing `attribute` could not be read and is absent in `facts`; "" otherwise.
+std::string trouble_with(const DeviceFacts& facts, std::string_view attribute);
+
+}  // namespace ferry::vfio::checks

@@ -8,9 +8,9 @@
 
 #include "hostfs/check_reading.h"
 #include "vfio/bind/move_plan.h"
-#include "vfio/checks/passthrough_check_parts.h"
+#include "vfio/checks/passthrough_checks.h"
 #include "vfio/pci/driver_modules.h"
-#include "vfio/pci/modprobe_config.h"
+#include "vfio/pci/kernel_options.h"
 
 namespace ferry::vfio::checks {
 namespace {

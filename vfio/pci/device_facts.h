@@ -77,4 +77,16 @@ DeviceFacts read_device_facts(const HostFs& host, const PciAddress& address);
 /// True if the host offers iommufd: the node /dev/iommu (Linux 6.2).
 bool has_iommufd(const HostFs& host);
 
+/// The physical place of a function in the machine.
+/// ABI: Documentation/ABI/testing/sysfs-bus-pci (slots), the links in sys/bus/pci/devices.
+struct DevicePlace {
+  /// The slot's name from firmware or a hotplug driver ("4"). Absent: no slot is named.
+  std::optional<std::string> slot;
+  /// The host bridge and the bridges above the function, outermost first: "pci0000:00", "0000:00:01.0".
+  std::vector<std::string> above;
+};
+
+/// Reads a function's place, which is empty if the function does not exist.
+DevicePlace read_place(const HostFs& host, const PciAddress& address);
+
 }  // namespace ferry::vfio

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hostfs/host_fs.h"
-#include "vfio/bind/move_record.h"
+#include "vfio/bind/undo_journal.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::vfio {
@@ -37,6 +37,6 @@ std::string module_for(const PriorState& prior);
 /// driver. The candidate with the driver's name counts, else the only one; without either the record stays. A
 /// function is `lost` if neither the host's modules nor modprobe's configuration know the module, so that no
 /// load can bring its driver. A driver from a container is on the host only while the container runs.
-void find_lost_modules(const HostFs& host, const Inventory& inventory, MoveRecord& record);
+void find_lost_modules(const HostFs& host, const Inventory& inventory, UndoJournal& record);
 
 }  // namespace ferry::vfio

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "vfio/checks/passthrough_check_parts.h"
+#include "vfio/checks/passthrough_checks.h"
 
 namespace ferry::vfio {
 
@@ -14,9 +14,9 @@ bool AcceleratorRules::match_by_name(const PciFunction& function) const {
   return classes.contains(what) || on_request.contains(what);
 }
 
-AcceleratorRules AcceleratorRules::asking_for(PciClass wanted) const {
+AcceleratorRules AcceleratorRules::asking_for(PciClass desired) const {
   AcceleratorRules rules = *this;
-  if (rules.on_request.erase(wanted) > 0) rules.classes.insert(wanted);
+  if (rules.on_request.erase(desired) > 0) rules.classes.insert(desired);
   return rules;
 }
 
@@ -104,7 +104,7 @@ namespace {
 
 Result<std::set<PciAddress>> members_of(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                         const std::vector<PciAddress>& functions) {
-  std::set<PciAddress> wanted(functions.begin(), functions.end());
+  std::set<PciAddress> desired(functions.begin(), functions.end());
   for (const std::uint32_t group : groups) {
     auto names = host.list("sys/kernel/iommu_groups/" + std::to_string(group) + "/devices");
     if (!names) {
@@ -112,31 +112,31 @@ Result<std::set<PciAddress>> members_of(const HostFs& host, const std::vector<st
       return fail(std::move(names).error());
     }
     for (const std::string& name : *names) {
-      if (const auto address = PciAddress::parse(name)) wanted.insert(*address);
+      if (const auto address = PciAddress::parse(name)) desired.insert(*address);
     }
   }
-  return wanted;
+  return desired;
 }
 
 }  // namespace
 
 Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                const std::vector<PciAddress>& functions) {
-  const auto wanted = members_of(host, groups, functions);
-  if (!wanted) return fail(Error(wanted.error()));
+  const auto desired = members_of(host, groups, functions);
+  if (!desired) return fail(Error(desired.error()));
   Inventory inventory;
-  for (const PciAddress& address : *wanted) read_into(host, address, inventory);
+  for (const PciAddress& address : *desired) read_into(host, address, inventory);
   read_host_facts(host, inventory);
   return inventory;
 }
 
 Result<Inventory> scan_members_again(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                      const std::vector<PciAddress>& functions, const Inventory& before) {
-  const auto wanted = members_of(host, groups, functions);
-  if (!wanted) return fail(Error(wanted.error()));
+  const auto desired = members_of(host, groups, functions);
+  if (!desired) return fail(Error(desired.error()));
   Inventory inventory;
   inventory.unsafe_noiommu = before.unsafe_noiommu;
-  for (const PciAddress& address : *wanted) {
+  for (const PciAddress& address : *desired) {
     const PciFunction* known = before.find(address);
     if (known == nullptr) {
       read_into(host, address, inventory);

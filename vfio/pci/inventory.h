@@ -48,7 +48,7 @@ struct AcceleratorRules {
   /// True for a function that would count if it were named, and does not count now.
   bool only_by_name(const PciFunction& function) const { return match_by_name(function) && !match(function); }
   /// The rules of a command that asks for class `wanted`, which differ only if the class is on request.
-  AcceleratorRules asking_for(PciClass wanted) const;
+  AcceleratorRules asking_for(PciClass desired) const;
   /// True for a function that only another vendor's name can make an accelerator.
   bool is_of_another_vendor(const PciFunction& function) const {
     return !vendors.contains(function.vendor) && match_by_name(function);
@@ -81,7 +81,7 @@ struct Inventory {
   bool has_iommu() const { return !groups.empty() && !unsafe_noiommu; }
 };
 
-/// Reads the host, except for driver_override (driver_override.h). An unreadable function gets a `problem`
+/// Reads the host, except for driver_override (driver_choice.h). An unreadable function gets a `problem`
 /// and does not end the scan; a function that vanishes meanwhile is left out. Errors: the bus itself cannot
 /// be listed (no sysfs at this root).
 Result<Inventory> scan(const HostFs& host);

@@ -6,9 +6,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "vfio/pci/pci_resources.h"
 
 namespace ferry::vfio {
 
@@ -27,5 +30,15 @@ struct MemoryMap {
 };
 
 MemoryMap parse_memory_map(std::string_view text);
+
+// The framebuffer of the firmware, if it lies in a device's memory.
+
+struct FirmwareFramebuffer {
+  std::string name;  ///< as its driver claims it in proc/iomem: "BOOTFB", "efifb"
+  unsigned bar = 0;
+};
+
+/// The first firmware framebuffer in `map` that lies inside one of `bars`. Absent: there is none.
+std::optional<FirmwareFramebuffer> firmware_framebuffer(const MemoryMap& map, const std::vector<Bar>& bars);
 
 }  // namespace ferry::vfio

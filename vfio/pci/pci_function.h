@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/result.h"
@@ -13,6 +14,22 @@
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::vfio {
+
+// A PCI function's modalias, which gives five attributes in one read.
+// ABI: drivers/pci/pci-sysfs.c, modalias_show().
+
+/// The values of the attributes with these names.
+struct PciModalias {
+  std::uint16_t vendor = 0;
+  std::uint16_t device = 0;
+  std::uint16_t subsystem_vendor = 0;
+  std::uint16_t subsystem_device = 0;
+  std::uint32_t class_code = 0;  ///< 24 bits: class, subclass, programming interface
+  bool operator==(const PciModalias&) const = default;
+};
+
+/// Parses "pci:v000010DEd00002684sv000010DEsd0000167Cbc03sc00i00"; absent: the text has another form.
+std::optional<PciModalias> parse_pci_modalias(std::string_view text);
 
 /// Classes that decide how a function is treated: the upper 16 bits of the 24-bit class code.
 enum class PciClass : std::uint16_t {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/pci/uevents.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
@@ -11,9 +12,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "vfio/pci/uevent.h"
-
 namespace ferry::vfio {
+namespace {
+
+constexpr std::array<std::string_view, 4> kSubsystems = {"pci", "mdev", "vfio", "vfio-dev"};
+
+}  // namespace
+
+bool concerns_us(std::string_view uevent) {
+  std::string_view subsystem;
+  while (!uevent.empty()) {
+    const auto field = uevent.substr(0, uevent.find('\0'));
+    uevent.remove_prefix(std::min(field.size() + 1, uevent.size()));
+    constexpr std::string_view kKey = "SUBSYSTEM=";
+    if (field.starts_with(kKey)) subsystem = field.substr(kKey.size());
+  }
+  return std::ranges::find(kSubsystems, subsystem) != kSubsystems.end();
+}
+
 Result<Uevents> Uevents::open() {
   UniqueFd fd(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT));
   sockaddr_nl address{};

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string_view>
+
 #include "common/result.h"
 #include "common/unique_fd.h"
 
 namespace ferry::vfio {
+
+/// True if a device event of the kernel concerns PCI, mediated or VFIO devices. An event is
+/// "add@/devices/..." and KEY=VALUE fields, each ended by a zero byte. A malformed event does not count.
+/// ABI: lib/kobject_uevent.c.
+bool concerns_us(std::string_view uevent);
 
 /// Kernel events of devices that appear, vanish and change drivers; sysfs raises no inotify events.
 /// ABI: lib/kobject_uevent.c; netlink(7), NETLINK_KOBJECT_UEVENT, group 1.
@@ -18,7 +25,7 @@ class Uevents {
 
   /// Readable when events wait.
   int fd() const { return fd_.get(); }
-  /// Takes all waiting events. True if one concerns_us() (uevent.h), or if events were lost.
+  /// Takes all waiting events. True if one concerns_us(), or if events were lost.
   bool take() const;
 
  private:

@@ -33,25 +33,25 @@ class LettingGo {
   template <typename F>
   void each(Kind kind, const F& f) {
     for (Asker& asker : askers_) {
-      for (const Releasable& holder : asker.holders) {
-        if (holder.kind == kind && !asker.out()) f(asker, holder);
+      for (const Releasable& user : asker.users) {
+        if (user.kind == kind && !asker.out()) f(asker, user);
       }
     }
   }
 
-  void stop(Asker& asker, const Releasable& holder) {
-    auto stopped = services_.stop(holder);
+  void stop(Asker& asker, const Releasable& user) {
+    auto stopped = services_.stop(user);
     if (stopped) {
-      asker.released.insert(holder);
+      asker.released.insert(user);
       return;
     }
     // A GPU that the daemon cannot be asked for stays in use; its whole service stops in the next step.
-    if (holder.kind == Kind::persistence && stopped.error().code != Errc::stuck) return;
-    asker.failure = std::move(stopped).error().during(holder.letting_go());
+    if (user.kind == Kind::persistence && stopped.error().code != Errc::stuck) return;
+    asker.failure = std::move(stopped).error().during(user.letting_go());
   }
 
   void stop_all(Kind kind) {
-    each(kind, [&](Asker& asker, const Releasable& holder) { stop(asker, holder); });
+    each(kind, [&](Asker& asker, const Releasable& user) { stop(asker, user); });
   }
 
   UsersOfModules users_of_modules() {
@@ -83,8 +83,8 @@ class LettingGo {
     const auto use = context_.probe->look(use_questions(*context_.host, inventory, asked));
     const auto holds_on = [&](const PciAddress& gpu) {
       return std::ranges::find(asked, gpu) != asked.end() &&
-             (!use || std::ranges::any_of(use->of(gpu.text()), [](const Holder& holder) {
-               return holder.service == kPersistenced;
+             (!use || std::ranges::any_of(use->of(gpu.text()), [](const DeviceUser& user) {
+               return user.service == kPersistenced;
              }));
     };
     for (Asker& asker : askers_) {
@@ -100,9 +100,9 @@ class LettingGo {
 
 }  // namespace
 
-void Released::add(const Releasable& who, const Holder& holder, const PciAddress& function) {
-  holders[who].push_back(function);
-  if (who.kind == Kind::module) also[who.name].insert(holder.also.begin(), holder.also.end());
+void Released::add(const Releasable& who, const DeviceUser& user, const PciAddress& function) {
+  users[who].push_back(function);
+  if (who.kind == Kind::module) also[who.name].insert(user.also.begin(), user.also.end());
 }
 
 std::set<std::string> possible_release(std::set<std::string> list, const Releaser* releaser) {
@@ -118,10 +118,10 @@ std::set<Releasable> asked_to_let_go(const Released& released, bool by_gpu,
                                      const std::function<bool(const PciAddress&)>& is_gpu,
                                      const std::function<bool(const PciAddress&)>& serves_others) {
   std::set<Releasable> out;
-  for (const auto& [holder, functions] : released.holders) {
-    if (holder.name != kPersistenced || !by_gpu || !serves_others(functions.front()) ||
+  for (const auto& [user, functions] : released.users) {
+    if (user.name != kPersistenced || !by_gpu || !serves_others(functions.front()) ||
         !std::ranges::all_of(functions, is_gpu)) {
-      out.insert(holder);
+      out.insert(user);
       continue;
     }
     for (const PciAddress& function : functions)
@@ -147,33 +147,33 @@ std::vector<Error> serving_others(const Released& released, const std::set<std::
   return out;
 }
 
-Error held_on(const Releasable& holder, const std::string& what) {
-  const std::string who = holder.kind == Kind::persistence ? kPersistenced : holder.name;
+Error held_on(const Releasable& user, const std::string& what) {
+  const std::string who = user.kind == Kind::persistence ? kPersistenced : user.name;
   return {.code = Errc::refused,
           .message = fmt::format("{} holds {} although it was to let go", who, what),
           .hint = "find out what starts it meanwhile, or stop it first"};
 }
 
-void release_around(std::vector<Step>& steps, const std::set<Releasable>& holders) {
+void release_around(std::vector<Step>& steps, const std::set<Releasable>& users) {
   std::vector<Step> out;
-  out.reserve(steps.size() + 2 * holders.size());
-  for (const Releasable& holder : holders) {
+  out.reserve(steps.size() + 2 * users.size());
+  for (const Releasable& user : users) {
     out.push_back({.kind = Step::Kind::let_go,
                    .address = {},
                    .value = {},
                    .why = "it holds a device and is on the release list; once for all that need it",
-                   .holder = holder});
+                   .user = user});
   }
   out.insert(out.end(), steps.begin(), steps.end());
-  for (const Releasable& holder : holders | std::views::reverse) {
-    const bool of_one = holder.kind == Kind::persistence;
+  for (const Releasable& user : users | std::views::reverse) {
+    const bool of_one = user.kind == Kind::persistence;
     out.push_back(
         {.kind = Step::Kind::take_hold,
          .address = {},
          .value = {},
          .why = of_one ? "once the GPU is back on the driver it had, by this command or a later one"
                        : "it serves the host's other devices; once all is done, whatever becomes of it",
-         .holder = holder});
+         .user = user});
   }
   steps = std::move(out);
 }
@@ -181,7 +181,7 @@ void release_around(std::vector<Step>& steps, const std::set<Releasable>& holder
 std::set<Releasable> releasing(const std::vector<Step>& steps) {
   std::set<Releasable> out;
   for (const Step& step : steps) {
-    if (step.kind == Step::Kind::let_go) out.insert(step.holder);
+    if (step.kind == Step::Kind::let_go) out.insert(step.user);
   }
   return out;
 }

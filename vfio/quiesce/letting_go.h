@@ -18,9 +18,9 @@ namespace ferry::vfio {
 
 /// Services and modules to quiesce, so that their open devices are no objection.
 struct Released {
-  std::map<Releasable, std::vector<PciAddress>> holders;  ///< each with the functions that it uses
-  std::map<std::string, std::set<std::string>> also;      ///< by module: other devices that it closes as well
-  void add(const Releasable& who, const Holder& holder, const PciAddress& function);
+  std::map<Releasable, std::vector<PciAddress>> users;  ///< each with the functions that it uses
+  std::map<std::string, std::set<std::string>> also;    ///< by module: other devices that it closes as well
+  void add(const Releasable& who, const DeviceUser& user, const PciAddress& function);
 };
 
 /// The part of a release list that this host can quiesce: services only if there is a Releaser.
@@ -38,17 +38,17 @@ std::vector<Error> serving_others(const Released& released, const std::set<std::
                                   const std::string& stays);
 
 /// The error that `holder` still uses the device after it was quiesced.
-Error held_on(const Releasable& holder, const std::string& what);
+Error held_on(const Releasable& user, const std::string& what);
 
 /// Puts the steps that quiesce `holders` before all other steps, and those that resume them at the end.
-void release_around(std::vector<Step>& steps, const std::set<Releasable>& holders);
+void release_around(std::vector<Step>& steps, const std::set<Releasable>& users);
 /// The services and modules that `steps` quiesce.
 std::set<Releasable> releasing(const std::vector<Step>& steps);
 
 /// A caller that needs devices free: a unit whose drivers change, or a GPU that is divided.
 struct Asker {
   std::vector<PciAddress> devices;
-  std::set<Releasable> holders;        ///< to quiesce, as planned
+  std::set<Releasable> users;          ///< to quiesce, as planned
   std::set<Releasable> released = {};  ///< quiesced so far
   std::optional<Error> failure = {};   ///< set: a service or module could not be quiesced
   std::optional<Error> refusal = {};   ///< set: a module was left loaded on purpose

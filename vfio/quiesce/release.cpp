@@ -124,29 +124,29 @@ Result<std::set<std::string>> release_list(const std::vector<std::string>& names
   return out;
 }
 
-std::optional<Releasable> may_release(const Holder& holder, const std::set<std::string>& list) {
-  if (holder.kind == Holder::Kind::console) {
-    if (holder.name != kConsoleModule || !list.contains(holder.name)) return std::nullopt;
-    return Releasable{.kind = Releasable::Kind::module, .name = holder.name};
+std::optional<Releasable> may_release(const DeviceUser& user, const std::set<std::string>& list) {
+  if (user.kind == DeviceUser::Kind::console) {
+    if (user.name != kConsoleModule || !list.contains(user.name)) return std::nullopt;
+    return Releasable{.kind = Releasable::Kind::module, .name = user.name};
   }
-  if (holder.kind == Holder::Kind::process && holder.pod_uid.empty() && !holder.service.empty() &&
-      list.contains(holder.service) && !runs_others(holder.service)) {
-    return Releasable{.kind = Releasable::Kind::service, .name = holder.service};
+  if (user.kind == DeviceUser::Kind::process && user.pod_uid.empty() && !user.service.empty() &&
+      list.contains(user.service) && !runs_others(user.service)) {
+    return Releasable{.kind = Releasable::Kind::service, .name = user.service};
   }
   return std::nullopt;
 }
 
-std::string remedy_by_release(const Holder& holder) {
-  if (holder.kind == Holder::Kind::console) {
+std::string remedy_by_release(const DeviceUser& user) {
+  if (user.kind == DeviceUser::Kind::console) {
     return fmt::format(
         "if nothing needs its screen, let it be unloaded meanwhile: --release {0} (in a "
         "policy: release: [{0}])",
-        holder.name);
+        user.name);
   }
-  if (holder.service.empty() || runs_others(holder.service)) return std::string(holder.remedy());
+  if (user.service.empty() || runs_others(user.service)) return std::string(user.remedy());
   return fmt::format(
       "stop it first, or let it be stopped meanwhile: --release {0} (in a policy: release: [{0}])",
-      holder.service);
+      user.service);
 }
 
 }  // namespace ferry::vfio

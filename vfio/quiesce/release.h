@@ -88,9 +88,9 @@ bool runs_others(std::string_view unit);
 
 /// The service or module to quiesce for `holder`: on `list`, and running no VMs or containers. Absent: the
 /// holder must not be quiesced.
-std::optional<Releasable> may_release(const Holder& holder, const std::set<std::string>& list);
+std::optional<Releasable> may_release(const DeviceUser& user, const std::set<std::string>& list);
 
 /// Advice about a device user that could be on the list and is not: to put it there, or Holder::remedy().
-std::string remedy_by_release(const Holder& holder);
+std::string remedy_by_release(const DeviceUser& user);
 
 }  // namespace ferry::vfio

@@ -2,12 +2,17 @@
 #include "vfio/quiesce/stopped_services.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include "common/text/whole_json.h"
+#include "common/version.h"
+#include "hostfs/kernel_facts.h"
 #include "hostfs/stuck_writes.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/quiesce/release.h"
@@ -15,35 +20,124 @@
 namespace ferry::vfio {
 namespace {
 
+using nlohmann::json;
+constexpr const char* kFile = "run/ferry/hostd/stopped-services.json";
+constexpr int kVersionOfFormat = 1;
+constexpr const char* kToStart = "to start";
+constexpr const char* kWaits = "waits for a device";
+
+tl::unexpected<Error> broken(const std::string& why) {
+  return fail(Errc::malformed_host, fmt::format("/{}: {}", kFile, why),
+              "the file says which services to start again; mend it, or start them and remove it");
+}
+
+/// A map of the file, from name to state. An earlier version of the file had services only.
+struct Section {
+  const char* key;
+  Releasable::Kind kind;
+};
+constexpr std::array kSections = {Section{.key = "services", .kind = Releasable::Kind::service},
+                                  Section{.key = "modules", .kind = Releasable::Kind::module},
+                                  Section{.key = "gpus", .kind = Releasable::Kind::persistence}};
+
+// root starts and loads the names in the file, so only names that Ferry could have written are accepted.
+bool could_be_ours(const Releasable& user) {
+  switch (user.kind) {
+    case Releasable::Kind::module:
+      return user.name == kConsoleModule;
+    case Releasable::Kind::persistence: {
+      const auto gpu = PciAddress::parse(user.name);
+      return gpu && gpu->text() == user.name;
+    }
+    case Releasable::Kind::service:
+      break;
+  }
+  const auto named = services_named(user.name);
+  return named && named->front() == user.name && user.name != kConsoleModule;
+}
+
+}  // namespace
+
+Result<ServiceRecord> read_service_record(const HostFs& host) {
+  ServiceRecord out;
+  const auto text = host.read_file(kFile);
+  if (!text) {
+    if (is_gone(text.error())) return out;
+    return fail(Error(text.error()));
+  }
+  try {
+    const json record = parse_whole_json(*text);
+    if (record.at("version").get<int>() != kVersionOfFormat)
+      return broken("written by another version of ferry");
+    if (record.at("boot_id").get<std::string>() != boot_id(host).value_or("")) {
+      out.notes.push_back(
+          fmt::format("/{} is of an earlier boot and void: systemd has started afresh", kFile));
+      return out;
+    }
+    for (const auto& [key, kind] : kSections) {
+      const json section =
+          kind == Releasable::Kind::service ? record.at(key) : record.value(key, json::object());
+      if (!section.is_object()) return broken(fmt::format("'{}' is no map", key));
+      for (const auto& [name, state] : section.items()) {
+        const Releasable user{.kind = kind, .name = name};
+        if (!could_be_ours(user)) return broken(fmt::format("'{}' is no name for '{}'", name, key));
+        if (state != kToStart && state != kWaits)
+          return broken(name + " is neither to be started nor waiting");
+        out.services[user] = state == kWaits ? StoppedService::waits_for_a_device : StoppedService::to_start;
+      }
+    }
+    return out;
+  } catch (const json::exception& error) {
+    return broken(error.what());
+  }
+}
+
+Result<> write_service_record(HostFs& host, const std::map<Releasable, StoppedService>& services) {
+  if (services.empty()) return host.remove_file(kFile);
+  const auto boot = boot_id(host);
+  if (!boot) return fail(Error(boot.error()).during("record which services are stopped"));
+  json record = {
+      {"version", kVersionOfFormat}, {"ferry", kVersion}, {"boot_id", *boot}, {"services", json::object()}};
+  for (const auto& [key, kind] : kSections) {
+    for (const auto& [user, state] : services) {
+      if (user.kind == kind)
+        record[key][user.name] = state == StoppedService::waits_for_a_device ? kWaits : kToStart;
+    }
+  }
+  return host.write_file(kFile, record.dump(2) + "\n");
+}
+
+namespace {
+
 constexpr const char* kNvidia = "nvidia";
 
 // True if a device is left that `holder` would use.
-bool device_left(const ReleaseContext& context, const Inventory& inventory, const Releasable& holder) {
+bool device_left(const ReleaseContext& context, const Inventory& inventory, const Releasable& user) {
   return std::ranges::any_of(inventory.functions, [&](const auto& entry) {
     const auto& [address, function] = entry;
     if (!function.driver || on_vfio_driver(function)) return false;
-    switch (holder.kind) {
+    switch (user.kind) {
       case Releasable::Kind::service:
         return context.rules.match(function);
       case Releasable::Kind::module:
         return function.driver == kNvidia;
       case Releasable::Kind::persistence:
-        return address.text() == holder.name;
+        return address.text() == user.name;
     }
     return true;
   });
 }
 
-std::string again(const Releasable& holder, bool by_us) {
+std::string again(const Releasable& user, bool by_us) {
   const std::string_view when = by_us ? "" : " by an earlier run";
-  switch (holder.kind) {
+  switch (user.kind) {
     case Releasable::Kind::persistence:
       return fmt::format("persistence of {} was switched off{} and is left to nvidia-persistenced again",
-                         holder.name, when);
+                         user.name, when);
     case Releasable::Kind::service:
-      return fmt::format("{} was stopped{} and is started again", holder.name, when);
+      return fmt::format("{} was stopped{} and is started again", user.name, when);
     case Releasable::Kind::module:
-      return fmt::format("module {} was unloaded{} and is loaded again", holder.name, when);
+      return fmt::format("module {} was unloaded{} and is loaded again", user.name, when);
   }
   return {};
 }
@@ -58,31 +152,30 @@ Result<> StoppedServices::take_over() {
   return {};
 }
 
-void StoppedServices::tell(Step::Kind kind, const Releasable& holder) const {
-  if (context_.on_step)
-    context_.on_step({.kind = kind, .address = {}, .value = {}, .why = {}, .holder = holder});
+void StoppedServices::tell(Step::Kind kind, const Releasable& user) const {
+  if (context_.on_step) context_.on_step({.kind = kind, .address = {}, .value = {}, .why = {}, .user = user});
 }
 
-Result<> StoppedServices::let_go(const Releasable& holder) const {
-  switch (holder.kind) {
+Result<> StoppedServices::let_go(const Releasable& user) const {
+  switch (user.kind) {
     case Releasable::Kind::persistence:
-      return context_.persistence->set(PciAddress::parse(holder.name).value(), false);
+      return context_.persistence->set(PciAddress::parse(user.name).value(), false);
     case Releasable::Kind::service:
-      return context_.releaser->stop(holder.name);
+      return context_.releaser->stop(user.name);
     case Releasable::Kind::module:
-      return context_.writer->unload_module(holder.name);
+      return context_.writer->unload_module(user.name);
   }
   return {};
 }
 
-Result<> StoppedServices::take_hold(const Releasable& holder) const {
-  switch (holder.kind) {
+Result<> StoppedServices::take_hold(const Releasable& user) const {
+  switch (user.kind) {
     case Releasable::Kind::persistence:
-      return context_.persistence->set(PciAddress::parse(holder.name).value(), true);
+      return context_.persistence->set(PciAddress::parse(user.name).value(), true);
     case Releasable::Kind::service:
-      return context_.releaser->start(holder.name);
+      return context_.releaser->start(user.name);
     case Releasable::Kind::module:
-      return context_.writer->load_module(holder.name);
+      return context_.writer->load_module(user.name);
   }
   return {};
 }
@@ -94,36 +187,36 @@ Result<> StoppedServices::record(std::map<Releasable, StoppedService> after) {
   return {};
 }
 
-bool StoppedServices::is_stuck(const Releasable& holder) const {
+bool StoppedServices::is_stuck(const Releasable& user) const {
   const auto stuck = stuck_writes(*context_.host);
   return stuck &&
-         std::ranges::any_of(*stuck, [&](const StuckWrite& write) { return concerns(write, holder.name); });
+         std::ranges::any_of(*stuck, [&](const StuckWrite& write) { return concerns(write, user.name); });
 }
 
-Result<> StoppedServices::stop(const Releasable& holder) {
-  if (const auto known = tried_.find(holder); known != tried_.end()) {
+Result<> StoppedServices::stop(const Releasable& user) {
+  if (const auto known = tried_.find(user); known != tried_.end()) {
     return known->second;
   }
-  if (is_stuck(holder)) {
+  if (is_stuck(user)) {
     return fail(Errc::stuck, "an earlier order about it has not returned from the kernel",
                 "see /run/ferry/hostd/stuck; if it never returns, only a reboot helps");
   }
   auto after = stopped_;
-  after[holder] = StoppedService::to_start;
+  after[user] = StoppedService::to_start;
   Result<> done = record(std::move(after));
   if (done) {
-    tell(Step::Kind::let_go, holder);
-    done = let_go(holder);
+    tell(Step::Kind::let_go, user);
+    done = let_go(user);
     // A tool that could not be run at all cannot switch persistence on either; the service that is stopped
     // instead does so at its start. A tool that ran and failed may still have switched it off.
     const bool asked = done || done.error().code == Errc::stuck || done.error().code == Errc::failed;
-    if (!asked && holder.kind == Releasable::Kind::persistence) {
+    if (!asked && user.kind == Releasable::Kind::persistence) {
       after = stopped_;
-      after.erase(holder);
+      after.erase(user);
       if (auto written = record(std::move(after)); !written) done = written;
     }
   }
-  tried_[holder] = done;
+  tried_[user] = done;
   return done;
 }
 
@@ -134,46 +227,46 @@ StoppedServices::Restart StoppedServices::start_all() {
   const auto inventory = scan(*context_.host);
   std::map<Releasable, StoppedService> after;
   // The reverse of the order in which they were quiesced.
-  for (const auto& [holder, state] : stopped_ | std::views::reverse) {
-    const bool service = holder.kind == Releasable::Kind::service;
-    const bool left = !inventory || device_left(context_, *inventory, holder);
+  for (const auto& [user, state] : stopped_ | std::views::reverse) {
+    const bool service = user.kind == Releasable::Kind::service;
+    const bool left = !inventory || device_left(context_, *inventory, user);
     // A service may run without a device; a module or a GPU's persistence has no purpose then.
     if (!left && (!service || state == StoppedService::waits_for_a_device)) {
-      after[holder] = StoppedService::waits_for_a_device;
+      after[user] = StoppedService::waits_for_a_device;
       continue;
     }
     const bool nobody = (service && context_.releaser == nullptr) ||
-                        (holder.kind == Releasable::Kind::persistence && context_.persistence == nullptr);
+                        (user.kind == Releasable::Kind::persistence && context_.persistence == nullptr);
     if (nobody) {
-      after[holder] = state;
+      after[user] = state;
       out.notes.push_back(
-          service ? fmt::format("{} is stopped and no service manager is there to start it", holder.name)
+          service ? fmt::format("{} is stopped and no service manager is there to start it", user.name)
                   : fmt::format("persistence of {} is off and no nvidia-smi is there to "
                                 "switch it on",
-                                holder.name));
+                                user.name));
       continue;
     }
-    if (is_stuck(holder)) {
-      after[holder] = state;
+    if (is_stuck(user)) {
+      after[user] = state;
       out.notes.push_back(
           fmt::format("{}: waits, since an earlier order about it has not returned "
                       "(/run/ferry/hostd/stuck)",
-                      holder.taking_hold()));
+                      user.taking_hold()));
       continue;
     }
-    tell(Step::Kind::take_hold, holder);
-    auto started = take_hold(holder);
+    tell(Step::Kind::take_hold, user);
+    auto started = take_hold(user);
     if (started) {
-      out.notes.push_back(again(holder, tried_.contains(holder)));
+      out.notes.push_back(again(user, tried_.contains(user)));
       continue;
     }
-    Error error = std::move(started).error().during(holder.taking_hold());
+    Error error = std::move(started).error().during(user.taking_hold());
     // nvidia-smi fails for other reasons too, and a second try would fail again.
-    if (holder.kind == Releasable::Kind::persistence && error.code == Errc::failed) {
-      out.notes.push_back(error.message + "; see whether it is on: nvidia-smi -q -i " + holder.name);
+    if (user.kind == Releasable::Kind::persistence && error.code == Errc::failed) {
+      out.notes.push_back(error.message + "; see whether it is on: nvidia-smi -q -i " + user.name);
       continue;
     }
-    after[holder] = left ? StoppedService::to_start : StoppedService::waits_for_a_device;
+    after[user] = left ? StoppedService::to_start : StoppedService::waits_for_a_device;
     if (left) {
       error.hint = "the next run that moves or divides GPUs tries again";
       out.errors.push_back(std::move(error));
@@ -189,16 +282,15 @@ Result<std::vector<std::string>> notes_on_stopped_services(const HostFs& host) {
   auto record = read_service_record(host);
   if (!record) return fail(std::move(record).error());
   std::vector<std::string> notes = std::move(record->notes);
-  for (const auto& [holder, state] : record->services) {
+  for (const auto& [user, state] : record->services) {
     if (state == StoppedService::to_start) {
-      notes.push_back(
-          holder.kind == Releasable::Kind::service
-              ? fmt::format("{} was stopped by an earlier run: the next one starts it", holder.name)
-              : fmt::format("left by an earlier run to the next: {}", holder.taking_hold()));
+      notes.push_back(user.kind == Releasable::Kind::service
+                          ? fmt::format("{} was stopped by an earlier run: the next one starts it", user.name)
+                          : fmt::format("left by an earlier run to the next: {}", user.taking_hold()));
     } else {
-      notes.push_back(holder.kind == Releasable::Kind::service
-                          ? fmt::format("{} is started again with the next accelerator", holder.name)
-                          : fmt::format("once a GPU is back on its driver: {}", holder.taking_hold()));
+      notes.push_back(user.kind == Releasable::Kind::service
+                          ? fmt::format("{} is started again with the next accelerator", user.name)
+                          : fmt::format("once a GPU is back on its driver: {}", user.taking_hold()));
     }
   }
   return notes;

@@ -18,10 +18,31 @@
 #include "vfio/bind/move_plan.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/quiesce/release.h"
-#include "vfio/quiesce/service_record.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::vfio {
+
+// Records services and modules that Ferry has quiesced and must resume (services to start, nvidia_drm to
+// load, GPUs to return to nvidia-persistenced), in run/ferry/hostd/stopped-services.json. It is written
+// before they are quiesced and removed after they resume, so that the next run resumes those of a killed run.
+// After a reboot, seen by the boot id, the host has started afresh and the record is void.
+
+enum class StoppedService {
+  to_start,            ///< the next run starts it
+  waits_for_a_device,  ///< no device is left to it: starts once there is one again
+};
+
+struct ServiceRecord {
+  std::map<Releasable, StoppedService> services;
+  std::vector<std::string> notes;  ///< the reason why a record was skipped (another boot)
+};
+
+/// Reads the record, which is empty if there is no file. Errc::malformed_host: the file cannot be read, and
+/// going on without it might leave a service down for good.
+Result<ServiceRecord> read_service_record(const HostFs& host);
+
+/// Replaces the record; without services the file is removed.
+Result<> write_service_record(HostFs& host, const std::map<Releasable, StoppedService>& services);
 
 /// The means to quiesce and resume.
 struct ReleaseContext {
@@ -43,7 +64,7 @@ class StoppedServices {
 
   /// Quiesces `holder`, or returns the result of the first try. After an error it may be quiesced or not, and
   /// resumes with the others. A GPU for which the tool could not be run does not.
-  Result<> stop(const Releasable& holder);
+  Result<> stop(const Releasable& user);
 
   struct Restart {
     std::vector<std::string> notes;
@@ -55,12 +76,12 @@ class StoppedServices {
   Restart start_all();
 
  private:
-  void tell(Step::Kind kind, const Releasable& holder) const;
-  Result<> let_go(const Releasable& holder) const;
-  Result<> take_hold(const Releasable& holder) const;
+  void tell(Step::Kind kind, const Releasable& user) const;
+  Result<> let_go(const Releasable& user) const;
+  Result<> take_hold(const Releasable& user) const;
   Result<> record(std::map<Releasable, StoppedService> after);
   /// True if an earlier order about `holder`, from any run, has not returned: a second would queue behind it.
-  bool is_stuck(const Releasable& holder) const;
+  bool is_stuck(const Releasable& user) const;
 
   const ReleaseContext context_;
   std::map<Releasable, StoppedService> stopped_;  ///< as recorded

@@ -41,7 +41,7 @@ Result<std::set<std::string>> stuck_devices(HostFs& host, const mdev::VgpuInvent
 
 struct Seen {
   vfio::Inventory inventory;
-  VgpuView view;
+  VgpuSnapshot view;
   std::set<vfio::PciAddress> named;  // GPUs whose vGPUs have the library's names
 };
 
@@ -97,13 +97,13 @@ Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner) {
 }
 
 /// The view for one GPU; it needs only the vGPUs of other GPUs.
-VgpuView view_of(const VgpuView& all, const vfio::PciAddress& gpu) {
-  VgpuView out{.inventory = {},
-               .use = all.use,
-               .node = all.node,
-               .stuck = all.stuck,
-               .managed = all.managed,
-               .spares_foreign = all.spares_foreign};
+VgpuSnapshot view_of(const VgpuSnapshot& all, const vfio::PciAddress& gpu) {
+  VgpuSnapshot out{.inventory = {},
+                   .use = all.use,
+                   .node = all.node,
+                   .stuck = all.stuck,
+                   .managed = all.managed,
+                   .spares_foreign = all.spares_foreign};
   out.inventory.gpus.reserve(all.inventory.gpus.size());
   for (const mdev::VgpuGpu& other : all.inventory.gpus) {
     if (other.address() == gpu) {
@@ -237,9 +237,9 @@ Result<VgpuOutcome> plan_and_carry_out(const VgpuHost& on, const GpuPlanner& pla
 std::set<vfio::Releasable> who_may_let_go(const VgpuHost& on, const Seen& seen, const mdev::VgpuGpu& gpu,
                                           const vfio::UseReport& use) {
   vfio::Released out;
-  for (const vfio::Holder& holder : use.of(gpu.address().text())) {
-    const auto may = vfio::may_release(holder, seen.view.release);
-    if (may && may->kind != vfio::Releasable::Kind::module) out.add(*may, holder, gpu.address());
+  for (const vfio::DeviceUser& user : use.of(gpu.address().text())) {
+    const auto may = vfio::may_release(user, seen.view.release);
+    if (may && may->kind != vfio::Releasable::Kind::module) out.add(*may, user, gpu.address());
   }
   const auto yes = [](const vfio::PciAddress&) { return true; };
   return vfio::asked_to_let_go(out, on.persistence != nullptr, yes, yes);
@@ -265,14 +265,14 @@ GpuPlanner looker_for(std::span<const Profile> profiles) {
 
 GpuPlanner planner_for(const Profile& profile) {
   GpuPlanner planner = looker_for({&profile, 1});
-  planner.plan = [&](const VgpuView& view, const mdev::VgpuGpu& gpu) {
+  planner.plan = [&](const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
     return plan_profile(profile, view, gpu);
   };
   return planner;
 }
 
 GpuPlanner planner_for(const Removal& removal) {
-  return {.plan = [&](const VgpuView& view,
+  return {.plan = [&](const VgpuSnapshot& view,
                       const mdev::VgpuGpu& gpu) { return plan_removal(removal, view, gpu); },
           .asks_library = [](const mdev::VgpuGpu&) { return false; },
           .reads_names = [](const mdev::VgpuGpu&) { return false; },
@@ -284,7 +284,7 @@ GpuPlanner planner_for(const Removal& removal) {
 
 std::string_view text(GpuOutcome::Kind kind) {
   switch (kind) {
-    case GpuOutcome::Kind::left_alone:
+    case GpuOutcome::Kind::unmanaged:
       return "left alone";
     case GpuOutcome::Kind::already_so:
       return "already so";
@@ -311,18 +311,18 @@ ExitStatus VgpuOutcome::status() const {
   return status;
 }
 
-Result<VgpuView> look(const VgpuHost& on) {
+Result<VgpuSnapshot> look(const VgpuHost& on) {
   return look(on, {});
 }
 
-Result<VgpuView> look(const VgpuHost& on, std::span<const Profile> profiles) {
+Result<VgpuSnapshot> look(const VgpuHost& on, std::span<const Profile> profiles) {
   auto seen = look_at_all(on, looker_for(profiles));
   if (!seen) return fail(std::move(seen).error());
   return std::move(seen->view);
 }
 
 Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile, const StepObserver& observe) {
-  const auto plan = [&](const VgpuView& view) { return plan_profile(profile, view); };
+  const auto plan = [&](const VgpuSnapshot& view) { return plan_profile(profile, view); };
   return plan_and_carry_out(on, planner_for(profile), plan, observe);
 }
 
@@ -345,7 +345,7 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
     const auto use = ask(on, seen->inventory, {&gpu, 1}, itself);
     if (!use) return {use.error()};
     askers.front().devices = {changed.gpu};
-    askers.front().holders = who_may_let_go(on, *seen, gpu, *use);
+    askers.front().users = who_may_let_go(on, *seen, gpu, *use);
     let_go(release_context(on), seen->inventory, services, askers);
     for (const auto& why : {askers.front().failure, askers.front().refusal})
       if (why) errors.push_back(*why);
@@ -360,7 +360,7 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
 }
 
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal, const StepObserver& observe) {
-  const auto plan = [&](const VgpuView& view) { return plan_removal(removal, view); };
+  const auto plan = [&](const VgpuSnapshot& view) { return plan_removal(removal, view); };
   return plan_and_carry_out(on, planner_for(removal), plan, observe);
 }
 

@@ -3,7 +3,7 @@
 //
 // GPUs are independent and change in parallel: a failure on one is rolled back there and does not stop the
 // others. After a kill at any point, the next call starts from a new scan. The caller holds the node's file
-// lock (hostfs/node_lock.h).
+// lock (hostfs/locks.h).
 #pragma once
 
 #include <chrono>
@@ -55,9 +55,9 @@ struct VgpuHost {
 };
 
 /// Scans the host and probes the users of its vGPUs. Reads only.
-Result<VgpuView> look(const VgpuHost& on);
+Result<VgpuSnapshot> look(const VgpuHost& on);
 /// Also asks the driver's library about each GPU that a plan for one of these profiles needs it for.
-Result<VgpuView> look(const VgpuHost& on, std::span<const Profile> profiles);
+Result<VgpuSnapshot> look(const VgpuHost& on, std::span<const Profile> profiles);
 
 /// State of a GPU before the first write to it.
 struct GpuBefore {
@@ -69,7 +69,7 @@ struct GpuBefore {
 
 struct GpuOutcome {
   enum class Kind {
-    left_alone,  ///< no item matches it
+    unmanaged,  ///< no item matches it
     already_so,
     changed,
     refused,  ///< nothing was written, or put_back() has undone all of it
@@ -77,7 +77,7 @@ struct GpuOutcome {
   };
   unsigned index = 0;
   vfio::PciAddress gpu;
-  Kind kind = Kind::left_alone;
+  Kind kind = Kind::unmanaged;
   std::set<vfio::Releasable> released;  ///< device users quiesced for it
   std::vector<VgpuStep> done;           ///< successful writes in order, without those of the rollback
   std::optional<Error> error;           ///< set if refused or failed

@@ -2,12 +2,17 @@
 #include "vgpu-dm/apply/gpu_release.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "vgpu-dm/apply/gpu_run.h"
 #include "vgpu-dm/plan/plan_parts.h"
 
 namespace ferry::vgpu {
@@ -40,20 +45,20 @@ std::vector<Candidate> candidates_of(VgpuPlan& plan) {
 // A screen, the fabric or the kubelet's record of an allocation keeps no device open. The manager of vGPUs is
 // the driver's other half: NVIDIA's own tools switch functions while it runs, and its work for VMs shows as
 // users of their vGPUs.
-bool has_it_open(const vfio::Holder& holder) {
+bool has_it_open(const vfio::DeviceUser& user) {
   const bool by_a_node =
-      holder.what.starts_with('/');  // otherwise the probe only says that its files are too many to search
-  if (holder.kind == vfio::Holder::Kind::process && holder.name == "nvidia-vgpu-mgr" && by_a_node)
+      user.what.starts_with('/');  // otherwise the probe only says that its files are too many to search
+  if (user.kind == vfio::DeviceUser::Kind::process && user.name == "nvidia-vgpu-mgr" && by_a_node)
     return false;
-  return holder.kind == vfio::Holder::Kind::process || holder.kind == vfio::Holder::Kind::virtual_machine ||
-         holder.kind == vfio::Holder::Kind::console;
+  return user.kind == vfio::DeviceUser::Kind::process ||
+         user.kind == vfio::DeviceUser::Kind::virtual_machine || user.kind == vfio::DeviceUser::Kind::console;
 }
 
-Error in_the_way(const Candidate& candidate, const vfio::Holder& holder) {
+Error in_the_way(const Candidate& candidate, const vfio::DeviceUser& user) {
   return {.code = Errc::refused,
           .message = fmt::format("{}: is in use: {}, and has to be free to {}", candidate.plan->label(),
-                                 holder.text(), candidate.step->text()),
-          .hint = vfio::remedy_by_release(holder)};
+                                 user.text(), candidate.step->text()),
+          .hint = vfio::remedy_by_release(user)};
 }
 
 void refuse_for_modules(std::vector<Candidate>& candidates) {
@@ -75,16 +80,16 @@ void refuse_for_modules(std::vector<Candidate>& candidates) {
 
 }  // namespace
 
-void plan_release(const VgpuView& view, VgpuPlan& plan) {
+void plan_release(const VgpuSnapshot& view, VgpuPlan& plan) {
   auto candidates = candidates_of(plan);
   for (Candidate& candidate : candidates) {
     const vfio::PciAddress& gpu = candidate.plan->gpu;
-    for (const vfio::Holder& holder : view.use.of(gpu.text())) {
-      if (!has_it_open(holder)) continue;
-      if (const auto may = vfio::may_release(holder, view.release)) {
-        candidate.released.add(*may, holder, gpu);
+    for (const vfio::DeviceUser& user : view.use.of(gpu.text())) {
+      if (!has_it_open(user)) continue;
+      if (const auto may = vfio::may_release(user, view.release)) {
+        candidate.released.add(*may, user, gpu);
       } else {
-        refuse(*candidate.plan, in_the_way(candidate, holder));
+        refuse(*candidate.plan, in_the_way(candidate, user));
       }
     }
   }
@@ -121,7 +126,7 @@ std::vector<vfio::Asker> let_go(const vfio::ReleaseContext& context, const vfio:
   for (const GpuPlan& gpu : plan.gpus) {
     vfio::Asker& asker = askers.emplace_back();
     asker.devices = {gpu.gpu};
-    asker.holders = gpu.releases;
+    asker.users = gpu.releases;
   }
   let_go(context, inventory, services, askers);
   for (std::size_t i = 0; i < askers.size(); ++i) {
@@ -131,14 +136,14 @@ std::vector<vfio::Asker> let_go(const vfio::ReleaseContext& context, const vfio:
   return askers;
 }
 
-void refuse_held(const VgpuView& view, VgpuPlan& plan) {
+void refuse_held(const VgpuSnapshot& view, VgpuPlan& plan) {
   for (const Candidate& candidate : candidates_of(plan)) {
     GpuPlan& gpu = *candidate.plan;
-    for (const vfio::Holder& holder : view.use.of(gpu.gpu.text())) {
-      if (!has_it_open(holder)) continue;
-      const auto asked = vfio::may_release(holder, view.release);
+    for (const vfio::DeviceUser& user : view.use.of(gpu.gpu.text())) {
+      if (!has_it_open(user)) continue;
+      const auto asked = vfio::may_release(user, view.release);
       refuse(gpu, asked && gpu.releases.contains(*asked) ? vfio::held_on(*asked, gpu.label())
-                                                         : in_the_way(candidate, holder));
+                                                         : in_the_way(candidate, user));
     }
   }
 }
@@ -151,6 +156,26 @@ vfio::ReleaseContext release_context(const VgpuHost& on) {
           .on_step = on.on_release,
           .releaser = on.releaser,
           .persistence = on.persistence};
+}
+
+Result<vfio::UseReport> ask(
+    const VgpuHost& on, const vfio::Inventory& inventory, std::span<const mdev::VgpuGpu> gpus,
+    const std::function<std::vector<vfio::PciAddress>(const mdev::VgpuGpu&)>& besides) {
+  std::vector<vfio::UseQuestion> questions;
+  for (const mdev::VgpuGpu& gpu : gpus) {
+    for (const mdev::VgpuDevice& device : gpu.devices) questions.push_back(mdev::use_question(device));
+    for (vfio::UseQuestion& question : vfio::use_questions(on.host, inventory, besides(gpu))) {
+      const auto same = [&](const vfio::UseQuestion& known) { return known.device == question.device; };
+      const auto known = std::ranges::find_if(questions, same);  // asked about as a vGPU
+      if (known == questions.end()) {
+        questions.push_back(std::move(question));
+      } else {
+        std::ranges::move(question.nodes, std::back_inserter(known->nodes));
+      }
+    }
+  }
+  if (questions.empty()) return vfio::UseReport{};
+  return on.uses.look(questions);
 }
 
 }  // namespace ferry::vgpu

@@ -14,7 +14,7 @@ namespace ferry::vgpu {
 
 /// Refuses GPUs that would be switched and that other users have open. Adds to the other plans the device
 /// users to quiesce (GpuPlan::releases).
-void plan_release(const VgpuView& view, VgpuPlan& plan);
+void plan_release(const VgpuSnapshot& view, VgpuPlan& plan);
 
 /// Quiesces these users and returns the result for each GPU of the plan. A GPU is refused in the plan if one
 /// of its users was not even asked.
@@ -22,7 +22,7 @@ std::vector<vfio::Asker> let_go(const vfio::ReleaseContext& context, const vfio:
                                 vfio::StoppedServices& services, VgpuPlan& plan);
 
 /// Decides from a scan after the quiesce: refuses GPUs that are still, or again, open.
-void refuse_held(const VgpuView& view, VgpuPlan& plan);
+void refuse_held(const VgpuSnapshot& view, VgpuPlan& plan);
 
 vfio::ReleaseContext release_context(const VgpuHost& on);
 

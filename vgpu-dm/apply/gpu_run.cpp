@@ -6,21 +6,19 @@
 #include <iterator>
 #include <mutex>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/counted.h"
+#include "common/text/text.h"
 #include "mdev/vgpu_inventory.h"
 #include "mdev/vgpu_writes.h"
-#include "mdev/virtual_functions.h"
 #include "vfio/bind/move_plan.h"
-#include "vgpu-dm/apply/removal_fence.h"
 #include "vgpu-dm/apply/write_turns.h"
 #include "vgpu-dm/plan/gpu_preparation.h"
 #include "vgpu-dm/plan/plan_parts.h"
-#include "vgpu-dm/plan/step_effects.h"
 #include "vgpu-dm/types/type_names.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -46,17 +44,9 @@ std::mutex& driver_calls() {
   return mutex;
 }
 
-constexpr const char* kPlacementHint =
-    "which placement IDs there are depends on the GPU, the type and what else is on it; without placement "
-    "the driver chooses";
-
-bool is_errno(const Error& error, int number) {
-  return error.code == std::error_code(number, std::generic_category());
-}
-
 class GpuRun {
  public:
-  GpuRun(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory, VgpuView first,
+  GpuRun(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory, VgpuSnapshot first,
          const GpuPlan& plan, const StepObserver& observe)
       : on_(on), planner_(planner), inventory_(&inventory), view_(std::move(first)), observe_(observe) {
     outcome_.index = plan.index;
@@ -66,7 +56,7 @@ class GpuRun {
 
   GpuOutcome run(const GpuPlan& first, Look look) {
     if (first.refusal) return refused(first);
-    if (!first.matched) return end(GpuOutcome::Kind::left_alone);
+    if (!first.matched) return end(GpuOutcome::Kind::unmanaged);
     if (first.steps.empty()) return end(GpuOutcome::Kind::already_so);
     if (look == Look::old) {
       if (auto r = look_again(Users::ask); !r) return end(GpuOutcome::Kind::refused, std::move(r).error());
@@ -289,7 +279,7 @@ class GpuRun {
     }
     const auto& placement = step.placement;
     if (!placement) return {};
-    auto placed = place(step, *placement);
+    auto placed = place(on_, step, *placement);
     if (!placed && step.kind == VgpuStep::Kind::create) misplaced_ = step.id;
     return placed;
   }
@@ -299,7 +289,7 @@ class GpuRun {
     auto done = on_.writer.write_in_order({&write, 1}, {});
     if (done) return done;
     note_failure(step, done.error());
-    return fail(explained(step, std::move(done).error()));
+    return fail(explained(on_, step, std::move(done).error()));
   }
 
   // Closes the fence, and probes the users of vGPUs that it leaves open.
@@ -320,7 +310,7 @@ class GpuRun {
   // cannot hold them all.
   Result<> remove_all(std::span<const VgpuStep> steps) {
     // The turn comes first: no wait may come between the fence, or the probe, and the removal.
-    const WriteTurns::Turn turn(WriteTurns::shared());
+    const WriteTurns::InstanceLockQueue turn(WriteTurns::shared());
     RemovalFence fence(on_.host);
     if (auto closed = fence.close(*gpu(), steps); !closed) return closed;
     if (std::ranges::none_of(steps, [&](const VgpuStep& step) { return fence.leaves_open(step); }))
@@ -335,42 +325,8 @@ class GpuRun {
   }
 
   void note_failure(const VgpuStep& step, const Error& error) {
-    if (step.kind == VgpuStep::Kind::create && !is_errno(error, EEXIST)) failed_creation_ = step;
-  }
-
-  static Error held_by_a_vm(const Error& error) {
-    return {.code = Errc::refused, .message = "a VM holds it: " + error.message, .hint = "stop the VM first"};
-  }
-
-  // No write if the vGPU is already there: the driver's first free placement may be the requested one.
-  Result<> place(const VgpuStep& step, std::uint32_t placement) const {
-    const AttributeWrite write = mdev::placement_write(step.framework, step.parent, step.id, placement);
-    if (const auto now = on_.host.read_attribute(write.path); now && *now == write.value) return {};
-    auto done = on_.writer.write(write.path, write.value);
-    if (done) return done;
-    Error error = std::move(done).error();
-    if (is_errno(error, EPERM)) return fail(held_by_a_vm(error));
-    if (error.hint.empty()) error.hint = kPlacementHint;
-    return fail(std::move(error));
-  }
-
-  // The number still available changes with each vGPU that is made, by any program.
-  bool is_offered(const VgpuStep& step) const {
-    return mdev::available_now(on_.host, step.framework, step.parent, step.type_id).value_or(1) > 0;
-  }
-
-  Error explained(const VgpuStep& step, Error error) const {
-    if (step.kind == VgpuStep::Kind::create && error.code != Errc::stuck && !is_offered(step)) {
-      return {.code = Errc::failed,
-              .message = fmt::format("{} no longer offers {}: {}", step.parent.text(), step.short_name,
-                                     error.message),
-              .hint = "something else may be creating vGPUs on this node"};
-    }
-    const bool tells =
-        step.kind == VgpuStep::Kind::set_params ||
-        (step.kind == VgpuStep::Kind::remove && step.framework == mdev::VgpuFramework::vendor_vfio);
-    if (!tells || !is_errno(error, EPERM)) return error;
-    return held_by_a_vm(error);
+    if (step.kind == VgpuStep::Kind::create && error.code != std::error_code(EEXIST, std::generic_category()))
+      failed_creation_ = step;
   }
 
   Result<> write(const VgpuStep& step) {
@@ -404,7 +360,7 @@ class GpuRun {
       // Another program has removed it since the scan, as intended.
       const bool gone = step.kind == VgpuStep::Kind::remove && is_gone(done.error());
       note_failure(step, done.error());
-      done = fail(explained(step, std::move(done).error()).during(step.text()));
+      done = fail(explained(on_, step, std::move(done).error()).during(step.text()));
       if (observe_) observe_(step, done);
       if (!gone) return done;
       done_before = at + 1;
@@ -437,7 +393,7 @@ class GpuRun {
     if (stage.front().kind == VgpuStep::Kind::remove) return remove_all(stage);
     const bool together = stage.front().target() == VgpuStep::Target::vgpu && !placed;
     if (!together) return write_each(stage);
-    const WriteTurns::Turn turn(WriteTurns::shared());
+    const WriteTurns::InstanceLockQueue turn(WriteTurns::shared());
     return write_together(stage);
   }
 
@@ -587,7 +543,7 @@ class GpuRun {
   bool functions_are_ours_ = false;  // this run was the last to switch them on
   const vfio::Inventory* inventory_;
   vfio::Inventory own_;  // used once virtual functions have come or gone
-  VgpuView view_;
+  VgpuSnapshot view_;
   bool only_devices_are_fresh_ =
       false;  // in view_: the numbers of vGPUs still available are older than the last stage
   std::optional<VgpuStep> failed_creation_;  // it may exist all the same
@@ -599,7 +555,7 @@ class GpuRun {
 }  // namespace
 
 std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                            VgpuView view, const GpuOutcome& changed, const StepObserver& observe) {
+                            VgpuSnapshot view, const GpuOutcome& changed, const StepObserver& observe) {
   const GpuPlan plan{.index = changed.index, .gpu = changed.gpu};
   return GpuRun(on, planner, inventory, std::move(view), plan, observe).put_back(changed);
 }
@@ -610,28 +566,8 @@ Result<mdev::ManagedGpu> ask_library(const VgpuHost& on, const vfio::PciAddress&
   return on.management->read(gpu);
 }
 
-Result<vfio::UseReport> ask(
-    const VgpuHost& on, const vfio::Inventory& inventory, std::span<const mdev::VgpuGpu> gpus,
-    const std::function<std::vector<vfio::PciAddress>(const mdev::VgpuGpu&)>& besides) {
-  std::vector<vfio::UseQuestion> questions;
-  for (const mdev::VgpuGpu& gpu : gpus) {
-    for (const mdev::VgpuDevice& device : gpu.devices) questions.push_back(mdev::use_question(device));
-    for (vfio::UseQuestion& question : vfio::use_questions(on.host, inventory, besides(gpu))) {
-      const auto same = [&](const vfio::UseQuestion& known) { return known.device == question.device; };
-      const auto known = std::ranges::find_if(questions, same);  // asked about as a vGPU
-      if (known == questions.end()) {
-        questions.push_back(std::move(question));
-      } else {
-        std::ranges::move(question.nodes, std::back_inserter(known->nodes));
-      }
-    }
-  }
-  if (questions.empty()) return vfio::UseReport{};
-  return on.uses.look(questions);
-}
-
 GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                   VgpuView view, const GpuPlan& first, Look look, const StepObserver& observe) {
+                   VgpuSnapshot view, const GpuPlan& first, Look look, const StepObserver& observe) {
   return GpuRun(on, planner, inventory, std::move(view), first, observe).run(first, look);
 }
 

@@ -3,19 +3,29 @@
 // thread of its own.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "common/result.h"
+#include "common/unique_fd.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
+#include "mdev/gpu_management.h"
 #include "vfio/pci/inventory.h"
 #include "vgpu-dm/apply/apply.h"
+#include "vgpu-dm/apply/vgpu_step.h"
 #include "vgpu-dm/plan/plan.h"
 
 namespace ferry::vgpu {
 
 struct GpuPlanner {
   /// Plans the change of one GPU in a view.
-  std::function<GpuPlan(const VgpuView&, const mdev::VgpuGpu&)> plan;
+  std::function<GpuPlan(const VgpuSnapshot&, const mdev::VgpuGpu&)> plan;
   /// True if the plan needs the driver's library's answer about the GPU.
   std::function<bool(const mdev::VgpuGpu&)> asks_library;
   /// True if the plan depends on the names of the vGPUs' types. The library is then asked for names that the
@@ -35,11 +45,11 @@ enum class Look { fresh, old };
 /// stage before. `view` must come from right before the first write, so an `old` view is replaced first.
 /// `first` is the plan of an earlier view; if it has no steps, it says why.
 GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                   VgpuView view, const GpuPlan& first, Look look, const StepObserver& observe);
+                   VgpuSnapshot view, const GpuPlan& first, Look look, const StepObserver& observe);
 
 /// Undoes the changes of a run; `view` is from now. Returns an error for each part that is not restored.
 std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const vfio::Inventory& inventory,
-                            VgpuView view, const GpuOutcome& changed, const StepObserver& observe);
+                            VgpuSnapshot view, const GpuOutcome& changed, const StepObserver& observe);
 
 /// The library's answer about a GPU. Errc::unsupported if there is no library.
 Result<mdev::ManagedGpu> ask_library(const VgpuHost& on, const vfio::PciAddress& gpu);
@@ -48,5 +58,53 @@ Result<mdev::ManagedGpu> ask_library(const VgpuHost& on, const vfio::PciAddress&
 Result<vfio::UseReport> ask(
     const VgpuHost& on, const vfio::Inventory& inventory, std::span<const mdev::VgpuGpu> gpus,
     const std::function<std::vector<vfio::PciAddress>(const mdev::VgpuGpu&)>& besides);
+
+// The write of each kind of step, and the check that the host shows its effect.
+
+/// The write of a step with VgpuStep::Target::vgpu. For set_placement, and for the placement of a new vGPU,
+/// see placement_write().
+AttributeWrite write_of(const VgpuStep& step);
+
+/// Moves a vGPU to a placement. No write if the vGPU is already there: the driver's first free placement may
+/// be the requested one.
+Result<> place(const VgpuHost& on, const VgpuStep& step, std::uint32_t placement);
+
+/// The error of a failed write with the reason that the GPU now shows for it.
+Error explained(const VgpuHost& on, const VgpuStep& step, Error error);
+
+/// Applies a step with VgpuStep::Target::library.
+Result<> have_library_do(mdev::GpuManagement& library, const VgpuStep& step);
+
+/// Checks that a later scan of the GPU shows the step's effect. `said`: the library's answer now, needed for
+/// the library's steps; nullptr: it was not asked. Errc::failed, or the library's own error.
+Result<> verify(const VgpuStep& step, const mdev::VgpuGpu& now, const Result<mdev::ManagedGpu>* said);
+
+// Keeps VMs from opening mediated devices between the last use probe and the write that removes them. The
+// write asks a VM to give its device up, and takes the device from a running VM.
+//
+// A group's node has one opener, who also blocks the node of the device itself (drivers/vfio/group.c). The
+// removal waits only for open devices, so an open group node does not delay it. A vGPU of vendor-specific
+// VFIO needs no fence: its driver refuses the removal while a VM has it.
+
+class RemovalFence {
+ public:
+  using Opener = std::function<Result<UniqueFd>(const std::filesystem::path& relative)>;
+
+  /// `open` opens a node for reading and writing.
+  explicit RemovalFence(Opener open) : open_(std::move(open)) {}
+  explicit RemovalFence(const HostFs& host);
+
+  /// Holds the nodes of all vGPUs that these steps remove, until open() or destruction. Errc::refused, with
+  /// nothing held: a process has opened one of them since the use probe.
+  Result<> close(const mdev::VgpuGpu& gpu, std::span<const VgpuStep> removals);
+  /// True if a VM could still take the vGPU that this step removes: the kernel has no such node, or it cannot
+  /// be opened here. Its users must then be probed right before its own removal.
+  bool leaves_open(const VgpuStep& removal) const;
+  void open() { held_.clear(); }
+
+ private:
+  Opener open_;
+  std::map<std::string, UniqueFd> held_;  // keyed by VgpuId::text
+};
 
 }  // namespace ferry::vgpu

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/counted.h"
+#include "common/text/text.h"
 
 namespace ferry::vgpu {
 

@@ -27,14 +27,14 @@ class WriteTurns {
   static unsigned at_once() { return std::max(1U, std::thread::hardware_concurrency() / 2); }
 
   /// Holds a turn as long as it lives.
-  class Turn {
+  class InstanceLockQueue {
    public:
-    explicit Turn(WriteTurns& turns) : turns_(turns), has_it_(turns.take()) {}
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-    Turn(Turn&&) = delete;
-    Turn& operator=(Turn&&) = delete;
-    ~Turn() {
+    explicit InstanceLockQueue(WriteTurns& turns) : turns_(turns), has_it_(turns.take()) {}
+    InstanceLockQueue(const InstanceLockQueue&) = delete;
+    InstanceLockQueue& operator=(const InstanceLockQueue&) = delete;
+    InstanceLockQueue(InstanceLockQueue&&) = delete;
+    InstanceLockQueue& operator=(InstanceLockQueue&&) = delete;
+    ~InstanceLockQueue() {
       if (has_it_) turns_.give_back();
     }
 

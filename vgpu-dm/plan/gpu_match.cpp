@@ -4,15 +4,37 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include <fmt/format.h>
 
-#include "vgpu-dm/plan/function_layout.h"
+#include "mdev/vgpu.h"
 #include "vgpu-dm/plan/stable_uuid.h"
+#include "vgpu-dm/profile/profile.h"
 
 namespace ferry::vgpu {
 namespace {
+
+// Virtual functions that each type's vGPUs get on an empty GPU. The layout depends on the item alone, not on
+// the order of its keys or on existing vGPUs: a vGPU's UUID is made from its function.
+
+/// Types in order of their names get the lowest functions. A type gets fewer than its count if functions run
+/// out, and none if vGPUs are made on the GPU itself. The keys point into the item.
+std::map<const VgpuCount*, std::vector<vfio::PciAddress>> functions_for(const ProfileItem& item,
+                                                                        const mdev::VgpuGpu& gpu) {
+  std::map<const VgpuCount*, std::vector<vfio::PciAddress>> out;
+  if (!gpu.on_virtual_functions()) return out;
+  std::map<std::string, const VgpuCount*> by_name;
+  for (const VgpuCount& entry : item.vgpus) by_name.emplace(entry.type.text(), &entry);
+  auto next = gpu.parents.begin();
+  for (const auto& [name, entry] : by_name) {
+    for (std::uint32_t i = 0; i < entry->count && next != gpu.parents.end(); ++i, ++next)
+      out[entry].push_back(next->address);
+  }
+  return out;
+}
 
 struct FoundType {
   const mdev::VgpuType* type = nullptr;
@@ -62,10 +84,10 @@ std::optional<Error> cannot_tell(const GpuMatch& match, const mdev::VgpuGpu& gpu
   return std::nullopt;
 }
 
-bool has_params(const mdev::VgpuDevice& device, const VgpuParams& wanted) {
-  if (!device.params) return wanted.entries.empty();
+bool has_params(const mdev::VgpuDevice& device, const VgpuParams& desired) {
+  if (!device.params) return desired.entries.empty();
   const auto now = VgpuParams::parse(*device.params);
-  return now && *now == wanted;
+  return now && *now == desired;
 }
 
 /// Boards that make vGPUs on the GPU itself are too old to choose placements.
@@ -120,10 +142,10 @@ void order_by_worth(Want& want, const vfio::UseReport& use, std::string_view nod
 
 std::vector<const mdev::VgpuDevice*> Want::untuned() const {
   std::vector<const mdev::VgpuDevice*> out;
-  const auto& wanted = entry->params;
-  if (!wanted) return out;
+  const auto& desired = entry->params;
+  if (!desired) return out;
   std::ranges::copy_if(kept, std::back_inserter(out),
-                       [&](const mdev::VgpuDevice* device) { return !has_params(*device, *wanted); });
+                       [&](const mdev::VgpuDevice* device) { return !has_params(*device, *desired); });
   return out;
 }
 
@@ -152,7 +174,7 @@ bool GpuMatch::agrees() const {
   });
 }
 
-std::vector<TypeCount> GpuMatch::wanted() const {
+std::vector<TypeCount> GpuMatch::desired() const {
   std::vector<TypeCount> out;
   out.reserve(wants.size());
   for (const Want& want : wants) out.push_back({.type = want.entry->type.text(), .count = want.entry->count});

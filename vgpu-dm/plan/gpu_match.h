@@ -27,7 +27,7 @@ struct Want {
   const VgpuCount* entry = nullptr;
   const mdev::VgpuType* type = nullptr;  ///< nullptr: the GPU has no type of that name, as far as is known
   bool listed = false;                   ///< a parent lists the type: it can be created by its id
-  /// Functions of its vGPUs on an empty GPU (function_layout.h); empty: vGPUs are made on the GPU itself.
+  /// Functions of its vGPUs on an empty GPU; empty: vGPUs are made on the GPU itself.
   std::vector<vfio::PciAddress> functions;
   std::vector<const mdev::VgpuDevice*> kept;
   /// Kept vGPUs whose parameters differ from the entry's.
@@ -45,7 +45,7 @@ struct GpuMatch {
   std::optional<Error> problem;  ///< a type name or a vGPU's type is ambiguous, or the GPU has no placements
 
   bool agrees() const;
-  std::vector<TypeCount> wanted() const;
+  std::vector<TypeCount> desired() const;
   std::vector<TypeCount> found() const;  ///< under the item's names where it has one
 };
 

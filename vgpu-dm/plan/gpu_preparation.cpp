@@ -11,7 +11,6 @@
 
 #include <fmt/format.h>
 
-#include "vgpu-dm/plan/instance_plan.h"
 #include "vgpu-dm/plan/plan_parts.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -55,12 +54,12 @@ std::string label(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
 }
 
 /// The library's answer; nullptr: it was not asked, or gave none.
-const mdev::ManagedGpu* managed(const VgpuView& view, const mdev::VgpuGpu& gpu) {
+const mdev::ManagedGpu* managed(const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
   const auto found = view.managed.find(gpu.address());
   return found == view.managed.end() || !found->second ? nullptr : &*found->second;
 }
 
-Preparation cannot_ask(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuView& view,
+Preparation cannot_ask(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view,
                        const char* what) {
   const auto found = view.managed.find(gpu.address());
   const std::string why = found == view.managed.end() ? "it was not asked" : found->second.error().message;
@@ -71,7 +70,7 @@ Preparation cannot_ask(const ProfileItem& item, const mdev::VgpuGpu& gpu, const 
 
 // Plans the MIG mode that the item's types need, before there are virtual functions.
 Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                      const VgpuView& view) {
+                      const VgpuSnapshot& view) {
   const bool on = wants_instances(item);
   const mdev::ManagedGpu* now = managed(view, gpu);
   if (now == nullptr) {
@@ -152,7 +151,7 @@ Preparation plan_one_size(const ProfileItem& item, const GpuMatch& match, const 
 }
 
 Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                             const VgpuView& view, const mdev::ManagedGpu* now) {
+                             const VgpuSnapshot& view, const mdev::ManagedGpu* now) {
   if (now == nullptr) return cannot_ask(item, gpu, view, "it shall carry vGPUs of different sizes");
   if (now->mixed_sizes == mdev::GpuSwitch::unsupported)
     return refused(Errc::unsupported, label(item, gpu) + ": cannot carry vGPUs of different sizes", "");
@@ -179,7 +178,7 @@ Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, con
 // Plans GPU instances for MIG-backed types, or mixed sizes, once there are virtual functions. `now`: the
 // library's answer, or nullptr.
 Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                        const VgpuView& view, const mdev::ManagedGpu* now) {
+                        const VgpuSnapshot& view, const mdev::ManagedGpu* now) {
   if (!wants_instances(item)) {
     if (item.mixed_sizes) return plan_mixed_sizes(item, match, gpu, view, now);
     return now == nullptr ? Preparation() : plan_one_size(item, match, gpu, *now);
@@ -231,7 +230,7 @@ mdev::ManagedGpu behind_functions(const mdev::ManagedGpu& now, bool mig) {
 
 /// Steps of the stages after a switch of MIG mode or of functions.
 std::vector<VgpuStep> foreseen(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                               const VgpuView& view, bool mode_changes) {
+                               const VgpuSnapshot& view, bool mode_changes) {
   std::vector<VgpuStep> out;
   if (mode_changes) out.push_back(switch_on_functions(gpu, item.place + " asks for vGPUs"));
   const mdev::ManagedGpu* now = managed(view, gpu);
@@ -271,7 +270,7 @@ VgpuStep functions_off(const mdev::VgpuGpu& gpu, std::string why) {
 }
 
 std::optional<Error> cannot_lose_instances(const ProfileItem& item, const mdev::VgpuGpu& gpu,
-                                           const VgpuView& view) {
+                                           const VgpuSnapshot& view) {
   const mdev::GpuInstance* lost = lost_by({}, true, managed(view, gpu));
   if (lost == nullptr) return std::nullopt;
   return cannot_lose(item, gpu, *lost).refusal;
@@ -299,14 +298,14 @@ bool may_switch(const ProfileItem& item, const mdev::VgpuGpu& gpu, const mdev::M
   if (may_shed_functions(item, gpu, said)) return true;
   if (!item.vgpus.empty() && gpu.may_get_virtual_functions()) return true;
   if (said == nullptr) return false;
-  const auto differs = [](mdev::GpuSwitch now, bool wanted) {
-    return now != mdev::GpuSwitch::unsupported && (now == mdev::GpuSwitch::on) != wanted;
+  const auto differs = [](mdev::GpuSwitch now, bool desired) {
+    return now != mdev::GpuSwitch::unsupported && (now == mdev::GpuSwitch::on) != desired;
   };
   return differs(said->mig, wants_instances(item)) || differs(said->mixed_sizes, item.mixed_sizes);
 }
 
 Preparation prepare(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                    const VgpuView& view) {
+                    const VgpuSnapshot& view) {
   Preparation mode = plan_mode(item, match, gpu, view);
   if (mode.refusal) return mode;
   const bool functions_first = !mode.steps.empty() || gpu.may_get_virtual_functions();

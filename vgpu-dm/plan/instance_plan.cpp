@@ -1,20 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/plan/instance_plan.h"
-
 #include <algorithm>
 #include <bit>
+#include <bitset>
+#include <cstdint>
 #include <iterator>
 #include <map>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/counted.h"
-#include "vgpu-dm/plan/instance_fit.h"
+#include "common/text/text.h"
+#include "mdev/gpu_management.h"
+#include "vgpu-dm/plan/gpu_preparation.h"
 
 namespace ferry::vgpu {
 namespace {
+
+// Decides if GPU instances of several profiles fit on one GPU. For a single profile the driver tells the
+// number left (GpuInstanceProfile::left); for several it tells only where each may begin.
+
+/// Number of GPU instances per profile.
+using InstanceCounts = std::map<const mdev::GpuInstanceProfile*, std::uint32_t>;
+
+constexpr std::size_t kMostSlices = 64;  // eight on every GPU so far
+using Slices = std::bitset<kMostSlices>;
+
+Slices slices_from(std::uint32_t start, std::uint32_t size) {
+  Slices out;
+  for (std::uint32_t slice = start; slice < std::min<std::size_t>(start + size, kMostSlices); ++slice)
+    out.set(slice);
+  return out;
+}
+
+struct Kind {
+  const mdev::GpuInstanceProfile* profile = nullptr;
+  std::uint32_t count = 0;
+};
+
+/// Tries every arrangement: there are few kinds, and few places for each.
+bool place_all(std::span<const Kind> kinds, std::uint32_t placed, std::size_t first, const Slices& taken) {
+  if (kinds.empty()) return true;
+  if (placed == kinds.front().count) return place_all(kinds.subspan(1), 0, 0, taken);
+  const mdev::GpuInstanceProfile& profile = *kinds.front().profile;
+  for (std::size_t i = first; i < profile.starts.size(); ++i) {
+    const Slices here = slices_from(profile.starts[i], profile.size);
+    if ((taken & here).any()) continue;
+    if (place_all(kinds, placed + 1, i + 1, taken | here)) return true;
+  }
+  return false;
+}
+
+const mdev::GpuInstanceProfile* profile_of(const mdev::ManagedGpu& gpu, const mdev::GpuInstance& instance) {
+  const auto found = std::ranges::find(gpu.profiles, instance.profile, &mdev::GpuInstanceProfile::id);
+  return found == gpu.profiles.end() ? nullptr : &*found;
+}
+
+/// True if `wanted` fits on a GPU beside `staying`, which keep their places. Counts compute slices, and the
+/// memory slices that each instance takes from its start. Also true if the driver has told too little to say
+/// no. The profiles are the GPU's own.
+bool fit_together(const mdev::ManagedGpu& gpu, const InstanceCounts& desired,
+                  std::span<const mdev::GpuInstance> staying) {
+  std::uint32_t all = 0;  // compute slices
+  for (const mdev::GpuInstanceProfile& profile : gpu.profiles) all = std::max(all, profile.slices);
+  std::uint32_t used = 0;
+  Slices taken;
+  for (const mdev::GpuInstance& instance : staying) {
+    const mdev::GpuInstanceProfile* profile = profile_of(gpu, instance);
+    if (profile == nullptr) continue;
+    used += profile->slices;
+    if (instance.start) taken |= slices_from(*instance.start, profile->size);
+  }
+  std::vector<Kind> kinds;
+  for (const auto& [profile, count] : desired) {
+    used += profile->slices * count;
+    // A profile without known places is taken to fit.
+    if (count > 0 && !profile->starts.empty()) kinds.push_back({.profile = profile, .count = count});
+  }
+  if (all > 0 && used > all) return false;
+  std::ranges::sort(kinds, std::ranges::greater(), [](const Kind& kind) { return kind.profile->size; });
+  return place_all(kinds, 0, 0, taken);
+}
 
 /// The demand of a single vGPU of a type.
 struct Need {
@@ -89,7 +157,7 @@ std::string who_stays(std::span<const InstanceWant> wants) {
   return out;
 }
 
-std::string hint_for_room(std::span<const InstanceWant> wants) {
+std::string hint_for_capacity(std::span<const InstanceWant> wants) {
   const bool some_stay =
       std::ranges::any_of(wants, [](const InstanceWant& want) { return !want.staying.empty(); });
   return some_stay
@@ -99,9 +167,9 @@ std::string hint_for_room(std::span<const InstanceWant> wants) {
 }
 
 /// `askers`: all entries that need instances of this profile.
-Error no_room(std::string_view label, const std::vector<const InstanceWant*>& askers,
-              std::span<const InstanceWant> wants, const mdev::GpuInstanceProfile& profile,
-              std::uint32_t needed) {
+Error no_capacity(std::string_view label, const std::vector<const InstanceWant*>& askers,
+                  std::span<const InstanceWant> wants, const mdev::GpuInstanceProfile& profile,
+                  std::uint32_t needed) {
   std::vector<std::string> asked;
   asked.reserve(askers.size());
   for (const InstanceWant* want : askers)
@@ -110,7 +178,7 @@ Error no_room(std::string_view label, const std::vector<const InstanceWant*>& as
           .message = fmt::format("{}: {}: {} need {} {}, and {} fit{}", askers.front()->place, label,
                                  fmt::join(asked, ", "), counted(needed, "GPU instance"), profile.name,
                                  profile.most, who_stays(wants)),
-          .hint = hint_for_room(wants)};
+          .hint = hint_for_capacity(wants)};
 }
 
 /// Counts the needed GPU instances. vGPUs of one size fill instances together, whatever their series. vGPUs
@@ -188,7 +256,7 @@ Error no_room_together(std::string_view label, std::span<const InstanceWant> wan
           .message =
               fmt::format("{}: {}: the GPU instances that its vGPUs need do not fit beside each other: {}{}",
                           wants.front().place, label, fmt::join(parts, ", "), who_stays(wants)),
-          .hint = hint_for_room(wants)};
+          .hint = hint_for_capacity(wants)};
 }
 
 // Removes unneeded instances, the youngest first. Busy instances are counted as needed before others.
@@ -310,7 +378,7 @@ InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant
     if (missing == 0) continue;
     const auto& askers = demand.askers[profile];
     if (count > profile->most) {
-      plan.refusal = no_room(label, askers, wants, *profile, count);
+      plan.refusal = no_capacity(label, askers, wants, *profile, count);
       return plan;
     }
     ++kinds;

@@ -6,13 +6,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/counted.h"
-#include "common/text/suggest.h"
+#include "common/text/text.h"
 #include "vgpu-dm/apply/gpu_release.h"
-#include "vgpu-dm/apply/tuning.h"
+#include "vgpu-dm/plan/gpu_capacity.h"
 #include "vgpu-dm/plan/gpu_match.h"
 #include "vgpu-dm/plan/gpu_preparation.h"
-#include "vgpu-dm/plan/gpu_room.h"
 #include "vgpu-dm/plan/placement.h"
 #include "vgpu-dm/plan/plan_parts.h"
 #include "vgpu-dm/plan/stable_uuid.h"
@@ -23,12 +21,12 @@ namespace {
 // Present vGPUs may hide a type: true if the driver may list it once they are removed.
 bool may_be_listed_later(const Want& want, const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   if (gpu.framework != mdev::VgpuFramework::vendor_vfio || gpu.devices.empty()) return false;
-  // check_room() reports missing room beside vGPUs that stay. For a board that is not in the table, unlisted
-  // types are unknown.
+  // check_capacity() reports missing room beside vGPUs that stay. For a board that is not in the table,
+  // unlisted types are unknown.
   return want.type != nullptr || (gpu.unlisted.empty() && !match.leftover.empty());
 }
 
-Error not_offered(const Want& want, const mdev::VgpuGpu& gpu) {
+Error not_advertised(const Want& want, const mdev::VgpuGpu& gpu) {
   const std::string name = want.entry->type.text();
   const std::string place = want.entry->place + ": " + gpu.label();
   if (want.type != nullptr) {
@@ -80,7 +78,7 @@ std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& g
   for (const Want& want : match.wants) {
     if (want.listed || may_be_listed_later(want, match, gpu)) continue;
     if (want.missing() == 0) continue;
-    return not_offered(want, gpu);
+    return not_advertised(want, gpu);
   }
   return std::nullopt;
 }
@@ -88,7 +86,7 @@ std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& g
 /// Draws UUIDs that no vGPU which stays has.
 class IdSource {
  public:
-  IdSource(const VgpuView& view, const std::vector<const mdev::VgpuDevice*>& leaving) : node_(view.node) {
+  IdSource(const VgpuSnapshot& view, const std::vector<const mdev::VgpuDevice*>& leaving) : node_(view.node) {
     for (const mdev::VgpuGpu& gpu : view.inventory.gpus) {
       for (const mdev::VgpuDevice& device : gpu.devices) taken_.insert(device.id);
     }
@@ -117,7 +115,7 @@ class ParentSource {
     for (const mdev::VgpuDevice* device : leaving) taken_.erase(device->parent);
     for (const mdev::VgpuDevice* device : leaving) freed_.insert(device->parent);
   }
-  /// Returns nullptr if none is free, which check_room() has excluded.
+  /// Returns nullptr if none is free, which check_capacity() has excluded.
   const vfio::PciAddress* next(const Want& want) {
     if (!gpu_.on_virtual_functions()) return &gpu_.address();
     // If some free functions offer the type, functions that do not are skipped.
@@ -183,7 +181,8 @@ GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch
                        const mdev::VgpuGpu& gpu) {
   plan.refusal = match.problem;
   for (const Want& want : match.wants) {
-    if (!plan.refusal && want.type == nullptr && !gpu.unlisted.empty()) plan.refusal = not_offered(want, gpu);
+    if (!plan.refusal && want.type == nullptr && !gpu.unlisted.empty())
+      plan.refusal = not_advertised(want, gpu);
   }
   if (!plan.refusal) plan.refusal = lacking_on_functions(match, gpu);
   if (plan.refusal) return plan;
@@ -196,18 +195,18 @@ GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch
                         .short_name = {},
                         .why = plan.place + " asks for vGPUs, and " + gpu.obstacle});
   plan.later = std::move(later);
-  plan.then = plan.wanted;
+  plan.then = plan.desired;
   return plan;
 }
 
 // Vendor-specific VFIO does not tell who made a vGPU.
-bool is_foreign(const mdev::VgpuDevice& device, const mdev::VgpuGpu& gpu, const VgpuView& view) {
+bool is_foreign(const mdev::VgpuDevice& device, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
   return gpu.framework != mdev::VgpuFramework::vendor_vfio && !is_ours(view.node, device);
 }
 
 // A foreign vGPU that is not spared is removed, as under NVIDIA's program, and a note tells of it.
 void add_removals(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                  const VgpuView& view, GpuPlan& plan) {
+                  const VgpuSnapshot& view, GpuPlan& plan) {
   for (const mdev::VgpuDevice* device : match.leftover) {
     const bool foreign = is_foreign(*device, gpu, view);
     const std::string why = device->iommu_group ? fmt::format("{} does not ask for it", item.place)
@@ -219,7 +218,7 @@ void add_removals(const ProfileItem& item, const GpuMatch& match, const mdev::Vg
   }
 }
 
-std::optional<Error> cannot_spare(const GpuMatch& match, const mdev::VgpuGpu& gpu, const VgpuView& view) {
+std::optional<Error> cannot_spare(const GpuMatch& match, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
   if (!view.spares_foreign) return std::nullopt;
   std::vector<std::string> foreign;
   for (const mdev::VgpuDevice* device : match.leftover) {
@@ -238,7 +237,8 @@ std::optional<Error> cannot_spare(const GpuMatch& match, const mdev::VgpuGpu& gp
 }
 
 // Refuses to remove or change vGPUs that are in use, or that cannot be changed.
-void refuse_for_users(const GpuMatch& match, const mdev::VgpuGpu& gpu, const VgpuView& view, GpuPlan& plan) {
+void refuse_for_users(const GpuMatch& match, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view,
+                      GpuPlan& plan) {
   refuse(plan, cannot_tune(match, gpu, view.use));
   refuse(plan, cannot_place(match, gpu, view.use));
   refuse(plan, in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile"));
@@ -247,12 +247,12 @@ void refuse_for_users(const GpuMatch& match, const mdev::VgpuGpu& gpu, const Vgp
 
 // The steps that the types need come after the removals and before the creations.
 GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, const GpuMatch& match,
-                      const mdev::VgpuGpu& gpu, const VgpuView& view) {
+                      const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
   plan.refusal = lacking_on_functions(match, gpu);
   for (const Want& want : match.wants) {
     // Types of mediated devices are listed in any state of the GPU; the table knows all others.
     const bool all_known = gpu.framework == mdev::VgpuFramework::mdev_on_vf || !gpu.unlisted.empty();
-    if (!plan.refusal && want.type == nullptr && all_known) plan.refusal = not_offered(want, gpu);
+    if (!plan.refusal && want.type == nullptr && all_known) plan.refusal = not_advertised(want, gpu);
   }
   if (plan.refusal) return plan;
   const auto takes_functions = [](const VgpuStep& step) { return step.kind == VgpuStep::Kind::disable_vfs; };
@@ -272,7 +272,7 @@ GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, 
 
 // Plans a GPU that goes to a VM whole: no vfio driver binds a GPU that has virtual functions.
 GpuPlan plan_whole(GpuPlan plan, const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
-                   const VgpuView& view) {
+                   const VgpuSnapshot& view) {
   const bool sheds = sheds_functions(item, gpu);
   if (sheds) {
     refuse(plan, cannot_lose_instances(item, gpu, view));
@@ -286,10 +286,10 @@ GpuPlan plan_whole(GpuPlan plan, const ProfileItem& item, const GpuMatch& match,
   return plan;
 }
 
-GpuPlan plan_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuView& view) {
+GpuPlan plan_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
   GpuPlan plan{.index = gpu.index, .gpu = gpu.address(), .matched = true, .place = item.place};
   const GpuMatch match = match_gpu(item, gpu, view.use, view.node, view.spares_foreign);
-  plan.wanted = match.wanted();
+  plan.desired = match.desired();
   plan.found = match.found();
   for (const Want& want : match.wants) {
     for (const mdev::VgpuDevice* device : want.kept) plan.kept.push_back(device->id);
@@ -314,12 +314,12 @@ GpuPlan plan_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuVi
     return plan_functions(std::move(plan), std::move(first.later), match, gpu);
   plan.refusal = cannot_create(match, gpu);
   if (plan.refusal) return plan;
-  Room room = check_room(match, gpu);
+  Room room = check_capacity(match, gpu);
   plan.notes = std::move(room.notes);
   plan.refusal = std::move(room.lacking);
   if (plan.refusal) return plan;
   const auto hidden = std::ranges::find(room.order, false, &Want::listed);
-  if (match.leftover.empty() && hidden != room.order.end()) refuse(plan, not_offered(**hidden, gpu));
+  if (match.leftover.empty() && hidden != room.order.end()) refuse(plan, not_advertised(**hidden, gpu));
   refuse_for_users(match, gpu, view, plan);
   if (plan.refusal) return plan;
 
@@ -345,7 +345,7 @@ bool VgpuPlan::writes_nothing() const {
   return std::all_of(gpus.begin(), gpus.end(), [](const GpuPlan& plan) { return plan.steps.empty(); });
 }
 
-VgpuPlan plan_profile(const Profile& profile, const VgpuView& view) {
+VgpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view) {
   VgpuPlan plan;
   plan.notes = use_notes(view);
   for (const ProfileItem& item : profile.items) {
@@ -360,8 +360,52 @@ VgpuPlan plan_profile(const Profile& profile, const VgpuView& view) {
   return plan;
 }
 
-GpuPlan plan_profile(const Profile& profile, const VgpuView& view, const mdev::VgpuGpu& gpu) {
+GpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
   if (const ProfileItem* item = profile.item_for(gpu)) return plan_gpu(*item, gpu, view);
+  return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
+}
+
+namespace {
+
+GpuPlan plan_gpu_removal(const Removal& removal, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
+  GpuPlan plan{.index = gpu.index, .gpu = gpu.address(), .matched = true};
+  plan.found = counts_of(gpu);
+  std::vector<const mdev::VgpuDevice*> leaving;
+  for (const mdev::VgpuDevice& device : gpu.devices) {
+    if (removal.foreign || is_ours(view.node, device)) {
+      leaving.push_back(&device);
+    } else {
+      plan.kept.push_back(device.id);
+      plan.notes.push_back(fmt::format("{}: vGPU {} ({}) {}: left; --foreign takes it too", gpu.label(),
+                                       device.id.text, device.short_name,
+                                       gpu.framework == mdev::VgpuFramework::vendor_vfio
+                                           ? "has no UUID that would tell whether Ferry made it"
+                                           : "was not made by Ferry"));
+    }
+  }
+  plan.refusal = cannot_write(gpu, view);  // a part that could not be read may hide vGPUs
+  if (leaving.empty()) return plan;
+  if (!plan.refusal) plan.refusal = in_use(gpu, leaving, view.use, "stop what uses it");
+  if (plan.refusal) return plan;
+  for (const mdev::VgpuDevice* device : leaving)
+    plan.steps.push_back(removal_of(gpu, *device, "asked to go"));
+  return plan;
+}
+
+}  // namespace
+
+VgpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& view) {
+  VgpuPlan plan;
+  plan.notes = use_notes(view);
+  plan.gpus.reserve(view.inventory.gpus.size());
+  for (const mdev::VgpuGpu& gpu : view.inventory.gpus) plan.gpus.push_back(plan_removal(removal, view, gpu));
+  return plan;
+}
+
+GpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu) {
+  if (removal.gpus.empty() || removal.gpus.contains(gpu.address())) {
+    return plan_gpu_removal(removal, gpu, view);
+  }
   return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
 }
 

@@ -21,7 +21,7 @@
 namespace ferry::vgpu {
 
 /// Input of a plan.
-struct VgpuView {
+struct VgpuSnapshot {
   mdev::VgpuInventory inventory;
   vfio::UseReport use;
   std::string node;             ///< node identity, stable_uuid.h
@@ -36,9 +36,9 @@ struct VgpuView {
 struct GpuPlan {
   unsigned index = 0;
   vfio::PciAddress gpu;
-  bool matched = false;                ///< false: no item matches it, and nothing is done
-  std::string place = {};              ///< where the item is written: "profiles.yaml:7"
-  std::vector<TypeCount> wanted = {};  ///< type names as in the profile
+  bool matched = false;                 ///< false: no item matches it, and nothing is done
+  std::string place = {};               ///< where the item is written: "profiles.yaml:7"
+  std::vector<TypeCount> desired = {};  ///< type names as in the profile
   std::vector<TypeCount> found = {};
   std::vector<mdev::VgpuId> kept = {};
   /// Steps in stages: MIG mode, virtual functions, GPU instances, removals, creations. A scan follows each
@@ -71,9 +71,9 @@ struct VgpuPlan {
 };
 
 /// Makes the node agree with a profile.
-VgpuPlan plan_profile(const Profile& profile, const VgpuView& view);
+VgpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view);
 /// Plans a single GPU of the view.
-GpuPlan plan_profile(const Profile& profile, const VgpuView& view, const mdev::VgpuGpu& gpu);
+GpuPlan plan_profile(const Profile& profile, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu);
 
 struct Removal {
   std::set<vfio::PciAddress> gpus;  ///< empty: all
@@ -82,8 +82,8 @@ struct Removal {
   bool foreign = false;
 };
 /// Plans the removal of vGPUs.
-VgpuPlan plan_removal(const Removal& removal, const VgpuView& view);
-GpuPlan plan_removal(const Removal& removal, const VgpuView& view, const mdev::VgpuGpu& gpu);
+VgpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& view);
+GpuPlan plan_removal(const Removal& removal, const VgpuSnapshot& view, const mdev::VgpuGpu& gpu);
 
 /// Rolls one GPU back to `before`, from a scan made now. vGPUs made since are removed unless in use. Missing
 /// vGPUs are made again under their old UUIDs, on their old functions unless a vGPU stays there. Virtual

@@ -2,6 +2,8 @@
 #include "vgpu-dm/plan/plan_parts.h"
 
 #include <algorithm>
+#include <iterator>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -33,9 +35,9 @@ std::vector<TypeCount> counts_of(const mdev::VgpuGpu& gpu) {
   return match_gpu(ProfileItem{}, gpu, {}, {}).found();
 }
 
-std::string holders_of(const mdev::VgpuDevice& device, const vfio::UseReport& use) {
+std::string users_of(const mdev::VgpuDevice& device, const vfio::UseReport& use) {
   std::vector<std::string> out;
-  for (const vfio::Holder& holder : use.of(device.id.text)) out.push_back(holder.text());
+  for (const vfio::DeviceUser& user : use.of(device.id.text)) out.push_back(user.text());
   return fmt::format("{}", fmt::join(out, ", "));
 }
 
@@ -51,7 +53,7 @@ std::optional<Error> in_use(const mdev::VgpuGpu& gpu, const std::vector<const md
   for (const mdev::VgpuDevice* device : devices) {
     if (use.of(device->id.text).empty()) continue;
     reasons.push_back(fmt::format("vGPU {} ({}) would have to go: {}", device->id.text, device->short_name,
-                                  holders_of(*device, use)));
+                                  users_of(*device, use)));
   }
   if (reasons.empty()) return std::nullopt;
   return Error{.code = Errc::refused,
@@ -89,8 +91,8 @@ std::vector<Error> functions_in_use(const mdev::VgpuGpu& gpu, const vfio::UseRep
   for (const vfio::PciAddress& function : gpu.functions) {
     const auto is_on_it = [&](const mdev::VgpuDevice* device) { return device->id.text == function.text(); };
     if (std::ranges::any_of(leaving, is_on_it)) continue;
-    for (const vfio::Holder& holder : use.of(function.text()))
-      reasons.push_back(fmt::format("{} is in use: {}", function.text(), holder.text()));
+    for (const vfio::DeviceUser& user : use.of(function.text()))
+      reasons.push_back(fmt::format("{} is in use: {}", function.text(), user.text()));
   }
   if (!reasons.empty()) refused(fmt::format("{}", fmt::join(reasons, "; ")), "stop what uses it");
   return out;
@@ -116,11 +118,11 @@ std::optional<Error> cannot_change(const mdev::VgpuDevice& device, const std::st
   }
   if (use.of(device.id.text).empty()) return std::nullopt;
   return Error{.code = Errc::refused,
-               .message = fmt::format("{}: {}", what, holders_of(device, use)),
+               .message = fmt::format("{}: {}", what, users_of(device, use)),
                .hint = "stop what uses it"};
 }
 
-std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuView& view) {
+std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
   const auto stuck = [&](const std::string& device) { return view.stuck.contains(device); };
   if (stuck(gpu.address().text()) ||
       std::ranges::any_of(gpu.parents, [&](const mdev::VgpuParent& p) { return stuck(p.address.text()); }) ||
@@ -135,10 +137,59 @@ std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuView& view
   return std::nullopt;
 }
 
-std::vector<std::string> use_notes(const VgpuView& view) {
+std::vector<std::string> use_notes(const VgpuSnapshot& view) {
   std::vector<std::string> out = view.inventory.notes;
   for (const std::string& unknown : view.use.unknown) out.push_back("not all users are known: " + unknown);
   return out;
+}
+
+std::optional<Error> cannot_tune(const GpuMatch& match, const mdev::VgpuGpu& gpu,
+                                 const vfio::UseReport& use) {
+  for (const Want& want : match.wants) {
+    for (const mdev::VgpuDevice* device : want.untuned()) {
+      const std::string what =
+          fmt::format("{}: {}: the parameters of vGPU {} ({}) cannot be set", want.entry->place, gpu.label(),
+                      device->id.text, device->short_name);
+      if (!device->params) {
+        return Error{.code = Errc::unsupported,
+                     .message = what + ": its driver has none",
+                     .hint = "leave vgpu-params out"};
+      }
+      if (auto held = cannot_change(*device, what, use)) return held;
+    }
+  }
+  return std::nullopt;
+}
+
+VgpuStep params_of(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& device, std::string text,
+                   std::string why) {
+  VgpuStep step = removal_of(gpu, device, std::move(why));
+  step.kind = VgpuStep::Kind::set_params;
+  step.params = std::move(text);
+  return step;
+}
+
+void add_params(const GpuMatch& match, const mdev::VgpuGpu& gpu, GpuPlan& plan) {
+  for (const Want& want : match.wants) {
+    const auto& params = want.entry->params;
+    if (!params) continue;
+    for (const mdev::VgpuDevice* device : want.untuned()) {
+      plan.steps.push_back(params_of(gpu, *device, params->attribute(),
+                                     fmt::format("{} asks for '{}', it has '{}'", want.entry->place,
+                                                 params->text(), device->params.value_or(""))));
+    }
+    if (params->entries.empty() || want.type == nullptr) continue;  // a new vGPU has none
+    std::vector<VgpuStep> of_new;
+    for (const VgpuStep& step : plan.steps) {
+      if (step.kind != VgpuStep::Kind::create || step.type_id != want.type->id) continue;
+      of_new.push_back(step);
+      of_new.back().kind = VgpuStep::Kind::set_params;
+      of_new.back().params = params->attribute();
+      of_new.back().placement.reset();
+      of_new.back().why = fmt::format("{} asks for '{}'", want.entry->place, params->text());
+    }
+    std::ranges::move(of_new, std::back_inserter(plan.steps));
+  }
 }
 
 }  // namespace ferry::vgpu

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "vgpu-dm/plan/gpu_match.h"
 #include "vgpu-dm/plan/plan.h"
 
 namespace ferry::vgpu {
@@ -16,7 +17,7 @@ VgpuStep removal_of(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& device, st
 std::vector<TypeCount> counts_of(const mdev::VgpuGpu& gpu);
 
 /// "VM render (pid 412) holds /dev/vfio/100"; empty: the vGPU has no user.
-std::string holders_of(const mdev::VgpuDevice& device, const vfio::UseReport& use);
+std::string users_of(const mdev::VgpuDevice& device, const vfio::UseReport& use);
 
 /// Error that names the users if one of these vGPUs may not be removed; std::nullopt: all may.
 std::optional<Error> in_use(const mdev::VgpuGpu& gpu, const std::vector<const mdev::VgpuDevice*>& devices,
@@ -39,13 +40,25 @@ std::optional<Error> cannot_change(const mdev::VgpuDevice& device, const std::st
                                    const vfio::UseReport& use);
 
 /// Error if a GPU must not be written to: a stuck write, or a part that could not be read.
-std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuView& view);
+std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuSnapshot& view);
 
 /// Adds a reason why a GPU is refused. All reasons are reported: a user should not be stopped for a GPU that
 /// another reason still keeps unchanged.
 void refuse(GpuPlan& plan, std::optional<Error> why);
 
 /// Notes of a scan about the node as a whole, beside its GPUs.
-std::vector<std::string> use_notes(const VgpuView& view);
+std::vector<std::string> use_notes(const VgpuSnapshot& view);
+
+// Sets parameters of existing vGPUs, without making the vGPUs anew.
+
+/// Error if the parameters of vGPUs that stay cannot be set; std::nullopt: they can.
+std::optional<Error> cannot_tune(const GpuMatch& match, const mdev::VgpuGpu& gpu, const vfio::UseReport& use);
+
+/// Adds steps for vGPUs that stay and for vGPUs that the plan makes, whose ids are already known.
+void add_params(const GpuMatch& match, const mdev::VgpuGpu& gpu, GpuPlan& plan);
+
+/// Writes `text` as it is: a blank removes all parameters.
+VgpuStep params_of(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& device, std::string text,
+                   std::string why);
 
 }  // namespace ferry::vgpu

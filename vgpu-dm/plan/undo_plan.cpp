@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "vgpu-dm/apply/tuning.h"
 #include "vgpu-dm/plan/placement.h"
 #include "vgpu-dm/plan/plan.h"
 #include "vgpu-dm/plan/plan_parts.h"

@@ -2,6 +2,9 @@
 #include "vgpu-dm/profile/profile.h"
 
 #include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
 
 namespace ferry::vgpu {
 
@@ -24,6 +27,115 @@ std::vector<std::string> ProfileFile::names() const {
   std::vector<std::string> out;
   out.reserve(profiles.size());
   for (const Profile& profile : profiles) out.push_back(profile.name);
+  return out;
+}
+
+namespace {
+
+// ASCII alone, whatever the locale.
+bool is_alphanumeric(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+}  // namespace
+
+bool can_be_label(std::string_view name) {
+  constexpr std::size_t kLongest = 63;
+  return !name.empty() && name.size() <= kLongest && is_alphanumeric(name.front()) &&
+         is_alphanumeric(name.back()) && std::ranges::all_of(name, [](char c) {
+           return is_alphanumeric(c) || c == '-' || c == '_' || c == '.';
+         });
+}
+
+std::string label_warning(std::string_view place, std::string_view name) {
+  return fmt::format("{}: '{}' can be chosen by no node's label: {}", place, name, kLabelNames);
+}
+
+namespace {
+
+// Parses a number as Go's strconv does with base 0, by which the format is defined.
+std::optional<std::uint32_t> parse_number(std::string_view text) {
+  int base = 10;
+  bool prefixed = false;
+  const auto prefix = [&](char lower, char upper) {
+    return text.size() > 2 && text[0] == '0' && (text[1] == lower || text[1] == upper);
+  };
+  if (prefix('x', 'X')) base = 16;
+  if (prefix('o', 'O')) base = 8;
+  if (prefix('b', 'B')) base = 2;
+  if (base != 10) {
+    text.remove_prefix(2);
+    prefixed = true;
+  } else if (text.size() > 1 && text[0] == '0') {
+    base = 8;
+    text.remove_prefix(1);
+    prefixed = true;
+  }
+  // `_` stands between digits, or between the prefix and the first one.
+  std::string digits;
+  bool after_digit = prefixed;
+  for (const char c : text) {
+    if (c == '_') {
+      if (!after_digit) return std::nullopt;
+      after_digit = false;
+    } else {
+      digits += c;
+      after_digit = true;
+    }
+  }
+  if (digits.empty() || !after_digit) return std::nullopt;
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return value;
+}
+
+constexpr std::uint16_t high(std::uint32_t number) {
+  return static_cast<std::uint16_t>(number >> 16U);
+}
+constexpr std::uint16_t low(std::uint32_t number) {
+  return static_cast<std::uint16_t>(number & 0xffffU);
+}
+
+std::string hint_for(std::string_view text) {
+  const auto is_bare_hex = [](std::string_view part) {
+    return part.size() == 8 && part.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
+  };
+  const auto colon = text.find(':');
+  if (is_bare_hex(text.substr(0, colon))) return fmt::format("put 0x in front: 0x{}", text.substr(0, colon));
+  return "write 0xDDDDVVVV or 0xDDDDVVVV:0xSSSSWWWW: device and vendor ID, then the board's subsystem IDs";
+}
+
+}  // namespace
+
+Result<DeviceFilter> DeviceFilter::parse(std::string_view text) {
+  const auto colon = text.find(':');
+  const auto ids = parse_number(text.substr(0, colon));
+  DeviceFilter filter;
+  std::optional<std::uint32_t> board;
+  if (colon != std::string_view::npos) board = parse_number(text.substr(colon + 1));
+  if (!ids || (colon != std::string_view::npos && !board)) {
+    return fail(Errc::invalid_config, fmt::format("'{}' is not a device filter", text), hint_for(text));
+  }
+  filter.device = high(*ids);
+  filter.vendor = low(*ids);
+  if (board) {
+    filter.subsystem_device = high(*board);
+    filter.subsystem_vendor = low(*board);
+  }
+  return filter;
+}
+
+bool DeviceFilter::matches(const vfio::PciFunction& function) const {
+  if (function.vendor != vendor || function.device != device) return false;
+  return !subsystem_device || (function.subsystem_device.value_or(0) == *subsystem_device &&
+                               function.subsystem_vendor.value_or(0) == subsystem_vendor);
+}
+
+std::string DeviceFilter::text() const {
+  std::string out = fmt::format("0x{:04X}{:04X}", device, vendor);
+  if (subsystem_device)
+    out += fmt::format(":0x{:04X}{:04X}", *subsystem_device, subsystem_vendor.value_or(0));
   return out;
 }
 

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/suggest.h"
+#include "common/text/text.h"
 #include "vgpu-dm/profile/item_reader.h"
 
 namespace ferry::vgpu {

@@ -2,15 +2,68 @@
 #include "vgpu-dm/types/choose.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <limits>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "vgpu-dm/plan/gpu_match.h"
-#include "vgpu-dm/types/type_name.h"
+#include "vgpu-dm/types/type_names.h"
 
 namespace ferry::vgpu {
+namespace {
+
+constexpr std::uint64_t kMebibyte = 1ULL << 20U;
+
+struct Unit {
+  std::string_view name;
+  std::uint64_t bytes;
+};
+
+constexpr std::array kUnits = {
+    Unit{"MiB", 1ULL << 20U}, Unit{"GiB", 1ULL << 30U},  Unit{"TiB", 1ULL << 40U},
+    Unit{"Mi", 1ULL << 20U},  Unit{"Gi", 1ULL << 30U},   Unit{"Ti", 1ULL << 40U},
+    Unit{"MB", 1'000'000},    Unit{"GB", 1'000'000'000}, Unit{"TB", 1'000'000'000'000},
+    Unit{"M", 1'000'000},     Unit{"G", 1'000'000'000},  Unit{"T", 1'000'000'000'000},
+};
+
+std::string meant(std::string_view unit) {
+  if (unit.size() == 1) return {};  // every other letter would be close
+  std::vector<std::string> names;
+  names.reserve(kUnits.size());
+  for (const Unit& known : kUnits) names.emplace_back(known.name);
+  return did_you_mean(unit, names);
+}
+
+}  // namespace
+
+Result<std::uint32_t> parse_memory_mib(std::string_view text) {
+  const auto refuse = [&](const std::string& why) {
+    return fail(Errc::usage, fmt::format("'{}' is not an amount of memory: {}", text, why),
+                "write a whole number and its unit: 6GiB or 6Gi, 4096MiB, 6G (6,000,000,000 bytes, which is "
+                "5722 MiB)");
+  };
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::string_view unit_name = text.substr(digits);
+  if (digits == 0) return refuse("it begins with no digit");
+  if (unit_name.empty()) return refuse("it has no unit");
+  const auto* const unit =
+      std::ranges::find_if(kUnits, [&](const Unit& known) { return known.name == unit_name; });
+  if (unit == kUnits.end()) return refuse(fmt::format("'{}' is no unit{}", unit_name, meant(unit_name)));
+
+  std::uint64_t number = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + digits, number);
+  const std::uint64_t most = std::uint64_t{std::numeric_limits<std::uint32_t>::max()} * kMebibyte;
+  if (parsed.ec != std::errc() || number > most / unit->bytes) return refuse("no GPU has that much");
+  if (number == 0) return refuse("it is none");
+  return static_cast<std::uint32_t>((number * unit->bytes + kMebibyte - 1) / kMebibyte);
+}
+
 namespace {
 
 // Takes the number in the name times 1024 where the driver tells no size, as public tables of types do. If
@@ -63,12 +116,12 @@ std::string described(const TypeFit& fit) {
   return fmt::format("{} ({} MiB)", fit.short_name, fit.framebuffer_mib);
 }
 
-std::string of_series(const TypeWish& wish) {
-  return wish.series ? fmt::format(" of series {}", *wish.series) : "";
+std::string of_series(const TypeRequest& desired_state) {
+  return desired_state.series ? fmt::format(" of series {}", *desired_state.series) : "";
 }
 
 Error no_fit(const mdev::VgpuGpu& gpu, const std::vector<Candidate>& fitting,
-             const std::vector<Candidate>& all, const TypeWish& wish) {
+             const std::vector<Candidate>& all, const TypeRequest& desired_state) {
   if (!fitting.empty() && gpu.devices.empty()) {
     return {
         .code = Errc::unsupported,
@@ -85,12 +138,13 @@ Error no_fit(const mdev::VgpuGpu& gpu, const std::vector<Candidate>& fitting,
   }
   if (all.empty()) {
     return {.code = Errc::unsupported,
-            .message = fmt::format("{}: offers no vGPU type{}", gpu.label(), of_series(wish)),
+            .message = fmt::format("{}: offers no vGPU type{}", gpu.label(), of_series(desired_state)),
             .hint = "`ferry vgpu types` shows what each GPU offers"};
   }
   return {.code = Errc::unsupported,
-          .message = fmt::format("{}: no vGPU type{} has {} MiB; the largest is {}", gpu.label(),
-                                 of_series(wish), wish.framebuffer_mib, described(all.back().fit)),
+          .message =
+              fmt::format("{}: no vGPU type{} has {} MiB; the largest is {}", gpu.label(),
+                          of_series(desired_state), desired_state.framebuffer_mib, described(all.back().fit)),
           .hint = "ask for less, or give the GPU away whole: `ferry vfio bind`"};
 }
 
@@ -100,7 +154,7 @@ struct GpuAnswer {
   std::optional<Candidate> largest;
 };
 
-GpuAnswer choose_on(const mdev::VgpuGpu& gpu, const TypeWish& wish) {
+GpuAnswer choose_on(const mdev::VgpuGpu& gpu, const TypeRequest& desired_state) {
   GpuAnswer out{.choice = {.index = gpu.index, .gpu = gpu.address(), .fit = {}, .reason = {}},
                 .chosen = {},
                 .largest = {}};
@@ -111,29 +165,31 @@ GpuAnswer choose_on(const mdev::VgpuGpu& gpu, const TypeWish& wish) {
     return out;
   }
   std::vector<Candidate> all = candidates_on(gpu);
-  std::erase_if(all, [&](const Candidate& c) { return wish.series && c.series != *wish.series; });
+  std::erase_if(
+      all, [&](const Candidate& c) { return desired_state.series && c.series != *desired_state.series; });
   std::vector<Candidate> fitting = all;
-  std::erase_if(fitting, [&](const Candidate& c) { return c.fit.framebuffer_mib < wish.framebuffer_mib; });
+  std::erase_if(fitting,
+                [&](const Candidate& c) { return c.fit.framebuffer_mib < desired_state.framebuffer_mib; });
   if (!all.empty()) out.largest = all.back();
   const auto first = std::ranges::find_if(fitting, [](const Candidate& c) { return c.fit.left > 0; });
   if (first != fitting.end()) {
     out.chosen = *first;
     out.choice.fit = first->fit;
   } else {
-    out.choice.reason = no_fit(gpu, fitting, all, wish);
+    out.choice.reason = no_fit(gpu, fitting, all, desired_state);
   }
   return out;
 }
 
-Error nowhere(const std::vector<GpuAnswer>& answers, const TypeWish& wish) {
+Error nowhere(const std::vector<GpuAnswer>& answers, const TypeRequest& desired_state) {
   const std::string what =
-      fmt::format("vGPU type{} with {} MiB or more", of_series(wish), wish.framebuffer_mib);
+      fmt::format("vGPU type{} with {} MiB or more", of_series(desired_state), desired_state.framebuffer_mib);
   // A type that only present vGPUs prevent is a better reason than the largest type there is.
   const auto taken = [](const GpuAnswer& answer) {
     return answer.choice.reason && answer.choice.reason->code == Errc::refused;
   };
   const auto fits = [&](const GpuAnswer& answer) {
-    return answer.largest && answer.largest->fit.framebuffer_mib >= wish.framebuffer_mib;
+    return answer.largest && answer.largest->fit.framebuffer_mib >= desired_state.framebuffer_mib;
   };
   auto found = std::ranges::find_if(answers, taken);
   if (found == answers.end()) found = std::ranges::find_if(answers, fits);
@@ -158,10 +214,10 @@ Error nowhere(const std::vector<GpuAnswer>& answers, const TypeWish& wish) {
 }  // namespace
 
 Choice choose_types(const mdev::VgpuInventory& inventory, const std::set<vfio::PciAddress>& gpus,
-                    const TypeWish& wish) {
+                    const TypeRequest& desired_state) {
   std::vector<GpuAnswer> answers;
   for (const mdev::VgpuGpu& gpu : inventory.gpus) {
-    if (gpus.empty() || gpus.contains(gpu.address())) answers.push_back(choose_on(gpu, wish));
+    if (gpus.empty() || gpus.contains(gpu.address())) answers.push_back(choose_on(gpu, desired_state));
   }
   Choice out;
   std::optional<Candidate> smallest;
@@ -170,7 +226,7 @@ Choice choose_types(const mdev::VgpuInventory& inventory, const std::set<vfio::P
     if (answer.chosen && (!smallest || before(*answer.chosen, *smallest))) smallest = answer.chosen;
   }
   if (!smallest) {
-    out.reason = nowhere(answers, wish);
+    out.reason = nowhere(answers, desired_state);
     return out;
   }
   out.smallest = smallest->fit;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/result.h"
@@ -13,12 +14,19 @@
 
 namespace ferry::vgpu {
 
-struct TypeWish {
+/// Parses an amount of memory as a person writes it ("6GiB", "4096MiB", "6G") into MiB, rounded up.
+///
+/// The text is a whole number above 0 and its unit, without a blank. Units are powers of two (MiB, GiB, TiB,
+/// or Mi, Gi, Ti as in Kubernetes) or of ten (MB, GB, TB, or M, G, T). So 6G is 5723 MiB. Letter case
+/// matters. Errc::usage names the fault and the right form.
+Result<std::uint32_t> parse_memory_mib(std::string_view text);
+
+struct TypeRequest {
   std::uint32_t framebuffer_mib = 0;  ///< the least amount
   std::optional<char> series;         ///< A, B, C or Q; absent: any
 };
 
-/// A type that fulfils a TypeWish and of which at least one vGPU can be made now.
+/// A type that fulfils a TypeRequest and of which at least one vGPU can be made now.
 struct TypeFit {
   std::string id;  ///< see VgpuType
   std::string name;
@@ -47,6 +55,6 @@ struct Choice {
 /// Picks for each GPU the type with the least memory that is enough. Among types of one size the order is Q,
 /// C, B, A, since earlier ones can do more. Types that no profile can name are left out. `gpus` empty: all.
 Choice choose_types(const mdev::VgpuInventory& inventory, const std::set<vfio::PciAddress>& gpus,
-                    const TypeWish& wish);
+                    const TypeRequest& desired_state);
 
 }  // namespace ferry::vgpu

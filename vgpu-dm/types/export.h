@@ -2,13 +2,33 @@
 // Writes the vGPUs of a node as a profile.
 #pragma once
 
+#include <map>
 #include <string>
+#include <vector>
 
 #include "common/result.h"
 #include "mdev/vgpu.h"
+#include "vgpu-dm/apply/vgpu_params.h"
 #include "vgpu-dm/profile/profile.h"
 
 namespace ferry::vgpu {
+
+// Properties of a GPU's vGPUs beside types and counts, for commands that write them to a file.
+
+struct CarriedExtras {
+  /// True if time-sliced vGPUs have several framebuffer sizes, as far as sizes are known. If false, mixed
+  /// sizes may still be on: only NVML tells (ManagedGpu::mixed_sizes).
+  bool several_sizes = false;
+  /// Plug-in parameters by the type's short name, if all vGPUs of the type have the same. Types without
+  /// parameters are left out.
+  std::map<std::string, VgpuParams> params;
+  /// Parameters that cannot be written once for their type, each as a sentence.
+  std::vector<std::string> unsaid;
+};
+CarriedExtras extras_of(const mdev::VgpuGpu& gpu);
+
+/// Facts about these GPUs that a v1 file cannot express, each as a sentence; empty: none.
+std::vector<std::string> unsaid_by_v1(const mdev::VgpuInventory& inventory);
 
 /// A profile that the node already agrees with: judge() finds no difference, and applying it writes nothing.
 /// It has one item for each set of GPUs with the same vGPUs, in order of the sets' first GPUs, without

@@ -45,7 +45,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "ferry.labelsWith" (list . dict) }}
 {{- end }}
 
-{{/* With an object's own of the values: (list . LABELS). */}}
+{{/* The labels of an object with labels of its own in the values: (list . LABELS). */}}
 {{- define "ferry.labelsWith" -}}
 {{ include "ferry.selectorLabels" (first .) }}
 {{ include "ferry.chartLabels" (first .) }}
@@ -54,7 +54,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
-{{/* The chart's own name also where another chart has it under an alias: `kubectl ferry gather` finds pods by it. */}}
+{{/* It has the chart's own name even if another chart includes this one under an alias: `kubectl ferry gather` finds pods by it. */}}
 {{- define "ferry.chartLabel" -}}
 helm.sh/chart: {{ printf "ferry-%s" .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end }}
@@ -65,14 +65,14 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
-{{/* commonLabels, and others for the same object that count before them: (list . OTHERS). */}}
+{{/* commonLabels, merged with labels for this object, which have priority: (list . OTHERS). */}}
 {{- define "ferry.labelsOfUser" -}}
 {{- with merge (dict) (default dict (last .)) (default dict (first .).Values.commonLabels) }}
 {{- toYaml . }}
 {{- end }}
 {{- end }}
 
-{{/* Of an object's metadata. */}}
+{{/* The annotations of an object's metadata. */}}
 {{- define "ferry.annotations" -}}
 {{- with .Values.commonAnnotations }}
   annotations: {{- toYaml . | nindent 4 }}
@@ -96,20 +96,20 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* Nodes of `gpuNodeLabels` without gpu-ferry.io/deploy=false, and what `affinity` asks for in addition: terms are alternatives,
-     so that each of one list is joined with each of the other. */}}
+{{/* Selects nodes of `gpuNodeLabels` without gpu-ferry.io/deploy=false that also fit `affinity`. Terms are alternatives, so each
+     term of one list is joined with each term of the other. */}}
 {{- define "ferry.affinity" -}}
 {{- $key := "requiredDuringSchedulingIgnoredDuringExecution" }}
 {{- $given := default dict .Values.affinity }}
 {{- $ofNodes := default dict $given.nodeAffinity }}
-{{- $wanted := dig $key "nodeSelectorTerms" list $ofNodes | default (list dict) }}
+{{- $given_terms := dig $key "nodeSelectorTerms" list $ofNodes | default (list dict) }}
 {{- $terms := list }}
 {{- range $label := default (list "") .Values.gpuNodeLabels }}
 {{- $own := list (dict "key" "gpu-ferry.io/deploy" "operator" "NotIn" "values" (list "false")) }}
 {{- if $label }}
 {{- $own = prepend $own (dict "key" $label "operator" "In" "values" (list "true")) }}
 {{- end }}
-{{- range $term := $wanted }}
+{{- range $term := $given_terms }}
 {{- $joined := dict "matchExpressions" (concat $own (default list $term.matchExpressions)) }}
 {{- $terms = append $terms (merge $joined (omit $term "matchExpressions")) }}
 {{- end }}
@@ -118,7 +118,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- toYaml (merge (dict "nodeAffinity" $nodeAffinity) (omit $given "nodeAffinity")) }}
 {{- end }}
 
-{{/* On which nodes both DaemonSets have a pod. */}}
+{{/* Selects the nodes on which both DaemonSets have a pod. */}}
 {{- define "ferry.placement" -}}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
@@ -145,7 +145,7 @@ updateStrategy:
   {{- end }}
 {{- end }}
 
-{{/* Empty: neither the image nor its registry is set. */}}
+{{/* Empty if neither the image nor its registry is set. */}}
 {{- define "ferry.imageName" -}}
 {{- with .Values.image.registry }}{{ . }}/{{ end }}
 {{- default (ternary "ferry" "" (not (empty .Values.image.registry))) .Values.image.repository }}
@@ -159,7 +159,7 @@ updateStrategy:
 {{- end }}
 {{- end }}
 
-{{/* The ConfigMaps that the agent reads, a name a line: the chart's own, whether they are made or not, and others. */}}
+{{/* The ConfigMaps that the agent reads, one name a line: the chart's own, even if it does not make them, and further ones. */}}
 {{- define "ferry.configMaps" -}}
 {{ include "ferry.fullname" . }}-policies
 {{ include "ferry.fullname" . }}-vgpu-profiles
@@ -172,17 +172,17 @@ updateStrategy:
 {{- default (ternary "both" "kubevirt" .Values.kata.enabled) .Values.plugin.mode }}
 {{- end }}
 
-{{/* Whether hostd asks the container runtime which of Kata's handlers it has. */}}
+{{/* "yes" if hostd asks the container runtime for its Kata handlers. */}}
 {{- define "ferry.kataAsked" -}}
 {{- if or (include "ferry.kataReady" .) (include "ferry.kataInstall" .) }}yes{{ end }}
 {{- end }}
 
-{{/* Whether RuntimeClasses ask for a node's label. */}}
+{{/* "yes" if RuntimeClasses select nodes by the label of a ready handler. */}}
 {{- define "ferry.kataReady" -}}
 {{- if and .Values.kata.enabled .Values.kata.readyNodesOnly }}yes{{ end }}
 {{- end }}
 
-{{/* Whether Ferry puts Kata's runtimes on nodes. */}}
+{{/* "yes" if Ferry installs Kata's runtimes on nodes. */}}
 {{- define "ferry.kataInstall" -}}
 {{- if and .Values.kata.enabled .Values.kata.install.enabled }}yes{{ end }}
 {{- end }}
@@ -198,18 +198,18 @@ updateStrategy:
 {{- if or (eq $enabled "always") (and (eq $enabled "auto") $there) }}yes{{ end }}
 {{- end }}
 
-{{- /* Read-only at every depth, where Kubernetes has the field and the container runtime can: a plain read-only mount of
+{{- /* Read-only at every depth, if Kubernetes has the field and the container runtime supports it. A plain read-only mount of
 /sys or /dev leaves the mounts below it writable. */}}
 {{- define "ferry.readOnly" -}}
 readOnly: true{{ if semverCompare ">=1.31.0-0" .Capabilities.KubeVersion.Version }}, recursiveReadOnly: IfPossible{{ end }}
 {{- end }}
 
-{{/* AppArmor has a field from 1.30 on, and an annotation before. */}}
+{{/* From Kubernetes 1.30 on AppArmor has a field; before, it has an annotation. */}}
 {{- define "ferry.appArmorField" -}}
 {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}yes{{ end }}
 {{- end }}
 
-{{/* How many nodes get Ferry's pods, as far as labels tell; without a number where no cluster is asked (`helm template`). */}}
+{{/* The number of nodes that get Ferry's pods, by their labels. There is no number without a cluster (`helm template`). */}}
 {{- define "ferry.nodesToday" -}}
 {{- $nodes := list }}
 {{- if not (default dict .Values.affinity).nodeAffinity }}

@@ -15,10 +15,10 @@
 
 #include <fmt/format.h>
 
-#include "agent/desired_state/wish_file.h"
+#include "agent/desired_state/desired_file.h"
 #include "agent/node_agent.h"
 #include "common/event_loop.h"
-#include "common/process/stop_on_signal.h"
+#include "common/process/signals.h"
 #include "kube/cluster_access.h"
 #include "kube/curl_transport.h"
 #include "kube/timers.h"
@@ -50,10 +50,10 @@ struct Node {
     look();
   }
   void look() {
-    const std::string now = host.read_file(agent::kWishFile).value_or("");
+    const std::string now = host.read_file(agent::kDesiredFile).value_or("");
     if (std::exchange(told, now) != now) {
-      const auto wanted = agent::read_wish_file(now);
-      hostd->fails = wanted && wanted->policy == "wrong";
+      const auto desired = agent::read_desired_file(now);
+      hostd->fails = desired && desired->policy == "wrong";
       hostd->wanted_changed();
     }
     timers.at(timers.now() + kBetweenLooks, [this] { look(); });
@@ -64,7 +64,7 @@ struct Node {
   kube::CurlTransport transport;
   agent::NodeAgent agent;
   std::optional<test::HostdStandin> hostd;
-  std::string told;  ///< the wanted.json that it knows of
+  std::string told;  ///< the desired.json that it knows of
 };
 
 Result<> serve(const std::filesystem::path& kubeconfig, const std::filesystem::path& folder, unsigned count,

@@ -50,8 +50,8 @@ class Service {
     const auto started = spawn(command_.front(), command_, {.out = STDOUT_FILENO, .err = STDERR_FILENO});
     if (!started) return false;
     pid_ = *started;
-    pollfd wanted = {.fd = notes_.get(), .events = POLLIN, .revents = 0};
-    while (::poll(&wanted, 1, kPatienceMs) > 0) {
+    pollfd desired = {.fd = notes_.get(), .events = POLLIN, .revents = 0};
+    while (::poll(&desired, 1, kPatienceMs) > 0) {
       std::array<char, 4096> note{};
       const ssize_t size = ::recv(notes_.get(), note.data(), note.size(), 0);
       if (size <= 0) return false;

@@ -138,7 +138,7 @@ expect "containerd is another process" test "$before" != "$(pid_of_containerd)"
 expect "the pod runs on" alive
 is_confined "$(systemctl show -P MainPID ferry-hostd)"
 want_classes 2 '["kata-d"]' kata-a
-removed() { [[ $(said .generation) == 2 && $(known) == "kata-a=true" && $(said .changing) != true ]]; }
+removed() { [[ $(said .generation) == 2 && $(known) == "kata-a=true" && $(said .applying) != true ]]; }
 wait_for removed 180 || fail "it is not removed: $(cat /run/ferry/kata.json; journalctl -u ferry-hostd | tail -n 30)"
 expect "the pod runs on" alive
 expect_status "stop" 0 systemctl stop ferry-hostd

@@ -45,10 +45,10 @@ CONF
 kubelet --config=/run/kubelet.yaml --hostname-override=node > $logs/kubelet 2>&1 &
 expect "the kubelet listens" wait_for "test -S /var/lib/kubelet/device-plugins/kubelet.sock" 120
 
-step "the kubelet has been offered all three functions"
+step "the kubelet has been advertised all three functions"
 ferry plugin --companions 2> $logs/plugin &
-offered() { # JQ-EXPRESSION: of the file of what the kubelet has been offered
-  jq -r "$1" /run/ferry/plugin/offered.json 2> /dev/null
+offered() { # JQ-EXPRESSION: of the file of what the kubelet has been advertised
+  jq -r "$1" /run/ferry/plugin/advertised.json 2> /dev/null
 }
 of() { # NAME KEY: of one device there
   offered ".resources[].devices[] | select(.id == \"$(dev "$1")\") | .$2"

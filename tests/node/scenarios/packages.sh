@@ -5,7 +5,7 @@ PATH=${PATH//\/mnt\/bin:/} # what is run here is what is installed
 mkdir -p /var/lib/dpkg/info # the image has none
 packages() { dpkg --force-unsafe-io --log=/mnt/state/dpkg.log "$@"; }
 of_unit() { systemctl show -P "$2" "ferry-$1.service"; } # UNIT PROPERTY
-state() { jq -r "$1" /run/ferry/state.json 2> /dev/null; }
+state() { jq -r "$1" /run/ferry/status.json 2> /dev/null; }
 
 step "installed, they start nothing"
 expect_status "install" 0 packages --install /mnt/packages/*.deb
@@ -23,10 +23,10 @@ expect_match "its version" "^ferry [0-9]" "$REPLY"
 step "hostd is a service, and does what is wanted"
 mkdir -p /var/lib/ferry
 jq -n '{version: 1, policy: "away", config: "version: v2\npolicies:\n  away: [{devices: all, mode: passthrough}]\n"}' \
-  > /var/lib/ferry/wanted.json
+  > /var/lib/ferry/desired.json
 expect_status "enable" 0 systemctl enable --now ferry-hostd
 expect "the GPU is on vfio-pci" wait_for '[[ $(driver gpu) == vfio-pci ]]' 120
-expect "hostd says so" wait_for '[[ $(state .phase) == as_wanted ]]' 60
+expect "hostd says so" wait_for '[[ $(state .phase) == ready ]]' 60
 expect_equal "at boot" enabled "$(of_unit hostd UnitFileState)"
 is_confined "$(of_unit hostd MainPID)"
 cannot_write "$(of_unit hostd MainPID)" etc usr/bin
@@ -36,7 +36,7 @@ before=$(of_unit hostd MainPID)
 events=$(state .generation)
 expect_status "the same again" 0 packages --install /mnt/packages/*.deb
 expect "another process" wait_for '[[ $(of_unit hostd MainPID) != "$before" && $(of_unit hostd ActiveState) == active ]]' 60
-expect "it has looked" wait_for '[[ $(state .phase) == as_wanted ]]' 60
+expect "it has looked" wait_for '[[ $(state .phase) == ready ]]' 60
 evidence "generations" "$events, $(state .generation)"
 expect_equal "the GPU's driver" vfio-pci "$(driver gpu)"
 expect_equal "ferry-apply is left alone" inactive "$(of_unit apply ActiveState)"
@@ -51,6 +51,6 @@ expect_equal "the GPU's driver" vfio-pci "$(driver gpu)"
 
 step "purged, they leave what the container runtime may need"
 expect_status "purge" 0 packages --purge ferry-virt kubectl-ferry ferry
-expect "what was wanted" test -e /var/lib/ferry/wanted.json
+expect "what was wanted" test -e /var/lib/ferry/desired.json
 expect_equal "packages of ours" "" "$(dpkg-query -W -f '${Package} ' 'ferry*' 'kubectl-ferry*' 2> /dev/null || true)"
 ok

@@ -95,10 +95,10 @@ systemctl start other-holder
 expect "a service holds the GPU" wait_for "holds other-holder" 60
 want() { # MODE [WRITER...]
   jq -n --arg mode "$1" '{version: 1, policy: "a", config: "version: v2\nrelease: [other-holder]\npolicies:\n  a: [{devices: [0], mode: \($mode)}]\n"}' \
-    > /run/wanted.json
-  "${@:2}" sh -c 'cat /run/wanted.json > /var/lib/ferry/.wanted && mv /var/lib/ferry/.wanted /var/lib/ferry/wanted.json'
+    > /run/desired.json
+  "${@:2}" sh -c 'cat /run/desired.json > /var/lib/ferry/.wanted && mv /var/lib/ferry/.wanted /var/lib/ferry/desired.json'
 }
-settled() { [[ $(jq -r .phase /run/ferry/state.json) == as_wanted && $(driver gpu-a) == "$1" ]]; } 2> /dev/null
+settled() { [[ $(jq -r .phase /run/ferry/status.json) == ready && $(driver gpu-a) == "$1" ]]; } 2> /dev/null
 want passthrough
 expect "away: the module is loaded, the service stopped" wait_for "settled vfio-pci" 120
 hostd=$(pid_of ferry-hostd)
@@ -118,7 +118,7 @@ for folder in run/ferry var/lib/ferry var/lib/ferry-hostd; do
 done
 
 step "with the drop-in of the page the agent's folders are the agent's, over every start of the unit"
-rm /var/lib/ferry/wanted.json
+rm /var/lib/ferry/desired.json
 echo "gpu-ferry-agent:x:64711:" >> /etc/group # as groupadd does
 mkdir -p /run/systemd/system/ferry-hostd.service.d
 cp /mnt/tests/scenarios/release/agent.conf /run/systemd/system/ferry-hostd.service.d/
@@ -135,12 +135,12 @@ for start in first second; do
   want host "${agent[@]}"
   expect "back" wait_for "settled $(planned gpu-a driver)" 120
   expect_equal "the agent's files" "64711:64711" \
-    "$(stat -c %u:%g /var/lib/ferry/agents /var/lib/ferry/wanted.json /run/nvidia/validations/vfio-pci-ready | sort -u)"
+    "$(stat -c %u:%g /var/lib/ferry/agents /var/lib/ferry/desired.json /run/nvidia/validations/vfio-pci-ready | sort -u)"
 done
 is_confined "$(pid_of ferry-hostd)"
 cannot_write "$(pid_of ferry-hostd)" etc run/nvidia
 expect_status "stop" 0 systemctl stop ferry-hostd
-rm -r /run/systemd/system/ferry-hostd.service.d /var/lib/ferry/wanted.json
+rm -r /run/systemd/system/ferry-hostd.service.d /var/lib/ferry/desired.json
 systemctl daemon-reload
 
 step "nvidia-persistenced lets go of one of two GPUs, asked through a tool below another root directory"

@@ -44,10 +44,10 @@ node() { # POLICY: the Node object, as the API server has it
   printf 'apiVersion: v1\nkind: Node\nmetadata:\n  name: gpu-node\n  labels: {gpu-ferry.io/policy: %s}\n' "$1"
 }
 agent() { node "$1" | ferry agent --once --node-file - --config /run/policies.yaml "${@:2}"; }
-state() { jq -r "$1" /run/ferry/state.json 2> /dev/null; }
+state() { jq -r "$1" /run/ferry/status.json 2> /dev/null; }
 settles() { # POLICY
-  wait_for "[[ \$(state '.phase + \" \" + .wanted.policy') == 'as_wanted $1' ]]" 60 ||
-    fail "it does not become so: $(cat /run/ferry/state.json; cat /mnt/state/hostd.log)"
+  wait_for "[[ \$(state '.phase + \" \" + .desired.policy') == 'ready $1' ]]" 60 ||
+    fail "it does not become so: $(cat /run/ferry/status.json; cat /mnt/state/hostd.log)"
 }
 kubelet() { kubelet-standin "$1" --dir $plugins "${@:2}"; }
 healthy() { # devices, and no places for their companions

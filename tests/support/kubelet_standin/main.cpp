@@ -152,12 +152,12 @@ class Service {
       return done(std::move(calls));
     }
     if (command == "wait") {
-      const auto wanted = static_cast<std::size_t>(std::stoul(words.at(1)));
+      const auto desired = static_cast<std::size_t>(std::stoul(words.at(1)));
       const auto limit = std::chrono::seconds(words.size() > 2 ? std::stoi(words[2]) : 30);
       const bool came = kubelet_.wait_for(
           [&](const standin::Resources& resources) {
             const auto known = resources.find(words[0]);
-            return (known == resources.end() ? 0 : known->second.allocatable()) == wanted;
+            return (known == resources.end() ? 0 : known->second.allocatable()) == desired;
           },
           limit);
       return {{"ok", came}, {"out", to_json(kubelet_.resources())}};

@@ -199,21 +199,21 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
       for (const auto& [id, device] : known->second.devices)
         if (device.healthy && !known->second.allocated.contains(id)) free.push_back(id);
     }
-    const auto wanted = static_cast<std::size_t>(std::max(count, 0));
-    if (free.size() < wanted) {
+    const auto desired = static_cast<std::size_t>(std::max(count, 0));
+    if (free.size() < desired) {
       return not_asked("requested number of devices unavailable for " + resource + ": requested " +
-                       std::to_string(wanted) + ", available " + std::to_string(free.size()));
+                       std::to_string(desired) + ", available " + std::to_string(free.size()));
     }
     std::vector<std::string> chosen;
     if (prefers) {
       const auto preferred = prefer(resource, free, {}, count);
       if (!preferred.ok()) return preferred;
-      for (const auto& id : preferred.ids)  // a wish: what is not free is passed over
-        if (chosen.size() < wanted && std::find(free.begin(), free.end(), id) != free.end())
+      for (const auto& id : preferred.ids)  // a desired state: what is not free is passed over
+        if (chosen.size() < desired && std::find(free.begin(), free.end(), id) != free.end())
           chosen.push_back(id);
     }
     for (const auto& id : free)
-      if (chosen.size() < wanted && std::find(chosen.begin(), chosen.end(), id) == chosen.end())
+      if (chosen.size() < desired && std::find(chosen.begin(), chosen.end(), id) == chosen.end())
         chosen.push_back(id);
     return allocate(resource, chosen, false);
   }

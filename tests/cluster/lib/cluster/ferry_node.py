@@ -192,7 +192,7 @@ class FerryNode:
         self.label(OPERAND, "true")
         for program in (self.plugin, self.hostd, self.agent):
             program.start()
-        self.wait_for(STATE, "as_wanted")
+        self.wait_for(STATE, "ready")
         wait_until("the validator's pod runs", self.validator_runs, 180)
         print(f"the node is as wanted after {time.monotonic() - begin:.0f} s")
 
@@ -240,7 +240,7 @@ class FerryNode:
 
         def all_is_well() -> bool:
             labels = self.labels()
-            return (self.host.drivers() == drivers and labels.get(STATE) == "as_wanted"
+            return (self.host.drivers() == drivers and labels.get(STATE) == "ready"
                     and labels.get(OPERAND) == "true" and not self.annotation())
         try:
             wait_until(f"the drivers are {drivers} and all are told", all_is_well, 180)
@@ -251,7 +251,7 @@ class FerryNode:
 
     def wanted(self) -> Any:
         """What hostd is told."""
-        return json.loads((self.host.root / "var/lib/ferry/wanted.json").read_text())
+        return json.loads((self.host.root / "var/lib/ferry/desired.json").read_text())
 
     def refused_evictions(self) -> int:
         """How often a budget has forbidden one to the agent."""
@@ -292,12 +292,13 @@ class FerryNode:
 
     @contextlib.contextmanager
     def held_in(self, phase: str, change: Callable[[], None]) -> Iterator[None]:
-        """Makes the change, and has the node stay in that phase of it."""
+        """Makes the change, and has the node stay in that phase of it. While it is `applying`, the node waits for the
+        plugin (`withdrawing`) or for a driver (`changing`)."""
         holds = {"pending": lambda: self.halted(self.hostd), "withdrawing": lambda: self.halted(self.plugin),
                  "changing": self.host.slow_driver}
         with holds[phase]() if phase in holds else contextlib.nullcontext():
             change()
-            self.wait_for(STATE, phase)
+            self.wait_for(STATE, "applying" if phase in ("withdrawing", "changing") else phase)
             yield
 
 

@@ -50,9 +50,9 @@ expect_equal "driver" vfio-pci "$(driver l40s)"
 expect_equal "the tool" "-d $(dev l40s) $(stat -c %d:%i /)" "$(tail -n +2 $told)"
 
 step "the tool of a driver container that comes while hostd runs, by its mount"
-rm /run/ferry/state.json # so that it is the one that runs who says it
+rm /run/ferry/status.json # so that it is the one that runs who says it
 begin hostd
-settles as_wanted away
+settles ready away
 mkdir -p /run/driver/{lower,upper,work} /run/nvidia/driver
 mount -o ro /dev/vda /run/driver/lower
 mount -t overlay -o lowerdir=/run/driver/lower,upperdir=/run/driver/upper,workdir=/run/driver/work overlay /run/nvidia/driver
@@ -63,7 +63,7 @@ done
 install -D $tool /run/nvidia/driver$tool
 rm $tool $told
 want divided
-settles as_wanted divided
+settles ready divided
 expect_equal "virtual functions" 16 "$(vfs)"
 expect_equal "the tool" "-e $(dev l40s) $(stat -c %d:%i /run/nvidia/driver)" "$(< $told)"
 end hostd

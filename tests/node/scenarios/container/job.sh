@@ -35,7 +35,7 @@ expect_equal "drivers and overrides" "$(< /run/start)" "$(snapshot)"
 modprobe -r vfio_pci
 want away
 begin hostd
-settles as_wanted away
+settles ready away
 expect_equal "the module was loaded, as modprobe.d has it" Y "$(< /sys/module/vfio_pci/parameters/disable_idle_d3)"
 expect_equal "driver" vfio-pci "$(driver lone)"
 mapfile -t processes < <(pgrep -x ferry)
@@ -50,12 +50,12 @@ done
 evidence "the one that works" "$(cat "/proc/${processes[1]}/cgroup")"
 expect_equal "what it can write to below its read-only mounts" "" "$(writable_below_read_only hostd)"
 want home
-settles as_wanted home
+settles ready home
 expect_equal "drivers and overrides" "$(< /run/start)" "$(snapshot)"
 
 step "the container's end is hostd's, and changes nothing"
 want away
-settles as_wanted away
+settles ready away
 snapshot > /run/away
 end hostd
 expect "nobody is left" wait_for "! pgrep -x ferry" 30
@@ -156,7 +156,7 @@ leave_former() { # as a plugin for Kata left it
 health() { # of the GPU, as the kubelet has it
   kubelet-standin resources --dir $plugins | jq -r ".[].devices[] | select(.id == \"$(dev lone)\") | .health"
 }
-offered() { jq -r "$1" /run/ferry/plugin/offered.json 2> /dev/null; }
+offered() { jq -r "$1" /run/ferry/plugin/advertised.json 2> /dev/null; }
 allocate() { # the GPU for a pod
   kubelet-standin allocate --dir $plugins "$(kubelet-standin resources --dir $plugins |
     jq -r "to_entries[] | select(.value.devices[].id == \"$(dev lone)\").key")" 1 "$(dev lone)"
@@ -175,9 +175,9 @@ jq -n --rawfile config /run/policies.yaml '{apiVersion: "v1", kind: "List", item
 leave_former
 begin hostd
 for one in plugin agent; do begin $one "$not_recursive"; done
-settles as_wanted away
+settles ready away
 expect_equal "driver" vfio-pci "$(driver lone)"
-expect "the kubelet is offered it" wait_for '[[ $(health) == Healthy ]]' 60
+expect "the kubelet is advertised it" wait_for '[[ $(health) == Healthy ]]' 60
 expect_status "a pod gets it" 0 allocate
 kubelet-standin release --dir $plugins "$(dev lone)" > /dev/null
 expect "the operator's pods are told" wait_for "test -e $ready" 60
@@ -187,7 +187,7 @@ plugin_process=$(ctr tasks list | awk '$1 == "plugin" {print $2}')
 expect "hostd has its records" test -e /run/ferry/hostd/hostd.lock
 expect_equal "what the plugin sees of hostd's records" "" "$(ls "/proc/$plugin_process/root/host/run/ferry/hostd")"
 of_node() { kubectl get node node -o json | jq -r ".metadata.labels[\"gpu-ferry.io/$1\"]"; }
-expect "the cluster is told" wait_for '[[ $(of_node state) == as_wanted ]]' 120
+expect "the cluster is told" wait_for '[[ $(of_node state) == ready ]]' 120
 for one in plugin agent; do
   expect_equal "what the $one can write to below its read-only mounts" "" "$(writable_below_read_only $one)"
   expect_equal "the host's control groups and its debugfs in the container of the $one" "" \
@@ -208,7 +208,7 @@ done
 expect_status "a signal" 1 as_the_plugin kill -KILL "$agent"
 expect_match "a signal" "[Nn]ot permitted" "$REPLY"
 expect_equal "the folder's group" "root 64711 2775" "$(stat -c '%U %g %a' /var/lib/ferry)"
-expect_equal "whose file it is" "$user" "$(stat -c %u /var/lib/ferry/wanted.json)"
+expect_equal "whose file it is" "$user" "$(stat -c %u /var/lib/ferry/desired.json)"
 for one in agent plugin; do end $one; done
 
 step "with metrics the agent sees the node's GPUs, and can write to no more"
@@ -243,7 +243,7 @@ for one in agent hostd; do end $one; done
 
 step "without a mount of the plugin's the way that needs it fails"
 serves() { # MOUNT: the plugin goes on without it
-  rm -f /run/ferry/plugin/offered.json
+  rm -f /run/ferry/plugin/advertised.json
   begin plugin "$(without "$1")"
 }
 refuses() { # NAME STATUS REGEX MOUNT...: the container ends at once without it
@@ -260,10 +260,10 @@ for type in "/sys/class/mdev_bus/$(dev t4)/mdev_supported_types/"*; do
 done
 vgpu_offered() { [[ $(offered ".resources[].name") == *T4-4Q* ]]; }
 begin plugin
-expect "the vGPU is offered" wait_for vgpu_offered 60
+expect "the vGPU is advertised" wait_for vgpu_offered 60
 end plugin
 serves sys-class
-expect "the kubelet is offered the GPU" wait_for '[[ $(health) == Healthy ]]' 60
+expect "the kubelet is advertised the GPU" wait_for '[[ $(health) == Healthy ]]' 60
 expect_status "and the vGPU" 1 vgpu_offered
 end plugin
 serves sys-groups
@@ -276,12 +276,12 @@ expect "its node is missed" wait_for unfit 60
 expect_status "a pod gets nothing" 1 allocate
 end plugin
 serves ferry
-expect "the kubelet is offered it" wait_for '[[ $(health) == Healthy ]]' 60
+expect "the kubelet is advertised it" wait_for '[[ $(health) == Healthy ]]' 60
 end plugin 1
-expect "nobody else is told" test ! -e /run/ferry/plugin/offered.json
+expect "nobody else is told" test ! -e /run/ferry/plugin/advertised.json
 expect_match "why" "/run/ferry" "$(< $logs/plugin)"
 serves pod-resources
-expect "the kubelet is offered it" wait_for '[[ $(health) == Healthy ]]' 60
+expect "the kubelet is advertised it" wait_for '[[ $(health) == Healthy ]]' 60
 expect_status "a pod gets nothing" 1 allocate
 expect_match "why" "who holds devices is not known: there is no /var/lib/kubelet/pod-resources/kubelet.sock" "$REPLY"
 end plugin
@@ -298,7 +298,7 @@ end agent
 
 step "where /dev/vfio is removed the plugin ends, so that its container gets the next one"
 begin plugin
-expect "the kubelet is offered it" wait_for '[[ $(health) == Healthy ]]' 60
+expect "the kubelet is advertised it" wait_for '[[ $(health) == Healthy ]]' 60
 rm -r /dev/vfio
 ended=0
 wait "${running[plugin]}" || ended=$?

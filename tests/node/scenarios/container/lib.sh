@@ -75,12 +75,12 @@ without_capability() { echo "del(.securityContext.capabilities.add[] | select(. 
 want() { # POLICY of /run/policies.yaml: asked for as the agent does it
   jq -n --arg policy "$1" --rawfile config /run/policies.yaml '{version: 1, policy: $policy, config: $config}' \
     > /var/lib/ferry/.wanted
-  mv /var/lib/ferry/.wanted /var/lib/ferry/wanted.json
+  mv /var/lib/ferry/.wanted /var/lib/ferry/desired.json
 }
-state() { jq -r "$1" /run/ferry/state.json 2> /dev/null; }
+state() { jq -r "$1" /run/ferry/status.json 2> /dev/null; }
 settles() { # PHASE POLICY
-  wait_for "[[ \$(state '.phase + \" \" + (.wanted.policy // \"-\")') == '$1 $2' ]]" 240 ||
-    fail "it does not become $1: $(cat /run/ferry/state.json; cat $logs/hostd)"
+  wait_for "[[ \$(state '.phase + \" \" + (.desired.policy // \"-\")') == '$1 $2' ]]" 240 ||
+    fail "it does not become $1: $(cat /run/ferry/status.json; cat $logs/hostd)"
 }
 
 declare -A running

@@ -44,12 +44,12 @@ agent() { # WHAT REGEX: the node's labels are looked at; what it says
 }
 
 answers() { # PHASE: whether hostd has said it of what the agent has asked for last
-  jq -e --arg phase "$1" --slurpfile asked /var/lib/ferry/wanted.json \
-    '.phase == $phase and .wanted.generation == $asked[0].generation' /run/ferry/state.json
+  jq -e --arg phase "$1" --slurpfile asked /var/lib/ferry/desired.json \
+    '.phase == $phase and .desired.generation == $asked[0].generation' /run/ferry/status.json
 }
 
 settles() { # PHASE
-  wait_for "answers $1 &> /dev/null" 400 || fail "hostd does not come to $1: $(cat /run/ferry/state.json hostd.log)"
+  wait_for "answers $1 &> /dev/null" 400 || fail "hostd does not come to $1: $(cat /run/ferry/status.json hostd.log)"
 }
 
 offered() { # what the kubelet may give out: resources and how many of each
@@ -57,8 +57,8 @@ offered() { # what the kubelet may give out: resources and how many of each
 }
 
 is_offered() { # RESOURCES: waited for and shown
-  wait_for "[[ \$(offered) == '$1' ]]" 60 || fail "the kubelet is offered not $1: $(offered; cat plugin.log)"
-  echo "# the kubelet can give out $(offered)"
+  wait_for "[[ \$(offered) == '$1' ]]" 60 || fail "the kubelet is advertised not $1: $(offered; cat plugin.log)"
+  echo "# the kubelet can allocate $(offered)"
 }
 
 declare -A launchers
@@ -102,7 +102,7 @@ hostd=$!
 echo "\$ ferry plugin &"
 ferry plugin > plugin.log 2>&1 &
 plugin=$!
-wait_for "[[ \$(jq -r .phase /run/ferry/state.json 2> /dev/null) == nothing_wanted ]]" 60 || fail "hostd does not start: $(cat hostd.log)"
+wait_for "[[ \$(jq -r .phase /run/ferry/status.json 2> /dev/null) == idle ]]" 60 || fail "hostd does not start: $(cat hostd.log)"
 expect_equal "nothing was written" "$(cat before)" "$(snapshot)"
 
 step "the node's label asks for whole GPUs: their groups go to vfio-pci, one is refused untouched"
@@ -110,7 +110,7 @@ run grep nvidia.com/ node.yaml
 agent "hostd is asked" "state: pending"
 settles refused
 agent "what has come of it" "state: refused"
-expect_match "an event names the GPU that stays" "event Warning HostRefused: $(dev gpu-c) " "$REPLY"
+expect_match "an event names the GPU that stays" "event Warning Blocked: $(dev gpu-c) " "$REPLY"
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio gpu-d; do
   expect_driver $name vfio-pci
   dev $name >> "$report/bound"
@@ -130,8 +130,8 @@ is_offered '{"nvidia.com/AD102_GEFORCE_RTX_4090":1,"nvidia.com/AD102_HIGH_DEFINI
 step "the label is changed: one GPU comes back to its driver and is divided, the others stay"
 run sed -i s/vm-passthrough/vm-vgpu/ node.yaml
 agent "hostd is asked" "state: pending"
-settles as_wanted
-agent "what has come of it" "state: as_wanted"
+settles ready
+agent "what has come of it" "state: ready"
 expect_driver gpu-d nvidia
 expect_equal "nothing else moved" "$(grep -v "^$(dev gpu-d) " now)" "$(snapshot | grep -v "^$(dev gpu-d) ")"
 vgpus > vgpus
@@ -193,7 +193,7 @@ step "the label asks for all of it back: what the VMs use is not taken away"
 run sed -i s/vm-vgpu/container/ node.yaml
 agent "hostd is asked" "state: pending"
 settles refused
-agent "what has come of it" "HostRefused: $(dev gpu-a) .*VM gpu \(pid [0-9]+\) holds /dev/vfio/$(group gpu-a)"
+agent "what has come of it" "Blocked: $(dev gpu-a) .*VM gpu \(pid [0-9]+\) holds /dev/vfio/$(group gpu-a)"
 expect_driver gpu-a vfio-pci
 expect "the vGPU is there" test -e "/sys/bus/mdev/devices/$uuid"
 for name in gpu-b gpu-b-audio; do
@@ -205,8 +205,8 @@ step "the VMs end, and it is done without being asked again"
 stop_virt_launcher gpu
 stop_virt_launcher vgpu
 kubelet-standin release --dir $plugins "$(dev gpu-a)" "$uuid" > released.json
-settles as_wanted
-agent "what has come of it" "state: as_wanted"
+settles ready
+agent "what has come of it" "state: ready"
 run ferry status
 expect_equal "no vGPU is left" "" "$(vgpus)"
 expect_equal "every function is on the driver it had" "$(cat before)" "$(snapshot)"

@@ -16,20 +16,20 @@ YAML
 want() { # POLICY: written as the agent does it
   jq -n --arg policy "$1" --rawfile config /run/policies.yaml '{version: 1, policy: $policy, config: $config}' \
     > /var/lib/ferry/.wanted
-  mv /var/lib/ferry/.wanted /var/lib/ferry/wanted.json
+  mv /var/lib/ferry/.wanted /var/lib/ferry/desired.json
 }
 of() { state ".accelerators[] | select(.address == \"$(dev "$1")\") | $2"; }
 gpus="$(dev gpu-a) $(dev gpu-b)"
 
 step "nothing is wanted, and nothing is changed"
-wait_for "[[ \$(state .phase) == nothing_wanted ]]" 60 || fail "$(cat /mnt/state/hostd.log)"
+wait_for "[[ \$(state .phase) == idle ]]" 60 || fail "$(cat /mnt/state/hostd.log)"
 expect_equal "driver of gpu-a" bochs-drm "$(driver gpu-a)"
 
 step "what is wanted is done, and offered"
 want away
-settles as_wanted away
+settles ready away
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio; do expect_equal "driver of $name" vfio-pci "$(driver $name)"; done
-expect "the kubelet is offered both" wait_for "[[ \$(offered) == '$gpus' ]]" 30
+expect "the kubelet is advertised both" wait_for "[[ \$(offered) == '$gpus' ]]" 30
 
 step "what a VM has is left, and done when the VM ends"
 qemu-system-x86_64 -name guest=tenant -S -accel tcg -machine q35 -m 64 -nodefaults -display none \
@@ -38,67 +38,67 @@ vm=$!
 expect "it has the group" wait_for "ls -l /proc/$vm/fd | grep -q vfio/$(group gpu-a)\$" 60
 want home
 settles refused home
-expect_equal "who holds it" "virtual_machine tenant $vm" "$(of gpu-a '.holders[0] | "\(.kind) \(.name) \(.pid)"')"
+expect_equal "who holds it" "virtual_machine tenant $vm" "$(of gpu-a '.users[0] | "\(.kind) \(.name) \(.pid)"')"
 expect_equal "driver of gpu-a" vfio-pci "$(driver gpu-a)"
 expect_equal "the other GPU did not wait" "$(planned gpu-b driver)" "$(driver gpu-b)"
 kill "$vm"
-settles as_wanted home
+settles ready home
 expect_equal "driver of gpu-a" bochs-drm "$(driver gpu-a)"
 expect_equal "driver of gpu-a-audio" snd_hda_intel "$(driver gpu-a-audio)"
-expect "the kubelet is offered nothing" wait_for "[[ -z \$(offered) ]]" 30
+expect "the kubelet is advertised nothing" wait_for "[[ -z \$(offered) ]]" 30
 
 step "what a pod has is left, and done when the pod ends"
 want away
-settles as_wanted away
-expect "the kubelet is offered both" wait_for "[[ \$(offered) == '$gpus' ]]" 30
-resource=$(jq -r ".resources[] | select(.devices[].id == \"$(dev gpu-a)\") | .name" /run/ferry/plugin/offered.json)
+settles ready away
+expect "the kubelet is advertised both" wait_for "[[ \$(offered) == '$gpus' ]]" 30
+resource=$(jq -r ".resources[] | select(.devices[].id == \"$(dev gpu-a)\") | .name" /run/ferry/plugin/advertised.json)
 kubelet-standin allocate --dir $plugins "$resource" 1 "$(dev gpu-a)" > /mnt/state/allocated.json
 want home
 settles refused home
-expect_equal "what holds it" pod "$(of gpu-a '.holders[0].kind')"
+expect_equal "what holds it" pod "$(of gpu-a '.users[0].kind')"
 expect_equal "driver of gpu-a" vfio-pci "$(driver gpu-a)"
-expect_equal "nobody else is given it" "$(dev gpu-a)" "$(state '.withdraw[].id' | head -n 1)"
+expect_equal "nobody else is given it" "$(dev gpu-a)" "$(state '.unavailable[].id' | head -n 1)"
 kubelet-standin release --dir $plugins "$(dev gpu-a)" > /mnt/state/released.json
-settles as_wanted home
+settles ready home
 expect_equal "driver of gpu-a" bochs-drm "$(driver gpu-a)"
 
 step "killed in the middle and started again"
 exec {lock}>> /run/ferry/hostd/lock # so that it is not over before it can be killed
 flock "$lock"
 want away
-expect "it is in the middle" wait_for "[[ \$(state .phase) == changing ]]" 60
+expect "it is in the middle" wait_for "[[ \$(state .phase) == applying ]]" 60
 kill -9 $hostd
 wait $hostd || true
 exec {lock}>&-
-expect "what it was making stays withdrawn" jq -e ".withdraw[] | select(.id == \"$(dev gpu-a)\")" /run/ferry/state.json
+expect "what it was making stays withdrawn" jq -e ".unavailable[] | select(.id == \"$(dev gpu-a)\")" /run/ferry/status.json
 start_hostd
-settles as_wanted away
+settles ready away
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio; do expect_equal "driver of $name" vfio-pci "$(driver $name)"; done
-expect "the kubelet is offered both" wait_for "[[ \$(offered) == '$gpus' ]]" 30
+expect "the kubelet is advertised both" wait_for "[[ \$(offered) == '$gpus' ]]" 30
 
 step "what somebody else undoes is done again, as soon as the kernel tells it"
 dev gpu-b > /sys/bus/pci/drivers/vfio-pci/unbind
 expect "gpu-b is on vfio-pci again" wait_for "[[ \$(driver gpu-b) == vfio-pci ]]" 60
-settles as_wanted away
-expect "the kubelet is offered both" wait_for "[[ \$(offered) == '$gpus' ]]" 30
+settles ready away
+expect "the kubelet is advertised both" wait_for "[[ \$(offered) == '$gpus' ]]" 30
 
 step "a GPU that comes is bound and offered, and nobody has asked again"
 want divided
-settles as_wanted divided
-expect "the kubelet is offered two GPUs and two vGPUs" wait_for '[[ $(offered | wc -w) == 4 ]]' 30
+settles ready divided
+expect "the kubelet is advertised two GPUs and two vGPUs" wait_for '[[ $(offered | wc -w) == 4 ]]' 30
 resources > /mnt/state/resources
 snapshot > /mnt/state/bindings
-wanted=$(stat -c %i /var/lib/ferry/wanted.json)
+wanted=$(stat -c %i /var/lib/ferry/desired.json)
 others() { stat -c '%n %i' /sys/bus/pci/devices/*/driver | grep -v "$(dev gpu-a | sed 's/.$//')"; }
 others > /run/others
 for name in gpu-a-audio gpu-a; do echo 1 > "/sys/bus/pci/devices/$(dev $name)/remove"; done
-expect "the kubelet is not offered what is gone" wait_for "[[ \$(offered | wc -w) == 3 && \$(offered) != *$(dev gpu-a)* ]]" 60
+expect "the kubelet is not advertised what is gone" wait_for "[[ \$(offered | wc -w) == 3 && \$(offered) != *$(dev gpu-a)* ]]" 60
 echo 1 > /sys/bus/pci/rescan
 expect "it comes, and is bound" wait_for "[[ \$(driver gpu-a) == vfio-pci && \$(driver gpu-a-audio) == vfio-pci ]]" 60
-expect "the kubelet is offered it again" wait_for '[[ $(resources) == "$(< /mnt/state/resources)" ]]' 60
-settles as_wanted divided
+expect "the kubelet is advertised it again" wait_for '[[ $(resources) == "$(< /mnt/state/resources)" ]]' 60
+settles ready divided
 expect_equal "drivers and overrides" "$(< /mnt/state/bindings)" "$(snapshot)"
-expect_equal "what is asked for is the same file" "$wanted" "$(stat -c %i /var/lib/ferry/wanted.json)"
+expect_equal "what is asked for is the same file" "$wanted" "$(stat -c %i /var/lib/ferry/desired.json)"
 expect_equal "no other function was bound anew" "$(< /run/others)" "$(others)"
 
 step "it ends, and all stays"
@@ -107,6 +107,6 @@ status=0
 wait $hostd || status=$?
 expect_equal "exit status" 0 "$status"
 expect_equal "driver of gpu-a" vfio-pci "$(driver gpu-a)"
-expect_equal "the kubelet is still offered all" "$(< /mnt/state/resources)" "$(resources)"
+expect_equal "the kubelet is still advertised all" "$(< /mnt/state/resources)" "$(resources)"
 cp -r /var/lib/ferry /mnt/state/ # for the boot that follows
 ok

@@ -16,11 +16,11 @@ start() { # what stands for the kubelet, the plugin and hostd
   start_hostd
 }
 
-state() { jq -r "$1" /run/ferry/state.json 2> /dev/null; }
+state() { jq -r "$1" /run/ferry/status.json 2> /dev/null; }
 
 settles() { # PHASE POLICY
-  wait_for "[[ \$(state '.phase + \" \" + (.wanted.policy // \"-\")') == '$1 $2' ]]" 60 ||
-    fail "it does not become $1: $(cat /run/ferry/state.json; cat /mnt/state/hostd.log)"
+  wait_for "[[ \$(state '.phase + \" \" + (.desired.policy // \"-\")') == '$1 $2' ]]" 60 ||
+    fail "it does not become $1: $(cat /run/ferry/status.json; cat /mnt/state/hostd.log)"
 }
 
 resources() { # devices that the kubelet may give out, a line for each: its resource's name and its own

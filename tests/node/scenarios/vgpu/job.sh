@@ -119,10 +119,10 @@ expect_equal "UUIDs and functions" "$(< /mnt/state/vgpus)" "$(vgpus)"
 step "hostd is told that the driver is back, and makes them again"
 ferry convert -f $profiles > /run/policies.yaml
 mkdir -p /var/lib/ferry
-jq -n --rawfile config /run/policies.yaml '{version: 1, policy: "three-gpus", config: $config}' > /var/lib/ferry/wanted.json
+jq -n --rawfile config /run/policies.yaml '{version: 1, policy: "three-gpus", config: $config}' > /var/lib/ferry/desired.json
 ferry --log-level info hostd 2> /mnt/state/hostd.log &
 hostd=$!
-expect "it finds them as they should be" wait_for "[[ \$(jq -r .phase /run/ferry/state.json) == as_wanted ]]" 60
+expect "it finds them as they should be" wait_for "[[ \$(jq -r .phase /run/ferry/status.json) == ready ]]" 60
 for name in "${gpus[@]}"; do
   dev "$name" > /sys/bus/pci/drivers/nvidia/unbind
   dev "$name" > /sys/bus/pci/drivers/nvidia/bind
@@ -130,7 +130,7 @@ done
 expect "UUIDs and functions are as before" wait_for "[[ \$(vgpus) == \"\$(< /mnt/state/vgpus)\" ]]" 120
 kill $hostd
 wait $hostd
-rm /var/lib/ferry/wanted.json
+rm /var/lib/ferry/desired.json
 
 step "a policy moves what is at another place"
 expect_equal "places, the first ones free" "0 0 1 1 2 2" "$(places)"

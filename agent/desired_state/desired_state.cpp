@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/desired_state/desired_state.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "agent/cluster_words.h"
+#include "agent/desired_state/known_policies.h"
+#include "common/text/text.h"
+#include "policy/policy_export.h"
+#include "vgpu-dm/profile/profile.h"
+
+namespace ferry::agent {
+namespace {
+
+// Finds the policy of a name in all configurations of the cluster.
+
+struct FoundPolicy {
+  policy::Policy policy;
+  std::string config;       ///< the text that contains it
+  bool of_profile = false;  ///< PolicyFile::of_profiles
+};
+
+// A site's profile file often began as a copy of NVIDIA's, so equal content is no conflict. A profile has no
+// list of services to stop and gets the agent's. A policy has its own list, so it always differs from a
+// profile.
+bool says_another(const FoundPolicy& first, const FoundPolicy& other) {
+  return first.of_profile != other.of_profile || !same_policy(first.policy, other.policy);
+}
+
+// NVIDIA's own file has hundreds of names.
+std::string listed(std::span<const std::string> names) {
+  constexpr std::size_t kMost = 12;
+  const auto first = names.first(std::min(names.size(), kMost));
+  return fmt::format(
+      "{}{}", fmt::join(first, ", "),
+      first.size() == names.size() ? "" : fmt::format(" and {} more", names.size() - first.size()));
+}
+
+/// The first policy with the name; all others with it must have the same content. `unreadable`: errors of
+/// configurations that could not be fetched. Unneeded unreadable configurations, and names that no label can
+/// have, are added to `warnings`. Errc::invalid_config: no configuration has the name, and the message says
+/// why one cannot be read, or which name was probably meant; or two policies differ.
+Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<const Error> unreadable,
+                                const std::string& name, std::vector<std::string>& warnings) {
+  std::vector<FoundPolicy> found;
+  std::vector<std::string> names;
+  std::vector<Error> faults(unreadable.begin(), unreadable.end());
+  std::vector<std::string> unreachable;
+  for (const ConfigText& config : configs) {
+    const auto known = known_policies(config);
+    const Result<policy::PolicyFile>& file = *known;
+    if (!file) {
+      faults.push_back(file.error());
+      continue;
+    }
+    for (const policy::Policy& policy : file->policies) {
+      if (std::ranges::find(names, policy.name) == names.end()) names.push_back(policy.name);
+      if (!vgpu::can_be_label(policy.name))
+        unreachable.push_back(vgpu::label_warning(policy.place, policy.name));
+      if (policy.name == name)
+        found.push_back({.policy = policy, .config = config.text, .of_profile = file->of_profiles});
+    }
+  }
+  const auto other =
+      std::ranges::find_if(found, [&](const FoundPolicy& one) { return says_another(found.front(), one); });
+  if (!found.empty() && other == found.end()) {
+    warnings.insert(warnings.end(), unreachable.begin(), unreachable.end());
+    for (const Error& fault : faults) warnings.push_back("passed over: " + fault.message);
+    return std::move(found.front());
+  }
+  if (other != found.end()) {
+    return fail(Errc::invalid_config,
+                fmt::format("'{}' stands at {} and, saying something else, at {}", name,
+                            found.front().policy.place, other->policy.place),
+                "give one of them another name");
+  }
+  if (!faults.empty()) {
+    Error fault = std::move(faults.front());
+    return fail(std::move(fault).during(
+        fmt::format("'{}' stands in no configuration that can be read, and this one cannot", name)));
+  }
+  if (names.empty()) {
+    return fail(Errc::invalid_config, fmt::format("'{}' is asked for, and no configuration holds any", name),
+                "a policy (docs/policy.md) or a vGPU profile file, in a ConfigMap that the agent is given");
+  }
+  return fail(Errc::invalid_config,
+              fmt::format("no configuration holds '{}'{}", name, did_you_mean(name, names)),
+              "there are: " + listed(names));
+}
+
+constexpr std::array<std::pair<std::string_view, Workload>, 3> kWorkloads = {
+    {{"container", Workload::container},
+     {"vm-passthrough", Workload::vm_passthrough},
+     {"vm-vgpu", Workload::vm_vgpu}}};
+
+std::string text_of(const policy::Policy& policy) {
+  return policy::policy_text({.file = {}, .policies = {policy}});
+}
+
+class DesiredStateReader {
+ public:
+  DesiredStateReader(const policy::NodeObject& node, std::span<const ConfigText> configs,
+                     const DesiredDefaults& defaults, std::span<const Error> unreadable)
+      : node_(node), configs_(configs), unreadable_(unreadable), defaults_(defaults) {}
+
+  DesiredState desired_state() {
+    if (label(kOperandsLabel) == "false") return nothing(fmt::format("label {}=false", kOperandsLabel));
+    if (const std::string name = label(kPolicyLabel); !name.empty()) return by_name(name, said(kPolicyLabel));
+    if (const auto workload = labelled_workload()) return by_workload(*workload, said(kWorkloadLabel));
+    const std::string vgpus = label(policy::kVgpuConfigLabel);
+    if (defaults_.workload) {
+      if (!vgpus.empty() && *defaults_.workload != Workload::vm_vgpu) {
+        out_.warnings.push_back(fmt::format("{} does not count: this node is for {}, by default",
+                                            said(policy::kVgpuConfigLabel), text(*defaults_.workload)));
+      }
+      return by_workload(*defaults_.workload, fmt::format("default workload {}", text(*defaults_.workload)));
+    }
+    // NVIDIA's vGPU device manager reads this label alone, however it was started.
+    if (!vgpus.empty()) return by_vgpu_config(vgpus, said(policy::kVgpuConfigLabel));
+    if (defaults_.policy)
+      return by_name(*defaults_.policy, fmt::format("default policy {}", *defaults_.policy));
+    return nothing("no label and no default selects a policy for this node");
+  }
+
+ private:
+  std::string label(const char* key) const {
+    const auto found = node_.labels.find(key);
+    return found == node_.labels.end() ? std::string() : found->second;
+  }
+  std::string said(const char* key) const { return fmt::format("label {}={}", key, label(key)); }
+
+  std::optional<Workload> labelled_workload() {
+    const std::string word = label(kWorkloadLabel);
+    const auto workload = parse_workload(word);
+    if (workload || word.empty()) return workload;
+    std::vector<std::string> words;
+    words.reserve(kWorkloads.size());
+    for (const auto& known : kWorkloads) words.emplace_back(known.first);
+    // The operator, too, ignores an unknown word.
+    out_.warnings.push_back(fmt::format("{} does not count: it is no workload{}", said(kWorkloadLabel),
+                                        did_you_mean(word, words)));
+    return std::nullopt;
+  }
+
+  DesiredState nothing(std::string reason) {
+    out_.kind = DesiredState::Kind::nothing;
+    out_.reason = std::move(reason);
+    return std::move(out_);
+  }
+  DesiredState invalid(Error error, const std::string& source) {
+    out_.kind = DesiredState::Kind::invalid;
+    out_.error = std::move(error).during(source);
+    return std::move(out_);
+  }
+  DesiredState desired_policy(policy::Policy policy, std::string config, std::string source) {
+    out_.kind = DesiredState::Kind::policy;
+    out_.desired_policy.name = policy.name;
+    out_.desired_policy.config = std::move(config);
+    out_.desired_policy.source = std::move(source);
+    out_.desired_policy.policy = std::move(policy);
+    return std::move(out_);
+  }
+
+  // A vGPU profile file has no list of services to stop, so the agent's list counts.
+  DesiredState desired_policy(FoundPolicy found, const std::string& source) {
+    if (found.of_profile && found.policy.release != defaults_.release) {
+      found.policy.release = defaults_.release;
+      found.config = text_of(found.policy);
+    }
+    return desired_policy(std::move(found.policy), std::move(found.config), source);
+  }
+
+  DesiredState by_name(const std::string& name, const std::string& source) {
+    auto found = find_policy(configs_, unreadable_, name, out_.warnings);
+    if (!found) return invalid(std::move(found).error(), source);
+    return desired_policy(std::move(*found), source);
+  }
+
+  DesiredState by_vgpu_config(const std::string& name, const std::string& source) {
+    out_.of_vgpu_config = true;
+    auto found = find_policy(configs_, unreadable_, name, out_.warnings);
+    if (!found) return invalid(std::move(found).error(), source);
+    // A person who changes a vGPU configuration does not expect GPUs to leave their driver.
+    if (!std::ranges::all_of(found->policy.items, [](const policy::PolicyItem& item) {
+          return item.mode == policy::Mode::vgpu;
+        })) {
+      return invalid({.code = make_error_code(Errc::invalid_config),
+                      .message = fmt::format("'{}' ({}) is more than a vGPU configuration: not all of its "
+                                             "items have mode vgpu",
+                                             name, found->policy.place),
+                      .hint = fmt::format("choose it as a policy: kubectl label node {} {}={}", node_.name,
+                                          kPolicyLabel, name)},
+                     source);
+    }
+    return desired_policy(std::move(*found), source);
+  }
+
+  DesiredState by_workload(Workload workload, const std::string& source) {
+    if (workload == Workload::vm_vgpu) {
+      if (const std::string name = label(policy::kVgpuConfigLabel); !name.empty())
+        return by_vgpu_config(name, source + ", " + said(policy::kVgpuConfigLabel));
+      return by_vgpu_config(defaults_.vgpu_config,
+                            fmt::format("{}, default vGPU configuration {}", source, defaults_.vgpu_config));
+    }
+    vgpu::ProfileItem every;
+    every.all_devices = true;
+    const policy::Mode mode =
+        workload == Workload::container ? policy::Mode::host : policy::Mode::passthrough;
+    policy::Policy policy{.name = std::string(text(workload)),
+                          .items = {{.gpus = std::move(every), .mode = mode}},
+                          .place = {},
+                          .release = defaults_.release};
+    std::string config = text_of(policy);
+    return desired_policy(std::move(policy), std::move(config), source);
+  }
+
+  const policy::NodeObject& node_;
+  std::span<const ConfigText> configs_;
+  std::span<const Error> unreadable_;
+  const DesiredDefaults& defaults_;
+  DesiredState out_;
+};
+
+}  // namespace
+
+std::string_view text(Workload workload) {
+  return std::ranges::find(kWorkloads, workload, &std::pair<std::string_view, Workload>::second)->first;
+}
+
+std::optional<Workload> parse_workload(std::string_view word) {
+  const auto* const found =
+      std::ranges::find(kWorkloads, word, &std::pair<std::string_view, Workload>::first);
+  if (found == kWorkloads.end()) return std::nullopt;
+  return found->second;
+}
+
+DesiredState resolve_desired_state(const policy::NodeObject& node, std::span<const ConfigText> configs,
+                                   const DesiredDefaults& defaults, std::span<const Error> unreadable) {
+  return DesiredStateReader(node, configs, defaults, unreadable).desired_state();
+}
+
+bool same_policy(const policy::Policy& a, const policy::Policy& b) {
+  policy::Policy renamed = b;
+  renamed.name = a.name;
+  return text_of(a) == text_of(renamed);
+}
+
+}  // namespace ferry::agent

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/labels/own_labels.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/cluster_words.h"
+
+namespace ferry::agent {
+
+using nlohmann::json;
+
+std::string label_record_text(const Labels& record) {
+  return json(record).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Labels read_label_record(std::string_view annotation) {
+  const json record = json::parse(annotation, nullptr, false);
+  if (!record.is_object()) return {};
+  Labels out;
+  for (const auto& [key, value] : record.items()) {
+    if (!value.is_string()) return {};
+    out[key] = value.get<std::string>();
+  }
+  return out;
+}
+
+OwnLabels own_labels(const Labels& labels, Labels record, const Labels& desired, const Labels& ours_by_name) {
+  record.insert(ours_by_name.begin(), ours_by_name.end());  // insert() keeps recorded values
+  const auto is_others = [&](const std::string& key) {
+    const auto now = labels.find(key);
+    if (now == labels.end()) return false;
+    const auto set = record.find(key);
+    return set == record.end() || set->second != now->second;
+  };
+  OwnLabels out;
+  Labels ours;
+  for (const auto& [key, value] : record)
+    if (!desired.contains(key) && labels.contains(key) && !is_others(key)) out.changes[key] = std::nullopt;
+  for (const auto& [key, value] : desired) {
+    if (is_others(key)) continue;
+    out.changes[key] = value;
+    ours[key] = value;
+  }
+  if (!ours.empty()) out.record = label_record_text(ours);
+  return out;
+}
+
+namespace {
+
+constexpr std::string_view kReady = "ready";
+
+bool is_alphanumeric(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/// Empty: the handler's name makes no valid label.
+std::string label_of(const std::string& handler) {
+  constexpr std::size_t kLongestName = 63;  // Kubernetes' limit for a label's name after its prefix
+  const std::string label = kKataPrefix + handler;
+  const std::string_view name = std::string_view(label).substr(label.find('/') + 1);
+  const bool legal = !handler.empty() && name.size() <= kLongestName && is_alphanumeric(handler.back()) &&
+                     std::ranges::all_of(handler, [](char c) {
+                       return is_alphanumeric(c) || c == '-' || c == '_' || c == '.';
+                     });
+  return legal ? label : std::string();
+}
+
+}  // namespace
+
+LabelChanges kata_labels(const Labels& labels, const std::set<std::string>& ready) {
+  LabelChanges out;
+  for (const auto& [label, value] : labels)
+    if (label.starts_with(kKataPrefix)) out[label] = std::nullopt;
+  for (const std::string& handler : ready)
+    if (const auto label = label_of(handler); !label.empty()) out[label] = std::string(kReady);
+  return out;
+}
+
+}  // namespace ferry::agent

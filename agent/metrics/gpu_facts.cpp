@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "agent/metrics/metric_families.h"
+#include "mdev/held_gpus.h"
+#include "vfio/bind/move_plan.h"
+#include "vfio/pci/inventory.h"
+#include "vfio/pci/pci_function.h"
+
+namespace ferry::agent {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kVersionOfFormat = 2;
+
+// The readers below throw this for a value of another form; read_advertised_resources() catches it, and the
+// library's own.
+struct Unreadable {
+  std::string why;
+};
+
+// An object where something is a list would be walked by its values.
+const json& list_at(const json& object, const char* key) {
+  const json& value = object.at(key);
+  if (!value.is_array()) throw Unreadable{fmt::format("{} is no list", key)};
+  return value;
+}
+
+std::uint32_t group_of(const json& value) {
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max())
+    throw Unreadable{"iommu_group is no number"};
+  return value.get<std::uint32_t>();
+}
+
+AdvertisedDevice device_of(const json& value) {
+  AdvertisedDevice out{.id = value.at("id").get<std::string>(),
+                       .iommu_group = group_of(value.at("iommu_group")),
+                       .healthy = value.at("healthy").get<bool>(),
+                       .allocated = value.at("allocated").get<bool>()};
+  // Plugins before these were said have neither.
+  if (const auto held = value.find("held_with_group"); held != value.end())
+    out.held_with_group = held->get<bool>();
+  if (const auto pod = value.find("pod"); pod != value.end() && !pod->is_null())
+    out.pod = pod->get<std::string>();
+  return out;
+}
+
+AdvertisedResource resource_of(const json& value) {
+  AdvertisedResource out{.name = value.at("name").get<std::string>(),
+                         .registered = value.at("registered").get<bool>(),
+                         .devices = {}};
+  for (const json& device : list_at(value, "devices")) out.devices.push_back(device_of(device));
+  return out;
+}
+
+AdvertisedResources offer_of(const json& file) {
+  if (file.at("version") != kVersionOfFormat) throw Unreadable{"written by another version of ferry"};
+  AdvertisedResources out;
+  for (const json& resource : list_at(file, "resources")) out.resources.push_back(resource_of(resource));
+  for (const json& device : list_at(file, "not_advertised"))
+    out.not_advertised.push_back(device.at("id").get<std::string>());
+  // Plugins before it was said have none.
+  if (const auto why = file.find("standby"); why != file.end()) out.standby = why->is_string();
+  return out;
+}
+
+}  // namespace
+
+Result<AdvertisedResources> read_advertised_resources(std::string_view text) {
+  const auto broken = [](const std::string& why) {
+    return fail(Errc::malformed_host, fmt::format("/{}: {}", kAdvertisedFile, why),
+                "ferry plugin writes it: is it of the same version as the agent?");
+  };
+  try {
+    const json file = json::parse(text);
+    if (!file.is_object()) return broken("no JSON object");
+    return offer_of(file);
+  } catch (const json::exception& error) {
+    return broken(error.what());
+  } catch (const Unreadable& error) {
+    return broken(error.why);
+  }
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The PCIe specification has room for 16 correctable and 32 other errors; kernels give them short names.
+constexpr std::size_t kMostKinds = 32;
+constexpr std::size_t kLongestKind = 32;
+
+template <typename Number>
+std::optional<Number> number_of(std::string_view text) {
+  Number value{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+bool is_plain(std::string_view name) {
+  return !name.empty() && name.size() <= kLongestKind &&
+         std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+class Reader {
+ public:
+  Reader(const HostFs& host, fs::path folder) : host_(host), folder_(std::move(folder)) {}
+
+  std::optional<std::string> text(const char* name) const {
+    auto content = host_.read_attribute(folder_ / name);
+    if (!content) return std::nullopt;
+    return std::move(*content);
+  }
+  std::optional<unsigned> lanes(const char* name) const {
+    constexpr unsigned kUnknown = 0xff;  // PCIE_LNK_WIDTH_UNKNOWN; 0 is a link that is down or missing
+    const auto content = text(name);
+    auto lanes = content ? number_of<unsigned>(*content) : std::nullopt;
+    if (lanes && (*lanes == 0 || *lanes == kUnknown)) lanes.reset();
+    return lanes;
+  }
+  std::optional<double> speed(const char* name) const {
+    const auto content = text(name);
+    return content ? parse_link_speed(*content) : std::nullopt;
+  }
+
+ private:
+  const HostFs& host_;
+  const fs::path folder_;
+};
+
+bool is_awake(const Reader& gpu, const std::optional<std::string>& power_state) {
+  if (power_state && power_state->starts_with("D3")) return false;
+  const auto status = gpu.text("power/runtime_status");
+  return !status || !status->starts_with("suspend");
+}
+
+void read_errors(const HostFs& host, const vfio::PciAddress& port, LinkEnd end,
+                 std::vector<ReportedErrors>& out) {
+  constexpr std::array<std::pair<const char*, Severity>, 3> kFiles = {
+      {{"aer_dev_correctable", Severity::correctable},
+       {"aer_dev_nonfatal", Severity::nonfatal},
+       {"aer_dev_fatal", Severity::fatal}}};
+  const Reader reader(host, vfio::sysfs_path(port));
+  for (const auto& [file, severity] : kFiles) {
+    const auto content = reader.text(file);
+    if (content) out.push_back({.end = end, .severity = severity, .counts = parse_error_counts(*content)});
+  }
+}
+
+// The PCI function above it, from ".../0000:3a:00.0/0000:3b:00.0". Absent: the GPU is on its root's own bus.
+std::optional<vfio::PciAddress> upstream_of(const HostFs& host, const vfio::PciAddress& gpu) {
+  const auto place = host.link_target(vfio::sysfs_path(gpu));
+  if (!place) return std::nullopt;
+  auto above = vfio::PciAddress::parse(fs::path(*place).parent_path().filename().string());
+  if (!above) return std::nullopt;
+  return *above;
+}
+
+/// Limit of both ends of a link: a card may support more than its slot. An unknown limit of the upper end
+/// does not count.
+template <typename Number>
+std::optional<Number> of_both(const std::optional<Number>& gpu, const std::optional<Number>& above) {
+  return gpu && above ? std::min(gpu, above) : gpu;
+}
+
+/// To be called only for an awake GPU: the port above it is awake then too.
+LinkNumbers link_of(const HostFs& host, const Reader& gpu, const std::optional<vfio::PciAddress>& above) {
+  LinkNumbers out{.current_speed = gpu.speed("current_link_speed"),
+                  .max_speed = gpu.speed("max_link_speed"),
+                  .current_lanes = gpu.lanes("current_link_width"),
+                  .max_lanes = gpu.lanes("max_link_width")};
+  if (!above) return out;
+  const Reader port(host, vfio::sysfs_path(*above));
+  out.max_speed = of_both(out.max_speed, port.speed("max_link_speed"));
+  out.max_lanes = of_both(out.max_lanes, port.lanes("max_link_width"));
+  return out;
+}
+
+// Decided by the drivers alone, as in the kernel and in `ferry status`: a group member that cannot be read,
+// or is off the bus, does not make the group unviable.
+std::optional<bool> group_viable(const HostFs& host, const vfio::PciAddress& gpu) {
+  const auto name = host.link_name(vfio::sysfs_path(gpu) / "iommu_group");
+  const auto group = name ? number_of<std::uint32_t>(*name) : std::nullopt;
+  if (!group) return std::nullopt;
+  const auto members = vfio::scan_members(host, {*group}, {});
+  if (!members || members->functions.empty()) return std::nullopt;
+  return members->has_iommu() && vfio::viability_blockers(*members, *group).empty();
+}
+
+GpuFacts facts_of(const HostFs& host, const vfio::PciAddress& gpu) {
+  GpuFacts out{.address = gpu};
+  const Reader reader(host, vfio::sysfs_path(gpu));
+  if (const auto node = reader.text("numa_node")) {
+    out.numa_node = number_of<int>(*node);
+    if (out.numa_node && *out.numa_node < 0) out.numa_node.reset();
+  }
+  out.power_state = reader.text("power_state");
+  if (out.power_state && !is_plain(*out.power_state)) out.power_state.reset();
+  const auto above = upstream_of(host, gpu);
+  if (is_awake(reader, out.power_state)) out.link = link_of(host, reader, above);
+  read_errors(host, gpu, LinkEnd::device, out.errors);
+  if (above) read_errors(host, *above, LinkEnd::upstream, out.errors);
+  out.group_viable = group_viable(host, gpu);
+  return out;
+}
+
+}  // namespace
+
+std::string_view text(Severity severity) {
+  switch (severity) {
+    case Severity::correctable:
+      return "correctable";
+    case Severity::nonfatal:
+      return "nonfatal";
+    case Severity::fatal:
+      break;
+  }
+  return "fatal";
+}
+
+std::string_view text(LinkEnd end) {
+  return end == LinkEnd::device ? "device" : "upstream";
+}
+
+ErrorCounts parse_error_counts(std::string_view text) {
+  ErrorCounts out;
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    // The kernel's names may contain spaces.
+    const auto space = line.rfind(' ');
+    if (space == std::string_view::npos) continue;
+    const std::string_view name = line.substr(0, space);
+    const auto count = number_of<std::uint64_t>(line.substr(space + 1));
+    if (!count || !is_plain(name)) continue;
+    if (name.starts_with("TOTAL_ERR_"))
+      out.total = count;
+    else if (out.counts.size() < kMostKinds)
+      out.counts[std::string(name)] = *count;
+  }
+  return out;
+}
+
+std::optional<double> parse_link_speed(std::string_view text) {
+  constexpr double kGiga = 1e9;
+  const auto end = text.find(" GT/s");
+  if (end == std::string_view::npos) return std::nullopt;
+  const auto speed = number_of<double>(text.substr(0, end));
+  // The bounds also exclude infinity and NaN.
+  constexpr double kAnyToCome = 1e6;
+  if (speed && *speed > 0 && *speed < kAnyToCome) return *speed * kGiga;
+  return std::nullopt;
+}
+
+std::vector<GpuFacts> read_gpu_facts(const HostFs& host, std::span<const vfio::PciAddress> gpus) {
+  const auto held = mdev::HeldGpus::read(host);
+  std::vector<GpuFacts> out;
+  out.reserve(gpus.size());
+  for (const vfio::PciAddress& gpu : gpus) {
+    if (!held || held->holds(host, gpu))
+      out.push_back({.address = gpu, .held = true});
+    else
+      out.push_back(facts_of(host, gpu));
+  }
+  return out;
+}
+
+}  // namespace ferry::agent

@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "agent/programs/programs.h"
+#include "common/exit_status.h"
+#include "common/kubevirt_rules.h"
+#include "common/process/standard_streams.h"
+#include "kube/api_calls.h"
+#include "kube/api_client.h"
+#include "kube/api_error.h"
+
+namespace ferry::agent {
+namespace {
+
+using nlohmann::json;
+
+/// Describes one of the two lists of permittedHostDevices.
+struct ListKind {
+  const char* key;
+  const char* selector;
+};
+constexpr ListKind kPci{.key = "pciHostDevices", .selector = "pciVendorSelector"};
+constexpr ListKind kMediated{.key = "mediatedDevices", .selector = "mdevNameSelector"};
+
+struct Entry {
+  std::string selector;  ///< as KubeVirt compares it
+  std::string resource;
+  bool external = false;  ///< KubeVirt leaves it to others to offer it
+};
+
+// PCI IDs in lower case; names of types with underscores, since KubeVirt takes either.
+std::string compared(const ListKind& kind, std::string text) {
+  const bool is_pci = std::string_view(kind.key) == kPci.key;
+  std::ranges::transform(text, text.begin(), [is_pci](unsigned char c) {
+    if (is_pci) return static_cast<char>(std::tolower(c));
+    return c == ' ' ? '_' : static_cast<char>(c);
+  });
+  return text;
+}
+
+tl::unexpected<Error> wrong(std::string_view key, std::string_view what) {
+  return fail(Errc::malformed_host, fmt::format("{}: {}", key, what));
+}
+
+/// The member of an object, which may lack it, or have none. nullptr: it does.
+const json* member(const json* object, const char* key) {
+  if (object == nullptr || !object->is_object()) return nullptr;
+  const auto found = object->find(key);
+  return found == object->end() || found->is_null() ? nullptr : &*found;
+}
+
+const json* configuration(const json& kubevirt) {
+  return member(member(&kubevirt, "spec"), "configuration");
+}
+const json* permitted(const json& kubevirt) {
+  return member(configuration(kubevirt), "permittedHostDevices");
+}
+
+Result<std::string> text_in(const json& entry, const char* key, const std::string& place) {
+  const json* const value = member(&entry, key);
+  if (value == nullptr || !value->is_string()) return wrong(place + "." + key, "is not a text");
+  return value->get<std::string>();
+}
+
+Result<std::vector<Entry>> entries(const json& kubevirt, const ListKind& kind) {
+  std::vector<Entry> out;
+  const json* const list = member(permitted(kubevirt), kind.key);
+  if (list == nullptr) return out;
+  const std::string path = fmt::format("spec.configuration.permittedHostDevices.{}", kind.key);
+  if (!list->is_array()) return wrong(path, "is not a list");
+  for (std::size_t at = 0; at < list->size(); ++at) {
+    const json& entry = (*list)[at];
+    const std::string place = fmt::format("{}[{}]", path, at);
+    auto selector = text_in(entry, kind.selector, place);
+    if (!selector) return fail(std::move(selector).error());
+    auto resource = text_in(entry, "resourceName", place);
+    if (!resource) return fail(std::move(resource).error());
+    const json* const external = member(&entry, "externalResourceProvider");
+    if (external != nullptr && !external->is_boolean())
+      return wrong(place + ".externalResourceProvider", "is neither true nor false");
+    out.push_back({.selector = compared(kind, std::move(*selector)),
+                   .resource = std::move(*resource),
+                   .external = external != nullptr && external->get<bool>()});
+  }
+  return out;
+}
+
+/// True if KubeVirt removes mediated devices that it does not know. The gate DisableMDEVConfiguration counts
+/// if `enabled` is not set.
+bool removes_vgpus(const json& kubevirt) {
+  const json* const enabled =
+      member(member(configuration(kubevirt), "mediatedDevicesConfiguration"), "enabled");
+  if (enabled != nullptr && enabled->is_boolean()) return enabled->get<bool>();
+  const json* const gates = member(member(configuration(kubevirt), "developerConfiguration"), "featureGates");
+  return gates == nullptr || !gates->is_array() ||
+         std::ranges::find(*gates, json("DisableMDEVConfiguration")) == gates->end();
+}
+
+bool makes_vgpus(const json& kubevirt) {
+  if (!removes_vgpus(kubevirt)) return false;
+  const json* const desired = member(configuration(kubevirt), "mediatedDevicesConfiguration");
+  return std::ranges::any_of(
+      std::array{"mediatedDeviceTypes", "mediatedDevicesTypes", "nodeMediatedDeviceTypes"},
+      [desired](const char* key) {
+        const json* const list = member(desired, key);
+        return list != nullptr && !list->empty();
+      });
+}
+
+bool has_gate(const json& kubevirt, const char* name) {
+  const json* const gates = member(member(configuration(kubevirt), "developerConfiguration"), "featureGates");
+  return gates != nullptr && gates->is_array() && std::ranges::find(*gates, json(name)) != gates->end();
+}
+
+/// The field manager that applies the list from a file, and so undoes changes of it: by server-side apply, or
+/// by `kubectl apply` on the client's side, which the API server records as an update of that name. Empty:
+/// none.
+std::string applier_of(const json& kubevirt, const ListKind& kind) {
+  const json* const managers = member(member(&kubevirt, "metadata"), "managedFields");
+  if (managers == nullptr || !managers->is_array()) return {};
+  for (const json& manager : *managers) {
+    const json* fields = member(&manager, "fieldsV1");
+    for (const char* key : {"f:spec", "f:configuration", "f:permittedHostDevices"})
+      fields = member(fields, key);
+    const json* const name = member(&manager, "manager");
+    const json* const operation = member(&manager, "operation");
+    if (member(fields, fmt::format("f:{}", kind.key).c_str()) == nullptr || name == nullptr ||
+        !name->is_string() || *name == kube::ApiClient::kFieldManager)
+      continue;
+    const bool applies = operation != nullptr && *operation == "Apply";
+    if (applies || *name == "kubectl-client-side-apply") return name->get<std::string>();
+  }
+  return {};
+}
+
+/// Changes one list: adds to `theirs` the entries that it lacks of `ours`.
+class ListChange {
+ public:
+  ListChange(const ListKind& kind, std::vector<Entry> theirs, const json& kubevirt, PermitChange& change)
+      : kind_(kind), theirs_(std::move(theirs)), applier_(applier_of(kubevirt, kind)), change_(change) {
+    const json* const list = member(permitted(kubevirt), kind.key);
+    list_ = list == nullptr ? json::array() : *list;
+  }
+
+  void add(const Entry& own, const json& as_written) {
+    const std::string said = as_written.value(kind_.selector, "");
+    bool there = false;
+    for (std::size_t at = 0; at < theirs_.size(); ++at) {
+      const Entry& entry = theirs_[at];
+      if (entry.selector != own.selector) continue;
+      if (entry.resource == own.resource) {
+        there = true;
+        if (!entry.external) mark(at, own, said);
+      } else if (!entry.external) {
+        change_.by_hand.push_back(
+            fmt::format("KubeVirt itself offers {} as {}, beside {}: give that entry "
+                        "externalResourceProvider: true, or remove it",
+                        said, entry.resource, own.resource));
+      }
+    }
+    if (there) return;
+    if (lack(fmt::format("{} ({}) is not permitted", own.resource, said))) list_.push_back(as_written);
+  }
+
+  void finish() {
+    if (changed_) change_.patch["spec"]["configuration"]["permittedHostDevices"][kind_.key] = list_;
+  }
+
+ private:
+  void mark(std::size_t at, const Entry& own, const std::string& said) {
+    const auto what = fmt::format(
+        "{} ({}) is offered by KubeVirt too: its entry lacks "
+        "externalResourceProvider: true",
+        own.resource, said);
+    if (lack(what)) list_[at]["externalResourceProvider"] = true;
+  }
+
+  /// Records that an entry is missing. True if Ferry may add it.
+  bool lack(const std::string& what) {
+    if (applier_.empty()) {
+      change_.lacks.push_back(what);
+      changed_ = true;
+      return true;
+    }
+    change_.by_hand.push_back(fmt::format(
+        "{}; the field manager {} applies {}: change it where that has it from, or it is put back", what,
+        applier_, kind_.key));
+    return false;
+  }
+
+  const ListKind& kind_;
+  const std::vector<Entry> theirs_;
+  const std::string applier_;
+  PermitChange& change_;
+  json list_;
+  bool changed_ = false;
+};
+
+/// True: KubeVirt is older than 1.9, whose webhook is the first to know Grace GPUs. False where its version
+/// is not known.
+bool is_before_grace(const json& kubevirt) {
+  const json* const version = member(member(&kubevirt, "status"), "observedKubeVirtVersion");
+  if (version == nullptr || !version->is_string()) return false;
+  const std::string text = version->get<std::string>();
+  unsigned minor = 0;
+  constexpr std::string_view kMajor = "v1.";
+  if (!text.starts_with(kMajor)) return false;
+  const auto read = std::from_chars(text.data() + kMajor.size(), text.data() + text.size(), minor);
+  return read.ec == std::errc() && minor < 9;
+}
+
+/// KubeVirt takes the last selector of a resource name for the name's only model.
+void keep_grace_apart(const std::vector<Entry>& own, const std::vector<Entry>& theirs, PermitChange& change) {
+  std::map<std::string, std::string> grace;
+  for (const Entry& entry : own)
+    if (is_grace_gpu(entry.selector)) grace.emplace(entry.resource, entry.selector);
+  for (const auto* const list : {&own, &theirs}) {
+    for (const Entry& entry : *list) {
+      const auto found = grace.find(entry.resource);
+      if (found == grace.end() || is_grace_gpu(entry.selector)) continue;
+      change.by_hand.push_back(fmt::format(
+          "{} is the name of a Grace GPU ({}) and of {}: KubeVirt may refuse every VM that asks for it; "
+          "give the Grace GPU a name of its own with `ferry plugin --alias {}=NAME`",
+          entry.resource, found->second, entry.selector, found->second));
+      grace.erase(found);  // once for each name
+    }
+  }
+}
+
+/// A vGPU type may be a mediated device on one node and a virtual function on another.
+void tell_of_two_kinds(const std::vector<Entry>& pci, const std::vector<Entry>& mediated,
+                       const std::set<std::string>& offered_here, PermitChange& change) {
+  for (const std::string& name : offered_here) {
+    if (std::ranges::find(pci, name, &Entry::resource) == pci.end() ||
+        std::ranges::find(mediated, name, &Entry::resource) == mediated.end())
+      continue;
+    change.notes.push_back(
+        fmt::format("{} is a PCI function on some nodes and a mediated device on others: {}; {}", name,
+                    kOneNameForTwoKinds, kOneNameForTwoKindsCure));
+  }
+}
+
+void add_grace_gates(const std::vector<Entry>& own, const json& kubevirt, PermitChange& change) {
+  const auto found =
+      std::ranges::find_if(own, [](const Entry& entry) { return is_grace_gpu(entry.selector); });
+  if (found == own.end() || is_before_grace(kubevirt)) return;
+  std::vector<std::string> missing;
+  for (const char* const gate : kGraceGates)
+    if (!has_gate(kubevirt, gate)) missing.emplace_back(gate);
+  if (!missing.empty())
+    change.by_hand.push_back(
+        fmt::format("from KubeVirt 1.9 on a VM with {} starts only with the feature gates {}: add them to "
+                    "spec.configuration.developerConfiguration.featureGates",
+                    found->resource, fmt::join(missing, ", ")));
+  change.notes.push_back(fmt::format("a VM with {} needs {}", found->resource, kGraceVm));
+}
+
+}  // namespace
+
+Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
+  PermitChange change;
+  std::set<std::string> offered_here;
+  std::map<std::string_view, std::vector<Entry>>
+      all;  // by list, what is permitted and what is advertised here
+  for (const ListKind& kind : {kPci, kMediated}) {
+    auto theirs = entries(kubevirt, kind);
+    if (!theirs) return fail(std::move(theirs).error());
+    const auto own = entries(ours, kind);
+    if (!own) return fail(Error(own.error()).during("what this node offers"));
+    auto& entries_of_kind = all[kind.key];
+    std::ranges::copy(*theirs, std::back_inserter(entries_of_kind));
+    std::ranges::copy(*own, std::back_inserter(entries_of_kind));
+    for (const Entry& entry : *own) offered_here.insert(entry.resource);
+    if (std::string_view(kind.key) == kPci.key) {
+      keep_grace_apart(*own, *theirs, change);
+      add_grace_gates(*own, kubevirt, change);
+    }
+    if (permitted(kubevirt) == nullptr) continue;
+    ListChange list(kind, std::move(*theirs), kubevirt, change);
+    for (std::size_t at = 0; at < own->size(); ++at)
+      list.add((*own)[at], (*member(permitted(ours), kind.key))[at]);
+    list.finish();
+  }
+  tell_of_two_kinds(all[kPci.key], all[kMediated.key], offered_here, change);
+  const bool has_vgpus = !entries(ours, kMediated)->empty();
+  if (permitted(kubevirt) == nullptr) {
+    change.notes.emplace_back("without permittedHostDevices every resource is permitted");
+    if (has_vgpus && removes_vgpus(kubevirt)) {
+      change.by_hand.emplace_back(
+          "KubeVirt removes this node's mediated vGPUs, since nothing lists them: set "
+          "mediatedDevicesConfiguration.enabled: false, or begin permittedHostDevices with all resources "
+          "that "
+          "the cluster's VMs use (what is not in it is then forbidden)");
+    }
+  }
+  if (has_vgpus && makes_vgpus(kubevirt)) {
+    change.by_hand.emplace_back(
+        "KubeVirt makes mediated vGPUs itself (mediatedDevicesConfiguration): take its types away, or set "
+        "enabled: false");
+  }
+  if (!has_gate(kubevirt, "HostDevices"))
+    change.notes.emplace_back(
+        "VMs that ask under hostDevices need the feature gate HostDevices; under gpus they need none");
+  return change;
+}
+
+namespace {
+
+struct Command {
+  bool check = false;
+  bool apply = false;
+  bool dry_run = false;
+  bool as_json = false;
+  std::filesystem::path kubeconfig;
+  std::string context;
+};
+
+/// The cluster's only KubeVirt object.
+Result<json> the_kubevirt(kube::ApiCalls& cluster) {
+  auto list = cluster.list({.kind = kube::kKubeVirts});
+  const char* const install = "KubeVirt has to be installed in the cluster first";
+  if (!list) {
+    if (list.error().code != kube::ApiErrc::not_found) return fail(std::move(list).error());
+    return fail(Errc::not_found, "the cluster does not know KubeVirt objects", install);
+  }
+  const json& items = (*list)["items"];
+  if (!items.is_array() || items.empty())
+    return fail(Errc::not_found, "there is no KubeVirt object", install);
+  if (items.size() > 1) {
+    return fail(Errc::malformed_host, fmt::format("there are {} KubeVirt objects", items.size()),
+                "a cluster has one: remove what is left of another installation");
+  }
+  return items.front();
+}
+
+void say(const Command& command, const std::string& name, const PermitChange& change, bool changed) {
+  if (command.as_json) {
+    const json document = {{"object", name},
+                           {"fits", change.fits()},
+                           {"lacks", change.lacks},
+                           {"by_hand", change.by_hand},
+                           {"notes", change.notes},
+                           {"changed", changed},
+                           {"dry_run", command.dry_run}};
+    fmt::print("{}\n", document.dump(2));
+    return;
+  }
+  const auto verdict = [&] {
+    if (change.fits()) return "permits what this node offers";
+    if (changed) return "changed";
+    return command.dry_run ? "would be changed" : "does not permit all that this node offers";
+  };
+  fmt::print("KubeVirt {}: {}\n", name, verdict());
+  for (const auto& text : change.lacks) fmt::print("  {}{}\n", text, changed ? ": mended" : "");
+  for (const auto& text : change.by_hand) fmt::print("  by hand: {}\n", text);
+  for (const auto& text : change.notes) fmt::print("  note: {}\n", text);
+}
+
+ExitStatus status_of(const Command& command, const PermitChange& change) {
+  if (!command.apply) return change.fits() ? ExitStatus::done : ExitStatus::differs;
+  return change.by_hand.empty() ? ExitStatus::done : ExitStatus::refused;
+}
+
+Result<ExitStatus> compare(const Command& command, const json& ours) {
+  auto cluster = kube::ApiCalls::reach(command.kubeconfig, command.context);
+  if (!cluster) return fail(std::move(cluster).error());
+  const auto found = the_kubevirt(**cluster);
+  if (!found) return fail(found.error());
+  const kube::ObjectRef object{.kind = kube::kKubeVirts,
+                               .space = found->value("/metadata/namespace"_json_pointer, ""),
+                               .name = found->value("/metadata/name"_json_pointer, "")};
+  auto change = permit_change(*found, ours);
+  if (!change) return fail(std::move(change).error().during(object.text()));
+  const bool changes = command.apply && !command.dry_run && !change->patch.is_null();
+  if (changes) {
+    // Other programs write the object too: the additions are computed from its newest version.
+    const auto written = (*cluster)->change(
+        object,
+        [&](const json& now) -> Result<json> {
+          auto again = permit_change(now, ours);
+          if (!again) return fail(std::move(again).error());
+          *change = std::move(*again);
+          return change->patch;
+        },
+        *found);
+    if (!written) return fail(written.error());
+  }
+  say(command, object.space + "/" + object.name, *change, changes);
+  return status_of(command, *change);
+}
+
+ExitStatus complain(const Error& error) {
+  print_to_stderr("ferry kubevirt-cr: {}\n", error.message);
+  if (!error.hint.empty()) print_to_stderr("hint: {}\n", error.hint);
+  return exit_status_of(error);
+}
+
+}  // namespace
+
+int kubevirt_cr_program(int argc, char** argv) {
+  CLI::App app(
+      "Compares the cluster's KubeVirt object with what `ferry kubevirt-cr -o json` says on standard "
+      "input.",
+      "ferry-agent kubevirt-cr");
+  Command command;
+  CLI::Option* check = app.add_flag("--check", command.check, "say what it lacks; 3 if it does");
+  app.add_flag("--apply", command.apply, "add what it lacks; every other entry stays")->excludes(check);
+  app.add_flag("--dry-run", command.dry_run, "with --apply: say what would be added");
+  app.add_flag("--json", command.as_json, "for machines");
+  app.add_option("--kubeconfig", command.kubeconfig, "how to reach the API server");
+  app.add_option("--context", command.context, "the context of that file");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    print_to_stderr("ferry-agent kubevirt-cr: {}\n", error.what());
+    return static_cast<int>(ExitStatus::usage);
+  }
+  const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  const json ours = json::parse(text, nullptr, false);
+  if (!ours.is_object()) {
+    print_to_stderr(
+        "ferry-agent kubevirt-cr: standard input is not what `ferry kubevirt-cr -o json` prints\n");
+    return static_cast<int>(ExitStatus::usage);
+  }
+  const auto status = compare(command, ours);
+  return static_cast<int>(status ? *status : complain(status.error()));
+}
+
+}  // namespace ferry::agent

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/rollout/rollout_leases.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "agent/node_report.h"
+#include "kube/api_error.h"
+#include "kube/object_watch.h"
+
+namespace ferry::agent {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kConfigurationAnnotation = "gpu-ferry.io/configuration";
+constexpr const char* kPolicyAnnotation = "gpu-ferry.io/policy";
+constexpr std::size_t kLongestVerdict = 400;
+
+const json& at(const json& object, const char* key) {
+  static const json kNothing;
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() ? kNothing : *found;
+}
+
+std::string text_at(const json& object, const char* key) {
+  const json& value = at(object, key);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+const json& annotations_of(const json& lease) {
+  return at(at(lease, "metadata"), "annotations");
+}
+
+// The format of metav1.MicroTime.
+std::string micro_time(std::chrono::system_clock::time_point time) {
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
+  constexpr std::int64_t kMicros = 1'000'000;
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(time)),
+                     micros % kMicros);
+}
+
+/// Number of annotations with the prefix, except the key `but`.
+std::size_t count_others(const json& annotations, const std::string& prefix, const std::string& but) {
+  std::size_t count = 0;
+  for (const auto& [key, value] : annotations.items())
+    if (key.starts_with(prefix) && key != but) ++count;
+  return count;
+}
+
+}  // namespace
+
+kube::ObjectRef change_lease(const std::string& space, std::size_t slot) {
+  return {.kind = kube::kLeases, .space = space, .name = fmt::format("{}{}", kChangeLease, slot)};
+}
+
+kube::Selection rollout_lease_objects(const std::string& space) {
+  return {.kind = kube::kLeases, .space = space, .labels = kRolloutLeaseLabel};
+}
+
+std::optional<RolloutLease> rollout_lease_of(const json& lease) {
+  const std::string name = text_at(at(lease, "metadata"), "name");
+  const std::string_view prefix = kChangeLease;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  RolloutLease out;
+  const std::string_view number = std::string_view(name).substr(prefix.size());
+  const auto [end, fault] = std::from_chars(number.data(), number.data() + number.size(), out.index);
+  if (fault != std::errc() || end != number.data() + number.size() ||
+      name != fmt::format("{}{}", prefix, out.index))
+    return std::nullopt;
+  out.holder = text_at(at(lease, "spec"), "holderIdentity");
+  out.configuration = text_at(annotations_of(lease), kConfigurationAnnotation);
+  return out;
+}
+
+void read_canary_results(const json& lease, CanaryResults& out) {
+  const auto slot = rollout_lease_of(lease);
+  const json& annotations = annotations_of(lease);
+  if (!slot || slot->index != 0 || !annotations.is_object()) return;
+  const std::string_view proven = kPassedPrefix;
+  const std::string_view failed = kFailedPrefix;
+  for (const auto& [key, value] : annotations.items()) {
+    if (!value.is_string()) continue;
+    if (key.starts_with(proven)) out.proven.insert(key.substr(proven.size()));
+    if (key.starts_with(failed)) out.failed[key.substr(failed.size())] = value.get<std::string>();
+  }
+}
+
+std::string sign_of_life(const json& lease) {
+  const json& spec = at(lease, "spec");
+  return text_at(spec, "holderIdentity") + " " + text_at(spec, "renewTime") + " " +
+         text_at(annotations_of(lease), kConfigurationAnnotation);
+}
+
+json patch_to_take(const json& lease, const LeaseHolder& holder) {
+  const std::string now = micro_time(holder.now);
+  const json& before = at(lease, "spec");
+  json spec = {
+      {"holderIdentity", holder.node}, {"leaseDurationSeconds", kLeaseLife.count()}, {"renewTime", now}};
+  if (text_at(before, "holderIdentity") != holder.node) {
+    const json& transitions = at(before, "leaseTransitions");
+    constexpr std::int64_t kMost = 1'000'000;
+    spec["acquireTime"] = now;
+    spec["leaseTransitions"] =
+        transitions.is_number_integer() ? std::min(transitions.get<std::int64_t>(), kMost) + 1 : 0;
+  }
+  json annotations = {{kConfigurationAnnotation, holder.configuration}};
+  if (!holder.policy.empty()) annotations[kPolicyAnnotation] = holder.policy;
+  return {{"spec", std::move(spec)}, {"metadata", {{"annotations", std::move(annotations)}}}};
+}
+
+json patch_to_give_back() {
+  return {
+      {"spec", {{"holderIdentity", nullptr}, {"acquireTime", nullptr}, {"renewTime", nullptr}}},
+      {"metadata", {{"annotations", {{kConfigurationAnnotation, nullptr}, {kPolicyAnnotation, nullptr}}}}}};
+}
+
+json patch_to_judge(const json& lease, const std::string& node, const std::string& configuration,
+                    const std::string& verdict) {
+  const std::string proven = kPassedPrefix + configuration;
+  const std::string failed = kFailedPrefix + configuration;
+  json changes = json::object();
+  const json& annotations = annotations_of(lease);
+  if (verdict.empty()) {
+    changes[proven] = node;
+    // A failure on another node stays: only that node's own success removes it.
+    if (text_at(annotations, failed.c_str()).starts_with(node + ":")) changes[failed] = nullptr;
+  } else {
+    changes[failed] = one_line(verdict, kLongestVerdict);
+  }
+  if (annotations.is_object()) {
+    for (const auto& [prefix, ours] : {std::pair<std::string, std::string>{kPassedPrefix, proven},
+                                       std::pair<std::string, std::string>{kFailedPrefix, failed}}) {
+      std::size_t others = count_others(annotations, prefix, ours);
+      for (const auto& [key, value] : annotations.items()) {
+        if (others < kMostVerdicts) break;
+        if (!key.starts_with(prefix) || key == ours) continue;
+        changes[key] = nullptr;
+        --others;
+      }
+    }
+  }
+  return {{"metadata", {{"annotations", std::move(changes)}}}};
+}
+
+json both(json patch, const json& other) {
+  for (const auto& [key, value] : other.items()) {
+    const auto found = patch.find(key);
+    if (found != patch.end() && found->is_object() && value.is_object()) {
+      *found = both(*found, value);
+    } else {
+      patch[key] = value;
+    }
+  }
+  return patch;
+}
+
+json new_change_lease(const std::string& space, std::size_t slot, const json& patch) {
+  const kube::ObjectRef ref = change_lease(space, slot);
+  json out = {
+      {"apiVersion", kube::kLeases.api_version},
+      {"kind", kube::kLeases.kind},
+      {"metadata",
+       {{"name", ref.name},
+        {"namespace", space},
+        {"labels", {{kRolloutLeaseLabel, std::to_string(slot)}, {"app.kubernetes.io/part-of", "ferry"}}}}}};
+  out.merge_patch(patch);
+  return out;
+}
+
+namespace {
+
+using std::chrono::seconds;
+
+// Other nodes see a renewal later than this node sends it, so a slot is renewed well within kLeaseLife.
+constexpr seconds kRenewEvery = kLeaseLife / 3;
+// All nodes see a free slot at once. Each waits for a random part of this time (milliseconds), so that most
+// see the first write before they try.
+constexpr kube::Backoff::Pause kRush{2'000};
+
+}  // namespace
+
+RolloutLeases::RolloutLeases(kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
+                             kube::Random random, WallClock wall_clock, Settings settings,
+                             std::function<void()> changed)
+    : transport_(transport),
+      client_(client),
+      timers_(timers),
+      random_(std::move(random)),
+      wall_clock_(std::move(wall_clock)),
+      settings_(std::move(settings)),
+      changed_(std::move(changed)) {}
+
+RolloutLeases::~RolloutLeases() {
+  if (writing_) client_.cancel(*writing_);
+  timers_.cancel(timer_);
+}
+
+void RolloutLeases::open() {
+  if (watch_) return;
+  watch_ = std::make_unique<kube::ObjectWatch>(
+      transport_, timers_, random_, rollout_lease_objects(settings_.space),
+      kube::ObjectWatch::Listener{.changed =
+                                      [this] {
+                                        watch_trouble_.clear();
+                                        forget_older();
+                                        changed_();
+                                      },
+                                  .trouble =
+                                      [this](const Error& error) {
+                                        spdlog::warn("{}", error.message);
+                                        // Holders may have renewed
+                                        // unseen.
+                                        seen_.clear();
+                                        if (kube::may_mend(error)) return;
+                                        watch_trouble_ = error.message;
+                                        changed_();
+                                      },
+                                  .well =
+                                      [this] {
+                                        seen_.clear();
+                                        watch_trouble_.clear();
+                                        changed_();
+                                      }});
+  if (auto begun = watch_->begin(); !begun) watch_trouble_ = begun.error().message;
+}
+
+void RolloutLeases::forget_older() {
+  std::erase_if(ours_, [this](const auto& ours) {
+    const auto known = watch_->objects().find(ours.first);
+    return known != watch_->objects().end() &&
+           !kube::is_later(kube::version_of(ours.second), kube::version_of(known->second));
+  });
+}
+
+void RolloutLeases::close() {
+  watch_.reset();
+  ours_.clear();
+  seen_.clear();
+  renewed_.reset();
+  not_before_.reset();
+  watch_trouble_.clear();
+  write_trouble_.clear();
+}
+
+std::map<std::string, json> RolloutLeases::leases() const {
+  if (!watch_) return {};
+  auto out = watch_->objects();
+  for (const auto& [name, object] : ours_) out[name] = object;
+  return out;
+}
+
+json RolloutLeases::lease(std::size_t slot) const {
+  const auto all = leases();
+  const auto found = all.find(settings_.space + "/" + change_lease(settings_.space, slot).name);
+  return found == all.end() ? json() : found->second;
+}
+
+bool RolloutLeases::is_ours(std::size_t slot) const {
+  const auto now = rollout_lease_of(lease(slot));
+  return now && now->holder == settings_.node;
+}
+
+bool RolloutLeases::may_have_one() const {
+  return is_writing() || std::ranges::any_of(leases(), [this](const auto& lease) {
+           const auto slot = rollout_lease_of(lease.second);
+           return slot && slot->holder == settings_.node;
+         });
+}
+
+void RolloutLeases::observe(RolloutLease& slot, const json& lease) {
+  if (slot.holder.empty() || slot.holder == settings_.node) {
+    seen_.erase(slot.index);
+    return;
+  }
+  Seen& seen = seen_[slot.index];
+  if (std::string sign = sign_of_life(lease); seen.sign != sign)
+    seen = {.sign = sign, .since = timers_.now()};
+  slot.silent = timers_.now() - seen.since >= kLeaseLife;
+}
+
+Rollout RolloutLeases::rollout() {
+  Rollout out;
+  out.most = settings_.most;
+  out.space = settings_.space;
+  out.known = watch_ && watch_->listed() && watch_trouble_.empty();
+  out.searched = searched_ = searched_ || out.known;
+  out.trouble = watch_trouble_.empty() ? write_trouble_ : watch_trouble_;
+  for (const auto& [name, object] : leases()) {
+    auto slot = rollout_lease_of(object);
+    if (!slot) continue;
+    observe(*slot, object);
+    read_canary_results(object, out.verdicts);
+    const bool ours = slot->holder == settings_.node && renewed_ == slot->index;
+    if (ours) out.renewed = timers_.now() - renewed_at_ < kLeaseLife;
+    out.slots.push_back(std::move(*slot));
+  }
+  std::ranges::sort(out.slots, {}, &RolloutLease::index);
+  return out;
+}
+
+void RolloutLeases::act(const RolloutStep& step, const std::string& policy) {
+  if (step.looks) open();
+  if (!step.looks && !writing_) return close();
+  if (writing_) return;
+  const Moment now = timers_.now();
+  const bool due = renewed_ && is_ours(*renewed_) && now - renewed_at_ >= kRenewEvery;
+  RolloutStep to_do = step;
+  if (step.kind == RolloutStep::Kind::nothing && due) to_do.kind = RolloutStep::Kind::take;
+  if (to_do.kind == RolloutStep::Kind::take && !is_ours(step.slot) && !std::exchange(drawn_, true))
+    not_before_ = std::max(not_before_.value_or(now), now + kube::part_of(kRush, random_));
+  if (to_do.kind == RolloutStep::Kind::nothing) {
+    drawn_ = false;
+    return wait_for(step);
+  }
+  if (not_before_ && *not_before_ > now) return call_at(*not_before_);
+  not_before_.reset();
+  drawn_ = false;
+  write(to_do, policy);
+}
+
+void RolloutLeases::write(const RolloutStep& step, const std::string& policy) {
+  const std::size_t slot = step.kind == RolloutStep::Kind::judge ? 0 : step.slot;
+  // A slot that is being given back permits no new change.
+  if (step.kind == RolloutStep::Kind::give_back) renewed_.reset();
+  const json known = lease(slot);
+  const std::string sign = sign_of_life(known);
+  const auto patch = [this, step, policy, sign](const json& now) -> Result<json> {
+    const auto at = rollout_lease_of(now);
+    const bool same = sign_of_life(now) == sign;
+    if (step.kind != RolloutStep::Kind::judge && !same && (!at || at->holder != settings_.node))
+      return fail({.code = make_error_code(kube::ApiErrc::conflict),
+                   .message = fmt::format("Lease {}{}: another was first", kChangeLease, step.slot),
+                   .hint = {}});
+    json out = json::object();
+    if (step.kind == RolloutStep::Kind::take) {
+      out = patch_to_take(now, {.node = settings_.node,
+                                .configuration = step.configuration,
+                                .policy = policy,
+                                .now = wall_clock_()});
+    } else if (step.kind != RolloutStep::Kind::judge) {
+      out = patch_to_give_back();
+    }
+    if (step.verdict)
+      out = both(std::move(out), patch_to_judge(now, settings_.node, step.configuration, *step.verdict));
+    return out;
+  };
+  const Moment sent = timers_.now();
+  auto done = [this, slot, sent](Result<json> result) { written(slot, sent, std::move(result)); };
+  if (!known.is_null()) {
+    writing_ = client_.change(change_lease(settings_.space, slot), patch, std::move(done), &known);
+    return;
+  }
+  const auto content = patch(json());
+  if (!content) return;  // never: without a Lease there is no conflict
+  writing_ = client_.create(kube::kLeases, settings_.space, new_change_lease(settings_.space, slot, *content),
+                            std::move(done));
+}
+
+void RolloutLeases::written(std::size_t slot, Moment sent, Result<json> result) {
+  writing_.reset();
+  const std::string name = settings_.space + "/" + change_lease(settings_.space, slot).name;
+  if (result) {
+    backoff_.reset();
+    write_trouble_.clear();
+    const auto now = rollout_lease_of(*result);
+    if (now && now->holder == settings_.node) {
+      renewed_ = slot;
+      renewed_at_ = sent;
+    }
+    ours_[name] = std::move(*result);
+    if (watch_) forget_older();
+  } else {
+    const Error& error = result.error();
+    spdlog::warn("{}", error.message);
+    ours_.erase(name);
+    // Neither error ends by itself.
+    const bool refused = error.code == kube::ApiErrc::forbidden || error.code == kube::ApiErrc::invalid;
+    write_trouble_ = refused ? error.message : std::string();
+    not_before_ = timers_.now() + backoff_.next(random_);
+  }
+  changed_();
+}
+
+void RolloutLeases::call_at(Moment when) {
+  timers_.cancel(timer_);
+  timer_ = timers_.at(when, changed_);
+}
+
+/// Sets the timer for events that no watch reports: the own renewal is due, or another holder turns silent.
+void RolloutLeases::wait_for(const RolloutStep& step) {
+  std::optional<Moment> next;
+  if (renewed_ && is_ours(*renewed_)) next = renewed_at_ + kRenewEvery;
+  if (!step.may_begin) {
+    for (const auto& [slot, seen] : seen_) {
+      const Moment end = seen.since + kLeaseLife;
+      if (end > timers_.now()) next = next ? std::min(*next, end) : end;
+    }
+  }
+  timers_.cancel(timer_);
+  if (next) call_at(*next);
+}
+
+}  // namespace ferry::agent

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside this room: reads and writes the Leases of a Rollout for this node. They are watched only while
+// RolloutStep::looks; rollout.h decides.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
+
+#include "agent/rollout/rollout.h"
+#include "kube/api_client.h"
+#include "kube/api_path.h"
+#include "kube/api_transport.h"
+#include "kube/backoff.h"
+#include "kube/object_watch.h"
+#include "kube/timers.h"
+
+namespace ferry::agent {
+
+// The Leases that store a Rollout. Pure.
+//
+//   ferry-change-0 … ferry-change-(N-1), label gpu-ferry.io/rollout-lease: "0" …
+//     spec.holderIdentity               the Node that changes; absent: the slot is free
+//     spec.renewTime                    last renewal, by that node's clock
+//     gpu-ferry.io/configuration        configuration_id() of the change
+//     gpu-ferry.io/policy               its name, for people
+//   only on ferry-change-0
+//     passed.gpu-ferry.io/ID: "gpu-3"
+//     failed.gpu-ferry.io/ID: "gpu-7: why"
+
+inline constexpr const char* kRolloutLeaseLabel = "gpu-ferry.io/rollout-lease";
+
+/// A holder that does not renew its slot for this long, as other nodes observe it, has lost the slot. Clocks
+/// of nodes differ and are not compared.
+inline constexpr std::chrono::seconds kLeaseLife{600};
+
+kube::ObjectRef change_lease(const std::string& space, std::size_t slot);
+kube::Selection rollout_lease_objects(const std::string& space);
+
+/// Absent: the Lease is not a rollout lease. The caller sets `silent`.
+std::optional<RolloutLease> rollout_lease_of(const nlohmann::json& lease);
+/// Adds the verdicts of slot 0; other Leases have none.
+void read_canary_results(const nlohmann::json& lease, CanaryResults& out);
+/// A text that changes with each write of the slot's holder.
+std::string sign_of_life(const nlohmann::json& lease);
+
+/// The holder to write into a slot, and the time of the write.
+struct LeaseHolder {
+  std::string node;
+  std::string configuration;
+  std::string policy;  ///< empty: unchanged
+  std::chrono::system_clock::time_point now;
+};
+
+/// A merge patch that gives the slot to the holder. `lease`: the present object; null: there is none.
+nlohmann::json patch_to_take(const nlohmann::json& lease, const LeaseHolder& holder);
+/// A merge patch that frees the slot.
+nlohmann::json patch_to_give_back();
+/// A merge patch of slot 0 that writes a RolloutStep::verdict. At most kMostVerdicts of a kind are kept; the
+/// patch removes others.
+nlohmann::json patch_to_judge(const nlohmann::json& lease, const std::string& node,
+                              const std::string& configuration, const std::string& verdict);
+inline constexpr std::size_t kMostVerdicts = 32;
+
+/// A merge patch with the changes of both; `other` wins where they differ.
+nlohmann::json both(nlohmann::json patch, const nlohmann::json& other);
+
+/// The object to create if the slot has no Lease yet.
+nlohmann::json new_change_lease(const std::string& space, std::size_t slot, const nlohmann::json& patch);
+
+/// For one thread. While this node has no change to begin and no slot, there is neither a request nor a
+/// timer.
+class RolloutLeases {
+ public:
+  using WallClock = std::function<std::chrono::system_clock::time_point()>;
+  struct Settings {
+    std::string node;
+    std::string space;
+    std::size_t most = 1;
+  };
+
+  /// `changed` is called, never from within a call, when budget() may differ or act() is due. The references
+  /// must outlive this object.
+  RolloutLeases(kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
+                kube::Random random, WallClock wall_clock, Settings settings, std::function<void()> changed);
+  RolloutLeases(const RolloutLeases&) = delete;
+  RolloutLeases& operator=(const RolloutLeases&) = delete;
+  RolloutLeases(RolloutLeases&&) = delete;
+  RolloutLeases& operator=(RolloutLeases&&) = delete;
+  ~RolloutLeases();
+
+  Rollout rollout();
+  /// Carries out `step`, a single write at a time; `policy` is the configuration's name, for people.
+  void act(const RolloutStep& step, const std::string& policy);
+
+  /// True if this node has a slot, as far as is known, or a write that may take a slot is under way.
+  bool may_have_one() const;
+  bool is_writing() const { return writing_.has_value(); }
+
+ private:
+  using Moment = kube::Timers::Clock::time_point;
+  struct Seen {
+    std::string sign;
+    Moment since;
+  };
+
+  void open();
+  void close();
+  void forget_older();
+  /// Null: the slot has no Lease.
+  nlohmann::json lease(std::size_t slot) const;
+  bool is_ours(std::size_t slot) const;
+  std::map<std::string, nlohmann::json> leases() const;
+  void observe(RolloutLease& slot, const nlohmann::json& lease);
+  void write(const RolloutStep& step, const std::string& policy);
+  void written(std::size_t slot, Moment sent, Result<nlohmann::json> result);
+  void call_at(Moment when);
+  void wait_for(const RolloutStep& step);
+
+  kube::ApiTransport& transport_;
+  kube::ApiClient& client_;
+  kube::Timers& timers_;
+  const kube::Random random_;
+  const WallClock wall_clock_;
+  const Settings settings_;
+  const std::function<void()> changed_;
+
+  std::unique_ptr<kube::ObjectWatch> watch_;
+  std::map<std::string, nlohmann::json> ours_;  ///< as written by this node, until the watch shows it
+  std::map<std::size_t, Seen> seen_;            ///< since when the slots of other nodes are unchanged
+  bool searched_ = false;  ///< the Leases have been listed once: a slot from before a restart is known
+  std::string watch_trouble_;
+  std::string write_trouble_;
+  std::optional<std::size_t> renewed_;  ///< the slot that this node last took or renewed
+  Moment renewed_at_;
+  std::optional<kube::ApiClient::Call> writing_;
+  kube::Backoff backoff_;
+  std::optional<Moment> not_before_;  ///< earliest time of the next write
+  bool drawn_ = false;                ///< not_before_ is the pause before a free slot is taken
+  kube::Timers::Timer timer_;
+};
+
+}  // namespace ferry::agent

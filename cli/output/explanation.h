@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The text of `ferry explain` about one object, by pure functions of a snapshot.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "cli/output/text_output.h"
+#include "host/node_description.h"
+#include "vfio/pci/device_facts.h"
+
+namespace ferry::cli {
+
+struct ExplanationLine {
+  std::string text;
+  Tint tint = Tint::plain;
+};
+
+/// A label, such as "link", with its lines.
+struct ExplanationPart {
+  std::string label;
+  std::vector<ExplanationLine> lines;
+};
+
+struct Explanation {
+  std::string title;
+  std::vector<ExplanationPart> parts;
+};
+
+/// The snapshot that a story is made of.
+struct ExplainInputs {
+  host::NodeSnapshot sight;
+  host::NodeDescription view;
+  std::map<vfio::PciAddress, vfio::DevicePlace> places;
+  bool hostd_runs = false;
+  bool plugin_runs = false;
+  std::string node = {};                      ///< identity, to know vGPUs that Ferry made; empty: it has none
+  std::optional<std::string> asked_for = {};  ///< the policy that desired.json names
+};
+
+/// The object that a word of the command line names.
+struct Subject {
+  enum class Kind {
+    function,  ///< a PCI function: an accelerator, a virtual function, or any other
+    vgpu,      ///< a vGPU with a UUID
+    resource,  ///< an advertised resource
+  };
+  Kind kind = Kind::function;
+  vfio::PciAddress address;
+  mdev::VgpuId vgpu = {};
+  std::string resource = {};
+};
+
+/// Errc::usage: no object of this node has that name; the message suggests the nearest name.
+Result<Subject> find_subject(const ExplainInputs& inputs, const std::string& word);
+
+Explanation explanation_of(const ExplainInputs& inputs, const Subject& subject);
+nlohmann::json to_json(const ExplainInputs& inputs, const Subject& subject);
+
+std::string explanation_text(const Explanation& explanation, const TextOutput& output);
+
+/// Compares a link with its best speed and width: "2.5 GT/s x8, could be 16.0 GT/s x16". Empty: the kernel
+/// reports none.
+ExplanationLine link_line(const vfio::LinkFacts& link);
+
+}  // namespace ferry::cli

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/output/text_output.h"
+
+#include <algorithm>
+#include <charconv>
+#include <clocale>
+#include <langinfo.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/text/visible_text.h"
+
+namespace ferry::cli {
+namespace {
+
+bool continues(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80U;
+}
+
+std::optional<std::size_t> columns_of(const winsize& size, bool terminal, const Environment& environment) {
+  constexpr std::size_t kUsual = 80;
+  const std::string said = value_of(environment, "COLUMNS");
+  std::size_t columns = 0;
+  const char* const end = said.data() + said.size();
+  if (std::from_chars(said.data(), end, columns).ptr == end && columns > 0) return columns;
+  if (!terminal) return std::nullopt;
+  return size.ws_col > 0 ? size.ws_col : kUsual;
+}
+
+// Leaves the process's own locale alone, since numbers are printed and parsed in it.
+bool is_utf8() {
+  const locale_t locale = ::newlocale(LC_CTYPE_MASK, "", nullptr);
+  if (locale == nullptr) return false;
+  const bool utf8 = std::string_view(::nl_langinfo_l(CODESET, locale)) == "UTF-8";
+  ::freelocale(locale);
+  return utf8;
+}
+
+std::string_view code_of(Tint tint) {
+  switch (tint) {
+    case Tint::plain:
+      return "";
+    case Tint::heading:
+      return "1";
+    case Tint::dim:
+      return "2";
+    case Tint::good:
+      return "32";
+    case Tint::attention:
+      return "33";
+    case Tint::bad:
+      return "31";
+  }
+  return "";
+}
+
+// The offset after the first `width` characters.
+std::size_t end_of_columns(std::string_view text, std::size_t width) {
+  std::size_t end = 0;
+  for (std::size_t taken = 0; end < text.size(); ++end) {
+    if (continues(text[end])) continue;
+    if (taken == width) break;
+    ++taken;
+  }
+  return end;
+}
+
+}  // namespace
+
+TextOutput text_output_of(std::FILE* out, const Environment& environment) {
+  const int fd = ::fileno(out);
+  const bool terminal = fd >= 0 && ::isatty(fd) == 1;
+  winsize size{};
+  if (!terminal || ::ioctl(fd, TIOCGWINSZ, &size) != 0) size = {};
+  return {.columns = columns_of(size, terminal, environment),
+          .rows = size.ws_row > 0 ? std::optional<std::size_t>(size.ws_row) : std::nullopt,
+          .colour = terminal && value_of(environment, "NO_COLOR").empty() &&
+                    value_of(environment, "TERM") != "dumb",
+          .unicode = is_utf8()};
+}
+
+std::string tinted(const TextOutput& output, Tint tint, std::string_view text) {
+  std::string shown = visible_line(text);
+  if (!output.colour || tint == Tint::plain || shown.empty()) return shown;
+  return fmt::format("\033[{}m{}\033[0m", code_of(tint), shown);
+}
+
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char byte) { return !continues(byte); }));
+}
+
+std::string cut_to(const TextOutput& output, std::string_view text, std::size_t width) {
+  if (width_of(text) <= width) return std::string(text);
+  const std::string_view mark = output.unicode ? "…" : "...";
+  const std::size_t room = width > width_of(mark) ? width - width_of(mark) : 0;
+  std::string out(text.substr(0, end_of_columns(text, room)));
+  out.erase(out.find_last_not_of(' ') + 1);
+  return out + std::string(mark);
+}
+
+std::string padded(std::string text, std::size_t width) {
+  const std::size_t has = width_of(text);
+  if (has < width) text.append(width - has, ' ');
+  return text;
+}
+
+std::size_t end_of_part(std::string_view word, std::size_t width) {
+  const std::size_t end = end_of_columns(word, std::max<std::size_t>(width, 1));
+  const auto found = word.substr(0, end).find_last_of("/._-");
+  return found != std::string_view::npos && found > 0 ? found + 1 : end;
+}
+
+std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
+  std::vector<std::string> lines(1);
+  while (!text.empty()) {
+    const auto end = std::min(text.find(' '), text.size());
+    std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (lines.back().empty()) {
+      lines.back() = word;
+    } else if (width_of(lines.back()) + 1 + width_of(word) <= width) {
+      lines.back().append(" ").append(word);
+      continue;
+    } else {
+      lines.emplace_back(word);
+    }
+    while (width_of(word) > width) {
+      const std::size_t part = end_of_part(word, width);
+      if (part == word.size()) break;  // a single character wider than `width`
+      lines.back().resize(part);
+      word.remove_prefix(part);
+      lines.emplace_back(word);
+    }
+  }
+  return lines;
+}
+
+using nlohmann::json;
+
+json to_json(const Check& check) {
+  return {{"id", check.id},
+          {"subject", check.subject},
+          {"verdict", text(check.verdict)},
+          {"found", check.found},
+          {"why", check.why},
+          {"fix", check.fix.empty() ? json(nullptr) : json(check.fix)}};
+}
+
+std::string lines_of(const Check& check, std::size_t id_width) {
+  std::string out =
+      fmt::format("  {:<7}  {:<{}}  {}\n", text(check.verdict), check.id, id_width, check.found);
+  if (check.verdict == Verdict::pass) return out;
+  constexpr const char* kIndent = "           ";  // below the id
+  out += fmt::format("{}why: {}\n", kIndent, check.why);
+  if (!check.fix.empty()) out += fmt::format("{}fix: {}\n", kIndent, check.fix);
+  return out;
+}
+
+}  // namespace ferry::cli

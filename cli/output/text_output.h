@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The output device of text for people: its width, its colours and its characters for lines.
+#pragma once
+
+#include <cstddef>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "common/check.h"
+#include "common/process/this_process.h"
+
+namespace ferry::cli {
+
+enum class Tint { plain, heading, dim, good, attention, bad };
+
+struct TextOutput {
+  std::optional<std::size_t> columns = {};  ///< absent: no limit, as in a file
+  std::optional<std::size_t> rows = {};     ///< absent: no limit
+  bool colour = false;
+  bool unicode = false;  ///< false: ASCII only
+};
+
+/// The canvas of an open file. COLUMNS overrides the terminal's own width and is the only width of a file
+/// that is no terminal. A terminal has colours unless NO_COLOR is set to anything or TERM is "dumb"
+/// (no-color.org). The locale's character set decides about `unicode`.
+TextOutput text_output_of(std::FILE* out, const Environment& environment = process_environment());
+
+/// `text` in the tint's colour, if the canvas has colours.
+std::string tinted(const TextOutput& output, Tint tint, std::string_view text);
+
+/// The columns that UTF-8 text takes, counted in characters: Ferry prints no wide ones.
+std::size_t width_of(std::string_view text);
+/// At most `width` columns of `text`, with a mark if the end was cut off.
+std::string cut_to(const TextOutput& output, std::string_view text, std::size_t width);
+/// `text` filled with blanks up to `width` columns.
+std::string padded(std::string text, std::size_t width);
+/// The bytes of a word wider than `width` columns that its first line takes. That line ends after a character
+/// that ends parts of names, if one fits. It has at least one character.
+std::size_t end_of_part(std::string_view word, std::size_t width);
+/// `text` broken at blanks into lines of at most `width` columns. A longer word starts a line of its own and
+/// is broken, too.
+std::vector<std::string> wrapped(std::string_view text, std::size_t width);
+
+// The results of a doctor's checks as JSON and as text.
+
+nlohmann::json to_json(const Check& check);
+
+/// A passed check is one line. Any other verdict adds its reason and its fix, each on a line of its own.
+/// `id_width`: columns of the longest id.
+std::string lines_of(const Check& check, std::size_t id_width);
+
+}  // namespace ferry::cli

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// KubeVirt's rules for VMs with certain GPUs and vGPUs.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string>
+#include <string_view>
+
+namespace ferry {
+
+// GPUs of NVIDIA's Grace CPUs, for which KubeVirt 1.9 and newer has rules of its own for VMs.
+// Source: KubeVirt v1.9.0, pkg/util/hardware/grace.go and its admission webhook for VMIs.
+
+inline constexpr std::array<std::string_view, 3> kGraceGpus = {"10de:2342", "10de:2348", "10de:2941"};
+
+/// KubeVirt refuses a VM with such a GPU unless all of these feature gates are on.
+inline constexpr std::array<const char*, 3> kGraceGates = {"GraceIOVirtualization", "PCINUMAAwareTopology",
+                                                           "IOMMUFD"};
+
+inline constexpr const char* kGraceVm =
+    "architecture arm64, machine type virt and cpu.dedicatedCpuPlacement: true";
+
+/// `ids` is vendor and device, "10de:2342", in either letter case.
+inline bool is_grace_gpu(std::string_view ids) {
+  std::string lower(ids);
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return std::ranges::find(kGraceGpus, lower) != kGraceGpus.end();
+}
+
+// How KubeVirt decides whether a VM with a vGPU can move to another node: by the list of permittedHostDevices
+// that its resource stands in.
+// Source: KubeVirt v1.9.0, isMdevGPU in pkg/virt-handler/vm.go, feature gate VGPULiveMigration.
+
+/// A resource name that stands for mediated devices and for PCI functions.
+inline constexpr const char* kOneNameForTwoKinds =
+    "with its feature gate VGPULiveMigration KubeVirt takes every VM with it for migratable, and a VM on a "
+    "virtual function arrives without its GPU";
+
+inline constexpr const char* kOneNameForTwoKindsCure =
+    "give the vGPUs of one kind a name of their own: `ferry plugin --alias MODEL=NAME` on the nodes that "
+    "have "
+    "them";
+
+}  // namespace ferry

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ferry {
+
+/// A number of things for people: "1 warning", "0 switches". Without `many` the plural is `one` with an "s".
+std::string counted(std::size_t count, std::string_view one, std::string_view many = {});
+
+/// The words between separators, such as the NUL of /proc/PID/cmdline. A separator at the end begins no word;
+/// two in a row have an empty word between them.
+std::vector<std::string> words_between(std::string_view text, char separator);
+
+/// The candidate that a mistyped word most likely meant, or "" if none is near (at most a third of its
+/// letters differ, letter case aside).
+std::string suggest(std::string_view word, std::span<const std::string> candidates);
+
+/// suggest() as the end of a message: "; did you mean 'vgpu-devices'?", or "".
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
+
+/// The difference of two texts as `diff -u` shows it, for people and patch(1). Absent: no file. There is one
+/// hunk, from the first line that differs to the last, with three lines around. Empty: nothing differs.
+std::string unified_diff(const std::string& path, const std::optional<std::string>& before,
+                         const std::optional<std::string>& after);
+
+}  // namespace ferry

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/gpu_conditions.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <span>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "host/usage/advertised_use_probe.h"
+#include "mdev/vgpu.h"
+#include "policy/policy_verdict.h"
+
+namespace ferry::host {
+namespace {
+
+// The most severe standing of a GPU counts, and the first of equal ones: a refusal by a later stage is a
+// consequence.
+void add(GpuConditions& conditions, const vfio::PciAddress& gpu, GpuState state,
+         std::vector<std::string> reasons, std::string hint) {
+  const auto weight = [](GpuState one) {
+    return one == GpuState::failed ? 3 : one == GpuState::blocked ? 2 : one == GpuState::pending ? 1 : 0;
+  };
+  GpuCondition& known = conditions[gpu];
+  if (weight(state) <= weight(known.state)) return;
+  known = {.state = state, .reasons = std::move(reasons), .hint = std::move(hint), .users = {}};
+}
+
+void add(GpuConditions& conditions, const vfio::MovePlan& plan, const std::string& what) {
+  for (const vfio::Refusal& refusal : plan.refusals)
+    for (const vfio::PciAddress& gpu : refusal.devices)
+      add(conditions, gpu, GpuState::blocked, refusal.reasons, refusal.hint);
+  for (const vfio::Move& move : plan.moves) {
+    if (move.steps.empty()) continue;
+    for (const vfio::PciAddress& gpu : move.devices) add(conditions, gpu, GpuState::pending, {what}, {});
+  }
+}
+
+void add(GpuConditions& conditions, const vfio::MoveOutcome& outcome) {
+  for (const vfio::MoveResult& result : outcome.results) {
+    for (const vfio::PciAddress& gpu : result.devices) {
+      if (result.status == vfio::MoveResult::Status::refused)
+        add(conditions, gpu, GpuState::blocked, result.refusal.reasons, result.refusal.hint);
+      if (result.status != vfio::MoveResult::Status::failed) continue;
+      const Error error = result.error.value_or(Error{.code = {}, .message = "not done", .hint = {}});
+      add(conditions, gpu, GpuState::failed, {error.message}, error.hint);
+    }
+  }
+}
+
+void withdraw(std::vector<Withdrawal>& out, const std::string& id, const std::string& reason) {
+  const auto same = [&](const Withdrawal& one) { return one.id == id; };
+  if (std::ranges::none_of(out, same)) out.push_back({.id = id, .reason = reason});
+}
+
+// The plugin keeps a device that has lost its driver in its list, as Unhealthy.
+bool is_listed(const AdvertisedResources& advertised, const vfio::PciFunction& function) {
+  std::set<std::uint32_t> groups;
+  if (function.iommu_group) groups.insert(*function.iommu_group);
+  return advertised.find({function.address.text()}, groups) != nullptr;
+}
+
+void add_going(std::vector<Withdrawal>& out, const vfio::MovePlan& plan, const vfio::Inventory& inventory,
+               const AdvertisedResources& advertised, const std::string& reason) {
+  for (const vfio::Move& move : plan.moves) {
+    if (move.steps.empty()) continue;
+    for (const vfio::PciAddress& member : move.moving()) {
+      const vfio::PciFunction* function = inventory.find(member);
+      if (function != nullptr && (vfio::on_vfio_driver(*function) || is_listed(advertised, *function)))
+        withdraw(out, member.text(), reason);
+    }
+  }
+}
+
+bool is_allocated(const AdvertisedResources& advertised, const std::string& id,
+                  const std::optional<std::uint32_t>& group) {
+  return std::ranges::any_of(advertised.devices, [&](const AdvertisedDevice& device) {
+    return device.allocated && (device.id == id || group == device.iommu_group);
+  });
+}
+
+const vfio::PciAddress* gpu_of(const mdev::VgpuInventory& vgpus, const vgpu::VgpuStep& step) {
+  for (const mdev::VgpuGpu& gpu : vgpus.gpus)
+    if (std::ranges::any_of(gpu.devices, [&](const mdev::VgpuDevice& one) { return one.id == step.id; }))
+      return &gpu.address();
+  return nullptr;
+}
+
+bool is_named(const vfio::DeviceUser& user, const std::string& reason) {
+  return reason.find(user.text()) != std::string::npos;
+}
+
+// If device users are the only obstacle, only those that the reasons name are listed: the users of a vGPU
+// that stays may keep it.
+void tell(const GpuCondition& condition, AcceleratorStatus& of) {
+  of.state = condition.state;
+  of.reason = fmt::format("{}", fmt::join(condition.reasons, "; "));
+  of.hint = condition.hint;
+  of.only_in_use = condition.state == GpuState::blocked && condition.only_in_use();
+  for (const vfio::DeviceUser& user : condition.users) {
+    const auto names_it = [&](const std::string& reason) { return is_named(user, reason); };
+    if (of.only_in_use && std::ranges::none_of(condition.reasons, names_it)) continue;
+    of.users.push_back(reported_user(user));
+  }
+}
+
+std::string subsystem_of(const vfio::PciFunction& function) {
+  if (!function.subsystem_vendor || !function.subsystem_device) return {};
+  return fmt::format("{:04x}:{:04x}", *function.subsystem_vendor, *function.subsystem_device);
+}
+
+std::string class_of(const vfio::PciFunction& function) {
+  return fmt::format("{:04x}", static_cast<std::uint16_t>(function.pci_class()));
+}
+
+constexpr const char* kGoesBack = "its GPU goes back to the host";
+constexpr const char* kDivided = "the vGPUs of its GPU change";
+
+// Types without a name of their own are left out, since a policy cannot ask for them.
+std::map<std::string, std::uint32_t> room_of(const mdev::VgpuGpu& gpu) {
+  std::map<std::string, std::uint32_t> out;
+  for (const mdev::VgpuType& type : mdev::types_of(gpu))
+    if (type.name != type.id) out[type.short_name] += type.available;
+  return out;
+}
+
+}  // namespace
+
+bool GpuCondition::only_in_use() const {
+  return !users.empty() && std::ranges::all_of(reasons, [&](const std::string& reason) {
+    return std::ranges::any_of(users, [&](const vfio::DeviceUser& user) { return is_named(user, reason); });
+  });
+}
+
+ReportedUser reported_user(const vfio::DeviceUser& user) {
+  return {.kind = std::string(text(user.kind)),
+          .name = user.name,
+          .pid = user.pid,
+          .pod_uid = user.pod_uid,
+          .by_the_plugin = user.kind == vfio::DeviceUser::Kind::pod && user.name == kSomePod};
+}
+
+GpuConditions conditions_of(const NodePreview& preview) {
+  GpuConditions out;
+  add(out, preview.given_back.plan, "goes back to the host");
+  for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
+    if (!gpu.matched) continue;
+    if (gpu.refusal) {
+      add(out, gpu.gpu, GpuState::blocked, vgpu::reasons_of(*gpu.refusal, gpu.reasons), gpu.refusal->hint);
+    } else if (!gpu.steps.empty()) {
+      add(out, gpu.gpu, GpuState::pending, {"its vGPUs change"}, {});
+    }
+  }
+  add(out, preview.given_away.plan, "goes to vfio");
+  return out;
+}
+
+GpuConditions conditions_of(const NodeOutcome& outcome) {
+  GpuConditions out;
+  add(out, outcome.given_back);
+  for (const vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
+    if (gpu.kind != vgpu::GpuOutcome::Kind::refused && gpu.kind != vgpu::GpuOutcome::Kind::failed) continue;
+    const Error error = gpu.error.value_or(Error{.code = {}, .message = "not done", .hint = {}});
+    std::vector<std::string> reasons = vgpu::reasons_of(error, gpu.reasons);
+    for (const Error& undo : gpu.undo_errors) reasons.push_back(undo.message);
+    add(out, gpu.gpu, gpu.kind == vgpu::GpuOutcome::Kind::failed ? GpuState::failed : GpuState::blocked,
+        reasons, error.hint);
+  }
+  add(out, outcome.given_away);
+  return out;
+}
+
+bool any(const GpuConditions& conditions, GpuState state) {
+  return std::ranges::any_of(conditions, [&](const auto& one) { return one.second.state == state; });
+}
+
+bool writes(const NodePreview& preview) {
+  const auto moves = [](const vfio::MovePlan& plan) {
+    return std::ranges::any_of(plan.moves, [](const vfio::Move& move) { return !move.steps.empty(); });
+  };
+  return moves(preview.given_back.plan) || !preview.vgpus.writes_nothing() || moves(preview.given_away.plan);
+}
+
+std::vector<Withdrawal> going(const NodePreview& preview, const ScannedNode& node,
+                              const AdvertisedResources& advertised) {
+  std::vector<Withdrawal> out;
+  add_going(out, preview.given_back.plan, node.inventory, advertised, kGoesBack);
+  for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
+    if (gpu.refusal) continue;
+    for (const auto& steps : {gpu.steps, gpu.later})
+      for (const vgpu::VgpuStep& step : steps)
+        if (step.kind != vgpu::VgpuStep::Kind::create && gpu_of(node.vgpus, step) != nullptr)
+          withdraw(out, step.id.text, kDivided);
+  }
+  add_going(out, preview.given_away.plan, node.inventory, advertised, "its group gets another vfio driver");
+  return out;
+}
+
+std::vector<Withdrawal> coming(const NodePreview& preview) {
+  std::vector<Withdrawal> out;
+  for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
+    if (gpu.refusal) continue;
+    for (const auto& steps : {gpu.steps, gpu.later})
+      for (const vgpu::VgpuStep& step : steps)
+        if (step.kind == vgpu::VgpuStep::Kind::create) withdraw(out, step.id.text, "it is being made");
+  }
+  for (const vfio::Move& move : preview.given_away.plan.moves) {
+    if (move.steps.empty()) continue;
+    for (const vfio::PciAddress& member : move.moving())
+      withdraw(out, member.text(), "it is on its way to vfio");
+  }
+  return out;
+}
+
+std::vector<Withdrawal> awaited(const GpuConditions& conditions, const ScannedNode& node,
+                                const AdvertisedResources& advertised) {
+  std::vector<Withdrawal> out;
+  for (const auto& [address, condition] : conditions) {
+    const vfio::PciFunction* function = node.inventory.find(address);
+    if (condition.state != GpuState::blocked || function == nullptr || !condition.only_in_use()) continue;
+    if (is_allocated(advertised, address.text(), function->iommu_group))
+      for (const vfio::PciAddress& member : node.inventory.group_of(*function))
+        withdraw(out, member.text(), kGoesBack);
+    const mdev::VgpuGpu* gpu = node.vgpus.find(address);
+    if (gpu == nullptr) continue;
+    // Only vGPUs of pods that the reasons name are withdrawn. A free one may be desired; if not, it goes
+    // first.
+    for (const mdev::VgpuDevice& vgpu : gpu->devices)
+      if (is_allocated(advertised, vgpu.id.text, vgpu.iommu_group) &&
+          std::ranges::any_of(condition.reasons, [&](const std::string& reason) {
+            return reason.find(vgpu.id.text) != std::string::npos;
+          }))
+        withdraw(out, vgpu.id.text, kDivided);
+  }
+  return out;
+}
+
+std::vector<AcceleratorStatus> describe(const ScannedNode& node,
+                                        const std::map<vfio::PciAddress, policy::Mode>& desired,
+                                        const GpuConditions& conditions, const policy::ModelNames& models) {
+  std::vector<AcceleratorStatus> out;
+  for (const mdev::VgpuGpu& gpu : node.vgpus.gpus) {
+    const auto mode = desired.find(gpu.address());
+    AcceleratorStatus one{.address = gpu.address(),
+                          .id = gpu.function.ids(),
+                          .subsystem = subsystem_of(gpu.function),
+                          .pci_class = class_of(gpu.function),
+                          .model = models ? models(gpu.function) : std::string(),
+                          .iommu_group = gpu.function.iommu_group,
+                          .driver = gpu.function.driver,
+                          .mode = policy::mode_of(gpu),
+                          .desired = mode == desired.end() ? std::nullopt : std::optional(mode->second),
+                          .state = mode == desired.end() ? GpuState::unmanaged : GpuState::ready,
+                          .reason = {},
+                          .hint = {},
+                          .users = {},
+                          .vgpus = {}};
+    if (const auto condition = conditions.find(gpu.address()); condition != conditions.end())
+      tell(condition->second, one);
+    for (const mdev::VgpuDevice& vgpu : gpu.devices)
+      one.vgpus.push_back({.id = vgpu.id.text, .type = vgpu.short_name});
+    if (one.mode != policy::Mode::passthrough) one.more_vgpus = room_of(gpu);
+    out.push_back(std::move(one));
+  }
+  // Functions that a removed GPU left behind, as long as they do not come back.
+  for (const auto& [address, condition] : conditions) {
+    const vfio::PciFunction* function = node.inventory.find(address);
+    if (function == nullptr || node.vgpus.find(address) != nullptr) continue;
+    out.push_back({.address = address,
+                   .id = function->ids(),
+                   .subsystem = subsystem_of(*function),
+                   .pci_class = class_of(*function),
+                   .model = models ? models(*function) : std::string(),
+                   .iommu_group = function->iommu_group,
+                   .driver = function->driver,
+                   .mode = vfio::on_vfio_driver(*function) ? policy::Mode::passthrough : policy::Mode::host,
+                   .desired = policy::Mode::host,
+                   .state = GpuState::ready,
+                   .reason = {},
+                   .hint = {},
+                   .users = {},
+                   .vgpus = {}});
+    tell(condition, out.back());
+  }
+  return out;
+}
+
+namespace {
+
+constexpr const char* kMachine = "sys/class/dmi/id/product_name";
+
+std::string iommu_of(const vfio::Inventory& inventory) {
+  if (inventory.unsafe_noiommu) return "unsafe_noiommu";
+  return inventory.has_iommu() ? "on" : "off";
+}
+
+std::optional<std::uint32_t> largest_group(const ScannedNode& node) {
+  std::optional<std::uint32_t> out;
+  for (const mdev::VgpuGpu& gpu : node.vgpus.gpus) {
+    if (!gpu.function.iommu_group) continue;
+    const auto members = node.inventory.group_of(gpu.function).size();
+    out = std::max(out.value_or(0), static_cast<std::uint32_t>(members));
+  }
+  return out;
+}
+
+/// Maximum instances by the type's short name; absent values: the driver does not say.
+std::map<std::string, std::optional<std::uint32_t>> maxima_of(const mdev::VgpuGpu& gpu) {
+  std::map<std::string, std::optional<std::uint32_t>> out;
+  const auto listed = mdev::types_of(gpu);
+  for (const auto* types : {&listed, &gpu.unlisted})
+    for (const mdev::VgpuType& type : *types)
+      if (type.name != type.id) out.emplace(type.short_name, type.max_instances);
+  return out;
+}
+
+std::map<std::string, std::uint32_t> vgpu_types(const mdev::VgpuInventory& vgpus) {
+  std::map<std::string, std::uint32_t> out;
+  std::set<std::string> unknown;
+  for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
+    const auto maxima = maxima_of(gpu);
+    const bool unread = std::ranges::any_of(
+        gpu.parents, [](const mdev::VgpuParent& parent) { return parent.problem.has_value(); });
+    // An unread parent may have types that the total would miss, so no total is given.
+    if (maxima.empty() && unread) return {};
+    for (const auto& [name, most] : maxima) {
+      out[name] += most.value_or(0);
+      if (!most) unknown.insert(name);
+    }
+  }
+  for (const std::string& name : unknown) out.erase(name);
+  return out;
+}
+
+}  // namespace
+
+std::string machine_name(const HostFs& host) {
+  return host.read_attribute(kMachine).value_or("");
+}
+
+NodeFeatures features_of(const ScannedNode& node) {
+  return {.iommu = iommu_of(node.inventory),
+          .largest_group = largest_group(node),
+          .machine = node.machine,
+          .vgpu_types = vgpu_types(node.vgpus)};
+}
+
+bool beyond(const GpuConditions& after, const GpuConditions& before) {
+  return std::ranges::any_of(after, [&](const auto& one) {
+    const auto known = before.find(one.first);
+    return known == before.end() || known->second.state != one.second.state;
+  });
+}
+
+bool only_pods_hold(const GpuConditions& conditions) {
+  return std::ranges::all_of(conditions, [](const auto& one) {
+    const GpuCondition& condition = one.second;
+    return condition.state != GpuState::blocked ||
+           (condition.only_in_use() && std::ranges::all_of(condition.users, [](const vfio::DeviceUser& user) {
+              return user.pid || user.kind == vfio::DeviceUser::Kind::pod;
+            }));
+  });
+}
+
+}  // namespace ferry::host

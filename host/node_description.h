@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// The node's view: one value for everything that is known of a node, so that all tables, documents and
+// metrics agree. Pure functions; other files read the host.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "host/status_file.h"
+#include "host/usage/advertised_resources.h"
+#include "hostfs/stuck_writes.h"
+#include "mdev/vgpu.h"
+#include "policy/gpu_selection.h"
+#include "policy/policy.h"
+#include "vfio/bind/move_plan.h"
+#include "vfio/bind/undo_journal.h"
+#include "vfio/pci/device_facts.h"
+#include "vfio/pci/inventory.h"
+#include "vfio/use_probe.h"
+
+namespace ferry::host {
+
+/// The input of a node's view.
+struct NodeSnapshot {
+  vfio::Inventory inventory;
+  mdev::VgpuInventory vgpus;
+  vfio::UseReport use;
+  vfio::VfioDriverTable drivers;
+  vfio::UndoJournal record;
+  std::vector<StuckWrite> stuck;
+  std::optional<HostStatus> state;                     ///< the host status; absent: hostd has written none
+  bool hostd_runs = true;                              ///< false: `state` is not kept up to date
+  std::optional<std::chrono::seconds> state_age = {};  ///< since hostd wrote `state`; absent: not known
+  std::optional<AdvertisedResources> advertised;       ///< the plugin's lists; absent: it has written none
+  std::map<vfio::PciAddress, vfio::DeviceFacts> facts = {};  ///< of those that were read
+  std::vector<std::string> notes;  ///< further things that could not be read, for people
+};
+
+/// The grade of a condition, which decides its colour.
+enum class Health {
+  good,
+  attention,  ///< works, with a remark for people
+  bad,        ///< needs an action before it works as desired
+};
+std::string_view text(Health health);
+
+/// The one word for the condition of an accelerator.
+struct Condition {
+  std::string word;  ///< "free", "in use", "use unknown", "blocked"
+  Health health = Health::good;
+  std::string reason = {};  ///< if not good: a sentence without its full stop
+  /// The action to take. May be empty of a bad condition; `ferry explain` then says more.
+  std::string hint = {};
+};
+
+/// The advertised resource and ID of a device.
+struct AdvertisedAs {
+  std::string resource;
+  std::string id;  ///< as the kubelet knows it
+  bool healthy = true;
+  bool allocated = false;
+  std::string reason = {};       ///< why it is not healthy
+  std::string pod = {};          ///< AdvertisedDevice::pod
+  bool held_with_group = false;  ///< AdvertisedDevice::held_with_group
+
+  /// Something is wrong with it.
+  bool sick() const { return !healthy && !held_with_group; }
+};
+
+/// Another function of an accelerator's IOMMU group.
+struct MemberDescription {
+  vfio::PciFunction function;
+  std::string what;          ///< "audio", "bridge", "network": of its class
+  bool accelerator = false;  ///< has a row of its own
+  bool blocks = false;       ///< its driver keeps the kernel from giving the group to a VM
+};
+
+struct VgpuDescription {
+  mdev::VgpuDevice device;
+  std::vector<vfio::DeviceUser> users;
+  std::vector<AdvertisedAs> advertised_as;
+};
+
+struct AcceleratorDescription {
+  vfio::PciFunction function;
+  std::string model;
+  policy::Mode mode = policy::Mode::host;
+  Condition condition;
+  std::vector<MemberDescription> members;  ///< of its group, without itself, in order of address
+  std::vector<vfio::DeviceUser> users;     ///< of the group and of its vGPUs, each once
+  std::vector<VgpuDescription> vgpus;
+  mdev::VgpuFramework framework = mdev::VgpuFramework::none;
+  std::string obstacle = {};                ///< VgpuGpu::obstacle
+  std::vector<AdvertisedAs> advertised_as;  ///< of the function itself
+  std::string not_advertised = {};  ///< reason why the plugin does not list it; empty: it does, or has none
+  std::optional<AcceleratorStatus> status;  ///< the host status of it
+  std::optional<vfio::PriorState> prior;    ///< its state before Ferry moved it
+  /// True if the kernel would let a VM have the group now; otherwise `group_blockers` are in the way.
+  bool group_viable = false;
+  std::vector<vfio::PciAddress> group_blockers;
+  /// True if `vfio bind` would move the accelerator if it were unused. That command also needs the whole
+  /// card, and moves no other accelerator unless asked to.
+  bool movable = false;
+  std::vector<std::string> movable_reasons;  ///< why not
+  std::string movable_hint = {};
+  std::optional<vfio::DeviceFacts> facts;
+
+  const vfio::PciAddress& address() const { return function.address; }
+};
+
+/// A function that counts as an accelerator only where a command or a policy names it, or a virtual function
+/// of such a one that a vfio driver has.
+struct NamedDescription {
+  vfio::PciFunction function;
+  std::string model;                        ///< empty: no name is known
+  std::vector<AdvertisedAs> advertised_as;  ///< of the function itself
+  std::string not_advertised = {};          ///< AcceleratorDescription::not_advertised
+};
+
+struct NodeDescription {
+  std::vector<AcceleratorDescription> accelerators;  ///< in order of address
+  std::vector<NamedDescription> by_name;             ///< in order of address
+  std::string whose;                                 ///< AcceleratorRules::whose
+  std::optional<Error> no_iommu;                     ///< reason why no VM can get a device of this host
+  bool iommu = false;
+  std::optional<DesiredMark> desired;
+  std::optional<NodePhase> phase;                      ///< absent: hostd has written none
+  std::optional<StatusError> error;                    ///< hostd's, of no accelerator alone
+  bool hostd_runs = true;                              ///< NodeSnapshot::hostd_runs
+  std::optional<std::chrono::seconds> state_age = {};  ///< NodeSnapshot::state_age
+  std::vector<std::string> unknown;                    ///< sources of device users that could not be asked
+  std::vector<std::string> notes;
+
+  const AcceleratorDescription* find(const vfio::PciAddress& address) const;
+  /// nullptr: `by_name` has no such function.
+  const NamedDescription* find_by_name(const vfio::PciAddress& address) const;
+};
+
+/// The functions whose users are looked up: all that could move with any accelerator.
+std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules);
+
+/// The advertised devices that are `device`, an address or a UUID, or are of its group.
+std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& sight, const std::string& device,
+                                        std::optional<std::uint32_t> group);
+
+NodeDescription view_of(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
+                        const policy::ModelNames& models);
+
+}  // namespace ferry::host

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/system/nvidia_driver.h"
+
+#include <array>
+
+namespace ferry::host {
+namespace {
+
+constexpr const char* kTool = "usr/bin/nvidia-smi";
+constexpr const char* kSocket = "run/nvidia-persistenced/socket";
+
+}  // namespace
+
+Result<> NvidiaPersistence::set(const vfio::PciAddress& gpu, bool on) {
+  if (!host_->exists(driver_root_ / kSocket)) {
+    if (on) return {};
+    return fail(Errc::unreachable, "nvidia-persistenced does not listen");
+  }
+  return writer_->run({.root = driver_root_,
+                       .words = {std::string("/") + kTool, "-i", gpu.text(), "-pm", on ? "1" : "0"},
+                       .device = gpu.text()});
+}
+
+std::unique_ptr<vfio::PersistenceSwitch> nvidia_persistence(const HostFs& host, HostWriter& writer) {
+  for (const char* root : std::array{"", "run/nvidia/driver"}) {
+    if (host.exists(std::filesystem::path(root) / kTool))
+      return std::make_unique<NvidiaPersistence>(host, writer, root);
+  }
+  return nullptr;
+}
+
+namespace {
+
+// An unused GPU may have to wake up for the lock, which takes seconds. A GPU that hangs delays the check
+// after the fences, and with it the other GPUs, for this long.
+constexpr std::chrono::seconds kPatience{30};
+
+std::filesystem::path lock_of(const vfio::PciAddress& device) {
+  return std::filesystem::path("proc/driver/nvidia/gpus") / device.text() / "unbindLock";
+}
+
+}  // namespace
+
+bool NvidiaUnbindLock::has(const vfio::PciAddress& device) const {
+  return host_->exists(lock_of(device));
+}
+
+// The write succeeds in any case; the driver's answer is in the value read back.
+Result<> NvidiaUnbindLock::take(const vfio::PciAddress& device) {
+  const auto path = lock_of(device);
+  if (auto written = writer_->write(path, "1", kPatience); !written) return written;
+  // The read takes the GPU's lock, which another process may hold and hang with.
+  const auto answer = writer_->read(path, kPatience);
+  if (!answer) return fail(Error(answer.error()));
+  if (*answer == "1") return {};
+  return fail(
+      Errc::refused,
+      device.text() + " is in use: its driver refuses the unbind lock, though nobody was found who holds it",
+      "a console or a kernel client may hold it: see refcnt and holders of /sys/module/nvidia");
+}
+
+Result<> NvidiaUnbindLock::release(const vfio::PciAddress& device) {
+  return has(device) ? writer_->write(lock_of(device), "0") : Result<>();
+}
+
+}  // namespace ferry::host

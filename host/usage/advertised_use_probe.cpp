@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/usage/advertised_use_probe.h"
+
+#include <algorithm>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <utility>
+
+#include "hostfs/locks.h"
+
+namespace ferry::host {
+namespace {
+
+vfio::DeviceUser by_the_kubelet(std::string name, std::string what) {
+  return {.kind = vfio::DeviceUser::Kind::pod,
+          .name = std::move(name),
+          .pid = {},
+          .what = std::move(what),
+          .pod_uid = {}};
+}
+
+/// True if the file is so new that the kubelet may not list its pods yet, or if its age is not known. A file
+/// from the future, after the clock was set back, does not stay fresh for ever.
+bool is_fresh(const HostFs& host) {
+  const auto fd = host.open(kAdvertisedFile, O_RDONLY | O_NONBLOCK);
+  struct stat status {};
+  if (!fd || ::fstat(fd->get(), &status) != 0) return true;
+  const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
+  const auto age = std::chrono::system_clock::now() - written;
+  return age > -AdvertisedUseProbe::kUntilListed && age < AdvertisedUseProbe::kUntilListed;
+}
+
+bool lists(const std::vector<vfio::PodDevice>& pods, const AdvertisedDevice& device) {
+  return std::ranges::any_of(pods, [&](const vfio::PodDevice& given) {
+    return given.resource == device.resource && std::ranges::find(given.ids, device.id) != given.ids.end();
+  });
+}
+
+}  // namespace
+
+Result<vfio::UseReport> AdvertisedUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  vfio::UseReport report;
+  if (questions.empty()) return report;
+  auto read = read_advertised_resources(*host_);
+  if (!read) report.unknown.push_back(read.error().message);
+  AdvertisedResources given = read.value_or(std::nullopt).value_or(AdvertisedResources());
+  std::erase_if(given.devices, [](const AdvertisedDevice& device) { return !device.allocated; });
+  if (given.devices.empty()) return report;
+  if (const auto pods = list_()) {
+    if (!is_fresh(*host_)) return report;
+    std::erase_if(given.devices, [&](const AdvertisedDevice& device) { return lists(*pods, device); });
+  }
+  for (const vfio::UseQuestion& question : questions) {
+    const auto* const device = find_device(*host_, given, question.device);
+    if (device == nullptr) continue;
+    report.users[question.device] = {by_the_kubelet(device->pod.empty() ? "(not listed yet)" : device->pod,
+                                                    device->resource + " (allocated by the kubelet)")};
+  }
+  return report;
+}
+
+bool plugin_runs(const HostFs& host, const std::filesystem::path& liveness) {
+  return is_present(host, liveness).value_or(true);
+}
+
+Result<vfio::UseReport> StillAdvertisedProbe::look(std::span<const vfio::UseQuestion> questions) {
+  auto report = inner_->look(questions);
+  // The liveness is checked at each look, because a plugin may have started since the plan.
+  if (!report || !plugin_runs(*host_, files_.liveness)) return report;
+  // An unreadable file does not show that the device is not advertised.
+  auto read = read_advertised_resources(*host_, files_.advertised);
+  if (!read) return fail(std::move(read).error());
+  const AdvertisedResources advertised = std::move(*read).value_or(AdvertisedResources());
+  const bool answered = advertised.state_generation >= asked_.generation;
+  for (const vfio::UseQuestion& question : questions) {
+    const auto* const listed = find_device(*host_, advertised, question.device);
+    auto& users = report->users[question.device];
+    if (listed != nullptr) {
+      users.push_back(
+          listed->allocated
+              ? by_the_kubelet(kSomePod, listed->resource)
+              : by_the_kubelet(kAnyPod, listed->resource + ", which the device plugin still offers"));
+    } else if (!answered && asked_.devices.contains(question.device)) {
+      users.push_back(by_the_kubelet(kAnyPod, "it, which the device plugin has not withdrawn"));
+    }
+  }
+  return report;
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "common/result.h"
+#include "host/usage/advertised_resources.h"
+#include "host/usage/pod_use_probe.h"
+#include "hostfs/host_fs.h"
+#include "vfio/use_probe.h"
+
+namespace ferry::host {
+
+/// Finds devices that Ferry's plugin has allocated and whose pod the kubelet does not list yet; PodUseProbe
+/// finds the others. The plugin learns of a release late, or only when a process waits for it. Therefore its
+/// allocations count only for a short time after the file's last change, and later only if the kubelet cannot
+/// be asked. An unreadable file is noted in UseReport::unknown; there are no errors.
+class AdvertisedUseProbe final : public vfio::UseProbe {
+ public:
+  /// The kubelet lists a pod within a second or two of its Allocate.
+  static constexpr std::chrono::seconds kUntilListed{30};
+
+  /// `host` must outlive this.
+  AdvertisedUseProbe(const HostFs& host, ListPodDevices list) : host_(&host), list_(std::move(list)) {}
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
+
+ private:
+  const HostFs* host_;
+  ListPodDevices list_;
+};
+
+/// For moves that need withdrawals: adds the plugin's lists to the report of `inner`. If a plugin runs at the
+/// time of the look, the kubelet counts as the user of each device that the plugin still lists, allocated or
+/// not. The same holds for a device of which the plugin has not confirmed the withdrawal.
+class StillAdvertisedProbe final : public vfio::UseProbe {
+ public:
+  struct Asked {
+    std::set<std::string> devices;  ///< the devices that the plugin must withdraw
+    std::uint64_t generation = 0;   ///< of the status.json with these withdrawals
+  };
+  struct Files {
+    std::filesystem::path advertised = kAdvertisedFile;
+    std::filesystem::path liveness = kPluginLiveness;
+  };
+  /// All must outlive this object.
+  StillAdvertisedProbe(const HostFs& host, vfio::UseProbe& inner, Files files, Asked asked)
+      : host_(&host), inner_(&inner), files_(std::move(files)), asked_(std::move(asked)) {}
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
+
+ private:
+  const HostFs* host_;
+  vfio::UseProbe* inner_;
+  Files files_;
+  Asked asked_;
+};
+
+/// Holder::name of a device that the plugin still lists and no pod has.
+inline constexpr const char* kAnyPod = "(any that asks for it)";
+
+/// Holder::name of a device with an unidentified pod; the kubelet names the pod in another holder.
+inline constexpr const char* kSomePod = "(by the kubelet)";
+
+/// True if a plugin runs, or if that is not known.
+bool plugin_runs(const HostFs& host, const std::filesystem::path& liveness);
+
+}  // namespace ferry::host

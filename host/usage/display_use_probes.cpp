@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "host/usage/use_probes.h"
+#include "vfio/pci/inventory.h"
+#include "vfio/pci/memory_map.h"
+#include "vfio/quiesce/release.h"
+
+namespace ferry::host {
+
+Result<vfio::UseReport> ScreenUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  vfio::UseReport report;
+  std::optional<vfio::MemoryMap> map;
+  for (const vfio::UseQuestion& question : questions) {
+    const auto address = vfio::PciAddress::parse(question.device);
+    if (!address) continue;
+    const auto function = vfio::read_function(*host_, *address);
+    if (!function || vfio::on_vfio_driver(*function)) continue;
+    auto& users = report.users[question.device];
+    if (function->boot_display) {
+      users.push_back({.kind = vfio::DeviceUser::Kind::boot_display,
+                       .name = "boot_vga",
+                       .pid = {},
+                       .what = {},
+                       .pod_uid = {}});
+    }
+    const auto ranges = host_->read_attribute(vfio::sysfs_path(*address) / "resource");
+    if (!ranges) {
+      if (!is_gone(ranges.error()))
+        report.unknown.push_back("firmware framebuffers: " + ranges.error().message);
+      continue;
+    }
+    if (!map) {
+      const auto claims = host_->read_file("proc/iomem");
+      map = vfio::parse_memory_map(claims.value_or(""));
+      if (!claims) {
+        report.unknown.push_back("firmware framebuffers: " + claims.error().message);
+      } else if (map->hidden()) {
+        report.unknown.emplace_back("firmware framebuffers: /proc/iomem hides all addresses");
+      }
+    }
+    if (const auto found = vfio::firmware_framebuffer(*map, vfio::parse_pci_resources(*ranges).bars)) {
+      users.push_back({.kind = vfio::DeviceUser::Kind::framebuffer,
+                       .name = found->name,
+                       .pid = {},
+                       .what = {},
+                       .pod_uid = {}});
+    }
+  }
+  return report;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> names_in(const HostFs& host, const fs::path& directory, std::string_view beginning) {
+  auto names = host.list(directory).value_or(std::vector<std::string>{});
+  std::erase_if(names, [&](const std::string& name) { return !name.starts_with(beginning); });
+  return names;
+}
+
+// The nodes of the DRM cards that nvidia_drm may serve, by PCI address.
+std::map<std::string, std::string> cards(const HostFs& host) {
+  std::map<std::string, std::string> out;
+  for (const std::string& name :
+       host.list("sys/bus/pci/drivers/nvidia").value_or(std::vector<std::string>{})) {
+    const auto address = vfio::PciAddress::parse(name);
+    if (!address) continue;
+    const auto found = names_in(host, vfio::sysfs_path(*address) / "drm", "card");
+    if (!found.empty()) out[address->text()] = "/dev/dri/" + found.front();
+  }
+  return out;
+}
+
+// The framebuffers' nodes, by PCI address. The firmware's framebuffer has no PCI function above it.
+std::map<std::string, std::string> framebuffers(const HostFs& host) {
+  std::map<std::string, std::string> out;
+  for (const std::string& name : names_in(host, "sys/class/graphics", "fb")) {
+    const auto device = host.link_name(fs::path("sys/class/graphics") / name / "device");
+    if (device) out.emplace(*device, "/dev/" + name);
+  }
+  return out;
+}
+
+// Absent: the parameter cannot be read. A module that lacks the parameter lacks the feature, so it is off.
+std::optional<bool> is_on(const HostFs& host, const char* parameter) {
+  const auto value =
+      host.read_attribute(fs::path("sys/module") / vfio::kConsoleModule / "parameters" / parameter);
+  if (value) return *value == "Y";
+  if (is_gone(value.error())) return false;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<vfio::UseReport> ConsoleUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  vfio::UseReport report;
+  if (!host_->exists(fs::path("sys/module") / vfio::kConsoleModule)) return report;
+  const auto served = cards(*host_);
+  if (served.empty()) return report;
+  const auto shown = framebuffers(*host_);
+  const auto modeset = is_on(*host_, "modeset");
+  const auto fbdev = is_on(*host_, "fbdev");
+  if (!modeset || !fbdev)
+    report.unknown.emplace_back("consoles: the parameters of nvidia_drm cannot be read");
+  const bool holds_all = modeset.value_or(false) && fbdev.value_or(false);
+  std::set<std::string> all;
+  for (const auto& [address, node] : served) all.insert(address);
+  for (const vfio::UseQuestion& question : questions) {
+    const auto card = served.find(question.device);
+    const auto framebuffer = shown.find(question.device);
+    if (card == served.end() || (!holds_all && framebuffer == shown.end())) continue;
+    auto also = all;
+    also.erase(question.device);
+    report.users[question.device] = {{.kind = vfio::DeviceUser::Kind::console,
+                                      .name = vfio::kConsoleModule,
+                                      .pid = {},
+                                      .what = framebuffer == shown.end() ? card->second : framebuffer->second,
+                                      .pod_uid = {},
+                                      .also = std::move(also)}};
+  }
+  return report;
+}
+
+}  // namespace ferry::host

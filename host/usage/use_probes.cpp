@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/usage/use_probes.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/text/text.h"
+#include "host/usage/advertised_use_probe.h"
+#include "host/usage/process_facts.h"
+#include "vfio/pci/pci_function.h"
+
+namespace ferry::host {
+namespace {
+
+bool same_vm(const vfio::DeviceUser& a, const vfio::DeviceUser& b) {
+  return a.kind == vfio::DeviceUser::Kind::virtual_machine &&
+         b.kind == vfio::DeviceUser::Kind::virtual_machine && a.name == b.name &&
+         (!a.pid || !b.pid || a.pid == b.pid);
+}
+
+void add(std::vector<vfio::DeviceUser>& known, const std::vector<vfio::DeviceUser>& found) {
+  const std::vector<vfio::DeviceUser> earlier = known;
+  for (const vfio::DeviceUser& user : found) {
+    const auto told = [&](const vfio::DeviceUser& other) { return same_vm(other, user); };
+    if (std::ranges::none_of(earlier, told)) known.push_back(user);
+  }
+}
+
+}  // namespace
+
+Result<vfio::UseReport> CombinedUseProbe::look(std::span<const vfio::UseQuestion> asked) {
+  std::vector<vfio::UseQuestion> questions(asked.begin(), asked.end());
+  vfio::UseReport all;
+  for (vfio::UseQuestion& question : questions) {
+    if (auto added = add_nvidia_nodes(*host_, read_, question); !added)
+      all.unseen.emplace(question.device, added.error().message);
+  }
+  for (const auto& probe : probes_) {
+    auto report = probe->look(questions);
+    if (!report) return report;
+    for (const auto& [device, users] : report->users) add(all.users[device], users);
+    if (all.blind.empty()) all.blind = report->blind;
+    all.unseen.insert(report->unseen.begin(), report->unseen.end());
+    all.unknown.insert(all.unknown.end(), report->unknown.begin(), report->unknown.end());
+  }
+  return all;
+}
+
+std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::AcceleratorRules& rules,
+                                               ListPodDevices pods, KubeletSilence silence) {
+  std::vector<std::unique_ptr<vfio::UseProbe>> probes;
+  probes.push_back(std::make_unique<ProcUseProbe>(host));
+  probes.push_back(std::make_unique<DiskUseProbe>(host, claim_by_another_process(host)));
+  probes.push_back(std::make_unique<NetworkUseProbe>(host));
+  probes.push_back(std::make_unique<ScreenUseProbe>(host));
+  probes.push_back(std::make_unique<ConsoleUseProbe>(host));
+  probes.push_back(std::make_unique<ModuleUseProbe>(host));
+  probes.push_back(std::make_unique<FabricUseProbe>(host, rules));
+  probes.push_back(std::make_unique<LibvirtUseProbe>(
+      host, virt::VirtHelper{.program = virt::virt_program(), .host_root = host.root()}));
+  probes.push_back(std::make_unique<PodUseProbe>(host, pods, silence));
+  probes.push_back(std::make_unique<AdvertisedUseProbe>(host, std::move(pods)));
+  return std::make_unique<CombinedUseProbe>(host, read_by_another_process(host), std::move(probes));
+}
+
+namespace {
+
+bool has(const virt::Domain& domain, const std::string& device) {
+  return std::ranges::find(domain.mdev, device) != domain.mdev.end() ||
+         std::ranges::find(domain.pci, device, &vfio::PciAddress::text) != domain.pci.end();
+}
+
+}  // namespace
+
+Result<vfio::UseReport> LibvirtUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  vfio::UseReport report;
+  const bool present =
+      host_->exists("run/libvirt/libvirt-sock") || host_->exists("run/libvirt/virtqemud-sock");
+  if (questions.empty() || !present) return report;
+  const auto domains = virt::running_domains(helper_, deadline_);
+  if (!domains) {
+    report.unknown.push_back("libvirt: " + domains.error().message);
+    return report;
+  }
+  for (const vfio::UseQuestion& question : questions) {
+    for (const virt::Domain& domain : *domains) {
+      if (!has(domain, question.device)) continue;
+      report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::virtual_machine,
+                                               .name = domain.name,
+                                               .pid = domain.pid,
+                                               .what = question.device + " as a host device",
+                                               .pod_uid = {}});
+    }
+  }
+  return report;
+}
+
+namespace {
+
+// "0x1003". Unreadable flags count as up, since a link that was cut cannot be repaired remotely.
+bool is_up(const HostFs& host, const std::filesystem::path& link) {
+  const auto text = host.read_attribute(link / "flags");
+  constexpr std::string_view kHex = "0x";
+  if (!text) return !is_gone(text.error());
+  unsigned flags = 0;
+  if (!text->starts_with(kHex) ||
+      std::from_chars(text->data() + kHex.size(), text->data() + text->size(), flags, 16).ec != std::errc())
+    return true;
+  constexpr unsigned kIffUp = 0x1;
+  return (flags & kIffUp) != 0;
+}
+
+struct Links {
+  std::vector<std::filesystem::path> seen;
+  bool any_hidden = false;
+};
+
+// Finds net/enp2s0 of a network card, virtio3/net/eth0 of a virtual one, usb3/3-1/3-1:1.0/net/enx... of a USB
+// adapter. Symbolic links lead out of the function's directory and are not followed.
+void collect_links(const HostFs& host, const std::filesystem::path& directory, int depth, Links& links) {
+  const auto entries = host.entries(directory);
+  const bool of_links = directory.filename() == "net";
+  if (!entries) {
+    if (of_links && !is_gone(entries.error())) links.any_hidden = true;
+    return;
+  }
+  bool any = false;
+  for (const auto& [name, is_directory] : *entries) {
+    if (!is_directory) continue;
+    any = true;
+    if (of_links) {
+      links.seen.push_back(directory / name);
+    } else if (depth > 0) {
+      collect_links(host, directory / name, depth - 1, links);
+    }
+  }
+  if (of_links && !any) links.any_hidden = true;
+}
+
+}  // namespace
+
+Result<vfio::UseReport> NetworkUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  constexpr int kDeepest = 16;  // behind five hubs: usb3/3-1/3-1.1/.../3-1.1.1.1.1.1:1.0/net
+  vfio::UseReport report;
+  for (const vfio::UseQuestion& question : questions) {
+    const auto address = vfio::PciAddress::parse(question.device);
+    if (!address) continue;
+    Links links;
+    collect_links(*host_, vfio::sysfs_path(*address), kDeepest, links);
+    const auto add = [&](std::string name) {
+      report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::network_link,
+                                               .name = std::move(name),
+                                               .pid = {},
+                                               .what = {},
+                                               .pod_uid = {}});
+    };
+    for (const std::filesystem::path& link : links.seen) {
+      if (is_up(*host_, link)) add(link.filename().string());
+    }
+    if (links.any_hidden) add({});
+  }
+  return report;
+}
+
+namespace {
+
+constexpr std::string_view kDriver = "nvidia";
+// Use by these modules is seen through the nodes that processes have open, or as a console.
+constexpr std::array<std::string_view, 3> kSeen = {"nvidia_drm", "nvidia_modeset", "nvidia_uvm"};
+
+bool is_on_driver(const HostFs& host, const vfio::UseQuestion& question) {
+  const auto driver =
+      host.link_name(std::filesystem::path("sys/bus/pci/devices") / question.device / "driver");
+  return driver && *driver == kDriver;
+}
+
+}  // namespace
+
+Result<vfio::UseReport> ModuleUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  vfio::UseReport report;
+  if (std::ranges::none_of(questions, [&](const vfio::UseQuestion& q) { return is_on_driver(*host_, q); }))
+    return report;
+  const auto users = host_->list(std::filesystem::path("sys/module") / kDriver / "holders");
+  if (!users) {
+    // A driver that is built into the kernel has no `holders`.
+    if (!is_gone(users.error()))
+      report.unknown.push_back("modules that use nvidia: " + users.error().message);
+    return report;
+  }
+  std::vector<std::string> unseen = *users;
+  std::erase_if(unseen,
+                [](const std::string& name) { return std::ranges::find(kSeen, name) != kSeen.end(); });
+  if (!unseen.empty())
+    report.unknown.push_back(fmt::format("which GPU these modules use: {}", fmt::join(unseen, ", ")));
+  return report;
+}
+
+namespace {
+
+bool is_switch(const vfio::PciFunction& function, const vfio::AcceleratorRules& rules) {
+  return rules.on_request.contains(function.pci_class()) && rules.vendors.contains(function.vendor) &&
+         !function.is_bridge();
+}
+
+bool is_switch_of_the_host(const vfio::PciFunction& function, const vfio::AcceleratorRules& rules) {
+  return is_switch(function, rules) && function.driver && !vfio::on_vfio_driver(function);
+}
+
+std::size_t count(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules,
+                  bool (*is_one)(const vfio::PciFunction&, const vfio::AcceleratorRules&)) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      inventory.functions, [&](const auto& entry) { return is_one(entry.second, rules); }));
+}
+
+// proc/PID/comm holds the first 15 characters of the name.
+std::optional<int> fabric_manager(const HostFs& host) {
+  for (const std::string& name : host.list("proc").value_or(std::vector<std::string>{})) {
+    const auto pid = pid_of(name);
+    if (!pid) continue;
+    if (host.read_attribute(std::filesystem::path("proc") / name / "comm").value_or("") == "nv-fabricmanage")
+      return pid;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<vfio::UseReport> FabricUseProbe::look(std::span<const vfio::UseQuestion> questions) {
+  vfio::UseReport report;
+  const auto inventory = vfio::scan(*host_);
+  if (!inventory) return report;  // a host without a PCI bus has no fabric
+  const std::size_t switches = count(*inventory, rules_, is_switch_of_the_host);
+  // If PCI shows switches and none has a host driver, the fabric belongs to a service VM. From B200 on,
+  // boards have switches that PCI does not show. A running manager proves such a fabric, since it exits where
+  // it finds none.
+  if (switches == 0 && count(*inventory, rules_, is_switch) > 0) return report;
+  const std::string fabric =
+      fmt::format("the NVLink fabric ({})", switches > 0 ? counted(switches, "switch", "switches")
+                                                         : "whose switches are no PCI functions");
+  const auto pid = fabric_manager(*host_);
+  if (!pid) return report;
+  for (const vfio::UseQuestion& question : questions) {
+    const auto address = vfio::PciAddress::parse(question.device);
+    const vfio::PciFunction* function = address ? inventory->find(*address) : nullptr;
+    if (function == nullptr || vfio::on_vfio_driver(*function)) continue;
+    if (!rules_.match(*function) && !is_switch_of_the_host(*function, rules_)) continue;
+    report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::fabric,
+                                             .name = "nv-fabricmanager",
+                                             .pid = pid,
+                                             .what = fabric,
+                                             .pod_uid = {}});
+  }
+  return report;
+}
+
+}  // namespace ferry::host

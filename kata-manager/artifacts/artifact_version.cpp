@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/artifacts/artifact_version.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <cstdio>
+#include <dirent.h>
+#include <fcntl.h>
+#include <memory>
+#include <set>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "kata-manager/artifacts/content_hash.h"
+#include "kata-manager/artifacts/inner_path.h"
+#include "kata-manager/fetch/unpack.h"
+#include "kata-manager/toml/toml.h"
+
+namespace ferry::kata {
+namespace {
+
+struct Lister {
+  bool contents = false;
+  std::uint64_t most = 0;
+  TreeListing found = {};
+  std::uint64_t seen = 0;
+
+  Result<> folder(UniqueFd fd, const std::filesystem::path& path) {
+    const std::unique_ptr<DIR, int (*)(DIR*)> dir(::fdopendir(fd.get()), ::closedir);
+    if (!dir) return fail(error_from_errno(errno, "list " + path.string()));
+    fd.release();  // closedir() closes it
+    for (;;) {
+      errno = 0;
+      const dirent* const entry = ::readdir(dir.get());
+      if (entry == nullptr) break;
+      const std::string name = static_cast<const char*>(entry->d_name);
+      if (name == "." || name == "..") continue;
+      if (++seen > most)
+        return fail(Errc::refused, fmt::format("there are more than {} files and folders, the limit", most));
+      if (auto done = one(::dirfd(dir.get()), name, path / name); !done) return done;
+    }
+    if (errno != 0) return fail(error_from_errno(errno, "list " + path.string()));
+    return {};
+  }
+
+  Result<> one(int parent, const std::string& name, const std::filesystem::path& path) {
+    struct stat status {};
+    if (::fstatat(parent, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
+      return fail(error_from_errno(errno, "stat " + path.string()));
+    if (S_ISLNK(status.st_mode)) return link(parent, name, path);
+    if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode))
+      return fail(Errc::refused, fmt::format("'{}' is no file, folder or link", path.string()));
+    const bool is_folder = S_ISDIR(status.st_mode);
+    ArtifactFile file{
+        .path = path, .size = static_cast<std::uint64_t>(status.st_size), .sha256 = {}, .link = {}};
+    if (!is_folder && (status.st_mode & (S_ISUID | S_ISGID)) != 0) found.privileged = path;
+    if (is_folder || contents) {
+      UniqueFd fd(
+          ::openat(parent, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | (is_folder ? O_DIRECTORY : 0)));
+      if (!fd.valid()) return fail(error_from_errno(errno, "open " + path.string()));
+      if (is_folder) return folder(std::move(fd), path);
+      auto hash = sha256_of(fd.get(), path.string());
+      if (!hash) return fail(std::move(hash).error());
+      file.sha256 = std::move(*hash);
+    }
+    found.files.push_back(std::move(file));
+    return {};
+  }
+
+  Result<> link(int parent, const std::string& name, const std::filesystem::path& path) {
+    std::array<char, PATH_MAX> target;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by readlink
+    const ssize_t n = ::readlinkat(parent, name.c_str(), target.data(), target.size());
+    if (n < 0) return fail(error_from_errno(errno, "read link " + path.string()));
+    found.files.push_back({.path = path,
+                           .size = 0,
+                           .sha256 = {},
+                           .link = std::string(target.data(), static_cast<std::size_t>(n))});
+    return {};
+  }
+};
+
+}  // namespace
+
+Result<TreeListing> list_tree(UniqueFd folder, bool contents, std::uint64_t most) {
+  Lister lister{.contents = contents, .most = most};
+  if (auto listed = lister.folder(std::move(folder), {}); !listed) return fail(std::move(listed).error());
+  std::ranges::sort(lister.found.files, {}, &ArtifactFile::path);
+  return std::move(lister.found);
+}
+
+Result<std::filesystem::path> choose_configuration(std::span<const ArtifactFile> files,
+                                                   const std::filesystem::path& named) {
+  std::vector<std::string> top;
+  std::vector<std::string> defaults;
+  std::vector<std::string> all;
+  for (const ArtifactFile& file : files) {
+    if (file.path == named) return file.path;
+    if (file.path.extension() != ".toml") continue;
+    all.push_back(file.path.string());
+    if (!file.path.has_parent_path()) top.push_back(file.path.string());
+    if (file.path.parent_path() == kKataDefaults) defaults.push_back(file.path.string());
+  }
+  if (top.empty()) top = std::move(defaults);
+  const std::string hint = all.empty() ? "" : fmt::format("these are there: {}", fmt::join(all, ", "));
+  if (!named.empty())
+    return fail(Errc::not_found, fmt::format("the artifact has no configuration '{}'", named.string()), hint);
+  if (top.empty())
+    return fail(
+        Errc::not_found,
+        fmt::format("the artifact has no Kata configuration (*.toml) at its top, nor in {}", kKataDefaults),
+        hint.empty() ? hint : hint + "; name one");
+  if (top.size() > 1)
+    return fail(Errc::refused,
+                fmt::format("the artifact has several configurations: {}", fmt::join(top, ", ")),
+                "name the one that counts");
+  return top.front();
+}
+
+Result<> check_configuration(const HostFs& host, const std::filesystem::path& folder,
+                             const std::filesystem::path& configuration) {
+  constexpr std::int64_t kMost = 1LL << 20;  // Kata's longest shipped file has 40 KiB
+  const auto file = host.open(folder / configuration, O_PATH);
+  if (!file) return fail(file.error());
+  struct stat status {};
+  if (::fstat(file->get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size > kMost) {
+    return fail(Errc::refused,
+                fmt::format("Kata's configuration '{}' is no file of a MiB at most", configuration.string()));
+  }
+  const auto text = host.read_file(folder / configuration);
+  if (!text) return fail(text.error());
+  const auto parsed = parse_toml(*text, configuration.string());
+  if (!parsed) return fail(Errc::refused, "Kata's configuration cannot be read: " + parsed.error().message);
+  return {};
+}
+
+namespace {
+
+Result<> sync_folder(const UniqueFd& folder, const std::string& what) {
+  if (::fsync(folder.get()) != 0) return fail(error_from_errno(errno, what));
+  return {};
+}
+
+bool is_folder(const UniqueFd& parent, const std::string& name) {
+  struct stat status {};
+  return ::fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
+}
+
+// The replaced folder holds artifacts of another program, perhaps in use, so it is kept.
+Result<> put_aside(const UniqueFd& store) {
+  for (unsigned number = 1;; ++number) {
+    const std::string name = fmt::format("{}{}", kPutAside, number);
+    if (::renameat2(store.get(), kNewLink, store.get(), name.c_str(), RENAME_NOREPLACE) == 0) return {};
+    if (errno != EEXIST) return fail(error_from_errno(errno, "put the folder aside"));
+  }
+}
+
+}  // namespace
+
+Result<> publish_staging(const HostFs& host, const ArtifactPlaces& places, const std::string& version) {
+  const auto store = host.open(places.store(), O_RDONLY | O_DIRECTORY);
+  if (!store) return fail(store.error());
+  const std::string what = fmt::format("publish /{}", places.version(version).string());
+  // A single call for the whole file system is faster than a call for each file.
+  if (::syncfs(store->get()) != 0) return fail(error_from_errno(errno, what));
+  const bool there = is_folder(*store, version);
+  if (::renameat2(store->get(), kStaging, store->get(), version.c_str(), there ? RENAME_EXCHANGE : 0) != 0)
+    return fail(error_from_errno(errno, what));
+  return sync_folder(*store, what);
+}
+
+Result<bool> switch_link(const HostFs& host, const ArtifactPlaces& places,
+                         const std::filesystem::path& target) {
+  const auto current = host.link_target(places.link());
+  if (current && *current == target) return false;
+  const auto store = open_or_make_folder(host, places.store());
+  if (!store) return fail(store.error());
+  const auto top = host.open(places.top(), O_RDONLY | O_DIRECTORY);
+  if (!top) return fail(top.error());
+  const std::string name = places.link().filename();
+  const std::string what = fmt::format("switch /{}", places.link().string());
+  if (::symlinkat(target.c_str(), store->get(), kNewLink) != 0) return fail(error_from_errno(errno, what));
+  const bool folder = is_folder(*top, name);
+  if (::renameat2(store->get(), kNewLink, top->get(), name.c_str(), folder ? RENAME_EXCHANGE : 0) != 0)
+    return fail(error_from_errno(errno, what));
+  if (auto synced = sync_folder(*top, what); !synced) return fail(std::move(synced).error());
+  if (folder) {
+    if (auto aside = put_aside(*store); !aside) return fail(std::move(aside).error().during(what));
+  }
+  return true;
+}
+
+Result<> tidy_store(const HostFs& host, const ArtifactPlaces& places, bool blobs_too) {
+  const auto store = host.open(places.store(), O_RDONLY | O_DIRECTORY);
+  if (!store && is_gone(store.error())) return {};
+  if (!store) return fail(store.error());
+  if (is_folder(*store, kNewLink)) {
+    if (auto aside = put_aside(*store); !aside) return aside;
+  } else if (::unlinkat(store->get(), kNewLink, 0) != 0 && errno != ENOENT) {
+    return fail(error_from_errno(errno, "tidy /" + places.store().string()));
+  }
+  const auto names = host.list(places.store());
+  if (!names) return fail(names.error());
+  for (const std::string& name : *names) {
+    // Names that begin with a dot are files that were being written.
+    if (!name.starts_with('.')) continue;
+    if (auto removed = remove_all(host, places.store() / name); !removed) return removed;
+  }
+  auto removed = remove_all(host, places.store() / kStaging);
+  if (removed && blobs_too) removed = remove_all(host, places.store() / kBlobs);
+  return removed;
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kBetweenWords{200};
+
+class Builder {
+ public:
+  Builder(const HostFs& host, const ArtifactPlaces& places, RegistryClient& registry,
+          const ArtifactManifest& manifest, const FetchRequest& request, const FetchWorld& world)
+      : host_(&host),
+        places_(&places),
+        registry_(&registry),
+        manifest_(&manifest),
+        request_(&request),
+        world_(&world) {}
+
+  Result<> build() {
+    if (auto made = prepare(); !made) return made;
+    for (const ArtifactLayer& layer : manifest_->layers) {
+      if (layer.use == ArtifactLayer::Use::nothing) continue;
+      if (auto got = download(layer); !got)
+        return fail(std::move(got).error().during(layer.title.empty() ? "layer" : layer.title));
+    }
+    auto staging = open_or_make_folder(*host_, places_->store() / kStaging);
+    if (!staging) return fail(std::move(staging).error());
+    SafeTree tree(std::move(*staging), request_->limits);
+    for (const ArtifactLayer& layer : manifest_->layers) {
+      if (auto placed = place(layer, tree); !placed)
+        return fail(std::move(placed).error().during(layer.title.empty() ? "layer" : layer.title));
+    }
+    return {};
+  }
+
+ private:
+  static std::string part_name(const ArtifactLayer& layer) { return layer.digest.file_name() + ".part"; }
+
+  // Removes blobs of other manifests.
+  Result<> prepare() {
+    auto opened = open_or_make_folder(*host_, places_->store() / kBlobs);
+    if (!opened) return fail(std::move(opened).error());
+    blobs_ = std::move(*opened);
+    std::set<std::string> desired;
+    for (const ArtifactLayer& layer : manifest_->layers)
+      desired.insert({layer.digest.file_name(), part_name(layer)});
+    const auto there = host_->list(places_->store() / kBlobs);
+    if (!there) return fail(there.error());
+    for (const std::string& name : *there) {
+      if (desired.contains(name)) continue;
+      if (auto removed = remove_all(*host_, places_->store() / kBlobs / name); !removed) return removed;
+    }
+    return {};
+  }
+
+  // Checks the digest again: the file may have changed since its download.
+  bool is_whole(const ArtifactLayer& layer) const {
+    const std::string name = layer.digest.file_name();
+    UniqueFd fd(::openat(blobs_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    struct stat status {};
+    if (!fd.valid() || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+    if (static_cast<std::uint64_t>(status.st_size) != layer.size) return false;
+    auto blob = BlobFile::resume(std::move(fd), layer.digest, layer.size, name);
+    return blob && blob->holds();
+  }
+
+  Result<> download(const ArtifactLayer& layer) {
+    const std::string name = layer.digest.file_name();
+    if (is_whole(layer)) {
+      done_ += layer.size;
+      return {};
+    }
+    // The blob is removed, not overwritten: an existing version may share the file.
+    if (auto removed = remove_all(*host_, places_->store() / kBlobs / name); !removed) return removed;
+    const std::string part = part_name(layer);
+    UniqueFd fd(::openat(blobs_.get(), part.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
+    if (!fd.valid() || ::fchmod(fd.get(), 0644) != 0) return fail(error_from_errno(errno, "make " + part));
+    auto blob = BlobFile::resume(std::move(fd), layer.digest, layer.size, part);
+    if (!blob) return fail(std::move(blob).error());
+    auto got = registry_->blob(*blob, [&] { return tell(blob->have()); });
+    if (!got) return got;
+    if (::renameat(blobs_.get(), part.c_str(), blobs_.get(), name.c_str()) != 0)
+      return fail(error_from_errno(errno, "rename " + part));
+    done_ += layer.size;
+    last_word_ = {};  // so that the end of each layer is reported
+    if (!tell(0)) return fail(Errc::failed, "ended: nobody waits for it any more");
+    return {};
+  }
+
+  bool tell(std::uint64_t of_this_one) {
+    const auto now = Clock::now();
+    if (!world_->told || now < last_word_ + kBetweenWords) return true;
+    last_word_ = now;
+    return world_->told({.done = done_ + of_this_one, .total = manifest_->size});
+  }
+
+  Result<> place(const ArtifactLayer& layer, SafeTree& tree) const {
+    if (layer.use == ArtifactLayer::Use::nothing) return {};
+    InnerParts title;
+    if (!layer.title.empty()) {
+      auto parts = inner_path(layer.title);
+      if (!parts) return fail(std::move(parts).error());
+      title = std::move(*parts);
+    }
+    const std::string name = layer.digest.file_name();
+    if (layer.use == ArtifactLayer::Use::file) return tree.adopt(title, blobs_.get(), name, layer.size);
+    const UniqueFd archive(::openat(blobs_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (!archive.valid()) return fail(error_from_errno(errno, "open " + name));
+    return unpack(archive.get(), tree, {.below = title, .allow_setuid = request_->allow_setuid});
+  }
+
+  const HostFs* host_;
+  const ArtifactPlaces* places_;
+  RegistryClient* registry_;
+  const ArtifactManifest* manifest_;
+  const FetchRequest* request_;
+  const FetchWorld* world_;
+  UniqueFd blobs_;
+  std::uint64_t done_ = 0;
+  Clock::time_point last_word_;
+};
+
+}  // namespace
+
+Result<> build_version(const HostFs& host, const ArtifactPlaces& places, RegistryClient& registry,
+                       const ArtifactManifest& manifest, const FetchRequest& request,
+                       const FetchWorld& world) {
+  return Builder(host, places, registry, manifest, request, world).build();
+}
+
+}  // namespace ferry::kata

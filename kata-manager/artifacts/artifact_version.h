@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "common/unique_fd.h"
+#include "hostfs/host_fs.h"
+#include "kata-manager/artifacts/artifact_store.h"
+#include "kata-manager/artifacts/artifacts.h"
+#include "kata-manager/fetch/fetch.h"
+#include "kata-manager/fetch/manifest.h"
+#include "kata-manager/fetch/registry.h"
+
+namespace ferry::kata {
+
+struct TreeListing {
+  std::vector<ArtifactFile> files;   ///< and links, sorted by path
+  std::filesystem::path privileged;  ///< a set-user-ID or set-group-ID file; empty: none
+};
+
+/// The files and links below a folder; no link is followed. `folder`: open for reading; `contents`: also
+/// computes the files' SHA-256. Errc::refused: an entry is no file, folder or link, or there are more than
+/// `most`.
+Result<TreeListing> list_tree(UniqueFd folder, bool contents, std::uint64_t most);
+
+/// The path of Kata's configuration in an artifact: `named`, else the only *.toml at the top or, if the top
+/// has none, in kKataDefaults. Errc::not_found: no such file; Errc::refused: several.
+Result<std::filesystem::path> choose_configuration(std::span<const ArtifactFile> files,
+                                                   const std::filesystem::path& named);
+
+/// Checks that `configuration` (relative to `folder`) can be read. Errc::refused: FILE:LINE and the reason.
+Result<> check_configuration(const HostFs& host, const std::filesystem::path& folder,
+                             const std::filesystem::path& configuration);
+
+// The atomic changes that users of an artifact see.
+
+/// Makes the folder `staging` the version of that name, in one step, after all of it is on the disk. An
+/// existing folder of that name moves to `staging`.
+Result<> publish_staging(const HostFs& host, const ArtifactPlaces& places, const std::string& version);
+
+/// Makes `<artifacts_dir>/<name>` a link to `target`, in one step. A folder in its place is put aside.
+/// False: the link is there already.
+Result<bool> switch_link(const HostFs& host, const ArtifactPlaces& places,
+                         const std::filesystem::path& target);
+
+/// Cleans up after a killed switch, and removes unfinished work.
+Result<> tidy_store(const HostFs& host, const ArtifactPlaces& places, bool blobs_too);
+
+// Builds a version from its manifest, in the staging folder.
+
+/// Downloads the layers into the store's `blobs`, continuing an earlier try, and makes the folder `staging`
+/// of them, which must not exist yet. A layer's content goes there only after its digest matched.
+Result<> build_version(const HostFs& host, const ArtifactPlaces& places, RegistryClient& registry,
+                       const ArtifactManifest& manifest, const FetchRequest& request,
+                       const FetchWorld& world);
+
+}  // namespace ferry::kata

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/crio/crio.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "kata-manager/toml/toml_text.h"
+
+namespace ferry::kata {
+namespace {
+
+constexpr std::chrono::seconds kPatience{10};
+constexpr std::string_view kComment = "# ";
+constexpr std::string_view kRuntime = "[crio.runtime.runtimes.";
+
+/// True for "key = value" with a plain key, not for a sentence.
+bool is_setting(std::string_view line) {
+  const auto end = line.find(" = ");
+  if (end == std::string_view::npos || end == 0) return false;
+  return std::ranges::all_of(line.substr(0, end), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+bool is_needed(std::string_view key) {
+  return key == "runtime_path" || key == "runtime_type";
+}
+
+void forget(TomlTable& crio, const std::string& name) {
+  table_at(crio, {"runtime", "runtimes"}).erase(name);
+}
+
+}  // namespace
+
+std::string with_built_in_runtimes(std::string_view printed) {
+  std::string out;
+  bool in_runtime = false;  // after a commented header, in its settings
+  while (!printed.empty()) {
+    const auto end = std::min(printed.find('\n'), printed.size());
+    std::string_view line = printed.substr(0, end);
+    printed.remove_prefix(std::min(end + 1, printed.size()));
+    const bool is_comment = line.starts_with(kComment);
+    const std::string_view inner = is_comment ? line.substr(kComment.size()) : line;
+    if (is_comment && inner.starts_with(kRuntime)) {
+      in_runtime = true;
+      line = inner;
+    } else if (in_runtime && is_comment && is_setting(inner)) {
+      line = inner;
+    } else {
+      in_runtime = false;
+    }
+    out.append(line).append("\n");
+  }
+  return out;
+}
+
+Result<std::optional<TomlTable>> CrioProgram::configuration(const std::filesystem::path& folder) const {
+  const auto cannot = std::optional<TomlTable>();
+  auto text =
+      writer_->output({.root = {},
+                       .words = {program_.string(), "--config", (folder.parent_path() / "crio.conf").string(),
+                                 "--config-dir", folder.string(), "config"},
+                       .device = {}},
+                      kPatience);
+  if (!text && text.error().code == make_error_code(Errc::failed)) return cannot;
+  if (!text) return fail(std::move(text).error());
+  const std::string name = program_.string() + " config";
+  auto said = parse_toml(with_built_in_runtimes(*text), name);
+  // A comment may only look like a runtime. Then the comments stay comments.
+  if (!said) said = parse_toml(*text, name);
+  if (!said) return fail(Error(said.error()));
+  const TomlValue* crio = find(*said, {"crio"});
+  if (crio == nullptr || crio->table() == nullptr) return cannot;
+  return std::optional(*crio->table());
+}
+
+std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
+                                     const std::optional<TomlTable>& after,
+                                     const std::vector<std::string>& leaving,
+                                     std::span<const RuntimeHandler> handlers) {
+  if (!after) return "it cannot read them";
+  for (const RuntimeHandler& handler : handlers) {
+    const TomlValue* said = find(*after, {"runtime", "runtimes", handler.name});
+    const std::string name = "runtime " + handler.name;
+    if (said == nullptr || said->table() == nullptr) return name + " is not there";
+    for (const auto& [key, value] : crio_entry_of(handler)) {
+      const auto there = said->table()->find(key);
+      const bool is_there = there != said->table()->end();
+      // Some releases lack, or do not print, some of the keys.
+      if (!is_there && is_needed(key)) return fmt::format("{}.{} is not there", name, key);
+      if (is_there && !(there->second == value)) return fmt::format("{}.{} has another value", name, key);
+    }
+  }
+  for (const std::string& name : leaving) {
+    if (find(*after, {"runtime", "runtimes", name}) != nullptr) return "runtime " + name + " is still there";
+  }
+  if (!before) return std::nullopt;
+  TomlTable was = *before;
+  TomlTable is = *after;
+  for (const RuntimeHandler& handler : handlers) {
+    forget(was, handler.name);
+    forget(is, handler.name);
+  }
+  for (const std::string& name : leaving) {
+    forget(was, name);
+    forget(is, name);
+  }
+  return first_difference(was, is, "crio");
+}
+
+namespace {
+
+// The number sorts after distributions' files and before an administrator's additions.
+constexpr const char* kDropIn = "60-ferry-kata.conf";
+constexpr const char* kHeader =
+    "# Written by ferry; changes are lost. `ferry kata uninstall` takes it away.\n";
+// A guest with GPUs takes minutes to start; CRI-O's default limit is 240 s.
+constexpr std::int64_t kCreateSeconds = 1200;
+
+const TomlTable& runtimes_of(const TomlTable& root) {
+  static const TomlTable none;
+  const TomlValue* runtimes = find(root, {"crio", "runtime", "runtimes"});
+  return runtimes == nullptr || runtimes->table() == nullptr ? none : *runtimes->table();
+}
+
+// ABI: CRI-O's own check of a runtime of type vm: ^containerd-shim-[a-zA-Z0-9\-\+]+$
+bool is_shim_name(const std::string& name) {
+  constexpr std::string_view kPrefix = "containerd-shim-";
+  return name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
+         std::all_of(name.begin() + kPrefix.size(), name.end(), [](unsigned char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+                  c == '+';
+         });
+}
+
+Result<> check(const RuntimeHandler& handler) {
+  if (!is_shim_name(handler.shim.filename())) {
+    return fail(Errc::unsupported,
+                fmt::format("CRI-O takes no shim of the name {}", handler.shim.filename().string()),
+                "its file must be called containerd-shim-…, with letters, digits, - and + only");
+  }
+  if (handler.snapshotter) {
+    return fail(
+        Errc::unsupported,
+        fmt::format("CRI-O has no snapshotters, and {} asks for {}", handler.name, *handler.snapshotter),
+        "leave it out");
+  }
+  return {};
+}
+
+std::string text_of(std::span<const RuntimeHandler> handlers) {
+  std::string out = kHeader;
+  for (const RuntimeHandler& handler : handlers) {
+    out += toml_text({"crio", "runtime", "runtimes", handler.name}, crio_entry_of(handler));
+  }
+  return out;
+}
+
+/// The main file and all drop-ins but Ferry's, in subfolders too.
+Result<std::vector<std::filesystem::path>> foreign_files(const std::filesystem::path& folder,
+                                                         const ConfigFiles& files) {
+  std::vector<std::filesystem::path> out = {folder.parent_path() / "crio.conf"};
+  for (const char* pattern : {"*", "*/*", "*/*/*"}) {
+    auto found = files.glob(folder / pattern);
+    if (!found) return fail(std::move(found).error());
+    std::ranges::move(*found, std::back_inserter(out));
+  }
+  std::erase(out, folder / kDropIn);
+  return out;
+}
+
+Result<TomlTable> parsed(const std::filesystem::path& path, const ConfigFiles& files) {
+  const auto text = files.read_if_there(path);
+  if (!text && text.error().code == std::errc::is_a_directory) return TomlTable();
+  if (!text) return fail(Error(text.error()));
+  return parse_toml((*text).value_or(""), path.string());
+}
+
+Result<> check_names(const std::filesystem::path& folder, const ConfigFiles& files,
+                     std::span<const RuntimeHandler> handlers) {
+  const auto others = foreign_files(folder, files);
+  if (!others) return fail(Error(others.error()));
+  for (const auto& path : *others) {
+    const auto root = parsed(path, files);
+    if (!root) return fail(Error(root.error()));
+    for (const RuntimeHandler& handler : handlers) {
+      if (!runtimes_of(*root).contains(handler.name)) continue;
+      return fail(Errc::refused,
+                  fmt::format("{} has a runtime {} that is not ours", path.string(), handler.name),
+                  "give ours another name, or take that one away");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigFiles& files,
+                              std::span<const RuntimeHandler> handlers) {
+  for (const RuntimeHandler& handler : handlers) {
+    if (auto r = check(handler); !r) return fail(std::move(r).error());
+  }
+  if (!handlers.empty()) {
+    if (auto r = check_names(folder, files, handlers); !r) return fail(std::move(r).error());
+  }
+  RuntimePlan out;
+  FileChange change{.path = folder / kDropIn, .before = {}, .after = {}};
+  const auto now = files.read_if_there(change.path);
+  if (!now) return fail(Error(now.error()));
+  change.before = *now;
+  if (!handlers.empty()) change.after = text_of(handlers);
+  const auto here = configured_in_crio(folder, files);
+  if (!here) return fail(Error(here.error()));
+  for (const ConfiguredRuntime& runtime : *here) {
+    if (std::ranges::find(handlers, runtime.name, &RuntimeHandler::name) == handlers.end())
+      out.leaving.push_back(runtime.name);
+  }
+  if (change.before != change.after) out.changes.push_back(std::move(change));
+  return out;
+}
+
+TomlTable crio_entry_of(const RuntimeHandler& handler) {
+  return {{"runtime_type", {std::string("vm")}},
+          {"runtime_path", {handler.shim.string()}},
+          {"runtime_config_path", {handler.configuration.string()}},
+          {"runtime_root", {std::string("/run/vc")}},
+          {"privileged_without_host_devices", {true}},
+          {"container_create_timeout", {kCreateSeconds}}};
+}
+
+Result<std::vector<ConfiguredRuntime>> configured_in_crio(const std::filesystem::path& folder,
+                                                          const ConfigFiles& files) {
+  const auto path = folder / kDropIn;
+  const auto root = parsed(path, files);
+  if (!root) return fail(Error(root.error()));
+  std::vector<ConfiguredRuntime> out;
+  for (const auto& [name, entry] : runtimes_of(*root)) {
+    if (entry.table() == nullptr) continue;
+    const auto text = [&](const char* key) {
+      const TomlValue* value = find(*entry.table(), {key});
+      return value != nullptr && value->string() != nullptr ? *value->string() : std::string();
+    };
+    out.push_back({.name = name,
+                   .file = path,
+                   .shim = text("runtime_path"),
+                   .configuration = text("runtime_config_path")});
+  }
+  return out;
+}
+
+}  // namespace ferry::kata

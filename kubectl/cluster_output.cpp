@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <sstream>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/output/table.h"
+#include "cli/output/text_output.h"
+#include "kubectl/cluster_verbs.h"
+
+namespace ferry::kubectl {
+namespace {
+
+using nlohmann::json;
+
+json or_null(const std::string& text) {
+  return text.empty() ? json() : json(text);
+}
+
+const char* word(GpuUser::Kind kind) {
+  switch (kind) {
+    case GpuUser::Kind::vm:
+      return "vm";
+    case GpuUser::Kind::kata:
+      return "kata_pod";
+    case GpuUser::Kind::pod:
+      break;
+  }
+  return "pod";
+}
+
+json to_json(const GivenDevice& device) {
+  return {{"resource", device.resource}, {"id", device.id}, {"health", or_null(device.health)}};
+}
+
+json to_json(const GpuUser& user) {
+  auto devices = json::array();
+  for (const GivenDevice& device : user.devices) devices.push_back(to_json(device));
+  return {{"kind", word(user.kind)},
+          {"namespace", user.space},
+          {"name", user.name},
+          {"pod", or_null(user.pod)},
+          {"node", or_null(user.node)},
+          {"phase", or_null(user.phase)},
+          {"runtime_class", or_null(user.runtime_class)},
+          {"resources", user.resources},
+          {"claims", user.claims},
+          {"devices", std::move(devices)}};
+}
+
+json node_part(const ClusterGpus& cluster, const ClusterNode& node) {
+  auto resources = json::array();
+  for (const auto& [name, resource] : node.resources) {
+    auto users = json::array();
+    for (const GpuUser* user : cluster.users_of(node.name, name)) users.push_back(to_json(*user));
+    const auto mode = mode_by_name(name);
+    resources.push_back({{"name", name},
+                         {"mode", mode ? json(text(*mode)) : json()},
+                         {"capacity", resource.capacity},
+                         {"allocatable", resource.allocatable},
+                         {"used", resource.used},
+                         {"users", std::move(users)}});
+  }
+  return {{"name", node.name},
+          {"ready", node.ready},
+          {"cordoned", node.cordoned},
+          {"state", or_null(node.state)},
+          {"asked_for", or_null(node.asked_for)},
+          {"last_error", or_null(node.last_error)},
+          {"vgpu_config_state", or_null(node.vgpu_state)},
+          {"drain", or_null(node.drain)},
+          {"kata_handlers", node.kata_handlers},
+          {"resources", std::move(resources)}};
+}
+
+}  // namespace
+
+json list_document(const ClusterGpus& cluster) {
+  auto nodes = json::array();
+  for (const ClusterNode& node : cluster.nodes) nodes.push_back(node_part(cluster, node));
+  return {{"nodes", std::move(nodes)}, {"notes", cluster.notes}};
+}
+
+json node_document(const ClusterGpus& cluster, const ClusterNode& node) {
+  json out = node_part(cluster, node);
+  out["labels"] = node.labels;
+  out["notes"] = cluster.notes;
+  return out;
+}
+
+json vms_document(const ClusterGpus& cluster) {
+  auto vms = json::array();
+  for (const GpuUser& user : cluster.users)
+    if (user.kind != GpuUser::Kind::pod) vms.push_back(to_json(user));
+  return {{"vms", std::move(vms)}, {"notes", cluster.notes}};
+}
+
+namespace {
+
+using Columns = std::optional<std::size_t>;
+
+std::string spaced(std::string words) {
+  std::ranges::replace(words, '_', ' ');
+  return words;
+}
+
+std::string state_text(const ClusterNode& node) {
+  std::string out = node.state.empty() ? "no Ferry" : spaced(node.state);
+  if (!node.ready) out += "\nnode not ready";
+  if (node.cordoned) out += "\ncordoned";
+  return out;
+}
+
+std::string mode_text(const std::string& resource) {
+  const auto mode = mode_by_name(resource);
+  return mode ? std::string(text(*mode)) : std::string();
+}
+
+// "1 of 2"; if the kubelet lists more than are allocatable, "1 of 2, 1 not well" or "1 of 2, 1 held back".
+std::string used_text(const NodeResource& resource) {
+  std::string out = fmt::format("{} of {}", resource.used, resource.allocatable);
+  if (resource.unwell() > 0) out += fmt::format("\n{} not well", resource.unwell());
+  if (resource.held_back > 0) out += fmt::format("\n{} held back", resource.held_back);
+  return out;
+}
+
+std::vector<std::string> ids_of(const GpuUser& user, const std::string& resource) {
+  std::vector<std::string> out;
+  for (const GivenDevice& device : user.devices)
+    if (device.resource == resource) out.push_back(device.id);
+  return out;
+}
+
+// "VM studio/render-a: 2 (0000:3b:00.0, 0000:5e:00.0)"; one is not counted.
+std::string user_text(const GpuUser& user, const std::string& resource) {
+  std::string out = user.text();
+  if (const auto count = user.resources.at(resource); count > 1) out += fmt::format(": {}", count);
+  if (const auto ids = ids_of(user, resource); !ids.empty())
+    out += fmt::format(" ({})", fmt::join(ids, ", "));
+  return out;
+}
+
+std::string users_text(const ClusterGpus& cluster, const ClusterNode& node, const std::string& resource) {
+  std::vector<std::string> lines;
+  for (const GpuUser* user : cluster.users_of(node.name, resource))
+    lines.push_back(user_text(*user, resource));
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+void add_line(std::string& out, const std::string& text, Columns columns) {
+  std::vector<std::string> lines = {text};
+  if (columns) lines = cli::wrapped(text, *columns);
+  for (const std::string& line : lines) out += line + "\n";
+}
+
+void add_notes(std::string& out, const ClusterGpus& cluster, Columns columns) {
+  for (const std::string& note : cluster.notes) add_line(out, "note: " + note, columns);
+}
+
+void add_troubles(std::string& out, const ClusterNode& node, Columns columns) {
+  if (!node.last_error.empty()) add_line(out, fmt::format("{}: {}", node.name, node.last_error), columns);
+  if (!node.drain.empty()) add_line(out, fmt::format("{}: drain: {}", node.name, node.drain), columns);
+}
+
+/// The form of resources in a list. In a narrow one the heading has the domain, which all have.
+enum class Names { whole, behind_the_domain };
+
+cli::Table list_table(const ClusterGpus& cluster, Names names) {
+  const bool whole = names == Names::whole;
+  cli::Table table({"NODE", "STATE", whole ? "RESOURCE" : std::string(kGpuResources), "MODE", "USED", "BY"});
+  for (const ClusterNode& node : cluster.nodes) {
+    if (node.resources.empty()) table.add({node.name, state_text(node), "", "", "", ""});
+    bool first = true;
+    for (const auto& [name, resource] : node.resources) {
+      table.add({first ? node.name : " ", first ? state_text(node) : " ",
+                 whole ? name : name.substr(kGpuResources.size()), mode_text(name), used_text(resource),
+                 users_text(cluster, node, name)});
+      first = false;
+    }
+  }
+  return table;
+}
+
+std::string resources_text(const GpuUser& user) {
+  std::vector<std::string> lines;
+  for (const auto& [name, count] : user.resources) lines.push_back(fmt::format("{} x {}", count, name));
+  for (const std::string& claim : user.claims) lines.push_back("claim " + claim);
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+std::string devices_text(const GpuUser& user) {
+  std::vector<std::string> lines;
+  for (const GivenDevice& device : user.devices) {
+    const bool well = device.health.empty() || device.health == "Healthy";
+    lines.push_back(well ? device.id : fmt::format("{} ({})", device.id, device.health));
+  }
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+bool is_plain_pod(const GpuUser& user) {
+  return user.kind == GpuUser::Kind::pod;
+}
+
+cli::Table vms_table(const ClusterGpus& cluster) {
+  cli::Table table({"NAMESPACE", "NAME", "KIND", "PHASE", "NODE", "GPUS", "DEVICES"});
+  for (const GpuUser& user : cluster.users) {
+    if (is_plain_pod(user)) continue;
+    table.add({user.space, user.name, std::string(text(user.kind)), user.phase, user.node,
+               resources_text(user), devices_text(user)});
+  }
+  return table;
+}
+
+// Seven readable columns take more than 80 characters; five do not.
+cli::Table narrow_vms_table(const ClusterGpus& cluster) {
+  cli::Table table({"NAME", "KIND", "NODE", "GPUS", "DEVICES"});
+  for (const GpuUser& user : cluster.users) {
+    if (is_plain_pod(user)) continue;
+    const std::string kind(text(user.kind));
+    table.add({user.space + "/" + user.name, user.phase.empty() ? kind : kind + "\n" + user.phase, user.node,
+               resources_text(user), devices_text(user)});
+  }
+  return table;
+}
+
+bool goes_into(const std::string& text, Columns columns) {
+  if (!columns) return true;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (cli::width_of(line) > *columns) return false;
+  return true;
+}
+
+}  // namespace
+
+std::string list_text(const ClusterGpus& cluster, Columns columns) {
+  std::string out;
+  if (cluster.nodes.empty()) {
+    out = "no node offers GPUs, and no label speaks of some\n";
+  } else {
+    const cli::Table table = list_table(cluster, Names::whole);
+    const bool fits = !columns || table.width() <= *columns;
+    out = fits ? table.text() : list_table(cluster, Names::behind_the_domain).text(columns);
+  }
+  for (const ClusterNode& node : cluster.nodes) add_troubles(out, node, columns);
+  add_notes(out, cluster, columns);
+  return out;
+}
+
+std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Columns columns) {
+  std::string out;
+  const auto say = [&](const char* what, const std::string& text) {
+    if (!text.empty()) add_line(out, fmt::format("{}: {}", what, text), columns);
+  };
+  say("node", node.name + (node.ready ? "" : ", not ready") + (node.cordoned ? ", cordoned" : ""));
+  say("asked for", node.asked_for.empty() ? "nothing by its labels" : node.asked_for);
+  say("state", node.state.empty() ? "none: no agent of Ferry's has spoken of it" : spaced(node.state));
+  say("last error", node.last_error);
+  say("vGPU configuration", node.vgpu_state);
+  say("drain", node.drain);
+  say("Kata handlers", fmt::format("{}", fmt::join(node.kata_handlers, ", ")));
+  if (node.resources.empty()) {
+    out += "it offers no GPUs\n";
+  } else {
+    cli::Table table({"RESOURCE", "MODE", "CAPACITY", "ALLOCATABLE", "USED", "BY"});
+    for (const auto& [name, resource] : node.resources)
+      table.add({name, mode_text(name), fmt::format("{}", resource.capacity),
+                 fmt::format("{}", resource.allocatable), fmt::format("{}", resource.used),
+                 users_text(cluster, node, name)});
+    out += table.text(columns);
+  }
+  add_notes(out, cluster, columns);
+  return out;
+}
+
+std::string vms_text(const ClusterGpus& cluster, Columns columns) {
+  std::string out;
+  if (std::ranges::all_of(cluster.users, is_plain_pod)) {
+    out = "no VM has a GPU, or asks for one\n";
+  } else {
+    const std::string apart = vms_table(cluster).text(columns);
+    out = goes_into(apart, columns) ? apart : narrow_vms_table(cluster).text(columns);
+  }
+  add_notes(out, cluster, columns);
+  return out;
+}
+
+}  // namespace ferry::kubectl

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pod resources monitor: learns allocations and releases from the kubelet. It asks at the start, before
+// any device is allocated. It asks again when a kubelet begins to read the plugin's lists. Until that kubelet
+// knows its pods, it asks every few seconds and before each Allocate. It asks while a release is awaited,
+// since the kubelet never reports one. On request it also asks until each allocated device's pod is known,
+// and periodically until the release. Otherwise it never asks.
+//
+// A kubelet answers before it has heard of its pods from the API server, which may be unreachable for long.
+// Its lists then lack all allocations in its checkpoint, though none of them is free. A pod that arrives then
+// keeps its device without an Allocate, and the next pod's Allocate may be for another function of that
+// group. Until a kubelet has shown that it knows its pods, each Allocate therefore waits for an answer to a
+// question asked after its arrival. A kubelet admits pods one by one and lists a pod's devices from its
+// admission on. So the answer contains all pods admitted before the one that asks. Pods admitted later remain
+// unknown; of pods that arrive together the older go first. Two VMs may then still get functions of one
+// group, and the second does not start. This needs a pod that keeps its device and is younger than a pod that
+// is new here, or a kubelet that counts as knowing its pods too early (Settings::own_pod).
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/event_loop.h"
+#include "hostfs/host_fs.h"
+#include "kubevirt-plugin/allocation/allocate_gate.h"
+#include "kubevirt-plugin/allocation/allocation_core.h"
+#include "kubevirt-plugin/allocation/pod_list.h"
+
+namespace ferry::plugin {
+
+class PodListCall;
+class RpcQueue;
+
+/// Belongs to the loop's thread.
+class PodResourcesMonitor {
+ public:
+  struct Settings {
+    std::filesystem::path socket;  ///< of pod resources, relative to the host's root
+    /// The kubelet's own, likewise. Where it is, a kubelet is or was, and may have given something out.
+    /// Empty: that cannot be seen.
+    std::filesystem::path kubelet_socket = "var/lib/kubelet/device-plugins/kubelet.sock";
+    std::chrono::milliseconds period = std::chrono::seconds(5);
+    /// How long an Allocate waits, at most, for the answer that it needs.
+    std::chrono::milliseconds patience = std::chrono::seconds(10);
+    /// A kubelet that has just started may not know all its pods yet: for so long nothing counts as released
+    /// that was allocated before it came. The pods of its own allocations it knows.
+    std::chrono::milliseconds settling = std::chrono::seconds(30);
+    /// "namespace/name" of the pod that we run in, one of the API server's: a kubelet that lists it knows its
+    /// pods. Empty: none. Then one does that lists a device of anybody's, or has asked for one of ours.
+    std::string own_pod = {};
+    /// A kubelet that has shown none of that for so long counts as one that knows its pods: without our own
+    /// if it lists a device, and where we are in no pod whatever it lists.
+    std::chrono::milliseconds doubt = std::chrono::minutes(10);
+    /// Ask also until the pods of all allocated devices are known, and as long as there are any.
+    bool names = false;
+    /// The time between two such questions. A device counts as released after two lists without it.
+    std::chrono::milliseconds between_looks = std::chrono::seconds(10);
+  };
+
+  /// All must outlive this object. `learnt` is called once known() is true.
+  PodResourcesMonitor(const HostFs& host, EventLoop& loop, RpcQueue& queue, AllocationCore& core,
+                      AllocateGate& gate, std::function<void()> learnt, Settings settings);
+  PodResourcesMonitor(const PodResourcesMonitor&) = delete;
+  PodResourcesMonitor& operator=(const PodResourcesMonitor&) = delete;
+  PodResourcesMonitor(PodResourcesMonitor&&) = delete;
+  PodResourcesMonitor& operator=(PodResourcesMonitor&&) = delete;
+  ~PodResourcesMonitor();
+
+  /// Asks now, and again with a growing pause until there is an answer. The gate then opens, or closes if the
+  /// answer takes too long. At the start, the absence of both sockets counts as an answer: no kubelet has
+  /// allocated anything. This does not apply if the kubelet's own socket cannot be seen.
+  ///
+  /// The gate opens for calls that had arrived when the question was asked, and for all calls once the
+  /// kubelet knows its pods.
+  void begin();
+  /// Like begin(), after another plugin has allocated devices unseen: only the answer to a question asked
+  /// from now on opens the gate.
+  void begin_anew();
+  /// A kubelet has begun to read the lists. Its earlier allocations are learnt. It must settle, and show that
+  /// it knows its pods.
+  void kubelet_is_there();
+  /// No kubelet reads the lists any more. A later answer may come from a kubelet that has just started and
+  /// does not read them yet. No device counts as released until a kubelet reads the lists and has settled.
+  void kubelet_is_gone();
+  /// AllocationCore has a new snapshot.
+  void snapshot_changed();
+  /// True once an answer has come and AllocationCore has it.
+  bool known() const { return known_; }
+
+ private:
+  void ask_now();
+  void somebody_waits();
+  void start_patience();
+  void ask();
+  void answered(Result<PodList> listed);
+  void next_time();
+  using ListTime = AllocationCore::ListTime;
+  /// The newest list's time: it tells which allocations are over if the list does not name them.
+  ListTime time_of_list();
+  void judge(const PodList& list);
+  /// True if all pods that have a device of the plugin are known, up to the next Allocate.
+  bool sees_whole() const { return there_since_ && sight_ == Sight::whole; }
+  /// Decides after an answer which Allocate calls may pass the gate and which wait for the next answer.
+  void decide_gate();
+  /// True if an answer is needed at once, with repeated questions until it comes.
+  bool must_learn() const;
+  /// The pause before the next question if nothing is to be learnt; absent: no question is needed.
+  std::optional<EventLoop::Clock::duration> pause_for(const Snapshot& snapshot) const;
+  void ask_in(EventLoop::Clock::duration pause);
+
+  const HostFs& host_;
+  EventLoop& loop_;
+  RpcQueue& queue_;
+  AllocationCore& core_;
+  AllocateGate& gate_;
+  const std::function<void()> learnt_;
+  const Settings settings_;
+  const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+
+  bool known_ = false;
+  bool told_learnt_ = false;
+  EventLoop::Clock::time_point anew_since_;  // the time of begin_anew(); earlier questions do not decide
+  bool learning_ = false;                    // the allocations of a kubelet that came since are awaited
+  bool patient_ = false;                     // the timer runs; when it ends, the gate closes
+  bool too_late_ = false;                    // the gate is closed until there is an answer
+  EventLoop::Timer patience_timer_;
+  EventLoop::Clock::duration pause_;
+  Error last_error_;
+
+  bool waits_ = false;                    // a timer is set
+  EventLoop::Clock::duration waiting_{};  // the pause of that timer
+  EventLoop::Timer timer_;
+  std::unique_ptr<PodListCall> call_;
+  std::optional<EventLoop::Clock::time_point> there_since_;  // since a kubelet reads the lists
+  AllocationCore::Ticket there_at_ = 0;                      // the last allocation before that
+  /// The kubelet's knowledge, by its lists: not shown yet; of pods, perhaps not all; of all its pods.
+  enum class Sight { doubted, begun, whole };
+  Sight sight_ = Sight::doubted;
+  bool doubt_told_ = false;
+  bool once_more_ = false;  // when the call is over
+  EventLoop::Clock::time_point asked_when_;
+  AllocateGate::Arrivals asked_for_ = 0;       // who waited by then
+  AllocationCore::Ticket asked_at_ = 0;        // the last allocation before the list that is on its way
+  AllocationCore::Ticket settled_ = 0;         // and before one that came a period ago, or later
+  EventLoop::Clock::time_point settled_when_;  // when that one was asked for
+};
+
+}  // namespace ferry::plugin

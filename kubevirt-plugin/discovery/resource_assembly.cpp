@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/discovery/resource_assembly.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/text/text.h"
+
+namespace ferry::plugin {
+
+std::string fill_template(std::string text, const std::map<std::string, std::string>& values) {
+  for (const auto& [key, value] : values) {
+    const std::string field = "{" + key + "}";
+    for (auto at = text.find(field); at != std::string::npos; at = text.find(field, at + value.size()))
+      text.replace(at, field.size(), value);
+  }
+  return text;
+}
+
+Result<> check_template(std::string_view text, std::span<const std::string_view> fields) {
+  std::vector<std::string> known;
+  for (const std::string_view field : fields) known.push_back(fmt::format("{{{}}}", field));
+  const auto wrong = [&](std::string_view part) {
+    return fail(Errc::usage,
+                fmt::format("name template '{}': there is no {}{}", text, part,
+                            did_you_mean(std::string(part), known)),
+                fmt::format("a name is made of text and {}", fmt::join(known, ", ")));
+  };
+  for (auto at = text.find_first_of("{}"); at != std::string_view::npos;) {
+    const auto end = text.find('}', at);
+    const auto part = text.substr(at, end == std::string_view::npos ? end : end + 1 - at);
+    if (std::ranges::find(known, part) == known.end()) return wrong(part);
+    at = text.find_first_of("{}", at + part.size());
+  }
+  return {};
+}
+
+Result<std::pair<std::string, std::string>> parse_alias(std::string_view text) {
+  const auto sign = text.find('=');
+  if (sign == std::string_view::npos || sign == 0 || sign + 1 == text.size()) {
+    return fail(Errc::usage, fmt::format("alias '{}': not of the form MODEL=NAME", text),
+                "as 10de:2330=h100 or 'NVIDIA A40-8Q=small'");
+  }
+  return std::pair(std::string(text.substr(0, sign)), std::string(text.substr(sign + 1)));
+}
+
+void ResourceAssembly::refuse(std::string id, std::string reason) {
+  offer_.not_advertised.push_back({.id = std::move(id), .reason = std::move(reason)});
+}
+
+void ResourceAssembly::leave_out(std::string id, std::string reason) {
+  offer_.not_advertised.push_back({.id = std::move(id), .reason = std::move(reason), .by_kind = true});
+}
+
+void ResourceAssembly::leave(std::string id, const std::optional<std::string>& driver) {
+  if (driver) {
+    offer_.left_to_host.push_back({.id = std::move(id), .reason = "its driver is " + *driver});
+  } else {
+    offer_.driverless.push_back({.id = std::move(id), .reason = "no driver is bound to it"});
+  }
+}
+
+void ResourceAssembly::miss(std::string id, std::string why) {
+  offer_.driverless.push_back({.id = std::move(id), .reason = std::move(why)});
+  offer_.unsettled = true;
+}
+
+Result<ResourceName> ResourceAssembly::name_of(const std::string& domain, const std::string& model,
+                                               const std::string& part, const std::string& fallback,
+                                               EnvPrefix prefix) {
+  auto name = ResourceName::parse(domain + "/" + part);
+  // Kata's is a kind of CDI's too, whose class begins with a letter (its specification, "kind").
+  if (name && prefix == EnvPrefix::none && std::isdigit(static_cast<unsigned char>(part.front())) != 0)
+    name = fail(
+        Errc::invalid_config,
+        fmt::format("resource name '{}': no CDI kind for Kata begins so, but with a letter", name->text()));
+  // ABI: the CDI project's Go library v0.6.0, validateVendorOrClassName().
+  if (name && prefix == EnvPrefix::none && part.size() == 1)
+    name = fail(
+        Errc::invalid_config,
+        fmt::format("resource name '{}': the CDI library of Kata's runtime crashes at a name of one letter",
+                    name->text()));
+  if (name || fallback.empty()) return name;
+  warn(part.empty() ? fmt::format("{} has no name; it is advertised as {}/{}", model, domain, fallback)
+                    : fmt::format("{}; it is advertised as {}/{}", name.error().message, domain, fallback));
+  return ResourceName::parse(domain + "/" + fallback);
+}
+
+void ResourceAssembly::add(AdvertisedDevice device, const std::string& part, const std::string& fallback,
+                           EnvPrefix prefix, const std::string& domain) {
+  const auto name = name_of(domain.empty() ? domain_ : domain, device.model, part, fallback, prefix);
+  if (!name) return refuse(device.id, name.error().message);
+  auto& resource = resources_.try_emplace(*name, Resource{.name = *name, .env_prefix = prefix, .devices = {}})
+                       .first->second;
+  // virt-launcher takes one address per entry from variables of either kind, and Kata a CDI name per ID. A
+  // resource therefore has one kind of device.
+  if (resource.env_prefix != prefix)
+    return refuse(device.id, fmt::format("{} is the name of devices of another kind", name->text()));
+  resource.devices.push_back(std::move(device));
+}
+
+void ResourceAssembly::add_companion(std::string gpu, Companion companion, std::string part,
+                                     std::string fallback) {
+  companions_.push_back({.gpu = std::move(gpu),
+                         .companion = std::move(companion),
+                         .part = std::move(part),
+                         .fallback = std::move(fallback)});
+}
+
+AdvertisedDevice* ResourceAssembly::find_function(const std::string& address) {
+  for (auto& [name, resource] : resources_)
+    for (auto& device : resource.devices)
+      if (device.kind == DeviceKind::pci_function && device.id == address) return &device;
+  return nullptr;
+}
+
+void ResourceAssembly::add_place(Waiting waiting) {
+  auto* const gpu = find_function(waiting.gpu);
+  if (gpu == nullptr) return;  // the GPU's own reason has been noted
+  auto& companion = waiting.companion;
+  const auto name =
+      name_of(domain_, companion.model, waiting.part, waiting.fallback, EnvPrefix::pci_resource);
+  if (!name) return refuse(companion.address, name.error().message);
+  const auto known = resources_.find(*name);
+  if (known != resources_.end() && !known->second.places)
+    return refuse(companion.address, fmt::format("{} is the name of devices", name->text()));
+  companion.resource = name->text();
+  companion.env_name = env_name(EnvPrefix::pci_resource, *name);
+  for (const auto& [other, resource] : resources_) {
+    if (other == *name || env_name(resource.env_prefix, other) != companion.env_name) continue;
+    return refuse(companion.address,
+                  fmt::format("KubeVirt cannot tell {} from {}", name->text(), other.text()));
+  }
+  resources_.try_emplace(
+      *name, Resource{.name = *name, .env_prefix = EnvPrefix::pci_resource, .devices = {}, .places = true});
+  gpu->companions.push_back(std::move(companion));
+}
+
+ResourceSet ResourceAssembly::finish() && {
+  for (auto& waiting : companions_) add_place(std::move(waiting));
+  std::map<std::string, std::string> env_names;  // env name -> resource
+  for (auto& [name, resource] : resources_) {
+    const std::string env = env_name(resource.env_prefix, name);
+    const auto [entry, is_new] = env_names.emplace(env, name.text());
+    if (!is_new && !env.empty()) {
+      warn(fmt::format("{} is not advertised: KubeVirt cannot tell it from {}", name.text(), entry->second));
+      for (const auto& device : resource.devices)
+        refuse(device.id, fmt::format("KubeVirt cannot tell {} from {}", name.text(), entry->second));
+      continue;
+    }
+    std::sort(resource.devices.begin(), resource.devices.end(),
+              [](const AdvertisedDevice& a, const AdvertisedDevice& b) { return a.id < b.id; });
+    offer_.resources.push_back(std::move(resource));
+  }
+  return std::move(offer_);
+}
+
+void ResourceAssembly::warn(std::string text) {
+  if (std::find(offer_.warnings.begin(), offer_.warnings.end(), text) == offer_.warnings.end())
+    offer_.warnings.push_back(std::move(text));
+}
+
+}  // namespace ferry::plugin

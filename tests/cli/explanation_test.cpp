@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/output/explanation.h"
+
+#include <memory>
+#include <stdexcept>
+
+#include <gmock/gmock.h>
+
+#include "cli/verbs/node_look.h"
+#include "hostfs/locks.h"
+#include "tests/support/machines.h"
+#include "tests/support/must.h"
+#include "tests/vfio/machines.h"
+
+namespace ferry::cli {
+namespace {
+
+using test::must;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kGpu = "0000:5e:00.0";
+constexpr const char* kResource = "nvidia.com/TU104GL_TESLA_T4";
+
+/// A machine with a GPU that the plugin offers, which runs unless a test says otherwise.
+class StoryOfAnOffer : public testing::Test {
+ protected:
+  StoryOfAnOffer() {
+    test::composed_machine("t4-server").build(machine_);
+    session_ = open_session(machine_.kernel.root());
+    session_.probe = std::make_unique<test::TableProbe>();
+    inputs = must(look_for_stories(session_));
+    inputs.plugin_runs = true;
+  }
+  std::string told_of(const std::string& word) const {
+    return explanation_text(explanation_of(inputs, must(find_subject(inputs, word))), {.columns = 160});
+  }
+  host::AdvertisedResources& advertised() {
+    if (!inputs.sight.advertised) throw std::runtime_error("the machine offers nothing");
+    return *inputs.sight.advertised;
+  }
+
+  ExplainInputs inputs;
+  test::Machine machine_;
+  Session session_;
+};
+
+TEST_F(StoryOfAnOffer, SaysNothingMoreWhereTheKubeletReadsIt) {
+  EXPECT_THAT(told_of(kGpu), AllOf(HasSubstr(kResource), Not(HasSubstr("no further pod"))));
+  EXPECT_THAT(told_of(kResource), Not(HasSubstr("no further pod")));
+}
+
+TEST_F(StoryOfAnOffer, SaysThatNobodyOffersItNow) {
+  inputs.plugin_runs = false;
+  for (const char* word : {kGpu, kResource})
+    EXPECT_THAT(told_of(word), HasSubstr("to no further pod now: ferry plugin does not run")) << word;
+}
+
+TEST_F(StoryOfAnOffer, SeesWhetherThePluginRuns) {
+  EXPECT_FALSE(must(look_for_stories(session_)).plugin_runs);
+  const auto plugin = must(LivenessLock::announce(machine_.kernel, kPluginLiveness));
+  EXPECT_TRUE(must(look_for_stories(session_)).plugin_runs);
+}
+
+TEST_F(StoryOfAnOffer, SaysWhyThePluginStandsBack) {
+  advertised().standby = "NVIDIA's sandbox-device-plugin serves this node";
+  for (const char* word : {kGpu, kResource})
+    EXPECT_THAT(told_of(word), HasSubstr("now: ferry plugin is on standby: NVIDIA's sandbox-device-plugin"))
+        << word;
+}
+
+TEST_F(StoryOfAnOffer, SaysThatTheKubeletDoesNotReadIt) {
+  for (host::AdvertisedResource& resource : advertised().resources)
+    resource.registered = resource.name != kResource;
+  for (const char* word : {kGpu, kResource})
+    EXPECT_THAT(told_of(word), HasSubstr("now: the kubelet does not read its list")) << word;
+}
+
+TEST_F(StoryOfAnOffer, KnowsAResourceThatHasPlacesAloneOrNothingNow) {
+  advertised().resources.push_back({.name = "nvidia.com/AUDIO", .places = 2});
+  advertised().resources.push_back({.name = "nvidia.com/GONE"});
+  EXPECT_THAT(told_of("nvidia.com/AUDIO"),
+              AllOf(HasSubstr("0 devices"), HasSubstr("2 places to ask for beside a GPU")));
+  EXPECT_THAT(told_of("nvidia.com/GONE"), AllOf(HasSubstr("0 devices"), Not(HasSubstr("place"))));
+}
+
+}  // namespace
+}  // namespace ferry::cli

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <csignal>
+#include <fcntl.h>
+#include <optional>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "hostfs/locks.h"
+#include "tests/support/few_descriptors.h"
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using test::must;
+
+class PresenceTest : public testing::Test {
+ protected:
+  static constexpr const char* kFile = "run/ferry/some.lock";
+  bool present() const { return must(is_present(host_, kFile)); }
+  test::ScratchDirectory tree_;
+  HostFs host_{tree_.path()};
+};
+
+TEST_F(PresenceTest, LastsAsLongAsAnyOfTheKind) {
+  EXPECT_FALSE(present()) << "there is no file";
+  std::optional<LivenessLock> first = must(LivenessLock::announce(host_, kFile));
+  EXPECT_TRUE(present());
+  std::optional<LivenessLock> second = must(LivenessLock::announce(host_, kFile));
+  first.reset();
+  EXPECT_TRUE(present());
+  second.reset();
+  EXPECT_FALSE(present()) << "the file stays, and says nothing";
+}
+
+TEST_F(PresenceTest, EndsWithAProcessThatIsKilled) {
+  int told[2] = {};
+  ASSERT_EQ(::pipe(told), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto held = LivenessLock::announce(host_, kFile);
+    const char done = held ? '1' : '0';
+    if (::write(told[1], &done, 1) == 1) ::pause();
+    ::_exit(EXIT_FAILURE);
+  }
+  char done = 0;
+  ASSERT_EQ(::read(told[0], &done, 1), 1);
+  EXPECT_EQ(done, '1');
+  EXPECT_TRUE(present());
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(present());
+  ::close(told[0]);
+  ::close(told[1]);
+}
+
+TEST_F(PresenceTest, LetsOneAlone) {
+  std::optional<InstanceLock> first = must(InstanceLock::claim(host_, kFile));
+  const auto second = InstanceLock::claim(host_, kFile);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Errc::refused);
+  first.reset();
+  EXPECT_TRUE(InstanceLock::claim(host_, kFile));
+}
+
+TEST_F(PresenceTest, TellsThatItsNameIsGoneFromThatItCannotBeAsked) {
+  const auto only = must(InstanceLock::claim(host_, kFile));
+  EXPECT_TRUE(must(only.is_at(host_, kFile)));
+  // A sanitizer's first look at the type of an error takes a pipe, which is not to be had below.
+  EXPECT_FALSE(host_.open("none", O_RDONLY));
+  const auto unknown = [&] {
+    const test::FewDescriptors none(0);
+    return only.is_at(host_, kFile);
+  }();
+  EXPECT_FALSE(unknown);
+  std::filesystem::remove(tree_.path() / kFile);
+  EXPECT_FALSE(must(only.is_at(host_, kFile)));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/metrics/metric_families.h"
+#include "tests/fuzz/fuzz.h"
+
+// What the plugin writes into advertised.json, and what Prometheus would be shown of it.
+void ferry::fuzz::one_input(std::string_view text) {
+  auto offer = agent::read_advertised_resources(text);
+  if (!offer) {
+    require(offer.error().code == Errc::malformed_host, "a refusal is of the host");
+    return require(offer.error().message.starts_with("/run/ferry/plugin/advertised.json: "),
+                   "a refusal says where");
+  }
+  agent::MetricsSnapshot view;
+  view.host.content.emplace();
+  view.offer.content = std::move(*offer);
+  const std::string shown = agent::metrics_text(agent::metric_families(view));
+  for (std::size_t begin = 0; begin < shown.size();) {
+    const auto end = shown.find('\n', begin);
+    require(end != std::string::npos, "the last line ends");
+    const auto line = std::string_view(shown).substr(begin, end - begin);
+    require(line.starts_with("ferry_") || line.starts_with("# "),
+            "each line is a sample of ours or a comment");
+    begin = end + 1;
+  }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/usage/advertised_use_probe.h"
+
+#include <ctime>
+#include <fcntl.h>
+#include <ostream>
+#include <sys/stat.h>
+
+#include <gmock/gmock.h>
+
+#include "hostfs/locks.h"
+#include "tests/support/fake_kernel.h"
+#include "tests/support/must.h"
+
+namespace ferry::host {
+namespace {
+
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kGpu = "0000:01:00.0";    // group 15
+constexpr const char* kAudio = "0000:01:00.1";  // group 15
+constexpr const char* kOther = "0000:02:00.0";  // group 16
+constexpr const char* kUuid = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11";
+
+std::string advertised(const std::string& devices) {
+  return R"({"version": 2, "state_generation": 5, "resources": [{"name": "nvidia.com/GPU", "devices": [)" +
+         devices + "]}]}";
+}
+std::string device(const std::string& id, unsigned group, bool allocated) {
+  return R"({"id": ")" + id + R"(", "iommu_group": )" + std::to_string(group) + R"(, "allocated": )" +
+         (allocated ? "true}" : "false}");
+}
+
+class OfferedUseProbeTest : public testing::Test {
+ protected:
+  OfferedUseProbeTest() {
+    kernel_.add_function({.address = kGpu, .group = 15});
+    kernel_.add_function({.address = kAudio, .ids = "10de:22ba", .group = 15});
+    kernel_.add_function({.address = kOther, .group = 16});
+  }
+  void offer(const std::string& text) { kernel_.file(kAdvertisedFile, text); }
+  void grow_old() const { be_written_at(1'000'000); }
+  void be_written_at(time_t seconds) const {
+    const timespec then{.tv_sec = seconds, .tv_nsec = 0};
+    const timespec times[2] = {then, then};
+    ASSERT_EQ(::utimensat(AT_FDCWD, (kernel_.root() / kAdvertisedFile).c_str(), times, 0), 0);
+  }
+  static std::vector<vfio::UseQuestion> questions() {
+    std::vector<vfio::UseQuestion> out;
+    for (const char* one : {kGpu, kAudio, kOther, kUuid}) out.push_back({.device = one, .nodes = {}});
+    return out;
+  }
+  static std::vector<std::string> held(const vfio::UseReport& report) {
+    std::vector<std::string> out;
+    for (const auto& [name, users] : report.users)
+      if (!users.empty()) out.push_back(name);
+    return out;
+  }
+  vfio::UseReport look(Result<std::vector<vfio::PodDevice>> pods) {
+    AdvertisedUseProbe probe(kernel_, [&] { return pods; });
+    return must(probe.look(questions()));
+  }
+  static std::vector<vfio::PodDevice> nobody() { return {}; }
+  test::FakeKernel kernel_;
+};
+
+TEST_F(OfferedUseProbeTest, FindsNobodyWithoutAPlugin) {
+  EXPECT_THAT(held(look(nobody())), IsEmpty());
+}
+
+TEST_F(OfferedUseProbeTest, FindsWhatIsAllocatedWithItsGroup) {
+  offer(advertised(device(kGpu, 15, true) + "," + device(kOther, 16, false)));
+  const auto report = look(nobody());
+  EXPECT_THAT(held(report), ElementsAre(kGpu, kAudio));
+  EXPECT_EQ(report.of(kGpu)[0].text(),
+            "pod (not listed yet) holds nvidia.com/GPU (allocated by the kubelet)");
+}
+
+TEST_F(OfferedUseProbeTest, NamesThePodThatThePluginNames) {
+  offer(advertised(R"({"id": "0000:01:00.0", "iommu_group": 15, "allocated": true, "pod": "studio/render-a"},
+                   {"id": "0000:02:00.0", "iommu_group": 16, "allocated": true, "pod": null})"));
+  const auto report = look(nobody());
+  EXPECT_EQ(report.of(kGpu)[0].text(), "pod studio/render-a holds nvidia.com/GPU (allocated by the kubelet)");
+  EXPECT_EQ(report.of(kOther)[0].name, "(not listed yet)");
+}
+
+TEST_F(OfferedUseProbeTest, KnowsKatasNumbersAndVgpus) {
+  offer(advertised(device("16", 16, true) + "," + device(kUuid, 211, true)));
+  EXPECT_THAT(held(look(nobody())), ElementsAre(kOther, kUuid));
+}
+
+TEST_F(OfferedUseProbeTest, TakesNoPlaceForADevice) {
+  offer(R"({"version": 2, "state_generation": 5, "resources": [{"name": "nvidia.com/AUDIO", "devices": [],
+            "places": [{"id": "place-0000:01:00.1", "healthy": true, "reason": ""}]}]})");
+  EXPECT_THAT(held(look(nobody())), IsEmpty());
+}
+
+TEST_F(OfferedUseProbeTest, LeavesThoseToTheKubeletThatItLists) {
+  offer(advertised(device(kGpu, 15, true)));
+  EXPECT_THAT(held(look(std::vector<vfio::PodDevice>{{.name_space = "a",
+                                                      .pod = "b",
+                                                      .container = "c",
+                                                      .resource = "nvidia.com/GPU",
+                                                      .ids = {kGpu},
+                                                      .numa_nodes = {}}})),
+              IsEmpty());
+}
+
+TEST_F(OfferedUseProbeTest, BelievesTheKubeletOnceItMustKnow) {
+  offer(advertised(device(kGpu, 15, true)));
+  grow_old();
+  EXPECT_THAT(held(look(nobody())), IsEmpty()) << "the plugin learns late of a release";
+  EXPECT_THAT(held(look(fail(Errc::unreachable, "no kubelet"))), ElementsAre(kGpu, kAudio))
+      << "and where the kubelet cannot be asked it is all there is";
+}
+
+TEST_F(OfferedUseProbeTest, BelievesTheKubeletThoughTheClockWasSetBack) {
+  offer(advertised(device(kGpu, 15, true)));
+  be_written_at(::time(nullptr) + 10);
+  EXPECT_THAT(held(look(nobody())), ElementsAre(kGpu, kAudio)) << "by a little, as clocks are";
+  be_written_at(::time(nullptr) + 3600);
+  EXPECT_THAT(held(look(nobody())), IsEmpty());
+}
+
+TEST_F(OfferedUseProbeTest, SaysThatItCannotRead) {
+  offer("{");
+  const auto report = look(nobody());
+  EXPECT_THAT(held(report), IsEmpty());
+  EXPECT_THAT(report.unknown, ElementsAre(HasSubstr("advertised.json")));
+}
+
+/// Says of one device that it is held.
+class OneHolder final : public vfio::UseProbe {
+ public:
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> /*questions*/) override {
+    vfio::UseReport report;
+    report.users[kOther] = {{.name = "x", .pid = 7, .what = "y", .pod_uid = {}}};
+    return report;
+  }
+};
+
+TEST_F(OfferedUseProbeTest, StillOfferedIsHeldBesideAllOthers) {
+  offer(advertised(device(kGpu, 15, false)));
+  OneHolder inner;
+  StillAdvertisedProbe probe(kernel_, inner, {}, {{kUuid}, 6});
+  EXPECT_THAT(held(must(probe.look(questions()))), ElementsAre(kOther)) << "no plugin runs";
+  const auto plugin = must(LivenessLock::announce(kernel_, kPluginLiveness));
+  EXPECT_THAT(held(must(probe.look(questions()))), ElementsAre(kGpu, kAudio, kOther, kUuid));
+  StillAdvertisedProbe answered(kernel_, inner, {}, {{kUuid}, 5});
+  EXPECT_THAT(held(must(answered.look(questions()))), ElementsAre(kGpu, kAudio, kOther));
+  offer("{");
+  EXPECT_FALSE(probe.look(questions())) << "nothing may be moved";
+}
+
+struct BadOffered {
+  const char* text;
+  const char* message;
+};
+void PrintTo(const BadOffered& bad, std::ostream* out) {
+  *out << bad.text;
+}
+class BadOfferedFile : public testing::TestWithParam<BadOffered> {};
+
+TEST_P(BadOfferedFile, IsRefusedWithTheKey) {
+  const auto read = read_advertised_resources(GetParam().text);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, Errc::malformed_host);
+  EXPECT_THAT(read.error().message, HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, BadOfferedFile,
+    testing::Values(
+        BadOffered{"", "not a JSON object"}, BadOffered{"{}", "version"},
+        BadOffered{R"({"version": 2})", "resources: expected a list"},
+        BadOffered{R"({"version": 2, "resources": [5]})", "name: expected"},
+        BadOffered{R"({"version": 2, "resources": [{"name": "a"}]})", "devices: expected a list"},
+        BadOffered{R"({"version": 2, "resources": [{"name": "a", "devices": [5]}]})", "id: expected"},
+        BadOffered{R"({"version": 2, "resources": [{"name": "a", "devices": [{"id": "b"}]}]})",
+                   "iommu_group: expected a number"},
+        BadOffered{
+            R"({"version": 2, "resources": [{"name": "a", "devices": [{"id": "b", "iommu_group": 5000000000}]}]})",
+            "iommu_group: expected a number"},
+        BadOffered{
+            R"({"version": 2, "resources": [{"name": "a", "devices": [{"id": "b", "iommu_group": 1}]}]})",
+            "allocated: expected true or false"},
+        BadOffered{R"({"version": 2, "state_generation": -1, "resources": []})", "state_generation"}));
+
+}  // namespace
+}  // namespace ferry::host

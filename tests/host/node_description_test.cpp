@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// One word for each accelerator, and its reason: what comes before what.
+#include "host/node_description.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include <gmock/gmock.h>
+
+#include "mdev/vgpu_inventory.h"
+#include "policy/accelerators.h"
+#include "tests/support/machines.h"
+#include "tests/support/must.h"
+
+namespace ferry::host {
+namespace {
+
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class NodeViewTest : public testing::Test {
+ protected:
+  NodeSnapshot sight_of(const std::string& machine) {
+    test::composed_machine(machine).build(machine_);
+    NodeSnapshot sight;
+    sight.inventory = must(vfio::scan(machine_.kernel));
+    sight.vgpus =
+        must(mdev::scan_vgpus(machine_.kernel, sight.inventory, policy::default_accelerator_rules()));
+    sight.use.users = machine_.users;
+    return sight;
+  }
+  static AcceleratorDescription of(const NodeSnapshot& sight, const std::string& address) {
+    const NodeDescription view = view_of(sight, policy::default_accelerator_rules(), {});
+    return *view.find(must(vfio::PciAddress::parse(address)));
+  }
+  static AcceleratorStatus said(const std::string& address, GpuState condition) {
+    AcceleratorStatus state;
+    state.address = must(vfio::PciAddress::parse(address));
+    state.driver = "nvidia";
+    state.state = condition;
+    state.reason = "why";
+    state.hint = "what to do";
+    return state;
+  }
+
+  test::Machine machine_;
+};
+
+TEST_F(NodeViewTest, WhatHostdSaysComesBeforeWhatIsSeen) {
+  NodeSnapshot sight = sight_of("t4-server");
+  struct Row {
+    GpuState condition;
+    std::string word;
+    Health health;
+  };
+  for (const Row& row :
+       {Row{GpuState::failed, "failed", Health::bad}, Row{GpuState::blocked, "blocked", Health::bad},
+        Row{GpuState::pending, "applying", Health::attention}}) {
+    sight.state.emplace().accelerators = {said("0000:3b:00.0", row.condition)};
+    const Condition condition = of(sight, "0000:3b:00.0").condition;
+    EXPECT_EQ(condition.word, row.word);
+    EXPECT_EQ(condition.health, row.health);
+    EXPECT_EQ(condition.reason, "why");
+    EXPECT_EQ(condition.hint, "what to do");
+  }
+  for (const GpuState condition : {GpuState::ready, GpuState::unmanaged}) {
+    sight.state.emplace().accelerators = {said("0000:3b:00.0", condition)};
+    EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "free");
+  }
+}
+
+// Its file outlives it, and others move devices too.
+TEST_F(NodeViewTest, WhatHostdSaidOfAnotherDriverIsNotBelieved) {
+  NodeSnapshot sight = sight_of("t4-server");
+  AcceleratorStatus old = said("0000:3b:00.0", GpuState::blocked);
+  old.driver = "vfio-pci";
+  old.mode = policy::Mode::passthrough;
+  sight.state.emplace().accelerators = {old};
+  EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "free");
+}
+
+TEST_F(NodeViewTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
+  NodeSnapshot sight = sight_of("laptop");
+  sight.stuck = {{.pid = 7,
+                  .act = "write /sys/bus/pci/drivers/snd_hda_intel/unbind",
+                  .value = "0000:01:00.1",
+                  .kernel_state = {}}};
+  sight.state.emplace().accelerators = {said("0000:01:00.0", GpuState::blocked)};
+  const Condition condition = of(sight, "0000:01:00.0").condition;
+  EXPECT_EQ(condition.word, "stuck");
+  EXPECT_THAT(condition.reason, HasSubstr("snd_hda_intel/unbind (pid 7)"));
+}
+
+TEST_F(NodeViewTest, AVgpuThatNoVmCanBeGivenIsToldOf) {
+  NodeSnapshot sight = sight_of("t4-server");
+  for (mdev::VgpuGpu& gpu : sight.vgpus.gpus)
+    if (!gpu.devices.empty()) gpu.devices.front().iommu_group.reset();
+  const Condition condition = of(sight, "0000:af:00.0").condition;
+  EXPECT_EQ(condition.word, "unusable");
+  EXPECT_THAT(condition.hint, testing::HasSubstr("made anew"));
+  EXPECT_THAT(condition.reason, HasSubstr("has no IOMMU group"));
+}
+
+TEST_F(NodeViewTest, AHolderOfAnyMemberIsOneOfTheGroups) {
+  NodeSnapshot sight = sight_of("one-group");
+  sight.use.users["0000:45:00.0"] = {test::vm_holder("net", 9, "/dev/vfio/7")};
+  for (const char* gpu : {"0000:41:00.0", "0000:44:00.0"}) {
+    EXPECT_EQ(of(sight, gpu).condition.word, "in use");
+    EXPECT_EQ(of(sight, gpu).users.size(), 1U);
+  }
+}
+
+// On vfio, on the host's driver, with vGPUs.
+TEST_F(NodeViewTest, WhereAHolderMayHaveGoneUnseenNothingIsCalledFree) {
+  NodeSnapshot sight = sight_of("t4-server");
+  sight.use.users.clear();
+  std::vector<std::string> free;
+  for (const AcceleratorDescription& view :
+       view_of(sight, policy::default_accelerator_rules(), {}).accelerators)
+    if (view.condition.word == "free") free.push_back(view.address().text());
+  ASSERT_GE(free.size(), 3U);
+  sight.use.blind = "process 7 could not be looked into";
+  for (const std::string& gpu : free) {
+    const Condition condition = of(sight, gpu).condition;
+    EXPECT_EQ(condition.word, "use unknown") << gpu;
+    EXPECT_EQ(condition.health, Health::attention);
+    EXPECT_FALSE(condition.reason.empty());
+  }
+}
+
+TEST_F(NodeViewTest, AMemberThatIsNotSeenIntoKeepsItsGroupFromBeingCalledFree) {
+  NodeSnapshot sight = sight_of("one-group");
+  sight.use.users.clear();
+  sight.use.unseen["0000:45:00.0"] = "no permission";
+  EXPECT_EQ(of(sight, "0000:44:00.0").condition.word, "use unknown");
+  sight.use.users["0000:45:00.0"] = {test::vm_holder("net", 9, "/dev/vfio/7")};
+  EXPECT_EQ(of(sight, "0000:44:00.0").condition.word, "in use") << "one is seen";
+}
+
+TEST_F(NodeViewTest, KatasNumberIsKnownByItsGroup) {
+  NodeSnapshot sight = sight_of("t4-server");
+  sight.advertised.emplace().devices = {
+      {.resource = "nvidia.com/pgpu", .id = "0", .iommu_group = 31},
+      {.resource = "nvidia.com/TU104GL_TESLA_T4",
+       .id = "0000:5e:00.0",
+       .iommu_group = 31,
+       .healthy = false,
+       .reason = "gone"},
+      {.resource = "nvidia.com/other", .id = "0000:d8:00.0", .iommu_group = 31}};
+  sight.advertised->not_advertised = {{"0000:3b:00.0", "on driver nvidia"}};
+  const AcceleratorDescription view = of(sight, "0000:5e:00.0");
+  std::vector<std::string> names;
+  std::ranges::transform(view.advertised_as, std::back_inserter(names), &AdvertisedAs::resource);
+  EXPECT_THAT(names, ElementsAre("nvidia.com/pgpu", "nvidia.com/TU104GL_TESLA_T4"));
+  EXPECT_EQ(view.condition.word, "unhealthy");
+  EXPECT_THAT(view.condition.hint, testing::HasSubstr("bound anew"));
+  EXPECT_EQ(view.condition.reason, "gone");
+  EXPECT_EQ(of(sight, "0000:3b:00.0").not_advertised, "on driver nvidia");
+  EXPECT_THAT(of(sight, "0000:3b:00.0").advertised_as, IsEmpty());
+}
+
+// A pod has another function of its group: it is taken, and well.
+TEST_F(NodeViewTest, WhatIsHeldWithItsGroupIsInUse) {
+  NodeSnapshot sight = sight_of("t4-server");
+  sight.advertised.emplace().devices = {
+      {.resource = "nvidia.com/TU104GL_TESLA_T4",
+       .id = "0000:5e:00.0",
+       .iommu_group = 31,
+       .healthy = false,
+       .reason = "held back: 0000:5e:00.1 of its IOMMU group 31 is allocated",
+       .held_with_group = true}};
+  const AcceleratorDescription view = of(sight, "0000:5e:00.0");
+  EXPECT_EQ(view.condition.word, "in use");
+  EXPECT_EQ(view.condition.health, Health::good);
+}
+
+TEST(OfferedDevicesTest, TellWhatIsHeldWithItsGroup) {
+  const auto read = must(read_advertised_resources(
+      R"({"version":2,"resources":[{"name":"r","devices":[
+          {"id":"a","iommu_group":1,"allocated":false,"healthy":false,"held_with_group":true},
+          {"id":"b","iommu_group":1,"allocated":false,"healthy":false},
+          {"id":"c","iommu_group":1,"allocated":false,"healthy":false,"held_with_group":"yes"}]}]})"));
+  ASSERT_EQ(read.devices.size(), 3U);
+  EXPECT_TRUE(read.devices[0].held_with_group);
+  EXPECT_FALSE(read.devices[1].held_with_group) << "of a plugin that does not say it";
+  EXPECT_FALSE(read.devices[2].held_with_group);
+}
+
+TEST(OfferedDevicesTest, TellWhatIsNotHealthyAndWhatIsNotOffered) {
+  const auto read = must(read_advertised_resources(
+      R"({"version":2,"resources":[{"name":"r","devices":[
+          {"id":"a","iommu_group":1,"allocated":false,"healthy":false,"reason":"x"},
+          {"id":"b","iommu_group":2,"allocated":true},
+          {"id":"c","iommu_group":3,"allocated":true,"healthy":"no","reason":7}]}],
+          "not_advertised":[{"id":"d","reason":"y"},{"id":"e"},7,{"id":5,"reason":"z"}]})"));
+  ASSERT_EQ(read.devices.size(), 3U);
+  EXPECT_FALSE(read.devices[0].healthy);
+  EXPECT_EQ(read.devices[0].reason, "x");
+  EXPECT_TRUE(read.devices[1].healthy) << "of one that does not say so nothing is held against it";
+  EXPECT_TRUE(read.devices[2].healthy);
+  EXPECT_EQ(read.not_advertised, (std::map<std::string, std::string>{{"d", "y"}}));
+  EXPECT_TRUE(read.resource("r")->registered) << "one that does not say so is read";
+  EXPECT_EQ(read.standby, "");
+}
+
+TEST(OfferedDevicesTest, TellWhetherTheKubeletIsToldOfThem) {
+  const auto read = must(read_advertised_resources(
+      R"({"version":2,"standby":"another serves","resources":[
+          {"name":"a","registered":false,"devices":[]},
+          {"name":"b","registered":true,"devices":[],"places":[{"id":"place-x"},{"id":"place-y"}]},
+          {"name":"c","registered":"no","devices":[],"places":7}]})"));
+  EXPECT_EQ(read.standby, "another serves");
+  EXPECT_FALSE(read.resource("a")->registered);
+  EXPECT_EQ(read.resource("b")->places, 2U);
+  EXPECT_TRUE(read.resource("c")->registered);
+  EXPECT_EQ(read.resource("c")->places, 0U);
+  EXPECT_EQ(read.resource("d"), nullptr);
+}
+
+}  // namespace
+}  // namespace ferry::host

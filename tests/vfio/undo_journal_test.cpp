@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/bind/undo_journal.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/vfio/machines.h"
+
+namespace ferry::vfio {
+namespace {
+
+using test::at;
+using test::FakeKernel;
+using testing::HasSubstr;
+
+const PriorState kNouveau{
+    .ids = "10de:2684", .driver = "nouveau", .driver_override = {}, .role = "accelerator"};
+const PriorState kStub{
+    .ids = "10de:2684", .driver = "pci-stub", .driver_override = "pci-stub", .role = "accelerator"};
+
+// Brought back by other means meanwhile, it shows no trace of Ferry: what it has now is what it shall have
+// again.
+TEST(UndoJournal, OfAFunctionThatIsAtHomeAgainIsTheNewLook) {
+  test::FakeKernel kernel;
+  const PciAddress gpu = test::at("0000:65:00.0");
+  const auto had = [](const char* driver) {
+    return PriorState{.ids = "10de:2684", .driver = driver, .driver_override = {}, .role = "accelerator"};
+  };
+  ASSERT_TRUE(write_record(kernel, 41, {{gpu, had("nvidia")}}));
+  ASSERT_TRUE(write_record(kernel, 41, {{gpu, had("nouveau")}}));
+  EXPECT_EQ(read_records(kernel)->members.at(gpu).driver, "nvidia");
+  ASSERT_TRUE(write_record(kernel, 41, {{gpu, had("nouveau")}}, {gpu}));
+  EXPECT_EQ(read_records(kernel)->members.at(gpu).driver, "nouveau");
+}
+
+TEST(UndoJournal, KeepsTheFirstLookAtAFunction) {
+  FakeKernel kernel;
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}}));
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kStub}, {at("0000:01:00.1"), kStub}}));
+  const auto record = read_records(kernel).value();
+  EXPECT_EQ(record.members.at(at("0000:01:00.0")), kNouveau);
+  EXPECT_EQ(record.members.at(at("0000:01:00.1")), kStub);
+}
+
+TEST(UndoJournal, IsAboutTheCardNotTheAddress) {
+  FakeKernel kernel;
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}}));
+  PriorState other = kStub;
+  other.ids = "10de:1db6";
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), other}}));
+  EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.0")), other);
+}
+
+TEST(UndoJournal, GoesWithItsLastMember) {
+  FakeKernel kernel;
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}, {at("0000:01:00.1"), kStub}}));
+  ASSERT_TRUE(forget(kernel, {at("0000:01:00.0")}));
+  EXPECT_EQ(read_records(kernel)->members.size(), 1U);
+  ASSERT_TRUE(forget(kernel, {at("0000:01:00.1")}));
+  EXPECT_FALSE(kernel.exists("run/ferry/hostd/moves/5.json"));
+}
+
+TEST(UndoJournal, RefusesAnOverrideThatItCouldNotGiveBack) {
+  FakeKernel kernel;
+  PriorState odd = kStub;
+  odd.driver_override = "\xff";
+  const auto written = write_record(kernel, 5, {{at("0000:01:00.0"), odd}});
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, Errc::malformed_host);
+  EXPECT_THAT(written.error().message, HasSubstr("group 5"));
+  EXPECT_FALSE(kernel.exists("run/ferry/hostd/moves/5.json"));
+}
+
+TEST(UndoJournal, KnowsTheModuleThatBroughtTheDriver) {
+  FakeKernel kernel;
+  PriorState with_module = kNouveau;
+  with_module.module = "nouveau";
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), with_module}, {at("0000:01:00.1"), kStub}}));
+  EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.0")).module, "nouveau");
+  EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.1")).module, std::nullopt);
+}
+
+// Plugged again in another slot of the bridge, say: the record that was written first is of the old place.
+TEST(UndoJournal, OfTheGroupThatTheFunctionIsInNowCounts) {
+  for (const unsigned group : {5U, 7U}) {
+    FakeKernel kernel;
+    kernel.add_function({.address = "0000:01:00.0", .group = group});
+    ASSERT_TRUE(write_record(kernel, group, {{at("0000:01:00.0"), kNouveau}}));
+    ASSERT_TRUE(write_record(kernel, 6, {{at("0000:01:00.0"), kStub}}));
+    EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.0")), kNouveau) << group;
+    ASSERT_TRUE(forget(kernel, {at("0000:01:00.0")}));
+    EXPECT_THAT(kernel.list("run/ferry/hostd/moves").value(), testing::IsEmpty());
+  }
+}
+
+/// A record of this boot, in the folder where earlier versions had theirs and the plugin could write.
+class EarlierMoveRecord : public testing::Test {
+ protected:
+  EarlierMoveRecord() {
+    EXPECT_TRUE(write_record(kernel_, 5, {{at("0000:01:00.0"), kNouveau}}));
+    text_ = kernel_.read_file("run/ferry/hostd/moves/5.json").value();
+    kernel_.remove("run/ferry/hostd/moves/5.json");
+    kernel_.file("run/ferry/moves/5.json", text_);
+  }
+  FakeKernel kernel_;
+  std::string text_;
+};
+
+TEST_F(EarlierMoveRecord, IsNotObeyedAndNamesFileAndRemedy) {
+  for (const std::string& text : {text_, std::string("{")}) {
+    kernel_.file("run/ferry/moves/5.json", text);
+    const auto record = test::must(read_records(kernel_));
+    EXPECT_THAT(record.members, testing::IsEmpty());
+    ASSERT_TRUE(record.unreadable.contains(5));
+    for (const auto& error :
+         {record.unreadable.at(5), write_record(kernel_, 5, {{at("0000:01:00.0"), kStub}}).error()}) {
+      EXPECT_EQ(error.code, Errc::refused);
+      EXPECT_THAT(error.message, HasSubstr("/run/ferry/moves/5.json is of an earlier version of Ferry"));
+      EXPECT_THAT(error.hint, HasSubstr("mv /run/ferry/moves/5.json /run/ferry/hostd/moves/"));
+    }
+    EXPECT_EQ(kernel_.read_file("run/ferry/moves/5.json").value(), text);
+  }
+}
+
+TEST_F(EarlierMoveRecord, CountsOnceAPersonHasMovedIt) {
+  kernel_.file("run/ferry/hostd/moves/5.json", text_);
+  EXPECT_EQ(read_records(kernel_)->members.at(at("0000:01:00.0")), kNouveau)
+      << "the record in hostd's folder";
+  kernel_.remove("run/ferry/moves/5.json");
+  EXPECT_EQ(read_records(kernel_)->members.at(at("0000:01:00.0")), kNouveau);
+}
+
+TEST_F(EarlierMoveRecord, OfAnotherBootIsVoid) {
+  kernel_.new_boot();
+  kernel_.file("run/ferry/moves/5.json", text_);
+  const auto record = test::must(read_records(kernel_));
+  EXPECT_THAT(record.unreadable, testing::IsEmpty());
+  EXPECT_THAT(record.notes, testing::IsEmpty());
+  EXPECT_TRUE(write_record(kernel_, 5, {{at("0000:01:00.0"), kStub}}));
+}
+
+TEST_F(EarlierMoveRecord, ThatIsALinkIsNotFollowed) {
+  kernel_.file("etc/secret", text_);
+  kernel_.link("run/ferry/moves/5.json", "../../../etc/secret");
+  EXPECT_TRUE(test::must(read_records(kernel_)).unreadable.contains(5));
+}
+
+PciFunction function_in(const char* address, std::uint32_t group) {
+  PciFunction function;
+  function.address = at(address);
+  function.iommu_group = group;
+  return function;
+}
+
+class MalformedRecord : public testing::TestWithParam<const char*> {};
+
+TEST_P(MalformedRecord, IsKnownByItsGroupAndLosesNothing) {
+  FakeKernel kernel;
+  ASSERT_TRUE(write_record(kernel, 6, {{at("0000:02:00.0"), kStub}, {at("0000:03:00.0"), kStub}}));
+  kernel.file("run/ferry/hostd/moves/5.json", GetParam());
+  const auto record = test::must(read_records(kernel));
+  EXPECT_EQ(record.members.size(), 2U);
+  ASSERT_TRUE(record.unreadable.contains(5));
+  for (const auto& error :
+       {record.unreadable.at(5), write_record(kernel, 5, {{at("0000:01:00.0"), kStub}}).error()}) {
+    EXPECT_EQ(error.code, Errc::malformed_host);
+    EXPECT_THAT(error.message, HasSubstr("/run/ferry/hostd/moves/5.json"));
+  }
+  EXPECT_THAT(record.notes,
+              testing::ElementsAre(HasSubstr("nothing of group 5 is moved: /run/ferry/hostd/moves")));
+  EXPECT_TRUE(record.speaks_of(function_in("0000:04:00.0", 5)));
+  EXPECT_TRUE(record.speaks_of(function_in("0000:02:00.0", 6)));
+  EXPECT_FALSE(record.speaks_of(function_in("0000:04:00.0", 6)));
+  ASSERT_TRUE(forget(kernel, {at("0000:02:00.0")}));
+  EXPECT_EQ(read_records(kernel)->members.size(), 1U);
+  EXPECT_EQ(kernel.read_file("run/ferry/hostd/moves/5.json").value(), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, MalformedRecord,
+    testing::Values("", "{", "[]", "null", "{}", R"({"version":2,"boot_id":"x","devices":{}})",
+                    R"({"version":"1","boot_id":"x","devices":{}})", R"({"version":1,"devices":{}})",
+                    R"({"version":1,"boot_id":7,"devices":{}})", R"({"version":1,"boot_id":"x","devices":7})",
+                    R"({"version":1,"boot_id":"x","devices":{"nonsense":{"id":"10de:1","driver":null}}})",
+                    R"({"version":1,"boot_id":"x","devices":{"0000:01:00.0":{}}})",
+                    R"({"version":1,"boot_id":"x","devices":{"0000:01:00.0":{"id":"10de:1","driver":7}}})",
+                    R"({"version":1,"boot_id":"x",
+                        "devices":{"0000:01:00.0":{"id":"10de:1","kernels_choice":"yes"}}})"));
+
+}  // namespace
+}  // namespace ferry::vfio

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/bind/undo_journal.h"
+
+#include <charconv>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/text/whole_json.h"
+#include "common/version.h"
+#include "hostfs/earlier_record.h"
+#include "hostfs/kernel_facts.h"
+#include "vfio/bind/move_plan.h"
+
+namespace ferry::vfio {
+namespace {
+
+using nlohmann::json;
+constexpr const char* kDirectory = "run/ferry/hostd/moves";
+constexpr const char* kEarlierDirectory = "run/ferry/moves";
+constexpr int kVersionOfFormat = 1;
+
+std::filesystem::path file_of(std::uint32_t group) {
+  return std::filesystem::path(kDirectory) / (std::to_string(group) + ".json");
+}
+
+json optional_text(const std::optional<std::string>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
+std::optional<std::string> text_or_null(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return std::nullopt;
+  return found->get<std::string>();
+}
+
+struct OneRecord {
+  std::string boot;
+  std::map<PciAddress, PriorState> members;
+};
+
+Result<OneRecord> parse(const std::string& text, const std::filesystem::path& path) {
+  const auto broken = [&](const std::string& why) {
+    return fail(Errc::malformed_host, fmt::format("/{}: {}", path.string(), why),
+                "the file says which drivers to give back; mend it, or remove it to give them up");
+  };
+  try {
+    const json record = parse_whole_json(text);
+    if (record.at("version").get<int>() != kVersionOfFormat)
+      return broken("written by another version of ferry");
+    OneRecord out;
+    out.boot = record.at("boot_id").get<std::string>();
+    for (const auto& [key, value] : record.at("devices").items()) {
+      auto address = PciAddress::parse(key);
+      if (!address) return broken(address.error().message);
+      out.members[*address] = {.ids = value.at("id").get<std::string>(),
+                               .driver = text_or_null(value, "driver"),
+                               .driver_override = text_or_null(value, "override"),
+                               .role = value.value("role", ""),
+                               .module = text_or_null(value, "module"),
+                               .kernels_choice = value.value("kernels_choice", false)};
+    }
+    return out;
+  } catch (const json::exception& error) {
+    return broken(error.what());
+  }
+}
+
+Result<> write(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members) {
+  auto boot = boot_id(host);
+  if (!boot)
+    return fail(std::move(boot).error().during("record what group " + std::to_string(group) + " had"));
+  json devices = json::object();
+  for (const auto& [address, prior] : members) {
+    devices[address.text()] = {{"id", prior.ids},
+                               {"driver", optional_text(prior.driver)},
+                               {"override", optional_text(prior.driver_override)},
+                               {"group", group},
+                               {"role", prior.role},
+                               {"module", optional_text(prior.module)},
+                               {"kernels_choice", prior.kernels_choice}};
+  }
+  const json record = {
+      {"version", kVersionOfFormat}, {"ferry", kVersion}, {"boot_id", *boot}, {"devices", devices}};
+  try {
+    return host.write_file(file_of(group), record.dump(2) + "\n");
+  } catch (const json::exception&) {
+    // An override may be any bytes, JSON only text. An inexact record could not restore the override.
+    return fail(Errc::malformed_host,
+                fmt::format("record what group {} had: a driver_override there is no text in UTF-8", group),
+                "clear it: echo > driver_override");
+  }
+}
+
+// The content of a record file; without members if the file is missing or of another boot.
+Result<OneRecord> read_one(const HostFs& host, const std::filesystem::path& path) {
+  auto text = host.read_file(path);
+  if (!text) {
+    if (is_gone(text.error())) return OneRecord{};
+    return fail(std::move(text).error());
+  }
+  auto record = parse(*text, path);
+  if (record && record->boot != boot_id(host).value_or("")) record->members.clear();
+  return record;
+}
+
+/// The record of a group that has one in this version's folder.
+bool has_record(const HostFs& host, std::uint32_t group) {
+  return host.exists(file_of(group));
+}
+
+/// A record that an earlier version has left is an error, unless it is of another boot: the plugin could
+/// write that folder, and hostd loads and binds what a record names.
+Result<OneRecord> read_group(const HostFs& host, std::uint32_t group) {
+  if (has_record(host, group)) return read_one(host, file_of(group));
+  const auto earlier = std::filesystem::path(kEarlierDirectory) / file_of(group).filename();
+  const auto text = host.read_file(earlier, HostFs::Links::refused);
+  if (!text && is_gone(text.error())) return OneRecord{};
+  if (const auto record = text ? parse(*text, earlier) : Result<OneRecord>(fail(Error(text.error())));
+      record && record->boot != boot_id(host).value_or(""))
+    return OneRecord{};
+  return fail(earlier_record(earlier, kDirectory, "the device plugin",
+                             "then the kernel chooses the drivers of its GPUs"));
+}
+
+void add_groups(const std::vector<std::string>& names, std::set<std::uint32_t>& groups) {
+  for (const std::string& name : names) {
+    std::uint32_t group = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), group);
+    if (error == std::errc() && std::string_view(end) == ".json") groups.insert(group);
+  }
+}
+
+Result<std::set<std::uint32_t>> recorded_groups(const HostFs& host) {
+  std::set<std::uint32_t> groups;
+  add_groups(host.list(kEarlierDirectory).value_or(std::vector<std::string>{}), groups);
+  auto names = host.list(kDirectory);
+  if (!names) {
+    if (is_gone(names.error())) return groups;
+    return fail(std::move(names).error());
+  }
+  add_groups(*names, groups);
+  return groups;
+}
+
+bool is_in_group(const HostFs& host, const PciAddress& address, std::uint32_t group) {
+  return host.link_name(sysfs_path(address) / "iommu_group").value_or("") == std::to_string(group);
+}
+
+}  // namespace
+
+std::set<PciAddress> UndoJournal::gone_along() const {
+  std::set<PciAddress> out;
+  for (const auto& [address, prior] : members) {
+    if (prior.role != "accelerator") out.insert(address);
+  }
+  return out;
+}
+
+namespace {
+
+// True if `now` has its driver back, but not yet the earlier override, which names another driver.
+bool lacks_its_override(const PriorState& recorded, const PriorState& now) {
+  return recorded.ids == now.ids && recorded.driver == now.driver && now.driver_override == now.driver &&
+         recorded.driver_override && recorded.driver_override != recorded.driver;
+}
+
+}  // namespace
+
+bool UndoJournal::speaks_of(const PciFunction& function) const {
+  return members.contains(function.address) ||
+         (function.iommu_group && unreadable.contains(*function.iommu_group));
+}
+
+Result<UndoJournal> read_records(const HostFs& host) {
+  UndoJournal all;
+  auto groups = recorded_groups(host);
+  if (!groups) return fail(std::move(groups).error());
+  for (const std::uint32_t group : *groups) {
+    auto record = read_group(host, group);
+    if (!record) {
+      all.notes.push_back(fmt::format("nothing of group {} is moved: {}", group, record.error().message));
+      all.unreadable.emplace(group, std::move(record).error());
+      continue;
+    }
+    if (record->members.empty() && has_record(host, group)) {
+      all.notes.push_back(fmt::format("/{} is of an earlier boot and void: the kernel has bound afresh",
+                                      file_of(group).string()));
+    }
+    for (auto& [address, prior] : record->members) {
+      if (!all.members.contains(address) || is_in_group(host, address, group))
+        all.members.insert_or_assign(address, std::move(prior));
+    }
+  }
+  return all;
+}
+
+Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members,
+                      const std::set<PciAddress>& fresh) {
+  auto known = read_group(host, group);
+  if (!known) return fail(std::move(known).error());
+  const auto before = known->members;
+  for (const auto& [address, prior] : members) {
+    const auto found = known->members.find(address);
+    if (found != known->members.end() && lacks_its_override(found->second, prior)) continue;
+    // Another card at the same address replaces the entry.
+    if (found == known->members.end() || found->second.ids != prior.ids || fresh.contains(address)) {
+      known->members.insert_or_assign(address, prior);
+    }
+  }
+  if (known->members == before) return {};
+  return write(host, group, known->members);
+}
+
+Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses) {
+  auto groups = recorded_groups(host);
+  if (!groups) return fail(std::move(groups).error());
+  for (const std::uint32_t group : *groups) {
+    auto record = read_group(host, group);
+    if (!record) continue;  // an unreadable record stays
+    const std::size_t before = record->members.size();
+    for (const PciAddress& address : addresses) record->members.erase(address);
+    if (record->members.size() == before) continue;
+    auto changed =
+        record->members.empty() ? host.remove_file(file_of(group)) : write(host, group, record->members);
+    if (!changed) return changed;
+  }
+  return {};
+}
+
+std::vector<PciAddress> unfinished(const Inventory& inventory, const AcceleratorRules& rules,
+                                   const UndoJournal& record) {
+  std::set<PciAddress> reached;
+  const auto reach = [&](const PciAddress& address) {
+    for (const PciAddress& member : concerned(inventory, {address}, record.gone_along()))
+      reached.insert(member);
+  };
+  for (const auto& [address, function] : inventory.functions) {
+    if (rules.match_by_name(function) || is_accelerators_vf(inventory, rules, function)) reach(address);
+  }
+  std::vector<PciAddress> out;
+  for (const auto& [address, function] : inventory.functions) {
+    if (reached.contains(address) || function.is_bridge() || !record.speaks_of(function)) continue;
+    const auto found = record.members.find(address);
+    const bool another_card = found != record.members.end() && found->second.ids != function.ids();
+    if (another_card) continue;
+    out.push_back(address);
+    reach(address);
+  }
+  return out;
+}
+
+}  // namespace ferry::vfio

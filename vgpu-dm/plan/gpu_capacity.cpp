@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/plan/gpu_capacity.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "common/text/text.h"
+
+namespace ferry::vgpu {
+namespace {
+
+/// Framebuffer sizes in MiB by a type's id and by its name, if known.
+using Sizes = std::map<std::string, std::uint32_t>;
+
+void add_sizes(const std::vector<mdev::VgpuType>& types, Sizes& sizes) {
+  for (const mdev::VgpuType& type : types) {
+    if (!type.framebuffer_mib) continue;
+    if (!type.id.empty()) sizes[type.id] = *type.framebuffer_mib;
+    sizes[type.name] = *type.framebuffer_mib;
+  }
+}
+
+Sizes sizes_on(const mdev::VgpuGpu& gpu) {
+  Sizes out;
+  for (const mdev::VgpuParent& parent : gpu.parents) add_sizes(parent.types, out);
+  add_sizes(gpu.unlisted, out);
+  return out;
+}
+
+std::optional<std::uint32_t> size_of(const mdev::VgpuDevice& device, const Sizes& sizes) {
+  auto found = sizes.find(device.type_id);
+  if (found == sizes.end()) found = sizes.find(device.type_name);
+  return found == sizes.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool carries_two_sizes(const mdev::VgpuGpu& gpu, const Sizes& sizes) {
+  std::set<std::uint32_t> seen;
+  for (const mdev::VgpuDevice& device : gpu.devices) {
+    if (const auto size = size_of(device, sizes)) seen.insert(*size);
+  }
+  return seen.size() > 1;
+}
+
+bool carries_size_of(const mdev::VgpuGpu& gpu, const mdev::VgpuType& type, const Sizes& sizes) {
+  return std::ranges::any_of(gpu.devices, [&](const mdev::VgpuDevice& device) {
+    if (device.type_id == type.id || device.type_name == type.name) return true;
+    return type.framebuffer_mib && size_of(device, sizes) == type.framebuffer_mib;
+  });
+}
+
+std::uint32_t still_available(const mdev::VgpuGpu& gpu, const mdev::VgpuType& type) {
+  std::uint32_t left = 0;
+  for (const mdev::VgpuParent& parent : gpu.parents) {
+    const auto found = std::ranges::find(parent.types, type.id, &mdev::VgpuType::id);
+    if (found != parent.types.end()) left += found->available;
+  }
+  return left;
+}
+
+/// The total of vGPUs up to which a type can still be made; absent: unknown.
+struct Limit {
+  std::optional<std::uint32_t> most;
+  bool certain = true;  ///< false: perhaps fewer
+};
+
+// Present vGPUs plus those available now, unless another size hides the type; then its maximum counts,
+// if known. On virtual functions each free function offers a vGPU, whatever memory the GPU has left.
+Limit limit_of(const Want& want, const mdev::VgpuGpu& gpu, const Sizes& sizes) {
+  const auto carried = static_cast<std::uint32_t>(gpu.devices.size());
+  const auto functions = static_cast<std::uint32_t>(gpu.parents.size());
+  if (want.type == nullptr) return {.most = functions, .certain = false};
+  if (want.entry->type.is_mig_backed() && gpu.on_virtual_functions()) return {.most = functions};
+  const mdev::VgpuType& type = *want.type;
+  const std::uint32_t left = still_available(gpu, type);
+  const bool told = left > 0 || carried == 0 || carries_size_of(gpu, type, sizes);
+  if (!gpu.on_virtual_functions()) {
+    return told ? Limit{.most = left + carried} : Limit{.most = type.max_instances};
+  }
+  if (told && left == 0) return {.most = std::min(carried, type.max_instances.value_or(carried))};
+  const std::uint32_t most = std::min(functions, type.max_instances.value_or(functions));
+  return {.most = told ? std::min(most, left + carried) : most, .certain = type.max_instances.has_value()};
+}
+
+std::optional<Error> two_sizes(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
+  const Want* first = nullptr;
+  std::uint32_t size_of_first = 0;
+  for (const Want& want : match.wants) {
+    // MIG-backed types do not count: each GPU instance has its own size.
+    const bool counts = want.type != nullptr && !want.entry->type.is_mig_backed();
+    const std::uint32_t size = counts ? want.type->framebuffer_mib.value_or(0) : 0;
+    if (size == 0) continue;
+    if (first == nullptr) {
+      first = &want;
+      size_of_first = size;
+    }
+    if (size == size_of_first) continue;
+    const std::string both =
+        fmt::format("{}: {}: {} ({} MiB) and {} ({} MiB)", want.entry->place, gpu.label(),
+                    first->entry->type.text(), size_of_first, want.entry->type.text(), size);
+    // GPUs from Ampere on, which have virtual functions, can carry several sizes.
+    if (gpu.on_virtual_functions() || gpu.may_get_virtual_functions()) {
+      return Error{
+          .code = Errc::invalid_config,
+          .message = both + " are of two sizes, and mixed-sizes is not set",
+          .hint =
+              "write `mixed-sizes: true` beside vgpu-devices in a policy file (v2; `ferry convert -f "
+              "FILE` prints a profile file as one), or give each size GPUs of its own"};
+    }
+    return Error{
+        .code = Errc::invalid_config,
+        .message = both + " cannot be on one GPU",
+        .hint = "all vGPUs of a GPU have one framebuffer size before Ampere; give each size GPUs of its own"};
+  }
+  return std::nullopt;
+}
+
+/// `carried`: all vGPUs that are asked for, up to and including this entry.
+Error no_capacity(const Want& want, const mdev::VgpuGpu& gpu, std::uint32_t carried, std::uint32_t limit) {
+  const std::uint32_t beside = carried - want.missing();
+  const std::size_t others = beside > want.kept.size() ? beside - want.kept.size() : 0;
+  return {.code = Errc::invalid_config,
+          .message = fmt::format(
+              "{}: {}: no room for {} x {}: {} fit{}", want.entry->place, gpu.label(), want.entry->count,
+              want.entry->type.text(), limit,
+              others > 0 ? fmt::format(", and {} asked for", counted(others, "other is", "others are")) : ""),
+          .hint = "'ferry vgpu types' shows what each GPU can carry"};
+}
+
+bool is_mig_backed(std::string_view short_name) {
+  const auto name = VgpuTypeName::parse(short_name);
+  return name && name->is_mig_backed();
+}
+
+/// Memory of a GPU for time-sliced vGPUs in MiB, as far as its types tell: the largest product of size and
+/// maximum of a type. 0: they tell nothing.
+std::uint64_t memory_of(const mdev::VgpuGpu& gpu) {
+  std::uint64_t most = 0;
+  const auto count_in = [&](const std::vector<mdev::VgpuType>& types) {
+    for (const mdev::VgpuType& type : types) {
+      // An offered type fits at least once.
+      const std::uint64_t takes =
+          std::uint64_t{type.framebuffer_mib.value_or(0)} * std::max(type.max_instances.value_or(1), 1U);
+      if (takes > most && !is_mig_backed(type.short_name)) most = takes;
+    }
+  };
+  count_in(mdev::types_of(gpu));
+  count_in(gpu.unlisted);
+  return most;
+}
+
+// For mixed sizes only the driver knows where each size may begin. Two bounds are known before any removal: a
+// type never exceeds its own maximum, and all together never exceed the memory.
+std::optional<Error> lacking_of_mixed_sizes(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
+  const std::uint64_t memory = memory_of(gpu);
+  std::uint64_t taken = 0;
+  for (const Want& want : match.wants) {
+    if (want.type == nullptr || want.entry->type.is_mig_backed()) continue;
+    const std::uint32_t count = want.entry->count;
+    const std::uint32_t most = want.type->max_instances.value_or(count);
+    if (count > most) return no_capacity(want, gpu, count, most);
+    taken += std::uint64_t{want.type->framebuffer_mib.value_or(0)} * count;
+    if (memory == 0 || taken <= memory) continue;
+    return Error{.code = Errc::invalid_config,
+                 .message = fmt::format("{}: {}: no room for {} together: at least {} MiB, and it has {} MiB "
+                                        "for vGPUs",
+                                        want.entry->place, gpu.label(), text(match.desired()), taken, memory),
+                 .hint = "ask for fewer, or for smaller ones"};
+  }
+  return std::nullopt;
+}
+
+/// True if a MIG-backed vGPU may join one of its size that stays on a GPU instance. The driver takes the
+/// first possible instance: made earlier, this vGPU might take an empty one that other vGPUs need.
+bool may_go_beside(const Want& want, const GpuMatch& match) {
+  if (!want.entry->type.is_mig_backed() || want.type == nullptr) return false;
+  return std::ranges::any_of(match.wants, [&](const Want& other) {
+    return !other.kept.empty() && other.entry->type.is_mig_backed() && other.type != nullptr &&
+           other.type->framebuffer_mib == want.type->framebuffer_mib;
+  });
+}
+
+}  // namespace
+
+std::optional<Error> lacking_on_functions(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
+  if (auto lacking = match.mixed_sizes ? lacking_of_mixed_sizes(match, gpu) : two_sizes(match, gpu))
+    return lacking;
+  std::uint32_t carried = 0;
+  for (const Want& want : match.wants) {
+    const std::uint32_t functions = gpu.function.sriov_totalvfs;
+    // MIG-backed types are counted by GPU instances (instance_plan.cpp), mixed sizes each on its own.
+    const bool counts = want.type != nullptr && !want.entry->type.is_mig_backed() && !match.mixed_sizes;
+    const auto most = counts ? want.type->max_instances : std::nullopt;
+    const std::uint32_t limit = std::min(functions, most.value_or(functions));
+    carried += want.missing();
+    if (carried > limit) return no_capacity(want, gpu, carried, limit);
+  }
+  return std::nullopt;
+}
+
+bool carries_several_sizes(const mdev::VgpuGpu& gpu) {
+  mdev::VgpuGpu time_sliced = gpu;
+  std::erase_if(time_sliced.devices,
+                [](const mdev::VgpuDevice& device) { return is_mig_backed(device.short_name); });
+  return carries_two_sizes(time_sliced, sizes_on(gpu));
+}
+
+Room check_capacity(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
+  Room room;
+  std::uint32_t carried = 0;
+  for (const Want& want : match.wants) {
+    carried += static_cast<std::uint32_t>(want.kept.size());
+    if (want.missing() > 0) room.order.push_back(&want);
+  }
+  if (room.order.empty()) return room;
+
+  if (gpu.on_virtual_functions()) {
+    std::uint32_t desired = carried;
+    for (const Want* want : room.order) {
+      desired += want->missing();
+      if (desired <= gpu.parents.size()) continue;
+      room.lacking = no_capacity(*want, gpu, desired, static_cast<std::uint32_t>(gpu.parents.size()));
+      return room;
+    }
+  }
+
+  const Sizes sizes = sizes_on(gpu);
+  const bool mixed = match.mixed_sizes || carries_two_sizes(gpu, sizes);
+  room.lacking = mixed ? lacking_of_mixed_sizes(match, gpu) : two_sizes(match, gpu);
+  if (room.lacking) return room;
+
+  std::map<const Want*, Limit> limits;
+  for (const Want* want : room.order) {
+    limits[want] = mixed ? Limit{.most = {}, .certain = false} : limit_of(*want, gpu, sizes);
+  }
+  std::ranges::stable_sort(room.order, {}, [&](const Want* want) {
+    constexpr auto kUnknown = std::numeric_limits<std::uint32_t>::max();
+    return std::tuple(may_go_beside(*want, match), !want->listed, limits[want].most.value_or(kUnknown));
+  });
+  for (const Want* want : room.order) {
+    carried += want->missing();
+    const auto [limit, certain] = limits[want];
+    if (!limit || (!certain && carried <= *limit)) {
+      room.notes.push_back(fmt::format(
+          "{}: whether {} x {} fit shows {}", gpu.label(), want->missing(), want->entry->type.text(),
+          gpu.devices.empty() ? "only when they are made" : "once the others are gone"));
+    } else if (carried > *limit) {
+      room.lacking = no_capacity(*want, gpu, carried, *limit);
+      return room;
+    }
+  }
+  return room;
+}
+
+}  // namespace ferry::vgpu
