@@ -156,7 +156,7 @@ class HostdStandin {
     }
     if (phase == "failed") gpu["state"] = "failed";
     const json state = {
-        {"version", 1},
+        {"version", 2},
         {"generation", ++said_},
         {"pid", 7},
         {"boot_id", "b"},

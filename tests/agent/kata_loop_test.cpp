@@ -210,7 +210,7 @@ TEST_F(KataLoop, WhatLeavesLosesItsLabelFirst) {
   EXPECT_EQ(label("n0", "kata-b"), "");
   EXPECT_THAT(written()->unlabelled, ElementsAre("kata-b")) << "by the answer, not by the watch";
   EXPECT_TRUE(of().hostd.installed.contains("kata-b"));
-  EXPECT_THAT(error(), HasSubstr("kata-b: refused: a pod runs with it"));
+  EXPECT_THAT(error(), HasSubstr("kata-b: blocked: a pod runs with it"));
   EXPECT_THAT(fleet->reasons("n0"), Contains("RuntimeBlocked"));
   EXPECT_THAT(fleet->holders(), IsEmpty());
   fleet->server.hold_back("");

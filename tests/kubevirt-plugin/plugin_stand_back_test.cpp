@@ -24,7 +24,7 @@ class PluginStandBackTest : public plugin_test::Fixture {
   void publish(unsigned generation, const std::string& standby) {
     const Json why = standby.empty() ? Json() : Json(standby);
     const Json state = {
-        {"version", 1}, {"generation", generation}, {"unavailable", Json::array()}, {"standby", why}};
+        {"version", 2}, {"generation", generation}, {"unavailable", Json::array()}, {"standby", why}};
     EXPECT_TRUE(kernel.write_file(options.status_file, state.dump()));
   }
   bool follows(unsigned generation) const {

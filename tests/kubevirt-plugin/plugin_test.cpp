@@ -1296,7 +1296,7 @@ TEST_F(PluginTest, PublishesWhatItOffersAndWhatIsAllocated) {
            file["resources"][0]["devices"][0]["allocated"] == true;
   }));
   const auto file = advertised();
-  EXPECT_EQ(file["version"], 1);
+  EXPECT_EQ(file["version"], 2);
   EXPECT_EQ(file["resources"][0]["name"], kGpu);
   EXPECT_EQ(file["resources"][0]["env"], "PCI_RESOURCE_NVIDIA_COM_AD102_GEFORCE_RTX_4090");
   const auto& gpu = file["resources"][0]["devices"][0];

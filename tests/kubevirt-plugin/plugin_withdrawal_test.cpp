@@ -367,7 +367,7 @@ TEST_F(PluginWithdrawalTest, OneOfTwoOffersAndAnswersUntilItEnds) {
   };
   const std::jthread successor(
       [&](const std::stop_token& token) { EXPECT_TRUE(run_plugin(kernel, next, token)); });
-  ASSERT_TRUE(test::becomes_open(kernel.root() / "run/ferry/plugin/offered.lock", 2)) << "it has tried";
+  ASSERT_TRUE(test::becomes_open(kernel.root() / "run/ferry/plugin/advertised.lock", 2)) << "it has tried";
   publish(7, {"0000:01:00.0"});
   ASSERT_TRUE(follows(7));
   ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:02:00.0"}).ok());
@@ -394,7 +394,7 @@ TEST_F(PluginWithdrawalTest, IsThereAgainWhenTheFolderIsRemoved) {
   ASSERT_TRUE(follows(8)) << "it hears hostd again";
   EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:01:00.0"));
   EXPECT_TRUE(is_present(kernel, options.liveness_file).value_or(false));
-  EXPECT_FALSE(InstanceLock::claim(kernel, "run/ferry/plugin/offered.lock"));
+  EXPECT_FALSE(InstanceLock::claim(kernel, "run/ferry/plugin/advertised.lock"));
 }
 
 TEST_F(PluginWithdrawalTest, WritesItsFileThoughThatFailedAtFirst) {

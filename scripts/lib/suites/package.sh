@@ -1,10 +1,13 @@
 # shellcheck shell=bash disable=SC2154 # scripts/lib/suite assigns root, jobs and results
 # SPDX-License-Identifier: Apache-2.0
-# The Debian packages: what is in them, put into a folder and taken away.
+# The Debian packages: what is in them, put into a folder and taken away. The examples of the manual pages.
 
 prepare() {
     install_packages package
     build release ferry ferry-virt ferry-fetch ferry-agent
 }
 
-run() { check 'the packages' "$root/tests/package/run"; }
+run() {
+    check 'the packages' "$root/tests/package/run"
+    check "the manual pages' examples print what the pages show" "$root/tests/package/manual"
+}
