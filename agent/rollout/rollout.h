@@ -95,7 +95,7 @@ struct RolloutStep {
 };
 
 /// The slot's number follows. Annotations of slot 0 hold the verdicts.
-inline constexpr const char* kChangeLease = "ferry-change-";
+inline constexpr const char* kChangeLease = "ferry-rollout-";
 /// Prefixes of slot 0's annotations; a configuration_id() follows.
 inline constexpr const char* kPassedPrefix = "passed.gpu-ferry.io/";
 inline constexpr const char* kFailedPrefix = "failed.gpu-ferry.io/";

@@ -26,12 +26,12 @@ namespace ferry::agent {
 
 // The Leases that store a Rollout. Pure.
 //
-//   ferry-change-0 … ferry-change-(N-1), label gpu-ferry.io/rollout-lease: "0" …
+//   ferry-rollout-0 … ferry-rollout-(N-1), label gpu-ferry.io/rollout-lease: "0" …
 //     spec.holderIdentity               the Node that changes; absent: the slot is free
 //     spec.renewTime                    last renewal, by that node's clock
 //     gpu-ferry.io/configuration        configuration_id() of the change
 //     gpu-ferry.io/policy               its name, for people
-//   only on ferry-change-0
+//   only on ferry-rollout-0
 //     passed.gpu-ferry.io/ID: "gpu-3"
 //     failed.gpu-ferry.io/ID: "gpu-7: why"
 

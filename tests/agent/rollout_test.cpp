@@ -218,7 +218,8 @@ TEST(BudgetVerdict, IsNoneWhereTheConfigurationSaysNothing) {
 TEST(BudgetTold, WhatOnlyAPersonEnds) {
   const auto held = rollout_step(failed(kFree), begins("new"));
   EXPECT_THAT(held.held, HasSubstr("failed on gpu-7: 0000:02:00.0: no"));
-  EXPECT_THAT(held.held, HasSubstr("kubectl annotate lease -n gpus ferry-change-0 failed.gpu-ferry.io/new-"));
+  EXPECT_THAT(held.held,
+              HasSubstr("kubectl annotate lease -n gpus ferry-rollout-0 failed.gpu-ferry.io/new-"));
   const auto hidden = with(kUnknown, [](Rollout& rollout) { rollout.trouble = "forbidden"; });
   EXPECT_THAT(rollout_step(hidden, begins("new")).held, HasSubstr("forbidden"));
   EXPECT_EQ(rollout_step(hidden, has_written("old", kDone)).held, "");

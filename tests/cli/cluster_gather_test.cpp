@@ -257,7 +257,7 @@ TEST_F(ClusterGather, TakesEventsOfNodesAndTurns) {
   server.put({{"apiVersion", "coordination.k8s.io/v1"},
               {"kind", "Lease"},
               {"metadata",
-               {{"name", "ferry-change-0"},
+               {{"name", "ferry-rollout-0"},
                 {"namespace", "gpu-system"},
                 {"labels", {{"gpu-ferry.io/rollout-lease", "0"}}},
                 {"annotations", {{"failed.gpu-ferry.io/abc", "n: why"}}}}},

@@ -71,7 +71,7 @@ REQUESTS = [
     Request("the list of who manages the fields wiped", patch(NODE, metadata(managedFields=[{}])), NODE_POLICY),
     Request("an event of another node", **created(event(OTHER)), refused_by=EVENTS_POLICY),
     Request("a Lease that is no turn", **created(lease("example", NODE, {})), refused_by=LEASE_POLICY),
-    Request("a turn for another node", **created(lease("ferry-change-7", OTHER, {"gpu-ferry.io/rollout-lease": "7"})),
+    Request("a turn for another node", **created(lease("ferry-rollout-7", OTHER, {"gpu-ferry.io/rollout-lease": "7"})),
             refused_by=LEASE_POLICY),
 ]
 

@@ -68,7 +68,7 @@ class AgentTest(unittest.TestCase):
                              {name: text.replace("gpu-ferry\n", "gpu-ferry")
                               for name, text in self.node.host.status_files().items()})
             wait_until("the kubelet has them", lambda: self.offered() == ALL, 60)
-            with self.node.held_in("applying", lambda: self.node.label(WORKLOAD)):
+            with self.node.held_in("withdrawing", lambda: self.node.label(WORKLOAD)):
                 self.assertEqual(GIVEN, self.node.host.drivers(), "they are still the kubelet's")
             self.node.wait_until_is(*OWN)
         self.assertEqual({}, self.node.host.status_files())
@@ -91,7 +91,7 @@ class AgentTest(unittest.TestCase):
             "logs", "guest"), 30))
         before = self.node.events()
         self.node.label(WORKLOAD, "container")
-        self.node.wait_for(STATE, "refused")
+        self.node.wait_for(STATE, "blocked")
         self.assertEqual(("vfio-pci", "vfio-pci", "nvidia"), self.node.host.drivers(), "the other one is free")
         wait_until("it says who holds it", lambda: re.search(
             "0000:01:00.0 .*pod default/guest", self.node.annotation()), 30)
@@ -130,7 +130,7 @@ class AgentTest(unittest.TestCase):
         self.node.kubernetes.run_pod("guest", {VGPU: 1}, HOLD)
         self.node.kubernetes.wait_for_pod("guest")
         self.node.label(VGPU_CONFIG)
-        self.node.wait_for(STATE, "refused")
+        self.node.wait_for(STATE, "blocked")
         self.assertEqual("failed", self.node.labels()[VGPU_STATE])
         self.node.kubernetes.remove_pods()
         wait_until("they are the default's", lambda: len(self.node.host.vgpus()) == 2, 60)

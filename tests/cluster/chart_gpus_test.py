@@ -124,7 +124,7 @@ class ChartGpusTest(unittest.TestCase):
 
         # It keeps its GPU; the other one goes back.
         self.label(WORKLOAD, "container")
-        wait_until("it is refused", lambda: self.metadata()["labels"][STATE] == "refused", 60)
+        wait_until("it is refused", lambda: self.metadata()["labels"][STATE] == "blocked", 60)
         wait_until("it says who has it", lambda: re.search("0000:01:00.0 .*pod default/guest", self.error()), 60)
         self.assertEqual(("vfio-pci", "vfio-pci", "nvidia"), self.host.drivers())
         kubernetes.remove_pods()

@@ -85,7 +85,7 @@ class TurnsTest(unittest.TestCase):
         # Until the first one has proven it there is one slot.
         first = holders[0]
         alone = told[:1 + next(at for at, (_, holder) in enumerate(told) if holder not in ("", first))]
-        self.assertIn(("ferry-change-0", ""), alone, "the others have waited for it")
+        self.assertIn(("ferry-rollout-0", ""), alone, "the others have waited for it")
 
         self.label("wrong")
         self.wait_until_are("failed", 1)

@@ -61,7 +61,7 @@ TEST(ReadyHandlers, ReadBackAsTheyWere) {
 
 TEST(ReadyHandlers, OfAnotherFormAreRefused) {
   for (const char* bad :
-       {"", "{", "[]", "null", "{}", R"({"version": 2})", R"({"version": 1, "handlers": []})",
+       {"", "{", "[]", "null", "{}", R"({"version": 2})", R"({"version": 3, "handlers": []})",
         R"({"handlers": []})", R"({"version": 2, "handlers": {"name": "a"}})",
         R"({"version": 2, "handlers": ["a"]})", R"({"version": 2, "handlers": [{}]})",
         R"({"version": 2, "handlers": [{"name": 1}]})", "\xff"}) {

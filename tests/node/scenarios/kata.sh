@@ -115,7 +115,7 @@ is_bounded ferry-hostd
 want_classes() { # GENERATION UNLABELLED NAME...
   classes "${@:3}" | sed 's,^artifactsDir:.*,artifactsDir: /opt/ferry/kata,' > /run/wanted.yaml
   jq -n --rawfile config /run/wanted.yaml --argjson generation "$1" --argjson unlabelled "$2" \
-    '{version: 1, generation: $generation, config: $config, classes: $ARGS.positional, permitted: true, unlabelled: $unlabelled}' \
+    '{version: 2, generation: $generation, config: $config, classes: $ARGS.positional, permitted: true, unlabelled: $unlabelled}' \
     --args "${@:3}" > /var/lib/ferry/.wanted
   mv /var/lib/ferry/.wanted /var/lib/ferry/kata-classes.json
 }

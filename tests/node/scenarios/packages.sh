@@ -22,7 +22,7 @@ expect_match "its version" "^ferry [0-9]" "$REPLY"
 
 step "hostd is a service, and does what is wanted"
 mkdir -p /var/lib/ferry
-jq -n '{version: 1, policy: "away", config: "version: v2\npolicies:\n  away: [{devices: all, mode: passthrough}]\n"}' \
+jq -n '{version: 2, policy: "away", config: "version: v2\npolicies:\n  away: [{devices: all, mode: passthrough}]\n"}' \
   > /var/lib/ferry/desired.json
 expect_status "enable" 0 systemctl enable --now ferry-hostd
 expect "the GPU is on vfio-pci" wait_for '[[ $(driver gpu) == vfio-pci ]]' 120

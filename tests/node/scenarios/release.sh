@@ -94,7 +94,7 @@ expect_status "start, with none of its folders" 0 systemctl start ferry-hostd
 systemctl start other-holder
 expect "a service holds the GPU" wait_for "holds other-holder" 60
 want() { # MODE [WRITER...]
-  jq -n --arg mode "$1" '{version: 1, policy: "a", config: "version: v2\nrelease: [other-holder]\npolicies:\n  a: [{devices: [0], mode: \($mode)}]\n"}' \
+  jq -n --arg mode "$1" '{version: 2, policy: "a", config: "version: v2\nrelease: [other-holder]\npolicies:\n  a: [{devices: [0], mode: \($mode)}]\n"}' \
     > /run/desired.json
   "${@:2}" sh -c 'cat /run/desired.json > /var/lib/ferry/.wanted && mv /var/lib/ferry/.wanted /var/lib/ferry/desired.json'
 }

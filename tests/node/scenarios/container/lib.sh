@@ -73,7 +73,7 @@ without() { printf 'del(.volumeMounts[] | select(.name == "%s")) | ' "$@" && ech
 hostd() { container hostd "$@"; }
 without_capability() { echo "del(.securityContext.capabilities.add[] | select(. == \"$1\"))"; }
 want() { # POLICY of /run/policies.yaml: asked for as the agent does it
-  jq -n --arg policy "$1" --rawfile config /run/policies.yaml '{version: 1, policy: $policy, config: $config}' \
+  jq -n --arg policy "$1" --rawfile config /run/policies.yaml '{version: 2, policy: $policy, config: $config}' \
     > /var/lib/ferry/.wanted
   mv /var/lib/ferry/.wanted /var/lib/ferry/desired.json
 }

@@ -108,8 +108,8 @@ expect_equal "nothing was written" "$(cat before)" "$(snapshot)"
 step "the node's label asks for whole GPUs: their groups go to vfio-pci, one is refused untouched"
 run grep nvidia.com/ node.yaml
 agent "hostd is asked" "state: pending"
-settles refused
-agent "what has come of it" "state: refused"
+settles blocked
+agent "what has come of it" "state: blocked"
 expect_match "an event names the GPU that stays" "event Warning Blocked: $(dev gpu-c) " "$REPLY"
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio gpu-d; do
   expect_driver $name vfio-pci
@@ -192,7 +192,7 @@ expect "no whole GPU in the vGPU's guest" bash -c "! grep -q device=2684 $report
 step "the label asks for all of it back: what the VMs use is not taken away"
 run sed -i s/vm-vgpu/container/ node.yaml
 agent "hostd is asked" "state: pending"
-settles refused
+settles blocked
 agent "what has come of it" "Blocked: $(dev gpu-a) .*VM gpu \(pid [0-9]+\) holds /dev/vfio/$(group gpu-a)"
 expect_driver gpu-a vfio-pci
 expect "the vGPU is there" test -e "/sys/bus/mdev/devices/$uuid"

@@ -14,7 +14,7 @@ policies:
   - {model: "10de:1eb8", mode: vgpu, vgpu-devices: {T4-4Q: 2}}
 YAML
 want() { # POLICY: written as the agent does it
-  jq -n --arg policy "$1" --rawfile config /run/policies.yaml '{version: 1, policy: $policy, config: $config}' \
+  jq -n --arg policy "$1" --rawfile config /run/policies.yaml '{version: 2, policy: $policy, config: $config}' \
     > /var/lib/ferry/.wanted
   mv /var/lib/ferry/.wanted /var/lib/ferry/desired.json
 }
@@ -37,7 +37,7 @@ qemu-system-x86_64 -name guest=tenant -S -accel tcg -machine q35 -m 64 -nodefaul
 vm=$!
 expect "it has the group" wait_for "ls -l /proc/$vm/fd | grep -q vfio/$(group gpu-a)\$" 60
 want home
-settles refused home
+settles blocked home
 expect_equal "who holds it" "virtual_machine tenant $vm" "$(of gpu-a '.users[0] | "\(.kind) \(.name) \(.pid)"')"
 expect_equal "driver of gpu-a" vfio-pci "$(driver gpu-a)"
 expect_equal "the other GPU did not wait" "$(planned gpu-b driver)" "$(driver gpu-b)"
@@ -54,7 +54,7 @@ expect "the kubelet is advertised both" wait_for "[[ \$(offered) == '$gpus' ]]" 
 resource=$(jq -r ".resources[] | select(.devices[].id == \"$(dev gpu-a)\") | .name" /run/ferry/plugin/advertised.json)
 kubelet-standin allocate --dir $plugins "$resource" 1 "$(dev gpu-a)" > /mnt/state/allocated.json
 want home
-settles refused home
+settles blocked home
 expect_equal "what holds it" pod "$(of gpu-a '.users[0].kind')"
 expect_equal "driver of gpu-a" vfio-pci "$(driver gpu-a)"
 expect_equal "nobody else is given it" "$(dev gpu-a)" "$(state '.unavailable[].id' | head -n 1)"

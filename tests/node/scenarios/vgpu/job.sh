@@ -119,7 +119,7 @@ expect_equal "UUIDs and functions" "$(< /mnt/state/vgpus)" "$(vgpus)"
 step "hostd is told that the driver is back, and makes them again"
 ferry convert -f $profiles > /run/policies.yaml
 mkdir -p /var/lib/ferry
-jq -n --rawfile config /run/policies.yaml '{version: 1, policy: "three-gpus", config: $config}' > /var/lib/ferry/desired.json
+jq -n --rawfile config /run/policies.yaml '{version: 2, policy: "three-gpus", config: $config}' > /var/lib/ferry/desired.json
 ferry --log-level info hostd 2> /mnt/state/hostd.log &
 hostd=$!
 expect "it finds them as they should be" wait_for "[[ \$(jq -r .phase /run/ferry/status.json) == ready ]]" 60
