@@ -547,7 +547,7 @@ Result<> FakeKernel::unload_module(std::string_view name, std::chrono::milliseco
     return fail(Errc::stuck, what + ": still in the kernel");
   }
   if (modules_.contains(std::string(name))) throw std::logic_error("no effect is known of " + what);
-  const auto users = list(fs::path("sys/module") / name / "users");
+  const auto users = list(fs::path("sys/module") / name / "holders");
   if (users && !users->empty()) return fail(error_from_errno(EAGAIN, what));
   remove(fs::path("sys/module") / name);
   return {};
