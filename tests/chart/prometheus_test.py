@@ -31,8 +31,8 @@ L40S, PART, PART_TYPE = "nvidia.com/AD102GL_L40S", "nvidia.com/NVIDIA_L40S-12Q",
 LANES = [("n1", DIVIDED), ("n2", REFUSED), ("n2", BLOCKED), ("n3", BUSY)]  # n1's other GPU sleeps, n2's third is held
 
 
-def gpu_row(node: str, address: str, group: str, driver: str, mode: str, wanted: str, numa: tuple[str, ...] = ("1",)) -> Sample:
-    return of(1, "10de:26b9", driver, node, group, mode, *numa, address, "NVIDIA L40S", wanted)
+def gpu_row(node: str, address: str, group: str, driver: str, mode: str, desired: str, numa: tuple[str, ...] = ("1",)) -> Sample:
+    return of(1, desired, "10de:26b9", driver, node, group, mode, *numa, address, "NVIDIA L40S")
 
 
 # By title, for each query of the panel.
