@@ -113,7 +113,7 @@ std::string silence(const DesiredState& desired_state, const HostSide& host, Nod
   return out;
 }
 
-/// True if hostd only reported its own end, so that nothing was tried. Present releases use `withdrawing`
+/// True if hostd only reported its own end, so that nothing was tried. Present releases keep `applying`
 /// then.
 bool tells_its_own_end(const HostStatus& host) {
   return host.error == "hostd ended before the node reached its desired state";

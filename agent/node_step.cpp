@@ -97,7 +97,7 @@ void warn_of_idle_plugin(const OtherPrograms& others, const std::vector<OtherOwn
   if (why.empty()) return;
   const std::string lines = hand_over_text(owners);
   desired_state.warnings.push_back(fmt::format(
-      "Ferry's device plugin offers nothing here: {}; {}", why,
+      "Ferry's device plugin advertises nothing here: {}; {}", why,
       lines.empty() ? "remove it to hand the node over" : "ClusterPolicy hands it over with " + lines));
 }
 

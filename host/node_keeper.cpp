@@ -91,7 +91,7 @@ void log_change(const HostStatus& now, const std::optional<HostStatus>& before) 
 }
 
 /// If another process has the node's lock, the change was not attempted and has not failed, so its phase
-/// stays `withdrawing`. Absent for other errors.
+/// stays `applying`. Absent for other errors.
 std::optional<NodePhase> phase_without(const Error& lock) {
   return lock.code == Errc::failed ? std::optional(NodePhase::applying) : std::nullopt;
 }

@@ -100,7 +100,7 @@ class NodeKeeper {
   bool tells_of_vgpus() const { return !vgpu_questions_.empty(); }
 
   /// Advertises withdrawn devices again, since no change follows. A change that had not begun stays
-  /// `withdrawing` with an error that says why, because the end of hostd is not a failure of the policy.
+  /// `applying` with an error that says why, because the end of hostd is not a failure of the policy.
   Result<> end();
 
  private:

@@ -136,7 +136,9 @@ Check one_version(const ClusterNode& node, const std::vector<json>& pods) {
 }
 
 Check node_state(const ClusterNode& node) {
-  Check check{.id = "node-state", .subject = node.name, .why = "GPUs are only advertised as they are wanted"};
+  Check check{.id = "node-state",
+              .subject = node.name,
+              .why = "GPUs are advertised as desired only on a node that is ready"};
   if (node.state.empty()) return std::move(check).unknown("there is no label gpu-ferry.io/state");
   const std::string found = node.last_error.empty() ? node.state : node.state + ": " + node.last_error;
   if (node.state == "ready" || node.state == "idle") return std::move(check).passed(found);

@@ -239,7 +239,7 @@ bool goes_into(const std::string& text, Columns columns) {
 std::string list_text(const ClusterGpus& cluster, Columns columns) {
   std::string out;
   if (cluster.nodes.empty()) {
-    out = "no node offers GPUs, and no label speaks of some\n";
+    out = "no node advertises GPUs, and no label names any\n";
   } else {
     const cli::Table table = list_table(cluster, Names::whole);
     const bool fits = !columns || table.width() <= *columns;
@@ -263,7 +263,7 @@ std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Colum
   say("drain", node.drain);
   say("Kata handlers", fmt::format("{}", fmt::join(node.kata_handlers, ", ")));
   if (node.resources.empty()) {
-    out += "it offers no GPUs\n";
+    out += "it advertises no GPUs\n";
   } else {
     cli::Table table({"RESOURCE", "MODE", "CAPACITY", "ALLOCATABLE", "USED", "BY"});
     for (const auto& [name, resource] : node.resources)

@@ -469,9 +469,10 @@ TEST(NodeStep, HasThePluginStandBackAlsoWhereNothingIsAsked) {
   NodeStep step = node_step(view);
   EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::nothing);
   EXPECT_EQ(step.standby, "NVIDIA's kubevirt-gpu-device-plugin serves this node");
-  EXPECT_THAT(step.desired_state.warnings,
-              ElementsAre("Ferry's device plugin offers nothing here: NVIDIA's kubevirt-gpu-device-plugin "
-                          "serves this node; remove it to hand the node over"));
+  EXPECT_THAT(
+      step.desired_state.warnings,
+      ElementsAre("Ferry's device plugin advertises nothing here: NVIDIA's kubevirt-gpu-device-plugin "
+                  "serves this node; remove it to hand the node over"));
   view.node.labels[kWorkloadLabel] = "vm-passthrough";
   step = node_step(view);
   EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::standby);

@@ -394,7 +394,7 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
   ASSERT_TRUE(allocatable(kCardResource, 1));
   ASSERT_TRUE(allocatable("nvidia.com/GA102_GEFORCE_RTX_3090", 1));
   ASSERT_TRUE(allocatable(kVgpuResource, 3));
-  EXPECT_THAT(after_a_look(), IsEmpty()) << "the kubelet is advertised them";
+  EXPECT_THAT(after_a_look(), IsEmpty()) << "they are advertised";
 
   const auto offered_as_given = [&](const json& /*file*/) {
     std::set<std::string> given;

@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::IsSupersetOf;
 using testing::StartsWith;
 
-/// What is advertised, without what stands behind the tabs; last the directive.
+/// The completions without their descriptions; the directive is last.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> out;
   std::istringstream lines(text);

@@ -2,7 +2,7 @@
 #include "agent/metrics/metric_families.h"
 #include "tests/fuzz/fuzz.h"
 
-// What the plugin writes into advertised.json, and what Prometheus would be shown of it.
+// Reads advertised.json, and makes metrics of each file that can be read.
 void ferry::fuzz::one_input(std::string_view text) {
   auto offer = agent::read_advertised_resources(text);
   if (!offer) {

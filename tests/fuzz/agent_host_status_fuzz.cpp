@@ -5,7 +5,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "vgpu-dm/profile/profile.h"
 
-// What hostd writes into status.json, and what a cluster would be told of it.
+// Reads status.json, and makes the agent's report of each file that can be read.
 void ferry::fuzz::one_input(std::string_view text) {
   auto seen = agent::read_host_status(text);
   if (!seen) {

@@ -2,8 +2,8 @@
 #include "kata-manager/classes/desired_classes.h"
 #include "tests/fuzz/fuzz.h"
 
-// What is read of a file is what is read of it as we would write it, and a class file that is cut has what is
-// wanted and nothing else.
+// A file that can be read is written and read again with the same values. A class file that is cut to the
+// desired classes has these and no others.
 void ferry::fuzz::one_input(std::string_view text) {
   const auto read = kata::read_desired_classes(ConfigText{.file = "classes.json", .text = std::string(text)});
   if (!read) {

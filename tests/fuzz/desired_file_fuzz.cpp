@@ -2,7 +2,7 @@
 #include "host/desired_file.h"
 #include "tests/fuzz/fuzz.h"
 
-// What is read of a file is what is read of it as we would write it.
+// A file that can be read is written and read again with the same values.
 void ferry::fuzz::one_input(std::string_view text) {
   const auto read = host::read_desired_file({.file = "desired.json", .text = std::string(text)});
   if (!read) {

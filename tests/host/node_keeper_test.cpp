@@ -752,7 +752,7 @@ TEST_F(NodeKeeperTest, SaysOfAVmsGpuOnlyThatTheVmHasIt) {
   EXPECT_EQ(gpu(kSecond).reason, "0000:06:00.0 is in use: VM tenant (pid 412) in pod uid-7 holds its group");
   EXPECT_THAT(gpu(kSecond).users, SizeIs(1));
   EXPECT_EQ(refused.again, now_ + 300s);
-  EXPECT_THAT(withdrawn(), IsEmpty()) << "the kubelet is advertised it as before";
+  EXPECT_THAT(withdrawn(), IsEmpty()) << "it is advertised as before";
 }
 
 // What was free when the plugin was asked, and is the kubelet's to give out.

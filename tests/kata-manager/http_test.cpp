@@ -62,7 +62,8 @@ TEST(Tls, HasAuthoritiesThatCanBeRead) {
   EXPECT_EQ(got.error().code, Errc::invalid_config) << got.error().message;
 }
 
-// What is dead of HTTP/2 is asked again and again (RealRegistry.MayFallSilentAnywhere): it is not advertised.
+// The client offers no HTTP/2: libcurl would ask a dead connection of it again and again
+// (RealRegistry.MayFallSilentAnywhere).
 TEST(Tls, IsSpokenForHttp1Alone) {
   std::string hello(4096, '\0');
   {

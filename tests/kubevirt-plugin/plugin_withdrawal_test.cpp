@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plugin makes of hostd's status.json.
+// Tests of the plugin that follows hostd's status.json.
 #include <mutex>
 
 #include <gmock/gmock.h>

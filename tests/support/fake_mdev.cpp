@@ -170,7 +170,7 @@ FakeMdev::Carried FakeMdev::carried_by(const std::string& gpu) const {
   return out;
 }
 
-// The driver's equal-size rule: all vGPUs of a GPU have one framebuffer size; a type is advertised while
+// The driver's equal-size rule: all vGPUs of a GPU have one framebuffer size; a driver offers a type while
 // fewer vGPUs exist, of whatever type, than its maximum; and on a virtual function there is one at most.
 unsigned FakeMdev::available(const Carried& carried, const std::string& gpu, const std::string& address,
                              const std::string& type_id) const {

@@ -84,7 +84,7 @@ void record_move(FakeKernel& kernel, const std::string& address, const std::stri
   kernel.forget_changes();
 }
 
-/// One device of advertised.json.
+/// A device as advertised.json lists it.
 struct ResourceSet {
   std::string id;
   unsigned group = 0;

@@ -243,7 +243,7 @@ enum class Leaves {
   its_files,  ///< any other: files can be read, and a directory not
 };
 
-// What kubevirt-plugin/discovery/sysfs_check.h goes by. `address` is alone in its IOMMU group.
+// Checks the links that kubevirt-plugin/discovery/sysfs_check.h reads. `address` is alone in its IOMMU group.
 void check_going(HostFs& host, const std::string& address, const std::function<void()>& go_and_come,
                  Leaves leaves) {
   const auto function = HostDirectory::open(host, "sys/bus/pci/devices/" + address);

@@ -45,9 +45,9 @@ CONF
 kubelet --config=/run/kubelet.yaml --hostname-override=node > $logs/kubelet 2>&1 &
 expect "the kubelet listens" wait_for "test -S /var/lib/kubelet/device-plugins/kubelet.sock" 120
 
-step "the kubelet has been advertised all three functions"
+step "all three functions are advertised"
 ferry plugin --companions 2> $logs/plugin &
-offered() { # JQ-EXPRESSION: of the file of what the kubelet has been advertised
+offered() { # JQ-EXPRESSION: of the file that lists the advertised devices
   jq -r "$1" /run/ferry/plugin/advertised.json 2> /dev/null
 }
 of() { # NAME KEY: of one device there

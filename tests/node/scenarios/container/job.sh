@@ -177,7 +177,7 @@ begin hostd
 for one in plugin agent; do begin $one "$not_recursive"; done
 settles ready away
 expect_equal "driver" vfio-pci "$(driver lone)"
-expect "the kubelet is advertised it" wait_for '[[ $(health) == Healthy ]]' 60
+expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
 expect_status "a pod gets it" 0 allocate
 kubelet-standin release --dir $plugins "$(dev lone)" > /dev/null
 expect "the operator's pods are told" wait_for "test -e $ready" 60
@@ -263,7 +263,7 @@ begin plugin
 expect "the vGPU is advertised" wait_for vgpu_offered 60
 end plugin
 serves sys-class
-expect "the kubelet is advertised the GPU" wait_for '[[ $(health) == Healthy ]]' 60
+expect "the GPU is advertised" wait_for '[[ $(health) == Healthy ]]' 60
 expect_status "and the vGPU" 1 vgpu_offered
 end plugin
 serves sys-groups
@@ -276,12 +276,12 @@ expect "its node is missed" wait_for unfit 60
 expect_status "a pod gets nothing" 1 allocate
 end plugin
 serves ferry
-expect "the kubelet is advertised it" wait_for '[[ $(health) == Healthy ]]' 60
+expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
 end plugin 1
 expect "nobody else is told" test ! -e /run/ferry/plugin/advertised.json
 expect_match "why" "/run/ferry" "$(< $logs/plugin)"
 serves pod-resources
-expect "the kubelet is advertised it" wait_for '[[ $(health) == Healthy ]]' 60
+expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
 expect_status "a pod gets nothing" 1 allocate
 expect_match "why" "who holds devices is not known: there is no /var/lib/kubelet/pod-resources/kubelet.sock" "$REPLY"
 end plugin
@@ -298,7 +298,7 @@ end agent
 
 step "where /dev/vfio is removed the plugin ends, so that its container gets the next one"
 begin plugin
-expect "the kubelet is advertised it" wait_for '[[ $(health) == Healthy ]]' 60
+expect "it is advertised" wait_for '[[ $(health) == Healthy ]]' 60
 rm -r /dev/vfio
 ended=0
 wait "${running[plugin]}" || ended=$?

@@ -57,7 +57,7 @@ offered() { # what the kubelet may give out: resources and how many of each
 }
 
 is_offered() { # RESOURCES: waited for and shown
-  wait_for "[[ \$(offered) == '$1' ]]" 60 || fail "the kubelet is advertised not $1: $(offered; cat plugin.log)"
+  wait_for "[[ \$(offered) == '$1' ]]" 60 || fail "the advertised devices are not $1: $(offered; cat plugin.log)"
   echo "# the kubelet can allocate $(offered)"
 }
 

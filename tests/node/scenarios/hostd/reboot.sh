@@ -15,6 +15,6 @@ step "by that alone the node is as it was"
 start
 settles ready divided
 expect_equal "drivers and overrides" "$(< /mnt/state/bindings)" "$(snapshot)"
-expect "the kubelet is advertised the same" wait_for '[[ $(resources) == "$(< /mnt/state/resources)" ]]' 60
+expect "the same resources are advertised" wait_for '[[ $(resources) == "$(< /mnt/state/resources)" ]]' 60
 evidence "offered" "$(resources)"
 ok
