@@ -147,7 +147,7 @@ SharedLease turn_of(const NodeSnapshot& view, const NodeChange& gpus, const Kata
   return share_lease(*view.rollout, gpus, of_kata);
 }
 
-/// The part of `wanted` that `labels` do not have yet.
+/// The part of `desired` that `labels` do not have yet.
 LabelChanges differences(const Labels& labels, const LabelChanges& desired) {
   LabelChanges out;
   for (const auto& [key, value] : desired) {

@@ -169,7 +169,7 @@ class NodeKeeper {
 
 struct NodeLoopOptions {
   KeeperSettings files;
-  bool once = false;  ///< until the node is as wanted, or is known not to become so
+  bool once = false;  ///< until the node is in its desired state, or is known not to become so
   /// How long it is left alone who has the vGPUs: whoever opens one without the kubelet tells nobody, and to
   /// look is to walk all of /proc.
   std::chrono::milliseconds between_use_looks = std::chrono::seconds(30);

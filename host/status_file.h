@@ -20,7 +20,7 @@
 //                 "vgpu_types": {"L40S-12Q": 8}} | null,
 //    "standby": "NVIDIA's sandbox-device-plugin serves this node" | null}
 //
-// `wanted.generation` is null if desired.json has none, and `standby` if the device plugin may serve. New
+// `desired.generation` is null if desired.json has none, and `standby` if the device plugin may serve. New
 // versions of Ferry only add keys.
 #pragma once
 
@@ -62,7 +62,7 @@ std::string_view text(GpuState condition);
 std::optional<GpuState> parse_gpu_state(std::string_view word);
 
 struct ReportedUser {
-  std::string kind;  ///< "virtual_machine", "process", "pod": Holder::Kind
+  std::string kind;  ///< "virtual_machine", "process", "pod": DeviceUser::Kind
   std::string name;  ///< a pod's "namespace/name", if the kubelet names it
   std::optional<int> pid;
   std::string pod_uid = {};  ///< of a process in a pod; empty: in no pod, or only the kubelet knows the pod

@@ -235,7 +235,7 @@ class Spec {
            });
   }
 
-  /// Index in kVersions of the first version that has all fields used by `holder`.
+  /// Index in kVersions of the first version that has all fields used by `user`.
   static std::size_t needed_by(const ConfigNode& user) {
     std::size_t needed = 0;
     const ConfigNode* annotations = field(user, "annotations");

@@ -134,7 +134,7 @@ class NodeFeature::Impl {
                      : "");
   }
 
-  /// Null: the ConfigMap is missing, or not listed yet. If it is missing, the labels are not wanted any more.
+  /// Null: the ConfigMap is missing, or not listed yet. If it is missing, the labels are no longer desired.
   const json* config_map() {
     if (!owner_->listed()) return nullptr;
     if (!owner_->objects().empty()) return &owner_->objects().begin()->second;

@@ -4,7 +4,7 @@
 // ABI: nfd.k8s-sigs.io/v1alpha1 NodeFeature.
 //
 // The object outlives the agent, as its labels must, and is garbage-collected with its owner. The owner is a
-// ConfigMap that exists while NodeFeatures of all nodes are wanted, so that no agent is needed on a node to
+// ConfigMap that exists while NodeFeatures of all nodes are desired, so that no agent is needed on a node to
 // clean up. Without such a ConfigMap the owner is the Node.
 #pragma once
 

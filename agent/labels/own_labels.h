@@ -24,7 +24,7 @@ struct OwnLabels {
   std::optional<std::string> record;  ///< new annotation; absent: none
 };
 
-/// The changes that give a node the wanted labels, except those of other writers, and remove the agent's
+/// The changes that give a node the desired labels, except those of other writers, and remove the agent's
 /// others. `record`: the annotation without keys that the agent can never have set, since each writer of the
 /// Node may write it. `ours_by_name`: labels that are the agent's even without a record, which may be lost.
 OwnLabels own_labels(const Labels& labels, Labels record, const Labels& desired,

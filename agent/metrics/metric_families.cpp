@@ -133,7 +133,7 @@ void add_inventory(const HostStatus& host, const std::vector<GpuFacts>& facts,
 }
 
 void add_refusals(const HostStatus& host, std::vector<MetricFamily>& all) {
-  // The kinds of Holder::Kind. "other" stands for kinds that only a newer hostd knows.
+  // The kinds of DeviceUser::Kind. "other" stands for kinds that only a newer hostd knows.
   constexpr std::array<std::string_view, 12> kKinds = {
       "virtual_machine", "process",      "pod",         "mount",  "swap",    "claim",
       "network_link",    "boot_display", "framebuffer", "fabric", "console", "other"};

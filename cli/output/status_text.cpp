@@ -295,7 +295,7 @@ std::string stale_failure(const host::NodeDescription& view) {
                      age.empty() ? "" : fmt::format("that was {} ago: ", age));
 }
 
-// "policy mixed (label gpu-ferry.io/policy=mixed): as wanted"
+// "policy mixed (label gpu-ferry.io/policy=mixed): ready"
 std::string policy_lines(const host::NodeDescription& view, const TextOutput& output) {
   if (!view.phase || (!view.desired && !view.error)) return {};
   std::string phase(text(*view.phase));

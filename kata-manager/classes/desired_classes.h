@@ -12,10 +12,10 @@
 //    "confidential_mode": "on"}                    the GPUs' mode by its label (confidential_mode.h)
 //
 // The last three may be left out. Reading is strict: unknown and repeated keys are refused. So the agent
-// writes `confidential_mode`, which an older hostd does not know, only if a wanted class is confidential
+// writes `confidential_mode`, which an older hostd does not know, only if a desired class is confidential
 // and the mode is known.
 //
-// Without the file no class is wanted, and nothing changes. Empty `classes`: all of Ferry's runtimes leave.
+// Without the file no class is desired, and nothing changes. Empty `classes`: all of Ferry's runtimes leave.
 // The class file's settings for the node (runtime, restart, artifactsDir) count in both cases.
 //
 // hostd answers in run/ferry/kata.json (ready_handlers.h), where `generation` is that of the file that
@@ -65,11 +65,11 @@ Result<DesiredClasses> read_desired_classes(const ConfigText& source);
 /// The text for read_desired_classes(). UTF-8; invalid bytes are replaced.
 std::string desired_classes_text(const DesiredClasses& desired);
 
-/// The carried class file with only its wanted classes, in the file's order. Errc::invalid_config: as
-/// read_classes(), or the file lacks a wanted class.
+/// The carried class file with only its desired classes, in the file's order. Errc::invalid_config: as
+/// read_classes(), or the file lacks a desired class.
 Result<ClassFile> desired_class_file(const DesiredClasses& desired);
 
-/// The mode of the node's GPUs, from `wanted`.
+/// The mode of the node's GPUs, from `desired`.
 ConfidentialMode confidential_mode_of(const DesiredClasses& desired);
 
 /// This host's file; absent: there is none. Errors: as read_desired_classes(), and read errors.

@@ -478,7 +478,7 @@ class Planner {
   TomlTable ours_;                          // Ferry's runtimes by name
   std::vector<std::filesystem::path> own_;  // imported files with a block
   std::set<std::filesystem::path> touched_;
-  std::set<std::string> staying_;  // wanted runtimes that stay, in tables without marks
+  std::set<std::string> staying_;  // desired runtimes that stay, in tables without marks
   std::vector<std::string> notes_;
 };
 

@@ -25,7 +25,7 @@ struct KataRuntime {
   FoundRuntime at_hand;
   std::unique_ptr<ContainerRuntime> asked;
   std::unique_ptr<RuntimeControl> control;  ///< nullptr: Ferry does not restart the runtime
-  /// Why there is no control although one is wanted: the runtime has no unit here. Matters only if it runs.
+  /// Why there is no control although one is needed: the runtime has no unit here. Matters only if it runs.
   std::optional<Error> no_control;
 };
 

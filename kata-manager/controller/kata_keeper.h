@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reconciles the host with the wanted Kata classes (desired_classes.h), one round at a time, and publishes
+// Reconciles the host with the desired Kata classes (desired_classes.h), one round at a time, and publishes
 // the state of each handler (ready_handlers.h).
 //
 // KataKeeper fetches nothing and opens no network socket. A leaving handler is first taken off the ready
@@ -32,7 +32,7 @@
 
 namespace ferry::kata {
 
-// Plans the wanted classes for the host as it is: the changes that may be made now, and the handlers that
+// Plans the desired classes for the host as it is: the changes that may be made now, and the handlers that
 // must wait, with the reason. A class that cannot be set up does not block the others.
 
 struct DesiredPlan {
@@ -41,7 +41,7 @@ struct DesiredPlan {
   KataChange change;
   bool needed = false;               ///< a file must be written, or the runtime must read its files
   std::set<std::string> changed;     ///< handlers that the change adds, alters or removes
-  std::set<std::string> leaving;     ///< handlers on the host that are not wanted, waiting ones included
+  std::set<std::string> leaving;     ///< handlers on the host that are not desired, waiting ones included
   std::vector<OtherHandler> others;  ///< handlers that wait, but not for a permission, by name
 };
 
@@ -53,7 +53,7 @@ struct DesiredInputs {
   KataDevices devices;
 };
 
-/// Writes nothing. `file` is desired_class_file() of `wanted`. Errors, if they do not come from one class
+/// Writes nothing. `file` is desired_class_file() of `desired`. Errors, if they do not come from one class
 /// alone: as plan_kata() and configured_runtimes().
 Result<DesiredPlan> plan_desired(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
                                  const DesiredInputs& sight);
@@ -69,7 +69,7 @@ class KataKeeper {
     /// Resolves the container runtime that a class file names. Empty, as `devices` is then: no class file
     /// is followed, and only the ready handlers are published.
     std::function<Result<KataRuntime>(const ClassFile& file)> runtime_for = {};
-    /// The devices that a pod here can get. The mode of the GPUs comes from the wanted classes instead.
+    /// The devices that a pod here can get. The mode of the GPUs comes from the desired classes instead.
     std::function<Result<KataDevices>()> devices = {};
   };
 
@@ -128,7 +128,7 @@ class KataKeeper {
 };
 
 /// Runs a KataKeeper's rounds: at the start; after the container runtime's socket is made anew, which means
-/// a start; after its wanted file is written, if it follows one; and from time to time, because a reload
+/// a start; after its desired file is written, if it follows one; and from time to time, because a reload
 /// causes no event. Each round blocks the loop's thread.
 class ReadyWatch {
  public:
@@ -138,7 +138,7 @@ class ReadyWatch {
     std::chrono::milliseconds longest{300'000};  ///< also after each answer
   };
 
-  /// All arguments must outlive this object. `socket`: a path of the host; `wanted`: also watch the wanted
+  /// All arguments must outlive this object. `socket`: a path of the host; `desired`: also watch the desired
   /// file.
   ReadyWatch(EventLoop& loop, const HostFs& host, KataKeeper& keeper, const std::filesystem::path& socket,
              bool desired, Pauses pauses);

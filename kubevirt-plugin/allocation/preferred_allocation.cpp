@@ -77,7 +77,7 @@ std::vector<Branch> branches(const Choices& free, const Choices& chosen, std::si
   return out;
 }
 
-/// Appends the `wanted` devices of `free` that are closest to each other and to `chosen`.
+/// Appends the `desired` devices of `free` that are closest to each other and to `chosen`.
 void take_closest(const Choices& free, const Choices& chosen, std::size_t level, std::size_t desired,
                   Choices& taken) {
   const bool leaves = std::ranges::none_of(free, [&](const Choice& one) { return one.has_step(level); });
@@ -109,7 +109,7 @@ bool is_worse(VgpuPlacement placement, std::size_t in_a, std::size_t in_b) {
   return placement == VgpuPlacement::pack ? in_a < in_b : in_a > in_b;
 }
 
-/// Appends `wanted` vGPUs of `free`, GPU by GPU. `taken_of`: the number of taken vGPUs by GPU.
+/// Appends `desired` vGPUs of `free`, GPU by GPU. `taken_of`: the number of taken vGPUs by GPU.
 void take_vgpus(const Choices& free, std::map<std::string, std::size_t> taken_of, VgpuPlacement placement,
                 std::size_t desired, Choices& taken) {
   std::vector<Choices> gpus;  // in order of their first vGPU

@@ -30,7 +30,7 @@ using test::visible;
 using testing::HasSubstr;
 using testing::Le;
 
-/// The host at `root`, with `holders` for its processes.
+/// The host at `root`, with `users` for its processes.
 Session session_at(const std::filesystem::path& root,
                    const std::map<std::string, std::vector<vfio::DeviceUser>>& users) {
   Session session = open_session(root);

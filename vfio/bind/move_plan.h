@@ -65,8 +65,8 @@ struct OverrideSteps {
   std::vector<Step> before_bind;
   std::vector<Step> after_bind;
 };
-/// Adds the steps that leave `function` with the override `wanted` once `driver` is bound; absent: unset. The
-/// kernel refuses to bind another driver than the override names (ENODEV). An override that names another
+/// Adds the steps that leave `function` with the override `desired` once `driver` is bound; absent: unset.
+/// The kernel refuses to bind another driver than the override names (ENODEV). An override that names another
 /// driver is thus set after the bind, and is `driver` until then.
 void add_override(const PciFunction& function, const std::string& driver,
                   const std::optional<std::string>& desired, const std::string& why, OverrideSteps& steps);
@@ -119,7 +119,7 @@ struct MoveRequest {
   /// Accelerators whose virtual functions will be gone by then, and so are no objection now.
   std::set<PciAddress> sheds_functions = {};
   bool recorded_only = false;  ///< unbind: only functions that Ferry has a record of
-  bool force = false;          ///< change drivers although a screen depends on it (Holder::only_a_screen)
+  bool force = false;          ///< change drivers although a screen depends on it (DeviceUser::only_a_screen)
   /// Services and modules to quiesce for a bind, if nothing else uses the device: release_list().
   std::set<std::string> release = {};
   bool persistence_by_gpu = false;  ///< nvidia-persistenced can be quiesced for single GPUs

@@ -38,7 +38,7 @@ std::optional<PciAddress> bridge_above(const HostFs& host, const PciFunction& fu
   return bridge ? std::optional(*bridge) : std::nullopt;
 }
 
-// ", and the window of bridge 0000:64:00.0 above it has 512 MiB", if less than `wanted`; else "".
+// ", and the window of bridge 0000:64:00.0 above it has 512 MiB", if less than `desired`; else "".
 std::string window_note(const HostFs& host, const PciFunction& function, const Bar& bar,
                         std::uint64_t desired) {
   const auto bridge = bridge_above(host, function);

@@ -37,10 +37,10 @@ std::set<Releasable> asked_to_let_go(const Released& released, bool by_gpu,
 std::vector<Error> serving_others(const Released& released, const std::set<std::string>& freed,
                                   const std::string& stays);
 
-/// The error that `holder` still uses the device after it was quiesced.
+/// The error that `user` still uses the device after it was quiesced.
 Error held_on(const Releasable& user, const std::string& what);
 
-/// Puts the steps that quiesce `holders` before all other steps, and those that resume them at the end.
+/// Puts the steps that quiesce `users` before all other steps, and those that resume them at the end.
 void release_around(std::vector<Step>& steps, const std::set<Releasable>& users);
 /// The services and modules that `steps` quiesce.
 std::set<Releasable> releasing(const std::vector<Step>& steps);

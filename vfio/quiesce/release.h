@@ -86,11 +86,11 @@ Result<std::set<std::string>> release_list(const std::vector<std::string>& names
 /// True if stopping `unit` would end VMs or containers, judged by its name.
 bool runs_others(std::string_view unit);
 
-/// The service or module to quiesce for `holder`: on `list`, and running no VMs or containers. Absent: the
+/// The service or module to quiesce for `user`: on `list`, and running no VMs or containers. Absent: the
 /// holder must not be quiesced.
 std::optional<Releasable> may_release(const DeviceUser& user, const std::set<std::string>& list);
 
-/// Advice about a device user that could be on the list and is not: to put it there, or Holder::remedy().
+/// Advice about a device user that could be on the list and is not: to put it there, or DeviceUser::remedy().
 std::string remedy_by_release(const DeviceUser& user);
 
 }  // namespace ferry::vfio

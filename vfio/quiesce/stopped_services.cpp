@@ -111,7 +111,7 @@ namespace {
 
 constexpr const char* kNvidia = "nvidia";
 
-// True if a device is left that `holder` would use.
+// True if a device is left that `user` would use.
 bool device_left(const ReleaseContext& context, const Inventory& inventory, const Releasable& user) {
   return std::ranges::any_of(inventory.functions, [&](const auto& entry) {
     const auto& [address, function] = entry;

@@ -62,7 +62,7 @@ class StoppedServices {
   /// Takes over services that an earlier run left stopped. Errors as read_service_record().
   Result<> take_over();
 
-  /// Quiesces `holder`, or returns the result of the first try. After an error it may be quiesced or not, and
+  /// Quiesces `user`, or returns the result of the first try. After an error it may be quiesced or not, and
   /// resumes with the others. A GPU for which the tool could not be run does not.
   Result<> stop(const Releasable& user);
 
@@ -80,7 +80,7 @@ class StoppedServices {
   Result<> let_go(const Releasable& user) const;
   Result<> take_hold(const Releasable& user) const;
   Result<> record(std::map<Releasable, StoppedService> after);
-  /// True if an earlier order about `holder`, from any run, has not returned: a second would queue behind it.
+  /// True if an earlier order about `user`, from any run, has not returned: a second would queue behind it.
   bool is_stuck(const Releasable& user) const;
 
   const ReleaseContext context_;

@@ -64,7 +64,7 @@ bool fits(const mdev::VgpuDevice& device, const Want& want) {
          (want.type != nullptr ? want.type->short_name : want.entry->type.driver_short_name());
 }
 
-// Error if the driver tells neither a vGPU's type name nor the number of a wanted type. Both may be the same
+// Error if the driver tells neither a vGPU's type name nor the number of a desired type. Both may be the same
 // type, and no change would be needed. (Mediated devices always tell both.)
 std::optional<Error> cannot_tell(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   const auto nameless = std::ranges::find_if(gpu.devices, is_nameless);

@@ -58,7 +58,7 @@ const mdev::GpuInstanceProfile* profile_of(const mdev::ManagedGpu& gpu, const md
   return found == gpu.profiles.end() ? nullptr : &*found;
 }
 
-/// True if `wanted` fits on a GPU beside `staying`, which keep their places. Counts compute slices, and the
+/// True if `desired` fits on a GPU beside `staying`, which keep their places. Counts compute slices, and the
 /// memory slices that each instance takes from its start. Also true if the driver has told too little to say
 /// no. The profiles are the GPU's own.
 bool fit_together(const mdev::ManagedGpu& gpu, const InstanceCounts& desired,
