@@ -261,7 +261,7 @@ class AgentTest(unittest.TestCase):
         listed = kubernetes.kubectl_with_plugins("ferry", "list", "-o", "json")
         (row,) = [one for one in json.loads(listed)["nodes"] if one["name"] == NODE]
         used = {resource["name"]: resource["used"] for resource in row["resources"]}
-        self.assertEqual({CARD: 1, TESLA: 0}, used)
+        self.assertEqual({CARD: 1, AUDIO: 0, TESLA: 0}, used)
         self.assertIn("default/guest", kubernetes.kubectl_with_plugins("ferry", "node", NODE))
         for words, expected in ((["ferry", ""], "list"), (["ferry", "list", "-o", ""], "json")):
             completed = kubernetes.kubectl_with_plugins("__complete", *words)

@@ -96,7 +96,7 @@ expect_status "plan" 0 ferry kata plan -f /run/classes.yaml
 expect_match "what would come" "restart containerd.service" "$REPLY"
 expect_equal "nothing is written" "$original" "$(md5sum < $main)"
 expect_status "install" 0 ferry kata install -f /run/classes.yaml
-expect_match "it is proven" "was asked: it is as it shall be" "$REPLY"
+expect_match "it is proven" "has read its files; its handlers match the class file" "$REPLY"
 expect_equal "containerd knows it" "kata-a=true" "$(known)"
 after=$(pid_of_containerd)
 expect "containerd is another process" test "$before" != "$after"
@@ -171,7 +171,7 @@ step "the administrator's own command restarts containerd"
 } > /run/command.yaml
 expect_status "install" 0 ferry kata install -f /run/command.yaml
 expect_match "what was run" "run /usr/bin/systemctl restart containerd" "$REPLY"
-expect_match "it is proven" "was asked: it is as it shall be" "$REPLY"
+expect_match "it is proven" "has read its files; its handlers match the class file" "$REPLY"
 expect_equal "containerd knows both" "kata-a=true kata-b=true" "$(known)"
 expect "containerd is another process" test "$after" != "$(pid_of_containerd)"
 expect "the pod runs on" alive
@@ -197,7 +197,7 @@ systemctl start crio
 } > /run/crio.yaml
 expect_status "install" 0 ferry kata install -f /run/crio.yaml
 expect_match "what was done" "reload crio.service" "$REPLY"
-expect_match "it is proven" "was asked: it is as it shall be" "$REPLY"
+expect_match "it is proven" "has read its files; its handlers match the class file" "$REPLY"
 expect_equal "systemd has done it" reloaded "$(cat /run/crio-reloaded)"
 expect "CRI-O's file is there" test -e /etc/crio/crio.conf.d/60-ferry-kata.conf
 systemctl stop crio

@@ -14,8 +14,9 @@ class CuttingProxy:
     def __init__(self, server: str, seconds: float) -> None:
         address, port = server.removeprefix("https://").split(":")
         self._server, self._seconds = (address, int(port)), seconds
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
+        # On the server's own address: its certificate names no other.
+        self._listener = socket.create_server((address, 0))
+        self.address = f"https://{address}:{self._listener.getsockname()[1]}"
         self.cut = 0
         self._open: list[tuple[socket.socket, socket.socket]] = []
         self._ended = threading.Event()
