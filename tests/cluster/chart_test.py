@@ -191,7 +191,8 @@ class ChartTest(unittest.TestCase):
         program = self.helms[-1]
         with tempfile.TemporaryDirectory() as folder:
             ferry.helm(program, "install", "ferry", write_former_chart(pathlib.Path(folder), ferry.helm(
-                program, "template", "ferry", CHART, "--no-hooks", values={**VALUES, "config": {"policies": POLICIES}})))
+                program, "template", "ferry", CHART, "--no-hooks", f"--kube-version=1.{self.kubernetes.release.minor}.0",
+                values={**VALUES, "config": {"policies": POLICIES}})))
         self.kubernetes.kubectl("label", "node", NODE, f"{PRESENT}=true", "gpu-ferry.io/policy=given")
         try:
             wait_until("the former agent has written the file", wanted.exists, 120)
