@@ -85,6 +85,15 @@ TEST(Toml, SaysWhereItIsMalformed) {
   }
 }
 
+// toml++ asserts that a header begins with a key.
+TEST(Toml, IsMalformedWhereTheLibraryAsserts) {
+  for (const char* bad : {"[.a]\n", "[.\"a.b\".c]\nd = 1\n"}) {
+    const auto result = parse_toml(bad, "f.toml");
+    ASSERT_FALSE(result) << bad;
+    EXPECT_EQ(result.error().code, Errc::invalid_config);
+  }
+}
+
 TEST(Toml, HasCharactersAboveAsciiInStringsAndCommentsAlone) {
   for (const char* good :
        {"# \xc3\xa4\na = 1\n", "a = \"\xc3\xa4\\\"\xc3\xa4\"\n", "a = '\xc3\xa4\\' # \xc3\xa4\n",
