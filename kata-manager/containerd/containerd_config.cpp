@@ -8,8 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "kata-manager/containerd/containerd_parts.h"
-
 namespace ferry::kata {
 namespace {
 
@@ -36,11 +34,15 @@ std::optional<Error> too_high(const ContainerdRelease& release, std::int64_t ver
                              release.highest_version()));
 }
 
-/// "io.containerd.TYPE.vN": an ID with fewer parts is no plugin's.
-bool is_plugin_id(const ContainerdRelease& release, const std::string& id) {
-  constexpr int kLeastDots = 3;
-  if (std::ranges::count(id, '.') < kLeastDots) return false;
-  return release < ContainerdRelease{1, 7, 0} || id.starts_with("io.containerd.");
+/// Renames the dot-less section of version 1 to its full name.
+TomlTable with_full_names(const TomlTable& plugins) {
+  TomlTable out = plugins;
+  if (const auto old = out.extract(kCriOfVersion1); !old.empty()) {
+    TomlTable renamed = {{kCriOfVersion2, old.mapped()}};
+    merge_over(renamed, out);
+    return renamed;
+  }
+  return out;
 }
 
 // Before 2.0 a later file replaces a whole section, and versions 1 and 2 name their sections differently.
@@ -49,12 +51,6 @@ std::optional<Error> merge_by_section(const ContainerdRelease& release, Containe
   for (const ContainerdFile& file : out.files) {
     if (file.version() != 0) version = file.version();
     for (auto& [id, section] : plugins_of(file)) out.plugins.insert_or_assign(id, section);
-    if (version < 2) continue;
-    for (const auto& [id, section] : out.plugins) {
-      if (!is_plugin_id(release, id))
-        return refused(
-            fmt::format("{}: plugins.{} is no plugin's name in version {}", file.path.string(), id, version));
-    }
   }
   if (auto problem = too_high(release, version)) return problem;
   if (version >= 2) return std::nullopt;
@@ -80,6 +76,28 @@ TomlTable plugins_by_full_names(const ContainerdFile& file) {
   return file.version() < 2 ? with_full_names(plugins_of(file)) : plugins_of(file);
 }
 
+// Existing keys win, also one level down. Deeper values are not merged.
+void fill_in(TomlTable& into, const TomlTable& from) {
+  for (const auto& [key, value] : from) {
+    const auto [there, is_new] = into.try_emplace(key, value);
+    if (is_new || there->second.table() == nullptr || value.table() == nullptr) continue;
+    for (const auto& [inner, inner_value] : *value.table())
+      there->second.table()->try_emplace(inner, inner_value);
+  }
+}
+
+/// Moves CRI's section of version 2 into those of version 3. Of the images' keys only `registry` moves, which
+/// CriRefusal reads. containerd moves more, but no edit of Ferry meets those keys.
+TomlTable migrated_to_version_3(TomlTable plugins) {
+  auto node = plugins.extract(kCriOfVersion2);
+  if (node.empty()) return plugins;
+  TomlTable& old = *node.mapped().table();
+  if (const auto registry = old.extract("registry"); !registry.empty())
+    fill_in(table_at(plugins, {kCriImages}), {{"registry", registry.mapped()}});
+  fill_in(table_at(plugins, {kCriRuntime}), old);
+  return plugins;
+}
+
 // 2.0 to 2.2 merge the files first, then migrate the sum once, by the last version. A file of version 1
 // counts as one without a version: it is migrated to the version so far.
 std::optional<Error> merge_then_migrate(const ContainerdRelease& release, ContainerdOutcome& out) {
@@ -96,7 +114,7 @@ std::optional<Error> merge_then_migrate(const ContainerdRelease& release, Contai
                                out.files.front().path.string(), out.files.front().version(), release.text()));
   }
   if (auto problem = too_high(release, version)) return problem;
-  if (version == 2) out.plugins = migrated_to_version_3(release, std::move(out.plugins));
+  if (version == 2) out.plugins = migrated_to_version_3(std::move(out.plugins));
   return std::nullopt;
 }
 
@@ -112,16 +130,22 @@ std::optional<Error> migrate_then_merge(const ContainerdRelease& release, Contai
                      "a drop-in needs no version");
     }
     if (auto problem = names_cri_twice(file)) return problem;
-    merge_over(out.plugins, migrated_to_version_3(release, plugins_by_full_names(file)));
+    merge_over(out.plugins, migrated_to_version_3(plugins_by_full_names(file)));
   }
   return std::nullopt;
 }
 
-// Before 2.0 a file's map of runtimes replaces the built-in one, so runc may be missing.
+/// Lays the files over the built-in default runtime. Before 2.0 a file's map of runtimes replaces the
+/// built-in one, so runc may be missing.
 void lay_over_built_in(const ContainerdRelease& release, TomlTable& plugins) {
-  TomlTable all = built_in_cri(release);
-  if (!release.merges_sections() && find(plugins, {kCriOfVersion2, "containerd", "runtimes"}) != nullptr)
-    table_at(all, {kCriOfVersion2, "containerd"}).erase("runtimes");
+  TomlTable runc = {{"runtime_type", {std::string("io.containerd.runc.v2")}}};
+  if (!release.merges_sections()) runc["sandbox_mode"] = {std::string("podsandbox")};
+  TomlTable all;
+  TomlTable& containerd =
+      table_at(all, {release.merges_sections() ? kCriRuntime : kCriOfVersion2, "containerd"});
+  containerd["default_runtime_name"] = {std::string("runc")};
+  if (release.merges_sections() || find(plugins, {kCriOfVersion2, "containerd", "runtimes"}) == nullptr)
+    table_at(containerd, {"runtimes"})["runc"] = {std::move(runc)};
   merge_over(all, plugins);
   plugins = std::move(all);
 }
@@ -129,28 +153,6 @@ void lay_over_built_in(const ContainerdRelease& release, TomlTable& plugins) {
 bool is_set(const TomlTable& table, const char* key) {
   const auto value = table.find(key);
   return value != table.end() && value->second.string() != nullptr && !value->second.string()->empty();
-}
-
-// True for the built-in lists of CNI folders: upstream's or Debian's.
-bool are_built_in(const TomlArray& folders) {
-  static const std::vector<std::vector<std::string>> kBuiltIn = {{"/opt/cni/bin"},
-                                                                 {"/usr/lib/cni", "/opt/cni/bin"}};
-  return std::ranges::any_of(kBuiltIn, [&](const std::vector<std::string>& known) {
-    return std::ranges::equal(folders, known, [](const TomlValue& found, const std::string& path) {
-      return found.string() != nullptr && *found.string() == path;
-    });
-  });
-}
-
-// A built-in list does not count, even in a file, where `config dump` puts it. No file tells which of the
-// two lists this daemon has built in. A daemon with the other list already fails before Ferry's change.
-bool gives_network_folder_twice(const ContainerdRelease& release, const TomlTable& plugins) {
-  if (!release.has_list_of_network_folders()) return false;
-  const TomlValue* network = find(plugins, {kCriRuntime, "cni"});
-  if (network == nullptr || network->table() == nullptr) return false;
-  const TomlValue* folders = find(*network->table(), {"bin_dirs"});
-  return is_set(*network->table(), "bin_dir") && folders != nullptr && folders->array() != nullptr &&
-         !folders->array()->empty() && !are_built_in(*folders->array());
 }
 
 /// Finds the reason why CRI does not load, with its files and lines.
@@ -164,11 +166,7 @@ class CriRefusal {
     if (auto why = disabled()) return why;
     if (auto why = lacks_default_runtime()) return why;
     if (auto why = names_mirrors_twice()) return why;
-    return release_.merges_sections() ? std::nullopt : has_keys_of_old_runtimes();
-  }
-
-  Error both_network_folders() const {
-    return refuse({"cni", "bin_dir"}, "cni.bin_dir and cni.bin_dirs are both given", "leave one of them");
+    return release_.merges_sections() ? std::nullopt : has_a_key_of_the_old_runtime();
   }
 
  private:
@@ -255,7 +253,7 @@ class CriRefusal {
                   "leave one of them: a hosts.toml in the folder of config_path names a mirror, too");
   }
 
-  std::optional<Error> has_keys_of_old_runtimes() const {
+  std::optional<Error> has_a_key_of_the_old_runtime() const {
     constexpr const char* kOldRuntime = "io.containerd.runtime.v1.linux";
     const std::string name = default_runtime();
     const TomlValue* type = find(out_.runtimes(), {name, "runtime_type"});
@@ -265,13 +263,6 @@ class CriRefusal {
       return refuse(
           {"systemd_cgroup"}, fmt::format("systemd_cgroup is for the runtime {} alone", kOldRuntime),
           fmt::format("take it out, and say SystemdCgroup = true in the options of the runtime {}", name));
-    }
-    for (const auto& [handler, entry] : out_.runtimes()) {
-      for (const char* key : {"runtime_engine", "runtime_root"}) {
-        if (entry.table() == nullptr || !is_set(*entry.table(), key)) continue;
-        return refuse({"containerd", "runtimes", handler, key},
-                      fmt::format("{} of runtime {} is no longer taken", key, handler), "take it out");
-      }
     }
     return std::nullopt;
   }
@@ -305,17 +296,12 @@ ContainerdOutcome predict_containerd(const ContainerdRelease& release, const Con
                    : release.migrates_each_file() ? migrate_then_merge(release, out)
                                                   : merge_then_migrate(release, out);
   }
-  const bool network_folder_twice = gives_network_folder_twice(release, out.plugins);
-  if (!out.no_start) {
-    lay_over_built_in(release, out.plugins);
-    out.no_start = wrong_type(*out.plugins.at(out.runtime_section).table(), out.runtime_section);
-  }
+  if (!out.no_start) lay_over_built_in(release, out.plugins);
   if (out.no_start) {
     out.plugins.clear();
     return out;
   }
-  const CriRefusal refusal(release, files, out);
-  out.no_cri = network_folder_twice ? refusal.both_network_folders() : refusal.reason();
+  out.no_cri = CriRefusal(release, files, out).reason();
   return out;
 }
 

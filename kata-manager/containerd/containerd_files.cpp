@@ -7,12 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "kata-manager/containerd/containerd_parts.h"
+#include "kata-manager/containerd/containerd_config.h"
 
 namespace ferry::kata {
 namespace {
-
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 Error wrong(const std::filesystem::path& file, const std::string& what) {
   return {.code = Errc::invalid_config, .message = file.string() + ": " + what, .hint = {}};
@@ -40,18 +38,13 @@ std::optional<Error> wrong_root(const ContainerdFile& file) {
   return std::nullopt;
 }
 
-Result<ContainerdFile> read_one(const ContainerdRelease& release, const ConfigFiles& files,
-                                const std::filesystem::path& path) {
+Result<ContainerdFile> read_one(const ConfigFiles& files, const std::filesystem::path& path) {
   auto text = files.read(path);
   if (!text) return fail(std::move(text).error());
-  if (release.merges_sections() && text->starts_with(kByteOrderMark))
-    return fail(wrong(path, "it begins with a byte-order mark, which containerd 2 does not take"));
   auto root = parse_toml(*text, path.string());
   if (!root) return fail(std::move(root).error());
   ContainerdFile file{.path = path, .root = std::move(*root)};
   if (auto problem = wrong_root(file)) return fail(std::move(*problem));
-  if (release.merges_sections() && file.version() < 0)
-    return fail(wrong(path, "its version is below 0: containerd 2 crashes"));
   return file;
 }
 
@@ -92,7 +85,7 @@ FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFi
     const std::filesystem::path path = std::move(waiting.front());
     waiting.pop_front();
     if (!seen.insert(path).second) continue;
-    auto file = read_one(release, files, path);
+    auto file = read_one(files, path);
     if (!file) {
       out.problem = std::move(file).error();
       return out;

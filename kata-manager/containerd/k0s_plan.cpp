@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "kata-manager/containerd/containerd_parts.h"
+#include "kata-manager/containerd/containerd_config.h"
 #include "kata-manager/containerd/containerd_place.h"
 
 namespace ferry::kata {

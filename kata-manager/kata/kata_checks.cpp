@@ -62,7 +62,7 @@ std::vector<std::string> texts_in(const TomlValue* list) {
 
 // The files' content under one release. The plan proves the present release's reading of it.
 std::vector<ContainerdFile> files_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
-  return predict_containerd(ContainerdRelease{2, 3, 4}, files, place.configuration).files;
+  return read_containerd_files(ContainerdRelease{2, 3, 4}, files, place.configuration).files;
 }
 TomlTable runtimes_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
   TomlTable out;

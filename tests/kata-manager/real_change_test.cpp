@@ -305,6 +305,12 @@ TEST_F(Trial, SaysWhyCriWouldNotLoad) {
       "[plugins.\"io.containerd.grpc.v1.cri\".registry]\nconfig_path = \"/etc/containerd/certs.d\"\n"
       "[plugins.\"io.containerd.grpc.v1.cri\".registry.mirrors.\"docker.io\"]\n"
       "endpoint = [\"https://mirror.example\"]\n";
+  constexpr const char* kWrongType =
+      "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
+      "runtime_type = \"io.containerd.runc.v2\"\nprivileged_without_host_devices = \"true\"\n";
+  constexpr const char* kOldEngine =
+      "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
+      "runtime_type = \"io.containerd.runc.v2\"\nruntime_engine = \"/usr/bin/runc\"\n";
   constexpr const char* kNoSpec =
       "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
       "runtime_type = \"io.containerd.runc.v2\"\nbase_runtime_spec = \"/no/such/spec.json\"\n";
@@ -323,6 +329,10 @@ TEST_F(Trial, SaysWhyCriWouldNotLoad) {
     }
     EXPECT_THAT(test::must(why(binary, std::string("version = 2\n") + kNoSpec)).value_or("it loads"),
                 HasSubstr("/no/such/spec.json"));
+    // Faults that the model does not know.
+    EXPECT_NE(test::must(why(binary, std::string("version = 2\n") + kWrongType)), std::nullopt);
+    const auto engine = test::must(why(binary, std::string("version = 2\n") + kOldEngine));
+    EXPECT_EQ(engine.has_value(), !binary.release.merges_sections()) << "containerd 2 has no such key";
     EXPECT_FALSE(std::filesystem::exists(scratch.path() / "trial"));
   }
 }
