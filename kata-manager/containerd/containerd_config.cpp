@@ -150,11 +150,6 @@ void lay_over_built_in(const ContainerdRelease& release, TomlTable& plugins) {
   plugins = std::move(all);
 }
 
-bool is_set(const TomlTable& table, const char* key) {
-  const auto value = table.find(key);
-  return value != table.end() && value->second.string() != nullptr && !value->second.string()->empty();
-}
-
 /// Finds the reason why CRI does not load, with its files and lines.
 class CriRefusal {
  public:
@@ -224,10 +219,7 @@ class CriRefusal {
 
   const TomlTable& section() const { return *out_.plugins.at(out_.runtime_section).table(); }
 
-  std::string default_runtime() const {
-    const TomlValue* name = find(section(), {"containerd", "default_runtime_name"});
-    return name == nullptr || name->string() == nullptr ? std::string() : *name->string();
-  }
+  std::string default_runtime() const { return text_at(section(), {"containerd", "default_runtime_name"}); }
 
   std::optional<Error> lacks_default_runtime() const {
     const std::string name = default_runtime();
@@ -244,11 +236,9 @@ class CriRefusal {
 
   std::optional<Error> names_mirrors_twice() const {
     const std::string id = release_.merges_sections() ? kCriImages : out_.runtime_section;
-    const TomlValue* registry = find(out_.plugins, {id, "registry"});
-    if (registry == nullptr || registry->table() == nullptr) return std::nullopt;
-    const TomlValue* mirrors = find(*registry->table(), {"mirrors"});
-    const bool has_mirrors = mirrors != nullptr && mirrors->table() != nullptr && !mirrors->table()->empty();
-    if (!has_mirrors || !is_set(*registry->table(), "config_path")) return std::nullopt;
+    const TomlTable* mirrors = find_table(out_.plugins, {id, "registry", "mirrors"});
+    if (mirrors == nullptr || mirrors->empty()) return std::nullopt;
+    if (text_at(out_.plugins, {id, "registry", "config_path"}).empty()) return std::nullopt;
     return refuse({"registry", "mirrors"}, "registry.mirrors and registry.config_path are both given",
                   "leave one of them: a hosts.toml in the folder of config_path names a mirror, too");
   }
@@ -256,15 +246,11 @@ class CriRefusal {
   std::optional<Error> has_a_key_of_the_old_runtime() const {
     constexpr const char* kOldRuntime = "io.containerd.runtime.v1.linux";
     const std::string name = default_runtime();
-    const TomlValue* type = find(out_.runtimes(), {name, "runtime_type"});
-    const TomlValue* cgroup = find(section(), {"systemd_cgroup"});
-    const bool by_systemd = cgroup != nullptr && cgroup->boolean() != nullptr && *cgroup->boolean();
-    if (by_systemd && (type == nullptr || *type != TomlValue{std::string(kOldRuntime)})) {
-      return refuse(
-          {"systemd_cgroup"}, fmt::format("systemd_cgroup is for the runtime {} alone", kOldRuntime),
-          fmt::format("take it out, and say SystemdCgroup = true in the options of the runtime {}", name));
-    }
-    return std::nullopt;
+    if (!is_true_at(section(), {"systemd_cgroup"})) return std::nullopt;
+    if (text_at(out_.runtimes(), {name, "runtime_type"}) == kOldRuntime) return std::nullopt;
+    return refuse(
+        {"systemd_cgroup"}, fmt::format("systemd_cgroup is for the runtime {} alone", kOldRuntime),
+        fmt::format("take it out, and say SystemdCgroup = true in the options of the runtime {}", name));
   }
 
   const ContainerdRelease& release_;
@@ -276,8 +262,8 @@ class CriRefusal {
 
 const TomlTable& ContainerdOutcome::runtimes() const {
   static const TomlTable none;
-  const TomlValue* found = find(plugins, {runtime_section, "containerd", "runtimes"});
-  return found == nullptr || found->table() == nullptr ? none : *found->table();
+  const TomlTable* found = find_table(plugins, {runtime_section, "containerd", "runtimes"});
+  return found == nullptr ? none : *found;
 }
 
 ContainerdOutcome predict_containerd(const ContainerdRelease& release, const ConfigFiles& files,

@@ -32,11 +32,10 @@ TomlTable entry_of(const RuntimeHandler& handler, const ContainerdRelease& relea
   return out;
 }
 
-RuntimeHandler told_as_in(const TomlValue* entry, RuntimeHandler handler) {
-  if (entry == nullptr || entry->table() == nullptr) return handler;
-  const TomlValue* type = find(*entry->table(), {"runtime_type"});
-  const TomlValue* shim = find(*entry->table(), {"runtime_path"});
-  handler.told_by_path = type != nullptr && shim != nullptr && *type == *shim;
+RuntimeHandler told_as_in(const TomlTable* entry, RuntimeHandler handler) {
+  if (entry == nullptr) return handler;
+  const std::string type = text_at(*entry, {"runtime_type"});
+  handler.told_by_path = !type.empty() && type == text_at(*entry, {"runtime_path"});
   return handler;
 }
 
@@ -78,12 +77,11 @@ TomlTable with_handlers(TomlTable plugins, const std::string& section,
 
 TomlTable runtimes_in(const TomlTable& block) {
   TomlTable out;
-  const TomlValue* plugins = find(block, {"plugins"});
-  if (plugins == nullptr || plugins->table() == nullptr) return out;
-  for (const auto& [id, section] : *plugins->table()) {
-    const TomlValue* runtimes =
-        section.table() == nullptr ? nullptr : find(*section.table(), {"containerd", "runtimes"});
-    if (runtimes != nullptr && runtimes->table() != nullptr) merge_over(out, *runtimes->table());
+  const TomlTable* plugins = find_table(block, {"plugins"});
+  if (plugins == nullptr) return out;
+  for (const auto& [id, section] : *plugins) {
+    const TomlTable* runtimes = find_table(*plugins, {id, "containerd", "runtimes"});
+    if (runtimes != nullptr) merge_over(out, *runtimes);
   }
   return out;
 }

@@ -85,13 +85,13 @@ std::optional<std::string> spelt_otherwise(const TomlTable& table,
 std::optional<std::string> spelt_otherwise(const ContainerdFile& file) {
   if (auto key = spelt_otherwise(file.root, {"version", "imports", "plugins", "disabled_plugins"}))
     return key;
-  for (const char* id : {"cri", kCriOfVersion2, kCriRuntime}) {
-    const TomlValue* const cri = find(file.root, {"plugins", id});
-    if (cri == nullptr || cri->table() == nullptr) continue;
-    if (auto key = spelt_otherwise(*cri->table(), {"containerd"})) return key;
-    const TomlValue* const inner = find(*cri->table(), {"containerd"});
-    if (inner == nullptr || inner->table() == nullptr) continue;
-    if (auto key = spelt_otherwise(*inner->table(), {"runtimes", "default_runtime_name"})) return key;
+  for (const char* id : {kCriOfVersion1, kCriOfVersion2, kCriRuntime}) {
+    const TomlTable* const cri = find_table(file.root, {"plugins", id});
+    if (cri == nullptr) continue;
+    if (auto key = spelt_otherwise(*cri, {"containerd"})) return key;
+    const TomlTable* const inner = find_table(*cri, {"containerd"});
+    if (inner == nullptr) continue;
+    if (auto key = spelt_otherwise(*inner, {"runtimes", "default_runtime_name"})) return key;
   }
   return std::nullopt;
 }
@@ -115,7 +115,8 @@ class Planner {
     if (auto r = take_unmarked_away(); !r) return fail(std::move(r).error());
     before_ = predict(setup_, without_);
     // The type's spelling stays as it is, so an upgrade from 1.6 causes no restart.
-    for (RuntimeHandler& handler : handlers_) handler = told_as_in(find(ours_, {handler.name}), handler);
+    for (RuntimeHandler& handler : handlers_)
+      handler = told_as_in(find_table(ours_, {handler.name}), handler);
     return removes_all ? plan_removal() : plan_installation();
   }
 
@@ -213,11 +214,10 @@ class Planner {
 
   bool is_as_desired(const std::string& name) const {
     const auto handler = std::ranges::find(handlers_, name, &RuntimeHandler::name);
-    const auto there = now_.runtimes().find(name);
-    if (handler == handlers_.end() || there == now_.runtimes().end() || there->second.table() == nullptr)
-      return false;
-    const TomlTable desired = entry_of(told_as_in(&there->second, *handler), setup_.release);
-    return !first_difference(desired, *there->second.table(), name);
+    const TomlTable* const there = find_table(now_.runtimes(), {name});
+    if (handler == handlers_.end() || there == nullptr) return false;
+    const TomlTable desired = entry_of(told_as_in(there, *handler), setup_.release);
+    return !first_difference(desired, *there, name);
   }
 
   /// The present plugins without Ferry's runtimes. If another file has a runtime of the name, that counts.

@@ -138,12 +138,9 @@ class Planner {
 
   Result<> check_names_in(const std::filesystem::path& path, const TomlTable& runtimes) const {
     for (const RuntimeHandler& handler : handlers_) {
-      const auto there = runtimes.find(handler.name);
-      if (there == runtimes.end()) continue;
-      const TomlValue* configuration = there->second.table() == nullptr
-                                           ? nullptr
-                                           : find(*there->second.table(), {"options", "ConfigPath"});
-      if (configuration != nullptr && *configuration == TomlValue{handler.configuration.string()}) continue;
+      if (!runtimes.contains(handler.name)) continue;
+      if (text_at(runtimes, {handler.name, "options", "ConfigPath"}) == handler.configuration.string())
+        continue;
       return fail(Errc::refused,
                   fmt::format("{} has a runtime {} that is not ours", path.string(), handler.name),
                   "give ours another name, or take that one away");

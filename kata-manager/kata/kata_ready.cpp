@@ -154,9 +154,8 @@ std::string with_extension_images_of(const KataBase& base) {
     if (line.starts_with('[')) in_image = is_header_of_extension_image(line);
     const auto setting =
         in_image && line.starts_with("path") ? parse_toml(line, base.file) : Result<TomlTable>(TomlTable());
-    const TomlValue* value = setting ? find(*setting, {"path"}) : nullptr;
-    const auto file =
-        value == nullptr || value->string() == nullptr ? std::nullopt : file_of(base, *value->string());
+    const std::string path = setting ? text_at(*setting, {"path"}) : "";
+    const auto file = path.empty() ? std::nullopt : file_of(base, path);
     if (file) {
       out += toml_text({}, {{"path", {file->string()}}});
     } else {

@@ -334,9 +334,9 @@ Result<std::optional<TomlTable>> ContainerdProgram::plugins(const std::filesyste
   if (!text) return fail(std::move(text).error());
   const auto said = parse_toml(*text, program_.string() + " config dump");
   if (!said) return fail(Error(said.error()));
-  const TomlValue* plugins = find(*said, {"plugins"});
-  if (plugins == nullptr || plugins->table() == nullptr) return cannot;
-  return std::optional(*plugins->table());
+  const TomlTable* plugins = find_table(*said, {"plugins"});
+  if (plugins == nullptr) return cannot;
+  return std::optional(*plugins);
 }
 
 std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
@@ -346,11 +346,11 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
   if (!after) return "it cannot read them";
   const std::string& section = plan.after.runtime_section;
   for (const RuntimeHandler& handler : handlers) {
-    const TomlValue* said = find(*after, {section, "containerd", "runtimes", handler.name});
+    const TomlTable* said = find_table(*after, {section, "containerd", "runtimes", handler.name});
     const std::string name = "runtime " + handler.name;
-    if (said == nullptr || said->table() == nullptr) return name + " is not there";
+    if (said == nullptr) return name + " is not there";
     const TomlTable desired = entry_of(told_as_in(said, handler), release);
-    if (auto found = missing_or_other(desired, *said->table(), name)) return found;
+    if (auto found = missing_or_other(desired, *said, name)) return found;
   }
   for (const std::string& name : plan.leaving) {
     if (find(*after, {section, "containerd", "runtimes", name}) != nullptr)

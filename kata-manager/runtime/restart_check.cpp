@@ -262,8 +262,7 @@ TomlTable kept_apart(TomlTable dump, const std::filesystem::path& folder) {
   dump["ttrpc"] = {TomlTable{{"address", text(folder / "ttrpc.sock")}}};
   dump["debug"] = {TomlTable{{"level", text("error")}}};
   TomlArray required = {text(kCriOfVersion2), text(kNoSuchPlugin)};
-  const TomlValue* plugins = find(dump, {"plugins"});
-  if (plugins != nullptr && plugins->table() != nullptr && plugins->table()->contains(kCriRuntime))
+  if (find(dump, {"plugins", kCriRuntime}) != nullptr)
     required.insert(required.begin(), {text(kCriImages), text(kCriRuntime)});
   dump["required_plugins"] = {std::move(required)};
   keep_plugins_apart(dump, folder);

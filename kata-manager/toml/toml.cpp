@@ -276,6 +276,30 @@ const TomlValue* find(const TomlTable& root, std::initializer_list<std::string_v
   return value;
 }
 
+const TomlTable* find_table(const TomlTable& root, std::initializer_list<std::string_view> keys) {
+  const TomlValue* const value = find(root, keys);
+  return value == nullptr ? nullptr : value->table();
+}
+
+std::string text_at(const TomlTable& root, std::initializer_list<std::string_view> keys) {
+  const TomlValue* const value = find(root, keys);
+  return value == nullptr || value->string() == nullptr ? std::string() : *value->string();
+}
+
+std::vector<std::string> texts_at(const TomlTable& root, std::initializer_list<std::string_view> keys) {
+  const TomlValue* const list = find(root, keys);
+  std::vector<std::string> out;
+  if (list == nullptr || list->array() == nullptr) return out;
+  for (const TomlValue& text : *list->array())
+    out.push_back(text.string() != nullptr ? *text.string() : std::string());
+  return out;
+}
+
+bool is_true_at(const TomlTable& root, std::initializer_list<std::string_view> keys) {
+  const TomlValue* const value = find(root, keys);
+  return value != nullptr && *value == TomlValue{true};
+}
+
 TomlTable& table_at(TomlTable& root, std::initializer_list<std::string_view> keys) {
   TomlTable* table = &root;
   for (const std::string_view key : keys) {

@@ -57,6 +57,18 @@ std::optional<std::uint32_t> line_of(std::string_view text, const std::vector<st
 /// The value at a path of keys; nullptr: no value, or a key on the way is no table.
 const TomlValue* find(const TomlTable& root, std::initializer_list<std::string_view> keys);
 
+/// The table at a path of keys; nullptr: no value, or another type.
+const TomlTable* find_table(const TomlTable& root, std::initializer_list<std::string_view> keys);
+
+/// The string at a path of keys; empty: no value, or another type.
+std::string text_at(const TomlTable& root, std::initializer_list<std::string_view> keys);
+
+/// The strings of the list at a path of keys; another element is an empty string. Empty: no list.
+std::vector<std::string> texts_at(const TomlTable& root, std::initializer_list<std::string_view> keys);
+
+/// True: the value at a path of keys is `true`.
+bool is_true_at(const TomlTable& root, std::initializer_list<std::string_view> keys);
+
 /// The table at a path of keys. Missing tables are made; other values on the way are replaced.
 TomlTable& table_at(TomlTable& root, std::initializer_list<std::string_view> keys);
 
