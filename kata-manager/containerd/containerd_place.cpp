@@ -2,7 +2,6 @@
 #include "kata-manager/containerd/containerd_place.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>
@@ -86,10 +85,20 @@ TomlTable runtimes_in(const TomlTable& block) {
   return out;
 }
 
+Result<> check_snapshotters(std::span<const RuntimeHandler> handlers, const ContainerdRelease& release,
+                            std::string_view source) {
+  for (const RuntimeHandler& handler : handlers) {
+    if (!handler.snapshotter || release.has_runtime_snapshotters()) continue;
+    return fail(Errc::unsupported,
+                fmt::format("containerd {} has no snapshotter for one runtime alone, and {} asks for {}",
+                            release.text(), handler.name, *handler.snapshotter),
+                fmt::format("leave it out, or take {} 1.7 or later", source));
+  }
+  return {};
+}
+
 bool has_snapshotter(std::span<const ContainerdFile> files, std::string_view name) {
-  constexpr auto kBrought = std::to_array<std::string_view>(
-      {"aufs", "blockfile", "btrfs", "devmapper", "erofs", "native", "overlayfs", "zfs"});
-  return std::ranges::find(kBrought, name) != kBrought.end() ||
+  return std::ranges::find(kBuiltInSnapshotters, name) != kBuiltInSnapshotters.end() ||
          std::ranges::any_of(files, [&](const ContainerdFile& file) {
            return find(file.root, {"proxy_plugins", name}) != nullptr;
          });

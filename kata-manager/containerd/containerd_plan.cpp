@@ -265,12 +265,6 @@ class Planner {
 
   Result<> check_names() const {
     for (const RuntimeHandler& handler : handlers_) {
-      if (handler.snapshotter && !setup_.release.has_runtime_snapshotters()) {
-        return fail(Errc::unsupported,
-                    fmt::format("containerd {} has no snapshotter for one runtime alone, and {} asks for {}",
-                                setup_.release.text(), handler.name, *handler.snapshotter),
-                    "leave it out, or take containerd 1.7 or later");
-      }
       const auto there = before_.runtimes().find(handler.name);
       if (there == before_.runtimes().end() || staying_.contains(handler.name)) continue;
       return fail(Errc::refused,
@@ -283,6 +277,8 @@ class Planner {
   Result<RuntimePlan> plan_installation() {
     const auto problem = problem_of(now_);
     if (problem && (ours_.empty() || problem_of(before_))) return fail(would_not_run(*problem));
+    if (auto r = check_snapshotters(handlers_, setup_.release, "containerd"); !r)
+      return fail(std::move(r).error());
     if (auto r = check_names(); !r) return fail(std::move(r).error());
     if (handlers_.empty() && touched_.empty()) return finish(files_, now_);
     if (auto r = check_main_lasts(); !r) return fail(std::move(r).error());

@@ -72,7 +72,8 @@ class Planner {
     ours_ = std::move(*here);
     if (!handlers_.empty()) {
       if (auto r = check_managed(folder_, files_); !r) return fail(std::move(r).error());
-      if (auto r = check_snapshotters(); !r) return fail(std::move(r).error());
+      if (auto r = check_snapshotters(handlers_, release_, "a k0s with containerd"); !r)
+        return fail(std::move(r).error());
       if (auto r = check_names(); !r) return fail(std::move(r).error());
     }
     FileChange change{.path = folder_ / kDropIn, .before = {}, .after = {}};
@@ -105,17 +106,6 @@ class Planner {
     const EditPlace place{.file = folder_ / kDropIn,
                           .section = number >= kFirstWithTwoSections ? kCriRuntime : kCriOfVersion2};
     return kHeader + fmt::format("version = {}\n", number) + body_of(place, handlers_, false, release_);
-  }
-
-  Result<> check_snapshotters() const {
-    for (const RuntimeHandler& handler : handlers_) {
-      if (!handler.snapshotter || release_.has_runtime_snapshotters()) continue;
-      return fail(Errc::unsupported,
-                  fmt::format("containerd {} has no snapshotter for one runtime alone, and {} asks for {}",
-                              release_.text(), handler.name, *handler.snapshotter),
-                  "leave it out, or take a k0s with containerd 1.7 or later");
-    }
-    return {};
   }
 
   Result<> check_names() const {

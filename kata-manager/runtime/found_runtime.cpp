@@ -35,19 +35,6 @@ std::string without_witness(const FoundRuntime& runtime) {
       runtime.no_program.empty() ? "it is not known" : runtime.no_program);
 }
 
-std::function<Result<std::optional<std::string>>()> witness_of_crio(
-    const CrioProgram& program, const FoundRuntime& runtime, const RuntimePlan& plan,
-    std::span<const RuntimeHandler> handlers) {
-  auto before = program.configuration(runtime.place.configuration);
-  // A program that cannot read CRI-O's present files proves nothing: it may lack parts in its own root.
-  if (!before || !*before) return {};
-  return [program, before = *before, &runtime, &plan, handlers]() -> Result<std::optional<std::string>> {
-    const auto after = program.configuration(runtime.place.configuration);
-    if (!after) return fail(Error(after.error()));
-    return unplanned(before, *after, plan.leaving, handlers);
-  };
-}
-
 class Looking {
  public:
   Looking(const HostFs& host, HostWriter& writer, ContainerRuntime& running, RuntimePlace place)
@@ -222,16 +209,23 @@ std::function<Result<std::optional<std::string>>()> config_dump_check(
     std::span<const RuntimeHandler> handlers) {
   // k0s writes containerd's file only later, so there is nothing to compare.
   if (!runtime.program || runtime.place.kind == RuntimeKind::k0s) return {};
-  if (runtime.place.kind == RuntimeKind::crio)
-    return witness_of_crio(CrioProgram(writer, *runtime.program), runtime, plan, handlers);
-  const ContainerdProgram program(writer, *runtime.program);
-  auto before = program.plugins(runtime.place.configuration);
-  if (!before) return {};  // it gives its release, but cannot read the files
-  return [program, before = *before, &runtime, &plan, handlers]() -> Result<std::optional<std::string>> {
-    const auto after = program.plugins(runtime.place.configuration);
-    if (!after) return fail(Error(after.error()));
-    return unplanned(before, *after, plan, handlers, runtime.release);
+  const bool is_crio = runtime.place.kind == RuntimeKind::crio;
+  const auto read = [&writer, &runtime, is_crio] {
+    const std::filesystem::path& files = runtime.place.configuration;
+    return is_crio ? CrioProgram(writer, *runtime.program).configuration(files)
+                   : ContainerdProgram(writer, *runtime.program).plugins(files);
   };
+  auto before = read();
+  if (!before) return {};  // it gives its release, but cannot read the files
+  // A program that cannot read CRI-O's present files proves nothing: it may lack parts in its own root.
+  if (is_crio && !*before) return {};
+  return
+      [read, is_crio, before = *before, &runtime, &plan, handlers]() -> Result<std::optional<std::string>> {
+        const auto after = read();
+        if (!after) return fail(Error(after.error()));
+        return is_crio ? unplanned(before, *after, plan.leaving, handlers)
+                       : unplanned(before, *after, plan, handlers, runtime.release);
+      };
 }
 
 namespace {

@@ -15,6 +15,7 @@
 #include <fmt/ranges.h>
 
 #include "kata-manager/artifacts/artifact_store.h"
+#include "kata-manager/containerd/containerd_place.h"
 #include "kata-manager/runtime/runtime_record.h"
 #include "kata-manager/toml/toml_text.h"
 
@@ -34,10 +35,6 @@ constexpr std::array kOff = {"io.containerd.internal.v1.opt",     "io.containerd
                              "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
                              "io.containerd.server.v1.debug",     "io.containerd.server.v1.metrics",
                              "io.containerd.server.v1.grpc-tcp"};
-
-// Built-in snapshotters, which run even if no configuration names them.
-constexpr std::array kBuiltInSnapshotters = {"aufs",  "blockfile", "btrfs", "devmapper",
-                                             "erofs", "overlayfs", "zfs"};
 
 // Plugins whose paths are only read, or lie below root and state.
 constexpr std::array kHarmless = {"io.containerd.grpc.v1.cri",
@@ -104,7 +101,8 @@ void keep_transfer_apart(TomlTable& section) {
 
 void keep_plugins_apart(TomlTable& root, const std::filesystem::path& folder) {
   std::vector<std::string> off(kOff.begin(), kOff.end());
-  for (const char* name : kBuiltInSnapshotters) off.push_back(std::string(kSnapshotters) + name);
+  for (const std::string_view name : kBuiltInSnapshotters)
+    if (name != kNative) off.push_back(fmt::format("{}{}", kSnapshotters, name));
   TomlTable& plugins = table_at(root, {"plugins"});
   for (auto& [id, section] : plugins) {
     const bool other_snapshotter =
