@@ -2,6 +2,9 @@
 #include "kata-manager/containerd/containerd_config.h"
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,17 +18,65 @@ Error refused(std::string message, std::string hint = {}) {
   return {.code = Errc::invalid_config, .message = std::move(message), .hint = std::move(hint)};
 }
 
+// Checks the root keys whose type the daemon needs to read the file at all.
+std::optional<Error> wrong_root(const ContainerdFile& file) {
+  const auto at = [&](const char* key) { return find(file.root, {key}); };
+  const auto wrong = [&](const std::string& what) { return refused(file.path.string() + ": " + what); };
+  if (const TomlValue* version = at("version"); version != nullptr && version->integer() == nullptr)
+    return wrong("version is no whole number");
+  for (const char* list : {"imports", "disabled_plugins"}) {
+    const TomlValue* value = at(list);
+    if (value == nullptr) continue;
+    if (value->array() == nullptr) return wrong(fmt::format("{} is no list", list));
+    for (const TomlValue& element : *value->array()) {
+      if (element.string() == nullptr) return wrong(fmt::format("{} lists what is no text", list));
+    }
+  }
+  const TomlValue* plugins = at("plugins");
+  if (plugins == nullptr) return std::nullopt;
+  if (plugins->table() == nullptr) return wrong("plugins is no table");
+  for (const auto& [id, section] : *plugins->table()) {
+    if (section.table() == nullptr) return wrong(fmt::format("plugins.{} is no table", id));
+  }
+  return std::nullopt;
+}
+
+Result<ContainerdFile> read_one(const ConfigFiles& files, const std::filesystem::path& path) {
+  auto text = files.read(path);
+  if (!text) return fail(std::move(text).error());
+  auto root = parse_toml(*text, path.string());
+  if (!root) return fail(std::move(root).error());
+  ContainerdFile file{.path = path, .root = std::move(*root)};
+  if (auto problem = wrong_root(file)) return fail(std::move(*problem));
+  return file;
+}
+
+Result<std::vector<std::filesystem::path>> imported(const ContainerdRelease& release,
+                                                    const ConfigFiles& files, const ContainerdFile& file) {
+  std::vector<std::filesystem::path> out;
+  for (const std::filesystem::path named : texts_at(file.root, {"imports"})) {
+    const bool starred = named.string().find('*') != std::string::npos;
+    const auto base = starred && !release.globs_beside_the_file() ? "/" : file.path.parent_path();
+    const auto whole = (base / named).lexically_normal();
+    if (!starred) {
+      out.push_back(whole);
+      continue;
+    }
+    auto found = files.glob(whole);
+    if (!found) return fail(std::move(found).error());
+    std::ranges::move(*found, std::back_inserter(out));
+  }
+  return out;
+}
+
 TomlTable plugins_of(const ContainerdFile& file) {
-  const TomlValue* plugins = find(file.root, {"plugins"});
-  return plugins == nullptr ? TomlTable{} : *plugins->table();
+  const TomlTable* plugins = find_table(file.root, {"plugins"});
+  return plugins == nullptr ? TomlTable{} : *plugins;
 }
 
 void add_all(const ContainerdFile& file, const char* key, std::vector<std::string>& into) {
-  const TomlValue* list = find(file.root, {key});
-  if (list == nullptr) return;
-  for (const TomlValue& element : *list->array()) {
-    if (std::ranges::find(into, *element.string()) == into.end()) into.push_back(*element.string());
-  }
+  for (std::string& element : texts_at(file.root, {key}))
+    if (std::ranges::find(into, element) == into.end()) into.push_back(std::move(element));
 }
 
 std::optional<Error> too_high(const ContainerdRelease& release, std::int64_t version) {
@@ -184,9 +235,8 @@ class CriRefusal {
   }
 
   static bool lists(const ContainerdFile& file, const std::string& key, const std::string& element) {
-    const TomlValue* list = find(file.root, {key});
-    return list != nullptr && list->array() != nullptr &&
-           std::ranges::find(*list->array(), TomlValue{element}) != list->array()->end();
+    const auto all = texts_at(file.root, {key});
+    return std::ranges::find(all, element) != all.end();
   }
 
   /// places_of() for keys in CRI's sections.
@@ -259,6 +309,36 @@ class CriRefusal {
 };
 
 }  // namespace
+
+std::int64_t ContainerdFile::version() const {
+  const TomlValue* value = find(root, {"version"});
+  return value == nullptr || value->integer() == nullptr ? 0 : *value->integer();
+}
+
+FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFiles& files,
+                                const std::filesystem::path& main) {
+  FilesRead out;
+  std::set<std::filesystem::path> seen;
+  std::deque<std::filesystem::path> waiting = {main.lexically_normal()};
+  while (!waiting.empty()) {
+    const std::filesystem::path path = std::move(waiting.front());
+    waiting.pop_front();
+    if (!seen.insert(path).second) continue;
+    auto file = read_one(files, path);
+    if (!file) {
+      out.problem = std::move(file).error();
+      return out;
+    }
+    auto more = imported(release, files, *file);
+    if (!more) {
+      out.problem = std::move(more).error();
+      return out;
+    }
+    std::ranges::move(*more, std::back_inserter(waiting));
+    out.files.push_back(std::move(*file));
+  }
+  return out;
+}
 
 const TomlTable& ContainerdOutcome::runtimes() const {
   static const TomlTable none;

@@ -25,6 +25,18 @@ TEST(Toml, IsReadAsValues) {
   EXPECT_EQ(find(root, {"none"}), nullptr);
 }
 
+TEST(Toml, IsLookedUpByType) {
+  const TomlTable root = parse("a = \"x\"\nb.c = [true, \"y\"]\nd = true\ne = \"\"\n");
+  EXPECT_EQ(find_table(root, {"b"})->size(), 1U);
+  for (const char* key : {"a", "none"}) EXPECT_EQ(find_table(root, {key}), nullptr) << key;
+  EXPECT_EQ(text_at(root, {"a"}), "x");
+  for (const char* key : {"b", "d", "e", "none"}) EXPECT_EQ(text_at(root, {key}), "") << key;
+  EXPECT_EQ(texts_at(root, {"b", "c"}), (std::vector<std::string>{"", "y"}));
+  EXPECT_TRUE(texts_at(root, {"a"}).empty());
+  EXPECT_TRUE(is_true_at(root, {"d"}));
+  for (const char* key : {"a", "b", "none"}) EXPECT_FALSE(is_true_at(root, {key})) << key;
+}
+
 TEST(Toml, SaysWhichTableIsWrittenInOneLine) {
   const auto depth = [](std::string_view text) {
     const auto found = inline_table_on(text, {"a", "b.c", "d"});
