@@ -74,11 +74,6 @@ TomlTable plugins_of(const ContainerdFile& file) {
   return plugins == nullptr ? TomlTable{} : *plugins;
 }
 
-void add_all(const ContainerdFile& file, const char* key, std::vector<std::string>& into) {
-  for (std::string& element : texts_at(file.root, {key}))
-    if (std::ranges::find(into, element) == into.end()) into.push_back(std::move(element));
-}
-
 std::optional<Error> too_high(const ContainerdRelease& release, std::int64_t version) {
   if (version <= release.highest_version() || !release.checks_version()) return std::nullopt;
   return refused(fmt::format("version {} is above what containerd {} knows, {}", version, release.text(),
@@ -259,10 +254,12 @@ class CriRefusal {
   }
 
   std::optional<Error> disabled() const {
-    for (const std::string& id : out_.disabled_plugins) {
-      if (id != kCriOfVersion1 && id != kCriOfVersion2 && id != kCriRuntime && id != kCriImages) continue;
-      return refuse_at(places_of({"disabled_plugins"}, id), "disabled_plugins has " + id,
-                       fmt::format("take {} out of that list", id));
+    for (const ContainerdFile& file : out_.files) {
+      for (const std::string& id : texts_at(file.root, {"disabled_plugins"})) {
+        if (id != kCriOfVersion1 && id != kCriOfVersion2 && id != kCriRuntime && id != kCriImages) continue;
+        return refuse_at(places_of({"disabled_plugins"}, id), "disabled_plugins has " + id,
+                         fmt::format("take {} out of that list", id));
+      }
     }
     return std::nullopt;
   }
@@ -353,10 +350,6 @@ ContainerdOutcome predict_containerd(const ContainerdRelease& release, const Con
   FilesRead read = read_containerd_files(release, files, main);
   out.files = std::move(read.files);
   out.no_start = std::move(read.problem);
-  for (const ContainerdFile& file : out.files) {
-    add_all(file, "imports", out.imports);
-    add_all(file, "disabled_plugins", out.disabled_plugins);
-  }
   if (!out.no_start) {
     out.no_start = !release.merges_sections()     ? merge_by_section(release, out)
                    : release.migrates_each_file() ? migrate_then_merge(release, out)

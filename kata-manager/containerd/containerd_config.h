@@ -47,8 +47,6 @@ struct ContainerdOutcome {
   std::optional<Error> no_start;      ///< why the daemon would exit, as far as the model knows
   std::optional<Error> no_cri;        ///< why it would run without CRI, and so without pods; as above
   std::vector<ContainerdFile> files;  ///< the main file, then its imports, in order
-  std::vector<std::string> imports;   ///< patterns of all files
-  std::vector<std::string> disabled_plugins;
   /// The section of CRI's runtimes: kCriOfVersion2 before 2.0, kCriRuntime since.
   std::string runtime_section;
   /// Each plugin's effective section by ID. CRI's default runtime is included although no file has it; other

@@ -393,12 +393,13 @@ class Planner {
   }
 
   std::optional<std::filesystem::path> drop_in() const {
-    for (const std::string& pattern : before_.imports) {
-      const std::filesystem::path named = pattern;
-      if (named.filename() != "*.toml" ||
-          named.parent_path().string().find_first_of("*?[") != std::string::npos)
-        continue;
-      return (setup_.main.parent_path() / named.parent_path() / kDropIn).lexically_normal();
+    for (const ContainerdFile& file : before_.files) {
+      for (const std::filesystem::path named : texts_at(file.root, {"imports"})) {
+        if (named.filename() != "*.toml" ||
+            named.parent_path().string().find_first_of("*?[") != std::string::npos)
+          continue;
+        return (setup_.main.parent_path() / named.parent_path() / kDropIn).lexically_normal();
+      }
     }
     return std::nullopt;
   }
