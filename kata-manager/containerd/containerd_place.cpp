@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "kata-manager/toml/toml_text.h"
+#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {

@@ -15,7 +15,6 @@
 #include "kata-manager/runtime/config_files.h"
 #include "kata-manager/runtime/configured_runtime.h"
 #include "kata-manager/toml/toml.h"
-#include "kata-manager/toml/toml_text.h"
 
 namespace ferry::kata {
 namespace {

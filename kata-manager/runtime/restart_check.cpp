@@ -17,7 +17,7 @@
 #include "kata-manager/artifacts/artifact_store.h"
 #include "kata-manager/containerd/containerd_place.h"
 #include "kata-manager/runtime/runtime_record.h"
-#include "kata-manager/toml/toml_text.h"
+#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {

@@ -5,7 +5,7 @@
 #include "kata-manager/crio/crio.h"
 #include "kata-manager/runtime/found_runtime.h"
 #include "kata-manager/runtime/runtime_change.h"
-#include "kata-manager/toml/toml_text.h"
+#include "kata-manager/toml/toml.h"
 #include "tests/kata-manager/told_programs.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/toml/toml_text.h"
 #include "tests/support/must.h"
 
 namespace ferry::kata {
