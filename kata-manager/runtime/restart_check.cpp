@@ -230,22 +230,16 @@ class Trial {
   std::filesystem::path folder_;
 };
 
-/// True if a TOML line sets a key, or is the header of a table of that name.
-bool has_key(std::string_view line, const std::string& key) {
-  const auto first = line.find_first_not_of(" \t");
-  if (first == std::string_view::npos || line[first] == '#') return false;
-  line.remove_prefix(first);
-  if (line.front() == '[') {
-    const auto end = line.find('#');
-    const std::string_view header = line.substr(0, end);
-    const auto at = header.find("." + key);
-    if (at == std::string_view::npos) return false;
-    const auto behind = at + 1 + key.size();
-    return behind < header.size() && (header[behind] == ']' || header[behind] == '.');
+/// Adds the line of each value of that key, at any depth.
+void add_lines_of(const std::string& key, std::string_view text, const TomlTable& table, TomlPath path,
+                  std::vector<std::uint32_t>& into) {
+  for (const auto& [name, value] : table) {
+    path.push_back(name);
+    const auto line = name == key ? line_of(text, path) : std::nullopt;
+    if (line) into.push_back(*line);
+    if (value.table() != nullptr) add_lines_of(key, text, *value.table(), path, into);
+    path.pop_back();
   }
-  if (!line.starts_with(key)) return false;
-  const auto next = line.find_first_not_of(" \t", key.size());
-  return next != std::string_view::npos && (line[next] == '=' || line[next] == '.');
 }
 
 }  // namespace
@@ -278,12 +272,9 @@ std::string place_of_reason(const HostFs& host, std::span<const ContainerdFile> 
     for (const ContainerdFile& file : files) {
       const auto content = host.read_file(file.path.relative_path());
       if (!content) continue;
-      std::istringstream lines(*content);
-      std::size_t number = 0;
-      for (std::string line; std::getline(lines, line);) {
-        ++number;
-        if (has_key(line, key)) return fmt::format("{}:{}", file.path.string(), number);
-      }
+      std::vector<std::uint32_t> lines;
+      add_lines_of(key, *content, file.root, {}, lines);
+      if (!lines.empty()) return fmt::format("{}:{}", file.path.string(), std::ranges::min(lines));
     }
   }
   return {};
