@@ -41,9 +41,14 @@ std::optional<Error> wrong_root(const ContainerdFile& file) {
   return std::nullopt;
 }
 
-Result<ContainerdFile> read_one(const ConfigFiles& files, const std::filesystem::path& path) {
+Result<ContainerdFile> read_one(const ContainerdRelease& release, const ConfigFiles& files,
+                                const std::filesystem::path& path) {
   auto text = files.read(path);
   if (!text) return fail(std::move(text).error());
+  // A trial start does not find it: its copies of the files have none.
+  if (release.merges_sections() && text->starts_with("\xEF\xBB\xBF"))
+    return fail(
+        refused(path.string() + ": it begins with a byte-order mark, which containerd 2 does not take"));
   auto root = parse_toml(*text, path.string());
   if (!root) return fail(std::move(root).error());
   ContainerdFile file{.path = path, .root = std::move(*root)};
@@ -321,7 +326,7 @@ FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFi
     const std::filesystem::path path = std::move(waiting.front());
     waiting.pop_front();
     if (!seen.insert(path).second) continue;
-    auto file = read_one(files, path);
+    auto file = read_one(release, files, path);
     if (!file) {
       out.problem = std::move(file).error();
       return out;
