@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -56,17 +57,18 @@ std::string with_built_in_runtimes(std::string_view printed) {
   return out;
 }
 
-Result<std::optional<TomlTable>> CrioProgram::configuration(const std::filesystem::path& folder) const {
+Result<std::optional<TomlTable>> crio_configuration(HostWriter& writer, const std::filesystem::path& program,
+                                                    const std::filesystem::path& folder) {
   const auto cannot = std::optional<TomlTable>();
   auto text =
-      writer_->output({.root = {},
-                       .words = {program_.string(), "--config", (folder.parent_path() / "crio.conf").string(),
-                                 "--config-dir", folder.string(), "config"},
-                       .device = {}},
-                      kPatience);
+      writer.output({.root = {},
+                     .words = {program.string(), "--config", (folder.parent_path() / "crio.conf").string(),
+                               "--config-dir", folder.string(), "config"},
+                     .device = {}},
+                    kPatience);
   if (!text && text.error().code == make_error_code(Errc::failed)) return cannot;
   if (!text) return fail(std::move(text).error());
-  const std::string name = program_.string() + " config";
+  const std::string name = program.string() + " config";
   auto said = parse_toml(with_built_in_runtimes(*text), name);
   // A comment may only look like a runtime. Then the comments stay comments.
   if (!said) said = parse_toml(*text, name);

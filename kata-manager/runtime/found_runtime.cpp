@@ -107,7 +107,7 @@ class Looking {
         add_to(out_.no_program, "there is no " + path);
         continue;
       }
-      auto release = ContainerdProgram(writer_, candidate.path).release();
+      auto release = containerd_release(writer_, candidate.path);
       if (!release) {
         add_to(out_.no_program, release.error().message);
         continue;
@@ -212,8 +212,8 @@ std::function<Result<std::optional<std::string>>()> config_dump_check(
   const bool is_crio = runtime.place.kind == RuntimeKind::crio;
   const auto read = [&writer, &runtime, is_crio] {
     const std::filesystem::path& files = runtime.place.configuration;
-    return is_crio ? CrioProgram(writer, *runtime.program).configuration(files)
-                   : ContainerdProgram(writer, *runtime.program).plugins(files);
+    return is_crio ? crio_configuration(writer, *runtime.program, files)
+                   : containerd_plugins(writer, *runtime.program, files);
   };
   auto before = read();
   if (!before) return {};  // it gives its release, but cannot read the files
@@ -303,9 +303,8 @@ void forget(TomlTable& plugins, const std::string& section, const std::string& n
 
 }  // namespace
 
-Result<ContainerdRelease> ContainerdProgram::release() const {
-  auto text =
-      writer_->output({.root = {}, .words = {program_.string(), "--version"}, .device = {}}, kPatience);
+Result<ContainerdRelease> containerd_release(HostWriter& writer, const std::filesystem::path& program) {
+  auto text = writer.output({.root = {}, .words = {program.string(), "--version"}, .device = {}}, kPatience);
   if (!text) return fail(std::move(text).error());
   // Example: "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6+deb13u1"
   std::istringstream words(*text);
@@ -313,20 +312,21 @@ Result<ContainerdRelease> ContainerdProgram::release() const {
   std::string repository;
   std::string version;
   if (!(words >> name >> repository >> version) || name != "containerd") {
-    return fail(Errc::malformed_host, fmt::format("{} --version says \"{}\"", program_.string(),
-                                                  text->substr(0, text->find('\n'))));
+    return fail(Errc::malformed_host,
+                fmt::format("{} --version says \"{}\"", program.string(), text->substr(0, text->find('\n'))));
   }
   return ContainerdRelease::parse(version);
 }
 
-Result<std::optional<TomlTable>> ContainerdProgram::plugins(const std::filesystem::path& main) const {
+Result<std::optional<TomlTable>> containerd_plugins(HostWriter& writer, const std::filesystem::path& program,
+                                                    const std::filesystem::path& main) {
   const auto cannot = std::optional<TomlTable>();
-  auto text = writer_->output(
-      {.root = {}, .words = {program_.string(), "--config", main.string(), "config", "dump"}, .device = {}},
+  auto text = writer.output(
+      {.root = {}, .words = {program.string(), "--config", main.string(), "config", "dump"}, .device = {}},
       kPatience);
   if (!text && text.error().code == make_error_code(Errc::failed)) return cannot;
   if (!text) return fail(std::move(text).error());
-  const auto said = parse_toml(*text, program_.string() + " config dump");
+  const auto said = parse_toml(*text, program.string() + " config dump");
   if (!said) return fail(Error(said.error()));
   const TomlTable* plugins = find_table(*said, {"plugins"});
   if (plugins == nullptr) return cannot;
