@@ -360,11 +360,11 @@ ContainerdOutcome predict_containerd(const ContainerdRelease& release, const Con
                    : release.migrates_each_file() ? migrate_then_merge(release, out)
                                                   : merge_then_migrate(release, out);
   }
-  if (!out.no_start) lay_over_built_in(release, out.plugins);
   if (out.no_start) {
     out.plugins.clear();
     return out;
   }
+  lay_over_built_in(release, out.plugins);
   out.no_cri = CriRefusal(release, files, out).reason();
   return out;
 }
