@@ -119,12 +119,17 @@ TEST(Toml, HasCharactersAboveAsciiInStringsAndCommentsAlone) {
         // A quote within a value begins no string.
         "a =0\"\xc3\xa4\"\n", "a = 0.\"\xc3\xa4\"\n", "a = [0.'\xc3\xa4']\n",
         "a = [\n1,\n  t.\"\xc3\xa4\"]\n", "a = {b = 1.'\xc3\xa4'}\n", "a = {b = [2.\"\xc3\xa4\"]}\n",
-        "a\"\xc3\xa4\" = 1\n"})
-    EXPECT_THAT(parse_toml(bad, "f.toml").error().message,
-                testing::HasSubstr("a character above ASCII needs quotes"))
-        << bad;
-  EXPECT_EQ(parse_toml("a = 1\nb\xc3\xa4 = 2\n", "f.toml").error().message,
-            "f.toml:2:2: a character above ASCII needs quotes");
+        "a\"\xc3\xa4\" = 1\n",
+        // Blanks and line ends of Unicode are none of TOML's.
+        "a =\xe2\x80\xa8 1\n", "a = [\xe2\x80\xa8]\n", "a = 1\xe2\x80\xa8\x62 = 2\n",
+        "a = 1 #\n\xc2\x85\x62 = 2\n"}) {
+    const auto result = parse_toml(bad, "f.toml");
+    ASSERT_FALSE(result) << bad;
+    EXPECT_EQ(result.error().code, Errc::invalid_config);
+    EXPECT_THAT(result.error().message, testing::StartsWith("f.toml:"));
+  }
+  EXPECT_THAT(parse_toml("a = 1\nb\xc3\xa4 = 2\n", "f.toml").error().message,
+              testing::StartsWith("f.toml:2:"));
 }
 
 // The library asks of each character behind such a backslash whether it is a blank. The sanitizer tells.
