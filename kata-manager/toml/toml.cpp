@@ -66,17 +66,6 @@ TomlTable as_values(const toml::table& table) {
   return out;
 }
 
-/// Absent: the text is not TOML.
-std::optional<toml::table> parsed(std::string_view text) {
-  try {
-    return toml::parse(text);
-  } catch (const toml::parse_error&) {
-    return std::nullopt;
-  } catch (const std::logic_error&) {
-    return std::nullopt;
-  }
-}
-
 /// The key of a line as written: in a header the part between the brackets, else the part before `=`.
 std::string_view key_on(std::string_view line) {
   const std::size_t begin = std::min(line.find_first_not_of(" \t["), line.size());
@@ -116,11 +105,10 @@ std::string with_key_as_written(std::string_view description, std::string_view t
   return out;
 }
 
-}  // namespace
-
-Result<TomlTable> parse_toml(std::string_view text, const std::string& file) {
+/// Errors: as parse_toml().
+Result<toml::table> parsed(std::string_view text, const std::string& file = {}) {
   try {
-    return as_values(toml::parse(text));
+    return toml::parse(text);
   } catch (const toml::parse_error& error) {
     const toml::source_position at = error.source().begin;
     return fail(Errc::invalid_config, fmt::format("{}:{}:{}: {}", file, at.line, at.column,
@@ -128,6 +116,14 @@ Result<TomlTable> parse_toml(std::string_view text, const std::string& file) {
   } catch (const std::logic_error& error) {
     return fail(Errc::invalid_config, fmt::format("{}: {}", file, error.what()));
   }
+}
+
+}  // namespace
+
+Result<TomlTable> parse_toml(std::string_view text, const std::string& file) {
+  const auto root = parsed(text, file);
+  if (!root) return fail(Error(root.error()));
+  return as_values(*root);
 }
 
 std::optional<InlineTable> inline_table_on(std::string_view text, const std::vector<std::string>& keys) {
