@@ -49,11 +49,10 @@ std::string lines(const Words& words, std::string_view indent) {
 }  // namespace
 
 std::uint64_t guest_memory_mib(const KataClass& kata) {
-  const TomlValue* hypervisors = find(kata.configuration, {"hypervisor"});
-  if (hypervisors == nullptr || hypervisors->table() == nullptr) return kGuestMemoryMib;
-  for (const auto& [name, settings] : *hypervisors->table()) {
-    if (settings.table() == nullptr) continue;
-    const TomlValue* memory = find(*settings.table(), {"default_memory"});
+  const TomlTable* hypervisors = find_table(kata.configuration, {"hypervisor"});
+  if (hypervisors == nullptr) return kGuestMemoryMib;
+  for (const auto& [name, settings] : *hypervisors) {
+    const TomlValue* memory = find(*hypervisors, {name, "default_memory"});
     if (memory != nullptr && memory->integer() != nullptr && *memory->integer() > 0)
       return static_cast<std::uint64_t>(*memory->integer());
   }

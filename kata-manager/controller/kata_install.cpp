@@ -22,10 +22,8 @@ RuntimeState as_predicted(const RuntimePlan& plan) {
   RuntimeState out;
   auto& runtimes = out.runtimes.emplace();
   for (const auto& [name, entry] : plan.after.runtimes()) {
-    const TomlTable* const table = entry.table();
-    const TomlValue* const path = table == nullptr ? nullptr : find(*table, {"options", "ConfigPath"});
-    const std::string* const text = path == nullptr ? nullptr : path->string();
-    if (text != nullptr) runtimes.push_back({.name = name, .type = {}, .shim = {}, .configuration = *text});
+    const std::string path = text_at(plan.after.runtimes(), {name, "options", "ConfigPath"});
+    if (!path.empty()) runtimes.push_back({.name = name, .type = {}, .shim = {}, .configuration = path});
   }
   return out;
 }

@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "kata-manager/toml/toml_text.h"
+#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {
@@ -56,24 +57,25 @@ std::string with_built_in_runtimes(std::string_view printed) {
   return out;
 }
 
-Result<std::optional<TomlTable>> CrioProgram::configuration(const std::filesystem::path& folder) const {
+Result<std::optional<TomlTable>> crio_configuration(HostWriter& writer, const std::filesystem::path& program,
+                                                    const std::filesystem::path& folder) {
   const auto cannot = std::optional<TomlTable>();
   auto text =
-      writer_->output({.root = {},
-                       .words = {program_.string(), "--config", (folder.parent_path() / "crio.conf").string(),
-                                 "--config-dir", folder.string(), "config"},
-                       .device = {}},
-                      kPatience);
+      writer.output({.root = {},
+                     .words = {program.string(), "--config", (folder.parent_path() / "crio.conf").string(),
+                               "--config-dir", folder.string(), "config"},
+                     .device = {}},
+                    kPatience);
   if (!text && text.error().code == make_error_code(Errc::failed)) return cannot;
   if (!text) return fail(std::move(text).error());
-  const std::string name = program_.string() + " config";
+  const std::string name = program.string() + " config";
   auto said = parse_toml(with_built_in_runtimes(*text), name);
   // A comment may only look like a runtime. Then the comments stay comments.
   if (!said) said = parse_toml(*text, name);
   if (!said) return fail(Error(said.error()));
-  const TomlValue* crio = find(*said, {"crio"});
-  if (crio == nullptr || crio->table() == nullptr) return cannot;
-  return std::optional(*crio->table());
+  const TomlTable* crio = find_table(*said, {"crio"});
+  if (crio == nullptr) return cannot;
+  return std::optional(*crio);
 }
 
 std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
@@ -82,12 +84,12 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
                                      std::span<const RuntimeHandler> handlers) {
   if (!after) return "it cannot read them";
   for (const RuntimeHandler& handler : handlers) {
-    const TomlValue* said = find(*after, {"runtime", "runtimes", handler.name});
+    const TomlTable* said = find_table(*after, {"runtime", "runtimes", handler.name});
     const std::string name = "runtime " + handler.name;
-    if (said == nullptr || said->table() == nullptr) return name + " is not there";
+    if (said == nullptr) return name + " is not there";
     for (const auto& [key, value] : crio_entry_of(handler)) {
-      const auto there = said->table()->find(key);
-      const bool is_there = there != said->table()->end();
+      const auto there = said->find(key);
+      const bool is_there = there != said->end();
       // Some releases lack, or do not print, some of the keys.
       if (!is_there && is_needed(key)) return fmt::format("{}.{} is not there", name, key);
       if (is_there && !(there->second == value)) return fmt::format("{}.{} has another value", name, key);
@@ -121,8 +123,8 @@ constexpr std::int64_t kCreateSeconds = 1200;
 
 const TomlTable& runtimes_of(const TomlTable& root) {
   static const TomlTable none;
-  const TomlValue* runtimes = find(root, {"crio", "runtime", "runtimes"});
-  return runtimes == nullptr || runtimes->table() == nullptr ? none : *runtimes->table();
+  const TomlTable* runtimes = find_table(root, {"crio", "runtime", "runtimes"});
+  return runtimes == nullptr ? none : *runtimes;
 }
 
 // ABI: CRI-O's own check of a runtime of type vm: ^containerd-shim-[a-zA-Z0-9\-\+]+$
@@ -238,14 +240,10 @@ Result<std::vector<ConfiguredRuntime>> configured_in_crio(const std::filesystem:
   std::vector<ConfiguredRuntime> out;
   for (const auto& [name, entry] : runtimes_of(*root)) {
     if (entry.table() == nullptr) continue;
-    const auto text = [&](const char* key) {
-      const TomlValue* value = find(*entry.table(), {key});
-      return value != nullptr && value->string() != nullptr ? *value->string() : std::string();
-    };
     out.push_back({.name = name,
                    .file = path,
-                   .shim = text("runtime_path"),
-                   .configuration = text("runtime_config_path")});
+                   .shim = text_at(*entry.table(), {"runtime_path"}),
+                   .configuration = text_at(*entry.table(), {"runtime_config_path"})});
   }
   return out;
 }

@@ -52,17 +52,9 @@ struct Installed {
   std::optional<std::vector<std::string>> pod_annotations = {};
 };
 
-std::vector<std::string> texts_in(const TomlValue* list) {
-  std::vector<std::string> out;
-  if (list == nullptr || list->array() == nullptr) return out;
-  for (const TomlValue& element : *list->array())
-    if (const auto* text = element.string()) out.push_back(*text);
-  return out;
-}
-
 // The files' content under one release. The plan proves the present release's reading of it.
 std::vector<ContainerdFile> files_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
-  return predict_containerd(ContainerdRelease{2, 3, 4}, files, place.configuration).files;
+  return read_containerd_files(ContainerdRelease{2, 3, 4}, files, place.configuration).files;
 }
 TomlTable runtimes_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
   TomlTable out;
@@ -72,12 +64,10 @@ TomlTable runtimes_of_containerd(const RuntimePlace& place, const ConfigFiles& f
 }
 
 std::optional<Installed> installed_in(const TomlTable& runtimes, const std::string& handler) {
-  const TomlValue* entry = find(runtimes, {handler});
-  if (entry == nullptr || entry->table() == nullptr) return std::nullopt;
-  const TomlValue* path = find(*entry->table(), {"options", "ConfigPath"});
-  return Installed{
-      .configuration = path == nullptr || path->string() == nullptr ? std::string() : *path->string(),
-      .pod_annotations = texts_in(find(*entry->table(), {"pod_annotations"}))};
+  const TomlTable* entry = find_table(runtimes, {handler});
+  if (entry == nullptr) return std::nullopt;
+  return Installed{.configuration = text_at(*entry, {"options", "ConfigPath"}),
+                   .pod_annotations = texts_at(*entry, {"pod_annotations"})};
 }
 
 /// Absent: no file of the runtime has the handler.

@@ -2,7 +2,7 @@
 // The settings that Ferry adds to Kata's configuration: the part of NVIDIA's GPU configurations in Kata
 // 4.1.0 without which a GPU does not reach a pod.
 #include <algorithm>
-#include <array>
+#include <initializer_list>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 #include "kata-manager/classes/runtime_class.h"
 #include "kata-manager/kata/kata_parts.h"
-#include "kata-manager/toml/toml_text.h"
+#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {
@@ -107,32 +107,25 @@ void set_confidential(const KataClass& kata, TomlTable& out) {
 }
 
 /// Sets `key` to its present value, or to `least` if that is more.
-void set_at_least(TomlTable& out, const TomlTable& before, const std::vector<std::string>& tables,
+void set_at_least(TomlTable& out, const TomlTable& before, std::initializer_list<std::string_view> tables,
                   const std::string& key, std::int64_t least) {
-  const TomlTable* was = &before;
-  TomlTable* table = &out;
-  for (const std::string& name : tables) {
-    const TomlValue* inner = was == nullptr ? nullptr : find(*was, {name});
-    was = inner == nullptr ? nullptr : inner->table();
-    table = &table_at(*table, {name});
-  }
+  const TomlTable* was = find_table(before, tables);
   const TomlValue* value = was == nullptr ? nullptr : find(*was, {key});
   const std::int64_t* number = value == nullptr ? nullptr : value->integer();
-  set(*table, key, std::max(number == nullptr ? 0 : *number, least));
+  set(table_at(out, tables), key, std::max(number == nullptr ? 0 : *number, least));
 }
 
 void set_timeouts(ShimRuntime runtime, const TomlTable& before, TomlTable& out) {
   constexpr const char* kCreate = "create_container_timeout";
-  const std::vector<std::string> agent = {"agent", "kata"};
   if (runtime == ShimRuntime::go) {
     set_at_least(out, before, {"runtime"}, kCreate, kStartSeconds);
-    set_at_least(out, before, agent, "dial_timeout", kStartSeconds);
+    set_at_least(out, before, {"agent", "kata"}, "dial_timeout", kStartSeconds);
     return;
   }
   constexpr std::int64_t kMilliseconds = 1000;
-  set_at_least(out, before, agent, kCreate, kStartSeconds);
+  set_at_least(out, before, {"agent", "kata"}, kCreate, kStartSeconds);
   // runtime-rs's limit is `reconnect_timeout_ms`; its `dial_timeout_ms` is the pause between two attempts.
-  set_at_least(out, before, agent, "reconnect_timeout_ms", kStartSeconds * kMilliseconds);
+  set_at_least(out, before, {"agent", "kata"}, "reconnect_timeout_ms", kStartSeconds * kMilliseconds);
 }
 
 bool is_header_of_extension_image(std::string_view line) {
@@ -154,9 +147,8 @@ std::string with_extension_images_of(const KataBase& base) {
     if (line.starts_with('[')) in_image = is_header_of_extension_image(line);
     const auto setting =
         in_image && line.starts_with("path") ? parse_toml(line, base.file) : Result<TomlTable>(TomlTable());
-    const TomlValue* value = setting ? find(*setting, {"path"}) : nullptr;
-    const auto file =
-        value == nullptr || value->string() == nullptr ? std::nullopt : file_of(base, *value->string());
+    const std::string path = setting ? text_at(*setting, {"path"}) : "";
+    const auto file = path.empty() ? std::nullopt : file_of(base, path);
     if (file) {
       out += toml_text({}, {{"path", {file->string()}}});
     } else {

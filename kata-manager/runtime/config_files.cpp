@@ -71,10 +71,7 @@ Result<std::vector<std::filesystem::path>> ConfigFiles::glob(const std::filesyst
 }
 
 Result<std::optional<std::string>> content_of(const HostFs& host, const std::filesystem::path& path) {
-  auto text = host.read_file(path.relative_path());
-  if (text) return std::optional(std::move(*text));
-  if (text.error().code == std::errc::no_such_file_or_directory) return std::optional<std::string>();
-  return fail(std::move(text).error());
+  return ConfigFiles(host).read_if_there(path);
 }
 
 Result<> check_is_no_link(const HostFs& host, const std::filesystem::path& path) {

@@ -42,9 +42,8 @@ Result<Setting> of_crio(const ConfigFiles& files, const std::filesystem::path& f
     if (!text) return fail(Error(text.error()));
     const auto root = parse_toml((*text).value_or(""), path.string());
     if (!root) return fail(Error(root.error()));
-    const TomlValue* const value = find(*root, {"crio", "runtime", kKey});
-    if (value == nullptr) continue;
-    out.on = value->boolean() != nullptr && *value->boolean();
+    if (find(*root, {"crio", "runtime", kKey}) == nullptr) continue;
+    out.on = is_true_at(*root, {"crio", "runtime", kKey});
     out.place = fmt::format("[crio.runtime] of {}", path.string());
   }
   return out;
@@ -58,13 +57,6 @@ std::filesystem::path edited_file(const HostFs& host, const RuntimePlace& place)
   for (const char* const name : {"config-v3.toml.tmpl", "config.toml.tmpl"})
     if (host.exists((folder / name).relative_path())) return folder / name;
   return folder / "config.toml.tmpl";
-}
-
-bool is_on(const ContainerdOutcome& outcome) {
-  const auto section = outcome.plugins.find(outcome.runtime_section);
-  if (section == outcome.plugins.end() || section->second.table() == nullptr) return false;
-  const TomlValue* const value = find(*section->second.table(), {kKey});
-  return value != nullptr && value->boolean() != nullptr && *value->boolean();
 }
 
 Result<Setting> of_containerd(const HostFs& host, const RuntimePlace& place) {
@@ -82,7 +74,7 @@ Result<Setting> of_containerd(const HostFs& host, const RuntimePlace& place) {
         problem = std::move(outcome.no_start);
         continue;
       }
-      found.push_back(is_on(outcome));
+      found.push_back(is_true_at(outcome.plugins, {outcome.runtime_section, kKey}));
       if (!outcome.files.empty() && outcome.files.front().version() > 2) section = kCriRuntime;
     }
     if (found.empty()) return fail(std::move(*problem));

@@ -35,19 +35,6 @@ std::string without_witness(const FoundRuntime& runtime) {
       runtime.no_program.empty() ? "it is not known" : runtime.no_program);
 }
 
-std::function<Result<std::optional<std::string>>()> witness_of_crio(
-    const CrioProgram& program, const FoundRuntime& runtime, const RuntimePlan& plan,
-    std::span<const RuntimeHandler> handlers) {
-  auto before = program.configuration(runtime.place.configuration);
-  // A program that cannot read CRI-O's present files proves nothing: it may lack parts in its own root.
-  if (!before || !*before) return {};
-  return [program, before = *before, &runtime, &plan, handlers]() -> Result<std::optional<std::string>> {
-    const auto after = program.configuration(runtime.place.configuration);
-    if (!after) return fail(Error(after.error()));
-    return unplanned(before, *after, plan.leaving, handlers);
-  };
-}
-
 class Looking {
  public:
   Looking(const HostFs& host, HostWriter& writer, ContainerRuntime& running, RuntimePlace place)
@@ -120,7 +107,7 @@ class Looking {
         add_to(out_.no_program, "there is no " + path);
         continue;
       }
-      auto release = ContainerdProgram(writer_, candidate.path).release();
+      auto release = containerd_release(writer_, candidate.path);
       if (!release) {
         add_to(out_.no_program, release.error().message);
         continue;
@@ -222,16 +209,23 @@ std::function<Result<std::optional<std::string>>()> config_dump_check(
     std::span<const RuntimeHandler> handlers) {
   // k0s writes containerd's file only later, so there is nothing to compare.
   if (!runtime.program || runtime.place.kind == RuntimeKind::k0s) return {};
-  if (runtime.place.kind == RuntimeKind::crio)
-    return witness_of_crio(CrioProgram(writer, *runtime.program), runtime, plan, handlers);
-  const ContainerdProgram program(writer, *runtime.program);
-  auto before = program.plugins(runtime.place.configuration);
-  if (!before) return {};  // it gives its release, but cannot read the files
-  return [program, before = *before, &runtime, &plan, handlers]() -> Result<std::optional<std::string>> {
-    const auto after = program.plugins(runtime.place.configuration);
-    if (!after) return fail(Error(after.error()));
-    return unplanned(before, *after, plan, handlers, runtime.release);
+  const bool is_crio = runtime.place.kind == RuntimeKind::crio;
+  const auto read = [&writer, &runtime, is_crio] {
+    const std::filesystem::path& files = runtime.place.configuration;
+    return is_crio ? crio_configuration(writer, *runtime.program, files)
+                   : containerd_plugins(writer, *runtime.program, files);
   };
+  auto before = read();
+  if (!before) return {};  // it gives its release, but cannot read the files
+  // A program that cannot read CRI-O's present files proves nothing: it may lack parts in its own root.
+  if (is_crio && !*before) return {};
+  return
+      [read, is_crio, before = *before, &runtime, &plan, handlers]() -> Result<std::optional<std::string>> {
+        const auto after = read();
+        if (!after) return fail(Error(after.error()));
+        return is_crio ? unplanned(before, *after, plan.leaving, handlers)
+                       : unplanned(before, *after, plan, handlers, runtime.release);
+      };
 }
 
 namespace {
@@ -309,9 +303,8 @@ void forget(TomlTable& plugins, const std::string& section, const std::string& n
 
 }  // namespace
 
-Result<ContainerdRelease> ContainerdProgram::release() const {
-  auto text =
-      writer_->output({.root = {}, .words = {program_.string(), "--version"}, .device = {}}, kPatience);
+Result<ContainerdRelease> containerd_release(HostWriter& writer, const std::filesystem::path& program) {
+  auto text = writer.output({.root = {}, .words = {program.string(), "--version"}, .device = {}}, kPatience);
   if (!text) return fail(std::move(text).error());
   // Example: "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6+deb13u1"
   std::istringstream words(*text);
@@ -319,24 +312,25 @@ Result<ContainerdRelease> ContainerdProgram::release() const {
   std::string repository;
   std::string version;
   if (!(words >> name >> repository >> version) || name != "containerd") {
-    return fail(Errc::malformed_host, fmt::format("{} --version says \"{}\"", program_.string(),
-                                                  text->substr(0, text->find('\n'))));
+    return fail(Errc::malformed_host,
+                fmt::format("{} --version says \"{}\"", program.string(), text->substr(0, text->find('\n'))));
   }
   return ContainerdRelease::parse(version);
 }
 
-Result<std::optional<TomlTable>> ContainerdProgram::plugins(const std::filesystem::path& main) const {
+Result<std::optional<TomlTable>> containerd_plugins(HostWriter& writer, const std::filesystem::path& program,
+                                                    const std::filesystem::path& main) {
   const auto cannot = std::optional<TomlTable>();
-  auto text = writer_->output(
-      {.root = {}, .words = {program_.string(), "--config", main.string(), "config", "dump"}, .device = {}},
+  auto text = writer.output(
+      {.root = {}, .words = {program.string(), "--config", main.string(), "config", "dump"}, .device = {}},
       kPatience);
   if (!text && text.error().code == make_error_code(Errc::failed)) return cannot;
   if (!text) return fail(std::move(text).error());
-  const auto said = parse_toml(*text, program_.string() + " config dump");
+  const auto said = parse_toml(*text, program.string() + " config dump");
   if (!said) return fail(Error(said.error()));
-  const TomlValue* plugins = find(*said, {"plugins"});
-  if (plugins == nullptr || plugins->table() == nullptr) return cannot;
-  return std::optional(*plugins->table());
+  const TomlTable* plugins = find_table(*said, {"plugins"});
+  if (plugins == nullptr) return cannot;
+  return std::optional(*plugins);
 }
 
 std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
@@ -346,11 +340,11 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
   if (!after) return "it cannot read them";
   const std::string& section = plan.after.runtime_section;
   for (const RuntimeHandler& handler : handlers) {
-    const TomlValue* said = find(*after, {section, "containerd", "runtimes", handler.name});
+    const TomlTable* said = find_table(*after, {section, "containerd", "runtimes", handler.name});
     const std::string name = "runtime " + handler.name;
-    if (said == nullptr || said->table() == nullptr) return name + " is not there";
+    if (said == nullptr) return name + " is not there";
     const TomlTable desired = entry_of(told_as_in(said, handler), release);
-    if (auto found = missing_or_other(desired, *said->table(), name)) return found;
+    if (auto found = missing_or_other(desired, *said, name)) return found;
   }
   for (const std::string& name : plan.leaving) {
     if (find(*after, {section, "containerd", "runtimes", name}) != nullptr)

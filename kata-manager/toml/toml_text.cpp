@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/toml/toml_text.h"
-
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {
