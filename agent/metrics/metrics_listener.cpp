@@ -107,7 +107,8 @@ std::string_view bearer_token(std::string_view value) {
 }
 
 int socket_of(MHD_Connection* client) {
-  return ::MHD_get_connection_info(client, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+  const auto* const info = ::MHD_get_connection_info(client, MHD_CONNECTION_INFO_CONNECTION_FD);
+  return info->connect_fd;  // NOLINT(cppcoreguidelines-pro-type-union-access): the library's interface
 }
 
 /// Bytes of the request that have come, and bytes of the answer that the client has acknowledged. Bytes that
@@ -175,10 +176,10 @@ std::string ListenAddress::text() const {
 
 /// Called by the library, from run_server() and when it stops. `self`: the listener.
 struct MetricsListener::Callbacks {
-  static void log(void* self, const char* format, va_list arguments) noexcept {
+  static void log(void* self, const char* format, va_list arguments) {
     constexpr std::size_t kMost = 512;
     std::array<char, kMost> text{};
-    ::vsnprintf(text.data(), text.size(), format, arguments);
+    static_cast<void>(::vsnprintf(text.data(), text.size(), format, arguments));
     std::string line(text.data());
     line.erase(line.find_last_not_of(".\n") + 1);
     spdlog::debug("metrics: {}", line);
@@ -188,12 +189,12 @@ struct MetricsListener::Callbacks {
 
   static MHD_Result request(void* self, MHD_Connection* client, const char* path, const char* method,
                             const char* /*version*/, const char* /*body*/, std::size_t* /*size*/,
-                            void** /*context*/) noexcept {
+                            void** /*context*/) {
     return static_cast<MetricsListener*>(self)->answer(client, path, method) ? MHD_YES : MHD_NO;
   }
 
   static void notify(void* self, MHD_Connection* client, void** /*context*/,
-                     MHD_ConnectionNotificationCode code) noexcept {
+                     MHD_ConnectionNotificationCode code) {
     if (code == MHD_CONNECTION_NOTIFY_CLOSED) static_cast<MetricsListener*>(self)->closed(socket_of(client));
   }
 };
