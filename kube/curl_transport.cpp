@@ -235,6 +235,7 @@ Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow
   const bool is_a_stream = listener_.received && request_.deadline == milliseconds(0);
   if (access.compressed && !is_a_stream) ::curl_easy_setopt(easy_, CURLOPT_ACCEPT_ENCODING, "gzip");
   add_header("Accept: application/json");
+  for (const std::string& header : access.impersonation) add_header(header);
   ::curl_easy_setopt(easy_, CURLOPT_CUSTOMREQUEST, request_.method.c_str());
   if (!request_.body.empty() || request_.method == "POST") {
     ::curl_easy_setopt(easy_, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request_.body.size()));
@@ -250,6 +251,8 @@ void CurlExchange::set_credentials(const ClusterAccess& access, const Credential
   ::curl_easy_setopt(easy_, CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
   ::curl_easy_setopt(easy_, CURLOPT_SSL_VERIFYPEER, 1L);
   ::curl_easy_setopt(easy_, CURLOPT_SSL_VERIFYHOST, 2L);
+  if (access.insecure) ::curl_easy_setopt(easy_, CURLOPT_SSL_VERIFYPEER, 0L);
+  if (access.insecure) ::curl_easy_setopt(easy_, CURLOPT_SSL_VERIFYHOST, 0L);
   // Credentials are bytes: libcurl reuses a connection only for a request with the same ones.
   if (!credentials.authorities.empty()) {
     const curl_blob authorities = blob_of(credentials.authorities);
@@ -402,7 +405,7 @@ Result<CredentialsNow> CurlTransport::Parts::credentials() {
     if (!text) return fail(Error(text.error()));
     *into = **text;
   }
-  if (access_.token.empty()) return now;
+  if (access_.token.empty() || (access_.token.live != nullptr && now.token.empty())) return now;
   auto token = token_of(now.token);
   if (!token)
     return fail(
