@@ -65,6 +65,8 @@ Result<std::unique_ptr<ApiCalls>> ApiCalls::reach(const std::filesystem::path& k
         *access->exec, access->authorities,
         ExecAuthenticator::Settings{.environment = environment, .has_terminal = ::isatty(STDIN_FILENO) == 1});
     authenticator->give_to(*access);
+    if (auto permitted = check_plugin_policy(*access->exec, environment); !permitted)
+      return fail(std::move(permitted).error());
     if (auto ready = authenticator->prepare(); !ready) return fail(std::move(ready).error());
   }
   auto loop = EventLoop::create();

@@ -18,8 +18,8 @@ namespace ferry::kube {
 class ApiCalls {
  public:
   /// Finds the server by cluster_access() for a person, with its errors; `kubeconfig` and `context` may be
-  /// empty. Runs the credential plugin that the kubeconfig names, with the errors of
-  /// ExecAuthenticator::prepare(). Sends nothing yet.
+  /// empty. Runs the credential plugin that the kubeconfig names, with the errors of check_plugin_policy()
+  /// and ExecAuthenticator::prepare(). Sends nothing yet.
   static Result<std::unique_ptr<ApiCalls>> reach(const std::filesystem::path& kubeconfig,
                                                  const std::string& context);
   ApiCalls(const ApiCalls&) = delete;

@@ -3,16 +3,21 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/config/config_reader.h"
 #include "common/config/config_tree.h"
 #include "common/process/spawn.h"
 #include "common/text/encoding.h"
+#include "common/text/text.h"
 #include "common/text/whole_json.h"
 #include "kube/credential_file.h"
 
@@ -70,9 +75,34 @@ std::string found_in(const json& object, const char* key) {
                             : std::string(found->type_name());
 }
 
-bool is_program(const std::string& path) {
+/// The path itself; empty: there is no program.
+std::string program_at(const std::filesystem::path& path) {
   struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && ::access(path.c_str(), X_OK) == 0;
+  const bool is_program =
+      ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && ::access(path.c_str(), X_OK) == 0;
+  return is_program ? path.string() : std::string();
+}
+
+/// The program of that name; empty: there is none. kubectl, too, starts nothing from the folder in which it
+/// happens to run.
+std::string program_in_path(const std::string& name, const std::string& path) {
+  for (const std::string& folder : words_between(path, ':')) {
+    if (!folder.starts_with('/')) continue;
+    if (std::string program = program_at(folder + "/" + name); !program.empty()) return program;
+  }
+  return {};
+}
+
+/// True: an entry of the list, a name or a path, is the program.
+bool is_listed(const std::string& entry, const ExecConfig& config, const std::string& path) {
+  const auto found = [&path](const std::string& command) {
+    return command.find('/') == std::string::npos ? program_in_path(command, path) : program_at(command);
+  };
+  const std::string program = config.program.empty()
+                                  ? config.command
+                                  : std::filesystem::absolute(config.program).lexically_normal().string();
+  if (entry.empty()) return false;
+  return entry == program || (!found(entry).empty() && found(entry) == found(program));
 }
 
 }  // namespace
@@ -160,6 +190,42 @@ std::string exec_info(const ExecConfig& config, bool interactive, const std::str
   return info.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+Result<> check_plugin_policy(const ExecConfig& config, const Environment& environment) {
+  const std::string chosen = value_of(environment, "KUBERC");
+  if (chosen == "off" || value_of(environment, "KUBECTL_KUBERC") == "false") return {};
+  const std::filesystem::path home = value_of(environment, "HOME");
+  const std::filesystem::path file = chosen.empty() ? home / ".kube" / "kuberc" : chosen;
+  std::error_code ignored;
+  if (chosen.empty() && (home.empty() || !std::filesystem::exists(file, ignored))) return {};
+  const auto source = read_config_text(file);
+  if (!source) return fail(source.error());
+  std::vector<std::string> tolerated;  // kubectl, too, reads the first of several documents
+  const auto root = parse_config(*source, &tolerated);
+  if (!root) return fail(root.error());
+  constexpr const char* kPolicy = "credentialPluginPolicy";
+  const ConfigReader reader(*source);
+  if (root->kind == ConfigNode::Kind::scalar || root->kind == ConfigNode::Kind::list)
+    return reader.refuse(*root, "", "expected a map, found " + root->described());
+  const ConfigMember* policy = root->find(kPolicy);
+  if (policy == nullptr || policy->value.kind == ConfigNode::Kind::null) return {};
+  const std::string& name = policy->value.text;
+  if (policy->value.kind == ConfigNode::Kind::scalar && (name.empty() || name == "AllowAll")) return {};
+  if (name == "Allowlist") {
+    const ConfigMember* list = root->find("credentialPluginAllowlist");
+    const std::string path = value_of(environment, "PATH");
+    for (const ConfigNode& item : list == nullptr ? std::vector<ConfigNode>() : list->value.items) {
+      for (const char* key : {"name", "command"}) {
+        const ConfigMember* entry = item.find(key);
+        if (entry != nullptr && is_listed(entry->value.text, config, path)) return {};
+      }
+    }
+  }
+  return reader.refuse(policy->value, kPolicy,
+                       fmt::format("{} forbids the program '{}' of {}", policy->value.described(),
+                                   config.command, config.place),
+                       "kubectl obeys this file too; KUBERC=off leaves it out");
+}
+
 ExecAuthenticator::ExecAuthenticator(ExecConfig config, Credential authorities, Settings settings)
     : config_(std::move(config)), authorities_(std::move(authorities)), settings_(std::move(settings)) {}
 
@@ -173,25 +239,6 @@ tl::unexpected<Error> ExecAuthenticator::failed(const std::string& what, std::st
   return fail(Errc::failed, fmt::format("{}: {}", config_.place, what), std::move(hint));
 }
 
-Result<std::string> ExecAuthenticator::find_program() const {
-  const std::string hint =
-      config_.install_hint.empty() ? "install it: kubectl needs the same program" : config_.install_hint;
-  if (!config_.program.empty()) {
-    if (is_program(config_.program.string())) return config_.program.string();
-    return failed(fmt::format("there is no program {}", config_.program.string()), hint);
-  }
-  const std::string path = value_of(settings_.environment, "PATH");
-  for (std::size_t at = 0; at <= path.size();) {
-    const auto end = std::min(path.find(':', at), path.size());
-    const std::string folder = path.substr(at, end - at);
-    at = end + 1;
-    // kubectl, too, starts nothing from the folder in which it happens to run.
-    if (!folder.starts_with('/')) continue;
-    if (std::string program = folder + "/" + config_.command; is_program(program)) return program;
-  }
-  return failed(fmt::format("there is no program '{}' in PATH", config_.command), hint);
-}
-
 Result<ExecCredential> ExecAuthenticator::run() {
   using Mode = ExecConfig::InteractiveMode;
   if (config_.interactive == Mode::always && !settings_.has_terminal)
@@ -200,8 +247,16 @@ Result<ExecCredential> ExecAuthenticator::run() {
                               config_.command),
                   "run this in a terminal, with nothing piped into it");
   const bool interactive = config_.interactive != Mode::never && settings_.has_terminal;
-  const auto program = find_program();
-  if (!program) return fail(program.error());
+  const std::string program = config_.program.empty()
+                                  ? program_in_path(config_.command, value_of(settings_.environment, "PATH"))
+                                  : program_at(config_.program);
+  if (program.empty()) {
+    const std::string what = config_.program.empty()
+                                 ? fmt::format("there is no program '{}' in PATH", config_.command)
+                                 : fmt::format("there is no program {}", config_.program.string());
+    return failed(what, config_.install_hint.empty() ? "install it: kubectl needs the same program"
+                                                     : config_.install_hint);
+  }
   std::string authorities;
   if (!config_.cluster.empty()) {
     CredentialReader reader(authorities_);
@@ -219,7 +274,7 @@ Result<ExecCredential> ExecAuthenticator::run() {
   OutputLimits limits;
   if (!interactive) limits.time = settings_.most;
   const auto output = run_for_output(
-      *program, words,
+      program, words,
       {.in = interactive ? STDIN_FILENO : -1, .err = STDERR_FILENO, .variables = std::move(variables)},
       limits);
   if (!output) return failed(output.error().message, kCompare);

@@ -36,6 +36,11 @@ Result<ExecCredential> parse_exec_credential(std::string_view output, const std:
 /// cluster; empty: the system's.
 std::string exec_info(const ExecConfig& config, bool interactive, const std::string& authorities);
 
+/// Obeys kubectl's own policy for credential plugins, in the file that KUBERC names, or HOME/.kube/kuberc if
+/// there is one. Errc::invalid_config, with the place: the file forbids this program, or cannot be read.
+/// ABI: kubectl.config.k8s.io/v1beta1, Preference: credentialPluginPolicy, credentialPluginAllowlist.
+Result<> check_plugin_policy(const ExecConfig& config, const Environment& environment);
+
 /// Runs a credential plugin and holds its credentials: the first time they are needed, again when they have
 /// expired, and once again after the server has refused them. A run that has failed is not repeated.
 ///
@@ -67,7 +72,6 @@ class ExecAuthenticator {
 
  private:
   Result<ExecCredential> run();
-  Result<std::string> find_program() const;
   tl::unexpected<Error> failed(const std::string& what, std::string hint = {}) const;
 
   ExecConfig config_;

@@ -277,6 +277,8 @@ Result<> read_cluster(const Part& cluster, const Environment& environment, Clust
 json json_of_scalar(const ConfigNode& node) {
   if (node.quoted || node.is_string()) return node.text;
   if (const auto number = plain_number(node)) return *number;
+  for (const char* word : {"null", "Null", "NULL", "~"})
+    if (node.text == word) return nullptr;
   for (const char* word : {"true", "True", "TRUE"})
     if (node.text == word) return true;
   for (const char* word : {"false", "False", "FALSE"})
