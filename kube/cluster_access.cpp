@@ -311,7 +311,8 @@ Result<ClusterAccess> cluster_access(const AccessChoice& choice, const Environme
   }
   auto files = files_of_environment(environment);
   if (!files) return fail(std::move(files).error());
-  if (const auto& named = *files; named) return access_from_kubeconfig(*named, choice.context, environment, choice.reader);
+  if (const auto& named = *files; named)
+    return access_from_kubeconfig(*named, choice.context, environment, choice.reader);
   if (!value_of(environment, kHost).empty() && choice.context.empty())
     return access_from_pod(environment, service_account);
   const fs::path home = value_of(environment, "HOME");

@@ -55,7 +55,8 @@ class KubectlFerry : public testing::Test {
           .body = json{{"kind", "List"}, {"metadata", json::object()}, {"items", items}}.dump()};
     };
     const auto& objects = test::composed_cluster("passthrough").objects;
-    if (!only_token_.empty() && seen.header("authorization") != only_token_)
+    const std::string only = only_token_.load();
+    if (!only.empty() && seen.header("authorization") != only)
       return {.status = 401, .body = R"({"kind": "Status", "reason": "Unauthorized", "code": 401})"};
     if (refuse_) return {.status = 403, .body = R"({"kind": "Status", "reason": "Forbidden", "code": 403})"};
     if (seen.path.starts_with("/api/v1/nodes?fieldSelector=&")) return list(objects.nodes);
@@ -80,7 +81,7 @@ class KubectlFerry : public testing::Test {
     return (folder_.path() / "exec").string();
   }
 
-  std::string only_token_ = {};  ///< the only Authorization that is accepted; empty: each
+  std::atomic<const char*> only_token_ = "";  ///< the only Authorization that is accepted; empty: each
   std::atomic<bool> refuse_ = false;
   test::ScratchDirectory folder_;
   test::HttpStandin server_{[this](const HttpSeen& seen) { return answer(seen); }};
