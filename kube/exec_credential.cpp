@@ -279,8 +279,8 @@ Result<ExecCredential> ExecAuthenticator::run() {
       limits);
   if (!output) return failed(output.error().message, kCompare);
   if (output->status != 0)
-    return failed(fmt::format("'{}' has ended with status {}; what it says of it stands above",
-                              config_.command, output->status),
+    return failed(fmt::format("'{}' has ended with status {}; its own message is above", config_.command,
+                              output->status),
                   kCompare);
   auto credential = parse_exec_credential(output->text, config_.api_version);
   if (!credential)

@@ -178,11 +178,10 @@ TEST_F(KubectlFerry, SaysWhyTheProgramOfTheKubeconfigGaveNothing) {
                   "echo 'please log in' >&2; exit 7");
   const auto failed = run({"list", "--kubeconfig", config});
   EXPECT_EQ(failed.status, 1);
-  EXPECT_EQ(
-      failed.err,
-      "please log in\nkubectl ferry: " + config +
-          ":4: users[0].user.exec: './ferry-login' has ended with status 7; what it says of it stands above\n"
-          "hint: `kubectl get nodes` runs the same program: does that work?\n");
+  EXPECT_EQ(failed.err,
+            "please log in\nkubectl ferry: " + config +
+                ":4: users[0].user.exec: './ferry-login' has ended with status 7; its own message is above\n"
+                "hint: `kubectl get nodes` runs the same program: does that work?\n");
   exec_config(
       "apiVersion: client.authentication.k8s.io/v1, command: no-such-login, interactiveMode: Never, "
       "installHint: 'Get it from example.com.'",

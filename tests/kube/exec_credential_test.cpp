@@ -338,9 +338,9 @@ TEST_F(ExecPlugin, SaysWhyItGaveNothing) {
   };
   const Error failed = error_of("exit 7");
   EXPECT_EQ(failed.code, Errc::failed);
-  EXPECT_EQ(failed.message,
-            "config:11: users[0].user.exec: './ferry-login' has ended with status 7; what it says of it "
-            "stands above");
+  EXPECT_EQ(
+      failed.message,
+      "config:11: users[0].user.exec: './ferry-login' has ended with status 7; its own message is above");
   EXPECT_THAT(failed.hint, HasSubstr("kubectl get nodes"));
   EXPECT_THAT(error_of("kill -9 $$").message, HasSubstr("has ended with status 137"));
   EXPECT_EQ(error_of("").message,
