@@ -194,7 +194,8 @@ Result<> check_plugin_policy(const ExecConfig& config, const Environment& enviro
   const std::string chosen = value_of(environment, "KUBERC");
   if (chosen == "off" || value_of(environment, "KUBECTL_KUBERC") == "false") return {};
   const std::filesystem::path home = value_of(environment, "HOME");
-  const std::filesystem::path file = chosen.empty() ? home / ".kube" / "kuberc" : chosen;
+  const std::filesystem::path file =
+      chosen.empty() ? home / ".kube" / "kuberc" : std::filesystem::path(chosen);
   std::error_code ignored;
   if (chosen.empty() && (home.empty() || !std::filesystem::exists(file, ignored))) return {};
   const auto source = read_config_text(file);

@@ -530,8 +530,8 @@ TEST_F(ExecTransportTest, ReportsAFailureAsTheRequestsOwn) {
 
 TEST_F(ExecTransportTest, ShowsTheCertificate) {
   const auto content = [](const std::string& file) {
-    std::ifstream in(certificate(file));
-    return std::string(std::istreambuf_iterator<char>(in), {});
+    std::ifstream stream(certificate(file));
+    return std::string(std::istreambuf_iterator<char>(stream), {});
   };
   plugin_with_output(credential(
       {{"clientCertificateData", content("client.pem")}, {"clientKeyData", content("client.key")}}));
