@@ -175,6 +175,7 @@ Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow
   const bool is_a_stream = listener_.received && request_.deadline == milliseconds(0);
   if (access.compressed && !is_a_stream) curl_.set(CURLOPT_ACCEPT_ENCODING, "gzip");
   curl_.add_header("Accept: application/json");
+  for (const std::string& header : access.impersonation) curl_.add_header(header);
   curl_.set(CURLOPT_CUSTOMREQUEST, request_.method.c_str());
   if (!request_.body.empty() || request_.method == "POST") {
     curl_.send(request_.body);
@@ -187,6 +188,8 @@ Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow
 // Credentials are bytes: libcurl reuses a connection only for a request with the same ones.
 void CurlExchange::set_credentials(const ClusterAccess& access, const CredentialsNow& credentials) {
   curl_.trust(credentials.authorities, false);
+  if (access.insecure) curl_.set(CURLOPT_SSL_VERIFYPEER, 0L);
+  if (access.insecure) curl_.set(CURLOPT_SSL_VERIFYHOST, 0L);
   if (!credentials.certificate.empty()) {
     const curl_blob certificate = curl_blob_of(credentials.certificate);
     const curl_blob key = curl_blob_of(credentials.key);
@@ -316,7 +319,7 @@ Result<CredentialsNow> CurlTransport::Parts::credentials() {
     if (!text) return fail(Error(text.error()));
     *into = **text;
   }
-  if (access_.token.empty()) return now;
+  if (access_.token.empty() || (access_.token.live != nullptr && now.token.empty())) return now;
   auto token = token_of(now.token);
   if (!token)
     return fail(

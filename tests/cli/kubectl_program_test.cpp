@@ -55,6 +55,9 @@ class KubectlFerry : public testing::Test {
           .body = json{{"kind", "List"}, {"metadata", json::object()}, {"items", items}}.dump()};
     };
     const auto& objects = test::composed_cluster("passthrough").objects;
+    const std::string only = only_token_.load();
+    if (!only.empty() && seen.header("authorization") != only)
+      return {.status = 401, .body = R"({"kind": "Status", "reason": "Unauthorized", "code": 401})"};
     if (refuse_) return {.status = 403, .body = R"({"kind": "Status", "reason": "Forbidden", "code": 403})"};
     if (seen.path.starts_with("/api/v1/nodes?fieldSelector=&")) return list(objects.nodes);
     if (seen.path.starts_with("/api/v1/nodes?fieldSelector=metadata.name%3Dgpu-1&"))
@@ -65,6 +68,20 @@ class KubectlFerry : public testing::Test {
     return {.status = 404, .body = "404 page not found\n"};
   }
 
+  /// A kubeconfig whose user has this `exec`, and the script that it runs.
+  std::string exec_config(const std::string& exec, const std::string& script) {
+    const auto program = folder_.path() / "ferry-login";
+    folder_.file("ferry-login", "#!/bin/sh\n" + script);
+    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+    folder_.file("exec", fmt::format("current-context: c\n"
+                                     "contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
+                                     "clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}]\n"
+                                     "users: [{{name: u, user: {{exec: {{{}}}}}}}]\n",
+                                     server_.address(), exec));
+    return (folder_.path() / "exec").string();
+  }
+
+  std::atomic<const char*> only_token_ = "";  ///< the only Authorization that is accepted; empty: each
   std::atomic<bool> refuse_ = false;
   test::ScratchDirectory folder_;
   test::HttpStandin server_{[this](const HttpSeen& seen) { return answer(seen); }};
@@ -123,6 +140,63 @@ TEST_F(KubectlFerry, SaysWhatIsWrong) {
   EXPECT_THAT(refused.err,
               AllOf(HasSubstr("hint: "), HasSubstr("list on nodes"), Not(HasSubstr("secret-token"))));
   EXPECT_THAT(refused.out, IsEmpty());
+}
+
+TEST_F(KubectlFerry, LogsInByTheProgramOfTheKubeconfig) {
+  const std::string runs = (folder_.path() / "runs").string();
+  const std::string config = exec_config(
+      "apiVersion: client.authentication.k8s.io/v1, command: ./ferry-login, args: [get-token], "
+      "interactiveMode: IfAvailable",
+      fmt::format(
+          "echo run >> '{0}'\n"
+          "n=0; while read -r line; do n=$((n+1)); done < '{0}'\n"
+          "echo \"$1: run $n\" >&2\n"
+          "printf '{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCredential\", '\n"
+          "printf '\"status\": {{\"token\": \"token-%s\"}}}}' \"$n\"\n",
+          runs));
+  const auto list = run({"list", "--kubeconfig", config});
+  EXPECT_EQ(list.status, 0) << list.err;
+  EXPECT_THAT(list.out, StartsWith("NODE   STATE"));
+  EXPECT_EQ(list.err, "get-token: run 1\n");
+  for (const HttpSeen& seen : server_.seen()) EXPECT_EQ(seen.header("authorization"), "Bearer token-1");
+
+  // The first run of this command gives token-2, which the server refuses.
+  only_token_ = "Bearer token-3";
+  const auto again = run({"list", "--kubeconfig", config});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(again.err, "get-token: run 2\nget-token: run 3\n");
+  only_token_ = "Bearer other";
+  const auto refused = run({"list", "--kubeconfig", config});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, AllOf(StartsWith("get-token: run 4\nget-token: run 5\nkubectl ferry: "),
+                                 HasSubstr("401"), Not(HasSubstr("run 6")), Not(HasSubstr("token-"))));
+}
+
+TEST_F(KubectlFerry, SaysWhyTheProgramOfTheKubeconfigGaveNothing) {
+  const std::string config =
+      exec_config("apiVersion: client.authentication.k8s.io/v1beta1, command: ./ferry-login",
+                  "echo 'please log in' >&2; exit 7");
+  const auto failed = run({"list", "--kubeconfig", config});
+  EXPECT_EQ(failed.status, 1);
+  EXPECT_EQ(failed.err,
+            "please log in\nkubectl ferry: " + config +
+                ":4: users[0].user.exec: './ferry-login' has ended with status 7; its own message is above\n"
+                "hint: `kubectl get nodes` runs the same program: does that work?\n");
+  exec_config(
+      "apiVersion: client.authentication.k8s.io/v1, command: no-such-login, interactiveMode: Never, "
+      "installHint: 'Get it from example.com.'",
+      "");
+  const auto missing = run({"list", "--kubeconfig", config});
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("there is no program 'no-such-login' in PATH"),
+                                 HasSubstr("hint: Get it from example.com.\n")));
+  folder_.file("kuberc", "credentialPluginPolicy: DenyAll\n");
+  const auto denied =
+      run({"list", "--kubeconfig", config}, {"KUBERC=" + (folder_.path() / "kuberc").string()});
+  EXPECT_EQ(denied.status, 2);
+  EXPECT_THAT(denied.err,
+              HasSubstr("kuberc:1: credentialPluginPolicy: the string 'DenyAll' forbids the program"));
+  EXPECT_THAT(server_.seen(), IsEmpty());
 }
 
 TEST_F(KubectlFerry, SaysSoonWhoNamedAServerThatDoesNotAnswer) {

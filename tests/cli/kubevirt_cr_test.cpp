@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `ferry kubevirt-cr` as a user meets it, and the names that it shares with `plugin` and `doctor`.
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -157,6 +159,22 @@ TEST_F(KubevirtCr, AsksTheApiServerByTheProgramThatSpeaksToIt) {
     EXPECT_EQ(result.status, 2) << result.err;
     EXPECT_THAT(result.err, AllOf(HasSubstr("ferry kubevirt-cr: "), HasSubstr(absent)));
   }
+}
+
+TEST_F(KubevirtCr, LogsInByTheProgramOfTheKubeconfig) {
+  add_gpu();
+  kernel_.file("login", "#!/bin/sh\nexit 7\n");
+  std::filesystem::permissions(kernel_.root() / "login", std::filesystem::perms::owner_all);
+  kernel_.file("kubeconfig",
+               "current-context: c\n"
+               "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+               "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+               "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1beta1, "
+               "command: ./login}}}]\n");
+  const auto result =
+      ferry({"kubevirt-cr", "--check", "--kubeconfig", (kernel_.root() / "kubeconfig").string()});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("users[0].user.exec: './login' has ended with status 7"));
 }
 
 TEST_F(KubevirtCr, SaysWhatItCannotUse) {
