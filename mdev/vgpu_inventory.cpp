@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
-#include "mdev/held_gpus.h"
 #include "mdev/mdev_bus.h"
+#include "mdev/stuck_gpus.h"
 #include "mdev/vendor_vfio.h"
 
 namespace ferry::mdev {
@@ -72,13 +72,13 @@ void remember_the_rest(const std::vector<VgpuDevice>& before, std::vector<VgpuDe
   }
 }
 
-void add_vendor_functions(const HostFs& host, const HeldGpus& held,
+void add_vendor_functions(const HostFs& host, const StuckGpus& stuck,
                           const std::vector<const vfio::PciFunction*>& functions, VgpuGpu& gpu) {
   for (const vfio::PciFunction* function : functions) {
     if (!has_vendor_vfio(host, function->address)) continue;  // on another driver, or on none
-    if (held.holds(host, function->address)) {
+    if (stuck.contains(host, function->address)) {
       gpu.parents.push_back(
-          {.address = function->address, .types = {}, .problem = held_by_an_act(function->address)});
+          {.address = function->address, .types = {}, .problem = stuck_error(function->address)});
       continue;
     }
     VendorFunction read = read_vendor_function(host, *function);
@@ -134,7 +134,7 @@ VgpuGpu gpu_of_kind(const vfio::PciFunction& function, unsigned index, bool neve
   return gpu;
 }
 
-VgpuGpu read_gpu(const HostFs& host, const HeldGpus& held, const MdevBus& bus, VgpuGpu gpu,
+VgpuGpu read_gpu(const HostFs& host, const StuckGpus& stuck, const MdevBus& bus, VgpuGpu gpu,
                  const std::vector<const vfio::PciFunction*>& functions) {
   gpu.functions.reserve(functions.size());
   for (const vfio::PciFunction* virtual_one : functions) {
@@ -145,7 +145,7 @@ VgpuGpu read_gpu(const HostFs& host, const HeldGpus& held, const MdevBus& bus, V
   }
   gpu.framework = framework_of(host, bus, gpu.address(), functions);
   if (gpu.framework == VgpuFramework::vendor_vfio) {
-    add_vendor_functions(host, held, functions, gpu);
+    add_vendor_functions(host, stuck, functions, gpu);
   } else {
     if (gpu.framework != VgpuFramework::mdev_on_vf) add_mdev_parent(bus, gpu.address(), gpu);
     for (const vfio::PciFunction* virtual_one : functions) add_mdev_parent(bus, virtual_one->address, gpu);
@@ -165,8 +165,8 @@ std::filesystem::path host_driver_sign(const vfio::PciAddress& gpu) {
 
 Result<VgpuInventory> scan_vgpus(const HostFs& host, const vfio::Inventory& inventory,
                                  const vfio::AcceleratorRules& rules) {
-  const auto held = HeldGpus::read(host);
-  if (!held) return fail(Error(held.error()));
+  const auto stuck = StuckGpus::read(host);
+  if (!stuck) return fail(Error(stuck.error()));
   auto bus = read_mdev_bus(host);
   if (!bus) return fail(std::move(bus).error());
 
@@ -192,7 +192,7 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const vfio::Inventory& inve
       gpu_of.emplace(virtual_one->address, out.gpus.size());
     const bool never = rules.never_has_virtual_functions && rules.never_has_virtual_functions(function);
     const auto index = static_cast<unsigned>(out.gpus.size());
-    out.gpus.push_back(read_gpu(host, *held, *bus, gpu_of_kind(function, index, never), functions));
+    out.gpus.push_back(read_gpu(host, *stuck, *bus, gpu_of_kind(function, index, never), functions));
     out.gpus.back().by_name = !rules.match_unnamed(function);
   }
 
@@ -222,11 +222,11 @@ Result<VgpuGpu> scan_gpu_again(const HostFs& host, const vfio::Inventory& invent
     functions.push_back(&other);
     addresses.insert(address);
   }
-  const auto held = HeldGpus::read(host);
-  if (!held) return fail(Error(held.error()));
+  const auto stuck = StuckGpus::read(host);
+  if (!stuck) return fail(Error(stuck.error()));
   auto bus = read_mdev_bus(host, addresses);
   if (!bus) return fail(std::move(bus).error());
-  VgpuGpu gpu = read_gpu(host, *held, *bus, gpu_of_kind(*function, before.index, before.never_has_functions),
+  VgpuGpu gpu = read_gpu(host, *stuck, *bus, gpu_of_kind(*function, before.index, before.never_has_functions),
                          functions);
   for (VgpuDevice& device : bus->devices) gpu.devices.push_back(std::move(device));
   gpu.by_name = before.by_name;

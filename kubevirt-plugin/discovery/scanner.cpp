@@ -12,7 +12,7 @@
 #include "hostfs/host_directory.h"
 #include "kubevirt-plugin/discovery/device_nodes.h"
 #include "kubevirt-plugin/discovery/resource_assembly.h"
-#include "mdev/held_gpus.h"
+#include "mdev/stuck_gpus.h"
 #include "mdev/vendor_vfio.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/move_members.h"
@@ -508,7 +508,7 @@ bool Scanner::keep_what_is_unread(mdev::VgpuGpu& gpu) {
 bool Scanner::keep_what_was_known(mdev::VgpuInventory& vgpus) {
   bool any = false;
   unread_.clear();
-  const auto held = mdev::HeldGpus::read(host_);
+  const auto stuck = mdev::StuckGpus::read(host_);
   for (auto& gpu : vgpus.gpus) {
     const bool written_to = std::ranges::any_of(gpu.parents, [](const mdev::VgpuParent& parent) {
       return parent.problem && parent.problem->code == Errc::stuck;
@@ -518,11 +518,11 @@ bool Scanner::keep_what_was_known(mdev::VgpuInventory& vgpus) {
       known_.insert_or_assign({gpu.address(), gpu.function.ids()}, gpu.devices);
       continue;
     }
-    if (!held || held->holds_for_good(host_, gpu.address())) continue;
+    if (!stuck || stuck->is_late(host_, gpu.address())) continue;
     any = true;
     // The kernel shows which mediated devices exist, and which functions the driver has.
     const auto is_there = [&](const mdev::VgpuDevice& device) {
-      if (held->is_on(device.id.text)) return false;
+      if (stuck->is_on(device.id.text)) return false;
       if (gpu.framework == mdev::VgpuFramework::vendor_vfio)
         return std::ranges::find(gpu.parents, device.parent, &mdev::VgpuParent::address) != gpu.parents.end();
       return std::ranges::find(gpu.devices, device.id, &mdev::VgpuDevice::id) != gpu.devices.end();
