@@ -12,13 +12,12 @@ using test::KindNode;
 using test::on;
 using testing::IsEmpty;
 
-class StuckGpu : public testing::TestWithParam<mdev::VgpuFramework> {
+class StuckGpu : public testing::TestWithParam<const mdev::Framework*> {
  protected:
   StuckGpu() {
-    carrier_ = GetParam() == mdev::VgpuFramework::mdev_on_pf ? KindNode::gpu(0) : node.vf(7);
+    carrier_ = GetParam() == &mdev::mediated_on_gpu() ? KindNode::gpu(0) : node.vf(7);
     node.carry(carrier_, "nvidia-232");
-    node.kernel.hang_change(GetParam() == mdev::VgpuFramework::vendor_vfio ? 2
-                                                                           : 1);  // behind the file of names
+    node.kernel.hang_change(GetParam() == &mdev::vendor_vfio() ? 2 : 1);  // behind the file of names
     EXPECT_EQ(test::code_of(apply("{T4-4Q: 2}").error), Errc::stuck);
     node.kernel.forget_changes();
   }
@@ -27,12 +26,8 @@ class StuckGpu : public testing::TestWithParam<mdev::VgpuFramework> {
   std::string carrier_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, StuckGpu,
-                         testing::Values(mdev::VgpuFramework::mdev_on_pf, mdev::VgpuFramework::mdev_on_vf,
-                                         mdev::VgpuFramework::vendor_vfio),
-                         [](const auto& row) {
-                           return "Kind" + std::to_string(static_cast<int>(row.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, StuckGpu, testing::ValuesIn(test::frameworks()),
+                         [](const auto& row) { return test::name_of(row.param); });
 
 TEST_P(StuckGpu, IsToldOfWithoutItsDriver) {
   const mdev::VgpuInventory now = node.view().inventory;
@@ -48,7 +43,7 @@ TEST_P(StuckGpu, IsToldOfWithoutItsDriver) {
     EXPECT_FALSE(device.placement);
     EXPECT_FALSE(device.nodes.empty()) << "which the kernel serves";
   }
-  EXPECT_EQ(stuck.devices.size(), GetParam() == mdev::VgpuFramework::vendor_vfio ? 0U : 1U);
+  EXPECT_EQ(stuck.devices.size(), GetParam() == &mdev::vendor_vfio() ? 0U : 1U);
   EXPECT_TRUE(mdev::carriers_of_vgpus(now).contains(stuck.address()));
   for (const mdev::VgpuParent& parent : now.gpus.at(1).parents) EXPECT_FALSE(parent.problem);
   EXPECT_FALSE(now.gpus.at(1).parents.front().types.empty());
