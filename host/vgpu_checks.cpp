@@ -190,7 +190,7 @@ Check types_check(const mdev::VgpuGpu& gpu, bool others_pass) {
         std::ranges::count_if(parent.types, [](const mdev::VgpuType& type) { return type.available > 0; }));
   }
   const std::string carried = counted(gpu.devices.size(), "vGPU");
-  if (advertised > 0) {
+  if (advertised > 0 && gpu.framework->makes_vgpus()) {
     return std::move(check).passed(fmt::format("by {}; it carries {}", gpu.framework->name(), carried));
   }
   if (!gpu.devices.empty()) return std::move(check).passed(fmt::format("it is full: it carries {}", carried));

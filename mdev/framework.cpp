@@ -7,12 +7,13 @@ namespace ferry::mdev {
 namespace {
 
 /// All frameworks, in the order in which a function is asked for them.
-std::array<const Framework*, 3> all() {
-  return {
+auto all() {
+  return std::to_array<const Framework*>({
       &mediated_on_functions(),
       &vendor_vfio(),
+      &whole_functions(),
       &mediated_on_gpu(),
-  };
+  });
 }
 
 const Framework* framework_on(const HostScan& scan, const vfio::PciAddress& function, bool virtual_one) {

@@ -22,6 +22,7 @@ namespace ferry::mdev {
 /// The facts that the scans of all GPUs of a host share.
 struct HostScan {
   const HostFs& host;
+  const vfio::Inventory& inventory;
   const StuckGpus& stuck;
   const MdevBus& bus;
 };
@@ -43,7 +44,8 @@ class Framework {
 
   /// The name in messages and in JSON: "mdev on the GPU". Users see it, so it never changes.
   virtual std::string_view name() const = 0;
-  /// False for no_framework() alone.
+  /// Ferry makes and removes vGPUs by it, as a profile asks. False: no step of a plan asks for its writes,
+  /// and its types are only read.
   virtual bool makes_vgpus() const { return true; }
   /// vGPUs are made on the GPU's virtual functions, at most one on each. False: on the GPU itself, many of
   /// them, and the driver counts there how many can still be made on the whole GPU.
@@ -107,6 +109,9 @@ const Framework& mediated_on_gpu();
 const Framework& mediated_on_functions();
 /// The driver's own attributes on each virtual function, without mdev (vendor_vfio.h).
 const Framework& vendor_vfio();
+
+/// Virtual functions that go to a VM whole, as other vendors' do: read only.
+const Framework& whole_functions();
 
 /// The framework that makes a GPU's vGPUs now, or no_framework().
 const Framework& framework_of(const HostScan& scan, const vfio::PciAddress& gpu, VirtualFunctions functions);

@@ -33,7 +33,7 @@ std::string VgpuGpu::label() const {
 }
 
 bool VgpuGpu::on_virtual_functions() const {
-  return framework->on_virtual_functions();
+  return framework->makes_vgpus() && framework->on_virtual_functions();
 }
 
 bool VgpuGpu::on_itself() const {

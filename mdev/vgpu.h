@@ -98,7 +98,7 @@ struct VgpuGpu {
       functions;  ///< its virtual functions, whatever their driver, in order of address
   std::vector<vfio::PciAddress> functions_away;  ///< virtual functions on VFIO drivers, for passthrough
   /// The framework that makes its vGPUs, read from sysfs and never guessed from the GPU's generation; never
-  /// nullptr. no_framework(): `obstacle` has the reason.
+  /// nullptr. If it makes none, `obstacle` has the reason.
   const Framework* framework = &no_framework();
   /// True if the loaded driver is known to make vGPUs: it offers types, or host_driver_sign() exists. SR-IOV
   /// support of the board is no such sign.
@@ -116,7 +116,7 @@ struct VgpuGpu {
   std::vector<VgpuDevice> devices;  ///< in order of parent, then id
 
   const vfio::PciAddress& address() const { return function.address; }
-  /// True if the GPU's vGPUs are on virtual functions, one on each.
+  /// True if it makes vGPUs, and makes them on virtual functions, one on each.
   bool on_virtual_functions() const;
   /// True if it makes vGPUs, and makes them on itself.
   bool on_itself() const;

@@ -82,9 +82,10 @@ VgpuGpu read_gpu(const HostScan& scan, VgpuGpu gpu, VirtualFunctions functions) 
   gpu.functions.reserve(functions.size());
   for (const vfio::PciFunction* function : functions) {
     gpu.functions.push_back(function->address);
+    if (!vfio::on_vfio_driver(*function)) continue;
     // A driver with vGPU attributes makes vGPUs there, even if its name is a VFIO driver's.
-    if (vfio::on_vfio_driver(*function) && !gpu.framework->is_parent(scan, function->address))
-      gpu.functions_away.push_back(function->address);
+    if (gpu.framework->makes_vgpus() && gpu.framework->is_parent(scan, function->address)) continue;
+    gpu.functions_away.push_back(function->address);
   }
   gpu.framework->read_gpu(scan, functions, gpu);
   // The sign is its driver's, and a function on a vfio driver has no other.
@@ -109,7 +110,7 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const vfio::Inventory& inve
 
   VgpuInventory out;
   out.notes = std::move(bus->notes);
-  const HostScan scan{.host = host, .stuck = *stuck, .bus = *bus};
+  const HostScan scan{.host = host, .inventory = inventory, .stuck = *stuck, .bus = *bus};
   const FunctionsOfGpus virtuals = virtual_functions(inventory);
   std::map<vfio::PciAddress, std::size_t> gpu_of;  // index by each GPU and each of its virtual functions
   std::vector<const vfio::PciFunction*> gpus;
@@ -164,7 +165,7 @@ Result<VgpuGpu> scan_gpu_again(const HostFs& host, const vfio::Inventory& invent
   if (!stuck) return fail(Error(stuck.error()));
   auto bus = read_mdev_bus(host, addresses);
   if (!bus) return fail(std::move(bus).error());
-  VgpuGpu gpu = read_gpu({.host = host, .stuck = *stuck, .bus = *bus},
+  VgpuGpu gpu = read_gpu({.host = host, .inventory = inventory, .stuck = *stuck, .bus = *bus},
                          gpu_of_kind(*function, before.index, before.never_has_functions), functions);
   for (VgpuDevice& device : bus->devices) gpu.devices.push_back(std::move(device));
   gpu.by_name = before.by_name;

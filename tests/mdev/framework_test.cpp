@@ -30,6 +30,7 @@ TEST(Framework, HasANameThatUsersSee) {
   EXPECT_EQ(mediated_on_gpu().name(), "mdev on the GPU");
   EXPECT_EQ(mediated_on_functions().name(), "mdev on virtual functions");
   EXPECT_EQ(vendor_vfio().name(), "vendor-specific VFIO");
+  EXPECT_EQ(whole_functions().name(), "whole virtual functions");
   EXPECT_EQ(no_framework().name(), "none");
 }
 
@@ -53,8 +54,9 @@ TEST(Framework, MakesAVgpuOfVendorVfioByItsFunction) {
   EXPECT_TRUE(vendor_vfio().creation_write(kParent, "1153", kId).only_if_unset);
 }
 
-TEST(Framework, ChoosesPlacementsOnVirtualFunctionsOnly) {
+TEST(Framework, ChoosesPlacementsForVgpusOnVirtualFunctionsOnly) {
   EXPECT_THAT(mediated_on_gpu().why_no_placement(), Not(IsEmpty()));
+  EXPECT_THAT(whole_functions().why_no_placement(), Not(IsEmpty()));
   EXPECT_THAT(mediated_on_functions().why_no_placement(), IsEmpty());
   EXPECT_THAT(vendor_vfio().why_no_placement(), IsEmpty());
 }

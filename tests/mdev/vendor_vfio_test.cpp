@@ -180,7 +180,8 @@ TEST_F(VendorFunctionRead, TellsThatTheTypesCannotBeRead) {
 TEST_F(VendorFunctionRead, IsToldByItsAttribute) {
   const StuckGpus stuck = StuckGpus::read(kernel).value();
   const MdevBus bus;
-  const HostScan scan{.host = kernel, .stuck = stuck, .bus = bus};
+  const vfio::Inventory inventory;
+  const HostScan scan{.host = kernel, .inventory = inventory, .stuck = stuck, .bus = bus};
   EXPECT_TRUE(vendor_vfio().is_parent(scan, at(kFirst)));
   EXPECT_FALSE(vendor_vfio().is_parent(scan, at(kGpu)));
 }
