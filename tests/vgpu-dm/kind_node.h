@@ -27,7 +27,7 @@ inline void PrintTo(const Framework* framework, std::ostream* out) {
 
 namespace ferry::test {
 
-/// All frameworks.
+/// All frameworks that make vGPUs.
 inline std::array<const mdev::Framework*, 3> frameworks() {
   return {&mdev::mediated_on_gpu(), &mdev::mediated_on_functions(), &mdev::vendor_vfio()};
 }
