@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/undo_journal.h"
 #include "vfio/quiesce/stopped_services.h"
@@ -300,8 +301,7 @@ void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio:
     });
   }
   const auto is_silent = [&](const mdev::VgpuGpu& gpu) {
-    return contains(came, gpu.address()) && gpu.framework == mdev::VgpuFramework::none &&
-           !gpu.may_get_virtual_functions();
+    return contains(came, gpu.address()) && !gpu.framework->makes_vgpus() && !gpu.may_get_virtual_functions();
   };
   for (int look = 1; look < kMostLooks && !came.empty(); ++look) {
     const auto inventory = vfio::scan(*host.moves.host);

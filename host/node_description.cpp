@@ -228,7 +228,7 @@ AcceleratorDescription accelerator(const NodeSnapshot& sight, const vfio::Accele
   view.members = members_of(sight, rules, function);
   view.users = users_of(sight, function);
   view.vgpus = vgpus_of(sight, gpu);
-  view.framework = gpu == nullptr ? mdev::VgpuFramework::none : gpu->framework;
+  view.framework = gpu == nullptr ? &mdev::no_framework() : gpu->framework;
   view.obstacle = gpu == nullptr ? "" : gpu->obstacle;
   // Kata's plugin advertises numbers, so the IOMMU group tells which GPU is meant; a whole group is one GPU
   // then.

@@ -93,9 +93,9 @@ struct AcceleratorDescription {
   std::vector<MemberDescription> members;  ///< of its group, without itself, in order of address
   std::vector<vfio::DeviceUser> users;     ///< of the group and of its vGPUs, each once
   std::vector<VgpuDescription> vgpus;
-  mdev::VgpuFramework framework = mdev::VgpuFramework::none;
-  std::string obstacle = {};                ///< VgpuGpu::obstacle
-  std::vector<AdvertisedAs> advertised_as;  ///< of the function itself
+  const mdev::Framework* framework = &mdev::no_framework();  ///< VgpuGpu::framework
+  std::string obstacle = {};                                 ///< VgpuGpu::obstacle
+  std::vector<AdvertisedAs> advertised_as;                   ///< of the function itself
   std::string not_advertised = {};  ///< reason why the plugin does not list it; empty: it does, or has none
   std::optional<AcceleratorStatus> status;  ///< the host status of it
   std::optional<vfio::PriorState> prior;    ///< its state before Ferry moved it

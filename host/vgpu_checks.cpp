@@ -11,6 +11,7 @@
 
 #include "common/text/text.h"
 #include "hostfs/check_reading.h"
+#include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
@@ -125,9 +126,9 @@ Check driver_check(const HostFs& host, const mdev::VgpuGpu& gpu) {
   }
   const std::string path = mdev::host_driver_sign(gpu.address());
   if (host.exists(path)) return std::move(check).passed(fmt::format("there is /{}", path));
-  if (gpu.framework != mdev::VgpuFramework::none) {
+  if (gpu.framework->makes_vgpus()) {
     return std::move(check).passed(
-        fmt::format("its driver {} makes vGPUs by {}", *function.driver, text(gpu.framework)));
+        fmt::format("its driver {} makes vGPUs by {}", *function.driver, gpu.framework->name()));
   }
   return std::move(check).failed(
       fmt::format("its driver {} is no vGPU host driver: there is no /{}", *function.driver, path),
@@ -159,7 +160,7 @@ Check functions_check(const mdev::VgpuGpu& gpu, const Virtuals& virtuals) {
   if (!virtuals.all.empty()) {
     return std::move(check).passed(counted(virtuals.all.size(), "virtual function") + " on drivers");
   }
-  if (gpu.framework == mdev::VgpuFramework::mdev_on_pf) {
+  if (gpu.on_itself()) {
     return std::move(check).passed("its vGPUs are made on the GPU itself");
   }
   if (function.sriov_totalvfs == 0) {
@@ -189,8 +190,8 @@ Check types_check(const mdev::VgpuGpu& gpu, bool others_pass) {
         std::ranges::count_if(parent.types, [](const mdev::VgpuType& type) { return type.available > 0; }));
   }
   const std::string carried = counted(gpu.devices.size(), "vGPU");
-  if (advertised > 0) {
-    return std::move(check).passed(fmt::format("by {}; it carries {}", text(gpu.framework), carried));
+  if (advertised > 0 && gpu.framework->makes_vgpus()) {
+    return std::move(check).passed(fmt::format("by {}; it carries {}", gpu.framework->name(), carried));
   }
   if (!gpu.devices.empty()) return std::move(check).passed(fmt::format("it is full: it carries {}", carried));
   if (gpu.awaits_types()) return std::move(check).warned(gpu.obstacle, "start nvidia-vgpud.service");
@@ -200,7 +201,7 @@ Check types_check(const mdev::VgpuGpu& gpu, bool others_pass) {
                                                      : "see the other checks of the host and of this GPU");
   }
   return std::move(check).warned(
-      fmt::format("by {}, but none can be made, though it carries none", text(gpu.framework)),
+      fmt::format("by {}, but none can be made, though it carries none", gpu.framework->name()),
       "in MIG mode it takes GPU instances first: `ferry vgpu apply` makes those that MIG-backed types need; "
       "or switch MIG mode off");
 }
@@ -224,8 +225,7 @@ std::vector<Check> vgpu_checks(const HostFs& host, const vfio::Inventory& invent
     const Virtuals virtuals = virtual_functions(inventory, gpu);
     Check driver = driver_check(host, gpu);
     host_driver = host_driver || driver.verdict == Verdict::pass;
-    mediated = mediated || gpu.framework == mdev::VgpuFramework::mdev_on_pf ||
-               gpu.framework == mdev::VgpuFramework::mdev_on_vf;
+    mediated = mediated || (gpu.framework->makes_vgpus() && gpu.framework->has_mediated_devices());
     on_virtual_functions = on_virtual_functions || !virtuals.all.empty() || gpu.on_virtual_functions();
     of_gpus.push_back(
         {.gpu = &gpu, .driver = std::move(driver), .functions = functions_check(gpu, virtuals)});

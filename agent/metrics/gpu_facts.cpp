@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/metrics/metric_families.h"
-#include "mdev/held_gpus.h"
+#include "mdev/stuck_gpus.h"
 #include "vfio/bind/move_plan.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/pci_function.h"
@@ -265,11 +265,11 @@ std::optional<double> parse_link_speed(std::string_view text) {
 }
 
 std::vector<GpuFacts> read_gpu_facts(const HostFs& host, std::span<const vfio::PciAddress> gpus) {
-  const auto held = mdev::HeldGpus::read(host);
+  const auto held = mdev::StuckGpus::read(host);
   std::vector<GpuFacts> out;
   out.reserve(gpus.size());
   for (const vfio::PciAddress& gpu : gpus) {
-    if (!held || held->holds(host, gpu))
+    if (!held || held->contains(host, gpu))
       out.push_back({.address = gpu, .held = true});
     else
       out.push_back(facts_of(host, gpu));

@@ -13,6 +13,7 @@
 #include "cli/output/status_document.h"
 #include "cli/output/status_text.h"
 #include "common/text/text.h"
+#include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/move_members.h"
 #include "vgpu-dm/plan/stable_uuid.h"
@@ -128,7 +129,7 @@ std::vector<std::string> mode_lines(const ExplainInputs& inputs, const host::Acc
       break;
     case policy::Mode::vgpu:
       lines.push_back(
-          fmt::format("it carries {} ({})", counted(view.vgpus.size(), "vGPU"), text(view.framework)));
+          fmt::format("it carries {} ({})", counted(view.vgpus.size(), "vGPU"), view.framework->name()));
       break;
     case policy::Mode::host:
       if (view.prior) {
@@ -264,7 +265,7 @@ std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDes
       } else {
         add_objections(view, "it cannot be given away whole: ", ways);
       }
-      if (view.framework != mdev::VgpuFramework::none)
+      if (view.framework->makes_vgpus())
         ways.push_back({.command = "ferry vgpu apply -f FILE", .does = "divides it by a profile"});
       break;
   }
@@ -297,8 +298,8 @@ ExplanationPart vgpus_part(const host::AcceleratorDescription& view) {
                                              users.empty() ? "" : ", in use: ", fmt::join(users, ", "))});
   }
   if (out.lines.empty()) {
-    if (view.framework != mdev::VgpuFramework::none) {
-      out.lines.push_back({.text = fmt::format("none made ({})", text(view.framework))});
+    if (view.framework->makes_vgpus()) {
+      out.lines.push_back({.text = fmt::format("none made ({})", view.framework->name())});
     } else {
       out.lines.push_back({.text = "none" + (view.obstacle.empty() ? "" : ": " + view.obstacle)});
     }

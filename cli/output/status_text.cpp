@@ -11,6 +11,7 @@
 
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
+#include "mdev/framework.h"
 #include "policy/gpu_selection.h"
 
 namespace ferry::cli {
@@ -94,8 +95,8 @@ void add_vgpus(const host::AcceleratorDescription& view, std::vector<Note>& note
     }
     notes.push_back({.text = std::move(text)});
   }
-  if (types.empty() && view.framework != mdev::VgpuFramework::none)
-    notes.push_back({.text = fmt::format("no vGPU made ({})", text(view.framework)), .tint = Tint::dim});
+  if (types.empty() && view.framework->makes_vgpus())
+    notes.push_back({.text = fmt::format("no vGPU made ({})", view.framework->name()), .tint = Tint::dim});
 }
 
 std::string driver_text(const vfio::PciFunction& function) {

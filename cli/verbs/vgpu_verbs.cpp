@@ -8,6 +8,7 @@
 #include "cli/output/vgpu_report.h"
 #include "cli/verbs/verbs.h"
 #include "cli/verbs/vgpu_inputs.h"
+#include "mdev/framework.h"
 #include "policy/kubernetes_files.h"
 #include "policy/policy_verdict.h"
 #include "vfio/quiesce/stopped_services.h"
@@ -91,13 +92,13 @@ ExitStatus vgpu_types_verb(const Session& session) {
     json types = json::array();
     const std::vector<mdev::VgpuType> offered = mdev::types_of(gpu);
     if (offered.empty()) {
-      table.add({gpu.label(), gpu.obstacle.empty() ? std::string(text(gpu.framework)) : gpu.obstacle, "", "",
-                 gpu.obstacle.empty() ? "full: none can be made now" : "", "", "", ""});
+      table.add({gpu.label(), gpu.obstacle.empty() ? std::string(gpu.framework->name()) : gpu.obstacle, "",
+                 "", gpu.obstacle.empty() ? "full: none can be made now" : "", "", "", ""});
     } else if (!gpu.obstacle.empty()) {
       table.add({gpu.label(), gpu.obstacle, "", "", "", "", "", ""});
     }
     for (const mdev::VgpuType& type : offered) {
-      table.add({gpu.label(), std::string(text(gpu.framework)), type.id, type.short_name, type.name,
+      table.add({gpu.label(), std::string(gpu.framework->name()), type.id, type.short_name, type.name,
                  type.framebuffer_mib ? fmt::format("{} MiB", *type.framebuffer_mib) : "",
                  std::to_string(type.available),
                  type.max_instances ? std::to_string(*type.max_instances) : ""});
@@ -113,7 +114,7 @@ ExitStatus vgpu_types_verb(const Session& session) {
     for (const mdev::VgpuType& type : offered) offers.push_back(to_json(type));
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.address().text()},
-                    {"framework", text(gpu.framework)},
+                    {"framework", gpu.framework->name()},
                     {"obstacle", gpu.obstacle},
                     {"types", types},
                     {"offers", offers}});

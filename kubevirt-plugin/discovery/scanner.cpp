@@ -12,8 +12,8 @@
 #include "hostfs/host_directory.h"
 #include "kubevirt-plugin/discovery/device_nodes.h"
 #include "kubevirt-plugin/discovery/resource_assembly.h"
-#include "mdev/held_gpus.h"
-#include "mdev/vendor_vfio.h"
+#include "mdev/framework.h"
+#include "mdev/stuck_gpus.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/move_members.h"
 #include "vfio/pci/inventory.h"
@@ -163,10 +163,10 @@ class Scanner::Round {
       for (const auto& vgpu : gpu.devices) {
         if (const Error* why = unread(gpu, vgpu); why != nullptr && !is_name(vgpu.type_name, vgpu.type_id)) {
           assembly_.refuse(vgpu.id.text, why->message);
-        } else if (gpu.framework == mdev::VgpuFramework::vendor_vfio) {
-          add_vendor_vgpu(gpu, vgpu);
-        } else {
+        } else if (gpu.framework->has_mediated_devices()) {
           add_mediated_device(gpu, vgpu);
+        } else {
+          add_vendor_vgpu(gpu, vgpu);
         }
       }
     }
@@ -218,7 +218,7 @@ class Scanner::Round {
     const Error* const why = trouble_with(parent);
     if (why == nullptr || scanner_.unread_.contains(vgpu.id.text)) return why;
     const bool listed =
-        gpu.framework == mdev::VgpuFramework::vendor_vfio ||
+        gpu.framework->lists_only_creatable_types() ||
         std::ranges::find(parent->types, vgpu.type_id, &mdev::VgpuType::id) != parent->types.end();
     return listed ? nullptr : why;
   }
@@ -489,16 +489,10 @@ bool Scanner::keep_what_is_unread(mdev::VgpuGpu& gpu) {
       gpu.parents, [](const mdev::VgpuParent& parent) { return parent.problem.has_value(); });
   const auto before = known_.find({gpu.address(), gpu.function.ids()});
   if (!any || before == known_.end()) return any;
-  // The kernel shows if the vGPU exists; for a virtual function its driver does, as far as it answers.
-  const auto is_there = [&](const mdev::VgpuDevice& device) {
-    if (gpu.framework != mdev::VgpuFramework::vendor_vfio)
-      return host_.exists("sys/bus/mdev/devices/" + device.id.text);
-    const auto type = host_.read_attribute(mdev::current_type_path(device.parent));
-    return type ? *type != "0" : !is_gone(type.error());
-  };
   for (const mdev::VgpuDevice& device : before->second) {
     const bool read = std::ranges::find(gpu.devices, device.id, &mdev::VgpuDevice::id) != gpu.devices.end();
-    if (read || trouble_with(parent_of(gpu, device)) == nullptr || !is_there(device)) continue;
+    if (read || trouble_with(parent_of(gpu, device)) == nullptr) continue;
+    if (!gpu.framework->exists(host_, device)) continue;
     gpu.devices.push_back(device);
     unread_.insert(device.id.text);
   }
@@ -508,7 +502,7 @@ bool Scanner::keep_what_is_unread(mdev::VgpuGpu& gpu) {
 bool Scanner::keep_what_was_known(mdev::VgpuInventory& vgpus) {
   bool any = false;
   unread_.clear();
-  const auto held = mdev::HeldGpus::read(host_);
+  const auto stuck = mdev::StuckGpus::read(host_);
   for (auto& gpu : vgpus.gpus) {
     const bool written_to = std::ranges::any_of(gpu.parents, [](const mdev::VgpuParent& parent) {
       return parent.problem && parent.problem->code == Errc::stuck;
@@ -518,12 +512,12 @@ bool Scanner::keep_what_was_known(mdev::VgpuInventory& vgpus) {
       known_.insert_or_assign({gpu.address(), gpu.function.ids()}, gpu.devices);
       continue;
     }
-    if (!held || held->holds_for_good(host_, gpu.address())) continue;
+    if (!stuck || stuck->is_late(host_, gpu.address())) continue;
     any = true;
-    // The kernel shows which mediated devices exist, and which functions the driver has.
+    // The kernel shows which vGPUs exist, or at least which functions the driver has.
     const auto is_there = [&](const mdev::VgpuDevice& device) {
-      if (held->is_on(device.id.text)) return false;
-      if (gpu.framework == mdev::VgpuFramework::vendor_vfio)
+      if (stuck->is_on(device.id.text)) return false;
+      if (!gpu.framework->kernel_lists_devices())
         return std::ranges::find(gpu.parents, device.parent, &mdev::VgpuParent::address) != gpu.parents.end();
       return std::ranges::find(gpu.devices, device.id, &mdev::VgpuDevice::id) != gpu.devices.end();
     };
@@ -537,7 +531,7 @@ bool Scanner::keep_what_was_known(mdev::VgpuInventory& vgpus) {
 std::vector<NotAdvertised> Scanner::vanished_since(const mdev::VgpuInventory& now) {
   std::map<std::string, std::string> there;  // UUID -> type
   for (const auto& gpu : now.gpus)
-    if (gpu.framework != mdev::VgpuFramework::vendor_vfio)
+    if (gpu.framework->has_mediated_devices())
       for (const auto& device : gpu.devices) there.emplace(device.id.text, device.type_name);
   const auto before = std::exchange(mediated_, std::move(there));
   std::vector<NotAdvertised> vanished;

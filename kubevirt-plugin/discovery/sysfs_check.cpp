@@ -17,7 +17,7 @@
 #include <spdlog/spdlog.h>
 
 #include "kubevirt-plugin/discovery/device_nodes.h"
-#include "mdev/held_gpus.h"
+#include "mdev/stuck_gpus.h"
 #include "mdev/text_parts.h"
 #include "mdev/vendor_vfio.h"
 
@@ -254,10 +254,10 @@ Result<bool> gpu_is_written_to(const HostFs& host, const AdvertisedDevice& adver
   if (advertised.gpu.empty()) return false;  // the usual case, which needs no PCI address
   const auto gpu = vfio::PciAddress::parse(advertised.gpu);
   if (!gpu) return false;
-  const auto held = mdev::HeldGpus::read(host);
-  if (!held) return fail(Error(held.error()));
-  if (held->is_on(advertised.id) || held->holds_for_good(host, *gpu)) return fail(mdev::held_by_an_act(*gpu));
-  return held->holds(host, *gpu);
+  const auto stuck = mdev::StuckGpus::read(host);
+  if (!stuck) return fail(Error(stuck.error()));
+  if (stuck->is_on(advertised.id) || stuck->is_late(host, *gpu)) return fail(mdev::stuck_error(*gpu));
+  return stuck->contains(host, *gpu);
 }
 
 /// A vGPU's driver may still report it after its GPU is gone.

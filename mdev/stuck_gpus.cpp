@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "mdev/held_gpus.h"
+#include "mdev/stuck_gpus.h"
 
 #include <algorithm>
 #include <string>
@@ -9,22 +9,23 @@
 
 namespace ferry::mdev {
 
-Result<HeldGpus> HeldGpus::read(const HostFs& host) {
-  auto acts = stuck_writes(host);
-  if (!acts) return fail(std::move(acts).error());
-  HeldGpus out;
-  out.acts_ = std::move(*acts);
-  std::erase_if(out.acts_, is_read);
+Result<StuckGpus> StuckGpus::read(const HostFs& host) {
+  auto writes = stuck_writes(host);
+  if (!writes) return fail(std::move(writes).error());
+  StuckGpus out;
+  out.writes_ = std::move(*writes);
+  std::erase_if(out.writes_, is_read);
   return out;
 }
 
 // Follows links only: the kernel keeps them, and reading one cannot hang in the driver.
-std::vector<const StuckWrite*> HeldGpus::acts_on(const HostFs& host, const vfio::PciAddress& function) const {
+std::vector<const StuckWrite*> StuckGpus::writes_on(const HostFs& host,
+                                                    const vfio::PciAddress& function) const {
   std::vector<const StuckWrite*> out;
-  if (acts_.empty()) return out;
+  if (writes_.empty()) return out;
   const auto add = [&](const std::string& device) {
-    for (const StuckWrite& act : acts_) {
-      if (concerns(act, device)) out.push_back(&act);
+    for (const StuckWrite& write : writes_) {
+      if (concerns(write, device)) out.push_back(&write);
     }
   };
   const std::string gpu = host.link_name(vfio::sysfs_path(function) / "physfn").value_or(function.text());
@@ -41,19 +42,19 @@ std::vector<const StuckWrite*> HeldGpus::acts_on(const HostFs& host, const vfio:
   return out;
 }
 
-bool HeldGpus::holds(const HostFs& host, const vfio::PciAddress& function) const {
-  return is_on(function.text()) || !acts_on(host, function).empty();
+bool StuckGpus::contains(const HostFs& host, const vfio::PciAddress& function) const {
+  return is_on(function.text()) || !writes_on(host, function).empty();
 }
 
-bool HeldGpus::holds_for_good(const HostFs& host, const vfio::PciAddress& function) const {
-  return std::ranges::any_of(acts_on(host, function), &StuckWrite::late);
+bool StuckGpus::is_late(const HostFs& host, const vfio::PciAddress& function) const {
+  return std::ranges::any_of(writes_on(host, function), &StuckWrite::late);
 }
 
-bool HeldGpus::is_on(const std::string& device) const {
-  return std::ranges::any_of(acts_, [&](const StuckWrite& act) { return concerns(act, device); });
+bool StuckGpus::is_on(const std::string& device) const {
+  return std::ranges::any_of(writes_, [&](const StuckWrite& write) { return concerns(write, device); });
 }
 
-Error held_by_an_act(const vfio::PciAddress& function) {
+Error stuck_error(const vfio::PciAddress& function) {
   return {.code = make_error_code(Errc::stuck),
           .message = function.text() + ": an earlier write to its GPU has not returned from the kernel",
           .hint = "it is left alone until then; if that never comes, only a reboot helps"};

@@ -12,24 +12,24 @@
 
 namespace ferry::mdev {
 
-class HeldGpus {
+class StuckGpus {
  public:
   /// Reads the present records of in-flight writes. Errors: the records cannot be read.
-  static Result<HeldGpus> read(const HostFs& host);
+  static Result<StuckGpus> read(const HostFs& host);
   /// True if a write is in flight on any function of the GPU that `function` is or belongs to.
-  bool holds(const HostFs& host, const vfio::PciAddress& function) const;
+  bool contains(const HostFs& host, const vfio::PciAddress& function) const;
   /// True if such a write is late (StuckWrite::late) and may never return.
-  bool holds_for_good(const HostFs& host, const vfio::PciAddress& function) const;
+  bool is_late(const HostFs& host, const vfio::PciAddress& function) const;
   /// True if a write is in flight on this very function or vGPU.
   bool is_on(const std::string& device) const;
 
  private:
-  std::vector<const StuckWrite*> acts_on(const HostFs& host, const vfio::PciAddress& function) const;
+  std::vector<const StuckWrite*> writes_on(const HostFs& host, const vfio::PciAddress& function) const;
 
-  std::vector<StuckWrite> acts_;
+  std::vector<StuckWrite> writes_;
 };
 
 /// Errc::stuck: the error of a function whose driver's attributes must not be read.
-Error held_by_an_act(const vfio::PciAddress& function);
+Error stuck_error(const vfio::PciAddress& function);
 
 }  // namespace ferry::mdev

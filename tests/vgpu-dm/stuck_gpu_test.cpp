@@ -12,13 +12,12 @@ using test::KindNode;
 using test::on;
 using testing::IsEmpty;
 
-class HeldGpu : public testing::TestWithParam<mdev::VgpuFramework> {
+class StuckGpu : public testing::TestWithParam<const mdev::Framework*> {
  protected:
-  HeldGpu() {
-    carrier_ = GetParam() == mdev::VgpuFramework::mdev_on_pf ? KindNode::gpu(0) : node.vf(7);
+  StuckGpu() {
+    carrier_ = GetParam() == &mdev::mediated_on_gpu() ? KindNode::gpu(0) : node.vf(7);
     node.carry(carrier_, "nvidia-232");
-    node.kernel.hang_change(GetParam() == mdev::VgpuFramework::vendor_vfio ? 2
-                                                                           : 1);  // behind the file of names
+    node.kernel.hang_change(GetParam() == &mdev::vendor_vfio() ? 2 : 1);  // behind the file of names
     EXPECT_EQ(test::code_of(apply("{T4-4Q: 2}").error), Errc::stuck);
     node.kernel.forget_changes();
   }
@@ -27,34 +26,30 @@ class HeldGpu : public testing::TestWithParam<mdev::VgpuFramework> {
   std::string carrier_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, HeldGpu,
-                         testing::Values(mdev::VgpuFramework::mdev_on_pf, mdev::VgpuFramework::mdev_on_vf,
-                                         mdev::VgpuFramework::vendor_vfio),
-                         [](const auto& row) {
-                           return "Kind" + std::to_string(static_cast<int>(row.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, StuckGpu, testing::ValuesIn(test::frameworks()),
+                         [](const auto& row) { return test::name_of(row.param); });
 
-TEST_P(HeldGpu, IsToldOfWithoutItsDriver) {
+TEST_P(StuckGpu, IsToldOfWithoutItsDriver) {
   const mdev::VgpuInventory now = node.view().inventory;
-  const mdev::VgpuGpu& held = now.gpus.at(0);
-  EXPECT_EQ(held.framework, GetParam());
-  ASSERT_FALSE(held.parents.empty());
-  for (const mdev::VgpuParent& parent : held.parents) {
+  const mdev::VgpuGpu& stuck = now.gpus.at(0);
+  EXPECT_EQ(stuck.framework, GetParam());
+  ASSERT_FALSE(stuck.parents.empty());
+  for (const mdev::VgpuParent& parent : stuck.parents) {
     EXPECT_THAT(parent.types, IsEmpty());
     EXPECT_EQ(test::code_of(parent.problem), Errc::stuck) << "also of those that the write was not to";
   }
-  for (const mdev::VgpuDevice& device : held.devices) {
+  for (const mdev::VgpuDevice& device : stuck.devices) {
     EXPECT_FALSE(device.params);
     EXPECT_FALSE(device.placement);
     EXPECT_FALSE(device.nodes.empty()) << "which the kernel serves";
   }
-  EXPECT_EQ(held.devices.size(), GetParam() == mdev::VgpuFramework::vendor_vfio ? 0U : 1U);
-  EXPECT_TRUE(mdev::carriers_of_vgpus(now).contains(held.address()));
+  EXPECT_EQ(stuck.devices.size(), GetParam() == &mdev::vendor_vfio() ? 0U : 1U);
+  EXPECT_TRUE(mdev::carriers_of_vgpus(now).contains(stuck.address()));
   for (const mdev::VgpuParent& parent : now.gpus.at(1).parents) EXPECT_FALSE(parent.problem);
   EXPECT_FALSE(now.gpus.at(1).parents.front().types.empty());
 }
 
-TEST_P(HeldGpu, IsReadAgainWithoutItsDriver) {
+TEST_P(StuckGpu, IsReadAgainWithoutItsDriver) {
   const vfio::Inventory inventory = vfio::scan(node.kernel).value();
   mdev::VgpuGpu again =
       mdev::scan_gpu_again(node.kernel, inventory, node.view().inventory.gpus.at(0)).value();
@@ -63,7 +58,7 @@ TEST_P(HeldGpu, IsReadAgainWithoutItsDriver) {
   for (const mdev::VgpuDevice& device : again.devices) EXPECT_FALSE(device.placement || device.params);
 }
 
-TEST_P(HeldGpu, IsLeftAlone) {
+TEST_P(StuckGpu, IsLeftAlone) {
   for (const char* vgpus : {"{T4-4Q: 1}", "{T4-4Q: 2}", "{}"})
     EXPECT_EQ(test::code_of(apply(vgpus).error), Errc::stuck) << vgpus;
   const auto removed = remove_vgpus(node.host(), {.gpus = {}, .foreign = true});
