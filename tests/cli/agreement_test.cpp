@@ -258,7 +258,7 @@ class Agreement : public plugin_test::Fixture {
     kernel.file("dev/vfio/vfio", "");
     kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
     kernel.directory("proc/1/fd");
-    options.users = {.socket = plugin::kPodResourcesSocket,
+    options.pod_resources = {.socket = plugin::kPodResourcesSocket,
                      .period = 20ms,
                      .settling = 0ms,
                      .names = true,
