@@ -22,7 +22,7 @@
 #include "vfio/pci/driver_modules.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/kernel_options.h"
-#include "vfio/quiesce/letting_go.h"
+#include "vfio/quiesce/quiesce_plan.h"
 #include "vfio/quiesce/stopped_services.h"
 
 namespace ferry::vfio {
@@ -279,15 +279,15 @@ class Apply {
     }
   }
   /// Quiesces before anything else is touched. A unit whose service or module cannot be quiesced has failed.
-  void let_go(const Inventory& inventory) {
-    std::vector<Asker> askers;
-    askers.reserve(units_.moves.size());
+  void quiesce(const Inventory& inventory) {
+    std::vector<QuiesceRequest> requests;
+    requests.reserve(units_.moves.size());
     for (const Move& move : units_.moves)
-      askers.push_back({.devices = move.moving(), .users = releasing(move.steps)});
-    ferry::vfio::let_go(release_context(context_), inventory, services_, askers);
-    auto asker = askers.begin();
+      requests.push_back({.devices = move.moving(), .users = users_quiesced_by(move.steps)});
+    ferry::vfio::quiesce(release_context(context_), inventory, services_, requests);
+    auto request = requests.begin();
     units_.each([&](Move& move) -> std::optional<MoveResult> {
-      auto& [devices, users, released, failure, refusal] = *asker++;
+      auto& [devices, users, released, failure, refusal] = *request++;
       for (const PciAddress& device : move.devices)
         released_[device].insert(released.begin(), released.end());
       if (failure) return failed(std::move(move), std::move(*failure));
@@ -311,7 +311,7 @@ class Apply {
     std::map<std::string, std::optional<Error>> loaded;
     units_.each([&](Move& move) -> std::optional<MoveResult> {
       for (const Step& step : move.steps) {
-        if (step.of_a_holder()) continue;
+        if (step.of_a_device_user()) continue;
         if (!is_load(step)) break;
         auto known = loaded.find(step.value);
         if (known == loaded.end()) {
@@ -379,13 +379,13 @@ class Apply {
     open_fences_of_others();
     if (direction_ == Direction::back) return;
     units_.each([&](Move& move) -> std::optional<MoveResult> {
-      if (const Step& first = move.steps.front(); first.kind == Step::Kind::let_go) {
-        const Error held = held_on(first.user, "a device of the group");
+      if (const Step& first = move.steps.front(); first.kind == Step::Kind::quiesce) {
+        const Error held = still_in_use(first.user, "a device of the group");
         return refused(
             {.devices = move.devices, .groups = move.groups, .reasons = {held.message}, .hint = held.hint});
       }
       if (!is_load(move.steps.front())) {
-        tell_released(move);
+        add_quiesced(move);
         return std::nullopt;
       }
       const std::string module = move.steps.front().value;
@@ -414,13 +414,13 @@ class Apply {
 
  private:
   // Adds quiesced services and modules to the new plan, which does not see them as obstacles any more.
-  void tell_released(Move& move) const {
+  void add_quiesced(Move& move) const {
     std::set<Releasable> users;
     for (const PciAddress& device : move.devices) {
       if (const auto found = released_.find(device); found != released_.end())
         users.insert(found->second.begin(), found->second.end());
     }
-    release_around(move.steps, users);
+    quiesce_around(move.steps, users);
   }
 
   Result<> ask_what_must_stay(MoveRequest& request) const {
@@ -472,7 +472,7 @@ Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& requ
   Apply apply(context, request, direction, services);
   apply.begin(first->vanished);
   apply.begin(plan(context, first->seen, first->request, direction));
-  apply.let_go(first->seen.inventory);
+  apply.quiesce(first->seen.inventory);
   apply.load_modules();
   apply.close_fences(first->seen.inventory);
   context.writer->prepare(apply.side_by_side_at_most());  // children start during the next scan

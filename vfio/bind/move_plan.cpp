@@ -38,10 +38,10 @@ std::string Step::text() const {
       return "bind " + address.text() + " to " + value;
     case Kind::probe:
       return "let the kernel choose a driver for " + address.text();
-    case Kind::let_go:
-      return user.letting_go();
-    case Kind::take_hold:
-      return user.taking_hold();
+    case Kind::quiesce:
+      return user.quiesce_text();
+    case Kind::resume:
+      return user.resume_text();
   }
   return {};
 }

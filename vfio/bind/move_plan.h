@@ -44,7 +44,7 @@ struct Member {
 /// A single write, or an order to quiesce or resume. `value` is a module, an override ("" clears it) or a
 /// driver, depending on the kind.
 struct Step {
-  enum class Kind { let_go, load_module, set_override, unbind, bind, probe, take_hold };
+  enum class Kind { quiesce, load_module, set_override, unbind, bind, probe, resume };
   Kind kind = Kind::bind;
   PciAddress address;  ///< the function; of load_module: the one whose driver was unloaded, if any
   std::string value;
@@ -52,8 +52,8 @@ struct Step {
   Releasable user = {};  ///< the service or module to quiesce or resume; unused for other kinds
   /// The step in words: "unbind 0000:01:00.1 from snd_hda_intel".
   std::string text() const;
-  bool of_a_holder() const { return kind == Kind::let_go || kind == Kind::take_hold; }
-  bool of_a_function() const { return kind != Kind::load_module && !of_a_holder(); }
+  bool of_a_device_user() const { return kind == Kind::quiesce || kind == Kind::resume; }
+  bool of_a_function() const { return kind != Kind::load_module && !of_a_device_user(); }
   bool operator==(const Step&) const = default;
 };
 

@@ -32,8 +32,8 @@ std::optional<AttributeWrite> write_of(const Step& step) {
     case Step::Kind::probe:
       return AttributeWrite{.path = bus / "drivers_probe", .value = address};
     case Step::Kind::load_module:
-    case Step::Kind::let_go:
-    case Step::Kind::take_hold:
+    case Step::Kind::quiesce:
+    case Step::Kind::resume:
       break;
   }
   return std::nullopt;
@@ -98,9 +98,10 @@ std::vector<Failure> perform_each(const MoveContext& context, std::vector<Step> 
     failures.push_back({.step = failed, .error = std::move(done).error()});
     if (failures.back().error.code == Errc::stuck) break;
     const auto rest = left.begin() + static_cast<std::ptrdiff_t>(next);
-    left.erase(std::remove_if(
-                   rest, left.end(),
-                   [&](const Step& step) { return !step.of_a_holder() && step.address == failed.address; }),
+    left.erase(std::remove_if(rest, left.end(),
+                              [&](const Step& step) {
+                                return !step.of_a_device_user() && step.address == failed.address;
+                              }),
                left.end());
   }
   return failures;
@@ -446,7 +447,7 @@ Result<> load(const MoveContext& context, const Step& step) {
 }  // namespace
 
 Result<> perform(const MoveContext& context, const Step& step) {
-  if (step.of_a_holder()) return {};  // several units may share it: see StoppedServices
+  if (step.of_a_device_user()) return {};  // several units may share it: see StoppedServices
   if (step.kind == Step::Kind::load_module) return load(context, step);
   if (context.on_step) context.on_step(step);
   if (const auto write = write_of(step)) return context.writer->write(write->path, write->value);

@@ -28,7 +28,7 @@ bool of_another_kind(std::string_view name) {
 
 }  // namespace
 
-std::string Releasable::letting_go() const {
+std::string Releasable::quiesce_text() const {
   switch (kind) {
     case Kind::persistence:
       return "switch persistence of " + name + " off";
@@ -40,7 +40,7 @@ std::string Releasable::letting_go() const {
   return {};
 }
 
-std::string Releasable::taking_hold() const {
+std::string Releasable::resume_text() const {
   switch (kind) {
     case Kind::persistence:
       return "switch persistence of " + name + " on again";

@@ -33,9 +33,9 @@ struct Releasable {
   Kind kind = Kind::service;
   std::string name;
   /// The order that quiesces: "stop nvidia-dcgm.service", "unload module nvidia_drm".
-  std::string letting_go() const;
+  std::string quiesce_text() const;
   /// The order that resumes: "start nvidia-dcgm.service", "load module nvidia_drm again".
-  std::string taking_hold() const;
+  std::string resume_text() const;
   auto operator<=>(const Releasable&) const = default;
 };
 

@@ -156,7 +156,7 @@ void StoppedServices::tell(Step::Kind kind, const Releasable& user) const {
   if (context_.on_step) context_.on_step({.kind = kind, .address = {}, .value = {}, .why = {}, .user = user});
 }
 
-Result<> StoppedServices::let_go(const Releasable& user) const {
+Result<> StoppedServices::quiesce(const Releasable& user) const {
   switch (user.kind) {
     case Releasable::Kind::persistence:
       return context_.persistence->set(PciAddress::parse(user.name).value(), false);
@@ -168,7 +168,7 @@ Result<> StoppedServices::let_go(const Releasable& user) const {
   return {};
 }
 
-Result<> StoppedServices::take_hold(const Releasable& user) const {
+Result<> StoppedServices::resume(const Releasable& user) const {
   switch (user.kind) {
     case Releasable::Kind::persistence:
       return context_.persistence->set(PciAddress::parse(user.name).value(), true);
@@ -205,8 +205,8 @@ Result<> StoppedServices::stop(const Releasable& user) {
   after[user] = StoppedService::to_start;
   Result<> done = record(std::move(after));
   if (done) {
-    tell(Step::Kind::let_go, user);
-    done = let_go(user);
+    tell(Step::Kind::quiesce, user);
+    done = quiesce(user);
     // A tool that could not be run at all cannot switch persistence on either; the service that is stopped
     // instead does so at its start. A tool that ran and failed may still have switched it off.
     const bool asked = done || done.error().code == Errc::stuck || done.error().code == Errc::failed;
@@ -251,16 +251,16 @@ StoppedServices::Restart StoppedServices::start_all() {
       out.notes.push_back(
           fmt::format("{}: waits, since an earlier order about it has not returned "
                       "(/run/ferry/hostd/stuck)",
-                      user.taking_hold()));
+                      user.resume_text()));
       continue;
     }
-    tell(Step::Kind::take_hold, user);
-    auto started = take_hold(user);
+    tell(Step::Kind::resume, user);
+    auto started = resume(user);
     if (started) {
       out.notes.push_back(again(user, tried_.contains(user)));
       continue;
     }
-    Error error = std::move(started).error().during(user.taking_hold());
+    Error error = std::move(started).error().during(user.resume_text());
     // nvidia-smi fails for other reasons too, and a second try would fail again.
     if (user.kind == Releasable::Kind::persistence && error.code == Errc::failed) {
       out.notes.push_back(error.message + "; see whether it is on: nvidia-smi -q -i " + user.name);
@@ -286,11 +286,11 @@ Result<std::vector<std::string>> notes_on_stopped_services(const HostFs& host) {
     if (state == StoppedService::to_start) {
       notes.push_back(user.kind == Releasable::Kind::service
                           ? fmt::format("{} was stopped by an earlier run: the next one starts it", user.name)
-                          : fmt::format("left by an earlier run to the next: {}", user.taking_hold()));
+                          : fmt::format("left by an earlier run to the next: {}", user.resume_text()));
     } else {
       notes.push_back(user.kind == Releasable::Kind::service
                           ? fmt::format("{} is started again with the next accelerator", user.name)
-                          : fmt::format("once a GPU is back on its driver: {}", user.taking_hold()));
+                          : fmt::format("once a GPU is back on its driver: {}", user.resume_text()));
     }
   }
   return notes;
