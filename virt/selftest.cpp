@@ -38,8 +38,8 @@ Result<> must_be_file(const HostFs& host, const std::string& path, const char* w
   return {};
 }
 
-GuestAccelerator choose(GuestAccelerator desired, const Connection& connection) {
-  if (desired != GuestAccelerator::automatic) return desired;
+GuestAccelerator choose(GuestAccelerator asked, const Connection& connection) {
+  if (asked != GuestAccelerator::automatic) return asked;
   return offers_kvm(connection) ? GuestAccelerator::kvm : GuestAccelerator::tcg;
 }
 

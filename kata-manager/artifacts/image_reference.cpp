@@ -16,16 +16,16 @@ Result<Digest> Digest::parse(std::string_view text) {
   const auto colon = text.find(':');
   Digest digest{.algorithm = std::string(text.substr(0, colon)),
                 .hex = std::string(colon == std::string_view::npos ? "" : text.substr(colon + 1))};
-  const std::size_t desired = digest.algorithm == "sha256"   ? kHexOfSha256
-                              : digest.algorithm == "sha512" ? kHexOfSha512
-                                                             : 0;
-  if (colon == std::string_view::npos || desired == 0) {
+  const std::size_t hex_digits = digest.algorithm == "sha256"   ? kHexOfSha256
+                                 : digest.algorithm == "sha512" ? kHexOfSha512
+                                                                : 0;
+  if (colon == std::string_view::npos || hex_digits == 0) {
     return fail(Errc::usage, fmt::format("'{}' is no digest: sha256:… or sha512:… is", text));
   }
   const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  if (digest.hex.size() != desired || !std::ranges::all_of(digest.hex, is_hex)) {
+  if (digest.hex.size() != hex_digits || !std::ranges::all_of(digest.hex, is_hex)) {
     return fail(Errc::usage, fmt::format("'{}' is no digest: {} needs {} lower-case hexadecimal digits", text,
-                                         digest.algorithm, desired));
+                                         digest.algorithm, hex_digits));
   }
   return digest;
 }

@@ -68,8 +68,8 @@ void set_ports(const KataClass& kata, const KataDevices& devices, const Hypervis
   if (!plugs_hot && !was.text(kHotPlug).empty()) set(out, kHotPlug, std::string(kNoPort));
   if (is_confidential(kata.kind)) return;
   const std::string key = cold == "switch-port" ? "pcie_switch_port" : "pcie_root_port";
-  const std::int64_t desired = std::min<std::int64_t>(devices.ports(), kMostPorts);
-  set(out, key, std::max(was.number(key).value_or(0), desired));
+  const std::int64_t needed = std::min<std::int64_t>(devices.ports(), kMostPorts);
+  set(out, key, std::max(was.number(key).value_or(0), needed));
 }
 
 void set_kernel_parameters(const KataClass& kata, const HypervisorSettings& was, TomlTable& out) {

@@ -349,8 +349,8 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
     const TomlValue* said = find(*after, {section, "containerd", "runtimes", handler.name});
     const std::string name = "runtime " + handler.name;
     if (said == nullptr || said->table() == nullptr) return name + " is not there";
-    const TomlTable desired = entry_of(told_as_in(said, handler), release);
-    if (auto found = missing_or_other(desired, *said->table(), name)) return found;
+    const TomlTable expected = entry_of(told_as_in(said, handler), release);
+    if (auto found = missing_or_other(expected, *said->table(), name)) return found;
   }
   for (const std::string& name : plan.leaving) {
     if (find(*after, {section, "containerd", "runtimes", name}) != nullptr)

@@ -130,9 +130,9 @@ void prune(TomlTable& table) {
 
 Result<std::string> without_tables(std::string_view text, const std::string& file,
                                    std::span<const TomlPath> paths) {
-  auto desired = parse_toml(text, file);
-  if (!desired) return fail(std::move(desired).error());
-  for (const TomlPath& path : paths) erase(*desired, path);
+  auto expected = parse_toml(text, file);
+  if (!expected) return fail(std::move(expected).error());
+  for (const TomlPath& path : paths) erase(*expected, path);
   std::string out;
   std::string skipped;  // may belong to the next table
   bool removing = false;
@@ -155,9 +155,9 @@ Result<std::string> without_tables(std::string_view text, const std::string& fil
   out += skipped;
   // Proves that only these tables are gone.
   auto left = parse_toml(out, file);
-  prune(*desired);
+  prune(*expected);
   if (left) prune(*left);
-  if (left && *left == *desired) return out;
+  if (left && *left == *expected) return out;
   std::string names;
   for (const TomlPath& path : paths) names += (names.empty() ? "[" : ", [") + dotted(path) + "]";
   return fail(

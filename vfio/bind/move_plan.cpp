@@ -60,14 +60,15 @@ Step override_step(const PciFunction& function, const std::string& value, std::s
 }
 
 void add_override(const PciFunction& function, const std::string& driver,
-                  const std::optional<std::string>& desired, const std::string& why, OverrideSteps& steps) {
-  const bool after = desired && *desired != driver;
-  const std::string for_bind = after ? driver : desired.value_or("");
+                  const std::optional<std::string>& override_after, const std::string& why,
+                  OverrideSteps& steps) {
+  const bool after = override_after && *override_after != driver;
+  const std::string for_bind = after ? driver : override_after.value_or("");
   if (function.driver_override.value_or("") != for_bind) {
     steps.before_bind.push_back(override_step(
         function, for_bind, after ? "the earlier one would keep the driver from binding" : why));
   }
-  if (after) steps.after_bind.push_back(override_step(function, *desired, why));
+  if (after) steps.after_bind.push_back(override_step(function, *override_after, why));
 }
 
 bool take_nothing(const std::vector<Step>& steps) {

@@ -65,11 +65,12 @@ struct OverrideSteps {
   std::vector<Step> before_bind;
   std::vector<Step> after_bind;
 };
-/// Adds the steps that leave `function` with the override `desired` once `driver` is bound; absent: unset.
-/// The kernel refuses to bind another driver than the override names (ENODEV). An override that names another
-/// driver is thus set after the bind, and is `driver` until then.
+/// Adds the steps that leave `function` with the override `override_after` once `driver` is bound; absent:
+/// unset. The kernel refuses to bind another driver than the override names (ENODEV). An override that names
+/// another driver is thus set after the bind, and is `driver` until then.
 void add_override(const PciFunction& function, const std::string& driver,
-                  const std::optional<std::string>& desired, const std::string& why, OverrideSteps& steps);
+                  const std::optional<std::string>& override_after, const std::string& why,
+                  OverrideSteps& steps);
 
 /// True if `steps` only set overrides, which takes no device from its user.
 bool take_nothing(const std::vector<Step>& steps);

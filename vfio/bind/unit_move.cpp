@@ -166,9 +166,9 @@ Result<> record_before_way_back(const MoveContext& context, const Inventory& inv
   return {};
 }
 
-Result<> not_as_desired(const PciFunction& function, const std::string& desired) {
+Result<> not_as_planned(const PciFunction& function, const std::string& planned) {
   return fail(Errc::failed, fmt::format("{} is on {} after the move, not on {}", function.address.text(),
-                                        function.driver.value_or("no driver"), desired));
+                                        function.driver.value_or("no driver"), planned));
 }
 
 std::vector<PciAddress> all_members(const Move& move) {
@@ -204,7 +204,7 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
     }
     if (member.role == MemberRole::bridge || member.role == MemberRole::bystander) continue;
     if (direction == Direction::to_vfio) {
-      if (!on_vfio_driver(*function)) return not_as_desired(*function, member.driver_after);
+      if (!on_vfio_driver(*function)) return not_as_planned(*function, member.driver_after);
       if (!has_node(*context.host, *function)) {
         return fail(Errc::failed, fmt::format("{} is bound, but /dev/vfio/{} is not there",
                                               function->address.text(), function->iommu_group.value_or(0)));
@@ -220,7 +220,7 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
           "an ids= option of vfio-pci names it (/etc/modprobe.d, kernel command line): `ferry doctor` looks");
     }
     if (member.driver_after != kKernelsChoice && function->driver.value_or("") != member.driver_after) {
-      return not_as_desired(*function, member.driver_after.empty() ? "none" : member.driver_after);
+      return not_as_planned(*function, member.driver_after.empty() ? "none" : member.driver_after);
     }
   }
   if (direction == Direction::to_vfio) {

@@ -38,9 +38,9 @@ std::optional<PciAddress> bridge_above(const HostFs& host, const PciFunction& fu
   return bridge ? std::optional(*bridge) : std::nullopt;
 }
 
-// ", and the window of bridge 0000:64:00.0 above it has 512 MiB", if less than `desired`; else "".
+// ", and the window of bridge 0000:64:00.0 above it has 512 MiB", if less than `needed`; else "".
 std::string window_note(const HostFs& host, const PciFunction& function, const Bar& bar,
-                        std::uint64_t desired) {
+                        std::uint64_t needed) {
   const auto bridge = bridge_above(host, function);
   if (!bridge) return {};
   const auto config = host.read_file(sysfs_path(*bridge) / "config");
@@ -48,7 +48,7 @@ std::string window_note(const HostFs& host, const PciFunction& function, const B
   const auto window = prefetchable_window(*config);
   // A BAR outside this window lies in another one, which is not read.
   if (!window || bar.start < window->start || bar.start - window->start >= window->size) return {};
-  if (window->size >= desired) return {};
+  if (window->size >= needed) return {};
   return fmt::format(", and the window of bridge {} above it has {}", bridge->text(),
                      size_text(window->size));
 }

@@ -31,7 +31,7 @@ tl::unexpected<Error> malformed(std::string_view what) {
 }
 
 // The offset of a capability; absent: not in the list. Needs kConventionalBytes.
-Result<std::optional<std::size_t>> find_capability(std::string_view config, std::uint8_t desired) {
+Result<std::optional<std::size_t>> find_capability(std::string_view config, std::uint8_t capability) {
   constexpr std::size_t kStatus = 0x06;
   constexpr unsigned kHasList = 0x10;
   constexpr std::size_t kFirst = 0x34;
@@ -43,14 +43,14 @@ Result<std::optional<std::size_t>> find_capability(std::string_view config, std:
     if (!seen.insert(at).second) return malformed(fmt::format("the capability at {:#x} comes twice", at));
     const std::uint8_t id = byte_at(config, at);
     if (id == 0xff) return malformed(fmt::format("all ones at {:#x}, where a capability should be", at));
-    if (id == desired) return std::optional(at);
+    if (id == capability) return std::optional(at);
     at = byte_at(config, at + 1) & 0xfcU;
   }
   return std::optional<std::size_t>();
 }
 
 // The offset of an extended capability. Config space that ends before them has none.
-Result<std::optional<std::size_t>> find_extended(std::string_view config, std::uint16_t desired) {
+Result<std::optional<std::size_t>> find_extended(std::string_view config, std::uint16_t capability) {
   constexpr std::size_t kHeader = 4;
   std::set<std::size_t> seen;
   for (std::size_t at = kConventionalBytes; config.size() > kConventionalBytes;) {
@@ -64,7 +64,7 @@ Result<std::optional<std::size_t>> find_extended(std::string_view config, std::u
     if (header == 0xffffffffU) {
       return malformed(fmt::format("all ones at {:#x}, where an extended capability should be", at));
     }
-    if ((header & 0xffffU) == desired) return std::optional(at);
+    if ((header & 0xffffU) == capability) return std::optional(at);
     const std::size_t next = (header >> 20U) & 0xffcU;  // the lower two bits are reserved
     if (next == 0) break;
     if (next < kConventionalBytes) {
@@ -80,10 +80,10 @@ struct AcsBit {
   const char* name;
 };
 // ACS bits that the kernel requires of a port that isolates devices (drivers/iommu/iommu.c, REQ_ACS_FLAGS).
-constexpr std::array<AcsBit, 4> kDesired = {{{.bit = 0x0001, .name = "source validation"},
-                                             {.bit = 0x0004, .name = "P2P request redirect"},
-                                             {.bit = 0x0008, .name = "P2P completion redirect"},
-                                             {.bit = 0x0010, .name = "upstream forwarding"}}};
+constexpr std::array<AcsBit, 4> kIsolationBits = {{{.bit = 0x0001, .name = "source validation"},
+                                                   {.bit = 0x0004, .name = "P2P request redirect"},
+                                                   {.bit = 0x0008, .name = "P2P completion redirect"},
+                                                   {.bit = 0x0010, .name = "upstream forwarding"}}};
 
 // Judges a port with ACS at `at`. A bit that the port lacks is not required: the hardware is wired that way.
 Result<PortIsolation> acs_of_port(std::string_view config, std::size_t at) {
@@ -95,8 +95,8 @@ Result<PortIsolation> acs_of_port(std::string_view config, std::size_t at) {
   const std::uint16_t can = word_at(config, at + kCapability);
   const std::uint16_t does = word_at(config, at + kControl);
   std::uint16_t missing = 0;
-  for (const AcsBit& desired : kDesired) {
-    if ((can & desired.bit) != 0 && (does & desired.bit) == 0) missing |= desired.bit;
+  for (const AcsBit& needed : kIsolationBits) {
+    if ((can & needed.bit) != 0 && (does & needed.bit) == 0) missing |= needed.bit;
   }
   if (missing == 0) return PortIsolation{};
   return PortIsolation{.kind = PortIsolation::Kind::bits_off,
@@ -141,7 +141,7 @@ Result<PortIsolation> port_isolation(std::string_view config) {
 
 std::string acs_bits_text(std::uint16_t bits) {
   std::vector<std::string> names;
-  for (const AcsBit& known : kDesired) {
+  for (const AcsBit& known : kIsolationBits) {
     if ((bits & known.bit) != 0) names.push_back(fmt::format("{} ({:#06x})", known.name, known.bit));
   }
   return fmt::format("{}", fmt::join(names, ", "));

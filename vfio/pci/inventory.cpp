@@ -14,9 +14,9 @@ bool AcceleratorRules::match_by_name(const PciFunction& function) const {
   return classes.contains(what) || on_request.contains(what);
 }
 
-AcceleratorRules AcceleratorRules::asking_for(PciClass desired) const {
+AcceleratorRules AcceleratorRules::asking_for(PciClass asked) const {
   AcceleratorRules rules = *this;
-  if (rules.on_request.erase(desired) > 0) rules.classes.insert(desired);
+  if (rules.on_request.erase(asked) > 0) rules.classes.insert(asked);
   return rules;
 }
 
@@ -104,7 +104,7 @@ namespace {
 
 Result<std::set<PciAddress>> members_of(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                         const std::vector<PciAddress>& functions) {
-  std::set<PciAddress> desired(functions.begin(), functions.end());
+  std::set<PciAddress> addresses(functions.begin(), functions.end());
   for (const std::uint32_t group : groups) {
     auto names = host.list("sys/kernel/iommu_groups/" + std::to_string(group) + "/devices");
     if (!names) {
@@ -112,31 +112,31 @@ Result<std::set<PciAddress>> members_of(const HostFs& host, const std::vector<st
       return fail(std::move(names).error());
     }
     for (const std::string& name : *names) {
-      if (const auto address = PciAddress::parse(name)) desired.insert(*address);
+      if (const auto address = PciAddress::parse(name)) addresses.insert(*address);
     }
   }
-  return desired;
+  return addresses;
 }
 
 }  // namespace
 
 Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                const std::vector<PciAddress>& functions) {
-  const auto desired = members_of(host, groups, functions);
-  if (!desired) return fail(Error(desired.error()));
+  const auto addresses = members_of(host, groups, functions);
+  if (!addresses) return fail(Error(addresses.error()));
   Inventory inventory;
-  for (const PciAddress& address : *desired) read_into(host, address, inventory);
+  for (const PciAddress& address : *addresses) read_into(host, address, inventory);
   read_host_facts(host, inventory);
   return inventory;
 }
 
 Result<Inventory> scan_members_again(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                      const std::vector<PciAddress>& functions, const Inventory& before) {
-  const auto desired = members_of(host, groups, functions);
-  if (!desired) return fail(Error(desired.error()));
+  const auto addresses = members_of(host, groups, functions);
+  if (!addresses) return fail(Error(addresses.error()));
   Inventory inventory;
   inventory.unsafe_noiommu = before.unsafe_noiommu;
-  for (const PciAddress& address : *desired) {
+  for (const PciAddress& address : *addresses) {
     const PciFunction* known = before.find(address);
     if (known == nullptr) {
       read_into(host, address, inventory);
