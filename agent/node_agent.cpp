@@ -532,7 +532,7 @@ class NodeAgent::Impl {
 
   static bool is_permitted_at_work(const HostSide& host) {
     const auto& written = host.kata_written;
-    return host.kata.changing ||
+    return host.kata.applying ||
            (written && written->permitted && host.kata.generation != written->generation);
   }
 

@@ -122,7 +122,7 @@ ChangeOutcome outcome_of(const HostSide& host, const KataSnapshot& view,
   const bool goes_on = has_state(said, kata::HandlerState::pending) ||
                        has_state(said, kata::HandlerState::installing) || pulls_in_turn(host, view, file);
   if (goes_on && said.error.empty()) return ChangeOutcome::open;
-  // A handler that was refused, or still lacks its files, proves nothing.
+  // A handler that is blocked, or still lacks its files, proves nothing.
   return said.others.empty() && said.error.empty() ? ChangeOutcome::done : ChangeOutcome::blocked;
 }
 
@@ -220,10 +220,10 @@ struct Line {
 
 void add_handlers(std::vector<Line>& out, const kata::HandlersFile& said) {
   for (const kata::OtherHandler& other : said.others) {
-    const bool refused = other.state == kata::HandlerState::blocked;
-    if (!refused && other.state != kata::HandlerState::failed) continue;
+    const bool blocked = other.state == kata::HandlerState::blocked;
+    if (!blocked && other.state != kata::HandlerState::failed) continue;
     out.push_back(
-        {refused ? "RuntimeBlocked" : "RuntimeFailed",
+        {blocked ? "RuntimeBlocked" : "RuntimeFailed",
          fmt::format("{}: {}{}{}", other.name, text(other.state), other.why.empty() ? "" : ": ", other.why)});
   }
 }
@@ -235,7 +235,7 @@ std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host,
     out.push_back({"InvalidRuntimeClasses", plan.desired_runtimes.trouble});
   if (!view.unwritable.empty()) out.push_back({"RuntimeFailed", view.unwritable});
   if (!plan.next) return out;
-  if (!plan.answered && !host.kata.changing && host.kata_silent > kAnswerPatience) {
+  if (!plan.answered && !host.kata.applying && host.kata_silent > kAnswerPatience) {
     out.push_back(
         {"HostdUnavailable", fmt::format("ferry hostd has not taken up /{} for more than {} seconds; does "
                                          "it run on this node, with --kata?",
@@ -313,7 +313,7 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
         return slot.holder == node.name && is_kata_configuration(slot.configuration);
       });
   const bool asked = written && written->permitted;
-  if (host.kata.changing) {
+  if (host.kata.applying) {
     change.outcome = ChangeOutcome::open;
   } else if (!out.answered) {
     change.outcome = asked || has_turn ? ChangeOutcome::open : ChangeOutcome::none;
@@ -328,8 +328,8 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
   if (change.outcome == ChangeOutcome::open && host.kata_silent > kChangePatience)
     change.outcome = ChangeOutcome::failed;
   if (change.outcome == ChangeOutcome::failed) change.why = why_failed(node, host);
-  // After a failure hostd reports `failed` until its pause is over, then `waiting`. An interrupted change is
-  // `waiting` too.
+  // After a failure hostd reports `failed` until its pause is over, then `pending`. An interrupted change is
+  // `pending` too.
   if (out.answered && !asked && host.kata.error.empty() &&
       (has_state(host.kata, kata::HandlerState::pending) || pulls_in_turn(host, view, out.file)))
     change.begin = kata_configuration_id(out.next->config);

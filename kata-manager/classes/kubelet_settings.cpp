@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/classes/kubelet_settings.h"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -9,7 +11,6 @@
 
 #include "common/config/config_tree.h"
 #include "common/text/text.h"
-#include "kata-manager/kata/kata_checks.h"
 
 namespace ferry::kata {
 namespace {

@@ -308,7 +308,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::obey(const RuntimeState
   const HandlersFile before = as_said_before();
   file.others.clear();
   file.error.clear();
-  file.changing = uses_.host->exists(kRuntimeRecord);
+  file.applying = uses_.host->exists(kRuntimeRecord);
   const auto desired = read_desired_classes(*uses_.host);
   std::optional<Clock::time_point> again;
   if (!desired) {
@@ -317,7 +317,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::obey(const RuntimeState
     file.generation = there->generation;
     again = keep(*there, state, now, file);
   } else {
-    file = {.ready = std::move(file.ready), .changing = file.changing};
+    file = {.ready = std::move(file.ready), .applying = file.applying};
     failure_.reset();
     return again;
   }
@@ -352,7 +352,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
     return std::nullopt;
   }
   // A killed run may be why the container runtime does not answer, so that run is finished first.
-  if (state == nullptr && !file.changing) {
+  if (state == nullptr && !file.applying) {
     file.error = "the container runtime does not answer";
     return std::nullopt;
   }
@@ -374,7 +374,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
     return later(now, file);
   }
   const bool nobody_reads = !runtime->control && plan->change.plan.changes.empty() &&
-                            plan->change.setup.files.empty() && !file.changing;
+                            plan->change.setup.files.empty() && !file.applying;
   if (nobody_reads) {
     say(file, plan->changed, HandlerState::blocked,
         "it is written, and known when the container runtime is started anew, which is left to somebody "
@@ -408,7 +408,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
                                    words_of(changed.error()), now);
     file.others = plan->others;
     say(file, plan->changed, failure.state, failure.why);
-    file.changing = uses_.host->exists(kRuntimeRecord);
+    file.applying = uses_.host->exists(kRuntimeRecord);
     return failure.until;
   }
   if (*changed == Changed::nothing_yet) return now + pauses_.first;
@@ -446,7 +446,7 @@ Result<KataKeeper::Changed> KataKeeper::change(const DesiredClasses& desired, co
     const bool leaves = plan->leaving.contains(name);
     say(file, name, leaves ? HandlerState::leaving : HandlerState::installing, "");
   }
-  file.changing = true;
+  file.applying = true;
   if (auto r = publish(file); !r) return fail(std::move(r).error());
   if (auto r = carry_out(classes, runtime, *plan, file); !r) return fail(std::move(r).error());
   return Changed::all;

@@ -41,8 +41,8 @@ struct DesiredPlan {
   KataChange change;
   bool needed = false;               ///< a file must be written, or the runtime must read its files
   std::set<std::string> changed;     ///< handlers that the change adds, alters or removes
-  std::set<std::string> leaving;     ///< handlers on the host that are not desired, waiting ones included
-  std::vector<OtherHandler> others;  ///< handlers that wait, but not for a permission, by name
+  std::set<std::string> leaving;     ///< handlers on the host that are not desired, pending ones included
+  std::vector<OtherHandler> others;  ///< handlers in a state other than `pending`, by name
 };
 
 /// The planner's input beside the host's files.

@@ -54,7 +54,7 @@ struct OtherHandler {
 struct HandlersFile {
   std::set<std::string> ready;
   std::optional<std::uint64_t> generation = {};
-  bool changing = false;
+  bool applying = false;                  ///< a change is neither proven nor rolled back
   std::vector<OtherHandler> others = {};  ///< each name once
   std::string error = {};                 ///< empty: none
   bool operator==(const HandlersFile&) const = default;

@@ -15,6 +15,7 @@
 #include "common/text/text.h"
 #include "hostfs/cdi_registry.h"
 #include "kata-manager/classes/host_paths.h"
+#include "kata-manager/classes/kubelet_settings.h"
 #include "kata-manager/classes/kubernetes_words.h"
 #include "kata-manager/classes/runtime_class.h"
 #include "kata-manager/containerd/containerd_config.h"

@@ -166,21 +166,6 @@ TEST(Fleet, AHostdThatEndsBeforeAChangeCondemnsNothing) {
   EXPECT_THAT(fleet.reasons(first.name), Not(Contains("Failed")));
 }
 
-TEST(Fleet, LastWordsOfAFormerVersionCondemnNothing) {
-  Fleet fleet(2, 1);
-  for (const auto& machine : fleet.machines) machine->hostd.calls_its_end_a_failure = true;
-  Fleet::Machine& first = end_in_a_withdrawal(fleet);
-  // Its pod ends as a whole.
-  first.agent.reset();
-  fleet.start(first);
-  fleet.pass(1min);
-  EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first.name)));
-  first.hostd.start();
-  fleet.pass(2min);
-  EXPECT_EQ(fleet.in_state("ready"), 2U);
-  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
-}
-
 TEST(Fleet, AKilledAgentGoesOnInItsTurn) {
   Fleet fleet(2, 1);
   fleet.start();

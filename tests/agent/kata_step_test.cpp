@@ -111,7 +111,7 @@ TEST(KataStep, PermitsInItsTurnAloneAndForOneGeneration) {
   scene.host.kata_written = permitted;
   EXPECT_FALSE(scene.step().file) << "hostd has not answered this one yet";
   EXPECT_EQ(scene.outcome, ChangeOutcome::open);
-  scene.host.kata = {.ready = {}, .generation = 2, .changing = true};
+  scene.host.kata = {.ready = {}, .generation = 2, .applying = true};
   EXPECT_FALSE(scene.step().file);
   EXPECT_EQ(scene.outcome, ChangeOutcome::open);
   scene.host.kata = {.ready = {"kata-a", "kata-b"}, .generation = 2};
@@ -137,7 +137,7 @@ TEST(KataStep, AFailureIsOneAndARefusalIsNone) {
 
 TEST(KataStep, GoesOnWithWhatAKilledHostdHasBegun) {
   Scene scene;
-  scene.host.kata.changing = true;
+  scene.host.kata.applying = true;
   scene.host.kata.others = {{"kata-a", kata::HandlerState::pending}};
   EXPECT_TRUE(scene.step().file->permitted);
   scene.host.kata.others = {{"kata-a", kata::HandlerState::installing}};

@@ -75,7 +75,7 @@ TEST(ReadyHandlers, OfAnotherFormAreRefused) {
 HandlersFile all_of_it() {
   return {.ready = {"kata-gpu"},
           .generation = 3,
-          .changing = true,
+          .applying = true,
           .others = {{.name = "a", .state = HandlerState::installing},
                      {.name = "b", .state = HandlerState::missing_artifact, .why = "registry.example/b:1"},
                      {.name = "kata-gpu", .state = HandlerState::pending},
