@@ -329,7 +329,7 @@ NodeStep node_step(const NodeSnapshot& view) {
   step.events = node_events(view.node, step.desired_state, view.host, step.report, view.told);
   std::ranges::move(drain.events, std::back_inserter(step.events));
   std::ranges::copy(step.kata.events, std::back_inserter(step.events));
-  step.files = status_files(step.desired_state, view.host);
+  step.files = validation_files(step.desired_state, view.host);
   plan_desired_file(view, owners, pausing, step);
   if (!view.others.are_neighbours) step.standby = plugin_is_on_standby(view.others);
   return step;
