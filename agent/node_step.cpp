@@ -139,7 +139,7 @@ bool is_told(const std::optional<Rollout>& rollout, const NodeChange& change) {
          rollout->verdicts.failed.contains(change.written);
 }
 
-/// The rollout leases of the node; without a budget no lease is needed.
+/// The rollout leases of the node; without a limit on changing nodes none is needed.
 SharedLease turn_of(const NodeSnapshot& view, const NodeChange& gpus, const KataPlan& kata) {
   if (!view.rollout) return {};
   NodeChange of_kata = kata.change;

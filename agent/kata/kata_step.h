@@ -91,11 +91,11 @@ struct KataStep {
   std::vector<NodeEvent> events;
 };
 
-KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
                    const Rollout* rollout);
 
 /// `turn`: the rollout's answer to KataPlan::change.
-KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
                    const KataPlan& plan, const RolloutStep& turn);
 
 /// Time limit for the kubelet to list a ready handler. The kubelet asks its container runtime every few

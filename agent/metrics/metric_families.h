@@ -127,7 +127,7 @@ struct MetricsSnapshot {
 
 /// Sorted by name. The samples of a family have a fixed order, and no two have the same labels, whatever the
 /// files contain.
-std::vector<prometheus::MetricFamily> metric_families(const MetricsSnapshot& view);
+std::vector<prometheus::MetricFamily> metric_families(const MetricsSnapshot& snapshot);
 
 /// The text exposition format, version 0.0.4.
 std::string metrics_text(const std::vector<prometheus::MetricFamily>& families);

@@ -51,27 +51,27 @@ bool is_placed_so(const ConfiguredRuntime& placed, const RuntimeHandler& handler
 class Planner {
  public:
   Planner(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
-          const DesiredInputs& sight)
-      : host_(host), desired_(desired), file_(file), sight_(sight), possible_(file) {
+          const DesiredInputs& inputs)
+      : host_(host), desired_(desired), file_(file), inputs_(inputs), possible_(file) {
     possible_.classes.clear();
   }
 
   Result<DesiredPlan> plan() {
-    auto placed = configured_runtimes(host_, *sight_.runtime);
+    auto placed = configured_runtimes(host_, *inputs_.runtime);
     if (!placed) return fail(std::move(placed).error());
     placed_ = std::move(*placed);
     for (const KataClass& kata : file_.classes) sort_out(kata);
     auto setup = set_up(
-        host_, possible_, sight_.devices,
+        host_, possible_, inputs_.devices,
         [&](const KataClass& kata) { return Result<std::optional<Artifact>>(artifacts_.at(kata.name)); },
-        sight_.runtime->version_of);
+        inputs_.runtime->version_of);
     if (!setup) return fail(std::move(setup).error());
-    out_.change.runtime = *sight_.runtime;
+    out_.change.runtime = *inputs_.runtime;
     out_.change.setup = std::move(*setup);
     own_ = out_.change.setup.handlers.size();
     look_at_what_leaves();
     leave_alone();
-    auto plan = plan_runtime(host_, *sight_.runtime, out_.change.setup.handlers);
+    auto plan = plan_runtime(host_, *inputs_.runtime, out_.change.setup.handlers);
     if (!plan) return fail(std::move(plan).error());
     out_.change.plan = std::move(*plan);
     // The same handlers in another order need no restart.
@@ -103,7 +103,8 @@ class Planner {
     ClassFile alone = file_;
     alone.classes = {kata};
     const auto setup = set_up(
-        host_, alone, sight_.devices, [&](const KataClass&) { return artifact; }, sight_.runtime->version_of);
+        host_, alone, inputs_.devices, [&](const KataClass&) { return artifact; },
+        inputs_.runtime->version_of);
     if (!setup) return set_aside(kata, HandlerState::blocked, words_of(setup.error()));
     for (const RefusedClass& refused : setup->refused) {
       for (const std::string& name : kata.handlers()) say(name, HandlerState::blocked, words_of(refused.why));
@@ -158,7 +159,7 @@ class Planner {
     for (const RuntimeHandler& handler : this->handlers()) leaving.others.push_back(handler.name);
     for (const ConfiguredRuntime& placed : placed_)
       if (class_of(placed.configuration) != name) leaving.others.push_back(placed.name);
-    const auto who = who_has(host_, *sight_.asked, sight_.state, leaving);
+    const auto who = who_has(host_, *inputs_.asked, inputs_.state, leaving);
     if (!who) return "whether it is in use is not known: " + words_of(who.error());
     const auto& users = *who;
     if (!users) return std::nullopt;
@@ -181,7 +182,7 @@ class Planner {
   }
 
   bool is_so(const ConfiguredRuntime& placed, const RuntimeHandler& handler) const {
-    return is_placed_so(placed, handler, sight_.runtime->release);
+    return is_placed_so(placed, handler, inputs_.runtime->release);
   }
   bool is_placed_already() const {
     return placed_.size() == handlers().size() && std::ranges::all_of(handlers(), [&](const auto& handler) {
@@ -190,7 +191,7 @@ class Planner {
   }
 
   bool is_known(const RuntimeHandler& handler) const {
-    return !sight_.state.tells() || sight_.state.knows(handler);
+    return !inputs_.state.tells() || inputs_.state.knows(handler);
   }
 
   void find_what_changes() {
@@ -220,7 +221,7 @@ class Planner {
   const HostFs& host_;
   const DesiredClasses& desired_;
   const ClassFile& file_;
-  const DesiredInputs& sight_;
+  const DesiredInputs& inputs_;
   ClassFile possible_;  // `file_` without the classes that are set aside
   std::map<std::string, std::optional<Artifact>> artifacts_;
   std::vector<ConfiguredRuntime> placed_;
@@ -233,8 +234,8 @@ class Planner {
 }  // namespace
 
 Result<DesiredPlan> plan_desired(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
-                                 const DesiredInputs& sight) {
-  return Planner(host, desired, file, sight).plan();
+                                 const DesiredInputs& inputs) {
+  return Planner(host, desired, file, inputs).plan();
 }
 
 namespace {

@@ -56,7 +56,7 @@ struct DesiredInputs {
 /// Writes nothing. `file` is desired_class_file() of `desired`. Errors, if they do not come from one class
 /// alone: as plan_kata() and configured_runtimes().
 Result<DesiredPlan> plan_desired(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
-                                 const DesiredInputs& sight);
+                                 const DesiredInputs& inputs);
 
 class KataKeeper {
  public:

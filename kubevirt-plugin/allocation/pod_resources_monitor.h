@@ -102,7 +102,7 @@ class PodResourcesMonitor {
   ListTime time_of_list();
   void judge(const PodList& list);
   /// True if all pods that have a device of the plugin are known, up to the next Allocate.
-  bool sees_whole() const { return there_since_ && sight_ == Sight::whole; }
+  bool knows_all_pods() const { return there_since_ && pods_known_ == PodsKnown::all; }
   /// Decides after an answer which Allocate calls may pass the gate and which wait for the next answer.
   void decide_gate();
   /// True if an answer is needed at once, with repeated questions until it comes.
@@ -137,8 +137,8 @@ class PodResourcesMonitor {
   std::optional<EventLoop::Clock::time_point> there_since_;  // since a kubelet reads the lists
   AllocationCore::Ticket there_at_ = 0;                      // the last allocation before that
   /// The kubelet's knowledge, by its lists: not shown yet; of pods, perhaps not all; of all its pods.
-  enum class Sight { doubted, begun, whole };
-  Sight sight_ = Sight::doubted;
+  enum class PodsKnown { unproven, some, all };
+  PodsKnown pods_known_ = PodsKnown::unproven;
   bool doubt_told_ = false;
   bool once_more_ = false;  // when the call is over
   EventLoop::Clock::time_point asked_when_;

@@ -87,7 +87,7 @@ Result<std::set<std::string>> release_list(const std::vector<std::string>& names
 bool runs_others(std::string_view unit);
 
 /// The service or module to quiesce for `user`: on `list`, and running no VMs or containers. Absent: the
-/// holder must not be quiesced.
+/// user must not be quiesced.
 std::optional<Releasable> may_release(const DeviceUser& user, const std::set<std::string>& list);
 
 /// Advice about a device user that could be on the list and is not: to put it there, or DeviceUser::remedy().
