@@ -239,8 +239,8 @@ Result<ClassFile> read_classes(const ConfigText& source, Reading how) {
   if (!ours) return fail(Error(ours.error()));
   const ConfigReader strict(source);
   const ClassPart part{.reader = *ours ? &strict : &reader, .map = &*root, .path = {}, .is_nvidias = !*ours};
-  if (auto r = part.check_keys({kArtifactsDir, kClasses}, {kVersion, "runtime", "containerd", "crio",
-                                                           kRestart, "loadModules", kPodResources, "pull"});
+  if (auto r = part.check_keys({kArtifactsDir, kClasses},
+                               {kVersion, "runtime", kRestart, "loadModules", kPodResources, "pull"});
       !r)
     return fail(std::move(r).error());
   if (auto r = read_node(part, out); !r) return fail(std::move(r).error());
