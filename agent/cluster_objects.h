@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the parts of Kubernetes objects that the agent needs. Pure.
+// Reads the parts of Kubernetes objects that the agent needs. Only NamedDaemonSets sends requests.
 #pragma once
 
 #include <compare>

@@ -350,7 +350,7 @@ NodeKeeper::Round NodeKeeper::carry_out(const DesiredState& desired, const GpuCo
       error = std::move(outcome).error();
     } else {
       conditions = conditions_of(*outcome);
-      // A GPU that stays refused keeps its first reasons; later ones name the plugin's list, which is
+      // A GPU that stays blocked keeps its first reasons; later ones name the plugin's list, which is
       // correct.
       for (auto& [gpu, condition] : conditions)
         if (const auto known = refused_before.find(gpu);
@@ -431,7 +431,7 @@ std::vector<vfio::DeviceUser> NodeKeeper::who_holds(const ScannedNode& node, vfi
   return users;
 }
 
-/// Finds the users of refused GPUs that have none listed yet.
+/// Finds the users of blocked GPUs that have none listed yet.
 void NodeKeeper::ask_who_holds(const ScannedNode& node, vfio::UseProbe& uses,
                                GpuConditions& conditions) const {
   for (auto& [gpu, condition] : conditions)
@@ -439,7 +439,7 @@ void NodeKeeper::ask_who_holds(const ScannedNode& node, vfio::UseProbe& uses,
       condition.users = who_holds(node, uses, gpu);
 }
 
-/// True if an event follows for each refused GPU that becomes free: from the plugin for a pod's device, and
+/// True if an event follows for each blocked GPU that becomes free: from the plugin for a pod's device, and
 /// from the kernel for the end of a process.
 bool NodeKeeper::all_told(const GpuConditions& conditions, const std::vector<Withdrawal>& awaited,
                           const std::set<int>& processes) const {

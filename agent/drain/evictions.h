@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: evicts the pods that drain.h selects, and repeats an eviction that does not succeed.
+// Evicts the pods that drain.h selects, and repeats an eviction that does not succeed.
 #pragma once
 
 #include <functional>

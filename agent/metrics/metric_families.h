@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's data as Prometheus metric families (docs/metrics.md lists them). Pure.
+// The agent's data as Prometheus metric families (docs/metrics.md lists them). Only read_gpu_facts() reads
+// the host.
 //
 // An unknown value has no sample: no family reports a zero that was not measured.
 #pragma once

@@ -141,7 +141,7 @@ TEST(Fleet, ARefusalIsNoReasonToStop) {
   EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
 
-/// Of two nodes the one that goes ahead is withdrawing, and its hostd ends.
+/// The first of two nodes waits for the device plugin, and its hostd ends.
 Fleet::Machine& end_in_a_withdrawal(Fleet& fleet) {
   settle_first(fleet);
   fleet.configure(2);
