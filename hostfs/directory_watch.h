@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
@@ -76,7 +77,7 @@ class DirectoryWatch {
 
 /// Reports writes in folders, by their paths: a folder that is replaced or removed is watched again once it
 /// is back. Belongs to the loop's thread.
-class FolderWatch {
+class FolderWatch : Pinned {
  public:
   /// Makes a folder, so that the first file in it is reported.
   using Make = std::function<Result<>()>;
@@ -84,10 +85,6 @@ class FolderWatch {
   /// `changed` runs when a file in a folder may have changed. The loop must outlive this.
   FolderWatch(EventLoop& loop, EventLoop::Job changed,
               std::chrono::milliseconds try_again = std::chrono::seconds(5));
-  FolderWatch(const FolderWatch&) = delete;
-  FolderWatch& operator=(const FolderWatch&) = delete;
-  FolderWatch(FolderWatch&&) = delete;
-  FolderWatch& operator=(FolderWatch&&) = delete;
   ~FolderWatch();
 
   /// A folder that is already watched stays watched once. `make` runs before each attempt; without it another

@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "common/pinned.h"
 #include "common/unique_fd.h"
 #include "hostfs/descriptor_reads.h"
 
@@ -22,7 +23,7 @@ namespace ferry {
 namespace {
 
 /// A new file beside the target, removed by the destructor unless the rename has taken it.
-class Scratch {
+class Scratch : Pinned {
  public:
   Scratch(int directory, const std::string& beside) : directory_(directory) {
     constexpr int kMostNames =
@@ -34,10 +35,6 @@ class Scratch {
       if (fd_.valid() || errno != EEXIST) break;
     }
   }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  Scratch(Scratch&&) = delete;
-  Scratch& operator=(Scratch&&) = delete;
   ~Scratch() {
     if (fd_.valid() && !taken_) ::unlinkat(directory_, name_.c_str(), 0);
   }

@@ -15,6 +15,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/plugin_files.h"
 #include "common/process/this_process.h"
 #include "hostfs/directory_watch.h"
@@ -41,7 +42,7 @@ constexpr int kFirstTries = 6;
 constexpr auto kCalm = std::chrono::milliseconds(300);
 
 /// The plugin process: passes scans to AllocationCore, and its snapshots to advertised.json.
-class Plugin {
+class Plugin : Pinned {
  public:
   Plugin(HostFs& host, const PluginOptions& options, EventLoop& loop)
       : host_(host),
@@ -58,11 +59,6 @@ class Plugin {
         host_watch_(host, loop, options.rules.kata,
                     {.changed = [this] { scan_soon(); },
                      .node_gone = [this](const std::string& node) { core_.node_gone(node); }}) {}
-  Plugin(const Plugin&) = delete;
-  Plugin& operator=(const Plugin&) = delete;
-  Plugin(Plugin&&) = delete;
-  Plugin& operator=(Plugin&&) = delete;
-  ~Plugin() = default;
 
   Result<> run(const std::stop_token& stop) {
     auto transport = open_transport();

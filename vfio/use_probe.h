@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
@@ -85,13 +86,8 @@ struct UseReport {
   std::string_view blind_to(const std::string& device) const;
 };
 
-class UseProbe {
+class UseProbe : Pinned {
  public:
-  UseProbe() = default;
-  UseProbe(const UseProbe&) = delete;
-  UseProbe& operator=(const UseProbe&) = delete;
-  UseProbe(UseProbe&&) = delete;
-  UseProbe& operator=(UseProbe&&) = delete;
   virtual ~UseProbe() = default;
 
   /// Looks once, for all devices. Questions without an answer go to UseReport::unknown. After an error

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/pinned.h"
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
 
@@ -69,7 +70,7 @@ bool says_the_same(const json& object, const json& content) {
          (labels.is_null() ? json::object() : labels) == at(at(content, "spec"), "labels");
 }
 
-class NodeFeature::Impl {
+class NodeFeature::Impl : Pinned {
  public:
   Impl(HostFs& host, kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
        kube::Random random, Settings settings, std::function<void()> changed)
@@ -96,10 +97,6 @@ class NodeFeature::Impl {
                                     .trouble = [](const Error& error) { complain(error); },
                                     .well = [this] { changed_(); }});
   }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-  Impl(Impl&&) = delete;
-  Impl& operator=(Impl&&) = delete;
   ~Impl() {
     timers_.cancel(timer_);
     if (writing_) client_.cancel(*writing_);

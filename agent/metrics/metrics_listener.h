@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "kube/credential_file.h"
@@ -107,7 +108,7 @@ struct ListenAddress {
 /// answer, then a client that is slow to ask. A client that takes its answer, however slowly, keeps its time.
 /// A new client does not make room for the next while others are being answered. Without such a connection
 /// the client waits.
-class MetricsListener {
+class MetricsListener : Pinned {
  public:
   static constexpr std::size_t kMostConnections = 16;
   /// Limit while others need room: enough for a pair of Prometheus servers behind the same address.
@@ -129,10 +130,6 @@ class MetricsListener {
   /// Errors: a file cannot be read now, or the address cannot be used.
   static Result<std::unique_ptr<MetricsListener>> open(EventLoop& loop, Settings settings,
                                                        std::function<std::string()> metrics);
-  MetricsListener(const MetricsListener&) = delete;
-  MetricsListener& operator=(const MetricsListener&) = delete;
-  MetricsListener(MetricsListener&&) = delete;
-  MetricsListener& operator=(MetricsListener&&) = delete;
   ~MetricsListener();
 
   /// The port in use, also if the settings leave it open.

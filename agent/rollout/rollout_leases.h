@@ -15,6 +15,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "agent/rollout/rollout.h"
+#include "common/pinned.h"
 #include "kube/api_client.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
@@ -77,7 +78,7 @@ nlohmann::json new_rollout_lease(const std::string& space, std::size_t index, co
 
 /// For one thread. While this node has no change to begin and no lease, there is neither a request nor a
 /// timer.
-class RolloutLeases {
+class RolloutLeases : Pinned {
  public:
   using WallClock = std::function<std::chrono::system_clock::time_point()>;
   struct Settings {
@@ -90,10 +91,6 @@ class RolloutLeases {
   /// must outlive this object.
   RolloutLeases(kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
                 kube::Random random, WallClock wall_clock, Settings settings, std::function<void()> changed);
-  RolloutLeases(const RolloutLeases&) = delete;
-  RolloutLeases& operator=(const RolloutLeases&) = delete;
-  RolloutLeases(RolloutLeases&&) = delete;
-  RolloutLeases& operator=(RolloutLeases&&) = delete;
   ~RolloutLeases();
 
   Rollout rollout();

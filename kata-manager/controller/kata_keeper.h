@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/directory_watch.h"
 #include "hostfs/host_fs.h"
@@ -130,7 +131,7 @@ class KataKeeper {
 /// Runs a KataKeeper's rounds: at the start; after the container runtime's socket is made anew, which means
 /// a start; after its desired file is written, if it follows one; and from time to time, because a reload
 /// causes no event. Each round blocks the loop's thread.
-class ReadyWatch {
+class ReadyWatch : Pinned {
  public:
   struct Pauses {
     std::chrono::milliseconds settling{500};     ///< from an event to the round
@@ -142,10 +143,6 @@ class ReadyWatch {
   /// file.
   ReadyWatch(EventLoop& loop, const HostFs& host, KataKeeper& keeper, const std::filesystem::path& socket,
              bool desired, Pauses pauses);
-  ReadyWatch(const ReadyWatch&) = delete;
-  ReadyWatch& operator=(const ReadyWatch&) = delete;
-  ReadyWatch(ReadyWatch&&) = delete;
-  ReadyWatch& operator=(ReadyWatch&&) = delete;
   ~ReadyWatch();
 
  private:

@@ -24,6 +24,7 @@
 #include <string>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/allocation/allocate_gate.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
@@ -35,7 +36,7 @@ class PodListCall;
 class RpcQueue;
 
 /// Belongs to the loop's thread.
-class PodResourcesMonitor {
+class PodResourcesMonitor : Pinned {
  public:
   struct Settings {
     std::filesystem::path socket;  ///< of pod resources, relative to the host's root
@@ -63,10 +64,6 @@ class PodResourcesMonitor {
   /// All must outlive this object. `learnt` is called once known() is true.
   PodResourcesMonitor(const HostFs& host, EventLoop& loop, RpcQueue& queue, AllocationCore& core,
                       AllocateGate& gate, std::function<void()> learnt, Settings settings);
-  PodResourcesMonitor(const PodResourcesMonitor&) = delete;
-  PodResourcesMonitor& operator=(const PodResourcesMonitor&) = delete;
-  PodResourcesMonitor(PodResourcesMonitor&&) = delete;
-  PodResourcesMonitor& operator=(PodResourcesMonitor&&) = delete;
   ~PodResourcesMonitor();
 
   /// Asks now, and again with a growing pause until there is an answer. The gate then opens, or closes if the

@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include "common/pinned.h"
 #include "common/rpc/grpc_core.h"
 #include "deviceplugin.pb.h"
 #include "kubevirt-plugin/server/rpc_queue.h"
@@ -110,12 +111,8 @@ namespace {
 constexpr std::size_t kLargestRequest = std::size_t{4} << 20;
 
 /// The data of an incoming call.
-struct Incoming {
+struct Incoming : Pinned {
   Incoming() { grpc_metadata_array_init(&metadata); }
-  Incoming(const Incoming&) = delete;
-  Incoming& operator=(const Incoming&) = delete;
-  Incoming(Incoming&&) = delete;
-  Incoming& operator=(Incoming&&) = delete;
   ~Incoming() {
     grpc_metadata_array_destroy(&metadata);
     grpc_byte_buffer_destroy(payload);
@@ -127,15 +124,11 @@ struct Incoming {
 };
 
 /// The data of a call of an unregistered method.
-struct Other {
+struct Other : Pinned {
   Other() {
     grpc_call_details_init(&details);
     grpc_metadata_array_init(&metadata);
   }
-  Other(const Other&) = delete;
-  Other& operator=(const Other&) = delete;
-  Other(Other&&) = delete;
-  Other& operator=(Other&&) = delete;
   ~Other() {
     grpc_metadata_array_destroy(&metadata);
     grpc_call_details_destroy(&details);
@@ -219,7 +212,7 @@ grpc_server* create_server() {
 
 }  // namespace
 
-class ResourceServer::Impl {
+class ResourceServer::Impl : Pinned {
  public:
   Impl(RpcQueue& queue, AllocationCore& core, AllocateGate& gate, std::string resource, bool cdi_names,
        StreamHook hook)
@@ -240,10 +233,6 @@ class ResourceServer::Impl {
     expect_other();
   }
 
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-  Impl(Impl&&) = delete;
-  Impl& operator=(Impl&&) = delete;
   ~Impl() {
     begin_stop();
     wait_stopped(std::chrono::steady_clock::now());

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "vfio/pci/pci_address.h"
 #include "vfio/use_probe.h"
@@ -40,13 +41,8 @@ struct Releasable {
 };
 
 /// Stops and starts units of the host's service manager.
-class Releaser {
+class Releaser : Pinned {
  public:
-  Releaser() = default;
-  Releaser(const Releaser&) = delete;
-  Releaser& operator=(const Releaser&) = delete;
-  Releaser(Releaser&&) = delete;
-  Releaser& operator=(Releaser&&) = delete;
   virtual ~Releaser() = default;
 
   /// Returns once all processes of `unit` ("nvidia-persistenced.service") have ended. On an error the unit
@@ -57,13 +53,8 @@ class Releaser {
 };
 
 /// Switches nvidia-persistenced for single GPUs, by a tool of the host that the caller chooses.
-class PersistenceSwitch {
+class PersistenceSwitch : Pinned {
  public:
-  PersistenceSwitch() = default;
-  PersistenceSwitch(const PersistenceSwitch&) = delete;
-  PersistenceSwitch& operator=(const PersistenceSwitch&) = delete;
-  PersistenceSwitch(PersistenceSwitch&&) = delete;
-  PersistenceSwitch& operator=(PersistenceSwitch&&) = delete;
   virtual ~PersistenceSwitch() = default;
 
   /// Returns once the daemon has answered. Success proves nothing, so the caller must look for users again.
