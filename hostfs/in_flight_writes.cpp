@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <fcntl.h>
 #include <optional>
 #include <sys/file.h>
@@ -15,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "hostfs/host_writer.h"
 #include "hostfs/kernel_facts.h"
 #include "hostfs/stuck_writes.h"
@@ -74,10 +74,8 @@ std::optional<Act> parse(std::string_view text) {
   Act out{.by = {.pid = 0, .pid_namespace = std::string(text.substr(space + 1, line - space - 1))},
           .act = std::string(text.substr(line + 1, end_of_act - line - 1)),
           .value = std::string(text.substr(end_of_act + 1))};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + space, out.by.pid);
-  if (error != std::errc() || end != text.data() + space || out.by.pid <= 0 || out.act.empty() ||
-      !is_pid_namespace(out.by.pid_namespace))
-    return std::nullopt;
+  out.by.pid = whole_number<pid_t>(text.substr(0, space)).value_or(0);
+  if (out.by.pid <= 0 || out.act.empty() || !is_pid_namespace(out.by.pid_namespace)) return std::nullopt;
   return out;
 }
 

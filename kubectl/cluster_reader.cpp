@@ -11,12 +11,6 @@ namespace ferry::kubectl {
 
 using nlohmann::json;
 
-const json& field(const json& object, std::string_view key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
 const json& field_at(const json& object, std::initializer_list<std::string_view> keys) {
   const json* at = &object;
   for (const std::string_view key : keys) at = &field(*at, key);

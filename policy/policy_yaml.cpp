@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
 #include <strings.h>
 
@@ -94,10 +93,7 @@ std::optional<std::uint16_t> parse_vendor(const std::string& text) {
     }
   }
   constexpr std::size_t kDigits = 4;
-  std::uint16_t id = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id, 16);
-  if (text.size() != kDigits || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return id;
+  return text.size() == kDigits ? whole_number<std::uint16_t>(text, 16) : std::nullopt;
 }
 
 Result<> read_vendor(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key,

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/text/text.h"
 #include "virt/selftest.h"
 
 namespace ferry::virt {
@@ -47,12 +47,8 @@ struct Unreadable {
 template <typename T>
 T unhex(const Json& value) {
   const auto& digits = value.get_ref<const std::string&>();
-  T number = 0;
-  const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), number, 16);
-  if (failure != std::errc() || end != digits.data() + digits.size()) {
-    throw Unreadable{"'" + digits + "' is no hexadecimal number"};
-  }
-  return number;
+  if (const auto number = whole_number<T>(digits, 16)) return *number;
+  throw Unreadable{"'" + digits + "' is no hexadecimal number"};
 }
 
 vfio::PciAddress address_of(const Json& value) {

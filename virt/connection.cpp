@@ -2,12 +2,12 @@
 #include "virt/connection.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <span>
 
 #include <libvirt/virterror.h>
 
+#include "common/text/text.h"
 #include "virt/domain.h"
 
 namespace ferry::virt {
@@ -61,11 +61,7 @@ namespace {
 
 std::optional<int> pid_of(const HostFs& host, const std::string& domain) {
   const auto text = host.read_attribute("run/libvirt/qemu/" + domain + ".pid");
-  if (!text) return {};
-  int pid = 0;
-  const auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), pid);
-  if (failure != std::errc() || end != text->data() + text->size()) return {};
-  return pid;
+  return text ? whole_number<int>(*text) : std::nullopt;
 }
 
 bool has_ended() {

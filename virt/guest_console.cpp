@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <optional>
 #include <poll.h>
 #include <ranges>
@@ -13,6 +12,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "common/text/text.h"
 
 namespace ferry::virt {
 namespace {
@@ -31,10 +32,7 @@ std::optional<std::uint32_t> field(std::string_view word, std::string_view name,
   if (!word.starts_with(name) || word.size() != name.size() + 1 + digits || word[name.size()] != '=')
     return {};
   word.remove_prefix(name.size() + 1);
-  std::uint32_t value = 0;
-  const auto [end, failure] = std::from_chars(word.data(), word.data() + word.size(), value, 16);
-  if (failure != std::errc() || end != word.data() + word.size()) return {};
-  return value;
+  return whole_number(word, 16);
 }
 
 std::optional<GuestDevice> device_of(std::string_view text) {

@@ -9,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/pinned.h"
+#include "common/text/whole_json.h"
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
 
@@ -21,15 +22,8 @@ using Moment = kube::Timers::Clock::time_point;
 constexpr const char* kNodeNameLabel = "nfd.node.kubernetes.io/node-name";
 constexpr std::string_view kPrefix = "ferry-features-for-";
 
-const json& at(const json& object, const char* key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
-std::string text_at(const json& object, const char* key) {
-  const json& value = at(at(object, "metadata"), key);
-  return value.is_string() ? value.get<std::string>() : std::string();
+std::string metadata_text(const json& object, const char* key) {
+  return text_field(field(object, "metadata"), key);
 }
 
 std::string said(const Error& error) {
@@ -53,21 +47,21 @@ json node_feature(const std::string& node, const Labels& labels, kube::ApiKind o
         {"ownerReferences",
          {{{"apiVersion", owner_kind.api_version},
            {"kind", owner_kind.kind},
-           {"name", text_at(owner, "name")},
-           {"uid", text_at(owner, "uid")}}}}}},
+           {"name", metadata_text(owner, "name")},
+           {"uid", metadata_text(owner, "uid")}}}}}},
       // Older releases of NFD refuse an object without its three kinds of features.
       {"spec",
        {{"features", {{"flags", none}, {"attributes", none}, {"instances", none}}}, {"labels", desired}}}};
 }
 
 bool says_the_same(const json& object, const json& content) {
-  const json& has = at(object, "metadata");
-  const json& desired = at(content, "metadata");
-  const json& labels = at(at(object, "spec"), "labels");
-  return at(has, "ownerReferences") == at(desired, "ownerReferences") &&
-         at(at(has, "labels"), kNodeNameLabel) == at(at(desired, "labels"), kNodeNameLabel) &&
+  const json& has = field(object, "metadata");
+  const json& desired = field(content, "metadata");
+  const json& labels = field(field(object, "spec"), "labels");
+  return field(has, "ownerReferences") == field(desired, "ownerReferences") &&
+         field(field(has, "labels"), kNodeNameLabel) == field(field(desired, "labels"), kNodeNameLabel) &&
          // An API server may omit an empty object.
-         (labels.is_null() ? json::object() : labels) == at(at(content, "spec"), "labels");
+         (labels.is_null() ? json::object() : labels) == field(field(content, "spec"), "labels");
 }
 
 class NodeFeature::Impl : Pinned {

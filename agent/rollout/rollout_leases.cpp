@@ -2,7 +2,6 @@
 #include "agent/rollout/rollout_leases.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -12,6 +11,8 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/node_report.h"
+#include "common/text/text.h"
+#include "common/text/whole_json.h"
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
 
@@ -24,19 +25,8 @@ constexpr const char* kConfigurationAnnotation = "gpu-ferry.io/configuration";
 constexpr const char* kPolicyAnnotation = "gpu-ferry.io/policy";
 constexpr std::size_t kLongestVerdict = 400;
 
-const json& at(const json& object, const char* key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
-std::string text_at(const json& object, const char* key) {
-  const json& value = at(object, key);
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
-
 const json& annotations_of(const json& lease) {
-  return at(at(lease, "metadata"), "annotations");
+  return field(field(lease, "metadata"), "annotations");
 }
 
 // The format of metav1.MicroTime.
@@ -66,17 +56,15 @@ kube::Selection rollout_lease_objects(const std::string& space) {
 }
 
 std::optional<RolloutLease> rollout_lease_of(const json& lease) {
-  const std::string name = text_at(at(lease, "metadata"), "name");
+  const std::string name = text_field(field(lease, "metadata"), "name");
   const std::string_view prefix = kRolloutLeasePrefix;
   if (!name.starts_with(prefix)) return std::nullopt;
   RolloutLease out;
-  const std::string_view number = std::string_view(name).substr(prefix.size());
-  const auto [end, fault] = std::from_chars(number.data(), number.data() + number.size(), out.index);
-  if (fault != std::errc() || end != number.data() + number.size() ||
-      name != fmt::format("{}{}", prefix, out.index))
-    return std::nullopt;
-  out.holder = text_at(at(lease, "spec"), "holderIdentity");
-  out.configuration = text_at(annotations_of(lease), kConfigurationAnnotation);
+  const auto index = whole_number<std::size_t>(std::string_view(name).substr(prefix.size()));
+  if (!index || name != fmt::format("{}{}", prefix, *index)) return std::nullopt;
+  out.index = *index;
+  out.holder = text_field(field(lease, "spec"), "holderIdentity");
+  out.configuration = text_field(annotations_of(lease), kConfigurationAnnotation);
   return out;
 }
 
@@ -94,18 +82,18 @@ void read_canary_results(const json& lease, CanaryResults& out) {
 }
 
 std::string sign_of_life(const json& lease) {
-  const json& spec = at(lease, "spec");
-  return text_at(spec, "holderIdentity") + " " + text_at(spec, "renewTime") + " " +
-         text_at(annotations_of(lease), kConfigurationAnnotation);
+  const json& spec = field(lease, "spec");
+  return text_field(spec, "holderIdentity") + " " + text_field(spec, "renewTime") + " " +
+         text_field(annotations_of(lease), kConfigurationAnnotation);
 }
 
 json patch_to_take(const json& lease, const LeaseHolder& holder) {
   const std::string now = micro_time(holder.now);
-  const json& before = at(lease, "spec");
+  const json& before = field(lease, "spec");
   json spec = {
       {"holderIdentity", holder.node}, {"leaseDurationSeconds", kLeaseLife.count()}, {"renewTime", now}};
-  if (text_at(before, "holderIdentity") != holder.node) {
-    const json& transitions = at(before, "leaseTransitions");
+  if (text_field(before, "holderIdentity") != holder.node) {
+    const json& transitions = field(before, "leaseTransitions");
     constexpr std::int64_t kMost = 1'000'000;
     spec["acquireTime"] = now;
     spec["leaseTransitions"] =
@@ -131,7 +119,7 @@ json patch_to_judge(const json& lease, const std::string& node, const std::strin
   if (verdict.empty()) {
     changes[proven] = node;
     // A failure on another node stays: only that node's own success removes it.
-    if (text_at(annotations, failed.c_str()).starts_with(node + ":")) changes[failed] = nullptr;
+    if (text_field(annotations, failed.c_str()).starts_with(node + ":")) changes[failed] = nullptr;
   } else {
     changes[failed] = one_line(verdict, kLongestVerdict);
   }

@@ -2,10 +2,11 @@
 #include "host/usage/advertised_resources.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include <nlohmann/json.hpp>
+
+#include "common/text/text.h"
 
 namespace ferry::host {
 namespace {
@@ -131,10 +132,7 @@ std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::strin
   for (const char* bus : {"pci", "mdev"}) {
     const auto name =
         host.link_name(std::filesystem::path("sys/bus") / bus / "devices" / device / "iommu_group");
-    if (!name) continue;
-    std::uint32_t number = 0;
-    const char* const end = name->data() + name->size();
-    if (std::from_chars(name->data(), end, number).ptr == end) return number;
+    if (const auto number = name ? whole_number(*name) : std::nullopt) return number;
   }
   return std::nullopt;
 }

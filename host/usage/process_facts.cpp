@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <linux/kcmp.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "common/process/this_process.h"
+#include "common/text/text.h"
 #include "hostfs/kernel_facts.h"
 
 namespace ferry::host {
@@ -197,10 +197,8 @@ bool is_uid_letter(char c) {
 }  // namespace
 
 std::optional<int> pid_of(std::string_view name) {
-  int pid = 0;
-  const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  if (failure != std::errc() || end != name.data() + name.size() || pid <= 0) return {};
-  return pid;
+  const auto pid = whole_number<int>(name);
+  return pid && *pid > 0 ? pid : std::nullopt;
 }
 
 std::optional<std::string> vm_name(std::string_view cmdline) {

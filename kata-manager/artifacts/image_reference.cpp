@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>
-#include <charconv>
 
 #include <fmt/format.h>
+
+#include "common/text/text.h"
 
 namespace ferry::kata {
 
@@ -46,11 +47,7 @@ bool is_digit(char c) {
 using Fault = std::string;
 
 Fault fault_of_port(std::string_view port) {
-  unsigned number = 0;
-  constexpr unsigned kHighest = 65535;
-  const auto [end, failure] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (failure != std::errc() || end != port.data() + port.size() || number == 0 || number > kHighest)
-    return fmt::format("'{}' is no port", port);
+  if (whole_number<std::uint16_t>(port).value_or(0) == 0) return fmt::format("'{}' is no port", port);
   return {};
 }
 

@@ -2,7 +2,6 @@
 #include "vfio/pci/pci_function.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,14 +19,12 @@ class Fields {
   explicit Fields(std::string_view text) : rest_(text) {}
 
   std::uint16_t take(std::string_view marker, std::size_t digits) {
-    std::uint16_t value = 0;
     const std::size_t size = marker.size() + digits;
     if (!rest_.starts_with(marker) || rest_.size() < size) return fail();
-    const char* const end = rest_.data() + size;
-    const auto [stopped, error] = std::from_chars(rest_.data() + marker.size(), end, value, 16);
-    if (error != std::errc() || stopped != end) return fail();
+    const auto value = whole_number<std::uint16_t>(rest_.substr(marker.size(), digits), 16);
+    if (!value) return fail();
     rest_.remove_prefix(size);
-    return value;
+    return *value;
   }
   bool all_taken() const { return good_ && rest_.empty(); }
 
@@ -61,18 +58,10 @@ namespace {
 
 template <typename Number>
 Result<Number> parse_number(std::string_view text, const std::filesystem::path& where) {
-  int base = 10;
-  std::string_view digits = text;
-  if (digits.starts_with("0x")) {
-    base = 16;
-    digits.remove_prefix(2);
-  }
-  Number value{};
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (error != std::errc() || end != digits.data() + digits.size()) {
-    return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not a number", where.string(), text));
-  }
-  return value;
+  const auto value =
+      text.starts_with("0x") ? whole_number<Number>(text.substr(2), 16) : whole_number<Number>(text);
+  if (value) return *value;
+  return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not a number", where.string(), text));
 }
 
 /// Reads attributes and keeps the first error as the function's problem.
