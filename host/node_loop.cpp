@@ -208,7 +208,7 @@ class NodeLoop {
         continue;
       }
       // Changes of content count too, since a person may write into a file instead of replacing it.
-      auto watch = DirectoryWatch::open(host_, folder, DirectoryWatch::Contents::told);
+      auto watch = DirectoryWatch::open(host_, folder, DirectoryWatch::Contents::written);
       if (!watch) {
         warn_once(watch.error());
         continue;

@@ -22,7 +22,7 @@ struct DirectoryEvent {
   enum class Kind {
     appeared,  ///< made, or moved in
     vanished,  ///< removed, or moved out
-    written,   ///< closed after it was open for writing; only with Contents::told
+    written,   ///< closed after it was open for writing; only with Contents::written
     changed,   ///< its mode, owner or another attribute, not its content; only with Contents::attributes
     lost,      ///< events were dropped: read everything again
     gone,      ///< the directory itself is gone; no more events
@@ -37,8 +37,8 @@ struct DirectoryEvent {
 class DirectoryWatch {
  public:
   enum class Contents {
-    untold,
-    told,        ///< also each `written`
+    names,
+    written,     ///< also each `written`
     attributes,  ///< also each `changed`
   };
   using Pause = std::chrono::milliseconds;
@@ -46,12 +46,12 @@ class DirectoryWatch {
   static constexpr Pause kRescan = std::chrono::seconds(30);
 
   /// `path` may be a /proc/self/fd link. Errors: those of inotify, such as ENOENT.
-  static Result<DirectoryWatch> open(const std::filesystem::path& path, Contents contents = Contents::untold,
+  static Result<DirectoryWatch> open(const std::filesystem::path& path, Contents contents = Contents::names,
                                      Pause rescan = kRescan);
 
   /// Opens `path` below the host's root; links cannot lead out of it.
   static Result<DirectoryWatch> open(const HostFs& host, const std::filesystem::path& path,
-                                     Contents contents = Contents::untold);
+                                     Contents contents = Contents::names);
 
   /// Readable when events wait.
   int fd() const { return fd_.get(); }
@@ -93,7 +93,7 @@ class FolderWatch : Pinned {
   Result<> add(const std::filesystem::path& folder, const Make& make = {});
 
  private:
-  void told(const std::filesystem::path& folder, const Make& make);
+  void read_events(const std::filesystem::path& folder, const Make& make);
   void add_again(const std::filesystem::path& folder, const Make& make);
 
   EventLoop& loop_;

@@ -106,7 +106,7 @@ std::span<char> map(const UniqueFd& file) {
 
 }  // namespace
 
-void ActUnderWay::open(int how_to_lock) {
+void InFlightWrite::open(int how_to_lock) {
   const NumberedProcess self = ourselves(host_);
   path_ = std::filesystem::path(kDirectory) / file_name_of(self);
   constexpr int kTries = 10;
@@ -125,27 +125,27 @@ void ActUnderWay::open(int how_to_lock) {
   }
 }
 
-void ActUnderWay::close() {
+void InFlightWrite::close() {
   if (!text_.empty()) ::munmap(text_.data(), text_.size());
   text_ = act_ = {};
   file_.reset();
 }
 
-ActUnderWay::~ActUnderWay() {
+InFlightWrite::~InFlightWrite() {
   if (file_.valid()) (void)host_.remove_file(path_);
   close();
 }
 
-void ActUnderWay::prepare() {
+void InFlightWrite::prepare() {
   if (file_.valid() && !is_linked(file_)) close();
   if (!file_.valid()) open(LOCK_EX);
 }
 
-void ActUnderWay::try_prepare() {
+void InFlightWrite::try_prepare() {
   if (!file_.valid()) open(LOCK_EX | LOCK_NB);
 }
 
-void ActUnderWay::begin(std::string_view act, std::string_view value) {
+void InFlightWrite::begin(std::string_view act, std::string_view value) {
   value = value.substr(0, kLongestValue);
   if (act.empty() || act.size() + value.size() + 2 > act_.size()) return;
   // The first byte is stored last: until then readers see no act.
@@ -156,11 +156,11 @@ void ActUnderWay::begin(std::string_view act, std::string_view value) {
   std::atomic_ref(act_.front()).store(act.front(), std::memory_order_release);
 }
 
-void ActUnderWay::is_done_by(int pid) {
+void InFlightWrite::is_done_by(int pid) {
   if (!text_.empty()) fmt::format_to(text_.begin(), "{:>10}", pid);
 }
 
-void ActUnderWay::end() {
+void InFlightWrite::end() {
   if (!act_.empty()) std::atomic_ref(act_.front()).store('\0', std::memory_order_release);
 }
 

@@ -27,10 +27,10 @@
 namespace ferry {
 
 /// The file of one child. If it cannot be made (nothing below the root is writable), nothing is recorded.
-class ActUnderWay : Pinned {
+class InFlightWrite : Pinned {
  public:
-  explicit ActUnderWay(HostFs& host) : host_(host) {}
-  ~ActUnderWay();
+  explicit InFlightWrite(HostFs& host) : host_(host) {}
+  ~InFlightWrite();
 
   /// Call before the first of several acts. Makes the file if it is not there; may wait for its lock.
   void prepare();

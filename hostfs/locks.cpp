@@ -99,7 +99,7 @@ InstanceLockQueue::~InstanceLockQueue() {
 }
 
 void InstanceLockQueue::watch() {
-  auto opened = DirectoryWatch::open(host_, file_.parent_path(), DirectoryWatch::Contents::told);
+  auto opened = DirectoryWatch::open(host_, file_.parent_path(), DirectoryWatch::Contents::written);
   if (!opened) return;  // without events the lock is tried every second
   watch_.emplace(std::move(*opened));
   loop_.watch(watch_->fd(), [this] {
@@ -131,12 +131,12 @@ void InstanceLockQueue::try_now() {
     candidate_.reset();
     if (opened) {
       candidate_.emplace(std::move(*opened));
-    } else if (told_.insert(opened.error().message).second) {
+    } else if (logged_.insert(opened.error().message).second) {
       spdlog::error("{}", opened.error().message);
     }
   }
   const auto taken = candidate_ ? candidate_->take(file_) : Result<bool>(false);
-  if (!taken && told_.insert(taken.error().message).second) spdlog::error("{}", taken.error().message);
+  if (!taken && logged_.insert(taken.error().message).second) spdlog::error("{}", taken.error().message);
   if (!taken.value_or(false)) {
     try_in(pause_);
     pause_ = std::min(2 * pause_, kLongestPause);

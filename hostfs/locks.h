@@ -75,7 +75,7 @@ class InstanceLockQueue : Pinned {
   std::optional<InstanceLock> candidate_;  // opened, not locked; closing it would look like the holder's end
   EventLoop::Timer timer_;
   EventLoop::Clock::duration pause_;
-  std::set<std::string> told_;
+  std::set<std::string> logged_;
 };
 
 /// Allows one change of the host at a time: an exclusive flock(2) on run/ferry/hostd/lock, released with this

@@ -93,7 +93,7 @@ Result<std::vector<Domain>> list_running_domains(const HostFs& host, const Conne
   return domains;
 }
 
-bool offers_kvm(const Connection& connection) {
+bool has_kvm(const Connection& connection) {
   return !taken(::virConnectGetDomainCapabilities(connection.get(), nullptr, "x86_64", "q35", "kvm", 0))
               .empty();
 }

@@ -14,18 +14,12 @@
 #include <fmt/ranges.h>
 
 #include "common/text/text.h"
+#include "hostfs/check_reading.h"
 
 namespace ferry::virt {
 namespace {
 
 constexpr std::string_view kDevice = "GUEST-PCI ";
-
-std::string_view next_word(std::string_view& text) {
-  const auto end = std::min(text.find(' '), text.size());
-  const auto word = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return word;
-}
 
 // Parses exactly `name=` and `digits` hexadecimal digits.
 std::optional<std::uint32_t> field(std::string_view word, std::string_view name, std::size_t digits) {
@@ -36,12 +30,12 @@ std::optional<std::uint32_t> field(std::string_view word, std::string_view name,
 }
 
 std::optional<GuestDevice> device_of(std::string_view text) {
-  const auto address = vfio::PciAddress::parse(next_word(text));
-  const auto vendor = field(next_word(text), "vendor", 4);
-  const auto device = field(next_word(text), "device", 4);
-  const auto class_code = field(next_word(text), "class", 6);
-  const auto subsystem_vendor = field(next_word(text), "subsystem_vendor", 4);
-  const auto subsystem_device = field(next_word(text), "subsystem_device", 4);
+  const auto address = vfio::PciAddress::parse(cut(text, ' '));
+  const auto vendor = field(cut(text, ' '), "vendor", 4);
+  const auto device = field(cut(text, ' '), "device", 4);
+  const auto class_code = field(cut(text, ' '), "class", 6);
+  const auto subsystem_vendor = field(cut(text, ' '), "subsystem_vendor", 4);
+  const auto subsystem_device = field(cut(text, ' '), "subsystem_device", 4);
   if (!address || !vendor || !device || !class_code || !subsystem_vendor || !subsystem_device ||
       !text.empty()) {
     return {};

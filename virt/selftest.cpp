@@ -40,7 +40,7 @@ Result<> must_be_file(const HostFs& host, const std::string& path, const char* w
 
 GuestAccelerator choose(GuestAccelerator asked, const Connection& connection) {
   if (asked != GuestAccelerator::automatic) return asked;
-  return offers_kvm(connection) ? GuestAccelerator::kvm : GuestAccelerator::tcg;
+  return has_kvm(connection) ? GuestAccelerator::kvm : GuestAccelerator::tcg;
 }
 
 // Unique on the machine, not only in the process: two tests may run from two containers.

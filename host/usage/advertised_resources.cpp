@@ -61,7 +61,7 @@ AdvertisedResource read_resource(const std::string& name, const json& resource) 
 }
 
 // These reasons are for people only, so malformed ones are skipped.
-std::map<std::string, std::string> read_not_offered(const json& file) {
+std::map<std::string, std::string> read_not_advertised(const json& file) {
   std::map<std::string, std::string> out;
   const json* const list = member(file, "not_advertised");
   if (list == nullptr || !list->is_array()) return out;
@@ -113,7 +113,7 @@ Result<AdvertisedResources> read_advertised_resources(std::string_view text) {
       out.devices.push_back(std::move(*read));
     }
   }
-  out.not_advertised = read_not_offered(file);
+  out.not_advertised = read_not_advertised(file);
   out.standby = text_of(file, "standby");
   return out;
 }

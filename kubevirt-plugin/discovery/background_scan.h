@@ -37,7 +37,7 @@ class BackgroundScan : Pinned {
  private:
   struct Shared;
 
-  void ended(Result<ResourceSet> offer);
+  void ended(Result<ResourceSet> found);
 
   EventLoop& loop_;
   const Scanned scanned_;

@@ -15,7 +15,7 @@ namespace ferry::plugin {
 HostWatch::HostWatch(const HostFs& host, EventLoop& loop, bool modes, Events events)
     : host_(host),
       loop_(loop),
-      contents_(modes ? DirectoryWatch::Contents::attributes : DirectoryWatch::Contents::untold),
+      contents_(modes ? DirectoryWatch::Contents::attributes : DirectoryWatch::Contents::names),
       events_(std::move(events)) {}
 
 void HostWatch::begin() {
