@@ -148,10 +148,7 @@ Result<std::vector<std::filesystem::path>> collect_versions(
 
 /// Removes an artifact and its versions; a folder that file:// named stays. A folder that the link replaced
 /// comes back (the last, if there are several) unless its place is taken; other replaced folders stay put
-/// aside. No sandbox may use the artifact. A missing artifact is no error.
+/// aside. No sandbox may use the artifact. A missing artifact is no error. The caller holds lock_artifacts().
 Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name);
-/// remove_artifact() for a caller that holds lock_artifacts().
-Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artifacts_dir,
-                                const std::string& name);
 
 }  // namespace ferry::kata

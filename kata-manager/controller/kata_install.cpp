@@ -195,7 +195,7 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
   // A class counts as present while it has a folder. So the folder goes last, and a killed run is resumed.
   if (artifacts_dir && *lock) {
     for (const std::string& name : change.setup.gone) {
-      if (auto r = remove_locked_artifact(*context.host, *artifacts_dir, name); !r)
+      if (auto r = remove_artifact(*context.host, *artifacts_dir, name); !r)
         return fail(std::move(r).error());
     }
   }

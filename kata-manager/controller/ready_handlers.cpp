@@ -122,10 +122,6 @@ std::string handlers_file_text(const HandlersFile& file) {
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string ready_handlers_text(const std::set<std::string>& handlers) {
-  return handlers_file_text({.ready = handlers});
-}
-
 Result<HandlersFile> read_handlers_file(std::string_view text) {
   const auto file = parse(text);
   if (!file) return fail(Error(file.error()));

@@ -512,7 +512,7 @@ TEST_F(KataKeeperTest, SaysOnlyWhatIsReadyWhereNoFileIsObeyed) {
   want(kOneClass, {"kata-a"});
   KataKeeper only({.host = &host, .writer = &writer, .asked = daemon.get()}, {});
   EXPECT_TRUE(only.round(now).answered);
-  EXPECT_EQ(text(kReadyHandlersFile), ready_handlers_text({}));
+  EXPECT_EQ(text(kReadyHandlersFile), handlers_file_text({}));
   EXPECT_EQ(text(kMain), kMainText);
 }
 
