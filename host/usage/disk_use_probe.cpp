@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "host/usage/disk_use_probe.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <memory>
@@ -10,8 +12,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "host/usage/mount_table.h"
 #include "host/usage/process_facts.h"
-#include "host/usage/use_probes.h"
 #include "hostfs/host_writer.h"
 
 namespace ferry::host {

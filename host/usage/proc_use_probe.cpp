@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "host/usage/proc_use_probe.h"
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -14,7 +16,6 @@
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "host/usage/process_facts.h"
-#include "host/usage/use_probes.h"
 #include "hostfs/bounded_caller.h"
 
 namespace ferry::host {

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "host/usage/use_probes.h"
+#include "host/usage/nvidia_nodes.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

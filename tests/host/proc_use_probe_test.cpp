@@ -16,7 +16,7 @@
 
 #include <gmock/gmock.h>
 
-#include "host/usage/use_probes.h"
+#include "host/usage/proc_use_probe.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
