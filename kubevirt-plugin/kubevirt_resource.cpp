@@ -251,10 +251,8 @@ std::optional<Check> grace_check(const ResourceSet& scan) {
   for (const Resource& resource : scan.resources) {
     const auto grace = [](const AdvertisedDevice& device) { return is_grace_gpu(device.model); };
     if (std::ranges::none_of(resource.devices, grace)) continue;
-    Check check{
-        .id = "grace-vms",
-        .subject = resource.name.text(),
-        .why = "from KubeVirt 1.9 on its webhook refuses VMs with Grace GPUs that do not keep to this"};
+    Check check{"grace-vms", resource.name.text(),
+                "from KubeVirt 1.9 on its webhook refuses VMs with Grace GPUs that do not keep to this"};
     if (!std::ranges::all_of(resource.devices, grace))
       return std::move(check).failed(
           "the name stands for a Grace GPU and for another model, and KubeVirt may refuse "

@@ -97,11 +97,9 @@ Result<Setting> of_containerd(const HostFs& host, const RuntimePlace& place) {
 }  // namespace
 
 Check device_ownership_check(const HostFs& host) {
-  Check check{.id = "cdev-ownership",
-              .subject = kHostSubject,
-              .why =
-                  "KubeVirt's launchers are not root, and have /dev/iommu and the nodes below "
-                  "/dev/vfio/devices only where the container runtime makes these the container's"};
+  Check check{"cdev-ownership", kHostSubject,
+              "KubeVirt's launchers are not root, and have /dev/iommu and the nodes below "
+              "/dev/vfio/devices only where the container runtime makes these the container's"};
   const auto place = find_runtime(host, {});
   if (!place) return std::move(check).unknown(place.error().message);
   const auto setting = place->kind == RuntimeKind::crio ? of_crio(ConfigFiles(host), place->configuration)

@@ -102,9 +102,8 @@ std::string guest_note(const std::vector<Bar>& bars) {
 }
 
 Check size_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
-  Check check{.id = "bar-size",
-              .subject = function.address.text(),
-              .why = "a guest finds the BARs as large as they are here, and cannot make them larger"};
+  Check check{"bar-size", function.address.text(),
+              "a guest finds the BARs as large as they are here, and cannot make them larger"};
   const auto path = path_text(function, "resource");
   if (const auto trouble = trouble_with(facts, "resource"); !trouble.empty())
     return std::move(check).unknown(trouble, "run as root");
@@ -144,10 +143,8 @@ Check size_check(const HostFs& host, const PciFunction& function, const DeviceFa
 }
 
 Check rom_check(const PciFunction& function, const DeviceFacts& facts) {
-  Check check{
-      .id = "option-rom",
-      .subject = function.address.text(),
-      .why = "a guest's firmware draws on a display with what the ROM of the card holds; drivers need none"};
+  Check check{"option-rom", function.address.text(),
+              "a guest's firmware draws on a display with what the ROM of the card holds; drivers need none"};
   constexpr const char* kNone =
       "nothing if the guest's driver alone uses the card; for its boot screen give the VM the "
       "card's ROM as a file (libvirt: <rom file='FILE'/>)";

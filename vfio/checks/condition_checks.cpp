@@ -21,9 +21,8 @@ Check reset_check(const PciFunction& function, const DeviceFacts& facts) {
       "it works once: after a guest's crash a cold start of the host may be needed; a firmware update of the "
       "card "
       "may add a way";
-  Check check{.id = "reset-method",
-              .subject = function.address.text(),
-              .why = "between two VMs only a reset clears what the first left in the device"};
+  Check check{"reset-method", function.address.text(),
+              "between two VMs only a reset clears what the first left in the device"};
   if (const auto trouble = trouble_with(facts, "reset_method"); !trouble.empty()) {
     return std::move(check).unknown(trouble, "run as root");
   }
@@ -44,9 +43,8 @@ Check reset_check(const PciFunction& function, const DeviceFacts& facts) {
 }
 
 Check power_check(const PciFunction& function, const DeviceFacts& facts) {
-  Check check{.id = "power-state",
-              .subject = function.address.text(),
-              .why = "a device without power does not answer, and some come back broken"};
+  Check check{"power-state", function.address.text(),
+              "a device without power does not answer, and some come back broken"};
   const auto path = path_text(function, "power_state");
   if (const auto trouble = trouble_with(facts, "power_state"); !trouble.empty()) {
     return std::move(check).unknown(trouble, "run as root");
@@ -93,10 +91,8 @@ std::vector<unsigned> desired_64bit_bars(std::string_view config) {
 }
 
 Check bars_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
-  Check check{
-      .id = "bars-assigned",
-      .subject = function.address.text(),
-      .why = "a GPU whose memory window has no address cannot be used by any driver, a guest's included"};
+  Check check{"bars-assigned", function.address.text(),
+              "a GPU whose memory window has no address cannot be used by any driver, a guest's included"};
   const auto path = path_text(function, "resource");
   const auto trouble = trouble_with(facts, "resource");
   if (!facts.bars) {
@@ -149,9 +145,8 @@ std::optional<unsigned> tenths(const std::string& speed) {
 }
 
 Check link_check(const PciFunction& function, const DeviceFacts& facts) {
-  Check check{.id = "pcie-link",
-              .subject = function.address.text(),
-              .why = "a link below what the card can do makes every transfer of the guest slower"};
+  Check check{"pcie-link", function.address.text(),
+              "a link below what the card can do makes every transfer of the guest slower"};
   for (const char* name : {"current_link_speed", "max_link_speed", "current_link_width", "max_link_width"}) {
     if (const auto trouble = trouble_with(facts, name); !trouble.empty()) {
       return std::move(check).unknown(trouble, "run as root");
@@ -187,9 +182,8 @@ Check link_check(const PciFunction& function, const DeviceFacts& facts) {
 
 Check numa_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
   constexpr const char* kNodes = "sys/devices/system/node/online";
-  Check check{.id = "numa-node",
-              .subject = function.address.text(),
-              .why = "a VM whose memory and CPUs are on the GPU's node transfers faster"};
+  Check check{"numa-node", function.address.text(),
+              "a VM whose memory and CPUs are on the GPU's node transfers faster"};
   if (const auto trouble = trouble_with(facts, "numa_node"); !trouble.empty()) {
     return std::move(check).unknown(trouble, "run as root");
   }

@@ -16,9 +16,8 @@ std::string path_text(const PciFunction& function, std::string_view attribute) {
 }
 
 Check readable_check(const PciFunction& function) {
-  Check check{.id = "function-readable",
-              .subject = function.address.text(),
-              .why = "ferry writes nothing to a function that it cannot read"};
+  Check check{"function-readable", function.address.text(),
+              "ferry writes nothing to a function that it cannot read"};
   if (!function.problem) {
     return std::move(check).passed(fmt::format("{} in /sys/bus/pci/devices", function.ids()));
   }
@@ -28,9 +27,8 @@ Check readable_check(const PciFunction& function) {
 }
 
 Check in_group_check(const HostFs& host, const Inventory& inventory, const PciFunction& function) {
-  Check check{.id = "in-iommu-group",
-              .subject = function.address.text(),
-              .why = "vfio-pci refuses (EINVAL) a device that no IOMMU handles"};
+  Check check{"in-iommu-group", function.address.text(),
+              "vfio-pci refuses (EINVAL) a device that no IOMMU handles"};
   const auto link = host.link_name(sysfs_path(function.address) / "iommu_group");
   if (!link) {
     if (!is_gone(link.error())) return std::move(check).unreadable(link.error());
@@ -54,11 +52,9 @@ Check in_group_check(const HostFs& host, const Inventory& inventory, const PciFu
 }
 
 Check virtual_functions_check(const PciFunction& function) {
-  Check check{.id = "virtual-functions-off",
-              .subject = function.address.text(),
-              .why =
-                  "vfio-pci refuses (EBUSY) a physical function whose virtual functions are enabled, and by "
-                  "then the old driver is gone"};
+  Check check{"virtual-functions-off", function.address.text(),
+              "vfio-pci refuses (EBUSY) a physical function whose virtual functions are enabled, and by "
+              "then the old driver is gone"};
   const auto path = sysfs_path(function.address);
   if (function.sriov_totalvfs == 0) {
     return std::move(check).passed(fmt::format("/{} offers no SR-IOV", path.string()));

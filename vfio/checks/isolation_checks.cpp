@@ -86,9 +86,8 @@ struct IommuState {
 };
 
 Check firmware_table_check(const HostFs& host, const IommuState& state) {
-  Check check{.id = "firmware-iommu-table",
-              .subject = kHostSubject,
-              .why = "the kernel finds an IOMMU only where the firmware announces one"};
+  Check check{"firmware-iommu-table", kHostSubject,
+              "the kernel finds an IOMMU only where the firmware announces one"};
   if (!state.tables && !is_gone(state.tables.error())) {
     return std::move(check).unreadable(state.tables.error());
   }
@@ -170,9 +169,8 @@ std::string command_line_note(const Result<KernelCommandLine>& command_line) {
 }
 
 Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& command_line) {
-  Check check{.id = "iommu-active",
-              .subject = kHostSubject,
-              .why = "vfio takes a device only when an IOMMU keeps it to its VM's memory"};
+  Check check{"iommu-active", kHostSubject,
+              "vfio takes a device only when an IOMMU keeps it to its VM's memory"};
   if (!state.units) return std::move(check).unreadable(state.units.error());
   if (!state.groups) return std::move(check).unreadable(state.groups.error());
   const std::size_t units = state.units->size();
@@ -191,11 +189,9 @@ Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& comm
 
 Check noiommu_check(const HostFs& host) {
   constexpr const char* kPath = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
-  Check check{.id = "noiommu-mode",
-              .subject = kHostSubject,
-              .why =
-                  "in that mode a guest's device reads and writes all of the host's memory; ferry moves "
-                  "nothing while it is on"};
+  Check check{"noiommu-mode", kHostSubject,
+              "in that mode a guest's device reads and writes all of the host's memory; ferry moves "
+              "nothing while it is on"};
   const auto on = read_switch(host, kPath);
   if (!on && is_gone(on.error())) {
     return std::move(check).passed(fmt::format("there is no /{}: vfio has no such mode now", kPath));
@@ -221,11 +217,9 @@ std::string_view interrupt_chip(std::string_view line) {
 // design, is named ITS. Remapping can thus be proven, but never its absence.
 Check remapping_check(const HostFs& host) {
   constexpr const char* kPath = "proc/interrupts";
-  Check check{.id = "interrupt-remapping",
-              .subject = kHostSubject,
-              .why =
-                  "without it a guest can raise any interrupt of the host; vfio then refuses a VM's start "
-                  "with EPERM"};
+  Check check{"interrupt-remapping", kHostSubject,
+              "without it a guest can raise any interrupt of the host; vfio then refuses a VM's start "
+              "with EPERM"};
   const auto text = read_text(host, kPath, kListBytes);
   if (!text) return std::move(check).unreadable(text.error());
   std::string_view rest = *text;
@@ -242,9 +236,8 @@ Check remapping_check(const HostFs& host) {
 }
 
 Check unsafe_interrupts_check(const HostFs& host) {
-  Check check{.id = "unsafe-interrupts",
-              .subject = kHostSubject,
-              .why = "with that parameter a guest can raise any interrupt of the host"};
+  Check check{"unsafe-interrupts", kHostSubject,
+              "with that parameter a guest can raise any interrupt of the host"};
   std::vector<std::string> on;
   for (const char* module : {"vfio_iommu_type1", "iommufd"}) {
     const auto path = fmt::format("sys/module/{}/parameters/allow_unsafe_interrupts", module);
@@ -266,10 +259,8 @@ Check unsafe_interrupts_check(const HostFs& host) {
 
 // vfio asks for the capability when it probes a device, and no file shows it. A device on vfio proves it.
 Check coherency_check(const Inventory& inventory, const AcceleratorRules& rules) {
-  Check check{
-      .id = "cache-coherency",
-      .subject = kHostSubject,
-      .why = "vfio refuses a device (EINVAL) whose DMA does not snoop the caches, as on some Arm boards"};
+  Check check{"cache-coherency", kHostSubject,
+              "vfio refuses a device (EINVAL) whose DMA does not snoop the caches, as on some Arm boards"};
   for (const auto& [address, function] : inventory.functions) {
     if (rules.match(function) && on_vfio_driver(function) && inventory.has_iommu()) {
       return std::move(check).passed(
@@ -281,11 +272,9 @@ Check coherency_check(const Inventory& inventory, const AcceleratorRules& rules)
 
 // A parameter that splits groups does not isolate their devices.
 Check acs_check(const Result<KernelCommandLine>& command_line) {
-  Check check{.id = "acs-override",
-              .subject = kHostSubject,
-              .why =
-                  "groups split by such a parameter look isolated and are not: their devices can reach each "
-                  "other past the IOMMU"};
+  Check check{"acs-override", kHostSubject,
+              "groups split by such a parameter look isolated and are not: their devices can reach each "
+              "other past the IOMMU"};
   if (!command_line) return std::move(check).unknown(command_line.error().message);
   std::vector<std::string> said;
   for (const KernelParameter& parameter : command_line->parameters()) {

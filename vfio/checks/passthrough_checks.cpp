@@ -14,9 +14,7 @@ namespace {
 
 Check accelerators_check(const Inventory& inventory, const AcceleratorRules& rules,
                          const std::vector<PciAddress>& accelerators) {
-  Check check{.id = "accelerators-present",
-              .subject = kHostSubject,
-              .why = "without one there is nothing to give to a VM"};
+  Check check{"accelerators-present", kHostSubject, "without one there is nothing to give to a VM"};
   std::vector<std::string> by_name;
   for (const auto& [address, function] : inventory.functions) {
     if (rules.only_by_name(function))
@@ -39,9 +37,8 @@ Check accelerators_check(const Inventory& inventory, const AcceleratorRules& rul
 
 // Accelerators have a check of their own, so this one covers functions that are not recognised as one.
 Check functions_check(const Inventory& inventory, const AcceleratorRules& rules) {
-  Check check{.id = "pci-functions-readable",
-              .subject = kHostSubject,
-              .why = "what cannot be read may be an accelerator, or stand in the way of one"};
+  Check check{"pci-functions-readable", kHostSubject,
+              "what cannot be read may be an accelerator, or stand in the way of one"};
   std::vector<std::string> problems;
   for (const auto& entry : inventory.functions) {
     const PciFunction& function = entry.second;
