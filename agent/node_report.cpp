@@ -125,9 +125,7 @@ std::string trouble_of(const DesiredState& desired_state, const HostSide& host, 
       if (desired_state.kind != DesiredState::Kind::policy) return host.unwritable;
       return fmt::format(
           "policy {} ({}) asks for passthrough, and this node has no GPU of NVIDIA; see whether `lspci` on "
-          "it shows "
-          "the "
-          "card, or {}",
+          "it shows the card, or {}",
           desired_state.desired_policy.name, desired_state.desired_policy.source,
           desired_state.desired_policy.source.starts_with("label ")
               ? "remove the label"

@@ -41,7 +41,6 @@ inline constexpr const char* kOneNameForTwoKinds =
 
 inline constexpr const char* kOneNameForTwoKindsCure =
     "give the vGPUs of one kind a name of their own: `ferry plugin --alias MODEL=NAME` on the nodes that "
-    "have "
-    "them";
+    "have them";
 
 }  // namespace ferry

@@ -148,13 +148,12 @@ Condition of_passthrough(const NodeSnapshot& snapshot, const AcceleratorDescript
     return {.word = "blocked", .health = Health::bad, .reason = blocked_reason(snapshot, description)};
   const auto sick = std::ranges::find_if(description.advertised_as, &AdvertisedAs::sick);
   if (sick != description.advertised_as.end())
-    return {
-        .word = "unhealthy",
-        .health = Health::bad,
-        .reason = sick->reason,
-        .hint = fmt::format("it is advertised again when that is over; an error of PCIe counts until it is "
-                            "bound anew: `ferry vfio unbind --device {0}`, then `bind --device {0}`",
-                            description.address().text())};
+    return {.word = "unhealthy",
+            .health = Health::bad,
+            .reason = sick->reason,
+            .hint = fmt::format("it is advertised again when that is over; an error of PCIe counts until it "
+                                "is bound anew: `ferry vfio unbind --device {0}`, then `bind --device {0}`",
+                                description.address().text())};
   if (std::ranges::any_of(description.advertised_as, &AdvertisedAs::held_with_group))
     return {.word = "in use"};
   return of_use(snapshot, description);

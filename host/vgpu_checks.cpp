@@ -73,14 +73,13 @@ Check manager_check(const HostFs& host, bool needed) {
 Check kubevirt_check(const HostFs& host, bool mediated) {
   constexpr const char* kKubelet = "var/lib/kubelet";
   Check check{"kubevirt-keeps-mdevs", kHostSubject,
-              "KubeVirt removes, every minute or two, each mediated device whose type its configuration "
-              "does not list, whoever made it"};
+              "KubeVirt removes, every minute or two, each mediated device whose type its configuration does "
+              "not list, whoever made it"};
   if (!mediated) return std::move(check).passed("no GPU here makes mediated devices");
   if (!host.exists(kKubelet)) return std::move(check).passed(fmt::format("there is no /{}", kKubelet));
-  return std::move(check).unknown(
-      "a kubelet runs here; whether KubeVirt does, and how, is not on this host",
-      "if it does: mediatedDevicesConfiguration.enabled: false in the KubeVirt CR, or every type with "
-      "externalResourceProvider: true");
+  return std::move(check).unknown("a kubelet runs here; whether KubeVirt does, and how, is not on this host",
+                                  "if it does: mediatedDevicesConfiguration.enabled: false in the KubeVirt "
+                                  "CR, or every type with externalResourceProvider: true");
 }
 
 struct Virtuals {

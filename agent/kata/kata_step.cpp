@@ -138,8 +138,8 @@ ChangeOutcome proven_by_kubelet(const policy::NodeObject& node, const HostSide& 
 std::string never_listed() {
   return fmt::format(
       "the container runtime has it for more than {} seconds, and the kubelet does not list it "
-      "(status.runtimeHandlers): no pod is sent here with it. Does the kubelet use the container "
-      "runtime whose socket ferry hostd has (its --container-runtime-endpoint)?",
+      "(status.runtimeHandlers): no pod is sent here with it. Does the kubelet use the container runtime "
+      "whose socket ferry hostd has (its --container-runtime-endpoint)?",
       kListPatience.count());
 }
 
@@ -236,10 +236,9 @@ std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host,
   if (!snapshot.unwritable.empty()) out.push_back({"RuntimeFailed", snapshot.unwritable});
   if (!plan.next) return out;
   if (!plan.answered && !host.kata.applying && host.kata_silent > kAnswerPatience) {
-    out.push_back(
-        {"HostdUnavailable", fmt::format("ferry hostd has not taken up /{} for more than {} seconds; does "
-                                         "it run on this node, with --kata?",
-                                         kata::kDesiredClassesFile, kAnswerPatience.count())});
+    out.push_back({"HostdUnavailable", fmt::format("ferry hostd has not taken up /{} for more than {} "
+                                                   "seconds; does it run on this node, with --kata?",
+                                                   kata::kDesiredClassesFile, kAnswerPatience.count())});
   }
   if (!host.kata.error.empty()) out.push_back({"RuntimeFailed", host.kata.error});
   add_handlers(out, host.kata);

@@ -124,10 +124,9 @@ bool is_plain_string(const std::string& text) {
   if (std::ranges::find(kWords, text) != kWords.end()) return false;
   if (std::string_view("+-.0123456789").find(text.front()) == std::string_view::npos) return true;
   static const std::regex kNumber(
-      "[-+]?0b[01_]+|[-+]?0o?[0-7_]+|[-+]?0x[0-9a-fA-F_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])*"
-      "|[-+]?(\\.[0-9]+|[0-9][0-9_]*(\\.[0-9_]*)?)([eE][-+]?[0-9]+)?"
-      "|[-+]?\\.(inf|Inf|INF)|\\.(nan|NaN|NAN)"
-      "|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}");
+      "[-+]?0b[01_]+|[-+]?0o?[0-7_]+|[-+]?0x[0-9a-fA-F_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])*|[-+]?(\\.[0-9]+|["
+      "0-9][0-9_]*(\\.[0-9_]*)?)([eE][-+]?[0-9]+)?|[-+]?\\.(inf|Inf|INF)|\\.(nan|NaN|NAN)|[0-9]{4}-[0-9]{1,2}"
+      "-[0-9]{1,2}");
   return !std::regex_match(text, kNumber);
 }
 
@@ -273,8 +272,7 @@ class TreeBuilder final : public YAML::EventHandler {
     // A key without a value may have deeper keys below it.
     if (!key || !earlier || *key <= *earlier || lines_[before - 1].ends_with(':')) return kOtherwise;
     return fmt::format(
-        "its key begins {} deeper than the key in the line before: keys of one map begin in the same "
-        "column",
+        "its key begins {} deeper than the key in the line before: keys of one map begin in the same column",
         counted(*key - *earlier, "blank"));
   }
   static bool is_blank(std::string_view line) {

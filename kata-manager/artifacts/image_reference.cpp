@@ -110,8 +110,8 @@ Fault fault_of_repository(std::string_view repository) {
     const auto part = repository.substr(begin, end - begin);
     if (!is_component(part)) {
       return fmt::format(
-          "'{}' in repository '{}' is not of lower case letters and digits, joined by '.', '_', "
-          "'__' or dashes",
+          "'{}' in repository '{}' is not of lower case letters and digits, joined by '.', '_', '__' or "
+          "dashes",
           part, repository);
     }
     begin = end + 1;
@@ -126,8 +126,7 @@ Fault fault_of_tag(std::string_view tag) {
                     std::ranges::all_of(tag, [&](char c) { return is_word(c) || c == '.' || c == '-'; });
   if (good) return {};
   return fmt::format(
-      "'{}' is no tag: 1 to {} letters, digits, '_', '.' and '-', the first of them none of the "
-      "last two",
+      "'{}' is no tag: 1 to {} letters, digits, '_', '.' and '-', the first of them none of the last two",
       tag, kLongest);
 }
 

@@ -214,10 +214,9 @@ class Judge {
   void refuse_path(const std::string& where, const std::string& text, const std::string& why) {
     const std::string path = shortened(text) == text ? "\"" + text + "\"" : "PATH";
     add(fmt::format("{} is {}, {}", where, in_quotes(text), why),
-        fmt::format(
-            "if it is meant, allow it by name in the class file: artifacts: {{allowHostPaths: [{}]}}; "
-            "or set {} in the class's `configuration`",
-            path, where));
+        fmt::format("if it is meant, allow it by name in the class file: artifacts: {{allowHostPaths: "
+                    "[{}]}}; or set {} in the class's `configuration`",
+                    path, where));
   }
   void refuse_setting(const std::string& where, const std::string& text, const std::string& why) {
     add(fmt::format("{} is {}, {}", where, in_quotes(text), why),

@@ -348,8 +348,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
   if (classes->restart.how == RuntimeRestart::How::command) {
     file.error =
         "restart: a command counts in `ferry kata install` alone (name a unit, or none, in the cluster's "
-        "class "
-        "file)";
+        "class file)";
     return std::nullopt;
   }
   // A killed run may be why the container runtime does not answer, so that run is finished first.
@@ -457,9 +456,9 @@ Result<> KataKeeper::carry_out(const ClassFile& classes, KataRuntime& runtime, D
                                HandlersFile& file) {
   const bool any = !plan.change.setup.handlers.empty();
   if (any && classes.load_modules) {
-    if (auto r = load_kata_modules(*uses_.writer,
-                                   "Kata's VMs need it: install the kernel's modules, or say loadModules: "
-                                   "false in the class file");
+    if (auto r = load_kata_modules(
+            *uses_.writer,
+            "Kata's VMs need it: install the kernel's modules, or say loadModules: false in the class file");
         !r)
       return r;
   }

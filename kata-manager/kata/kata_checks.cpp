@@ -313,10 +313,9 @@ Check question(std::string id, std::string why) {
 Check kvm_check(const HostFs& host) {
   Check check = question("kvm-there", "Kata's VMs are KVM's");
   if (host.exists("dev/kvm")) return std::move(check).passed("/dev/kvm is there");
-  return std::move(check).failed(
-      "there is no /dev/kvm",
-      "switch VT-x or AMD-V (SVM) on in the firmware, then `modprobe kvm_intel` or `modprobe kvm_amd`; in a "
-      "VM, allow nested virtualisation");
+  return std::move(check).failed("there is no /dev/kvm",
+                                 "switch VT-x or AMD-V (SVM) on in the firmware, then `modprobe kvm_intel` "
+                                 "or `modprobe kvm_amd`; in a VM, allow nested virtualisation");
 }
 
 /// Checks a module's device node. `ferry kata install` loads the module if loadModules is true.
@@ -419,10 +418,9 @@ Check mode_check(const ClassFile& file, const ConfidentialMode& mode) {
                          "confidential VMs want GPUs in a mode of their own, other VMs GPUs in none");
   const std::string found = "the mode of the GPUs for confidential computing is " + mode.text();
   if (!mode.known())
-    return std::move(check).unknown(
-        found,
-        "name the node's object, which NVIDIA's CC manager labels: kubectl get node NODE -o yaml > FILE; "
-        "ferry doctor --for kata --node-file FILE");
+    return std::move(check).unknown(found,
+                                    "name the node's object, which NVIDIA's CC manager labels: kubectl get "
+                                    "node NODE -o yaml > FILE; ferry doctor --for kata --node-file FILE");
   for (const KataClass& kata : file.classes) {
     if (const auto admitted = mode.admits(kata); !admitted)
       return std::move(check).failed(found, admitted.error().hint);

@@ -335,11 +335,10 @@ class Scanner::Round {
       return;  // advertised by another function of the group
     if (!is_new) {
       // The same function may still be advertised to KubeVirt.
-      return assembly_.refuse(
-          rules_.kubevirt ? address + " for Kata" : address,
-          fmt::format("its number for Kata, {}, is that of {}: one has a node of its own, "
-                      "/dev/vfio/devices/vfio{}, and the other the IOMMU group {}",
-                      key.id, seen->second.address, key.id, key.id));
+      return assembly_.refuse(rules_.kubevirt ? address + " for Kata" : address,
+                              fmt::format("its number for Kata, {}, is that of {}: one has a node of its "
+                                          "own, /dev/vfio/devices/vfio{}, and the other the IOMMU group {}",
+                                          key.id, seen->second.address, key.id, key.id));
     }
     device.id = key.id;
     device.sysfs_name = address;

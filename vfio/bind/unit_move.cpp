@@ -248,8 +248,7 @@ void tell_choice(const MoveContext& context, const Inventory& before, Move& move
     if (function->driver) continue;
     move.notes.push_back(
         fmt::format("{} has no driver now: none that is loaded takes it, and one that is loaded later will; "
-                    "`ferry vfio bind "
-                    "--device {}` has it on vfio again",
+                    "`ferry vfio bind --device {}` has it on vfio again",
                     member.address.text(), move.devices.front().text()));
   }
 }

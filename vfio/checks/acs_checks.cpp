@@ -90,9 +90,8 @@ void look_at(const HostFs& host, const PciAddress& bridge, Way& way) {
 
 Check acs_check(const HostFs& host, const Inventory& inventory, const PciFunction& function) {
   Check check{"acs-isolation", function.address.text(),
-              "a bridge that lets the devices below it reach each other past the IOMMU makes them one "
-              "group, and a "
-              "VM gets all of it or nothing"};
+              "a bridge that lets the devices below it reach each other past the IOMMU makes them one group, "
+              "and a VM gets all of it or nothing"};
   if (!function.iommu_group || !inventory.has_iommu()) {
     return std::move(check).unknown("without an IOMMU group there is none to judge",
                                     "see iommu-active and in-iommu-group");

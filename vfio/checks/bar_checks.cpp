@@ -96,8 +96,8 @@ std::string guest_note(const std::vector<Bar>& bars) {
   const auto largest = std::ranges::max_element(bars, {}, &Bar::size);
   if (largest == bars.end() || largest->size < k4GiB) return {};
   return fmt::format(
-      "; a guest needs a 64-bit window for the {} of BAR {}: Q35, OVMF and a CPU of mode "
-      "host-passthrough have it",
+      "; a guest needs a 64-bit window for the {} of BAR {}: Q35, OVMF and a CPU of mode host-passthrough "
+      "have it",
       size_text(largest->size), largest->index);
 }
 
@@ -113,10 +113,9 @@ Check size_check(const HostFs& host, const PciFunction& function, const DeviceFa
   if (!sizes.homeless.empty()) {
     return std::move(check).failed(
         fmt::format("{}", fmt::join(sizes.homeless, "; ")),
-        fmt::format(
-            "see bars-assigned; where the firmware has no more room, a smaller size may find some: write {} "
-            "while no driver has the device",
-            fmt::join(sizes.cures, ", ")));
+        fmt::format("see bars-assigned; where the firmware has no more room, a smaller size may find some: "
+                    "write {} while no driver has the device",
+                    fmt::join(sizes.cures, ", ")));
   }
   if (!sizes.odd.empty()) return std::move(check).unknown(fmt::format("{}", fmt::join(sizes.odd, "; ")));
   for (unsigned index = 0; index < 6; ++index) {
@@ -127,8 +126,7 @@ Check size_check(const HostFs& host, const PciFunction& function, const DeviceFa
   if (!sizes.small.empty()) {
     return std::move(check).warned(fmt::format("{}", fmt::join(sizes.small, "; ")),
                                    fmt::format("switch Resizable BAR and Above 4G Decoding on in the "
-                                               "firmware setup; or write {} while no driver "
-                                               "has the device",
+                                               "firmware setup; or write {} while no driver has the device",
                                                fmt::join(sizes.cures, ", ")));
   }
   const std::string guest = guest_note(*facts.bars);
@@ -146,8 +144,8 @@ Check rom_check(const PciFunction& function, const DeviceFacts& facts) {
   Check check{"option-rom", function.address.text(),
               "a guest's firmware draws on a display with what the ROM of the card holds; drivers need none"};
   constexpr const char* kNone =
-      "nothing if the guest's driver alone uses the card; for its boot screen give the VM the "
-      "card's ROM as a file (libvirt: <rom file='FILE'/>)";
+      "nothing if the guest's driver alone uses the card; for its boot screen give the VM the card's ROM as "
+      "a file (libvirt: <rom file='FILE'/>)";
   if (function.pci_class() != PciClass::vga) {
     return std::move(check).passed(fmt::format("{} is {:#08x}: no VGA device, which alone would need one",
                                                path_text(function, "class"), function.class_code));
@@ -165,8 +163,7 @@ Check rom_check(const PciFunction& function, const DeviceFacts& facts) {
         fmt::format("{} is the copy in RAM, at {:#x}, that the firmware has run: {} says so", path,
                     facts.rom_range->start, path_text(function, "resource")),
         "make another display the first in the firmware setup; or give the VM the card's ROM as a file "
-        "(libvirt: <rom "
-        "file='FILE'/>) or none (<rom bar='off'/>)");
+        "(libvirt: <rom file='FILE'/>) or none (<rom bar='off'/>)");
   }
   if (!*facts.rom)
     return std::move(check).warned(fmt::format("there is no {}: the kernel found none", path), kNone);
@@ -174,8 +171,7 @@ Check rom_check(const PciFunction& function, const DeviceFacts& facts) {
     return std::move(check).unknown(
         fmt::format("{} has no address for {}", path_text(function, "resource"), path),
         "it shows in reading: write 1 to it, read it, write 0; if that gives an error or nothing, a guest "
-        "gets nothing "
-        "either");
+        "gets nothing either");
   }
   return std::move(check).passed(
       fmt::format("{} has {} at {:#x}", path, size_text(facts.rom_range->size), facts.rom_range->start));

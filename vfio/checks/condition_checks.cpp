@@ -19,8 +19,7 @@ std::string path_text(const PciFunction& function, std::string_view attribute) {
 Check reset_check(const PciFunction& function, const DeviceFacts& facts) {
   constexpr const char* kCure =
       "it works once: after a guest's crash a cold start of the host may be needed; a firmware update of the "
-      "card "
-      "may add a way";
+      "card may add a way";
   Check check{"reset-method", function.address.text(),
               "between two VMs only a reset clears what the first left in the device"};
   if (const auto trouble = trouble_with(facts, "reset_method"); !trouble.empty()) {
@@ -60,8 +59,7 @@ Check power_check(const PciFunction& function, const DeviceFacts& facts) {
   if (state == "D3cold") {
     return std::move(check).warned(
         fmt::format("{} is D3cold: without power", path),
-        fmt::format("if it does not come back, keep it awake: write 0 to {} and on to "
-                    "{}",
+        fmt::format("if it does not come back, keep it awake: write 0 to {} and on to {}",
                     path_text(function, "d3cold_allowed"), path_text(function, "power/control")));
   }
   if (state == "error") {
@@ -166,16 +164,14 @@ Check link_check(const PciFunction& function, const DeviceFacts& facts) {
   const std::string found = fmt::format("{}: {} x{} of {} x{}", path, shown(*link.current_speed),
                                         *link.current_width, shown(*link.max_speed), *link.max_width);
   if (*link.current_width < *link.max_width) {
-    return std::move(check).warned(
-        found,
-        "a slot with more lanes, or the card seated anew; risers and bifurcation in the firmware setup "
-        "take lanes away");
+    return std::move(check).warned(found,
+                                   "a slot with more lanes, or the card seated anew; risers and bifurcation "
+                                   "in the firmware setup take lanes away");
   }
   if (*current < *most) {
-    return std::move(check).warned(
-        found,
-        "look again under load: an idle GPU lowers its link by itself; if it stays, "
-        "the slot's speed in the firmware setup, or a riser");
+    return std::move(check).warned(found,
+                                   "look again under load: an idle GPU lowers its link by itself; if it "
+                                   "stays, the slot's speed in the firmware setup, or a riser");
   }
   return std::move(check).passed(found);
 }

@@ -32,12 +32,11 @@ Check in_group_check(const HostFs& host, const Inventory& inventory, const PciFu
   const auto link = host.link_name(sysfs_path(function.address) / "iommu_group");
   if (!link) {
     if (!is_gone(link.error())) return std::move(check).unreadable(link.error());
-    return std::move(check).failed(
-        fmt::format("there is no {}", path_text(function, "iommu_group")),
-        inventory.groups.empty()
-            ? "see iommu-active"
-            : "another slot: others on this host have a group, so the IOMMU is on and does "
-              "not cover this one");
+    return std::move(check).failed(fmt::format("there is no {}", path_text(function, "iommu_group")),
+                                   inventory.groups.empty()
+                                       ? "see iommu-active"
+                                       : "another slot: others on this host have a group, so the IOMMU is on "
+                                         "and does not cover this one");
   }
   if (!function.iommu_group) {
     return std::move(check).unknown(
@@ -53,8 +52,8 @@ Check in_group_check(const HostFs& host, const Inventory& inventory, const PciFu
 
 Check virtual_functions_check(const PciFunction& function) {
   Check check{"virtual-functions-off", function.address.text(),
-              "vfio-pci refuses (EBUSY) a physical function whose virtual functions are enabled, and by "
-              "then the old driver is gone"};
+              "vfio-pci refuses (EBUSY) a physical function whose virtual functions are enabled, and by then "
+              "the old driver is gone"};
   const auto path = sysfs_path(function.address);
   if (function.sriov_totalvfs == 0) {
     return std::move(check).passed(fmt::format("/{} offers no SR-IOV", path.string()));
@@ -65,8 +64,7 @@ Check virtual_functions_check(const PciFunction& function) {
   return std::move(check).failed(fmt::format("/{} has {} virtual function{} (virtfn*)", path.string(),
                                              function.sriov_numvfs, function.sriov_numvfs == 1 ? "" : "s"),
                                  "leave this GPU to vGPUs, or let its driver disable them: write 0 to "
-                                 "sriov_numvfs there when none is in "
-                                 "use");
+                                 "sriov_numvfs there when none is in use");
 }
 
 Check undecided_group_check(const PciFunction& function) {

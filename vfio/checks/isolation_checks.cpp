@@ -139,18 +139,15 @@ std::string cure_of_inactive(const IommuState& state, const Result<KernelCommand
       return "boot with intel_iommu=on: many kernels leave Intel's IOMMU off unless told";
     }
     return "the kernel was told to and did not: `dmesg` says why in its lines with DMAR; a firmware update "
-           "may "
-           "mend the table";
+           "may mend the table";
   }
   if (has("IVRS")) {
     return "the firmware announces it and the kernel did not take it: `dmesg` says why in its lines with "
-           "AMD-Vi "
-           "(the kernel needs CONFIG_AMD_IOMMU)";
+           "AMD-Vi (the kernel needs CONFIG_AMD_IOMMU)";
   }
   if (has("IORT")) {
     return "IORT is there on boards without an SMMU too: switch the SMMU on in the firmware setup; the "
-           "kernel "
-           "needs CONFIG_ARM_SMMU_V3";
+           "kernel needs CONFIG_ARM_SMMU_V3";
   }
   return "the IOMMU is a virtual one: the kernel needs CONFIG_VIRTIO_IOMMU, and its module early";
 }
@@ -190,8 +187,8 @@ Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& comm
 Check noiommu_check(const HostFs& host) {
   constexpr const char* kPath = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
   Check check{"noiommu-mode", kHostSubject,
-              "in that mode a guest's device reads and writes all of the host's memory; ferry moves "
-              "nothing while it is on"};
+              "in that mode a guest's device reads and writes all of the host's memory; ferry moves nothing "
+              "while it is on"};
   const auto on = read_switch(host, kPath);
   if (!on && is_gone(on.error())) {
     return std::move(check).passed(fmt::format("there is no /{}: vfio has no such mode now", kPath));
@@ -217,9 +214,9 @@ std::string_view interrupt_chip(std::string_view line) {
 // design, is named ITS. Remapping can thus be proven, but never its absence.
 Check remapping_check(const HostFs& host) {
   constexpr const char* kPath = "proc/interrupts";
-  Check check{"interrupt-remapping", kHostSubject,
-              "without it a guest can raise any interrupt of the host; vfio then refuses a VM's start "
-              "with EPERM"};
+  Check check{
+      "interrupt-remapping", kHostSubject,
+      "without it a guest can raise any interrupt of the host; vfio then refuses a VM's start with EPERM"};
   const auto text = read_text(host, kPath, kListBytes);
   if (!text) return std::move(check).unreadable(text.error());
   std::string_view rest = *text;
@@ -251,10 +248,9 @@ Check unsafe_interrupts_check(const HostFs& host) {
     return std::move(check).passed(
         "allow_unsafe_interrupts is on in neither /sys/module/vfio_iommu_type1 nor /sys/module/iommufd");
   }
-  return std::move(check).warned(
-      fmt::format("{} is Y", fmt::join(on, ", ")),
-      "take allow_unsafe_interrupts out of /etc/modprobe.d and the kernel's command "
-      "line; a host that needs it lacks interrupt remapping");
+  return std::move(check).warned(fmt::format("{} is Y", fmt::join(on, ", ")),
+                                 "take allow_unsafe_interrupts out of /etc/modprobe.d and the kernel's "
+                                 "command line; a host that needs it lacks interrupt remapping");
 }
 
 // vfio asks for the capability when it probes a device, and no file shows it. A device on vfio proves it.

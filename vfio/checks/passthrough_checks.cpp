@@ -29,8 +29,7 @@ Check accelerators_check(const Inventory& inventory, const AcceleratorRules& rul
   if (accelerators.empty()) {
     return std::move(check).warned(
         "none of the functions in /sys/bus/pci/devices is an accelerator",
-        "see whether `lspci` has the card; one that is missing there was not found "
-        "by the firmware");
+        "see whether `lspci` has the card; one that is missing there was not found by the firmware");
   }
   return std::move(check).passed(fmt::format("{} in /sys/bus/pci/devices{}", accelerators.size(), others));
 }

@@ -241,16 +241,14 @@ StoppedServices::Restart StoppedServices::start_all() {
       after[user] = state;
       out.notes.push_back(
           service ? fmt::format("{} is stopped and no service manager is there to start it", user.name)
-                  : fmt::format("persistence of {} is off and no nvidia-smi is there to "
-                                "switch it on",
+                  : fmt::format("persistence of {} is off and no nvidia-smi is there to switch it on",
                                 user.name));
       continue;
     }
     if (is_stuck(user)) {
       after[user] = state;
       out.notes.push_back(
-          fmt::format("{}: waits, since an earlier order about it has not returned "
-                      "(/run/ferry/hostd/stuck)",
+          fmt::format("{}: waits, since an earlier order about it has not returned (/run/ferry/hostd/stuck)",
                       user.resume_text()));
       continue;
     }
