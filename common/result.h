@@ -38,7 +38,7 @@ std::error_code make_error_code(Errc code) noexcept;
 struct Error {
   std::error_code code;
   std::string message;
-  std::string hint;
+  std::string hint = {};
 
   /// Puts the failed step in front: "bind group 17: " + message.
   Error during(std::string_view what) && {

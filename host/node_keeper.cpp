@@ -191,7 +191,7 @@ std::optional<Error> NodeKeeper::roll_back(const NodeHost& host) const {
   const auto locks = vfio::recorded_locks(host_);
   if (!locks) return locks.error();
   if (locks->empty() || host.moves.driver_lock == nullptr) return std::nullopt;
-  return Error{.code = make_error_code(Errc::failed),
+  return Error{.code = Errc::failed,
                .message = "the lock of " + locks->front().text() +
                           " against unbinding was left by an earlier run and stays taken",
                .hint = "see what hostd has logged of it, and /run/ferry/hostd/stuck"};
@@ -366,7 +366,7 @@ NodeKeeper::Round NodeKeeper::carry_out(const DesiredState& desired, const GpuCo
   if (writes && !error && conditions.empty()) {
     const auto after = preview_policy(*host, desired.policy);
     if (after && ferry::host::writes(*after)) {
-      error = Error{.code = make_error_code(Errc::failed),
+      error = Error{.code = Errc::failed,
                     .message = "every step succeeded, but the host is not in the desired state",
                     .hint = "`ferry hostd --dry-run` says what is left to do"};
     }

@@ -388,7 +388,7 @@ Result<std::string> SpawningWriter::call(const LibraryCall& call, std::chrono::m
   auto answer = act("c" + (call.changes ? call.device : "") + '\0' + call.name + '\0' + call.request,
                     call.what, call.device, deadline);
   if (!answer && answer.error().code == std::errc::function_not_supported) {
-    answer.error().code = make_error_code(Errc::unsupported);
+    answer.error().code = Errc::unsupported;
   }
   return answer;
 }

@@ -72,7 +72,7 @@ class Plugin : Pinned {
       loop_.forget(state_->fd());
       state_->leave();
     }
-    gate_.close({.code = make_error_code(Errc::unreachable), .message = "the plugin is ending", .hint = {}});
+    gate_.close({.code = Errc::unreachable, .message = "the plugin is ending"});
     const auto registered = transport_ ? transport_->registered() : std::set<std::string>();
     transport_.reset();
     // advertised.json stays: hostd and the next process use its allocations until the kubelet lists the pods.
@@ -159,9 +159,7 @@ class Plugin : Pinned {
         "long as the host's /var/lib/ferry/{} does",
         withdrawals_.standby, options_.status_file.string(), kServingFileName);
     // No call may wait at the gate when a server ends. It opens after standby, once allocations are known.
-    gate_.close({.code = make_error_code(Errc::refused),
-                 .message = "the plugin is on standby: " + withdrawals_.standby,
-                 .hint = {}});
+    gate_.close({.code = Errc::refused, .message = "the plugin is on standby: " + withdrawals_.standby});
     transport_ = std::move(*idle);
     registrations_changed();
     return {};
@@ -217,7 +215,7 @@ class Plugin : Pinned {
     if (instance_lock_) {
       instance_lock_.reset();
       if (!claim_service()) {
-        return end_by({.code = make_error_code(Errc::refused),
+        return end_by({.code = Errc::refused,
                        .message = "another ferry plugin has begun to serve this node",
                        .hint = "start one of them alone"});
       }
@@ -342,7 +340,7 @@ class Plugin : Pinned {
     if (nodes_folder_was_removed(host_)) {
       // The result of a scan without any visible node is not published.
       return end_by(
-          {.code = make_error_code(Errc::not_found),
+          {.code = Errc::not_found,
            .message = "/dev/vfio was removed, and this container has the removed folder: no node of vfio "
                       "can be seen",
            .hint =

@@ -49,10 +49,10 @@ struct DeviceUser {
     console,       ///< a kernel module shows a console of its own through it, without any process
   };
   Kind kind = Kind::process;
-  std::string name;        ///< a command, VM, mount point, link, framebuffer or module
-  std::optional<int> pid;  ///< absent if only libvirt or the kubelet knows the user
-  std::string what;        ///< the node or claim that is in use; empty if `name` says all
-  std::string pod_uid;     ///< empty: in no pod
+  std::string name = {};        ///< a command, VM, mount point, link, framebuffer or module
+  std::optional<int> pid = {};  ///< absent if only libvirt or the kubelet knows the user
+  std::string what;             ///< the node or claim that is in use; empty if `name` says all
+  std::string pod_uid = {};     ///< empty: in no pod
   /// The service of the host that a process belongs to, "nvidia-persistenced.service", if that can be stopped
   /// without ending a VM or a container. Empty otherwise.
   std::string service = {};

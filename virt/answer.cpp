@@ -59,7 +59,7 @@ vfio::PciAddress address_of(const Json& value) {
 
 Error error_of(const Json& value) {
   const auto& code = value.at("code").get_ref<const std::string&>();
-  Error error{.code = make_error_code(Errc::failed), .message = value.at("message"), .hint = {}};
+  Error error{.code = Errc::failed, .message = value.at("message")};
   if (value.contains("hint")) error.hint = value["hint"];
   for (const auto& [errc, name] : kCodes) {
     if (name == code) error.code = make_error_code(errc);

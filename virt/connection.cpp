@@ -36,7 +36,7 @@ Error libvirt_error(Errc code, const std::string& what) {
   for (char& c : why) {
     if (c == '\n' || c == '\r') c = ' ';
   }
-  return {.code = make_error_code(code), .message = what + ": " + why, .hint = {}};
+  return {.code = make_error_code(code), .message = what + ": " + why};
 }
 
 std::string taken(char* text) {

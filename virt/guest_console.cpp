@@ -100,7 +100,7 @@ bool wait_readable(int fd, Clock::time_point until) {
 }
 
 Error silent(const GuestConsole& console) {
-  return {.code = make_error_code(Errc::failed),
+  return {.code = Errc::failed,
           .message = "the guest did not name its devices in time; it said last: " + console.tail(),
           .hint = "give it more time with --timeout (emulation without KVM is slow)"};
 }

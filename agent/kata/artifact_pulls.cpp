@@ -80,9 +80,9 @@ void ArtifactPulls::begin(const PullOrder& order) {
   told_at_ = timers_.now();
   deadline_ = timers_.at(timers_.now() + request->deadline, [this, order] {
     stop();
-    failed(order, {.code = make_error_code(Errc::unreachable),
-                   .message = order.kata.place + ": " + order.kata.name + ": it was not done by the deadline",
-                   .hint = {}});
+    failed(order,
+           {.code = Errc::unreachable,
+            .message = order.kata.place + ": " + order.kata.name + ": it was not done by the deadline"});
     changed_();
   });
 }

@@ -325,8 +325,7 @@ void RolloutLeases::write(const RolloutStep& step, const std::string& policy) {
     const bool same = sign_of_life(now) == sign;
     if (step.kind != RolloutStep::Kind::judge && !same && (!at || at->holder != settings_.node))
       return fail({.code = make_error_code(kube::ApiErrc::conflict),
-                   .message = fmt::format("Lease {}{}: another was first", kRolloutLeasePrefix, step.index),
-                   .hint = {}});
+                   .message = fmt::format("Lease {}{}: another was first", kRolloutLeasePrefix, step.index)});
     json out = json::object();
     if (step.kind == RolloutStep::Kind::take) {
       out = patch_to_take(now, {.node = settings_.node,

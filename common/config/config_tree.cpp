@@ -296,7 +296,7 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   Error wrong(int line, const std::string& what, std::string hint = {}) const {
-    return {.code = make_error_code(Errc::invalid_config),
+    return {.code = Errc::invalid_config,
             .message = fmt::format("{}: {}", source_.place(line), what),
             .hint = std::move(hint)};
   }

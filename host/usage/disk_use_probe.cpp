@@ -165,8 +165,7 @@ void DiskUseProbe::find_swap(std::span<const vfio::UseQuestion> questions, vfio:
   for (const vfio::UseQuestion& question : questions) {
     for (const vfio::DeviceNode& node : question.nodes) {
       if (!node.block || std::ranges::find(paths, node.name) == paths.end()) continue;
-      report.users[question.device].push_back(
-          {.kind = vfio::DeviceUser::Kind::swap, .name = {}, .pid = {}, .what = node.name, .pod_uid = {}});
+      report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::swap, .what = node.name});
     }
   }
 }
@@ -177,11 +176,8 @@ void DiskUseProbe::find_lent(std::span<const vfio::UseQuestion> questions, vfio:
     for (const vfio::DeviceNode& node : question.nodes) {
       for (const Lent& one : lent) {
         if (!node.block || !leads_to(*host_, one, node)) continue;
-        report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::claim,
-                                                 .name = one.by,
-                                                 .pid = {},
-                                                 .what = node.name,
-                                                 .pod_uid = {}});
+        report.users[question.device].push_back(
+            {.kind = vfio::DeviceUser::Kind::claim, .name = one.by, .what = node.name});
       }
     }
   }
@@ -200,11 +196,8 @@ void DiskUseProbe::find_claims(std::span<const vfio::UseQuestion> questions, vfi
       if (code != std::errc::device_or_resource_busy)
         return be_blind(report,
                         fmt::format("what the kernel has on {}: {}", node.name, claimed.error().message));
-      report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::claim,
-                                               .name = users_of(*host_, node),
-                                               .pid = {},
-                                               .what = node.name,
-                                               .pod_uid = {}});
+      report.users[question.device].push_back(
+          {.kind = vfio::DeviceUser::Kind::claim, .name = users_of(*host_, node), .what = node.name});
     }
   }
 }

@@ -22,11 +22,7 @@ Result<vfio::UseReport> ScreenUseProbe::look(std::span<const vfio::UseQuestion> 
     if (!function || vfio::on_vfio_driver(*function)) continue;
     auto& users = report.users[question.device];
     if (function->boot_display) {
-      users.push_back({.kind = vfio::DeviceUser::Kind::boot_display,
-                       .name = "boot_vga",
-                       .pid = {},
-                       .what = {},
-                       .pod_uid = {}});
+      users.push_back({.kind = vfio::DeviceUser::Kind::boot_display, .name = "boot_vga", .what = {}});
     }
     const auto ranges = host_->read_attribute(vfio::sysfs_path(*address) / "resource");
     if (!ranges) {
@@ -44,11 +40,7 @@ Result<vfio::UseReport> ScreenUseProbe::look(std::span<const vfio::UseQuestion> 
       }
     }
     if (const auto found = vfio::firmware_framebuffer(*map, vfio::parse_pci_resources(*ranges).bars)) {
-      users.push_back({.kind = vfio::DeviceUser::Kind::framebuffer,
-                       .name = found->name,
-                       .pid = {},
-                       .what = {},
-                       .pod_uid = {}});
+      users.push_back({.kind = vfio::DeviceUser::Kind::framebuffer, .name = found->name, .what = {}});
     }
   }
   return report;
@@ -119,9 +111,7 @@ Result<vfio::UseReport> ConsoleUseProbe::look(std::span<const vfio::UseQuestion>
     also.erase(question.device);
     report.users[question.device] = {{.kind = vfio::DeviceUser::Kind::console,
                                       .name = vfio::kConsoleModule,
-                                      .pid = {},
                                       .what = framebuffer == shown.end() ? card->second : framebuffer->second,
-                                      .pod_uid = {},
                                       .also = std::move(also)}};
   }
   return report;

@@ -58,9 +58,7 @@ class Host {
               .groups = {},
               .to = {.kind = vfio::DeviceUser::Kind::pod,
                      .name = fmt::format("{}/{}", device.name_space, device.pod),
-                     .pid = {},
-                     .what = device.resource + " (allocated by the kubelet)",
-                     .pod_uid = {}}};
+                     .what = device.resource + " (allocated by the kubelet)"}};
     for (const std::string& id : device.ids) {
       if (const auto address = vfio::PciAddress::parse(id)) {
         out.devices.insert(address->text());

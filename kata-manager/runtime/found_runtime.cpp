@@ -68,7 +68,7 @@ class Looking {
       auto release = ContainerdRelease::parse(*said);
       if (!release) {
         Error error = std::move(release).error();
-        error.code = make_error_code(Errc::usage);
+        error.code = Errc::usage;
         return fail(std::move(error));
       }
       out_.release = *release;

@@ -339,8 +339,7 @@ AllocationCore::Verdict AllocationCore::judge(const Allocations::Grant& grant, H
     const std::string why = state->second == GroupState::open ? still_open(group) : silent(group);
     found.open.emplace(group, why);
     if (!found.error) {
-      found.error = Error{
-          .code = make_error_code(Errc::refused), .message = fmt::format("{}: {}", id, why), .hint = {}};
+      found.error = Error{.code = Errc::refused, .message = fmt::format("{}: {}", id, why)};
     }
   }
   if (found.error) return found;

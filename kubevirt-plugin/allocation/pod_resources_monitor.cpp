@@ -78,7 +78,7 @@ void PodResourcesMonitor::start_patience() {
     const std::string why =
         last_error_.message.empty() ? "the kubelet has not answered yet" : last_error_.message;
     spdlog::error("who holds devices is not known, so none is given out: {}", why);
-    gate_.close({.code = make_error_code(Errc::unreachable),
+    gate_.close({.code = Errc::unreachable,
                  .message = "who holds devices is not known: " + why,
                  .hint = "see whether the kubelet answers on its pod resources socket"});
   });

@@ -227,10 +227,9 @@ Result<> expect_companions(const HostFs& host, const AdvertisedDevice& advertise
     const auto member = std::ranges::find_if(
         members, [&](const GroupMember& one) { return one.address.text() == companion.address; });
     if (member == members.end())
-      return fail(Error{
-          .code = make_error_code(Errc::differs),
-          .message = "it is not of the GPU's IOMMU group any more",
-          .hint = {}}.during(during()));
+      return fail(
+          Error{.code = Errc::differs, .message = "it is not of the GPU's IOMMU group any more"}.during(
+              during()));
     const std::string driver = member->driver.empty() ? "none" : member->driver;
     if (auto same = expect("its driver", driver, companion.driver); !same)
       return fail(std::move(same).error().during(during()));

@@ -251,7 +251,7 @@ class KubeletTransport::Impl : Pinned {
   }
 
   Error gone() const {
-    return {.code = make_error_code(Errc::not_found),
+    return {.code = Errc::not_found,
             .message = fmt::format("the kubelet's directory {} has gone away", where_),
             .hint = "start again when the kubelet has made it"};
   }

@@ -103,7 +103,7 @@ VfioDriver VfioDriverTable::choose(std::string_view modalias) const {
 namespace {
 
 Error still_read(const StuckWrite& act) {
-  return {.code = make_error_code(Errc::stuck),
+  return {.code = Errc::stuck,
           .message = "an earlier act has not returned from the kernel: " + act.act,
           .hint = kLockedHint};
 }

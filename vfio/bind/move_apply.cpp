@@ -103,9 +103,7 @@ struct FirstLook {
 
 /// Errc::not_found: "there is no PCI function 0000:17:00.0 any more".
 Error gone(const PciAddress& device) {
-  return {.code = make_error_code(Errc::not_found),
-          .message = "there is no PCI function " + device.text() + " any more",
-          .hint = {}};
+  return {.code = Errc::not_found, .message = "there is no PCI function " + device.text() + " any more"};
 }
 
 // Counts sys/devices/.../0000:01:00.0/UUID/mdev_type. ABI: Documentation/driver-api/vfio-mediated-device.rst
@@ -389,7 +387,7 @@ class Apply {
         return std::nullopt;
       }
       const std::string module = move.steps.front().value;
-      return failed(std::move(move), {.code = make_error_code(Errc::failed),
+      return failed(std::move(move), {.code = Errc::failed,
                                       .message = "module " + module + " is loaded but brought no PCI driver",
                                       .hint = hint_of_blocked_module(*context_.host, module)});
     });
@@ -498,8 +496,7 @@ Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest&
   MovePreview preview{.plan = plan(context, first->seen, first->request, direction),
                       .notes = first->seen.notes(direction)};
   for (const PciAddress& device : first->vanished) {
-    preview.plan.refusals.push_back(
-        {.devices = {device}, .groups = {}, .reasons = {gone(device).message}, .hint = {}});
+    preview.plan.refusals.push_back({.devices = {device}, .groups = {}, .reasons = {gone(device).message}});
   }
   preview.notes.insert(preview.notes.end(), stopped->begin(), stopped->end());
   return preview;

@@ -46,9 +46,9 @@ struct Member {
 struct Step {
   enum class Kind { quiesce, load_module, set_override, unbind, bind, probe, resume };
   Kind kind = Kind::bind;
-  PciAddress address;  ///< the function; of load_module: the one whose driver was unloaded, if any
-  std::string value;
-  std::string why;
+  PciAddress address = {};  ///< the function; of load_module: the one whose driver was unloaded, if any
+  std::string value = {};
+  std::string why = {};
   Releasable user = {};  ///< the service or module to quiesce or resume; unused for other kinds
   /// The step in words: "unbind 0000:01:00.1 from snd_hda_intel".
   std::string text() const;
@@ -91,7 +91,7 @@ struct Refusal {
   std::vector<PciAddress> devices;  ///< the accelerators of the request
   std::vector<std::uint32_t> groups;
   std::vector<std::string> reasons;  ///< the obstacles, each with its address
-  std::string hint;
+  std::string hint = {};
   /// The members that would block the groups by the kernel's viability rule after the whole request was bound
   /// to vfio. Absent: the request was no bind.
   std::optional<std::vector<PciAddress>> blockers = {};

@@ -125,7 +125,6 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
     if (!inventory.drivers.contains(driver) && loading.insert(module).second) {
       steps.push_back(
           {.kind = Step::Kind::load_module,
-           .address = {},
            .value = module,
            .why = "its driver is loaded before anything is unbound: a failure then changes nothing"});
     }

@@ -48,7 +48,6 @@ void leave_to_who_comes(const Home& home, std::vector<Step>& unbinds, std::vecto
   }
   binds.push_back({.kind = Step::Kind::probe,
                    .address = function.address,
-                   .value = {},
                    .why = "the driver it had before cannot be loaded: the kernel chooses"});
 }
 
@@ -75,7 +74,6 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
       }
       binds.push_back({.kind = Step::Kind::probe,
                        .address = function.address,
-                       .value = {},
                        .why = "no record of an earlier driver: the kernel chooses"});
       continue;
     }

@@ -212,9 +212,7 @@ void read_dma(const HostFs& host, PciFunction& function) {
 }
 
 Error no_function(const PciAddress& address) {
-  return {.code = make_error_code(Errc::not_found),
-          .message = "there is no PCI function " + address.text(),
-          .hint = {}};
+  return {.code = Errc::not_found, .message = "there is no PCI function " + address.text()};
 }
 
 }  // namespace

@@ -160,8 +160,6 @@ void quiesce_around(std::vector<Step>& steps, const std::set<Releasable>& users)
   out.reserve(steps.size() + 2 * users.size());
   for (const Releasable& user : users) {
     out.push_back({.kind = Step::Kind::quiesce,
-                   .address = {},
-                   .value = {},
                    .why = "it holds a device and is on the release list; once for all that need it",
                    .user = user});
   }
@@ -170,8 +168,6 @@ void quiesce_around(std::vector<Step>& steps, const std::set<Releasable>& users)
     const bool of_one = user.kind == Kind::persistence;
     out.push_back(
         {.kind = Step::Kind::resume,
-         .address = {},
-         .value = {},
          .why = of_one ? "once the GPU is back on the driver it had, by this command or a later one"
                        : "it serves the host's other devices; once all is done, whatever becomes of it",
          .user = user});

@@ -153,7 +153,7 @@ Result<> StoppedServices::take_over() {
 }
 
 void StoppedServices::tell(Step::Kind kind, const Releasable& user) const {
-  if (context_.on_step) context_.on_step({.kind = kind, .address = {}, .value = {}, .why = {}, .user = user});
+  if (context_.on_step) context_.on_step({.kind = kind, .user = user});
 }
 
 Result<> StoppedServices::quiesce(const Releasable& user) const {
