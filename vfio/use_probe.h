@@ -117,9 +117,9 @@ struct PodDevice {
   /// ("nvidia.com/gpu"), or its driver ("gpu.nvidia.com").
   std::string resource;
   /// The plugin's names for the devices: PCI addresses, UUIDs, numbers, anything.
-  std::vector<std::string> ids;
+  std::vector<std::string> ids = {};
   /// NUMA nodes of all devices together, ascending. Empty: the kubelet does not report them.
-  std::vector<std::int64_t> numa_nodes;
+  std::vector<std::int64_t> numa_nodes = {};
 
   bool operator==(const PodDevice&) const = default;
 };

@@ -56,13 +56,12 @@ AdvertisedDevice device_of(const json& value) {
 
 AdvertisedResource resource_of(const json& value) {
   AdvertisedResource out{.name = value.at("name").get<std::string>(),
-                         .registered = value.at("registered").get<bool>(),
-                         .devices = {}};
+                         .registered = value.at("registered").get<bool>()};
   for (const json& device : list_at(value, "devices")) out.devices.push_back(device_of(device));
   return out;
 }
 
-AdvertisedResources offer_of(const json& file) {
+AdvertisedResources advertised_of(const json& file) {
   if (file.at("version") != kVersionOfFormat) throw Unreadable{"written by another version of ferry"};
   AdvertisedResources out;
   for (const json& resource : list_at(file, "resources")) out.resources.push_back(resource_of(resource));
@@ -83,7 +82,7 @@ Result<AdvertisedResources> read_advertised_resources(std::string_view text) {
   try {
     const json file = json::parse(text);
     if (!file.is_object()) return broken("no JSON object");
-    return offer_of(file);
+    return advertised_of(file);
   } catch (const json::exception& error) {
     return broken(error.what());
   } catch (const Unreadable& error) {

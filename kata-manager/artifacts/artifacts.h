@@ -100,13 +100,13 @@ struct ArtifactFile {
 struct Artifact {
   std::string name;
   std::string url;                ///< the requested URL
-  std::string digest;             ///< of the image's manifest; with file://, of the files' names and contents
+  std::string digest = {};        ///< of the image's manifest; with file://, of the files' names and contents
   std::filesystem::path folder;   ///< <artifacts_dir>/<name>, equal for all versions
   std::filesystem::path version;  ///< the folder that `folder` leads to now
-  std::filesystem::path configuration;  ///< Kata's, below `folder`
-  std::vector<ArtifactFile> files;      ///< sorted by path
-  bool changed = false;                 ///< something was written on the host
-  std::vector<std::string> notes;       ///< for the administrator: a mirror that failed, skipped layers
+  std::filesystem::path configuration = {};  ///< Kata's, below `folder`
+  std::vector<ArtifactFile> files = {};      ///< sorted by path
+  bool changed = false;                      ///< something was written on the host
+  std::vector<std::string> notes = {};       ///< for the administrator: a mirror that failed, skipped layers
 };
 
 struct FetchProgress {

@@ -124,8 +124,7 @@ RuntimeChange change_of(const KataChange& change) {
   RuntimeChange out{.files = change.plan.changes,
                     .handlers = change.setup.handlers,
                     .leaving = change.plan.leaving,
-                    .gone = change.setup.gone,
-                    .staying = {}};
+                    .gone = change.setup.gone};
   if (change.runtime.place.kind == RuntimeKind::containerd) {
     auto& staying = out.staying.emplace();
     for (const auto& [name, entry] : change.plan.after.runtimes()) staying.push_back(name);

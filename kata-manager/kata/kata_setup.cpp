@@ -90,9 +90,7 @@ class SettingUp {
                          .handlers = kata.handlers(),
                          .shim = shim->path,
                          .configuration = kata_configuration_folder(kata.name) / kConfiguration,
-                         .artifact = std::move(artifact),
-                         .guest_memory_mib = {},
-                         .programs = {}};
+                         .artifact = std::move(artifact)};
     note_tag(kata, setup.artifact);
     if (const auto& here = setup.artifact) {
       auto added = add_configuration(kata, *here, std::move(*configuration), *shim, setup);

@@ -289,13 +289,10 @@ class Scanner::Round {
         return assembly_.refuse(id, group.error().message);
       if (auto problem = scanner_.fatal_errors_.problem(host_, function.address); !problem.empty())
         return assembly_.refuse(id, std::move(problem));
-      return assembly_.add_companion(gpu->address.text(),
-                                     {.address = id,
-                                      .model = function.ids(),
-                                      .driver = function.driver.value_or(""),
-                                      .resource = {},
-                                      .env_name = {}},
-                                     function_part(function, human_name(function)), hex_of(function));
+      return assembly_.add_companion(
+          gpu->address.text(),
+          {.address = id, .model = function.ids(), .driver = function.driver.value_or("")},
+          function_part(function, human_name(function)), hex_of(function));
     }
   }
 

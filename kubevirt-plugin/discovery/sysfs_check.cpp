@@ -113,8 +113,7 @@ GroupMember read_member(const HostFs& host, const HostDirectory& directory, cons
     function.leaves_dma = vfio::has_vfio_vfs(host, address, function.driver.value_or(""));
   GroupMember member{.address = address,
                      .driver = function.driver.value_or(""),
-                     .usable = !vfio::blocks_viability(function),
-                     .vfio_device = {}};
+                     .usable = !vfio::blocks_viability(function)};
   if (own_nodes && !function.vfio_devices.empty() &&
       is_vendor(directory.read_attribute("vendor"), vendors, advertised))
     member.vfio_device = function.vfio_devices.front();

@@ -154,10 +154,8 @@ Result<> record_before_way_back(const MoveContext& context, const Inventory& inv
     const PciFunction& function = *inventory.find(member.address);
     if (member.driver_after != kKernelsChoice || !on_vfio_driver(function) || !function.iommu_group) continue;
     by_group[*function.iommu_group][member.address] = {.ids = function.ids(),
-                                                       .driver = {},
                                                        .driver_override = function.driver_override,
                                                        .role = std::string(text(member.role)),
-                                                       .module = {},
                                                        .kernels_choice = true};
   }
   for (const auto& [group, members] : by_group) {
