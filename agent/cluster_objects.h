@@ -2,7 +2,6 @@
 // Reads the parts of Kubernetes objects that the agent needs. Only NamedDaemonSets sends requests.
 #pragma once
 
-#include <compare>
 #include <functional>
 #include <map>
 #include <optional>

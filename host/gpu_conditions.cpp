@@ -2,9 +2,7 @@
 #include "host/gpu_conditions.h"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
-#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/text/text.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy_verdict.h"
 

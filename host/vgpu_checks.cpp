@@ -7,7 +7,6 @@
 #include <cctype>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "common/text/text.h"
 #include "hostfs/check_reading.h"

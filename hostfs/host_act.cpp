@@ -25,7 +25,6 @@
 #include <unistd.h>
 #include <vector>
 
-#include "common/process/spawn.h"
 #include "hostfs/host_writer.h"
 #include "hostfs/in_flight_writes.h"
 #include "hostfs/kernel_facts.h"

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <fcntl.h>
 #include <optional>
 #include <sys/file.h>

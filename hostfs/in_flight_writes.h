@@ -16,7 +16,6 @@
 #include <chrono>
 #include <filesystem>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "common/pinned.h"

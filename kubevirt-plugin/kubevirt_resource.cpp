@@ -15,7 +15,6 @@
 
 #include "common/kubevirt_rules.h"
 #include "common/plugin_files.h"
-#include "common/text/text.h"
 #include "hostfs/locks.h"
 #include "kubevirt-plugin/advertised_file.h"
 

@@ -2,7 +2,6 @@
 #include "policy/policy_verdict.h"
 
 #include <algorithm>
-#include <map>
 
 #include <fmt/format.h>
 

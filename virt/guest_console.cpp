@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <optional>
 #include <poll.h>
-#include <ranges>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "common/pinned.h"

@@ -2,7 +2,6 @@
 #include "kata-manager/classes/class_file.h"
 
 #include <algorithm>
-#include <functional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,7 +9,6 @@
 #include "common/config/config_tree.h"
 #include "common/text/text.h"
 #include "kata-manager/classes/class_parts.h"
-#include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
 namespace {

@@ -6,7 +6,6 @@
 #include <climits>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace ferry::kata {
 namespace {

@@ -2,11 +2,7 @@
 // The settings that Ferry adds to Kata's configuration: the part of NVIDIA's GPU configurations in Kata
 // 4.1.0 without which a GPU does not reach a pod.
 #include <algorithm>
-#include <array>
 #include <iterator>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "kata-manager/classes/runtime_class.h"
 #include "kata-manager/kata/kata_parts.h"

@@ -2,7 +2,6 @@
 #include "kata-manager/runtime/found_runtime.h"
 
 #include <algorithm>
-#include <array>
 #include <sstream>
 #include <string_view>
 #include <utility>

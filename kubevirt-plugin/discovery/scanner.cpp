@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,7 +13,6 @@
 #include "kubevirt-plugin/discovery/resource_assembly.h"
 #include "mdev/held_gpus.h"
 #include "mdev/vendor_vfio.h"
-#include "mdev/vgpu_inventory.h"
 #include "vfio/bind/move_members.h"
 #include "vfio/pci/inventory.h"
 

@@ -2,14 +2,12 @@
 // Objections to a change of a unit's drivers: members of its groups, device users, and reasons to stay.
 #pragma once
 
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "vfio/bind/move_members.h"
 #include "vfio/quiesce/quiesce_plan.h"
-#include "vfio/quiesce/release.h"
 
 namespace ferry::vfio {
 

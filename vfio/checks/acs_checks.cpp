@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "hostfs/check_reading.h"
 #include "vfio/bind/move_members.h"
 #include "vfio/checks/passthrough_checks.h"
 #include "vfio/pci/bridge_config.h"

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "hostfs/check_reading.h"
 #include "vfio/checks/passthrough_checks.h"
 #include "vfio/pci/bridge_config.h"
 #include "vfio/pci/device_facts.h"

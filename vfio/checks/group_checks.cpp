@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // ABI: Documentation/ABI/testing/sysfs-bus-pci, sysfs-kernel-iommu_groups; Documentation/driver-api/vfio.rst.
-#include <algorithm>
 
 #include <fmt/format.h>
 

@@ -2,7 +2,6 @@
 // ABI: modules.dep(5), modprobe.d(5), driverctl(8); Documentation/driver-api/vfio.rst;
 // security/lockdown/lockdown.c for the file lockdown.
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 

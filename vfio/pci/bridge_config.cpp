@@ -3,7 +3,6 @@
 
 #include <array>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
