@@ -25,13 +25,6 @@ using Kind = ConfigNode::Kind;
 
 constexpr std::array<std::string_view, 4> kVersions = {"0.3.0", "0.4.0", "0.5.0", "0.6.0"};
 
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-bool is_alphanumeric(char c) {
-  return is_letter(c) || (c >= '0' && c <= '9');
-}
-
 /// Checks the name of a vendor, class or device; the caller checks the first character.
 bool is_name(std::string_view text, std::string_view inner) {
   return !text.empty() && is_alphanumeric(text.back()) && std::ranges::all_of(text, [&](char c) {
@@ -44,8 +37,7 @@ bool begins_with_letter(std::string_view text) {
 
 /// The Go library ignores the letter case of field names.
 bool is_same_field(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  return std::ranges::equal(a, b, {}, lower, lower);
+  return lower(a) == lower(b);
 }
 
 /// The library reads the spellings of a field in their order as bytes, and the last one counts.

@@ -30,7 +30,7 @@ std::vector<std::string> words_between(std::string_view text, char separator) {
 std::string lower(std::string_view text) {
   std::string out(text);
   std::ranges::transform(out, out.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+                         [](char c) { return is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c; });
   return out;
 }
 

@@ -28,6 +28,23 @@ std::optional<Number> whole_number(std::string_view text, std::same_as<int> auto
   return value;
 }
 
+// Classes of ASCII characters, whatever the process's locale is.
+constexpr bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+constexpr bool is_lower(char c) {
+  return c >= 'a' && c <= 'z';
+}
+constexpr bool is_upper(char c) {
+  return c >= 'A' && c <= 'Z';
+}
+constexpr bool is_letter(char c) {
+  return is_lower(c) || is_upper(c);
+}
+constexpr bool is_alphanumeric(char c) {
+  return is_letter(c) || is_digit(c);
+}
+
 /// The text with its ASCII letters in lower case.
 std::string lower(std::string_view text);
 

@@ -33,16 +33,6 @@ Result<Digest> Digest::parse(std::string_view text) {
 
 namespace {
 
-bool is_lower(char c) {
-  return c >= 'a' && c <= 'z';
-}
-bool is_upper(char c) {
-  return c >= 'A' && c <= 'Z';
-}
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // The reason why a text is wrong; empty: it is right.
 using Fault = std::string;
 
@@ -71,8 +61,7 @@ Fault fault_of_registry(std::string_view registry) {
   while (begin <= host.size()) {
     const auto end = std::min(host.find('.', begin), host.size());
     const auto label = host.substr(begin, end - begin);
-    const bool plain = std::ranges::all_of(
-        label, [](char c) { return is_lower(c) || is_upper(c) || is_digit(c) || c == '-'; });
+    const bool plain = std::ranges::all_of(label, [](char c) { return is_alphanumeric(c) || c == '-'; });
     if (label.empty() || !plain || label.front() == '-' || label.back() == '-')
       return fmt::format("'{}' is no host", host);
     begin = end + 1;
@@ -121,7 +110,7 @@ Fault fault_of_repository(std::string_view repository) {
 
 Fault fault_of_tag(std::string_view tag) {
   constexpr std::size_t kLongest = 128;
-  const auto is_word = [](char c) { return is_lower(c) || is_upper(c) || is_digit(c) || c == '_'; };
+  const auto is_word = [](char c) { return is_alphanumeric(c) || c == '_'; };
   const bool good = !tag.empty() && tag.size() <= kLongest && is_word(tag.front()) &&
                     std::ranges::all_of(tag, [&](char c) { return is_word(c) || c == '.' || c == '-'; });
   if (good) return {};
@@ -186,11 +175,8 @@ std::string ImageReference::text() const {
 }
 
 std::string plain_registry(std::string_view host) {
-  std::string lower(host);
-  std::ranges::transform(lower, lower.begin(),
-                         [](char c) { return is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c; });
-  if (lower == "index.docker.io" || lower == "registry-1.docker.io") return "docker.io";
-  return lower;
+  std::string name = lower(host);
+  return name == "index.docker.io" || name == "registry-1.docker.io" ? "docker.io" : name;
 }
 
 bool is_loopback(std::string_view host_and_port) {

@@ -28,8 +28,7 @@ bool is_unit(std::string_view text) {
   constexpr std::string_view kSuffix = ".service";
   constexpr std::string_view kSigns = ":-_.\\@";
   const auto is_known = [&](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           kSigns.find(c) != std::string_view::npos;
+    return is_alphanumeric(c) || kSigns.find(c) != std::string_view::npos;
   };
   return text.size() > kSuffix.size() && text.ends_with(kSuffix) && std::ranges::all_of(text, is_known);
 }

@@ -173,9 +173,7 @@ class Judge {
     const std::string_view value =
         equals == std::string::npos ? std::string_view() : std::string_view(text).substr(equals + 1);
     const auto is_plain = [](std::string_view word) {
-      return std::ranges::all_of(word, [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-      });
+      return std::ranges::all_of(word, [](char c) { return is_alphanumeric(c) || c == '_'; });
     };
     // The text may be the value of the option before it.
     const bool is_value = equals == std::string::npos && is_plain(text);

@@ -15,10 +15,6 @@ namespace {
 constexpr std::size_t kLongestName = 253;
 constexpr std::size_t kLongestLabel = 63;
 
-bool is_letter_or_digit(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 // A suffix's factor: decimal suffixes are powers of ten, binary ones of 1024.
 std::optional<long double> suffix_factor(std::string_view suffix) {
   constexpr std::array<std::pair<std::string_view, long double>, 16> kFactors = {{{"", 1.0L},
@@ -61,10 +57,10 @@ bool is_object_name(std::string_view text) {
 
 bool is_label_value(std::string_view text) {
   if (text.empty()) return true;
-  if (text.size() > kLongestLabel || !is_letter_or_digit(text.front()) || !is_letter_or_digit(text.back()))
+  if (text.size() > kLongestLabel || !is_alphanumeric(text.front()) || !is_alphanumeric(text.back()))
     return false;
-  return std::ranges::all_of(
-      text, [](char c) { return is_letter_or_digit(c) || c == '-' || c == '_' || c == '.'; });
+  return std::ranges::all_of(text,
+                             [](char c) { return is_alphanumeric(c) || c == '-' || c == '_' || c == '.'; });
 }
 
 bool is_label_key(std::string_view text) {

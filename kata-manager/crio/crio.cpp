@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "kata-manager/toml/toml_text.h"
 
 namespace ferry::kata {
@@ -129,10 +130,8 @@ const TomlTable& runtimes_of(const TomlTable& root) {
 bool is_shim_name(const std::string& name) {
   constexpr std::string_view kPrefix = "containerd-shim-";
   return name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
-         std::all_of(name.begin() + kPrefix.size(), name.end(), [](unsigned char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
-                  c == '+';
-         });
+         std::all_of(name.begin() + kPrefix.size(), name.end(),
+                     [](char c) { return is_alphanumeric(c) || c == '-' || c == '+'; });
 }
 
 Result<> check(const RuntimeHandler& handler) {

@@ -239,7 +239,7 @@ constexpr const char* kUsualFile = "/etc/containerd/config.toml";
 constexpr const char* kUsualSocket = "/run/containerd/containerd.sock";
 
 bool is_number(std::string_view name) {
-  return !name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
+  return !name.empty() && std::ranges::all_of(name, is_digit);
 }
 
 /// ABI: proc(5), /proc/PID/exe: a deleted file has this suffix.

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/text/text.h"
+
 namespace ferry::kata {
 namespace {
 
@@ -30,9 +32,7 @@ std::string quoted_text(std::string_view text) {
 }
 
 std::string key_text(const std::string& key) {
-  const auto is_plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-  };
+  const auto is_plain = [](char c) { return is_alphanumeric(c) || c == '-' || c == '_'; };
   return !key.empty() && std::ranges::all_of(key, is_plain) ? key : quoted_text(key);
 }
 
