@@ -60,10 +60,8 @@ std::string with_built_in_runtimes(std::string_view printed) {
 Result<std::optional<TomlTable>> CrioProgram::configuration(const std::filesystem::path& folder) const {
   const auto cannot = std::optional<TomlTable>();
   auto text =
-      writer_->output({.root = {},
-                       .words = {program_.string(), "--config", (folder.parent_path() / "crio.conf").string(),
-                                 "--config-dir", folder.string(), "config"},
-                       .device = {}},
+      writer_->output({.words = {program_.string(), "--config", (folder.parent_path() / "crio.conf").string(),
+                                 "--config-dir", folder.string(), "config"}},
                       kPatience);
   if (!text && text.error().code == make_error_code(Errc::failed)) return cannot;
   if (!text) return fail(std::move(text).error());

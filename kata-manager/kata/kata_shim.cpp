@@ -105,9 +105,7 @@ bool KataShim::refuses_settings_of_go() const {
 
 VersionOf version_by(HostWriter& writer) {
   return [&writer](const std::filesystem::path& program) {
-    return writer.output(
-        {.root = {}, .words = {program.string(), "--version"}, .device = {}, .killed_when_late = true},
-        kPatience);
+    return writer.output({.words = {program.string(), "--version"}, .killed_when_late = true}, kPatience);
   };
 }
 

@@ -25,7 +25,7 @@ ContainerdSetup setup_of(const FoundRuntime& runtime) {
           .placeholders = runtime.place.placeholders};
 }
 
-std::string without_witness(const FoundRuntime& runtime) {
+std::string without_config_dump(const FoundRuntime& runtime) {
   const bool is_crio = runtime.place.kind == RuntimeKind::crio;
   return fmt::format(
       "this is proven by Ferry's model of {} alone: its own program could not be asked what it makes of the "
@@ -34,7 +34,7 @@ std::string without_witness(const FoundRuntime& runtime) {
       runtime.no_program.empty() ? "it is not known" : runtime.no_program);
 }
 
-std::function<Result<std::optional<std::string>>()> witness_of_crio(
+std::function<Result<std::optional<std::string>>()> config_dump_check_of_crio(
     const CrioProgram& program, const FoundRuntime& runtime, const RuntimePlan& plan,
     std::span<const RuntimeHandler> handlers) {
   auto before = program.configuration(runtime.place.configuration);
@@ -47,9 +47,9 @@ std::function<Result<std::optional<std::string>>()> witness_of_crio(
   };
 }
 
-class Looking {
+class RuntimeSearch {
  public:
-  Looking(const HostFs& host, HostWriter& writer, ContainerRuntime& running, RuntimePlace place)
+  RuntimeSearch(const HostFs& host, HostWriter& writer, ContainerRuntime& running, RuntimePlace place)
       : host_(host), writer_(writer), running_(running) {
     out_.notes = std::move(place.notes);
     out_.place = std::move(place);
@@ -188,7 +188,7 @@ std::string FoundRuntime::text() const {
 
 Result<FoundRuntime> found_runtime(const HostFs& host, HostWriter& writer, ContainerRuntime& running,
                                    RuntimePlace place, const std::optional<std::string>& said) {
-  return Looking(host, writer, running, std::move(place)).look(said);
+  return RuntimeSearch(host, writer, running, std::move(place)).look(said);
 }
 
 Result<RuntimePlan> plan_runtime(const HostFs& host, const FoundRuntime& runtime,
@@ -204,7 +204,7 @@ Result<RuntimePlan> plan_runtime(const HostFs& host, const FoundRuntime& runtime
     plan->notes.push_back(
         "nothing proves this before containerd reads it: k0s takes its drop-ins in by itself, at once");
   } else if (plan && !plan->changes.empty() && !runtime.program) {
-    plan->notes.push_back(without_witness(runtime));
+    plan->notes.push_back(without_config_dump(runtime));
   }
   return plan;
 }
@@ -222,7 +222,7 @@ std::function<Result<std::optional<std::string>>()> config_dump_check(
   // k0s writes containerd's file only later, so there is nothing to compare.
   if (!runtime.program || runtime.place.kind == RuntimeKind::k0s) return {};
   if (runtime.place.kind == RuntimeKind::crio)
-    return witness_of_crio(CrioProgram(writer, *runtime.program), runtime, plan, handlers);
+    return config_dump_check_of_crio(CrioProgram(writer, *runtime.program), runtime, plan, handlers);
   const ContainerdProgram program(writer, *runtime.program);
   auto before = program.plugins(runtime.place.configuration);
   if (!before) return {};  // it gives its release, but cannot read the files
@@ -309,8 +309,7 @@ void forget(TomlTable& plugins, const std::string& section, const std::string& n
 }  // namespace
 
 Result<ContainerdRelease> ContainerdProgram::release() const {
-  auto text =
-      writer_->output({.root = {}, .words = {program_.string(), "--version"}, .device = {}}, kPatience);
+  auto text = writer_->output({.words = {program_.string(), "--version"}}, kPatience);
   if (!text) return fail(std::move(text).error());
   // Example: "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6+deb13u1"
   std::istringstream words(*text);
@@ -326,10 +325,9 @@ Result<ContainerdRelease> ContainerdProgram::release() const {
 
 Result<std::optional<TomlTable>> ContainerdProgram::plugins(const std::filesystem::path& main) const {
   const auto cannot = std::optional<TomlTable>();
-  auto text = writer_->output(
-      {.root = {}, .words = {program_.string(), "--config", main.string(), "config", "dump"}, .device = {}},
-      kPatience);
-  if (!text && text.error().code == make_error_code(Errc::failed)) return cannot;
+  auto text =
+      writer_->output({.words = {program_.string(), "--config", main.string(), "config", "dump"}}, kPatience);
+  if (!text && text.error().code == Errc::failed) return cannot;
   if (!text) return fail(std::move(text).error());
   const auto said = parse_toml(*text, program_.string() + " config dump");
   if (!said) return fail(Error(said.error()));

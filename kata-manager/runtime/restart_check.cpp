@@ -221,7 +221,7 @@ class Trial {
   }
 
   HostCommand command(const std::vector<std::string>& words) const {
-    HostCommand out{.root = {}, .words = {program_.string()}, .device = {}, .killed_when_late = true};
+    HostCommand out{.words = {program_.string()}, .killed_when_late = true};
     out.words.insert(out.words.end(), words.begin(), words.end());
     return out;
   }

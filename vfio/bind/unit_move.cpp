@@ -112,7 +112,7 @@ bool hangs(const std::vector<Failure>& failures) {
 }
 
 // The first error is reported, with the number of failures; a hang comes before all others.
-Result<> told_together(std::vector<Failure> failures) {
+Result<> combined(std::vector<Failure> failures) {
   if (failures.empty()) return {};
   if (hangs(failures)) return fail(std::move(failures.back().error));
   Error& first = failures.front().error;
@@ -369,10 +369,10 @@ std::vector<Failure> stay_on_vfio(const MoveContext& context, const Inventory& b
 // A failure does not stop the others: each function that gets its driver is a gain.
 Result<> give_each_back(const MoveContext& context, const Inventory& before, const Move& move) {
   auto failures = perform_each(context, move.steps);
-  if (failures.empty() || hangs(failures)) return told_together(std::move(failures));
+  if (failures.empty() || hangs(failures)) return combined(std::move(failures));
   if (auto staying = stay_on_vfio(context, before, move, failures); hangs(staying))
     failures.push_back(std::move(staying.back()));
-  return told_together(std::move(failures));
+  return combined(std::move(failures));
 }
 
 // Adds the places of functions that the unbind has not returned to their drivers.
