@@ -19,14 +19,12 @@ std::string driver_of(const vfio::PciFunction& function) {
 std::vector<vfio::DeviceUser> users_of(const NodeSnapshot& snapshot, const vfio::PciFunction& function) {
   std::vector<vfio::DeviceUser> out;
   const auto add = [&](const std::string& device) {
-    for (const vfio::DeviceUser& user : snapshot.use.of(device)) {
+    for (const vfio::DeviceUser& user : snapshot.use.of(device))
       if (std::ranges::find(out, user) == out.end()) out.push_back(user);
-    }
   };
   for (const vfio::PciAddress& member : snapshot.inventory.group_of(function)) add(member.text());
-  if (const mdev::VgpuGpu* gpu = snapshot.vgpus.find(function.address)) {
+  if (const mdev::VgpuGpu* gpu = snapshot.vgpus.find(function.address))
     for (const mdev::VgpuDevice& device : gpu->devices) add(device.id.text);
-  }
   return out;
 }
 
@@ -285,9 +283,8 @@ std::string_view text(Health health) {
 std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory,
                                        const vfio::AcceleratorRules& rules) {
   std::vector<vfio::PciAddress> accelerators;
-  for (const auto& [address, function] : inventory.functions) {
+  for (const auto& [address, function] : inventory.functions)
     if (rules.match(function)) accelerators.push_back(address);
-  }
   return vfio::concerned(inventory, accelerators);
 }
 

@@ -235,9 +235,8 @@ NodeKeeper::Round NodeKeeper::broken(const std::optional<DesiredMark>& desired, 
     next.accelerators = published_->accelerators;
     next.features = published_->features;
   }
-  if (const auto host = node_host_(uses_)) {
+  if (const auto host = node_host_(uses_))
     if (const auto node = scan_node(*host)) tell(next, *node, {}, {}, host->models);
-  }
   if (withdrawn == Awaited::kept)
     next.withdraw = published_ ? published_->withdraw : left_by_the_last().devices;
   if (auto published = publish(std::move(next)); !published) spdlog::error("{}", published.error().message);
@@ -277,9 +276,8 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   tell(next, *node, policy::desired_state(desired.policy, node->vgpus, host->models).modes, conditions,
        host->models);
   // The list is published even without a plugin, since one that starts now reads it before it lists devices.
-  if (!asked.empty() && !has_withdrawn(asked)) {
+  if (!asked.empty() && !has_withdrawn(asked))
     if (auto published = publish(next); !published) return back_off(broken(mark, published.error()));
-  }
   const bool plugin = plugin_runs(host_, settings_.plugin_liveness);
   const bool answered = !plugin || asked.empty() || has_withdrawn(asked);
   // The deadline counts from the first request, whatever came or went since.
@@ -548,9 +546,8 @@ Withdrawals NodeKeeper::left_by_the_last() const {
 
 /// Generations continue after a restart: the plugin's answer to an earlier hostd is no answer to this one.
 void NodeKeeper::begin_generations() {
-  if (const auto text = host_.read_file(settings_.status_file)) {
+  if (const auto text = host_.read_file(settings_.status_file))
     if (const auto before = read_withdrawals(*text)) generation_ = before->generation;
-  }
   if (const auto listing = advertised()) generation_ = std::max(generation_, listing->state_generation);
 }
 

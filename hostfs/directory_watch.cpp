@@ -166,9 +166,8 @@ FolderWatch::~FolderWatch() {
 
 Result<> FolderWatch::add(const fs::path& folder, const Make& make) {
   if (watches_.contains(folder)) return {};  // another file in the same folder
-  if (make) {
+  if (make)
     if (auto made = make(); !made) return made;
-  }
   // Contents::written: people may write into a file instead of replacing it.
   auto opened = DirectoryWatch::open(folder, DirectoryWatch::Contents::written);
   if (!opened) return fail(std::move(opened).error());

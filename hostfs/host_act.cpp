@@ -65,9 +65,8 @@ int load_module(const std::string& root, const std::string& name) {
   kmod.load_resources(context.get());
 
   kmod_list* found = nullptr;
-  if (const int failure = kmod.module_new_from_lookup(context.get(), name.c_str(), &found); failure < 0) {
+  if (const int failure = kmod.module_new_from_lookup(context.get(), name.c_str(), &found); failure < 0)
     return -failure;
-  }
   const std::unique_ptr<kmod_list, int (*)(kmod_list*)> modules_found(found, kmod.module_unref_list);
   if (!modules_found) return ENOENT;
   const std::unique_ptr<kmod_module, kmod_module* (*)(kmod_module*)> module(kmod.module_get_module(found),

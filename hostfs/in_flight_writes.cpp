@@ -191,9 +191,8 @@ Result<> wait_for_acts(HostFs& host, std::chrono::milliseconds patience) {
       auto recorded = record_stuck_act(host, act->by, std::move(act->act), std::move(act->value), left);
       if (!recorded) return fail(std::move(recorded).error());
       // If the act ended just before the record was written, its process found no record to remove.
-      if (const auto since = text_of(host, path); since && tells_of_nothing(*since)) {
+      if (const auto since = text_of(host, path); since && tells_of_nothing(*since))
         if (auto forgotten = forget_stuck_act(host, act->by); !forgotten) return forgotten;
-      }
       break;
     }
   }

@@ -206,9 +206,8 @@ Result<NodeLock> NodeLock::take(HostFs& host, std::chrono::milliseconds patience
   }
   // The number is for the message above only; the lock itself is the flock.
   const std::string pid = std::to_string(::getpid());
-  if (::ftruncate(fd->get(), 0) != 0 || ::pwrite(fd->get(), pid.data(), pid.size(), 0) < 0) {
+  if (::ftruncate(fd->get(), 0) != 0 || ::pwrite(fd->get(), pid.data(), pid.size(), 0) < 0)
     return fail(error_from_errno(errno, "write /run/ferry/hostd/lock"));
-  }
   // A longer act has a record by then, if its parent lived so long.
   if (auto done = wait_for_acts(host, kSlowWrite); !done) return fail(std::move(done).error());
   return NodeLock(std::move(*fd));

@@ -74,9 +74,8 @@ extern const char ferry_gpu_models_end[];
 namespace {
 
 bool lists(std::string_view boards, std::string_view board) {
-  while (!boards.empty()) {
+  while (!boards.empty())
     if (cut(boards, ',') == board) return true;
-  }
   return false;
 }
 

@@ -204,9 +204,8 @@ void collect_nodes(const HostFs& host, const std::filesystem::path& directory, i
     if (const std::string head = head_of_nvme_path(name); !head.empty()) {
       collect_disk(host, head, depth, nodes);
     } else if (name == "holders") {
-      for (const std::string& user : host.list(directory / name).value_or(std::vector<std::string>{})) {
+      for (const std::string& user : host.list(directory / name).value_or(std::vector<std::string>{}))
         collect_disk(host, user, depth, nodes);
-      }
       continue;
     }
     collect_nodes(host, directory / name, depth - 1, nodes);

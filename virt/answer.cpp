@@ -61,9 +61,8 @@ Error error_of(const Json& value) {
   const auto& code = value.at("code").get_ref<const std::string&>();
   Error error{.code = Errc::failed, .message = value.at("message")};
   if (value.contains("hint")) error.hint = value["hint"];
-  for (const auto& [errc, name] : kCodes) {
+  for (const auto& [errc, name] : kCodes)
     if (name == code) error.code = make_error_code(errc);
-  }
   return error;
 }
 
@@ -98,9 +97,8 @@ SelftestReport report_of(const Json& value) {
   report.domain = value.at("domain");
   report.seconds = value.at("seconds");
   const auto& accelerator = value.at("accelerator").get_ref<const std::string&>();
-  for (const auto& [known, name] : kAccelerators) {
+  for (const auto& [known, name] : kAccelerators)
     if (name == accelerator) report.accelerator = known;
-  }
   for (const Json& device : value.at("guest")) {
     report.guest.push_back({.address = address_of(device.at("address")),
                             .ids = ids_of(device),
@@ -137,9 +135,8 @@ std::string dump(const Json& json) {
 }  // namespace
 
 std::string_view text(GuestAccelerator accelerator) {
-  for (const auto& [known, name] : kAccelerators) {
+  for (const auto& [known, name] : kAccelerators)
     if (known == accelerator) return name;
-  }
   return "";
 }
 
@@ -179,9 +176,8 @@ std::string answer_text(const SelftestReport& report) {
 
 std::string answer_text(const Error& error) {
   std::string_view code = "failed";
-  for (const auto& [errc, name] : kCodes) {
+  for (const auto& [errc, name] : kCodes)
     if (error.code == errc) code = name;
-  }
   return dump({{"error", {{"code", code}, {"message", error.message}, {"hint", error.hint}}}});
 }
 

@@ -33,9 +33,8 @@ Error libvirt_error(Errc code, const std::string& what) {
   std::string why = last != nullptr && last->message != nullptr ? last->message : "no reason given";
   // QEMU's own output has newlines; an error is one line.
   while (why.ends_with('\n')) why.pop_back();
-  for (char& c : why) {
+  for (char& c : why)
     if (c == '\n' || c == '\r') c = ' ';
-  }
   return {.code = make_error_code(code), .message = what + ": " + why};
 }
 

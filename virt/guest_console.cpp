@@ -111,9 +111,8 @@ Result<ConsoleSocket> ConsoleSocket::listen(HostFs& host, const std::string& nam
   const std::string path = (host.root() / relative).string();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
+  if (path.size() >= sizeof(address.sun_path))
     return fail(Errc::usage, "the host's root has too long a path for a socket: " + path);
-  }
   path.copy(address.sun_path, path.size());
 
   if (auto made = host.make_directory("run/ferry"); !made) return fail(std::move(made).error());

@@ -87,9 +87,8 @@ Result<SelftestReport> selftest(HostFs& host, const std::string& uri, const Self
   }
 
   GuestConsole console;
-  if (auto ready = socket->read_until_ready(console, until); !ready) {
+  if (auto ready = socket->read_until_ready(console, until); !ready)
     return fail(std::move(ready).error().during("test VM " + report.domain));
-  }
   report.seconds = std::chrono::duration<double>(Clock::now() - started).count();
   report.guest = console.devices();
   report.devices = match_guest(devices->expected, report.guest);

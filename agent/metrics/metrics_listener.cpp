@@ -339,9 +339,8 @@ Result<std::unique_ptr<MetricsListener>> MetricsListener::open(EventLoop& loop, 
 }
 
 Result<> MetricsListener::begin() {
-  if (tls_) {
+  if (tls_)
     if (auto context = tls_->now(); !context) return fail(std::move(context).error());
-  }
   if (!settings_.token.empty()) {
     const auto text = token_.now();
     if (!text) return fail(Error(text.error()));

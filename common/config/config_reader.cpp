@@ -90,9 +90,8 @@ Result<> ConfigReader::check_keys(const ConfigNode& map, const std::string& path
 }
 
 Result<bool> ConfigReader::read_flag(const ConfigNode& node, const std::string& key) const {
-  if (node.kind == Kind::scalar && !node.quoted && (node.text == "true" || node.text == "false")) {
+  if (node.kind == Kind::scalar && !node.quoted && (node.text == "true" || node.text == "false"))
     return node.text == "true";
-  }
   return refuse(node, key, fmt::format("expected true or false, found {}", node.described()));
 }
 

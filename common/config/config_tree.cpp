@@ -39,9 +39,8 @@ bool is_utf8(std::string_view text) {
       length = 4;
     }
     if (length == 0 || i + length > text.size()) return false;
-    for (std::size_t k = 1; k < length; ++k) {
+    for (std::size_t k = 1; k < length; ++k)
       if ((static_cast<unsigned char>(text[i + k]) & 0xc0U) != 0x80) return false;
-    }
     i += length;
   }
   return true;
@@ -473,9 +472,8 @@ std::string ConfigNode::described() const {
 }
 
 Result<ConfigNode> parse_config(const ConfigText& source, std::vector<std::string>* tolerated) {
-  if (source.text.find('\0') != std::string::npos || !is_utf8(source.text)) {
+  if (source.text.find('\0') != std::string::npos || !is_utf8(source.text))
     return fail(Errc::invalid_config, source.file + ": not a text in UTF-8");
-  }
   if (auto checked = Marks(source).check(); !checked) return fail(std::move(checked).error());
   // yaml-cpp 0.7 takes an open quote for closed if a newline ends the file, and refuses it otherwise.
   return TreeBuilder(source, tolerated)

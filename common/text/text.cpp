@@ -47,9 +47,8 @@ std::size_t distance(std::string_view a, std::string_view b) {
     for (std::size_t j = 0; j < b.size(); ++j) {
       const std::size_t replaced = previous[j] + (a[i] == b[j] ? 0U : 1U);
       current[j + 1] = std::min({replaced, previous[j + 1] + 1, current[j] + 1});
-      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) {
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j])
         current[j + 1] = std::min(current[j + 1], before[j - 1] + 1);
-      }
     }
     std::swap(before, previous);
     std::swap(previous, current);

@@ -283,9 +283,8 @@ Result<> SystemdServices::order(const std::string& unit, bool to_the_end,
 }
 
 std::unique_ptr<vfio::Releaser> systemd_services(const HostFs& host) {
-  for (const Door& door : kDoors) {
+  for (const Door& door : kDoors)
     if (host.exists(door.socket)) return std::make_unique<SystemdServices>(host);
-  }
   return nullptr;
 }
 

@@ -137,9 +137,8 @@ void DiskUseProbe::find_mounts(std::span<const vfio::UseQuestion> questions, vfi
                          .what = node.name,
                          .pod_uid = std::move(pod)});
       };
-      for (const Mount& mount : mounts) {
+      for (const Mount& mount : mounts)
         if (has_number(mount, node) || mount.source == node.name) add(mount, {}, "");
-      }
       if (users.size() != before) continue;  // the mounts in other namespaces are copies of the host's
       for (const MountView& view : others) {
         for (const Mount& mount : view.mounts) {

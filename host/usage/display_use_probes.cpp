@@ -21,9 +21,8 @@ Result<vfio::UseReport> ScreenUseProbe::look(std::span<const vfio::UseQuestion> 
     const auto function = vfio::read_function(*host_, *address);
     if (!function || vfio::on_vfio_driver(*function)) continue;
     auto& users = report.users[question.device];
-    if (function->boot_display) {
+    if (function->boot_display)
       users.push_back({.kind = vfio::DeviceUser::Kind::boot_display, .name = "boot_vga", .what = {}});
-    }
     const auto ranges = host_->read_attribute(vfio::sysfs_path(*address) / "resource");
     if (!ranges) {
       if (!is_gone(ranges.error()))
@@ -39,9 +38,8 @@ Result<vfio::UseReport> ScreenUseProbe::look(std::span<const vfio::UseQuestion> 
         report.unknown.emplace_back("firmware framebuffers: /proc/iomem hides all addresses");
       }
     }
-    if (const auto found = vfio::firmware_framebuffer(*map, vfio::parse_pci_resources(*ranges).bars)) {
+    if (const auto found = vfio::firmware_framebuffer(*map, vfio::parse_pci_resources(*ranges).bars))
       users.push_back({.kind = vfio::DeviceUser::Kind::framebuffer, .name = found->name, .what = {}});
-    }
   }
   return report;
 }

@@ -54,9 +54,8 @@ void add_switches_nodes(const HostFs& host, vfio::UseQuestion& question) {
   if (!driver || *driver != kSwitchDriver) return;
   const auto major = character_major(host.read_file("proc/devices").value_or(""), kSwitchDriver);
   if (!major) return;
-  for (std::uint32_t minor = 0; minor < kMostSwitches; ++minor) {
+  for (std::uint32_t minor = 0; minor < kMostSwitches; ++minor)
     question.nodes.push_back({.name = "/dev/nvidia-nvswitch*", .number = {.major = *major, .minor = minor}});
-  }
 }
 
 }  // namespace

@@ -142,9 +142,8 @@ std::string guest_of(std::string_view option) {
     }
   }
   constexpr std::string_view kGuest = "guest=";
-  for (const std::string& word : words) {
+  for (const std::string& word : words)
     if (word.starts_with(kGuest)) return word.substr(kGuest.size());
-  }
   return words.front().find('=') == std::string::npos ? words.front() : "";
 }
 
@@ -207,9 +206,8 @@ std::optional<std::string> vm_name(std::string_view cmdline) {
   const auto program = arguments[0].substr(arguments[0].find_last_of('/') + 1);
   if (std::ranges::find(kOtherMonitors, program) != kOtherMonitors.end()) return "";
   if (!program.starts_with("qemu-system-") && program != "qemu-kvm" && program != "kvm") return {};
-  for (std::size_t i = 1; i + 1 < arguments.size(); ++i) {
+  for (std::size_t i = 1; i + 1 < arguments.size(); ++i)
     if (arguments[i] == "-name" || arguments[i] == "--name") return guest_of(arguments[i + 1]);
-  }
   return "";
 }
 

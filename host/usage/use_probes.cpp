@@ -162,9 +162,8 @@ Result<vfio::UseReport> NetworkUseProbe::look(std::span<const vfio::UseQuestion>
       report.users[question.device].push_back(
           {.kind = vfio::DeviceUser::Kind::network_link, .name = std::move(name), .what = {}});
     };
-    for (const std::filesystem::path& link : links.seen) {
+    for (const std::filesystem::path& link : links.seen)
       if (is_up(*host_, link)) add(link.filename().string());
-    }
     if (links.any_hidden) add({});
   }
   return report;

@@ -245,9 +245,8 @@ Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_di
   const auto places = ArtifactPlaces::of(artifacts_dir, name);
   if (!places) return fail(places.error());
   // A folder in the link's place is not Ferry's.
-  if (host.link_target(places->link())) {
+  if (host.link_target(places->link()))
     if (auto removed = host.remove_file(places->link()); !removed) return removed;
-  }
   const auto entries = host.entries(places->store());
   if (!entries && is_gone(entries.error())) return {};
   if (!entries) return fail(entries.error());

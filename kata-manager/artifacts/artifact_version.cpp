@@ -191,9 +191,8 @@ Result<bool> switch_link(const HostFs& host, const ArtifactPlaces& places,
   if (::renameat2(store->get(), kNewLink, top->get(), name.c_str(), folder ? RENAME_EXCHANGE : 0) != 0)
     return fail(error_from_errno(errno, what));
   if (auto synced = sync_folder(*top, what); !synced) return fail(std::move(synced).error());
-  if (folder) {
+  if (folder)
     if (auto aside = put_aside(*store); !aside) return fail(std::move(aside).error().during(what));
-  }
   return true;
 }
 

@@ -20,9 +20,8 @@ Result<Digest> Digest::parse(std::string_view text) {
   const std::size_t hex_digits = digest.algorithm == "sha256"   ? kHexOfSha256
                                  : digest.algorithm == "sha512" ? kHexOfSha512
                                                                 : 0;
-  if (colon == std::string_view::npos || hex_digits == 0) {
+  if (colon == std::string_view::npos || hex_digits == 0)
     return fail(Errc::usage, fmt::format("'{}' is no digest: sha256:… or sha512:… is", text));
-  }
   const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (digest.hex.size() != hex_digits || !std::ranges::all_of(digest.hex, is_hex)) {
     return fail(Errc::usage, fmt::format("'{}' is no digest: {} needs {} lower-case hexadecimal digits", text,

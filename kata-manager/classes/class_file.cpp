@@ -74,15 +74,13 @@ Result<> read_restart(const ClassPart& root, ClassFile& into) {
     into.restart.how = RuntimeRestart::How::none;
     return {};
   }
-  if (node->kind != Kind::map) {
+  if (node->kind != Kind::map)
     return root.refuse(*node, kRestart, "expected a way to restart, found " + node->described(), kWays);
-  }
   ClassPart restart;
   if (auto r = root.at(kRestart, restart); !r) return r;
   if (auto r = restart.check_keys({"unit", "command"}, {}); !r) return r;
-  if (restart.map->members.size() != 1) {
+  if (restart.map->members.size() != 1)
     return root.refuse(*node, kRestart, "expected one way to restart", kWays);
-  }
   if (restart.find("unit") != nullptr) {
     return restart.text_at("unit", "the name of a service, UNIT.service", is_unit,
                            into.runtime.unit.emplace());
@@ -100,9 +98,8 @@ Result<> read_mirrors(const ClassPart& pull, ClassFile& into) {
   if (auto r = pull.at(kMirrors, mirrors); !r || mirrors.map == nullptr) return r;
   for (const ConfigMember& registry : mirrors.map->members) {
     const std::string& host = registry.key.text;
-    if (!is_word(host) || host.find('/') != std::string::npos) {
+    if (!is_word(host) || host.find('/') != std::string::npos)
       return mirrors.refuse(registry.key, host, "expected a registry's host, as in docker.io or host:5000");
-    }
     std::vector<std::string> urls;
     if (auto r = mirrors.texts_at(host, "a URL, https://HOST or http://HOST", is_web_address, urls); !r)
       return r;
@@ -139,9 +136,8 @@ Result<> read_node(const ClassPart& root, ClassFile& into) {
   if (artifacts_dir) into.artifacts_dir = *artifacts_dir;
   if (root.is_nvidias) return {};
   if (auto r = root.flag_at("loadModules", into.load_modules); !r) return r;
-  for (const auto read : {read_runtime, read_restart, read_pull, read_pod_resources}) {
+  for (const auto read : {read_runtime, read_restart, read_pull, read_pod_resources})
     if (auto r = read(root, into); !r) return r;
-  }
   return {};
 }
 
@@ -167,9 +163,8 @@ bool is_dropped(const ClassPart& part) {
 Result<> add_class(const ClassPart& part, KataClass kata, std::vector<KataClass>& classes) {
   std::vector<std::string> own;
   for (const std::string& handler : kata.handlers()) {
-    if (std::ranges::find(own, handler) != own.end()) {
+    if (std::ranges::find(own, handler) != own.end())
       return part.refuse(*part.map, "aliases", fmt::format("'{}' stands twice", handler));
-    }
     own.push_back(handler);
     const auto other = std::ranges::find_if(classes, [&](const KataClass& earlier) {
       const auto names = earlier.handlers();

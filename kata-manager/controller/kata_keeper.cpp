@@ -106,9 +106,8 @@ class Planner {
         host_, alone, inputs_.devices, [&](const KataClass&) { return artifact; },
         inputs_.runtime->version_of);
     if (!setup) return set_aside(kata, HandlerState::blocked, words_of(setup.error()));
-    for (const RefusedClass& refused : setup->refused) {
+    for (const RefusedClass& refused : setup->refused)
       for (const std::string& name : kata.handlers()) say(name, HandlerState::blocked, words_of(refused.why));
-    }
     if (setup->refused.empty() && !*artifact)
       return set_aside(kata, HandlerState::missing_artifact, kata.artifacts.url + " is to be fetched");
     artifacts_.emplace(kata.name, std::move(*artifact));
@@ -462,9 +461,8 @@ Result<> KataKeeper::carry_out(const ClassFile& classes, KataRuntime& runtime, D
         !r)
       return r;
   }
-  if (any) {
+  if (any)
     if (auto r = remember_artifacts_dir(*uses_.host, classes.artifacts_dir); !r) return r;
-  }
   const auto done = carry_out_kata(context_of(runtime), *uses_.writer, plan.change, classes.artifacts_dir);
   if (!done) return fail(Error(done.error()));
   for (const std::string& note : plan.change.plan.notes) spdlog::info("{}", note);

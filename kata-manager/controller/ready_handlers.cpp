@@ -136,9 +136,8 @@ Result<HandlersFile> read_handlers_file(std::string_view text) {
     if (!applying->is_boolean()) return broken("applying is neither true nor false");
     out.applying = applying->get<bool>();
   }
-  if (const auto others = file->find("others"); others != file->end()) {
+  if (const auto others = file->find("others"); others != file->end())
     if (auto r = read_others(*others, out.others); !r) return fail(std::move(r).error());
-  }
   if (const auto error = file->find("error"); error != file->end()) {
     if (!error->is_string()) return broken("error is no text");
     out.error = error->get<std::string>();

@@ -92,9 +92,8 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
       if (is_there && !(there->second == value)) return fmt::format("{}.{} has another value", name, key);
     }
   }
-  for (const std::string& name : leaving) {
+  for (const std::string& name : leaving)
     if (find(*after, {"runtime", "runtimes", name}) != nullptr) return "runtime " + name + " is still there";
-  }
   if (!before) return std::nullopt;
   TomlTable was = *before;
   TomlTable is = *after;
@@ -149,9 +148,8 @@ Result<> check(const RuntimeHandler& handler) {
 
 std::string text_of(std::span<const RuntimeHandler> handlers) {
   std::string out = kHeader;
-  for (const RuntimeHandler& handler : handlers) {
+  for (const RuntimeHandler& handler : handlers)
     out += toml_text({"crio", "runtime", "runtimes", handler.name}, crio_entry_of(handler));
-  }
   return out;
 }
 
@@ -196,12 +194,10 @@ Result<> check_names(const std::filesystem::path& folder, const ConfigFiles& fil
 
 Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigFiles& files,
                               std::span<const RuntimeHandler> handlers) {
-  for (const RuntimeHandler& handler : handlers) {
+  for (const RuntimeHandler& handler : handlers)
     if (auto r = check(handler); !r) return fail(std::move(r).error());
-  }
-  if (!handlers.empty()) {
+  if (!handlers.empty())
     if (auto r = check_names(folder, files, handlers); !r) return fail(std::move(r).error());
-  }
   RuntimePlan out;
   FileChange change{.path = folder / kDropIn, .before = {}, .after = {}};
   const auto now = files.read_if_there(change.path);

@@ -454,9 +454,8 @@ std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const 
   if (mode.known() || std::ranges::any_of(file.classes, is_confidential, &KataClass::kind))
     out.push_back(mode_check(file, mode));
   if (file.classes.empty()) out.push_back(shim_check(host, file, version_of));
-  for (const KataClass& kata : file.classes) {
+  for (const KataClass& kata : file.classes)
     std::ranges::move(class_checks(host, file, kata, confidential, version_of), std::back_inserter(out));
-  }
   return out;
 }
 

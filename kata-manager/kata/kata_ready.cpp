@@ -50,9 +50,8 @@ std::optional<std::filesystem::path> file_of(const KataBase& base, const std::fi
 // A shipped configuration has the paths of its build host. A path without a file in the artifact stays as
 // it is.
 void set_paths(const KataBase& base, const HypervisorSettings& was, TomlTable& out) {
-  for (const char* key : {"kernel", "image", "initrd", "firmware", "firmware_volume"}) {
+  for (const char* key : {"kernel", "image", "initrd", "firmware", "firmware_volume"})
     if (const auto file = file_of(base, was.text(key))) set(out, key, file->string());
-  }
 }
 
 // Kata makes one port for each device when a VM starts, and at least the configured number. Confidential
@@ -205,9 +204,8 @@ TomlTable ready_settings(const KataClass& kata, const KataBase& base, const Kata
   if (hypervisor == kQemu) set_kernel_parameters(kata, was, settings);
   set_annotations(kata, was, settings);
   set_confidential(kata, settings);
-  if (!was.number("default_memory")) {
+  if (!was.number("default_memory"))
     set(settings, "default_memory", static_cast<std::int64_t>(kGuestMemoryMib));
-  }
   TomlTable& runtime = table_at(out, {"runtime"});
   set(runtime, "vfio_mode", std::string("guest-kernel"));
   set(runtime, "sandbox_cgroup_only", true);

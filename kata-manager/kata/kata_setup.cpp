@@ -198,9 +198,8 @@ Result<std::vector<std::string>> classes_here(const HostFs& host) {
   if (!entries && is_gone(entries.error())) return std::vector<std::string>();
   if (!entries) return fail(Error(entries.error()));
   std::vector<std::string> out;
-  for (const DirectoryEntry& entry : *entries) {
+  for (const DirectoryEntry& entry : *entries)
     if (entry.is_directory && is_handler_name(entry.name)) out.push_back(entry.name);
-  }
   return out;
 }
 
@@ -221,9 +220,8 @@ Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files) {
     if (change.after) continue;
     // A folder with an administrator's own drop-in stays.
     const auto above = all_folders().parent_path().parent_path();
-    for (auto folder = change.path.parent_path(); folder != above; folder = folder.parent_path()) {
+    for (auto folder = change.path.parent_path(); folder != above; folder = folder.parent_path())
       if (!host.remove_empty_folder(folder.relative_path())) break;
-    }
   }
   return {};
 }

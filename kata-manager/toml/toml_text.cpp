@@ -68,9 +68,8 @@ std::string dotted(const std::vector<std::string>& keys) {
 
 std::string toml_text(const std::vector<std::string>& path, const TomlTable& table) {
   std::string out = path.empty() ? "" : fmt::format("[{}]\n", dotted(path));
-  for (const auto& [key, value] : table) {
+  for (const auto& [key, value] : table)
     if (value.table() == nullptr) out += key_text(key) + " = " + value_text(value) + "\n";
-  }
   for (const auto& [key, value] : table) {
     if (value.table() == nullptr) continue;
     std::vector<std::string> inner = path;

@@ -338,9 +338,7 @@ AllocationCore::Verdict AllocationCore::judge(const Allocations::Grant& grant, H
     if (state == said.groups.end() || state->second == GroupState::closed) continue;
     const std::string why = state->second == GroupState::open ? still_open(group) : silent(group);
     found.open.emplace(group, why);
-    if (!found.error) {
-      found.error = Error{.code = Errc::refused, .message = fmt::format("{}: {}", id, why)};
-    }
+    if (!found.error) found.error = Error{.code = Errc::refused, .message = fmt::format("{}: {}", id, why)};
   }
   if (found.error) return found;
 

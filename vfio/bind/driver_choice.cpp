@@ -89,9 +89,8 @@ VfioDriver VfioDriverTable::choose(std::string_view modalias) const {
   if (modalias.starts_with(kPrefix) && split(modalias.substr(kPrefix.size()), ids)) {
     for (const Alias& alias : aliases_) {
       bool matches = true;
-      for (std::size_t i = 0; i < kFields && matches; ++i) {
+      for (std::size_t i = 0; i < kFields && matches; ++i)
         matches = alias.fields[i] == "*" || alias.fields[i] == ids[i];
-      }
       if (matches && (best == nullptr || alias.wildcards < best->wildcards)) best = &alias;
     }
   }

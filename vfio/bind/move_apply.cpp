@@ -149,9 +149,8 @@ Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>&
   if (!stuck) return fail(std::move(stuck).error());
   for (const StuckWrite& write : *stuck) {
     if (is_read(write)) continue;  // read_overrides() reports it
-    for (const PciAddress& address : members) {
+    for (const PciAddress& address : members)
       if (concerns(write, address.text())) out.stuck.insert(address.text());
-    }
   }
   return out;
 }
@@ -174,9 +173,8 @@ MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveReques
 Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction) {
   auto seen = look(context, request.accelerators, request.with);
   if (!seen) return fail(std::move(seen).error());
-  if (direction == Direction::to_vfio) {
+  if (direction == Direction::to_vfio)
     if (auto iommu = require_iommu(seen->inventory); !iommu) return fail(std::move(iommu).error());
-  }
   FirstLook out{.seen = std::move(*seen), .request = request, .vanished = {}};
   out.request.accelerators.clear();
   for (const PciAddress& device : request.accelerators) {
@@ -201,9 +199,8 @@ std::vector<std::string> MoveLook::notes(Direction direction) const {
 MoveResult already(const MoveContext& context, Move move, Direction direction) {
   // A run killed between its record and its first write has left a record of functions that never changed.
   if (direction == Direction::back) {
-    if (auto forgotten = forget(*context.host, move.moving()); !forgotten) {
+    if (auto forgotten = forget(*context.host, move.moving()); !forgotten)
       return failed(std::move(move), std::move(forgotten).error());
-    }
   }
   return result_of(MoveResult::Status::already, std::move(move));
 }
@@ -316,9 +313,7 @@ class Apply {
           auto done = perform(context_, step);
           known = loaded.emplace(step.value, done ? std::nullopt : std::optional(done.error())).first;
         }
-        if (known->second) {
-          return failed(std::move(move), Error(*known->second).during(step.text()));
-        }
+        if (known->second) return failed(std::move(move), Error(*known->second).during(step.text()));
       }
       return std::nullopt;
     });
@@ -360,9 +355,8 @@ class Apply {
     }
     seen_ = std::move(*seen);
     units_.each([&](Move& move) -> std::optional<MoveResult> {
-      for (const PciAddress& device : move.devices) {
+      for (const PciAddress& device : move.devices)
         if (seen_.inventory.find(device) == nullptr) return failed(std::move(move), gone(device));
-      }
       return std::nullopt;
     });
     MoveRequest request = request_;
@@ -495,9 +489,8 @@ Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest&
   if (!stopped) return fail(std::move(stopped).error());
   MovePreview preview{.plan = plan(context, first->seen, first->request, direction),
                       .notes = first->seen.notes(direction)};
-  for (const PciAddress& device : first->vanished) {
+  for (const PciAddress& device : first->vanished)
     preview.plan.refusals.push_back({.devices = {device}, .groups = {}, .reasons = {gone(device).message}});
-  }
   preview.notes.insert(preview.notes.end(), stopped->begin(), stopped->end());
   return preview;
 }

@@ -48,9 +48,8 @@ std::string Step::text() const {
 
 std::vector<PciAddress> Move::moving() const {
   std::vector<PciAddress> out;
-  for (const Member& member : members) {
+  for (const Member& member : members)
     if (moves(member.role)) out.push_back(member.address);
-  }
   return out;
 }
 

@@ -59,9 +59,8 @@ std::vector<const PciFunction*> in_order(const Inventory& inventory, const std::
   std::vector<const PciFunction*> out;
   const auto take = [&](bool accelerators) {
     for (const Member& member : members) {
-      if (moves(member.role) && (member.role == MemberRole::accelerator) == accelerators) {
+      if (moves(member.role) && (member.role == MemberRole::accelerator) == accelerators)
         out.push_back(inventory.find(member.address));
-      }
     }
   };
   take(accelerators_first);
@@ -94,9 +93,8 @@ std::vector<Step> overrides_as_before(const std::vector<const PciFunction*>& fun
     const auto had = request.as_before.find(function->address);
     if (had == request.as_before.end() || function->override_unread) continue;
     std::optional<std::string> now = function->driver_override;
-    for (const Step& step : steps) {
+    for (const Step& step : steps)
       if (step.kind == Step::Kind::set_override && step.address == function->address) now = step.value;
-    }
     if (now != had->second.driver_override)
       out.push_back(override_step(*function, had->second.driver_override.value_or(""), "it was so before"));
   }
@@ -131,9 +129,8 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
   }
   for (const PciFunction* function : functions) {
     const std::string driver = driver_for(inventory, table, request, *function).driver;
-    if (function->driver_override != driver) {
+    if (function->driver_override != driver)
       steps.push_back(override_step(*function, driver, "so that no other driver takes it in between"));
-    }
   }
   steps.insert(steps.end(), lost_overrides.begin(), lost_overrides.end());
   for (const PciFunction* function : functions) {
@@ -231,9 +228,8 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
                                                : inventory.iommu_cure);
         }
         if (!request.sheds_functions.contains(address)) object_to_virtual_functions(function, objections);
-        if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end()) {
+        if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end())
           objections.add(fmt::format("{} {}", address.text(), kept->second));
-        }
       }
       for (const Member& member : move.members) {
         if (moves(member.role) || harmless) continue;

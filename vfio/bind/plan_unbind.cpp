@@ -127,9 +127,8 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
 
 Home home_of(const PciFunction& function, const UndoJournal& record) {
   const auto found = record.members.find(function.address);
-  if (found == record.members.end() || found->second.ids != function.ids()) {
+  if (found == record.members.end() || found->second.ids != function.ids())
     return {.function = &function, .known = false, .prior = {}};
-  }
   return {.function = &function,
           .known = true,
           .prior = found->second,
@@ -192,9 +191,8 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
           object_to_stuck(*inventory.find(member.address), stuck, objections);
       }
     } else {
-      for (const Home& home : homes) {
+      for (const Home& home : homes)
         if (!home.function->override_unread) object_to_unreadable(*home.function, objections);
-      }
     }
     if (objections.any()) {
       plan.refusals.push_back(std::move(objections).refusal(unit, std::move(move.groups)));

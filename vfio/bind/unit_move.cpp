@@ -140,9 +140,8 @@ Result<> record_before(const MoveContext& context, const Inventory& inventory, c
                                                        .role = std::string(text(member.role)),
                                                        .module = module_of(*context.host, function)};
   }
-  for (const auto& [group, members] : by_group) {
+  for (const auto& [group, members] : by_group)
     if (auto written = write_record(*context.host, group, members, fresh); !written) return written;
-  }
   return {};
 }
 
@@ -158,9 +157,8 @@ Result<> record_before_way_back(const MoveContext& context, const Inventory& inv
                                                        .role = std::string(text(member.role)),
                                                        .kernels_choice = true};
   }
-  for (const auto& [group, members] : by_group) {
+  for (const auto& [group, members] : by_group)
     if (auto written = write_record(*context.host, group, members); !written) return written;
-  }
   return {};
 }
 
@@ -197,9 +195,8 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
   if (!now) return fail(std::move(now).error().during("read back"));
   for (const Member& member : move.members) {
     const PciFunction* function = now->find(member.address);
-    if (function == nullptr) {
+    if (function == nullptr)
       return fail(Errc::failed, fmt::format("{} vanished during the move", member.address.text()));
-    }
     if (member.role == MemberRole::bridge || member.role == MemberRole::bystander) continue;
     if (direction == Direction::to_vfio) {
       if (!on_vfio_driver(*function)) return not_as_planned(*function, member.driver_after);
@@ -217,9 +214,8 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
                       function->driver.value_or("vfio")),
           "an ids= option of vfio-pci names it (/etc/modprobe.d, kernel command line): `ferry doctor` looks");
     }
-    if (member.driver_after != kKernelsChoice && function->driver.value_or("") != member.driver_after) {
+    if (member.driver_after != kKernelsChoice && function->driver.value_or("") != member.driver_after)
       return not_as_planned(*function, member.driver_after.empty() ? "none" : member.driver_after);
-    }
   }
   if (direction == Direction::to_vfio) {
     for (const std::uint32_t group : move.groups) {
@@ -254,9 +250,8 @@ void tell_choice(const MoveContext& context, const Inventory& before, Move& move
 // The functions that `steps` unbind.
 std::set<PciAddress> taken_by(const std::vector<Step>& steps) {
   std::set<PciAddress> out;
-  for (const Step& step : steps) {
+  for (const Step& step : steps)
     if (step.kind == Step::Kind::unbind) out.insert(step.address);
-  }
   return out;
 }
 

@@ -106,9 +106,8 @@ Check acs_check(const HostFs& host, const Inventory& inventory, const PciFunctio
     return std::move(check).warned(fmt::format("{}; {}", shared, fmt::join(way.open, "; ")),
                                    fmt::format("{}", fmt::join(way.cures, "; ")));
   }
-  if (!way.trouble.empty()) {
+  if (!way.trouble.empty())
     return std::move(check).unknown(fmt::format("{}; {}", shared, way.trouble.front()), "run as root");
-  }
   return std::move(check).unknown(
       bridges.empty() ? shared + "; there is no bridge above it that could keep them apart"
                       : shared + "; by their ACS registers the bridges above it keep devices apart",

@@ -65,9 +65,8 @@ void judge(const HostFs& host, const PciFunction& function, const std::vector<Ba
            const ResizableBar& can, Sizes& sizes) {
   const std::string file = path_text(function, fmt::format("resource{}_resize", can.index));
   constexpr std::uint64_t kMostMib = std::uint64_t{1} << 43U;  // PCI Express Base 5.0, 7.8.6.3: 8 EiB
-  if (can.sizes_mib.empty() || can.sizes_mib.back() > kMostMib) {
+  if (can.sizes_mib.empty() || can.sizes_mib.back() > kMostMib)
     return sizes.odd.push_back(fmt::format("{} names no size that a BAR can have", file));
-  }
   const std::uint64_t most = can.sizes_mib.back() * kMiB;
   const auto write_for = [&](std::uint64_t mib) {
     return fmt::format("{} to {}", std::bit_width(mib) - 1, file);
@@ -118,9 +117,8 @@ Check size_check(const HostFs& host, const PciFunction& function, const DeviceFa
   }
   if (!sizes.odd.empty()) return std::move(check).unknown(fmt::format("{}", fmt::join(sizes.odd, "; ")));
   for (unsigned index = 0; index < 6; ++index) {
-    if (const auto trouble = trouble_with(facts, fmt::format("resource{}_resize", index)); !trouble.empty()) {
+    if (const auto trouble = trouble_with(facts, fmt::format("resource{}_resize", index)); !trouble.empty())
       return std::move(check).unknown(trouble, "run as root");
-    }
   }
   if (!sizes.small.empty()) {
     return std::move(check).warned(fmt::format("{}", fmt::join(sizes.small, "; ")),

@@ -16,9 +16,8 @@ Check boot_display_check(const HostFs& host, const PciFunction& function) {
               "and its ROM may be a shadowed copy"};
   const auto path = sysfs_path(function.address) / "boot_vga";
   const auto text = read_text(host, path);
-  if (!text && is_gone(text.error())) {
+  if (!text && is_gone(text.error()))
     return std::move(check).passed(fmt::format("there is no /{}: no VGA device", path.string()));
-  }
   if (!text) return std::move(check).unreadable(text.error());
   if (*text == "0") return std::move(check).passed(fmt::format("/{} is 0", path.string()));
   if (*text == "1") {
@@ -36,9 +35,8 @@ Check firmware_framebuffer_check(const HostFs& host, const PciFunction& function
   const auto text = read_text(host, kPath, kListBytes);
   if (!text) return std::move(check).unreadable(text.error());
   const MemoryMap map = parse_memory_map(*text);
-  if (map.hidden()) {
+  if (map.hidden())
     return std::move(check).unknown(fmt::format("/{} hides all addresses", kPath), "run as root");
-  }
   if (!facts.bars) {
     const std::string trouble = trouble_with(facts, "resource");
     return std::move(check).unknown("the BARs are not known" + (trouble.empty() ? "" : ": " + trouble));

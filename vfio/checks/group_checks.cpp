@@ -17,9 +17,8 @@ std::string path_text(const PciFunction& function, std::string_view attribute) {
 Check readable_check(const PciFunction& function) {
   Check check{"function-readable", function.address.text(),
               "ferry writes nothing to a function that it cannot read"};
-  if (!function.problem) {
+  if (!function.problem)
     return std::move(check).passed(fmt::format("{} in /sys/bus/pci/devices", function.ids()));
-  }
   return std::move(check).failed(
       function.problem->message,
       "run as root; a device that reads all ones is off the bus and comes back with a cold start, if at all");
@@ -54,12 +53,10 @@ Check virtual_functions_check(const PciFunction& function) {
               "vfio-pci refuses (EBUSY) a physical function whose virtual functions are enabled, and by then "
               "the old driver is gone"};
   const auto path = sysfs_path(function.address);
-  if (function.sriov_totalvfs == 0) {
+  if (function.sriov_totalvfs == 0)
     return std::move(check).passed(fmt::format("/{} offers no SR-IOV", path.string()));
-  }
-  if (function.sriov_numvfs == 0) {
+  if (function.sriov_numvfs == 0)
     return std::move(check).passed(fmt::format("/{} has no virtfn*", path.string()));
-  }
   return std::move(check).failed(fmt::format("/{} has {} virtual function{} (virtfn*)", path.string(),
                                              function.sriov_numvfs, function.sriov_numvfs == 1 ? "" : "s"),
                                  "leave this GPU to vGPUs, or let its driver disable them: write 0 to "
@@ -100,9 +97,8 @@ std::vector<Check> group_checks(const Inventory& inventory, const AcceleratorRul
   }
   // The choice of vfio driver does not decide if a function can be bound, so the driver table stays empty.
   const MovePlan plan = plan_bind(without_vfs, rules, request, {}, {}, {}, {});
-  for (const Move& move : plan.moves) {
+  for (const Move& move : plan.moves)
     for (const PciAddress& address : move.devices) out.push_back(moves_check(move, *inventory.find(address)));
-  }
   for (const Refusal& refusal : plan.refusals) {
     for (const PciAddress& address : refusal.devices) {
       out.push_back(undecided_group_check(*inventory.find(address))

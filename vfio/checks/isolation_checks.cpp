@@ -70,9 +70,8 @@ std::string firmware_switch(const Processor& processor) {
 // The tables among `names` that announce an IOMMU.
 std::vector<std::string> iommu_tables(const std::vector<std::string>& names) {
   std::vector<std::string> out;
-  for (const char* table : {"DMAR", "IVRS", "IORT", "VIOT"}) {
+  for (const char* table : {"DMAR", "IVRS", "IORT", "VIOT"})
     if (std::ranges::find(names, table) != names.end()) out.emplace_back(table);
-  }
   return out;
 }
 
@@ -88,9 +87,8 @@ struct IommuState {
 Check firmware_table_check(const HostFs& host, const IommuState& state) {
   Check check{"firmware-iommu-table", kHostSubject,
               "the kernel finds an IOMMU only where the firmware announces one"};
-  if (!state.tables && !is_gone(state.tables.error())) {
+  if (!state.tables && !is_gone(state.tables.error()))
     return std::move(check).unreadable(state.tables.error());
-  }
   if (!state.tables) {
     const bool tree = host.exists("sys/firmware/devicetree/base");
     return std::move(check).unknown(
@@ -100,9 +98,8 @@ Check firmware_table_check(const HostFs& host, const IommuState& state) {
                          : ""));
   }
   const auto tables = iommu_tables(*state.tables);
-  if (!tables.empty()) {
+  if (!tables.empty())
     return std::move(check).passed(fmt::format("/{} has {}", kTables, fmt::join(tables, ", ")));
-  }
   const std::string found = fmt::format("/{} has none of DMAR, IVRS, IORT, VIOT", kTables);
   if (state.active()) return std::move(check).passed(found + "; an IOMMU is active all the same");
   return std::move(check).failed(found, firmware_switch(state.processor));
@@ -121,9 +118,8 @@ const KernelParameter* off_switch(const KernelCommandLine& line) {
 // The advice for the most likely reason why no IOMMU is active.
 std::string cure_of_inactive(const IommuState& state, const Result<KernelCommandLine>& command_line) {
   if (command_line) {
-    if (const auto* off = off_switch(*command_line)) {
+    if (const auto* off = off_switch(*command_line))
       return fmt::format("take {} out of the kernel's command line and reboot", shown(off->text));
-    }
   }
   if (!state.tables) {
     return firmware_switch(state.processor) + (state.processor.maker == Processor::Maker::other ||
@@ -135,9 +131,8 @@ std::string cure_of_inactive(const IommuState& state, const Result<KernelCommand
   if (tables.empty()) return firmware_switch(state.processor);
   const auto has = [&](const char* table) { return std::ranges::find(tables, table) != tables.end(); };
   if (has("DMAR")) {
-    if (!command_line || command_line->listing("intel_iommu", "on") == nullptr) {
+    if (!command_line || command_line->listing("intel_iommu", "on") == nullptr)
       return "boot with intel_iommu=on: many kernels leave Intel's IOMMU off unless told";
-    }
     return "the kernel was told to and did not: `dmesg` says why in its lines with DMAR; a firmware update "
            "may mend the table";
   }
@@ -158,9 +153,8 @@ std::string command_line_note(const Result<KernelCommandLine>& command_line) {
   constexpr std::array<std::string_view, 4> kNames = {"iommu", "intel_iommu", "amd_iommu",
                                                       "iommu.passthrough"};
   std::vector<std::string> said;
-  for (const KernelParameter& parameter : command_line->parameters()) {
+  for (const KernelParameter& parameter : command_line->parameters())
     if (std::ranges::find(kNames, parameter.name) != kNames.end()) said.push_back(shown(parameter.text));
-  }
   if (said.empty()) return {};
   return fmt::format("; /proc/cmdline has {}", fmt::join(said, " "));
 }
@@ -190,9 +184,8 @@ Check noiommu_check(const HostFs& host) {
               "in that mode a guest's device reads and writes all of the host's memory; ferry moves nothing "
               "while it is on"};
   const auto on = read_switch(host, kPath);
-  if (!on && is_gone(on.error())) {
+  if (!on && is_gone(on.error()))
     return std::move(check).passed(fmt::format("there is no /{}: vfio has no such mode now", kPath));
-  }
   if (!on) return std::move(check).unreadable(on.error());
   if (!*on) return std::move(check).passed(fmt::format("/{} is N", kPath));
   return std::move(check).failed(fmt::format("/{} is Y", kPath),
@@ -203,9 +196,8 @@ Check noiommu_check(const HostFs& host) {
 // The chip of a line "  24:   0   9  IR-PCI-MSI 327680-edge  xhci_hcd": the first word after the counts.
 std::string_view interrupt_chip(std::string_view line) {
   cut(line, ':');
-  for (const auto word : words_of(line)) {
+  for (const auto word : words_of(line))
     if (word.find_first_not_of("0123456789") != std::string_view::npos) return word;
-  }
   return {};
 }
 
@@ -222,9 +214,8 @@ Check remapping_check(const HostFs& host) {
   std::string_view rest = *text;
   while (!rest.empty()) {
     const auto chip = interrupt_chip(cut(rest, '\n'));
-    if (chip.starts_with("IR-") || chip.starts_with("ITS-")) {
+    if (chip.starts_with("IR-") || chip.starts_with("ITS-"))
       return std::move(check).passed(fmt::format("/{} has the interrupt chip {}", kPath, shown(chip)));
-    }
   }
   return std::move(check).unknown(
       fmt::format("/{} names no chip that remaps (IR-, ITS-), and the kernel says it nowhere else", kPath),
@@ -239,9 +230,7 @@ Check unsafe_interrupts_check(const HostFs& host) {
   for (const char* module : {"vfio_iommu_type1", "iommufd"}) {
     const auto path = fmt::format("sys/module/{}/parameters/allow_unsafe_interrupts", module);
     const auto value = read_switch(host, path);
-    if (!value && !is_gone(value.error())) {
-      return std::move(check).unreadable(value.error());
-    }
+    if (!value && !is_gone(value.error())) return std::move(check).unreadable(value.error());
     if (value && *value) on.push_back("/" + path);
   }
   if (on.empty()) {

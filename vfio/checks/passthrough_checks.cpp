@@ -23,9 +23,8 @@ Check accelerators_check(const Inventory& inventory, const AcceleratorRules& rul
   const std::string others =
       by_name.empty() ? std::string()
                       : fmt::format("; counted only where they are named: {}", fmt::join(by_name, ", "));
-  if (accelerators.empty() && !by_name.empty()) {
+  if (accelerators.empty() && !by_name.empty())
     return std::move(check).passed(fmt::format("none of {} in /sys/bus/pci/devices{}", rules.whose, others));
-  }
   if (accelerators.empty()) {
     return std::move(check).warned(
         "none of the functions in /sys/bus/pci/devices is an accelerator",
@@ -41,9 +40,8 @@ Check functions_check(const Inventory& inventory, const AcceleratorRules& rules)
   std::vector<std::string> problems;
   for (const auto& entry : inventory.functions) {
     const PciFunction& function = entry.second;
-    if (function.problem && !rules.match(function)) {
+    if (function.problem && !rules.match(function))
       problems.push_back(fmt::format("{}: {}", function.address.text(), function.problem->message));
-    }
   }
   if (problems.empty()) {
     return std::move(check).passed("/sys/bus/pci/devices has " +
@@ -64,9 +62,8 @@ void append(std::vector<Check>& to, std::vector<Check> more) {
 std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inventory,
                                       const AcceleratorRules& rules) {
   std::vector<PciAddress> accelerators;
-  for (const auto& [address, function] : inventory.functions) {
+  for (const auto& [address, function] : inventory.functions)
     if (rules.match(function)) accelerators.push_back(address);
-  }
   const auto command_line = KernelCommandLine::read(host);
   std::vector<Check> out = checks::of_isolation(host, inventory, rules, command_line);
   append(out, checks::of_vfio_setup(host, inventory, accelerators, command_line));

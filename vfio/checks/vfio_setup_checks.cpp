@@ -68,9 +68,8 @@ Check vfio_pci_check(const HostFs& host, const Inventory& inventory) {
   }
   const auto builtin = read_text(host, directory / "modules.builtin", kListBytes);
   if (!builtin && !is_gone(builtin.error())) return std::move(check).unknown(builtin.error().message);
-  if (builtin && path_of_module(*builtin, kModule)) {
+  if (builtin && path_of_module(*builtin, kModule))
     return std::move(check).passed(fmt::format("built in, says /{}/modules.builtin", directory.string()));
-  }
   const auto loadable = read_text(host, directory / "modules.dep", kListBytes);
   if (!loadable) return std::move(check).unknown(loadable.error().message, "run `depmod`");
   if (loadable->empty()) {
@@ -103,9 +102,8 @@ Result<Node> find_node(const HostFs& host, const char* directory, const char* na
     if (is_gone(entries.error())) return Node::missing;
     return fail(entries.error());
   }
-  for (const DirectoryEntry& entry : *entries) {
+  for (const DirectoryEntry& entry : *entries)
     if (entry.name == name) return entry.is_directory ? Node::directory : Node::there;
-  }
   return Node::missing;
 }
 
@@ -144,15 +142,13 @@ Check ids_check(const ModprobeConfig& modprobe, const Result<KernelCommandLine>&
               "can be given back to the host for good"};
   std::vector<std::string> said;
   if (command_line) {
-    for (const KernelParameter& parameter : command_line->parameters()) {
+    for (const KernelParameter& parameter : command_line->parameters())
       if (parameter.name == "vfio_pci.ids") said.push_back("/proc/cmdline: " + shown(parameter.text));
-    }
   }
   for (const ModprobeLine& line : modprobe.lines) {
     if (line.words.size() < 3 || line.words[0] != "options" || line.words[1] != "vfio_pci") continue;
-    for (const std::string& option : line.words) {
+    for (const std::string& option : line.words)
       if (option.starts_with("ids=")) said.push_back(fmt::format("{}: {}", line.where, shown(option)));
-    }
   }
   if (!said.empty()) {
     return std::move(check).warned(

@@ -53,22 +53,18 @@ Result<std::optional<std::size_t>> find_extended(std::string_view config, std::u
   constexpr std::size_t kHeader = 4;
   std::set<std::size_t> seen;
   for (std::size_t at = kConventionalBytes; config.size() > kConventionalBytes;) {
-    if (at + kHeader > config.size()) {
+    if (at + kHeader > config.size())
       return malformed(fmt::format("an extended capability at {:#x}, and only {} bytes", at, config.size()));
-    }
-    if (!seen.insert(at).second) {
+    if (!seen.insert(at).second)
       return malformed(fmt::format("the extended capability at {:#x} comes twice", at));
-    }
     const std::uint32_t header = dword_at(config, at);
-    if (header == 0xffffffffU) {
+    if (header == 0xffffffffU)
       return malformed(fmt::format("all ones at {:#x}, where an extended capability should be", at));
-    }
     if ((header & 0xffffU) == capability) return std::optional(at);
     const std::size_t next = (header >> 20U) & 0xffcU;  // the lower two bits are reserved
     if (next == 0) break;
-    if (next < kConventionalBytes) {
+    if (next < kConventionalBytes)
       return malformed(fmt::format("an extended capability at {:#x}, before their list", next));
-    }
     at = next;
   }
   return std::optional<std::size_t>();
@@ -88,15 +84,13 @@ constexpr std::array<AcsBit, 4> kIsolationBits = {{{.bit = 0x0001, .name = "sour
 Result<PortIsolation> acs_of_port(std::string_view config, std::size_t at) {
   constexpr std::size_t kCapability = 4;
   constexpr std::size_t kControl = 6;
-  if (at + kControl + 2 > config.size()) {
+  if (at + kControl + 2 > config.size())
     return malformed(fmt::format("ACS at {:#x}, and only {} bytes", at, config.size()));
-  }
   const std::uint16_t can = word_at(config, at + kCapability);
   const std::uint16_t does = word_at(config, at + kControl);
   std::uint16_t missing = 0;
-  for (const AcsBit& needed : kIsolationBits) {
+  for (const AcsBit& needed : kIsolationBits)
     if ((can & needed.bit) != 0 && (does & needed.bit) == 0) missing |= needed.bit;
-  }
   if (missing == 0) return PortIsolation{};
   return PortIsolation{.kind = PortIsolation::Kind::bits_off,
                        .control = does,
@@ -116,33 +110,29 @@ Result<PortIsolation> port_isolation(std::string_view config) {
     to_conventional = 7,
     of_conventional = 8
   };
-  if (config.size() < kConventionalBytes) {
+  if (config.size() < kConventionalBytes)
     return malformed(fmt::format("only {} bytes; the rest is root's to read", config.size()));
-  }
   const auto express = find_capability(config, kPciExpress);
   if (!express) return fail(Error(express.error()));
   if (!*express) return PortIsolation{.kind = PortIsolation::Kind::conventional};
   // Capabilities begin at multiples of four, so their first four bytes are inside config space.
   const unsigned type = (word_at(config, **express + 2) >> 4U) & 0xfU;
-  if (type == to_conventional || type == of_conventional) {
+  if (type == to_conventional || type == of_conventional)
     return PortIsolation{.kind = PortIsolation::Kind::conventional};
-  }
   // The devices below a port of another type can reach no neighbour except functions beside the port.
   const bool beside = (byte_at(config, kHeaderType) & kMultiFunction) != 0;
   if (type != root && type != downstream && !beside) return PortIsolation{};
   const auto acs = find_extended(config, kAcs);
   if (!acs) return fail(Error(acs.error()));
-  if (!*acs) {
+  if (!*acs)
     return PortIsolation{.kind = PortIsolation::Kind::no_acs, .extended = config.size() > kConventionalBytes};
-  }
   return acs_of_port(config, **acs);
 }
 
 std::string acs_bits_text(std::uint16_t bits) {
   std::vector<std::string> names;
-  for (const AcsBit& known : kIsolationBits) {
+  for (const AcsBit& known : kIsolationBits)
     if ((bits & known.bit) != 0) names.push_back(fmt::format("{} ({:#06x})", known.name, known.bit));
-  }
   return fmt::format("{}", fmt::join(names, ", "));
 }
 

@@ -33,9 +33,8 @@ const PciFunction* Inventory::find(const PciAddress& address) const {
 }
 
 std::vector<PciAddress> Inventory::group_of(const PciFunction& function) const {
-  if (function.iommu_group) {
+  if (function.iommu_group)
     if (const auto found = groups.find(*function.iommu_group); found != groups.end()) return found->second;
-  }
   return {function.address};
 }
 
@@ -78,9 +77,7 @@ void read_into(const HostFs& host, const PciAddress& address, Inventory& invento
 void read_host_facts(const HostFs& host, Inventory& inventory) {
   // Names come in text order, in which the domain 10000 stands before 2000.
   for (auto& [group, members] : inventory.groups) std::sort(members.begin(), members.end());
-  if (auto drivers = host.list("sys/bus/pci/drivers")) {
-    inventory.drivers = {drivers->begin(), drivers->end()};
-  }
+  if (auto drivers = host.list("sys/bus/pci/drivers")) inventory.drivers = {drivers->begin(), drivers->end()};
   inventory.unsafe_noiommu =
       host.read_attribute("sys/module/vfio/parameters/enable_unsafe_noiommu_mode").value_or("N") == "Y";
   if (inventory.groups.empty()) inventory.iommu_cure = checks::cure_of_inactive_iommu(host);
@@ -111,9 +108,8 @@ Result<std::set<PciAddress>> members_of(const HostFs& host, const std::vector<st
       if (is_gone(names.error())) continue;
       return fail(std::move(names).error());
     }
-    for (const std::string& name : *names) {
+    for (const std::string& name : *names)
       if (const auto address = PciAddress::parse(name)) addresses.insert(*address);
-    }
   }
   return addresses;
 }

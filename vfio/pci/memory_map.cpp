@@ -54,9 +54,8 @@ bool holds(const Bar& bar, const MemoryClaim& claim) {
 std::optional<FirmwareFramebuffer> firmware_framebuffer(const MemoryMap& map, const std::vector<Bar>& bars) {
   for (const MemoryClaim& claim : map.claims) {
     if (!is_firmware_framebuffer(claim.name)) continue;
-    for (const Bar& bar : bars) {
+    for (const Bar& bar : bars)
       if (holds(bar, claim)) return FirmwareFramebuffer{.name = claim.name, .bar = bar.index};
-    }
   }
   return std::nullopt;
 }

@@ -175,9 +175,8 @@ Result<HeaderType> read_header_type(const HostDirectory& directory, const std::f
                 fmt::format("/{}/config: reads all ones; the device is off the bus", path.string()));
   }
   const auto type = static_cast<std::uint8_t>((*config)[kHeaderTypeOffset]) & 0x7fU;
-  if (type > static_cast<std::uint8_t>(HeaderType::cardbus_bridge)) {
+  if (type > static_cast<std::uint8_t>(HeaderType::cardbus_bridge))
     return fail(Errc::malformed_host, fmt::format("/{}/config: header type {:#x}", path.string(), type));
-  }
   return static_cast<HeaderType>(type);
 }
 
@@ -190,9 +189,8 @@ void read_directory(const HostDirectory& directory, const std::vector<std::strin
   bool sriov = false;
   for (const std::string& name : names) {
     if (name.starts_with(kConsumer)) {
-      if (auto consumer = PciAddress::parse(std::string_view(name).substr(kConsumer.size()))) {
+      if (auto consumer = PciAddress::parse(std::string_view(name).substr(kConsumer.size())))
         function.consumers.push_back(*consumer);
-      }
     } else if (name == "vfio-dev") {
       function.vfio_devices = directory.list("vfio-dev").value_or(std::vector<std::string>{});
     } else if (name.starts_with(kVirtualFunction)) {
@@ -312,9 +310,8 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   if (function.numa_node && *function.numa_node < 0) function.numa_node.reset();
   std::optional<std::string> physical;
   if (has("physfn")) reader.optional_link("physfn", physical);
-  if (physical) {
+  if (physical)
     if (auto parent = PciAddress::parse(*physical)) function.physical_function = *parent;
-  }
   read_directory(*directory, names, function, reader);
   read_dma(host, function);
 

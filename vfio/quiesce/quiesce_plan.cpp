@@ -33,9 +33,8 @@ class Quiesce {
   template <typename F>
   void each(Kind kind, const F& f) {
     for (QuiesceRequest& request : requests_) {
-      for (const Releasable& user : request.users) {
+      for (const Releasable& user : request.users)
         if (user.kind == kind && !request.dropped_out()) f(request, user);
-      }
     }
   }
 
@@ -177,9 +176,8 @@ void quiesce_around(std::vector<Step>& steps, const std::set<Releasable>& users)
 
 std::set<Releasable> users_quiesced_by(const std::vector<Step>& steps) {
   std::set<Releasable> out;
-  for (const Step& step : steps) {
+  for (const Step& step : steps)
     if (step.kind == Step::Kind::quiesce) out.insert(step.user);
-  }
   return out;
 }
 

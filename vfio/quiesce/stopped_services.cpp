@@ -193,9 +193,7 @@ bool StoppedServices::is_stuck(const Releasable& user) const {
 }
 
 Result<> StoppedServices::stop(const Releasable& user) {
-  if (const auto known = tried_.find(user); known != tried_.end()) {
-    return known->second;
-  }
+  if (const auto known = tried_.find(user); known != tried_.end()) return known->second;
   if (is_stuck(user)) {
     return fail(Errc::stuck, "an earlier order about it has not returned from the kernel",
                 "see /run/ferry/hostd/stuck; if it never returns, only a reboot helps");
