@@ -56,8 +56,9 @@ Check manager_check(const HostFs& host, bool needed) {
     if (!is_process) continue;
     any = true;
     const auto command = host.read_attribute(std::filesystem::path("proc") / name / "comm");
-    if (command && *command == kManager)
+    if (command && *command == kManager) {
       return std::move(check).passed(fmt::format("process {} is {}", name, kManager));
+    }
   }
   const std::string none = fmt::format("no process in /proc is {}", kManager);
   if (!needed) return std::move(check).passed(none + ", and no GPU here has a vGPU host driver");
@@ -146,16 +147,19 @@ Check functions_check(const mdev::VgpuGpu& gpu, const Virtuals& virtuals) {
     return std::move(check).failed(named(virtuals.without_driver) + " without a driver",
                                    "see the kernel's log for why the driver did not take them");
   }
-  if (!virtuals.all.empty())
+  if (!virtuals.all.empty()) {
     return std::move(check).passed(counted(virtuals.all.size(), "virtual function") + " on drivers");
-  if (gpu.framework == mdev::VgpuFramework::mdev_on_pf)
+  }
+  if (gpu.framework == mdev::VgpuFramework::mdev_on_pf) {
     return std::move(check).passed("its vGPUs are made on the GPU itself");
+  }
   if (function.sriov_totalvfs == 0) {
     return std::move(check).passed(
         fmt::format("there is no /{}/sriov_totalvfs", vfio::sysfs_path(gpu.address()).string()));
   }
-  if (gpu.never_has_functions)
+  if (gpu.never_has_functions) {
     return std::move(check).passed("boards of its kind have none: its vGPUs are made on the GPU itself");
+  }
   return std::move(check).warned(
       fmt::format("none of its {} virtual functions is enabled", function.sriov_totalvfs),
       gpu.host_driver
@@ -174,8 +178,9 @@ Check types_check(const mdev::VgpuGpu& gpu, bool others_pass) {
         std::ranges::count_if(parent.types, [](const mdev::VgpuType& type) { return type.available > 0; }));
   }
   const std::string carried = counted(gpu.devices.size(), "vGPU");
-  if (advertised > 0)
+  if (advertised > 0) {
     return std::move(check).passed(fmt::format("by {}; it carries {}", text(gpu.framework), carried));
+  }
   if (!gpu.devices.empty()) return std::move(check).passed(fmt::format("it is full: it carries {}", carried));
   if (gpu.awaits_types()) return std::move(check).warned(gpu.obstacle, "start nvidia-vgpud.service");
   if (!gpu.obstacle.empty()) {

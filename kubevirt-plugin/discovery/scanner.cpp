@@ -13,6 +13,7 @@
 #include "kubevirt-plugin/discovery/resource_assembly.h"
 #include "mdev/held_gpus.h"
 #include "mdev/vendor_vfio.h"
+#include "mdev/vgpu_inventory.h"
 #include "vfio/bind/move_members.h"
 #include "vfio/pci/inventory.h"
 
