@@ -40,6 +40,8 @@ struct Error {
   std::string message;
   std::string hint = {};
 
+  /// "message; hint"
+  std::string text() const { return hint.empty() ? message : message + "; " + hint; }
   /// Puts the failed step in front: "bind group 17: " + message.
   Error during(std::string_view what) && {
     return {.code = code, .message = std::string(what) + ": " + message, .hint = std::move(hint)};

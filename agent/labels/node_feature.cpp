@@ -25,10 +25,6 @@ std::string metadata_text(const json& object, const char* key) {
   return text_field(field(object, "metadata"), key);
 }
 
-std::string said(const Error& error) {
-  return error.hint.empty() ? error.message : error.message + "; " + error.hint;
-}
-
 }  // namespace
 
 kube::ObjectRef node_feature_ref(std::string space, const std::string& node) {
@@ -118,7 +114,7 @@ class NodeFeature::Impl : Pinned {
 
  private:
   static void complain(const Error& error) {
-    spdlog::warn("labels for Node Feature Discovery: {}{}", said(error),
+    spdlog::warn("labels for Node Feature Discovery: {}{}", error.text(),
                  error.code == kube::ApiErrc::not_found
                      ? "; it is not installed, or older than NodeFeature objects"
                      : "");
@@ -230,7 +226,7 @@ void FormerNodeFeature::remove() {
     call_.reset();
     if (removed) removed = host_.remove_file(kNodeFeatureMark);
     if (removed) return;
-    spdlog::warn("labels of a former agent for Node Feature Discovery stay: {}", said(removed.error()));
+    spdlog::warn("labels of a former agent for Node Feature Discovery stay: {}", removed.error().text());
     if (kube::may_mend(removed.error()))
       timer_ = timers_.at(timers_.now() + backoff_.next(random_), [this] { remove(); });
   });

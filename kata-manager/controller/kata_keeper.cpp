@@ -239,10 +239,6 @@ Result<DesiredPlan> plan_desired(const HostFs& host, const DesiredClasses& desir
 
 namespace {
 
-bool is(const Error& error, Errc code) {
-  return error.code == make_error_code(code);
-}
-
 /// The desired state as one text, without its generation and permissions.
 std::string summary_of(const DesiredClasses& desired) {
   return fmt::format("{}\n{}", fmt::join(desired.classes, ","), desired.config.text);
@@ -401,7 +397,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
   }
   const auto changed = change(desired, *classes, *runtime, file);
   if (!changed) {
-    const bool refused = is(changed.error(), Errc::refused);
+    const bool refused = changed.error().code == Errc::refused;
     tell("Kata's runtimes: " + words_of(changed.error()));
     const Failure& failure = fails(summary, refused ? HandlerState::blocked : HandlerState::failed,
                                    words_of(changed.error()), now);

@@ -150,13 +150,8 @@ grpc_status_code status_of(const Error& error) {
   return GRPC_STATUS_FAILED_PRECONDITION;
 }
 
-/// The message and the hint as one text, since the kubelet has one text for both.
-std::string told(const Error& error) {
-  return error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
-}
-
 Answer refusal(const Error& error) {
-  return {.status = status_of(error), .message = told(error), .wire = nullptr};
+  return {.status = status_of(error), .message = error.text(), .wire = nullptr};
 }
 
 Answer unreadable() {
@@ -392,7 +387,7 @@ class ResourceServer::Impl : Pinned {
   }
 
   static Answer refused(const Error& error) {
-    spdlog::error("{}", told(error));
+    spdlog::error("{}", error.text());
     return refusal(error);
   }
 
