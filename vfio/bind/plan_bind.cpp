@@ -135,17 +135,14 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
   steps.insert(steps.end(), lost_overrides.begin(), lost_overrides.end());
   for (const PciFunction* function : functions) {
     if (function->driver) {
-      steps.push_back({.kind = Step::Kind::unbind,
-                       .address = function->address,
-                       .value = *function->driver,
-                       .why = "the host's driver lets go"});
+      steps.push_back(
+          {Step::Kind::unbind, function->address, *function->driver, "the host's driver lets go"});
     }
   }
   for (const PciFunction* function : functions) {
-    steps.push_back({.kind = Step::Kind::bind,
-                     .address = function->address,
-                     .value = driver_for(inventory, table, request, *function).driver,
-                     .why = "every member of the group must be on a vfio driver"});
+    steps.push_back({Step::Kind::bind, function->address,
+                     driver_for(inventory, table, request, *function).driver,
+                     "every member of the group must be on a vfio driver"});
   }
   std::ranges::move(overrides_as_before(in_order(inventory, members, false), steps, request),
                     std::back_inserter(steps));
