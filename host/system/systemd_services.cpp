@@ -127,7 +127,7 @@ Result<Connection> connect_to_systemd(const HostFs& host) {
 }  // namespace
 
 /// An order and its job. All questions are sent at once, and answers may come in any order.
-class SystemdServices::Order : Pinned {
+class SystemdServices::Order : ferry::Pinned {
  public:
   Order(const SdBus& api, Clock::time_point deadline) : api_(api), deadline_(deadline) {}
   ~Order() {
