@@ -86,7 +86,7 @@ class NodeMetrics : Pinned {
   const Pulls pulls_;
   const std::chrono::milliseconds between_looks_;
   const std::shared_ptr<Mailbox> mailbox_;
-  MetricsSnapshot view_;
+  MetricsSnapshot snapshot_;
   ChangeHistory history_;
   EventLoop::Timer timer_;
 };
