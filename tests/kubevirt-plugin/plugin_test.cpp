@@ -86,8 +86,9 @@ class PluginTest : public plugin_test::Fixture {
   /// One that has heard of no pod yet. `lists` must outlive it.
   std::unique_ptr<standin::Kubelet> make_ignorant_kubelet(ListCount& lists) const {
     return std::make_unique<standin::Kubelet>(
-        directory(), standin::Options{.pod_resources = (kernel.root() / options.pod_resources.socket).parent_path(),
-                                      .on_list = [&lists] { lists.add(); }});
+        directory(),
+        standin::Options{.pod_resources = (kernel.root() / options.pod_resources.socket).parent_path(),
+                         .on_list = [&lists] { lists.add(); }});
   }
 };
 
@@ -909,11 +910,12 @@ TEST_F(PluginTest, RefusesWhatItCannotAskAKubeletAboutThatDoesNotKnowItsPods) {
   std::promise<void> leave;
   ListCount lists;
   kubelet = std::make_unique<standin::Kubelet>(
-      directory(), standin::Options{.pod_resources = (kernel.root() / options.pod_resources.socket).parent_path(),
-                                    .on_list = [&, left = leave.get_future().share()] {
-                                      lists.add();
-                                      if (hangs) left.wait_for(kPatience);
-                                    }});
+      directory(),
+      standin::Options{.pod_resources = (kernel.root() / options.pod_resources.socket).parent_path(),
+                       .on_list = [&, left = leave.get_future().share()] {
+                         lists.add();
+                         if (hangs) left.wait_for(kPatience);
+                       }});
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
