@@ -25,6 +25,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "common/process/spawn.h"
 #include "hostfs/host_writer.h"
 #include "hostfs/in_flight_writes.h"
 #include "hostfs/kernel_facts.h"

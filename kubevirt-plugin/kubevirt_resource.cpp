@@ -230,7 +230,7 @@ Check advertised_check(const ResourceSet& scan) {
   std::vector<std::string> names;
   names.reserve(scan.resources.size());
   for (const auto& resource : scan.resources)
-    names.push_back(fmt::format("{} ({})", resource.name.text(), count_of(offer, resource)));
+    names.push_back(fmt::format("{} ({})", resource.name.text(), count_of(scan, resource)));
   if (!names.empty()) return std::move(check).passed(fmt::format("{}", fmt::join(names, ", ")));
   return std::move(check).failed(
       "no GPU is on a vfio driver, and there is no vGPU",
@@ -240,7 +240,7 @@ Check advertised_check(const ResourceSet& scan) {
 Check names_check(const ResourceSet& scan) {
   Check check = question("names-as-usual", "VMs ask for resources by name, on every node by the same one");
   if (scan.warnings.empty()) return std::move(check).passed("all have one that the kubelet takes");
-  return std::move(check).warned(fmt::format("{}", fmt::join(offer.warnings, "; ")),
+  return std::move(check).warned(fmt::format("{}", fmt::join(scan.warnings, "; ")),
                                  "`ferry plugin --alias MODEL=NAME` gives one of your own");
 }
 
@@ -334,7 +334,7 @@ std::vector<Check> kubevirt_checks(const HostFs& host, const ResourceRules& rule
     if (*check) checks.push_back(std::move(**check));
   if (!scan) {
     checks.push_back(
-        question("resources-advertised", "a pod can ask for nothing else").unreadable(offer.error()));
+        question("resources-advertised", "a pod can ask for nothing else").unreadable(scan.error()));
     return checks;
   }
   checks.push_back(advertised_check(*scan));
