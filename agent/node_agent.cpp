@@ -532,7 +532,7 @@ class NodeAgent::Impl {
 
   static bool is_permitted_at_work(const HostSide& host) {
     const auto& written = host.kata_written;
-    return host.kata.changing ||
+    return host.kata.applying ||
            (written && written->permitted && host.kata.generation != written->generation);
   }
 
@@ -599,7 +599,7 @@ class NodeAgent::Impl {
     see_hostd();
     const NodeStep step = step_of(*object);
     // A file that cannot be written is tried again; the node's state is reported all the same.
-    const auto files = write_status_files(host_, step.files);
+    const auto files = write_validation_files(host_, step.files);
     if (!files) failed(files.error());
     // serving.json precedes all requests to the cluster: until then two device plugins displace each other.
     const auto served = write_serving(host_, step);

@@ -139,7 +139,7 @@ bool is_told(const std::optional<Rollout>& rollout, const NodeChange& change) {
          rollout->verdicts.failed.contains(change.written);
 }
 
-/// The rollout leases of the node; without a budget no lease is needed.
+/// The rollout leases of the node; without a limit on changing nodes none is needed.
 SharedLease turn_of(const NodeSnapshot& view, const NodeChange& gpus, const KataPlan& kata) {
   if (!view.rollout) return {};
   NodeChange of_kata = kata.change;
@@ -329,7 +329,7 @@ NodeStep node_step(const NodeSnapshot& view) {
   step.events = node_events(view.node, step.desired_state, view.host, step.report, view.told);
   std::ranges::move(drain.events, std::back_inserter(step.events));
   std::ranges::copy(step.kata.events, std::back_inserter(step.events));
-  step.files = status_files(step.desired_state, view.host);
+  step.files = validation_files(step.desired_state, view.host);
   plan_desired_file(view, owners, pausing, step);
   if (!view.others.are_neighbours) step.standby = plugin_is_on_standby(view.others);
   return step;

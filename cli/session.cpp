@@ -10,6 +10,7 @@
 #include "common/process/standard_streams.h"
 #include "host/system/nvidia_driver.h"
 #include "host/system/systemd_services.h"
+#include "host/usage/proc_use_probe.h"
 #include "host/usage/use_probes.h"
 #include "kubevirt-plugin/allocation/pod_resources.h"
 #include "mdev/gpu_management.h"

@@ -193,9 +193,8 @@ Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, See
 
 /// The request without the GPUs that are refused already.
 vfio::MoveRequest without(vfio::MoveRequest request, const std::vector<vfio::Refusal>& refusals) {
-  for (const vfio::Refusal& refusal : refusals) {
+  for (const vfio::Refusal& refusal : refusals)
     for (const vfio::PciAddress& gpu : refusal.devices) std::erase(request.accelerators, gpu);
-  }
   return request;
 }
 

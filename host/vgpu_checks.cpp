@@ -7,7 +7,6 @@
 #include <cctype>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "common/text/text.h"
 #include "hostfs/check_reading.h"
@@ -21,9 +20,8 @@ namespace {
 constexpr const char* kDriverTool = "/usr/lib/nvidia/sriov-manage";
 
 Check identity_check(const HostFs& host) {
-  Check check{.id = "node-identity",
-              .subject = kHostSubject,
-              .why = "the UUIDs of vGPUs are made from it, so that they are the same after every reboot"};
+  Check check{"node-identity", kHostSubject,
+              "the UUIDs of vGPUs are made from it, so that they are the same after every reboot"};
   const auto node = vgpu::node_identity(host);
   if (!node) {
     return std::move(check).failed(node.error().message,
@@ -33,9 +31,8 @@ Check identity_check(const HostFs& host) {
 }
 
 Check iommu_check(const vfio::Inventory& inventory, bool on_virtual_functions) {
-  Check check{.id = "vgpu-iommu",
-              .subject = kHostSubject,
-              .why = "without one the driver does not take virtual functions, and no VM could be given one"};
+  Check check{"vgpu-iommu", kHostSubject,
+              "without one the driver does not take virtual functions, and no VM could be given one"};
   if (inventory.has_iommu()) {
     return std::move(check).passed(
         fmt::format("/sys/kernel/iommu_groups has {}", counted(inventory.groups.size(), "group")));
@@ -50,9 +47,8 @@ Check iommu_check(const vfio::Inventory& inventory, bool on_virtual_functions) {
 // A name in /proc/PID/comm has at most 15 characters; this name has 15.
 Check manager_check(const HostFs& host, bool needed) {
   constexpr const char* kManager = "nvidia-vgpu-mgr";
-  Check check{.id = "vgpu-manager-runs",
-              .subject = kHostSubject,
-              .why = "the driver's daemon drives each vGPU that a VM has: without it such VMs do not start"};
+  Check check{"vgpu-manager-runs", kHostSubject,
+              "the driver's daemon drives each vGPU that a VM has: without it such VMs do not start"};
   const auto processes = names_in(host, "proc");
   if (!processes) return std::move(check).unreadable(processes.error());
   bool any = false;
@@ -76,17 +72,14 @@ Check manager_check(const HostFs& host, bool needed) {
 
 Check kubevirt_check(const HostFs& host, bool mediated) {
   constexpr const char* kKubelet = "var/lib/kubelet";
-  Check check{.id = "kubevirt-keeps-mdevs",
-              .subject = kHostSubject,
-              .why =
-                  "KubeVirt removes, every minute or two, each mediated device whose type its configuration "
-                  "does not list, whoever made it"};
+  Check check{"kubevirt-keeps-mdevs", kHostSubject,
+              "KubeVirt removes, every minute or two, each mediated device whose type its configuration does "
+              "not list, whoever made it"};
   if (!mediated) return std::move(check).passed("no GPU here makes mediated devices");
   if (!host.exists(kKubelet)) return std::move(check).passed(fmt::format("there is no /{}", kKubelet));
-  return std::move(check).unknown(
-      "a kubelet runs here; whether KubeVirt does, and how, is not on this host",
-      "if it does: mediatedDevicesConfiguration.enabled: false in the KubeVirt CR, or every type with "
-      "externalResourceProvider: true");
+  return std::move(check).unknown("a kubelet runs here; whether KubeVirt does, and how, is not on this host",
+                                  "if it does: mediatedDevicesConfiguration.enabled: false in the KubeVirt "
+                                  "CR, or every type with externalResourceProvider: true");
 }
 
 struct Virtuals {
@@ -110,9 +103,8 @@ Virtuals virtual_functions(const vfio::Inventory& inventory, const mdev::VgpuGpu
 }
 
 Check driver_check(const HostFs& host, const mdev::VgpuGpu& gpu) {
-  Check check{.id = "vgpu-host-driver",
-              .subject = gpu.address().text(),
-              .why = "an ordinary driver makes no vGPUs and takes no virtual functions"};
+  Check check{"vgpu-host-driver", gpu.address().text(),
+              "an ordinary driver makes no vGPUs and takes no virtual functions"};
   const vfio::PciFunction& function = gpu.function;
   if (function.problem) return std::move(check).unreadable(*function.problem);
   if (vfio::on_vfio_driver(function)) {
@@ -136,9 +128,8 @@ Check driver_check(const HostFs& host, const mdev::VgpuGpu& gpu) {
 }
 
 Check functions_check(const mdev::VgpuGpu& gpu, const Virtuals& virtuals) {
-  Check check{.id = "vgpu-virtual-functions",
-              .subject = gpu.address().text(),
-              .why = "on GPUs that have them vGPUs are made on virtual functions, one on each"};
+  Check check{"vgpu-virtual-functions", gpu.address().text(),
+              "on GPUs that have them vGPUs are made on virtual functions, one on each"};
   const vfio::PciFunction& function = gpu.function;
   if (function.problem) return std::move(check).unreadable(*function.problem);
   const auto named = [](const std::vector<std::string>& addresses) {
@@ -180,9 +171,7 @@ Check functions_check(const mdev::VgpuGpu& gpu, const Virtuals& virtuals) {
 
 /// `others_pass`: no other check of this GPU or of the host's vGPUs failed or warned.
 Check types_check(const mdev::VgpuGpu& gpu, bool others_pass) {
-  Check check{.id = "vgpu-types-offered",
-              .subject = gpu.address().text(),
-              .why = "what the driver does not offer cannot be made"};
+  Check check{"vgpu-types-offered", gpu.address().text(), "what the driver does not offer cannot be made"};
   std::size_t advertised = 0;
   for (const mdev::VgpuParent& parent : gpu.parents) {
     if (parent.problem) return std::move(check).unreadable(*parent.problem);

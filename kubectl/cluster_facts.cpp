@@ -165,13 +165,8 @@ std::optional<GpuUser> user_of_vmi(const json& vmi) {
   GpuUser user{.kind = GpuUser::Kind::vm,
                .space = text_field(metadata, "namespace"),
                .name = text_field(metadata, "name"),
-               .pod = {},
                .node = text_field(field(vmi, "status"), "nodeName"),
-               .phase = text_field(field(vmi, "status"), "phase"),
-               .runtime_class = {},
-               .resources = {},
-               .claims = {},
-               .devices = {}};
+               .phase = text_field(field(vmi, "status"), "phase")};
   const json& devices = field_at(vmi, {"spec", "domain", "devices"});
   for (const char* const kind : {"gpus", "hostDevices"}) {
     for (const json& device : items_field(devices, kind)) {

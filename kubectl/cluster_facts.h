@@ -41,16 +41,16 @@ struct GpuUser {
     kata,  ///< a pod in a VM of Kata's
     pod,   ///< any other pod
   };
-  Kind kind = Kind::pod;
+  Kind kind = Kind::pod = {};
   std::string space;
-  std::string name;           ///< the VM's, or the pod's
-  std::string pod;            ///< a VM's launcher; empty: there is none yet
-  std::string node;           ///< empty: on none yet
-  std::string phase;          ///< the VM's or the pod's; empty: not reported
-  std::string runtime_class;  ///< a pod's; empty: the default one
-  ResourceCounts resources;
-  std::vector<std::string> claims;  ///< of a VM's GPUs: "claim/request"
-  std::vector<GivenDevice> devices;
+  std::string name;                ///< the VM's, or the pod's
+  std::string pod;                 ///< a VM's launcher; empty: there is none yet
+  std::string node;                ///< empty: on none yet
+  std::string phase;               ///< the VM's or the pod's; empty: not reported
+  std::string runtime_class = {};  ///< a pod's; empty: the default one
+  ResourceCounts resources = {};
+  std::vector<std::string> claims = {};  ///< of a VM's GPUs: "claim/request"
+  std::vector<GivenDevice> devices = {};
 
   /// A VM without a pod has no devices yet.
   bool is_on(std::string_view its_node) const { return !pod.empty() && !node.empty() && node == its_node; }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -28,7 +27,7 @@ namespace {
 using nlohmann::json;
 
 Error no_change(const std::string& word, const char* why) {
-  return {.code = make_error_code(Errc::usage),
+  return {.code = Errc::usage,
           .message = fmt::format("'{}': {}", word, why),
           .hint = "KEY=VALUE sets a label, KEY- takes it away: gpu-ferry.io/policy=NAME"};
 }

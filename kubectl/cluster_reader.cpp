@@ -11,12 +11,6 @@ namespace ferry::kubectl {
 
 using nlohmann::json;
 
-const json& field(const json& object, std::string_view key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
 const json& field_at(const json& object, std::initializer_list<std::string_view> keys) {
   const json* at = &object;
   for (const std::string_view key : keys) at = &field(*at, key);
@@ -81,7 +75,7 @@ Error no_such_node(const kube::AskForPart& ask, const std::string& name) {
   std::vector<std::string> names;
   if (const auto nodes = kube::list_by_parts(ask, {.kind = kube::kNodes}, counted_node))
     for (const json& node : *nodes) names.push_back(text_field(field(node, "metadata"), "name"));
-  return {.code = make_error_code(Errc::not_found),
+  return {.code = Errc::not_found,
           .message = "there is no node '" + name + "'" + did_you_mean(name, names),
           .hint = "`kubectl ferry list` shows those that have GPUs"};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: a cache of the policies in a text. Each reconcile needs the same few texts, and parsing
-// their YAML was its most expensive part.
+// A cache of the policies in a text. Each reconcile needs the same few texts, and parsing their YAML was its
+// most expensive part.
 #pragma once
 
 #include <memory>

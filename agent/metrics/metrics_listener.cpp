@@ -22,6 +22,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/metrics/metric_families.h"
+#include "common/text/text.h"
 
 namespace ferry::agent {
 namespace {
@@ -144,10 +145,8 @@ Result<ListenAddress> ListenAddress::parse(std::string_view text) {
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos) return refused("it has no port");
   ListenAddress out;
-  const std::string_view digits = text.substr(colon + 1);
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, out.port);
-  if (error != std::errc() || stop != end || out.port == 0) return refused("the port is none");
+  out.port = whole_number<std::uint16_t>(text.substr(colon + 1)).value_or(0);
+  if (out.port == 0) return refused("the port is none");
   const std::string_view host = text.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) {
     out.host = host.substr(1, host.size() - 2);

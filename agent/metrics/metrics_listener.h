@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "kube/credential_file.h"
@@ -43,7 +44,7 @@ struct ListenAddress {
 /// address the client waits until a connection ends, at most about `to_stall` while others make no progress:
 /// then all that take nothing of their answers end, and if there are none, all that send nothing of their
 /// requests. A client that takes its answer, however slowly, keeps its time.
-class MetricsListener {
+class MetricsListener : Pinned {
  public:
   static constexpr std::size_t kMostConnections = 16;
   /// Limit while others need room: enough for a pair of Prometheus servers behind the same address.
@@ -66,10 +67,6 @@ class MetricsListener {
   /// Errors: a file cannot be read now, or the address cannot be used.
   static Result<std::unique_ptr<MetricsListener>> open(EventLoop& loop, Settings settings,
                                                        std::function<std::string()> metrics);
-  MetricsListener(const MetricsListener&) = delete;
-  MetricsListener& operator=(const MetricsListener&) = delete;
-  MetricsListener(MetricsListener&&) = delete;
-  MetricsListener& operator=(MetricsListener&&) = delete;
   ~MetricsListener();
 
   /// The port in use, also if the settings leave it open.

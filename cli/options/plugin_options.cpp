@@ -112,8 +112,8 @@ Result<plugin::PluginOptions> plugin_options(const Session& session, const Servi
   options.plugin_watcher = serving.plugin_watcher;
   options.rules = std::move(*rules);
   options.cdi_names = serving.cdi_names;
-  options.users.names = serving.name_pods;
-  options.users.own_pod = own_pod();
+  options.pod_resources.names = serving.name_pods;
+  options.pod_resources.own_pod = own_pod();
   options.vgpu_placement =
       serving.vgpu_placement == "spread" ? plugin::VgpuPlacement::spread : plugin::VgpuPlacement::pack;
   options.read_vgpus = vgpu::scan_known_vgpus;

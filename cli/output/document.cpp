@@ -52,7 +52,7 @@ json to_json(const Error& error) {
 
 json to_json(const vfio::Step& step) {
   json out = {{"text", step.text()}, {"why", step.why}};
-  if (step.of_a_holder()) {
+  if (step.of_a_device_user()) {
     constexpr auto kKey = [](vfio::Releasable::Kind kind) {
       switch (kind) {
         case vfio::Releasable::Kind::persistence:

@@ -299,8 +299,7 @@ std::string stale_failure(const host::NodeDescription& view) {
 // "policy mixed (label gpu-ferry.io/policy=mixed): ready"
 std::string policy_lines(const host::NodeDescription& view, const TextOutput& output) {
   if (!view.phase || (!view.desired && !view.error)) return {};
-  std::string phase(text(*view.phase));
-  std::ranges::replace(phase, '_', ' ');
+  const std::string phase(text(*view.phase));
   std::string head = "policy";
   if (view.desired) head += " " + view.desired->policy;
   if (view.desired && !view.desired->source.empty()) head += fmt::format(" ({})", view.desired->source);
@@ -308,7 +307,7 @@ std::string policy_lines(const host::NodeDescription& view, const TextOutput& ou
   const std::string rest = view.error ? visible_line(", " + view.error->message) : std::string();
   std::string out = fmt::format("{}\n", fmt::join(fitted(head + phase + rest, output), "\n"));
   // Line breaks replace blanks, so the phase keeps its place, unless a word before it was broken: then it has
-  // no colour. A phase with a colour is a single word.
+  // no colour.
   if (out.compare(head.size(), phase.size(), phase) == 0)
     out.replace(head.size(), phase.size(), tinted(output, tint_of(*view.phase), phase));
   if (view.error && !view.error->hint.empty())

@@ -13,7 +13,7 @@
 #include "agent/host_status.h"
 #include "agent/labels/feature_file.h"
 #include "agent/node_step.h"
-#include "agent/operator_compat/status_files.h"
+#include "agent/operator_compat/validation_files.h"
 #include "cli/output/document.h"
 #include "cli/output/table.h"
 #include "cli/verbs/agent_program.h"
@@ -131,7 +131,7 @@ json to_json(const agent::LabelChanges& changes) {
 /// The results that a step lacks: changes of other files (planned ones in a dry run), and hostd's state.
 struct Written {
   bool serving = false;
-  std::vector<agent::StatusFileChange> files;
+  std::vector<agent::ValidationFileChange> files;
   std::optional<bool> hostd_runs = {};  ///< absent: it cannot be determined
 };
 
@@ -165,7 +165,7 @@ json document_of(const agent::NodeSnapshot& view, const agent::NodeStep& step, c
                       {"message", event.message}});
   }
   json changed = json::array();
-  for (const agent::StatusFileChange& file : written.files) {
+  for (const agent::ValidationFileChange& file : written.files) {
     changed.push_back(
         {{"path", "/" + file.path}, {"action", file.removed ? "removed" : "written"}, {"why", file.why}});
   }
@@ -222,7 +222,7 @@ std::string text_of(const Session& session, const agent::NodeSnapshot& view, con
   if (written.serving && step.standby)
     file(agent::kServingFile, action_on_serving(step, written),
          step.standby->empty() ? "no device plugin of NVIDIA's serves this node" : *step.standby);
-  for (const agent::StatusFileChange& change : written.files)
+  for (const agent::ValidationFileChange& change : written.files)
     file(change.path, change.removed ? "removed" : "written", change.why);
   if (step.feature_file) file(agent::kFeatureFile, action_on_features(step), "--feature-labels=file");
   if (!step.labels.empty() || !step.annotations.empty()) {
@@ -295,7 +295,7 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   }
   const auto serving = agent::write_serving(*session.host, step, session.dry_run);
   if (!serving) return complain(serving.error());
-  const auto files = agent::write_status_files(*session.host, step.files, session.dry_run);
+  const auto files = agent::write_validation_files(*session.host, step.files, session.dry_run);
   if (!files) return complain(files.error());
   Written written = {.serving = *serving, .files = *files};
   if (const auto runs = is_present(*session.host, agent::kHostdLiveness)) written.hostd_runs = *runs;

@@ -106,7 +106,7 @@ class Watching {
                                "run/ferry/hostd/stuck", "run"}) {
       if (folders_.contains(folder) || (std::string_view(folder) == "run" && folders_.contains("run/ferry")))
         continue;
-      auto watch = DirectoryWatch::open(*session_.host, folder, DirectoryWatch::Contents::told);
+      auto watch = DirectoryWatch::open(*session_.host, folder, DirectoryWatch::Contents::written);
       if (!watch) continue;  // absent: its parent reports its arrival
       const int fd = watch->fd();
       folders_.emplace(folder, std::move(*watch));

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
+
 namespace ferry {
 namespace {
 
@@ -65,8 +67,7 @@ std::string to_base64(std::string_view bytes) {
 std::string percent_escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                       c == '-' || c == '.' || c == '_' || c == '~';
+    const bool plain = is_alphanumeric(c) || c == '-' || c == '.' || c == '_' || c == '~';
     if (plain) {
       out.push_back(c);
     } else {

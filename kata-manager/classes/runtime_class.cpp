@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/config/config_tree.h"
+#include "common/text/text.h"
 
 namespace ferry::kata {
 namespace {
@@ -32,8 +33,7 @@ Words ready_selector(KataKind kind) {
 /// Quoted if YAML would not read the text as the same string.
 std::string word(const std::string& text) {
   const auto is_safe = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '/' || c == '-' || c == '_';
+    return is_alphanumeric(c) || c == '.' || c == '/' || c == '-' || c == '_';
   };
   const bool plain =
       !text.empty() && text.front() != '-' && std::ranges::all_of(text, is_safe) && is_plain_string(text);

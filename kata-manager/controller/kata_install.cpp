@@ -122,8 +122,7 @@ RuntimeChange change_of(const KataChange& change) {
   RuntimeChange out{.files = change.plan.changes,
                     .handlers = change.setup.handlers,
                     .leaving = change.plan.leaving,
-                    .gone = change.setup.gone,
-                    .staying = {}};
+                    .gone = change.setup.gone};
   if (change.runtime.place.kind == RuntimeKind::containerd) {
     auto& staying = out.staying.emplace();
     for (const auto& [name, entry] : change.plan.after.runtimes()) staying.push_back(name);
@@ -193,7 +192,7 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
   // A class counts as present while it has a folder. So the folder goes last, and a killed run is resumed.
   if (artifacts_dir && *lock) {
     for (const std::string& name : change.setup.gone) {
-      if (auto r = remove_locked_artifact(*context.host, *artifacts_dir, name); !r)
+      if (auto r = remove_artifact(*context.host, *artifacts_dir, name); !r)
         return fail(std::move(r).error());
     }
   }

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
@@ -61,10 +62,8 @@ Result<std::optional<TomlTable>> crio_configuration(HostWriter& writer, const st
                                                     const std::filesystem::path& folder) {
   const auto cannot = std::optional<TomlTable>();
   auto text =
-      writer.output({.root = {},
-                     .words = {program.string(), "--config", (folder.parent_path() / "crio.conf").string(),
-                               "--config-dir", folder.string(), "config"},
-                     .device = {}},
+      writer.output({.words = {program.string(), "--config", (folder.parent_path() / "crio.conf").string(),
+                               "--config-dir", folder.string(), "config"}},
                     kPatience);
   if (!text && text.error().code == make_error_code(Errc::failed)) return cannot;
   if (!text) return fail(std::move(text).error());
@@ -95,9 +94,8 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
       if (is_there && !(there->second == value)) return fmt::format("{}.{} has another value", name, key);
     }
   }
-  for (const std::string& name : leaving) {
+  for (const std::string& name : leaving)
     if (find(*after, {"runtime", "runtimes", name}) != nullptr) return "runtime " + name + " is still there";
-  }
   if (!before) return std::nullopt;
   TomlTable was = *before;
   TomlTable is = *after;
@@ -131,10 +129,8 @@ const TomlTable& runtimes_of(const TomlTable& root) {
 bool is_shim_name(const std::string& name) {
   constexpr std::string_view kPrefix = "containerd-shim-";
   return name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
-         std::all_of(name.begin() + kPrefix.size(), name.end(), [](unsigned char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
-                  c == '+';
-         });
+         std::all_of(name.begin() + kPrefix.size(), name.end(),
+                     [](char c) { return is_alphanumeric(c) || c == '-' || c == '+'; });
 }
 
 Result<> check(const RuntimeHandler& handler) {
@@ -154,9 +150,8 @@ Result<> check(const RuntimeHandler& handler) {
 
 std::string text_of(std::span<const RuntimeHandler> handlers) {
   std::string out = kHeader;
-  for (const RuntimeHandler& handler : handlers) {
+  for (const RuntimeHandler& handler : handlers)
     out += toml_text({"crio", "runtime", "runtimes", handler.name}, crio_entry_of(handler));
-  }
   return out;
 }
 
@@ -201,12 +196,10 @@ Result<> check_names(const std::filesystem::path& folder, const ConfigFiles& fil
 
 Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigFiles& files,
                               std::span<const RuntimeHandler> handlers) {
-  for (const RuntimeHandler& handler : handlers) {
+  for (const RuntimeHandler& handler : handlers)
     if (auto r = check(handler); !r) return fail(std::move(r).error());
-  }
-  if (!handlers.empty()) {
+  if (!handlers.empty())
     if (auto r = check_names(folder, files, handlers); !r) return fail(std::move(r).error());
-  }
   RuntimePlan out;
   FileChange change{.path = folder / kDropIn, .before = {}, .after = {}};
   const auto now = files.read_if_there(change.path);

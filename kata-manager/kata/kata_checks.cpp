@@ -15,6 +15,7 @@
 #include "common/text/text.h"
 #include "hostfs/cdi_registry.h"
 #include "kata-manager/classes/host_paths.h"
+#include "kata-manager/classes/kubelet_settings.h"
 #include "kata-manager/classes/kubernetes_words.h"
 #include "kata-manager/classes/runtime_class.h"
 #include "kata-manager/containerd/containerd_config.h"
@@ -302,10 +303,9 @@ Check question(std::string id, std::string why) {
 Check kvm_check(const HostFs& host) {
   Check check = question("kvm-there", "Kata's VMs are KVM's");
   if (host.exists("dev/kvm")) return std::move(check).passed("/dev/kvm is there");
-  return std::move(check).failed(
-      "there is no /dev/kvm",
-      "switch VT-x or AMD-V (SVM) on in the firmware, then `modprobe kvm_intel` or `modprobe kvm_amd`; in a "
-      "VM, allow nested virtualisation");
+  return std::move(check).failed("there is no /dev/kvm",
+                                 "switch VT-x or AMD-V (SVM) on in the firmware, then `modprobe kvm_intel` "
+                                 "or `modprobe kvm_amd`; in a VM, allow nested virtualisation");
 }
 
 /// Checks a module's device node. `ferry kata install` loads the module if loadModules is true.
@@ -408,10 +408,9 @@ Check mode_check(const ClassFile& file, const ConfidentialMode& mode) {
                          "confidential VMs want GPUs in a mode of their own, other VMs GPUs in none");
   const std::string found = "the mode of the GPUs for confidential computing is " + mode.text();
   if (!mode.known())
-    return std::move(check).unknown(
-        found,
-        "name the node's object, which NVIDIA's CC manager labels: kubectl get node NODE -o yaml > FILE; "
-        "ferry doctor --for kata --node-file FILE");
+    return std::move(check).unknown(found,
+                                    "name the node's object, which NVIDIA's CC manager labels: kubectl get "
+                                    "node NODE -o yaml > FILE; ferry doctor --for kata --node-file FILE");
   for (const KataClass& kata : file.classes) {
     if (const auto admitted = mode.admits(kata); !admitted)
       return std::move(check).failed(found, admitted.error().hint);
@@ -445,9 +444,8 @@ std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const 
   if (mode.known() || std::ranges::any_of(file.classes, is_confidential, &KataClass::kind))
     out.push_back(mode_check(file, mode));
   if (file.classes.empty()) out.push_back(shim_check(host, file, version_of));
-  for (const KataClass& kata : file.classes) {
+  for (const KataClass& kata : file.classes)
     std::ranges::move(class_checks(host, file, kata, confidential, version_of), std::back_inserter(out));
-  }
   return out;
 }
 

@@ -167,11 +167,10 @@ std::optional<Error> wrong_for_shim(const KataShim& shim, const TomlTable& effec
         fmt::format(
             "{} does not ask the kubelet which devices a pod has: with cold_plug_vfio = {} a pod gets none",
             shim.text(), cold),
-        fmt::format(
-            "install Kata 3.24.0 or later (of runtime-rs 3.31.0); or plug hot, `configuration: {{hypervisor: "
-            "{{{}: {{cold_plug_vfio: no-port, hot_plug_vfio: root-port}}}}}}`; or say `podResources: \"\"` "
-            "and name devices by annotations cdi.k8s.io/…",
-            hypervisor));
+        fmt::format("install Kata 3.24.0 or later (of runtime-rs 3.31.0); or plug hot, `configuration: "
+                    "{{hypervisor: {{{}: {{cold_plug_vfio: no-port, hot_plug_vfio: root-port}}}}}}`; or say "
+                    "`podResources: \"\"` and name devices by annotations cdi.k8s.io/…",
+                    hypervisor));
   }
   if (runtime_of(shim, effective) != ShimRuntime::rust) return std::nullopt;
   if (shim.refuses_settings_of_go() && find(effective, {"agent", "kata", "dial_timeout"}) != nullptr) {
@@ -184,9 +183,9 @@ std::optional<Error> wrong_for_shim(const KataShim& shim, const TomlTable& effec
       settings.number("pcie_switch_port").value_or(0) > 0) {
     return wrong(
         Errc::invalid_config,
-        fmt::format("hypervisor.{}: pcie_root_port and pcie_switch_port are both given: runtime-rs takes "
-                    "one of them",
-                    hypervisor));
+        fmt::format(
+            "hypervisor.{}: pcie_root_port and pcie_switch_port are both given: runtime-rs takes one of them",
+            hypervisor));
   }
   return std::nullopt;
 }

@@ -5,9 +5,6 @@
 #include <initializer_list>
 #include <iterator>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "kata-manager/classes/runtime_class.h"
 #include "kata-manager/kata/kata_parts.h"
 #include "kata-manager/toml/toml.h"
@@ -54,9 +51,8 @@ std::optional<std::filesystem::path> file_of(const KataBase& base, const std::fi
 // A shipped configuration has the paths of its build host. A path without a file in the artifact stays as
 // it is.
 void set_paths(const KataBase& base, const HypervisorSettings& was, TomlTable& out) {
-  for (const char* key : {"kernel", "image", "initrd", "firmware", "firmware_volume"}) {
+  for (const char* key : {"kernel", "image", "initrd", "firmware", "firmware_volume"})
     if (const auto file = file_of(base, was.text(key))) set(out, key, file->string());
-  }
 }
 
 // Kata makes one port for each device when a VM starts, and at least the configured number. Confidential
@@ -68,8 +64,8 @@ void set_ports(const KataClass& kata, const KataDevices& devices, const Hypervis
   if (!plugs_hot && !was.text(kHotPlug).empty()) set(out, kHotPlug, std::string(kNoPort));
   if (is_confidential(kata.kind)) return;
   const std::string key = cold == "switch-port" ? "pcie_switch_port" : "pcie_root_port";
-  const std::int64_t desired = std::min<std::int64_t>(devices.ports(), kMostPorts);
-  set(out, key, std::max(was.number(key).value_or(0), desired));
+  const std::int64_t needed = std::min<std::int64_t>(devices.ports(), kMostPorts);
+  set(out, key, std::max(was.number(key).value_or(0), needed));
 }
 
 void set_kernel_parameters(const KataClass& kata, const HypervisorSettings& was, TomlTable& out) {
@@ -201,9 +197,8 @@ TomlTable ready_settings(const KataClass& kata, const KataBase& base, const Kata
   if (hypervisor == kQemu) set_kernel_parameters(kata, was, settings);
   set_annotations(kata, was, settings);
   set_confidential(kata, settings);
-  if (!was.number("default_memory")) {
+  if (!was.number("default_memory"))
     set(settings, "default_memory", static_cast<std::int64_t>(kGuestMemoryMib));
-  }
   TomlTable& runtime = table_at(out, {"runtime"});
   set(runtime, "vfio_mode", std::string("guest-kernel"));
   set(runtime, "sandbox_cgroup_only", true);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/runtime/device_ownership.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -9,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "kata-manager/containerd/containerd_config.h"
-#include "kata-manager/kata/kata_checks.h"
 #include "kata-manager/runtime/config_files.h"
 #include "kata-manager/runtime/runtime_place.h"
 #include "kata-manager/toml/toml.h"
@@ -88,11 +89,9 @@ Result<Setting> of_containerd(const HostFs& host, const RuntimePlace& place) {
 }  // namespace
 
 Check device_ownership_check(const HostFs& host) {
-  Check check{.id = "cdev-ownership",
-              .subject = kHostSubject,
-              .why =
-                  "KubeVirt's launchers are not root, and have /dev/iommu and the nodes below "
-                  "/dev/vfio/devices only where the container runtime makes these the container's"};
+  Check check{"cdev-ownership", kHostSubject,
+              "KubeVirt's launchers are not root, and have /dev/iommu and the nodes below "
+              "/dev/vfio/devices only where the container runtime makes these the container's"};
   const auto place = find_runtime(host, {});
   if (!place) return std::move(check).unknown(place.error().message);
   const auto setting = place->kind == RuntimeKind::crio ? of_crio(ConfigFiles(host), place->configuration)

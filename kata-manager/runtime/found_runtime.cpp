@@ -2,7 +2,6 @@
 #include "kata-manager/runtime/found_runtime.h"
 
 #include <algorithm>
-#include <array>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -26,7 +25,7 @@ ContainerdSetup setup_of(const FoundRuntime& runtime) {
           .placeholders = runtime.place.placeholders};
 }
 
-std::string without_witness(const FoundRuntime& runtime) {
+std::string without_config_dump(const FoundRuntime& runtime) {
   const bool is_crio = runtime.place.kind == RuntimeKind::crio;
   return fmt::format(
       "this is proven by Ferry's model of {} alone: its own program could not be asked what it makes of the "
@@ -35,9 +34,9 @@ std::string without_witness(const FoundRuntime& runtime) {
       runtime.no_program.empty() ? "it is not known" : runtime.no_program);
 }
 
-class Looking {
+class RuntimeSearch {
  public:
-  Looking(const HostFs& host, HostWriter& writer, ContainerRuntime& running, RuntimePlace place)
+  RuntimeSearch(const HostFs& host, HostWriter& writer, ContainerRuntime& running, RuntimePlace place)
       : host_(host), writer_(writer), running_(running) {
     out_.notes = std::move(place.notes);
     out_.place = std::move(place);
@@ -55,7 +54,7 @@ class Looking {
       auto release = ContainerdRelease::parse(*said);
       if (!release) {
         Error error = std::move(release).error();
-        error.code = make_error_code(Errc::usage);
+        error.code = Errc::usage;
         return fail(std::move(error));
       }
       out_.release = *release;
@@ -176,7 +175,7 @@ std::string FoundRuntime::text() const {
 
 Result<FoundRuntime> found_runtime(const HostFs& host, HostWriter& writer, ContainerRuntime& running,
                                    RuntimePlace place, const std::optional<std::string>& said) {
-  return Looking(host, writer, running, std::move(place)).look(said);
+  return RuntimeSearch(host, writer, running, std::move(place)).look(said);
 }
 
 Result<RuntimePlan> plan_runtime(const HostFs& host, const FoundRuntime& runtime,
@@ -192,7 +191,7 @@ Result<RuntimePlan> plan_runtime(const HostFs& host, const FoundRuntime& runtime
     plan->notes.push_back(
         "nothing proves this before containerd reads it: k0s takes its drop-ins in by itself, at once");
   } else if (plan && !plan->changes.empty() && !runtime.program) {
-    plan->notes.push_back(without_witness(runtime));
+    plan->notes.push_back(without_config_dump(runtime));
   }
   return plan;
 }
@@ -234,7 +233,7 @@ constexpr const char* kUsualFile = "/etc/containerd/config.toml";
 constexpr const char* kUsualSocket = "/run/containerd/containerd.sock";
 
 bool is_number(std::string_view name) {
-  return !name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
+  return !name.empty() && std::ranges::all_of(name, is_digit);
 }
 
 /// ABI: proc(5), /proc/PID/exe: a deleted file has this suffix.
@@ -304,7 +303,7 @@ void forget(TomlTable& plugins, const std::string& section, const std::string& n
 }  // namespace
 
 Result<ContainerdRelease> containerd_release(HostWriter& writer, const std::filesystem::path& program) {
-  auto text = writer.output({.root = {}, .words = {program.string(), "--version"}, .device = {}}, kPatience);
+  auto text = writer.output({.words = {program.string(), "--version"}}, kPatience);
   if (!text) return fail(std::move(text).error());
   // Example: "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6+deb13u1"
   std::istringstream words(*text);
@@ -321,10 +320,9 @@ Result<ContainerdRelease> containerd_release(HostWriter& writer, const std::file
 Result<std::optional<TomlTable>> containerd_plugins(HostWriter& writer, const std::filesystem::path& program,
                                                     const std::filesystem::path& main) {
   const auto cannot = std::optional<TomlTable>();
-  auto text = writer.output(
-      {.root = {}, .words = {program.string(), "--config", main.string(), "config", "dump"}, .device = {}},
-      kPatience);
-  if (!text && text.error().code == make_error_code(Errc::failed)) return cannot;
+  auto text =
+      writer.output({.words = {program.string(), "--config", main.string(), "config", "dump"}}, kPatience);
+  if (!text && text.error().code == Errc::failed) return cannot;
   if (!text) return fail(std::move(text).error());
   const auto said = parse_toml(*text, program.string() + " config dump");
   if (!said) return fail(Error(said.error()));
@@ -343,8 +341,8 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
     const TomlTable* said = find_table(*after, {section, "containerd", "runtimes", handler.name});
     const std::string name = "runtime " + handler.name;
     if (said == nullptr) return name + " is not there";
-    const TomlTable desired = entry_of(told_as_in(said, handler), release);
-    if (auto found = missing_or_other(desired, *said, name)) return found;
+    const TomlTable expected = entry_of(told_as_in(said, handler), release);
+    if (auto found = missing_or_other(expected, *said, name)) return found;
   }
   for (const std::string& name : plan.leaving) {
     if (find(*after, {section, "containerd", "runtimes", name}) != nullptr)

@@ -56,9 +56,8 @@ bool is_harmless(const std::string& id) {
 bool leads_elsewhere(const TomlValue& value) {
   if (const auto* text = value.string()) return text->find('/') != std::string::npos;
   if (const auto* list = value.array()) return std::ranges::any_of(*list, leads_elsewhere);
-  if (const auto* table = value.table()) {
+  if (const auto* table = value.table())
     return std::ranges::any_of(*table, [](const auto& entry) { return leads_elsewhere(entry.second); });
-  }
   return false;
 }
 
@@ -219,7 +218,7 @@ class Trial {
   }
 
   HostCommand command(const std::vector<std::string>& words) const {
-    HostCommand out{.root = {}, .words = {program_.string()}, .device = {}, .killed_when_late = true};
+    HostCommand out{.words = {program_.string()}, .killed_when_late = true};
     out.words.insert(out.words.end(), words.begin(), words.end());
     return out;
   }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -81,7 +80,7 @@ bool is_for_kata(const vfio::PciFunction& function, const ResourceRules& rules) 
 }
 
 /// The IOMMU group that goes to a VM with the function, or the obstacle.
-Result<std::uint32_t> group_to_offer(const vfio::PciFunction& function) {
+Result<std::uint32_t> group_to_advertise(const vfio::PciFunction& function) {
   if (function.problem) return fail(Error(*function.problem));
   if (!function.iommu_group) return fail(Errc::unsupported, "it has no IOMMU group");
   return *function.iommu_group;
@@ -89,7 +88,7 @@ Result<std::uint32_t> group_to_offer(const vfio::PciFunction& function) {
 
 /// The same for KubeVirt, which uses addresses, while Kata uses numbers.
 Result<std::uint32_t> group_for_kubevirt(const vfio::PciFunction& function) {
-  auto group = group_to_offer(function);
+  auto group = group_to_advertise(function);
   if (group && function.address.domain > kLastDomain)
     return fail(Errc::unsupported, "KubeVirt reads addresses of four domain digits only");
   return group;
@@ -229,7 +228,7 @@ class Scanner::Round {
 
   void add_function(const vfio::PciFunction& function, bool kubevirt, bool kata) {
     const std::string id = function.address.text();
-    const auto group = group_to_offer(function);
+    const auto group = group_to_advertise(function);
     if (!group) return assembly_.refuse(id, group.error().message);
     const auto members = members_of(inventory_, function, rules_);
     if (auto problem = group_problem(*group, members); !problem.empty())
@@ -289,13 +288,10 @@ class Scanner::Round {
         return assembly_.refuse(id, group.error().message);
       if (auto problem = scanner_.fatal_errors_.problem(host_, function.address); !problem.empty())
         return assembly_.refuse(id, std::move(problem));
-      return assembly_.add_companion(gpu->address.text(),
-                                     {.address = id,
-                                      .model = function.ids(),
-                                      .driver = function.driver.value_or(""),
-                                      .resource = {},
-                                      .env_name = {}},
-                                     function_part(function, human_name(function)), hex_of(function));
+      return assembly_.add_companion(
+          gpu->address.text(),
+          {.address = id, .model = function.ids(), .driver = function.driver.value_or("")},
+          function_part(function, human_name(function)), hex_of(function));
     }
   }
 
@@ -332,14 +328,13 @@ class Scanner::Round {
     const auto [seen, is_new] =
         kata_seen_.try_emplace(key.id, Seen{.address = address, .group = device.iommu_group});
     if (!is_new && seen->second.group == device.iommu_group)
-      return;  // offered by another function of the group
+      return;  // advertised by another function of the group
     if (!is_new) {
       // The same function may still be advertised to KubeVirt.
-      return assembly_.refuse(
-          rules_.kubevirt ? address + " for Kata" : address,
-          fmt::format("its number for Kata, {}, is that of {}: one has a node of its own, "
-                      "/dev/vfio/devices/vfio{}, and the other the IOMMU group {}",
-                      key.id, seen->second.address, key.id, key.id));
+      return assembly_.refuse(rules_.kubevirt ? address + " for Kata" : address,
+                              fmt::format("its number for Kata, {}, is that of {}: one has a node of its "
+                                          "own, /dev/vfio/devices/vfio{}, and the other the IOMMU group {}",
+                                          key.id, seen->second.address, key.id, key.id));
     }
     device.id = key.id;
     device.sysfs_name = address;
@@ -452,20 +447,20 @@ Result<ResourceSet> Scanner::scan() {
   Round round(*this, *inventory);
   round.add_functions();
   if (!rules_.kubevirt) {  // Kata uses no vGPUs
-    auto offer = std::move(round).finish();
-    offer.fatal_errors = fatal_errors_.found();
-    return offer;
+    auto found = std::move(round).finish();
+    found.fatal_errors = fatal_errors_.found();
+    return found;
   }
   auto vgpus = read_vgpus_(host_, *inventory, rules_.accelerators);
   if (!vgpus) return fail(vgpus.error());
   name_types(*vgpus);
   const bool unsettled = keep_what_was_known(*vgpus);
   round.add_vgpus(*vgpus);
-  auto offer = std::move(round).finish();
-  offer.unsettled = offer.unsettled || unsettled;
-  offer.fatal_errors = fatal_errors_.found();
-  offer.vanished = vanished_since(*vgpus);
-  return offer;
+  auto found = std::move(round).finish();
+  found.unsettled = found.unsettled || unsettled;
+  found.fatal_errors = fatal_errors_.found();
+  found.vanished = vanished_since(*vgpus);
+  return found;
 }
 
 void Scanner::name_types(mdev::VgpuInventory& vgpus) {

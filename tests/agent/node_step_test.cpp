@@ -401,7 +401,7 @@ TEST(NodeStep, StandsBackWhereOthersServe) {
   EXPECT_TRUE(step.remove_desired_file) << "so that hostd writes nothing";
   EXPECT_EQ(step.desired_file.has_value(), false);
   ASSERT_EQ(step.files.size(), 2U);
-  for (const StatusFile& file : step.files) EXPECT_EQ(file.content.has_value(), false) << file.name;
+  for (const ValidationFile& file : step.files) EXPECT_EQ(file.content.has_value(), false) << file.name;
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "standby"), Pair(kValidator, "true")));
   EXPECT_THAT(step.annotations.at(kErrorAnnotation).value_or(""),
               testing::StartsWith("Ferry is on standby: "));

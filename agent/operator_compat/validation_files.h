@@ -18,9 +18,9 @@
 namespace ferry::agent {
 
 /// Relative to the host's root.
-inline constexpr const char* kStatusFolder = "run/nvidia/validations";
+inline constexpr const char* kValidationsFolder = "run/nvidia/validations";
 
-struct StatusFile {
+struct ValidationFile {
   std::string_view name;
   std::optional<std::string> content;  ///< absent: the file must not exist
   std::string why;
@@ -28,9 +28,9 @@ struct StatusFile {
 
 /// The desired files; others are not touched. Empty: all stay as they are. If other programs serve the node,
 /// Ferry reports nothing as ready.
-std::vector<StatusFile> status_files(const DesiredState& desired_state, const HostSide& host);
+std::vector<ValidationFile> validation_files(const DesiredState& desired_state, const HostSide& host);
 
-struct StatusFileChange {
+struct ValidationFileChange {
   std::string path;  ///< relative to the host's root
   bool removed = false;
   std::string why;
@@ -39,7 +39,8 @@ struct StatusFileChange {
 /// Writes or removes the files, each atomically; with `dry_run` only returns the changes. A second call
 /// changes nothing. A ready file of another program counts, and is not removed; neither is a workload-type
 /// with a word other than the two for VMs.
-Result<std::vector<StatusFileChange>> write_status_files(HostFs& host, const std::vector<StatusFile>& files,
-                                                         bool dry_run = false);
+Result<std::vector<ValidationFileChange>> write_validation_files(HostFs& host,
+                                                                 const std::vector<ValidationFile>& files,
+                                                                 bool dry_run = false);
 
 }  // namespace ferry::agent

@@ -17,7 +17,7 @@
 namespace ferry::vfio {
 
 /// Services and modules to quiesce, so that their open devices are no objection.
-struct Released {
+struct QuiescePlan {
   std::map<Releasable, std::vector<PciAddress>> users;  ///< each with the functions that it uses
   std::map<std::string, std::set<std::string>> also;    ///< by module: other devices that it closes as well
   void add(const Releasable& who, const DeviceUser& user, const PciAddress& function);
@@ -28,36 +28,37 @@ std::set<std::string> possible_release(std::set<std::string> list, const Release
 
 /// The services and modules to quiesce. nvidia-persistenced is quiesced for single GPUs with `by_gpu`, if it
 /// uses only GPUs (`is_gpu`) and serves others (`serves_others`); else its service stops.
-std::set<Releasable> asked_to_let_go(const Released& released, bool by_gpu,
-                                     const std::function<bool(const PciAddress&)>& is_gpu,
-                                     const std::function<bool(const PciAddress&)>& serves_others);
+std::set<Releasable> users_to_quiesce(const QuiescePlan& plan, bool by_gpu,
+                                      const std::function<bool(const PciAddress&)>& is_gpu,
+                                      const std::function<bool(const PciAddress&)>& serves_others);
 
-/// Errors for modules of `released` that cannot be unloaded: one for each device that such a module serves
+/// Errors for modules of `plan` that cannot be unloaded: one for each device that such a module serves
 /// beside `freed`. `stays` describes that device ("which does not move with this").
-std::vector<Error> serving_others(const Released& released, const std::set<std::string>& freed,
+std::vector<Error> serving_others(const QuiescePlan& plan, const std::set<std::string>& freed,
                                   const std::string& stays);
 
 /// The error that `user` still uses the device after it was quiesced.
-Error held_on(const Releasable& user, const std::string& what);
+Error still_in_use(const Releasable& user, const std::string& what);
 
 /// Puts the steps that quiesce `users` before all other steps, and those that resume them at the end.
-void release_around(std::vector<Step>& steps, const std::set<Releasable>& users);
+void quiesce_around(std::vector<Step>& steps, const std::set<Releasable>& users);
 /// The services and modules that `steps` quiesce.
-std::set<Releasable> releasing(const std::vector<Step>& steps);
+std::set<Releasable> users_quiesced_by(const std::vector<Step>& steps);
 
-/// A caller that needs devices free: a unit whose drivers change, or a GPU that is divided.
-struct Asker {
+/// Devices that must be free for a change: those of a unit whose drivers change, or a GPU that is divided.
+struct QuiesceRequest {
   std::vector<PciAddress> devices;
   std::set<Releasable> users;          ///< to quiesce, as planned
   std::set<Releasable> released = {};  ///< quiesced so far
   std::optional<Error> failure = {};   ///< set: a service or module could not be quiesced
   std::optional<Error> refusal = {};   ///< set: a module was left loaded on purpose
-  bool out() const { return failure || refusal; }
+  bool dropped_out() const { return failure || refusal; }
 };
 
-/// Quiesces for all askers together, in the order of Releasable, since one asker's service may use another's
-/// device. A module whose devices are not all free, because an asker has dropped out, stays loaded.
-void let_go(const ReleaseContext& context, const Inventory& inventory, StoppedServices& services,
-            std::vector<Asker>& askers);
+/// Quiesces for all requests together, in the order of Releasable, since one request's service may use
+/// another's device. A module whose devices are not all free, because a request has dropped out, stays
+/// loaded.
+void quiesce(const ReleaseContext& context, const Inventory& inventory, StoppedServices& services,
+             std::vector<QuiesceRequest>& requests);
 
 }  // namespace ferry::vfio

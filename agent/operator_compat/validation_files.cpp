@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/operator_compat/status_files.h"
+#include "agent/operator_compat/validation_files.h"
 
 #include <algorithm>
 
@@ -23,14 +23,14 @@ std::string content_of(Workload workload) {
   return std::string(text(workload)) + "\n";
 }
 
-StatusFile file(std::string_view name, std::optional<std::string> content, std::string why) {
+ValidationFile file(std::string_view name, std::optional<std::string> content, std::string why) {
   return {.name = name, .content = std::move(content), .why = std::move(why)};
 }
-StatusFile ready_file(std::string_view name, bool ready, std::string why) {
+ValidationFile ready_file(std::string_view name, bool ready, std::string why) {
   return file(name, ready ? std::optional<std::string>(kOurs) : std::nullopt, std::move(why));
 }
 
-StatusFile workload_file(const DesiredState& desired_state) {
+ValidationFile workload_file(const DesiredState& desired_state) {
   const Workload workload = workload_of(desired_state.desired_policy.policy);
   std::string why = fmt::format("policy {} is of {}", desired_state.desired_policy.name, text(workload));
   // No consumer waits for this file on a node for containers.
@@ -38,7 +38,7 @@ StatusFile workload_file(const DesiredState& desired_state) {
   return file(kWorkloadType, content_of(workload), std::move(why));
 }
 
-StatusFile vfio_file(const DesiredState& desired_state, const HostStatus* host) {
+ValidationFile vfio_file(const DesiredState& desired_state, const HostStatus* host) {
   if (!desired_state.desired_policy.policy.asks_for(policy::Mode::passthrough))
     return ready_file(kVfioReady, false, "no GPU is to be given away");
   if (host == nullptr) return ready_file(kVfioReady, false, "the host is not in its desired state");
@@ -48,7 +48,7 @@ StatusFile vfio_file(const DesiredState& desired_state, const HostStatus* host) 
   return ready_file(kVfioReady, ready, ready ? "every such GPU is on vfio" : "not every such GPU is on vfio");
 }
 
-StatusFile vgpu_file(const DesiredState& desired_state, const HostStatus* host) {
+ValidationFile vgpu_file(const DesiredState& desired_state, const HostStatus* host) {
   if (!desired_state.desired_policy.policy.asks_for(policy::Mode::vgpu))
     return ready_file(kVgpuReady, false, "no GPU is to be divided");
   if (host == nullptr) return ready_file(kVgpuReady, false, "the host is not in its desired state");
@@ -64,21 +64,21 @@ bool is_ours(std::string_view name, const std::string& content) {
 }
 
 /// Absent: the file is right already.
-std::optional<StatusFileChange> change_of(const StatusFile& file, const std::optional<std::string>& now) {
-  StatusFileChange change{
-      .path = fmt::format("{}/{}", kStatusFolder, file.name), .removed = !file.content, .why = file.why};
+std::optional<ValidationFileChange> change_of(const ValidationFile& file,
+                                              const std::optional<std::string>& now) {
+  ValidationFileChange change{
+      .path = fmt::format("{}/{}", kValidationsFolder, file.name), .removed = !file.content, .why = file.why};
   if (!file.content) {
     if (!now || !is_ours(file.name, *now)) return std::nullopt;
     return change;
   }
-  const bool there = now && (file.name == kWorkloadType ? now == file.content : true);
-  if (there) return std::nullopt;
+  if (now && (file.name != kWorkloadType || now == file.content)) return std::nullopt;
   return change;
 }
 
 }  // namespace
 
-std::vector<StatusFile> status_files(const DesiredState& desired_state, const HostSide& host) {
+std::vector<ValidationFile> validation_files(const DesiredState& desired_state, const HostSide& host) {
   switch (desired_state.kind) {
     case DesiredState::Kind::invalid:  // the host stays as it was
       return {};
@@ -99,11 +99,12 @@ std::vector<StatusFile> status_files(const DesiredState& desired_state, const Ho
   return {vfio_file(desired_state, seen), vgpu_file(desired_state, seen), workload_file(desired_state)};
 }
 
-Result<std::vector<StatusFileChange>> write_status_files(HostFs& host, const std::vector<StatusFile>& files,
-                                                         bool dry_run) {
-  std::vector<StatusFileChange> out;
-  for (const StatusFile& file : files) {
-    const std::string path = fmt::format("{}/{}", kStatusFolder, file.name);
+Result<std::vector<ValidationFileChange>> write_validation_files(HostFs& host,
+                                                                 const std::vector<ValidationFile>& files,
+                                                                 bool dry_run) {
+  std::vector<ValidationFileChange> out;
+  for (const ValidationFile& file : files) {
+    const std::string path = fmt::format("{}/{}", kValidationsFolder, file.name);
     auto now = host.read_file(path);
     if (!now && !is_gone(now.error())) return fail(std::move(now).error());
     const auto change = change_of(file, now ? std::optional<std::string>(*now) : std::nullopt);
