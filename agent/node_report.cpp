@@ -154,7 +154,7 @@ std::string trouble_of(const DesiredState& desired_state, const HostSide& host, 
       break;
   }
   if (desired_state.kind == DesiredState::Kind::invalid)
-    return with_hint(desired_state.error.message, desired_state.error.hint);
+    return text_of(desired_state.error);
   if (!host.unwritable.empty()) return host.unwritable;
   std::string out;
   if (!host.status) return out;
@@ -238,6 +238,10 @@ std::vector<std::string> host_troubles(const HostStatus& host) {
     out.push_back(std::move(line));
   }
   return out;
+}
+
+std::string text_of(const Error& error) {
+  return with_hint(error.message, error.hint);
 }
 
 std::string one_line(std::string_view text, std::size_t most) {

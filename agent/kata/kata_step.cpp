@@ -54,8 +54,7 @@ DesiredRuntimes desired_runtimes(const KataSource& source, const Labels& labels)
   }
   auto file = kata::read_classes(source.texts.front());
   if (!file) {
-    const Error& error = file.error();
-    out.trouble = error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
+    out.trouble = text_of(file.error());
     return out;
   }
   if (file->classes.empty() && !says_none(source.texts.front())) {
