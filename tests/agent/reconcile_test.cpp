@@ -511,5 +511,82 @@ TEST(Reconcile, TakesTroubleOffTheNodeOnceItIsOver) {
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "ready"), Pair(kVgpuStateLabel, std::nullopt)));
 }
 
+// ---- the next reconcile without an event, and what it remembers
+
+constexpr Moment kNow = Moment(std::chrono::hours(1));
+
+std::string requeue_of(const ReconcileResult& result) {
+  if (!result.requeue) return "none";
+  const auto after = std::chrono::duration_cast<seconds>(result.requeue->after);
+  return std::to_string(after.count()) + " s: " + std::string(result.requeue->reason);
+}
+
+TEST(Reconcile, NamesTheFirstDeadlineThatNoWatchReports) {
+  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}});
+  view.now = kNow;
+  view.memory.host.changed_at = kNow;
+  view.host.written = test::written(desired_state_for(view));
+  EXPECT_EQ(requeue_of(reconcile(view)), "31 s: hostd is silent");
+  view.memory.host.down_since = kNow - kGonePatience + seconds(5);
+  EXPECT_EQ(requeue_of(reconcile(view)), "6 s: the host status is too old");
+  view.memory.others.unserved_since = kNow - kUnservedPatience + seconds(2);
+  EXPECT_EQ(requeue_of(reconcile(view)), "2 s: NVIDIA's device plugin has been gone for a while");
+  view.others.unserved = kUnservedPatience;
+  EXPECT_EQ(requeue_of(reconcile(view)), "6 s: the host status is too old") << "Ferry's serves again";
+  view = view_of({});
+  view.now = kNow;
+  EXPECT_EQ(requeue_of(reconcile(view)), "none");
+}
+
+TEST(Reconcile, RemembersSinceWhenItWaitsForOperands) {
+  NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
+  view.now = kNow;
+  view.memory.change = reconcile(view).change;
+  EXPECT_EQ(view.memory.change.waits_since, kNow);
+  view.now += kPausePatience;
+  view.paused = kPausePatience;
+  EXPECT_EQ(reconcile(view).change.waits_since, kNow);
+  EXPECT_EQ(requeue_of(reconcile(view)), "1 s: the change begins without operands");
+  view.paused += seconds(1);
+  EXPECT_EQ(reconcile(view).change.waits_since, kNow) << "until it is written";
+  view.host.written = test::written(desired_state_for(view));
+  EXPECT_EQ(reconcile(view).change.waits_since, std::nullopt);
+}
+
+TEST(Reconcile, HoldsAPatchThatOthersHaveReverted) {
+  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}});
+  view.now = kNow;
+  view.memory.host.changed_at = kNow;
+  const ReconcileResult first = reconcile(view);
+  EXPECT_EQ(first.patch, ReconcileResult::Patch::send);
+  EXPECT_FALSE(first.record_events) << "the Node shows their cause later";
+  view.memory.patch.last = {first.labels, first.annotations, first.unschedulable};
+  view.memory.patch.again = kNow + seconds(5);
+  EXPECT_EQ(reconcile(view).patch, ReconcileResult::Patch::held);
+  EXPECT_EQ(requeue_of(reconcile(view)), "5 s: the patch that others reverted is sent again");
+  view.now += seconds(5);
+  EXPECT_EQ(reconcile(view).patch, ReconcileResult::Patch::send);
+  view.node.labels = with_changes(view.node.labels, first.labels);
+  EXPECT_EQ(reconcile(view).patch, ReconcileResult::Patch::none);
+  EXPECT_TRUE(reconcile(view).record_events);
+}
+
+TEST(Reconcile, WritesTheFeatureFileWhenItIsNotSoOrOld) {
+  NodeSnapshot view = view_of({});
+  view.now = kNow;
+  view.features = FeatureWay::file;
+  view.host.hostd_down = kGonePatience + seconds(1);  // so there are no labels, and no file
+  EXPECT_TRUE(reconcile(view).write_feature_file);
+  view.memory.feature_file = {.labels = Labels(), .renewed_at = kNow + seconds(9)};
+  EXPECT_FALSE(reconcile(view).write_feature_file);
+  EXPECT_EQ(requeue_of(reconcile(view)), "9 s: the feature file is renewed");
+  view.has_feature_file = true;
+  EXPECT_TRUE(reconcile(view).write_feature_file);
+  view.has_feature_file = false;
+  view.now += seconds(9);
+  EXPECT_TRUE(reconcile(view).write_feature_file);
+  EXPECT_EQ(requeue_of(reconcile(view)), "43200 s: the feature file is renewed");
+}
+
 }  // namespace
 }  // namespace ferry::agent
