@@ -140,10 +140,10 @@ NodeChange change_of(const NodeSnapshot& snapshot, const DesiredState& desired_s
 
 bool is_recorded(const std::optional<Rollout>& rollout, const NodeChange& change) {
   return change.outcome == ChangeOutcome::failed && rollout && rollout->known &&
-         rollout->results.failed.contains(change.written);
+         rollout->verdicts.failed.contains(change.written);
 }
 
-/// The rollout leases of the node; without a rollout no lease is needed.
+/// The rollout leases of the node; without a budget no lease is needed.
 SharedLease leases_of(const NodeSnapshot& snapshot, const NodeChange& gpus, const KataPlan& kata) {
   if (!snapshot.rollout) return {};
   NodeChange of_kata = kata.change;
@@ -271,7 +271,7 @@ void end_pending(const Labels& labels, ReconcileResult& result) {
 
 /// Operands are awaited from the first wait until desired.json is written or needs no write. A blocked change
 /// that later fails without a rollout lease is reported to the other nodes, but once only: a person may
-/// remove the result. A failure after success is this node's own trouble.
+/// remove the verdict. A failure after success is this node's own trouble.
 ChangeMemory next_change(const NodeSnapshot& snapshot, const ReconcileResult& result) {
   ChangeMemory next = snapshot.memory.change;
   if (result.awaits_operands && !next.waits_since) next.waits_since = snapshot.now;

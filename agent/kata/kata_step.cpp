@@ -128,8 +128,8 @@ ChangeOutcome outcome_of(const HostSide& host, const KataSnapshot& snapshot,
 
 /// The container runtime's answer is half of the proof: the kubelet, which starts pods, must list the
 /// handlers.
-ChangeOutcome confirmed_by_kubelet(const policy::NodeObject& node, const HostSide& host,
-                                   ChangeOutcome outcome, bool has_begun) {
+ChangeOutcome proven_by_kubelet(const policy::NodeObject& node, const HostSide& host, ChangeOutcome outcome,
+                                bool has_begun) {
   if (outcome != ChangeOutcome::done || unknown_to_kubelet(node, host.kata.ready).empty()) return outcome;
   if (host.kata_unlisted > kListPatience) return ChangeOutcome::failed;
   return has_begun ? ChangeOutcome::open : ChangeOutcome::none;
@@ -309,8 +309,8 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
   change.node = node.name;
   change.written = written ? kata_configuration_id(written->config) : std::string();
   const bool has_lease =
-      rollout != nullptr && std::ranges::any_of(rollout->leases, [&](const RolloutLease& held) {
-        return held.holder == node.name && is_kata_configuration(held.configuration);
+      rollout != nullptr && std::ranges::any_of(rollout->slots, [&](const RolloutLease& slot) {
+        return slot.holder == node.name && is_kata_configuration(slot.configuration);
       });
   const bool asked = written && written->permitted;
   if (host.kata.changing) {
@@ -324,7 +324,7 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
   } else {
     change.outcome = host.kata.others.empty() ? ChangeOutcome::done : ChangeOutcome::none;
   }
-  change.outcome = confirmed_by_kubelet(node, host, change.outcome, asked || has_lease);
+  change.outcome = proven_by_kubelet(node, host, change.outcome, asked || has_lease);
   if (change.outcome == ChangeOutcome::open && host.kata_silent > kChangePatience)
     change.outcome = ChangeOutcome::failed;
   if (change.outcome == ChangeOutcome::failed) change.why = why_failed(node, host);

@@ -23,37 +23,37 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-/// Null: there is no such Lease yet.
-const RolloutLease* lease_at(const Rollout& rollout, std::size_t index) {
-  const auto found = std::ranges::find(rollout.leases, index, &RolloutLease::index);
-  return found == rollout.leases.end() ? nullptr : &*found;
+/// Null: the slot has no Lease yet.
+const RolloutLease* slot_at(const Rollout& rollout, std::size_t index) {
+  const auto found = std::ranges::find(rollout.slots, index, &RolloutLease::index);
+  return found == rollout.slots.end() ? nullptr : &*found;
 }
 
 bool is_free(const Rollout& rollout, std::size_t index) {
-  const RolloutLease* const lease = lease_at(rollout, index);
-  return lease == nullptr || lease->holder.empty() || lease->silent;
+  const RolloutLease* const slot = slot_at(rollout, index);
+  return slot == nullptr || slot->holder.empty() || slot->silent;
 }
 
-bool has_passed(const Rollout& rollout, const std::string& configuration) {
-  return rollout.results.passed.contains(configuration);
+bool is_proven(const Rollout& rollout, const std::string& configuration) {
+  return rollout.verdicts.proven.contains(configuration);
 }
 
 /// Why the configuration may not begin; empty: it may. A failure elsewhere does not hold back a node whose
-/// own label asks for the configuration, once another node has passed it.
+/// own label asks for the configuration, once another node has proven it.
 std::string failure(const Rollout& rollout, const NodeChange& change) {
-  const auto found = rollout.results.failed.find(change.begin);
-  if (found == rollout.results.failed.end()) return {};
-  return change.by_label && has_passed(rollout, change.begin) ? std::string() : found->second;
+  const auto found = rollout.verdicts.failed.find(change.begin);
+  if (found == rollout.verdicts.failed.end()) return {};
+  return change.by_label && is_proven(rollout, change.begin) ? std::string() : found->second;
 }
 
-bool is_of(const std::string& result, const std::string& node) {
-  return result.starts_with(node + ":");
+bool is_of(const std::string& verdict, const std::string& node) {
+  return verdict.starts_with(node + ":");
 }
 
 /// True if other nodes wait because this node has failed at the configuration in desired.json.
 bool is_blamed(const Rollout& rollout, const NodeChange& change) {
-  const auto found = rollout.results.failed.find(change.written);
-  return found != rollout.results.failed.end() && is_of(found->second, change.node);
+  const auto found = rollout.verdicts.failed.find(change.written);
+  return found != rollout.verdicts.failed.end() && is_of(found->second, change.node);
 }
 
 /// True if this node has succeeded at a configuration that it had failed before.
@@ -62,24 +62,24 @@ bool is_mended(const Rollout& rollout, const NodeChange& change) {
 }
 
 /// Failure of the configuration in desired.json; absent: it has not failed, or the Leases say so already.
-std::optional<std::string> failure_to_record(const Rollout& rollout, const NodeChange& change) {
-  if (change.outcome != ChangeOutcome::failed || rollout.results.failed.contains(change.written))
+std::optional<std::string> failure_to_tell(const Rollout& rollout, const NodeChange& change) {
+  if (change.outcome != ChangeOutcome::failed || rollout.verdicts.failed.contains(change.written))
     return std::nullopt;
   return fmt::format("{}: {}", change.node, change.why.empty() ? "failed" : change.why);
 }
 
-/// Result of a change that has ended with this node's lease; absent: none is to be written.
-std::optional<std::string> result_with_lease(const Rollout& rollout, const NodeChange& change) {
+/// Verdict of a change that has ended in this node's slot; absent: none is to be written.
+std::optional<std::string> verdict_inside(const Rollout& rollout, const NodeChange& change) {
   const bool proves = change.outcome == ChangeOutcome::done && change.has_any;
-  if (proves && (is_mended(rollout, change) || !has_passed(rollout, change.written))) return std::string();
-  return failure_to_record(rollout, change);
+  if (proves && (is_mended(rollout, change) || !is_proven(rollout, change.written))) return std::string();
+  return failure_to_tell(rollout, change);
 }
 
-/// Result of a change without a lease, also after the lease was given back. A failure is reported only once:
-/// an administrator may have removed the result since.
-std::optional<std::string> result_without_lease(const Rollout& rollout, const NodeChange& change) {
+/// Verdict of a change without a slot, also after the slot was given back. A failure is reported only once:
+/// an administrator may have removed the verdict since.
+std::optional<std::string> verdict_outside(const Rollout& rollout, const NodeChange& change) {
   if (is_mended(rollout, change)) return std::string();
-  return change.is_news && !change.written.empty() ? failure_to_record(rollout, change) : std::nullopt;
+  return change.is_news && !change.written.empty() ? failure_to_tell(rollout, change) : std::nullopt;
 }
 
 RolloutStep waits(RolloutStep step, std::string why) {
@@ -88,45 +88,44 @@ RolloutStep waits(RolloutStep step, std::string why) {
   return step;
 }
 
-/// The next step of a node that has a lease.
-RolloutStep step_in(const RolloutLease& lease, const Rollout& rollout, const NodeChange& change) {
+/// The next step of a node that has a slot.
+RolloutStep step_in(const RolloutLease& slot, const Rollout& rollout, const NodeChange& change) {
   RolloutStep step;
-  step.index = lease.index;
-  step.configuration = lease.configuration;
+  step.slot = slot.index;
+  step.configuration = slot.configuration;
   step.looks = true;
   const bool goes_on = change.outcome == ChangeOutcome::open;
-  const bool fits = lease.configuration == change.begin && lease.index < rollout.most &&
-                    (lease.index == 0 || has_passed(rollout, change.begin)) &&
-                    failure(rollout, change).empty();
+  const bool fits = slot.configuration == change.begin && slot.index < rollout.most &&
+                    (slot.index == 0 || is_proven(rollout, change.begin)) && failure(rollout, change).empty();
   if (goes_on || fits) {
     if (!rollout.renewed) step.kind = Kind::take;
     if (!fits && !change.begin.empty()) return waits(step, "what was begun before to end");
     return rollout.renewed || change.begin.empty() ? step : waits(step, "our turn to be written down");
   }
-  if (lease.configuration == change.written) step.result = result_with_lease(rollout, change);
-  // Lease 0 holds the results, so there a single write does both. For other leases the result comes first.
-  step.kind = step.result && lease.index != 0 ? Kind::record : Kind::give_back;
+  if (slot.configuration == change.written) step.verdict = verdict_inside(rollout, change);
+  // Slot 0 holds the verdicts, so there a single write does both. For other slots the verdict comes first.
+  step.kind = step.verdict && slot.index != 0 ? Kind::judge : Kind::give_back;
   return change.begin.empty() ? step : waits(step, "our turn for another configuration to be given back");
 }
 
 std::string holders(const Rollout& rollout) {
   std::vector<std::string> names;
-  for (const RolloutLease& lease : rollout.leases)
-    if (!lease.holder.empty() && lease.index < rollout.most) names.push_back(lease.holder);
+  for (const RolloutLease& slot : rollout.slots)
+    if (!slot.holder.empty() && slot.index < rollout.most) names.push_back(slot.holder);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// The next step of a node without a lease.
+/// The next step of a node without a slot.
 RolloutStep step_outside(const Rollout& rollout, const NodeChange& change) {
   RolloutStep step;
-  step.result = result_without_lease(rollout, change);
-  if (step.result) {
-    step.kind = Kind::record;
+  step.verdict = verdict_outside(rollout, change);
+  if (step.verdict) {
+    step.kind = Kind::judge;
     step.configuration = change.written;
   }
   step.looks = !change.begin.empty() || change.outcome == ChangeOutcome::failed || is_blamed(rollout, change);
   if (change.begin.empty()) return step;
-  if (step.result) return waits(step, "what has come of the last change to be written down");
+  if (step.verdict) return waits(step, "what has come of the last change to be written down");
 
   if (const std::string why = failure(rollout, change); !why.empty()) {
     step.held = fmt::format(
@@ -134,23 +133,23 @@ RolloutStep step_outside(const Rollout& rollout, const NodeChange& change) {
         rollout.space, kChangeLease, kFailedPrefix, change.begin);
     return waits(step, step.held);
   }
-  const bool passed = has_passed(rollout, change.begin);
-  const RolloutLease* const first = lease_at(rollout, 0);
-  if (first != nullptr && first->silent && first->configuration == change.begin && !passed) {
+  const bool proven = is_proven(rollout, change.begin);
+  const RolloutLease* const first = slot_at(rollout, 0);
+  if (first != nullptr && first->silent && first->configuration == change.begin && !proven) {
     step.kind = Kind::close;
     step.configuration = change.begin;
-    step.result = fmt::format("{}: the node has gone silent in the middle of it", first->holder);
+    step.verdict = fmt::format("{}: the node has gone silent in the middle of it", first->holder);
     return waits(step, "what has become of " + first->holder);
   }
-  // The highest free lease first: lease 0 is kept for configurations that have passed on no node yet.
-  for (std::size_t index = passed ? rollout.most : std::min<std::size_t>(rollout.most, 1); index-- > 0;) {
+  // The highest free slot first: slot 0 is kept for configurations that are not proven yet.
+  for (std::size_t index = proven ? rollout.most : std::min<std::size_t>(rollout.most, 1); index-- > 0;) {
     if (!is_free(rollout, index)) continue;
     step.kind = Kind::take;
-    step.index = index;
+    step.slot = index;
     step.configuration = change.begin;
     return waits(step, "our turn to be written down");
   }
-  return waits(step, passed || first == nullptr
+  return waits(step, proven || first == nullptr
                          ? fmt::format("one of {} to be done", holders(rollout))
                          : fmt::format("{} to be done, which goes ahead of others", first->holder));
 }
@@ -181,10 +180,9 @@ RolloutStep rollout_step(const Rollout& rollout, const NodeChange& change) {
     step.looks = !change.begin.empty() || change.outcome == ChangeOutcome::failed || !rollout.searched;
     return with_trouble(change.begin.empty() ? step : waits(step, "word of who else changes"), rollout);
   }
-  const auto ours = std::ranges::find(rollout.leases, change.node, &RolloutLease::holder);
+  const auto ours = std::ranges::find(rollout.slots, change.node, &RolloutLease::holder);
   return with_trouble(
-      ours == rollout.leases.end() ? step_outside(rollout, change) : step_in(*ours, rollout, change),
-      rollout);
+      ours == rollout.slots.end() ? step_outside(rollout, change) : step_in(*ours, rollout, change), rollout);
 }
 
 namespace {
@@ -211,8 +209,8 @@ bool is_kata_configuration(const std::string& id) {
 
 SharedLease share_lease(const Rollout& rollout, const NodeChange& gpus, const NodeChange& kata) {
   SharedLease out;
-  const auto ours = std::ranges::find(rollout.leases, gpus.node, &RolloutLease::holder);
-  const bool has_one = ours != rollout.leases.end();
+  const auto ours = std::ranges::find(rollout.slots, gpus.node, &RolloutLease::holder);
+  const bool has_one = ours != rollout.slots.end();
   if (has_one && is_kata_configuration(ours->configuration)) {
     out.gpus = waits_for(gpus, "the change of Kata's runtimes to end");
     out.lease = out.kata = rollout_step(rollout, kata);

@@ -2,11 +2,11 @@
 // Decides how many nodes may change at once, and if this node may begin: a wrong configuration must stop at
 // its first node. Pure; the input comes from Leases (rollout_leases.h).
 //
-// A change needs a rollout lease, one of a fixed number, from before its first action until its end. A
-// configuration that has passed on no node needs lease 0, so that a single node goes first, the canary. A
-// configuration that has failed on a node begins on no other node, also if it failed without a lease, as when
+// A change needs a rollout lease, which is one of a fixed number of slots, from before its first action until
+// its end. A configuration that no node has proven needs slot 0, so that a single node goes first. A
+// configuration that has failed on a node begins on no other node, also if it failed outside a slot, as when
 // a refused change is tried again later. If desired.json already holds the configuration, as after a boot, no
-// lease is needed: a change that has begun goes on.
+// slot is needed: a change that has begun goes on.
 #pragma once
 
 #include <cstddef>
@@ -29,27 +29,28 @@ std::string configuration_id(std::string_view text);
 
 struct RolloutLease {
   std::size_t index = 0;
-  std::string holder;         ///< a Node's name; empty: the lease is free
+  std::string holder;         ///< a Node's name; empty: the slot is free
   std::string configuration;  ///< the configuration that the holder changes to
-  bool silent = false;        ///< the holder has not renewed it within kLeaseLife
+  bool silent = false;        ///< the holder has not renewed the slot within kLeaseLife
 };
 
 /// Results of configurations, by configuration_id().
 struct CanaryResults {
-  std::set<std::string> passed;               ///< a node has reached the configuration
+  std::set<std::string> proven;               ///< a node has reached the configuration
   std::map<std::string, std::string> failed;  ///< node and reason: "gpu-7: why"
 };
 
 /// The rollout leases of the cluster, as this node knows them.
 struct Rollout {
-  std::size_t most = 1;              ///< nodes that may change at once
-  std::string space;                 ///< namespace of the Leases
-  bool known = false;                ///< the fields below are up to date
-  bool searched = false;             ///< they have been so once, and would have shown a lease of this node
-  std::string trouble;               ///< why the Leases cannot be read or written; empty: no lasting error
-  std::vector<RolloutLease> leases;  ///< those that exist; one that does not exist is free
-  CanaryResults results;
-  bool renewed = false;  ///< this node's lease was renewed so lately that no other node can have it
+  std::size_t most = 1;   ///< nodes that may change at once
+  std::string space;      ///< namespace of the Leases
+  bool known = false;     ///< the fields below are up to date
+  bool searched = false;  ///< they have been so once, and would have shown a slot of this node
+  std::string trouble;    ///< why the Leases cannot be read or written; empty: no lasting error
+  /// Slots that have a Lease; a slot without a Lease is free.
+  std::vector<RolloutLease> slots;
+  CanaryResults verdicts;
+  bool renewed = false;  ///< this node's slot was renewed so lately that no other node can have it
 };
 
 /// Result of the configuration in desired.json.
@@ -61,7 +62,7 @@ enum class ChangeOutcome {
   failed,
 };
 
-/// This node's change, as input of a rollout.
+/// This node's change, as input of the budget.
 struct NodeChange {
   std::string node;
   std::string begin;      ///< configuration to begin; empty: none
@@ -69,33 +70,33 @@ struct NodeChange {
   std::string written;    ///< configuration in desired.json; empty: none
   ChangeOutcome outcome = ChangeOutcome::none;
   std::string why;       ///< reason of `failed`
-  bool is_news = false;  ///< of `failed`: other nodes do not know of it, so it counts without a lease
-  bool has_any = true;   ///< of `done`: the policy selects a GPU here, so that the configuration has passed
+  bool is_news = false;  ///< of `failed`: other nodes do not know of it, so it counts without a slot
+  bool has_any = true;   ///< of `done`: the policy selects a GPU here, so that `done` proves it
 };
 
 struct RolloutStep {
   enum class Kind {
     nothing,    ///< no write to a Lease
-    take,       ///< write this node's lease, to take it or to renew it
-    give_back,  ///< free this node's lease, and write the result if there is one
-    record,     ///< write only the result
-    close,      ///< free the lease of a silent holder, and write the result
+    take,       ///< write this node's slot, to take it or to renew it
+    give_back,  ///< free this node's slot, and write the verdict if there is one
+    judge,      ///< write only the verdict
+    close,      ///< free the slot of a silent holder, and write the verdict
   };
   Kind kind = Kind::nothing;
-  std::size_t index = 0;      ///< of the lease
-  std::string configuration;  ///< the configuration to take, or of the result
-  /// Absent: no result. Empty: the configuration has passed. Otherwise the reason of its failure.
-  std::optional<std::string> result;
+  std::size_t slot = 0;
+  std::string configuration;  ///< the configuration to take, or of the verdict
+  /// Absent: no verdict. Empty: the configuration is proven. Otherwise the reason of its failure.
+  std::optional<std::string> verdict;
   bool may_begin = true;  ///< false: the change has to wait
   bool looks = false;     ///< the Leases have to be watched
   std::string waits_for;  ///< why the change waits, for people
   std::string held;       ///< why it waits until a person acts; empty: it waits for nodes or time
-  bool unknown = false;   ///< `held` because the API server does not answer, not for a result
+  bool unknown = false;   ///< `held` because the API server does not answer, not for a verdict
 };
 
-/// The lease's number follows. Annotations of lease 0 hold the results.
+/// The slot's number follows. Annotations of slot 0 hold the verdicts.
 inline constexpr const char* kChangeLease = "ferry-rollout-";
-/// Prefixes of lease 0's annotations; a configuration_id() follows.
+/// Prefixes of slot 0's annotations; a configuration_id() follows.
 inline constexpr const char* kPassedPrefix = "passed.gpu-ferry.io/";
 inline constexpr const char* kFailedPrefix = "failed.gpu-ferry.io/";
 

@@ -22,7 +22,7 @@ using nlohmann::json;
 
 constexpr const char* kConfigurationAnnotation = "gpu-ferry.io/configuration";
 constexpr const char* kPolicyAnnotation = "gpu-ferry.io/policy";
-constexpr std::size_t kLongestResult = 400;
+constexpr std::size_t kLongestVerdict = 400;
 
 const json& at(const json& object, const char* key) {
   static const json kNothing;
@@ -57,8 +57,8 @@ std::size_t count_others(const json& annotations, const std::string& prefix, con
 
 }  // namespace
 
-kube::ObjectRef change_lease(const std::string& space, std::size_t index) {
-  return {.kind = kube::kLeases, .space = space, .name = fmt::format("{}{}", kChangeLease, index)};
+kube::ObjectRef change_lease(const std::string& space, std::size_t slot) {
+  return {.kind = kube::kLeases, .space = space, .name = fmt::format("{}{}", kChangeLease, slot)};
 }
 
 kube::Selection rollout_lease_objects(const std::string& space) {
@@ -81,14 +81,14 @@ std::optional<RolloutLease> rollout_lease_of(const json& lease) {
 }
 
 void read_canary_results(const json& lease, CanaryResults& out) {
-  const auto parsed = rollout_lease_of(lease);
+  const auto slot = rollout_lease_of(lease);
   const json& annotations = annotations_of(lease);
-  if (!parsed || parsed->index != 0 || !annotations.is_object()) return;
-  const std::string_view passed = kPassedPrefix;
+  if (!slot || slot->index != 0 || !annotations.is_object()) return;
+  const std::string_view proven = kPassedPrefix;
   const std::string_view failed = kFailedPrefix;
   for (const auto& [key, value] : annotations.items()) {
     if (!value.is_string()) continue;
-    if (key.starts_with(passed)) out.passed.insert(key.substr(passed.size()));
+    if (key.starts_with(proven)) out.proven.insert(key.substr(proven.size()));
     if (key.starts_with(failed)) out.failed[key.substr(failed.size())] = value.get<std::string>();
   }
 }
@@ -122,25 +122,25 @@ json patch_to_give_back() {
       {"metadata", {{"annotations", {{kConfigurationAnnotation, nullptr}, {kPolicyAnnotation, nullptr}}}}}};
 }
 
-json patch_to_record(const json& lease, const std::string& node, const std::string& configuration,
-                     const std::string& result) {
-  const std::string passed = kPassedPrefix + configuration;
+json patch_to_judge(const json& lease, const std::string& node, const std::string& configuration,
+                    const std::string& verdict) {
+  const std::string proven = kPassedPrefix + configuration;
   const std::string failed = kFailedPrefix + configuration;
   json changes = json::object();
   const json& annotations = annotations_of(lease);
-  if (result.empty()) {
-    changes[passed] = node;
+  if (verdict.empty()) {
+    changes[proven] = node;
     // A failure on another node stays: only that node's own success removes it.
     if (text_at(annotations, failed.c_str()).starts_with(node + ":")) changes[failed] = nullptr;
   } else {
-    changes[failed] = one_line(result, kLongestResult);
+    changes[failed] = one_line(verdict, kLongestVerdict);
   }
   if (annotations.is_object()) {
-    for (const auto& [prefix, ours] : {std::pair<std::string, std::string>{kPassedPrefix, passed},
+    for (const auto& [prefix, ours] : {std::pair<std::string, std::string>{kPassedPrefix, proven},
                                        std::pair<std::string, std::string>{kFailedPrefix, failed}}) {
       std::size_t others = count_others(annotations, prefix, ours);
       for (const auto& [key, value] : annotations.items()) {
-        if (others < kMostResults) break;
+        if (others < kMostVerdicts) break;
         if (!key.starts_with(prefix) || key == ours) continue;
         changes[key] = nullptr;
         --others;
@@ -162,15 +162,15 @@ json both(json patch, const json& other) {
   return patch;
 }
 
-json new_change_lease(const std::string& space, std::size_t index, const json& patch) {
-  const kube::ObjectRef ref = change_lease(space, index);
+json new_change_lease(const std::string& space, std::size_t slot, const json& patch) {
+  const kube::ObjectRef ref = change_lease(space, slot);
   json out = {
       {"apiVersion", kube::kLeases.api_version},
       {"kind", kube::kLeases.kind},
       {"metadata",
        {{"name", ref.name},
         {"namespace", space},
-        {"labels", {{kRolloutLeaseLabel, std::to_string(index)}, {"app.kubernetes.io/part-of", "ferry"}}}}}};
+        {"labels", {{kRolloutLeaseLabel, std::to_string(slot)}, {"app.kubernetes.io/part-of", "ferry"}}}}}};
   out.merge_patch(patch);
   return out;
 }
@@ -179,9 +179,9 @@ namespace {
 
 using std::chrono::seconds;
 
-// Other nodes see a renewal later than this node sends it, so a lease is renewed well within kLeaseLife.
+// Other nodes see a renewal later than this node sends it, so a slot is renewed well within kLeaseLife.
 constexpr seconds kRenewEvery = kLeaseLife / 3;
-// All nodes see a free lease at once. Each waits for a random part of this time (milliseconds), so that most
+// All nodes see a free slot at once. Each waits for a random part of this time (milliseconds), so that most
 // see the first write before they try.
 constexpr kube::Backoff::Pause kRush{2'000};
 
@@ -257,33 +257,33 @@ std::map<std::string, json> RolloutLeases::leases() const {
   return out;
 }
 
-json RolloutLeases::lease(std::size_t index) const {
+json RolloutLeases::lease(std::size_t slot) const {
   const auto all = leases();
-  const auto found = all.find(settings_.space + "/" + change_lease(settings_.space, index).name);
+  const auto found = all.find(settings_.space + "/" + change_lease(settings_.space, slot).name);
   return found == all.end() ? json() : found->second;
 }
 
-bool RolloutLeases::is_ours(std::size_t index) const {
-  const auto now = rollout_lease_of(lease(index));
+bool RolloutLeases::is_ours(std::size_t slot) const {
+  const auto now = rollout_lease_of(lease(slot));
   return now && now->holder == settings_.node;
 }
 
 bool RolloutLeases::may_have_one() const {
   return is_writing() || std::ranges::any_of(leases(), [this](const auto& lease) {
-           const auto parsed = rollout_lease_of(lease.second);
-           return parsed && parsed->holder == settings_.node;
+           const auto slot = rollout_lease_of(lease.second);
+           return slot && slot->holder == settings_.node;
          });
 }
 
-void RolloutLeases::observe(RolloutLease& lease, const json& object) {
-  if (lease.holder.empty() || lease.holder == settings_.node) {
-    seen_.erase(lease.index);
+void RolloutLeases::observe(RolloutLease& slot, const json& lease) {
+  if (slot.holder.empty() || slot.holder == settings_.node) {
+    seen_.erase(slot.index);
     return;
   }
-  Seen& seen = seen_[lease.index];
-  if (std::string sign = sign_of_life(object); seen.sign != sign)
+  Seen& seen = seen_[slot.index];
+  if (std::string sign = sign_of_life(lease); seen.sign != sign)
     seen = {.sign = sign, .since = timers_.now()};
-  lease.silent = timers_.now() - seen.since >= kLeaseLife;
+  slot.silent = timers_.now() - seen.since >= kLeaseLife;
 }
 
 Rollout RolloutLeases::rollout() {
@@ -294,15 +294,15 @@ Rollout RolloutLeases::rollout() {
   out.searched = searched_ = searched_ || out.known;
   out.trouble = watch_trouble_.empty() ? write_trouble_ : watch_trouble_;
   for (const auto& [name, object] : leases()) {
-    auto parsed = rollout_lease_of(object);
-    if (!parsed) continue;
-    observe(*parsed, object);
-    read_canary_results(object, out.results);
-    const bool ours = parsed->holder == settings_.node && renewed_ == parsed->index;
+    auto slot = rollout_lease_of(object);
+    if (!slot) continue;
+    observe(*slot, object);
+    read_canary_results(object, out.verdicts);
+    const bool ours = slot->holder == settings_.node && renewed_ == slot->index;
     if (ours) out.renewed = timers_.now() - renewed_at_ < kLeaseLife;
-    out.leases.push_back(std::move(*parsed));
+    out.slots.push_back(std::move(*slot));
   }
-  std::ranges::sort(out.leases, {}, &RolloutLease::index);
+  std::ranges::sort(out.slots, {}, &RolloutLease::index);
   return out;
 }
 
@@ -314,7 +314,7 @@ void RolloutLeases::act(const RolloutStep& step, const std::string& policy) {
   const bool due = renewed_ && is_ours(*renewed_) && now - renewed_at_ >= kRenewEvery;
   RolloutStep to_do = step;
   if (step.kind == RolloutStep::Kind::nothing && due) to_do.kind = RolloutStep::Kind::take;
-  if (to_do.kind == RolloutStep::Kind::take && !is_ours(step.index) && !std::exchange(drawn_, true))
+  if (to_do.kind == RolloutStep::Kind::take && !is_ours(step.slot) && !std::exchange(drawn_, true))
     not_before_ = std::max(not_before_.value_or(now), now + kube::part_of(kRush, random_));
   if (to_do.kind == RolloutStep::Kind::nothing) {
     drawn_ = false;
@@ -327,17 +327,17 @@ void RolloutLeases::act(const RolloutStep& step, const std::string& policy) {
 }
 
 void RolloutLeases::write(const RolloutStep& step, const std::string& policy) {
-  const std::size_t index = step.kind == RolloutStep::Kind::record ? 0 : step.index;
-  // A lease that is being given back permits no new change.
+  const std::size_t slot = step.kind == RolloutStep::Kind::judge ? 0 : step.slot;
+  // A slot that is being given back permits no new change.
   if (step.kind == RolloutStep::Kind::give_back) renewed_.reset();
-  const json known = lease(index);
+  const json known = lease(slot);
   const std::string sign = sign_of_life(known);
   const auto patch = [this, step, policy, sign](const json& now) -> Result<json> {
     const auto at = rollout_lease_of(now);
     const bool same = sign_of_life(now) == sign;
-    if (step.kind != RolloutStep::Kind::record && !same && (!at || at->holder != settings_.node))
+    if (step.kind != RolloutStep::Kind::judge && !same && (!at || at->holder != settings_.node))
       return fail({.code = make_error_code(kube::ApiErrc::conflict),
-                   .message = fmt::format("Lease {}{}: another was first", kChangeLease, step.index),
+                   .message = fmt::format("Lease {}{}: another was first", kChangeLease, step.slot),
                    .hint = {}});
     json out = json::object();
     if (step.kind == RolloutStep::Kind::take) {
@@ -345,34 +345,34 @@ void RolloutLeases::write(const RolloutStep& step, const std::string& policy) {
                                 .configuration = step.configuration,
                                 .policy = policy,
                                 .now = wall_clock_()});
-    } else if (step.kind != RolloutStep::Kind::record) {
+    } else if (step.kind != RolloutStep::Kind::judge) {
       out = patch_to_give_back();
     }
-    if (step.result)
-      out = both(std::move(out), patch_to_record(now, settings_.node, step.configuration, *step.result));
+    if (step.verdict)
+      out = both(std::move(out), patch_to_judge(now, settings_.node, step.configuration, *step.verdict));
     return out;
   };
   const Moment sent = timers_.now();
-  auto done = [this, index, sent](Result<json> result) { written(index, sent, std::move(result)); };
+  auto done = [this, slot, sent](Result<json> result) { written(slot, sent, std::move(result)); };
   if (!known.is_null()) {
-    writing_ = client_.change(change_lease(settings_.space, index), patch, std::move(done), &known);
+    writing_ = client_.change(change_lease(settings_.space, slot), patch, std::move(done), &known);
     return;
   }
   const auto content = patch(json());
   if (!content) return;  // never: without a Lease there is no conflict
-  writing_ = client_.create(kube::kLeases, settings_.space,
-                            new_change_lease(settings_.space, index, *content), std::move(done));
+  writing_ = client_.create(kube::kLeases, settings_.space, new_change_lease(settings_.space, slot, *content),
+                            std::move(done));
 }
 
-void RolloutLeases::written(std::size_t index, Moment sent, Result<json> result) {
+void RolloutLeases::written(std::size_t slot, Moment sent, Result<json> result) {
   writing_.reset();
-  const std::string name = settings_.space + "/" + change_lease(settings_.space, index).name;
+  const std::string name = settings_.space + "/" + change_lease(settings_.space, slot).name;
   if (result) {
     backoff_.reset();
     write_trouble_.clear();
     const auto now = rollout_lease_of(*result);
     if (now && now->holder == settings_.node) {
-      renewed_ = index;
+      renewed_ = slot;
       renewed_at_ = sent;
     }
     ours_[name] = std::move(*result);
@@ -399,7 +399,7 @@ void RolloutLeases::wait_for(const RolloutStep& step) {
   std::optional<Moment> next;
   if (renewed_ && is_ours(*renewed_)) next = renewed_at_ + kRenewEvery;
   if (!step.may_begin) {
-    for (const auto& [index, seen] : seen_) {
+    for (const auto& [slot, seen] : seen_) {
       const Moment end = seen.since + kLeaseLife;
       if (end > timers_.now()) next = next ? std::min(*next, end) : end;
     }

@@ -491,7 +491,7 @@ void expect_the_other_goes_on(Yard& yard, std::size_t first) {
   for (const auto& [slot, user] : fleet.holders()) EXPECT_NE(user, node);
   yard.pass(kLeaseLife + 2min);
   EXPECT_EQ(fleet.state(fleet.machines[1 - first]->name), "ready");
-  EXPECT_THAT(fleet.results().failed, IsEmpty());
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
   EXPECT_THAT(fleet.holders(), IsEmpty());
 }
 

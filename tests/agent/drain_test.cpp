@@ -256,13 +256,13 @@ TEST(Drain, BeginsOnlyForARefusalOfWhatIsAskedForNow) {
 
 // --- Its turn ----------------------------------------------------------------------------------------------
 
-Rollout rollout_of(const NodeSnapshot& view, bool renewed) {
+Rollout budget_of(const NodeSnapshot& view, bool renewed) {
   Rollout rollout;
   rollout.known = rollout.searched = true;
-  rollout.leases = {{.index = 0,
-                     .holder = view.node.name,
-                     .configuration = configuration_id(
-                         resolve_desired_state(view.node, view.configs, {}).desired_policy.policy)}};
+  rollout.slots = {{.index = 0,
+                    .holder = view.node.name,
+                    .configuration = configuration_id(
+                        resolve_desired_state(view.node, view.configs, {}).desired_policy.policy)}};
   rollout.renewed = renewed;
   return rollout;
 }
@@ -275,15 +275,15 @@ TEST(Drain, NeedsATurnOfItsOwn) {
   ReconcileResult step = reconcile(view);
   EXPECT_THAT(step, leaves_it());
   EXPECT_EQ(step.rollout.kind, RolloutStep::Kind::take);
-  view.rollout = rollout_of(view, true);
+  view.rollout = budget_of(view, true);
   step = reconcile(view);
   EXPECT_EQ(step.rollout.kind, RolloutStep::Kind::nothing) << "it keeps the one of the change";
   EXPECT_EQ(step.unschedulable, true);
 
   view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.rollout = rollout_of(view, true);
+  view.rollout = budget_of(view, true);
   EXPECT_THAT(reconcile(view).evict, SizeIs(1));
-  view.rollout = rollout_of(view, false);
+  view.rollout = budget_of(view, false);
   step = reconcile(view);
   EXPECT_THAT(step, leaves_it()) << "somebody else may have taken it";
   EXPECT_EQ(step.rollout.kind, RolloutStep::Kind::take);
@@ -292,12 +292,12 @@ TEST(Drain, NeedsATurnOfItsOwn) {
 
 TEST(Drain, IsUndoneWhereItsPolicyIsHeldBack) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  Rollout rollout = rollout_of(view, true);
-  rollout.results.failed[rollout.leases.front().configuration] = "n9: no";
+  Rollout rollout = budget_of(view, true);
+  rollout.verdicts.failed[rollout.slots.front().configuration] = "n9: no";
   view.rollout = rollout;
   EXPECT_THAT(reconcile(view), leaves_it());
   EXPECT_EQ(reconcile(view).rollout.kind, RolloutStep::Kind::give_back);
-  rollout.leases.front().holder.clear();
+  rollout.slots.front().holder.clear();
   view.rollout = rollout;
   EXPECT_THAT(reconcile(view), undoes_all());
   EXPECT_THAT(reconcile(view).report.trouble, HasSubstr("pods are not evicted: it has failed on n9: no"));
@@ -305,10 +305,10 @@ TEST(Drain, IsUndoneWhereItsPolicyIsHeldBack) {
 
 TEST(Drain, GivesItsTurnBackWhenItHasFailed) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.rollout = rollout_of(view, true);
+  view.rollout = budget_of(view, true);
   drain_of(view).now = at(600);
   EXPECT_EQ(reconcile(view).rollout.kind, RolloutStep::Kind::give_back);
-  EXPECT_EQ(reconcile(view).rollout.result, std::nullopt) << "it says nothing of the policy";
+  EXPECT_EQ(reconcile(view).rollout.verdict, std::nullopt) << "it says nothing of the policy";
 }
 
 // --- Its course --------------------------------------------------------------------------------------------

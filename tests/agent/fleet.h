@@ -133,19 +133,19 @@ class Fleet {
       if (event.at("involvedObject").at("name") == node) out.insert(event.at("reason").get<std::string>());
     return out;
   }
-  std::string lease_path(std::size_t index) const {
-    return kube::path_of(agent::change_lease("gpus", index)).value_or("");
+  std::string lease_path(std::size_t slot) const {
+    return kube::path_of(agent::change_lease("gpus", slot)).value_or("");
   }
-  /// The holders of leases, by their numbers.
+  /// Who has slots, by slot.
   std::map<std::size_t, std::string> holders() const {
     std::map<std::size_t, std::string> out;
     for (const auto& [name, lease] : server.objects(agent::rollout_lease_objects("gpus"))) {
-      const auto parsed = agent::rollout_lease_of(lease);
-      if (parsed && !parsed->holder.empty()) out[parsed->index] = parsed->holder;
+      const auto slot = agent::rollout_lease_of(lease);
+      if (slot && !slot->holder.empty()) out[slot->index] = slot->holder;
     }
     return out;
   }
-  agent::CanaryResults results() const {
+  agent::CanaryResults verdicts() const {
     agent::CanaryResults out;
     for (const auto& [name, lease] : server.objects(agent::rollout_lease_objects("gpus")))
       agent::read_canary_results(lease, out);

@@ -36,7 +36,7 @@ TEST(ChangeLeases, KeepWhatHasFailedOnAnotherNode) {
   const std::string failed = std::string(kFailedPrefix) + "aa";
   const auto taken_back = [&](const std::string& verdict) {
     const nlohmann::json lease = {{"metadata", {{"annotations", {{failed, verdict}}}}}};
-    return patch_to_record(lease, "n1", "aa", "").at("metadata").at("annotations").contains(failed);
+    return patch_to_judge(lease, "n1", "aa", "").at("metadata").at("annotations").contains(failed);
   };
   EXPECT_TRUE(taken_back("n1: in vain"));
   EXPECT_FALSE(taken_back("n10: in vain"));
@@ -53,7 +53,7 @@ TEST(Fleet, ChangesOneNodeAtATime) {
   EXPECT_EQ(fleet.in_state("ready"), 4U);
   EXPECT_EQ(fleet.most_seen, 1U);
   EXPECT_THAT(fleet.holders(), IsEmpty());
-  EXPECT_EQ(fleet.results().passed.size(), 1U);
+  EXPECT_EQ(fleet.verdicts().proven.size(), 1U);
 }
 
 TEST(Fleet, LetsOneGoAheadAndThenSoManyAsMay) {
@@ -62,7 +62,7 @@ TEST(Fleet, LetsOneGoAheadAndThenSoManyAsMay) {
   fleet.configure(2);
   fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 10s);
   std::size_t most_before = 0;
-  while (fleet.results().passed.size() < 2) {
+  while (fleet.verdicts().proven.size() < 2) {
     most_before = fleet.most_seen;
     fleet.pass(1s);
   }
@@ -82,7 +82,7 @@ TEST(Fleet, StopsWhenOneHasFailedUntilAPersonSaysOtherwise) {
   EXPECT_EQ(fleet.in_state("failed"), 1U);
   EXPECT_EQ(fleet.in_state("pending"), 3U);
   EXPECT_THAT(fleet.holders(), IsEmpty());
-  const auto failed = fleet.results().failed;
+  const auto failed = fleet.verdicts().failed;
   ASSERT_EQ(failed.size(), 1U);
   const std::string node = failed.begin()->second.substr(0, 2);
   for (const auto& machine : fleet.machines) {
@@ -114,7 +114,7 @@ TEST(Fleet, GoesOnWhenTheOneThatFailedIsMended) {
   }
   fleet.pass(3min);
   EXPECT_EQ(fleet.in_state("ready"), 3U);
-  EXPECT_THAT(fleet.results().failed, IsEmpty());
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
 
 TEST(Fleet, AnotherConfigurationIsNotHeld) {
@@ -127,7 +127,7 @@ TEST(Fleet, AnotherConfigurationIsNotHeld) {
   fleet.configure(3);
   fleet.pass(3min);
   EXPECT_EQ(fleet.in_state("ready"), 3U);
-  EXPECT_EQ(fleet.results().failed.size(), 1U) << "what has failed stays known";
+  EXPECT_EQ(fleet.verdicts().failed.size(), 1U) << "what has failed stays known";
 }
 
 TEST(Fleet, ARefusalIsNoReasonToStop) {
@@ -138,7 +138,7 @@ TEST(Fleet, ARefusalIsNoReasonToStop) {
   fleet.pass(3min);
   EXPECT_EQ(fleet.in_state("blocked"), 3U);
   EXPECT_THAT(fleet.holders(), IsEmpty());
-  EXPECT_THAT(fleet.results().failed, IsEmpty());
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
 
 /// Of two nodes the one that goes ahead is withdrawing, and its hostd ends.
@@ -162,7 +162,7 @@ TEST(Fleet, AHostdThatEndsBeforeAChangeCondemnsNothing) {
   fleet.pass(2min);
   EXPECT_EQ(fleet.in_state("ready"), 2U);
   EXPECT_EQ(fleet.most_seen, 1U);
-  EXPECT_THAT(fleet.results().failed, IsEmpty());
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
   EXPECT_THAT(fleet.reasons(first.name), Not(Contains("Failed")));
 }
 
@@ -178,7 +178,7 @@ TEST(Fleet, LastWordsOfAFormerVersionCondemnNothing) {
   first.hostd.start();
   fleet.pass(2min);
   EXPECT_EQ(fleet.in_state("ready"), 2U);
-  EXPECT_THAT(fleet.results().failed, IsEmpty());
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
 
 TEST(Fleet, AKilledAgentGoesOnInItsTurn) {
@@ -211,7 +211,7 @@ TEST(Fleet, WhatFailsWhenItsHolderHasGoneStopsTheOthers) {
   first.hostd.wanted_changed();
   fleet.pass(1min);
   EXPECT_EQ(first.hostd.tries_unasked, 1U);
-  const auto failed = fleet.results().failed;
+  const auto failed = fleet.verdicts().failed;
   ASSERT_EQ(failed.size(), 1U);
   EXPECT_THAT(failed.begin()->second, HasSubstr("n0: "));
   // Taken back by a person it is not said again, by an agent that comes after it neither.
@@ -222,7 +222,7 @@ TEST(Fleet, WhatFailsWhenItsHolderHasGoneStopsTheOthers) {
   fleet.start(first);
   first.hostd.wanted_changed();
   fleet.pass(1min);
-  EXPECT_THAT(fleet.results().failed, IsEmpty());
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
 
 TEST(Fleet, ANodeWithoutSuchGpusProvesNothing) {
@@ -232,7 +232,7 @@ TEST(Fleet, ANodeWithoutSuchGpusProvesNothing) {
   fleet.label("n0", "divided");
   fleet.pass(1min);
   EXPECT_EQ(fleet.state("n0"), "ready");
-  EXPECT_THAT(fleet.results().passed, IsEmpty());
+  EXPECT_THAT(fleet.verdicts().proven, IsEmpty());
   EXPECT_THAT(fleet.holders(), IsEmpty());
   for (const auto& machine : fleet.machines) machine->hostd.fails = true;
   fleet.label_all("divided");
@@ -248,7 +248,7 @@ TEST(Fleet, ADeadNodesTurnIsTakenWhenItHasBeenSilentForLong) {
   ASSERT_EQ(fleet.in_state("ready"), 3U);
   fleet.configure(3);
   // The second of them: what it changes to has proven itself.
-  for (int i = 0; i < 60 && (fleet.results().passed.size() < 3 || fleet.holders().empty()); ++i)
+  for (int i = 0; i < 60 && (fleet.verdicts().proven.size() < 3 || fleet.holders().empty()); ++i)
     fleet.pass(1s);
   const std::string dead = fleet.holders().begin()->second;
   Fleet::Machine& machine = *fleet.machines.at(static_cast<std::size_t>(dead.at(1) - '0'));
@@ -302,8 +302,8 @@ TEST(Fleet, AnAgentThatEndsInAChangeTellsFirstWhatHasComeOfIt) {
     fleet.pass(4s);
     ASSERT_TRUE(first.hostd.under_way);
     EXPECT_GT(fleet.end(first), 10s);
-    EXPECT_EQ(fleet.results().passed.size(), fails ? 1U : 2U);
-    EXPECT_EQ(fleet.results().failed.size(), fails ? 1U : 0U);
+    EXPECT_EQ(fleet.verdicts().proven.size(), fails ? 1U : 2U);
+    EXPECT_EQ(fleet.verdicts().failed.size(), fails ? 1U : 0U);
     EXPECT_NE(fleet.holders()[0], first.name);
   }
 }
@@ -322,7 +322,7 @@ TEST(Fleet, AnAgentThatEndsKeepsTheTurnOfAChangeWhoseEndIsOpen) {
   fleet.pass(10min);
   EXPECT_EQ(fleet.in_state("ready"), 2U);
   EXPECT_EQ(fleet.most_seen, 1U);
-  EXPECT_THAT(fleet.results().failed, IsEmpty());
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
 
 // Its request is on the way: the turn is its own before it knows of it.
@@ -381,7 +381,7 @@ TEST(Fleet, AnOutageEndsNoChangeAndTheTurnIsGivenBackAfterIt) {
   fleet.pass(5min);
   EXPECT_EQ(fleet.in_state("ready"), 2U);
   EXPECT_EQ(fleet.most_seen, 1U);
-  EXPECT_THAT(fleet.results().failed, IsEmpty());
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
 
 TEST(Fleet, ARoleThatLacksLeasesHoldsTheChangeAndSaysSo) {
@@ -507,7 +507,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
 
   /// Nobody is said to have failed who has only ended, or was killed.
   static void expect_true_verdicts(const Fleet& fleet) {
-    for (const auto& [configuration, verdict] : fleet.results().failed) {
+    for (const auto& [configuration, verdict] : fleet.verdicts().failed) {
       const bool of_silence = verdict.ends_with("gone silent in the middle of it");
       if (of_silence || verdict.find("says nothing") != std::string::npos) continue;
       const auto node = std::ranges::find(fleet.machines, verdict.substr(0, 2),

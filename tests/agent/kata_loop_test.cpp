@@ -128,7 +128,7 @@ TEST_F(KataLoop, PullsInstallsInItsTurnAndLabels) {
   EXPECT_EQ(of().fetcher.asked.front().url, "registry.example/a:1");
   EXPECT_EQ(error(), "");
   EXPECT_THAT(fleet->reasons("n0"), Contains("RuntimeReady"));
-  EXPECT_THAT(fleet->results().passed, testing::SizeIs(1));
+  EXPECT_THAT(fleet->verdicts().proven, testing::SizeIs(1));
   EXPECT_EQ(fleet->state("n0"), "idle") << "the GPUs' state is about GPUs";
   const auto asked = fleet->server.seen().size();
   fleet->pass(10min);
@@ -146,7 +146,7 @@ TEST_F(KataLoop, AnAgentThatEndsTakesThePermissionBackBeforeTheTurn) {
   EXPECT_FALSE(of().hostd.changing());
   EXPECT_FALSE(written()->permitted);
   EXPECT_THAT(fleet->holders(), IsEmpty());
-  EXPECT_THAT(fleet->results().passed, testing::SizeIs(1));
+  EXPECT_THAT(fleet->verdicts().proven, testing::SizeIs(1));
 }
 
 // Nobody may come after it, and nothing has begun: the others would wait for its silence to be a failure.
@@ -171,7 +171,7 @@ TEST_F(KataLoop, AnAgentThatEndsDuringAPullGivesTheTurnBack) {
   EXPECT_THAT(fleet->holders(), IsEmpty());
   machine.agent.reset();
   fleet->pass(20min);
-  EXPECT_THAT(fleet->results().failed, IsEmpty());
+  EXPECT_THAT(fleet->verdicts().failed, IsEmpty());
   fleet->start(machine);
   fleet->pass(10min);
   EXPECT_EQ(of().hostd.installed.at("kata-a"), "registry.example/a:2");
@@ -194,7 +194,7 @@ TEST_F(KataLoop, AnAgentThatEndsWaitsForTheAnswerToAPermission) {
   EXPECT_GT(fleet->end(*fleet->machines[0]), 10s);
   EXPECT_FALSE(permitted());
   EXPECT_THAT(fleet->holders(), IsEmpty());
-  EXPECT_THAT(fleet->results().passed, testing::SizeIs(1));
+  EXPECT_THAT(fleet->verdicts().proven, testing::SizeIs(1));
 }
 
 TEST_F(KataLoop, WhatLeavesLosesItsLabelFirst) {
@@ -315,10 +315,10 @@ TEST_F(KataLoop, OneNodeAtATimeAndNoneAfterAFailure) {
   }
   EXPECT_EQ(tried, 1U);
   EXPECT_EQ(most_at_once, 1U);
-  ASSERT_THAT(fleet->results().failed, testing::SizeIs(1));
+  ASSERT_THAT(fleet->verdicts().failed, testing::SizeIs(1));
   // It is mended, and a person says so.
   for (const auto& [name, one] : kata) one->hostd.fails = false;
-  const std::string mark = std::string(kFailedPrefix) + fleet->results().failed.begin()->first;
+  const std::string mark = std::string(kFailedPrefix) + fleet->verdicts().failed.begin()->first;
   fleet->server.edit(fleet->lease_path(0), {{"metadata", {{"annotations", {{mark, nullptr}}}}}});
   fleet->pass(10min);
   for (const auto& [name, one] : kata) {
@@ -348,8 +348,8 @@ TEST_F(KataLoop, AKubeletThatDoesNotListTheHandlerIsAFailureAndNoOtherNodeBegins
   EXPECT_EQ(label(first, "kata-a"), "");
   EXPECT_FALSE(written(first)->permitted);
   EXPECT_THAT(fleet->holders(), IsEmpty());
-  EXPECT_THAT(fleet->results().passed, IsEmpty());
-  ASSERT_THAT(fleet->results().failed, testing::SizeIs(1));
+  EXPECT_THAT(fleet->verdicts().proven, IsEmpty());
+  ASSERT_THAT(fleet->verdicts().failed, testing::SizeIs(1));
   const std::string second = first == "n0" ? "n1" : "n0";
   EXPECT_EQ(of(second).hostd.changes, 0U);
 
@@ -361,7 +361,7 @@ TEST_F(KataLoop, AKubeletThatDoesNotListTheHandlerIsAFailureAndNoOtherNodeBegins
   lists(second, "kata-a");
   fleet->pass(5min);
   EXPECT_EQ(label(second, "kata-a"), "ready");
-  EXPECT_THAT(fleet->results().failed, IsEmpty());
+  EXPECT_THAT(fleet->verdicts().failed, IsEmpty());
 }
 
 TEST_F(KataLoop, AnotherVersionOfWhatIsInUseIsPulledInTheTurn) {

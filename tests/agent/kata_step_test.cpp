@@ -307,7 +307,7 @@ TEST(SharedLease, IsOfOneOfTheTwo) {
   EXPECT_FALSE(turn.kata.may_begin);
   EXPECT_EQ(share_lease(rollout, change(""), change(id)).lease.configuration, id);
 
-  rollout.leases = {{.index = 0, .holder = "n1", .configuration = id}};
+  rollout.slots = {{.index = 0, .holder = "n1", .configuration = id}};
   turn = share_lease(rollout, change("8f3a"), change(id));
   EXPECT_FALSE(turn.gpus.may_begin);
   EXPECT_TRUE(turn.kata.may_begin);
@@ -315,8 +315,8 @@ TEST(SharedLease, IsOfOneOfTheTwo) {
   EXPECT_TRUE(share_lease(rollout, change(""), change(id)).gpus.may_begin);
 
   // Held until a person does something: nobody waits for that.
-  rollout.leases = {{.index = 0, .holder = "", .configuration = ""}};
-  rollout.results.failed["8f3a"] = "n7: why";
+  rollout.slots = {{.index = 0, .holder = "", .configuration = ""}};
+  rollout.verdicts.failed["8f3a"] = "n7: why";
   EXPECT_EQ(share_lease(rollout, change("8f3a"), change(id)).lease.configuration, id);
 }
 

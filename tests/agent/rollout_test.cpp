@@ -16,19 +16,19 @@ namespace {
 using testing::HasSubstr;
 using Kind = RolloutStep::Kind;
 
-RolloutLease lease(std::size_t index, std::string holder, std::string configuration, bool silent = false) {
+RolloutLease slot(std::size_t index, std::string holder, std::string configuration, bool silent = false) {
   return {.index = index,
           .holder = std::move(holder),
           .configuration = std::move(configuration),
           .silent = silent};
 }
 
-Rollout rollout_of(std::size_t most, std::vector<RolloutLease> leases = {}) {
+Rollout budget_of(std::size_t most, std::vector<RolloutLease> slots = {}) {
   Rollout out;
   out.most = most;
   out.space = "gpus";
   out.known = out.searched = true;
-  out.leases = std::move(leases);
+  out.slots = std::move(slots);
   out.renewed = true;
   return out;
 }
@@ -49,16 +49,16 @@ NodeChange has_written(std::string configuration, ChangeOutcome outcome) {
   return out;
 }
 
-struct RolloutCase {
+struct BudgetCase {
   const char* name;
   Rollout rollout;
   NodeChange change;
   Kind kind;
-  std::size_t index;
+  std::size_t slot;
   bool may_begin;
   bool looks;
 };
-void PrintTo(const RolloutCase& one, std::ostream* out) {
+void PrintTo(const BudgetCase& one, std::ostream* out) {
   *out << one.name;
 }
 
@@ -66,12 +66,12 @@ Rollout with(Rollout rollout, const std::function<void(Rollout&)>& more) {
   more(rollout);
   return rollout;
 }
-Rollout passed(Rollout rollout) {
-  rollout.results.passed.insert("new");
+Rollout proven(Rollout rollout) {
+  rollout.verdicts.proven.insert("new");
   return rollout;
 }
 Rollout failed(Rollout rollout, const std::string& node = "gpu-7") {
-  rollout.results.failed["new"] = node + ": 0000:02:00.0: no";
+  rollout.verdicts.failed["new"] = node + ": 0000:02:00.0: no";
   return rollout;
 }
 NodeChange by_label(NodeChange change) {
@@ -88,25 +88,25 @@ NodeChange as_news(NodeChange change) {
   return change;
 }
 
-class RolloutTable : public testing::TestWithParam<RolloutCase> {};
+class Budget : public testing::TestWithParam<BudgetCase> {};
 
-TEST_P(RolloutTable, SaysWhatIsToBeDone) {
-  const RolloutCase& one = GetParam();
+TEST_P(Budget, SaysWhatIsToBeDone) {
+  const BudgetCase& one = GetParam();
   const RolloutStep step = rollout_step(one.rollout, one.change);
   EXPECT_EQ(step.kind, one.kind);
-  if (one.kind != Kind::nothing && one.kind != Kind::record) {
-    EXPECT_EQ(step.index, one.index);
+  if (one.kind != Kind::nothing && one.kind != Kind::judge) {
+    EXPECT_EQ(step.slot, one.slot);
   }
   EXPECT_EQ(step.may_begin, one.may_begin);
   EXPECT_EQ(step.looks, one.looks);
   EXPECT_EQ(step.waits_for.empty(), step.may_begin);
 }
 
-const Rollout kFree = rollout_of(3);
+const Rollout kFree = budget_of(3);
 const Rollout kUnknown = with(kFree, [](Rollout& rollout) { rollout.known = false; });
 const Rollout kUnsearched = with(kUnknown, [](Rollout& rollout) { rollout.searched = false; });
-const Rollout kMine = rollout_of(3, {lease(0, "me", "new")});
-const Rollout kMyThird = rollout_of(3, {lease(2, "me", "new")});
+const Rollout kMine = budget_of(3, {slot(0, "me", "new")});
+const Rollout kMyThird = budget_of(3, {slot(2, "me", "new")});
 const Rollout kStale = with(kMine, [](Rollout& rollout) { rollout.renewed = false; });
 constexpr auto kOpen = ChangeOutcome::open;
 constexpr auto kDone = ChangeOutcome::done;
@@ -114,110 +114,108 @@ constexpr auto kRefused = ChangeOutcome::blocked;
 constexpr auto kFailed = ChangeOutcome::failed;
 
 INSTANTIATE_TEST_SUITE_P(
-    Rules, RolloutTable,
+    Rules, Budget,
     testing::Values(
         // Who has nothing to begin asks nobody, but once after a start.
-        RolloutCase{"AtRest", kUnknown, has_written("old", kDone), Kind::nothing, 0, true, false},
-        RolloutCase{"AtTheStart", kUnsearched, has_written("old", kDone), Kind::nothing, 0, true, true},
-        RolloutCase{"AtRestAndKnown", kFree, has_written("old", kDone), Kind::nothing, 0, true, false},
-        RolloutCase{"BegunBeforeABoot", kFree, has_written("new", kOpen), Kind::nothing, 0, true, false},
-        RolloutCase{"NotKnownYet", kUnknown, begins("new"), Kind::nothing, 0, false, true},
-        // What is new goes by lease 0 alone.
-        RolloutCase{"Canary", kFree, begins("new"), Kind::take, 0, false, true},
-        RolloutCase{"BehindTheCanary", rollout_of(3, {lease(0, "gpu-1", "new")}), begins("new"),
-                    Kind::nothing, 0, false, true},
-        RolloutCase{"BehindAnothersCanary", rollout_of(3, {lease(0, "gpu-1", "other")}), begins("new"),
-                    Kind::nothing, 0, false, true},
-        RolloutCase{"CanaryBesideOthers", rollout_of(3, {lease(2, "gpu-1", "old")}), begins("new"),
-                    Kind::take, 0, false, true},
-        RolloutCase{"AfterTheCanary", passed(rollout_of(3, {lease(0, "gpu-1", "other")})), begins("new"),
-                    Kind::take, 2, false, true},
-        RolloutCase{
-            "LastFreeOne",
-            passed(rollout_of(3, {lease(1, "gpu-1", "new"), lease(2, "gpu-2", "new"), lease(0, "", "")})),
-            begins("new"), Kind::take, 0, false, true},
-        RolloutCase{"NoneFree", passed(rollout_of(1, {lease(0, "gpu-1", "new")})), begins("new"),
-                    Kind::nothing, 0, false, true},
-        RolloutCase{"LeaseOfAnotherNumber",
-                    passed(rollout_of(1, {lease(0, "gpu-1", "new"), lease(4, "", "")})), begins("new"),
-                    Kind::nothing, 0, false, true},
-        RolloutCase{"SilentOnesLease", passed(rollout_of(1, {lease(0, "gpu-1", "new", true)})), begins("new"),
-                    Kind::take, 0, false, true},
-        RolloutCase{"SilentCanary", rollout_of(1, {lease(0, "gpu-1", "new", true)}), begins("new"),
-                    Kind::close, 0, false, true},
-        RolloutCase{"SilentCanaryOfAnother", rollout_of(1, {lease(0, "gpu-1", "other", true)}), begins("new"),
-                    Kind::take, 0, false, true},
-        // With a lease.
-        RolloutCase{"Begins", kMine, begins("new"), Kind::nothing, 0, true, true},
-        RolloutCase{"NotSaidLately", kStale, begins("new"), Kind::take, 0, false, true},
-        RolloutCase{"OnItsWay", kMine, has_written("new", kOpen), Kind::nothing, 0, true, true},
-        RolloutCase{"OnItsWayNotSaidLately", kStale, has_written("new", kOpen), Kind::take, 0, true, true},
-        RolloutCase{"NotPassedInAHigherLease", kMyThird, begins("new"), Kind::give_back, 2, false, true},
-        RolloutCase{"PassedInAHigherLease", passed(kMyThird), begins("new"), Kind::nothing, 2, true, true},
-        RolloutCase{"LeaseThatIsNoMore", passed(rollout_of(1, {lease(2, "me", "new")})), begins("new"),
-                    Kind::give_back, 2, false, true},
-        RolloutCase{"AskedForNoMore", kMine, has_written("old", kDone), Kind::give_back, 0, true, true},
-        RolloutCase{"AnotherDesiredStateBeforeItBegan", kMine, begins("newer"), Kind::give_back, 0, false,
-                    true},
-        RolloutCase{"AnotherDesiredStateOnTheWay", kMine, and_begins(has_written("new", kOpen), "newer"),
-                    Kind::nothing, 0, false, true},
-        RolloutCase{"Refused", kMine, has_written("new", kRefused), Kind::give_back, 0, true, true},
-        RolloutCase{"Done", kMine, has_written("new", kDone), Kind::give_back, 0, true, true},
-        RolloutCase{"Failed", kMine, has_written("new", kFailed), Kind::give_back, 0, true, true},
-        RolloutCase{"DoneInAHigherLease", passed(kMyThird), has_written("new", kDone), Kind::give_back, 2,
-                    true, true},
-        RolloutCase{"FailedInAHigherLease", passed(kMyThird), has_written("new", kFailed), Kind::record, 0,
-                    true, true},
-        RolloutCase{"FailedAndSaid", failed(passed(kMyThird)), has_written("new", kFailed), Kind::give_back,
-                    2, true, true},
+        BudgetCase{"AtRest", kUnknown, has_written("old", kDone), Kind::nothing, 0, true, false},
+        BudgetCase{"AtTheStart", kUnsearched, has_written("old", kDone), Kind::nothing, 0, true, true},
+        BudgetCase{"AtRestAndKnown", kFree, has_written("old", kDone), Kind::nothing, 0, true, false},
+        BudgetCase{"BegunBeforeABoot", kFree, has_written("new", kOpen), Kind::nothing, 0, true, false},
+        BudgetCase{"NotKnownYet", kUnknown, begins("new"), Kind::nothing, 0, false, true},
+        // What is new goes by slot 0 alone.
+        BudgetCase{"Canary", kFree, begins("new"), Kind::take, 0, false, true},
+        BudgetCase{"BehindTheCanary", budget_of(3, {slot(0, "gpu-1", "new")}), begins("new"), Kind::nothing,
+                   0, false, true},
+        BudgetCase{"BehindAnothersCanary", budget_of(3, {slot(0, "gpu-1", "other")}), begins("new"),
+                   Kind::nothing, 0, false, true},
+        BudgetCase{"CanaryBesideOthers", budget_of(3, {slot(2, "gpu-1", "old")}), begins("new"), Kind::take,
+                   0, false, true},
+        BudgetCase{"AfterTheCanary", proven(budget_of(3, {slot(0, "gpu-1", "other")})), begins("new"),
+                   Kind::take, 2, false, true},
+        BudgetCase{"LastFreeOne",
+                   proven(budget_of(3, {slot(1, "gpu-1", "new"), slot(2, "gpu-2", "new"), slot(0, "", "")})),
+                   begins("new"), Kind::take, 0, false, true},
+        BudgetCase{"NoneFree", proven(budget_of(1, {slot(0, "gpu-1", "new")})), begins("new"), Kind::nothing,
+                   0, false, true},
+        BudgetCase{"SlotOfAnotherNumber", proven(budget_of(1, {slot(0, "gpu-1", "new"), slot(4, "", "")})),
+                   begins("new"), Kind::nothing, 0, false, true},
+        BudgetCase{"SilentOnesSlot", proven(budget_of(1, {slot(0, "gpu-1", "new", true)})), begins("new"),
+                   Kind::take, 0, false, true},
+        BudgetCase{"SilentCanary", budget_of(1, {slot(0, "gpu-1", "new", true)}), begins("new"), Kind::close,
+                   0, false, true},
+        BudgetCase{"SilentCanaryOfAnother", budget_of(1, {slot(0, "gpu-1", "other", true)}), begins("new"),
+                   Kind::take, 0, false, true},
+        // With a slot.
+        BudgetCase{"Begins", kMine, begins("new"), Kind::nothing, 0, true, true},
+        BudgetCase{"NotSaidLately", kStale, begins("new"), Kind::take, 0, false, true},
+        BudgetCase{"OnItsWay", kMine, has_written("new", kOpen), Kind::nothing, 0, true, true},
+        BudgetCase{"OnItsWayNotSaidLately", kStale, has_written("new", kOpen), Kind::take, 0, true, true},
+        BudgetCase{"UnprovenInAHigherSlot", kMyThird, begins("new"), Kind::give_back, 2, false, true},
+        BudgetCase{"ProvenInAHigherSlot", proven(kMyThird), begins("new"), Kind::nothing, 2, true, true},
+        BudgetCase{"SlotThatIsNoMore", proven(budget_of(1, {slot(2, "me", "new")})), begins("new"),
+                   Kind::give_back, 2, false, true},
+        BudgetCase{"AskedForNoMore", kMine, has_written("old", kDone), Kind::give_back, 0, true, true},
+        BudgetCase{"AnotherDesiredStateBeforeItBegan", kMine, begins("newer"), Kind::give_back, 0, false,
+                   true},
+        BudgetCase{"AnotherDesiredStateOnTheWay", kMine, and_begins(has_written("new", kOpen), "newer"),
+                   Kind::nothing, 0, false, true},
+        BudgetCase{"Refused", kMine, has_written("new", kRefused), Kind::give_back, 0, true, true},
+        BudgetCase{"Done", kMine, has_written("new", kDone), Kind::give_back, 0, true, true},
+        BudgetCase{"Failed", kMine, has_written("new", kFailed), Kind::give_back, 0, true, true},
+        BudgetCase{"DoneInAHigherSlot", proven(kMyThird), has_written("new", kDone), Kind::give_back, 2, true,
+                   true},
+        BudgetCase{"FailedInAHigherSlot", proven(kMyThird), has_written("new", kFailed), Kind::judge, 0, true,
+                   true},
+        BudgetCase{"FailedAndSaid", failed(proven(kMyThird)), has_written("new", kFailed), Kind::give_back, 2,
+                   true, true},
         // Failures.
-        RolloutCase{"FailedElsewhere", failed(kFree), begins("new"), Kind::nothing, 0, false, true},
-        RolloutCase{"FailedElsewhereAfterItsCanary", failed(passed(kFree)), begins("new"), Kind::nothing, 0,
-                    false, true},
-        RolloutCase{"LabelledThoughItFailed", failed(passed(kFree)), by_label(begins("new")), Kind::take, 2,
-                    false, true},
-        RolloutCase{"LabelledThoughItWorksNowhere", failed(kFree), by_label(begins("new")), Kind::nothing, 0,
-                    false, true},
-        RolloutCase{"FailedWhileWeHaveASlot", failed(kMine), begins("new"), Kind::give_back, 0, false, true},
-        RolloutCase{"StillFailed", failed(kFree, "me"), has_written("new", kFailed), Kind::nothing, 0, true,
-                    true},
-        RolloutCase{"FailedWithoutALease", passed(kFree), as_news(has_written("new", kFailed)), Kind::record,
-                    0, true, true},
-        RolloutCase{"FailedWithoutALeaseAndTold", passed(kFree), has_written("new", kFailed), Kind::nothing,
-                    0, true, true},
-        RolloutCase{"FailedWithoutALeaseAsAnotherHas", failed(kFree), as_news(has_written("new", kFailed)),
-                    Kind::nothing, 0, true, true},
-        RolloutCase{"OnTheWayToBeMended", failed(kFree, "me"), has_written("new", kOpen), Kind::nothing, 0,
-                    true, true},
-        RolloutCase{"Mended", failed(kFree, "me"), has_written("new", kDone), Kind::record, 0, true, true},
-        RolloutCase{"AnothersFailure", failed(kFree, "me2"), has_written("new", kDone), Kind::nothing, 0,
-                    true, false}),
+        BudgetCase{"FailedElsewhere", failed(kFree), begins("new"), Kind::nothing, 0, false, true},
+        BudgetCase{"FailedElsewhereAfterItsCanary", failed(proven(kFree)), begins("new"), Kind::nothing, 0,
+                   false, true},
+        BudgetCase{"LabelledThoughItFailed", failed(proven(kFree)), by_label(begins("new")), Kind::take, 2,
+                   false, true},
+        BudgetCase{"LabelledThoughItWorksNowhere", failed(kFree), by_label(begins("new")), Kind::nothing, 0,
+                   false, true},
+        BudgetCase{"FailedWhileWeHaveASlot", failed(kMine), begins("new"), Kind::give_back, 0, false, true},
+        BudgetCase{"StillFailed", failed(kFree, "me"), has_written("new", kFailed), Kind::nothing, 0, true,
+                   true},
+        BudgetCase{"FailedWithoutASlot", proven(kFree), as_news(has_written("new", kFailed)), Kind::judge, 0,
+                   true, true},
+        BudgetCase{"FailedWithoutASlotAndTold", proven(kFree), has_written("new", kFailed), Kind::nothing, 0,
+                   true, true},
+        BudgetCase{"FailedWithoutASlotAsAnotherHas", failed(kFree), as_news(has_written("new", kFailed)),
+                   Kind::nothing, 0, true, true},
+        BudgetCase{"OnTheWayToBeMended", failed(kFree, "me"), has_written("new", kOpen), Kind::nothing, 0,
+                   true, true},
+        BudgetCase{"Mended", failed(kFree, "me"), has_written("new", kDone), Kind::judge, 0, true, true},
+        BudgetCase{"AnothersFailure", failed(kFree, "me2"), has_written("new", kDone), Kind::nothing, 0, true,
+                   false}),
     [](const auto& one) { return one.param.name; });
 
-TEST(RolloutResult, OfWhatHasEnded) {
-  EXPECT_EQ(rollout_step(kMine, has_written("new", kDone)).result, "");
-  EXPECT_EQ(rollout_step(kMine, has_written("new", kFailed)).result, "me: 0000:02:00.0: no");
-  EXPECT_EQ(rollout_step(kMine, has_written("new", kRefused)).result, std::nullopt) << "it was not tried";
-  EXPECT_EQ(rollout_step(kMine, has_written("old", kDone)).result, std::nullopt) << "of another one";
-  EXPECT_EQ(rollout_step(passed(kMine), has_written("new", kDone)).result, std::nullopt);
-  const auto silent = rollout_step(rollout_of(1, {lease(0, "gpu-1", "new", true)}), begins("new"));
-  EXPECT_THAT(silent.result.value_or(""), HasSubstr("gpu-1: the node has gone silent"));
+TEST(BudgetVerdict, OfWhatHasEnded) {
+  EXPECT_EQ(rollout_step(kMine, has_written("new", kDone)).verdict, "");
+  EXPECT_EQ(rollout_step(kMine, has_written("new", kFailed)).verdict, "me: 0000:02:00.0: no");
+  EXPECT_EQ(rollout_step(kMine, has_written("new", kRefused)).verdict, std::nullopt) << "it was not tried";
+  EXPECT_EQ(rollout_step(kMine, has_written("old", kDone)).verdict, std::nullopt) << "of another one";
+  EXPECT_EQ(rollout_step(proven(kMine), has_written("new", kDone)).verdict, std::nullopt);
+  const auto silent = rollout_step(budget_of(1, {slot(0, "gpu-1", "new", true)}), begins("new"));
+  EXPECT_THAT(silent.verdict.value_or(""), HasSubstr("gpu-1: the node has gone silent"));
 }
 
-TEST(RolloutResult, OfAFailureWithoutALease) {
-  EXPECT_EQ(rollout_step(kFree, as_news(has_written("new", kFailed))).result, "me: 0000:02:00.0: no");
-  EXPECT_EQ(rollout_step(kFree, as_news(has_written("new", kDone))).result, std::nullopt);
+TEST(BudgetVerdict, OfAFailureWithoutASlot) {
+  EXPECT_EQ(rollout_step(kFree, as_news(has_written("new", kFailed))).verdict, "me: 0000:02:00.0: no");
+  EXPECT_EQ(rollout_step(kFree, as_news(has_written("new", kDone))).verdict, std::nullopt);
 }
 
-TEST(RolloutResult, IsNoneWhereTheConfigurationSaysNothing) {
+TEST(BudgetVerdict, IsNoneWhereTheConfigurationSaysNothing) {
   NodeChange nothing_here = has_written("new", kDone);
   nothing_here.has_any = false;
   const auto step = rollout_step(kMine, nothing_here);
   EXPECT_EQ(step.kind, Kind::give_back);
-  EXPECT_EQ(step.result, std::nullopt);
+  EXPECT_EQ(step.verdict, std::nullopt);
 }
 
-TEST(RolloutWaits, WhatOnlyAPersonEnds) {
+TEST(BudgetTold, WhatOnlyAPersonEnds) {
   const auto held = rollout_step(failed(kFree), begins("new"));
   EXPECT_THAT(held.held, HasSubstr("failed on gpu-7: 0000:02:00.0: no"));
   EXPECT_THAT(held.held,
@@ -226,13 +224,13 @@ TEST(RolloutWaits, WhatOnlyAPersonEnds) {
   EXPECT_THAT(rollout_step(hidden, begins("new")).held, HasSubstr("forbidden"));
   EXPECT_EQ(rollout_step(hidden, has_written("old", kDone)).held, "");
   EXPECT_EQ(rollout_step(kUnknown, begins("new")).held, "");
-  EXPECT_EQ(rollout_step(rollout_of(1, {lease(0, "gpu-1", "new")}), begins("new")).held, "");
+  EXPECT_EQ(rollout_step(budget_of(1, {slot(0, "gpu-1", "new")}), begins("new")).held, "");
 }
 
-TEST(RolloutWaits, WhoIsWaitedFor) {
-  const auto busy = passed(rollout_of(2, {lease(0, "gpu-1", "new"), lease(1, "gpu-2", "new")}));
+TEST(BudgetTold, WhoIsWaitedFor) {
+  const auto busy = proven(budget_of(2, {slot(0, "gpu-1", "new"), slot(1, "gpu-2", "new")}));
   EXPECT_EQ(rollout_step(busy, begins("new")).waits_for, "one of gpu-1, gpu-2 to be done");
-  EXPECT_EQ(rollout_step(rollout_of(2, {lease(0, "gpu-1", "new")}), begins("new")).waits_for,
+  EXPECT_EQ(rollout_step(budget_of(2, {slot(0, "gpu-1", "new")}), begins("new")).waits_for,
             "gpu-1 to be done, which goes ahead of others");
 }
 
