@@ -86,10 +86,10 @@ void add_condition(std::vector<NodeEvent>& out, const DesiredState& desired_stat
 
 std::vector<NodeEvent> node_events(const policy::NodeObject& node, const DesiredState& desired_state,
                                    const HostSide& host, const NodeReport& report,
-                                   const std::set<std::string>& recorded) {
+                                   const std::set<std::string>& told_before) {
   std::vector<NodeEvent> out;
   for (const std::string& warning : desired_state.warnings) {
-    if (!recorded.contains(warning))
+    if (!told_before.contains(warning))
       out.push_back({.warning = true, .reason = "ConfigWarning", .message = warning});
   }
   const auto error = report.annotations.find(kErrorAnnotation);

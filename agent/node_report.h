@@ -67,7 +67,7 @@ std::string_view text(NodeCondition condition);
 struct NodeReport {
   NodeCondition condition = NodeCondition::idle;
   bool held = false;    ///< pending until a person resolves `trouble`
-  std::string trouble;  ///< the error, in a line of at most kLongestMessage bytes; empty: none
+  std::string trouble;  ///< the error, in a line of at most kMostTold bytes; empty: none
   LabelChanges labels;  ///< new values; other labels stay
   LabelChanges annotations;
 };
@@ -79,7 +79,7 @@ struct DrainReport {
 };
 
 /// Limit in bytes of the agent's annotations, and of an event's message.
-inline constexpr std::size_t kLongestMessage = 1024;
+inline constexpr std::size_t kMostTold = 1024;
 
 /// Time limits for hostd: it answers a desired state within moments, and a change of a node takes minutes.
 inline constexpr std::chrono::seconds kAnswerPatience{30};
@@ -139,6 +139,6 @@ std::string text_of(const Error& error);
 
 /// A line of at most `most` bytes: control characters become blanks, and "…" replaces the end of a longer
 /// text.
-std::string one_line(std::string_view text, std::size_t most = kLongestMessage);
+std::string one_line(std::string_view text, std::size_t most = kMostTold);
 
 }  // namespace ferry::agent

@@ -90,9 +90,9 @@ const kata::KataClass* class_of(const std::optional<kata::ClassFile>& file, cons
   return nullptr;
 }
 
-bool rests(const KataSnapshot& snapshot, const std::string& name) {
-  const auto found = snapshot.pulls.find(name);
-  return found != snapshot.pulls.end() && found->second.rests;
+bool rests(const KataSnapshot& view, const std::string& name) {
+  const auto found = view.pulls.find(name);
+  return found != view.pulls.end() && found->second.rests;
 }
 
 /// True if pods can start with the class's present files. A pull repoints the link to them at once, and a
@@ -103,24 +103,23 @@ bool is_in_use(const HostSide& host, const kata::KataClass& kata) {
 }
 
 /// True if a pull needs the rollout lease and may be tried now.
-bool pulls_with_lease(const HostSide& host, const KataSnapshot& snapshot,
-                      const std::optional<kata::ClassFile>& file) {
-  if (snapshot.pulls_no_more) return false;
+bool pulls_in_turn(const HostSide& host, const KataSnapshot& view,
+                   const std::optional<kata::ClassFile>& file) {
+  if (view.pulls_no_more) return false;
   return std::ranges::any_of(host.kata.others, [&](const kata::OtherHandler& other) {
     const kata::KataClass* const kata = class_of(file, other.name);
     return other.state == kata::HandlerState::missing_artifact && kata != nullptr && is_in_use(host, *kata) &&
-           !rests(snapshot, kata->name);
+           !rests(view, kata->name);
   });
 }
 
 /// The result of a permitted change, from hostd's answer.
-ChangeOutcome outcome_of(const HostSide& host, const KataSnapshot& snapshot,
+ChangeOutcome outcome_of(const HostSide& host, const KataSnapshot& view,
                          const std::optional<kata::ClassFile>& file) {
   const kata::HandlersFile& said = host.kata;
   if (has_state(said, kata::HandlerState::failed)) return ChangeOutcome::failed;
   const bool goes_on = has_state(said, kata::HandlerState::pending) ||
-                       has_state(said, kata::HandlerState::installing) ||
-                       pulls_with_lease(host, snapshot, file);
+                       has_state(said, kata::HandlerState::installing) || pulls_in_turn(host, view, file);
   if (goes_on && said.error.empty()) return ChangeOutcome::open;
   // A handler that was refused, or still lacks its files, proves nothing.
   return said.others.empty() && said.error.empty() ? ChangeOutcome::done : ChangeOutcome::blocked;
@@ -228,12 +227,12 @@ void add_handlers(std::vector<Line>& out, const kata::HandlersFile& said) {
   }
 }
 
-std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
-                           const KataPlan& plan, const RolloutStep& lease) {
+std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+                           const KataPlan& plan, const RolloutStep& turn) {
   std::vector<Line> out;
   if (!plan.desired_runtimes.trouble.empty())
     out.push_back({"InvalidRuntimeClasses", plan.desired_runtimes.trouble});
-  if (!snapshot.unwritable.empty()) out.push_back({"RuntimeFailed", snapshot.unwritable});
+  if (!view.unwritable.empty()) out.push_back({"RuntimeFailed", view.unwritable});
   if (!plan.next) return out;
   if (!plan.answered && !host.kata.changing && host.kata_silent > kAnswerPatience) {
     out.push_back(
@@ -252,19 +251,19 @@ std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host,
   }
   if (plan.file) {
     for (const kata::KataClass& kata : plan.file->classes) {
-      const auto pull = snapshot.pulls.find(kata.name);
-      if (pull != snapshot.pulls.end() && !pull->second.error.empty())
+      const auto pull = view.pulls.find(kata.name);
+      if (pull != view.pulls.end() && !pull->second.error.empty())
         out.push_back({"ArtifactPullFailed", pull->second.error});
     }
   }
-  if (!lease.held.empty())
-    out.push_back({"RolloutHeld",
-                   fmt::format("Kata's runtimes ({}) are held back: {}", plan.next->source, lease.held)});
+  if (!turn.held.empty())
+    out.push_back(
+        {"RolloutHeld", fmt::format("Kata's runtimes ({}) are held back: {}", plan.next->source, turn.held)});
   return out;
 }
 
-void report(const policy::NodeObject& node, const HostSide& host, const std::vector<Line>& lines,
-            KataStep& step) {
+void tell(const policy::NodeObject& node, const HostSide& host, const std::vector<Line>& lines,
+          KataStep& step) {
   std::string all;
   for (const Line& line : lines) all += (all.empty() ? "" : "; ") + line.text;
   step.trouble = one_line(all);
@@ -286,10 +285,10 @@ void report(const policy::NodeObject& node, const HostSide& host, const std::vec
 
 }  // namespace
 
-KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
+KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
                    const Rollout* rollout) {
   KataPlan out;
-  out.desired_runtimes = desired_runtimes(snapshot.source, node.labels);
+  out.desired_runtimes = desired_runtimes(view.source, node.labels);
   if (out.desired_runtimes.counts) {
     out.next = next_file(host, out.desired_runtimes);
     out.next->source = out.desired_runtimes.source;
@@ -308,7 +307,7 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
   NodeChange& change = out.change;
   change.node = node.name;
   change.written = written ? kata_configuration_id(written->config) : std::string();
-  const bool has_lease =
+  const bool has_turn =
       rollout != nullptr && std::ranges::any_of(rollout->slots, [&](const RolloutLease& slot) {
         return slot.holder == node.name && is_kata_configuration(slot.configuration);
       });
@@ -316,46 +315,46 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
   if (host.kata.changing) {
     change.outcome = ChangeOutcome::open;
   } else if (!out.answered) {
-    change.outcome = asked || has_lease ? ChangeOutcome::open : ChangeOutcome::none;
+    change.outcome = asked || has_turn ? ChangeOutcome::open : ChangeOutcome::none;
   } else if (asked) {
-    change.outcome = outcome_of(host, snapshot, out.file);
+    change.outcome = outcome_of(host, view, out.file);
   } else if (has_state(host.kata, kata::HandlerState::failed)) {
     change.outcome = ChangeOutcome::failed;
   } else {
     change.outcome = host.kata.others.empty() ? ChangeOutcome::done : ChangeOutcome::none;
   }
-  change.outcome = proven_by_kubelet(node, host, change.outcome, asked || has_lease);
+  change.outcome = proven_by_kubelet(node, host, change.outcome, asked || has_turn);
   if (change.outcome == ChangeOutcome::open && host.kata_silent > kChangePatience)
     change.outcome = ChangeOutcome::failed;
   if (change.outcome == ChangeOutcome::failed) change.why = why_failed(node, host);
   // After a failure hostd reports `failed` until its pause is over, then `waiting`. An interrupted change is
   // `waiting` too.
   if (out.answered && !asked && host.kata.error.empty() &&
-      (has_state(host.kata, kata::HandlerState::pending) || pulls_with_lease(host, snapshot, out.file)))
+      (has_state(host.kata, kata::HandlerState::pending) || pulls_in_turn(host, view, out.file)))
     change.begin = kata_configuration_id(out.next->config);
   return out;
 }
 
-KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
-                   const KataPlan& plan, const RolloutStep& lease) {
+KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+                   const KataPlan& plan, const RolloutStep& turn) {
   KataStep out;
   if (plan.next) {
     kata::DesiredClasses next = *plan.next;
     const auto& written = host.kata_written;
     if (next.permitted) {
       next.permitted = plan.change.outcome == ChangeOutcome::open;
-    } else if (!plan.change.begin.empty() && lease.may_begin) {
+    } else if (!plan.change.begin.empty() && turn.may_begin) {
       next.permitted = true;
       // Only hostd's answer to this generation is the result of the permission.
       ++next.generation;
     }
-    const bool has_lease = next.permitted;
+    const bool has_turn = next.permitted;
     if (!written || !says_the_same(next, *written)) out.file = std::move(next);
     std::set<std::string> named;
     for (const kata::OtherHandler& other : host.kata.others) {
       const kata::KataClass* const kata = class_of(plan.file, other.name);
       if (other.state != kata::HandlerState::missing_artifact || !plan.file || kata == nullptr) continue;
-      if ((is_in_use(host, *kata) && !has_lease) || !named.insert(kata->name).second) continue;
+      if ((is_in_use(host, *kata) && !has_turn) || !named.insert(kata->name).second) continue;
       out.pulls.push_back(
           {.file = *plan.file, .kata = *kata, .configuration = kata_configuration_id(plan.next->config)});
     }
@@ -363,7 +362,7 @@ KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const K
   if (plan.next && !plan.answered) out.awaited = kAnswerPatience;
   if (plan.change.outcome == ChangeOutcome::open) out.awaited = kChangePatience;
   out.awaits_kubelet = plan.next && !unknown_to_kubelet(node, host.kata.ready).empty();
-  report(node, host, lines_of(node, host, snapshot, plan, lease), out);
+  tell(node, host, lines_of(node, host, view, plan, turn), out);
   return out;
 }
 

@@ -3,7 +3,7 @@
 // messages for people. Pure.
 //
 // Order, with a reconcile for each step: the classes are written; artifacts that hostd reports as missing are
-// pulled; a handler that hostd reports as waiting needs a rollout lease (rollout.h). With the lease
+// pulled; a handler that hostd reports as waiting needs a rollout lease (node_turn.h). With the lease
 // `permitted` is written in a generation of its own, so that hostd's answer belongs to it. After the change
 // `permitted` is taken back, then the lease. A handler to remove loses its label first, and is `unlabelled`
 // once the Node shows it.
@@ -87,16 +87,16 @@ struct KataStep {
   /// Time limit of hostd's answer; absent: no answer is expected.
   std::optional<std::chrono::seconds> awaited;
   bool awaits_kubelet = false;  ///< the kubelet has yet to list a handler, for at most kListPatience
-  std::string trouble;          ///< a line of at most kLongestMessage bytes; empty: none
+  std::string trouble;          ///< a line of at most kMostTold bytes; empty: none
   std::vector<NodeEvent> events;
 };
 
-KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
+KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
                    const Rollout* rollout);
 
-/// `lease` is the answer to KataPlan::change: if the change may begin.
-KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
-                   const KataPlan& plan, const RolloutStep& lease);
+/// `turn` is the budget's answer to KataPlan::change.
+KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+                   const KataPlan& plan, const RolloutStep& turn);
 
 /// Time limit for the kubelet to list a ready handler. The kubelet asks its container runtime every few
 /// seconds, and reports with the node's next status. After the limit it must use another container runtime

@@ -25,7 +25,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   for (const auto generation : {host.seen->desired, std::optional<std::uint64_t>(0)}) {
     host.seen->desired = generation;
     const agent::NodeReport report = agent::node_report(desired_state, host);
-    require(report.trouble.size() <= agent::kLongestMessage, "an annotation ends");
+    require(report.trouble.size() <= agent::kMostTold, "an annotation ends");
     require(report.trouble.find('\n') == std::string::npos, "and is a line");
   }
 }
