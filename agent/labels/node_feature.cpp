@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "agent/node_report.h"
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
 
@@ -30,6 +29,10 @@ const json& at(const json& object, const char* key) {
 std::string text_at(const json& object, const char* key) {
   const json& value = at(at(object, "metadata"), key);
   return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+std::string said(const Error& error) {
+  return error.hint.empty() ? error.message : error.message + "; " + error.hint;
 }
 
 }  // namespace
@@ -125,7 +128,7 @@ class NodeFeature::Impl {
 
  private:
   static void complain(const Error& error) {
-    spdlog::warn("labels for Node Feature Discovery: {}{}", text_of(error),
+    spdlog::warn("labels for Node Feature Discovery: {}{}", said(error),
                  error.code == kube::ApiErrc::not_found
                      ? "; it is not installed, or older than NodeFeature objects"
                      : "");
@@ -237,7 +240,7 @@ void FormerNodeFeature::remove() {
     call_.reset();
     if (removed) removed = host_.remove_file(kNodeFeatureMark);
     if (removed) return;
-    spdlog::warn("labels of a former agent for Node Feature Discovery stay: {}", text_of(removed.error()));
+    spdlog::warn("labels of a former agent for Node Feature Discovery stay: {}", said(removed.error()));
     if (kube::may_mend(removed.error()))
       timer_ = timers_.at(timers_.now() + backoff_.next(random_), [this] { remove(); });
   });
