@@ -123,6 +123,7 @@ Moment ClusterWatches::end_of_patience(const Watched& watched) const {
 
 std::optional<ClusterWatches::Unknown> ClusterWatches::unknown() const {
   std::vector<const Watched*> sources;
+  sources.reserve(config_maps_.size() + 2);
   for (const Watched& config_map : config_maps_) sources.push_back(&config_map);
   sources.insert(sources.end(), {&pods_, &daemon_sets_});
   for (const Watched* const source : sources) {
