@@ -106,12 +106,12 @@ const ClusterWatches::Objects* ClusterWatches::objects(const Watched& watched) c
   return known ? &watched.watch->objects() : nullptr;
 }
 
-/// True if the objects are known, or waiting is useless: RBAC forbids them, or the server reports the Node
-/// and not them.
-bool ClusterWatches::is_known(const Watched& watched) const {
-  if (watched.watch == nullptr || watched.watch->listed() || is_too_large(watched.error)) return true;
-  if (!watched.error || (!is_denied(*watched.error) && node_in_trouble_)) return false;
-  return timers_.now() >= end_of_patience(watched);
+/// Waiting is useless if RBAC forbids the objects, or the server reports the Node and not them.
+std::optional<ClusterWatches::Unknown> ClusterWatches::unknown(const Watched& watched) const {
+  if (watched.watch == nullptr || watched.watch->listed() || is_too_large(watched.error)) return std::nullopt;
+  if (!watched.error || (!is_denied(*watched.error) && node_in_trouble_)) return Unknown();
+  const Moment end = end_of_patience(watched);
+  return timers_.now() < end ? std::optional(Unknown{.until = end}) : std::nullopt;
 }
 
 /// The time in which the server reported nothing at all does not count.
@@ -122,15 +122,10 @@ Moment ClusterWatches::end_of_patience(const Watched& watched) const {
 }
 
 std::optional<ClusterWatches::Unknown> ClusterWatches::unknown() const {
-  std::vector<const Watched*> sources;
-  sources.reserve(config_maps_.size() + 2);
-  for (const Watched& config_map : config_maps_) sources.push_back(&config_map);
-  sources.insert(sources.end(), {&pods_, &daemon_sets_});
-  for (const Watched* const source : sources) {
-    if (is_known(*source)) continue;
-    if (!source->error || (!is_denied(*source->error) && node_in_trouble_)) return Unknown();
-    return Unknown{.until = end_of_patience(*source)};
-  }
+  for (const Watched& config_map : config_maps_)
+    if (auto wait = unknown(config_map)) return wait;
+  for (const Watched* const watched : {&pods_, &daemon_sets_})
+    if (auto wait = unknown(*watched)) return wait;
   return std::nullopt;
 }
 
@@ -153,7 +148,7 @@ void ClusterWatches::add_configurations(NodeSnapshot& snapshot) const {
 void ClusterWatches::add_kata(NodeSnapshot& snapshot) const {
   KataSource& source = snapshot.kata.emplace().source;
   source.name = fmt::format("ConfigMap {}/{}", settings_.kata_space, settings_.kata_classes);
-  source.is_known = is_known(kata_);
+  source.is_known = !unknown(kata_);
   if (source.is_known && kata_.error && objects(kata_) == nullptr) source.trouble = text_of(*kata_.error);
   for (const auto& [name, object] : kata_.watch->objects())
     std::ranges::move(configurations_of(object), std::back_inserter(source.texts));

@@ -77,7 +77,7 @@ class ClusterWatches {
 
   void watch(Watched& watched, kube::Selection selection, kube::FieldChoice fields = kube::whole_object());
   const Objects* objects(const Watched& watched) const;
-  bool is_known(const Watched& watched) const;
+  std::optional<Unknown> unknown(const Watched& watched) const;
   Moment end_of_patience(const Watched& watched) const;
   void add_kata(NodeSnapshot& snapshot) const;
 
