@@ -153,8 +153,7 @@ std::string trouble_of(const DesiredState& desired_state, const HostSide& host, 
     case NodeCondition::failed:
       break;
   }
-  if (desired_state.kind == DesiredState::Kind::invalid)
-    return text_of(desired_state.error);
+  if (desired_state.kind == DesiredState::Kind::invalid) return text_of(desired_state.error);
   if (!host.unwritable.empty()) return host.unwritable;
   std::string out;
   if (!host.status) return out;
