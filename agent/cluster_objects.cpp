@@ -66,7 +66,7 @@ void NamedDaemonSets::answered(const NamedOwner& owner, Asked& asked, const Resu
     return;
   }
   asked.exists.reset();
-  asked.trouble = text_of(error);
+  asked.trouble = error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
   spdlog::warn("{}", asked.trouble);
   timers_.cancel(timer_);
   timer_ = timers_.at(asked.again, changed_);

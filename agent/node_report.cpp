@@ -153,7 +153,8 @@ std::string trouble_of(const DesiredState& desired_state, const HostSide& host, 
     case NodeCondition::failed:
       break;
   }
-  if (desired_state.kind == DesiredState::Kind::invalid) return text_of(desired_state.error);
+  if (desired_state.kind == DesiredState::Kind::invalid)
+    return with_hint(desired_state.error.message, desired_state.error.hint);
   if (!host.unwritable.empty()) return host.unwritable;
   std::string out;
   if (!host.status) return out;
@@ -237,10 +238,6 @@ std::vector<std::string> host_troubles(const HostStatus& host) {
     out.push_back(std::move(line));
   }
   return out;
-}
-
-std::string text_of(const Error& error) {
-  return with_hint(error.message, error.hint);
 }
 
 std::string one_line(std::string_view text, std::size_t most) {

@@ -134,9 +134,6 @@ std::string failure_of(const HostSide& host);
 /// reason are not repeated.
 std::vector<std::string> host_troubles(const HostStatus& host);
 
-/// The message, and the hint if there is one: "message; hint".
-std::string text_of(const Error& error);
-
 /// A line of at most `most` bytes: control characters become blanks, and "…" replaces the end of a longer
 /// text.
 std::string one_line(std::string_view text, std::size_t most = kMostTold);

@@ -3,18 +3,23 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
 #include "agent/node_refusals.h"
-#include "agent/node_report.h"
 #include "common/event_loop.h"
 #include "common/result.h"
 #include "kube/backoff.h"
 #include "kube/timers.h"
 
 namespace ferry::agent {
+
+/// The message, and the hint if there is one.
+inline std::string text_of(const Error& error) {
+  return error.hint.empty() ? error.message : error.message + "; " + error.hint;
+}
 
 /// A timer that ends with its owner.
 class OwnedTimer {

@@ -11,6 +11,10 @@ namespace {
 constexpr std::chrono::seconds kBetweenWords{30};
 constexpr double kMib = 1024.0 * 1024.0;
 
+std::string text_of(const Error& error) {
+  return error.hint.empty() ? error.message : error.message + "; " + error.hint;
+}
+
 bool is_the_same(const PullOrder& a, const PullOrder& b) {
   return a.kata.name == b.kata.name && a.configuration == b.configuration;
 }

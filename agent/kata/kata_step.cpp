@@ -54,7 +54,8 @@ DesiredRuntimes desired_runtimes(const KataSource& source, const Labels& labels)
   }
   auto file = kata::read_classes(source.texts.front());
   if (!file) {
-    out.trouble = text_of(file.error());
+    const Error& error = file.error();
+    out.trouble = error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
     return out;
   }
   if (file->classes.empty() && !says_none(source.texts.front())) {
