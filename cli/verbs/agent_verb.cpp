@@ -12,8 +12,8 @@
 #include "agent/host_files.h"
 #include "agent/host_status.h"
 #include "agent/labels/feature_file.h"
-#include "agent/node_step.h"
 #include "agent/operator_compat/validation_files.h"
+#include "agent/reconcile.h"
 #include "cli/output/document.h"
 #include "cli/output/table.h"
 #include "cli/verbs/agent_program.h"
@@ -68,13 +68,13 @@ void add(agent::LabelChanges& all, const agent::LabelChanges& later) {
 }
 
 // Without an API server each label counts as set at once, so the reconciles of one change run in a row.
-agent::NodeStep steps_of(agent::NodeSnapshot view) {
-  agent::NodeStep all = agent::node_step(view);
+agent::ReconcileResult steps_of(agent::NodeSnapshot view) {
+  agent::ReconcileResult all = agent::reconcile(view);
   constexpr int kMostLooks = 3;
   for (int look = 1; look < kMostLooks && !all.waits_for.empty(); ++look) {
     view.node.labels = agent::with_changes(view.node.labels, all.labels);
     view.node.annotations = agent::with_changes(view.node.annotations, all.annotations);
-    agent::NodeStep next = agent::node_step(view);
+    agent::ReconcileResult next = agent::reconcile(view);
     add(all.labels, next.labels);
     add(all.annotations, next.annotations);
     all.desired_file = std::move(next.desired_file);
@@ -112,12 +112,12 @@ std::string sentence(const agent::DesiredState& desired_state) {
   return "left as it is: what is asked for cannot be";
 }
 
-const char* action_on_desired(const agent::NodeStep& step) {
+const char* action_on_desired(const agent::ReconcileResult& step) {
   if (step.desired_file) return "written";
   return step.remove_desired_file ? "removed" : "kept";
 }
 
-const char* action_on_features(const agent::NodeStep& step) {
+const char* action_on_features(const agent::ReconcileResult& step) {
   if (!step.feature_file) return "kept";
   return step.feature_file->empty() ? "removed" : "written";
 }
@@ -136,7 +136,7 @@ struct Written {
 };
 
 /// A hint for people who wait for the change. Empty: nothing is awaited, or hostd's state is unknown.
-std::string_view how_it_goes_on(const agent::NodeStep& step, const Written& written, bool dry_run) {
+std::string_view how_it_goes_on(const agent::ReconcileResult& step, const Written& written, bool dry_run) {
   const agent::NodeCondition now = step.report.condition;
   if (step.desired_state.kind != agent::DesiredState::Kind::policy || now == agent::NodeCondition::ready ||
       !written.hostd_runs)
@@ -148,12 +148,12 @@ std::string_view how_it_goes_on(const agent::NodeStep& step, const Written& writ
   return "ferry hostd is at it; the same command again says what has come of it";
 }
 
-const char* action_on_serving(const agent::NodeStep& step, const Written& written) {
+const char* action_on_serving(const agent::ReconcileResult& step, const Written& written) {
   if (!written.serving || !step.standby) return "kept";
   return step.standby->empty() ? "removed" : "written";
 }
 
-json document_of(const agent::NodeSnapshot& view, const agent::NodeStep& step, const Written& written,
+json document_of(const agent::NodeSnapshot& view, const agent::ReconcileResult& step, const Written& written,
                  bool dry_run) {
   const agent::DesiredState& desired_state = step.desired_state;
   const bool policy = desired_state.kind == agent::DesiredState::Kind::policy;
@@ -202,8 +202,8 @@ void add_rows(Table& table, const char* kind, const agent::Labels& now, const ag
   }
 }
 
-std::string text_of(const Session& session, const agent::NodeSnapshot& view, const agent::NodeStep& step,
-                    const Written& written) {
+std::string text_of(const Session& session, const agent::NodeSnapshot& view,
+                    const agent::ReconcileResult& step, const Written& written) {
   const char* const would = session.dry_run ? "would be " : "";
   std::string out = fmt::format("node {}: {}\nstate: {}\n", view.node.name, sentence(step.desired_state),
                                 text(step.report.condition));
@@ -280,7 +280,7 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   auto host = agent::read_host_side(*session.host);
   if (!host) return complain(host.error());
   view->host = std::move(*host);
-  agent::NodeStep step = steps_of(*view);
+  agent::ReconcileResult step = steps_of(*view);
   // Empties a feature file of an earlier agent. Node Feature Discovery would believe it for a day.
   if (view->features != agent::FeatureWay::file && session.host->exists(agent::kFeatureFile))
     step.feature_file = agent::Labels();

@@ -49,7 +49,7 @@ TEST(FilesBetweenProcesses, KeepTheAgentWaitingNowhere) {
   HostFs host(scratch.path());
   scratch.directory(std::filesystem::path(kServingFile).parent_path());
   ASSERT_EQ(::mkfifo((scratch.path() / kServingFile).c_str(), 0600), 0);
-  NodeStep step;
+  ReconcileResult step;
   step.standby = "another serves";
   EXPECT_FALSE(write_serving(host, step, false));
 }
@@ -59,7 +59,7 @@ TEST(FilesBetweenProcesses, KeepTheAgentWaitingNowhere) {
 TEST(ServingFileOfTheAgent, IsThereWhileThePluginStandsBack) {
   const test::ScratchDirectory scratch;
   HostFs host(scratch.path());
-  NodeStep step;
+  ReconcileResult step;
   const auto write = [&](bool dry_run = false) { return must(write_serving(host, step, dry_run)); };
   EXPECT_FALSE(write()) << "nothing is said of it";
   step.standby = "";
@@ -81,7 +81,7 @@ TEST(ServingFileOfTheAgent, IsThereWhileThePluginStandsBack) {
 TEST(ServingFileOfTheAgent, IsNoPersons) {
   const test::ScratchDirectory scratch;
   HostFs host(scratch.path());
-  NodeStep step;
+  ReconcileResult step;
   for (const char* const text :
        {R"({"version": 1, "serve": false})", R"({"version": 1, "serve": true, "by": "me"})", "half of"}) {
     must(host.write_file(kServingFile, text));
