@@ -70,15 +70,16 @@ std::size_t end_of_columns(std::string_view text, std::size_t width) {
 
 }  // namespace
 
-TextOutput text_output_of(std::FILE* out, const Environment& environment) {
+TextOutput text_output_of(std::FILE* out, const Environment& environment, ColourChoice colours) {
   const int fd = ::fileno(out);
   const bool terminal = fd >= 0 && ::isatty(fd) == 1;
   winsize size{};
   if (!terminal || ::ioctl(fd, TIOCGWINSZ, &size) != 0) size = {};
+  const bool usual =
+      terminal && value_of(environment, "NO_COLOR").empty() && value_of(environment, "TERM") != "dumb";
   return {.columns = columns_of(size, terminal, environment),
           .rows = size.ws_row > 0 ? std::optional<std::size_t>(size.ws_row) : std::nullopt,
-          .colour = terminal && value_of(environment, "NO_COLOR").empty() &&
-                    value_of(environment, "TERM") != "dumb",
+          .colour = colours == ColourChoice::always || (colours == ColourChoice::terminal && usual),
           .unicode = is_utf8()};
 }
 

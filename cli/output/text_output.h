@@ -18,6 +18,9 @@ namespace ferry::cli {
 
 enum class Tint { plain, heading, dim, good, attention, bad };
 
+/// The choice of `--color`. By default a terminal has colours unless NO_COLOR is set.
+enum class ColourChoice { terminal, always, never };
+
 struct TextOutput {
   std::optional<std::size_t> columns = {};  ///< absent: no limit, as in a file
   std::optional<std::size_t> rows = {};     ///< absent: no limit
@@ -28,7 +31,8 @@ struct TextOutput {
 /// The canvas of an open file. COLUMNS overrides the terminal's own width and is the only width of a file
 /// that is no terminal. A terminal has colours unless NO_COLOR is set to anything or TERM is "dumb"
 /// (no-color.org). The locale's character set decides about `unicode`.
-TextOutput text_output_of(std::FILE* out, const Environment& environment = process_environment());
+TextOutput text_output_of(std::FILE* out, const Environment& environment = process_environment(),
+                          ColourChoice colours = ColourChoice::terminal);
 
 /// `text` in the tint's colour, if the canvas has colours.
 std::string tinted(const TextOutput& output, Tint tint, std::string_view text);

@@ -197,7 +197,7 @@ Result<kata::KataChange> install(const Session& session, const KataOptions& opti
     foresee_refusal(session, options, *runtime, report);
     return report;
   }
-  if (session.output != OutputFormat::table) add_notes(fetched, report);  // people have read them already
+  if (!is_text(session.output)) add_notes(fetched, report);  // people have read them already
   if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
   if (auto r = kata::carry_out_kata(change_context(session, options, *runtime), *session.writer, report,
                                     file->artifacts_dir);

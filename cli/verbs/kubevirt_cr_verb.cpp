@@ -61,7 +61,7 @@ std::vector<std::string> words_for_the_program(const Session& session, const Kub
   std::vector<std::string> out = {"kubevirt-cr", options.apply ? "--apply" : "--check"};
   if (session.dry_run) out.emplace_back("--dry-run");
   // ferry-agent prints JSON, which is valid YAML, too.
-  if (session.output != OutputFormat::table) out.emplace_back("--json");
+  if (!is_text(session.output)) out.emplace_back("--json");
   if (!options.kubeconfig.empty()) out.insert(out.end(), {"--kubeconfig", options.kubeconfig});
   if (!options.context.empty()) out.insert(out.end(), {"--context", options.context});
   return out;
