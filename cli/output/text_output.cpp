@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "common/text/visible_text.h"
 
@@ -137,27 +136,6 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
     }
   }
   return lines;
-}
-
-using nlohmann::json;
-
-json to_json(const Check& check) {
-  return {{"id", check.id},
-          {"subject", check.subject},
-          {"verdict", text(check.verdict)},
-          {"found", check.found},
-          {"why", check.why},
-          {"fix", check.fix.empty() ? json(nullptr) : json(check.fix)}};
-}
-
-std::string lines_of(const Check& check, std::size_t id_width) {
-  std::string out =
-      fmt::format("  {:<7}  {:<{}}  {}\n", text(check.verdict), check.id, id_width, check.found);
-  if (check.verdict == Verdict::pass) return out;
-  constexpr const char* kIndent = "           ";  // below the id
-  out += fmt::format("{}why: {}\n", kIndent, check.why);
-  if (!check.fix.empty()) out += fmt::format("{}fix: {}\n", kIndent, check.fix);
-  return out;
 }
 
 }  // namespace ferry::cli

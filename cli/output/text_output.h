@@ -9,9 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
-#include "common/check.h"
 #include "common/process/this_process.h"
 
 namespace ferry::cli {
@@ -49,13 +46,5 @@ std::size_t end_of_part(std::string_view word, std::size_t width);
 /// `text` broken at blanks into lines of at most `width` columns. A longer word starts a line of its own and
 /// is broken, too.
 std::vector<std::string> wrapped(std::string_view text, std::size_t width);
-
-// The results of a doctor's checks as JSON and as text.
-
-nlohmann::json to_json(const Check& check);
-
-/// A passed check is one line. Any other verdict adds its reason and its fix, each on a line of its own.
-/// `id_width`: columns of the longest id.
-std::string lines_of(const Check& check, std::size_t id_width);
 
 }  // namespace ferry::cli
