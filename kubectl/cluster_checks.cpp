@@ -75,8 +75,11 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
   if (!node.state.empty())
     return std::move(check).unknown("no pod of this node runs it, and its labels may be old",
                                     "where it is a service of the host: systemctl status ferry-agent");
-  return std::move(check).failed("no pod of this node runs it",
-                                 "docs/install.md; or is gpu-ferry.io/deploy=false on the node?");
+  return std::move(check).failed(
+      "no pod of this node runs it",
+      fmt::format("`kubectl get node {} --show-labels`: does the node lack the label that the chart's "
+                  "nodeSelector names, or has it gpu-ferry.io/deploy=false?",
+                  node.name));
 }
 
 // Looks for hostd and the plugin, which have a DaemonSet of their own.
@@ -200,19 +203,6 @@ Check gpus_offered(const ClusterNode& node) {
       "not allocatable: " + fmt::format("{}", fmt::join(lacks, ", ")),
       "is `ferry plugin` running? `ferry explain` with such a name says on the "
       "node which devices are unhealthy, and why; 2 where the plugin has none of it");
-}
-
-/// Maps each resource to true if another program than KubeVirt serves it; absent: everything is permitted.
-std::optional<std::map<std::string, bool>> permitted_by(const json& kubevirt) {
-  const json& permitted = field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
-  if (!permitted.is_object()) return std::nullopt;
-  std::map<std::string, bool> out;
-  for (const char* const list : {"pciHostDevices", "mediatedDevices"})
-    for (const json& entry : items_field(permitted, list)) {
-      bool& by_others = out[text_field(entry, "resourceName")];
-      by_others = by_others || flag_field(entry, "externalResourceProvider");
-    }
-  return out;
 }
 
 /// The node's resources that are in both lists, as for a vGPU type that is mediated on some nodes only.
