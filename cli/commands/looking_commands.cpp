@@ -10,32 +10,15 @@
 #include "cli/completion/completion.h"
 #include "cli/options/plugin_options.h"
 #include "cli/output/help_text.h"
-#include "common/text/text.h"
 #include "common/version.h"
 
 namespace ferry::cli {
 namespace {
 
-/// Prints the help of the command with these words.
 ExitStatus help_verb(const Session& session, const std::vector<std::string>& words) {
-  const CommandModel root = ferry_commands();
-  const CommandModel* at = &root;
-  for (const std::string& word : words) {
-    std::vector<std::string> known;
-    const CommandModel* next = nullptr;
-    for (const CommandModel& below : at->commands) {
-      known.push_back(below.path.back());
-      if (known.back() == word) next = &below;
-    }
-    if (next == nullptr) {
-      const std::string path = at->path.empty() ? word : at->words() + " " + word;
-      return complain({.code = make_error_code(Errc::usage),
-                       .message = fmt::format("there is no verb '{}'{}", path, did_you_mean(word, known)),
-                       .hint = "`ferry help` lists what there is"});
-    }
-    at = next;
-  }
-  fmt::print(session.out, "{}", help_text(*at, help_frame(), text_output(session)));
+  const auto text = help_of(ferry_commands(), words, help_frame(), text_output(session));
+  if (!text) return complain(text.error());
+  fmt::print(session.out, "{}", *text);
   return ExitStatus::done;
 }
 

@@ -62,7 +62,7 @@ std::string verdict_line(std::string_view what, const CheckCounts& counts, const
   const bool remarks = counts.warnings + counts.unknown > 0;
   const Tint tint = counts.failed > 0 ? Tint::bad : remarks ? Tint::attention : Tint::good;
   const char* const word = counts.failed > 0 ? "not ready" : remarks ? "ready, with remarks" : "ready";
-  return fmt::format("{}: {} ({} passed, {}, {} failed, {} unknown)\n", what, tinted(output, tint, word),
+  return fmt::format("{}: {} ({} passed, {}, {} failed, {} unknown)\n", tinted(output, Tint::plain, what), tinted(output, tint, word),
                      counts.passed, counted(counts.warnings, "warning"), counts.failed, counts.unknown);
 }
 

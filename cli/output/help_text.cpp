@@ -197,6 +197,26 @@ std::string help_text(const CommandModel& command, const HelpFrame& frame, const
   return std::move(out).text();
 }
 
+Result<std::string> help_of(const CommandModel& root, const std::vector<std::string>& words,
+                            const HelpFrame& frame, const TextOutput& output) {
+  const CommandModel* at = &root;
+  for (const std::string& word : words) {
+    std::vector<std::string> known;
+    const CommandModel* next = nullptr;
+    for (const CommandModel& below : at->commands) {
+      known.push_back(below.path.back());
+      if (known.back() == word) next = &below;
+    }
+    if (next == nullptr) {
+      const std::string path = at->path.empty() ? word : at->words() + " " + word;
+      return fail(Errc::usage, fmt::format("there is no verb '{}'{}", path, did_you_mean(word, known)),
+                  fmt::format("`{} help` lists what there is", frame.program));
+    }
+    at = next;
+  }
+  return help_text(*at, frame, output);
+}
+
 int print_help(const CLI::App& app, const CLI::Success& asked, HelpFrame frame) {
   if (dynamic_cast<const CLI::CallForHelp*>(&asked) == nullptr) {
     std::cout << asked.what() << '\n';  // the version
