@@ -201,12 +201,13 @@ ExitStatus watch(const Session& session, const std::function<Result<Shown>()>& l
 
 Result<Shown> look(const Session& session) {
   const bool rows = is_text(session.output);
-  const auto sight = look_at_node(session, rows ? Depth::rows : Depth::all);
+  const bool wide = session.output == OutputFormat::wide;
+  const auto sight = look_at_node(session, rows && !wide ? Depth::rows : Depth::all);
   if (!sight) return fail(Error(sight.error()));
   const host::NodeDescription view = view_of(session, *sight);
   Shown shown;
   if (rows) {
-    shown.text = status_text(view, text_output(session));
+    shown.text = status_text(view, text_output(session), wide);
     shown.tinted = true;
   } else {
     shown.document = to_json(view);
