@@ -40,7 +40,7 @@ struct Row {
 const std::vector<Row>& rows() {
   static const std::vector<Row> kRows = {
       // Whole GPUs.
-      {"r01", "status", 0, {"blocked", "0000:01:00.2 (USB, driver xhci_hcd), 0000:01:00.3 (USB-C"}},
+      {"r01", "status", 0, {"not viable", "0000:01:00.2 (USB, driver xhci_hcd), 0000:01:00.3 (USB-C"}},
       {"r01",
        "vfio plan --all",
        0,
@@ -109,7 +109,7 @@ const std::vector<Row>& rows() {
       {"r15", "status", 0, {"passthrough  free", "0000:01:00.1  audio"}},
       {"r15", "vfio plan --all", 0, {"already so", "0000:01:00.1  vfio-pci (companion)"}},
       {"r22b", "vfio plan --all", 0, {"already so", "0000:02:00.0  pci-stub (bystander)"}},
-      {"r28", "status", 0, {"0000:01:00.0", "0000:02:00.0", "passthrough  free"}, {"blocked"}},
+      {"r28", "status", 0, {"0000:01:00.0", "0000:02:00.0", "passthrough  free"}, {"blocked", "not viable"}},
       {"r28",
        "apply --dry-run -f @policy/r28-one-of-the-group -c first",
        4,
@@ -131,7 +131,7 @@ const std::vector<Row>& rows() {
        "explain 0000:42:00.0",
        0,
        {"counted only where it is named", "`ferry vfio bind --device 0000:42:00.0` gives it to VMs"},
-       {"never touches it"}},
+       {"never changes it"}},
       {"r34", "vfio plan --device 0000:42:00.0", 0, {"bind 0000:42:00.0 to vfio-pci"}},
       {"r35", "status", 0, {"unreadable", "the device is off the bus", "`dmesg`"}},
       {"r35", "vfio plan --all", 4, {"0000:01:00.0 cannot be read", "0000:02:00.0 (group 21): already so"}},
@@ -170,7 +170,7 @@ const std::vector<Row>& rows() {
        "vfio plan --model *Radeon*",
        2,
        {"there is no accelerator of NVIDIA on this host", "--device 0000:04:00.0, or --vendor 1002"}},
-      {"r03", "explain 0000:04:00.0", 0, {"counted only where it is named"}, {"never touches it"}},
+      {"r03", "explain 0000:04:00.0", 0, {"counted only where it is named"}, {"never changes it"}},
       {"r04", "status", 0, {"0000:c5:00.0  GPU 1002:1900, group 20, driver vfio-pci"}},
       {"r04",
        "vfio plan --device 0000:c5:00.0",
