@@ -117,7 +117,7 @@ std::string ending(const kata::KataChange& report) {
   }
   if (!report.outcome) {
     if (report.plan.changes.empty()) return "the container runtime's files are so already\n";
-    return report.control.empty() ? "nobody would make the container runtime read them\n"
+    return report.control.empty() ? "nothing restarts the container runtime, which reads them at its next start\n"
                                   : "then: " + report.control + "\n";
   }
   const kata::RuntimeOutcome& outcome = *report.outcome;
