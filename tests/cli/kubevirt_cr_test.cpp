@@ -115,7 +115,7 @@ TEST_F(KubevirtCr, RefusesAnAliasThatIsNoneInAllVerbsThatTakeIt) {
 TEST_F(KubevirtCr, IsCheckedByTheDoctorUnderTheNamesThatItIsGiven) {
   add_gpu();
   const auto checks = [&](const std::vector<std::string>& naming) {
-    std::vector<std::string> arguments = {"doctor", "--for", "kubevirt"};
+    std::vector<std::string> arguments = {"doctor", "-v", "--for", "kubevirt"};
     arguments.insert(arguments.end(), naming.begin(), naming.end());
     return ferry(arguments).out;
   };
@@ -128,7 +128,7 @@ TEST_F(KubevirtCr, IsAskedByTheDoctorWhoseTheNodesOfIommufdAreInAContainer) {
   add_gpu();
   kernel_.file("run/containerd/containerd.sock", "");
   kernel_.file("etc/containerd/config.toml", "version = 2\n");
-  const auto checks = [&] { return ferry({"doctor", "--for", "kubevirt"}).out; };
+  const auto checks = [&] { return ferry({"doctor", "-v", "--for", "kubevirt"}).out; };
   EXPECT_THAT(checks(), Not(HasSubstr("cdev-ownership")));
   kernel_.file("dev/iommu", "");
   EXPECT_THAT(checks(), AllOf(HasSubstr("warn     cdev-ownership"),

@@ -123,7 +123,7 @@ const std::vector<Row>& rows() {
        {"counted only where they are named, as in `ferry vfio bind --device 0000:42:00.0`:",
         "0000:c3:00.0  switch ", "group 53, driver nvidia-nvswitch"}},
       {"r34",
-       "doctor",
+       "doctor -v",
        0,
        {"pass     accelerators-present    8 in /sys/bus/pci/devices; counted only where they are named: "
         "0000:42:00.0 (switch, 10de:1af1), "}},
@@ -153,7 +153,7 @@ const std::vector<Row>& rows() {
        {"no accelerators of NVIDIA on this host", "counted only where they are named",
         "0000:04:00.0  GPU 1002:1638, group 5, driver amdgpu"}},
       {"r03",
-       "doctor",
+       "doctor -v",
        0,
        {"none of NVIDIA in /sys/bus/pci/devices; counted only where they are named: 0000:04:00.0 (GPU, "
         "1002:1638)"},
@@ -219,16 +219,16 @@ const std::vector<Row>& rows() {
       {"r22", "kubevirt-cr", 0, {"pciVendorSelector: \"1002:692F\"", "resourceName: amd.com/692f"}},
       {"r22", "vfio plan --vendor amd", 4, {"0000:06:00.0 has 3 virtual functions enabled"}},
       {"r22", "vfio plan --device 0000:06:02.0", 0, {"0000:06:02.0  pci-stub -> vfio-pci"}},
-      {"r31", "doctor", 1, {"none of NVIDIA in /sys/bus/pci/devices"}},
+      {"r31", "doctor -v", 1, {"none of NVIDIA in /sys/bus/pci/devices"}},
 
       // Resources for KubeVirt and the kubelet.
       {"r07",
        "kubevirt-cr",
        0,
        {"10DE:26B5", "nvidia.com/AD102GL_L40", "10DE:2235", "nvidia.com/GA102GL_A40"}},
-      {"r28", "doctor --for kubevirt", 1, {"nvidia.com/TU102_GEFORCE_RTX_2080_TI_REV__A (2)"}},
+      {"r28", "doctor -v --for kubevirt", 1, {"nvidia.com/TU102_GEFORCE_RTX_2080_TI_REV__A (2)"}},
       {"r29", "kubevirt-cr", 4, {"this host has no device for VMs yet"}, {"permittedHostDevices"}},
-      {"r29", "doctor --for kubevirt", 1, {"no GPU is on a vfio driver", "`ferry vfio bind`"}},
+      {"r29", "doctor -v --for kubevirt", 1, {"no GPU is on a vfio driver", "`ferry vfio bind`"}},
 
       // vGPUs.
       {"r16", "vgpu validate --host -f @vgpu/p7b-by-last-word -c blackwell-3Q-3A", 0, {"works on this host"}},

@@ -197,7 +197,7 @@ TEST(StatusText, PointsToADoctorWhereNothingElseIsKnown) {
   gpu.movable_reasons = {"nobody knows"};
   gpu.movable_hint.clear();
   const Explanation explanation = explanation_of(inputs, must(find_subject(inputs, gpu.address().text())));
-  EXPECT_THAT(lines_of(explanation, "to change"), testing::Contains(HasSubstr("`ferry doctor` says what")));
+  EXPECT_THAT(lines_of(explanation, "to change"), testing::Contains(HasSubstr("`ferry doctor` lists what is wrong")));
 }
 
 struct Explained {
