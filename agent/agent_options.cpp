@@ -35,47 +35,53 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
   of_server(app.add_option("--node-name", options.node,
                            "the name of the Node that this host is; the default is $NODE_NAME")
                 ->option_text("NAME"));
-  of_server(app.add_option("--namespace", options.space,
-                           "the namespace of the ConfigMaps; the default is $POD_NAMESPACE, or the namespace in "
-                           "which the agent runs")
-                ->option_text("NAME"));
+  of_server(
+      app.add_option("--namespace", options.space,
+                     "the namespace of the ConfigMaps; the default is $POD_NAMESPACE, or the namespace in "
+                     "which the agent runs")
+          ->option_text("NAME"));
   of_server(app.add_option("--config-map", options.config_maps,
                            "a ConfigMap with policies and vGPU profiles; may be repeated")
                 ->capture_default_str()
                 ->option_text("NAME ...")
                 ->each([&options](const std::string&) { options.has_config_map = true; }));
-  of_server(app.add_option("--config-file", options.config_files,
-                           "a file with policies and vGPU profiles, instead of the ConfigMap, or in addition to "
-                           "those that --config-map names; may be repeated")
-                ->option_text("FILE ..."));
-  CLI::Option* const among = of_server(
-      app.add_flag("--among-others", options.among_others,
-                   "run on a node that NVIDIA's programs serve, in place of one of them: only "
-                   "nvidia.com/vgpu.config counts, and the agent is never on standby"));
+  of_server(
+      app.add_option("--config-file", options.config_files,
+                     "a file with policies and vGPU profiles, instead of the ConfigMap, or in addition to "
+                     "those that --config-map names; may be repeated")
+          ->option_text("FILE ..."));
+  CLI::Option* const among =
+      of_server(app.add_flag("--among-others", options.among_others,
+                             "run on a node that NVIDIA's programs serve, in place of one of them: only "
+                             "nvidia.com/vgpu.config counts, and the agent is never on standby"));
   CLI::Option* const space = of_server(app.add_option("--operator-namespace", options.operator_space,
                                                       "the namespace of the DaemonSets of NVIDIA's operator")
                                            ->capture_default_str()
                                            ->option_text("NAME"));
-  of_server(app.add_option("--owner-namespace", options.owner_spaces,
-                           "another namespace whose DaemonSets count as NVIDIA's; tenants must not be able to "
-                           "write there; may be repeated")
-                ->capture_default_str()
-                ->option_text("NAME ..."));
-  of_server(app.add_flag("--without-operator", options.without_operator,
-                         "NVIDIA's operator is not on this cluster: its pods are not listed, but its labels on "
-                         "the node count")
-                ->excludes(space));
-  of_server(app.add_option("--kubeconfig", options.kubeconfig,
-                           "how to reach the API server; the default is $KUBECONFIG, then the pod's own account, "
-                           "then ~/.kube/config")
-                ->option_text("FILE"));
+  of_server(
+      app.add_option("--owner-namespace", options.owner_spaces,
+                     "another namespace whose DaemonSets count as NVIDIA's; tenants must not be able to "
+                     "write there; may be repeated")
+          ->capture_default_str()
+          ->option_text("NAME ..."));
+  of_server(
+      app.add_flag("--without-operator", options.without_operator,
+                   "NVIDIA's operator is not on this cluster: its pods are not listed, but its labels on "
+                   "the node count")
+          ->excludes(space));
+  of_server(
+      app.add_option("--kubeconfig", options.kubeconfig,
+                     "how to reach the API server; the default is $KUBECONFIG, then the pod's own account, "
+                     "then ~/.kube/config")
+          ->option_text("FILE"));
   of_server(app.add_option("--context", options.context,
                            "the context of that file; the default is its current context")
                 ->option_text("NAME"));
   CLI::Option* const workload = of_any_look(
-      app.add_option("--default-workload", options.default_workload,
-                     "the workload of a node without labels: container, vm-passthrough or vm-vgpu; without it "
-                     "the GPUs of such a node stay as they are")
+      app.add_option(
+             "--default-workload", options.default_workload,
+             "the workload of a node without labels: container, vm-passthrough or vm-vgpu; without it "
+             "the GPUs of such a node stay as they are")
           ->check(CLI::IsMember({"container", "vm-passthrough", "vm-vgpu"}))
           ->option_text("WORKLOAD"));
   of_any_look(app.add_option("--default-policy", options.default_policy,
@@ -86,10 +92,11 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
                              "the vGPU profile of a vGPU node without a label for one")
                   ->capture_default_str()
                   ->option_text("NAME"));
-  of_any_look(app.add_option("--release", options.release,
-                             "a service of the host that may be stopped during a change for a workload or a vGPU "
-                             "profile, as for `ferry vfio bind`; policies have their own list; may be repeated")
-                  ->option_text("NAME ..."));
+  of_any_look(
+      app.add_option("--release", options.release,
+                     "a service of the host that may be stopped during a change for a workload or a vGPU "
+                     "profile, as for `ferry vfio bind`; policies have their own list; may be repeated")
+          ->option_text("NAME ..."));
   of_server(app.add_option("--max-unavailable", options.max_unavailable,
                            "how many nodes of the cluster may change at the same time; 0 means no limit")
                 ->capture_default_str()
@@ -105,9 +112,10 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
                 ->needs(drain)
                 ->option_text("DURATION [10m]"));
   CLI::Option* const features = of_any_look(
-      app.add_option("--feature-labels", options.feature_labels,
-                     "how labels describe the GPUs of the node: none; node (the agent sets them); file or nfd "
-                     "(Node Feature Discovery sets them, from a file or a NodeFeature object)")
+      app.add_option(
+             "--feature-labels", options.feature_labels,
+             "how labels describe the GPUs of the node: none; node (the agent sets them); file or nfd "
+             "(Node Feature Discovery sets them, from a file or a NodeFeature object)")
           ->check(CLI::IsMember({"none", "node", "file", "nfd"}))
           ->option_text("WAY [none]"));
   among->excludes(features);
@@ -117,20 +125,23 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
                 ->option_text("NAME")
                 ->needs(features));
   CLI::Option* const kata = of_server(
-      app.add_option("--kata-classes", options.kata_classes,
-                     "the ConfigMap with the class file of the Kata runtimes: the agent pulls their artifacts, "
-                     "and `ferry hostd --kata` installs them")
+      app.add_option(
+             "--kata-classes", options.kata_classes,
+             "the ConfigMap with the class file of the Kata runtimes: the agent pulls their artifacts, "
+             "and `ferry hostd --kata` installs them")
           ->option_text("[NAMESPACE/]NAME"));
   among->excludes(kata);
-  of_server(app.add_option("--pull-secrets", options.pull_secrets,
-                           "the folder with the Secrets that the classes name, each a folder with its keys as "
-                           "files")
-                ->option_text("DIR")
-                ->needs(kata));
+  of_server(
+      app.add_option("--pull-secrets", options.pull_secrets,
+                     "the folder with the Secrets that the classes name, each a folder with its keys as "
+                     "files")
+          ->option_text("DIR")
+          ->needs(kata));
   CLI::Option* const metrics = of_server(
-      app.add_option("--metrics-address", options.metrics_address,
-                     "the numeric address of the metrics for Prometheus, such as 127.0.0.1:9417 or [::]:9417; "
-                     "without it there are none")
+      app.add_option(
+             "--metrics-address", options.metrics_address,
+             "the numeric address of the metrics for Prometheus, such as 127.0.0.1:9417 or [::]:9417; "
+             "without it there are none")
           ->option_text("HOST:PORT"));
   of_server(
       app.add_option("--metrics-certificate", options.metrics_certificate,
@@ -138,14 +149,16 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
                      "without it they are served by plain HTTP")
           ->option_text("FILE")
           ->needs(metrics));
-  of_server(app.add_option("--metrics-key", options.metrics_key, "the PEM file with the key of the certificate")
-                ->option_text("FILE")
-                ->needs(metrics));
-  of_server(app.add_option("--metrics-token-file", options.metrics_token,
-                           "the file with the token that a request for metrics must send; without TLS only on "
-                           "loopback addresses")
-                ->option_text("FILE")
-                ->needs(metrics));
+  of_server(
+      app.add_option("--metrics-key", options.metrics_key, "the PEM file with the key of the certificate")
+          ->option_text("FILE")
+          ->needs(metrics));
+  of_server(
+      app.add_option("--metrics-token-file", options.metrics_token,
+                     "the file with the token that a request for metrics must send; without TLS only on "
+                     "loopback addresses")
+          ->option_text("FILE")
+          ->needs(metrics));
 }
 
 std::string AgentOptionList::given_for_the_server() const {

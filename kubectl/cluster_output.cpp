@@ -192,14 +192,15 @@ cli::Table list_table(const ClusterGpus& cluster, Names names, Now now) {
     out.insert(out.end(), of_resource.begin(), of_resource.end());
     return out;
   };
-  cli::Table table(row("NODE", "STATE", "AGE",
-                       {whole ? "RESOURCE" : std::string(kGpuResources), "MODE", "USED", "BY"}));
+  cli::Table table(
+      row("NODE", "STATE", "AGE", {whole ? "RESOURCE" : std::string(kGpuResources), "MODE", "USED", "BY"}));
   for (const ClusterNode& node : cluster.nodes) {
     if (node.resources.empty())
       table.add(row(node.name, state_text(node), age_text(node, now), {"", "", "", ""}));
     bool first = true;
     for (const auto& [name, resource] : node.resources) {
-      table.add(row(first ? node.name : " ", first ? state_text(node) : " ", first ? age_text(node, now) : " ",
+      table.add(row(first ? node.name : " ", first ? state_text(node) : " ",
+                    first ? age_text(node, now) : " ",
                     {whole ? name : name.substr(kGpuResources.size()), mode_text(name), used_text(resource),
                      users_text(cluster, node, name)}));
       first = false;

@@ -94,9 +94,8 @@ Result<> keep_named(const kube::AskForPart& ask, const std::vector<std::string>&
   const auto name_of = [](const json& node) { return text_field(field(node, "metadata"), "name"); };
   for (const std::string& name : names)
     if (std::ranges::find(nodes, name, name_of) == nodes.end()) return fail(no_such_node(ask, name));
-  std::erase_if(nodes, [&](const json& node) {
-    return std::ranges::find(names, name_of(node)) == names.end();
-  });
+  std::erase_if(nodes,
+                [&](const json& node) { return std::ranges::find(names, name_of(node)) == names.end(); });
   return {};
 }
 
@@ -139,7 +138,8 @@ Result<json> read_vmi(const kube::AskForPart& ask, const std::string& space, con
   if (!vmis && !unknown) return fail(std::move(vmis).error());
   if (!unknown && !vmis->empty()) return std::move(vmis->front());
   return fail(Errc::not_found,
-              "there is no VirtualMachineInstance '" + space + "/" + name + "': the VM is stopped, or has another name",
+              "there is no VirtualMachineInstance '" + space + "/" + name +
+                  "': the VM is stopped, or has another name",
               "`kubectl get vm -A` lists the VMs; `virtctl start` starts one");
 }
 

@@ -69,7 +69,8 @@ struct PermittedResource {
   bool by_others = false;  ///< marked as served by another program
   bool permitted() const { return listed && by_others; }
 };
-std::vector<PermittedResource> permitted_resources(const ClusterGpus& cluster, const nlohmann::json& kubevirt);
+std::vector<PermittedResource> permitted_resources(const ClusterGpus& cluster,
+                                                   const nlohmann::json& kubevirt);
 nlohmann::json permitted_document(const std::vector<PermittedResource>& resources);
 std::string permitted_text(const std::vector<PermittedResource>& resources,
                            std::optional<std::size_t> columns);

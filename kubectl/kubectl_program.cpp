@@ -46,12 +46,14 @@ using nlohmann::json;
 
 constexpr const char* kWhat = "Shows the GPUs of a Kubernetes cluster, and the VMs and pods that have them";
 constexpr const char* kNotes =
-    "It shows what the API server knows, and changes nothing. On the node `ferry status` prints the mode of each "
+    "It shows what the API server knows, and changes nothing. On the node `ferry status` prints the mode of "
+    "each "
     "GPU, and the reason for it.";
 
 constexpr std::array kExamples = {
     cli::Example{"list", "Show which VM or pod has which GPUs", "kubectl ferry list"},
-    cli::Example{"list", "Show two nodes, with the ages of their states", "kubectl ferry list gpu-1 gpu-2 -o wide"},
+    cli::Example{"list", "Show two nodes, with the ages of their states",
+                 "kubectl ferry list gpu-1 gpu-2 -o wide"},
     cli::Example{"node", "Show one node", "kubectl ferry node gpu-1"},
     cli::Example{"vms", "List the VMs that have GPUs or ask for some", "kubectl ferry vms"},
     cli::Example{"plan", "Print what a label would ask of a node",
@@ -65,22 +67,22 @@ constexpr std::array kExamples = {
 
 constexpr std::array kStatuses = {
     cli::StatusMeaning{"0", "done"},
-    cli::StatusMeaning{"1", "the API server does not answer or refuses; doctor found a fault; gather has not all"},
-    cli::StatusMeaning{"2", "the command line is wrong, or there is no such node or VM; plan: the labels ask for "
-                            "something impossible"},
+    cli::StatusMeaning{"1",
+                       "the API server does not answer or refuses; doctor found a fault; gather has not all"},
+    cli::StatusMeaning{"2",
+                       "the command line is wrong, or there is no such node or VM; plan: the labels ask for "
+                       "something impossible"},
     cli::StatusMeaning{"3", "kubevirt-cr: KubeVirt does not permit a resource"},
     cli::StatusMeaning{"4", "plan: NVIDIA's programs serve the node"}};
 
 // Verbs of `ferry` and of kubectl.
-constexpr std::array kOtherWords = {
-    cli::OtherWord{"status", "list"}, cli::OtherWord{"get", "list"}, cli::OtherWord{"nodes", "list"},
-    cli::OtherWord{"describe", "node"}, cli::OtherWord{"explain", "node"}};
+constexpr std::array kOtherWords = {cli::OtherWord{"status", "list"}, cli::OtherWord{"get", "list"},
+                                    cli::OtherWord{"nodes", "list"}, cli::OtherWord{"describe", "node"},
+                                    cli::OtherWord{"explain", "node"}};
 
 cli::HelpFrame frame() {
-  return {.program = "kubectl ferry",
-          .examples = kExamples,
-          .statuses = kStatuses,
-          .other_words = kOtherWords};
+  return {
+      .program = "kubectl ferry", .examples = kExamples, .statuses = kStatuses, .other_words = kOtherWords};
 }
 
 struct Report {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
@@ -139,7 +141,8 @@ Result<Report> show_node(const Cluster& cluster, const Command& command) {
                 fmt::format("Node {}: the API server's answer is not that", command.node));
   }
   const ClusterNode& node = gpus.nodes.front();
-  return Report{.document = node_document(gpus, node), .text = node_text(gpus, node, cluster.columns(), cluster.now)};
+  return Report{.document = node_document(gpus, node),
+                .text = node_text(gpus, node, cluster.columns(), cluster.now)};
 }
 
 Result<Report> show_vms(const Cluster& cluster) {
@@ -259,7 +262,8 @@ class PluginVerbs {
         ->add_option("node", command_.node, "a node")
         ->required()
         ->option_text("NODE");
-    add(app, "vms", "list the VMs of KubeVirt and the pods of Kata that have GPUs, with their nodes", show_vms);
+    add(app, "vms", "list the VMs of KubeVirt and the pods of Kata that have GPUs, with their nodes",
+        show_vms);
     add_plan(app);
     add_doctor(app);
     add(app, "kubevirt-cr", "show which of the nodes' resources the KubeVirt object permits", show_permitted);
@@ -302,9 +306,10 @@ class PluginVerbs {
                      "KEY=VALUE sets a label, KEY- removes it, as in kubectl label")
         ->option_text("CHANGE...");
     name_space(plan, "the namespace of the ConfigMaps, if no pod of the agent on the node shows it");
-    plan->add_option("--config-map", command_.config_maps,
-                     "a ConfigMap with policies and vGPU profiles, if no pod of the agent on the node shows it; "
-                     "may be repeated")
+    plan->add_option(
+            "--config-map", command_.config_maps,
+            "a ConfigMap with policies and vGPU profiles, if no pod of the agent on the node shows it; "
+            "may be repeated")
         ->capture_default_str()
         ->option_text("NAME ...");
   }
@@ -385,7 +390,8 @@ int run_alone(const CLI::App& app, const Command& command) {
     fmt::print("ferry {}\n", kVersion);
     return static_cast<int>(ExitStatus::done);
   }
-  const auto text = cli::help_of(cli::command_model(app), command.help_for, frame(), cli::text_output_of(stdout));
+  const auto text =
+      cli::help_of(cli::command_model(app), command.help_for, frame(), cli::text_output_of(stdout));
   if (!text) return tell(text.error());
   fmt::print("{}", *text);
   return static_cast<int>(ExitStatus::done);

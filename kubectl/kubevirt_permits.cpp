@@ -84,9 +84,10 @@ std::string permitted_text(const std::vector<PermittedResource>& resources,
   const auto missing = std::ranges::find_if_not(resources, &PermittedResource::permitted);
   if (missing == resources.end()) return out;
   say("VMs can ask only for resources that the KubeVirt object lists with externalResourceProvider: true");
-  say(fmt::format("hint: in Ferry's pod on node {} `ferry --host-root=/host kubevirt-cr` prints the entries with "
-                  "their selectors; `kubectl edit kubevirt -A` adds them",
-                  missing->nodes.front()));
+  say(fmt::format(
+      "hint: in Ferry's pod on node {} `ferry --host-root=/host kubevirt-cr` prints the entries with "
+      "their selectors; `kubectl edit kubevirt -A` adds them",
+      missing->nodes.front()));
   return out;
 }
 

@@ -48,9 +48,9 @@ Check vm_runs(const json& vmi, const std::string& vm) {
   const std::string found = fmt::format("its phase is {}{}", phase.empty() ? "not reported" : phase,
                                         trouble.empty() ? "" : ": " + trouble);
   if (phase == "Failed")
-    return std::move(check).failed(found, fmt::format("kubectl describe vmi -n {} {}",
-                                                      vm.substr(0, vm.find('/')),
-                                                      vm.substr(vm.find('/') + 1)));
+    return std::move(check).failed(found,
+                                   fmt::format("kubectl describe vmi -n {} {}", vm.substr(0, vm.find('/')),
+                                               vm.substr(vm.find('/') + 1)));
   return std::move(check).warned(found, "the next checks show whether a node has what it asks for");
 }
 

@@ -48,11 +48,10 @@ CommandTree::CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayB
   add_choice(app, "-o,--output", globals.output, output_formats(),
              "the format of the data: table, wide (a table with more columns), json or yaml")
       ->option_text("FORMAT [table]");
-  add_choice(app, "--color", globals.colours,
-             {{"auto", ColourChoice::terminal},
-              {"always", ColourChoice::always},
-              {"never", ColourChoice::never}},
-             "when to use colours: auto (on a terminal, unless NO_COLOR is set), always or never")
+  add_choice(
+      app, "--color", globals.colours,
+      {{"auto", ColourChoice::terminal}, {"always", ColourChoice::always}, {"never", ColourChoice::never}},
+      "when to use colours: auto (on a terminal, unless NO_COLOR is set), always or never")
       ->option_text("WHEN [auto]");
   suggest_words(app.add_option("--log-level", globals.log_level,
                                "the least severe messages to log: trace, debug, info, warn, error or off"),

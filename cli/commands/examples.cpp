@@ -35,7 +35,8 @@ constexpr std::array kExamples = {
             "ferry vgpu validate --host -f vgpu-config.yaml -c L40S-24Q"},
     Example{"vgpu plan", "Look at the change before you make it",
             "ferry vgpu plan -f vgpu-config.yaml -c L40S-24Q"},
-    Example{"vgpu apply", "Make the vGPUs of the profile", "ferry vgpu apply -f vgpu-config.yaml -c L40S-24Q"},
+    Example{"vgpu apply", "Make the vGPUs of the profile",
+            "ferry vgpu apply -f vgpu-config.yaml -c L40S-24Q"},
     Example{"vgpu assert", "Compare the host with the profile",
             "ferry vgpu assert -f vgpu-config.yaml -c L40S-24Q"},
     Example{"vgpu export", "Print the vGPUs of the host as a profile file", "ferry vgpu export"},
@@ -47,7 +48,8 @@ constexpr std::array kExamples = {
             "ferry agent --once --node-file node.yaml --dry-run"},
     Example{"kubevirt-cr", "Print the entries that KubeVirt needs for the GPUs of this host",
             "ferry kubevirt-cr"},
-    Example{"kubevirt-cr", "Add the missing entries to the object of the cluster", "ferry kubevirt-cr --apply"},
+    Example{"kubevirt-cr", "Add the missing entries to the object of the cluster",
+            "ferry kubevirt-cr --apply"},
     Example{"kata plan", "Look at all differences before you install",
             "ferry kata plan -f classes.yaml --containerd-version 1.7.24"},
     Example{"kata install", "Install the classes", "ferry kata install -f classes.yaml"},
@@ -70,8 +72,9 @@ constexpr std::array kStatuses = {
     StatusMeaning{"1", "failed; for doctor: a check failed"},
     StatusMeaning{"2", "the command line is wrong, or a file is invalid on any host"},
     StatusMeaning{"3", "assert, vgpu assert, kata verify or kubevirt-cr --check found a difference"},
-    StatusMeaning{"4", "refused: the device is in use, or its present state does not permit the change; nothing "
-                       "was written for that group or GPU"}};
+    StatusMeaning{"4",
+                  "refused: the device is in use, or its present state does not permit the change; nothing "
+                  "was written for that group or GPU"}};
 
 }  // namespace
 

@@ -6,8 +6,9 @@
 namespace ferry::cli {
 
 void CommandTree::add_selection(CLI::App* verb) {
-  verb->add_flag("--all", selection_.all,
-                 "every accelerator; bind leaves out those with vGPUs, and those whose driver offers vGPU types");
+  verb->add_flag(
+      "--all", selection_.all,
+      "every accelerator; bind leaves out those with vGPUs, and those whose driver offers vGPU types");
   verb->add_option("--device", selection_.devices, "this accelerator, such as 0000:3b:00.0; may be repeated")
       ->option_text("ADDRESS ...");
   verb->add_option("--group", selection_.groups, "the accelerators of this IOMMU group; may be repeated")
@@ -26,9 +27,10 @@ void CommandTree::add_selection(CLI::App* verb) {
   verb->add_option("--numa", selection_.filter.numa_nodes,
                    "the accelerators on this NUMA node; may be repeated")
       ->option_text("NODE ...");
-  verb->add_option("--with", selection_.with,
-                   "include this device, which shares the group or the slot but is not part of the card; may be "
-                   "repeated")
+  verb->add_option(
+          "--with", selection_.with,
+          "include this device, which shares the group or the slot but is not part of the card; may be "
+          "repeated")
       ->option_text("ADDRESS ...");
 }
 
@@ -39,11 +41,13 @@ void CommandTree::add_vfio(CLI::App& app) {
   };
   CLI::App* plan = add_plan_verb(*vfio, "print what bind would do, and write nothing", to_vfio);
   add_selection(plan);
-  CLI::App* bind = add_changing_verb(*vfio, "bind", "bind accelerators and their IOMMU groups to vfio", to_vfio);
+  CLI::App* bind =
+      add_changing_verb(*vfio, "bind", "bind accelerators and their IOMMU groups to vfio", to_vfio);
   add_selection(bind);
   for (CLI::App* verb : {plan, bind}) {
-    verb->add_flag("--force", selection_.force,
-                   "include a device on which only a screen depends; a device in use is refused all the same");
+    verb->add_flag(
+        "--force", selection_.force,
+        "include a device on which only a screen depends; a device in use is refused all the same");
     add_release(verb, selection_.release);
   }
   add_selection(add_changing_verb(
@@ -83,8 +87,8 @@ void CommandTree::add_vgpu(CLI::App& app) {
   validate->add_flag("--host", on_host_, "also print which parts of the profile this host cannot do");
   const auto to_profile = [this](const Session& session) { return vgpu_apply_verb(session, profile_); };
   CLI::App* plan = add_plan_verb(*vgpu, "print what apply would do, and write nothing", to_profile);
-  CLI::App* apply = add_changing_verb(*vgpu, "apply", "make and remove vGPUs until the host has those of a profile",
-                                      to_profile);
+  CLI::App* apply = add_changing_verb(
+      *vgpu, "apply", "make and remove vGPUs until the host has those of a profile", to_profile);
   for (CLI::App* verb : {plan, apply}) {
     add_profile_of_node(verb);
     add_release(verb, profile_.release);
@@ -108,9 +112,9 @@ void CommandTree::add_vgpu(CLI::App& app) {
 }
 
 void CommandTree::add_vgpu_choose(CLI::App& vgpu) {
-  CLI::App* choose =
-      add_verb(vgpu, "choose", "find the smallest vGPU type with enough memory, and how many can still be made",
-               [this](const Session& session) { return vgpu_choose_verb(session, choice_); });
+  CLI::App* choose = add_verb(
+      vgpu, "choose", "find the smallest vGPU type with enough memory, and how many can still be made",
+      [this](const Session& session) { return vgpu_choose_verb(session, choice_); });
   choose
       ->add_option("--memory", choice_.memory,
                    "the least memory of the vGPU, such as 6GiB or 4096MiB; 6G means 6,000,000,000 bytes")
@@ -120,8 +124,7 @@ void CommandTree::add_vgpu_choose(CLI::App& vgpu) {
                                    "the series of the type: Q, C, B or A; the default is any, and Q first"),
                 {"Q", "C", "B", "A"})
       ->option_text("SERIES");
-  choose
-      ->add_option("--device", choice_.devices, "only this GPU; may be repeated; the default is all GPUs")
+  choose->add_option("--device", choice_.devices, "only this GPU; may be repeated; the default is all GPUs")
       ->option_text("ADDRESS ...");
 }
 

@@ -19,8 +19,9 @@ CLI::App* CommandTree::with_runtime(CLI::App* verb) {
                                  "default is the one that Ferry finds"),
                 {"containerd", "cri-o", "k0s", "k3s", "microk8s", "rke2"})
       ->option_text("NAME");
-  verb->add_option("--containerd-version", kata_.containerd_version,
-                   "the version of containerd, such as 1.7.24, if neither its program nor the running one answers")
+  verb->add_option(
+          "--containerd-version", kata_.containerd_version,
+          "the version of containerd, such as 1.7.24, if neither its program nor the running one answers")
       ->option_text("VERSION");
   return verb;
 }
@@ -43,8 +44,9 @@ void CommandTree::add_installation(CLI::App* verb) {
   verb->add_option("--docker-config", kata_.docker_config,
                    "the file of the host with the credentials of the registries, in Docker's format")
       ->option_text("FILE");
-  verb->add_option("--pull-secrets", kata_.pull_secrets,
-                   "the folder with the Secrets that the class file names, each as DIR/NAME/.dockerconfigjson")
+  verb->add_option(
+          "--pull-secrets", kata_.pull_secrets,
+          "the folder with the Secrets that the class file names, each as DIR/NAME/.dockerconfigjson")
       ->option_text("DIR");
   verb->add_flag("--no-restart", kata_.no_restart,
                  "only write the files; the container runtime reads them at its next start");
@@ -64,9 +66,10 @@ void CommandTree::add_kata(CLI::App& app) {
       [this](const Session& session) { return kata_uninstall_verb(session, kata_); });
   with_runtime(uninstall);
   uninstall
-      ->add_option("-f,--file", kata_.file,
-                   "the class file of the installation, if it names the place of the container runtime or the "
-                   "way to restart it")
+      ->add_option(
+          "-f,--file", kata_.file,
+          "the class file of the installation, if it names the place of the container runtime or the "
+          "way to restart it")
       ->option_text("FILE");
   uninstall->add_flag("--no-restart", kata_.no_restart,
                       "only write the files; the container runtime reads them at its next start");
@@ -74,9 +77,10 @@ void CommandTree::add_kata(CLI::App& app) {
   uninstall->add_flag("--keep-artifacts", kata_.keep_artifacts,
                       "leave the kernels and images of the guests on the host");
   uninstall
-      ->add_option("--wait", kata_.wait_seconds,
-                   "the time to wait for the end of pods that run with the runtimes; without it the command is "
-                   "refused at once if such pods run")
+      ->add_option(
+          "--wait", kata_.wait_seconds,
+          "the time to wait for the end of pods that run with the runtimes; without it the command is "
+          "refused at once if such pods run")
       ->option_text("SECONDS");
   CLI::App* status = add_verb(*kata, "status", "list Ferry's Kata runtimes, their state and their pods",
                               [this](const Session& session) { return kata_status_verb(session, kata_); });
@@ -85,9 +89,10 @@ void CommandTree::add_kata(CLI::App& app) {
       ->add_option("-f,--file", kata_.file,
                    "the class file of the installation, if it names the place of the container runtime")
       ->option_text("FILE");
-  with_node(with_runtime(with_class_file(add_verb(
-      *kata, "verify", "check that all classes of a file are installed and known; the exit status is 3 if not",
-      [this](const Session& session) { return kata_verify_verb(session, kata_); }))));
+  with_node(with_runtime(with_class_file(
+      add_verb(*kata, "verify",
+               "check that all classes of a file are installed and known; the exit status is 3 if not",
+               [this](const Session& session) { return kata_verify_verb(session, kata_); }))));
   with_class_file(
       add_verb(*kata, "runtimeclass", "print the RuntimeClass objects of a class file",
                [this](const Session& session) { return kata_runtimeclass_verb(session, kata_); }));

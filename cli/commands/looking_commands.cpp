@@ -38,7 +38,8 @@ void CommandTree::add_status(CLI::App& app) {
       ->excludes(watch);
   status->footer(
       "On a terminal the table is as wide as the terminal. The environment variable COLUMNS sets another "
-      "width. `-o wide` also prints the NUMA node, the PCIe link, the desired mode and the resource of each GPU.");
+      "width. `-o wide` also prints the NUMA node, the PCIe link, the desired mode and the resource of each "
+      "GPU.");
 }
 
 void CommandTree::add_explain(CLI::App& app) {
@@ -76,9 +77,7 @@ void CommandTree::add_selftest(CLI::App& app) {
                    "the PCI address of a GPU, or the UUID of a vGPU; may be repeated")
       ->required()
       ->option_text("ADDRESS|UUID ...");
-  selftest->add_option("--kernel", selftest_.kernel, "the kernel of the VM")
-      ->option_text("FILE")
-      ->required();
+  selftest->add_option("--kernel", selftest_.kernel, "the kernel of the VM")->option_text("FILE")->required();
   selftest
       ->add_option("--initrd", selftest_.initrd,
                    "the initrd of the VM, which has to print the PCI devices that it sees")
@@ -94,15 +93,15 @@ void CommandTree::add_selftest(CLI::App& app) {
 }
 
 void CommandTree::add_completion(CLI::App& app) {
-  CLI::App* completion =
-      add_verb(app, "completion", "print a script that completes command lines in a shell",
-               [this](const Session& session) {
-                 static const std::map<std::string, Shell> kShells = {
-                     {"bash", Shell::bash}, {"zsh", Shell::zsh}, {"fish", Shell::fish}};
-                 const auto script = completion_script(ferry_commands(), kShells.at(shell_), {"ferry"});
-                 fmt::print(session.out, "{}", script);
-                 return ExitStatus::done;
-               });
+  CLI::App* completion = add_verb(app, "completion", "print a script that completes command lines in a shell",
+                                  [this](const Session& session) {
+                                    static const std::map<std::string, Shell> kShells = {
+                                        {"bash", Shell::bash}, {"zsh", Shell::zsh}, {"fish", Shell::fish}};
+                                    const auto script =
+                                        completion_script(ferry_commands(), kShells.at(shell_), {"ferry"});
+                                    fmt::print(session.out, "{}", script);
+                                    return ExitStatus::done;
+                                  });
   completion->add_option("shell", shell_, "a shell: bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}))

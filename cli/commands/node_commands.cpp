@@ -19,8 +19,9 @@ void CommandTree::add_policy(CLI::App* verb, const std::string& name_is) {
 }
 
 void CommandTree::add_apply(CLI::App& app) {
-  CLI::App* apply = add_changing_verb(app, "apply", "give each GPU of the node the mode that a policy names",
-                                      [this](const Session& session) { return apply_verb(session, profile_); });
+  CLI::App* apply =
+      add_changing_verb(app, "apply", "give each GPU of the node the mode that a policy names",
+                        [this](const Session& session) { return apply_verb(session, profile_); });
   add_policy(apply, "the policy; a file with a single policy needs no name");
   add_foreign(apply);
 }
@@ -45,8 +46,9 @@ void CommandTree::add_convert(CLI::App& app) {
 }
 
 void CommandTree::add_hostd(CLI::App& app) {
-  CLI::App* hostd = add_changing_verb(app, "hostd", "keep the node in the desired state of a file, until SIGTERM",
-                                      [this](const Session& session) { return hostd_verb(session, keeping_); });
+  CLI::App* hostd =
+      add_changing_verb(app, "hostd", "keep the node in the desired state of a file, until SIGTERM",
+                        [this](const Session& session) { return hostd_verb(session, keeping_); });
   hostd->add_flag("--once", keeping_.once, "apply the desired state once, and end as `ferry apply` does");
   hostd->add_flag("--own-scope", keeping_.own_scope,
                   "for a container: let the host's systemd move hostd into a scope of its own, where the "
@@ -57,12 +59,14 @@ void CommandTree::add_hostd(CLI::App& app) {
                         "report which Kata handlers of Ferry it knows");
   socket->option_text("FILE");
   hostd
-      ->add_flag("--kata", keeping_.kata,
-                 "install the Kata runtimes of /var/lib/ferry/kata-classes.json, and remove Ferry's other ones")
+      ->add_flag(
+          "--kata", keeping_.kata,
+          "install the Kata runtimes of /var/lib/ferry/kata-classes.json, and remove Ferry's other ones")
       ->needs(socket);
-  CLI::Option* group = hostd->add_option("--agent-group", keeping_.agent_group,
-                                         "the number of the group of an agent that is not root; the group may "
-                                         "write /var/lib/ferry and the folders of the next two options");
+  CLI::Option* group =
+      hostd->add_option("--agent-group", keeping_.agent_group,
+                        "the number of the group of an agent that is not root; the group may "
+                        "write /var/lib/ferry and the folders of the next two options");
   group->check(CLI::Range(1U, std::numeric_limits<unsigned>::max() - 1))->option_text("GID");
   hostd
       ->add_option("--agent-folder", keeping_.agent_folders,
@@ -83,7 +87,8 @@ void CommandTree::add_hostd(CLI::App& app) {
       ->option_text("FILE [/run/ferry/status.json]");
   hostd->footer(
       "Without the file of the desired state hostd changes nothing. Before it changes a device that `ferry "
-      "plugin` advertises, it asks the plugin to make the device unavailable. A device in use is blocked, and "
+      "plugin` advertises, it asks the plugin to make the device unavailable. A device in use is blocked, "
+      "and "
       "hostd changes it when its last user has ended. When hostd ends, all devices stay as they are.");
 }
 
@@ -111,13 +116,15 @@ void CommandTree::add_agent(CLI::App& app) {
                    "with --once: a file with policies or vGPU profiles, alone or in a ConfigMap; may be "
                    "repeated")
       ->option_text("FILE ...");
-  agent->add_flag("--handed-over", agent_.handed_over,
-                  "with --once: assume that the gpu-operator's managers and device plugins for VMs are switched "
-                  "off, even if it labels the node for them");
+  agent->add_flag(
+      "--handed-over", agent_.handed_over,
+      "with --once: assume that the gpu-operator's managers and device plugins for VMs are switched "
+      "off, even if it labels the node for them");
   agent_list_.emplace(*agent, agent_.program);
   agent->footer(
       "Without --once the agent serves the node until SIGTERM, as the program ferry-agent.\n"
-      "It writes /var/lib/ferry/desired.json and /run/nvidia/validations. With --once the exit status is 4 if "
+      "It writes /var/lib/ferry/desired.json and /run/nvidia/validations. With --once the exit status is 4 "
+      "if "
       "NVIDIA's programs or another agent serve the node.");
 }
 
@@ -138,9 +145,10 @@ void CommandTree::add_kubevirt_cr(CLI::App& app) {
                  "add the missing entries to the object of the cluster, and keep all others")
       ->excludes(check);
   verb->add_flag("--dry-run", globals_.dry_run, "with --apply: print the entries that would be added");
-  verb->add_option("--kubeconfig", permits_.kubeconfig,
-                   "how to reach the API server; the default is $KUBECONFIG, then the pod's own account, then "
-                   "~/.kube/config")
+  verb->add_option(
+          "--kubeconfig", permits_.kubeconfig,
+          "how to reach the API server; the default is $KUBECONFIG, then the pod's own account, then "
+          "~/.kube/config")
       ->option_text("FILE");
   verb->add_option("--context", permits_.context,
                    "the context of that file; the default is its current context")

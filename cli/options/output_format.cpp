@@ -49,11 +49,10 @@ void emit(YAML::Emitter& out, const json& value) {
 }  // namespace
 
 const std::map<std::string, OutputFormat>& output_formats() {
-  static const std::map<std::string, OutputFormat> kFormats = {
-      {"table", OutputFormat::table},
-      {"wide", OutputFormat::wide},
-      {"json", OutputFormat::json},
-      {"yaml", OutputFormat::yaml}};
+  static const std::map<std::string, OutputFormat> kFormats = {{"table", OutputFormat::table},
+                                                               {"wide", OutputFormat::wide},
+                                                               {"json", OutputFormat::json},
+                                                               {"yaml", OutputFormat::yaml}};
   return kFormats;
 }
 

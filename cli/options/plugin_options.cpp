@@ -128,9 +128,10 @@ bool asks_for_labels(const ServingOptions& serving) {
 
 void add_naming_options(CLI::App& verb, NamingOptions& naming) {
   constexpr const char* kGroup = "Resources";
-  verb.add_option("--alias", naming.aliases,
-                  "the name of the resource for a model, such as 10de:2330=h100 or 'NVIDIA A40-8Q=small'; may be "
-                  "repeated")
+  verb.add_option(
+          "--alias", naming.aliases,
+          "the name of the resource for a model, such as 10de:2330=h100 or 'NVIDIA A40-8Q=small'; may be "
+          "repeated")
       ->option_text("MODEL=NAME ...")
       ->group(kGroup);
   verb.add_option("--name-template", naming.name_template,
@@ -142,18 +143,21 @@ void add_naming_options(CLI::App& verb, NamingOptions& naming) {
       ->capture_default_str()
       ->option_text("TEMPLATE")
       ->group(kGroup);
-  CLI::Option* apart = verb.add_flag("--companions", naming.companions,
-                                     "advertise the audio and other functions of a GPU as resources, too: a pod "
-                                     "gets either them or the GPU")
-                           ->group(kGroup);
+  CLI::Option* apart =
+      verb.add_flag("--companions", naming.companions,
+                    "advertise the audio and other functions of a GPU as resources, too: a pod "
+                    "gets either them or the GPU")
+          ->group(kGroup);
   CLI::Option* places =
-      verb.add_flag("--companion-places", naming.companion_places,
-                    "let a pod ask KubeVirt for such functions together with GPUs: it gets those of its own GPUs "
-                    "(this is the default)")
+      verb.add_flag(
+              "--companion-places", naming.companion_places,
+              "let a pod ask KubeVirt for such functions together with GPUs: it gets those of its own GPUs "
+              "(this is the default)")
           ->excludes(apart)
           ->group(kGroup);
-  verb.add_flag("--no-companion-places", naming.no_companion_places,
-                "advertise whole GPUs alone: their audio functions go with them, but a VM cannot ask for them")
+  verb.add_flag(
+          "--no-companion-places", naming.no_companion_places,
+          "advertise whole GPUs alone: their audio functions go with them, but a VM cannot ask for them")
       ->excludes(apart)
       ->excludes(places)
       ->group(kGroup);
@@ -175,9 +179,10 @@ void add_plugin_options(CLI::App& verb, ServingOptions& serving) {
                   "the order in which vGPUs are allocated: pack prefers few GPUs, spread prefers all GPUs")
       ->check(CLI::IsMember({"pack", "spread"}))
       ->option_text("HOW [pack]");
-  verb.add_flag("--name-pods", serving.name_pods,
-                "write the pods of all allocations to advertised.json; while a device is allocated, the plugin "
-                "then asks the kubelet every 10 seconds");
+  verb.add_flag(
+      "--name-pods", serving.name_pods,
+      "write the pods of all allocations to advertised.json; while a device is allocated, the plugin "
+      "then asks the kubelet every 10 seconds");
   verb.add_flag("--cdi-names", serving.cdi_names,
                 "answer an allocation for Kata with CDI names instead of device nodes");
 }

@@ -44,11 +44,9 @@ std::string path_of(const CLI::App& at) {
 /// The first word that no option and no command takes. The parser keeps such words in another order.
 std::optional<std::string> unread_word(const CLI::App& app, std::span<char* const> words) {
   const auto unread = app.remaining(true);
-  const auto found = std::ranges::find_if(words.subspan(std::min<std::size_t>(words.size(), 1)),
-                                          [&](const char* word) {
-                                            return std::ranges::find(unread, std::string(word)) !=
-                                                   unread.end();
-                                          });
+  const auto found = std::ranges::find_if(
+      words.subspan(std::min<std::size_t>(words.size(), 1)),
+      [&](const char* word) { return std::ranges::find(unread, std::string(word)) != unread.end(); });
   return found == words.end() ? std::nullopt : std::optional<std::string>(*found);
 }
 
@@ -141,8 +139,8 @@ Error usage_fault(const CLI::App& app, const CLI::ParseError& error, std::span<c
   const CLI::App& at = parsed_command(app);
   const std::string path = path_of(at);
   const std::string message = message_of(app, at, error, unread_word(app, words), frame);
-  std::string hint = fmt::format("`{}{}{} --help` lists what there is", frame.program,
-                                 path.empty() ? "" : " ", path);
+  std::string hint =
+      fmt::format("`{}{}{} --help` lists what there is", frame.program, path.empty() ? "" : " ", path);
   const auto example = std::ranges::find(frame.examples, std::string_view(path), &Example::command);
   if (!path.empty() && example != frame.examples.end())
     hint = fmt::format("for example `{}`; {}", example->line, hint);

@@ -44,8 +44,7 @@ void add(std::string& out, const std::string& head, std::size_t start, const std
 void add(std::string& out, const Check& check, std::size_t id_width, const TextOutput& output) {
   const std::string verdict(text(check.verdict));
   const std::string head = std::string(kIndent, ' ') + tinted(output, tint_of(check.verdict), verdict) +
-                           std::string(kVerdict - verdict.size() + 2, ' ') +
-                           padded(check.id, id_width + 2);
+                           std::string(kVerdict - verdict.size() + 2, ' ') + padded(check.id, id_width + 2);
   add(out, head, kBelow + id_width + 2, check.found, output);
   if (check.verdict == Verdict::pass) return;
   constexpr std::size_t kWord = 5;  // "why: "
@@ -62,8 +61,9 @@ std::string verdict_line(std::string_view what, const CheckCounts& counts, const
   const bool remarks = counts.warnings + counts.unknown > 0;
   const Tint tint = counts.failed > 0 ? Tint::bad : remarks ? Tint::attention : Tint::good;
   const char* const word = counts.failed > 0 ? "not ready" : remarks ? "ready, with remarks" : "ready";
-  return fmt::format("{}: {} ({} passed, {}, {} failed, {} unknown)\n", tinted(output, Tint::plain, what), tinted(output, tint, word),
-                     counts.passed, counted(counts.warnings, "warning"), counts.failed, counts.unknown);
+  return fmt::format("{}: {} ({} passed, {}, {} failed, {} unknown)\n", tinted(output, Tint::plain, what),
+                     tinted(output, tint, word), counts.passed, counted(counts.warnings, "warning"),
+                     counts.failed, counts.unknown);
 }
 
 }  // namespace

@@ -26,9 +26,9 @@ std::vector<std::string> mode_lines(const ExplainInputs& inputs, const host::Acc
       if (view.prior) {
         lines.push_back("Ferry bound it to vfio; " + before(*view.prior));
       } else if (view.function.driver_override) {
-        lines.push_back(
-            fmt::format("its driver_override is {}, and Ferry did not set it: another program or a person did",
-                        *view.function.driver_override));
+        lines.push_back(fmt::format(
+            "its driver_override is {}, and Ferry did not set it: another program or a person did",
+            *view.function.driver_override));
       } else {
         lines.emplace_back(
             "there is no driver override and no record of Ferry: the driver took it by its IDs (ids= of "
@@ -58,9 +58,9 @@ std::vector<std::string> mode_lines(const ExplainInputs& inputs, const host::Acc
                         inputs.view.desired->source.empty() ? "" : " (" + inputs.view.desired->source + ")")
           : std::string();
   if (policy.empty() && inputs.asked_for) {
-    lines.push_back(fmt::format(
-        "policy {} is desired (/var/lib/ferry/desired.json), and ferry hostd has not applied it",
-        *inputs.asked_for));
+    lines.push_back(
+        fmt::format("policy {} is desired (/var/lib/ferry/desired.json), and ferry hostd has not applied it",
+                    *inputs.asked_for));
   } else if (policy.empty()) {
     lines.emplace_back("no policy selects it (/var/lib/ferry/desired.json)");
   } else if (view.status && view.status->desired) {
@@ -154,7 +154,8 @@ std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDes
       break;
     case policy::Mode::host:
       if (view.movable) {
-        ways.push_back({.command = "ferry vfio bind --device " + address, .does = "binds it to vfio, for a VM"});
+        ways.push_back(
+            {.command = "ferry vfio bind --device " + address, .does = "binds it to vfio, for a VM"});
       } else {
         add_objections(view, "it cannot be bound to vfio: ", ways);
       }

@@ -71,9 +71,9 @@ Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& fu
                                   : fmt::format("{}  {}", vgpu->device.id.text, vgpu->device.type_name)}));
     explanation.parts.push_back(
         advertised_part(inputs,
-                    vgpu == nullptr ? host::advertised_as(inputs.sight, function.address.text(), {})
-                                    : vgpu->advertised_as,
-                    {}));
+                        vgpu == nullptr ? host::advertised_as(inputs.sight, function.address.text(), {})
+                                        : vgpu->advertised_as,
+                        {}));
   }
   if (named != nullptr)
     explanation.parts.push_back(advertised_part(inputs, named->advertised_as, named->not_advertised));
@@ -83,8 +83,7 @@ Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& fu
     explanation.parts.push_back(ways_part({way_by_name(function)}));
   } else if (gpu != nullptr)
     explanation.parts.push_back(
-        part("to change",
-             {fmt::format("`ferry explain {}` describes its GPU", gpu->address().text())}));
+        part("to change", {fmt::format("`ferry explain {}` describes its GPU", gpu->address().text())}));
   return explanation;
 }
 

@@ -25,8 +25,7 @@ std::vector<std::string> known_names(const ExplainInputs& inputs) {
     names.push_back(named.function.address.text());
   for (const host::AcceleratorDescription& gpu : inputs.view.accelerators) {
     names.push_back(gpu.address().text());
-    for (const host::MemberDescription& member : gpu.members)
-      names.push_back(member.function.address.text());
+    for (const host::MemberDescription& member : gpu.members) names.push_back(member.function.address.text());
     for (const host::VgpuDescription& vgpu : gpu.vgpus) names.push_back(vgpu.device.id.text);
   }
   if (inputs.sight.advertised)

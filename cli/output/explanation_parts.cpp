@@ -134,8 +134,9 @@ std::string not_served(const ExplainInputs& inputs, const std::string& resource)
   return found == nullptr || found->registered ? std::string() : "the kubelet does not read its list";
 }
 
-ExplanationPart advertised_part(const ExplainInputs& inputs, const std::vector<host::AdvertisedAs>& advertised_as,
-                            const std::string& not_advertised) {
+ExplanationPart advertised_part(const ExplainInputs& inputs,
+                                const std::vector<host::AdvertisedAs>& advertised_as,
+                                const std::string& not_advertised) {
   ExplanationPart out{.label = "advertised", .lines = {}};
   for (const host::AdvertisedAs& offer : advertised_as) {
     const std::string who =
@@ -155,8 +156,7 @@ ExplanationPart advertised_part(const ExplainInputs& inputs, const std::vector<h
   if (!not_advertised.empty())
     out.lines.push_back({.text = "not: " + not_advertised, .tint = Tint::attention});
   if (out.lines.empty())
-    out.lines.push_back(
-        {.text = inputs.sight.advertised ? "to no pod" : "ferry plugin has not run here"});
+    out.lines.push_back({.text = inputs.sight.advertised ? "to no pod" : "ferry plugin has not run here"});
   return out;
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kIndent = 2;
 constexpr std::size_t kGap = 2;
-constexpr std::size_t kMostLeft = 28;   // a longer left part has a line of its own
+constexpr std::size_t kMostLeft = 28;    // a longer left part has a line of its own
 constexpr std::size_t kLeastRight = 20;  // the right column is never narrower
 constexpr std::size_t kMostOfAll = 4;    // examples in the help of the program itself
 

@@ -117,8 +117,9 @@ std::string ending(const kata::KataChange& report) {
   }
   if (!report.outcome) {
     if (report.plan.changes.empty()) return "the container runtime's files are so already\n";
-    return report.control.empty() ? "nothing restarts the container runtime, which reads them at its next start\n"
-                                  : "then: " + report.control + "\n";
+    return report.control.empty()
+               ? "nothing restarts the container runtime, which reads them at its next start\n"
+               : "then: " + report.control + "\n";
   }
   const kata::RuntimeOutcome& outcome = *report.outcome;
   if (outcome.unproven) return fmt::format("{}: {}\n", report.runtime.text(), *outcome.unproven);

@@ -85,10 +85,11 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
   }
   if (devices->pci.empty() && devices->mediated.empty()) {
     if (!is_text(session.output)) print(session, object_of(*devices), {});
-    return complain({.code = make_error_code(Errc::refused),
-                     .message = "kubevirt-cr: this host has no device for VMs yet, so there is nothing to permit",
-                     .hint = "bind a GPU with `ferry vfio bind`, or make vGPUs with `ferry vgpu apply`; `ferry "
-                             "status` lists the GPUs"});
+    return complain(
+        {.code = make_error_code(Errc::refused),
+         .message = "kubevirt-cr: this host has no device for VMs yet, so there is nothing to permit",
+         .hint = "bind a GPU with `ferry vfio bind`, or make vGPUs with `ferry vgpu apply`; `ferry "
+                 "status` lists the GPUs"});
   }
   print(session, object_of(*devices), plugin::kubevirt_resource(*devices));
   fmt::print(

@@ -84,8 +84,7 @@ json to_json(const mdev::VgpuType& type) {
 /// A GPU in a line, with its types in a table below it.
 std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
                        const std::vector<mdev::VgpuType>& types, const TextOutput& output) {
-  const std::string model =
-      names.find(gpu.function.vendor, gpu.function.device).value_or(gpu.function.ids());
+  const std::string model = names.find(gpu.function.vendor, gpu.function.device).value_or(gpu.function.ids());
   std::string state = gpu.obstacle.empty() ? std::string(text(gpu.framework)) : gpu.obstacle;
   if (types.empty() && gpu.obstacle.empty()) state += ", full: none can be made now";
   std::string out;
@@ -97,7 +96,8 @@ std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
   for (const mdev::VgpuType& type : types)
     table.add({type.id, type.short_name, type.name,
                type.framebuffer_mib ? fmt::format("{} MiB", *type.framebuffer_mib) : "",
-               std::to_string(type.available), type.max_instances ? std::to_string(*type.max_instances) : ""});
+               std::to_string(type.available),
+               type.max_instances ? std::to_string(*type.max_instances) : ""});
   return out + table.text(output.columns);
 }
 

@@ -252,7 +252,8 @@ class TreeBuilder final : public YAML::EventHandler {
     } catch (const Ended&) {
       return std::nullopt;
     } catch (const YAML::Exception& error) {
-      return wrong(error.mark.line + 1, "not readable as YAML: " + plain(error.msg), syntax_hint(error.mark.line));
+      return wrong(error.mark.line + 1, "not readable as YAML: " + plain(error.msg),
+                   syntax_hint(error.mark.line));
     }
     return std::nullopt;
   }

@@ -67,8 +67,8 @@ TEST_F(Doctor, ExitsWith1WhenACheckFailsAndShowsTheFix) {
 
 TEST_F(Doctor, FitsTheTerminal) {
   kernel_.file(of_gpu("boot_vga"), "1\n");
-  const auto result = test::run_ferry_as(
-      "ferry", {"--host-root", kernel_.root().string(), "doctor", "-v"}, {"COLUMNS=80"});
+  const auto result =
+      test::run_ferry_as("ferry", {"--host-root", kernel_.root().string(), "doctor", "-v"}, {"COLUMNS=80"});
   std::istringstream lines(result.out);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
 }

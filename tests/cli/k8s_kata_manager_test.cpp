@@ -173,7 +173,8 @@ TEST_F(KataManagerProgram, TakesPathsForThoseOfTheHostSaveOnesInsideItsContainer
       run_ferry_as("k8s-kata-manager", {},
                    environment({"RUNTIME=containerd", "CONTAINERD_CONFIG=/runtime/config-dir/config.toml"}));
   EXPECT_EQ(inside.status, 1) << "a tree without a daemon, whose version is not known";
-  EXPECT_THAT(inside.err, testing::AllOf(HasSubstr("is inside a container"), HasSubstr("containerd was not found")));
+  EXPECT_THAT(inside.err,
+              testing::AllOf(HasSubstr("is inside a container"), HasSubstr("containerd was not found")));
   const auto elsewhere =
       run_ferry_as("k8s-kata-manager", {"--containerd-config", "/srv/containerd.toml"}, environment());
   EXPECT_EQ(elsewhere.status, 1);

@@ -536,7 +536,8 @@ TEST_F(KataVerbs, TheRestartIsTheOneThatTheClassFileNames) {
   classes(list, "restart: {command: [/srv/restart, containerd]}\n");
   EXPECT_THAT(on_1_7({"plan"}).out, HasSubstr("then: run /srv/restart containerd\n"));
   classes(list, "restart: none\n");
-  EXPECT_THAT(on_1_7({"plan"}).out, HasSubstr("nothing restarts the container runtime, which reads them at its next start\n"));
+  EXPECT_THAT(on_1_7({"plan"}).out,
+              HasSubstr("nothing restarts the container runtime, which reads them at its next start\n"));
   classes(list, "runtime: {name: cri-o}\n");
   scratch.file("lib/systemd/system/crio.service", "[Service]\nExecReload=/bin/kill -HUP $MAINPID\n");
   EXPECT_THAT(kata({"plan"}).out, HasSubstr("then: reload crio.service\n"));

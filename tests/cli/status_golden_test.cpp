@@ -197,7 +197,8 @@ TEST(StatusText, PointsToADoctorWhereNothingElseIsKnown) {
   gpu.movable_reasons = {"nobody knows"};
   gpu.movable_hint.clear();
   const Explanation explanation = explanation_of(inputs, must(find_subject(inputs, gpu.address().text())));
-  EXPECT_THAT(lines_of(explanation, "to change"), testing::Contains(HasSubstr("`ferry doctor` lists what is wrong")));
+  EXPECT_THAT(lines_of(explanation, "to change"),
+              testing::Contains(HasSubstr("`ferry doctor` lists what is wrong")));
 }
 
 struct Explained {
@@ -223,7 +224,8 @@ std::string explained(const ExplainInputs& inputs, const std::vector<std::string
                            [&](const TextOutput& output) { return explanation_text(explanation, output); });
     const json document = to_json(inputs, subject);
     for (const ExplanationPart& part : explanation.parts)
-      EXPECT_EQ(document.at("description").at(part.label).size(), part.lines.size()) << word << ' ' << part.label;
+      EXPECT_EQ(document.at("description").at(part.label).size(), part.lines.size())
+          << word << ' ' << part.label;
   }
   return out;
 }
