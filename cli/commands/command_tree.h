@@ -47,7 +47,7 @@ class CommandTree {
                               Verb action);
   /// A verb that prints what a changing one would do.
   CLI::App* add_plan_verb(CLI::App& parent, const std::string& description, Verb action);
-  CLI::App* add_group(CLI::App& app, const std::string& name, const std::string& description);
+  static CLI::App* add_group(CLI::App& app, const std::string& name, const std::string& description);
   static void add_release(CLI::App* verb, std::vector<std::string>& names);
   void add_foreign(CLI::App* verb);
 

@@ -333,6 +333,11 @@ TEST_F(CommandLine, ShowsAHostWithoutChangingIt) {
   EXPECT_THAT(result.out, HasSubstr("0000:65:00.0     AD102 [GeForce RTX 4090]  41     nouveau"));
   EXPECT_THAT(result.out, HasSubstr("|- 0000:65:00.1  audio                            snd_hda_intel"));
   EXPECT_FALSE(kernel_.exists("run/ferry"));
+  EXPECT_THAT(ferry({"status", "-o", "wide"}).out,
+              HasSubstr("ACCELERATOR      MODEL                     GROUP  NUMA"));
+  EXPECT_THAT(ferry({"status", "--color=always"}).out, HasSubstr("\033[1mACCELERATOR"));
+  EXPECT_THAT(ferry({"status", "--color", "sometimes"}).err,
+              HasSubstr("'sometimes' is none of always, auto, never"));
   const auto json = nlohmann::json::parse(ferry({"status", "-o", "json"}).out);
   EXPECT_EQ(json["accelerators"][0]["address"], "0000:65:00.0");
   EXPECT_EQ(json["accelerators"][0]["iommu_group"], 41);
@@ -494,6 +499,7 @@ TEST_F(CommandLine, ExitsWith4WhenSomethingCannotMove) {
   EXPECT_THAT(plan.out,
               HasSubstr("the kernel's own rule is against it too: 0000:66:00.0 would still not be on vfio"));
   EXPECT_EQ(ferry({"vfio", "bind", "--all"}).status, 4);
+  EXPECT_THAT(ferry({"status"}).out, HasSubstr("not viable"));
   const auto json = nlohmann::json::parse(ferry({"vfio", "plan", "--all", "-o", "json"}).out);
   EXPECT_EQ(json["results"][0]["status"], "refused");
 }

@@ -112,7 +112,7 @@ TEST_F(PluginWithdrawalTest, WithdrawsAGpuAndSaysWhichFileItHasFollowed) {
   publish(7, {"0000:01:00.0"});
   ASSERT_TRUE(follows(7));
   EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:02:00.0"));
-  EXPECT_EQ(advertised()["not_advertised"][0]["reason"], "withdrawn: it is wanted elsewhere");
+  EXPECT_EQ(advertised()["not_advertised"][0]["reason"], "unavailable: it is wanted elsewhere");
   EXPECT_TRUE(allocatable(kGpu, 1));
   EXPECT_EQ(kubelet->allocate(kGpu, {"0000:01:00.0"}, true).status, 5) << "NOT_FOUND";
 
