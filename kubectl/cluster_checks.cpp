@@ -86,7 +86,7 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
 Check host_side_runs(const ClusterNode& node, const std::vector<json>& pods) {
   Check check{.id = "ferry-hostd",
               .subject = node.name,
-              .why = "the agent only writes files: hostd changes the GPUs, and the plugin offers them"};
+              .why = "the agent only writes files: hostd changes the GPUs, and the plugin advertises them"};
   std::set<std::string> running;
   std::optional<std::string> fault;
   bool agent = false;
@@ -180,7 +180,7 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
 
 Check gpus_offered(const ClusterNode& node) {
   Check check{
-      .id = "gpus-advertised", .subject = node.name, .why = "what is not allocatable is given to nobody"};
+      .id = "gpus-advertised", .subject = node.name, .why = "a device that is not allocatable goes to no pod"};
   if (node.resources.empty())
     return std::move(check).warned("the node advertises no GPUs",
                                    "`ferry status` on the node says in which mode they are");
@@ -223,8 +223,8 @@ Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<
   Check check{.id = "kubevirt-permits",
               .subject = node.name,
               .why =
-                  "KubeVirt starts no VM with a device that its object does not list, and offers one itself "
-                  "that is not marked as another's; pods in VMs of Kata need neither"};
+                  "KubeVirt starts no VM with a device that its object does not list, and advertises one "
+                  "itself that has no externalResourceProvider: true; pods in VMs of Kata need neither"};
   constexpr const char* kCure = "`ferry kubevirt-cr --apply` on the node";
   if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be seen");
   if (kubevirts->empty()) return std::move(check).passed("the cluster has no KubeVirt");
@@ -238,7 +238,7 @@ Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<
     if (found == permitted->end())
       lacks.push_back(name + " is not listed");
     else if (!found->second)
-      lacks.push_back(name + " is not marked as offered by others");
+      lacks.push_back(name + " is not marked with externalResourceProvider: true");
   }
   if (const auto twice = listed_twice(node, kubevirts->front()); lacks.empty() && !twice.empty())
     return std::move(check).warned(fmt::format("{} stands in pciHostDevices and in mediatedDevices: {}",

@@ -143,7 +143,7 @@ TEST_F(PluginWithdrawalTest, KeepsWhatAPodHasUntilThePodEnds) {
   const auto device = advertised()["resources"][0]["devices"][0];
   EXPECT_EQ(device["allocated"], true);
   EXPECT_EQ(device["healthy"], false);
-  EXPECT_THAT(std::string(device["reason"]), HasSubstr("withdrawn"));
+  EXPECT_THAT(std::string(device["reason"]), HasSubstr("unavailable"));
   kubelet->release({"0000:01:00.0"});
   EXPECT_TRUE(offered_becomes([](const Json& file) { return listed(file).empty(); }));
 }
