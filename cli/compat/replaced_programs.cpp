@@ -12,7 +12,6 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "cli/options/usage_fault.h"
 #include "cli/output/help_text.h"
 #include "cli/verbs/verbs.h"
 #include "common/log.h"
