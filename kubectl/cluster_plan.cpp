@@ -208,8 +208,7 @@ std::string effect_text(const LabelPlan& plan) {
       return "nothing would change: that is asked for already";
     case LabelPlan::Effect::change:
       return "hostd would be asked for this, when the node gets a rollout lease; GPUs in their desired mode "
-             "are "
-             "not touched, and a GPU in use is blocked until its user ends:";
+             "are not touched, and a GPU in use is blocked until its user ends:";
     case LabelPlan::Effect::left_as_is:
       return "nothing would be asked for any more: the GPUs would stay as they are";
     case LabelPlan::Effect::standby:

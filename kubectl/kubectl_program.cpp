@@ -47,8 +47,7 @@ using nlohmann::json;
 constexpr const char* kWhat = "Shows the GPUs of a Kubernetes cluster, and the VMs and pods that have them";
 constexpr const char* kNotes =
     "It shows what the API server knows, and changes nothing. On the node `ferry status` prints the mode of "
-    "each "
-    "GPU, and the reason for it.";
+    "each GPU, and the reason for it.";
 
 constexpr std::array kExamples = {
     cli::Example{"list", "Show which VM or pod has which GPUs", "kubectl ferry list"},
@@ -187,8 +186,8 @@ Result<Report> check_node(const Cluster& cluster, const Command& command) {
   if (!objects) return fail(objects.error());
   const auto kubevirts = read_kubevirts(cluster.ask);
   if (!kubevirts) return fail(kubevirts.error());
-  return checks_report("node " + name, {{"node", name}}, cluster_checks(*objects, *kubevirts), cluster,
-                       command);
+  return checks_report("node " + name, json::object({{"node", name}}), cluster_checks(*objects, *kubevirts),
+                       cluster, command);
 }
 
 Result<Report> check_vm(const Cluster& cluster, const Command& command) {
@@ -202,7 +201,7 @@ Result<Report> check_vm(const Cluster& cluster, const Command& command) {
   if (!objects) return fail(objects.error());
   const auto kubevirts = read_kubevirts(cluster.ask);
   if (!kubevirts) return fail(kubevirts.error());
-  return checks_report(fmt::format("VM {}/{}", space, name), {{"vm", space + "/" + name}},
+  return checks_report(fmt::format("VM {}/{}", space, name), json::object({{"vm", space + "/" + name}}),
                        vm_checks(*vmi, *objects, *kubevirts), cluster, command);
 }
 

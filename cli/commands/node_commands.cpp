@@ -88,8 +88,7 @@ void CommandTree::add_hostd(CLI::App& app) {
   hostd->footer(
       "Without the file of the desired state hostd changes nothing. Before it changes a device that `ferry "
       "plugin` advertises, it asks the plugin to make the device unavailable. A device in use is blocked, "
-      "and "
-      "hostd changes it when its last user has ended. When hostd ends, all devices stay as they are.");
+      "and hostd changes it when its last user has ended. When hostd ends, all devices stay as they are.");
 }
 
 void CommandTree::add_agent(CLI::App& app) {
@@ -124,8 +123,7 @@ void CommandTree::add_agent(CLI::App& app) {
   agent->footer(
       "Without --once the agent serves the node until SIGTERM, as the program ferry-agent.\n"
       "It writes /var/lib/ferry/desired.json and /run/nvidia/validations. With --once the exit status is 4 "
-      "if "
-      "NVIDIA's programs or another agent serve the node.");
+      "if NVIDIA's programs or another agent serve the node.");
 }
 
 void CommandTree::add_plugin(CLI::App& app) {
