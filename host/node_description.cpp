@@ -67,7 +67,6 @@ void add_outlook(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
     view.movable_reasons = {iommu.error().message};
     view.movable_hint = iommu.error().hint;
     view.not_viable = view.movable_reasons;
-    view.not_viable_hint = view.movable_hint;
     return;
   }
   vfio::MoveRequest request;
