@@ -179,8 +179,9 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
 }
 
 Check gpus_offered(const ClusterNode& node) {
-  Check check{
-      .id = "gpus-advertised", .subject = node.name, .why = "a device that is not allocatable goes to no pod"};
+  Check check{.id = "gpus-advertised",
+              .subject = node.name,
+              .why = "a device that is not allocatable goes to no pod"};
   if (node.resources.empty())
     return std::move(check).warned("the node advertises no GPUs",
                                    "`ferry status` on the node says in which mode they are");
