@@ -37,6 +37,10 @@ Session open_session(const std::filesystem::path& host_root) {
   return session;
 }
 
+TextOutput text_output(const Session& session) {
+  return text_output_of(session.out, process_environment(), session.colours);
+}
+
 vfio::MoveContext move_context(const Session& session, const vfio::AcceleratorRules& rules) {
   return {.host = session.host.get(),
           .writer = session.writer.get(),

@@ -50,7 +50,7 @@ std::string_view text(Health health);
 
 /// The one word for the condition of an accelerator.
 struct Condition {
-  std::string word;  ///< "free", "in use", "use unknown", "blocked"
+  std::string word;  ///< "free", "in use", "use unknown", "not viable"
   Health health = Health::good;
   std::string reason = {};  ///< if not good: a sentence without its full stop
   /// The action to take. May be empty of a bad condition; `ferry explain` then says more.
@@ -107,6 +107,9 @@ struct AcceleratorDescription {
   bool movable = false;
   std::vector<std::string> movable_reasons;  ///< why not
   std::string movable_hint = {};
+  /// Why no VM can be given it whole, even with all accelerators of its group; empty: a VM can.
+  std::vector<std::string> not_viable;
+  std::string not_viable_hint = {};
   std::optional<vfio::DeviceFacts> facts;
 
   const vfio::PciAddress& address() const { return function.address; }

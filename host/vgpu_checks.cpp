@@ -109,7 +109,7 @@ Check driver_check(const HostFs& host, const mdev::VgpuGpu& gpu) {
   if (function.problem) return std::move(check).unreadable(*function.problem);
   if (vfio::on_vfio_driver(function)) {
     return std::move(check).warned(
-        fmt::format("bound to {}: given away whole", function.driver.value_or("")),
+        fmt::format("bound to {} for passthrough", function.driver.value_or("")),
         fmt::format("`ferry vfio unbind --device {}`, if you want vGPUs on it", gpu.address().text()));
   }
   if (!function.driver) {

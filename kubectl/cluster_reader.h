@@ -41,10 +41,20 @@ const std::vector<nlohmann::json>& items_field(const nlohmann::json& object, std
 /// Reads Nodes and the pods with GPUs that have not ended; `vmis` adds KubeVirt's VMs. A cluster without
 /// KubeVirt has no VMs; a role that hides them becomes a note. Errors: those of `ask`.
 enum class VmisRead { no, yes };
-Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis);
+/// The Nodes to read.
+struct NodeChoice {
+  std::vector<std::string> names = {};  ///< empty: all
+  std::string labels = {};              ///< a label selector; empty: any
+};
+/// Errc::not_found: there is no node of a chosen name.
+Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis, const NodeChoice& nodes = {});
 
 /// Reads one node and its pods that have not ended. Errc::not_found: there is no such node.
 Result<ClusterObjects> read_cluster_node(const kube::AskForPart& ask, const std::string& node);
+
+/// Reads a VirtualMachineInstance as it is. Errc::not_found: there is none.
+Result<nlohmann::json> read_vmi(const kube::AskForPart& ask, const std::string& space,
+                                const std::string& name);
 
 /// Reads the KubeVirt objects. Empty: the cluster has no KubeVirt. Absent: the role hides them. Errors: those
 /// of `ask`.

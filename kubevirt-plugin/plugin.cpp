@@ -288,7 +288,7 @@ class Plugin : Pinned {
       const auto is_it = [&](const auto& device) { return device.id == withdrawn.id; };
       for (auto* const lost : {&scan.not_advertised, &scan.driverless}) std::erase_if(*lost, is_it);
       std::erase_if(scan.vanished, is_it);  // the withdrawal explains its absence
-      const NotAdvertised reason{.id = withdrawn.id, .reason = "withdrawn: " + withdrawn.reason};
+      const NotAdvertised reason{.id = withdrawn.id, .reason = "unavailable: " + withdrawn.reason};
       for (auto& resource : scan.resources) {
         const auto matches = [&](const AdvertisedDevice& device) {
           return device.id == withdrawn.id || device.host_name() == withdrawn.id;

@@ -105,7 +105,7 @@ struct VgpuGpu {
   bool host_driver = false;
   /// True for a board that is known to have no virtual functions, although sysfs may list some, as for a T4.
   bool never_has_functions = false;
-  /// The reason, as a clause, why no vGPU can be created here now ("bound to vfio-pci: given away whole").
+  /// The reason, as a clause, why no vGPU can be created here now ("bound to vfio-pci for passthrough").
   /// Empty: vGPUs can be created as far as types are available.
   std::string obstacle;
   /// In order of address, which is also the order of virtual functions' numbers (SR-IOV counts upwards).

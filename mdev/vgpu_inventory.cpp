@@ -50,7 +50,7 @@ std::string obstacle(const VgpuGpu& gpu) {
     }
     return {};
   }
-  if (vfio::on_vfio_driver(function)) return fmt::format("bound to {}: given away whole", *function.driver);
+  if (vfio::on_vfio_driver(function)) return fmt::format("bound to {} for passthrough", *function.driver);
   if (!function.driver) return "no driver is bound to it";
   if (function.sriov_numvfs > 0) {
     return fmt::format("its driver {} offers no vGPU types on its {}", *function.driver,

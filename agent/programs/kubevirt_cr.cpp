@@ -413,12 +413,13 @@ int kubevirt_cr_program(int argc, char** argv) {
       "Compares the cluster's KubeVirt object with what `ferry kubevirt-cr -o json` says on standard input.",
       "ferry-agent kubevirt-cr");
   Command command;
-  CLI::Option* check = app.add_flag("--check", command.check, "say what it lacks; 3 if it does");
-  app.add_flag("--apply", command.apply, "add what it lacks; every other entry stays")->excludes(check);
-  app.add_flag("--dry-run", command.dry_run, "with --apply: say what would be added");
-  app.add_flag("--json", command.as_json, "for machines");
-  app.add_option("--kubeconfig", command.kubeconfig, "how to reach the API server");
-  app.add_option("--context", command.context, "the context of that file");
+  CLI::Option* check = app.add_flag("--check", command.check,
+                                    "print the missing entries; the exit status is 3 if there are any");
+  app.add_flag("--apply", command.apply, "add the missing entries, and keep all others")->excludes(check);
+  app.add_flag("--dry-run", command.dry_run, "with --apply: print the entries that would be added");
+  app.add_flag("--json", command.as_json, "print JSON");
+  app.add_option("--kubeconfig", command.kubeconfig, "how to reach the API server")->option_text("FILE");
+  app.add_option("--context", command.context, "the context of that file")->option_text("NAME");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

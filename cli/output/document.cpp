@@ -97,6 +97,10 @@ std::string join(const std::vector<std::string>& parts, const std::string& betwe
   return fmt::format("{}", fmt::join(parts, between));
 }
 
+std::string because(const std::string& why) {
+  return why.starts_with("so that ") ? "  " + why : "  because " + why;
+}
+
 namespace {
 
 template <typename T>

@@ -87,6 +87,7 @@ json to_json(const host::AcceleratorDescription& view) {
   entry["group_blockers"] = to_json(view.group_blockers);
   entry["movable"] = view.movable;
   entry["movable_reasons"] = view.movable_reasons;
+  entry["not_viable"] = view.not_viable;
   if (view.facts) entry["facts"] = to_json(*view.facts);
   entry["vgpu_framework"] = view.framework->name();
   entry["vgpus"] = list_of(view.vgpus);

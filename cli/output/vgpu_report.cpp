@@ -67,7 +67,7 @@ json described(const vfio::Step& step) {
 template <typename Steps>
 std::string step_lines(const Steps& steps, bool explain, const char* head = "  ") {
   std::string out;
-  for (const auto& step : steps) out += head + step.text() + (explain ? "  because " + step.why : "") + "\n";
+  for (const auto& step : steps) out += head + step.text() + (explain ? because(step.why) : "") + "\n";
   return out;
 }
 
@@ -110,7 +110,7 @@ Shown show_vgpus(const Session& session, const vgpu::VgpuPlan& plan) {
   for (const vgpu::GpuPlan& gpu : plan.gpus) {
     json later = json::array();
     const bool refused = gpu.refusal.has_value();
-    const char* what = !gpu.matched        ? "left alone: not asked for"
+    const char* what = !gpu.matched        ? "skipped: not asked for"
                        : refused           ? "refused"
                        : gpu.steps.empty() ? "already so"
                                            : "would change";

@@ -182,7 +182,8 @@ Result<kata::ClassFile> read_classes_for(const KataOptions& options) {
   auto file = kata::read_class_file(options.file, options.lenient ? Reading::lenient : Reading::strict);
   if (!file) {
     if (file.error().hint.empty())
-      file.error().hint = "-f takes a class file: NVIDIA's, ours (docs/kata.md), or a ConfigMap with either";
+      file.error().hint =
+          "-f takes a class file: NVIDIA's, Ferry's (`man 5 ferry-kata-classes`), or a ConfigMap with either";
     return file;
   }
   for (const std::string& warning : file->warnings) print_to_stderr("warning: {}\n", warning);

@@ -250,9 +250,17 @@ class TreeBuilder final : public YAML::EventHandler {
     } catch (const Ended&) {
       return std::nullopt;
     } catch (const YAML::Exception& error) {
-      return wrong(error.mark.line + 1, "not readable as YAML: " + error.msg, syntax_hint(error.mark.line));
+      return wrong(error.mark.line + 1, "not readable as YAML: " + plain(error.msg),
+                   syntax_hint(error.mark.line));
     }
     return std::nullopt;
+  }
+
+  /// The parser means by these that a line is indented to no list or map above it.
+  static std::string plain(const std::string& message) {
+    if (message == "end of sequence not found") return "its indentation fits no list above it";
+    if (message == "end of map not found") return "its indentation fits no map above it";
+    return message;
   }
 
   /// The hint for an unreadable line (from 0): whether its indentation is wrong.

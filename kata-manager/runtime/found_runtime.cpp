@@ -65,8 +65,8 @@ class RuntimeSearch {
       out_.release = *by_itself;
       out_.release_by = "the running containerd itself";
     } else {
-      return fail(Errc::not_found, "which release of containerd this is, nobody tells: " + why(),
-                  "say it: --containerd-version 1.7.24");
+      return fail(Errc::failed, "containerd was not found, or does not tell its version: " + why(),
+                  "install or start containerd, or name its version: --containerd-version 1.7.24");
     }
     if (by_itself && *by_itself != out_.release) {
       out_.notes.push_back(fmt::format("containerd {} runs, and {} starts with its next restart (by {})",

@@ -2,6 +2,7 @@
 // `kubectl ferry` as a user meets it: the program that kubectl finds, and an HTTP server for the cluster.
 #include "kubectl/kubectl_program.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -65,6 +66,14 @@ class KubectlFerry : public testing::Test {
     if (seen.path.starts_with("/api/v1/nodes?")) return list({});
     if (seen.path.starts_with("/api/v1/pods?")) return list(objects.pods);
     if (seen.path.starts_with("/apis/kubevirt.io/v1/virtualmachineinstances?")) return list(objects.vmis);
+    if (seen.path.starts_with("/apis/kubevirt.io/v1/namespaces/studio/virtualmachineinstances?")) {
+      std::vector<json> named;
+      for (const json& vmi : objects.vmis)
+        if (seen.path.find("metadata.name%3D" + vmi["metadata"]["name"].get<std::string>() + "&") !=
+            std::string::npos)
+          named.push_back(vmi);
+      return list(named);
+    }
     return {.status = 404, .body = "404 page not found\n"};
   }
 
@@ -104,6 +113,27 @@ TEST_F(KubectlFerry, ShowsTheCluster) {
   }
 }
 
+TEST_F(KubectlFerry, ShowsTheChosenNodes) {
+  const auto one = run({"list", "gpu-1"});
+  EXPECT_EQ(one.status, 0) << one.err;
+  EXPECT_THAT(one.out, HasSubstr("gpu-1"));
+  EXPECT_THAT(run({"list", "gpu-11"}).err, HasSubstr("there is no node 'gpu-11'; did you mean 'gpu-1'?"));
+  EXPECT_EQ(run({"list", "-l", "zone=a"}).status, 0);
+  EXPECT_THAT(server_.seen().back().path, Not(HasSubstr("zone")));
+  EXPECT_TRUE(std::ranges::any_of(server_.seen(), [](const HttpSeen& seen) {
+    return seen.path.find("labelSelector=zone%3Da") != std::string::npos;
+  }));
+}
+
+TEST_F(KubectlFerry, ExplainsAVm) {
+  const auto vm = run({"doctor", "vm", "studio/render-c", "-v"});
+  EXPECT_EQ(vm.status, 0) << vm.out << vm.err;
+  EXPECT_THAT(vm.out, AllOf(StartsWith("VM studio/render-c: ready, with remarks"),
+                            HasSubstr("vm-asks-for-gpus"), HasSubstr("has 1 free of")));
+  EXPECT_EQ(run({"doctor", "vm", "studio/render-x"}).status, 2);
+  EXPECT_EQ(run({"doctor", "gpu-1", "gpu-2"}).status, 2);
+}
+
 TEST_F(KubectlFerry, ShowsMachinesTheSame) {
   const json as_json = json::parse(run({"list", "-o", "json"}).out, nullptr, false);
   EXPECT_EQ(as_json["nodes"][0]["resources"][0]["used"], 3);
@@ -122,8 +152,9 @@ TEST_F(KubectlFerry, PlansAndGathersAndChecks) {
   const auto gathered = json::parse(run({"gather", "-n", "gpu-system"}).out, nullptr, false);
   EXPECT_EQ(gathered["nodes"].size(), 2U);
   EXPECT_TRUE(gathered["logs"].is_array());
-  const auto doctor = run({"doctor", "gpu-1"});
+  const auto doctor = run({"doctor", "gpu-1", "-v"});
   EXPECT_EQ(doctor.status, 0) << doctor.err;
+  EXPECT_THAT(doctor.out, StartsWith("node gpu-1: ready"));
   EXPECT_THAT(doctor.out, HasSubstr("pass     node-ready"));
 }
 
@@ -222,9 +253,16 @@ TEST_F(KubectlFerry, IsToldHowByItsHelp) {
   EXPECT_THAT(run({"list", "--contxt", "x"}).err, HasSubstr("did you mean '--context'?"));
   const auto help = run({"--help"});
   EXPECT_EQ(help.status, 0);
-  for (const char* const verb : {"list", "node", "vms", "plan", "doctor", "gather"})
+  for (const char* const verb :
+       {"list", "node", "vms", "plan", "doctor", "kubevirt-cr", "gather", "help", "version"})
     EXPECT_THAT(help.out, HasSubstr(std::string("\n  ") + verb));
-  EXPECT_EQ(run({"--version"}).out, std::string("ferry ") + kVersion + "\n");
+  for (const char* const word : {"--version", "version"})
+    EXPECT_EQ(run({word}).out, std::string("ferry ") + kVersion + "\n");
+  EXPECT_EQ(run({"help", "list"}).out, run({"list", "--help"}).out);
+  EXPECT_THAT(run({"status"}).err, HasSubstr("there is no verb 'status'; did you mean 'list'?"));
+  EXPECT_THAT(run({"node"}).err, AllOf(HasSubstr("kubectl ferry: name a node\n"),
+                                       HasSubstr("for example `kubectl ferry node gpu-1`")));
+  EXPECT_THAT(run({"help", "lst"}).err, HasSubstr("there is no verb 'lst'; did you mean 'list'?"));
 }
 
 // --- What the pages show

@@ -57,7 +57,7 @@ TEST_F(NodeViewTest, WhatHostdSaysComesBeforeWhatIsSeen) {
   };
   for (const Row& row :
        {Row{GpuState::failed, "failed", Health::bad}, Row{GpuState::blocked, "blocked", Health::bad},
-        Row{GpuState::pending, "applying", Health::attention}}) {
+        Row{GpuState::pending, "pending", Health::attention}}) {
     sight.state.emplace().accelerators = {said("0000:3b:00.0", row.condition)};
     const Condition condition = of(sight, "0000:3b:00.0").condition;
     EXPECT_EQ(condition.word, row.word);

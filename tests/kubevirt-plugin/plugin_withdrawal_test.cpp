@@ -112,7 +112,7 @@ TEST_F(PluginWithdrawalTest, WithdrawsAGpuAndSaysWhichFileItHasFollowed) {
   publish(7, {"0000:01:00.0"});
   ASSERT_TRUE(follows(7));
   EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:02:00.0"));
-  EXPECT_EQ(advertised()["not_advertised"][0]["reason"], "withdrawn: it is wanted elsewhere");
+  EXPECT_EQ(advertised()["not_advertised"][0]["reason"], "unavailable: it is wanted elsewhere");
   EXPECT_TRUE(allocatable(kGpu, 1));
   EXPECT_EQ(kubelet->allocate(kGpu, {"0000:01:00.0"}, true).status, 5) << "NOT_FOUND";
 
@@ -143,7 +143,7 @@ TEST_F(PluginWithdrawalTest, KeepsWhatAPodHasUntilThePodEnds) {
   const auto device = advertised()["resources"][0]["devices"][0];
   EXPECT_EQ(device["allocated"], true);
   EXPECT_EQ(device["healthy"], false);
-  EXPECT_THAT(std::string(device["reason"]), HasSubstr("withdrawn"));
+  EXPECT_THAT(std::string(device["reason"]), HasSubstr("unavailable"));
   kubelet->release({"0000:01:00.0"});
   EXPECT_TRUE(offered_becomes([](const Json& file) { return listed(file).empty(); }));
 }

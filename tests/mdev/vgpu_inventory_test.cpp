@@ -258,7 +258,7 @@ TEST_F(VgpuScan, SaysWhyAGpuCarriesNoVgpus) {
   }
   EXPECT_THAT(
       obstacles,
-      ElementsAre("bound to vfio-pci: given away whole", "no driver is bound to it",
+      ElementsAre("bound to vfio-pci for passthrough", "no driver is bound to it",
                   "its driver nvidia offers no vGPU types and is no vGPU host driver",
                   "its driver nvidia offers no vGPU types and is no vGPU host driver",
                   "cannot be read: open /sys/bus/pci/devices/0000:05:00.0/config: No such file or directory",

@@ -106,7 +106,7 @@ TEST_P(EnablingFunctions, IsNotTriedUnderAnOrdinaryDriver) {
     EXPECT_EQ(outcome.kind, Kind::refused);
     EXPECT_EQ(test::code_of(outcome.error), Errc::unsupported);
     EXPECT_EQ(test::message_of(outcome.error),
-              "p.yaml:5: GPU 0 (0000:05:00.0): no parent devices found for GPU at index 0: its driver nvidia "
+              "p.yaml:5: GPU 0 (0000:05:00.0): no parent devices found: its driver nvidia "
               "offers no vGPU types and is no vGPU host driver");
     EXPECT_THAT(test::hint_of(outcome.error), testing::HasSubstr("ferry doctor --for vgpu"));
   }

@@ -285,7 +285,7 @@ GpuPlanner planner_for(const Removal& removal) {
 std::string_view text(GpuOutcome::Kind kind) {
   switch (kind) {
     case GpuOutcome::Kind::unmanaged:
-      return "left alone";
+      return "skipped";
     case GpuOutcome::Kind::already_so:
       return "already so";
     case GpuOutcome::Kind::changed:

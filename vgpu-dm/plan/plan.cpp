@@ -71,8 +71,7 @@ std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& g
     const std::string place = missing->entry->place + ": " + gpu.label();
     const bool none = !gpu.framework->makes_vgpus();
     return Error{.code = Errc::unsupported,
-                 .message = none ? fmt::format("{}: no parent devices found for GPU at index {}: {}", place,
-                                               gpu.index, gpu.obstacle)
+                 .message = none ? fmt::format("{}: no parent devices found: {}", place, gpu.obstacle)
                                  : fmt::format("{}: {}", place, gpu.obstacle),
                  .hint = none ? hint_without_parents(gpu) : ""};
   }
