@@ -9,6 +9,7 @@
 #include "cli/verbs/verbs.h"
 #include "cli/verbs/vgpu_inputs.h"
 #include "kubevirt-plugin/discovery/device_names.h"
+#include "mdev/framework.h"
 #include "policy/kubernetes_files.h"
 #include "policy/policy_verdict.h"
 #include "vfio/quiesce/stopped_services.h"
