@@ -41,10 +41,10 @@ struct GpuUser {
     kata,  ///< a pod in a VM of Kata's
     pod,   ///< any other pod
   };
-  Kind kind = Kind::pod = {};
+  Kind kind = Kind::pod;
   std::string space;
   std::string name;                ///< the VM's, or the pod's
-  std::string pod;                 ///< a VM's launcher; empty: there is none yet
+  std::string pod = {};            ///< a VM's launcher; empty: there is none yet
   std::string node;                ///< empty: on none yet
   std::string phase;               ///< the VM's or the pod's; empty: not reported
   std::string runtime_class = {};  ///< a pod's; empty: the default one

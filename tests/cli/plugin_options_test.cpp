@@ -82,7 +82,7 @@ TEST(PluginOptions, GoByTheCommandLine) {
   EXPECT_FALSE(both.plugin_watcher);
   EXPECT_TRUE(both.rules.kubevirt);
   EXPECT_FALSE(both.cdi_names);
-  EXPECT_FALSE(both.users.names);
+  EXPECT_FALSE(both.pod_resources.names);
 }
 
 // Each switch by itself: two of the same type that had changed places would be seen.

@@ -16,10 +16,6 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
 constexpr std::uint64_t k4GiB = std::uint64_t{1} << 32U;
 
-std::string path_text(const PciFunction& function, std::string_view attribute) {
-  return fmt::format("/{}/{}", sysfs_path(function.address).string(), attribute);
-}
-
 // A size in the largest unit that leaves a whole number: sizes here are powers of two.
 std::string size_text(std::uint64_t bytes) {
   const auto whole = [&](unsigned shift) { return bytes != 0 && bytes % (std::uint64_t{1} << shift) == 0; };

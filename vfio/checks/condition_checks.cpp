@@ -12,10 +12,6 @@
 namespace ferry::vfio::checks {
 namespace {
 
-std::string path_text(const PciFunction& function, std::string_view attribute) {
-  return fmt::format("/{}/{}", sysfs_path(function.address).string(), attribute);
-}
-
 Check reset_check(const PciFunction& function, const DeviceFacts& facts) {
   constexpr const char* kCure =
       "it works once: after a guest's crash a cold start of the host may be needed; a firmware update of the "

@@ -10,10 +10,6 @@
 namespace ferry::vfio::checks {
 namespace {
 
-std::string path_text(const PciFunction& function, std::string_view attribute) {
-  return fmt::format("/{}/{}", sysfs_path(function.address).string(), attribute);
-}
-
 Check readable_check(const PciFunction& function) {
   Check check{"function-readable", function.address.text(),
               "ferry writes nothing to a function that it cannot read"};

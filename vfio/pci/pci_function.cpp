@@ -275,6 +275,10 @@ std::filesystem::path sysfs_path(const PciAddress& address) {
   return std::filesystem::path("sys/bus/pci/devices") / address.text();
 }
 
+std::string path_text(const PciFunction& function, std::string_view attribute) {
+  return fmt::format("/{}/{}", sysfs_path(function.address).string(), attribute);
+}
+
 Result<PciFunction> read_function(const HostFs& host, const PciAddress& address) {
   PciFunction function;
   function.address = address;
