@@ -179,8 +179,8 @@ TEST_F(VendorFunctionRead, TellsThatTheTypesCannotBeRead) {
 
 TEST_F(VendorFunctionRead, IsToldByItsAttribute) {
   const StuckGpus stuck = StuckGpus::read(kernel).value();
-  const MdevBus bus;
-  const vfio::Inventory inventory;
+  const MdevBus bus{};
+  const vfio::Inventory inventory{};
   const HostScan scan{.host = kernel, .inventory = inventory, .stuck = stuck, .bus = bus};
   EXPECT_TRUE(vendor_vfio().is_parent(scan, at(kFirst)));
   EXPECT_FALSE(vendor_vfio().is_parent(scan, at(kGpu)));
