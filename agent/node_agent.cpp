@@ -18,16 +18,17 @@
 
 #include "agent/cluster_objects.h"
 #include "agent/cluster_words.h"
-#include "agent/desired_state/desired_file.h"
+#include "agent/desired_state/written_policy.h"
 #include "agent/drain/evictions.h"
 #include "agent/host_files.h"
-#include "agent/host_status.h"
 #include "agent/labels/feature_file.h"
 #include "agent/labels/node_feature.h"
 #include "agent/node_refusals.h"
 #include "agent/node_step.h"
 #include "agent/rollout/rollout.h"
 #include "agent/rollout/rollout_leases.h"
+#include "api/files.h"
+#include "api/host_status.h"
 #include "common/config/config_tree.h"
 #include "hostfs/locks.h"
 #include "kata-manager/controller/ready_handlers.h"
@@ -273,11 +274,12 @@ class NodeAgent::Impl {
   /// True if the host's files have changed.
   bool read_host() {
     std::string said;
-    for (const char* file : {kDesiredFile, kStatusFile}) said += host_.read_file(file).value_or("") + "\n";
+    for (const char* file : {api::kDesiredFile, api::kStatusFile})
+      said += host_.read_file(file).value_or("") + "\n";
     const bool news = std::exchange(host_said_, said) != said;
     // A start of the container runtime is no answer from hostd, so Kata's files are timed separately.
     std::string kata;
-    for (const char* file : {kata::kReadyHandlersFile, kata::kDesiredClassesFile})
+    for (const char* file : {api::kReadyHandlersFile, api::kDesiredClassesFile})
       kata += host_.read_file(file).value_or("") + "\n";
     const bool kata_news = std::exchange(kata_said_, kata) != kata;
     if (!kata_news && !news) return false;
@@ -292,12 +294,12 @@ class NodeAgent::Impl {
     if (another) has_failed_ = false;
     if (says_that_it_failed(host_side_)) has_failed_ = true;
     if (change_outcome(host_side_) == ChangeOutcome::done) has_failed_ = false;
-    if (host_.read_file(kStatusFile).value_or("") != last_words_) last_words_.reset();
+    if (host_.read_file(api::kStatusFile).value_or("") != last_words_) last_words_.reset();
     return true;
   }
 
   std::optional<std::uint64_t> written_generation() const {
-    return host_side_.written ? std::optional(host_side_.written->generation) : std::nullopt;
+    return host_side_.written ? host_side_.written->generation : std::nullopt;
   }
 
   /// True if hostd has yet to report the result of desired.json.
@@ -307,7 +309,7 @@ class NodeAgent::Impl {
 
   /// True if hostd has started or stopped. If its lock cannot be checked, hostd counts as running.
   bool see_hostd() {
-    const auto runs = is_present(host_, kHostdLiveness);
+    const auto runs = is_present(host_, api::kHostdLiveness);
     const bool down = runs && !*runs;
     if (down == hostd_down_since_.has_value()) return false;
     hostd_down_since_.reset();
@@ -315,7 +317,7 @@ class NodeAgent::Impl {
       hostd_down_since_ = timers_.now();
       read_host();
       if (is_open(host_side_)) ++ends_;
-      last_words_ = host_.read_file(kStatusFile).value_or("");
+      last_words_ = host_.read_file(api::kStatusFile).value_or("");
     }
     see_hostd_again();
     return true;
@@ -632,7 +634,8 @@ class NodeAgent::Impl {
     // desired.json was written although the host is in the desired state: it has the same content in other
     // words.
     if (step.desired_file && step.report.condition == NodeCondition::ready && host_side_.status)
-      same_ = {step.desired_file->generation, host_side_.status->desired.value_or(0)};
+      same_ = {step.desired_file->generation.value_or(0),
+               host_side_.status->desired_generation().value_or(0)};
     host_changed();
     evictions_.act(step.evict);
     if (auto kept = keep_feature_file(step.feature_file); !kept) return failed(kept.error());

@@ -32,7 +32,7 @@ DesiredState desired_state_for(const NodeSnapshot& view, const std::vector<Other
 
 /// True if all GPUs are in the desired mode already. Only a policy with an item for all GPUs, and without
 /// vGPUs, can be decided here.
-bool host_is_so(const policy::Policy& policy, const HostStatus& host) {
+bool host_is_so(const policy::Policy& policy, const api::HostStatus& host) {
   if (policy.items.size() != 1) return false;
   const policy::PolicyItem& item = policy.items.front();
   const bool of_all = item.gpus.all_devices && item.gpus.filters.empty() && item.selection.models.empty() &&
@@ -40,11 +40,11 @@ bool host_is_so(const policy::Policy& policy, const HostStatus& host) {
                       item.selection.vendors.empty();
   return of_all && item.mode != policy::Mode::vgpu &&
          std::ranges::all_of(host.accelerators,
-                             [&](const AcceleratorStatus& gpu) { return gpu.mode == item.mode; });
+                             [&](const api::AcceleratorStatus& gpu) { return gpu.mode == item.mode; });
 }
 
 bool is_written(const DesiredState& desired_state, const HostSide& host) {
-  return host.written && host.written->says(desired_state.desired_policy);
+  return host.written && says(*host.written, desired_state.desired_policy);
 }
 
 /// True if writing the desired state changes GPUs, or may. Once it is written, hostd reports the result.
@@ -67,14 +67,14 @@ bool operands_are_in_the_way(const NodeSnapshot& view, const DesiredState& desir
   const HostSide& host = view.host;
   if (!is_taken_up(desired_state, host) || !host.status || !host.hostd_speaks || !view.others.pods)
     return false;
-  if (host.status->phase != NodePhase::blocked || host.silent > kPausePatience) return false;
-  const auto is_operands = [&](const ReportedUser& user) {
+  if (host.status->phase != api::NodePhase::blocked || host.silent > kPausePatience) return false;
+  const auto is_operands = [&](const api::ReportedUser& user) {
     const auto pod = std::ranges::find(*view.others.pods, user.pod_uid, &PodOnNode::uid);
     return !user.pod_uid.empty() && pod != view.others.pods->end() &&
            can_be_paused(view.node.labels, pod->daemon_set);
   };
-  return std::ranges::any_of(host.status->accelerators, [&](const AcceleratorStatus& gpu) {
-    return gpu.state == "blocked" && gpu.only_in_use && !gpu.users.empty() &&
+  return std::ranges::any_of(host.status->accelerators, [&](const api::AcceleratorStatus& gpu) {
+    return gpu.state == api::GpuState::blocked && gpu.only_in_use && !gpu.users.empty() &&
            std::ranges::all_of(gpu.users, is_operands);
   });
 }
@@ -121,16 +121,17 @@ NodeChange change_of(const NodeSnapshot& view, const DesiredState& desired_state
     change.by_label = desired_state.desired_policy.source.starts_with("label ");
   }
   if (host.written) {
-    const auto policy = host.written->read();
+    const auto policy = policy_in(*host.written);
     change.written = policy ? configuration_id(*policy) : std::string();
   }
   change.outcome = change_outcome(host);
   if (change.outcome == ChangeOutcome::failed) change.why = failure_of(host);
   // A hostd that has not come back, as after a boot, says nothing about its desired state.
   change.is_news = view.failure_is_news && says_that_it_failed(host);
-  change.has_any = host.status &&
-                   std::ranges::any_of(host.status->accelerators,
-                                       [](const AcceleratorStatus& gpu) { return gpu.desired.has_value(); });
+  change.has_any =
+      host.status && std::ranges::any_of(host.status->accelerators, [](const api::AcceleratorStatus& gpu) {
+        return gpu.desired.has_value();
+      });
   return change;
 }
 
@@ -195,12 +196,9 @@ void plan_desired_file(const NodeSnapshot& view, const std::vector<OtherOwner>& 
   step.awaits_operands = !step.waits_for.empty();
   if (step.awaits_operands) return;
   // Higher than any generation that hostd has read, even of a lost file: its answer must belong to this file.
-  const std::uint64_t written = host.written ? host.written->generation : 0;
-  const std::uint64_t seen = host.status ? host.status->desired.value_or(0) : 0;
-  step.desired_file = {.generation = std::max(written, seen) + 1,
-                       .policy = step.desired_state.desired_policy.name,
-                       .config = step.desired_state.desired_policy.config,
-                       .source = step.desired_state.desired_policy.source};
+  const std::uint64_t written = host.written ? host.written->generation.value_or(0) : 0;
+  const std::uint64_t seen = host.status ? host.status->desired_generation().value_or(0) : 0;
+  step.desired_file = file_of(step.desired_state.desired_policy, std::max(written, seen) + 1);
 }
 
 /// Absent: the host status is not known, and the labels stay. Labels that vanish at each boot would move the

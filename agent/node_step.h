@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/desired_state/desired_file.h"
 #include "agent/desired_state/desired_state.h"
+#include "agent/desired_state/written_policy.h"
 #include "agent/drain/drain.h"
 #include "agent/kata/kata_step.h"
 #include "agent/labels/feature_labels.h"
@@ -67,7 +67,7 @@ struct NodeStep {
   std::optional<bool> unschedulable;  ///< new spec.unschedulable; absent: unchanged
   std::vector<NodeEvent> events;
   /// The new desired.json, to be written after the labels. Absent: the present one stays, or is removed.
-  std::optional<DesiredFile> desired_file;
+  std::optional<api::DesiredFile> desired_file;
   bool remove_desired_file = false;
   std::vector<StatusFile> files;
   /// Content of serving.json: why Ferry's device plugin is on standby; empty: it serves, and there is no

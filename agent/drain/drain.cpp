@@ -36,7 +36,7 @@ struct DeviceUsers {
 };
 
 /// Null: no such pod.
-const NodePod* pod_of(const ReportedUser& user, const std::vector<NodePod>& pods) {
+const NodePod* pod_of(const api::ReportedUser& user, const std::vector<NodePod>& pods) {
   const auto found = std::ranges::find_if(pods, [&](const NodePod& pod) {
     if (!user.pod_uid.empty() && pod.uid != user.pod_uid) return false;
     return user.kind == "pod" ? user.name == pod.text() : !user.pod_uid.empty();
@@ -44,11 +44,11 @@ const NodePod* pod_of(const ReportedUser& user, const std::vector<NodePod>& pods
   return found == pods.end() ? nullptr : &*found;
 }
 
-void add_holder(const ReportedUser& user, const std::vector<NodePod>& pods, DeviceUsers& out) {
+void add_holder(const api::ReportedUser& user, const std::vector<NodePod>& pods, DeviceUsers& out) {
   const NodePod* const pod = pod_of(user, pods);
   if (pod == nullptr) {
     const bool in_a_pod = user.kind == "pod" || !user.pod_uid.empty();
-    (in_a_pod ? out.unknown : out.kept).push_back(user.text);
+    (in_a_pod ? out.unknown : out.kept).push_back(user.text());
   } else if (!pod->kept.empty()) {
     out.kept.push_back(fmt::format("pod {} ({})", pod->text(), pod->kept));
   } else if (std::ranges::find(out.pods, *pod) == out.pods.end()) {
@@ -56,14 +56,15 @@ void add_holder(const ReportedUser& user, const std::vector<NodePod>& pods, Devi
   }
 }
 
-DeviceUsers users_of(const HostStatus& host, const std::vector<NodePod>& pods) {
+DeviceUsers users_of(const api::HostStatus& host, const std::vector<NodePod>& pods) {
   DeviceUsers out;
-  for (const AcceleratorStatus& gpu : host.accelerators) {
-    if (gpu.state != "blocked") continue;
-    const bool named = !std::ranges::all_of(gpu.users, &ReportedUser::by_the_plugin);
-    for (const ReportedUser& user : gpu.users)
+  for (const api::AcceleratorStatus& gpu : host.accelerators) {
+    if (gpu.state != api::GpuState::blocked) continue;
+    const bool named = !std::ranges::all_of(gpu.users, &api::ReportedUser::by_the_plugin);
+    for (const api::ReportedUser& user : gpu.users)
       if (!named || !user.by_the_plugin) add_holder(user, pods, out);
-    if (!gpu.only_in_use) out.kept.push_back(gpu.address + ", which is blocked by more than its users");
+    if (!gpu.only_in_use)
+      out.kept.push_back(gpu.address.text() + ", which is blocked by more than its users");
   }
   return out;
 }
@@ -188,16 +189,16 @@ DrainStep begin(const DesiredState& desired_state, const DrainSnapshot& view, co
 bool keeps_failure(const policy::NodeObject& node, const HostSide& host, const DrainSnapshot& view) {
   const auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
   if (!view.timeout || !mark || mark->since || !host.written) return false;
-  const bool done = host.status && has_answered(host) && host.status->phase == NodePhase::ready;
+  const bool done = host.status && has_answered(host) && host.status->phase == api::NodePhase::ready;
   return mark->generation == host.written->generation && !done;
 }
 
 DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_state, const HostSide& host,
                    const DrainSnapshot& view) {
   if (!view.timeout || desired_state.kind != DesiredState::Kind::policy) return nothing();
-  if (!host.written || !host.written->says(desired_state.desired_policy)) return nothing();
+  if (!host.written || !says(*host.written, desired_state.desired_policy)) return nothing();
   DrainNeed need;
-  need.generation = host.written->generation;
+  need.generation = host.written->generation.value_or(0);
   auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
   if (mark && mark->generation != need.generation) mark.reset();
   if (hostd_is_gone(host)) return need;  // no change would follow the evictions
@@ -205,8 +206,8 @@ DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_s
     if (mark && !is_silent(desired_state, host)) need.kind = Kind::stays;
     return need;
   }
-  if (mark && !mark->since && host.status->phase != NodePhase::ready) return over(need, mark->failed);
-  if (host.status->phase != NodePhase::blocked) return nothing();
+  if (mark && !mark->since && host.status->phase != api::NodePhase::ready) return over(need, mark->failed);
+  if (host.status->phase != api::NodePhase::blocked) return nothing();
   if (!view.pods && !mark) return nothing("the pods of the node cannot be seen");
   DeviceUsers users = users_of(*host.status, view.pods.value_or(std::vector<NodePod>()));
   return mark && mark->since ? need_when_begun(host, view, std::move(users), *mark->since, std::move(need))
@@ -218,9 +219,9 @@ DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_s
 std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<NodePod>& pods) {
   std::set<NamedOwner> out;
   if (!host.status) return out;
-  for (const AcceleratorStatus& gpu : host.status->accelerators) {
-    if (gpu.state != "blocked") continue;
-    for (const ReportedUser& user : gpu.users) {
+  for (const api::AcceleratorStatus& gpu : host.status->accelerators) {
+    if (gpu.state != api::GpuState::blocked) continue;
+    for (const api::ReportedUser& user : gpu.users) {
       const NodePod* const pod = pod_of(user, pods);
       if (pod != nullptr && pod->daemon_set) out.insert(*pod->daemon_set);
     }

@@ -11,6 +11,7 @@
 #include "agent/cluster_words.h"
 #include "agent/labels/own_labels.h"
 #include "agent/rollout/rollout.h"
+#include "api/files.h"
 
 namespace ferry::agent {
 namespace {
@@ -239,7 +240,7 @@ std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host,
     out.push_back(
         {"HostdUnavailable", fmt::format("ferry hostd has not taken up /{} for more than {} seconds; does "
                                          "it run on this node, with --kata?",
-                                         kata::kDesiredClassesFile, kAnswerPatience.count())});
+                                         api::kDesiredClassesFile, kAnswerPatience.count())});
   }
   if (!host.kata.error.empty()) out.push_back({"RuntimeFailed", host.kata.error});
   add_handlers(out, host.kata);

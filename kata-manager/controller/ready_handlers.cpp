@@ -7,14 +7,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/files.h"
 #include "kata-manager/kata/kata_configuration.h"
 
 namespace ferry::kata {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr int kVersion = 2;
 
 bool is_ours(const KnownRuntime& runtime) {
   return runtime.configuration.starts_with(kata_configuration_folder("").string());
@@ -29,7 +28,7 @@ constexpr std::array<std::pair<HandlerState, std::string_view>, 6> kStates{
      {HandlerState::failed, "failed"}}};
 
 tl::unexpected<Error> broken(const char* why) {
-  return fail(Errc::malformed_host, std::string("/") + kReadyHandlersFile + ": " + why,
+  return fail(Errc::malformed_host, std::string("/") + api::kReadyHandlersFile + ": " + why,
               "ferry hostd writes it: is it of the same version?");
 }
 
@@ -38,7 +37,7 @@ Result<Json> parse(std::string_view text) {
   if (!file.is_object()) return broken("no JSON object");
   const auto version = file.find("version");
   // Version 1 has the same list of handlers; only the words of its other states differ.
-  if (version == file.end() || (*version != 1 && *version != kVersion))
+  if (version == file.end() || (*version != 1 && *version != api::kReadyHandlersVersion))
     return broken("written by another version of ferry");
   return file;
 }
@@ -108,7 +107,7 @@ std::string_view text(HandlerState state) {
 std::string handlers_file_text(const HandlersFile& file) {
   auto ready = Json::array();
   for (const std::string& name : file.ready) ready.push_back({{"name", name}});
-  Json out = {{"version", kVersion}, {"handlers", std::move(ready)}};
+  Json out = {{"version", api::kReadyHandlersVersion}, {"handlers", std::move(ready)}};
   if (file.generation) out["generation"] = *file.generation;
   if (file.generation || file.changing) out["applying"] = file.changing;
   auto others = Json::array();

@@ -40,23 +40,19 @@ std::string has_failed(const std::string& why) {
 NodePod pod(const char* name, const char* kept = "", bool ends = false) {
   return {.space = "a", .name = name, .uid = std::string("uid-") + name, .kept = kept, .ends = ends};
 }
-ReportedUser of_kubelet(const char* name) {
-  return {.text = std::string("pod a/") + name, .kind = "pod", .name = std::string("a/") + name};
+api::ReportedUser of_kubelet(const char* name) {
+  return {.kind = "pod", .name = std::string("a/") + name};
 }
-ReportedUser vm_in(const char* name) {
-  return {.text = "virtual machine guest (pid 7)",
-          .kind = "virtual_machine",
-          .name = "guest",
-          .pod_uid = std::string("uid-") + name};
+api::ReportedUser vm_in(const char* name) {
+  return {.kind = "virtual_machine", .name = "guest", .pid = 7, .pod_uid = std::string("uid-") + name};
 }
-const ReportedUser kByThePlugin = {
-    .text = "pod (given)", .kind = "pod", .name = "(given)", .by_the_plugin = true};
-const ReportedUser kAnyPod = {
-    .text = "pod (any that asks for it)", .kind = "pod", .name = "(any that asks for it)"};
-const ReportedUser kProcess = {.text = "process python3 (pid 9)", .kind = "process", .name = "python3"};
+const api::ReportedUser kByThePlugin = {.kind = "pod", .name = "(given)", .by_the_plugin = true};
+const api::ReportedUser kAnyPod = {.kind = "pod", .name = "(any that asks for it)"};
+const api::ReportedUser kProcess = {.kind = "process", .name = "python3", .pid = 9};
 
-AcceleratorStatus held_by(std::vector<ReportedUser> users, bool only = true) {
-  AcceleratorStatus out = test::gpu(policy::Mode::host, policy::Mode::passthrough, "blocked");
+api::AcceleratorStatus held_by(std::vector<api::ReportedUser> users, bool only = true) {
+  api::AcceleratorStatus out =
+      test::gpu(policy::Mode::host, policy::Mode::passthrough, api::GpuState::blocked);
   out.reason = "in use";
   out.users = std::move(users);
   out.only_in_use = only;
@@ -64,12 +60,12 @@ AcceleratorStatus held_by(std::vector<ReportedUser> users, bool only = true) {
 }
 
 /// A node that has been refused what its label asks for.
-NodeSnapshot refused(std::vector<AcceleratorStatus> gpus, std::vector<NodePod> pods) {
+NodeSnapshot refused(std::vector<api::AcceleratorStatus> gpus, std::vector<NodePod> pods) {
   NodeSnapshot view;
   view.node = test::node_with({{kWorkloadLabel, "vm-passthrough"}});
   view.configs = test::usual_configs();
-  view.host = test::answer(resolve_desired_state(view.node, view.configs, view.defaults), NodePhase::blocked,
-                           std::move(gpus));
+  view.host = test::answer(resolve_desired_state(view.node, view.configs, view.defaults),
+                           api::NodePhase::blocked, std::move(gpus));
   DrainSnapshot drain;
   drain.timeout = kTimeout;
   drain.pods = std::move(pods);
@@ -78,7 +74,7 @@ NodeSnapshot refused(std::vector<AcceleratorStatus> gpus, std::vector<NodePod> p
   return view;
 }
 /// And shows that its pods are being evicted.
-NodeSnapshot begun(std::vector<AcceleratorStatus> gpus, std::vector<NodePod> pods) {
+NodeSnapshot begun(std::vector<api::AcceleratorStatus> gpus, std::vector<NodePod> pods) {
   NodeSnapshot view = refused(std::move(gpus), std::move(pods));
   view.node.labels[kStateLabel] = "draining";
   view.node.annotations = {{kDrainAnnotation, running()}, {kCordonedAnnotation, kOurs}};
@@ -156,7 +152,7 @@ TEST(Drain, WhatSomebodyElseHasCordonedIsNotOurs) {
 
   view.node.annotations = {{kDrainAnnotation, running()}};
   EXPECT_THAT(node_step(view).evict, ElementsAre(pod("p")));
-  view.host.status->phase = NodePhase::ready;
+  view.host.status->phase = api::NodePhase::ready;
   EXPECT_EQ(node_step(view).unschedulable, std::nullopt) << "nor is it given back";
   EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
 }
@@ -226,20 +222,21 @@ INSTANTIATE_TEST_SUITE_P(
                 ""}));
 
 TEST(Drain, OfAnotherUidUnderTheSameNameIsAnotherPod) {
-  ReportedUser user = of_kubelet("p");
+  api::ReportedUser user = of_kubelet("p");
   user.pod_uid = "uid-former";
   EXPECT_THAT(node_step(refused({held_by({user})}, {pod("p")})), leaves_it());
   EXPECT_THAT(node_step(begun({held_by({user})}, {pod("p")})).evict, IsEmpty());
 }
 
 TEST(Drain, BeginsOnlyForARefusalOfWhatIsAskedForNow) {
-  for (const NodePhase phase : {NodePhase::ready, NodePhase::applying, NodePhase::failed, NodePhase::idle}) {
+  for (const api::NodePhase phase :
+       {api::NodePhase::ready, api::NodePhase::applying, api::NodePhase::failed, api::NodePhase::idle}) {
     NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
     view.host.status->phase = phase;
     EXPECT_THAT(node_step(view), leaves_it());
   }
   NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.status->desired = kGeneration - 1;
+  view.host.status->desired->generation = kGeneration - 1;
   EXPECT_THAT(node_step(view), leaves_it()) << "an answer to something else";
   view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   view.node.labels[kWorkloadLabel] = "container";
@@ -325,7 +322,7 @@ TEST(Drain, WaitsWhileSomebodyElseHoldsItToo) {
 }
 
 TEST(Drain, StaysWhileHostdIsAtIt) {
-  for (const NodePhase phase : {NodePhase::applying, NodePhase::applying}) {
+  for (const api::NodePhase phase : {api::NodePhase::applying, api::NodePhase::applying}) {
     NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
     view.host.status->phase = phase;
     drain_of(view).now = at(5'000);
@@ -356,9 +353,9 @@ TEST(Drain, WaitsForAHostdThatDoesNotRunAsLongAsItMayTakeAndHasNotFailedThen) {
 TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
   const NodeSnapshot before = begun({held_by({of_kubelet("p")})}, {pod("p")});
   NodeSnapshot view = before;
-  view.host.status->phase = NodePhase::ready;
+  view.host.status->phase = api::NodePhase::ready;
   EXPECT_THAT(node_step(view), undoes_all());
-  view.host.status->phase = NodePhase::failed;
+  view.host.status->phase = api::NodePhase::failed;
   EXPECT_THAT(node_step(view), undoes_all());
   view = before;
   view.host.hostd_down = kGonePatience + seconds(1);
@@ -373,7 +370,7 @@ TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
   view.node.labels[kOperandsLabel] = "false";
   EXPECT_THAT(node_step(view), undoes_all());
   view = before;
-  view.host.written->generation = view.host.status->desired.emplace(8);
+  view.host.written->generation = view.host.status->desired->generation.emplace(8);
   EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, running(0, 8))))
       << "it is another one for another desired state";
   view = before;
@@ -384,7 +381,7 @@ TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
   EXPECT_THAT(node_step(view), leaves_it()) << "whoever has nothing to do with it";
   view = before;
   view.node.annotations.erase(kDrainAnnotation);
-  view.host.status->phase = NodePhase::ready;
+  view.host.status->phase = api::NodePhase::ready;
   const NodeStep step = node_step(view);
   EXPECT_EQ(step.unschedulable, false) << "half a mark is one";
   EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, std::nullopt)));
@@ -415,14 +412,14 @@ TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
     EXPECT_THAT(step, leaves_it());
     EXPECT_THAT(step.events, Not(Contains(Field(&NodeEvent::reason, "DrainFailed")))) << "told once";
   }
-  view.host.status->phase = NodePhase::applying;
+  view.host.status->phase = api::NodePhase::applying;
   EXPECT_THAT(node_step(view), leaves_it());
-  view.host.status->phase = NodePhase::failed;
+  view.host.status->phase = api::NodePhase::failed;
   EXPECT_THAT(node_step(view), leaves_it());
-  view.host.status->phase = NodePhase::blocked;
-  view.host.written->generation = view.host.status->desired.emplace(8);
+  view.host.status->phase = api::NodePhase::blocked;
+  view.host.written->generation = view.host.status->desired->generation.emplace(8);
   EXPECT_EQ(node_step(view).unschedulable, true) << "another desired state";
-  view.host.status->phase = NodePhase::ready;
+  view.host.status->phase = api::NodePhase::ready;
   EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
 }
 
@@ -457,7 +454,7 @@ TEST(Drain, WhereCordoningIsRefusedTheRestIsSaid) {
   EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "blocked")));
   EXPECT_THAT(step.report.trouble, HasSubstr("a policy is against it"));
   view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.status->phase = NodePhase::ready;
+  view.host.status->phase = api::NodePhase::ready;
   drain_of(view).cordon_refused = "a policy is against it";
   EXPECT_THAT(node_step(view), leaves_it());
 }
@@ -510,7 +507,7 @@ TEST(DrainMark, OfAnotherFormIsNotOurs) {
 TEST(DrainMark, ThatCannotBeReadIsTakenOff) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   view.node.annotations[kDrainAnnotation] = "by hand";
-  view.host.status->phase = NodePhase::ready;
+  view.host.status->phase = api::NodePhase::ready;
   EXPECT_THAT(node_step(view), undoes_all());
 }
 

@@ -20,11 +20,12 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/cluster_words.h"
-#include "agent/desired_state/desired_file.h"
+#include "agent/desired_state/written_policy.h"
 #include "agent/node_agent.h"
 #include "agent/operator_compat/operands.h"
 #include "agent/rollout/rollout.h"
 #include "agent/rollout/rollout_leases.h"
+#include "api/files.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
@@ -161,7 +162,7 @@ class Fleet {
     for (const auto end = clock.now() + time; clock.now() < end;) {
       clock.run_for(std::min<kube::Timers::Clock::duration>(std::chrono::seconds(1), end - clock.now()));
       for (const auto& machine : machines) {
-        const std::string now = machine->host.read_file(agent::kDesiredFile).value_or("");
+        const std::string now = machine->host.read_file(api::kDesiredFile).value_or("");
         if (std::exchange(machine->told, now) != now) machine->hostd.wanted_changed();
         if (each_second) each_second(*machine);
       }

@@ -16,11 +16,11 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/cluster_words.h"
-#include "agent/desired_state/desired_file.h"
+#include "agent/desired_state/written_policy.h"
 #include "agent/labels/feature_file.h"
 #include "agent/operator_compat/operands.h"
 #include "agent/operator_compat/status_files.h"
-#include "common/plugin_files.h"
+#include "api/files.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "tests/agent/one_node.h"
@@ -217,7 +217,7 @@ TEST_F(AgentLabels, StayUntilHostdHasSpoken) {
   start(FeatureWay::node);
   ASSERT_EQ(cluster.label(kCount), "1");
   cluster.kill_agent();
-  EXPECT_TRUE(cluster.host.remove_file(kStatusFile));
+  EXPECT_TRUE(cluster.host.remove_file(api::kStatusFile));
   start(FeatureWay::node);
   EXPECT_EQ(cluster.label(kCount), "1");
   EXPECT_NE(cluster.annotation(kFeaturesAnnotation), "");
@@ -311,7 +311,7 @@ TEST_F(AgentLabels, AreNotKeptByWhoElseAsksWhetherHostdRuns) {
   cluster.hostd.stop();
   pass(5min);
   {
-    const auto asked = test::must(LivenessLock::announce(cluster.host, kHostdLiveness));
+    const auto asked = test::must(LivenessLock::announce(cluster.host, api::kHostdLiveness));
     cluster.agent->host_changed();
   }
   pass(12min);
@@ -629,7 +629,7 @@ TEST_F(AgentNodeFeature, IsWaitedForWhereNobodyKnowsIt) {
 TEST_F(AgentNodeFeature, StaysUntilHostdHasSpoken) {
   start(FeatureWay::nfd);
   cluster.kill_agent();
-  EXPECT_TRUE(cluster.host.remove_file(kStatusFile));
+  EXPECT_TRUE(cluster.host.remove_file(api::kStatusFile));
   start(FeatureWay::nfd);
   EXPECT_EQ(said(kCount), "1");
   EXPECT_EQ(writes(), 1U);
@@ -979,7 +979,8 @@ TEST_F(AgentLoop, LeavesThePluginAsItIsWhereNobodyLooks) {
 
 // Until it is known who serves, what was said last stands: at a boot without an API server, too.
 TEST_F(AgentLoop, LeavesThePluginAsItWasBeforeItKnowsThePods) {
-  ASSERT_TRUE(cluster.host.write_file("var/lib/ferry/serving.json", serving_file_text("another serves")));
+  ASSERT_TRUE(
+      cluster.host.write_file("var/lib/ferry/serving.json", api::serving_file_text("another serves")));
   cluster.server.script = [](const kube::ApiRequest& request) {
     return request.path.find("/pods") != std::string::npos
                ? std::optional(test::ApiFault::status_of(503, "InternalError"))
@@ -1151,7 +1152,7 @@ TEST_F(AgentLoop, LooksAllTheSameWhereAConfigMapIsForbidden) {
 
 TEST_F(AgentLoop, SaysThatTheDesiredStateCannotBeWritten) {
   cluster.put_validator();
-  const auto in_the_way = cluster.scratch.path() / kDesiredFile;
+  const auto in_the_way = cluster.scratch.path() / api::kDesiredFile;
   std::filesystem::create_directories(in_the_way / "in the way");
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");

@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/cluster_words.h"
+#include "api/files.h"
 #include "kube/curl_transport.h"
 #include "tests/agent/one_node.h"
 #include "tests/agent/overlaps.h"
@@ -150,7 +151,7 @@ class Schedule : public AgentLoop {
   /// desired.json cannot be written: a folder is in its place.
   void fill_disk(bool full) {
     full_ = full;
-    const auto place = cluster.scratch.path() / kDesiredFile;
+    const auto place = cluster.scratch.path() / api::kDesiredFile;
     std::filesystem::remove_all(place);
     if (full) std::filesystem::create_directories(place / "in the way");
     tell_hostd();

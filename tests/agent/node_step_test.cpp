@@ -54,16 +54,16 @@ TEST(NodeStep, PausesAsksAndResumesInThatOrder) {
 
   view.others.pods = std::vector<PodOnNode>();
   step = node_step(view);
-  EXPECT_EQ(step.desired_file.value_or(DesiredFile{}), test::written(desired_state, 1));
+  EXPECT_EQ(step.desired_file.value_or(api::DesiredFile{}), test::written(desired_state, 1));
   EXPECT_EQ(step.waits_for, "");
 
-  view.host = answer(desired_state, NodePhase::applying);
+  view.host = answer(desired_state, api::NodePhase::applying);
   step = node_step(view);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "applying")));
   EXPECT_EQ(step.desired_file.has_value(), false) << "it is written";
   view.node.labels = with_changes(view.node.labels, step.labels);
 
-  view.host = answer(desired_state, NodePhase::ready, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
+  view.host = answer(desired_state, api::NodePhase::ready, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
   step = node_step(view);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "ready"), Pair(kValidator, "true"),
                                        Pair(kVgpuStateLabel, "success")));
@@ -77,7 +77,7 @@ TEST(NodeStep, PausesAsksAndResumesInThatOrder) {
 // "success" of what was asked for before is not that of this, for however short a time this takes.
 TEST(NodeStep, SaysThatAVgpuConfigurationIsPendingBeforeAnybodyTakesItUp) {
   NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kVgpuStateLabel, "success"}});
-  view.host = answer(desired_state_for(view_of({{kWorkloadLabel, "vm-passthrough"}})), NodePhase::ready);
+  view.host = answer(desired_state_for(view_of({{kWorkloadLabel, "vm-passthrough"}})), api::NodePhase::ready);
   NodeStep step = node_step(view);
   EXPECT_TRUE(step.desired_file.has_value()) << "nobody is to be paused";
   EXPECT_EQ(step.labels.at(kVgpuStateLabel), "pending");
@@ -94,8 +94,8 @@ TEST(NodeStep, SaysNoMoreThatAVgpuConfigurationIsPendingThatNobodyAsksFor) {
     all[kVgpuStateLabel] = "pending";
     NodeSnapshot view = view_of(all);
     EXPECT_EQ(node_step(view).labels.at(kVgpuStateLabel), std::nullopt);
-    view.host =
-        answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), NodePhase::applying);
+    view.host = answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})),
+                       api::NodePhase::applying);
     EXPECT_FALSE(node_step(view).labels.contains(kVgpuStateLabel)) << "it is at work";
     view.host = {};
     view.host.written = test::written(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})));
@@ -119,14 +119,14 @@ TEST(NodeStep, LeavesWhatNvidiasVgpuDeviceManagerSaysIsPending) {
 // A GPU that is taken from driver nvidia is open in all of these; who brings the driver has none open.
 TEST(NodeStep, PausesWhatHasTheDriversGpusOpen) {
   NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kDcgm, "true"}, {kDriver, "true"}});
-  view.host.status = HostStatus();
+  view.host.status = api::HostStatus();
   view.host.status->accelerators = {gpu(policy::Mode::host, std::nullopt)};
   const NodeStep step = node_step(view);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending"), Pair(kDcgm, "paused-for-gpu-ferry")));
   view.node.labels = with_changes(view.node.labels, step.labels);
   view.others.pods = {PodOnNode{.name = "nvidia-dcgm-abc", .daemon_set = "nvidia-dcgm"}};
   EXPECT_EQ(node_step(view).waits_for, "pod nvidia-dcgm-abc to end");
-  view.host = answer(desired_state_for(view), NodePhase::ready,
+  view.host = answer(desired_state_for(view), api::NodePhase::ready,
                      {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   EXPECT_EQ(node_step(view).labels.at(kDcgm), "true");
 }
@@ -138,14 +138,14 @@ TEST(NodeStep, PausesThoseAgainThatAloneAreInTheWay) {
   view.others.pods = {PodOnNode{.name = "d", .daemon_set = "nvidia-dcgm", .uid = "u-dcgm"},
                       PodOnNode{.name = "job", .daemon_set = "", .uid = "u-job"}};
   const auto held_by = [](std::vector<std::string> pods) {
-    AcceleratorStatus out = gpu(policy::Mode::host, policy::Mode::passthrough, "blocked");
+    api::AcceleratorStatus out = gpu(policy::Mode::host, policy::Mode::passthrough, api::GpuState::blocked);
     out.only_in_use = true;
     for (std::string& uid : pods)
-      out.users.push_back({.text = "process", .kind = "process", .pod_uid = std::move(uid)});
+      out.users.push_back({.kind = "process", .name = "p", .pod_uid = std::move(uid)});
     return out;
   };
   const auto pauses = [&] { return node_step(view).labels.contains(kDcgm); };
-  view.host = answer(desired_state_for(view), NodePhase::blocked, {held_by({"u-dcgm", "u-job"})});
+  view.host = answer(desired_state_for(view), api::NodePhase::blocked, {held_by({"u-dcgm", "u-job"})});
   EXPECT_FALSE(pauses()) << "the job is, too";
   ASSERT_TRUE(view.host.status);
   view.host.status->accelerators = {held_by({"u-dcgm", ""})};
@@ -202,7 +202,7 @@ TEST(NodeStep, WaitsForALabelOnlySoLong) {
 TEST(NodeStep, PausesNothingForATypo) {
   NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "typo"}, {kValidator, "true"}});
   const NodeSnapshot before = view_of({{policy::kVgpuConfigLabel, "render-mix"}});
-  view.host = answer(desired_state_for(before), NodePhase::ready);
+  view.host = answer(desired_state_for(before), api::NodePhase::ready);
   const NodeStep step = node_step(view);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "failed"), Pair(kVgpuStateLabel, "failed")));
   EXPECT_EQ(step.desired_file.has_value(), false);
@@ -221,14 +221,14 @@ void PrintTo(const NoChange& row, std::ostream* out) {
   *out << row.name;
 }
 
-HostSide as_it_is(std::vector<AcceleratorStatus> gpus) {
+HostSide as_it_is(std::vector<api::AcceleratorStatus> gpus) {
   HostSide host;
-  host.status = HostStatus{};
+  host.status = api::HostStatus{};
   if (host.status) host.status->accelerators = std::move(gpus);
   return host;
 }
 HostSide of_policy(const char* name) {
-  return answer(desired_state_for(view_of({{kPolicyLabel, name}})), NodePhase::ready);
+  return answer(desired_state_for(view_of({{kPolicyLabel, name}})), api::NodePhase::ready);
 }
 
 class TakesOver : public testing::TestWithParam<NoChange> {};
@@ -287,7 +287,7 @@ TEST(NodeStep, PausesForWhatMayChangeAGpu) {
 TEST(NodeStep, IsCalmWhileAnotherPolicyIsEdited) {
   NodeSnapshot view = view_of({{kPolicyLabel, "quarters"}, {kValidator, "true"}});
   view.host =
-      answer(desired_state_for(view), NodePhase::ready, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
+      answer(desired_state_for(view), api::NodePhase::ready, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
   view.node.labels[kStateLabel] = "ready";
   view.configs[1].text += "  another: [{devices: [0], mode: host}]\n";
   NodeStep step = node_step(view);
@@ -344,9 +344,9 @@ TEST(NodeStep, SaysWhatItPassesOverAndWhatItCannotPause) {
 // hostd goes on by itself when what it refused is let go.
 TEST(NodeStep, PausesWhatComesLate) {
   NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
-  view.host = answer(desired_state_for(view), NodePhase::blocked);
+  view.host = answer(desired_state_for(view), api::NodePhase::blocked);
   EXPECT_THAT(node_step(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))));
-  view.host = answer(desired_state_for(view), NodePhase::applying);
+  view.host = answer(desired_state_for(view), api::NodePhase::applying);
   EXPECT_THAT(node_step(view).labels, testing::Contains(Pair(kValidator, "paused-for-gpu-ferry")));
 }
 
@@ -357,15 +357,15 @@ TEST(NodeStep, ResumesWhatACrashLeft) {
     all[kValidator] = "paused-for-gpu-ferry";
     NodeSnapshot view = view_of(all);
     view.host =
-        answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), NodePhase::ready);
+        answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), api::NodePhase::ready);
     EXPECT_THAT(node_step(view).labels, testing::Contains(Pair(kValidator, "true")));
   }
 }
 
 TEST(NodeStep, KeepsAPauseWhileTheHostChangesForWhateverReason) {
   NodeSnapshot view = view_of({{kPolicyLabel, "typo"}, {kValidator, "paused-for-gpu-ferry"}});
-  view.host =
-      answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), NodePhase::applying);
+  view.host = answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})),
+                     api::NodePhase::applying);
   EXPECT_THAT(node_step(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))));
   view.host.silent = kChangePatience + seconds(1);
   EXPECT_THAT(node_step(view).labels, testing::Contains(Pair(kValidator, "true")));
@@ -395,7 +395,7 @@ TEST(NodeStep, StandsBackWhereOthersServe) {
                                {"nvidia.com/gpu.deploy.vfio-manager", "true"},
                                {kValidator, "paused-for-gpu-ferry"}});
   view.others.daemon_sets = {"nvidia-vfio-manager"};
-  view.host = answer(desired_state_for(view), NodePhase::ready);
+  view.host = answer(desired_state_for(view), api::NodePhase::ready);
   const NodeStep step = node_step(view);
   EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::standby);
   EXPECT_TRUE(step.remove_desired_file) << "so that hostd writes nothing";
@@ -417,7 +417,7 @@ TEST(NodeStep, StandsBackByLabelAloneAndKeepsWhatIsWritten) {
   NodeSnapshot view =
       view_of({{kWorkloadLabel, "vm-passthrough"}, {"nvidia.com/gpu.deploy.vfio-manager", "true"}});
   view.others = {};
-  view.host = answer(desired_state_for(view), NodePhase::ready);
+  view.host = answer(desired_state_for(view), api::NodePhase::ready);
   const NodeStep step = node_step(view);
   EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::standby);
   EXPECT_FALSE(step.remove_desired_file);
@@ -487,24 +487,24 @@ TEST(NodeStep, HasThePluginStandBackAlsoWhereNothingIsAsked) {
 TEST(NodeStep, TakesBackWhatNobodyAsksForAnyMore) {
   NodeSnapshot view = view_of({});
   view.host =
-      answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), NodePhase::ready);
+      answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), api::NodePhase::ready);
   EXPECT_TRUE(node_step(view).remove_desired_file);
 }
 
 TEST(NodeStep, CountsGenerationsAboveAllThatWereSeen) {
   NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}});
   view.host = as_it_is({});
-  if (view.host.status) view.host.status->desired = 41;
-  EXPECT_EQ(node_step(view).desired_file.value_or(DesiredFile{}).generation, 42U);
-  view.host.written = DesiredFile{.generation = 50, .policy = "x", .config = "y", .source = "z"};
-  EXPECT_EQ(node_step(view).desired_file.value_or(DesiredFile{}).generation, 51U);
+  if (view.host.status) view.host.status->desired = api::DesiredMark{.generation = 41};
+  EXPECT_EQ(node_step(view).desired_file.value_or(api::DesiredFile{}).generation, 42U);
+  view.host.written = api::DesiredFile{.generation = 50, .policy = "x", .source = "z"};
+  EXPECT_EQ(node_step(view).desired_file.value_or(api::DesiredFile{}).generation, 51U);
 }
 
 TEST(NodeStep, TakesTroubleOffTheNodeOnceItIsOver) {
   NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kVgpuStateLabel, "failed"}});
   view.node.annotations[kErrorAnnotation] = "in use";
   view.node.annotations["example.com/note"] = "stays";
-  view.host = answer(desired_state_for(view), NodePhase::ready,
+  view.host = answer(desired_state_for(view), api::NodePhase::ready,
                      {test::gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   const NodeStep step = node_step(view);
   EXPECT_THAT(step.annotations, ElementsAre(Pair(kErrorAnnotation, std::nullopt)));
