@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "common/text/json.h"
 #include "kube/api_error.h"
 #include "kube/api_path.h"
 
@@ -84,20 +85,9 @@ namespace {
 
 using nlohmann::json;
 
-const json& at(const json& object, const char* key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
-std::string text_at(const json& object, const char* key) {
-  const json& value = at(object, key);
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
-
 std::map<std::string, std::string> texts_at(const json& object, const char* key) {
   std::map<std::string, std::string> out;
-  const json& values = at(object, key);
+  const json& values = json_at(object, key);
   if (!values.is_object()) return out;
   for (const auto& [name, value] : values.items())
     if (value.is_string()) out.emplace(name, value.get<std::string>());
@@ -111,7 +101,7 @@ constexpr const char* kMirror = "kubernetes.io/config.mirror";
 
 // Empty: no owner of this kind.
 std::string owner_of(const json& pod, std::string_view kind) {
-  const json& owners = at(at(pod, "metadata"), "ownerReferences");
+  const json& owners = json_at(json_at(pod, "metadata"), "ownerReferences");
   if (!owners.is_array()) return {};
   for (const json& owner : owners)
     if (text_at(owner, "kind") == kind) return text_at(owner, "name");
@@ -126,7 +116,7 @@ struct DaemonSetOwner {
 
 std::string doubt_of(const json& pod, const std::string& daemon_set, bool space_is_believed) {
   if (!is_another_program(daemon_set) && !is_an_operand(daemon_set)) return {};
-  const json& metadata = at(pod, "metadata");
+  const json& metadata = json_at(pod, "metadata");
   const std::string space = text_at(metadata, "namespace");
   const std::string said = fmt::format("pod {}/{} names DaemonSet {} as its owner, which is not believed",
                                        space, text_at(metadata, "name"), daemon_set);
@@ -138,9 +128,9 @@ std::string doubt_of(const json& pod, const std::string& daemon_set, bool space_
 }
 
 DaemonSetOwner daemon_set_owner_of(const json& pod, const BelievedOwners& believed) {
-  const json& metadata = at(pod, "metadata");
+  const json& metadata = json_at(pod, "metadata");
   const std::string space = text_at(metadata, "namespace");
-  const json& owners = at(metadata, "ownerReferences");
+  const json& owners = json_at(metadata, "ownerReferences");
   const bool space_is_believed = believed.spaces.contains(space);
   // A deleted DaemonSet can be gone before its pods have ended.
   const bool ends = !text_at(metadata, "deletionTimestamp").empty();
@@ -158,14 +148,14 @@ DaemonSetOwner daemon_set_owner_of(const json& pod, const BelievedOwners& believ
 }
 
 bool has_ended(const json& pod) {
-  const std::string phase = text_at(at(pod, "status"), "phase");
+  const std::string phase = text_at(json_at(pod, "status"), "phase");
   return phase == "Succeeded" || phase == "Failed";
 }
 
 bool runs(const json& pod) {
-  const json& containers = at(at(pod, "status"), "containerStatuses");
+  const json& containers = json_at(json_at(pod, "status"), "containerStatuses");
   return containers.is_array() && std::ranges::any_of(containers, [](const json& container) {
-           return !at(at(container, "state"), "running").is_null();
+           return !json_at(json_at(container, "state"), "running").is_null();
          });
 }
 
@@ -175,11 +165,11 @@ bool is_owned_by(const json& owner, const kube::ApiKind& kind) {
 
 // A DaemonSet recreates its pods even on a cordoned node. Its pods name it as their controller.
 std::optional<NamedOwner> daemon_set_of(const json& pod) {
-  const json& metadata = at(pod, "metadata");
-  const json& owners = at(metadata, "ownerReferences");
+  const json& metadata = json_at(pod, "metadata");
+  const json& owners = json_at(metadata, "ownerReferences");
   if (!owners.is_array()) return std::nullopt;
   for (const json& owner : owners) {
-    if (is_owned_by(owner, kube::kDaemonSets) && at(owner, "controller") == json(true))
+    if (is_owned_by(owner, kube::kDaemonSets) && json_at(owner, "controller") == json(true))
       return NamedOwner{.space = text_at(metadata, "namespace"),
                         .name = text_at(owner, "name"),
                         .uid = text_at(owner, "uid")};
@@ -189,9 +179,9 @@ std::optional<NamedOwner> daemon_set_of(const json& pod) {
 
 // Only the kubelet can end a static pod. The kubelet creates the mirror pod with the Node as its owner.
 bool is_static(const json& pod, const json& node) {
-  const json& metadata = at(pod, "metadata");
-  const json& owners = at(metadata, "ownerReferences");
-  if (at(at(metadata, "annotations"), kMirror).is_null() || !owners.is_array()) return false;
+  const json& metadata = json_at(pod, "metadata");
+  const json& owners = json_at(metadata, "ownerReferences");
+  if (json_at(json_at(metadata, "annotations"), kMirror).is_null() || !owners.is_array()) return false;
   return std::ranges::any_of(owners, [&](const json& owner) {
     return is_owned_by(owner, kube::kNodes) && !uid_of(node).empty() && text_at(owner, "uid") == uid_of(node);
   });
@@ -199,10 +189,10 @@ bool is_static(const json& pod, const json& node) {
 
 std::set<std::string> runtime_handlers_of(const json& node) {
   std::set<std::string> out;
-  const json& list = at(at(node, "status"), "runtimeHandlers");
+  const json& list = json_at(json_at(node, "status"), "runtimeHandlers");
   if (!list.is_array()) return out;
   for (const json& handler : list)
-    if (const json& name = at(handler, "name"); name.is_string()) out.insert(name.get<std::string>());
+    if (const json& name = json_at(handler, "name"); name.is_string()) out.insert(name.get<std::string>());
   return out;
 }
 
@@ -236,7 +226,7 @@ kube::FieldChoice daemon_set_fields() {
 }
 
 policy::NodeObject node_object_of(const json& node) {
-  const json& metadata = at(node, "metadata");
+  const json& metadata = json_at(node, "metadata");
   const std::string name = text_at(metadata, "name");
   return {.file = "Node " + name,
           .name = name,
@@ -246,7 +236,7 @@ policy::NodeObject node_object_of(const json& node) {
 }
 
 std::vector<ConfigText> configurations_of(const json& config_map) {
-  const json& metadata = at(config_map, "metadata");
+  const json& metadata = json_at(config_map, "metadata");
   auto texts = texts_at(config_map, "data");
   if (const auto usual = texts.extract(kUsualKey)) {
     texts.clear();
@@ -263,7 +253,7 @@ std::vector<ConfigText> configurations_of(const json& config_map) {
 }
 
 std::vector<std::string> passed_over_of(const json& config_map) {
-  const json& metadata = at(config_map, "metadata");
+  const json& metadata = json_at(config_map, "metadata");
   const std::string map =
       fmt::format("ConfigMap {}/{}", text_at(metadata, "namespace"), text_at(metadata, "name"));
   std::vector<std::string> out;
@@ -272,7 +262,7 @@ std::vector<std::string> passed_over_of(const json& config_map) {
     if (texts.contains(kUsualKey) && key != kUsualKey)
       out.push_back(fmt::format("{}: key {} is passed over beside {}", map, key, kUsualKey));
   }
-  const json& binary = at(config_map, "binaryData");
+  const json& binary = json_at(config_map, "binaryData");
   if (!binary.is_object()) return out;
   for (const auto& [key, bytes] : binary.items())
     out.push_back(fmt::format("{}: key {} is passed over: binaryData is not read", map, key));
@@ -280,7 +270,7 @@ std::vector<std::string> passed_over_of(const json& config_map) {
 }
 
 bool is_cordoned(const json& node) {
-  const json& cordoned = at(at(node, "spec"), "unschedulable");
+  const json& cordoned = json_at(json_at(node, "spec"), "unschedulable");
   return cordoned.is_boolean() && cordoned.get<bool>();
 }
 
@@ -288,7 +278,7 @@ std::vector<NodePod> node_pods_of(const std::map<std::string, json>& pods, const
   std::vector<NodePod> out;
   for (const auto& [name, pod] : pods) {
     if (has_ended(pod)) continue;
-    const json& metadata = at(pod, "metadata");
+    const json& metadata = json_at(pod, "metadata");
     out.push_back({.space = text_at(metadata, "namespace"),
                    .name = text_at(metadata, "name"),
                    .uid = text_at(metadata, "uid"),
@@ -303,7 +293,7 @@ std::vector<PodOnNode> pods_of(const std::map<std::string, json>& pods, const Be
   std::vector<PodOnNode> out;
   for (const auto& [name, pod] : pods) {
     if (has_ended(pod)) continue;
-    const json& metadata = at(pod, "metadata");
+    const json& metadata = json_at(pod, "metadata");
     DaemonSetOwner owner = daemon_set_owner_of(pod, believed);
     out.push_back({.name = text_at(metadata, "name"),
                    .daemon_set = std::move(owner.believed),
@@ -319,7 +309,7 @@ std::map<std::string, std::string> vmis_of(const std::map<std::string, json>& po
   std::map<std::string, std::string> out;
   for (const auto& [key, pod] : pods) {
     if (has_ended(pod)) continue;
-    const json& metadata = at(pod, "metadata");
+    const json& metadata = json_at(pod, "metadata");
     const std::string vmi = owner_of(pod, "VirtualMachineInstance");
     if (!vmi.empty()) out[text_at(metadata, "namespace") + "/" + text_at(metadata, "name")] = vmi;
   }
@@ -327,7 +317,7 @@ std::map<std::string, std::string> vmis_of(const std::map<std::string, json>& po
 }
 
 std::string uid_of(const json& object) {
-  return text_at(at(object, "metadata"), "uid");
+  return text_at(json_at(object, "metadata"), "uid");
 }
 
 std::set<std::string> uids_of(const std::map<std::string, json>& objects) {
@@ -338,7 +328,7 @@ std::set<std::string> uids_of(const std::map<std::string, json>& objects) {
 
 std::set<std::string> names_of(const std::map<std::string, json>& objects) {
   std::set<std::string> out;
-  for (const auto& [name, object] : objects) out.insert(text_at(at(object, "metadata"), "name"));
+  for (const auto& [name, object] : objects) out.insert(text_at(json_at(object, "metadata"), "name"));
   return out;
 }
 

@@ -10,6 +10,8 @@
 #include <netinet/in.h>
 #include <vector>
 
+#include "common/text/text.h"
+
 namespace ferry::kubectl {
 namespace {
 
@@ -35,13 +37,6 @@ bool is_quote(char c) {
 /// Characters after which a sentence or a list goes on. A password may have them, too.
 bool is_closing(char c) {
   return c == ',' || c == ';' || c == ')' || c == '}' || c == ']' || c == '>';
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
 }
 
 /// The length of a quote at `at` with the backslashes that a JSON log puts before it; 0: no quote.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/text/json.h"
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
 
@@ -19,17 +20,6 @@ using Moment = kube::Timers::Clock::time_point;
 
 constexpr const char* kNodeNameLabel = "nfd.node.kubernetes.io/node-name";
 constexpr std::string_view kPrefix = "ferry-features-for-";
-
-const json& at(const json& object, const char* key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
-std::string text_at(const json& object, const char* key) {
-  const json& value = at(at(object, "metadata"), key);
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
 
 std::string said(const Error& error) {
   return error.hint.empty() ? error.message : error.message + "; " + error.hint;
@@ -52,21 +42,22 @@ json node_feature(const std::string& node, const Labels& labels, kube::ApiKind o
         {"ownerReferences",
          {{{"apiVersion", owner_kind.api_version},
            {"kind", owner_kind.kind},
-           {"name", text_at(owner, "name")},
-           {"uid", text_at(owner, "uid")}}}}}},
+           {"name", text_at(json_at(owner, "metadata"), "name")},
+           {"uid", text_at(json_at(owner, "metadata"), "uid")}}}}}},
       // Older releases of NFD refuse an object without its three kinds of features.
       {"spec",
        {{"features", {{"flags", none}, {"attributes", none}, {"instances", none}}}, {"labels", desired}}}};
 }
 
 bool says_the_same(const json& object, const json& content) {
-  const json& has = at(object, "metadata");
-  const json& desired = at(content, "metadata");
-  const json& labels = at(at(object, "spec"), "labels");
-  return at(has, "ownerReferences") == at(desired, "ownerReferences") &&
-         at(at(has, "labels"), kNodeNameLabel) == at(at(desired, "labels"), kNodeNameLabel) &&
+  const json& has = json_at(object, "metadata");
+  const json& desired = json_at(content, "metadata");
+  const json& labels = json_at(json_at(object, "spec"), "labels");
+  return json_at(has, "ownerReferences") == json_at(desired, "ownerReferences") &&
+         json_at(json_at(has, "labels"), kNodeNameLabel) ==
+             json_at(json_at(desired, "labels"), kNodeNameLabel) &&
          // An API server may omit an empty object.
-         (labels.is_null() ? json::object() : labels) == at(at(content, "spec"), "labels");
+         (labels.is_null() ? json::object() : labels) == json_at(json_at(content, "spec"), "labels");
 }
 
 class NodeFeature::Impl {

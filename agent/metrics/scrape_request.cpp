@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "agent/metrics/metrics_listener.h"
+#include "common/text/text.h"
 
 namespace ferry::agent {
 namespace {
@@ -28,13 +29,6 @@ bool is_token(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [&](char c) {
     return is_letter(c) || is_digit(c) || kOthers.find(c) != std::string_view::npos;
   });
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return out;
 }
 
 std::string_view trimmed(std::string_view text) {

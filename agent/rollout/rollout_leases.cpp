@@ -12,6 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/node_report.h"
+#include "common/text/json.h"
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
 
@@ -24,19 +25,8 @@ constexpr const char* kConfigurationAnnotation = "gpu-ferry.io/configuration";
 constexpr const char* kPolicyAnnotation = "gpu-ferry.io/policy";
 constexpr std::size_t kLongestVerdict = 400;
 
-const json& at(const json& object, const char* key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
-std::string text_at(const json& object, const char* key) {
-  const json& value = at(object, key);
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
-
 const json& annotations_of(const json& lease) {
-  return at(at(lease, "metadata"), "annotations");
+  return json_at(json_at(lease, "metadata"), "annotations");
 }
 
 // The format of metav1.MicroTime.
@@ -66,7 +56,7 @@ kube::Selection rollout_lease_objects(const std::string& space) {
 }
 
 std::optional<RolloutLease> rollout_lease_of(const json& lease) {
-  const std::string name = text_at(at(lease, "metadata"), "name");
+  const std::string name = text_at(json_at(lease, "metadata"), "name");
   const std::string_view prefix = kChangeLease;
   if (!name.starts_with(prefix)) return std::nullopt;
   RolloutLease out;
@@ -75,7 +65,7 @@ std::optional<RolloutLease> rollout_lease_of(const json& lease) {
   if (fault != std::errc() || end != number.data() + number.size() ||
       name != fmt::format("{}{}", prefix, out.index))
     return std::nullopt;
-  out.holder = text_at(at(lease, "spec"), "holderIdentity");
+  out.holder = text_at(json_at(lease, "spec"), "holderIdentity");
   out.configuration = text_at(annotations_of(lease), kConfigurationAnnotation);
   return out;
 }
@@ -94,18 +84,18 @@ void read_canary_results(const json& lease, CanaryResults& out) {
 }
 
 std::string sign_of_life(const json& lease) {
-  const json& spec = at(lease, "spec");
+  const json& spec = json_at(lease, "spec");
   return text_at(spec, "holderIdentity") + " " + text_at(spec, "renewTime") + " " +
          text_at(annotations_of(lease), kConfigurationAnnotation);
 }
 
 json patch_to_take(const json& lease, const LeaseHolder& holder) {
   const std::string now = micro_time(holder.now);
-  const json& before = at(lease, "spec");
+  const json& before = json_at(lease, "spec");
   json spec = {
       {"holderIdentity", holder.node}, {"leaseDurationSeconds", kLeaseLife.count()}, {"renewTime", now}};
   if (text_at(before, "holderIdentity") != holder.node) {
-    const json& transitions = at(before, "leaseTransitions");
+    const json& transitions = json_at(before, "leaseTransitions");
     constexpr std::int64_t kMost = 1'000'000;
     spec["acquireTime"] = now;
     spec["leaseTransitions"] =

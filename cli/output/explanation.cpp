@@ -596,11 +596,9 @@ ExplanationLine link_line(const vfio::LinkFacts& link) {
 }
 
 Result<Subject> find_subject(const ExplainInputs& inputs, const std::string& word) {
-  std::string lower = word;
-  std::ranges::transform(lower, lower.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (find_vgpu(inputs.view, lower).vgpu != nullptr && !vfio::PciAddress::parse(lower))
-    return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {lower}};
+  const std::string small = lower(word);
+  if (find_vgpu(inputs.view, small).vgpu != nullptr && !vfio::PciAddress::parse(small))
+    return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {small}};
   if (inputs.sight.advertised && inputs.sight.advertised->resource(word) != nullptr)
     return Subject{.kind = Subject::Kind::resource, .address = {}, .resource = word};
   const auto address = vfio::PciAddress::parse(word);

@@ -89,6 +89,11 @@ auto read_json(std::string_view text, std::string_view file, std::string hint, R
   return fail(Errc::malformed_host, "/" + std::string(file) + ": " + fault, std::move(hint));
 }
 
+/// The value of the key; null if there is none, or `object` is no object. For documents of others.
+const nlohmann::json& json_at(const nlohmann::json& object, const char* key);
+/// Empty: there is no text under the key.
+std::string text_at(const nlohmann::json& object, const char* key);
+
 /// The text of a document for a file. Bytes that are not UTF-8 are replaced: names of processes and texts of
 /// drivers have such.
 std::string json_text(const nlohmann::ordered_json& document);

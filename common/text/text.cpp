@@ -2,7 +2,6 @@
 #include "common/text/text.h"
 
 #include <algorithm>
-#include <cctype>
 #include <numeric>
 #include <string_view>
 #include <vector>
@@ -18,6 +17,13 @@ std::string counted(std::size_t count, std::string_view one, std::string_view ma
   return out;
 }
 
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return out;
+}
+
 std::vector<std::string> words_between(std::string_view text, char separator) {
   std::vector<std::string> out;
   while (!text.empty()) {
@@ -29,13 +35,6 @@ std::vector<std::string> words_between(std::string_view text, char separator) {
 }
 
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
 
 // Edit distance with three rows; two swapped letters count as one edit, since that is a common slip.
 std::size_t distance(std::string_view a, std::string_view b) {

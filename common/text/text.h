@@ -13,6 +13,9 @@ namespace ferry {
 /// A number of things for people: "1 warning", "0 switches". Without `many` the plural is `one` with an "s".
 std::string counted(std::size_t count, std::string_view one, std::string_view many = {});
 
+/// ASCII letters in lower case; all others stay.
+std::string lower(std::string_view text);
+
 /// The words between separators, such as the NUL of /proc/PID/cmdline. A separator at the end begins no word;
 /// two in a row have an empty word between them.
 std::vector<std::string> words_between(std::string_view text, char separator);

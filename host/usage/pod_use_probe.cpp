@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::host {
@@ -27,13 +28,6 @@ std::optional<std::uint32_t> number_of(std::string_view text) {
   const auto [last, failure] = std::from_chars(text.data(), end, number);
   if (text.empty() || failure != std::errc() || last != end) return std::nullopt;
   return number;
-}
-
-std::string lower(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
 }
 
 /// The resources whose numeric IDs are numbers of groups or vfio devices.

@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
+
 namespace ferry::kata {
 
 Result<Digest> Digest::parse(std::string_view text) {
@@ -190,11 +192,9 @@ std::string ImageReference::text() const {
 }
 
 std::string plain_registry(std::string_view host) {
-  std::string lower(host);
-  std::ranges::transform(lower, lower.begin(),
-                         [](char c) { return is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c; });
-  if (lower == "index.docker.io" || lower == "registry-1.docker.io") return "docker.io";
-  return lower;
+  std::string name = lower(host);
+  if (name == "index.docker.io" || name == "registry-1.docker.io") return "docker.io";
+  return name;
 }
 
 bool is_loopback(std::string_view host_and_port) {

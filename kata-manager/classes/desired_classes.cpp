@@ -9,6 +9,7 @@
 
 #include "api/files.h"
 #include "common/config/config_reader.h"
+#include "common/text/json.h"
 #include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
@@ -147,7 +148,7 @@ std::string desired_classes_text(const DesiredClasses& desired) {
   if (!desired.source.empty()) file[kSource] = desired.source;
   if (desired.confidential_mode != ConfidentialMode::State::unknown)
     file[kConfidentialMode] = text(desired.confidential_mode);
-  return file.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_text(file);
 }
 
 Result<ClassFile> desired_class_file(const DesiredClasses& desired) {
