@@ -17,7 +17,6 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/cluster_objects.h"
-#include "agent/cluster_words.h"
 #include "agent/desired_state/written_policy.h"
 #include "agent/drain/evictions.h"
 #include "agent/host_files.h"
@@ -29,6 +28,7 @@
 #include "agent/rollout/rollout_leases.h"
 #include "api/files.h"
 #include "api/host_status.h"
+#include "api/labels.h"
 #include "common/config/config_tree.h"
 #include "hostfs/locks.h"
 #include "kata-manager/controller/ready_handlers.h"
@@ -64,7 +64,7 @@ std::string text_of(const Error& error) {
 
 bool changes_the_error_alone(const NodeStep& step) {
   return step.labels.empty() && !step.unschedulable && step.annotations.size() == 1 &&
-         step.annotations.contains(kErrorAnnotation);
+         step.annotations.contains(api::kErrorAnnotation);
 }
 
 /// The configuration's name for people; empty: not known here.
@@ -364,7 +364,8 @@ class NodeAgent::Impl {
     NodeSnapshot view;
     view.node = node_object_of(node);
     if (settings_.among_others) {
-      for (const auto& label : {kWorkloadLabel, kPolicyLabel}) view.node.labels.erase(std::string(label));
+      for (const auto& label : {api::kWorkloadLabel, api::kPolicyLabel})
+        view.node.labels.erase(std::string(label));
     }
     view.defaults = settings_.defaults;
     for (const Forbidden* const forbidden : {&pods_forbidden_, &daemon_sets_forbidden_})
@@ -573,7 +574,7 @@ class NodeAgent::Impl {
               "its "
               "labels {}*",
               with_cordon ? "a cordon, or pauses of operands, stay" : "pauses of operands stay",
-              settings_.node, text_of(changed.error()), kPauseMark, kDeployPrefix);
+              settings_.node, text_of(changed.error()), kPauseMark, api::kDeployPrefix);
           const bool refused = changed.error().code == kube::ApiErrc::forbidden ||
                                changed.error().code == kube::ApiErrc::invalid;
           if (with_cordon && refused) return take_back(false);

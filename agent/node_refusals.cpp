@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "agent/cluster_words.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -13,15 +13,15 @@ namespace {
 constexpr int kLongPause = 10;
 
 /// Annotations for people, on which nothing depends.
-constexpr std::array kNotes = {kErrorAnnotation, kKataErrorAnnotation};
+constexpr std::array kNotes = {api::kErrorAnnotation, api::kKataErrorAnnotation};
 
 bool has_notes(const NodeStep& step) {
   return std::ranges::any_of(kNotes, [&](const char* note) { return step.annotations.contains(note); });
 }
 
 bool concerns_a_drain(const NodeStep& step) {
-  return step.unschedulable || step.annotations.contains(kDrainAnnotation) ||
-         step.annotations.contains(kCordonedAnnotation);
+  return step.unschedulable || step.annotations.contains(api::kDrainAnnotation) ||
+         step.annotations.contains(api::kCordonedAnnotation);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "agent/cluster_words.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -300,7 +300,7 @@ std::string failure_of(const HostSide& host) {
 void add_to_error(NodeReport& report, const std::string& text) {
   std::string all = report.trouble;
   add(all, text);
-  if (!all.empty()) report.annotations[kErrorAnnotation] = one_line(all);
+  if (!all.empty()) report.annotations[api::kErrorAnnotation] = one_line(all);
 }
 
 NodeReport node_report(const DesiredState& desired_state, const HostSide& host, const std::string& held,
@@ -314,13 +314,13 @@ NodeReport node_report(const DesiredState& desired_state, const HostSide& host, 
                                       desired_state.desired_policy.source, held)
                         : trouble_of(desired_state, host, out.condition));
   out.trouble = one_line(trouble);
-  out.labels[kStateLabel] = std::string(text(out.condition));
-  out.annotations[kErrorAnnotation] =
+  out.labels[api::kStateLabel] = std::string(text(out.condition));
+  out.annotations[api::kErrorAnnotation] =
       out.trouble.empty() ? std::nullopt : std::optional<std::string>(out.trouble);
   if (desired_state.of_vgpu_config) {
-    if (auto state = vgpu_state(out.condition, host)) out.labels[kVgpuStateLabel] = std::move(state);
+    if (auto state = vgpu_state(out.condition, host)) out.labels[api::kVgpuStateLabel] = std::move(state);
   } else if (desired_state.kind == DesiredState::Kind::policy) {
-    out.labels[kVgpuStateLabel] = std::nullopt;
+    out.labels[api::kVgpuStateLabel] = std::nullopt;
   }
   return out;
 }

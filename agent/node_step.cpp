@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "agent/cluster_words.h"
 #include "agent/desired_state/known_policies.h"
 #include "agent/labels/own_labels.h"
 #include "agent/rollout/rollout.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -220,14 +220,14 @@ void plan_features(const NodeSnapshot& view, LabelChanges& labels, LabelChanges&
   const bool ours = view.features == FeatureWay::node;
   // NFD may have set these labels already, and not yet listed them in its annotation.
   const bool nfds = view.features == FeatureWay::file || view.features == FeatureWay::nfd;
-  Labels record = read_label_record(annotation(kFeaturesAnnotation));
+  Labels record = read_label_record(annotation(api::kFeaturesAnnotation));
   std::erase_if(record, [](const auto& label) { return !is_feature_label(label.first); });
   OwnLabels own =
       own_labels(view.node.labels, std::move(record), ours ? features.value_or(Labels()) : Labels(),
-                 nfds ? Labels() : own_features(view.node.labels, annotation(kNfdAnnotation)));
+                 nfds ? Labels() : own_features(view.node.labels, annotation(api::kNfdAnnotation)));
   if (view.labels_refused.empty()) {
     labels.merge(own.changes);
-    annotations[kFeaturesAnnotation] = std::move(own.record);
+    annotations[api::kFeaturesAnnotation] = std::move(own.record);
   } else if (!own.changes.empty()) {
     return;  // NFD sets no label that the agent has yet to remove
   }
@@ -258,12 +258,13 @@ KataPlan last_kata_plan(const NodeSnapshot& view) {
 /// A vGPU configuration that is no longer desired, and that hostd never took up, is not pending.
 void end_pending(const Labels& labels, NodeStep& step) {
   if (step.desired_state.of_vgpu_config || step.desired_state.kind == DesiredState::Kind::policy) return;
-  const auto now = labels.find(kVgpuStateLabel);
-  if (now != labels.end() && now->second == "pending") step.report.labels[kVgpuStateLabel] = std::nullopt;
+  const auto now = labels.find(api::kVgpuStateLabel);
+  if (now != labels.end() && now->second == "pending")
+    step.report.labels[api::kVgpuStateLabel] = std::nullopt;
 }
 
 bool can_wait(const std::string& label) {
-  return is_feature_label(label) || label.starts_with(kKataPrefix);
+  return is_feature_label(label) || label.starts_with(api::kKataPrefix);
 }
 
 }  // namespace
@@ -316,7 +317,7 @@ NodeStep node_step(const NodeSnapshot& view) {
     desired.merge(kata_labels(labels, view.kata ? labelled_handlers(view.node, view.host)
                                                 : known_to_kubelet(view.node, view.host.kata.ready)));
   drain.annotations.merge(LabelChanges(step.report.annotations));
-  drain.annotations[kKataErrorAnnotation] =
+  drain.annotations[api::kKataErrorAnnotation] =
       step.kata.trouble.empty() ? std::nullopt : std::optional<std::string>(step.kata.trouble);
   plan_features(view, desired, drain.annotations, step);
   step.labels = differences(labels, desired);
@@ -348,7 +349,7 @@ LastLease last_lease(const NodeSnapshot& view) {
 }
 
 bool has_labels_that_can_wait(const NodeStep& step) {
-  return step.annotations.contains(kFeaturesAnnotation) ||
+  return step.annotations.contains(api::kFeaturesAnnotation) ||
          std::ranges::any_of(step.labels, [](const auto& change) { return can_wait(change.first); });
 }
 

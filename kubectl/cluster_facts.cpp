@@ -12,8 +12,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/cluster_words.h"
 #include "agent/drain/drain_mark.h"
+#include "api/labels.h"
 #include "common/text/visible_text.h"
 #include "kubectl/cluster_reader.h"
 #include "policy/kubernetes_files.h"
@@ -125,7 +125,7 @@ bool has_ended(const json& object) {
 /// Kata's runtime handlers that Ferry's labels of any node name.
 std::set<std::string> handlers_in(const std::vector<json>& nodes) {
   std::set<std::string> out;
-  const std::string_view prefix = agent::kKataPrefix;
+  const std::string_view prefix = api::kKataPrefix;
   for (const json& node : nodes)
     for (const auto& [name, value] : texts_field(field(node, "metadata"), "labels"))
       if (name.starts_with(prefix)) out.insert(name.substr(prefix.size()));
@@ -215,9 +215,9 @@ std::string asked_for(const std::map<std::string, std::string>& labels) {
     const auto found = labels.find(key);
     return found == labels.end() ? std::string() : found->second;
   };
-  if (value(agent::kOperandsLabel) == "false") return "to be left as it is";
-  if (const auto policy = value(agent::kPolicyLabel); !policy.empty()) return "policy " + policy;
-  auto workload = value(agent::kWorkloadLabel);
+  if (value(api::kOperandsLabel) == "false") return "to be left as it is";
+  if (const auto policy = value(api::kPolicyLabel); !policy.empty()) return "policy " + policy;
+  auto workload = value(api::kWorkloadLabel);
   const auto vgpus = value(policy::kVgpuConfigLabel);
   if (workload == "vm-vgpu")
     return workload + ", " + (vgpus.empty() ? "default vGPU configuration" : "vGPU configuration " + vgpus);
@@ -251,15 +251,15 @@ ClusterNode node_of(const json& object) {
   node.name = text_field(metadata, "name");
   node.ready = is_ready(object);
   node.cordoned = flag_field(field(object, "spec"), "unschedulable");
-  node.cordoned_by_ferry = node.cordoned && text_field(annotations, agent::kCordonedAnnotation) == "true";
+  node.cordoned_by_ferry = node.cordoned && text_field(annotations, api::kCordonedAnnotation) == "true";
   node.asked_for = asked_for(labels);
-  node.last_error = text_field(annotations, agent::kErrorAnnotation);
-  node.drain = drain_text(text_field(annotations, agent::kDrainAnnotation));
+  node.last_error = text_field(annotations, api::kErrorAnnotation);
+  node.drain = drain_text(text_field(annotations, api::kDrainAnnotation));
   for (const auto& [name, value] : labels) {
-    if (name == agent::kStateLabel) node.state = value;
-    if (name == agent::kVgpuStateLabel) node.vgpu_state = value;
-    if (name.starts_with(agent::kKataPrefix) && value == "ready")
-      node.kata_handlers.push_back(name.substr(std::string_view(agent::kKataPrefix).size()));
+    if (name == api::kStateLabel) node.state = value;
+    if (name == api::kVgpuStateLabel) node.vgpu_state = value;
+    if (name.starts_with(api::kKataPrefix) && value == "ready")
+      node.kata_handlers.push_back(name.substr(std::string_view(api::kKataPrefix).size()));
     if (speaks_of_gpus(name)) node.labels.emplace(name, value);
   }
   const json& status = field(object, "status");
@@ -355,7 +355,7 @@ json counted_node(const json& node) {
   const json& metadata = field(node, "metadata");
   json identity = only_keys(metadata, {"name"});
   identity["annotations"] =
-      only_keys(field(metadata, "annotations"), {agent::kErrorAnnotation, agent::kDrainAnnotation});
+      only_keys(field(metadata, "annotations"), {api::kErrorAnnotation, api::kDrainAnnotation});
   for (const auto& [name, value] : texts_field(metadata, "labels"))
     if (speaks_of_gpus(name)) identity["labels"][name] = value;
   json said = only_keys(field(node, "status"), {"conditions"});

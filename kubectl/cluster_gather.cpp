@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "api/labels.h"
 #include "common/text/text.h"
 #include "common/version.h"
 #include "kube/api_error.h"
@@ -430,7 +431,7 @@ Result<Gathered> gather_cluster(const kube::AskForPart& ask, const AskForLog& as
   gathering.take("config_maps", {.kind = kube::kConfigMaps, .space = place.space}, gathered_config_map);
   gathering.take(
       "leases",
-      {.kind = kube::kLeases, .space = place.space, .fields = {}, .labels = "gpu-ferry.io/rollout-lease"},
+      {.kind = kube::kLeases, .space = place.space, .fields = {}, .labels = api::kRolloutLeaseLabel},
       gathered_lease);
   gathering.take("events", {.kind = kube::kEvents, .space = "default", .fields = "involvedObject.kind=Node"},
                  gathered_event);

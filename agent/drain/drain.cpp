@@ -8,8 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "agent/cluster_words.h"
 #include "agent/drain/drain_mark.h"
+#include "api/events.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -25,7 +26,7 @@ std::string value_of(const policy::NodeObject& node, const char* key) {
 }
 
 bool is_ours(const policy::NodeObject& node) {
-  return node.annotations.contains(kCordonedAnnotation);
+  return node.annotations.contains(api::kCordonedAnnotation);
 }
 
 /// Device users of the refused GPUs.
@@ -144,8 +145,8 @@ std::string purpose(const DesiredState& desired_state) {
 
 DrainStep undone(const policy::NodeObject& node, const DrainSnapshot& view, const DrainNeed& need) {
   DrainStep out;
-  out.annotations = {{kCordonedAnnotation, std::nullopt}};
-  if (!need.keeps_failure) out.annotations[kDrainAnnotation] = std::nullopt;
+  out.annotations = {{api::kCordonedAnnotation, std::nullopt}};
+  if (!need.keeps_failure) out.annotations[api::kDrainAnnotation] = std::nullopt;
   if (is_ours(node) && view.cordoned) out.unschedulable = false;
   return out;
 }
@@ -155,11 +156,11 @@ DrainStep failed(const policy::NodeObject& node, const DesiredState& desired_sta
   DrainStep out = undone(node, view, need);
   const std::string why = one_line(need.why, kLongestFailure);
   const std::string text = drain_mark_text({.generation = need.generation, .since = {}, .failed = why});
-  out.annotations[kDrainAnnotation] = text;
+  out.annotations[api::kDrainAnnotation] = text;
   out.report.note = "pods are no longer evicted: " + why;
-  if (value_of(node, kDrainAnnotation) != text) {
+  if (value_of(node, api::kDrainAnnotation) != text) {
     out.events.push_back({.warning = true,
-                          .reason = "DrainFailed",
+                          .reason = api::event::kDrainFailed,
                           .message = one_line(fmt::format(
                               "pods are no longer evicted for {}: {}; it is done when they have let go, and "
                               "nobody is evicted again unless something else is asked for",
@@ -171,14 +172,14 @@ DrainStep failed(const policy::NodeObject& node, const DesiredState& desired_sta
 DrainStep begin(const DesiredState& desired_state, const DrainSnapshot& view, const DrainNeed& need) {
   DrainStep out;
   const auto now = std::chrono::floor<seconds>(view.now);
-  out.annotations[kDrainAnnotation] = drain_mark_text({.generation = need.generation, .since = now});
+  out.annotations[api::kDrainAnnotation] = drain_mark_text({.generation = need.generation, .since = now});
   if (!view.cordoned) {
     out.unschedulable = true;
-    out.annotations[kCordonedAnnotation] = "true";
+    out.annotations[api::kCordonedAnnotation] = "true";
   }
   out.report.draining = true;
   out.events.push_back({.warning = false,
-                        .reason = "Draining",
+                        .reason = api::event::kDraining,
                         .message = one_line(fmt::format(
                             "for {} these are evicted, for {} seconds at most: {}", purpose(desired_state),
                             view.timeout.value_or(seconds(0)).count(), joined(need.pods)))});
@@ -187,7 +188,7 @@ DrainStep begin(const DesiredState& desired_state, const DrainSnapshot& view, co
 
 /// A desired state that cannot be read for a moment, or a silent hostd, does not clear the failure.
 bool keeps_failure(const policy::NodeObject& node, const HostSide& host, const DrainSnapshot& view) {
-  const auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
+  const auto mark = read_drain_mark(value_of(node, api::kDrainAnnotation));
   if (!view.timeout || !mark || mark->since || !host.written) return false;
   const bool done = host.status && has_answered(host) && host.status->phase == api::NodePhase::ready;
   return mark->generation == host.written->generation && !done;
@@ -199,7 +200,7 @@ DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_s
   if (!host.written || !says(*host.written, desired_state.desired_policy)) return nothing();
   DrainNeed need;
   need.generation = host.written->generation.value_or(0);
-  auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
+  auto mark = read_drain_mark(value_of(node, api::kDrainAnnotation));
   if (mark && mark->generation != need.generation) mark.reset();
   if (hostd_is_gone(host)) return need;  // no change would follow the evictions
   if (!host.status || !has_answered(host) || host_is_changing(host)) {
@@ -239,10 +240,10 @@ DrainNeed drain_need(const policy::NodeObject& node, const DesiredState& desired
 DrainStep drain_undone(const policy::NodeObject& node, bool cordoned) {
   DrainStep out;
   // A failed drain stays recorded.
-  const auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
-  if (mark && mark->since) out.annotations[kDrainAnnotation] = std::nullopt;
+  const auto mark = read_drain_mark(value_of(node, api::kDrainAnnotation));
+  if (mark && mark->since) out.annotations[api::kDrainAnnotation] = std::nullopt;
   if (!is_ours(node)) return out;
-  out.annotations[kCordonedAnnotation] = std::nullopt;
+  out.annotations[api::kCordonedAnnotation] = std::nullopt;
   if (cordoned) out.unschedulable = false;
   return out;
 }

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/cluster_words.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 
@@ -58,7 +58,7 @@ bool is_alphanumeric(char c) {
 /// Empty: the handler's name makes no valid label.
 std::string label_of(const std::string& handler) {
   constexpr std::size_t kLongestName = 63;  // Kubernetes' limit for a label's name after its prefix
-  const std::string label = kKataPrefix + handler;
+  const std::string label = api::kKataPrefix + handler;
   const std::string_view name = std::string_view(label).substr(label.find('/') + 1);
   const bool legal = !handler.empty() && name.size() <= kLongestName && is_alphanumeric(handler.back()) &&
                      std::ranges::all_of(handler, [](char c) {
@@ -72,7 +72,7 @@ std::string label_of(const std::string& handler) {
 LabelChanges kata_labels(const Labels& labels, const std::set<std::string>& ready) {
   LabelChanges out;
   for (const auto& [label, value] : labels)
-    if (label.starts_with(kKataPrefix)) out[label] = std::nullopt;
+    if (label.starts_with(api::kKataPrefix)) out[label] = std::nullopt;
   for (const std::string& handler : ready)
     if (const auto label = label_of(handler); !label.empty()) out[label] = std::string(kReady);
   return out;

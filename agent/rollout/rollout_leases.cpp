@@ -12,6 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/node_report.h"
+#include "api/labels.h"
 #include "common/text/json.h"
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
@@ -21,8 +22,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kConfigurationAnnotation = "gpu-ferry.io/configuration";
-constexpr const char* kPolicyAnnotation = "gpu-ferry.io/policy";
 constexpr std::size_t kLongestVerdict = 400;
 
 const json& annotations_of(const json& lease) {
@@ -52,7 +51,7 @@ kube::ObjectRef change_lease(const std::string& space, std::size_t slot) {
 }
 
 kube::Selection rollout_lease_objects(const std::string& space) {
-  return {.kind = kube::kLeases, .space = space, .labels = kRolloutLeaseLabel};
+  return {.kind = kube::kLeases, .space = space, .labels = api::kRolloutLeaseLabel};
 }
 
 std::optional<RolloutLease> rollout_lease_of(const json& lease) {
@@ -66,7 +65,7 @@ std::optional<RolloutLease> rollout_lease_of(const json& lease) {
       name != fmt::format("{}{}", prefix, out.index))
     return std::nullopt;
   out.holder = text_at(json_at(lease, "spec"), "holderIdentity");
-  out.configuration = text_at(annotations_of(lease), kConfigurationAnnotation);
+  out.configuration = text_at(annotations_of(lease), api::kLeaseConfiguration);
   return out;
 }
 
@@ -86,7 +85,7 @@ void read_canary_results(const json& lease, CanaryResults& out) {
 std::string sign_of_life(const json& lease) {
   const json& spec = json_at(lease, "spec");
   return text_at(spec, "holderIdentity") + " " + text_at(spec, "renewTime") + " " +
-         text_at(annotations_of(lease), kConfigurationAnnotation);
+         text_at(annotations_of(lease), api::kLeaseConfiguration);
 }
 
 json patch_to_take(const json& lease, const LeaseHolder& holder) {
@@ -101,15 +100,15 @@ json patch_to_take(const json& lease, const LeaseHolder& holder) {
     spec["leaseTransitions"] =
         transitions.is_number_integer() ? std::min(transitions.get<std::int64_t>(), kMost) + 1 : 0;
   }
-  json annotations = {{kConfigurationAnnotation, holder.configuration}};
-  if (!holder.policy.empty()) annotations[kPolicyAnnotation] = holder.policy;
+  json annotations = {{api::kLeaseConfiguration, holder.configuration}};
+  if (!holder.policy.empty()) annotations[api::kLeasePolicy] = holder.policy;
   return {{"spec", std::move(spec)}, {"metadata", {{"annotations", std::move(annotations)}}}};
 }
 
 json patch_to_give_back() {
   return {
       {"spec", {{"holderIdentity", nullptr}, {"acquireTime", nullptr}, {"renewTime", nullptr}}},
-      {"metadata", {{"annotations", {{kConfigurationAnnotation, nullptr}, {kPolicyAnnotation, nullptr}}}}}};
+      {"metadata", {{"annotations", {{api::kLeaseConfiguration, nullptr}, {api::kLeasePolicy, nullptr}}}}}};
 }
 
 json patch_to_judge(const json& lease, const std::string& node, const std::string& configuration,
@@ -160,7 +159,8 @@ json new_change_lease(const std::string& space, std::size_t slot, const json& pa
       {"metadata",
        {{"name", ref.name},
         {"namespace", space},
-        {"labels", {{kRolloutLeaseLabel, std::to_string(slot)}, {"app.kubernetes.io/part-of", "ferry"}}}}}};
+        {"labels",
+         {{api::kRolloutLeaseLabel, std::to_string(slot)}, {"app.kubernetes.io/part-of", "ferry"}}}}}};
   out.merge_patch(patch);
   return out;
 }

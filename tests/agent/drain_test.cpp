@@ -62,7 +62,7 @@ api::AcceleratorStatus held_by(std::vector<api::ReportedUser> users, bool only =
 /// A node that has been refused what its label asks for.
 NodeSnapshot refused(std::vector<api::AcceleratorStatus> gpus, std::vector<NodePod> pods) {
   NodeSnapshot view;
-  view.node = test::node_with({{kWorkloadLabel, "vm-passthrough"}});
+  view.node = test::node_with({{api::kWorkloadLabel, "vm-passthrough"}});
   view.configs = test::usual_configs();
   view.host = test::answer(resolve_desired_state(view.node, view.configs, view.defaults),
                            api::NodePhase::blocked, std::move(gpus));
@@ -76,8 +76,8 @@ NodeSnapshot refused(std::vector<api::AcceleratorStatus> gpus, std::vector<NodeP
 /// And shows that its pods are being evicted.
 NodeSnapshot begun(std::vector<api::AcceleratorStatus> gpus, std::vector<NodePod> pods) {
   NodeSnapshot view = refused(std::move(gpus), std::move(pods));
-  view.node.labels[kStateLabel] = "draining";
-  view.node.annotations = {{kDrainAnnotation, running()}, {kCordonedAnnotation, kOurs}};
+  view.node.labels[api::kStateLabel] = "draining";
+  view.node.annotations = {{api::kDrainAnnotation, running()}, {api::kCordonedAnnotation, kOurs}};
   if (view.drain) view.drain->cordoned = true;
   return view;
 }
@@ -86,18 +86,18 @@ DrainSnapshot& drain_of(NodeSnapshot& view) {
   return *view.drain;
 }
 std::string state_of(const NodeSnapshot& view) {
-  return with_changes(view.node.labels, node_step(view).labels).at(kStateLabel);
+  return with_changes(view.node.labels, node_step(view).labels).at(api::kStateLabel);
 }
 auto undoes_all() {
   return testing::AllOf(
       Field(&NodeStep::unschedulable, std::optional(false)), Field(&NodeStep::evict, IsEmpty()),
-      Field(&NodeStep::annotations, testing::AllOf(Contains(Pair(kDrainAnnotation, std::nullopt)),
-                                                   Contains(Pair(kCordonedAnnotation, std::nullopt)))));
+      Field(&NodeStep::annotations, testing::AllOf(Contains(Pair(api::kDrainAnnotation, std::nullopt)),
+                                                   Contains(Pair(api::kCordonedAnnotation, std::nullopt)))));
 }
 auto leaves_it() {
   return testing::AllOf(Field(&NodeStep::unschedulable, std::nullopt), Field(&NodeStep::evict, IsEmpty()),
-                        Field(&NodeStep::annotations, Not(Contains(testing::Key(kDrainAnnotation)))),
-                        Field(&NodeStep::annotations, Not(Contains(testing::Key(kCordonedAnnotation)))));
+                        Field(&NodeStep::annotations, Not(Contains(testing::Key(api::kDrainAnnotation)))),
+                        Field(&NodeStep::annotations, Not(Contains(testing::Key(api::kCordonedAnnotation)))));
 }
 
 // An operand that came back would have the GPUs open, and nobody may evict a DaemonSet's pod.
@@ -123,9 +123,9 @@ TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {
       refused({held_by({vm_in("vm"), of_kubelet("vm"), kByThePlugin})}, {pod("vm"), pod("other")});
   NodeStep step = node_step(view);
   EXPECT_EQ(step.unschedulable, true);
-  EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, running())));
-  EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, kOurs)));
-  EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "draining")));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kDrainAnnotation, running())));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kCordonedAnnotation, kOurs)));
+  EXPECT_THAT(step.labels, Contains(Pair(api::kStateLabel, "draining")));
   EXPECT_THAT(step.evict, IsEmpty());
   EXPECT_THAT(step.events, Contains(Field(&NodeEvent::reason, "Draining")));
   EXPECT_THAT(step.events, Contains(Field(&NodeEvent::message, HasSubstr("a/vm"))));
@@ -147,14 +147,14 @@ TEST(Drain, WhatSomebodyElseHasCordonedIsNotOurs) {
   drain_of(view).cordoned = true;
   const NodeStep step = node_step(view);
   EXPECT_EQ(step.unschedulable, std::nullopt);
-  EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, running())));
-  EXPECT_THAT(step.annotations, Not(Contains(testing::Key(kCordonedAnnotation))));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kDrainAnnotation, running())));
+  EXPECT_THAT(step.annotations, Not(Contains(testing::Key(api::kCordonedAnnotation))));
 
-  view.node.annotations = {{kDrainAnnotation, running()}};
+  view.node.annotations = {{api::kDrainAnnotation, running()}};
   EXPECT_THAT(node_step(view).evict, ElementsAre(pod("p")));
   view.host.status->phase = api::NodePhase::ready;
   EXPECT_EQ(node_step(view).unschedulable, std::nullopt) << "nor is it given back";
-  EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
+  EXPECT_THAT(node_step(view).annotations, Contains(Pair(api::kDrainAnnotation, std::nullopt)));
 }
 
 struct NoDrain {
@@ -239,7 +239,7 @@ TEST(Drain, BeginsOnlyForARefusalOfWhatIsAskedForNow) {
   view.host.status->desired->generation = kGeneration - 1;
   EXPECT_THAT(node_step(view), leaves_it()) << "an answer to something else";
   view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  view.node.labels[kWorkloadLabel] = "container";
+  view.node.labels[api::kWorkloadLabel] = "container";
   EXPECT_THAT(node_step(view), leaves_it());
   view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   view.host.hostd_down = kGonePatience + seconds(1);
@@ -361,17 +361,17 @@ TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
   view.host.hostd_down = kGonePatience + seconds(1);
   EXPECT_THAT(node_step(view), undoes_all()) << "nobody would do what they make room for";
   view = before;
-  view.node.labels.erase(kWorkloadLabel);
+  view.node.labels.erase(api::kWorkloadLabel);
   EXPECT_THAT(node_step(view), undoes_all());
   view = before;
-  view.node.labels[kWorkloadLabel] = "container";
+  view.node.labels[api::kWorkloadLabel] = "container";
   EXPECT_THAT(node_step(view), undoes_all());
   view = before;
-  view.node.labels[kOperandsLabel] = "false";
+  view.node.labels[api::kOperandsLabel] = "false";
   EXPECT_THAT(node_step(view), undoes_all());
   view = before;
   view.host.written->generation = view.host.status->desired->generation.emplace(8);
-  EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, running(0, 8))))
+  EXPECT_THAT(node_step(view).annotations, Contains(Pair(api::kDrainAnnotation, running(0, 8))))
       << "it is another one for another desired state";
   view = before;
   drain_of(view).timeout.reset();
@@ -380,11 +380,11 @@ TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
   view.drain.reset();
   EXPECT_THAT(node_step(view), leaves_it()) << "whoever has nothing to do with it";
   view = before;
-  view.node.annotations.erase(kDrainAnnotation);
+  view.node.annotations.erase(api::kDrainAnnotation);
   view.host.status->phase = api::NodePhase::ready;
   const NodeStep step = node_step(view);
   EXPECT_EQ(step.unschedulable, false) << "half a mark is one";
-  EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, std::nullopt)));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kCordonedAnnotation, std::nullopt)));
 }
 
 TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
@@ -396,10 +396,10 @@ TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
   const std::string why = "after 600 seconds the GPUs are still in use by pod a/vm, process python3 (pid 9)";
   EXPECT_EQ(step.unschedulable, false);
   EXPECT_THAT(step.evict, IsEmpty());
-  EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, has_failed(why))));
-  EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, std::nullopt)));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kDrainAnnotation, has_failed(why))));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kCordonedAnnotation, std::nullopt)));
   EXPECT_THAT(step.report.trouble, testing::StartsWith("pods are no longer evicted: " + why));
-  EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "blocked"))) << "it is done when they have let go";
+  EXPECT_THAT(step.labels, Contains(Pair(api::kStateLabel, "blocked"))) << "it is done when they have let go";
   EXPECT_THAT(step.events, Contains(Field(&NodeEvent::reason, "DrainFailed")));
 
   view.node.labels = with_changes(view.node.labels, step.labels);
@@ -420,7 +420,7 @@ TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
   view.host.written->generation = view.host.status->desired->generation.emplace(8);
   EXPECT_EQ(node_step(view).unschedulable, true) << "another desired state";
   view.host.status->phase = api::NodePhase::ready;
-  EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
+  EXPECT_THAT(node_step(view).annotations, Contains(Pair(api::kDrainAnnotation, std::nullopt)));
 }
 
 TEST(Drain, AClockThatWasSetBackEndsItTooSomeTime) {
@@ -443,7 +443,7 @@ TEST(Drain, AMissingRightEndsIt) {
   drain_of(view).eviction_refused = "create on pods/eviction";
   const NodeStep step = node_step(view);
   EXPECT_EQ(step.unschedulable, false);
-  EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, has_failed("create on pods/eviction"))));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kDrainAnnotation, has_failed("create on pods/eviction"))));
 }
 
 TEST(Drain, WhereCordoningIsRefusedTheRestIsSaid) {
@@ -451,7 +451,7 @@ TEST(Drain, WhereCordoningIsRefusedTheRestIsSaid) {
   drain_of(view).cordon_refused = "a policy is against it";
   const NodeStep step = node_step(view);
   EXPECT_THAT(step, leaves_it());
-  EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "blocked")));
+  EXPECT_THAT(step.labels, Contains(Pair(api::kStateLabel, "blocked")));
   EXPECT_THAT(step.report.trouble, HasSubstr("a policy is against it"));
   view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   view.host.status->phase = api::NodePhase::ready;
@@ -463,7 +463,7 @@ TEST(Drain, TellsPeersThatItIsOnItsWay) {
   NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   view.node.labels = {{policy::kVgpuConfigLabel, "render-mix"}};
   view.host.written = test::written(resolve_desired_state(view.node, view.configs, view.defaults));
-  EXPECT_THAT(node_step(view).labels, Contains(Pair(kVgpuStateLabel, "pending")));
+  EXPECT_THAT(node_step(view).labels, Contains(Pair(api::kVgpuStateLabel, "pending")));
 }
 
 // --- What is remembered ------------------------------------------------------------------------------------
@@ -506,7 +506,7 @@ TEST(DrainMark, OfAnotherFormIsNotOurs) {
 
 TEST(DrainMark, ThatCannotBeReadIsTakenOff) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.node.annotations[kDrainAnnotation] = "by hand";
+  view.node.annotations[api::kDrainAnnotation] = "by hand";
   view.host.status->phase = api::NodePhase::ready;
   EXPECT_THAT(node_step(view), undoes_all());
 }

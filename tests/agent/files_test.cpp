@@ -96,7 +96,7 @@ TEST(ServingFileOfTheAgent, IsNoPersons) {
 // ---- desired.json
 
 TEST(WrittenPolicy, IsReadBackAsItIs) {
-  const DesiredState desired_state = desired_state_for({{kPolicyLabel, "mixed"}});
+  const DesiredState desired_state = desired_state_for({{api::kPolicyLabel, "mixed"}});
   const api::DesiredFile written = test::written(desired_state, 12);
   const auto again = read_written(api::desired_file_text(written)).value_or(api::DesiredFile{});
   EXPECT_EQ(again.generation, 12U);
@@ -105,7 +105,7 @@ TEST(WrittenPolicy, IsReadBackAsItIs) {
 }
 
 TEST(WrittenPolicy, SaysAnotherThingWhenAnythingOfItDiffers) {
-  const DesiredState desired_state = desired_state_for({{kPolicyLabel, "mixed"}});
+  const DesiredState desired_state = desired_state_for({{api::kPolicyLabel, "mixed"}});
   const api::DesiredFile written = test::written(desired_state);
   for (auto field : {&api::DesiredFile::policy, &api::DesiredFile::source}) {
     api::DesiredFile other = written;
@@ -150,9 +150,9 @@ class StatusFiles : public testing::Test {
   }
   std::vector<std::string> names() const { return host_.list(kFolder).value_or(std::vector<std::string>()); }
 
-  const DesiredState passthrough_ = desired_state_for({{kWorkloadLabel, "vm-passthrough"}});
+  const DesiredState passthrough_ = desired_state_for({{api::kWorkloadLabel, "vm-passthrough"}});
   const DesiredState vgpus_ = desired_state_for({{policy::kVgpuConfigLabel, "render-mix"}});
-  const DesiredState mixed_ = desired_state_for({{kPolicyLabel, "mixed"}});
+  const DesiredState mixed_ = desired_state_for({{api::kPolicyLabel, "mixed"}});
   test::ScratchDirectory scratch_;
   HostFs host_{scratch_.path()};
 };
@@ -210,7 +210,7 @@ TEST_F(StatusFiles, ThatAreNoLongerTrueGo) {
   EXPECT_THAT(
       write(vgpus_, answer(vgpus_, api::NodePhase::ready, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)})),
       ElementsAre("-vfio-pci-ready", "+vgpu-devices-ready", "+workload-type"));
-  const DesiredState container = desired_state_for({{kWorkloadLabel, "container"}});
+  const DesiredState container = desired_state_for({{api::kWorkloadLabel, "container"}});
   EXPECT_THAT(write(container, answer(container, api::NodePhase::ready)),
               ElementsAre("-vgpu-devices-ready", "-workload-type"));
   EXPECT_THAT(names(), IsEmpty());
@@ -235,7 +235,7 @@ TEST_F(StatusFiles, OfOthersAreLeftAlone) {
   EXPECT_THAT(write(passthrough_, answer(passthrough_, api::NodePhase::applying)), IsEmpty());
   EXPECT_EQ(content("vfio-pci-ready"), "") << "the validator's own";
   scratch_.file(std::string(kFolder) + "workload-type", "container\n");
-  const DesiredState container = desired_state_for({{kWorkloadLabel, "container"}});
+  const DesiredState container = desired_state_for({{api::kWorkloadLabel, "container"}});
   EXPECT_THAT(write(container, answer(container, api::NodePhase::ready)), IsEmpty());
   EXPECT_THAT(names(), ElementsAre(".driver-ctr-ready", ".vfio-pci-ready", "driver-ready", "vfio-pci-ready",
                                    "vgpu-manager-ready", "workload-type"));
@@ -244,7 +244,7 @@ TEST_F(StatusFiles, OfOthersAreLeftAlone) {
 TEST_F(StatusFiles, AreLeftToAnotherOwnerAndWhereTheHostIsLeft) {
   write(passthrough_, answer(passthrough_, api::NodePhase::ready,
                              {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
-  EXPECT_THAT(write(desired_state_for({{kPolicyLabel, "typo"}}), {}), IsEmpty());
+  EXPECT_THAT(write(desired_state_for({{api::kPolicyLabel, "typo"}}), {}), IsEmpty());
   EXPECT_THAT(write(desired_state_for({}), {}), ElementsAre("-vfio-pci-ready"));
 
   write(passthrough_, answer(passthrough_, api::NodePhase::ready,

@@ -19,13 +19,13 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/cluster_words.h"
 #include "agent/desired_state/written_policy.h"
 #include "agent/node_agent.h"
 #include "agent/operator_compat/operands.h"
 #include "agent/rollout/rollout.h"
 #include "agent/rollout/rollout_leases.h"
 #include "api/files.h"
+#include "api/labels.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
@@ -108,7 +108,7 @@ class Fleet {
     return took;
   }
   void label(const std::string& node, const json& policy) {
-    server.edit("/api/v1/nodes/" + node, {{"metadata", {{"labels", {{agent::kPolicyLabel, policy}}}}}});
+    server.edit("/api/v1/nodes/" + node, {{"metadata", {{"labels", {{api::kPolicyLabel, policy}}}}}});
   }
   void label_all(const json& policy) {
     for (const auto& machine : machines) label(machine->name, policy);
@@ -120,9 +120,9 @@ class Fleet {
     const auto found = all.find(key);
     return found == all.end() ? "" : found->second;
   }
-  std::string state(const std::string& node) const { return text_of(node, "labels", agent::kStateLabel); }
+  std::string state(const std::string& node) const { return text_of(node, "labels", api::kStateLabel); }
   std::string error(const std::string& node) const {
-    return text_of(node, "annotations", agent::kErrorAnnotation);
+    return text_of(node, "annotations", api::kErrorAnnotation);
   }
   std::size_t in_state(const std::string& word) const {
     return static_cast<std::size_t>(

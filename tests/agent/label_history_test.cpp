@@ -31,8 +31,8 @@ class World {
     view_.others = {.pods = std::vector<PodOnNode>(), .daemon_sets = std::set<std::string>()};
     if (one_in(2)) view_.defaults.workload = pick({Workload::container, Workload::vm_vgpu});
     for (const char* key : kOperands) operator_sets(key);
-    host_policy_ =
-        resolve_desired_state(test::node_with({{kWorkloadLabel, "container"}}), {}, {}).desired_policy.policy;
+    host_policy_ = resolve_desired_state(test::node_with({{api::kWorkloadLabel, "container"}}), {}, {})
+                       .desired_policy.policy;
   }
 
   void disturb() {
@@ -85,8 +85,8 @@ class World {
     const auto owners = other_owners(labels, view_.others);
     const DesiredState desired_state = resolve_desired_state(view_.node, view_.configs, view_.defaults);
     const bool standby = !owners.empty() && desired_state.kind != DesiredState::Kind::nothing;
-    const std::string state = labels.at(kStateLabel);
-    const bool troubled = view_.node.annotations.contains(kErrorAnnotation);
+    const std::string state = labels.at(api::kStateLabel);
+    const bool troubled = view_.node.annotations.contains(api::kErrorAnnotation);
     if (standby) {
       EXPECT_EQ(state, "standby");
       EXPECT_EQ(view_.host.written.has_value(), false);
@@ -99,10 +99,10 @@ class World {
       EXPECT_EQ(state, "ready");
       EXPECT_TRUE(same_policy(host_policy_, desired_state.desired_policy.policy))
           << desired_state.desired_policy.name;
-      EXPECT_EQ(labels.contains(kVgpuStateLabel), desired_state.of_vgpu_config);
-      EXPECT_TRUE(!desired_state.of_vgpu_config || labels.at(kVgpuStateLabel) == "success");
+      EXPECT_EQ(labels.contains(api::kVgpuStateLabel), desired_state.of_vgpu_config);
+      EXPECT_TRUE(!desired_state.of_vgpu_config || labels.at(api::kVgpuStateLabel) == "success");
     }
-    const auto vgpus = labels.find(kVgpuStateLabel);
+    const auto vgpus = labels.find(api::kVgpuStateLabel);
     EXPECT_TRUE(standby || vgpus == labels.end() || vgpus->second != "pending") << "nobody waits";
     expect_features();
     EXPECT_EQ(troubled, standby || desired_state.kind == DesiredState::Kind::invalid);
@@ -149,11 +149,12 @@ class World {
 
   void user() {
     const std::string_view key =
-        pick({kOperandsLabel, kPolicyLabel, kWorkloadLabel, policy::kVgpuConfigLabel});
-    if (key == kOperandsLabel) return set(key, pick({"false", "true", "(absent)", "(absent)", "(absent)"}));
-    if (key == kPolicyLabel)
+        pick({api::kOperandsLabel, api::kPolicyLabel, api::kWorkloadLabel, policy::kVgpuConfigLabel});
+    if (key == api::kOperandsLabel)
+      return set(key, pick({"false", "true", "(absent)", "(absent)", "(absent)"}));
+    if (key == api::kPolicyLabel)
       return set(key, pick({"mixed", "quarters", "typo", "", "(absent)", "(absent)", "(absent)"}));
-    if (key == kWorkloadLabel)
+    if (key == api::kWorkloadLabel)
       return set(key, pick({"container", "vm-passthrough", "vm-vgpu", "typo", "(absent)"}));
     set(key, pick({"render-mix", "default", "mixed", "typo", "(absent)"}));
   }

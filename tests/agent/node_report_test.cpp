@@ -27,7 +27,7 @@ DesiredState vgpu_desired() {
   return desired_state_for({{policy::kVgpuConfigLabel, "render-mix"}});
 }
 DesiredState passthrough_desired() {
-  return desired_state_for({{kWorkloadLabel, "vm-passthrough"}});
+  return desired_state_for({{api::kWorkloadLabel, "vm-passthrough"}});
 }
 DesiredState standby() {
   DesiredState desired_state = vgpu_desired();
@@ -82,9 +82,9 @@ class AnswerTable : public testing::TestWithParam<Answer> {};
 TEST_P(AnswerTable, BecomesLabels) {
   const Answer& row = GetParam();
   const NodeReport report = node_report(row.desired_state, row.host);
-  EXPECT_EQ(change(report.labels, kStateLabel), row.state);
-  EXPECT_EQ(change(report.labels, kVgpuStateLabel), row.vgpu_state);
-  EXPECT_EQ(change(report.annotations, kErrorAnnotation), report.trouble.empty() ? "-" : report.trouble);
+  EXPECT_EQ(change(report.labels, api::kStateLabel), row.state);
+  EXPECT_EQ(change(report.labels, api::kVgpuStateLabel), row.vgpu_state);
+  EXPECT_EQ(change(report.annotations, api::kErrorAnnotation), report.trouble.empty() ? "-" : report.trouble);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
                "pending"},
         Answer{"Typo", desired_state_for({{policy::kVgpuConfigLabel, "typo"}}),
                answer(vgpu_desired(), api::NodePhase::ready), "failed", "failed"},
-        Answer{"TypoOfAPolicy", desired_state_for({{kPolicyLabel, "typo"}}), {}, "failed", ""},
+        Answer{"TypoOfAPolicy", desired_state_for({{api::kPolicyLabel, "typo"}}), {}, "failed", ""},
         Answer{"NotOfVgpus", passthrough_desired(),
                answer(passthrough_desired(), api::NodePhase::ready,
                       {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}),
@@ -190,7 +190,7 @@ TEST(NodeReport, SaysWhyHostdCannotReadTheDesiredState) {
   EXPECT_EQ(report.condition, NodeCondition::failed);
   EXPECT_EQ(report.trouble,
             "/var/lib/ferry/desired.json: expected 1, found 2; is hostd of the agent's version?");
-  EXPECT_EQ(change(report.labels, kVgpuStateLabel), "failed");
+  EXPECT_EQ(change(report.labels, api::kVgpuStateLabel), "failed");
   host.silent = seconds(30);
   EXPECT_EQ(node_report(vgpu_desired(), host).condition, NodeCondition::pending)
       << "it may be of the one before";
@@ -229,8 +229,8 @@ TEST(NodeReport, SaysNothingForAHostdThatIsGone) {
     EXPECT_EQ(node_report(vgpu_desired(), host).condition, before.condition);
     host.hostd_down = seconds(601);
     const NodeReport report = node_report(vgpu_desired(), host);
-    EXPECT_EQ(change(report.labels, kStateLabel), "unknown");
-    EXPECT_EQ(change(report.labels, kVgpuStateLabel), phase == api::NodePhase::ready ? "success" : "")
+    EXPECT_EQ(change(report.labels, api::kStateLabel), "unknown");
+    EXPECT_EQ(change(report.labels, api::kVgpuStateLabel), phase == api::NodePhase::ready ? "success" : "")
         << "what was done then stays so";
     EXPECT_EQ(
         report.trouble,
@@ -286,8 +286,8 @@ std::vector<std::string> events(const policy::NodeObject& node, const DesiredSta
 }
 
 policy::NodeObject shows(const char* state, const std::string& error = "") {
-  policy::NodeObject node = node_with({{kStateLabel, state}});
-  if (!error.empty()) node.annotations[kErrorAnnotation] = error;
+  policy::NodeObject node = node_with({{api::kStateLabel, state}});
+  if (!error.empty()) node.annotations[api::kErrorAnnotation] = error;
   return node;
 }
 
@@ -336,7 +336,7 @@ TEST(NodeEvents, SayWhyAHostFailsOrIsSilent) {
 }
 
 TEST(NodeEvents, OfADesiredStateThatCannotBeSayWhy) {
-  const DesiredState desired_state = desired_state_for({{kPolicyLabel, "mixd"}});
+  const DesiredState desired_state = desired_state_for({{api::kPolicyLabel, "mixd"}});
   const auto told_once = events(shows("ready"), desired_state, {});
   EXPECT_THAT(told_once,
               ElementsAre("Warning InvalidConfig: label gpu-ferry.io/policy=mixd: no configuration "
@@ -346,7 +346,7 @@ TEST(NodeEvents, OfADesiredStateThatCannotBeSayWhy) {
 }
 
 TEST(NodeEvents, TellAWarningOnce) {
-  const DesiredState desired_state = desired_state_for({{kWorkloadLabel, "vm"}});
+  const DesiredState desired_state = desired_state_for({{api::kWorkloadLabel, "vm"}});
   ASSERT_THAT(desired_state.warnings, SizeIs(1));
   EXPECT_THAT(events(shows("idle"), desired_state, {}),
               ElementsAre("Warning ConfigWarning: " + desired_state.warnings.front()));

@@ -18,10 +18,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/cluster_words.h"
 #include "agent/desired_state/written_policy.h"
 #include "agent/node_agent.h"
 #include "api/files.h"
+#include "api/labels.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
@@ -194,9 +194,9 @@ class AgentLoop : public testing::Test {
   }
   /// Within a minute the Node says that state.
   bool becomes(const std::string& state) {
-    for (int second = 0; second < 60 && cluster.label(agent::kStateLabel) != state; ++second)
+    for (int second = 0; second < 60 && cluster.label(api::kStateLabel) != state; ++second)
       pass(std::chrono::seconds(1));
-    return cluster.label(agent::kStateLabel) == state;
+    return cluster.label(api::kStateLabel) == state;
   }
   /// As by a SIGTERM.
   bool leaves_within(std::chrono::seconds time) {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "agent/cluster_words.h"
 #include "agent/node_step.h"
+#include "api/labels.h"
 
 namespace ferry::test {
 

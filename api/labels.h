@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Labels and annotations of a Node by which the cluster and the agent communicate.
+// Labels and annotations by which the cluster and Ferry communicate. They are a Node's, unless a comment
+// names another object.
 //
 // Names under nvidia.com/ are those of the gpu-operator and the vGPU device manager, with their meaning.
 #pragma once
 
-namespace ferry::agent {
+namespace ferry::api {
 
 /// Names a policy of the configurations, which has a mode for each GPU.
 inline constexpr const char* kPolicyLabel = "gpu-ferry.io/policy";
@@ -32,7 +33,15 @@ inline constexpr const char* kFeaturesAnnotation = "gpu-ferry.io/feature-labels"
 /// Written by Node Feature Discovery's master: the labels that it has set, separated by commas. Names in its
 /// own domain have no prefix.
 inline constexpr const char* kNfdAnnotation = "nfd.node.kubernetes.io/feature-labels";
+/// Of a Lease of the rollout (agent/rollout/rollout_leases.h).
+inline constexpr const char* kRolloutLeaseLabel = "gpu-ferry.io/rollout-lease";
+/// Of such a Lease: ID of the configuration that its holder changes to.
+inline constexpr const char* kLeaseConfiguration = "gpu-ferry.io/configuration";
+/// Of such a Lease: the policy of that configuration, for people.
+inline constexpr const char* kLeasePolicy = "gpu-ferry.io/policy";
+/// "true", "false": the result of NVIDIA's CC manager, which sets it on the nodes where it runs.
+inline constexpr const char* kCcReadyLabel = "nvidia.com/cc.ready.state";
 /// "true": the agent has cordoned the node, which was schedulable before.
 inline constexpr const char* kCordonedAnnotation = "gpu-ferry.io/cordoned";
 
-}  // namespace ferry::agent
+}  // namespace ferry::api
