@@ -33,11 +33,11 @@ inline constexpr const char* kFeaturesAnnotation = "gpu-ferry.io/feature-labels"
 /// Written by Node Feature Discovery's master: the labels that it has set, separated by commas. Names in its
 /// own domain have no prefix.
 inline constexpr const char* kNfdAnnotation = "nfd.node.kubernetes.io/feature-labels";
-/// Of a Lease of the rollout (agent/rollout/rollout_leases.h).
+/// This label marks a Lease of the rollout (agent/rollout/rollout_leases.h).
 inline constexpr const char* kRolloutLeaseLabel = "gpu-ferry.io/rollout-lease";
-/// Of such a Lease: ID of the configuration that its holder changes to.
+/// An annotation of such a Lease: the ID of the configuration that its holder changes to.
 inline constexpr const char* kLeaseConfiguration = "gpu-ferry.io/configuration";
-/// Of such a Lease: the policy of that configuration, for people.
+/// An annotation of such a Lease: the policy of that configuration, for people.
 inline constexpr const char* kLeasePolicy = "gpu-ferry.io/policy";
 /// "true", "false": the result of NVIDIA's CC manager, which sets it on the nodes where it runs.
 inline constexpr const char* kCcReadyLabel = "nvidia.com/cc.ready.state";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether Ferry's device plugin serves this node's kubelet (kServingFile). The agent writes the file where
+// The file kServingFile says if Ferry's device plugin serves this node's kubelet. The agent writes it where
 // another device plugin serves, since two that register the same resources displace each other. hostd reads
 // it and reports it in the host status, which the plugin reads.
 //

@@ -28,9 +28,9 @@ struct PluginOptions {
   /// Reads the host's vGPUs and the names of their types.
   ReadVgpus read_vgpus = mdev::scan_vgpus;
   /// The lists and allocations, relative to the host's root. The file is replaced atomically at each change
-  /// and survives the plugin (advertised_file.h). If several plugins use one such file, the first serves and
-  /// writes. It holds a flock on the file's name with .lock in place of .json, and the next takes over when
-  /// it ends.
+  /// and survives the plugin (api/advertised_resources.h). If several plugins use one such file, the first
+  /// serves and writes. It holds a flock on the file's name with .lock in place of .json, and the next takes
+  /// over when it ends.
   std::filesystem::path advertised_file = api::kAdvertisedFile;
   /// The host status that `ferry hostd` writes, likewise: withdrawn devices, and the order to serve or not
   /// (api/host_status.h). The file may be absent.
