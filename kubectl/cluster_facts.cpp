@@ -73,7 +73,7 @@ ResourceCounts source(const json& container) {
 // Counts as the scheduler does. Containers run together with the init containers that stay. Other init
 // containers run before them, one at a time, and their devices are used again.
 ResourceCounts asked_by_pod(const json& pod) {
-  const json& spec = field(pod, "spec");
+  const json& spec = json_at(pod, "spec");
   ResourceCounts together;
   for (const json& container : items_field(spec, "containers")) add(together, source(container));
   ResourceCounts stays;
@@ -96,7 +96,7 @@ std::vector<GivenDevice> devices_of(const json& pod) {
   std::vector<GivenDevice> out;
   std::set<std::pair<std::string, std::string>> seen;  // init containers' devices may come again
   for (const char* const kind : {"containerStatuses", "initContainerStatuses"}) {
-    for (const json& container : items_field(field(pod, "status"), kind)) {
+    for (const json& container : items_field(json_at(pod, "status"), kind)) {
       for (const json& given : items_field(container, "allocatedResourcesStatus")) {
         const std::string resource = text_field(given, "name");
         if (!is_gpu_resource(resource)) continue;
@@ -112,13 +112,13 @@ std::vector<GivenDevice> devices_of(const json& pod) {
 }
 
 std::string vmi_of(const json& pod) {
-  for (const json& owner : items_field(field(pod, "metadata"), "ownerReferences"))
+  for (const json& owner : items_field(json_at(pod, "metadata"), "ownerReferences"))
     if (text_field(owner, "kind") == "VirtualMachineInstance") return text_field(owner, "name");
   return {};
 }
 
 bool has_ended(const json& object) {
-  const std::string phase = text_field(field(object, "status"), "phase");
+  const std::string phase = text_field(json_at(object, "status"), "phase");
   return phase == "Succeeded" || phase == "Failed";
 }
 
@@ -127,7 +127,7 @@ std::set<std::string> handlers_in(const std::vector<json>& nodes) {
   std::set<std::string> out;
   const std::string_view prefix = api::kKataPrefix;
   for (const json& node : nodes)
-    for (const auto& [name, value] : texts_field(field(node, "metadata"), "labels"))
+    for (const auto& [name, value] : texts_field(json_at(node, "metadata"), "labels"))
       if (name.starts_with(prefix)) out.insert(name.substr(prefix.size()));
   return out;
 }
@@ -142,12 +142,12 @@ std::optional<GpuUser> user_of(const json& pod, const std::set<std::string>& han
   GpuUser user;
   user.resources = asked_by_pod(pod);
   if (user.resources.empty()) return std::nullopt;
-  const json& metadata = field(pod, "metadata");
-  const json& spec = field(pod, "spec");
+  const json& metadata = json_at(pod, "metadata");
+  const json& spec = json_at(pod, "spec");
   user.space = text_field(metadata, "namespace");
   user.name = user.pod = text_field(metadata, "name");
   user.node = text_field(spec, "nodeName");
-  user.phase = text_field(field(pod, "status"), "phase");
+  user.phase = text_field(json_at(pod, "status"), "phase");
   user.runtime_class = text_field(spec, "runtimeClassName");
   user.devices = devices_of(pod);
   if (const std::string vmi = vmi_of(pod); !vmi.empty()) {
@@ -161,13 +161,13 @@ std::optional<GpuUser> user_of(const json& pod, const std::set<std::string>& han
 
 /// The GPUs that a VM without a pod asks for; absent: none.
 std::optional<GpuUser> user_of_vmi(const json& vmi) {
-  const json& metadata = field(vmi, "metadata");
+  const json& metadata = json_at(vmi, "metadata");
   GpuUser user{.kind = GpuUser::Kind::vm,
                .space = text_field(metadata, "namespace"),
                .name = text_field(metadata, "name"),
                .pod = {},
-               .node = text_field(field(vmi, "status"), "nodeName"),
-               .phase = text_field(field(vmi, "status"), "phase"),
+               .node = text_field(json_at(vmi, "status"), "nodeName"),
+               .phase = text_field(json_at(vmi, "status"), "phase"),
                .runtime_class = {},
                .resources = {},
                .claims = {},
@@ -233,7 +233,7 @@ std::string drain_text(const std::string& annotation) {
 }
 
 bool is_ready(const json& node) {
-  for (const json& condition : items_field(field(node, "status"), "conditions"))
+  for (const json& condition : items_field(json_at(node, "status"), "conditions"))
     if (text_field(condition, "type") == "Ready") return text_field(condition, "status") == "True";
   return false;
 }
@@ -244,13 +244,13 @@ bool speaks_of_gpus(std::string_view label) {
 }
 
 ClusterNode node_of(const json& object) {
-  const json& metadata = field(object, "metadata");
+  const json& metadata = json_at(object, "metadata");
   const auto labels = texts_field(metadata, "labels");
-  const json& annotations = field(metadata, "annotations");
+  const json& annotations = json_at(metadata, "annotations");
   ClusterNode node;
   node.name = text_field(metadata, "name");
   node.ready = is_ready(object);
-  node.cordoned = flag_field(field(object, "spec"), "unschedulable");
+  node.cordoned = flag_field(json_at(object, "spec"), "unschedulable");
   node.cordoned_by_ferry = node.cordoned && text_field(annotations, api::kCordonedAnnotation) == "true";
   node.asked_for = asked_for(labels);
   node.last_error = text_field(annotations, api::kErrorAnnotation);
@@ -262,10 +262,11 @@ ClusterNode node_of(const json& object) {
       node.kata_handlers.push_back(name.substr(std::string_view(api::kKataPrefix).size()));
     if (speaks_of_gpus(name)) node.labels.emplace(name, value);
   }
-  const json& status = field(object, "status");
+  const json& status = json_at(object, "status");
   // A resource that no plugin serves any more stays in the Node with 0 until it is edited.
-  for (const auto& [name, count] : gpus_in(field(status, "capacity"))) node.resources[name].capacity = count;
-  for (const auto& [name, count] : gpus_in(field(status, "allocatable")))
+  for (const auto& [name, count] : gpus_in(json_at(status, "capacity")))
+    node.resources[name].capacity = count;
+  for (const auto& [name, count] : gpus_in(json_at(status, "allocatable")))
     node.resources[name].allocatable = count;
   return node;
 }
@@ -352,24 +353,24 @@ bool asks_for_gpus(const json& pod) {
 }
 
 json counted_node(const json& node) {
-  const json& metadata = field(node, "metadata");
+  const json& metadata = json_at(node, "metadata");
   json identity = only_keys(metadata, {"name"});
   identity["annotations"] =
-      only_keys(field(metadata, "annotations"), {api::kErrorAnnotation, api::kDrainAnnotation});
+      only_keys(json_at(metadata, "annotations"), {api::kErrorAnnotation, api::kDrainAnnotation});
   for (const auto& [name, value] : texts_field(metadata, "labels"))
     if (speaks_of_gpus(name)) identity["labels"][name] = value;
-  json said = only_keys(field(node, "status"), {"conditions"});
+  json said = only_keys(json_at(node, "status"), {"conditions"});
   for (const char* const list : {"capacity", "allocatable"})
     said[list] = gpus_in(field_at(node, {"status", list}));
   return {{"metadata", std::move(identity)},
-          {"spec", only_keys(field(node, "spec"), {"unschedulable"})},
+          {"spec", only_keys(json_at(node, "spec"), {"unschedulable"})},
           {"status", std::move(said)}};
 }
 
 json counted_pod(const json& pod) {
   if (!asks_for_gpus(pod)) return {};
-  const json& spec = field(pod, "spec");
-  const json& status = field(pod, "status");
+  const json& spec = json_at(pod, "spec");
+  const json& status = json_at(pod, "status");
   json asked = only_keys(spec, {"nodeName", "runtimeClassName"});
   json said = only_keys(status, {"phase"});
   for (const char* const list : {"containers", "initContainers"})
@@ -380,7 +381,7 @@ json counted_pod(const json& pod) {
     said[list] = each_item(status, list, [](const json& container) {
       return only_keys(container, {"allocatedResourcesStatus"});
     });
-  return {{"metadata", only_keys(field(pod, "metadata"), {"name", "namespace", "ownerReferences"})},
+  return {{"metadata", only_keys(json_at(pod, "metadata"), {"name", "namespace", "ownerReferences"})},
           {"spec", std::move(asked)},
           {"status", std::move(said)}};
 }
@@ -388,9 +389,9 @@ json counted_pod(const json& pod) {
 json counted_vmi(const json& vmi) {
   if (!user_of_vmi(vmi)) return {};
   const json& devices = field_at(vmi, {"spec", "domain", "devices"});
-  return {{"metadata", only_keys(field(vmi, "metadata"), {"name", "namespace"})},
+  return {{"metadata", only_keys(json_at(vmi, "metadata"), {"name", "namespace"})},
           {"spec", {{"domain", {{"devices", only_keys(devices, {"gpus", "hostDevices"})}}}}},
-          {"status", only_keys(field(vmi, "status"), {"nodeName", "phase"})}};
+          {"status", only_keys(json_at(vmi, "status"), {"nodeName", "phase"})}};
 }
 
 std::optional<policy::Mode> mode_by_name(std::string_view resource) {

@@ -119,7 +119,7 @@ class Planner {
   void judge(const agent::Labels& labels, const std::vector<json>& pods) {
     std::map<std::string, json> by_name;
     for (const json& pod : pods) {
-      const json& metadata = field(pod, "metadata");
+      const json& metadata = json_at(pod, "metadata");
       by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
     }
     const auto owners = agent::other_owners(

@@ -11,31 +11,25 @@ namespace ferry::kubectl {
 
 using nlohmann::json;
 
-const json& field(const json& object, std::string_view key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
 const json& field_at(const json& object, std::initializer_list<std::string_view> keys) {
   const json* at = &object;
-  for (const std::string_view key : keys) at = &field(*at, key);
+  for (const std::string_view key : keys) at = &json_at(*at, key);
   return *at;
 }
 
 std::string text_field(const json& object, std::string_view key) {
-  const json& value = field(object, key);
+  const json& value = json_at(object, key);
   return value.is_string() ? visible_line(value.get<std::string>()) : std::string();
 }
 
 bool flag_field(const json& object, std::string_view key) {
-  const json& value = field(object, key);
+  const json& value = json_at(object, key);
   return value.is_boolean() && value.get<bool>();
 }
 
 std::map<std::string, std::string> texts_field(const json& object, std::string_view key) {
   std::map<std::string, std::string> out;
-  const json& values = field(object, key);
+  const json& values = json_at(object, key);
   if (!values.is_object()) return out;
   for (const auto& [name, value] : values.items())
     if (value.is_string()) out.emplace(visible_line(name), visible_line(value.get<std::string>()));
@@ -45,7 +39,7 @@ std::map<std::string, std::string> texts_field(const json& object, std::string_v
 json only_keys(const json& object, std::initializer_list<std::string_view> keys) {
   json out = json::object();
   for (const std::string_view key : keys)
-    if (const json& value = field(object, key); !value.is_null()) out[std::string(key)] = value;
+    if (const json& value = json_at(object, key); !value.is_null()) out[std::string(key)] = value;
   return out;
 }
 
@@ -57,7 +51,7 @@ json each_item(const json& object, std::string_view key, const std::function<jso
 
 const std::vector<json>& items_field(const json& object, std::string_view key) {
   static const std::vector<json> kNone;
-  const json& value = field(object, key);
+  const json& value = json_at(object, key);
   return value.is_array() ? value.get_ref<const json::array_t&>() : kNone;
 }
 
@@ -80,7 +74,7 @@ Result<> read_vmis(const kube::AskForPart& ask, ClusterObjects& objects) {
 Error no_such_node(const kube::AskForPart& ask, const std::string& name) {
   std::vector<std::string> names;
   if (const auto nodes = kube::list_by_parts(ask, {.kind = kube::kNodes}, counted_node))
-    for (const json& node : *nodes) names.push_back(text_field(field(node, "metadata"), "name"));
+    for (const json& node : *nodes) names.push_back(text_field(json_at(node, "metadata"), "name"));
   return {.code = make_error_code(Errc::not_found),
           .message = "there is no node '" + name + "'" + did_you_mean(name, names),
           .hint = "`kubectl ferry list` shows those that have GPUs"};

@@ -75,12 +75,12 @@ std::string JsonObject::place_of(const std::string& key) const {
   return place_.empty() ? key : place_ + "." + key;
 }
 
-const nlohmann::json& json_at(const nlohmann::json& object, const char* key) {
+const nlohmann::json& json_at(const nlohmann::json& object, std::string_view key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   return found == object.end() ? kNothing : *found;
 }
 
-std::string text_at(const nlohmann::json& object, const char* key) {
+std::string text_at(const nlohmann::json& object, std::string_view key) {
   const nlohmann::json& value = json_at(object, key);
   return value.is_string() ? value.get<std::string>() : std::string();
 }

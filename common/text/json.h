@@ -90,9 +90,9 @@ auto read_json(std::string_view text, std::string_view file, std::string hint, R
 }
 
 /// The value of the key; null if there is none, or `object` is no object. For documents of others.
-const nlohmann::json& json_at(const nlohmann::json& object, const char* key);
+const nlohmann::json& json_at(const nlohmann::json& object, std::string_view key);
 /// Empty: there is no text under the key.
-std::string text_at(const nlohmann::json& object, const char* key);
+std::string text_at(const nlohmann::json& object, std::string_view key);
 
 /// The text of a document for a file. Bytes that are not UTF-8 are replaced: names of processes and texts of
 /// drivers have such.
@@ -124,9 +124,9 @@ std::optional<Number> JsonObject::number_or_none(const char* key) const {
 template <typename Value>
 Value JsonObject::word(const char* key, std::optional<Value> (*parse)(std::string_view),
                        Value otherwise) const {
-  const std::string word = text(key);
-  const auto value = parse(word);
-  if (!value) blame(key, "'" + word + "' is none of its words");
+  const std::string said = text(key);
+  const auto value = parse(said);
+  if (!value) blame(key, "'" + said + "' is none of its words");
   return value.value_or(otherwise);
 }
 
