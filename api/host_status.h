@@ -125,8 +125,7 @@ struct HostStatus {
   std::vector<Withdrawal> withdraw;           ///< devices that must not be advertised now
   std::optional<StatusError> error;           ///< an error that concerns the node and not one accelerator
   std::optional<NodeFeatures> features = {};  ///< absent: the host could not be scanned
-  std::string standby =
-      {};  ///< why the device plugin must advertise nothing (serving.h); empty: it may serve
+  std::string standby = {};  ///< why the plugin must advertise nothing (serving.h); empty: it may serve
 
   /// The generation of desired.json that this is about; absent: none, or a person's file without one.
   std::optional<std::uint64_t> desired_generation() const {
