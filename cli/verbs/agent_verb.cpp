@@ -14,7 +14,6 @@
 #include "agent/node_step.h"
 #include "agent/operator_compat/status_files.h"
 #include "api/files.h"
-#include "api/host_status.h"
 #include "cli/output/document.h"
 #include "cli/output/table.h"
 #include "cli/verbs/agent_program.h"
@@ -170,31 +169,31 @@ json document_of(const agent::NodeSnapshot& view, const agent::NodeStep& step, c
     changed.push_back(
         {{"path", "/" + file.path}, {"action", file.removed ? "removed" : "written"}, {"why", file.why}});
   }
-  return {
-      {"node", view.node.name},
-      {"dry_run", dry_run},
-      {"desired_state",
-       {{"kind", kind_of(desired_state)},
-        {"policy", policy ? json(desired_state.desired_policy.name) : json(nullptr)},
-        {"source", policy ? json(desired_state.desired_policy.source) : json(nullptr)},
-        {"reason", desired_state.reason},
-        {"error", invalid ? ferry::cli::to_json(desired_state.error) : json(nullptr)},
-        {"warnings", desired_state.warnings}}},
-      {"state", text(step.report.condition)},
-      {"hostd_runs", written.hostd_runs ? json(*written.hostd_runs) : json(nullptr)},
-      {"labels", to_json(step.labels)},
-      {"annotations", to_json(step.annotations)},
-      {"events", events},
-      {"desired_file",
-       {{"path", std::string("/") + api::kDesiredFile},
-        {"action", action_on_desired(step)},
-        {"generation", step.desired_file ? json(step.desired_file->generation.value_or(0)) : json(nullptr)}}},
-      {"serving_file",
-       {{"path", std::string("/") + api::kServingFile}, {"action", action_on_serving(step, written)}}},
-      {"feature_file",
-       {{"path", std::string("/") + agent::kFeatureFile}, {"action", action_on_features(step)}}},
-      {"node_feature", step.node_feature ? json(*step.node_feature) : json(nullptr)},
-      {"status_files", changed}};
+  const json generation = step.desired_file ? json(step.desired_file->generation.value_or(0)) : json();
+  return {{"node", view.node.name},
+          {"dry_run", dry_run},
+          {"desired_state",
+           {{"kind", kind_of(desired_state)},
+            {"policy", policy ? json(desired_state.desired_policy.name) : json(nullptr)},
+            {"source", policy ? json(desired_state.desired_policy.source) : json(nullptr)},
+            {"reason", desired_state.reason},
+            {"error", invalid ? ferry::cli::to_json(desired_state.error) : json(nullptr)},
+            {"warnings", desired_state.warnings}}},
+          {"state", text(step.report.condition)},
+          {"hostd_runs", written.hostd_runs ? json(*written.hostd_runs) : json(nullptr)},
+          {"labels", to_json(step.labels)},
+          {"annotations", to_json(step.annotations)},
+          {"events", events},
+          {"desired_file",
+           {{"path", std::string("/") + api::kDesiredFile},
+            {"action", action_on_desired(step)},
+            {"generation", generation}}},
+          {"serving_file",
+           {{"path", std::string("/") + api::kServingFile}, {"action", action_on_serving(step, written)}}},
+          {"feature_file",
+           {{"path", std::string("/") + agent::kFeatureFile}, {"action", action_on_features(step)}}},
+          {"node_feature", step.node_feature ? json(*step.node_feature) : json(nullptr)},
+          {"status_files", changed}};
 }
 
 void add_rows(Table& table, const char* kind, const agent::Labels& now, const agent::LabelChanges& changes) {
