@@ -327,7 +327,7 @@ TEST(NodeEvents, OfARefusalNameEachAcceleratorOnce) {
 TEST(NodeEvents, SayWhyAHostFailsOrIsSilent) {
   const DesiredState desired_state = passthrough_desired();
   HostSide host = answer(desired_state, api::NodePhase::failed);
-  if (host.status) host.status->error = "no IOMMU";
+  if (host.status) host.status->error = api::StatusError{"no IOMMU", ""};
   EXPECT_THAT(events(shows("applying"), desired_state, host), ElementsAre("Warning Failed: no IOMMU"));
   EXPECT_THAT(
       events(shows("pending"), desired_state, unanswered(desired_state, seconds(31))),
