@@ -21,6 +21,7 @@
 #include "agent/operator_compat/status_files.h"
 #include "api/files.h"
 #include "api/labels.h"
+#include "api/serving.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "tests/agent/one_node.h"

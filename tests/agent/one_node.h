@@ -22,6 +22,7 @@
 #include "agent/node_agent.h"
 #include "api/files.h"
 #include "api/labels.h"
+#include "api/serving.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"

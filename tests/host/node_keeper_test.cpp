@@ -14,6 +14,7 @@
 
 #include "api/files.h"
 #include "api/host_status.h"
+#include "api/serving.h"
 #include "hostfs/locks.h"
 #include "tests/support/fake_mdev.h"
 #include "tests/support/must.h"

@@ -18,6 +18,7 @@
 
 #include "api/files.h"
 #include "api/host_status.h"
+#include "api/serving.h"
 #include "common/process/this_process.h"
 #include "host/node_keeper.h"
 #include "hostfs/directory_watch.h"
