@@ -125,7 +125,7 @@ void put_gpus(const std::vector<Gpu>& gpus, LabelSet& labels) {
 }
 
 void put_counts(const std::vector<Gpu>& gpus, LabelSet& labels) {
-  for (const policy::Mode mode : {policy::Mode::host, policy::Mode::passthrough, policy::Mode::vgpu}) {
+  for (const api::Mode mode : {api::Mode::host, api::Mode::passthrough, api::Mode::vgpu}) {
     const auto count = std::ranges::count(gpus, mode, [](const Gpu& gpu) { return gpu.seen->mode; });
     labels.put(kOurs, fmt::format("gpu.{}.count", text(mode)), std::to_string(count));
   }

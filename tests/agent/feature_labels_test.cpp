@@ -49,7 +49,7 @@ const api::AcceleratorStatus& h100() {
 
 TEST(FeatureLabels, SayWhatAllGpusAre) {
   api::HostStatus host = host_of({h100(), h100()});
-  host.accelerators[0].mode = policy::Mode::passthrough;
+  host.accelerators[0].mode = api::Mode::passthrough;
   host.accelerators[0].driver = "vfio-pci";
   host.features = api::NodeFeatures{.iommu = "on",
                                     .largest_group = 3,
