@@ -11,6 +11,7 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/host_files.h"
+#include "api/files.h"
 
 namespace ferry::agent {
 namespace {
@@ -29,7 +30,7 @@ Result<> AgentInstance::run(const std::stop_token& stop) {
 
 void AgentInstance::try_now() {
   if (only_) return;
-  auto claimed = InstanceLock::claim(host_, kAgentLock);
+  auto claimed = InstanceLock::claim(host_, api::kAgentLock);
   if (claimed) {
     if (!waits_for_.empty()) spdlog::info("this agent serves the node now");
     only_ = std::move(*claimed);
@@ -44,7 +45,7 @@ void AgentInstance::try_now() {
     return wait_for(
         fmt::format("{}: hostd has not given /{} to group {}, this agent's: waiting for that; `ferry hostd "
                     "--agent-group={}` on this node does it, a hostd of an earlier version does not",
-                    claimed.error().message, std::filesystem::path(kAgentLock).parent_path().string(),
+                    claimed.error().message, std::filesystem::path(api::kAgentLock).parent_path().string(),
                     ::getegid(), ::getegid()));
   begun_ = fail(std::move(claimed).error());
   loop_.finish();

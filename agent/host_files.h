@@ -11,9 +11,6 @@
 
 namespace ferry::agent {
 
-/// Lock file of the agent that serves this node. Relative to the host's root.
-inline constexpr const char* kAgentLock = "var/lib/ferry/agent.lock";
-
 /// Reads desired.json, status.json, kata.json and kata-classes.json. A missing file is no error. A
 /// status.json that cannot be parsed is described in `unreadable`; other files count as missing then. Errors:
 /// a file cannot be read. The caller sets the times.
@@ -21,9 +18,6 @@ Result<HostSide> read_host_side(const HostFs& host);
 
 /// Writes or removes desired.json if `result` asks for it.
 Result<> write_desired_file(HostFs& host, const ReconcileResult& result);
-
-/// Relative to the host's root; beside desired.json (common/plugin_files.h).
-inline constexpr const char* kServingFile = "var/lib/ferry/serving.json";
 
 /// Writes or removes serving.json if `result` asks for it. A file that is right already stays, and so does
 /// one that a person wrote. True: the file changes, or would do so.

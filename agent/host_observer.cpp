@@ -9,10 +9,10 @@
 
 #include <spdlog/spdlog.h>
 
-#include "agent/desired_state/desired_file.h"
 #include "agent/host_files.h"
-#include "agent/host_status.h"
 #include "agent/kata/kata_step.h"
+#include "api/files.h"
+#include "api/host_status.h"
 #include "hostfs/locks.h"
 #include "kata-manager/classes/desired_classes.h"
 #include "kata-manager/controller/ready_handlers.h"
@@ -24,7 +24,7 @@ namespace {
 constexpr std::chrono::seconds kReleased{1};
 
 std::optional<std::uint64_t> written_generation(const HostSide& host) {
-  return host.written ? std::optional(host.written->generation) : std::nullopt;
+  return host.written ? host.written->generation : std::nullopt;
 }
 
 /// True if hostd has yet to report the result of desired.json.
@@ -42,10 +42,10 @@ std::string contents(const HostFs& host, std::initializer_list<const char*> file
 
 bool HostObserver::read_files() {
   HostMemory& memory = memory_.host;
-  const std::string files = contents(host_, {kDesiredFile, kStatusFile});
+  const std::string files = contents(host_, {api::kDesiredFile, api::kStatusFile});
   const bool news = std::exchange(memory.files, files) != files;
   // A start of the container runtime is no answer from hostd, so Kata's files are timed separately.
-  const std::string kata = contents(host_, {kata::kReadyHandlersFile, kata::kDesiredClassesFile});
+  const std::string kata = contents(host_, {api::kReadyHandlersFile, api::kDesiredClassesFile});
   const bool kata_news = std::exchange(memory.kata_files, kata) != kata;
   if (!kata_news && !news) return false;
   if (news) memory.changed_at = timers_.now();
@@ -59,13 +59,13 @@ bool HostObserver::read_files() {
   if (another) memory.has_failed = false;
   if (says_that_it_failed(files_)) memory.has_failed = true;
   if (change_outcome(files_) == ChangeOutcome::done) memory.has_failed = false;
-  if (host_.read_file(kStatusFile).value_or("") != memory.last_status) memory.last_status.reset();
+  if (host_.read_file(api::kStatusFile).value_or("") != memory.last_status) memory.last_status.reset();
   return true;
 }
 
 bool HostObserver::read_liveness() {
   HostMemory& memory = memory_.host;
-  const auto runs = is_present(host_, kHostdLiveness);
+  const auto runs = is_present(host_, api::kHostdLiveness);
   const bool down = runs && !*runs;
   if (down == memory.down_since.has_value()) return false;
   memory.down_since.reset();
@@ -73,7 +73,7 @@ bool HostObserver::read_liveness() {
     memory.down_since = timers_.now();
     read_files();
     if (is_open(files_)) ++memory.ends;
-    memory.last_status = host_.read_file(kStatusFile).value_or("");
+    memory.last_status = host_.read_file(api::kStatusFile).value_or("");
   }
   read_liveness_again();
   return true;

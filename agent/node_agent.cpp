@@ -11,7 +11,6 @@
 #include "agent/agent_memory.h"
 #include "agent/cluster_objects.h"
 #include "agent/cluster_watches.h"
-#include "agent/cluster_words.h"
 #include "agent/drain/evictions.h"
 #include "agent/host_files.h"
 #include "agent/host_observer.h"
@@ -22,6 +21,7 @@
 #include "agent/reconcile_queue.h"
 #include "agent/rollout/rollout_leases.h"
 #include "agent/shutdown.h"
+#include "api/labels.h"
 #include "common/config/config_tree.h"
 #include "kube/api_client.h"
 
@@ -155,7 +155,8 @@ class NodeAgent::Impl {
     snapshot.now = timers_.now();
     snapshot.node = node_object_of(node);
     if (settings_.among_others) {
-      for (const auto& label : {kWorkloadLabel, kPolicyLabel}) snapshot.node.labels.erase(std::string(label));
+      for (const auto& label : {api::kWorkloadLabel, api::kPolicyLabel})
+        snapshot.node.labels.erase(std::string(label));
     }
     snapshot.defaults = settings_.defaults;
     watches_.add_configurations(snapshot);
@@ -303,7 +304,8 @@ class NodeAgent::Impl {
     // words.
     const auto& status = observer_.files().status;
     if (result.desired_file && result.report.condition == NodeCondition::ready && status)
-      memory_.desired_file.same = {result.desired_file->generation, status->desired.value_or(0)};
+      memory_.desired_file.same = {result.desired_file->generation.value_or(0),
+                                   status->desired_generation().value_or(0)};
     return true;
   }
 

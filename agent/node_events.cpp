@@ -3,7 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "agent/cluster_words.h"
+#include "api/events.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -40,43 +41,45 @@ void add_condition(std::vector<NodeEvent>& out, const DesiredState& desired_stat
   const bool silent = !report.trouble.empty();
   switch (report.condition) {
     case NodeCondition::ready:
-      out.push_back(
-          {.warning = false, .reason = "Ready", .message = "the GPUs match " + policy_of(desired_state)});
+      out.push_back({.warning = false,
+                     .reason = api::event::kReady,
+                     .message = "the GPUs match " + policy_of(desired_state)});
       return;
     case NodeCondition::pending:
     case NodeCondition::applying:
       if (report.held) {
-        out.push_back({.warning = true, .reason = "RolloutHeld", .message = report.trouble});
+        out.push_back({.warning = true, .reason = api::event::kRolloutHeld, .message = report.trouble});
       } else if (silent) {
-        out.push_back({.warning = true, .reason = "HostdUnavailable", .message = report.trouble});
+        out.push_back({.warning = true, .reason = api::event::kHostdUnavailable, .message = report.trouble});
       } else if (report.condition == NodeCondition::applying) {
         out.push_back({.warning = false,
-                       .reason = "Applying",
+                       .reason = api::event::kApplying,
                        .message = "the GPUs are being changed to " + policy_of(desired_state)});
       }
       return;
     case NodeCondition::draining:  // recorded when the drain begins (drain.h)
       return;
     case NodeCondition::blocked:
-      return add_troubles(out, "Blocked", host, report);
+      return add_troubles(out, api::event::kBlocked, host, report);
     case NodeCondition::failed:
-      if (desired_state.kind != DesiredState::Kind::invalid) return add_troubles(out, "Failed", host, report);
-      out.push_back({.warning = true, .reason = "InvalidConfig", .message = report.trouble});
+      if (desired_state.kind != DesiredState::Kind::invalid)
+        return add_troubles(out, api::event::kFailed, host, report);
+      out.push_back({.warning = true, .reason = api::event::kInvalidConfig, .message = report.trouble});
       return;
     case NodeCondition::idle:
       if (desired_state.kind == DesiredState::Kind::policy) {
-        out.push_back({.warning = true, .reason = "Idle", .message = report.trouble});
+        out.push_back({.warning = true, .reason = api::event::kIdle, .message = report.trouble});
         return;
       }
       out.push_back({.warning = false,
-                     .reason = "Idle",
+                     .reason = api::event::kIdle,
                      .message = "the GPUs are left as they are: " + desired_state.reason});
       return;
     case NodeCondition::standby:
-      out.push_back({.warning = true, .reason = "Standby", .message = desired_state.reason});
+      out.push_back({.warning = true, .reason = api::event::kStandby, .message = desired_state.reason});
       return;
     case NodeCondition::unknown:
-      out.push_back({.warning = true, .reason = "HostdUnavailable", .message = report.trouble});
+      out.push_back({.warning = true, .reason = api::event::kHostdUnavailable, .message = report.trouble});
       return;
   }
 }
@@ -89,12 +92,12 @@ std::vector<NodeEvent> node_events(const policy::NodeObject& node, const Desired
   std::vector<NodeEvent> out;
   for (const std::string& warning : desired_state.warnings) {
     if (!told_before.contains(warning))
-      out.push_back({.warning = true, .reason = "ConfigWarning", .message = warning});
+      out.push_back({.warning = true, .reason = api::event::kConfigWarning, .message = warning});
   }
-  const auto error = report.annotations.find(kErrorAnnotation);
+  const auto error = report.annotations.find(api::kErrorAnnotation);
   const bool shown =
-      value_of(node.labels, kStateLabel) == text(report.condition) &&
-      value_of(node.annotations, kErrorAnnotation) ==
+      value_of(node.labels, api::kStateLabel) == text(report.condition) &&
+      value_of(node.annotations, api::kErrorAnnotation) ==
           (error == report.annotations.end() ? report.trouble : error->second.value_or(std::string()));
   if (!shown) add_condition(out, desired_state, host, report);
   for (NodeEvent& event : out) event.message = one_line(event.message);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "agent/labels/feature_labels.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -16,18 +17,18 @@ bool has_notes(const NodeChanges& changes) {
 }
 
 bool concerns_a_drain(const NodeChanges& changes) {
-  return changes.unschedulable || changes.annotations.contains(kDrainAnnotation) ||
-         changes.annotations.contains(kCordonedAnnotation);
+  return changes.unschedulable || changes.annotations.contains(api::kDrainAnnotation) ||
+         changes.annotations.contains(api::kCordonedAnnotation);
 }
 
 bool can_wait(const LabelChanges::value_type& change) {
-  return is_feature_label(change.first) || change.first.starts_with(kKataPrefix);
+  return is_feature_label(change.first) || change.first.starts_with(api::kKataPrefix);
 }
 
 }  // namespace
 
 bool NodeChanges::has_labels_that_can_wait() const {
-  return annotations.contains(kFeaturesAnnotation) || std::ranges::any_of(labels, can_wait);
+  return annotations.contains(api::kFeaturesAnnotation) || std::ranges::any_of(labels, can_wait);
 }
 
 bool NodeChanges::has_own_labels() const {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/cluster_words.h"
 #include "agent/operator_compat/operands.h"
+#include "api/labels.h"
 #include "common/event_loop.h"
 #include "kube/backoff.h"
 
@@ -28,7 +28,7 @@ struct NodeChanges {
   /// True if only the text of the node's error changes.
   bool is_error_alone() const {
     return labels.empty() && !unschedulable && annotations.size() == 1 &&
-           annotations.contains(kErrorAnnotation);
+           annotations.contains(api::kErrorAnnotation);
   }
   /// True if labels change that only select nodes for pods: feature labels and those of Kata's handlers. If
   /// these are refused, all other changes go on.
@@ -38,7 +38,7 @@ struct NodeChanges {
 };
 
 /// Annotations for people, on which nothing depends.
-inline constexpr std::array kNotes = {kErrorAnnotation, kKataErrorAnnotation};
+inline constexpr std::array kNotes = {api::kErrorAnnotation, api::kKataErrorAnnotation};
 
 /// A refused kind of change is left out for a growing time, since most refusals last until a person acts. The
 /// other kinds go on.

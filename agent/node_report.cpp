@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "agent/cluster_words.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -24,17 +24,17 @@ constexpr std::array<std::pair<NodeCondition, std::string_view>, 9> kConditions 
      {NodeCondition::standby, "standby"},
      {NodeCondition::unknown, "unknown"}}};
 
-NodeCondition condition_of(NodePhase phase) {
+NodeCondition condition_of(api::NodePhase phase) {
   switch (phase) {
-    case NodePhase::ready:
+    case api::NodePhase::ready:
       return NodeCondition::ready;
-    case NodePhase::applying:
+    case api::NodePhase::applying:
       return NodeCondition::applying;
-    case NodePhase::blocked:
+    case api::NodePhase::blocked:
       return NodeCondition::blocked;
-    case NodePhase::failed:
+    case api::NodePhase::failed:
       return NodeCondition::failed;
-    case NodePhase::idle:  // transient: hostd has just read the desired state
+    case api::NodePhase::idle:  // transient: hostd has just read the desired state
       return NodeCondition::pending;
   }
   return NodeCondition::pending;
@@ -42,8 +42,8 @@ NodeCondition condition_of(NodePhase phase) {
 
 /// True if hostd runs and cannot read desired.json: its status then names no generation.
 bool cannot_read_desired(const DesiredState& desired_state, const HostSide& host) {
-  return host.status && host.status->phase == NodePhase::failed && !host.status->desired &&
-         !host.status->error.empty() && !has_answered(host) && is_silent(desired_state, host);
+  return host.status && host.status->phase == api::NodePhase::failed && !host.status->desired_generation() &&
+         host.status->error && !has_answered(host) && is_silent(desired_state, host);
 }
 
 /// Passthrough is desired, and hostd finds no accelerator on the node.
@@ -80,10 +80,10 @@ void add(std::string& text, std::string_view part) {
 
 /// True if the reason names the device user already, as in "VM guest-7 (pid 4711) holds /dev/vfio/12", with
 /// another word for its kind.
-bool names(const std::string& reason, const ReportedUser& user) {
-  const auto name = user.text.rfind(user.name);
-  if (user.name.empty() || name == std::string::npos) return false;
-  return reason.find(fmt::format(" {} holds ", user.text.substr(name))) != std::string::npos;
+bool names(const std::string& reason, const api::ReportedUser& user) {
+  const std::string text = user.text();
+  return !user.name.empty() &&
+         reason.find(fmt::format(" {} holds ", text.substr(text.rfind(user.name)))) != std::string::npos;
 }
 
 std::string with_hint(const std::string& message, const std::string& hint) {
@@ -108,7 +108,8 @@ std::string silence(const DesiredState& desired_state, const HostSide& host, Nod
           : fmt::format("ferry hostd has said nothing for more than {} minutes",
                         std::chrono::duration_cast<std::chrono::minutes>(kChangePatience).count());
   add(out, host.unreadable);
-  if (host.status) add(out, with_hint(host.status->error, host.status->hint));
+  if (host.status && host.status->error)
+    add(out, with_hint(host.status->error->message, host.status->error->hint));
   add(out, "does it run on this node?");
   return out;
 }
@@ -169,7 +170,8 @@ std::optional<std::string> vgpu_state(NodeCondition condition, const HostSide& h
     case NodeCondition::failed:
       return "failed";
     case NodeCondition::unknown:  // of the GPUs; the result of the configuration is known
-      return host.status && host.status->phase == NodePhase::ready ? std::optional("success") : std::nullopt;
+      return host.status && host.status->phase == api::NodePhase::ready ? std::optional("success")
+                                                                        : std::nullopt;
     case NodeCondition::idle:
     case NodeCondition::standby:
       break;
@@ -189,18 +191,19 @@ bool hostd_is_gone(const HostSide& host) {
 }
 
 bool has_answered(const HostSide& host) {
-  return !host.written || (host.status && host.status->desired == host.written->generation);
+  return !host.written || (host.status && host.status->desired_generation() == host.written->generation);
 }
 
 bool is_taken_up(const DesiredState& desired_state, const HostSide& host) {
   return desired_state.kind == DesiredState::Kind::policy && host.written &&
-         host.written->says(desired_state.desired_policy) && has_answered(host);
+         says(*host.written, desired_state.desired_policy) && has_answered(host);
 }
 
 bool is_done_already(const DesiredState& desired_state, const HostSide& host) {
-  if (!host.written || !host.status || host.status->phase != NodePhase::ready) return false;
-  const bool answered = has_answered(host) || (host.same_as && host.status->desired == host.same_as);
-  return answered && host.written->holds(desired_state.desired_policy.policy);
+  if (!host.written || !host.status || host.status->phase != api::NodePhase::ready) return false;
+  const bool answered =
+      has_answered(host) || (host.same_as && host.status->desired_generation() == host.same_as);
+  return answered && holds(*host.written, desired_state.desired_policy.policy);
 }
 
 bool waits_in_vain(const HostSide& host) {
@@ -208,23 +211,23 @@ bool waits_in_vain(const HostSide& host) {
 }
 
 bool is_silent(const DesiredState& desired_state, const HostSide& host) {
-  const bool asked = host.written && host.written->says(desired_state.desired_policy);
+  const bool asked = host.written && says(*host.written, desired_state.desired_policy);
   if (desired_state.kind == DesiredState::Kind::policy && !asked) return false;
   return waits_in_vain(host);
 }
 
-std::vector<std::string> host_troubles(const HostStatus& host) {
+std::vector<std::string> host_troubles(const api::HostStatus& host) {
   std::vector<std::string> out;
-  if (!host.error.empty()) out.push_back(with_hint(host.error, host.hint));
-  for (const AcceleratorStatus& gpu : host.accelerators) {
-    if (gpu.state != "blocked" && gpu.state != "failed") continue;
-    std::string line = gpu.address;
+  if (host.error) out.push_back(with_hint(host.error->message, host.error->hint));
+  for (const api::AcceleratorStatus& gpu : host.accelerators) {
+    if (gpu.state != api::GpuState::blocked && gpu.state != api::GpuState::failed) continue;
+    std::string line = gpu.address.text();
     if (!gpu.model.empty()) line += fmt::format(" ({})", gpu.model);
-    line += ": " + (gpu.reason.empty() ? gpu.state : gpu.reason);
-    std::vector<std::string_view> users;
+    line += fmt::format(": {}", gpu.reason.empty() ? text(gpu.state) : gpu.reason);
+    std::vector<std::string> users;
     users.reserve(gpu.users.size());
-    for (const ReportedUser& user : gpu.users)
-      if (!names(gpu.reason, user)) users.emplace_back(user.text);
+    for (const api::ReportedUser& user : gpu.users)
+      if (!names(gpu.reason, user)) users.push_back(user.text());
     if (!users.empty()) add(line, fmt::format("users: {}", fmt::join(users, ", ")));
     add(line, gpu.hint);
     out.push_back(std::move(line));
@@ -245,7 +248,7 @@ std::string one_line(std::string_view text, std::size_t most) {
 }
 
 bool host_is_changing(const HostSide& host) {
-  return host.status && host.status->phase == NodePhase::applying;
+  return host.status && host.status->phase == api::NodePhase::applying;
 }
 
 ChangeOutcome change_outcome(const HostSide& host) {
@@ -254,22 +257,22 @@ ChangeOutcome change_outcome(const HostSide& host) {
   if (!host.written) return host_is_changing(host) ? awaited : ChangeOutcome::none;
   if (!has_answered(host) || !host.status) return awaited;
   switch (host.status->phase) {
-    case NodePhase::ready:
+    case api::NodePhase::ready:
       return ChangeOutcome::done;
-    case NodePhase::blocked:
+    case api::NodePhase::blocked:
       return ChangeOutcome::blocked;
-    case NodePhase::failed:
+    case api::NodePhase::failed:
       // A hostd that is gone tries the change again once it is started.
       return host.hostd_speaks ? ChangeOutcome::failed : awaited;
-    case NodePhase::applying:
-    case NodePhase::idle:
+    case api::NodePhase::applying:
+    case api::NodePhase::idle:
       break;
   }
   return awaited;
 }
 
 bool says_that_it_failed(const HostSide& host) {
-  return has_answered(host) && host.status && host.status->phase == NodePhase::failed;
+  return has_answered(host) && host.status && host.status->phase == api::NodePhase::failed;
 }
 
 std::string failure_of(const HostSide& host) {
@@ -287,7 +290,7 @@ std::string failure_of(const HostSide& host) {
 void add_to_error(NodeReport& report, const std::string& text) {
   std::string all = report.trouble;
   add(all, text);
-  if (!all.empty()) report.annotations[kErrorAnnotation] = one_line(all);
+  if (!all.empty()) report.annotations[api::kErrorAnnotation] = one_line(all);
 }
 
 NodeReport node_report(const DesiredState& desired_state, const HostSide& host, const std::string& held,
@@ -301,13 +304,13 @@ NodeReport node_report(const DesiredState& desired_state, const HostSide& host, 
                                       desired_state.desired_policy.source, held)
                         : trouble_of(desired_state, host, out.condition));
   out.trouble = one_line(trouble);
-  out.labels[kStateLabel] = std::string(text(out.condition));
-  out.annotations[kErrorAnnotation] =
+  out.labels[api::kStateLabel] = std::string(text(out.condition));
+  out.annotations[api::kErrorAnnotation] =
       out.trouble.empty() ? std::nullopt : std::optional<std::string>(out.trouble);
   if (desired_state.of_vgpu_config) {
-    if (auto state = vgpu_state(out.condition, host)) out.labels[kVgpuStateLabel] = std::move(state);
+    if (auto state = vgpu_state(out.condition, host)) out.labels[api::kVgpuStateLabel] = std::move(state);
   } else if (desired_state.kind == DesiredState::Kind::policy) {
-    out.labels[kVgpuStateLabel] = std::nullopt;
+    out.labels[api::kVgpuStateLabel] = std::nullopt;
   }
   return out;
 }

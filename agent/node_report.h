@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/desired_state/desired_file.h"
 #include "agent/desired_state/desired_state.h"
-#include "agent/host_status.h"
+#include "agent/desired_state/written_policy.h"
 #include "agent/operator_compat/operands.h"
 #include "agent/rollout/rollout.h"
+#include "api/host_status.h"
 #include "kata-manager/classes/desired_classes.h"
 #include "kata-manager/controller/ready_handlers.h"
 
@@ -22,10 +22,10 @@ namespace ferry::agent {
 
 /// The agent's knowledge of its host.
 struct HostSide {
-  std::optional<DesiredFile> written;  ///< present desired.json; absent: none, or not the agent's
-  std::optional<HostStatus> status;    ///< status.json; absent: none, or not readable
-  std::string unreadable;              ///< why status.json is unreadable; empty: it is not, or there is none
-  std::string unwritable = {};         ///< why desired.json could not be written or removed; empty: it could
+  std::optional<api::DesiredFile> written;  ///< present desired.json; absent: none, or not the agent's
+  std::optional<api::HostStatus> status;    ///< status.json; absent: none, or not readable
+  std::string unreadable;       ///< why status.json is unreadable; empty: it is not, or there is none
+  std::string unwritable = {};  ///< why desired.json could not be written or removed; empty: it could
   /// Generation of an earlier desired.json with the same content in other words: hostd's result for that one
   /// counts for the present one too. Absent: none.
   std::optional<std::uint64_t> same_as = {};
@@ -131,7 +131,7 @@ std::string failure_of(const HostSide& host);
 /// The errors in the host status: the general error, then each accelerator that is blocked or failed, as in
 /// "0000:02:00.0 (NVIDIA L40S): in use; users: vm guest-7 (pid 4711); stop the VM". Device users in the
 /// reason are not repeated.
-std::vector<std::string> host_troubles(const HostStatus& host);
+std::vector<std::string> host_troubles(const api::HostStatus& host);
 
 /// A line of at most `most` bytes: control characters become blanks, and "…" replaces the end of a longer
 /// text.

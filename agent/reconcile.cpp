@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "agent/cluster_words.h"
 #include "agent/desired_state/known_policies.h"
 #include "agent/labels/feature_file.h"
 #include "agent/labels/own_labels.h"
 #include "agent/rollout/rollout.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -34,7 +34,7 @@ DesiredState desired_state_for(const NodeSnapshot& snapshot, const std::vector<O
 
 /// True if all GPUs are in the desired mode already. Only a policy with an item for all GPUs, and without
 /// vGPUs, can be decided here.
-bool host_is_so(const policy::Policy& policy, const HostStatus& host) {
+bool host_is_so(const policy::Policy& policy, const api::HostStatus& host) {
   if (policy.items.size() != 1) return false;
   const policy::PolicyItem& item = policy.items.front();
   const bool of_all = item.gpus.all_devices && item.gpus.filters.empty() && item.selection.models.empty() &&
@@ -42,11 +42,11 @@ bool host_is_so(const policy::Policy& policy, const HostStatus& host) {
                       item.selection.vendors.empty();
   return of_all && item.mode != policy::Mode::vgpu &&
          std::ranges::all_of(host.accelerators,
-                             [&](const AcceleratorStatus& gpu) { return gpu.mode == item.mode; });
+                             [&](const api::AcceleratorStatus& gpu) { return gpu.mode == item.mode; });
 }
 
 bool is_written(const DesiredState& desired_state, const HostSide& host) {
-  return host.written && host.written->says(desired_state.desired_policy);
+  return host.written && says(*host.written, desired_state.desired_policy);
 }
 
 /// True if writing the desired state changes GPUs, or may. Once it is written, hostd reports the result.
@@ -69,14 +69,14 @@ bool operands_are_in_the_way(const NodeSnapshot& snapshot, const DesiredState& d
   const HostSide& host = snapshot.host;
   if (!is_taken_up(desired_state, host) || !host.status || !host.hostd_speaks || !snapshot.others.pods)
     return false;
-  if (host.status->phase != NodePhase::blocked || host.silent > kPausePatience) return false;
-  const auto is_operands = [&](const ReportedUser& user) {
+  if (host.status->phase != api::NodePhase::blocked || host.silent > kPausePatience) return false;
+  const auto is_operands = [&](const api::ReportedUser& user) {
     const auto pod = std::ranges::find(*snapshot.others.pods, user.pod_uid, &PodOnNode::uid);
     return !user.pod_uid.empty() && pod != snapshot.others.pods->end() &&
            can_be_paused(snapshot.node.labels, pod->daemon_set);
   };
-  return std::ranges::any_of(host.status->accelerators, [&](const AcceleratorStatus& gpu) {
-    return gpu.state == "blocked" && gpu.only_in_use && !gpu.users.empty() &&
+  return std::ranges::any_of(host.status->accelerators, [&](const api::AcceleratorStatus& gpu) {
+    return gpu.state == api::GpuState::blocked && gpu.only_in_use && !gpu.users.empty() &&
            std::ranges::all_of(gpu.users, is_operands);
   });
 }
@@ -124,7 +124,7 @@ NodeChange change_of(const NodeSnapshot& snapshot, const DesiredState& desired_s
     change.by_label = desired_state.desired_policy.source.starts_with("label ");
   }
   if (host.written) {
-    const auto policy = host.written->read();
+    const auto policy = policy_in(*host.written);
     change.written = policy ? configuration_id(*policy) : std::string();
   }
   change.outcome = change_outcome(host);
@@ -132,9 +132,10 @@ NodeChange change_of(const NodeSnapshot& snapshot, const DesiredState& desired_s
   // A hostd that has not come back, as after a boot, says nothing about its desired state.
   const bool was_blocked = host.written && snapshot.memory.change.blocked == host.written->generation;
   change.is_news = host.hostd_speaks && was_blocked && says_that_it_failed(host);
-  change.has_any = host.status &&
-                   std::ranges::any_of(host.status->accelerators,
-                                       [](const AcceleratorStatus& gpu) { return gpu.desired.has_value(); });
+  change.has_any =
+      host.status && std::ranges::any_of(host.status->accelerators, [](const api::AcceleratorStatus& gpu) {
+        return gpu.desired.has_value();
+      });
   return change;
 }
 
@@ -199,12 +200,9 @@ void plan_desired_file(const NodeSnapshot& snapshot, const std::vector<OtherOwne
   result.awaits_operands = !result.waits_for.empty();
   if (result.awaits_operands) return;
   // Higher than any generation that hostd has read, even of a lost file: its answer must belong to this file.
-  const std::uint64_t written = host.written ? host.written->generation : 0;
-  const std::uint64_t seen = host.status ? host.status->desired.value_or(0) : 0;
-  result.desired_file = {.generation = std::max(written, seen) + 1,
-                         .policy = result.desired_state.desired_policy.name,
-                         .config = result.desired_state.desired_policy.config,
-                         .source = result.desired_state.desired_policy.source};
+  const std::uint64_t written = host.written ? host.written->generation.value_or(0) : 0;
+  const std::uint64_t seen = host.status ? host.status->desired_generation().value_or(0) : 0;
+  result.desired_file = file_of(result.desired_state.desired_policy, std::max(written, seen) + 1);
 }
 
 /// Absent: the host status is not known, and the labels stay. Labels that vanish at each boot would move the
@@ -226,14 +224,14 @@ void plan_features(const NodeSnapshot& snapshot, LabelChanges& labels, LabelChan
   const bool ours = snapshot.features == FeatureWay::node;
   // NFD may have set these labels already, and not yet listed them in its annotation.
   const bool nfds = snapshot.features == FeatureWay::file || snapshot.features == FeatureWay::nfd;
-  Labels record = read_label_record(annotation(kFeaturesAnnotation));
+  Labels record = read_label_record(annotation(api::kFeaturesAnnotation));
   std::erase_if(record, [](const auto& label) { return !is_feature_label(label.first); });
   OwnLabels own =
       own_labels(snapshot.node.labels, std::move(record), ours ? features.value_or(Labels()) : Labels(),
-                 nfds ? Labels() : own_features(snapshot.node.labels, annotation(kNfdAnnotation)));
+                 nfds ? Labels() : own_features(snapshot.node.labels, annotation(api::kNfdAnnotation)));
   if (snapshot.memory.patch.refusals.labels(snapshot.now).empty()) {
     labels.merge(own.changes);
-    annotations[kFeaturesAnnotation] = std::move(own.record);
+    annotations[api::kFeaturesAnnotation] = std::move(own.record);
   } else if (!own.changes.empty()) {
     return;  // NFD sets no label that the agent has yet to remove
   }
@@ -265,8 +263,9 @@ KataPlan last_kata_plan(const NodeSnapshot& snapshot) {
 /// A vGPU configuration that is no longer desired, and that hostd never took up, is not pending.
 void end_pending(const Labels& labels, ReconcileResult& result) {
   if (result.desired_state.of_vgpu_config || result.desired_state.kind == DesiredState::Kind::policy) return;
-  const auto now = labels.find(kVgpuStateLabel);
-  if (now != labels.end() && now->second == "pending") result.report.labels[kVgpuStateLabel] = std::nullopt;
+  const auto now = labels.find(api::kVgpuStateLabel);
+  if (now != labels.end() && now->second == "pending")
+    result.report.labels[api::kVgpuStateLabel] = std::nullopt;
 }
 
 /// Operands are awaited from the first wait until desired.json is written or needs no write. A blocked change
@@ -401,7 +400,7 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
                                           ? labelled_handlers(snapshot.node, snapshot.host)
                                           : known_to_kubelet(snapshot.node, snapshot.host.kata.ready)));
   drain.annotations.merge(LabelChanges(result.report.annotations));
-  drain.annotations[kKataErrorAnnotation] =
+  drain.annotations[api::kKataErrorAnnotation] =
       result.kata.trouble.empty() ? std::nullopt : std::optional<std::string>(result.kata.trouble);
   plan_features(snapshot, desired, drain.annotations, result);
   result.labels = differences(labels, desired);

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "agent/agent_memory.h"
-#include "agent/desired_state/desired_file.h"
 #include "agent/desired_state/desired_state.h"
+#include "agent/desired_state/written_policy.h"
 #include "agent/drain/drain.h"
 #include "agent/kata/kata_step.h"
 #include "agent/labels/feature_labels.h"
@@ -78,7 +78,7 @@ struct ReconcileResult : NodeChanges {
   std::vector<NodeEvent> events;
   bool record_events = true;  ///< false: the Node has to show their cause first
   /// The new desired.json, to be written after the labels. Absent: the present one stays, or is removed.
-  std::optional<DesiredFile> desired_file;
+  std::optional<api::DesiredFile> desired_file;
   bool remove_desired_file = false;
   std::vector<ValidationFile> files;
   /// Content of serving.json: why Ferry's device plugin is on standby; empty: it serves, and there is no

@@ -8,9 +8,9 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/cluster_objects.h"
-#include "agent/cluster_words.h"
 #include "agent/host_files.h"
 #include "agent/operator_compat/operands.h"
+#include "api/labels.h"
 #include "kube/api_error.h"
 #include "kube/api_path.h"
 
@@ -84,7 +84,7 @@ void Shutdown::undo(bool with_cordon) {
             "its "
             "labels {}*",
             with_cordon ? "a cordon, or pauses of operands, stay" : "pauses of operands stay", parts_.node,
-            changed.error().text(), kPauseMark, kDeployPrefix);
+            changed.error().text(), kPauseMark, api::kDeployPrefix);
         const bool refused = changed.error().code == kube::ApiErrc::forbidden ||
                              changed.error().code == kube::ApiErrc::invalid;
         if (with_cordon && refused) return undo(false);

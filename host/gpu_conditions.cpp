@@ -16,10 +16,13 @@ namespace {
 
 // The most severe standing of a GPU counts, and the first of equal ones: a refusal by a later stage is a
 // consequence.
-void add(GpuConditions& conditions, const vfio::PciAddress& gpu, GpuState state,
+void add(GpuConditions& conditions, const vfio::PciAddress& gpu, api::GpuState state,
          std::vector<std::string> reasons, std::string hint) {
-  const auto weight = [](GpuState one) {
-    return one == GpuState::failed ? 3 : one == GpuState::blocked ? 2 : one == GpuState::pending ? 1 : 0;
+  const auto weight = [](api::GpuState one) {
+    return one == api::GpuState::failed    ? 3
+           : one == api::GpuState::blocked ? 2
+           : one == api::GpuState::pending ? 1
+                                           : 0;
   };
   GpuCondition& known = conditions[gpu];
   if (weight(state) <= weight(known.state)) return;
@@ -29,10 +32,10 @@ void add(GpuConditions& conditions, const vfio::PciAddress& gpu, GpuState state,
 void add(GpuConditions& conditions, const vfio::MovePlan& plan, const std::string& what) {
   for (const vfio::Refusal& refusal : plan.refusals)
     for (const vfio::PciAddress& gpu : refusal.devices)
-      add(conditions, gpu, GpuState::blocked, refusal.reasons, refusal.hint);
+      add(conditions, gpu, api::GpuState::blocked, refusal.reasons, refusal.hint);
   for (const vfio::Move& move : plan.moves) {
     if (move.steps.empty()) continue;
-    for (const vfio::PciAddress& gpu : move.devices) add(conditions, gpu, GpuState::pending, {what}, {});
+    for (const vfio::PciAddress& gpu : move.devices) add(conditions, gpu, api::GpuState::pending, {what}, {});
   }
 }
 
@@ -40,28 +43,29 @@ void add(GpuConditions& conditions, const vfio::MoveOutcome& outcome) {
   for (const vfio::MoveResult& result : outcome.results) {
     for (const vfio::PciAddress& gpu : result.devices) {
       if (result.status == vfio::MoveResult::Status::refused)
-        add(conditions, gpu, GpuState::blocked, result.refusal.reasons, result.refusal.hint);
+        add(conditions, gpu, api::GpuState::blocked, result.refusal.reasons, result.refusal.hint);
       if (result.status != vfio::MoveResult::Status::failed) continue;
       const Error error = result.error.value_or(Error{.code = {}, .message = "not done"});
-      add(conditions, gpu, GpuState::failed, {error.message}, error.hint);
+      add(conditions, gpu, api::GpuState::failed, {error.message}, error.hint);
     }
   }
 }
 
-void withdraw(std::vector<Withdrawal>& out, const std::string& id, const std::string& reason) {
-  const auto same = [&](const Withdrawal& one) { return one.id == id; };
+void withdraw(std::vector<api::Withdrawal>& out, const std::string& id, const std::string& reason) {
+  const auto same = [&](const api::Withdrawal& one) { return one.id == id; };
   if (std::ranges::none_of(out, same)) out.push_back({.id = id, .reason = reason});
 }
 
 // The plugin keeps a device that has lost its driver in its list, as Unhealthy.
-bool is_listed(const AdvertisedResources& advertised, const vfio::PciFunction& function) {
+bool is_listed(const api::AdvertisedResources& advertised, const vfio::PciFunction& function) {
   std::set<std::uint32_t> groups;
   if (function.iommu_group) groups.insert(*function.iommu_group);
   return advertised.find({function.address.text()}, groups) != nullptr;
 }
 
-void add_going(std::vector<Withdrawal>& out, const vfio::MovePlan& plan, const vfio::Inventory& inventory,
-               const AdvertisedResources& advertised, const std::string& reason) {
+void add_going(std::vector<api::Withdrawal>& out, const vfio::MovePlan& plan,
+               const vfio::Inventory& inventory, const api::AdvertisedResources& advertised,
+               const std::string& reason) {
   for (const vfio::Move& move : plan.moves) {
     if (move.steps.empty()) continue;
     for (const vfio::PciAddress& member : move.moving()) {
@@ -72,9 +76,9 @@ void add_going(std::vector<Withdrawal>& out, const vfio::MovePlan& plan, const v
   }
 }
 
-bool is_allocated(const AdvertisedResources& advertised, const std::string& id,
+bool is_allocated(const api::AdvertisedResources& advertised, const std::string& id,
                   const std::optional<std::uint32_t>& group) {
-  return std::ranges::any_of(advertised.devices, [&](const AdvertisedDevice& device) {
+  return std::ranges::any_of(advertised.devices, [&](const api::AdvertisedDevice& device) {
     return device.allocated && (device.id == id || group == device.iommu_group);
   });
 }
@@ -92,11 +96,11 @@ bool is_named(const vfio::DeviceUser& user, const std::string& reason) {
 
 // If device users are the only obstacle, only those that the reasons name are listed: the users of a vGPU
 // that stays may keep it.
-void tell(const GpuCondition& condition, AcceleratorStatus& of) {
+void tell(const GpuCondition& condition, api::AcceleratorStatus& of) {
   of.state = condition.state;
   of.reason = fmt::format("{}", fmt::join(condition.reasons, "; "));
   of.hint = condition.hint;
-  of.only_in_use = condition.state == GpuState::blocked && condition.only_in_use();
+  of.only_in_use = condition.state == api::GpuState::blocked && condition.only_in_use();
   for (const vfio::DeviceUser& user : condition.users) {
     const auto names_it = [&](const std::string& reason) { return is_named(user, reason); };
     if (of.only_in_use && std::ranges::none_of(condition.reasons, names_it)) continue;
@@ -132,7 +136,7 @@ bool GpuCondition::only_in_use() const {
   });
 }
 
-ReportedUser reported_user(const vfio::DeviceUser& user) {
+api::ReportedUser reported_user(const vfio::DeviceUser& user) {
   return {.kind = std::string(text(user.kind)),
           .name = user.name,
           .pid = user.pid,
@@ -146,9 +150,10 @@ GpuConditions conditions_of(const NodePreview& preview) {
   for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
     if (!gpu.matched) continue;
     if (gpu.refusal) {
-      add(out, gpu.gpu, GpuState::blocked, vgpu::reasons_of(*gpu.refusal, gpu.reasons), gpu.refusal->hint);
+      add(out, gpu.gpu, api::GpuState::blocked, vgpu::reasons_of(*gpu.refusal, gpu.reasons),
+          gpu.refusal->hint);
     } else if (!gpu.steps.empty()) {
-      add(out, gpu.gpu, GpuState::pending, {"its vGPUs change"}, {});
+      add(out, gpu.gpu, api::GpuState::pending, {"its vGPUs change"}, {});
     }
   }
   add(out, preview.given_away.plan, "goes to vfio");
@@ -163,14 +168,15 @@ GpuConditions conditions_of(const NodeOutcome& outcome) {
     const Error error = gpu.error.value_or(Error{.code = {}, .message = "not done"});
     std::vector<std::string> reasons = vgpu::reasons_of(error, gpu.reasons);
     for (const Error& undo : gpu.undo_errors) reasons.push_back(undo.message);
-    add(out, gpu.gpu, gpu.kind == vgpu::GpuOutcome::Kind::failed ? GpuState::failed : GpuState::blocked,
-        reasons, error.hint);
+    add(out, gpu.gpu,
+        gpu.kind == vgpu::GpuOutcome::Kind::failed ? api::GpuState::failed : api::GpuState::blocked, reasons,
+        error.hint);
   }
   add(out, outcome.given_away);
   return out;
 }
 
-bool any(const GpuConditions& conditions, GpuState state) {
+bool any(const GpuConditions& conditions, api::GpuState state) {
   return std::ranges::any_of(conditions, [&](const auto& one) { return one.second.state == state; });
 }
 
@@ -181,9 +187,9 @@ bool writes(const NodePreview& preview) {
   return moves(preview.given_back.plan) || !preview.vgpus.writes_nothing() || moves(preview.given_away.plan);
 }
 
-std::vector<Withdrawal> going(const NodePreview& preview, const ScannedNode& node,
-                              const AdvertisedResources& advertised) {
-  std::vector<Withdrawal> out;
+std::vector<api::Withdrawal> going(const NodePreview& preview, const ScannedNode& node,
+                                   const api::AdvertisedResources& advertised) {
+  std::vector<api::Withdrawal> out;
   add_going(out, preview.given_back.plan, node.inventory, advertised, kGoesBack);
   for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
     if (gpu.refusal) continue;
@@ -196,8 +202,8 @@ std::vector<Withdrawal> going(const NodePreview& preview, const ScannedNode& nod
   return out;
 }
 
-std::vector<Withdrawal> coming(const NodePreview& preview) {
-  std::vector<Withdrawal> out;
+std::vector<api::Withdrawal> coming(const NodePreview& preview) {
+  std::vector<api::Withdrawal> out;
   for (const vgpu::GpuPlan& gpu : preview.vgpus.gpus) {
     if (gpu.refusal) continue;
     for (const auto& steps : {gpu.steps, gpu.later})
@@ -212,12 +218,13 @@ std::vector<Withdrawal> coming(const NodePreview& preview) {
   return out;
 }
 
-std::vector<Withdrawal> awaited(const GpuConditions& conditions, const ScannedNode& node,
-                                const AdvertisedResources& advertised) {
-  std::vector<Withdrawal> out;
+std::vector<api::Withdrawal> awaited(const GpuConditions& conditions, const ScannedNode& node,
+                                     const api::AdvertisedResources& advertised) {
+  std::vector<api::Withdrawal> out;
   for (const auto& [address, condition] : conditions) {
     const vfio::PciFunction* function = node.inventory.find(address);
-    if (condition.state != GpuState::blocked || function == nullptr || !condition.only_in_use()) continue;
+    if (condition.state != api::GpuState::blocked || function == nullptr || !condition.only_in_use())
+      continue;
     if (is_allocated(advertised, address.text(), function->iommu_group))
       for (const vfio::PciAddress& member : node.inventory.group_of(*function))
         withdraw(out, member.text(), kGoesBack);
@@ -235,26 +242,28 @@ std::vector<Withdrawal> awaited(const GpuConditions& conditions, const ScannedNo
   return out;
 }
 
-std::vector<AcceleratorStatus> describe(const ScannedNode& node,
-                                        const std::map<vfio::PciAddress, policy::Mode>& desired,
-                                        const GpuConditions& conditions, const policy::ModelNames& models) {
-  std::vector<AcceleratorStatus> out;
+std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
+                                             const std::map<vfio::PciAddress, policy::Mode>& desired,
+                                             const GpuConditions& conditions,
+                                             const policy::ModelNames& models) {
+  std::vector<api::AcceleratorStatus> out;
   for (const mdev::VgpuGpu& gpu : node.vgpus.gpus) {
     const auto mode = desired.find(gpu.address());
-    AcceleratorStatus one{.address = gpu.address(),
-                          .id = gpu.function.ids(),
-                          .subsystem = subsystem_of(gpu.function),
-                          .pci_class = class_of(gpu.function),
-                          .model = models ? models(gpu.function) : std::string(),
-                          .iommu_group = gpu.function.iommu_group,
-                          .driver = gpu.function.driver,
-                          .mode = policy::mode_of(gpu),
-                          .desired = mode == desired.end() ? std::nullopt : std::optional(mode->second),
-                          .state = mode == desired.end() ? GpuState::unmanaged : GpuState::ready,
-                          .reason = {},
-                          .hint = {},
-                          .users = {},
-                          .vgpus = {}};
+    api::AcceleratorStatus one{
+        .address = gpu.address(),
+        .id = gpu.function.ids(),
+        .subsystem = subsystem_of(gpu.function),
+        .pci_class = class_of(gpu.function),
+        .model = models ? models(gpu.function) : std::string(),
+        .iommu_group = gpu.function.iommu_group,
+        .driver = gpu.function.driver,
+        .mode = policy::mode_of(gpu),
+        .desired = mode == desired.end() ? std::nullopt : std::optional(mode->second),
+        .state = mode == desired.end() ? api::GpuState::unmanaged : api::GpuState::ready,
+        .reason = {},
+        .hint = {},
+        .users = {},
+        .vgpus = {}};
     if (const auto condition = conditions.find(gpu.address()); condition != conditions.end())
       tell(condition->second, one);
     for (const mdev::VgpuDevice& vgpu : gpu.devices)
@@ -275,7 +284,7 @@ std::vector<AcceleratorStatus> describe(const ScannedNode& node,
                    .driver = function->driver,
                    .mode = vfio::on_vfio_driver(*function) ? policy::Mode::passthrough : policy::Mode::host,
                    .desired = policy::Mode::host,
-                   .state = GpuState::ready,
+                   .state = api::GpuState::ready,
                    .reason = {},
                    .hint = {},
                    .users = {},
@@ -338,7 +347,7 @@ std::string machine_name(const HostFs& host) {
   return host.read_attribute(kMachine).value_or("");
 }
 
-NodeFeatures features_of(const ScannedNode& node) {
+api::NodeFeatures features_of(const ScannedNode& node) {
   return {.iommu = iommu_of(node.inventory),
           .largest_group = largest_group(node),
           .machine = node.machine,
@@ -355,7 +364,7 @@ bool beyond(const GpuConditions& after, const GpuConditions& before) {
 bool only_pods_hold(const GpuConditions& conditions) {
   return std::ranges::all_of(conditions, [](const auto& one) {
     const GpuCondition& condition = one.second;
-    return condition.state != GpuState::blocked ||
+    return condition.state != api::GpuState::blocked ||
            (condition.only_in_use() && std::ranges::all_of(condition.users, [](const vfio::DeviceUser& user) {
               return user.pid || user.kind == vfio::DeviceUser::Kind::pod;
             }));

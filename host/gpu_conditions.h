@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "common/plugin_files.h"
+#include "api/files.h"
+#include "api/host_status.h"
 #include "host/node_apply.h"
-#include "host/status_file.h"
 #include "host/usage/advertised_resources.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/inventory.h"
@@ -18,7 +18,7 @@
 namespace ferry::host {
 
 struct GpuCondition {
-  GpuState state = GpuState::ready;
+  api::GpuState state = api::GpuState::ready;
   std::vector<std::string> reasons;
   std::string hint;
   std::vector<vfio::DeviceUser> users;  ///< of a blocked GPU; filled after the plan
@@ -33,7 +33,7 @@ using GpuConditions = std::map<vfio::PciAddress, GpuCondition>;
 GpuConditions conditions_of(const NodePreview& preview);
 /// Blocked or failed.
 GpuConditions conditions_of(const NodeOutcome& outcome);
-bool any(const GpuConditions& conditions, GpuState state);
+bool any(const GpuConditions& conditions, api::GpuState state);
 /// True if a condition is new, or its state differs from that before the attempt.
 bool beyond(const GpuConditions& after, const GpuConditions& before);
 /// True if pods and processes are the only users of the blocked GPUs.
@@ -43,7 +43,7 @@ bool only_pods_hold(const GpuConditions& conditions);
 struct ScannedNode {
   vfio::Inventory inventory;
   mdev::VgpuInventory vgpus;
-  std::string machine = {};  ///< NodeFeatures::machine
+  std::string machine = {};  ///< api::NodeFeatures::machine
 };
 
 /// True if the plan writes to any GPU.
@@ -51,26 +51,27 @@ bool writes(const NodePreview& preview);
 
 /// Devices that may be advertised now and would change: functions on vfio drivers, functions in the plugin's
 /// lists whatever their driver, and vGPUs.
-std::vector<Withdrawal> going(const NodePreview& preview, const ScannedNode& node,
-                              const AdvertisedResources& advertised);
+std::vector<api::Withdrawal> going(const NodePreview& preview, const ScannedNode& node,
+                                   const api::AdvertisedResources& advertised);
 
 /// Devices that will exist before the change is complete and may still be taken back: new vGPUs and functions
 /// on their way to vfio. There is no wait for the plugin, since they are withdrawn before they exist. The
 /// vGPUs of a GPU that comes back from vfio first are not known yet.
-std::vector<Withdrawal> coming(const NodePreview& preview);
+std::vector<api::Withdrawal> coming(const NodePreview& preview);
 
 /// Devices that a pod has, according to the plugin, if device users are the only obstacle to the change. They
 /// are withdrawn, so that no other pod gets them when this pod ends.
-std::vector<Withdrawal> awaited(const GpuConditions& conditions, const ScannedNode& node,
-                                const AdvertisedResources& advertised);
+std::vector<api::Withdrawal> awaited(const GpuConditions& conditions, const ScannedNode& node,
+                                     const api::AdvertisedResources& advertised);
 
 /// A device user in the form of status.json.
-ReportedUser reported_user(const vfio::DeviceUser& user);
+api::ReportedUser reported_user(const vfio::DeviceUser& user);
 
 /// The state of each accelerator, sorted by address.
-std::vector<AcceleratorStatus> describe(const ScannedNode& node,
-                                        const std::map<vfio::PciAddress, policy::Mode>& desired,
-                                        const GpuConditions& conditions, const policy::ModelNames& models);
+std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
+                                             const std::map<vfio::PciAddress, policy::Mode>& desired,
+                                             const GpuConditions& conditions,
+                                             const policy::ModelNames& models);
 
 // Features of a whole node for its labels, from one scan.
 // ABI: sysfs class dmi, drivers/firmware/dmi-id.c.
@@ -78,6 +79,6 @@ std::vector<AcceleratorStatus> describe(const ScannedNode& node,
 /// The machine's product name by DMI; empty: the firmware does not say.
 std::string machine_name(const HostFs& host);
 
-NodeFeatures features_of(const ScannedNode& node);
+api::NodeFeatures features_of(const ScannedNode& node);
 
 }  // namespace ferry::host

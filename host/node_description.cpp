@@ -116,19 +116,19 @@ const StuckWrite* stuck_on(const NodeSnapshot& sight, const AcceleratorDescripti
 }
 
 // The host status comes before the observed state, since hostd knows the desired state.
-std::optional<Condition> of_status(const AcceleratorStatus& status) {
+std::optional<Condition> of_status(const api::AcceleratorStatus& status) {
   const std::string hint =
       status.hint.empty() ? "ferry hostd tries again by itself; its log says what it has tried" : status.hint;
   switch (status.state) {
-    case GpuState::failed:
+    case api::GpuState::failed:
       return Condition{.word = "failed", .health = Health::bad, .reason = status.reason, .hint = hint};
-    case GpuState::blocked:
+    case api::GpuState::blocked:
       return Condition{.word = "blocked", .health = Health::bad, .reason = status.reason, .hint = hint};
-    case GpuState::pending:
+    case api::GpuState::pending:
       return Condition{
           .word = "pending", .health = Health::attention, .reason = status.reason, .hint = status.hint};
-    case GpuState::ready:
-    case GpuState::unmanaged:
+    case api::GpuState::ready:
+    case api::GpuState::unmanaged:
       break;
   }
   return std::nullopt;
@@ -244,8 +244,9 @@ policy::Mode mode_of(const NodeSnapshot& sight, const vfio::PciFunction& functio
 
 std::string why_not_offered(const NodeSnapshot& sight, const vfio::PciAddress& address) {
   if (!sight.advertised) return {};
-  const auto left_out = sight.advertised->not_advertised.find(address.text());
-  return left_out == sight.advertised->not_advertised.end() ? std::string() : left_out->second;
+  const auto& all = sight.advertised->not_advertised;
+  const auto left_out = std::ranges::find(all, address.text(), &api::NotAdvertised::id);
+  return left_out == all.end() ? std::string() : left_out->reason;
 }
 
 AcceleratorDescription accelerator(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
@@ -268,7 +269,7 @@ AcceleratorDescription accelerator(const NodeSnapshot& sight, const vfio::Accele
   view.not_advertised = why_not_offered(sight, function.address);
   if (sight.state) {
     const auto status =
-        std::ranges::find(sight.state->accelerators, function.address, &AcceleratorStatus::address);
+        std::ranges::find(sight.state->accelerators, function.address, &api::AcceleratorStatus::address);
     if (status != sight.state->accelerators.end()) view.status = *status;
   }
   if (const auto prior = sight.record.members.find(function.address); prior != sight.record.members.end())
@@ -326,7 +327,7 @@ std::vector<AdvertisedAs> advertised_as(const NodeSnapshot& sight, const std::st
   const auto is_number = [](const std::string& id) {
     return id.find_first_not_of("0123456789") == std::string::npos;
   };
-  for (const AdvertisedDevice& advertised : sight.advertised->devices) {
+  for (const api::AdvertisedDevice& advertised : sight.advertised->devices) {
     if (advertised.id != device && !(is_number(advertised.id) && group == advertised.iommu_group)) continue;
     out.push_back({.resource = advertised.resource,
                    .id = advertised.id,

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "host/status_file.h"
+#include "api/host_status.h"
 #include "host/usage/advertised_resources.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/vgpu.h"
@@ -32,10 +32,10 @@ struct NodeSnapshot {
   vfio::VfioDriverTable drivers;
   vfio::UndoJournal record;
   std::vector<StuckWrite> stuck;
-  std::optional<HostStatus> state;                     ///< the host status; absent: hostd has written none
+  std::optional<api::HostStatus> state;                ///< the host status; absent: hostd has written none
   bool hostd_runs = true;                              ///< false: `state` is not kept up to date
   std::optional<std::chrono::seconds> state_age = {};  ///< since hostd wrote `state`; absent: not known
-  std::optional<AdvertisedResources> advertised;       ///< the plugin's lists; absent: it has written none
+  std::optional<api::AdvertisedResources> advertised;  ///< the plugin's lists; absent: it has written none
   std::map<vfio::PciAddress, vfio::DeviceFacts> facts = {};  ///< of those that were read
   std::vector<std::string> notes;  ///< further things that could not be read, for people
 };
@@ -64,8 +64,8 @@ struct AdvertisedAs {
   bool healthy = true;
   bool allocated = false;
   std::string reason = {};       ///< why it is not healthy
-  std::string pod = {};          ///< AdvertisedDevice::pod
-  bool held_with_group = false;  ///< AdvertisedDevice::held_with_group
+  std::string pod = {};          ///< api::AdvertisedDevice::pod
+  bool held_with_group = false;  ///< api::AdvertisedDevice::held_with_group
 
   /// Something is wrong with it.
   bool sick() const { return !healthy && !held_with_group; }
@@ -97,8 +97,8 @@ struct AcceleratorDescription {
   std::string obstacle = {};                                 ///< VgpuGpu::obstacle
   std::vector<AdvertisedAs> advertised_as;                   ///< of the function itself
   std::string not_advertised = {};  ///< reason why the plugin does not list it; empty: it does, or has none
-  std::optional<AcceleratorStatus> status;  ///< the host status of it
-  std::optional<vfio::PriorState> prior;    ///< its state before Ferry moved it
+  std::optional<api::AcceleratorStatus> status;  ///< the host status of it
+  std::optional<vfio::PriorState> prior;         ///< its state before Ferry moved it
   /// True if the kernel would let a VM have the group now; otherwise `group_blockers` are in the way.
   bool group_viable = false;
   std::vector<vfio::PciAddress> group_blockers;
@@ -130,9 +130,9 @@ struct NodeDescription {
   std::string whose;                                 ///< AcceleratorRules::whose
   std::optional<Error> no_iommu;                     ///< reason why no VM can get a device of this host
   bool iommu = false;
-  std::optional<DesiredMark> desired;
-  std::optional<NodePhase> phase;                      ///< absent: hostd has written none
-  std::optional<StatusError> error;                    ///< hostd's, of no accelerator alone
+  std::optional<api::DesiredMark> desired;
+  std::optional<api::NodePhase> phase;                 ///< absent: hostd has written none
+  std::optional<api::StatusError> error;               ///< hostd's, of no accelerator alone
   bool hostd_runs = true;                              ///< NodeSnapshot::hostd_runs
   std::optional<std::chrono::seconds> state_age = {};  ///< NodeSnapshot::state_age
   std::vector<std::string> unknown;                    ///< sources of device users that could not be asked

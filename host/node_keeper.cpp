@@ -7,9 +7,9 @@
 
 #include <spdlog/spdlog.h>
 
-#include "common/plugin_files.h"
+#include "api/host_status.h"
+#include "api/serving.h"
 #include "host/gpu_conditions.h"
-#include "host/status_file.h"
 #include "host/usage/advertised_use_probe.h"
 #include "hostfs/kernel_facts.h"
 #include "hostfs/locks.h"
@@ -34,7 +34,7 @@ constexpr const char* kPodsRemedy = "delete the pod first";
 constexpr const char* kPluginsRemedy =
     "see by its log whether `ferry plugin` answers, and restart it where it does not";
 
-DesiredMark mark_of(const DesiredState& desired) {
+api::DesiredMark mark_of(const DesiredState& desired) {
   return {
       .generation = desired.file.generation, .policy = desired.policy.name, .source = desired.file.source};
 }
@@ -46,14 +46,14 @@ bool owes_anything(const HostFs& host) {
   return !notes || !notes->empty() || !locks || !locks->empty();
 }
 
-std::set<std::string> ids_of(const std::vector<Withdrawal>& withdrawals) {
+std::set<std::string> ids_of(const std::vector<api::Withdrawal>& withdrawals) {
   std::set<std::string> ids;
-  for (const Withdrawal& one : withdrawals) ids.insert(one.id);
+  for (const api::Withdrawal& one : withdrawals) ids.insert(one.id);
   return ids;
 }
 
-void merge(std::vector<Withdrawal>& into, const std::vector<Withdrawal>& more) {
-  for (const Withdrawal& one : more)
+void merge(std::vector<api::Withdrawal>& into, const std::vector<api::Withdrawal>& more) {
+  for (const api::Withdrawal& one : more)
     if (!ids_of(into).contains(one.id)) into.push_back(one);
 }
 
@@ -70,7 +70,7 @@ std::vector<vfio::UseQuestion> questions_about(const HostFs& host, const Scanned
   return questions;
 }
 
-void log_change(const HostStatus& now, const std::optional<HostStatus>& before) {
+void log_change(const api::HostStatus& now, const std::optional<api::HostStatus>& before) {
   if (!before || before->phase != now.phase) spdlog::info("node: {}", text(now.phase));
   if (now.error && (!before || before->error != now.error)) {
     spdlog::error("{}", now.error->message);
@@ -80,9 +80,9 @@ void log_change(const HostStatus& now, const std::optional<HostStatus>& before) 
   if (!now.standby.empty() && was != now.standby)
     spdlog::warn("the device plugin is on standby: {}", now.standby);
   if (now.standby.empty() && !was.empty()) spdlog::info("the device plugin serves again");
-  for (const AcceleratorStatus& gpu : now.accelerators) {
-    if (gpu.state != GpuState::blocked && gpu.state != GpuState::failed) continue;
-    const auto same = [&](const AcceleratorStatus& other) {
+  for (const api::AcceleratorStatus& gpu : now.accelerators) {
+    if (gpu.state != api::GpuState::blocked && gpu.state != api::GpuState::failed) continue;
+    const auto same = [&](const api::AcceleratorStatus& other) {
       return other.address == gpu.address && other.state == gpu.state && other.reason == gpu.reason;
     };
     if (!before || std::ranges::none_of(before->accelerators, same))
@@ -92,8 +92,8 @@ void log_change(const HostStatus& now, const std::optional<HostStatus>& before) 
 
 /// If another process has the node's lock, the change was not attempted and has not failed, so its phase
 /// stays `applying`. Absent for other errors.
-std::optional<NodePhase> phase_without(const Error& lock) {
-  return lock.code == Errc::failed ? std::optional(NodePhase::applying) : std::nullopt;
+std::optional<api::NodePhase> phase_without(const Error& lock) {
+  return lock.code == Errc::failed ? std::optional(api::NodePhase::applying) : std::nullopt;
 }
 
 /// Adds devices that the plugin still lists to the device users that the probes find.
@@ -135,16 +135,15 @@ NodeKeeper::Round NodeKeeper::round(News news) {
     return last_;
   back_off_until_.reset();
   last_ = reconcile(std::move(desired));
-  if (last_.phase != NodePhase::applying) asked_at_.reset();
+  if (last_.phase != api::NodePhase::applying) asked_at_.reset();
   return last_;
 }
 
 /// The plugin's order is published at once, even if the round has no other news, because a change of the host
 /// may take minutes. If serving.json is unreadable, the last order stands, also one from an earlier hostd.
 void NodeKeeper::hand_on_serving() {
-  const auto text =
-      host_.read_file(settings_.desired_file.parent_path() / kServingFileName, HostFs::Links::refused);
-  const auto said = text                    ? read_serving_file(*text)
+  const auto text = host_.read_file(settings_.serving_file(), HostFs::Links::refused);
+  const auto said = text                    ? api::read_serving_file(*text)
                     : is_gone(text.error()) ? Result<std::string>(std::string())
                                             : Result<std::string>(fail(Error(text.error())));
   if (said) {
@@ -158,7 +157,7 @@ void NodeKeeper::hand_on_serving() {
     }
   }
   if (!published_ || published_->standby == standby_) return;
-  HostStatus next = *published_;
+  api::HostStatus next = *published_;
   next.standby = standby_;
   if (auto published = publish(std::move(next)); !published) spdlog::error("{}", published.error().message);
 }
@@ -198,8 +197,8 @@ std::optional<Error> NodeKeeper::roll_back(const NodeHost& host) const {
 }
 
 /// Reports an error that keeps a change from beginning, after roll_back().
-NodeKeeper::Round NodeKeeper::begin_nothing(const std::optional<DesiredMark>& desired, const Error& error,
-                                            Awaited withdrawn) {
+NodeKeeper::Round NodeKeeper::begin_nothing(const std::optional<api::DesiredMark>& desired,
+                                            const Error& error, Awaited withdrawn) {
   const auto host = node_host_(uses_);
   const auto trouble = host ? roll_back(*host) : std::nullopt;
   if (!trouble) return broken(desired, error, withdrawn);
@@ -215,22 +214,23 @@ NodeKeeper::Round NodeKeeper::idle() {
     return back_off(broken(std::nullopt, *trouble, Awaited::given_back));
   const auto node = scan_node(*host);
   if (!node) return broken(std::nullopt, node.error(), Awaited::given_back);
-  HostStatus next = state_with(std::nullopt, NodePhase::idle);
+  api::HostStatus next = state_with(std::nullopt, api::NodePhase::idle);
   tell(next, *node, {}, {}, host->models);
   if (auto published = publish(std::move(next)); !published)
     return broken(std::nullopt, published.error(), Awaited::given_back);
   failures_ = 0;
-  return {.phase = NodePhase::idle, .again = {}, .processes = {}, .file = {}};
+  return {.phase = api::NodePhase::idle, .again = {}, .processes = {}, .file = {}};
 }
 
 /// Reports an error that kept the round from beginning. If the host cannot be scanned, the accelerators stay
 /// as last published. Withdrawals stay too if no better list is known, so that no new pod gets these devices.
-NodeKeeper::Round NodeKeeper::broken(const std::optional<DesiredMark>& desired, const Error& error,
-                                     Awaited withdrawn, std::optional<NodePhase> as) {
+NodeKeeper::Round NodeKeeper::broken(const std::optional<api::DesiredMark>& desired, const Error& error,
+                                     Awaited withdrawn, std::optional<api::NodePhase> as) {
   const ExitStatus status = exit_status_of(error);
-  const auto phase = as.value_or(status == ExitStatus::refused ? NodePhase::blocked : NodePhase::failed);
-  HostStatus next = state_with(desired, phase);
-  next.error = StatusError{.message = error.message, .hint = error.hint};
+  const auto phase =
+      as.value_or(status == ExitStatus::refused ? api::NodePhase::blocked : api::NodePhase::failed);
+  api::HostStatus next = state_with(desired, phase);
+  next.error = api::StatusError{.message = error.message, .hint = error.hint};
   if (published_) {
     next.accelerators = published_->accelerators;
     next.features = published_->features;
@@ -238,13 +238,13 @@ NodeKeeper::Round NodeKeeper::broken(const std::optional<DesiredMark>& desired, 
   if (const auto host = node_host_(uses_))
     if (const auto node = scan_node(*host)) tell(next, *node, {}, {}, host->models);
   if (withdrawn == Awaited::kept)
-    next.withdraw = published_ ? published_->withdraw : left_by_the_last().devices;
+    next.withdraw = published_ ? published_->withdraw : left_by_the_last().withdraw;
   if (auto published = publish(std::move(next)); !published) spdlog::error("{}", published.error().message);
   return {.phase = phase, .status = status, .again = pause(), .processes = {}, .file = {}};
 }
 
 NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
-  const DesiredMark mark = mark_of(desired);
+  const api::DesiredMark mark = mark_of(desired);
   auto plain = node_host_(uses_);
   if (!plain) return broken(mark, plain.error());
   const std::optional<NodeHost> host(host_for(std::move(*plain), desired.policy));
@@ -266,12 +266,12 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
     return settle(*host, desired, std::move(conditions), std::nullopt, uses_);
   }
   ask_who_holds(*node, uses_.moves, conditions);
-  const AdvertisedResources listing = listed_devices();
-  std::vector<Withdrawal> withdrawn = going(*preview, *node, listing);
+  const api::AdvertisedResources listing = listed_devices();
+  std::vector<api::Withdrawal> withdrawn = going(*preview, *node, listing);
   const std::set<std::string> asked = ids_of(withdrawn);
   merge(withdrawn, awaited(conditions, *node, listing));
   merge(withdrawn, coming(*preview));
-  HostStatus next = state_with(mark, NodePhase::applying);
+  api::HostStatus next = state_with(mark, api::NodePhase::applying);
   next.withdraw = std::move(withdrawn);
   tell(next, *node, policy::desired_state(desired.policy, node->vgpus, host->models).modes, conditions,
        host->models);
@@ -284,20 +284,24 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   if (!answered && !asked_at_) asked_at_ = settings_.now();
   if (const auto deadline = asked_at_.value_or(Clock::time_point()) + settings_.plugin_patience;
       !answered && settings_.now() < deadline)
-    return {.phase = NodePhase::applying, .unfinished = true, .again = deadline, .processes = {}, .file = {}};
+    return {.phase = api::NodePhase::applying,
+            .unfinished = true,
+            .again = deadline,
+            .processes = {},
+            .file = {}};
 
   // The plugin's list also counts while no plugin runs, since one may start before the node's lock is taken.
   Guarded advertised_as(host_, uses_, settings_, {asked, withdrawn_in_});
   const NodeProbes guarded = advertised_as.probes();
   if (plugin && answered) {
     refuse_what_pods_have(*node, asked, guarded.moves, conditions);
-    if (!any(conditions, GpuState::pending)) {
+    if (!any(conditions, api::GpuState::pending)) {
       const auto trouble = roll_back(*host);
       Round round = settle(*host, desired, std::move(conditions), trouble, guarded);
       return trouble ? back_off(std::move(round)) : round;
     }
   }
-  next.phase = NodePhase::applying;
+  next.phase = api::NodePhase::applying;
   if (auto published = publish(std::move(next)); !published) return back_off(broken(mark, published.error()));
   return carry_out(desired, conditions, true, guarded);
 }
@@ -305,15 +309,15 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
 /// The plugin has read the withdrawals, so a device that it still lists has been allocated to a pod.
 void NodeKeeper::refuse_what_pods_have(const ScannedNode& node, const std::set<std::string>& asked,
                                        vfio::UseProbe& guarded, GpuConditions& conditions) const {
-  const AdvertisedResources devices = listed_devices();
+  const api::AdvertisedResources devices = listed_devices();
   const auto listed = [&](const vfio::UseQuestion& question) {
     return asked.contains(question.device) && find_device(host_, devices, question.device) != nullptr;
   };
   for (auto& [gpu, condition] : conditions) {
-    if (condition.state != GpuState::pending) continue;
+    if (condition.state != api::GpuState::pending) continue;
     if (std::ranges::none_of(questions_about(host_, node, gpu), listed)) continue;
     condition = GpuCondition();
-    condition.state = GpuState::blocked;
+    condition.state = api::GpuState::blocked;
     condition.users = who_holds(node, guarded, gpu);
     for (const vfio::DeviceUser& user : condition.users)
       condition.reasons.push_back(gpu.text() + " is in use: " + user.text());
@@ -331,7 +335,7 @@ NodeKeeper::Round NodeKeeper::back_off(Round round) {
 
 NodeKeeper::Round NodeKeeper::carry_out(const DesiredState& desired, const GpuConditions& refused_before,
                                         bool writes, const NodeProbes& uses) {
-  const DesiredMark mark = mark_of(desired);
+  const api::DesiredMark mark = mark_of(desired);
   auto plain = node_host_(uses);
   if (!plain) return back_off(broken(mark, plain.error()));
   const std::optional<NodeHost> host(host_for(std::move(*plain), desired.policy));
@@ -370,7 +374,7 @@ NodeKeeper::Round NodeKeeper::carry_out(const DesiredState& desired, const GpuCo
     }
   }
   const bool in_vain =
-      error || any(conditions, GpuState::failed) || (writes && beyond(conditions, refused_before));
+      error || any(conditions, api::GpuState::failed) || (writes && beyond(conditions, refused_before));
   Round round = settle(*host, desired, std::move(conditions), error, uses, in_vain);
   return in_vain ? back_off(std::move(round)) : round;
 }
@@ -379,23 +383,23 @@ NodeKeeper::Round NodeKeeper::carry_out(const DesiredState& desired, const GpuCo
 NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const DesiredState& desired,
                                      GpuConditions conditions, const std::optional<Error>& error,
                                      const NodeProbes& uses, bool in_vain) {
-  const DesiredMark mark = mark_of(desired);
+  const api::DesiredMark mark = mark_of(desired);
   const auto node = scan_node(host);
   if (!node) return broken(mark, node.error());
   ask_who_holds(*node, uses.moves, conditions);
   for (auto& [gpu, condition] : conditions) {
     const auto silent = [](const vfio::DeviceUser& user) { return user.name == kAnyPod; };
-    if (condition.state == GpuState::blocked && std::ranges::any_of(condition.users, silent))
+    if (condition.state == api::GpuState::blocked && std::ranges::any_of(condition.users, silent))
       condition.hint = kPluginsRemedy;
   }
   Round round;
-  const bool failed = error || any(conditions, GpuState::failed);
-  const bool refused = any(conditions, GpuState::blocked);
-  round.phase = failed ? NodePhase::failed : refused ? NodePhase::blocked : NodePhase::ready;
+  const bool failed = error || any(conditions, api::GpuState::failed);
+  const bool refused = any(conditions, api::GpuState::blocked);
+  round.phase = failed ? api::NodePhase::failed : refused ? api::NodePhase::blocked : api::NodePhase::ready;
   if (refused) round.status = ExitStatus::refused;
   if (failed) round.status = worse(round.status, error ? exit_status_of(*error) : ExitStatus::failed);
-  HostStatus next = state_with(mark, round.phase);
-  if (error) next.error = StatusError{.message = error->message, .hint = error->hint};
+  api::HostStatus next = state_with(mark, round.phase);
+  if (error) next.error = api::StatusError{.message = error->message, .hint = error->hint};
   tell(next, *node, policy::desired_state(desired.policy, node->vgpus, host.models).modes, conditions,
        host.models);
   if (plugin_runs(host_, settings_.plugin_liveness))
@@ -433,32 +437,32 @@ std::vector<vfio::DeviceUser> NodeKeeper::who_holds(const ScannedNode& node, vfi
 void NodeKeeper::ask_who_holds(const ScannedNode& node, vfio::UseProbe& uses,
                                GpuConditions& conditions) const {
   for (auto& [gpu, condition] : conditions)
-    if (condition.state == GpuState::blocked && condition.users.empty())
+    if (condition.state == api::GpuState::blocked && condition.users.empty())
       condition.users = who_holds(node, uses, gpu);
 }
 
 /// True if an event follows for each blocked GPU that becomes free: from the plugin for a pod's device, and
 /// from the kernel for the end of a process.
-bool NodeKeeper::all_told(const GpuConditions& conditions, const std::vector<Withdrawal>& awaited,
+bool NodeKeeper::all_told(const GpuConditions& conditions, const std::vector<api::Withdrawal>& awaited,
                           const std::set<int>& processes) const {
   const auto ids = ids_of(awaited);
   const bool ends_are_told = settings_.watch_ends && settings_.watch_ends(processes);
   return std::ranges::all_of(conditions, [&](const auto& one) {
     const auto& [gpu, condition] = one;
-    if (condition.state != GpuState::blocked || ids.contains(gpu.text())) return true;
+    if (condition.state != api::GpuState::blocked || ids.contains(gpu.text())) return true;
     return ends_are_told && !condition.users.empty() &&
            std::ranges::all_of(condition.users,
                                [](const vfio::DeviceUser& user) { return user.pid.has_value(); });
   });
 }
 
-std::optional<AdvertisedResources> NodeKeeper::advertised() const {
+std::optional<api::AdvertisedResources> NodeKeeper::advertised() const {
   auto read = read_advertised_resources(host_, settings_.advertised_file);
   return read ? std::move(*read) : std::nullopt;
 }
 
 /// The plugin's lists; empty if there are none or they cannot be read.
-AdvertisedResources NodeKeeper::listed_devices() const {
+api::AdvertisedResources NodeKeeper::listed_devices() const {
   auto read = read_advertised_resources(host_, settings_.advertised_file);
   if (read && *read) return std::move(**read);
   return {};
@@ -469,7 +473,7 @@ std::optional<std::set<std::string>> NodeKeeper::allocated_now() const {
   const auto read = read_advertised_resources(host_, settings_.advertised_file);
   if (!read) return std::nullopt;
   std::set<std::string> ids;
-  for (const AdvertisedDevice& device : read->value_or(AdvertisedResources()).devices)
+  for (const api::AdvertisedDevice& device : read->value_or(api::AdvertisedResources()).devices)
     if (device.allocated) ids.insert(device.id);
   return ids;
 }
@@ -490,7 +494,8 @@ bool NodeKeeper::has_withdrawn(const std::set<std::string>& asked) const {
   return listing && listing->state_generation >= withdrawn_in_;
 }
 
-HostStatus NodeKeeper::state_with(const std::optional<DesiredMark>& desired, NodePhase phase) const {
+api::HostStatus NodeKeeper::state_with(const std::optional<api::DesiredMark>& desired,
+                                       api::NodePhase phase) const {
   return {.generation = generation_,
           .pid = ::getpid(),
           .boot_id = boot_id(host_).value_or(""),
@@ -503,7 +508,7 @@ HostStatus NodeKeeper::state_with(const std::optional<DesiredMark>& desired, Nod
           .standby = standby_};
 }
 
-void NodeKeeper::tell(HostStatus& next, const ScannedNode& node, const Modes& desired,
+void NodeKeeper::tell(api::HostStatus& next, const ScannedNode& node, const Modes& desired,
                       const GpuConditions& conditions, const policy::ModelNames& models) {
   next.accelerators = describe(node, desired, conditions, models);
   next.features = features_of(node);
@@ -514,7 +519,7 @@ void NodeKeeper::tell(HostStatus& next, const ScannedNode& node, const Modes& de
 
 Result<> NodeKeeper::look_at_use() {
   if (!published_) return {};
-  std::map<std::string, std::vector<ReportedUser>> seen;
+  std::map<std::string, std::vector<api::ReportedUser>> seen;
   if (!vgpu_questions_.empty()) {
     auto report = uses_.open.look(vgpu_questions_);
     if (!report) {
@@ -538,30 +543,28 @@ Result<> NodeKeeper::look_at_use() {
 }
 
 /// The withdrawals that an earlier hostd published.
-Withdrawals NodeKeeper::left_by_the_last() const {
+api::HostStatus NodeKeeper::left_by_the_last() const {
   const auto text = host_.read_file(settings_.status_file);
-  auto read = text ? read_withdrawals(*text) : Result<Withdrawals>(Withdrawals());
-  return read ? std::move(*read) : Withdrawals();
+  return text ? api::read_withdrawals(*text).value_or(api::HostStatus()) : api::HostStatus();
 }
 
 /// Generations continue after a restart: the plugin's answer to an earlier hostd is no answer to this one.
 void NodeKeeper::begin_generations() {
-  if (const auto text = host_.read_file(settings_.status_file))
-    if (const auto before = read_withdrawals(*text)) generation_ = before->generation;
+  if (const auto generation = left_by_the_last().generation; generation > 0) generation_ = generation;
   if (const auto listing = advertised()) generation_ = std::max(generation_, listing->state_generation);
 }
 
-Result<> NodeKeeper::publish(HostStatus next) {
+Result<> NodeKeeper::publish(api::HostStatus next) {
   if (!published_) begin_generations();
   next.generation = generation_;
-  for (AcceleratorStatus& gpu : next.accelerators)
-    for (VgpuStatus& vgpu : gpu.vgpus) {
+  for (api::AcceleratorStatus& gpu : next.accelerators)
+    for (api::VgpuStatus& vgpu : gpu.vgpus) {
       const auto known = vgpu_holders_.find(vgpu.id);
       vgpu.users = known == vgpu_holders_.end() ? std::nullopt : std::optional(known->second);
     }
   if (published_ && *published_ == next && host_.exists(settings_.status_file)) return {};
   next.generation = ++generation_;
-  if (auto written = host_.write_file(settings_.status_file, status_file_text(next)); !written)
+  if (auto written = host_.write_file(settings_.status_file, api::host_status_text(next)); !written)
     return written;
   log_change(next, published_);
   if (!published_ || ids_of(published_->withdraw) != ids_of(next.withdraw)) withdrawn_in_ = generation_;
@@ -571,12 +574,12 @@ Result<> NodeKeeper::publish(HostStatus next) {
 
 Result<> NodeKeeper::end() {
   if (!published_ || published_->withdraw.empty()) return {};
-  HostStatus next = *published_;
+  api::HostStatus next = *published_;
   next.withdraw.clear();
   // The change was not attempted, so it has not failed; the next hostd continues it.
-  if (next.phase == NodePhase::applying) {
-    next.error = StatusError{.message = "hostd ended before the node reached its desired state",
-                             .hint = "start `ferry hostd` again"};
+  if (next.phase == api::NodePhase::applying) {
+    next.error = api::StatusError{.message = "hostd ended before the node reached its desired state",
+                                  .hint = "start `ferry hostd` again"};
   }
   return publish(std::move(next));
 }

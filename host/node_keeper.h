@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reconciler of a node: one round reads the desired state (desired_file.h) and writes the host status
-// (status_file.h).
+// The reconciler of a node: one round reads the desired state (desired_state.h) and writes the host status
+// (api/host_status.h).
 //
 // Before a change, devices that will change are published as withdrawn. hostd writes nothing to the host
 // before the device plugin has confirmed exactly this list in advertised.json, nor while the plugin still
@@ -9,7 +9,7 @@
 // a plugin there is no wait.
 //
 // The first round resumes services and frees driver locks that a killed run left, whatever the desired state
-// is. Each round begins by passing on serving.json (common/plugin_files.h), which says if the device plugin
+// is. Each round begins by passing on serving.json (api/serving.h), which says if the device plugin
 // may serve.
 //
 // The clock is a parameter, and a round waits for nothing but the node's lock. The caller, run_node_loop(),
@@ -28,14 +28,14 @@
 #include <string>
 #include <vector>
 
+#include "api/files.h"
+#include "api/host_status.h"
 #include "common/event_loop.h"
 #include "common/exit_status.h"
-#include "common/plugin_files.h"
 #include "common/result.h"
-#include "host/desired_file.h"
+#include "host/desired_state.h"
 #include "host/gpu_conditions.h"
 #include "host/node_apply.h"
-#include "host/status_file.h"
 #include "host/usage/advertised_resources.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/uevents.h"
@@ -45,11 +45,14 @@ namespace ferry::host {
 
 /// All paths are relative to the host's root.
 struct KeeperSettings {
-  /// serving.json is in the same folder.
-  std::filesystem::path desired_file = "var/lib/ferry/desired.json";
-  std::filesystem::path status_file = "run/ferry/status.json";
-  std::filesystem::path advertised_file = kAdvertisedFile;
-  std::filesystem::path plugin_liveness = kPluginLiveness;
+  std::filesystem::path desired_file = api::kDesiredFile;
+  /// In the folder of `desired_file`.
+  std::filesystem::path serving_file() const {
+    return desired_file.parent_path() / std::filesystem::path(api::kServingFile).filename();
+  }
+  std::filesystem::path status_file = api::kStatusFile;
+  std::filesystem::path advertised_file = api::kAdvertisedFile;
+  std::filesystem::path plugin_liveness = api::kPluginLiveness;
   Reading profiles = Reading::strict;  ///< of NVIDIA's profiles (v1); Ferry's policies are always strict
   std::chrono::seconds plugin_patience{30};
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
@@ -80,7 +83,7 @@ class NodeKeeper {
   };
 
   struct Round {
-    NodePhase phase = NodePhase::idle;
+    api::NodePhase phase = api::NodePhase::idle;
     ExitStatus status = ExitStatus::done;       ///< the status that `ferry apply` would exit with
     bool unfinished = false;                    ///< the next round says how it ends
     std::optional<Clock::time_point> again;     ///< time of the next round without an event
@@ -115,31 +118,31 @@ class NodeKeeper {
   Round idle();
   std::optional<Error> roll_back(const NodeHost& host) const;
   enum class Awaited { kept, given_back };
-  Round begin_nothing(const std::optional<DesiredMark>& desired, const Error& error,
+  Round begin_nothing(const std::optional<api::DesiredMark>& desired, const Error& error,
                       Awaited withdrawn = Awaited::kept);
-  Round broken(const std::optional<DesiredMark>& desired, const Error& error,
-               Awaited withdrawn = Awaited::kept, std::optional<NodePhase> as = std::nullopt);
+  Round broken(const std::optional<api::DesiredMark>& desired, const Error& error,
+               Awaited withdrawn = Awaited::kept, std::optional<api::NodePhase> as = std::nullopt);
   Round back_off(Round round);
   void refuse_what_pods_have(const ScannedNode& node, const std::set<std::string>& asked,
                              vfio::UseProbe& guarded, GpuConditions& conditions) const;
   std::vector<vfio::DeviceUser> who_holds(const ScannedNode& node, vfio::UseProbe& uses,
                                           const vfio::PciAddress& gpu) const;
   void ask_who_holds(const ScannedNode& node, vfio::UseProbe& uses, GpuConditions& conditions) const;
-  bool all_told(const GpuConditions& conditions, const std::vector<Withdrawal>& awaited,
+  bool all_told(const GpuConditions& conditions, const std::vector<api::Withdrawal>& awaited,
                 const std::set<int>& processes) const;
 
   /// Absent also if it cannot be read: StillAdvertisedProbe then permits no change.
-  std::optional<AdvertisedResources> advertised() const;
-  AdvertisedResources listed_devices() const;
+  std::optional<api::AdvertisedResources> advertised() const;
+  api::AdvertisedResources listed_devices() const;
   std::optional<std::set<std::string>> allocated_now() const;
   bool a_pod_has_ended();
   bool has_withdrawn(const std::set<std::string>& asked) const;
-  HostStatus state_with(const std::optional<DesiredMark>& desired, NodePhase phase) const;
+  api::HostStatus state_with(const std::optional<api::DesiredMark>& desired, api::NodePhase phase) const;
   using Modes = std::map<vfio::PciAddress, policy::Mode>;
-  void tell(HostStatus& next, const ScannedNode& node, const Modes& desired, const GpuConditions& conditions,
-            const policy::ModelNames& models);
-  Result<> publish(HostStatus next);
-  Withdrawals left_by_the_last() const;
+  void tell(api::HostStatus& next, const ScannedNode& node, const Modes& desired,
+            const GpuConditions& conditions, const policy::ModelNames& models);
+  Result<> publish(api::HostStatus next);
+  api::HostStatus left_by_the_last() const;
   void begin_generations();
   Clock::time_point pause();
 
@@ -148,14 +151,14 @@ class NodeKeeper {
   const HostFor node_host_;
   const KeeperSettings settings_;
 
-  std::optional<HostStatus> published_;
-  std::vector<vfio::UseQuestion> vgpu_questions_;                  ///< of the last scan
-  std::map<std::string, std::vector<ReportedUser>> vgpu_holders_;  ///< by vGPU, of the last look
+  std::optional<api::HostStatus> published_;
+  std::vector<vfio::UseQuestion> vgpu_questions_;                       ///< of the last scan
+  std::map<std::string, std::vector<api::ReportedUser>> vgpu_holders_;  ///< by vGPU, of the last look
   std::uint64_t generation_ = 0;
   std::uint64_t withdrawn_in_ = 0;             ///< generation that first had the present withdrawals
   std::optional<Clock::time_point> asked_at_;  ///< time of the request to the plugin, until it answers
 
-  std::string standby_;        ///< HostStatus::standby
+  std::string standby_;        ///< api::HostStatus::standby
   std::string serving_fault_;  ///< why serving.json could not be read last; logged once
 
   std::optional<std::string> summary_;

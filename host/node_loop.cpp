@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "api/files.h"
 #include "common/event_loop.h"
-#include "common/plugin_files.h"
 #include "common/process/this_process.h"
 #include "host/node_keeper.h"
 #include "host/usage/process_facts.h"
@@ -27,9 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = NodeKeeper::Clock;
 
-constexpr const char* kOnlyOne = "run/ferry/hostd/hostd.lock";
-// A file of its own, since a process that probes kOnlyOne holds that lock for a moment and would block hostd.
-constexpr const char* kLiveness = "run/ferry/hostd.running";
 // The symbolic link that the kubelet switches when a ConfigMap changes.
 constexpr const char* kConfigMapsData = "..data";
 // A move of one IOMMU group causes several events.
@@ -55,7 +52,7 @@ class NodeLoop {
   Result<ExitStatus> run(const std::stop_token& stop) {
     raise_descriptor_limit();
     if (auto made = make_folders(); !made) return fail(std::move(made).error());
-    auto only = InstanceLock::claim(host_, kOnlyOne);
+    auto only = InstanceLock::claim(host_, api::kHostdLock);
     if (!only && (options_.once || only.error().code != Errc::refused))
       return fail(only.error().code == Errc::refused ? another_one() : std::move(only).error());
     if (only) {
@@ -63,7 +60,7 @@ class NodeLoop {
       begin();
     } else {
       spdlog::warn("another ferry hostd keeps this node: waiting for its end");
-      turn_.emplace(loop_, host_, kOnlyOne, [this](InstanceLock mine) {
+      turn_.emplace(loop_, host_, api::kHostdLock, [this](InstanceLock mine) {
         only_.emplace(std::move(mine));
         turn_.reset();
         begin();
@@ -94,14 +91,14 @@ class NodeLoop {
 
   static Error another_one() {
     return {.code = Errc::refused,
-            .message = std::string("/") + kOnlyOne + ": another ferry hostd keeps this node",
+            .message = std::string("/") + api::kHostdLock + ": another ferry hostd keeps this node",
             .hint = "let that one do it, or stop it first: `systemctl stop ferry-hostd`"};
   }
 
   /// False: the lock's file was removed or replaced. The lock counts as held until the contrary is known.
   bool holds_lock() {
     if (!only_) return false;
-    const auto there = only_->is_at(host_, kOnlyOne);
+    const auto there = only_->is_at(host_, api::kHostdLock);
     if (!there) warn_once(there.error());
     return there.value_or(true);
   }
@@ -109,11 +106,11 @@ class NodeLoop {
   /// False: another hostd keeps this node now. The lock's file may have been removed with its directory.
   bool is_alone() {
     if (holds_lock()) return true;
-    auto again = InstanceLock::claim(host_, kOnlyOne);
+    auto again = InstanceLock::claim(host_, api::kHostdLock);
     if (again) {
       only_.emplace(std::move(*again));
       // The directory was replaced too, and its old watch stays silent while a process has a file of it open.
-      forget_folder(fs::path(kOnlyOne).parent_path());
+      forget_folder(fs::path(api::kHostdLock).parent_path());
       show_liveness();
       watch_folders();
       return true;
@@ -126,11 +123,12 @@ class NodeLoop {
   /// Shows other processes that a hostd keeps this node. With `once` it ends too soon to be relied on.
   void show_liveness() {
     if (options_.once) return;
-    auto shown = LivenessLock::announce(host_, kLiveness);
+    auto shown = LivenessLock::announce(host_, api::kHostdLiveness);
     if (!shown) return spdlog::warn("nobody sees that this runs: {}", shown.error().message);
     liveness_.emplace(std::move(*shown));
     // A lock raises no event where the file was there before; that somebody closes it does.
-    if (const auto told = host_.open(kLiveness, O_WRONLY); !told) spdlog::warn("{}", told.error().message);
+    if (const auto told = host_.open(api::kHostdLiveness, O_WRONLY); !told)
+      spdlog::warn("{}", told.error().message);
   }
 
   void begin() {
@@ -189,8 +187,8 @@ class NodeLoop {
     const auto& files = options_.files;
     Names names;
     // The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
-    for (const fs::path& file : {files.desired_file, files.desired_file.parent_path() / kServingFileName,
-                                 files.advertised_file, files.plugin_liveness, fs::path(kOnlyOne)})
+    for (const fs::path& file : {files.desired_file, files.serving_file(), files.advertised_file,
+                                 files.plugin_liveness, fs::path(api::kHostdLock)})
       names[file.parent_path()].insert(file.filename().string());
     if (policy_) {
       add_file(names, policy_->relative_path());

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "kube/credential_file.h"
 
 namespace ferry::kube {
@@ -17,13 +18,6 @@ constexpr std::string_view kTls = "https://";
 constexpr std::string_view kPlain = "http://";
 constexpr std::uint16_t kTlsPort = 443;
 constexpr std::uint16_t kPlainPort = 80;
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return out;
-}
 
 bool is_plain(std::string_view text) {
   return std::ranges::none_of(text, [](char c) {

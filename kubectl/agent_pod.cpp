@@ -58,16 +58,16 @@ std::string ferry_verb_in(const json& container) {
 }
 
 bool is_of_ferry(const json& pod, const std::string& space) {
-  const json& metadata = field(pod, "metadata");
+  const json& metadata = json_at(pod, "metadata");
   if (text_field(metadata, "namespace") == space) return true;
-  const json& labels = field(metadata, "labels");
+  const json& labels = json_at(metadata, "labels");
   // An installer may change `app.kubernetes.io/name`; `helm.sh/chart` has the chart's own name.
   return text_field(labels, "app.kubernetes.io/name") == "ferry" ||
          text_field(labels, "helm.sh/chart").starts_with("ferry-");
 }
 
 std::optional<agent::AgentProgramOptions> agent_options_in(const json& pod) {
-  for (const json& container : items_field(field(pod, "spec"), "containers")) {
+  for (const json& container : items_field(json_at(pod, "spec"), "containers")) {
     auto given = agent_words(container);
     if (!given) continue;
     std::vector<std::string>& words = *given;
@@ -81,7 +81,7 @@ std::optional<agent::AgentProgramOptions> agent_options_in(const json& pod) {
     } catch (const CLI::Error&) {
       return std::nullopt;  // such an agent does not start either
     }
-    if (options.space.empty()) options.space = text_field(field(pod, "metadata"), "namespace");
+    if (options.space.empty()) options.space = text_field(json_at(pod, "metadata"), "namespace");
     return options;
   }
   return std::nullopt;

@@ -35,8 +35,8 @@ Check node_ready(const ClusterNode& node) {
 
 // The containers of a pod that are not ready, or the phase of a pod without any; empty: all are ready.
 std::string idle_because(const json& pod) {
-  const auto& statuses = items_field(field(pod, "status"), "containerStatuses");
-  if (statuses.empty()) return text_field(field(pod, "status"), "phase");
+  const auto& statuses = items_field(json_at(pod, "status"), "containerStatuses");
+  if (statuses.empty()) return text_field(json_at(pod, "status"), "phase");
   std::vector<std::string> waiting;
   for (const json& status : statuses)
     if (!flag_field(status, "ready")) waiting.push_back(text_field(status, "name"));
@@ -44,12 +44,12 @@ std::string idle_because(const json& pod) {
 }
 
 std::string name_of(const json& pod) {
-  const json& metadata = field(pod, "metadata");
+  const json& metadata = json_at(pod, "metadata");
   return text_field(metadata, "namespace") + "/" + text_field(metadata, "name");
 }
 
 bool serves_host_side(const json& pod) {
-  const auto& containers = items_field(field(pod, "spec"), "containers");
+  const auto& containers = items_field(json_at(pod, "spec"), "containers");
   return std::ranges::any_of(containers,
                              [](const json& container) { return !ferry_verb_in(container).empty(); });
 }
@@ -93,7 +93,7 @@ Check host_side_runs(const ClusterNode& node, const std::vector<json>& pods) {
   for (const json& pod : pods) {
     agent = agent || agent_options_in(pod);
     std::set<std::string> verbs;
-    for (const json& container : items_field(field(pod, "spec"), "containers"))
+    for (const json& container : items_field(json_at(pod, "spec"), "containers"))
       if (auto verb = ferry_verb_in(container); !verb.empty()) verbs.insert(std::move(verb));
     if (verbs.empty()) continue;
     if (const std::string why = idle_because(pod); why.empty())
@@ -124,7 +124,7 @@ Check one_version(const ClusterNode& node, const std::vector<json>& pods) {
           "agent, hostd and plugin read each other's files; an update may leave two versions side by side"};
   std::map<std::string, std::vector<std::string>> by_image;
   for (const json& pod : pods)
-    for (const json& container : items_field(field(pod, "spec"), "containers"))
+    for (const json& container : items_field(json_at(pod, "spec"), "containers"))
       if (!ferry_verb_in(container).empty() || ferry_program_in(container) == "ferry-agent")
         by_image[text_field(container, "image")].push_back(text_field(container, "name"));
   if (by_image.empty()) return std::move(check).unknown("no pod of Ferry's is on this node");
@@ -159,7 +159,7 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
   std::map<std::string, json> by_name;
   agent::AgentProgramOptions agent;  // options of the agent's pod, if there is one
   for (const json& pod : pods) {
-    const json& metadata = field(pod, "metadata");
+    const json& metadata = json_at(pod, "metadata");
     by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
     if (auto options = agent_options_in(pod)) agent = std::move(*options);
   }

@@ -13,8 +13,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/cluster_words.h"
 #include "agent/drain/drain_mark.h"
+#include "api/labels.h"
 #include "common/text/visible_text.h"
 #include "kubectl/cluster_reader.h"
 #include "policy/kubernetes_files.h"
@@ -74,7 +74,7 @@ ResourceCounts source(const json& container) {
 // Counts as the scheduler does. Containers run together with the init containers that stay. Other init
 // containers run before them, one at a time, and their devices are used again.
 ResourceCounts asked_by_pod(const json& pod) {
-  const json& spec = field(pod, "spec");
+  const json& spec = json_at(pod, "spec");
   ResourceCounts together;
   for (const json& container : items_field(spec, "containers")) add(together, source(container));
   ResourceCounts stays;
@@ -97,7 +97,7 @@ std::vector<GivenDevice> devices_of(const json& pod) {
   std::vector<GivenDevice> out;
   std::set<std::pair<std::string, std::string>> seen;  // init containers' devices may come again
   for (const char* const kind : {"containerStatuses", "initContainerStatuses"}) {
-    for (const json& container : items_field(field(pod, "status"), kind)) {
+    for (const json& container : items_field(json_at(pod, "status"), kind)) {
       for (const json& given : items_field(container, "allocatedResourcesStatus")) {
         const std::string resource = text_field(given, "name");
         if (!is_gpu_resource(resource)) continue;
@@ -113,22 +113,22 @@ std::vector<GivenDevice> devices_of(const json& pod) {
 }
 
 std::string vmi_of(const json& pod) {
-  for (const json& owner : items_field(field(pod, "metadata"), "ownerReferences"))
+  for (const json& owner : items_field(json_at(pod, "metadata"), "ownerReferences"))
     if (text_field(owner, "kind") == "VirtualMachineInstance") return text_field(owner, "name");
   return {};
 }
 
 bool has_ended(const json& object) {
-  const std::string phase = text_field(field(object, "status"), "phase");
+  const std::string phase = text_field(json_at(object, "status"), "phase");
   return phase == "Succeeded" || phase == "Failed";
 }
 
 /// Kata's runtime handlers that Ferry's labels of any node name.
 std::set<std::string> handlers_in(const std::vector<json>& nodes) {
   std::set<std::string> out;
-  const std::string_view prefix = agent::kKataPrefix;
+  const std::string_view prefix = api::kKataPrefix;
   for (const json& node : nodes)
-    for (const auto& [name, value] : texts_field(field(node, "metadata"), "labels"))
+    for (const auto& [name, value] : texts_field(json_at(node, "metadata"), "labels"))
       if (name.starts_with(prefix)) out.insert(name.substr(prefix.size()));
   return out;
 }
@@ -143,12 +143,12 @@ std::optional<GpuUser> user_of(const json& pod, const std::set<std::string>& han
   GpuUser user;
   user.resources = asked_by_pod(pod);
   if (user.resources.empty()) return std::nullopt;
-  const json& metadata = field(pod, "metadata");
-  const json& spec = field(pod, "spec");
+  const json& metadata = json_at(pod, "metadata");
+  const json& spec = json_at(pod, "spec");
   user.space = text_field(metadata, "namespace");
   user.name = user.pod = text_field(metadata, "name");
   user.node = text_field(spec, "nodeName");
-  user.phase = text_field(field(pod, "status"), "phase");
+  user.phase = text_field(json_at(pod, "status"), "phase");
   user.runtime_class = text_field(spec, "runtimeClassName");
   user.devices = devices_of(pod);
   if (const std::string vmi = vmi_of(pod); !vmi.empty()) {
@@ -162,12 +162,12 @@ std::optional<GpuUser> user_of(const json& pod, const std::set<std::string>& han
 
 /// The GPUs that a VM without a pod asks for; absent: none.
 std::optional<GpuUser> user_of_vmi(const json& vmi) {
-  const json& metadata = field(vmi, "metadata");
+  const json& metadata = json_at(vmi, "metadata");
   GpuUser user{.kind = GpuUser::Kind::vm,
                .space = text_field(metadata, "namespace"),
                .name = text_field(metadata, "name"),
-               .node = text_field(field(vmi, "status"), "nodeName"),
-               .phase = text_field(field(vmi, "status"), "phase")};
+               .node = text_field(json_at(vmi, "status"), "nodeName"),
+               .phase = text_field(json_at(vmi, "status"), "phase")};
   const json& devices = field_at(vmi, {"spec", "domain", "devices"});
   for (const char* const kind : {"gpus", "hostDevices"}) {
     for (const json& device : items_field(devices, kind)) {
@@ -211,9 +211,9 @@ std::string asked_for(const std::map<std::string, std::string>& labels) {
     const auto found = labels.find(key);
     return found == labels.end() ? std::string() : found->second;
   };
-  if (value(agent::kOperandsLabel) == "false") return "to be left as it is";
-  if (const auto policy = value(agent::kPolicyLabel); !policy.empty()) return "policy " + policy;
-  auto workload = value(agent::kWorkloadLabel);
+  if (value(api::kOperandsLabel) == "false") return "to be left as it is";
+  if (const auto policy = value(api::kPolicyLabel); !policy.empty()) return "policy " + policy;
+  auto workload = value(api::kWorkloadLabel);
   const auto vgpus = value(policy::kVgpuConfigLabel);
   if (workload == "vm-vgpu")
     return workload + ", " + (vgpus.empty() ? "default vGPU configuration" : "vGPU configuration " + vgpus);
@@ -231,8 +231,8 @@ std::string drain_text(const std::string& annotation) {
 // The server's record of the manager that owns the state's label. Null: there is none.
 const json& state_manager(const json& node) {
   static const json kNone;
-  const std::string label = std::string("f:") + agent::kStateLabel;
-  for (const json& manager : items_field(field(node, "metadata"), "managedFields")) {
+  const std::string label = std::string("f:") + api::kStateLabel;
+  for (const json& manager : items_field(json_at(node, "metadata"), "managedFields")) {
     const json& labels = field_at(manager, {"fieldsV1", "f:metadata", "f:labels"});
     if (labels.is_object() && labels.contains(label)) return manager;
   }
@@ -248,7 +248,7 @@ std::optional<std::int64_t> unix_time(const std::string& text) {
 }
 
 bool is_ready(const json& node) {
-  for (const json& condition : items_field(field(node, "status"), "conditions"))
+  for (const json& condition : items_field(json_at(node, "status"), "conditions"))
     if (text_field(condition, "type") == "Ready") return text_field(condition, "status") == "True";
   return false;
 }
@@ -259,29 +259,30 @@ bool speaks_of_gpus(std::string_view label) {
 }
 
 ClusterNode node_of(const json& object) {
-  const json& metadata = field(object, "metadata");
+  const json& metadata = json_at(object, "metadata");
   const auto labels = texts_field(metadata, "labels");
-  const json& annotations = field(metadata, "annotations");
+  const json& annotations = json_at(metadata, "annotations");
   ClusterNode node;
   node.name = text_field(metadata, "name");
   node.ready = is_ready(object);
-  node.cordoned = flag_field(field(object, "spec"), "unschedulable");
-  node.cordoned_by_ferry = node.cordoned && text_field(annotations, agent::kCordonedAnnotation) == "true";
+  node.cordoned = flag_field(json_at(object, "spec"), "unschedulable");
+  node.cordoned_by_ferry = node.cordoned && text_field(annotations, api::kCordonedAnnotation) == "true";
   node.asked_for = asked_for(labels);
   node.state_since = unix_time(text_field(state_manager(object), "time"));
-  node.last_error = text_field(annotations, agent::kErrorAnnotation);
-  node.drain = drain_text(text_field(annotations, agent::kDrainAnnotation));
+  node.last_error = text_field(annotations, api::kErrorAnnotation);
+  node.drain = drain_text(text_field(annotations, api::kDrainAnnotation));
   for (const auto& [name, value] : labels) {
-    if (name == agent::kStateLabel) node.state = value;
-    if (name == agent::kVgpuStateLabel) node.vgpu_state = value;
-    if (name.starts_with(agent::kKataPrefix) && value == "ready")
-      node.kata_handlers.push_back(name.substr(std::string_view(agent::kKataPrefix).size()));
+    if (name == api::kStateLabel) node.state = value;
+    if (name == api::kVgpuStateLabel) node.vgpu_state = value;
+    if (name.starts_with(api::kKataPrefix) && value == "ready")
+      node.kata_handlers.push_back(name.substr(std::string_view(api::kKataPrefix).size()));
     if (speaks_of_gpus(name)) node.labels.emplace(name, value);
   }
-  const json& status = field(object, "status");
+  const json& status = json_at(object, "status");
   // A resource that no plugin serves any more stays in the Node with 0 until it is edited.
-  for (const auto& [name, count] : gpus_in(field(status, "capacity"))) node.resources[name].capacity = count;
-  for (const auto& [name, count] : gpus_in(field(status, "allocatable")))
+  for (const auto& [name, count] : gpus_in(json_at(status, "capacity")))
+    node.resources[name].capacity = count;
+  for (const auto& [name, count] : gpus_in(json_at(status, "allocatable")))
     node.resources[name].allocatable = count;
   return node;
 }
@@ -368,29 +369,29 @@ bool asks_for_gpus(const json& pod) {
 }
 
 json counted_node(const json& node) {
-  const json& metadata = field(node, "metadata");
+  const json& metadata = json_at(node, "metadata");
   json identity = only_keys(metadata, {"name"});
   identity["annotations"] =
-      only_keys(field(metadata, "annotations"), {agent::kErrorAnnotation, agent::kDrainAnnotation});
+      only_keys(json_at(metadata, "annotations"), {api::kErrorAnnotation, api::kDrainAnnotation});
   for (const auto& [name, value] : texts_field(metadata, "labels"))
     if (speaks_of_gpus(name)) identity["labels"][name] = value;
   if (const json& manager = state_manager(node); !manager.is_null()) {
     json own = only_keys(manager, {"time"});
-    own["fieldsV1"]["f:metadata"]["f:labels"][std::string("f:") + agent::kStateLabel] = json::object();
+    own["fieldsV1"]["f:metadata"]["f:labels"][std::string("f:") + api::kStateLabel] = json::object();
     identity["managedFields"] = json::array({std::move(own)});
   }
-  json said = only_keys(field(node, "status"), {"conditions"});
+  json said = only_keys(json_at(node, "status"), {"conditions"});
   for (const char* const list : {"capacity", "allocatable"})
     said[list] = gpus_in(field_at(node, {"status", list}));
   return {{"metadata", std::move(identity)},
-          {"spec", only_keys(field(node, "spec"), {"unschedulable"})},
+          {"spec", only_keys(json_at(node, "spec"), {"unschedulable"})},
           {"status", std::move(said)}};
 }
 
 json counted_pod(const json& pod) {
   if (!asks_for_gpus(pod)) return {};
-  const json& spec = field(pod, "spec");
-  const json& status = field(pod, "status");
+  const json& spec = json_at(pod, "spec");
+  const json& status = json_at(pod, "status");
   json asked = only_keys(spec, {"nodeName", "runtimeClassName"});
   json said = only_keys(status, {"phase"});
   for (const char* const list : {"containers", "initContainers"})
@@ -401,7 +402,7 @@ json counted_pod(const json& pod) {
     said[list] = each_item(status, list, [](const json& container) {
       return only_keys(container, {"allocatedResourcesStatus"});
     });
-  return {{"metadata", only_keys(field(pod, "metadata"), {"name", "namespace", "ownerReferences"})},
+  return {{"metadata", only_keys(json_at(pod, "metadata"), {"name", "namespace", "ownerReferences"})},
           {"spec", std::move(asked)},
           {"status", std::move(said)}};
 }
@@ -409,9 +410,9 @@ json counted_pod(const json& pod) {
 json counted_vmi(const json& vmi) {
   if (!user_of_vmi(vmi)) return {};
   const json& devices = field_at(vmi, {"spec", "domain", "devices"});
-  return {{"metadata", only_keys(field(vmi, "metadata"), {"name", "namespace"})},
+  return {{"metadata", only_keys(json_at(vmi, "metadata"), {"name", "namespace"})},
           {"spec", {{"domain", {{"devices", only_keys(devices, {"gpus", "hostDevices"})}}}}},
-          {"status", only_keys(field(vmi, "status"), {"nodeName", "phase"})}};
+          {"status", only_keys(json_at(vmi, "status"), {"nodeName", "phase"})}};
 }
 
 std::optional<policy::Mode> mode_by_name(std::string_view resource) {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "api/labels.h"
 #include "common/text/text.h"
 #include "common/version.h"
 #include "kube/api_error.h"
@@ -79,7 +80,7 @@ struct Log {
 
 const json& status_of(const json& pod, const char* list, const std::string& container) {
   static const json kNothing;
-  for (const json& status : items_field(field(pod, "status"), list))
+  for (const json& status : items_field(json_at(pod, "status"), list))
     if (text_field(status, "name") == container) return status;
   return kNothing;
 }
@@ -87,17 +88,17 @@ const json& status_of(const json& pod, const char* list, const std::string& cont
 std::vector<Log> logs_of(const std::vector<json>& pods) {
   std::vector<Log> out;
   for (const json& pod : pods) {
-    const json& metadata = field(pod, "metadata");
+    const json& metadata = json_at(pod, "metadata");
     for (const auto& [containers, statuses] :
          {std::pair("initContainers", "initContainerStatuses"), {"containers", "containerStatuses"}}) {
-      for (const json& container : items_field(field(pod, "spec"), containers)) {
+      for (const json& container : items_field(json_at(pod, "spec"), containers)) {
         if (ferry_program_in(container).empty()) continue;
         const std::string name = text_field(container, "name");
         const json& status = status_of(pod, statuses, name);
-        const bool restarted = field(status, "restartCount").is_number_unsigned() &&
-                               field(status, "restartCount").get<std::uint64_t>() > 0;
+        const bool restarted = json_at(status, "restartCount").is_number_unsigned() &&
+                               json_at(status, "restartCount").get<std::uint64_t>() > 0;
         Log log{.pod = kube::pod_ref(text_field(metadata, "namespace"), text_field(metadata, "name")),
-                .node = text_field(field(pod, "spec"), "nodeName"),
+                .node = text_field(json_at(pod, "spec"), "nodeName"),
                 .end = {.container = name, .lines = kMostLogLines},
                 .trouble = restarted || !flag_field(status, "ready")};
         out.push_back(log);
@@ -190,7 +191,7 @@ bool is_of_gpus(std::string_view name) {
 // Other programs keep whole objects in annotations (kubectl.kubernetes.io/last-applied-configuration), with
 // everything in them, so only annotations of GPUs are taken.
 json identity_of(const json& object) {
-  const json& metadata = field(object, "metadata");
+  const json& metadata = json_at(object, "metadata");
   json out = only_keys(metadata, {"name", "namespace", "creationTimestamp", "deletionTimestamp"});
   take_labels(metadata, "labels", out);
   for (const auto& [name, value] : texts_field(metadata, "annotations"))
@@ -231,7 +232,7 @@ json container_of(const json& container, bool of_ferry) {
   json out = only_keys(container, {"name", "image", "resources", "restartPolicy"});
   if (!of_ferry || ferry_program_in(container).empty()) return out;
   for (const char* const part : {"command", "args"})
-    if (container.contains(part)) out[part] = masked_arguments(field(container, part));
+    if (container.contains(part)) out[part] = masked_arguments(json_at(container, part));
   return out;
 }
 
@@ -239,18 +240,18 @@ json container_of(const json& container, bool of_ferry) {
 // quotes a registry or a hook's program, with addresses and more.
 json container_state_of(const json& state) {
   json out = json::object();
-  if (state.contains("waiting")) out["waiting"] = only_keys(field(state, "waiting"), {"reason"});
-  if (state.contains("running")) out["running"] = only_keys(field(state, "running"), {"startedAt"});
+  if (state.contains("waiting")) out["waiting"] = only_keys(json_at(state, "waiting"), {"reason"});
+  if (state.contains("running")) out["running"] = only_keys(json_at(state, "running"), {"startedAt"});
   if (state.contains("terminated"))
     out["terminated"] =
-        only_keys(field(state, "terminated"), {"reason", "exitCode", "signal", "startedAt", "finishedAt"});
+        only_keys(json_at(state, "terminated"), {"reason", "exitCode", "signal", "startedAt", "finishedAt"});
   return out;
 }
 
 json container_status_of(const json& status) {
   json out =
       only_keys(status, {"name", "ready", "restartCount", "started", "imageID", "allocatedResourcesStatus"});
-  for (const char* const key : {"state", "lastState"}) out[key] = container_state_of(field(status, key));
+  for (const char* const key : {"state", "lastState"}) out[key] = container_state_of(json_at(status, key));
   return out;
 }
 
@@ -262,12 +263,12 @@ json migration_of(const json& state) {
 }
 
 bool runs_ferry(const json& pod) {
-  return std::ranges::any_of(items_field(field(pod, "spec"), "containers"),
+  return std::ranges::any_of(items_field(json_at(pod, "spec"), "containers"),
                              [](const json& container) { return !ferry_program_in(container).empty(); });
 }
 
 bool concerns_gpus(const json& pod, bool of_ferry) {
-  const auto labels = texts_field(field(pod, "metadata"), "labels");
+  const auto labels = texts_field(json_at(pod, "metadata"), "labels");
   const auto is = [&](const char* key, std::string_view value) {
     const auto found = labels.find(key);
     return found != labels.end() && found->second == value;
@@ -302,7 +303,7 @@ class Gathering {
     std::set<std::string> spaces;
     for (const json& pod : items_field(out_.document, "pods"))
       if (is_of_ferry(pod, space) && runs_ferry(pod))
-        spaces.insert(text_field(field(pod, "metadata"), "namespace"));
+        spaces.insert(text_field(json_at(pod, "metadata"), "namespace"));
     if (!spaces.empty() && !spaces.contains(space))
       out_.notes.push_back(fmt::format("config_maps, leases: of namespace {}; Ferry runs in {}: say -n {}",
                                        space, fmt::join(spaces, ", "), *spaces.begin()));
@@ -336,15 +337,15 @@ class Gathering {
 }  // namespace
 
 json gathered_node(const json& node) {
-  const json& status = field(node, "status");
+  const json& status = json_at(node, "status");
   json taken =
       with_masked_messages(only_keys(status, {"capacity", "allocatable", "conditions", "runtimeHandlers"}));
   // Takes the fields of nodeInfo that do not identify one machine.
   taken["nodeInfo"] =
-      only_keys(field(status, "nodeInfo"), {"architecture", "containerRuntimeVersion", "kernelVersion",
-                                            "kubeletVersion", "osImage", "operatingSystem"});
+      only_keys(json_at(status, "nodeInfo"), {"architecture", "containerRuntimeVersion", "kernelVersion",
+                                              "kubeletVersion", "osImage", "operatingSystem"});
   return {{"metadata", identity_of(node)},
-          {"spec", only_keys(field(node, "spec"), {"unschedulable", "taints"})},
+          {"spec", only_keys(json_at(node, "spec"), {"unschedulable", "taints"})},
           {"status", std::move(taken)}};
 }
 
@@ -352,8 +353,8 @@ json gathered_pod(const json& pod, const std::string& space) {
   const bool of_ferry = is_of_ferry(pod, space);
   if (!concerns_gpus(pod, of_ferry)) return {};
   const auto taken_of = [&](const json& container) { return container_of(container, of_ferry); };
-  const json& spec = field(pod, "spec");
-  const json& status = field(pod, "status");
+  const json& spec = json_at(pod, "spec");
+  const json& status = json_at(pod, "status");
   json taken = only_keys(spec, {"nodeName", "runtimeClassName", "priorityClassName"});
   take_labels(spec, "nodeSelector", taken);
   taken["containers"] = each_item(spec, "containers", taken_of);
@@ -366,8 +367,8 @@ json gathered_pod(const json& pod, const std::string& space) {
 }
 
 json gathered_vmi(const json& vmi) {
-  const json& spec = field(vmi, "spec");
-  const json& status = field(vmi, "status");
+  const json& spec = json_at(vmi, "spec");
+  const json& status = json_at(vmi, "status");
   json taken = only_keys(spec, {"evictionStrategy"});
   take_labels(spec, "nodeSelector", taken);
   taken["devices"] = only_keys(field_at(spec, {"domain", "devices"}), {"gpus", "hostDevices"});
@@ -382,14 +383,14 @@ json gathered_kubevirt(const json& kubevirt) {
   taken["featureGates"] = field_at(configuration, {"developerConfiguration", "featureGates"});
   return {{"metadata", identity_of(kubevirt)},
           {"configuration", std::move(taken)},
-          {"status", with_masked_messages(only_keys(field(kubevirt, "status"),
+          {"status", with_masked_messages(only_keys(json_at(kubevirt, "status"),
                                                     {"phase", "conditions", "observedKubeVirtVersion"}))}};
 }
 
 // A namespace may have ConfigMaps of other programs, so only policies and vGPU profiles are taken.
 json gathered_config_map(const json& config_map) {
   json texts = json::object();
-  for (const auto& [key, value] : field(config_map, "data").items()) {
+  for (const auto& [key, value] : json_at(config_map, "data").items()) {
     if (!value.is_string()) continue;
     const auto& text = value.get_ref<const std::string&>();
     if (text.find("policies:") == std::string::npos && text.find("vgpu-configs:") == std::string::npos)
@@ -404,15 +405,15 @@ json gathered_config_map(const json& config_map) {
 }
 
 json gathered_lease(const json& lease) {
-  return {{"metadata", identity_of(lease)}, {"spec", field(lease, "spec")}};
+  return {{"metadata", identity_of(lease)}, {"spec", json_at(lease, "spec")}};
 }
 
 json gathered_event(const json& event) {
-  if (text_field(field(event, "involvedObject"), "kind") != "Node") return {};
+  if (text_field(json_at(event, "involvedObject"), "kind") != "Node") return {};
   json taken =
       with_masked_messages(only_keys(event, {"type", "reason", "message", "count", "firstTimestamp",
                                              "lastTimestamp", "eventTime", "reportingComponent", "source"}));
-  taken["node"] = text_field(field(event, "involvedObject"), "name");
+  taken["node"] = text_field(json_at(event, "involvedObject"), "name");
   return taken;
 }
 
@@ -429,7 +430,7 @@ Result<Gathered> gather_cluster(const kube::AskForPart& ask, const AskForLog& as
   gathering.take("config_maps", {.kind = kube::kConfigMaps, .space = place.space}, gathered_config_map);
   gathering.take(
       "leases",
-      {.kind = kube::kLeases, .space = place.space, .fields = {}, .labels = "gpu-ferry.io/rollout-lease"},
+      {.kind = kube::kLeases, .space = place.space, .fields = {}, .labels = api::kRolloutLeaseLabel},
       gathered_lease);
   gathering.take("events", {.kind = kube::kEvents, .space = "default", .fields = "involvedObject.kind=Node"},
                  gathered_event);

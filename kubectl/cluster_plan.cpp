@@ -10,8 +10,8 @@
 
 #include "agent/agent_options.h"
 #include "agent/cluster_objects.h"
-#include "agent/cluster_words.h"
 #include "agent/operator_compat/two_owners.h"
+#include "api/labels.h"
 #include "cli/output/table.h"
 #include "cli/output/text_output.h"
 #include "common/text/text.h"
@@ -37,7 +37,7 @@ Error no_change(const std::string& word, const char* why) {
 /// Errc::usage: a label of Ferry's domain that the agent does not read, most likely a typing error.
 Result<> check_is_read(const std::string& word, const std::string& key) {
   constexpr std::string_view kDomain = "gpu-ferry.io/";
-  static const std::vector<std::string> kRead = {agent::kPolicyLabel, "gpu-ferry.io/deploy"};
+  static const std::vector<std::string> kRead = {api::kPolicyLabel, "gpu-ferry.io/deploy"};
   if (!key.starts_with(kDomain) || std::ranges::find(kRead, key) != kRead.end()) return {};
   return fail(Errc::usage,
               fmt::format("'{}': Ferry reads no label {}{}", word, key, did_you_mean(key, kRead)),
@@ -47,7 +47,7 @@ Result<> check_is_read(const std::string& word, const std::string& key) {
 /// Errc::usage: the value of the workload's label is no workload.
 Result<> check_workload(const std::string& word, const std::string& key, const std::string& value) {
   static const std::vector<std::string> kWorkloads = {"container", "vm-passthrough", "vm-vgpu"};
-  if (key != agent::kWorkloadLabel || agent::parse_workload(value)) return {};
+  if (key != api::kWorkloadLabel || agent::parse_workload(value)) return {};
   return fail(Errc::usage,
               fmt::format("'{}': there is no workload '{}'{}", word, value, did_you_mean(value, kWorkloads)),
               fmt::format("the workloads are {}", fmt::join(kWorkloads, ", ")));
@@ -141,7 +141,7 @@ class Planner {
   void judge(const agent::Labels& labels, const std::vector<json>& pods) {
     std::map<std::string, json> by_name;
     for (const json& pod : pods) {
-      const json& metadata = field(pod, "metadata");
+      const json& metadata = json_at(pod, "metadata");
       by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
     }
     const auto owners = agent::other_owners(

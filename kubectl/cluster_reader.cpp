@@ -14,23 +14,23 @@ using nlohmann::json;
 
 const json& field_at(const json& object, std::initializer_list<std::string_view> keys) {
   const json* at = &object;
-  for (const std::string_view key : keys) at = &field(*at, key);
+  for (const std::string_view key : keys) at = &json_at(*at, key);
   return *at;
 }
 
 std::string text_field(const json& object, std::string_view key) {
-  const json& value = field(object, key);
+  const json& value = json_at(object, key);
   return value.is_string() ? visible_line(value.get<std::string>()) : std::string();
 }
 
 bool flag_field(const json& object, std::string_view key) {
-  const json& value = field(object, key);
+  const json& value = json_at(object, key);
   return value.is_boolean() && value.get<bool>();
 }
 
 std::map<std::string, std::string> texts_field(const json& object, std::string_view key) {
   std::map<std::string, std::string> out;
-  const json& values = field(object, key);
+  const json& values = json_at(object, key);
   if (!values.is_object()) return out;
   for (const auto& [name, value] : values.items())
     if (value.is_string()) out.emplace(visible_line(name), visible_line(value.get<std::string>()));
@@ -40,7 +40,7 @@ std::map<std::string, std::string> texts_field(const json& object, std::string_v
 json only_keys(const json& object, std::initializer_list<std::string_view> keys) {
   json out = json::object();
   for (const std::string_view key : keys)
-    if (const json& value = field(object, key); !value.is_null()) out[std::string(key)] = value;
+    if (const json& value = json_at(object, key); !value.is_null()) out[std::string(key)] = value;
   return out;
 }
 
@@ -52,7 +52,7 @@ json each_item(const json& object, std::string_view key, const std::function<jso
 
 const std::vector<json>& items_field(const json& object, std::string_view key) {
   static const std::vector<json> kNone;
-  const json& value = field(object, key);
+  const json& value = json_at(object, key);
   return value.is_array() ? value.get_ref<const json::array_t&>() : kNone;
 }
 
@@ -75,7 +75,7 @@ Result<> read_vmis(const kube::AskForPart& ask, ClusterObjects& objects) {
 Error no_such_node(const kube::AskForPart& ask, const std::string& name) {
   std::vector<std::string> names;
   if (const auto nodes = kube::list_by_parts(ask, {.kind = kube::kNodes}, counted_node))
-    for (const json& node : *nodes) names.push_back(text_field(field(node, "metadata"), "name"));
+    for (const json& node : *nodes) names.push_back(text_field(json_at(node, "metadata"), "name"));
   return {.code = Errc::not_found,
           .message = "there is no node '" + name + "'" + did_you_mean(name, names),
           .hint = "`kubectl ferry list` shows those that have GPUs"};
@@ -85,7 +85,7 @@ Error no_such_node(const kube::AskForPart& ask, const std::string& name) {
 Result<> keep_named(const kube::AskForPart& ask, const std::vector<std::string>& names,
                     std::vector<json>& nodes) {
   if (names.empty()) return {};
-  const auto name_of = [](const json& node) { return text_field(field(node, "metadata"), "name"); };
+  const auto name_of = [](const json& node) { return text_field(json_at(node, "metadata"), "name"); };
   for (const std::string& name : names)
     if (std::ranges::find(nodes, name, name_of) == nodes.end()) return fail(no_such_node(ask, name));
   std::erase_if(nodes,

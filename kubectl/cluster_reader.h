@@ -14,7 +14,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "common/result.h"
-#include "common/text/whole_json.h"
+#include "common/text/json.h"
 #include "kube/paged_list.h"
 #include "kubectl/cluster_facts.h"
 
@@ -23,7 +23,7 @@ namespace ferry::kubectl {
 // Parts of JSON objects from outside, which may have any shape. A part that is absent or of another kind
 // reads as null, empty or false.
 
-/// field() (whole_json.h) of each key in turn.
+/// json_at() of each key in turn.
 const nlohmann::json& field_at(const nlohmann::json& object, std::initializer_list<std::string_view> keys);
 /// A string as one line that a terminal can show (visible_text.h).
 std::string text_field(const nlohmann::json& object, std::string_view key);

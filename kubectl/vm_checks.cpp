@@ -31,7 +31,7 @@ ResourceCounts asked_by(const json& vmi) {
 
 // The conditions of a VM that say why it does not start.
 std::string trouble_of(const json& vmi) {
-  for (const json& condition : items_field(field(vmi, "status"), "conditions")) {
+  for (const json& condition : items_field(json_at(vmi, "status"), "conditions")) {
     const std::string message = text_field(condition, "message");
     if (text_field(condition, "status") == "False" && !message.empty()) return message;
   }
@@ -40,7 +40,7 @@ std::string trouble_of(const json& vmi) {
 
 Check vm_runs(const json& vmi, const std::string& vm) {
   Check check{.id = "vm-runs", .subject = vm, .why = "a VM has its GPUs only while it runs"};
-  const json& status = field(vmi, "status");
+  const json& status = json_at(vmi, "status");
   const std::string phase = text_field(status, "phase");
   const std::string node = text_field(status, "nodeName");
   if (phase == "Running") return std::move(check).passed("it runs on node " + node);
@@ -131,11 +131,11 @@ Check resource_is_permitted(const std::optional<std::vector<json>>& kubevirts, c
 
 std::vector<Check> vm_checks(const json& vmi, const ClusterObjects& objects,
                              const std::optional<std::vector<json>>& kubevirts) {
-  const json& metadata = field(vmi, "metadata");
+  const json& metadata = json_at(vmi, "metadata");
   const std::string vm = text_field(metadata, "namespace") + "/" + text_field(metadata, "name");
   const ClusterGpus cluster = cluster_gpus(objects, NodesShown::all);
   const ResourceCounts asked = asked_by(vmi);
-  const bool runs = text_field(field(vmi, "status"), "phase") == "Running";
+  const bool runs = text_field(json_at(vmi, "status"), "phase") == "Running";
   std::vector<Check> out = {vm_runs(vmi, vm), vm_asks(asked, vmi, vm)};
   for (const auto& [resource, count] : asked) {
     // Names outside the plugin's domain are devices of others, of which nothing is known here.

@@ -11,10 +11,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
+#include "api/files.h"
 #include "common/kubevirt_rules.h"
-#include "common/plugin_files.h"
+#include "common/text/text.h"
 #include "hostfs/locks.h"
 #include "kubevirt-plugin/advertised_file.h"
 
@@ -136,10 +136,6 @@ Check pods_check(const HostFs& host) {
       fmt::format("there is no /{}, though the kubelet is there: nothing is given out", kPods), kFix);
 }
 
-nlohmann::json advertised_file(const HostFs& host) {
-  return nlohmann::json::parse(host.read_file(kAdvertisedFile).value_or(""), nullptr, false);
-}
-
 // True for a captured host, which has no processes and no held locks.
 bool is_captured(const HostFs& host) {
   const auto names = host.list("proc").value_or(std::vector<std::string>{});
@@ -150,8 +146,8 @@ bool is_captured(const HostFs& host) {
 
 // advertised.json outlives the plugin. If the presence cannot be read, the plugin counts as running.
 bool plugin_runs(const HostFs& host) {
-  if (is_captured(host)) return host.exists(kAdvertisedFile);
-  return is_present(host, kPluginLiveness).value_or(true);
+  if (is_captured(host)) return host.exists(api::kAdvertisedFile);
+  return is_present(host, api::kPluginLiveness).value_or(true);
 }
 
 /// The sockets of KubeVirt's PCI plugin begin with the whole resource name, Ferry's with the part after the
@@ -184,16 +180,12 @@ Check rival_check(const HostFs& host, const ResourceRules& rules, const Resource
       "prints them so; NVIDIA's plugin has such sockets too, and one that nobody serves can be removed");
 }
 
-/// Absent: Ferry's plugin does not run here.
-std::optional<Check> reading_check(const HostFs& host) {
-  if (!plugin_runs(host)) return std::nullopt;
+Check reading_check(const api::AdvertisedResources& advertised) {
   Check check =
       question("kubelet-reads", "a resource whose list the kubelet does not read is not advertised");
-  const auto file = advertised_file(host);
   std::vector<std::string> unread;
-  for (const auto& resource : file.is_object() ? file.value("resources", nlohmann::json()) : nlohmann::json())
-    if (resource.is_object() && resource.value("registered", nlohmann::json()) != true)
-      unread.push_back(resource.value("name", nlohmann::json()).dump());
+  for (const auto& resource : advertised.resources)
+    if (!resource.registered) unread.push_back('"' + resource.name + '"');
   if (unread.empty()) return std::move(check).passed("it reads all lists of Ferry's plugin");
   return std::move(check).warned(
       fmt::format("the kubelet does not read {} from Ferry's plugin", fmt::join(unread, ", ")),
@@ -201,17 +193,10 @@ std::optional<Check> reading_check(const HostFs& host) {
       "KubeVirt's own does without externalResourceProvider: true");
 }
 
-/// Absent: the plugin serves, or has not run here.
-std::optional<Check> stand_back_check(const HostFs& host) {
-  if (!plugin_runs(host)) return std::nullopt;
-  const auto file = advertised_file(host);
-  const auto why = file.is_object() ? file.find("standby") : file.end();
-  if (why == file.end() || !why->is_string()) return std::nullopt;
+Check standby_check(const std::string& why) {
   return question("plugin-serves", "two plugins that register the same resources displace each other")
-      .warned(fmt::format("Ferry's device plugin is on standby and advertises nothing: {}",
-                          why->get<std::string>()),
-              fmt::format("remove the other one; where none is here any more, /var/lib/ferry/{}",
-                          kServingFileName));
+      .warned(fmt::format("Ferry's device plugin is on standby and advertises nothing: {}", why),
+              fmt::format("remove the other one; where none is here any more, /{}", api::kServingFile));
 }
 
 /// The number of allocatable IDs of a resource.
@@ -318,20 +303,20 @@ std::vector<Check> device_checks(const ResourceSet& scan, std::span<const NotAdv
 }  // namespace
 
 std::vector<Check> kubevirt_checks(const HostFs& host, const ResourceRules& rules, ReadVgpus read_vgpus) {
-  const std::string file = host.read_file(kAdvertisedFile).value_or("");
+  const api::AdvertisedResources advertised = read_advertised(host, api::kAdvertisedFile);
   Scanner scanner(host, rules, std::move(read_vgpus));
   const bool captured = is_captured(host);
-  for (auto& errors : fatal_errors_of(file)) {
+  for (auto errors : advertised.fatal_errors) {
     if (captured) errors.binding = 0;  // a copy of a link has an inode of its own
     scanner.remember(errors);
   }
   const auto scan = scanner.scan();
   std::vector<Check> checks = {directory_check(host), kubelet_check(host), pods_check(host),
                                rival_check(host, rules, scan ? &*scan : nullptr), iommufd_check(host)};
-  auto standby = stand_back_check(host);
-  auto reads = standby ? std::nullopt : reading_check(host);
-  for (auto* const check : {&standby, &reads})
-    if (*check) checks.push_back(std::move(**check));
+  const bool runs = plugin_runs(host);
+  if (runs)
+    checks.push_back(advertised.standby.empty() ? reading_check(advertised)
+                                                : standby_check(advertised.standby));
   if (!scan) {
     checks.push_back(
         question("resources-advertised", "a pod can ask for nothing else").unreadable(scan.error()));
@@ -340,7 +325,7 @@ std::vector<Check> kubevirt_checks(const HostFs& host, const ResourceRules& rule
   checks.push_back(advertised_check(*scan));
   checks.push_back(names_check(*scan));
   if (auto grace = grace_check(*scan)) checks.push_back(std::move(*grace));
-  const auto unfit = plugin_runs(host) ? unfit_by(file) : std::vector<NotAdvertised>();
+  const auto unfit = runs ? unfit_by(advertised) : std::vector<NotAdvertised>();
   for (Check& one : device_checks(*scan, unfit)) checks.push_back(std::move(one));
   return checks;
 }

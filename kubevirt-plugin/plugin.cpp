@@ -14,9 +14,10 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "api/files.h"
+#include "api/host_status.h"
 #include "common/event_loop.h"
 #include "common/pinned.h"
-#include "common/plugin_files.h"
 #include "common/process/this_process.h"
 #include "hostfs/directory_watch.h"
 #include "hostfs/locks.h"
@@ -118,8 +119,9 @@ class Plugin : Pinned {
   }
 
   void serve() {
-    cdi_.begin(kata_resources_of(host_.read_file(options_.advertised_file).value_or("")));
-    scan_.remember(fatal_errors_of(host_.read_file(options_.advertised_file).value_or("")));
+    const auto before = read_advertised(host_, options_.advertised_file);
+    cdi_.begin(kata_resources_of(before));
+    scan_.remember(before.fatal_errors);
     host_watch_.begin();  // before the scan, so that no event is missed
     watch_state();
     scan_.begin();
@@ -127,7 +129,7 @@ class Plugin : Pinned {
 
   /// Begins to serve with the first scan; until then the earlier process's file stands.
   Result<> begin_to_advertise(ResourceSet scan) {
-    const auto before = allocated_by(host_.read_file(options_.advertised_file).value_or(""));
+    const auto before = allocated_by(read_advertised(host_, options_.advertised_file));
     take_in(std::move(scan));
     advertised_ = true;
     // The kubelet may list those pods only in a moment. Allocations that are over are released as usual.
@@ -156,8 +158,8 @@ class Plugin : Pinned {
     standby_ = true;
     spdlog::warn(
         "standby: {}; nothing is advertised to the kubelet until that ends: hostd says so in /{} as "
-        "long as the host's /var/lib/ferry/{} does",
-        withdrawals_.standby, options_.status_file.string(), kServingFileName);
+        "long as the host's /{} does",
+        withdrawals_.standby, options_.status_file.string(), api::kServingFile);
     // No call may wait at the gate when a server ends. It opens after standby, once allocations are known.
     gate_.close({.code = Errc::refused, .message = "the plugin is on standby: " + withdrawals_.standby});
     transport_ = std::move(*idle);
@@ -263,7 +265,7 @@ class Plugin : Pinned {
       withdrawals_ = {};
       return;
     }
-    auto read = text ? read_withdrawals(*text) : Result<Withdrawals>(fail(Error(text.error())));
+    auto read = text ? api::read_withdrawals(*text) : Result<api::HostStatus>(fail(Error(text.error())));
     if (read) {
       withdrawals_ = std::move(*read);
     } else if (warned_.insert(read.error().message).second) {
@@ -275,7 +277,7 @@ class Plugin : Pinned {
     read_state();
     follow_standby();
     // The comparison is with AllocationCore's state, since the scan in between may have failed.
-    if (withdrawals_.devices != followed_.devices) return scan_soon();
+    if (withdrawals_.withdraw != followed_.withdraw) return scan_soon();
     if (std::exchange(followed_.generation, withdrawals_.generation) != withdrawals_.generation)
       publish_soon();
   }
@@ -284,7 +286,7 @@ class Plugin : Pinned {
   /// until their pods end. Returns those that the scan would have advertised.
   std::vector<NotAdvertised> withdraw(ResourceSet& scan) {
     std::vector<NotAdvertised> withheld;
-    for (const auto& withdrawn : withdrawals_.devices) {
+    for (const auto& withdrawn : withdrawals_.withdraw) {
       const auto is_it = [&](const auto& device) { return device.id == withdrawn.id; };
       for (auto* const lost : {&scan.not_advertised, &scan.driverless}) std::erase_if(*lost, is_it);
       std::erase_if(scan.vanished, is_it);  // the withdrawal explains its absence
@@ -434,9 +436,9 @@ class Plugin : Pinned {
 
   Result<> write_advertised(const std::set<std::string>& registered) {
     // Until the allocations are known, a device that is withdrawn and not listed may be a pod's.
-    const auto content = advertised_json(*core_.snapshot(), registered, not_advertised_,
-                                         monitor_.known() ? followed_.generation : 0, fatal_errors_,
-                                         standby_ ? withdrawals_.standby : std::string());
+    const auto content = api::advertised_resources_text(advertised_resources(
+        *core_.snapshot(), registered, not_advertised_, monitor_.known() ? followed_.generation : 0,
+        fatal_errors_, standby_ ? withdrawals_.standby : std::string()));
     if (content == published_) return {};
     if (auto written = host_.write_file(options_.advertised_file, content); !written) return written;
     published_ = content;
@@ -457,7 +459,7 @@ class Plugin : Pinned {
   bool kubelet_reads_ = false;
   bool standby_ = false;  // on standby: the transport serves nothing
   std::vector<NotAdvertised> not_advertised_;
-  std::vector<FatalErrorsOf> fatal_errors_;
+  std::vector<api::FatalErrorsOf> fatal_errors_;
   std::set<std::string> warned_;
   bool scan_waits_ = false;
   EventLoop::Timer scan_timer_;
@@ -473,8 +475,8 @@ class Plugin : Pinned {
   bool advertised_ = false;
   int failed_before_first_ = 0;  // scans
   std::optional<DirectoryWatch> state_;
-  Withdrawals withdrawals_;
-  Withdrawals followed_;  // those that AllocationCore has
+  api::HostStatus withdrawals_;  // by read_withdrawals()
+  api::HostStatus followed_;     // those that AllocationCore has
   std::unique_ptr<KubeletTransport> transport_;
   std::optional<Error> failure_;
 };

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <stop_token>
 
-#include "common/plugin_files.h"
+#include "api/files.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/allocation/pod_resources.h"
@@ -28,15 +28,15 @@ struct PluginOptions {
   /// Reads the host's vGPUs and the names of their types.
   ReadVgpus read_vgpus = mdev::scan_vgpus;
   /// The lists and allocations, relative to the host's root. The file is replaced atomically at each change
-  /// and survives the plugin (advertised_file.h). If several plugins use one such file, the first serves and
-  /// writes. It holds a flock on the file's name with .lock in place of .json, and the next takes over when
-  /// it ends.
-  std::filesystem::path advertised_file = kAdvertisedFile;
+  /// and survives the plugin (api/advertised_resources.h). If several plugins use one such file, the first
+  /// serves and writes. It holds a flock on the file's name with .lock in place of .json, and the next takes
+  /// over when it ends.
+  std::filesystem::path advertised_file = api::kAdvertisedFile;
   /// The host status that `ferry hostd` writes, likewise: withdrawn devices, and the order to serve or not
-  /// (common/plugin_files.h). The file may be absent.
-  std::filesystem::path status_file = "run/ferry/status.json";
+  /// (api/host_status.h). The file may be absent.
+  std::filesystem::path status_file = api::kStatusFile;
   /// Held while the plugin runs, likewise, so that hostd waits for withdrawals (hostfs/locks.h).
-  std::filesystem::path liveness_file = kPluginLiveness;
+  std::filesystem::path liveness_file = api::kPluginLiveness;
   /// The directory of CDI specifications for Kata, relative to the host's root.
   std::filesystem::path cdi_directory = "var/run/cdi";
   /// Answer for Kata with CDI names in place of device nodes (Kubernetes 1.31 and newer).

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "mdev/framework.h"
 #include "vfio/pci/inventory.h"
 
@@ -22,10 +23,7 @@ Result<VgpuId> parse_mdev_uuid(std::string_view text) {
     return fail(Errc::usage, fmt::format("'{}' is not a UUID", text),
                 "write it as 5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10");
   }
-  VgpuId id;
-  std::transform(text.begin(), text.end(), std::back_inserter(id.text),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return id;
+  return VgpuId{.text = lower(text)};
 }
 
 std::string VgpuGpu::label() const {

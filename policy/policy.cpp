@@ -2,26 +2,8 @@
 #include "policy/policy.h"
 
 #include <algorithm>
-#include <array>
 
 namespace ferry::policy {
-namespace {
-
-constexpr std::array<std::pair<std::string_view, Mode>, 3> kModes = {
-    {{"host", Mode::host}, {"passthrough", Mode::passthrough}, {"vgpu", Mode::vgpu}}};
-
-}  // namespace
-
-std::string_view text(Mode mode) {
-  return std::ranges::find(kModes, mode, &std::pair<std::string_view, Mode>::second)->first;
-}
-
-std::optional<Mode> parse_mode(std::string_view word) {
-  const auto* const found = std::ranges::find(kModes, word, &std::pair<std::string_view, Mode>::first);
-  if (found == kModes.end()) return std::nullopt;
-  return found->second;
-}
-
 std::string_view text(Foreign foreign) {
   return foreign == Foreign::keep ? "keep" : "take";
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/words.h"
 #include "mdev/vgpu.h"
 #include "policy/gpu_selection.h"
 #include "vfio/pci/inventory.h"
@@ -17,14 +18,7 @@
 
 namespace ferry::policy {
 
-enum class Mode {
-  host,         ///< on its own driver, without vGPUs
-  passthrough,  ///< whole, on a vfio driver
-  vgpu,         ///< on its own driver, divided
-};
-std::string_view text(Mode mode);
-/// "host", "passthrough", "vgpu"; absent for another word.
-std::optional<Mode> parse_mode(std::string_view word);
+using api::Mode;
 
 struct PolicyItem {
   vgpu::ProfileItem gpus;  ///< the GPUs and, with Mode::vgpu, their vGPUs

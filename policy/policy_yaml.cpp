@@ -40,7 +40,7 @@ Result<Mode> read_mode(const vgpu::ItemReader& reader, const ConfigNode& item, c
   const std::string key = path + "." + kMode;
   if (mode == nullptr) return reader.refuse(item, key, "the key is missing", "host, passthrough or vgpu");
   if (mode->value.is_string())
-    if (const auto known = parse_mode(mode->value.text)) return *known;
+    if (const auto known = api::parse_mode(mode->value.text)) return *known;
   return reader.refuse(
       mode->value, key,
       fmt::format("expected host, passthrough or vgpu, found {}{}", mode->value.described(),

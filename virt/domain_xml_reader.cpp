@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <cctype>
 #include <libxml/parser.h>
 #include <libxml/xpath.h>
 #include <memory>
@@ -89,9 +87,7 @@ Result<Domain> read(const Context& context) {
   }
   const Found mdev = find(context, "/domain/devices/hostdev[@type='mdev']/source/address/@uuid");
   for (xmlNode* attribute : nodes(mdev)) {
-    std::string uuid = taken(::xmlNodeGetContent(attribute));
-    std::ranges::transform(uuid, uuid.begin(), [](unsigned char c) { return std::tolower(c); });
-    domain.mdev.push_back(std::move(uuid));
+    domain.mdev.push_back(lower(taken(::xmlNodeGetContent(attribute))));
   }
   return domain;
 }

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "agent/cluster_words.h"
 #include "agent/desired_state/known_policies.h"
+#include "api/labels.h"
 #include "common/text/text.h"
 #include "policy/policy_export.h"
 #include "vgpu-dm/profile/profile.h"
@@ -109,9 +109,11 @@ class DesiredStateReader {
       : node_(node), configs_(configs), unreadable_(unreadable), defaults_(defaults) {}
 
   DesiredState desired_state() {
-    if (label(kOperandsLabel) == "false") return nothing(fmt::format("label {}=false", kOperandsLabel));
-    if (const std::string name = label(kPolicyLabel); !name.empty()) return by_name(name, said(kPolicyLabel));
-    if (const auto workload = labelled_workload()) return by_workload(*workload, said(kWorkloadLabel));
+    if (label(api::kOperandsLabel) == "false")
+      return nothing(fmt::format("label {}=false", api::kOperandsLabel));
+    if (const std::string name = label(api::kPolicyLabel); !name.empty())
+      return by_name(name, said(api::kPolicyLabel));
+    if (const auto workload = labelled_workload()) return by_workload(*workload, said(api::kWorkloadLabel));
     const std::string vgpus = label(policy::kVgpuConfigLabel);
     if (defaults_.workload) {
       if (!vgpus.empty() && *defaults_.workload != Workload::vm_vgpu) {
@@ -135,14 +137,14 @@ class DesiredStateReader {
   std::string said(const char* key) const { return fmt::format("label {}={}", key, label(key)); }
 
   std::optional<Workload> labelled_workload() {
-    const std::string word = label(kWorkloadLabel);
+    const std::string word = label(api::kWorkloadLabel);
     const auto workload = parse_workload(word);
     if (workload || word.empty()) return workload;
     std::vector<std::string> words;
     words.reserve(kWorkloads.size());
     for (const auto& known : kWorkloads) words.emplace_back(known.first);
     // The operator, too, ignores an unknown word.
-    out_.warnings.push_back(fmt::format("{} does not count: it is no workload{}", said(kWorkloadLabel),
+    out_.warnings.push_back(fmt::format("{} does not count: it is no workload{}", said(api::kWorkloadLabel),
                                         did_you_mean(word, words)));
     return std::nullopt;
   }
@@ -194,7 +196,7 @@ class DesiredStateReader {
                                              "items have mode vgpu",
                                              name, found->policy.place),
                       .hint = fmt::format("choose it as a policy: kubectl label node {} {}={}", node_.name,
-                                          kPolicyLabel, name)},
+                                          api::kPolicyLabel, name)},
                      source);
     }
     return desired_policy(std::move(*found), source);

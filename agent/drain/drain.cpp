@@ -8,8 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "agent/cluster_words.h"
 #include "agent/drain/drain_mark.h"
+#include "api/events.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -25,7 +26,7 @@ std::string value_of(const policy::NodeObject& node, const char* key) {
 }
 
 bool is_ours(const policy::NodeObject& node) {
-  return node.annotations.contains(kCordonedAnnotation);
+  return node.annotations.contains(api::kCordonedAnnotation);
 }
 
 /// Device users of the refused GPUs.
@@ -36,7 +37,7 @@ struct DeviceUsers {
 };
 
 /// Null: no such pod.
-const NodePod* pod_of(const ReportedUser& user, const std::vector<NodePod>& pods) {
+const NodePod* pod_of(const api::ReportedUser& user, const std::vector<NodePod>& pods) {
   const auto found = std::ranges::find_if(pods, [&](const NodePod& pod) {
     if (!user.pod_uid.empty() && pod.uid != user.pod_uid) return false;
     return user.kind == "pod" ? user.name == pod.text() : !user.pod_uid.empty();
@@ -44,11 +45,11 @@ const NodePod* pod_of(const ReportedUser& user, const std::vector<NodePod>& pods
   return found == pods.end() ? nullptr : &*found;
 }
 
-void add_holder(const ReportedUser& user, const std::vector<NodePod>& pods, DeviceUsers& out) {
+void add_holder(const api::ReportedUser& user, const std::vector<NodePod>& pods, DeviceUsers& out) {
   const NodePod* const pod = pod_of(user, pods);
   if (pod == nullptr) {
     const bool in_a_pod = user.kind == "pod" || !user.pod_uid.empty();
-    (in_a_pod ? out.unknown : out.kept).push_back(user.text);
+    (in_a_pod ? out.unknown : out.kept).push_back(user.text());
   } else if (!pod->kept.empty()) {
     out.kept.push_back(fmt::format("pod {} ({})", pod->text(), pod->kept));
   } else if (std::ranges::find(out.pods, *pod) == out.pods.end()) {
@@ -56,14 +57,15 @@ void add_holder(const ReportedUser& user, const std::vector<NodePod>& pods, Devi
   }
 }
 
-DeviceUsers users_of(const HostStatus& host, const std::vector<NodePod>& pods) {
+DeviceUsers users_of(const api::HostStatus& host, const std::vector<NodePod>& pods) {
   DeviceUsers out;
-  for (const AcceleratorStatus& gpu : host.accelerators) {
-    if (gpu.state != "blocked") continue;
-    const bool named = !std::ranges::all_of(gpu.users, &ReportedUser::by_the_plugin);
-    for (const ReportedUser& user : gpu.users)
+  for (const api::AcceleratorStatus& gpu : host.accelerators) {
+    if (gpu.state != api::GpuState::blocked) continue;
+    const bool named = !std::ranges::all_of(gpu.users, &api::ReportedUser::by_the_plugin);
+    for (const api::ReportedUser& user : gpu.users)
       if (!named || !user.by_the_plugin) add_holder(user, pods, out);
-    if (!gpu.only_in_use) out.kept.push_back(gpu.address + ", which is blocked by more than its users");
+    if (!gpu.only_in_use)
+      out.kept.push_back(gpu.address.text() + ", which is blocked by more than its users");
   }
   return out;
 }
@@ -144,8 +146,8 @@ std::string purpose(const DesiredState& desired_state) {
 
 DrainStep undone(const policy::NodeObject& node, const DrainSnapshot& snapshot, const DrainNeed& need) {
   DrainStep out;
-  out.annotations = {{kCordonedAnnotation, std::nullopt}};
-  if (!need.keeps_failure) out.annotations[kDrainAnnotation] = std::nullopt;
+  out.annotations = {{api::kCordonedAnnotation, std::nullopt}};
+  if (!need.keeps_failure) out.annotations[api::kDrainAnnotation] = std::nullopt;
   if (is_ours(node) && snapshot.cordoned) out.unschedulable = false;
   return out;
 }
@@ -155,11 +157,11 @@ DrainStep failed(const policy::NodeObject& node, const DesiredState& desired_sta
   DrainStep out = undone(node, snapshot, need);
   const std::string why = one_line(need.why, kLongestFailure);
   const std::string text = drain_mark_text({.generation = need.generation, .since = {}, .failed = why});
-  out.annotations[kDrainAnnotation] = text;
+  out.annotations[api::kDrainAnnotation] = text;
   out.report.note = "pods are no longer evicted: " + why;
-  if (value_of(node, kDrainAnnotation) != text) {
+  if (value_of(node, api::kDrainAnnotation) != text) {
     out.events.push_back({.warning = true,
-                          .reason = "DrainFailed",
+                          .reason = api::event::kDrainFailed,
                           .message = one_line(fmt::format(
                               "pods are no longer evicted for {}: {}; it is done when they have let go, and "
                               "nobody is evicted again unless something else is asked for",
@@ -171,14 +173,14 @@ DrainStep failed(const policy::NodeObject& node, const DesiredState& desired_sta
 DrainStep begin(const DesiredState& desired_state, const DrainSnapshot& snapshot, const DrainNeed& need) {
   DrainStep out;
   const auto now = std::chrono::floor<seconds>(snapshot.now);
-  out.annotations[kDrainAnnotation] = drain_mark_text({.generation = need.generation, .since = now});
+  out.annotations[api::kDrainAnnotation] = drain_mark_text({.generation = need.generation, .since = now});
   if (!snapshot.cordoned) {
     out.unschedulable = true;
-    out.annotations[kCordonedAnnotation] = "true";
+    out.annotations[api::kCordonedAnnotation] = "true";
   }
   out.report.draining = true;
   out.events.push_back({.warning = false,
-                        .reason = "Draining",
+                        .reason = api::event::kDraining,
                         .message = one_line(fmt::format(
                             "for {} these are evicted, for {} seconds at most: {}", purpose(desired_state),
                             snapshot.timeout.value_or(seconds(0)).count(), joined(need.pods)))});
@@ -187,27 +189,27 @@ DrainStep begin(const DesiredState& desired_state, const DrainSnapshot& snapshot
 
 /// A desired state that cannot be read for a moment, or a silent hostd, does not clear the failure.
 bool keeps_failure(const policy::NodeObject& node, const HostSide& host, const DrainSnapshot& snapshot) {
-  const auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
+  const auto mark = read_drain_mark(value_of(node, api::kDrainAnnotation));
   if (!snapshot.timeout || !mark || mark->since || !host.written) return false;
-  const bool done = host.status && has_answered(host) && host.status->phase == NodePhase::ready;
+  const bool done = host.status && has_answered(host) && host.status->phase == api::NodePhase::ready;
   return mark->generation == host.written->generation && !done;
 }
 
 DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_state, const HostSide& host,
                    const DrainSnapshot& snapshot) {
   if (!snapshot.timeout || desired_state.kind != DesiredState::Kind::policy) return nothing();
-  if (!host.written || !host.written->says(desired_state.desired_policy)) return nothing();
+  if (!host.written || !says(*host.written, desired_state.desired_policy)) return nothing();
   DrainNeed need;
-  need.generation = host.written->generation;
-  auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
+  need.generation = host.written->generation.value_or(0);
+  auto mark = read_drain_mark(value_of(node, api::kDrainAnnotation));
   if (mark && mark->generation != need.generation) mark.reset();
   if (hostd_is_gone(host)) return need;  // no change would follow the evictions
   if (!host.status || !has_answered(host) || host_is_changing(host)) {
     if (mark && !is_silent(desired_state, host)) need.kind = Kind::stays;
     return need;
   }
-  if (mark && !mark->since && host.status->phase != NodePhase::ready) return over(need, mark->failed);
-  if (host.status->phase != NodePhase::blocked) return nothing();
+  if (mark && !mark->since && host.status->phase != api::NodePhase::ready) return over(need, mark->failed);
+  if (host.status->phase != api::NodePhase::blocked) return nothing();
   if (!snapshot.pods && !mark) return nothing("the pods of the node cannot be seen");
   DeviceUsers users = users_of(*host.status, snapshot.pods.value_or(std::vector<NodePod>()));
   return mark && mark->since
@@ -220,9 +222,9 @@ DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_s
 std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<NodePod>& pods) {
   std::set<NamedOwner> out;
   if (!host.status) return out;
-  for (const AcceleratorStatus& gpu : host.status->accelerators) {
-    if (gpu.state != "blocked") continue;
-    for (const ReportedUser& user : gpu.users) {
+  for (const api::AcceleratorStatus& gpu : host.status->accelerators) {
+    if (gpu.state != api::GpuState::blocked) continue;
+    for (const api::ReportedUser& user : gpu.users) {
       const NodePod* const pod = pod_of(user, pods);
       if (pod != nullptr && pod->daemon_set) out.insert(*pod->daemon_set);
     }
@@ -240,10 +242,10 @@ DrainNeed drain_need(const policy::NodeObject& node, const DesiredState& desired
 DrainStep drain_undone(const policy::NodeObject& node, bool cordoned) {
   DrainStep out;
   // A failed drain stays recorded.
-  const auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
-  if (mark && mark->since) out.annotations[kDrainAnnotation] = std::nullopt;
+  const auto mark = read_drain_mark(value_of(node, api::kDrainAnnotation));
+  if (mark && mark->since) out.annotations[api::kDrainAnnotation] = std::nullopt;
   if (!is_ours(node)) return out;
-  out.annotations[kCordonedAnnotation] = std::nullopt;
+  out.annotations[api::kCordonedAnnotation] = std::nullopt;
   if (cordoned) out.unschedulable = false;
   return out;
 }

@@ -8,9 +8,11 @@
 
 #include <fmt/format.h>
 
-#include "agent/cluster_words.h"
 #include "agent/labels/own_labels.h"
 #include "agent/rollout/rollout.h"
+#include "api/events.h"
+#include "api/files.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -78,7 +80,7 @@ bool has_state(const kata::HandlersFile& said, kata::HandlerState state) {
 }
 
 bool has_label(const Labels& labels, const std::string& handler) {
-  return labels.contains(kKataPrefix + handler);
+  return labels.contains(api::kKataPrefix + handler);
 }
 
 /// Null: the file has no class with that handler.
@@ -223,7 +225,7 @@ void add_handlers(std::vector<Line>& out, const kata::HandlersFile& said) {
     const bool blocked = other.state == kata::HandlerState::blocked;
     if (!blocked && other.state != kata::HandlerState::failed) continue;
     out.push_back(
-        {blocked ? "RuntimeBlocked" : "RuntimeFailed",
+        {blocked ? api::event::kRuntimeBlocked : api::event::kRuntimeFailed,
          fmt::format("{}: {}{}{}", other.name, text(other.state), other.why.empty() ? "" : ": ", other.why)});
   }
 }
@@ -232,19 +234,20 @@ std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host,
                            const KataPlan& plan, const RolloutStep& turn) {
   std::vector<Line> out;
   if (!plan.desired_runtimes.trouble.empty())
-    out.push_back({"InvalidRuntimeClasses", plan.desired_runtimes.trouble});
-  if (!snapshot.unwritable.empty()) out.push_back({"RuntimeFailed", snapshot.unwritable});
+    out.push_back({api::event::kInvalidRuntimeClasses, plan.desired_runtimes.trouble});
+  if (!snapshot.unwritable.empty()) out.push_back({api::event::kRuntimeFailed, snapshot.unwritable});
   if (!plan.next) return out;
   if (!plan.answered && !host.kata.applying && host.kata_silent > kAnswerPatience) {
-    out.push_back({"HostdUnavailable", fmt::format("ferry hostd has not taken up /{} for more than {} "
-                                                   "seconds; does it run on this node, with --kata?",
-                                                   kata::kDesiredClassesFile, kAnswerPatience.count())});
+    out.push_back(
+        {api::event::kHostdUnavailable, fmt::format("ferry hostd has not taken up /{} for more than {} "
+                                                    "seconds; does it run on this node, with --kata?",
+                                                    api::kDesiredClassesFile, kAnswerPatience.count())});
   }
-  if (!host.kata.error.empty()) out.push_back({"RuntimeFailed", host.kata.error});
+  if (!host.kata.error.empty()) out.push_back({api::event::kRuntimeFailed, host.kata.error});
   add_handlers(out, host.kata);
   for (const std::string& handler : unknown_to_kubelet(node, host.kata.ready)) {
     if (host.kata_unlisted > kListPatience) {
-      out.push_back({"RuntimeNotListed", handler + ": " + never_listed()});
+      out.push_back({api::event::kRuntimeNotListed, handler + ": " + never_listed()});
     } else {  // normal for some seconds, so there is no event
       out.push_back({nullptr, handler + ": the kubelet does not list it yet (status.runtimeHandlers)"});
     }
@@ -253,12 +256,12 @@ std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host,
     for (const kata::KataClass& kata : plan.file->classes) {
       const auto pull = snapshot.pulls.find(kata.name);
       if (pull != snapshot.pulls.end() && !pull->second.error.empty())
-        out.push_back({"ArtifactPullFailed", pull->second.error});
+        out.push_back({api::event::kArtifactPullFailed, pull->second.error});
     }
   }
   if (!turn.held.empty())
-    out.push_back(
-        {"RolloutHeld", fmt::format("Kata's runtimes ({}) are held back: {}", plan.next->source, turn.held)});
+    out.push_back({api::event::kRolloutHeld,
+                   fmt::format("Kata's runtimes ({}) are held back: {}", plan.next->source, turn.held)});
   return out;
 }
 
@@ -267,7 +270,7 @@ void tell(const policy::NodeObject& node, const HostSide& host, const std::vecto
   std::string all;
   for (const Line& line : lines) all += (all.empty() ? "" : "; ") + line.text;
   step.trouble = one_line(all);
-  const auto shown = node.annotations.find(kKataErrorAnnotation);
+  const auto shown = node.annotations.find(api::kKataErrorAnnotation);
   if (!step.trouble.empty() && (shown == node.annotations.end() || shown->second != step.trouble)) {
     constexpr std::size_t kMostEvents = 8;
     for (const Line& line : lines) {
@@ -278,7 +281,7 @@ void tell(const policy::NodeObject& node, const HostSide& host, const std::vecto
   for (const std::string& handler : labelled_handlers(node, host)) {
     if (!kata_labels({}, {handler}).empty() && !has_label(node.labels, handler))
       step.events.push_back({.warning = false,
-                             .reason = "RuntimeReady",
+                             .reason = api::event::kRuntimeReady,
                              .message = one_line("pods can be started with " + handler)});
   }
 }

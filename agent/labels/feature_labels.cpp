@@ -66,16 +66,16 @@ std::string_view in_brackets(std::string_view name) {
 }
 
 struct Gpu {
-  const AcceleratorStatus* seen = nullptr;
+  const api::AcceleratorStatus* seen = nullptr;
   std::string product;  ///< a label's value; empty: unknown
   std::string memory;
   std::string family;
   std::string mode;
 };
 
-std::vector<Gpu> gpus_of(const HostStatus& host) {
+std::vector<Gpu> gpus_of(const api::HostStatus& host) {
   std::vector<Gpu> out;
-  for (const AcceleratorStatus& one : host.accelerators) {
+  for (const api::AcceleratorStatus& one : host.accelerators) {
     const bool compute = one.pci_class == kDisplay3d;
     if (!compute && one.pci_class != kVga) continue;                // an NVSwitch
     if (!one.id.empty() && !one.id.starts_with("10de:")) continue;  // these labels are for NVIDIA's GPUs
@@ -122,17 +122,17 @@ void put_gpus(const std::vector<Gpu>& gpus, LabelSet& labels) {
 }
 
 void put_counts(const std::vector<Gpu>& gpus, LabelSet& labels) {
-  for (const policy::Mode mode : {policy::Mode::host, policy::Mode::passthrough, policy::Mode::vgpu}) {
+  for (const api::Mode mode : {api::Mode::host, api::Mode::passthrough, api::Mode::vgpu}) {
     const auto count = std::ranges::count(gpus, mode, [](const Gpu& gpu) { return gpu.seen->mode; });
     labels.put(kOurs, fmt::format("gpu.{}.count", text(mode)), std::to_string(count));
   }
   std::map<std::string, std::size_t> drivers;
-  for (const Gpu& gpu : gpus) ++drivers[gpu.seen->driver.empty() ? "none" : gpu.seen->driver];
+  for (const Gpu& gpu : gpus) ++drivers[gpu.seen->driver.value_or("none")];
   for (const auto& [driver, count] : drivers)
     labels.put(kOurs, fmt::format("gpu.driver.{}.count", driver), std::to_string(count));
 }
 
-void put_node(const NodeFeatures& features, LabelSet& labels) {
+void put_node(const api::NodeFeatures& features, LabelSet& labels) {
   labels.put(kNvidia, "gpu.machine", cleaned(features.machine));
   labels.put(kOurs, "iommu.mode", features.iommu);
   if (features.largest_group)
@@ -159,7 +159,7 @@ std::optional<FeatureWay> parse_feature_way(std::string_view word) {
   return found == kWays.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<Labels> feature_labels(const HostStatus& host) {
+std::optional<Labels> feature_labels(const api::HostStatus& host) {
   if (!host.features) return std::nullopt;
   const std::vector<Gpu> gpus = gpus_of(host);
   LabelSet labels;

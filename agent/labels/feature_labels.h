@@ -10,8 +10,8 @@
 #include <optional>
 #include <string_view>
 
-#include "agent/host_status.h"
 #include "agent/operator_compat/operands.h"
+#include "api/host_status.h"
 
 namespace ferry::agent {
 
@@ -27,7 +27,7 @@ std::optional<FeatureWay> parse_feature_way(std::string_view word);
 
 /// All feature labels of a node; Kubernetes accepts each key and value. Empty: the node has no GPU. Absent:
 /// hostd has not reported the facts.
-std::optional<Labels> feature_labels(const HostStatus& host);
+std::optional<Labels> feature_labels(const api::HostStatus& host);
 
 /// True for a key that the agent of this or another release may have set as a feature label. The chart's
 /// admission policy lets the agent remove only these.

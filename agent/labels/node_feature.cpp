@@ -8,7 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/pinned.h"
-#include "common/text/whole_json.h"
+#include "common/text/json.h"
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
 
@@ -22,7 +22,7 @@ constexpr const char* kNodeNameLabel = "nfd.node.kubernetes.io/node-name";
 constexpr std::string_view kPrefix = "ferry-features-for-";
 
 std::string metadata_text(const json& object, const char* key) {
-  return text_field(field(object, "metadata"), key);
+  return text_at(json_at(object, "metadata"), key);
 }
 
 }  // namespace
@@ -50,13 +50,14 @@ json node_feature(const std::string& node, const Labels& labels, kube::ApiKind o
 }
 
 bool says_the_same(const json& object, const json& content) {
-  const json& has = field(object, "metadata");
-  const json& desired = field(content, "metadata");
-  const json& labels = field(field(object, "spec"), "labels");
-  return field(has, "ownerReferences") == field(desired, "ownerReferences") &&
-         field(field(has, "labels"), kNodeNameLabel) == field(field(desired, "labels"), kNodeNameLabel) &&
+  const json& has = json_at(object, "metadata");
+  const json& desired = json_at(content, "metadata");
+  const json& labels = json_at(json_at(object, "spec"), "labels");
+  return json_at(has, "ownerReferences") == json_at(desired, "ownerReferences") &&
+         json_at(json_at(has, "labels"), kNodeNameLabel) ==
+             json_at(json_at(desired, "labels"), kNodeNameLabel) &&
          // An API server may omit an empty object.
-         (labels.is_null() ? json::object() : labels) == field(field(content, "spec"), "labels");
+         (labels.is_null() ? json::object() : labels) == json_at(json_at(content, "spec"), "labels");
 }
 
 class NodeFeature::Impl : Pinned {

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/cluster_words.h"
+#include "api/labels.h"
 #include "common/text/text.h"
 
 namespace ferry::agent {
@@ -55,7 +55,7 @@ constexpr std::string_view kReady = "ready";
 /// Empty: the handler's name makes no valid label.
 std::string label_of(const std::string& handler) {
   constexpr std::size_t kLongestName = 63;  // Kubernetes' limit for a label's name after its prefix
-  const std::string label = kKataPrefix + handler;
+  const std::string label = api::kKataPrefix + handler;
   const std::string_view name = std::string_view(label).substr(label.find('/') + 1);
   const bool legal = !handler.empty() && name.size() <= kLongestName && is_alphanumeric(handler.back()) &&
                      std::ranges::all_of(handler, [](char c) {
@@ -69,7 +69,7 @@ std::string label_of(const std::string& handler) {
 LabelChanges kata_labels(const Labels& labels, const std::set<std::string>& ready) {
   LabelChanges out;
   for (const auto& [label, value] : labels)
-    if (label.starts_with(kKataPrefix)) out[label] = std::nullopt;
+    if (label.starts_with(api::kKataPrefix)) out[label] = std::nullopt;
   for (const std::string& handler : ready)
     if (const auto label = label_of(handler); !label.empty()) out[label] = std::string(kReady);
   return out;

@@ -72,24 +72,8 @@ void add_states(Family& family, const std::array<std::string_view, N>& words, st
 
 constexpr std::array<std::string_view, 5> kPhases = {"ready", "applying", "failed", "blocked", "idle"};
 
-std::string_view text(NodePhase phase) {
-  switch (phase) {
-    case NodePhase::ready:
-      return kPhases[0];
-    case NodePhase::applying:
-      return kPhases[1];
-    case NodePhase::failed:
-      return kPhases[2];
-    case NodePhase::blocked:
-      return kPhases[3];
-    case NodePhase::idle:
-      break;
-  }
-  return kPhases[4];
-}
-
-Labels of_gpu(const AcceleratorStatus& gpu) {
-  return {{"pci_bus_id", gpu.address}};
+Labels of_gpu(const api::AcceleratorStatus& gpu) {
+  return {{"pci_bus_id", gpu.address.text()}};
 }
 
 std::string number_text(const auto& number) {
@@ -98,7 +82,7 @@ std::string number_text(const auto& number) {
 
 // ---- what hostd says
 
-void add_inventory(const HostStatus& host, const std::vector<GpuFacts>& facts,
+void add_inventory(const api::HostStatus& host, const std::vector<GpuFacts>& facts,
                    std::vector<MetricFamily>& all) {
   Family info = gauge("ferry_gpu_info", "A GPU of this node; always 1.");
   Family counts = gauge("ferry_gpus", "GPUs in each mode.");
@@ -107,20 +91,19 @@ void add_inventory(const HostStatus& host, const std::vector<GpuFacts>& facts,
                                                           "pending"};
   std::map<policy::Mode, std::size_t> modes = {
       {policy::Mode::host, 0}, {policy::Mode::passthrough, 0}, {policy::Mode::vgpu, 0}};
-  for (const AcceleratorStatus& gpu : host.accelerators) {
+  for (const api::AcceleratorStatus& gpu : host.accelerators) {
     // The alert FerryGpuBlocked uses this sample, also for functions that an unplugged GPU has left.
-    const bool is_gpu = counts_as_gpu(gpu);
-    if (is_gpu || gpu.state == "blocked" || gpu.state == "pending")
-      add_states(states, kGpuStates, gpu.state, of_gpu(gpu), "state");
+    const bool is_gpu = gpu.counts_as_gpu();
+    if (is_gpu || gpu.state == api::GpuState::blocked || gpu.state == api::GpuState::pending)
+      add_states(states, kGpuStates, text(gpu.state), of_gpu(gpu), "state");
     if (!is_gpu) continue;
-    const auto fact =
-        std::ranges::find_if(facts, [&](const GpuFacts& one) { return one.address.text() == gpu.address; });
-    info.add(1, {{"pci_bus_id", gpu.address},
+    const auto fact = std::ranges::find(facts, gpu.address, &GpuFacts::address);
+    info.add(1, {{"pci_bus_id", gpu.address.text()},
                  {"product", gpu.model},
                  {"device_id", gpu.id},
                  {"iommu_group", number_text(gpu.iommu_group)},
                  {"numa_node", fact == facts.end() ? std::string() : number_text(fact->numa_node)},
-                 {"driver", gpu.driver},
+                 {"driver", gpu.driver.value_or("")},
                  {"mode", std::string(text(gpu.mode))},
                  {"desired", gpu.desired ? std::string(text(*gpu.desired)) : std::string()}});
     ++modes[gpu.mode];
@@ -132,29 +115,30 @@ void add_inventory(const HostStatus& host, const std::vector<GpuFacts>& facts,
   std::move(states).into(all);
 }
 
-void add_refusals(const HostStatus& host, std::vector<MetricFamily>& all) {
+void add_refusals(const api::HostStatus& host, std::vector<MetricFamily>& all) {
   // The kinds of DeviceUser::Kind. "other" stands for kinds that only a newer hostd knows.
   constexpr std::array<std::string_view, 12> kKinds = {
       "virtual_machine", "process",      "pod",         "mount",  "swap",    "claim",
       "network_link",    "boot_display", "framebuffer", "fabric", "console", "other"};
   Family refused = gauge("ferry_gpu_blocked", "1 while a GPU is blocked, by reason.");
   Family users = gauge("ferry_gpu_users", "Device users of a blocked GPU, by kind.");
-  for (const AcceleratorStatus& gpu : host.accelerators) {
-    if (gpu.state != "blocked") continue;
-    refused.add(1, {{"pci_bus_id", gpu.address}, {"reason", std::string(text(refusal_reason(gpu)))}});
+  for (const api::AcceleratorStatus& gpu : host.accelerators) {
+    if (gpu.state != api::GpuState::blocked) continue;
+    refused.add(1, {{"pci_bus_id", gpu.address.text()}, {"reason", std::string(text(refusal_reason(gpu)))}});
     std::map<std::string_view, std::size_t> by_kind;
-    for (const ReportedUser& user : gpu.users) {
+    for (const api::ReportedUser& user : gpu.users) {
       const auto* const kind = std::ranges::find(kKinds, user.kind);
       ++by_kind[kind == kKinds.end() ? kKinds.back() : *kind];
     }
     for (const auto& [kind, count] : by_kind)
-      users.add(static_cast<double>(count), {{"pci_bus_id", gpu.address}, {"kind", std::string(kind)}});
+      users.add(static_cast<double>(count),
+                {{"pci_bus_id", gpu.address.text()}, {"kind", std::string(kind)}});
   }
   std::move(refused).into(all);
   std::move(users).into(all);
 }
 
-void add_phase(const HostStatus& host, std::vector<MetricFamily>& all) {
+void add_phase(const api::HostStatus& host, std::vector<MetricFamily>& all) {
   Family phase = gauge("ferry_node_phase", "1 for the phase of `ferry hostd`.");
   add_states(phase, kPhases, text(host.phase), {}, "phase");
   std::move(phase).into(all);
@@ -226,23 +210,24 @@ void add_condition(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>
 /// Finds the GPU of an advertised device, and the pod that has it.
 class Owners {
  public:
-  explicit Owners(const std::optional<HostStatus>& host) {
+  explicit Owners(const std::optional<api::HostStatus>& host) {
     if (!host) return;
-    for (const AcceleratorStatus& gpu : host->accelerators) {
-      by_id_[gpu.address] = gpu.address;
-      if (gpu.iommu_group) by_group_[*gpu.iommu_group] = gpu.address;
-      for (const VgpuStatus& vgpu : gpu.vgpus) by_id_[vgpu.id] = gpu.address;
+    for (const api::AcceleratorStatus& gpu : host->accelerators) {
+      const std::string address = gpu.address.text();
+      by_id_[address] = address;
+      if (gpu.iommu_group) by_group_[*gpu.iommu_group] = address;
+      for (const api::VgpuStatus& vgpu : gpu.vgpus) by_id_[vgpu.id] = address;
     }
-    withdrawn_.insert(host->withdraw.begin(), host->withdraw.end());
+    for (const api::Withdrawal& device : host->withdraw) withdrawn_.insert(device.id);
   }
   /// Empty: nobody knows. For Kata a device has a number of its own, and its group tells which it is.
-  std::string of(const AdvertisedDevice& device) const {
+  std::string of(const api::AdvertisedDevice& device) const {
     if (const auto found = by_id_.find(device.id); found != by_id_.end()) return found->second;
     const auto found = by_group_.find(device.iommu_group);
     return found == by_group_.end() ? std::string() : found->second;
   }
   /// hostd waits for its pod's end: it has no fault, and is Unhealthy so that no other pod gets it.
-  bool awaited(const AdvertisedDevice& device) const {
+  bool awaited(const api::AdvertisedDevice& device) const {
     return withdrawn_.contains(device.id) || withdrawn_.contains(of(device));
   }
 
@@ -252,25 +237,27 @@ class Owners {
   std::set<std::string> withdrawn_;
 };
 
-std::string_view state_of(const AdvertisedDevice& device, const Owners& owners) {
+std::string_view state_of(const api::AdvertisedDevice& device, const Owners& owners) {
   if (device.held_with_group) return "allocated";  // it goes to the pod with its IOMMU group
   if (!device.allocated) return device.healthy ? "free" : "unhealthy";
   return device.healthy || owners.awaited(device) ? "allocated" : "allocated_unhealthy";
 }
 
-void add_resources(const AdvertisedResources& offer, const Owners& owners, std::vector<MetricFamily>& all) {
+void add_resources(const api::AdvertisedResources& offer, const Owners& owners,
+                   std::vector<MetricFamily>& all) {
   Family registered = gauge("ferry_resource_registered", "1 while the kubelet reads a resource's list.");
   Family devices = gauge(
       "ferry_resource_devices",
       "Devices of a resource. No pod has a free or unhealthy one; a pod has an allocated one, or another "
       "device of its IOMMU group; an allocated_unhealthy one failed while a pod had it.");
   Family left_out = gauge("ferry_devices_not_advertised", "Devices that are not advertised now.");
-  for (const AdvertisedResource& resource : offer.resources) {
+  for (const api::AdvertisedResource& resource : offer.resources) {
     // On standby no kubelet reads the lists, and a 0 would fire FerryResourceNotRegistered.
-    if (!offer.standby) registered.add(resource.registered ? 1 : 0, {{"resource", resource.name}});
+    if (offer.standby.empty()) registered.add(resource.registered ? 1 : 0, {{"resource", resource.name}});
     std::map<std::string_view, std::size_t> counts = {
         {"allocated", 0}, {"allocated_unhealthy", 0}, {"free", 0}, {"unhealthy", 0}};
-    for (const AdvertisedDevice& device : resource.devices) ++counts[state_of(device, owners)];
+    for (const api::AdvertisedDevice& device : offer.devices)
+      if (device.resource == resource.name) ++counts[state_of(device, owners)];
     for (const auto& [state, count] : counts)
       devices.add(static_cast<double>(count), {{"resource", resource.name}, {"state", std::string(state)}});
   }
@@ -278,49 +265,46 @@ void add_resources(const AdvertisedResources& offer, const Owners& owners, std::
   for (Family* const family : {&registered, &devices, &left_out}) std::move(*family).into(all);
 }
 
-void add_allocations(const AdvertisedResources& offer, const Owners& owners,
+void add_allocations(const api::AdvertisedResources& offer, const Owners& owners,
                      const std::map<std::string, std::string>& vmis, std::vector<MetricFamily>& all) {
   Family allocated = gauge("ferry_device_allocated", "1 if a pod has the device, else 0.");
-  for (const AdvertisedResource& resource : offer.resources) {
-    for (const AdvertisedDevice& device : resource.devices) {
-      const auto slash = device.pod.find('/');
-      const bool named = device.allocated && slash != std::string::npos;
-      const auto vmi = named ? vmis.find(device.pod) : vmis.end();
-      allocated.add(device.allocated ? 1 : 0,
-                    {{"pci_bus_id", owners.of(device)},
-                     {"device", device.id},
-                     {"resource", resource.name},
-                     {"namespace", named ? device.pod.substr(0, slash) : std::string()},
-                     {"pod", named ? device.pod.substr(slash + 1) : std::string()},
-                     {"vmi", vmi == vmis.end() ? std::string() : vmi->second}});
-    }
+  for (const api::AdvertisedDevice& device : offer.devices) {
+    const auto slash = device.pod.find('/');
+    const bool named = device.allocated && slash != std::string::npos;
+    const auto vmi = named ? vmis.find(device.pod) : vmis.end();
+    allocated.add(device.allocated ? 1 : 0,
+                  {{"pci_bus_id", owners.of(device)},
+                   {"device", device.id},
+                   {"resource", device.resource},
+                   {"namespace", named ? device.pod.substr(0, slash) : std::string()},
+                   {"pod", named ? device.pod.substr(slash + 1) : std::string()},
+                   {"vmi", vmi == vmis.end() ? std::string() : vmi->second}});
   }
   std::move(allocated).into(all);
 }
 
-void add_vgpus(const HostStatus& host, const std::optional<AdvertisedResources>& offer,
+void add_vgpus(const api::HostStatus& host, const std::optional<api::AdvertisedResources>& offer,
                std::vector<MetricFamily>& all) {
   std::set<std::string_view> given;
   if (offer) {
-    for (const AdvertisedResource& resource : offer->resources)
-      for (const AdvertisedDevice& device : resource.devices)
-        if (device.allocated) given.insert(device.id);
+    for (const api::AdvertisedDevice& device : offer->devices)
+      if (device.allocated) given.insert(device.id);
   }
   Family instances =
       gauge("ferry_vgpu_instances", "vGPUs of a GPU, by type; used: a pod, a VM or a process has it.");
-  const auto looked_at = [](const VgpuStatus& vgpu) { return vgpu.users.has_value(); };
-  for (const AcceleratorStatus& gpu : host.accelerators) {
+  const auto looked_at = [](const api::VgpuStatus& vgpu) { return vgpu.users.has_value(); };
+  for (const api::AcceleratorStatus& gpu : host.accelerators) {
     // A vGPU counts as free only if the plugin knows the pods' allocations, or hostd the vGPU's users.
     if (!offer && !std::ranges::all_of(gpu.vgpus, looked_at)) continue;
     std::map<std::string, std::pair<std::size_t, std::size_t>> by_type;  // free, used
-    for (const VgpuStatus& vgpu : gpu.vgpus) {
+    for (const api::VgpuStatus& vgpu : gpu.vgpus) {
       auto& [free, taken] = by_type[vgpu.type];
       const bool held = vgpu.users && !vgpu.users->empty();
       ++(held || given.contains(vgpu.id) ? taken : free);
     }
     for (const auto& [type, counts] : by_type) {
       const auto& [free, used] = counts;
-      const Labels labels = {{"pci_bus_id", gpu.address}, {"type", type}};
+      const Labels labels = {{"pci_bus_id", gpu.address.text()}, {"type", type}};
       instances.add(static_cast<double>(free), {labels[0], labels[1], {"state", "free"}});
       instances.add(static_cast<double>(used), {labels[0], labels[1], {"state", "used"}});
     }
@@ -328,12 +312,12 @@ void add_vgpus(const HostStatus& host, const std::optional<AdvertisedResources>&
   std::move(instances).into(all);
 }
 
-void add_room(const HostStatus& host, std::vector<MetricFamily>& all) {
+void add_room(const api::HostStatus& host, std::vector<MetricFamily>& all) {
   Family more = gauge("ferry_vgpu_creatable_instances",
                       "How many more vGPUs of a type the GPU's driver would create now.");
-  for (const AcceleratorStatus& gpu : host.accelerators)
+  for (const api::AcceleratorStatus& gpu : host.accelerators)
     for (const auto& [type, count] : gpu.more_vgpus)
-      more.add(static_cast<double>(count), {{"pci_bus_id", gpu.address}, {"type", type}});
+      more.add(static_cast<double>(count), {{"pci_bus_id", gpu.address.text()}, {"type", type}});
   std::move(more).into(all);
 }
 
@@ -343,7 +327,8 @@ void add_changes(const ChangeHistory::Counts& changes, std::vector<MetricFamily>
   Family ended =
       counter("ferry_reconciles_total", "Changes of the node that ended since the agent started, by result.");
   // Zero from the start, so that the first one is an increase.
-  for (const NodePhase phase : {NodePhase::ready, NodePhase::failed, NodePhase::idle, NodePhase::blocked}) {
+  for (const api::NodePhase phase :
+       {api::NodePhase::ready, api::NodePhase::failed, api::NodePhase::idle, api::NodePhase::blocked}) {
     const auto found = changes.ended.find(phase);
     ended.add(found == changes.ended.end() ? 0 : static_cast<double>(found->second),
               {{"result", std::string(text(phase))}});

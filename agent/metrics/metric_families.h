@@ -15,42 +15,16 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/host_status.h"
 #include "agent/kata/artifact_pulls.h"
 #include "agent/rollout/change_history.h"
-#include "common/plugin_files.h"
+#include "api/advertised_resources.h"
+#include "api/host_status.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_client.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::agent {
-
-// The part of the plugin's file (kubevirt-plugin/advertised_file.h) that is shown as metrics.
-
-struct AdvertisedDevice {
-  std::string id;  ///< an address, a UUID, or for Kata a number
-  std::uint32_t iommu_group = 0;
-  bool healthy = false;
-  bool allocated = false;
-  bool held_with_group = false;  ///< Unhealthy only because a pod has another device of its IOMMU group
-  std::string pod = {};          ///< "namespace/name", who has it; empty: nobody, or it is not known
-};
-
-struct AdvertisedResource {
-  std::string name;
-  bool registered = false;  ///< the kubelet reads its list
-  std::vector<AdvertisedDevice> devices = {};
-};
-
-struct AdvertisedResources {
-  std::vector<AdvertisedResource> resources;
-  std::vector<std::string> not_advertised;  ///< IDs
-  bool standby = false;                     ///< the kubelet is told of none: another's plugin serves the node
-};
-
-/// Keys that are not known are passed over: they are only ever added. Errc::malformed_host says where.
-Result<AdvertisedResources> read_advertised_resources(std::string_view text);
 
 // Facts from sysfs about GPUs that no driver of their vendor monitors: link, errors, power state, IOMMU
 // group.
@@ -114,8 +88,8 @@ struct MeetingFile {
 };
 
 struct MetricsSnapshot {
-  MeetingFile<HostStatus> host;
-  MeetingFile<AdvertisedResources> offer;
+  MeetingFile<api::HostStatus> host;
+  MeetingFile<api::AdvertisedResources> offer;
   std::map<std::string, bool> runs;  ///< "hostd", "plugin"; absent: unknown
   std::vector<GpuFacts> facts;
   /// Time at which `facts` were read; absent: not yet.

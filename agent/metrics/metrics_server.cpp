@@ -9,6 +9,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "api/files.h"
 #include "hostfs/locks.h"
 
 namespace ferry::agent {
@@ -90,17 +91,17 @@ void NodeMetrics::begin() {
 }
 
 void NodeMetrics::host_changed() {
-  read_into<HostStatus>(snapshot_.host, host_, kStatusFile, read_host_status);
-  read_into<AdvertisedResources>(snapshot_.offer, host_, kAdvertisedFile, read_advertised_resources);
+  read_into<api::HostStatus>(snapshot_.host, host_, api::kStatusFile, api::read_host_status);
+  read_into<api::AdvertisedResources>(snapshot_.offer, host_, api::kAdvertisedFile,
+                                      api::read_advertised_resources);
   if (snapshot_.host.content) history_.saw(*snapshot_.host.content, ChangeHistory::Clock::now());
 }
 
 void NodeMetrics::look() {
   std::vector<vfio::PciAddress> gpus;
   if (snapshot_.host.content) {
-    for (const AcceleratorStatus& gpu : snapshot_.host.content->accelerators) {
-      const auto address = vfio::PciAddress::parse(gpu.address);
-      if (address && counts_as_gpu(gpu)) gpus.push_back(*address);
+    for (const api::AcceleratorStatus& gpu : snapshot_.host.content->accelerators) {
+      if (gpu.counts_as_gpu()) gpus.push_back(gpu.address);
     }
   }
   try {
@@ -128,7 +129,8 @@ void NodeMetrics::looked(std::vector<GpuFacts> facts) {
 
 std::string NodeMetrics::text() const {
   MetricsSnapshot snapshot = snapshot_;
-  for (const auto& [process, liveness] : {std::pair("hostd", kHostdLiveness), {"plugin", kPluginLiveness}})
+  for (const auto& [process, liveness] :
+       {std::pair("hostd", api::kHostdLiveness), {"plugin", api::kPluginLiveness}})
     if (const auto runs = is_present(host_, liveness)) snapshot.runs[process] = *runs;
   snapshot.changes = history_.counts();
   snapshot.requests = requests_();

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "agent/cluster_words.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -70,7 +70,7 @@ std::string resumed_value(std::string_view value) {
 LabelChanges pause_operands(const Labels& labels) {
   LabelChanges out;
   for (const Operand& operand : kPaused) {
-    const auto label = labels.find(kDeployPrefix + std::string(operand.name));
+    const auto label = labels.find(api::kDeployPrefix + std::string(operand.name));
     if (label == labels.end()) continue;
     if (std::string paused = paused_value(label->second); paused != label->second)
       out[label->first] = std::move(paused);
@@ -81,7 +81,7 @@ LabelChanges pause_operands(const Labels& labels) {
 std::vector<std::string> operands_that_stay(const Labels& labels) {
   std::vector<std::string> out;
   for (const Operand& operand : kPaused) {
-    const auto label = labels.find(kDeployPrefix + std::string(operand.name));
+    const auto label = labels.find(api::kDeployPrefix + std::string(operand.name));
     if (label == labels.end() || label->second.empty() || label->second == "false" ||
         is_paused(label->second))
       continue;
@@ -93,7 +93,7 @@ std::vector<std::string> operands_that_stay(const Labels& labels) {
 LabelChanges resume_operands(const Labels& labels) {
   LabelChanges out;
   for (const Operand& operand : kPaused) {
-    const auto label = labels.find(kDeployPrefix + std::string(operand.name));
+    const auto label = labels.find(api::kDeployPrefix + std::string(operand.name));
     if (label == labels.end()) continue;
     if (std::string resumed = resumed_value(label->second); resumed != label->second)
       out[label->first] = std::move(resumed);
@@ -104,7 +104,7 @@ LabelChanges resume_operands(const Labels& labels) {
 std::set<std::string> paused_daemon_sets(const Labels& labels) {
   std::set<std::string> out;
   for (const Operand& operand : kPaused) {
-    const auto label = labels.find(kDeployPrefix + std::string(operand.name));
+    const auto label = labels.find(api::kDeployPrefix + std::string(operand.name));
     if (label != labels.end() && label->second.find(kPauseMark) != std::string::npos)
       out.emplace(operand.daemon_set);
   }
@@ -118,7 +118,7 @@ bool is_an_operand(std::string_view daemon_set) {
 bool can_be_paused(const Labels& labels, std::string_view daemon_set) {
   const Operand* const operand = std::ranges::find(kPaused, daemon_set, &Operand::daemon_set);
   if (operand == kPaused.end()) return false;
-  const auto label = labels.find(kDeployPrefix + std::string(operand->name));
+  const auto label = labels.find(api::kDeployPrefix + std::string(operand->name));
   if (label == labels.end()) return false;
   return label->second.find(kPauseMark) != std::string::npos || paused_value(label->second) != label->second;
 }

@@ -7,13 +7,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "agent/cluster_words.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
 
 struct Program {
-  std::string_view name;  ///< the rest of its label, after kDeployPrefix
+  std::string_view name;  ///< the rest of its label, after api::kDeployPrefix
   std::string_view daemon_set;
   std::string_view hand_over;
   bool advertised_as = false;  ///< registers the same resources with the kubelet as Ferry's plugin
@@ -48,7 +48,7 @@ std::optional<OtherOwner> owner_of(const Program& program, const Labels& labels,
     const auto pod = std::ranges::find(*others.pods, program.daemon_set, &PodOnNode::daemon_set);
     if (pod != others.pods->end()) return owner(fmt::format("its pod {} is here", text(*pod)), true);
   }
-  const auto label = labels.find(kDeployPrefix + std::string(program.name));
+  const auto label = labels.find(api::kDeployPrefix + std::string(program.name));
   if (label == labels.end()) return std::nullopt;
   const std::string value = resumed_value(label->second);
   if (value != "true" && !is_paused(value)) return std::nullopt;

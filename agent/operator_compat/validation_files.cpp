@@ -38,21 +38,21 @@ ValidationFile workload_file(const DesiredState& desired_state) {
   return file(kWorkloadType, content_of(workload), std::move(why));
 }
 
-ValidationFile vfio_file(const DesiredState& desired_state, const HostStatus* host) {
+ValidationFile vfio_file(const DesiredState& desired_state, const api::HostStatus* host) {
   if (!desired_state.desired_policy.policy.asks_for(policy::Mode::passthrough))
     return ready_file(kVfioReady, false, "no GPU is to be given away");
   if (host == nullptr) return ready_file(kVfioReady, false, "the host is not in its desired state");
-  const bool ready = std::ranges::all_of(host->accelerators, [](const AcceleratorStatus& gpu) {
+  const bool ready = std::ranges::all_of(host->accelerators, [](const api::AcceleratorStatus& gpu) {
     return gpu.desired != policy::Mode::passthrough || gpu.mode == policy::Mode::passthrough;
   });
   return ready_file(kVfioReady, ready, ready ? "every such GPU is on vfio" : "not every such GPU is on vfio");
 }
 
-ValidationFile vgpu_file(const DesiredState& desired_state, const HostStatus* host) {
+ValidationFile vgpu_file(const DesiredState& desired_state, const api::HostStatus* host) {
   if (!desired_state.desired_policy.policy.asks_for(policy::Mode::vgpu))
     return ready_file(kVgpuReady, false, "no GPU is to be divided");
   if (host == nullptr) return ready_file(kVgpuReady, false, "the host is not in its desired state");
-  const bool ready = std::ranges::any_of(host->accelerators, [](const AcceleratorStatus& gpu) {
+  const bool ready = std::ranges::any_of(host->accelerators, [](const api::AcceleratorStatus& gpu) {
     return gpu.desired == policy::Mode::vgpu && !gpu.vgpus.empty();
   });
   return ready_file(kVgpuReady, ready, ready ? "there are vGPUs" : "there are no vGPUs");
@@ -94,7 +94,7 @@ std::vector<ValidationFile> validation_files(const DesiredState& desired_state, 
   HostSide as_said = host;
   as_said.hostd_down = std::chrono::seconds(0);
   const bool good = node_report(desired_state, as_said).condition == NodeCondition::ready;
-  const HostStatus* const seen = good && host.status ? &*host.status : nullptr;
+  const api::HostStatus* const seen = good && host.status ? &*host.status : nullptr;
   // An outdated file is removed first: a consumer that has seen workload-type must find the right ready file.
   return {vfio_file(desired_state, seen), vgpu_file(desired_state, seen), workload_file(desired_state)};
 }

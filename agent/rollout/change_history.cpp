@@ -7,8 +7,8 @@
 namespace ferry::agent {
 namespace {
 
-bool is_under_way(NodePhase phase) {
-  return phase == NodePhase::applying;
+bool is_under_way(api::NodePhase phase) {
+  return phase == api::NodePhase::applying;
 }
 
 }  // namespace
@@ -17,14 +17,15 @@ std::string_view text(RefusalReason reason) {
   return reason == RefusalReason::in_use ? "in_use" : "other";
 }
 
-RefusalReason refusal_reason(const AcceleratorStatus& refused) {
+RefusalReason refusal_reason(const api::AcceleratorStatus& refused) {
   return refused.only_in_use ? RefusalReason::in_use : RefusalReason::other;
 }
 
-void ChangeHistory::saw(const HostStatus& host, Clock::time_point now) {
-  Before here{.phase = host.phase, .desired = host.desired, .refused = {}};
-  for (const AcceleratorStatus& accelerator : host.accelerators)
-    if (accelerator.state == "blocked") here.refused[accelerator.address] = refusal_reason(accelerator);
+void ChangeHistory::saw(const api::HostStatus& host, Clock::time_point now) {
+  Before here{.phase = host.phase, .desired = host.desired_generation(), .refused = {}};
+  for (const api::AcceleratorStatus& accelerator : host.accelerators)
+    if (accelerator.state == api::GpuState::blocked)
+      here.refused[accelerator.address] = refusal_reason(accelerator);
   const auto before = std::exchange(before_, here);
   if (!before) return;
   for (const auto& [address, reason] : here.refused) {

@@ -8,10 +8,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <string>
 #include <string_view>
 
-#include "agent/host_status.h"
+#include "api/host_status.h"
 
 namespace ferry::agent {
 
@@ -21,7 +20,7 @@ enum class RefusalReason {
   other,   ///< there is another reason, alone or beside device users
 };
 std::string_view text(RefusalReason reason);
-RefusalReason refusal_reason(const AcceleratorStatus& refused);
+RefusalReason refusal_reason(const api::AcceleratorStatus& refused);
 
 class ChangeHistory {
  public:
@@ -31,7 +30,7 @@ class ChangeHistory {
   static constexpr std::array<double, 9> kBounds = {0.1, 0.5, 1, 5, 10, 30, 60, 120, 300};
 
   struct Counts {
-    std::map<NodePhase, std::uint64_t> ended;                     ///< by the phase at the end
+    std::map<api::NodePhase, std::uint64_t> ended;                ///< by the phase at the end
     std::array<std::uint64_t, kBounds.size() + 1> by_duration{};  ///< the last: longer than all bounds
     double seconds = 0;                                           ///< total of all timed changes
     std::map<RefusalReason, std::uint64_t> refusals;              ///< accelerators that became refused
@@ -39,15 +38,15 @@ class ChangeHistory {
 
   /// To be called with each new status.json. The first call counts nothing: that state is older than the
   /// agent.
-  void saw(const HostStatus& host, Clock::time_point now);
+  void saw(const api::HostStatus& host, Clock::time_point now);
 
   const Counts& counts() const { return counts_; }
 
  private:
   struct Before {
-    NodePhase phase = NodePhase::idle;
+    api::NodePhase phase = api::NodePhase::idle;
     std::optional<std::uint64_t> desired;
-    std::map<std::string, RefusalReason> refused;  ///< by address
+    std::map<vfio::PciAddress, RefusalReason> refused;
   };
 
   std::optional<Before> before_;

@@ -11,8 +11,9 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/node_report.h"
+#include "api/labels.h"
+#include "common/text/json.h"
 #include "common/text/text.h"
-#include "common/text/whole_json.h"
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
 
@@ -21,12 +22,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kConfigurationAnnotation = "gpu-ferry.io/configuration";
-constexpr const char* kPolicyAnnotation = "gpu-ferry.io/policy";
 constexpr std::size_t kLongestVerdict = 400;
 
 const json& annotations_of(const json& lease) {
-  return field(field(lease, "metadata"), "annotations");
+  return json_at(json_at(lease, "metadata"), "annotations");
 }
 
 // The format of metav1.MicroTime.
@@ -52,19 +51,19 @@ kube::ObjectRef rollout_lease_ref(const std::string& space, std::size_t index) {
 }
 
 kube::Selection rollout_lease_objects(const std::string& space) {
-  return {.kind = kube::kLeases, .space = space, .labels = kRolloutLeaseLabel};
+  return {.kind = kube::kLeases, .space = space, .labels = api::kRolloutLeaseLabel};
 }
 
 std::optional<RolloutLease> rollout_lease_of(const json& lease) {
-  const std::string name = text_field(field(lease, "metadata"), "name");
+  const std::string name = text_at(json_at(lease, "metadata"), "name");
   const std::string_view prefix = kRolloutLeasePrefix;
   if (!name.starts_with(prefix)) return std::nullopt;
   RolloutLease out;
   const auto index = whole_number<std::size_t>(std::string_view(name).substr(prefix.size()));
   if (!index || name != fmt::format("{}{}", prefix, *index)) return std::nullopt;
   out.index = *index;
-  out.holder = text_field(field(lease, "spec"), "holderIdentity");
-  out.configuration = text_field(annotations_of(lease), kConfigurationAnnotation);
+  out.holder = text_at(json_at(lease, "spec"), "holderIdentity");
+  out.configuration = text_at(annotations_of(lease), api::kLeaseConfiguration);
   return out;
 }
 
@@ -82,32 +81,32 @@ void read_canary_results(const json& lease, CanaryResults& out) {
 }
 
 std::string sign_of_life(const json& lease) {
-  const json& spec = field(lease, "spec");
-  return text_field(spec, "holderIdentity") + " " + text_field(spec, "renewTime") + " " +
-         text_field(annotations_of(lease), kConfigurationAnnotation);
+  const json& spec = json_at(lease, "spec");
+  return text_at(spec, "holderIdentity") + " " + text_at(spec, "renewTime") + " " +
+         text_at(annotations_of(lease), api::kLeaseConfiguration);
 }
 
 json patch_to_take(const json& lease, const LeaseHolder& holder) {
   const std::string now = micro_time(holder.now);
-  const json& before = field(lease, "spec");
+  const json& before = json_at(lease, "spec");
   json spec = {
       {"holderIdentity", holder.node}, {"leaseDurationSeconds", kLeaseLife.count()}, {"renewTime", now}};
-  if (text_field(before, "holderIdentity") != holder.node) {
-    const json& transitions = field(before, "leaseTransitions");
+  if (text_at(before, "holderIdentity") != holder.node) {
+    const json& transitions = json_at(before, "leaseTransitions");
     constexpr std::int64_t kMost = 1'000'000;
     spec["acquireTime"] = now;
     spec["leaseTransitions"] =
         transitions.is_number_integer() ? std::min(transitions.get<std::int64_t>(), kMost) + 1 : 0;
   }
-  json annotations = {{kConfigurationAnnotation, holder.configuration}};
-  if (!holder.policy.empty()) annotations[kPolicyAnnotation] = holder.policy;
+  json annotations = {{api::kLeaseConfiguration, holder.configuration}};
+  if (!holder.policy.empty()) annotations[api::kLeasePolicy] = holder.policy;
   return {{"spec", std::move(spec)}, {"metadata", {{"annotations", std::move(annotations)}}}};
 }
 
 json patch_to_give_back() {
   return {
       {"spec", {{"holderIdentity", nullptr}, {"acquireTime", nullptr}, {"renewTime", nullptr}}},
-      {"metadata", {{"annotations", {{kConfigurationAnnotation, nullptr}, {kPolicyAnnotation, nullptr}}}}}};
+      {"metadata", {{"annotations", {{api::kLeaseConfiguration, nullptr}, {api::kLeasePolicy, nullptr}}}}}};
 }
 
 json patch_to_judge(const json& lease, const std::string& node, const std::string& configuration,
@@ -119,7 +118,7 @@ json patch_to_judge(const json& lease, const std::string& node, const std::strin
   if (verdict.empty()) {
     changes[proven] = node;
     // A failure on another node stays: only that node's own success removes it.
-    if (text_field(annotations, failed.c_str()).starts_with(node + ":")) changes[failed] = nullptr;
+    if (text_at(annotations, failed.c_str()).starts_with(node + ":")) changes[failed] = nullptr;
   } else {
     changes[failed] = one_line(verdict, kLongestVerdict);
   }
@@ -158,7 +157,8 @@ json new_rollout_lease(const std::string& space, std::size_t index, const json& 
       {"metadata",
        {{"name", ref.name},
         {"namespace", space},
-        {"labels", {{kRolloutLeaseLabel, std::to_string(index)}, {"app.kubernetes.io/part-of", "ferry"}}}}}};
+        {"labels",
+         {{api::kRolloutLeaseLabel, std::to_string(index)}, {"app.kubernetes.io/part-of", "ferry"}}}}}};
   out.merge_patch(patch);
   return out;
 }

@@ -36,8 +36,6 @@ namespace ferry::agent {
 //     passed.gpu-ferry.io/ID: "gpu-3"
 //     failed.gpu-ferry.io/ID: "gpu-7: why"
 
-inline constexpr const char* kRolloutLeaseLabel = "gpu-ferry.io/rollout-lease";
-
 /// A holder that does not renew its lease for this long, as other nodes observe it, has lost the lease.
 /// Clocks of nodes differ and are not compared.
 inline constexpr std::chrono::seconds kLeaseLife{600};

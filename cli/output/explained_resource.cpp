@@ -44,16 +44,16 @@ Explanation of_vgpu(const ExplainInputs& inputs, const FoundVgpu& found) {
   return explanation;
 }
 
-std::vector<host::AdvertisedDevice> devices_of(const ExplainInputs& inputs, const std::string& resource) {
-  std::vector<host::AdvertisedDevice> out;
+std::vector<api::AdvertisedDevice> devices_of(const ExplainInputs& inputs, const std::string& resource) {
+  std::vector<api::AdvertisedDevice> out;
   if (!inputs.sight.advertised) return out;
-  for (const host::AdvertisedDevice& device : inputs.sight.advertised->devices)
+  for (const api::AdvertisedDevice& device : inputs.sight.advertised->devices)
     if (device.resource == resource) out.push_back(device);
   return out;
 }
 
 // Kata's device ID is a number without a meaning for people, so the IOMMU group identifies the device.
-std::optional<Subject> subject_of(const ExplainInputs& inputs, const host::AdvertisedDevice& device) {
+std::optional<Subject> subject_of(const ExplainInputs& inputs, const api::AdvertisedDevice& device) {
   if (find_vgpu(inputs.view, device.id).vgpu != nullptr)
     return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {device.id}};
   const auto address = vfio::PciAddress::parse(device.id);
@@ -72,7 +72,7 @@ std::optional<Subject> subject_of(const ExplainInputs& inputs, const host::Adver
 namespace {
 
 // Empty: the device is not on this host.
-std::string name_of(const ExplainInputs& inputs, const host::AdvertisedDevice& device) {
+std::string name_of(const ExplainInputs& inputs, const api::AdvertisedDevice& device) {
   const auto subject = subject_of(inputs, device);
   if (!subject) return {};
   return subject->kind == Subject::Kind::vgpu ? subject->vgpu.text : subject->address.text();
@@ -82,22 +82,23 @@ std::string name_of(const ExplainInputs& inputs, const host::AdvertisedDevice& d
 
 Explanation of_resource(const ExplainInputs& inputs, const std::string& resource) {
   const auto devices = devices_of(inputs, resource);
-  const auto taken = std::ranges::count_if(devices, &host::AdvertisedDevice::allocated);
-  const auto healthy = std::ranges::count_if(devices, &host::AdvertisedDevice::healthy);
+  const auto taken = std::ranges::count_if(devices, &api::AdvertisedDevice::allocated);
+  const auto healthy = std::ranges::count_if(devices, &api::AdvertisedDevice::healthy);
   Explanation explanation{.title = resource, .parts = {}};
-  const auto held = std::ranges::count_if(devices, &host::AdvertisedDevice::held_with_group);
+  const auto held = std::ranges::count_if(devices, &api::AdvertisedDevice::held_with_group);
   ExplanationPart state =
       part("state", {fmt::format("{}, {} healthy, {} allocated to pods{}", counted(devices.size(), "device"),
                                  healthy, taken, held == 0 ? "" : fmt::format(", {} held back", held))});
-  const host::AdvertisedResource* advertised =
+  const api::AdvertisedResource* advertised =
       inputs.sight.advertised ? inputs.sight.advertised->resource(resource) : nullptr;
-  if (advertised != nullptr && advertised->places > 0)
-    state.lines.push_back({.text = counted(advertised->places, "place") + " to ask for together with a GPU"});
+  if (advertised != nullptr && advertised->places && !advertised->places->empty())
+    state.lines.push_back(
+        {.text = counted(advertised->places->size(), "place") + " to ask for together with a GPU"});
   if (const auto why = not_served(inputs, resource); !why.empty())
     state.lines.push_back({.text = "allocated to no further pod now: " + why, .tint = Tint::attention});
   explanation.parts.push_back(std::move(state));
   ExplanationPart list{.label = "devices", .lines = {}};
-  for (const host::AdvertisedDevice& device : devices) {
+  for (const api::AdvertisedDevice& device : devices) {
     std::string line = device.id;
     if (const auto name = name_of(inputs, device); !name.empty() && name != device.id)
       line += fmt::format(" ({})", name);
@@ -108,7 +109,7 @@ Explanation of_resource(const ExplainInputs& inputs, const std::string& resource
   }
   if (!list.lines.empty()) explanation.parts.push_back(std::move(list));
   const auto known = std::ranges::find_if(
-      devices, [&](const host::AdvertisedDevice& device) { return !name_of(inputs, device).empty(); });
+      devices, [&](const api::AdvertisedDevice& device) { return !name_of(inputs, device).empty(); });
   if (known != devices.end())
     explanation.parts.push_back(
         part("more", {fmt::format("`ferry explain {}` describes one of them", name_of(inputs, *known))}));

@@ -2,7 +2,6 @@
 #include "cli/output/explanation.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include <fmt/format.h>
@@ -29,7 +28,7 @@ std::vector<std::string> known_names(const ExplainInputs& inputs) {
     for (const host::VgpuDescription& vgpu : gpu.vgpus) names.push_back(vgpu.device.id.text);
   }
   if (inputs.sight.advertised)
-    for (const host::AdvertisedResource& resource : inputs.sight.advertised->resources)
+    for (const api::AdvertisedResource& resource : inputs.sight.advertised->resources)
       names.push_back(resource.name);
   return names;
 }
@@ -54,11 +53,9 @@ json parts_document(const Explanation& explanation) {
 }  // namespace
 
 Result<Subject> find_subject(const ExplainInputs& inputs, const std::string& word) {
-  std::string lower = word;
-  std::ranges::transform(lower, lower.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (find_vgpu(inputs.view, lower).vgpu != nullptr && !vfio::PciAddress::parse(lower))
-    return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {lower}};
+  const std::string small = lower(word);
+  if (find_vgpu(inputs.view, small).vgpu != nullptr && !vfio::PciAddress::parse(small))
+    return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {small}};
   if (inputs.sight.advertised && inputs.sight.advertised->resource(word) != nullptr)
     return Subject{.kind = Subject::Kind::resource, .address = {}, .resource = word};
   const auto address = vfio::PciAddress::parse(word);
@@ -66,7 +63,7 @@ Result<Subject> find_subject(const ExplainInputs& inputs, const std::string& wor
     return Subject{.kind = Subject::Kind::function, .address = *address};
   if (inputs.sight.advertised) {
     const auto& devices = inputs.sight.advertised->devices;
-    const auto advertised = std::ranges::find(devices, word, &host::AdvertisedDevice::id);
+    const auto advertised = std::ranges::find(devices, word, &api::AdvertisedDevice::id);
     const auto subject = advertised == devices.end() ? std::nullopt : subject_of(inputs, *advertised);
     if (subject) return *subject;
   }
@@ -131,7 +128,7 @@ json to_json(const ExplainInputs& inputs, const Subject& subject) {
       out["kind"] = "resource";
       out["resource"] = subject.resource;
       out["devices"] = json::array();
-      for (const host::AdvertisedDevice& device : devices_of(inputs, subject.resource))
+      for (const api::AdvertisedDevice& device : devices_of(inputs, subject.resource))
         out["devices"].push_back({{"id", device.id},
                                   {"iommu_group", device.iommu_group},
                                   {"healthy", device.healthy},

@@ -130,7 +130,7 @@ std::string not_served(const ExplainInputs& inputs, const std::string& resource)
   if (!inputs.sight.advertised) return {};
   if (!inputs.sight.advertised->standby.empty())
     return "ferry plugin is on standby: " + inputs.sight.advertised->standby;
-  const host::AdvertisedResource* found = inputs.sight.advertised->resource(resource);
+  const api::AdvertisedResource* found = inputs.sight.advertised->resource(resource);
   return found == nullptr || found->registered ? std::string() : "the kubelet does not read its list";
 }
 

@@ -57,9 +57,9 @@ Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& fu
 
 Explanation of_vgpu(const ExplainInputs& inputs, const FoundVgpu& found);
 
-std::vector<host::AdvertisedDevice> devices_of(const ExplainInputs& inputs, const std::string& resource);
+std::vector<api::AdvertisedDevice> devices_of(const ExplainInputs& inputs, const std::string& resource);
 /// The object of an advertised device; absent: it is not on this host.
-std::optional<Subject> subject_of(const ExplainInputs& inputs, const host::AdvertisedDevice& device);
+std::optional<Subject> subject_of(const ExplainInputs& inputs, const api::AdvertisedDevice& device);
 Explanation of_resource(const ExplainInputs& inputs, const std::string& resource);
 
 }  // namespace ferry::cli

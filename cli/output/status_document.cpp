@@ -37,14 +37,14 @@ json to_json(const vfio::PriorState& prior) {
           {"driver_override", prior.driver_override ? json(*prior.driver_override) : json(nullptr)}};
 }
 
-json status_of(const host::AcceleratorStatus& status) {
+json status_of(const api::AcceleratorStatus& status) {
   return {{"mode", status.desired ? json(std::string(text(*status.desired))) : json(nullptr)},
           {"state", std::string(text(status.state))},
           {"reason", status.reason},
           {"hint", status.hint}};
 }
 
-json to_json(const host::DesiredMark& desired) {
+json to_json(const api::DesiredMark& desired) {
   return {{"policy", desired.policy},
           {"source", desired.source},
           {"generation", desired.generation ? json(*desired.generation) : json(nullptr)}};

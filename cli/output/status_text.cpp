@@ -279,15 +279,15 @@ class Drawing {
   std::array<bool, kColumns> hidden_{};
 };
 
-Tint tint_of(host::NodePhase phase) {
+Tint tint_of(api::NodePhase phase) {
   switch (phase) {
-    case host::NodePhase::blocked:
-    case host::NodePhase::failed:
+    case api::NodePhase::blocked:
+    case api::NodePhase::failed:
       return Tint::bad;
-    case host::NodePhase::applying:
+    case api::NodePhase::applying:
       return Tint::attention;
-    case host::NodePhase::idle:
-    case host::NodePhase::ready:
+    case api::NodePhase::idle:
+    case api::NodePhase::ready:
       break;
   }
   return Tint::plain;
@@ -334,7 +334,7 @@ std::string age_text(const std::optional<std::chrono::seconds>& age) {
 
 /// A failure that no hostd retries, with its age; empty: hostd runs, or there is no failure.
 std::string stale_failure(const host::NodeDescription& view) {
-  const bool fault = view.phase == host::NodePhase::failed || view.phase == host::NodePhase::blocked;
+  const bool fault = view.phase == api::NodePhase::failed || view.phase == api::NodePhase::blocked;
   if (!fault || view.hostd_runs) return {};
   const std::string age = age_text(view.state_age);
   return fmt::format("{}ferry hostd does not run, so nothing has looked again; `ferry hostd --once` does",

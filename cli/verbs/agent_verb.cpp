@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/host_files.h"
-#include "agent/host_status.h"
 #include "agent/labels/feature_file.h"
 #include "agent/operator_compat/validation_files.h"
 #include "agent/reconcile.h"
+#include "api/files.h"
 #include "cli/output/document.h"
 #include "cli/output/table.h"
 #include "cli/verbs/agent_program.h"
@@ -56,10 +56,10 @@ Result<agent::NodeSnapshot> view_of(const AgentOptions& options) {
 
 /// Claims the agent's lock: a running agent would overwrite the files, and the GPUs would change twice.
 Result<InstanceLock> alone_on(HostFs& host) {
-  auto only = InstanceLock::claim(host, agent::kAgentLock);
+  auto only = InstanceLock::claim(host, api::kAgentLock);
   if (only || only.error().code != Errc::refused) return only;
   return fail(
-      Errc::refused, fmt::format("/{}: a ferry agent serves this node", agent::kAgentLock),
+      Errc::refused, fmt::format("/{}: a ferry agent serves this node", api::kAgentLock),
       "change the Node's labels in the cluster, or stop that agent first; --dry-run looks all the same");
 }
 
@@ -169,6 +169,7 @@ json document_of(const agent::NodeSnapshot& view, const agent::ReconcileResult& 
     changed.push_back(
         {{"path", "/" + file.path}, {"action", file.removed ? "removed" : "written"}, {"why", file.why}});
   }
+  const json generation = step.desired_file ? json(step.desired_file->generation.value_or(0)) : json();
   return {{"node", view.node.name},
           {"dry_run", dry_run},
           {"desired_state",
@@ -184,11 +185,11 @@ json document_of(const agent::NodeSnapshot& view, const agent::ReconcileResult& 
           {"annotations", to_json(step.annotations)},
           {"events", events},
           {"desired_file",
-           {{"path", std::string("/") + agent::kDesiredFile},
+           {{"path", std::string("/") + api::kDesiredFile},
             {"action", action_on_desired(step)},
-            {"generation", step.desired_file ? json(step.desired_file->generation) : json(nullptr)}}},
+            {"generation", generation}}},
           {"serving_file",
-           {{"path", std::string("/") + agent::kServingFile}, {"action", action_on_serving(step, written)}}},
+           {{"path", std::string("/") + api::kServingFile}, {"action", action_on_serving(step, written)}}},
           {"feature_file",
            {{"path", std::string("/") + agent::kFeatureFile}, {"action", action_on_features(step)}}},
           {"node_feature", step.node_feature ? json(*step.node_feature) : json(nullptr)},
@@ -214,13 +215,13 @@ std::string text_of(const Session& session, const agent::NodeSnapshot& view,
     if (session.explain) out += fmt::format("  because {}\n", why);
   };
   if (step.desired_file) {
-    file(agent::kDesiredFile, fmt::format("written, generation {}", step.desired_file->generation),
+    file(api::kDesiredFile, fmt::format("written, generation {}", step.desired_file->generation.value_or(0)),
          step.desired_state.desired_policy.source);
   } else if (step.remove_desired_file) {
-    file(agent::kDesiredFile, "removed", step.desired_state.reason);
+    file(api::kDesiredFile, "removed", step.desired_state.reason);
   }
   if (written.serving && step.standby)
-    file(agent::kServingFile, action_on_serving(step, written),
+    file(api::kServingFile, action_on_serving(step, written),
          step.standby->empty() ? "no device plugin of NVIDIA's serves this node" : *step.standby);
   for (const agent::ValidationFileChange& change : written.files)
     file(change.path, change.removed ? "removed" : "written", change.why);
@@ -298,7 +299,7 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   const auto files = agent::write_validation_files(*session.host, step.files, session.dry_run);
   if (!files) return complain(files.error());
   Written written = {.serving = *serving, .files = *files};
-  if (const auto runs = is_present(*session.host, agent::kHostdLiveness)) written.hostd_runs = *runs;
+  if (const auto runs = is_present(*session.host, api::kHostdLiveness)) written.hostd_runs = *runs;
   print(session, document_of(*view, step, written, session.dry_run), text_of(session, *view, step, written));
   if (step.desired_state.kind == agent::DesiredState::Kind::invalid) {
     Error error = step.desired_state.error;

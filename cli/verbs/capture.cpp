@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "api/files.h"
 #include "hostfs/kernel_facts.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/vgpu_inventory.h"
@@ -191,8 +192,8 @@ class Capture {
     walk("etc/driverctl.d", kFlat, Texts::all);
     for (const char* folder : {"var/lib/kubelet/device-plugins", "var/lib/kubelet/pod-resources"})
       walk(folder, kFlat, Texts::none);  // names alone: the checkpoint lists every pod's devices
-    for (const char* file : {"var/lib/ferry/desired.json", "sys/kernel/security/lsm",
-                             "sys/kernel/security/lockdown", "sys/devices/system/node/online"})
+    for (const char* file : {api::kDesiredFile, "sys/kernel/security/lsm", "sys/kernel/security/lockdown",
+                             "sys/devices/system/node/online"})
       text(file, kMostOfAFile);
     walk("sys/firmware/acpi/tables", kFlat, Texts::none);
     names_of_devices();

@@ -6,12 +6,13 @@
 #include <fmt/format.h>
 
 #include "agent/host_files.h"
+#include "api/files.h"
 #include "cli/verbs/kata_inputs.h"
 #include "cli/verbs/policy_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/process/signals.h"
 #include "common/process/standard_streams.h"
-#include "host/desired_file.h"
+#include "host/desired_state.h"
 #include "host/node_keeper.h"
 #include "host/system/agent_folders.h"
 #include "host/system/systemd_services.h"
@@ -53,7 +54,7 @@ class KataBeside {
 std::shared_ptr<void> kata_beside(const Session& session, EventLoop& loop, const KeepingOptions& keeping) {
   if (!keeping.cri_socket.empty())
     return std::make_shared<KataBeside>(session, loop, keeping.cri_socket, keeping.kata);
-  if (auto removed = session.host->remove_file(kata::kReadyHandlersFile); !removed) complain(removed.error());
+  if (auto removed = session.host->remove_file(api::kReadyHandlersFile); !removed) complain(removed.error());
   return nullptr;
 }
 
@@ -67,7 +68,7 @@ std::vector<std::filesystem::path> of_the_host(const std::vector<std::filesystem
 host::AgentFolders agent_folders(const HostFs& host, const KeepingOptions& keeping) {
   return {host,
           {.group = *keeping.agent_group,
-           .lock = agent::kAgentLock,
+           .lock = api::kAgentLock,
            .folders = of_the_host(keeping.agent_folders),
            .trees = of_the_host(keeping.agent_trees)}};
 }

@@ -6,19 +6,16 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "api/files.h"
+#include "api/host_status.h"
 #include "cli/verbs/policy_inputs.h"
-#include "host/desired_file.h"
-#include "host/status_file.h"
+#include "host/desired_state.h"
 #include "hostfs/locks.h"
 #include "vfio/bind/driver_choice.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry::cli {
 namespace {
-
-constexpr const char* kStatusFile = "run/ferry/status.json";
-constexpr const char* kDesiredFile = "var/lib/ferry/desired.json";
-constexpr const char* kHostd = "run/ferry/hostd.running";
 
 /// The value. An error becomes a note.
 template <typename T>
@@ -28,10 +25,10 @@ T or_note(Result<T> result, host::NodeSnapshot& sight) {
   return {};
 }
 
-std::optional<host::HostStatus> read_state(const HostFs& host, host::NodeSnapshot& sight) {
-  const auto text = host.read_file(kStatusFile);
+std::optional<api::HostStatus> read_state(const HostFs& host, host::NodeSnapshot& sight) {
+  const auto text = host.read_file(api::kStatusFile);
   if (!text && is_gone(text.error())) return std::nullopt;
-  auto state = text ? host::read_status_file(*text) : Result<host::HostStatus>(fail(Error(text.error())));
+  auto state = text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(Error(text.error())));
   if (state) return std::move(*state);
   sight.notes.push_back(state.error().message);
   return std::nullopt;
@@ -104,8 +101,8 @@ Result<host::NodeSnapshot> look_at_node(const Session& session, Depth depth) {
   sight.advertised = or_note(host::read_advertised_resources(*session.host), sight);
   sight.state = read_state(*session.host, sight);
   if (sight.state) {
-    sight.hostd_runs = is_present(*session.host, kHostd).value_or(false);
-    sight.state_age = age_of(*session.host, kStatusFile);
+    sight.hostd_runs = is_present(*session.host, api::kHostdLiveness).value_or(false);
+    sight.state_age = age_of(*session.host, api::kStatusFile);
   }
   return sight;
 }
@@ -122,13 +119,13 @@ Result<ExplainInputs> look_for_stories(const Session& session) {
   inputs.node = vgpu::node_identity(*session.host).value_or("");
   for (const auto& [address, function] : inputs.sight.inventory.functions)
     inputs.places.emplace(address, vfio::read_place(*session.host, address));
-  if (const auto desired = host::read_desired(*session.host, kDesiredFile); !desired) {
+  if (const auto desired = host::read_desired(*session.host, api::kDesiredFile); !desired) {
     inputs.view.notes.push_back(desired.error().message);
   } else if (*desired) {
     inputs.asked_for = (*desired)->file.policy;
   }
-  inputs.hostd_runs = is_present(*session.host, kHostd).value_or(false);
-  inputs.plugin_runs = is_present(*session.host, kPluginLiveness).value_or(false);
+  inputs.hostd_runs = is_present(*session.host, api::kHostdLiveness).value_or(false);
+  inputs.plugin_runs = is_present(*session.host, api::kPluginLiveness).value_or(false);
   return inputs;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/agent_options.h"
+#include "api/files.h"
 #include "cli/options/selection.h"
 #include "cli/session.h"
 #include "policy/policy.h"
@@ -96,8 +97,8 @@ ExitStatus apply_preview(const Session& session, const policy::Policy& policy, b
 struct KeepingOptions {
   bool once = false;
   bool own_scope = false;  ///< in a container: move to a control group of the host
-  std::filesystem::path desired = "/var/lib/ferry/desired.json";
-  std::filesystem::path state = "/run/ferry/status.json";
+  std::filesystem::path desired = std::string("/") + api::kDesiredFile;
+  std::filesystem::path state = std::string("/") + api::kStatusFile;
   bool lenient = false;                   ///< Reading::lenient, for NVIDIA's profiles
   std::filesystem::path cri_socket = {};  ///< empty: it is unknown which Kata handlers are ready
   bool kata = false;  ///< also install the runtimes of the agent's class file (desired_classes.h)

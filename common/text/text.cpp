@@ -17,6 +17,13 @@ std::string counted(std::size_t count, std::string_view one, std::string_view ma
   return out;
 }
 
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(),
+                         [](char c) { return is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c; });
+  return out;
+}
+
 std::vector<std::string> words_between(std::string_view text, char separator) {
   std::vector<std::string> out;
   while (!text.empty()) {
@@ -24,13 +31,6 @@ std::vector<std::string> words_between(std::string_view text, char separator) {
     out.emplace_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  return out;
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(),
-                         [](char c) { return is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c; });
   return out;
 }
 

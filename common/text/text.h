@@ -45,7 +45,7 @@ constexpr bool is_alphanumeric(char c) {
   return is_letter(c) || is_digit(c);
 }
 
-/// The text with its ASCII letters in lower case.
+/// The text with its ASCII letters in lower case; all others stay.
 std::string lower(std::string_view text);
 
 /// The words between separators, such as the NUL of /proc/PID/cmdline. A separator at the end begins no word;

@@ -18,9 +18,4 @@ nlohmann::json parse_whole_json(std::string_view text);
 /// levels, which the library would print and compare by recursion.
 nlohmann::json parse_answer_json(std::string_view text);
 
-/// A member of an object from outside, which may have any shape. Null: there is none.
-const nlohmann::json& field(const nlohmann::json& object, std::string_view key);
-/// field() as a text; empty: it is none.
-std::string text_field(const nlohmann::json& object, std::string_view key);
-
 }  // namespace ferry

@@ -18,7 +18,7 @@ vfio::DeviceUser by_the_kubelet(std::string name, std::string what) {
 /// True if the file is so new that the kubelet may not list its pods yet, or if its age is not known. A file
 /// from the future, after the clock was set back, does not stay fresh for ever.
 bool is_fresh(const HostFs& host) {
-  const auto fd = host.open(kAdvertisedFile, O_RDONLY | O_NONBLOCK);
+  const auto fd = host.open(api::kAdvertisedFile, O_RDONLY | O_NONBLOCK);
   struct stat status {};
   if (!fd || ::fstat(fd->get(), &status) != 0) return true;
   const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
@@ -26,7 +26,7 @@ bool is_fresh(const HostFs& host) {
   return age > -AdvertisedUseProbe::kUntilListed && age < AdvertisedUseProbe::kUntilListed;
 }
 
-bool lists(const std::vector<vfio::PodDevice>& pods, const AdvertisedDevice& device) {
+bool lists(const std::vector<vfio::PodDevice>& pods, const api::AdvertisedDevice& device) {
   return std::ranges::any_of(pods, [&](const vfio::PodDevice& given) {
     return given.resource == device.resource && std::ranges::find(given.ids, device.id) != given.ids.end();
   });
@@ -39,12 +39,12 @@ Result<vfio::UseReport> AdvertisedUseProbe::look(std::span<const vfio::UseQuesti
   if (questions.empty()) return report;
   auto read = read_advertised_resources(*host_);
   if (!read) report.unknown.push_back(read.error().message);
-  AdvertisedResources given = read.value_or(std::nullopt).value_or(AdvertisedResources());
-  std::erase_if(given.devices, [](const AdvertisedDevice& device) { return !device.allocated; });
+  api::AdvertisedResources given = read.value_or(std::nullopt).value_or(api::AdvertisedResources());
+  std::erase_if(given.devices, [](const api::AdvertisedDevice& device) { return !device.allocated; });
   if (given.devices.empty()) return report;
   if (const auto pods = list_()) {
     if (!is_fresh(*host_)) return report;
-    std::erase_if(given.devices, [&](const AdvertisedDevice& device) { return lists(*pods, device); });
+    std::erase_if(given.devices, [&](const api::AdvertisedDevice& device) { return lists(*pods, device); });
   }
   for (const vfio::UseQuestion& question : questions) {
     const auto* const device = find_device(*host_, given, question.device);
@@ -66,7 +66,7 @@ Result<vfio::UseReport> StillAdvertisedProbe::look(std::span<const vfio::UseQues
   // An unreadable file does not show that the device is not advertised.
   auto read = read_advertised_resources(*host_, files_.advertised);
   if (!read) return fail(std::move(read).error());
-  const AdvertisedResources advertised = std::move(*read).value_or(AdvertisedResources());
+  const api::AdvertisedResources advertised = std::move(*read).value_or(api::AdvertisedResources());
   const bool answered = advertised.state_generation >= asked_.generation;
   for (const vfio::UseQuestion& question : questions) {
     const auto* const listed = find_device(*host_, advertised, question.device);

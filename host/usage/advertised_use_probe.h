@@ -42,8 +42,8 @@ class StillAdvertisedProbe final : public vfio::UseProbe {
     std::uint64_t generation = 0;   ///< of the status.json with these withdrawals
   };
   struct Files {
-    std::filesystem::path advertised = kAdvertisedFile;
-    std::filesystem::path liveness = kPluginLiveness;
+    std::filesystem::path advertised = api::kAdvertisedFile;
+    std::filesystem::path liveness = api::kPluginLiveness;
   };
   /// All must outlive this object.
   StillAdvertisedProbe(const HostFs& host, vfio::UseProbe& inner, Files files, Asked asked)

@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "api/files.h"
 #include "common/config/config_reader.h"
+#include "common/text/json.h"
 #include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
@@ -23,7 +25,6 @@ constexpr const char* kPermitted = "permitted";
 constexpr const char* kUnlabelled = "unlabelled";
 constexpr const char* kSource = "source";
 constexpr const char* kConfidentialMode = "confidential_mode";
-constexpr std::int64_t kOurVersion = 2;
 // The same limit as for any configuration file.
 constexpr std::size_t kLargest = std::size_t{2} * 1024 * 1024;
 
@@ -78,7 +79,7 @@ class Reader : public ConfigReader {
   Result<> check_version() const {
     const auto node = needed(kVersion);
     if (!node) return fail(Error(node.error()));
-    if (read_number(**node, kVersion) == kOurVersion) return {};
+    if (read_number(**node, kVersion) == api::kDesiredClassesVersion) return {};
     return refuse(**node, kVersion, "expected 2, found " + (*node)->described());
   }
   Result<> read_generation(std::uint64_t& into) const {
@@ -138,7 +139,7 @@ Result<DesiredClasses> read_desired_classes(const ConfigText& source) {
 }
 
 std::string desired_classes_text(const DesiredClasses& desired) {
-  nlohmann::ordered_json file = {{kVersion, kOurVersion},
+  nlohmann::ordered_json file = {{kVersion, api::kDesiredClassesVersion},
                                  {kGeneration, desired.generation},
                                  {kConfig, desired.config.text},
                                  {kClasses, desired.classes},
@@ -147,7 +148,7 @@ std::string desired_classes_text(const DesiredClasses& desired) {
   if (!desired.source.empty()) file[kSource] = desired.source;
   if (desired.confidential_mode != ConfidentialMode::State::unknown)
     file[kConfidentialMode] = text(desired.confidential_mode);
-  return file.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_text(file);
 }
 
 Result<ClassFile> desired_class_file(const DesiredClasses& desired) {
@@ -174,10 +175,10 @@ ConfidentialMode confidential_mode_of(const DesiredClasses& desired) {
 }
 
 Result<std::optional<DesiredClasses>> read_desired_classes(const HostFs& host) {
-  auto text = host.read_file(kDesiredClassesFile, HostFs::Links::refused);
+  auto text = host.read_file(api::kDesiredClassesFile, HostFs::Links::refused);
   if (!text && is_gone(text.error())) return std::optional<DesiredClasses>();
   if (!text) return fail(std::move(text).error());
-  const std::string place = std::string("/") + kDesiredClassesFile;
+  const std::string place = std::string("/") + api::kDesiredClassesFile;
   if (text->size() > kLargest)
     return fail(Errc::invalid_config, fmt::format("{}: larger than {} MiB", place, kLargest >> 20U));
   auto desired = read_desired_classes(ConfigText{.file = place, .text = std::move(*text)});

@@ -46,9 +46,6 @@
 
 namespace ferry::kata {
 
-/// Relative to the host's root.
-inline constexpr const char* kDesiredClassesFile = "var/lib/ferry/kata-classes.json";
-
 struct DesiredClasses {
   std::uint64_t generation = 0;
   ConfigText config;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "api/labels.h"
 #include "common/config/config_tree.h"
 #include "common/text/text.h"
 
@@ -23,9 +24,9 @@ Words ready_selector(KataKind kind) {
     case KataKind::vgpu:
       return {};
     case KataKind::snp:
-      return {{"nvidia.com/cc.ready.state", "true"}, {"amd.feature.node.kubernetes.io/snp", "true"}};
+      return {{api::kCcReadyLabel, "true"}, {"amd.feature.node.kubernetes.io/snp", "true"}};
     case KataKind::tdx:
-      return {{"nvidia.com/cc.ready.state", "true"}, {"intel.feature.node.kubernetes.io/tdx", "true"}};
+      return {{api::kCcReadyLabel, "true"}, {"intel.feature.node.kubernetes.io/tdx", "true"}};
   }
   return {};
 }

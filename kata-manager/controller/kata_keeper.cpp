@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include "api/files.h"
 #include "hostfs/locks.h"
 #include "kata-manager/artifacts/known_artifacts.h"
 #include "kata-manager/kata/kata_users.h"
@@ -294,7 +295,7 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
 }
 
 HandlersFile KataKeeper::as_said_before() const {
-  const auto text = uses_.host->read_file(kReadyHandlersFile);
+  const auto text = uses_.host->read_file(api::kReadyHandlersFile);
   if (!text) return {};
   return read_handlers_file(*text).value_or(HandlersFile());
 }
@@ -494,9 +495,9 @@ Result<> KataKeeper::publish(const HandlersFile& file) {
   HandlersFile sorted = file;
   std::ranges::sort(sorted.others, {}, &OtherHandler::name);
   const std::string text = handlers_file_text(sorted);
-  if (uses_.host->read_file(kReadyHandlersFile).value_or("") == text) return {};
+  if (uses_.host->read_file(api::kReadyHandlersFile).value_or("") == text) return {};
   const auto before = as_said_before().ready;
-  auto written = uses_.host->write_file(kReadyHandlersFile, text);
+  auto written = uses_.host->write_file(api::kReadyHandlersFile, text);
   if (written && before != file.ready)
     spdlog::info("these Kata handlers of ours are ready: {}", fmt::join(file.ready, ", "));
   return written;
@@ -533,7 +534,7 @@ void ReadyWatch::look_in(std::chrono::milliseconds pause) {
 Result<> ReadyWatch::watch() {
   auto watched = files_.add(socket_folder_);
   if (!desired_) return watched;
-  const auto folder = std::filesystem::path(kDesiredClassesFile).parent_path();
+  const auto folder = std::filesystem::path(api::kDesiredClassesFile).parent_path();
   auto desired = files_.add(host_.root() / folder, [this, folder] { return host_.make_directory(folder); });
   return watched ? desired : watched;
 }

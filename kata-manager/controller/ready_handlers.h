@@ -37,9 +37,6 @@
 
 namespace ferry::kata {
 
-/// Relative to the host's root.
-inline constexpr const char* kReadyHandlersFile = "run/ferry/kata.json";
-
 enum class HandlerState { installing, missing_artifact, pending, leaving, blocked, failed };
 /// "installing", "missing_artifact", …
 std::string_view text(HandlerState state);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/fetch/http.h"
 
-#include <algorithm>
 #include <curl/curl.h>
 #include <new>
 
@@ -9,17 +8,11 @@
 #include <fmt/ranges.h>
 
 #include "common/http/curl_request.h"
+#include "common/text/text.h"
 #include "kata-manager/artifacts/image_reference.h"
 
 namespace ferry::kata {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return out;
-}
 
 std::string_view trimmed(std::string_view text) {
   const auto begin = text.find_first_not_of(" \t\r\n");

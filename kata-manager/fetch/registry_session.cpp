@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text/encoding.h"
+#include "common/text/json.h"
 #include "kata-manager/fetch/strict_json.h"
 
 namespace ferry::kata {
@@ -239,11 +240,6 @@ bool is_token_text(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
 }
 
-std::string text_in(const nlohmann::json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 std::string parameter(const AuthChallenge& challenge, const std::string& name) {
   const auto found = challenge.parameters.find(name);
   return found == challenge.parameters.end() ? std::string() : found->second;
@@ -377,8 +373,8 @@ Result<std::string> RegistrySession::token(const RegistryEndpoint& endpoint, con
   if (reply->status != kOk) return fail(error_of(*reply, endpoint).during("token"));
   const auto parsed = parse_strict_json(reply->text, what, Errc::malformed_host);
   if (!parsed) return fail(parsed.error());
-  std::string text = parsed->is_object() ? text_in(*parsed, "token") : "";
-  if (text.empty() && parsed->is_object()) text = text_in(*parsed, "access_token");
+  std::string text = text_at(*parsed, "token");
+  if (text.empty()) text = text_at(*parsed, "access_token");
   if (!is_token_text(text)) return fail(Errc::malformed_host, what + ": there is none in the answer");
   return text;
 }

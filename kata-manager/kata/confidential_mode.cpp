@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "api/labels.h"
 #include "hostfs/check_reading.h"
 
 namespace ferry::kata {
@@ -52,7 +53,6 @@ using State = ConfidentialMode::State;
 
 constexpr const char* kAskedFor = "nvidia.com/cc.mode";
 constexpr const char* kReached = "nvidia.com/cc.mode.state";
-constexpr const char* kReady = "nvidia.com/cc.ready.state";
 
 constexpr std::array kWritten = {State::off, State::on, State::devtools, State::ppcie, State::failed};
 
@@ -90,7 +90,7 @@ std::optional<State> confidential_state(std::string_view text) {
 ConfidentialMode ConfidentialMode::of_labels(const std::map<std::string, std::string>& labels) {
   ConfidentialMode out;
   out.of_a_node = true;
-  if (const auto ready = labels.find(kReady); ready != labels.end()) out.ready = ready->second;
+  if (const auto ready = labels.find(api::kCcReadyLabel); ready != labels.end()) out.ready = ready->second;
   out.asked_for = value_of(labels, kAskedFor);
   const std::string reached = value_of(labels, kReached);
   if (const auto known = confidential_state(reached)) {

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "api/labels.h"
 #include "common/text/text.h"
 #include "hostfs/cdi_registry.h"
 #include "kata-manager/classes/host_paths.h"
@@ -377,13 +378,13 @@ Check confidential_check(const Result<ConfidentialHost>& confidential) {
 Check ready_label_check(const ConfidentialMode& mode) {
   Check check = question("cc-ready-label",
                          "the RuntimeClasses of kata-deploy for GPUs go to nodes with this label alone");
-  constexpr const char* kLabel = "nvidia.com/cc.ready.state";
-  if (mode.ready) return std::move(check).passed(fmt::format("the node has {}={}", kLabel, *mode.ready));
+  if (mode.ready)
+    return std::move(check).passed(fmt::format("the node has {}={}", api::kCcReadyLabel, *mode.ready));
   return std::move(check).warned(
-      fmt::format("the node has no label {}: no pod of these classes comes here", kLabel),
+      fmt::format("the node has no label {}: no pod of these classes comes here", api::kCcReadyLabel),
       fmt::format("NVIDIA's CC manager writes it; where that does not run: kubectl label node NODE {}=false "
                   "(Ferry's own RuntimeClasses of kind gpu do not select it)",
-                  kLabel));
+                  api::kCcReadyLabel));
 }
 
 Check cdi_check(const HostFs& host) {

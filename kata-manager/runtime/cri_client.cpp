@@ -9,6 +9,7 @@
 
 #include "common/rpc/client_call.h"
 #include "common/rpc/socket_file.h"
+#include "common/text/json.h"
 #include "cri.pb.h"
 
 namespace ferry::kata {
@@ -54,11 +55,6 @@ Result<Answer> ask(const HostFs& host, const std::filesystem::path& socket,
   if (!answered) return fail(std::move(answered).error().during(socket.string()));
   if (!out) return fail(std::move(out).error().during(socket.string()));
   return out;
-}
-
-std::string text_at(const nlohmann::json& object, const char* key) {
-  const auto value = object.find(key);
-  return value != object.end() && value->is_string() ? value->get<std::string>() : "";
 }
 
 /// Absent: no such key. Go writes `null` for an empty list.

@@ -55,7 +55,7 @@ BackgroundScan::~BackgroundScan() {
   shared_->changed.wait_for(lock, kAtTheEnd, [this] { return !shared_->under_way; });
 }
 
-void BackgroundScan::remember(std::span<const FatalErrorsOf> before) {
+void BackgroundScan::remember(std::span<const api::FatalErrorsOf> before) {
   for (const auto& one : before) shared_->scanner.remember(one);
 }
 

@@ -32,7 +32,7 @@ class BackgroundScan : Pinned {
   /// earlier state. A scan that takes long is logged, and so is its end.
   void begin();
   /// Passes on the findings of an earlier process's scans. Call it before the first begin().
-  void remember(std::span<const FatalErrorsOf> before);
+  void remember(std::span<const api::FatalErrorsOf> before);
 
  private:
   struct Shared;

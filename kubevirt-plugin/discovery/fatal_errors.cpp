@@ -51,15 +51,15 @@ std::string FatalErrors::problem(const HostFs& host, const vfio::PciAddress& fun
                      path.string());
 }
 
-std::vector<FatalErrorsOf> FatalErrors::found() const {
-  std::vector<FatalErrorsOf> out;
+std::vector<api::FatalErrorsOf> FatalErrors::found() const {
+  std::vector<api::FatalErrorsOf> out;
   for (const auto& [address, seen] : seen_)
     if (seen.had_some)
       out.push_back({.function = address.text(), .since = seen.count, .binding = seen.binding});
   return out;
 }
 
-void FatalErrors::remember(const FatalErrorsOf& before) {
+void FatalErrors::remember(const api::FatalErrorsOf& before) {
   if (const auto address = vfio::PciAddress::parse(before.function))
     seen_.insert_or_assign(*address,
                            Seen{.count = before.since, .binding = before.binding, .had_some = true});

@@ -9,18 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "api/advertised_resources.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::plugin {
-
-/// A function with fatal errors, as one plugin process passes it to the next.
-struct FatalErrorsOf {
-  std::string function;       ///< its address
-  std::uint64_t since = 0;    ///< the count when the function was first seen
-  std::uint64_t binding = 0;  ///< the number by which FatalErrors knows a binding; 0: unknown
-  bool operator==(const FatalErrorsOf&) const = default;
-};
 
 /// Finds functions with a fatal error since they were first seen with their present binding. Earlier errors
 /// do not count: binding the driver again settles them. If a function is removed and found again, the
@@ -36,10 +29,10 @@ class FatalErrors {
   /// count.
   std::string problem(const HostFs& host, const vfio::PciAddress& function);
   /// The functions that had errors at their last look, sorted by address.
-  std::vector<FatalErrorsOf> found() const;
+  std::vector<api::FatalErrorsOf> found() const;
   /// Takes a finding of another process, valid as long as the function's binding is the same. An invalid
   /// address is ignored.
-  void remember(const FatalErrorsOf& before);
+  void remember(const api::FatalErrorsOf& before);
 
  private:
   struct Seen {

@@ -55,7 +55,7 @@ struct ResourceSet {
   /// see more.
   bool unsettled = false;
   /// Functions with fatal errors, including the GPUs of vGPUs, for the next plugin process.
-  std::vector<FatalErrorsOf> fatal_errors;
+  std::vector<api::FatalErrorsOf> fatal_errors;
   /// Names that could not be used unchanged, once each, for the log.
   std::vector<std::string> warnings;
 };

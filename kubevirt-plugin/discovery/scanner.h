@@ -47,7 +47,7 @@ class Scanner {
   Result<ResourceSet> scan();
 
   /// Takes a finding of an earlier scanner (ResourceSet::fatal_errors).
-  void remember(const FatalErrorsOf& before) { fatal_errors_.remember(before); }
+  void remember(const api::FatalErrorsOf& before) { fatal_errors_.remember(before); }
 
  private:
   class Round;

@@ -57,8 +57,8 @@ TEST_P(DesiredStateTable, IsAsTheLabelsSay) {
   const Labelled& row = GetParam();
   Labels labels;
   for (const auto& [key, value] :
-       {std::pair{kOperandsLabel, row.operands}, std::pair{kPolicyLabel, row.policy},
-        std::pair{kWorkloadLabel, row.workload}, std::pair{policy::kVgpuConfigLabel, row.vgpus}}) {
+       {std::pair{api::kOperandsLabel, row.operands}, std::pair{api::kPolicyLabel, row.policy},
+        std::pair{api::kWorkloadLabel, row.workload}, std::pair{policy::kVgpuConfigLabel, row.vgpus}}) {
     if (std::string_view(value) != "-") labels[key] = value;
   }
   DesiredDefaults defaults;
@@ -117,11 +117,11 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(DesiredState, OfAWorkloadIsAPolicyForEveryGpu) {
   DesiredDefaults defaults;
   defaults.release.insert("nvidia-dcgm.service");
-  const DesiredState desired_state = desired_state_for({{kWorkloadLabel, "vm-passthrough"}}, defaults);
+  const DesiredState desired_state = desired_state_for({{api::kWorkloadLabel, "vm-passthrough"}}, defaults);
   EXPECT_EQ(desired_state.desired_policy.config,
             "version: v2\nrelease: [nvidia-dcgm.service]\npolicies:\n  vm-passthrough:\n"
             "  - devices: all\n    mode: passthrough\n");
-  const DesiredState host = desired_state_for({{kWorkloadLabel, "container"}});
+  const DesiredState host = desired_state_for({{api::kWorkloadLabel, "container"}});
   EXPECT_EQ(host.desired_policy.config,
             "version: v2\npolicies:\n  container:\n  - devices: all\n    mode: host\n");
   EXPECT_FALSE(host.of_vgpu_config);
@@ -136,8 +136,9 @@ TEST(DesiredState, OfAVgpuProfileHasTheAgentsReleaseList) {
   const std::vector<ConfigText> configs = {{.file = "v1", .text = v1}, {.file = "v2", .text = v2}};
   DesiredDefaults defaults;
   const auto desired_state = [&](const char* name) {
-    return resolve_desired_state(node_with({{policy::kVgpuConfigLabel, name}, {kWorkloadLabel, "vm-vgpu"}}),
-                                 configs, defaults)
+    return resolve_desired_state(
+               node_with({{policy::kVgpuConfigLabel, name}, {api::kWorkloadLabel, "vm-vgpu"}}), configs,
+               defaults)
         .desired_policy;
   };
   EXPECT_EQ(desired_state("small").config, v1);
@@ -149,7 +150,7 @@ TEST(DesiredState, OfAVgpuProfileHasTheAgentsReleaseList) {
 }
 
 TEST(DesiredState, CarriesTheTextThatHoldsThePolicyWhole) {
-  const DesiredState desired_state = desired_state_for({{kPolicyLabel, "mixed"}});
+  const DesiredState desired_state = desired_state_for({{api::kPolicyLabel, "mixed"}});
   EXPECT_EQ(desired_state.desired_policy.config, test::kPolicies);
   EXPECT_EQ(desired_state.desired_policy.policy.place, "policies.yaml:3");
   EXPECT_FALSE(desired_state.of_vgpu_config);
@@ -157,7 +158,7 @@ TEST(DesiredState, CarriesTheTextThatHoldsThePolicyWhole) {
 }
 
 TEST(DesiredState, SaysWhichLabelsDoNotCount) {
-  EXPECT_THAT(desired_state_for({{kWorkloadLabel, "vm-vpgu"}}).warnings,
+  EXPECT_THAT(desired_state_for({{api::kWorkloadLabel, "vm-vpgu"}}).warnings,
               ElementsAre("label nvidia.com/gpu.workload.config=vm-vpgu does not count: it is no workload; "
                           "did you mean 'vm-vgpu'?"));
   DesiredDefaults defaults;
@@ -166,7 +167,8 @@ TEST(DesiredState, SaysWhichLabelsDoNotCount) {
               ElementsAre("label nvidia.com/vgpu.config=render-mix does not count: this node is for "
                           "container, by default"));
   EXPECT_THAT(
-      desired_state_for({{kWorkloadLabel, "container"}, {policy::kVgpuConfigLabel, "render-mix"}}).warnings,
+      desired_state_for({{api::kWorkloadLabel, "container"}, {policy::kVgpuConfigLabel, "render-mix"}})
+          .warnings,
       IsEmpty());
 }
 
@@ -176,13 +178,13 @@ TEST(DesiredState, OfANameThatNobodyHoldsSuggestsOne) {
             "invalid: label nvidia.com/vgpu.config=render-mx: no configuration holds 'render-mx'; did you "
             "mean 'render-mix'? | there are: default, render-mix, mixed, quarters");
   EXPECT_TRUE(typo.of_vgpu_config);
-  EXPECT_EQ(shown(resolve_desired_state(node_with({{kPolicyLabel, "any"}}), {}, {})),
+  EXPECT_EQ(shown(resolve_desired_state(node_with({{api::kPolicyLabel, "any"}}), {}, {})),
             "invalid: label gpu-ferry.io/policy=any: 'any' is asked for, and no configuration holds any | a "
             "policy (docs/policy.md) or a vGPU profile file, in a ConfigMap that the agent is given");
   std::string many = "version: v1\nvgpu-configs:\n";
   for (int i = 0; i < 20; ++i) many += "  c" + std::to_string(i) + ": [{devices: all, vgpu-devices: {}}]\n";
   const std::vector<ConfigText> configs = {config("many.yaml", many)};
-  EXPECT_THAT(shown(resolve_desired_state(node_with({{kPolicyLabel, "other"}}), configs, {})),
+  EXPECT_THAT(shown(resolve_desired_state(node_with({{api::kPolicyLabel, "other"}}), configs, {})),
               HasSubstr("c10, c11 and 8 more"));
 }
 
@@ -190,7 +192,8 @@ TEST(DesiredState, WarnsOfNamesThatNoLabelCanSay) {
   const std::vector<ConfigText> configs = {
       config("good.yaml", test::kPolicies),
       config("odd.yaml", "version: v1\nvgpu-configs:\n  two words: [{devices: all, vgpu-devices: {}}]\n")};
-  const DesiredState desired_state = resolve_desired_state(node_with({{kPolicyLabel, "mixed"}}), configs, {});
+  const DesiredState desired_state =
+      resolve_desired_state(node_with({{api::kPolicyLabel, "mixed"}}), configs, {});
   EXPECT_THAT(desired_state.warnings,
               ElementsAre(testing::StartsWith("odd.yaml:3: 'two words' can be chosen by no node's label")));
 }
@@ -198,10 +201,10 @@ TEST(DesiredState, WarnsOfNamesThatNoLabelCanSay) {
 TEST(DesiredState, OfAConfigurationThatCannotBeReadSaysWhere) {
   const std::vector<ConfigText> configs = {config("good.yaml", test::kPolicies),
                                            config("bad.yaml", "version: v2\npolicies:\n  x: 7\n")};
-  const DesiredState other = resolve_desired_state(node_with({{kPolicyLabel, "mixed"}}), configs, {});
+  const DesiredState other = resolve_desired_state(node_with({{api::kPolicyLabel, "mixed"}}), configs, {});
   EXPECT_EQ(other.kind, DesiredState::Kind::policy) << shown(other);
   EXPECT_THAT(other.warnings, ElementsAre(testing::StartsWith("passed over: bad.yaml:3: policies.x: ")));
-  EXPECT_THAT(shown(resolve_desired_state(node_with({{kPolicyLabel, "x"}}), configs, {})),
+  EXPECT_THAT(shown(resolve_desired_state(node_with({{api::kPolicyLabel, "x"}}), configs, {})),
               testing::StartsWith("invalid: label gpu-ferry.io/policy=x: 'x' stands in no configuration that "
                                   "can be read, and this one cannot: bad.yaml:3: policies.x: "));
 }
@@ -213,10 +216,10 @@ TEST(DesiredState, OfANameThatStandsTwiceNamesBothPlacesWhereTheySayDifferentThi
   const std::vector<ConfigText> configs = {config("a.yaml", test::kPolicies),
                                            config("b.yaml", test::kPolicies), config("c.yaml", other)};
   EXPECT_EQ(
-      shown(resolve_desired_state(node_with({{kPolicyLabel, "mixed"}}), configs, {})),
+      shown(resolve_desired_state(node_with({{api::kPolicyLabel, "mixed"}}), configs, {})),
       "invalid: label gpu-ferry.io/policy=mixed: 'mixed' stands at a.yaml:3 and, saying something else, "
       "at c.yaml:3 | give one of them another name");
-  EXPECT_EQ(resolve_desired_state(node_with({{kPolicyLabel, "quarters"}}), configs, {}).kind,
+  EXPECT_EQ(resolve_desired_state(node_with({{api::kPolicyLabel, "quarters"}}), configs, {}).kind,
             DesiredState::Kind::policy)
       << "that one says the same in all";
 }
@@ -250,9 +253,9 @@ TEST(DesiredState, OfAVgpuConfigurationTakesNoGpuFromItsDriver) {
 }
 
 TEST(DesiredState, IsTheSamePolicyWhateverItIsCalledAndWhereverItStands) {
-  const policy::Policy mixed = desired_state_for({{kPolicyLabel, "mixed"}}).desired_policy.policy;
-  const policy::Policy quarters = desired_state_for({{kPolicyLabel, "quarters"}}).desired_policy.policy;
-  const policy::Policy profile = desired_state_for({{kPolicyLabel, "render-mix"}}).desired_policy.policy;
+  const policy::Policy mixed = desired_state_for({{api::kPolicyLabel, "mixed"}}).desired_policy.policy;
+  const policy::Policy quarters = desired_state_for({{api::kPolicyLabel, "quarters"}}).desired_policy.policy;
+  const policy::Policy profile = desired_state_for({{api::kPolicyLabel, "render-mix"}}).desired_policy.policy;
   EXPECT_TRUE(same_policy(mixed, mixed));
   EXPECT_FALSE(same_policy(mixed, quarters));
   EXPECT_TRUE(same_policy(quarters, profile));

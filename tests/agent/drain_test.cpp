@@ -40,23 +40,19 @@ std::string has_failed(const std::string& why) {
 NodePod pod(const char* name, const char* kept = "", bool ends = false) {
   return {.space = "a", .name = name, .uid = std::string("uid-") + name, .kept = kept, .ends = ends};
 }
-ReportedUser of_kubelet(const char* name) {
-  return {.text = std::string("pod a/") + name, .kind = "pod", .name = std::string("a/") + name};
+api::ReportedUser of_kubelet(const char* name) {
+  return {.kind = "pod", .name = std::string("a/") + name};
 }
-ReportedUser vm_in(const char* name) {
-  return {.text = "virtual machine guest (pid 7)",
-          .kind = "virtual_machine",
-          .name = "guest",
-          .pod_uid = std::string("uid-") + name};
+api::ReportedUser vm_in(const char* name) {
+  return {.kind = "virtual_machine", .name = "guest", .pid = 7, .pod_uid = std::string("uid-") + name};
 }
-const ReportedUser kByThePlugin = {
-    .text = "pod (given)", .kind = "pod", .name = "(given)", .by_the_plugin = true};
-const ReportedUser kAnyPod = {
-    .text = "pod (any that asks for it)", .kind = "pod", .name = "(any that asks for it)"};
-const ReportedUser kProcess = {.text = "process python3 (pid 9)", .kind = "process", .name = "python3"};
+const api::ReportedUser kByThePlugin = {.kind = "pod", .name = "(given)", .by_the_plugin = true};
+const api::ReportedUser kAnyPod = {.kind = "pod", .name = "(any that asks for it)"};
+const api::ReportedUser kProcess = {.kind = "process", .name = "python3", .pid = 9};
 
-AcceleratorStatus held_by(std::vector<ReportedUser> users, bool only = true) {
-  AcceleratorStatus out = test::gpu(policy::Mode::host, policy::Mode::passthrough, "blocked");
+api::AcceleratorStatus held_by(std::vector<api::ReportedUser> users, bool only = true) {
+  api::AcceleratorStatus out =
+      test::gpu(policy::Mode::host, policy::Mode::passthrough, api::GpuState::blocked);
   out.reason = "in use";
   out.users = std::move(users);
   out.only_in_use = only;
@@ -64,12 +60,12 @@ AcceleratorStatus held_by(std::vector<ReportedUser> users, bool only = true) {
 }
 
 /// A node that has been refused what its label asks for.
-NodeSnapshot refused(std::vector<AcceleratorStatus> gpus, std::vector<NodePod> pods) {
+NodeSnapshot refused(std::vector<api::AcceleratorStatus> gpus, std::vector<NodePod> pods) {
   NodeSnapshot view;
-  view.node = test::node_with({{kWorkloadLabel, "vm-passthrough"}});
+  view.node = test::node_with({{api::kWorkloadLabel, "vm-passthrough"}});
   view.configs = test::usual_configs();
-  view.host = test::answer(resolve_desired_state(view.node, view.configs, view.defaults), NodePhase::blocked,
-                           std::move(gpus));
+  view.host = test::answer(resolve_desired_state(view.node, view.configs, view.defaults),
+                           api::NodePhase::blocked, std::move(gpus));
   DrainSnapshot drain;
   drain.timeout = kTimeout;
   drain.pods = std::move(pods);
@@ -78,10 +74,10 @@ NodeSnapshot refused(std::vector<AcceleratorStatus> gpus, std::vector<NodePod> p
   return view;
 }
 /// And shows that its pods are being evicted.
-NodeSnapshot begun(std::vector<AcceleratorStatus> gpus, std::vector<NodePod> pods) {
+NodeSnapshot begun(std::vector<api::AcceleratorStatus> gpus, std::vector<NodePod> pods) {
   NodeSnapshot view = refused(std::move(gpus), std::move(pods));
-  view.node.labels[kStateLabel] = "draining";
-  view.node.annotations = {{kDrainAnnotation, running()}, {kCordonedAnnotation, kOurs}};
+  view.node.labels[api::kStateLabel] = "draining";
+  view.node.annotations = {{api::kDrainAnnotation, running()}, {api::kCordonedAnnotation, kOurs}};
   if (view.drain) view.drain->cordoned = true;
   return view;
 }
@@ -90,20 +86,20 @@ DrainSnapshot& drain_of(NodeSnapshot& view) {
   return *view.drain;
 }
 std::string state_of(const NodeSnapshot& view) {
-  return with_changes(view.node.labels, reconcile(view).labels).at(kStateLabel);
+  return with_changes(view.node.labels, reconcile(view).labels).at(api::kStateLabel);
 }
 auto undoes_all() {
   return testing::AllOf(Field(&ReconcileResult::unschedulable, std::optional(false)),
                         Field(&ReconcileResult::evict, IsEmpty()),
                         Field(&ReconcileResult::annotations,
-                              testing::AllOf(Contains(Pair(kDrainAnnotation, std::nullopt)),
-                                             Contains(Pair(kCordonedAnnotation, std::nullopt)))));
+                              testing::AllOf(Contains(Pair(api::kDrainAnnotation, std::nullopt)),
+                                             Contains(Pair(api::kCordonedAnnotation, std::nullopt)))));
 }
 auto leaves_it() {
   return testing::AllOf(
       Field(&ReconcileResult::unschedulable, std::nullopt), Field(&ReconcileResult::evict, IsEmpty()),
-      Field(&ReconcileResult::annotations, Not(Contains(testing::Key(kDrainAnnotation)))),
-      Field(&ReconcileResult::annotations, Not(Contains(testing::Key(kCordonedAnnotation)))));
+      Field(&ReconcileResult::annotations, Not(Contains(testing::Key(api::kDrainAnnotation)))),
+      Field(&ReconcileResult::annotations, Not(Contains(testing::Key(api::kCordonedAnnotation)))));
 }
 
 // An operand that came back would have the GPUs open, and nobody may evict a DaemonSet's pod.
@@ -129,9 +125,9 @@ TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {
       refused({held_by({vm_in("vm"), of_kubelet("vm"), kByThePlugin})}, {pod("vm"), pod("other")});
   ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.unschedulable, true);
-  EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, running())));
-  EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, kOurs)));
-  EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "draining")));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kDrainAnnotation, running())));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kCordonedAnnotation, kOurs)));
+  EXPECT_THAT(step.labels, Contains(Pair(api::kStateLabel, "draining")));
   EXPECT_THAT(step.evict, IsEmpty());
   EXPECT_THAT(step.events, Contains(Field(&NodeEvent::reason, "Draining")));
   EXPECT_THAT(step.events, Contains(Field(&NodeEvent::message, HasSubstr("a/vm"))));
@@ -153,14 +149,14 @@ TEST(Drain, WhatSomebodyElseHasCordonedIsNotOurs) {
   drain_of(view).cordoned = true;
   const ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.unschedulable, std::nullopt);
-  EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, running())));
-  EXPECT_THAT(step.annotations, Not(Contains(testing::Key(kCordonedAnnotation))));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kDrainAnnotation, running())));
+  EXPECT_THAT(step.annotations, Not(Contains(testing::Key(api::kCordonedAnnotation))));
 
-  view.node.annotations = {{kDrainAnnotation, running()}};
+  view.node.annotations = {{api::kDrainAnnotation, running()}};
   EXPECT_THAT(reconcile(view).evict, ElementsAre(pod("p")));
-  view.host.status->phase = NodePhase::ready;
+  view.host.status->phase = api::NodePhase::ready;
   EXPECT_EQ(reconcile(view).unschedulable, std::nullopt) << "nor is it given back";
-  EXPECT_THAT(reconcile(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
+  EXPECT_THAT(reconcile(view).annotations, Contains(Pair(api::kDrainAnnotation, std::nullopt)));
 }
 
 struct NoDrain {
@@ -228,23 +224,24 @@ INSTANTIATE_TEST_SUITE_P(
                 ""}));
 
 TEST(Drain, OfAnotherUidUnderTheSameNameIsAnotherPod) {
-  ReportedUser user = of_kubelet("p");
+  api::ReportedUser user = of_kubelet("p");
   user.pod_uid = "uid-former";
   EXPECT_THAT(reconcile(refused({held_by({user})}, {pod("p")})), leaves_it());
   EXPECT_THAT(reconcile(begun({held_by({user})}, {pod("p")})).evict, IsEmpty());
 }
 
 TEST(Drain, BeginsOnlyForARefusalOfWhatIsAskedForNow) {
-  for (const NodePhase phase : {NodePhase::ready, NodePhase::applying, NodePhase::failed, NodePhase::idle}) {
+  for (const api::NodePhase phase :
+       {api::NodePhase::ready, api::NodePhase::applying, api::NodePhase::failed, api::NodePhase::idle}) {
     NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
     view.host.status->phase = phase;
     EXPECT_THAT(reconcile(view), leaves_it());
   }
   NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.status->desired = kGeneration - 1;
+  view.host.status->desired->generation = kGeneration - 1;
   EXPECT_THAT(reconcile(view), leaves_it()) << "an answer to something else";
   view = refused({held_by({of_kubelet("p")})}, {pod("p")});
-  view.node.labels[kWorkloadLabel] = "container";
+  view.node.labels[api::kWorkloadLabel] = "container";
   EXPECT_THAT(reconcile(view), leaves_it());
   view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   view.host.hostd_down = kGonePatience + seconds(1);
@@ -328,7 +325,7 @@ TEST(Drain, WaitsWhileSomebodyElseHoldsItToo) {
 
 TEST(Drain, StaysWhileHostdIsAtIt) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.status->phase = NodePhase::applying;
+  view.host.status->phase = api::NodePhase::applying;
   drain_of(view).now = at(5'000);
   EXPECT_THAT(reconcile(view), leaves_it()) << "it has worked, however long ago it began";
   view.host.silent = kChangePatience + seconds(1);
@@ -356,25 +353,25 @@ TEST(Drain, WaitsForAHostdThatDoesNotRunAsLongAsItMayTakeAndHasNotFailedThen) {
 TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
   const NodeSnapshot before = begun({held_by({of_kubelet("p")})}, {pod("p")});
   NodeSnapshot view = before;
-  view.host.status->phase = NodePhase::ready;
+  view.host.status->phase = api::NodePhase::ready;
   EXPECT_THAT(reconcile(view), undoes_all());
-  view.host.status->phase = NodePhase::failed;
+  view.host.status->phase = api::NodePhase::failed;
   EXPECT_THAT(reconcile(view), undoes_all());
   view = before;
   view.host.hostd_down = kGonePatience + seconds(1);
   EXPECT_THAT(reconcile(view), undoes_all()) << "nobody would do what they make room for";
   view = before;
-  view.node.labels.erase(kWorkloadLabel);
+  view.node.labels.erase(api::kWorkloadLabel);
   EXPECT_THAT(reconcile(view), undoes_all());
   view = before;
-  view.node.labels[kWorkloadLabel] = "container";
+  view.node.labels[api::kWorkloadLabel] = "container";
   EXPECT_THAT(reconcile(view), undoes_all());
   view = before;
-  view.node.labels[kOperandsLabel] = "false";
+  view.node.labels[api::kOperandsLabel] = "false";
   EXPECT_THAT(reconcile(view), undoes_all());
   view = before;
-  view.host.written->generation = view.host.status->desired.emplace(8);
-  EXPECT_THAT(reconcile(view).annotations, Contains(Pair(kDrainAnnotation, running(0, 8))))
+  view.host.written->generation = view.host.status->desired->generation.emplace(8);
+  EXPECT_THAT(reconcile(view).annotations, Contains(Pair(api::kDrainAnnotation, running(0, 8))))
       << "it is another one for another desired state";
   view = before;
   drain_of(view).timeout.reset();
@@ -383,11 +380,11 @@ TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
   view.drain.reset();
   EXPECT_THAT(reconcile(view), leaves_it()) << "whoever has nothing to do with it";
   view = before;
-  view.node.annotations.erase(kDrainAnnotation);
-  view.host.status->phase = NodePhase::ready;
+  view.node.annotations.erase(api::kDrainAnnotation);
+  view.host.status->phase = api::NodePhase::ready;
   const ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.unschedulable, false) << "half a mark is one";
-  EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, std::nullopt)));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kCordonedAnnotation, std::nullopt)));
 }
 
 TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
@@ -399,10 +396,10 @@ TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
   const std::string why = "after 600 seconds the GPUs are still in use by pod a/vm, process python3 (pid 9)";
   EXPECT_EQ(step.unschedulable, false);
   EXPECT_THAT(step.evict, IsEmpty());
-  EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, has_failed(why))));
-  EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, std::nullopt)));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kDrainAnnotation, has_failed(why))));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kCordonedAnnotation, std::nullopt)));
   EXPECT_THAT(step.report.trouble, testing::StartsWith("pods are no longer evicted: " + why));
-  EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "blocked"))) << "it is done when they have let go";
+  EXPECT_THAT(step.labels, Contains(Pair(api::kStateLabel, "blocked"))) << "it is done when they have let go";
   EXPECT_THAT(step.events, Contains(Field(&NodeEvent::reason, "DrainFailed")));
 
   view.node.labels = with_changes(view.node.labels, step.labels);
@@ -415,15 +412,15 @@ TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
     EXPECT_THAT(step, leaves_it());
     EXPECT_THAT(step.events, Not(Contains(Field(&NodeEvent::reason, "DrainFailed")))) << "told once";
   }
-  view.host.status->phase = NodePhase::applying;
+  view.host.status->phase = api::NodePhase::applying;
   EXPECT_THAT(reconcile(view), leaves_it());
-  view.host.status->phase = NodePhase::failed;
+  view.host.status->phase = api::NodePhase::failed;
   EXPECT_THAT(reconcile(view), leaves_it());
-  view.host.status->phase = NodePhase::blocked;
-  view.host.written->generation = view.host.status->desired.emplace(8);
+  view.host.status->phase = api::NodePhase::blocked;
+  view.host.written->generation = view.host.status->desired->generation.emplace(8);
   EXPECT_EQ(reconcile(view).unschedulable, true) << "another desired state";
-  view.host.status->phase = NodePhase::ready;
-  EXPECT_THAT(reconcile(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
+  view.host.status->phase = api::NodePhase::ready;
+  EXPECT_THAT(reconcile(view).annotations, Contains(Pair(api::kDrainAnnotation, std::nullopt)));
 }
 
 TEST(Drain, AClockThatWasSetBackEndsItTooSomeTime) {
@@ -446,7 +443,7 @@ TEST(Drain, AMissingRightEndsIt) {
   drain_of(view).eviction_refused = "create on pods/eviction";
   const ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.unschedulable, false);
-  EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, has_failed("create on pods/eviction"))));
+  EXPECT_THAT(step.annotations, Contains(Pair(api::kDrainAnnotation, has_failed("create on pods/eviction"))));
 }
 
 TEST(Drain, WhereCordoningIsRefusedTheRestIsSaid) {
@@ -454,10 +451,10 @@ TEST(Drain, WhereCordoningIsRefusedTheRestIsSaid) {
   drain_of(view).cordon_refused = "a policy is against it";
   const ReconcileResult step = reconcile(view);
   EXPECT_THAT(step, leaves_it());
-  EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "blocked")));
+  EXPECT_THAT(step.labels, Contains(Pair(api::kStateLabel, "blocked")));
   EXPECT_THAT(step.report.trouble, HasSubstr("a policy is against it"));
   view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.host.status->phase = NodePhase::ready;
+  view.host.status->phase = api::NodePhase::ready;
   drain_of(view).cordon_refused = "a policy is against it";
   EXPECT_THAT(reconcile(view), leaves_it());
 }
@@ -466,7 +463,7 @@ TEST(Drain, TellsPeersThatItIsOnItsWay) {
   NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   view.node.labels = {{policy::kVgpuConfigLabel, "render-mix"}};
   view.host.written = test::written(resolve_desired_state(view.node, view.configs, view.defaults));
-  EXPECT_THAT(reconcile(view).labels, Contains(Pair(kVgpuStateLabel, "pending")));
+  EXPECT_THAT(reconcile(view).labels, Contains(Pair(api::kVgpuStateLabel, "pending")));
 }
 
 // --- What is remembered ------------------------------------------------------------------------------------
@@ -509,8 +506,8 @@ TEST(DrainMark, OfAnotherFormIsNotOurs) {
 
 TEST(DrainMark, ThatCannotBeReadIsTakenOff) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.node.annotations[kDrainAnnotation] = "by hand";
-  view.host.status->phase = NodePhase::ready;
+  view.node.annotations[api::kDrainAnnotation] = "by hand";
+  view.host.status->phase = api::NodePhase::ready;
   EXPECT_THAT(reconcile(view), undoes_all());
 }
 

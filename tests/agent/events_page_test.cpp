@@ -21,15 +21,12 @@ std::string text_of(const char* file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// In these files a literal of one or more capitalized words is the reason of an event.
 std::set<std::string> reasons() {
-  static const std::regex kReason("\"([A-Z][a-z]+(?:[A-Z][a-z]+)*)\"");
+  static const std::regex kReason("= \"([A-Za-z]+)\";");
   std::set<std::string> out;
-  for (const char* file : {"agent/node_events.cpp", "agent/drain/drain.cpp", "agent/kata/kata_step.cpp"}) {
-    const std::string text = text_of(file);
-    for (std::sregex_iterator at(text.begin(), text.end(), kReason), end; at != end; ++at)
-      out.insert((*at)[1].str());
-  }
+  const std::string text = text_of("api/events.h");
+  for (std::sregex_iterator at(text.begin(), text.end(), kReason), end; at != end; ++at)
+    out.insert((*at)[1].str());
   return out;
 }
 

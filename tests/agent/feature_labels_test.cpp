@@ -18,8 +18,8 @@ using testing::Key;
 using testing::Not;
 using testing::Pair;
 
-AcceleratorStatus gpu(std::string id, std::string model, std::string pci_class = "0302") {
-  AcceleratorStatus out;
+api::AcceleratorStatus gpu(std::string id, std::string model, std::string pci_class = "0302") {
+  api::AcceleratorStatus out;
   out.id = std::move(id);
   out.model = std::move(model);
   out.pci_class = std::move(pci_class);
@@ -27,34 +27,34 @@ AcceleratorStatus gpu(std::string id, std::string model, std::string pci_class =
   return out;
 }
 
-HostStatus host_of(std::vector<AcceleratorStatus> gpus) {
-  HostStatus out;
+api::HostStatus host_of(std::vector<api::AcceleratorStatus> gpus) {
+  api::HostStatus out;
   out.accelerators = std::move(gpus);
-  out.features = NodeFeatures{.iommu = "on"};
+  out.features = api::NodeFeatures{.iommu = "on"};
   return out;
 }
 
-Labels labels_of(const HostStatus& host) {
+Labels labels_of(const api::HostStatus& host) {
   return feature_labels(host).value_or(Labels{{"unknown", ""}});
 }
 
-const AcceleratorStatus& l40() {
-  static const AcceleratorStatus one = gpu("10de:26b5", "AD102GL [L40]");
+const api::AcceleratorStatus& l40() {
+  static const api::AcceleratorStatus one = gpu("10de:26b5", "AD102GL [L40]");
   return one;
 }
-const AcceleratorStatus& h100() {
-  static const AcceleratorStatus one = gpu("10de:2330", "GH100 [H100 SXM5 80GB]");
+const api::AcceleratorStatus& h100() {
+  static const api::AcceleratorStatus one = gpu("10de:2330", "GH100 [H100 SXM5 80GB]");
   return one;
 }
 
 TEST(FeatureLabels, SayWhatAllGpusAre) {
-  HostStatus host = host_of({h100(), h100()});
-  host.accelerators[0].mode = policy::Mode::passthrough;
+  api::HostStatus host = host_of({h100(), h100()});
+  host.accelerators[0].mode = api::Mode::passthrough;
   host.accelerators[0].driver = "vfio-pci";
-  host.features = NodeFeatures{.iommu = "on",
-                               .largest_group = 3,
-                               .machine = "Rack Server (2U) / B.",
-                               .vgpu_types = {{"H100XM-8C", 20}, {"H100XM-80C", 2}}};
+  host.features = api::NodeFeatures{.iommu = "on",
+                                    .largest_group = 3,
+                                    .machine = "Rack Server (2U) / B.",
+                                    .vgpu_types = {{"H100XM-8C", 20}, {"H100XM-80C", 2}}};
   EXPECT_THAT(
       labels_of(host),
       ElementsAre(Pair("gpu-ferry.io/gpu.driver.nvidia.count", "1"),
@@ -118,14 +118,14 @@ TEST(FeatureLabels, OfANodeWithoutGpusAreNone) {
 }
 
 TEST(FeatureLabels, AreUnknownBeforeHostdHasSaidWhatTheyAreMadeFrom) {
-  HostStatus host = host_of({l40()});
+  api::HostStatus host = host_of({l40()});
   host.features.reset();
   EXPECT_FALSE(feature_labels(host).has_value());
 }
 
 TEST(FeatureLabels, CountWhatNoDriverHas) {
-  HostStatus host = host_of({l40()});
-  host.accelerators[0].driver.clear();
+  api::HostStatus host = host_of({l40()});
+  host.accelerators[0].driver.reset();
   EXPECT_THAT(labels_of(host), Contains(Pair("gpu-ferry.io/gpu.driver.none.count", "1")));
 }
 
@@ -142,7 +142,7 @@ void PrintTo(const Name& name, std::ostream* out) {
 }
 
 TEST_P(FeatureLabelsOf, AName) {
-  AcceleratorStatus one = gpu(GetParam().id, GetParam().model);
+  api::AcceleratorStatus one = gpu(GetParam().id, GetParam().model);
   one.subsystem = GetParam().subsystem;
   const Labels labels = labels_of(host_of({one, one}));
   const auto product = labels.find("nvidia.com/gpu.product");
@@ -178,9 +178,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(FeatureLabels, LeaveOutWhatMakesNoKey) {
   // "gpu." before it and ".count" behind.
   const std::string most(53, 'm');
-  HostStatus host = host_of({gpu("10de:ffff", "X [" + most + "]"), gpu("10de:ffff", "X [" + most + "m]")});
+  api::HostStatus host =
+      host_of({gpu("10de:ffff", "X [" + most + "]"), gpu("10de:ffff", "X [" + most + "m]")});
   host.accelerators[0].driver = "odd driver";
-  host.features = NodeFeatures{.iommu = "on or off", .vgpu_types = {{"A B", 1}, {"", 1}, {"A-1Q", 1}}};
+  host.features = api::NodeFeatures{.iommu = "on or off", .vgpu_types = {{"A B", 1}, {"", 1}, {"A-1Q", 1}}};
   const Labels labels = labels_of(host);
   EXPECT_THAT(labels, Contains(Pair("nvidia.com/gpu." + most + ".count", "1")));
   EXPECT_THAT(labels, Contains(Key("gpu-ferry.io/vgpu.A-1Q.count")));
@@ -216,7 +217,7 @@ TEST(FeatureLabels, AreOursByNameUnlessNfdHasSetThem) {
 
 // Whoever adds a label has to know it again.
 TEST(FeatureLabels, OfOurDomainAreAllKnownByName) {
-  HostStatus host = host_of({l40(), h100()});
+  api::HostStatus host = host_of({l40(), h100()});
   host.features->largest_group = 2;
   host.features->machine = "A machine";
   host.features->vgpu_types = {{"L40-12Q", 4}};

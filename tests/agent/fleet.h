@@ -19,12 +19,13 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/cluster_words.h"
-#include "agent/desired_state/desired_file.h"
+#include "agent/desired_state/written_policy.h"
 #include "agent/node_agent.h"
 #include "agent/operator_compat/operands.h"
 #include "agent/rollout/rollout.h"
 #include "agent/rollout/rollout_leases.h"
+#include "api/files.h"
+#include "api/labels.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
@@ -107,7 +108,7 @@ class Fleet {
     return took;
   }
   void label(const std::string& node, const json& policy) {
-    server.edit("/api/v1/nodes/" + node, {{"metadata", {{"labels", {{agent::kPolicyLabel, policy}}}}}});
+    server.edit("/api/v1/nodes/" + node, {{"metadata", {{"labels", {{api::kPolicyLabel, policy}}}}}});
   }
   void label_all(const json& policy) {
     for (const auto& machine : machines) label(machine->name, policy);
@@ -119,9 +120,9 @@ class Fleet {
     const auto found = all.find(key);
     return found == all.end() ? "" : found->second;
   }
-  std::string state(const std::string& node) const { return text_of(node, "labels", agent::kStateLabel); }
+  std::string state(const std::string& node) const { return text_of(node, "labels", api::kStateLabel); }
   std::string error(const std::string& node) const {
-    return text_of(node, "annotations", agent::kErrorAnnotation);
+    return text_of(node, "annotations", api::kErrorAnnotation);
   }
   std::size_t in_state(const std::string& word) const {
     return static_cast<std::size_t>(
@@ -161,7 +162,7 @@ class Fleet {
     for (const auto end = clock.now() + time; clock.now() < end;) {
       clock.run_for(std::min<kube::Timers::Clock::duration>(std::chrono::seconds(1), end - clock.now()));
       for (const auto& machine : machines) {
-        const std::string now = machine->host.read_file(agent::kDesiredFile).value_or("");
+        const std::string now = machine->host.read_file(api::kDesiredFile).value_or("");
         if (std::exchange(machine->told, now) != now) machine->hostd.wanted_changed();
         if (each_second) each_second(*machine);
       }

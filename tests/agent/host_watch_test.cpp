@@ -7,9 +7,10 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/desired_state/desired_file.h"
+#include "agent/desired_state/written_policy.h"
 #include "agent/host_files.h"
-#include "agent/host_status.h"
+#include "api/files.h"
+#include "api/host_status.h"
 #include "tests/support/inotify_limits.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
@@ -38,7 +39,7 @@ class HostWatchTest : public testing::Test {
     while (is_told(std::chrono::milliseconds(50)))
       ;
   }
-  fs::path folder() const { return (scratch_.path() / kStatusFile).parent_path(); }
+  fs::path folder() const { return (scratch_.path() / api::kStatusFile).parent_path(); }
 
   std::unique_ptr<EventLoop> loop_ = test::must(EventLoop::create());
   test::ScratchDirectory scratch_;
@@ -52,7 +53,7 @@ class HostWatchTest : public testing::Test {
 };
 
 TEST_F(HostWatchTest, HearsOfBothFiles) {
-  for (const char* file : {kDesiredFile, kStatusFile}) {
+  for (const char* file : {api::kDesiredFile, api::kStatusFile}) {
     ASSERT_TRUE(host_.write_file(file, "{}"));
     EXPECT_TRUE(is_told()) << file;
     be_still();
@@ -60,9 +61,9 @@ TEST_F(HostWatchTest, HearsOfBothFiles) {
 }
 
 TEST_F(HostWatchTest, HearsOfAFileThatAPersonWritesInto) {
-  ASSERT_TRUE(host_.write_file(kStatusFile, "{}"));
+  ASSERT_TRUE(host_.write_file(api::kStatusFile, "{}"));
   be_still();
-  std::ofstream(scratch_.path() / kStatusFile, std::ios::app) << " ";
+  std::ofstream(scratch_.path() / api::kStatusFile, std::ios::app) << " ";
   EXPECT_TRUE(is_told());
 }
 
@@ -70,12 +71,12 @@ TEST_F(HostWatchTest, HearsOnInAFolderThatHasTakenTheFormersPlace) {
   fs::rename(folder(), scratch_.path() / "former");
   EXPECT_TRUE(is_told());
   be_still();
-  ASSERT_TRUE(host_.write_file(kStatusFile, "{}"));
+  ASSERT_TRUE(host_.write_file(api::kStatusFile, "{}"));
   EXPECT_TRUE(is_told());
   fs::remove_all(folder());
   EXPECT_TRUE(is_told());
   be_still();
-  ASSERT_TRUE(host_.write_file(kStatusFile, "{}"));
+  ASSERT_TRUE(host_.write_file(api::kStatusFile, "{}"));
   EXPECT_TRUE(is_told());
 }
 

@@ -13,8 +13,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agent/desired_state/desired_file.h"
-#include "agent/host_status.h"
+#include "agent/desired_state/written_policy.h"
+#include "api/files.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/locks.h"
 #include "kube/timers.h"
@@ -33,7 +33,7 @@ class HostdStandin {
     using namespace std::chrono_literals;
     if (!runs) return;
     clock_.cancel(next_);
-    const auto desired = agent::read_desired_file(host_.read_file(agent::kDesiredFile).value_or(""));
+    const auto desired = agent::read_written(host_.read_file(api::kDesiredFile).value_or(""));
     if (!desired) return end(std::nullopt, "idle");
     const auto generation = desired->generation;
     if (user) return end(generation, "blocked");
@@ -41,8 +41,8 @@ class HostdStandin {
       if (ended_ == generation && phase_ == "blocked") ++tries_unasked;
       return end(generation, "failed");
     }
-    if (desired->policy == is && (!by_text || config_.empty() || config_ == desired->config)) {
-      config_ = desired->config;
+    if (desired->policy == is && (!by_text || config_.empty() || config_ == desired->config.text)) {
+      config_ = desired->config.text;
       return end(generation, "ready");
     }
     if (!held_by().empty()) return end(generation, "blocked");
@@ -60,7 +60,7 @@ class HostdStandin {
           return;
         }
         is = desired_state.policy;
-        config_ = desired_state.config;
+        config_ = desired_state.config.text;
         end(generation, "ready");
       });
     });
@@ -111,7 +111,7 @@ class HostdStandin {
     return is == "given" || is == "same" ? "passthrough" : is == "divided" ? "vgpu" : "host";
   }
   void show() {
-    auto shown = LivenessLock::announce(host_, agent::kHostdLiveness);
+    auto shown = LivenessLock::announce(host_, api::kHostdLiveness);
     if (!shown) std::abort();
     liveness_.emplace(std::move(*shown));
   }
@@ -165,7 +165,7 @@ class HostdStandin {
         {"unavailable", json::array()},
         {"error", error_.empty() ? json() : json{{"message", error_}, {"hint", ""}}},
         {"features", {{"iommu", "on"}, {"largest_group", 1}, {"vgpu_types", {{"L40S-12Q", 4}}}}}};
-    if (!host_.write_file(agent::kStatusFile, state.dump())) std::abort();
+    if (!host_.write_file(api::kStatusFile, state.dump())) std::abort();
     wrote_();
   }
 

@@ -6,10 +6,10 @@
 
 #include <gmock/gmock.h>
 
-#include "agent/cluster_words.h"
 #include "agent/host_files.h"
 #include "agent/kata/kata_step.h"
 #include "agent/labels/own_labels.h"
+#include "api/labels.h"
 #include "kata-manager/controller/kata_keeper.h"
 #include "tests/agent/snapshots.h"
 #include "tests/kata-manager/gpu_artifact.h"
@@ -72,9 +72,9 @@ class KataConversation : public testing::Test {
     const KataStep step = kata_step(node, side, view, plan, turn);
     trouble = step.trouble;
     if (step.file) must(write_desired_classes(host, *step.file));
-    std::erase_if(node.labels, [](const auto& label) { return label.first.starts_with(kKataPrefix); });
+    std::erase_if(node.labels, [](const auto& label) { return label.first.starts_with(api::kKataPrefix); });
     for (const std::string& handler : labelled_handlers(node, side))
-      node.labels[kKataPrefix + handler] = "ready";
+      node.labels[api::kKataPrefix + handler] = "ready";
   }
   /// Until both have said all that there is to say.
   HostSide settle() {

@@ -13,7 +13,7 @@
 
 #include <gmock/gmock.h>
 
-#include "agent/cluster_words.h"
+#include "api/labels.h"
 #include "tests/agent/fleet.h"
 #include "tests/agent/kata_standin.h"
 
@@ -86,10 +86,10 @@ class KataLoop : public testing::Test {
   void classes(const std::string& list) { configure("version: v2\nruntimeClasses:\n" + list); }
 
   std::string label(const std::string& node, const std::string& handler) const {
-    return fleet->text_of(node, "labels", (kKataPrefix + handler).c_str());
+    return fleet->text_of(node, "labels", (api::kKataPrefix + handler).c_str());
   }
   std::string error(const std::string& node = "n0") const {
-    return fleet->text_of(node, "annotations", kKataErrorAnnotation);
+    return fleet->text_of(node, "annotations", api::kKataErrorAnnotation);
   }
   std::optional<kata::DesiredClasses> written(const std::string& node = "n0") const {
     for (const auto& machine : fleet->machines)

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "agent/kata/artifact_pulls.h"
+#include "api/files.h"
 #include "hostfs/host_fs.h"
 #include "kata-manager/classes/desired_classes.h"
 #include "kata-manager/controller/ready_handlers.h"
@@ -110,8 +111,8 @@ class KataHostdStandin {
   }
   void say(const kata::HandlersFile& file) {
     const std::string text = kata::handlers_file_text(file);
-    if (host_.read_file(kata::kReadyHandlersFile).value_or("") == text) return;
-    if (!host_.write_file(kata::kReadyHandlersFile, text)) std::abort();
+    if (host_.read_file(api::kReadyHandlersFile).value_or("") == text) return;
+    if (!host_.write_file(api::kReadyHandlersFile, text)) std::abort();
     wrote_();
   }
 

@@ -3,8 +3,8 @@
 
 #include <gmock/gmock.h>
 
-#include "agent/cluster_words.h"
 #include "agent/rollout/rollout.h"
+#include "api/labels.h"
 #include "tests/agent/snapshots.h"
 
 namespace ferry::agent {
@@ -284,7 +284,7 @@ TEST(KataStep, TellsOnceWhatIsWrong) {
   EXPECT_EQ(step.trouble, "kata-a: blocked: a pod runs with it");
   ASSERT_THAT(step.events, SizeIs(1));
   EXPECT_EQ(step.events.front().reason, "RuntimeBlocked");
-  scene.node.annotations[kKataErrorAnnotation] = step.trouble;
+  scene.node.annotations[api::kKataErrorAnnotation] = step.trouble;
   EXPECT_THAT(scene.step().events, IsEmpty());
   scene.host.kata.generation = 0;
   scene.host.kata_silent = kAnswerPatience + std::chrono::seconds(1);

@@ -31,8 +31,8 @@ class World {
     view_.others = {.pods = std::vector<PodOnNode>(), .daemon_sets = std::set<std::string>()};
     if (one_in(2)) view_.defaults.workload = pick({Workload::container, Workload::vm_vgpu});
     for (const char* key : kOperands) operator_sets(key);
-    host_policy_ =
-        resolve_desired_state(test::node_with({{kWorkloadLabel, "container"}}), {}, {}).desired_policy.policy;
+    host_policy_ = resolve_desired_state(test::node_with({{api::kWorkloadLabel, "container"}}), {}, {})
+                       .desired_policy.policy;
   }
 
   void disturb() {
@@ -85,8 +85,8 @@ class World {
     const auto owners = other_owners(labels, view_.others);
     const DesiredState desired_state = resolve_desired_state(view_.node, view_.configs, view_.defaults);
     const bool standby = !owners.empty() && desired_state.kind != DesiredState::Kind::nothing;
-    const std::string state = labels.at(kStateLabel);
-    const bool troubled = view_.node.annotations.contains(kErrorAnnotation);
+    const std::string state = labels.at(api::kStateLabel);
+    const bool troubled = view_.node.annotations.contains(api::kErrorAnnotation);
     if (standby) {
       EXPECT_EQ(state, "standby");
       EXPECT_EQ(view_.host.written.has_value(), false);
@@ -99,10 +99,10 @@ class World {
       EXPECT_EQ(state, "ready");
       EXPECT_TRUE(same_policy(host_policy_, desired_state.desired_policy.policy))
           << desired_state.desired_policy.name;
-      EXPECT_EQ(labels.contains(kVgpuStateLabel), desired_state.of_vgpu_config);
-      EXPECT_TRUE(!desired_state.of_vgpu_config || labels.at(kVgpuStateLabel) == "success");
+      EXPECT_EQ(labels.contains(api::kVgpuStateLabel), desired_state.of_vgpu_config);
+      EXPECT_TRUE(!desired_state.of_vgpu_config || labels.at(api::kVgpuStateLabel) == "success");
     }
-    const auto vgpus = labels.find(kVgpuStateLabel);
+    const auto vgpus = labels.find(api::kVgpuStateLabel);
     EXPECT_TRUE(standby || vgpus == labels.end() || vgpus->second != "pending") << "nobody waits";
     expect_features();
     EXPECT_EQ(troubled, standby || desired_state.kind == DesiredState::Kind::invalid);
@@ -122,7 +122,7 @@ class World {
   /// What GPUs are is said whatever they shall be, and what another says of them stays.
   void expect_features() const {
     const bool said = view_.features == FeatureWay::node;
-    const Labels features = feature_labels(view_.host.status.value_or(HostStatus())).value_or(Labels());
+    const Labels features = feature_labels(view_.host.status.value_or(api::HostStatus())).value_or(Labels());
     EXPECT_FALSE(features.empty());
     for (const auto& [key, value] : features) {
       const std::string expected = key == kCount && counted_ ? *counted_ : said ? value : "(absent)";
@@ -149,11 +149,12 @@ class World {
 
   void user() {
     const std::string_view key =
-        pick({kOperandsLabel, kPolicyLabel, kWorkloadLabel, policy::kVgpuConfigLabel});
-    if (key == kOperandsLabel) return set(key, pick({"false", "true", "(absent)", "(absent)", "(absent)"}));
-    if (key == kPolicyLabel)
+        pick({api::kOperandsLabel, api::kPolicyLabel, api::kWorkloadLabel, policy::kVgpuConfigLabel});
+    if (key == api::kOperandsLabel)
+      return set(key, pick({"false", "true", "(absent)", "(absent)", "(absent)"}));
+    if (key == api::kPolicyLabel)
       return set(key, pick({"mixed", "quarters", "typo", "", "(absent)", "(absent)", "(absent)"}));
-    if (key == kWorkloadLabel)
+    if (key == api::kWorkloadLabel)
       return set(key, pick({"container", "vm-passthrough", "vm-vgpu", "typo", "(absent)"}));
     set(key, pick({"render-mix", "default", "mixed", "typo", "(absent)"}));
   }
@@ -234,35 +235,35 @@ class World {
     view_.others.pods = std::move(pods);
   }
 
-  void publish(NodePhase phase) {
-    HostStatus seen;
-    if (view_.host.written) seen.desired = view_.host.written->generation;
-    seen.phase = view_.host.written ? phase : NodePhase::idle;
+  void publish(api::NodePhase phase) {
+    api::HostStatus seen;
+    if (view_.host.written) seen.desired = api::DesiredMark{.generation = view_.host.written->generation};
+    seen.phase = view_.host.written ? phase : api::NodePhase::idle;
     const policy::Mode mode = host_policy_.items.back().mode;
     seen.accelerators = {test::gpu(mode, mode)};
     seen.accelerators[0].pci_class = "0302";
-    seen.features = NodeFeatures{.iommu = "on"};
-    if (phase == NodePhase::blocked) seen.accelerators[0].state = "blocked";
+    seen.features = api::NodeFeatures{.iommu = "on"};
+    if (phase == api::NodePhase::blocked) seen.accelerators[0].state = api::GpuState::blocked;
     view_.host.status = seen;
     view_.host.silent = seconds(0);
   }
 
   void hostd(bool busy) {
     const HostSide& host = view_.host;
-    if (!host.written) return publish(NodePhase::idle);
-    const auto file = policy::read_policies({.file = "desired", .text = host.written->config});
+    if (!host.written) return publish(api::NodePhase::idle);
+    const auto file = policy::read_policies(host.written->config);
     ASSERT_EQ(file.has_value(), true);
     const auto policy = policy::select_policy(file.value_or(policy::PolicyFile{}), host.written->policy);
     ASSERT_EQ(policy.has_value(), true);
     const policy::Policy desired = policy.value_or(policy::Policy{});
-    const bool is_new = !host.status || host.status->desired != host.written->generation;
-    if (same_policy(host_policy_, desired)) return publish(NodePhase::ready);
+    const bool is_new = !host.status || host.status->desired_generation() != host.written->generation;
+    if (same_policy(host_policy_, desired)) return publish(api::NodePhase::ready);
     if (is_new && host.silent <= kAnswerPatience && !relabelled_) expect_paused();
-    if (busy) return publish(NodePhase::blocked);
-    if (is_new) return publish(NodePhase::applying);
+    if (busy) return publish(api::NodePhase::blocked);
+    if (is_new) return publish(api::NodePhase::applying);
     host_policy_ = desired;
     ++changes_;
-    publish(NodePhase::ready);
+    publish(api::NodePhase::ready);
   }
 
   // Nobody who would look at GPUs runs when a desired state that changes them comes to hostd.

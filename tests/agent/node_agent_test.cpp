@@ -15,12 +15,13 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/cluster_words.h"
-#include "agent/desired_state/desired_file.h"
+#include "agent/desired_state/written_policy.h"
 #include "agent/labels/feature_file.h"
 #include "agent/operator_compat/operands.h"
 #include "agent/operator_compat/validation_files.h"
-#include "common/plugin_files.h"
+#include "api/files.h"
+#include "api/labels.h"
+#include "api/serving.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "tests/agent/one_node.h"
@@ -52,21 +53,21 @@ constexpr const char* kSecondVgpus = "  halved: [{devices: all, mode: vgpu, vgpu
 TEST_F(AgentLoop, FollowsALabelAndSaysWhatHasComeOfIt) {
   cluster.start_agent();
   pass(5s);
-  EXPECT_EQ(cluster.label(kStateLabel), "idle");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "idle");
   EXPECT_EQ(cluster.desired(), "nothing");
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(4s);
   EXPECT_EQ(cluster.desired(), "given");
-  EXPECT_EQ(cluster.label(kStateLabel), "applying");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "applying");
   pass(20s);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
   EXPECT_EQ(cluster.host.read_file("run/nvidia/validations/workload-type").value_or(""), "vm-passthrough\n");
   EXPECT_TRUE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready"));
   EXPECT_THAT(cluster.reasons(), testing::IsSupersetOf({"Ready", "Applying"}));
 
-  cluster.label(kPolicyLabel, nullptr);
+  cluster.label(api::kPolicyLabel, nullptr);
   pass(10s);
-  EXPECT_EQ(cluster.label(kStateLabel), "idle");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "idle");
   EXPECT_EQ(cluster.desired(), "nothing");
   EXPECT_EQ(cluster.hostd.is, "given") << "the host is left as it is";
 }
@@ -74,10 +75,10 @@ TEST_F(AgentLoop, FollowsALabelAndSaysWhatHasComeOfIt) {
 TEST_F(AgentLoop, TellsARefusalAndIsDoneWhenTheHolderGoes) {
   cluster.start_agent();
   cluster.hostd.user = true;
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(10s);
-  EXPECT_EQ(cluster.label(kStateLabel), "blocked");
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("VM guest-7 (pid 4711)"));
+  EXPECT_EQ(cluster.label(api::kStateLabel), "blocked");
+  EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("VM guest-7 (pid 4711)"));
   EXPECT_THAT(cluster.reasons(), Contains("Blocked"));
   const auto asked = cluster.server.seen().size();
   pass(30min);
@@ -85,8 +86,8 @@ TEST_F(AgentLoop, TellsARefusalAndIsDoneWhenTheHolderGoes) {
   cluster.hostd.user = false;
   cluster.hostd.wanted_changed();
   pass(20s);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
-  EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
+  EXPECT_EQ(cluster.annotation(api::kErrorAnnotation), "");
 }
 
 TEST_F(AgentLoop, SaysTheLastOfManyTextsAndNotEachOfThem) {
@@ -94,7 +95,7 @@ TEST_F(AgentLoop, SaysTheLastOfManyTextsAndNotEachOfThem) {
   cluster.hostd.users = [&pid] {
     return json{{{"kind", "process"}, {"name", "train"}, {"pid", pid}, {"pod_uid", nullptr}}};
   };
-  const auto says = [&] { return cluster.annotation(kErrorAnnotation); };
+  const auto says = [&] { return cluster.annotation(api::kErrorAnnotation); };
   const auto patches = [&] { return cluster.server.count("PATCH", "/nodes/"); };
   const auto shown = [&] { return says().find(fmt::format("(pid {})", pid)) != std::string::npos; };
   const auto change = [&](kube::Timers::Clock::duration pause) {
@@ -103,9 +104,9 @@ TEST_F(AgentLoop, SaysTheLastOfManyTextsAndNotEachOfThem) {
     cluster.clock.run_for(pause);
   };
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(10s);
-  ASSERT_EQ(cluster.label(kStateLabel), "blocked");
+  ASSERT_EQ(cluster.label(api::kStateLabel), "blocked");
   ASSERT_TRUE(shown()) << says();
   auto before = patches();
   for (int i = 0; i < 150; ++i) change(40ms);
@@ -128,28 +129,29 @@ TEST_F(AgentLoop, SaysTheLastOfManyTextsAndNotEachOfThem) {
   cluster.hostd.users = nullptr;
   cluster.hostd.wanted_changed();
   pass(1s);
-  EXPECT_NE(cluster.label(kStateLabel), "blocked") << "only words wait";
+  EXPECT_NE(cluster.label(api::kStateLabel), "blocked") << "only words wait";
 }
 
 TEST_F(AgentLoop, ConfigMapEditsCountAndAWrongOneChangesNothing) {
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(20s);
   cluster.configure("version: v2\npolicies:\n  given: [{devices: all, mood: host}]\n");
   pass(10s);
-  EXPECT_EQ(cluster.label(kStateLabel), "failed");
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("mood"));
+  EXPECT_EQ(cluster.label(api::kStateLabel), "failed");
+  EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("mood"));
   EXPECT_EQ(cluster.desired(), "given") << "what was written down stays";
   cluster.configure("version: v2\npolicies:\n  given: [{devices: all, mode: host}]\n");
   pass(20s);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
 }
 
 TEST_F(AgentLoop, LabelsTheNodeWithTheKataHandlersThatAreReady) {
   const auto labelled = [&] {
     std::map<std::string, std::string> out;
     for (const auto& [key, value] : cluster.labels())
-      if (key.starts_with(kKataPrefix)) out[key.substr(std::string_view(kKataPrefix).size())] = value;
+      if (key.starts_with(api::kKataPrefix))
+        out[key.substr(std::string_view(api::kKataPrefix).size())] = value;
     return out;
   };
   const auto say = [&](const std::string& text) {
@@ -157,7 +159,7 @@ TEST_F(AgentLoop, LabelsTheNodeWithTheKataHandlersThatAreReady) {
     cluster.agent->host_changed();
     pass(5s);
   };
-  cluster.label(std::string(kKataPrefix) + "of-before-the-boot", "ready");
+  cluster.label(std::string(api::kKataPrefix) + "of-before-the-boot", "ready");
   cluster.start_agent();
   pass(5s);
   EXPECT_TRUE(labelled().empty());
@@ -198,7 +200,7 @@ TEST_F(AgentLabels, AreSetKeptUpAndTakenOff) {
   EXPECT_EQ(cluster.label(kCount), "1");
   EXPECT_EQ(cluster.label(kGiven), "0");
   EXPECT_EQ(cluster.label("nvidia.com/gpu.product"), "NVIDIA-L40S");
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(30s);
   EXPECT_EQ(cluster.label(kGiven), "1");
   const auto asked = cluster.server.seen().size();
@@ -209,7 +211,7 @@ TEST_F(AgentLabels, AreSetKeptUpAndTakenOff) {
   start(FeatureWay::none);
   EXPECT_EQ(features(), (std::set<std::string>{kCount, "nvidia.com/gpu.product"}))
       << "what others have set, before us or since, is theirs";
-  EXPECT_EQ(cluster.annotation(kFeaturesAnnotation), "");
+  EXPECT_EQ(cluster.annotation(api::kFeaturesAnnotation), "");
 }
 
 TEST_F(AgentLabels, StayUntilHostdHasSpoken) {
@@ -217,10 +219,10 @@ TEST_F(AgentLabels, StayUntilHostdHasSpoken) {
   start(FeatureWay::node);
   ASSERT_EQ(cluster.label(kCount), "1");
   cluster.kill_agent();
-  EXPECT_TRUE(cluster.host.remove_file(kStatusFile));
+  EXPECT_TRUE(cluster.host.remove_file(api::kStatusFile));
   start(FeatureWay::node);
   EXPECT_EQ(cluster.label(kCount), "1");
-  EXPECT_NE(cluster.annotation(kFeaturesAnnotation), "");
+  EXPECT_NE(cluster.annotation(api::kFeaturesAnnotation), "");
 }
 
 TEST_F(AgentLabels, WhoseRecordIsLostAreKnownByName) {
@@ -237,14 +239,14 @@ TEST_F(AgentLabels, WhoseRecordIsLostAreKnownByName) {
     EXPECT_EQ(cluster.label(old_type), nfds ? "2" : "there is none");
     EXPECT_EQ(cluster.label(kCount), "7") << "GPU feature discovery may say that";
     cluster.kill_agent();
-    cluster.server.edit(kNode, {{"metadata", {{"annotations", {{kFeaturesAnnotation, nullptr}}}}}});
+    cluster.server.edit(kNode, {{"metadata", {{"annotations", {{api::kFeaturesAnnotation, nullptr}}}}}});
   }
 }
 
 TEST_F(AgentLabels, ThatNfdHasSetAreItsOwn) {
   cluster.hostd.wanted_changed();
   cluster.label(kGiven, "7");
-  cluster.server.edit(kNode, {{"metadata", {{"annotations", {{kNfdAnnotation, kGiven}}}}}});
+  cluster.server.edit(kNode, {{"metadata", {{"annotations", {{api::kNfdAnnotation, kGiven}}}}}});
   start(FeatureWay::node);
   EXPECT_EQ(cluster.label(kGiven), "7");
   EXPECT_EQ(cluster.label("gpu-ferry.io/iommu.mode"), "on");
@@ -252,7 +254,7 @@ TEST_F(AgentLabels, ThatNfdHasSetAreItsOwn) {
 
 TEST_F(AgentLabels, StandWhileHostdIsStartedAgainAndAgain) {
   start(FeatureWay::node);
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(30s);
   ASSERT_EQ(cluster.label(kGiven), "1");
   const auto asked = cluster.server.count("PATCH", "/nodes/");
@@ -267,17 +269,17 @@ TEST_F(AgentLabels, StandWhileHostdIsStartedAgainAndAgain) {
 
 TEST_F(AgentLabels, GoWithHostdOnceItIsGoneAndComeAgain) {
   start(FeatureWay::node);
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(30s);
   cluster.hostd.stop();
   pass(9min);
   EXPECT_EQ(cluster.label(kGiven), "1");
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
   pass(2min);
   EXPECT_TRUE(features().empty());
-  EXPECT_EQ(cluster.annotation(kFeaturesAnnotation), "");
-  EXPECT_EQ(cluster.label(kStateLabel), "unknown");
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("has not run on this node"));
+  EXPECT_EQ(cluster.annotation(api::kFeaturesAnnotation), "");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "unknown");
+  EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("has not run on this node"));
   EXPECT_THAT(cluster.reasons(), Contains("HostdUnavailable"));
   EXPECT_TRUE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready")) << "what is done stays done";
   const auto asked = cluster.server.count("PATCH", "/nodes/");
@@ -286,8 +288,8 @@ TEST_F(AgentLabels, GoWithHostdOnceItIsGoneAndComeAgain) {
   cluster.hostd.start();
   pass(5s);
   EXPECT_EQ(cluster.label(kGiven), "1");
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
-  EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
+  EXPECT_EQ(cluster.annotation(api::kErrorAnnotation), "");
 }
 
 TEST_F(AgentLabels, OfANodeWhoseHostdDoesNotStartAfterABootGoToo) {
@@ -311,7 +313,7 @@ TEST_F(AgentLabels, AreNotKeptByWhoElseAsksWhetherHostdRuns) {
   cluster.hostd.stop();
   pass(5min);
   {
-    const auto asked = test::must(LivenessLock::announce(cluster.host, kHostdLiveness));
+    const auto asked = test::must(LivenessLock::announce(cluster.host, api::kHostdLiveness));
     cluster.agent->host_changed();
   }
   pass(12min);
@@ -341,10 +343,10 @@ class AgainstTheAgent : public AgentLoop {
 };
 
 TEST_F(AgainstTheAgent, TellsOnceWhatTheNodeDoesNotShow) {
-  refuse(422, kStateLabel);
+  refuse(422, api::kStateLabel);
   cluster.hostd.fails = true;
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   for (int i = 0; i < 30; ++i) {
     pass(1min);
     cluster.hostd.wanted_changed();
@@ -357,17 +359,17 @@ TEST_F(AgainstTheAgent, TellsOnceWhatTheNodeDoesNotShow) {
 
 TEST_F(AgainstTheAgent, WhatIsAskedForIsDoneAllTheSame) {
   cluster.start_agent();
-  for (const char* const word : {kStateLabel, "gpu.deploy", "metadata"}) {
+  for (const char* const word : {api::kStateLabel, "gpu.deploy", "metadata"}) {
     for (const int status : {403, 422}) {
       cluster.put_validator();
       refuse(status, word);
       const auto told_before = told();
       const std::string desired_policy = status == 403 ? "given" : "divided";
-      cluster.label(kPolicyLabel, desired_policy);
+      cluster.label(api::kPolicyLabel, desired_policy);
       pass(1min);
       EXPECT_NE(cluster.desired(), desired_policy) << "soon it may be permitted";
       if (word != std::string_view("metadata")) {
-        EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("a webhook says no")) << word;
+        EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("a webhook says no")) << word;
       }
       pass(3min);
       EXPECT_EQ(cluster.desired(), desired_policy) << word;
@@ -381,8 +383,8 @@ TEST_F(AgainstTheAgent, WhatIsAskedForIsDoneAllTheSame) {
       EXPECT_LE(refusals - tried, 120U) << word;
       cluster.server.script = nullptr;
       pass(11min);
-      EXPECT_EQ(cluster.label(kStateLabel), "ready") << word;
-      EXPECT_EQ(cluster.annotation(kErrorAnnotation), "") << word;
+      EXPECT_EQ(cluster.label(api::kStateLabel), "ready") << word;
+      EXPECT_EQ(cluster.annotation(api::kErrorAnnotation), "") << word;
       EXPECT_EQ(cluster.label(kValidator), "true") << word;
     }
   }
@@ -392,14 +394,14 @@ TEST_F(AgainstTheAgent, WhatIsAskedForIsDoneAllTheSame) {
 TEST_F(AgainstTheAgent, WhatIsDoneWaitsForNoWords) {
   cluster.put_validator();
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   cluster.clock.run_until([&] { return cluster.label(kValidator) == kPauseMark; }, 10s);
   cluster.hostd.fails = true;
-  refuse(422, kErrorAnnotation);
+  refuse(422, api::kErrorAnnotation);
   pass(1min);
-  EXPECT_EQ(cluster.label(kStateLabel), "failed");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "failed");
   EXPECT_EQ(cluster.label(kValidator), "true");
-  EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
+  EXPECT_EQ(cluster.annotation(api::kErrorAnnotation), "");
   pass(30min);
   const auto once = told();
   const auto tried = refusals;
@@ -409,13 +411,13 @@ TEST_F(AgainstTheAgent, WhatIsDoneWaitsForNoWords) {
   EXPECT_LE(refusals - tried, 60U);
   cluster.server.script = nullptr;
   pass(11min);
-  EXPECT_NE(cluster.annotation(kErrorAnnotation), "");
+  EXPECT_NE(cluster.annotation(api::kErrorAnnotation), "");
 }
 
 TEST_F(AgentLabels, ThatAreRefusedKeepNothingElseFromGoingOn) {
   for (const int status : {403, 422}) {
     cluster.server.edit(kNode, {{"spec", {{"unschedulable", true}}},
-                                {"metadata", {{"annotations", {{kCordonedAnnotation, "true"}}}}}});
+                                {"metadata", {{"annotations", {{api::kCordonedAnnotation, "true"}}}}}});
     cluster.label(kValidator, "paused-for-gpu-ferry");
     std::size_t refusals = 0;
     cluster.server.script = [&, status](const kube::ApiRequest& request) -> std::optional<test::ApiFault> {
@@ -428,14 +430,14 @@ TEST_F(AgentLabels, ThatAreRefusedKeepNothingElseFromGoingOn) {
     cluster.hostd.wanted_changed();
     start(FeatureWay::node);
     EXPECT_FALSE(cluster.server.object(kNode).value("/spec/unschedulable"_json_pointer, false));
-    EXPECT_EQ(cluster.annotation(kCordonedAnnotation), "");
+    EXPECT_EQ(cluster.annotation(api::kCordonedAnnotation), "");
     EXPECT_EQ(cluster.label(kValidator), "true");
-    cluster.label(kPolicyLabel, status == 403 ? "given" : "divided");
+    cluster.label(api::kPolicyLabel, status == 403 ? "given" : "divided");
     pass(30s);
     EXPECT_EQ(cluster.desired(), status == 403 ? "given" : "divided");
-    EXPECT_EQ(cluster.label(kStateLabel), "ready");
+    EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
     EXPECT_EQ(cluster.label(kCount), "there is none");
-    EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("a webhook says no"));
+    EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("a webhook says no"));
     EXPECT_THAT(cluster.reasons(), Contains("ConfigWarning"));
     pass(30min);
     const auto tried = refusals;
@@ -447,7 +449,7 @@ TEST_F(AgentLabels, ThatAreRefusedKeepNothingElseFromGoingOn) {
     cluster.server.script = nullptr;
     pass(11min);
     EXPECT_EQ(cluster.label(kCount), "1");
-    EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
+    EXPECT_EQ(cluster.annotation(api::kErrorAnnotation), "");
     cluster.kill_agent();
     start(FeatureWay::none);
     cluster.kill_agent();
@@ -457,15 +459,15 @@ TEST_F(AgentLabels, ThatAreRefusedKeepNothingElseFromGoingOn) {
 
 TEST_F(AgentLabels, OfOthersStayWhateverTheAnnotationSays) {
   const std::map<std::string, std::string> theirs = {
-      {"kubernetes.io/hostname", "n1"}, {"nvidia.com/gpu.present", "true"}, {kPolicyLabel, "given"}};
+      {"kubernetes.io/hostname", "n1"}, {"nvidia.com/gpu.present", "true"}, {api::kPolicyLabel, "given"}};
   for (const auto& [key, value] : theirs) cluster.label(key, value);
   cluster.server.edit(
       kNode,
       {{"metadata",
-        {{"annotations", {{kFeaturesAnnotation, json(theirs).dump()}}}, {"labels", {{kCount, "7"}}}}}});
+        {{"annotations", {{api::kFeaturesAnnotation, json(theirs).dump()}}}, {"labels", {{kCount, "7"}}}}}});
   start(FeatureWay::none);
   for (const auto& [key, value] : theirs) EXPECT_EQ(cluster.label(key), value) << key;
-  EXPECT_EQ(cluster.annotation(kFeaturesAnnotation), "");
+  EXPECT_EQ(cluster.annotation(api::kFeaturesAnnotation), "");
 }
 
 TEST_F(AgentLabels, AreLeftToNodeFeatureDiscovery) {
@@ -474,13 +476,13 @@ TEST_F(AgentLabels, AreLeftToNodeFeatureDiscovery) {
   cluster.kill_agent();
   start(FeatureWay::file);
   EXPECT_TRUE(features().empty());
-  EXPECT_EQ(cluster.annotation(kFeaturesAnnotation), "");
+  EXPECT_EQ(cluster.annotation(api::kFeaturesAnnotation), "");
   EXPECT_THAT(file(), HasSubstr("\nnvidia.com/gpu.count=1\n"));
   EXPECT_THAT(file(), HasSubstr("\ngpu-ferry.io/gpu.passthrough.count=0\n"));
   const std::string first = file();
   pass(20s);
   EXPECT_EQ(file(), first);
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(30s);
   EXPECT_THAT(file(), HasSubstr("\ngpu-ferry.io/gpu.passthrough.count=1\n"));
   cluster.kill_agent();
@@ -553,7 +555,7 @@ TEST_F(AgentNodeFeature, SaysWhatTheGpusAreAndKeepsItUp) {
   EXPECT_EQ(said(kGiven), "0");
   EXPECT_EQ(said("nvidia.com/gpu.memory"), json()) << "what is not known is not there";
   EXPECT_EQ(writes(), 1U);
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(30s);
   EXPECT_EQ(said(kGiven), "1");
   const auto written = writes();
@@ -614,9 +616,9 @@ TEST_F(AgentNodeFeature, IsWrittenAgainThoughTheAnswerComesAfterItsEnd) {
 TEST_F(AgentNodeFeature, IsWaitedForWhereNobodyKnowsIt) {
   nfd_is_there = false;
   start(FeatureWay::nfd);
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(30s);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready") << "nothing else waits for it";
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready") << "nothing else waits for it";
   EXPECT_EQ(writes(), 0U);
   const auto asked = cluster.server.count("GET", "nodefeatures");
   pass(30min);
@@ -629,7 +631,7 @@ TEST_F(AgentNodeFeature, IsWaitedForWhereNobodyKnowsIt) {
 TEST_F(AgentNodeFeature, StaysUntilHostdHasSpoken) {
   start(FeatureWay::nfd);
   cluster.kill_agent();
-  EXPECT_TRUE(cluster.host.remove_file(kStatusFile));
+  EXPECT_TRUE(cluster.host.remove_file(api::kStatusFile));
   start(FeatureWay::nfd);
   EXPECT_EQ(said(kCount), "1");
   EXPECT_EQ(writes(), 1U);
@@ -701,7 +703,7 @@ TEST_F(AgentLoop, KataHandlersAreNoAnswer) {
   cluster.start_agent();
   pass(5s);
   cluster.hostd.runs = false;
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   for (int i = 0; i < 5; ++i) {
     pass(10s);
     cluster.scratch.file("run/ferry/kata.json",
@@ -714,14 +716,14 @@ TEST_F(AgentLoop, KataHandlersAreNoAnswer) {
 // Other watches may be faster than the Node's, which alone says that it is no longer as our last change left
 // it.
 TEST_F(AgentLoop, ChangesTheNodeOnceThoughItsOwnWatchIsLate) {
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   cluster.start_agent();
   pass(20s);
-  ASSERT_EQ(cluster.label(kStateLabel), "ready");
+  ASSERT_EQ(cluster.label(api::kStateLabel), "ready");
   cluster.server.hold_back("nodes");
   cluster.configure("version: v2\npolicies:\n  given: [{devices: all, mood: host}]\n");
   pass(5s);
-  ASSERT_EQ(cluster.label(kStateLabel), "failed");
+  ASSERT_EQ(cluster.label(api::kStateLabel), "failed");
   const auto changes = cluster.server.count("PATCH", kNode);
   const auto reads = cluster.server.count("GET", kNode);
   cluster.put_pod("tenants", "p", "some");
@@ -729,9 +731,9 @@ TEST_F(AgentLoop, ChangesTheNodeOnceThoughItsOwnWatchIsLate) {
   EXPECT_EQ(cluster.server.count("PATCH", kNode), changes);
   EXPECT_EQ(cluster.server.count("GET", kNode), reads);
   cluster.server.hold_back("");
-  cluster.label(kPolicyLabel, nullptr);
+  cluster.label(api::kPolicyLabel, nullptr);
   pass(5s);
-  EXPECT_EQ(cluster.label(kStateLabel), "idle") << "and that is heard";
+  EXPECT_EQ(cluster.label(api::kStateLabel), "idle") << "and that is heard";
 }
 
 // In the place of NVIDIA's vGPU device manager, whose pod, and the device plugin beside it, are of the
@@ -743,21 +745,21 @@ TEST_F(AgentLoop, ObeysOneLabelAloneAmongNvidiasPrograms) {
   cluster.settings.defaults = {.workload = Workload::vm_vgpu, .policy = {}, .vgpu_config = "divided"};
   cluster.scratch.file("config.yaml", std::string(kPolicies) + kSecondVgpus);
   for (const char* const operand : {"vgpu-device-manager", "sandbox-device-plugin"})
-    cluster.label(std::string(kDeployPrefix) + operand, "true");
+    cluster.label(std::string(api::kDeployPrefix) + operand, "true");
   cluster.put_pod("gpu-operator", "self", "nvidia-vgpu-device-manager");
-  cluster.label(kWorkloadLabel, "vm-passthrough");
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kWorkloadLabel, "vm-passthrough");
+  cluster.label(api::kPolicyLabel, "given");
   cluster.start_agent();
   pass(30s);
   EXPECT_EQ(cluster.desired(), "divided");
-  EXPECT_EQ(cluster.label(kVgpuStateLabel), "success");
-  EXPECT_EQ(cluster.label(std::string(kDeployPrefix) + "sandbox-device-plugin"), "true");
+  EXPECT_EQ(cluster.label(api::kVgpuStateLabel), "success");
+  EXPECT_EQ(cluster.label(std::string(api::kDeployPrefix) + "sandbox-device-plugin"), "true");
   cluster.label("nvidia.com/vgpu.config", "halved");
   pass(150s);
   EXPECT_EQ(cluster.desired(), "halved");
   cluster.label("nvidia.com/vgpu.config", "typo");
   pass(10s);
-  EXPECT_EQ(cluster.label(kVgpuStateLabel), "failed");
+  EXPECT_EQ(cluster.label(api::kVgpuStateLabel), "failed");
   EXPECT_EQ(cluster.desired(), "halved") << "what was written down stays";
   cluster.scratch.file(
       "config.yaml",
@@ -778,17 +780,17 @@ TEST_F(AgentLoop, ObeysOneLabelAloneAmongNvidiasPrograms) {
 TEST_F(AgentLoop, IsCalmWhereNothingChanges) {
   cluster.put_validator();
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(60s);
-  ASSERT_EQ(cluster.label(kStateLabel), "ready");
+  ASSERT_EQ(cluster.label(api::kStateLabel), "ready");
   const auto disturbed = [&] {
-    return cluster.label(kValidator) != "true" || cluster.label(kStateLabel) != "ready" ||
+    return cluster.label(kValidator) != "true" || cluster.label(api::kStateLabel) != "ready" ||
            !cluster.host.exists("run/nvidia/validations/vfio-pci-ready");
   };
   cluster.configure(std::string(kPolicies) + "  same: [{devices: all, mode: passthrough}]\n");
   EXPECT_FALSE(cluster.clock.run_until(disturbed, 10s));
   cluster.hostd.is = "same";
-  cluster.label(kPolicyLabel, "same");
+  cluster.label(api::kPolicyLabel, "same");
   EXPECT_FALSE(cluster.clock.run_until(disturbed, 10s)) << "hostd has not answered yet";
   EXPECT_EQ(cluster.desired(), "same");
   tell_hostd();
@@ -799,7 +801,7 @@ TEST_F(AgentLoop, PausesTheOperatorsPodForAChangeAndResumesIt) {
   cluster.put_validator();
   cluster.start_agent();
   pass(5s);
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   cluster.clock.run_until([&] { return cluster.label(kValidator) == kPauseMark; }, 10s);
   EXPECT_EQ(cluster.label(kValidator), kPauseMark);
   EXPECT_EQ(cluster.desired(), "nothing") << "its pod is still there";
@@ -807,7 +809,7 @@ TEST_F(AgentLoop, PausesTheOperatorsPodForAChangeAndResumesIt) {
   tell_hostd();
   EXPECT_EQ(cluster.desired(), "nothing") << "its pod is still there";
   pass(40s);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
   EXPECT_EQ(cluster.label(kValidator), "true");
   EXPECT_FALSE(cluster.server.object(kPod).is_null());
 }
@@ -816,10 +818,10 @@ TEST_F(AgentLoop, OneThatComesAfterACrashResumesThePod) {
   cluster.put_validator();
   cluster.start_agent();
   pass(5s);
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   cluster.clock.run_until([&] { return cluster.label(kValidator) == kPauseMark; }, 10s);
   cluster.kill_agent();
-  cluster.label(kPolicyLabel, nullptr);
+  cluster.label(api::kPolicyLabel, nullptr);
   pass(60s);
   EXPECT_EQ(cluster.label(kValidator), kPauseMark);
   cluster.start_agent();
@@ -832,7 +834,7 @@ TEST_F(AgentLoop, ResumesThePodWhenItIsToEnd) {
   cluster.put_validator();
   cluster.hostd.stop();
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(10s);
   ASSERT_EQ(cluster.label(kValidator), kPauseMark);
   EXPECT_TRUE(leaves_within(2s));
@@ -843,9 +845,9 @@ TEST_F(AgentLoop, ResumesItOnceHostdHasEndedWhatItDoes) {
   cluster.put_validator();
   cluster.hostd.takes = 20s;
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(10s);
-  ASSERT_EQ(cluster.label(kStateLabel), "applying");
+  ASSERT_EQ(cluster.label(api::kStateLabel), "applying");
   EXPECT_FALSE(leaves_within(5s));
   EXPECT_EQ(cluster.label(kValidator), kPauseMark) << "its GPU is on its way";
   EXPECT_TRUE(cluster.clock.run_until([this] { return left_; }, 25s));
@@ -857,9 +859,9 @@ TEST_F(AgentLoop, DoesNotWaitForEverWhenItIsToEnd) {
   cluster.put_validator();
   cluster.hostd.takes = 1h;
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(10s);
-  ASSERT_EQ(cluster.label(kStateLabel), "applying");
+  ASSERT_EQ(cluster.label(api::kStateLabel), "applying");
   EXPECT_TRUE(leaves_within(60s));
   EXPECT_EQ(cluster.label(kValidator), "true") << "and leaves nobody paused";
   cluster.kill_agent();
@@ -877,11 +879,11 @@ TEST_F(AgentLoop, DoesNotWaitForEverWhenItIsToEnd) {
 TEST_F(AgentLoop, HasNothingToDoAtItsEndWhereNobodyIsPaused) {
   cluster.put_validator();
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(30s);
-  ASSERT_EQ(cluster.label(kStateLabel), "ready");
+  ASSERT_EQ(cluster.label(api::kStateLabel), "ready");
   EXPECT_TRUE(leaves_within(0s));
-  cluster.label(kPolicyLabel, "kept");
+  cluster.label(api::kPolicyLabel, "kept");
   pass(10s);
   EXPECT_EQ(cluster.desired(), "given") << "it begins nothing";
   EXPECT_EQ(cluster.label(kValidator), "true");
@@ -892,10 +894,10 @@ TEST_F(AgentLoop, ResumesThePodWhereTheNodeIsToBeLeftAlone) {
   cluster.put_validator();
   cluster.hostd.stop();
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(10s);
   ASSERT_EQ(cluster.label(kValidator), kPauseMark);
-  cluster.label(kOperandsLabel, "false");
+  cluster.label(api::kOperandsLabel, "false");
   pass(5s);
   EXPECT_EQ(cluster.label(kValidator), "true");
 }
@@ -904,13 +906,13 @@ TEST_F(AgentLoop, ResumesThePodWhereTheNodeIsToBeLeftAlone) {
 TEST_F(AgentLoop, StandsBackFromAPodInANamespaceThatIsNamed) {
   cluster.put_pod("kube-system", "plugin", "nvidia-kubevirt-gpu-dp-daemonset");
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(10s);
-  EXPECT_EQ(cluster.label(kStateLabel), "standby");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "standby");
   EXPECT_EQ(cluster.desired(), "nothing");
   cluster.server.erase("/api/v1/namespaces/kube-system/pods/plugin");
   pass(20s);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
 }
 
 // A tenant may call its DaemonSets as it likes.
@@ -918,9 +920,9 @@ TEST_F(AgentLoop, StandsBackForNoTenantsDaemonSet) {
   cluster.put_pod("tenant", "plugin", "nvidia-kubevirt-gpu-dp-daemonset");
   cluster.put_pod("tenant", "manager", "nvidia-vfio-manager");
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(60s);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
   EXPECT_EQ(cluster.standby(), "");
 }
 
@@ -979,7 +981,8 @@ TEST_F(AgentLoop, LeavesThePluginAsItIsWhereNobodyLooks) {
 
 // Until it is known who serves, what was said last stands: at a boot without an API server, too.
 TEST_F(AgentLoop, LeavesThePluginAsItWasBeforeItKnowsThePods) {
-  ASSERT_TRUE(cluster.host.write_file("var/lib/ferry/serving.json", serving_file_text("another serves")));
+  ASSERT_TRUE(
+      cluster.host.write_file("var/lib/ferry/serving.json", api::serving_file_text("another serves")));
   cluster.server.script = [](const kube::ApiRequest& request) {
     return request.path.find("/pods") != std::string::npos
                ? std::optional(test::ApiFault::status_of(503, "InternalError"))
@@ -997,18 +1000,18 @@ TEST_F(AgentLoop, LeavesThePluginAsItWasBeforeItKnowsThePods) {
 TEST_F(AgentLoop, StandsBackByLabelWhereTheOperatorIsNotSeen) {
   cluster.label(kVfioManager, "true");
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(10s);
-  EXPECT_EQ(cluster.label(kStateLabel), "standby");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "standby");
   EXPECT_EQ(cluster.desired(), "nothing");
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("--operator-namespace"));
+  EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("--operator-namespace"));
   cluster.put_daemon_set("nvidia-operator-validator");
   pass(20s);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready") << "it is there, and the vfio-manager switched off";
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready") << "it is there, and the vfio-manager switched off";
   EXPECT_TRUE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready"));
   cluster.put_daemon_set("nvidia-vfio-manager");
   pass(10s);
-  EXPECT_EQ(cluster.label(kStateLabel), "standby");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "standby");
   EXPECT_FALSE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready")) << "ours is no longer true";
   EXPECT_EQ(cluster.desired(), "nothing");
 }
@@ -1017,38 +1020,38 @@ TEST_F(AgentLoop, StandsBackByLabelWhereTheOperatorIsNotSeen) {
 TEST_F(AgentLoop, AnAnswerThatSomethingIsForbiddenIsNotTakenAtItsWordAtOnce) {
   cluster.put_daemon_set("nvidia-operator-validator");
   cluster.label(kVfioManager, "true");
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   cluster.start_agent();
   pass(30s);
-  ASSERT_EQ(cluster.label(kStateLabel), "ready");
+  ASSERT_EQ(cluster.label(api::kStateLabel), "ready");
   cluster.kill_agent();
   cluster.server.script = forbids("/daemonsets");
   cluster.start_agent();
   pass(60s);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready") << "as long as nothing is known all stays";
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready") << "as long as nothing is known all stays";
   cluster.server.script = {};
   pass(4min);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
 
   cluster.kill_agent();
   cluster.server.script = forbids("/daemonsets");
   cluster.start_agent();
   pass(6min);
-  EXPECT_EQ(cluster.label(kStateLabel), "standby") << "by the label, since nobody will tell";
+  EXPECT_EQ(cluster.label(api::kStateLabel), "standby") << "by the label, since nobody will tell";
   EXPECT_EQ(cluster.desired(), "given") << "and what is written stays";
   cluster.server.script = {};
   pass(3min);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
 }
 
 TEST_F(AgentLoop, DoesNotFightWhoTakesAwayWhatItSays) {
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "typo");
+  cluster.label(api::kPolicyLabel, "typo");
   pass(10min, [&] {
-    if (!cluster.annotation(kErrorAnnotation).empty())
-      cluster.server.edit(kNode, {{"metadata", {{"annotations", {{kErrorAnnotation, nullptr}}}}}});
+    if (!cluster.annotation(api::kErrorAnnotation).empty())
+      cluster.server.edit(kNode, {{"metadata", {{"annotations", {{api::kErrorAnnotation, nullptr}}}}}});
   });
-  EXPECT_EQ(cluster.label(kStateLabel), "failed");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "failed");
   EXPECT_GT(cluster.server.count("PATCH", "/nodes/"), 3U);
   EXPECT_LE(cluster.server.count("PATCH", "/nodes/"), 30U);
 }
@@ -1057,7 +1060,7 @@ TEST_F(AgentLoop, DoesNotFightWhoTakesAwayWhatItSays) {
 TEST_F(AgentLoop, DoesNotWaitForEverForALabelThatIsSetBack) {
   cluster.put_validator();
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   const auto set_back = [&] {
     if (cluster.label(kValidator) != "true") cluster.label(kValidator, "true");
   };
@@ -1065,7 +1068,7 @@ TEST_F(AgentLoop, DoesNotWaitForEverForALabelThatIsSetBack) {
   EXPECT_EQ(cluster.desired(), "nothing");
   pass(3min, set_back);
   EXPECT_EQ(cluster.desired(), "given");
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
   EXPECT_LE(cluster.server.count("PATCH", "/nodes/"), 60U);
 }
 
@@ -1073,32 +1076,32 @@ TEST_F(AgentLoop, ResumesThePodThoughHostdIsDeadAndNothingIsAskedForAnyMore) {
   cluster.put_validator();
   cluster.hostd.stop();
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(10s);
   ASSERT_EQ(cluster.desired(), "given");
   ASSERT_EQ(cluster.label(kValidator), kPauseMark);
-  cluster.label(kPolicyLabel, "typo");
+  cluster.label(api::kPolicyLabel, "typo");
   pass(60s);
-  EXPECT_EQ(cluster.label(kStateLabel), "failed");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "failed");
   EXPECT_EQ(cluster.label(kValidator), "true");
 }
 
 TEST_F(AgentLoop, KeepsItsFilesTrueWhileTheServerCannotBeTold) {
   const char* const ready = "run/nvidia/validations/vfio-pci-ready";
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(20s);
   ASSERT_TRUE(cluster.host.exists(ready));
   cluster.server.script = [](const kube::ApiRequest& request) {
     return request.method == "PATCH" ? std::optional(test::ApiFault::status_of(503, "InternalError"))
                                      : std::nullopt;
   };
-  cluster.label(kPolicyLabel, "typo2");
+  cluster.label(api::kPolicyLabel, "typo2");
   cluster.clock.run_for(1s);
-  cluster.label(kPolicyLabel, "divided");
+  cluster.label(api::kPolicyLabel, "divided");
   cluster.clock.run_for(1s);
   EXPECT_FALSE(cluster.host.exists(ready)) << "although the node still says ready";
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
 }
 
 TEST_F(AgentLoop, TellsOfAChangeWhoseAnswerWasLost) {
@@ -1109,7 +1112,7 @@ TEST_F(AgentLoop, TellsOfAChangeWhoseAnswerWasLost) {
   };
   cluster.start_agent();
   pass(2min);
-  EXPECT_EQ(cluster.label(kStateLabel), "idle");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "idle");
   EXPECT_THAT(cluster.reasons(), Contains("Idle"));
 }
 
@@ -1133,67 +1136,67 @@ TEST_F(AgentLoop, SaysWhichRightIsMissing) {
 
 TEST_F(AgentLoop, LooksAllTheSameWhereAConfigMapIsForbidden) {
   cluster.server.script = forbids("/configmaps");
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   cluster.start_agent();
   pass(6min);
-  EXPECT_EQ(cluster.label(kStateLabel), "failed");
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("ConfigMap"));
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("403"));
-  cluster.label(kPolicyLabel, nullptr);
-  cluster.label(kWorkloadLabel, "container");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "failed");
+  EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("ConfigMap"));
+  EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("403"));
+  cluster.label(api::kPolicyLabel, nullptr);
+  cluster.label(api::kWorkloadLabel, "container");
   pass(20s);
   EXPECT_EQ(cluster.desired(), "container") << "which needs none";
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   cluster.server.script = {};
   pass(3min);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
 }
 
 TEST_F(AgentLoop, SaysThatTheDesiredStateCannotBeWritten) {
   cluster.put_validator();
-  const auto in_the_way = cluster.scratch.path() / kDesiredFile;
+  const auto in_the_way = cluster.scratch.path() / api::kDesiredFile;
   std::filesystem::create_directories(in_the_way / "in the way");
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(3min);
-  EXPECT_EQ(cluster.label(kStateLabel), "failed");
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("desired.json"));
+  EXPECT_EQ(cluster.label(api::kStateLabel), "failed");
+  EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("desired.json"));
   EXPECT_EQ(cluster.label(kValidator), "true");
   const auto asked = cluster.server.count("PATCH", "/nodes/");
   pass(30min);
   EXPECT_LE(cluster.server.count("PATCH", "/nodes/"), asked + 1);
   std::filesystem::remove_all(in_the_way);
   pass(2min);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
-  EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
+  EXPECT_EQ(cluster.annotation(api::kErrorAnnotation), "");
   EXPECT_EQ(cluster.label(kValidator), "true");
 }
 
 TEST_F(AgentLoop, SaysThatHostdIsSilent) {
   cluster.hostd.stop();
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(20s);
-  EXPECT_EQ(cluster.label(kStateLabel), "pending");
-  EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "pending");
+  EXPECT_EQ(cluster.annotation(api::kErrorAnnotation), "");
   pass(30s);
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("has not taken up policy given"));
+  EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("has not taken up policy given"));
   EXPECT_THAT(cluster.reasons(), Contains("HostdUnavailable"));
   cluster.hostd.start();
   pass(20s);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
 }
 
 TEST_F(AgentLoop, WithoutAnOperatorNobodysPodsAreAskedForAndItsLabelsCount) {
   cluster.settings.operator_space = "";
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(5min);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
   EXPECT_EQ(cluster.server.open_streams(), 2U);
   cluster.label("nvidia.com/gpu.deploy.vfio-manager", "true");
   pass(30s);
-  EXPECT_EQ(cluster.label(kStateLabel), "standby");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "standby");
   EXPECT_EQ(cluster.server.count("GET", "/pods"), 0U);
   EXPECT_EQ(cluster.server.count("GET", "/daemonsets"), 0U);
 }
@@ -1201,9 +1204,9 @@ TEST_F(AgentLoop, WithoutAnOperatorNobodysPodsAreAskedForAndItsLabelsCount) {
 TEST_F(AgentLoop, AnHourOfNothingCostsNextToNothing) {
   cluster.put_validator();
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(5min);
-  ASSERT_EQ(cluster.label(kStateLabel), "ready");
+  ASSERT_EQ(cluster.label(api::kStateLabel), "ready");
   const auto before = cluster.server.seen().size();
   pass(1h);
   // Four watches, each asked anew when the server ends it: every five to ten minutes.
@@ -1215,9 +1218,9 @@ TEST_F(AgentLoop, ALabelChangeTakesAHandfulOfRequests) {
   cluster.start_agent();
   pass(10s);
   const auto before = cluster.server.seen().size();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(30s);
-  ASSERT_EQ(cluster.label(kStateLabel), "ready");
+  ASSERT_EQ(cluster.label(api::kStateLabel), "ready");
   EXPECT_LE(cluster.server.seen().size() - before, 12U);
 }
 
@@ -1226,20 +1229,20 @@ TEST_F(AgentLoop, AHostdThatDiesOverAndOverKeepsNobodyAway) {
   cluster.put_validator();
   cluster.hostd.dies = true;
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   pass(12s);
   ASSERT_EQ(cluster.label(kValidator), kPauseMark);
   pass(2min);
   EXPECT_EQ(cluster.label(kValidator), "true");
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("times in the middle of it"));
+  EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("times in the middle of it"));
   EXPECT_THAT(cluster.reasons(), Contains("HostdUnavailable"));
   pass(10min);
   EXPECT_EQ(cluster.label(kValidator), "true") << "nor at its later tries";
   cluster.hostd.dies = false;
   pass(1min);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
-  EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
-  cluster.label(kPolicyLabel, "kept");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
+  EXPECT_EQ(cluster.annotation(api::kErrorAnnotation), "");
+  cluster.label(api::kPolicyLabel, "kept");
   pass(4s);
   EXPECT_EQ(cluster.label(kValidator), kPauseMark) << "what is asked for next is another change";
 }
@@ -1248,7 +1251,7 @@ TEST_F(AgentLoop, WhatFailsAndIsTriedAgainSendsNobodyAwayAgain) {
   cluster.put_validator();
   cluster.hostd.fails_late = true;
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   ASSERT_TRUE(becomes("failed"));
   pass(1s);
   EXPECT_EQ(cluster.label(kValidator), "true");
@@ -1257,25 +1260,25 @@ TEST_F(AgentLoop, WhatFailsAndIsTriedAgainSendsNobodyAwayAgain) {
   EXPECT_EQ(paused, 0);
   cluster.hostd.fails_late = false;
   pass(1min);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
 }
 
 TEST_F(AgentLoop, AHostdThatIsDeadKeepsNobodyAwayForWhatMayNotBegin) {
   cluster.put_validator();
   cluster.settings.most_changing = 1;
   cluster.start_agent();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   ASSERT_TRUE(becomes("applying"));
   cluster.hostd.stop();
   cluster.server.script = forbids("/leases");
-  cluster.label(kPolicyLabel, "divided");
+  cluster.label(api::kPolicyLabel, "divided");
   pass(20min);
   EXPECT_EQ(cluster.label(kValidator), "true");
 }
 
 TEST_F(AgentLoop, AnOutageIsNoReasonToGoWithoutWhatIsListedABitLater) {
   cluster.put_validator();
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   cluster.server.set_down(true);
   cluster.start_agent();
   pass(20min);
@@ -1286,16 +1289,16 @@ TEST_F(AgentLoop, AnOutageIsNoReasonToGoWithoutWhatIsListedABitLater) {
   };
   cluster.server.set_down(false);
   pass(2min);
-  EXPECT_NE(cluster.label(kStateLabel), "failed");
+  EXPECT_NE(cluster.label(api::kStateLabel), "failed");
   cluster.server.script = nullptr;
   pass(5min);
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
   EXPECT_THAT(cluster.reasons(), Not(Contains("InvalidConfig")));
 }
 
 // Half a list looks like one from which pods have gone: of NVIDIA's programs, and of VMs.
 TEST_F(AgentLoop, MorePodsThanCanBeKeptPermitNoChange) {
-  cluster.label(kPolicyLabel, "given");
+  cluster.label(api::kPolicyLabel, "given");
   cluster.start_agent();
   ASSERT_TRUE(becomes("ready"));
   const auto pod = [](int number) {
@@ -1312,18 +1315,18 @@ TEST_F(AgentLoop, MorePodsThanCanBeKeptPermitNoChange) {
   constexpr int kTooMany = 500;
   for (int i = 0; i < kTooMany; ++i) cluster.server.put(pod(i));
   pass(30s);
-  cluster.label(kPolicyLabel, "divided");
+  cluster.label(api::kPolicyLabel, "divided");
   pass(2min);
   EXPECT_EQ(cluster.desired(), "given");
-  EXPECT_EQ(cluster.label(kStateLabel), "failed");
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("no GPU is changed: "));
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("more than 2097152 bytes"));
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("kubectl get pods --all-namespaces"));
+  EXPECT_EQ(cluster.label(api::kStateLabel), "failed");
+  EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("no GPU is changed: "));
+  EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("more than 2097152 bytes"));
+  EXPECT_THAT(cluster.annotation(api::kErrorAnnotation), HasSubstr("kubectl get pods --all-namespaces"));
   for (int i = 0; i < kTooMany; ++i)
     cluster.server.erase("/api/v1/namespaces/tenants/pods/p" + std::to_string(i));
   pass(3min);
   EXPECT_EQ(cluster.desired(), "divided");
-  EXPECT_EQ(cluster.label(kStateLabel), "ready");
+  EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
 }
 
 // The Node can be told of all the while.
@@ -1332,7 +1335,7 @@ TEST_F(AgentLoop, WhatCannotBeListedIsNotWaitedForForEver) {
     OneNode one;
     one.put_validator();
     one.label(kValidator, kPauseMark);  // by an agent before
-    one.label(kPolicyLabel, "typo");
+    one.label(api::kPolicyLabel, "typo");
     one.server.script = [&](const kube::ApiRequest& request) {
       return request.path.find(kind) == std::string::npos
                  ? std::nullopt
@@ -1343,7 +1346,7 @@ TEST_F(AgentLoop, WhatCannotBeListedIsNotWaitedForForEver) {
     EXPECT_EQ(one.label(kValidator), kPauseMark) << kind;
     one.pass(4min);
     EXPECT_EQ(one.label(kValidator), "true") << kind;
-    EXPECT_EQ(one.label(kStateLabel), "failed") << kind;
+    EXPECT_EQ(one.label(api::kStateLabel), "failed") << kind;
     one.kill_agent();
   }
 }

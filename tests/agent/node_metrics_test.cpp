@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/metrics/metrics_server.h"
+#include "api/files.h"
 #include "hostfs/locks.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
@@ -70,8 +71,8 @@ class NodeMetricsTest : public testing::Test {
 TEST_F(NodeMetricsTest, FollowTheFiles) {
   metrics_->begin();
   EXPECT_THAT(metrics_->text(), Not(HasSubstr("ferry_gpu_info")));
-  scratch_.file(kStatusFile, state("ready"));
-  scratch_.file(kAdvertisedFile,
+  scratch_.file(api::kStatusFile, state("ready"));
+  scratch_.file(api::kAdvertisedFile,
                 R"({"version": 2, "resources": [{"name": "r", "registered": true, "devices": [
     {"id": "0000:3b:00.0", "healthy": true, "iommu_group": 42, "allocated": true, "pod": "a/b"}]}],
     "not_advertised": []})");
@@ -81,20 +82,20 @@ TEST_F(NodeMetricsTest, FollowTheFiles) {
                                       HasSubstr("namespace=\"a\",pod=\"b\",vmi=\"vm\"} 1"),
                                       HasSubstr("ferry_api_requests_total{verb=\"get\",code=\"200\"} 1"),
                                       HasSubstr("ferry_process_up{process=\"plugin\"} 0")));
-  scratch_.file(kStatusFile, "half a fi");
+  scratch_.file(api::kStatusFile, "half a fi");
   metrics_->host_changed();
   EXPECT_THAT(metrics_->text(), AllOf(HasSubstr("ferry_file_unreadable{file=\"status.json\"} 1"),
                                       Not(HasSubstr("ferry_gpu_info"))));
-  scratch_.remove(kStatusFile);
+  scratch_.remove(api::kStatusFile);
   metrics_->host_changed();
   EXPECT_THAT(metrics_->text(), HasSubstr("ferry_file_unreadable{file=\"status.json\"} 0"));
 }
 
 TEST_F(NodeMetricsTest, CountWhatHostdDoes) {
-  scratch_.file(kStatusFile, state("ready"));
+  scratch_.file(api::kStatusFile, state("ready"));
   metrics_->begin();
   for (const char* phase : {"applying", "failed"}) {
-    scratch_.file(kStatusFile, state(phase));
+    scratch_.file(api::kStatusFile, state(phase));
     metrics_->host_changed();
   }
   EXPECT_THAT(metrics_->text(), AllOf(HasSubstr("ferry_reconciles_total{result=\"failed\"} 1"),
@@ -113,7 +114,7 @@ TEST_F(NodeMetricsTest, SeeWhoRuns) {
 }
 
 TEST_F(NodeMetricsTest, FollowSysfs) {
-  scratch_.file(kStatusFile, state("ready"));
+  scratch_.file(api::kStatusFile, state("ready"));
   scratch_.file(std::string(kGpu) + "power_state", "D0\n");
   metrics_->begin();
   EXPECT_TRUE(comes_to_say("ferry_gpu_power_state{pci_bus_id=\"0000:3b:00.0\",state=\"D0\"} 1"));
@@ -125,7 +126,7 @@ TEST_F(NodeMetricsTest, FollowSysfs) {
 TEST_F(NodeMetricsTest, ReadNothingOfWhatIsNoGpu) {
   std::string with_class = state("ready");
   with_class.insert(with_class.find(R"("model")"), R"("class": "0403", )");
-  scratch_.file(kStatusFile, with_class);
+  scratch_.file(api::kStatusFile, with_class);
   scratch_.file(std::string(kGpu) + "power_state", "D0\n");
   metrics_->begin();
   EXPECT_TRUE(comes_to_say("ferry_sysfs_read_timestamp_seconds"));
@@ -134,7 +135,7 @@ TEST_F(NodeMetricsTest, ReadNothingOfWhatIsNoGpu) {
 
 // A named pipe that nobody writes to: who opens it hangs as in a driver.
 TEST_F(NodeMetricsTest, AReadThatHangsHoldsUpNobody) {
-  scratch_.file(kStatusFile, state("ready"));
+  scratch_.file(api::kStatusFile, state("ready"));
   const auto pipe = scratch_.path() / kGpu / "power_state";
   scratch_.directory(kGpu);
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);

@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "agent/cluster_words.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 using testing::Each;
 using testing::Le;
 
-const std::string kWaits = std::string(kKataPrefix) + "kata";
+const std::string kWaits = std::string(api::kKataPrefix) + "kata";
 
 NodeChanges with_labels(const std::vector<std::string>& names) {
   NodeChanges step;
@@ -23,7 +23,7 @@ NodeChanges with_labels(const std::vector<std::string>& names) {
 }
 
 NodeChanges with_note(NodeChanges step) {
-  step.annotations[kErrorAnnotation] = "0000:3b:00.0 is in use";
+  step.annotations[api::kErrorAnnotation] = "0000:3b:00.0 is in use";
   return step;
 }
 
@@ -38,7 +38,7 @@ class NodeRefusalsTest : public testing::Test {
 };
 
 TEST_F(NodeRefusalsTest, WhatIsWrongIsLeftOutFirstAndForAWhile) {
-  NodeChanges step = with_note(with_labels({kStateLabel}));
+  NodeChanges step = with_note(with_labels({api::kStateLabel}));
   refusals_.refuse(step, "no", now_, random_);
   EXPECT_TRUE(refusals_.are_notes_left_out(now_ + kSoon));
   EXPECT_EQ(refusals_.own(now_ + kSoon), "");
@@ -49,20 +49,20 @@ TEST_F(NodeRefusalsTest, WhatIsWrongIsLeftOutFirstAndForAWhile) {
 }
 
 TEST_F(NodeRefusalsTest, WhatIsRefusedWithoutTheWordsTooWasNotTheWords) {
-  refusals_.refuse(with_note(with_labels({kStateLabel})), "no", now_, random_);
-  refusals_.refuse(with_labels({kStateLabel}), "no label", now_, random_);
+  refusals_.refuse(with_note(with_labels({api::kStateLabel})), "no", now_, random_);
+  refusals_.refuse(with_labels({api::kStateLabel}), "no label", now_, random_);
   EXPECT_FALSE(refusals_.are_notes_left_out(now_));
   EXPECT_EQ(refusals_.own(now_), "no label");
-  refusals_.refuse(with_note(with_labels({kStateLabel})), "no label", now_ + kLater, random_);
+  refusals_.refuse(with_note(with_labels({api::kStateLabel})), "no label", now_ + kLater, random_);
   EXPECT_FALSE(refusals_.are_notes_left_out(now_ + kLater)) << "the label is known to be refused";
 }
 
 TEST_F(NodeRefusalsTest, LabelsThatCanWaitAreLeftOutBeforeTheOthers) {
-  refusals_.refuse(with_labels({kWaits, kStateLabel}), "no kata", now_, random_);
+  refusals_.refuse(with_labels({kWaits, api::kStateLabel}), "no kata", now_, random_);
   EXPECT_EQ(refusals_.labels(now_ + kSoon), "no kata");
   EXPECT_EQ(refusals_.own(now_ + kSoon), "");
   EXPECT_EQ(refusals_.labels(now_ + kLater), "") << "it is tried again";
-  refusals_.refuse(with_labels({kStateLabel}), "no state", now_, random_);
+  refusals_.refuse(with_labels({api::kStateLabel}), "no state", now_, random_);
   EXPECT_EQ(refusals_.own(now_ + kSoon), "no state");
   EXPECT_FALSE(refusals_.is_all_left_out(now_ + kSoon)) << "annotations go on";
   refusals_.take(with_labels({kWaits}));

@@ -27,7 +27,7 @@ DesiredState vgpu_desired() {
   return desired_state_for({{policy::kVgpuConfigLabel, "render-mix"}});
 }
 DesiredState passthrough_desired() {
-  return desired_state_for({{kWorkloadLabel, "vm-passthrough"}});
+  return desired_state_for({{api::kWorkloadLabel, "vm-passthrough"}});
 }
 DesiredState standby() {
   DesiredState desired_state = vgpu_desired();
@@ -38,11 +38,11 @@ DesiredState standby() {
 }
 
 HostSide refused(const DesiredState& desired_state) {
-  AcceleratorStatus busy = gpu(policy::Mode::host, policy::Mode::passthrough, "blocked");
+  api::AcceleratorStatus busy = gpu(policy::Mode::host, policy::Mode::passthrough, api::GpuState::blocked);
   busy.reason = "in use";
   busy.hint = "stop the VM";
-  busy.users = {{.text = "vm guest-7 (pid 4711)"}};
-  return answer(desired_state, NodePhase::blocked,
+  busy.users = {{.kind = "vm", .name = "guest-7", .pid = 4711}};
+  return answer(desired_state, api::NodePhase::blocked,
                 {gpu(policy::Mode::passthrough, policy::Mode::passthrough), busy});
 }
 
@@ -66,8 +66,8 @@ void PrintTo(const Answer& row, std::ostream* out) {
 }
 
 HostSide of_generation(const DesiredState& desired_state, std::uint64_t seen) {
-  HostSide host = answer(desired_state, NodePhase::ready);
-  if (host.status) host.status->desired = seen;
+  HostSide host = answer(desired_state, api::NodePhase::ready);
+  if (host.status) host.status->desired->generation = seen;
   return host;
 }
 HostSide unanswered(const DesiredState& desired_state, seconds silent) {
@@ -82,9 +82,9 @@ class AnswerTable : public testing::TestWithParam<Answer> {};
 TEST_P(AnswerTable, BecomesLabels) {
   const Answer& row = GetParam();
   const NodeReport report = node_report(row.desired_state, row.host);
-  EXPECT_EQ(change(report.labels, kStateLabel), row.state);
-  EXPECT_EQ(change(report.labels, kVgpuStateLabel), row.vgpu_state);
-  EXPECT_EQ(change(report.annotations, kErrorAnnotation), report.trouble.empty() ? "-" : report.trouble);
+  EXPECT_EQ(change(report.labels, api::kStateLabel), row.state);
+  EXPECT_EQ(change(report.labels, api::kVgpuStateLabel), row.vgpu_state);
+  EXPECT_EQ(change(report.annotations, api::kErrorAnnotation), report.trouble.empty() ? "-" : report.trouble);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -95,29 +95,30 @@ INSTANTIATE_TEST_SUITE_P(
         Answer{"NeverTakenUp", vgpu_desired(), unanswered(vgpu_desired(), seconds(31)), "pending", "pending"},
         Answer{"AnswerToAnEarlierOne", vgpu_desired(), of_generation(vgpu_desired(), 6), "pending",
                "pending"},
-        Answer{"AnswerToAnotherDesiredState", vgpu_desired(), answer(passthrough_desired(), NodePhase::ready),
-               "pending", "pending"},
-        Answer{"Applying", vgpu_desired(), answer(vgpu_desired(), NodePhase::applying), "applying",
+        Answer{"AnswerToAnotherDesiredState", vgpu_desired(),
+               answer(passthrough_desired(), api::NodePhase::ready), "pending", "pending"},
+        Answer{"Applying", vgpu_desired(), answer(vgpu_desired(), api::NodePhase::applying), "applying",
                "pending"},
-        Answer{"AsWanted", vgpu_desired(), answer(vgpu_desired(), NodePhase::ready), "ready", "success"},
+        Answer{"AsWanted", vgpu_desired(), answer(vgpu_desired(), api::NodePhase::ready), "ready", "success"},
         Answer{"Refused", vgpu_desired(), refused(vgpu_desired()), "blocked", "failed"},
-        Answer{"Failed", vgpu_desired(), answer(vgpu_desired(), NodePhase::failed), "failed", "failed"},
-        Answer{"OfAMoment", vgpu_desired(), answer(vgpu_desired(), NodePhase::idle), "pending", "pending"},
+        Answer{"Failed", vgpu_desired(), answer(vgpu_desired(), api::NodePhase::failed), "failed", "failed"},
+        Answer{"OfAMoment", vgpu_desired(), answer(vgpu_desired(), api::NodePhase::idle), "pending",
+               "pending"},
         Answer{"Typo", desired_state_for({{policy::kVgpuConfigLabel, "typo"}}),
-               answer(vgpu_desired(), NodePhase::ready), "failed", "failed"},
-        Answer{"TypoOfAPolicy", desired_state_for({{kPolicyLabel, "typo"}}), {}, "failed", ""},
+               answer(vgpu_desired(), api::NodePhase::ready), "failed", "failed"},
+        Answer{"TypoOfAPolicy", desired_state_for({{api::kPolicyLabel, "typo"}}), {}, "failed", ""},
         Answer{"NotOfVgpus", passthrough_desired(),
-               answer(passthrough_desired(), NodePhase::ready,
+               answer(passthrough_desired(), api::NodePhase::ready,
                       {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}),
                "ready", "-"},
-        Answer{"OnANodeWithoutAGpu", passthrough_desired(), answer(passthrough_desired(), NodePhase::ready),
-               "idle", "-"},
-        Answer{"Nothing", desired_state_for({}), answer(vgpu_desired(), NodePhase::ready), "idle", ""},
-        Answer{"Standby", standby(), answer(vgpu_desired(), NodePhase::ready), "standby", ""}),
+        Answer{"OnANodeWithoutAGpu", passthrough_desired(),
+               answer(passthrough_desired(), api::NodePhase::ready), "idle", "-"},
+        Answer{"Nothing", desired_state_for({}), answer(vgpu_desired(), api::NodePhase::ready), "idle", ""},
+        Answer{"Standby", standby(), answer(vgpu_desired(), api::NodePhase::ready), "standby", ""}),
     [](const auto& row) { return row.param.name; });
 
 TEST(ChangeOutcome, OfAFailureIsKnownWhileHostdSpeaks) {
-  HostSide host = answer(vgpu_desired(), NodePhase::failed);
+  HostSide host = answer(vgpu_desired(), api::NodePhase::failed);
   EXPECT_EQ(change_outcome(host), ChangeOutcome::failed);
   host.hostd_speaks = false;
   EXPECT_EQ(change_outcome(host), ChangeOutcome::open) << "hostd tries again when it starts";
@@ -126,8 +127,8 @@ TEST(ChangeOutcome, OfAFailureIsKnownWhileHostdSpeaks) {
 }
 
 TEST(ChangeOutcome, OfWhatIsDoneOrInUseOutlivesHostd) {
-  for (const auto& [phase, outcome] : {std::pair{NodePhase::ready, ChangeOutcome::done},
-                                       std::pair{NodePhase::blocked, ChangeOutcome::blocked}}) {
+  for (const auto& [phase, outcome] : {std::pair{api::NodePhase::ready, ChangeOutcome::done},
+                                       std::pair{api::NodePhase::blocked, ChangeOutcome::blocked}}) {
     HostSide host = answer(vgpu_desired(), phase);
     host.hostd_speaks = false;
     EXPECT_EQ(change_outcome(host), outcome);
@@ -137,10 +138,10 @@ TEST(ChangeOutcome, OfWhatIsDoneOrInUseOutlivesHostd) {
 TEST(NodeReport, NamesDeviceHolderAndHint) {
   const NodeReport report = node_report(passthrough_desired(), refused(passthrough_desired()));
   EXPECT_EQ(report.trouble, "0000:02:00.0 (NVIDIA L40S): in use; users: vm guest-7 (pid 4711); stop the VM");
-  HostSide host = answer(passthrough_desired(), NodePhase::failed, {gpu(policy::Mode::host, {}, "failed")});
+  HostSide host = answer(passthrough_desired(), api::NodePhase::failed,
+                         {gpu(policy::Mode::host, {}, api::GpuState::failed)});
   if (host.status) {
-    host.status->error = "this host has no active IOMMU";
-    host.status->hint = "intel_iommu=on";
+    host.status->error = api::StatusError{"this host has no active IOMMU", "intel_iommu=on"};
     host.status->accelerators.front().model.clear();
   }
   EXPECT_EQ(node_report(passthrough_desired(), host).trouble,
@@ -150,18 +151,17 @@ TEST(NodeReport, NamesDeviceHolderAndHint) {
 TEST(NodeReport, NamesAHolderOnce) {
   HostSide host = refused(passthrough_desired());
   ASSERT_TRUE(host.status);
-  AcceleratorStatus& card = host.status->accelerators.back();
+  api::AcceleratorStatus& card = host.status->accelerators.back();
   const std::string reason =
       "0000:02:00.0 is in use: VM guest-7 (pid 471) holds /dev/vfio/12; 0000:02:00.0 is in use: pod a/vm "
       "holds "
       "nvidia.com/L40S (allocated by the kubelet)";
   card.reason = reason;
-  card.users = {{.text = "virtual machine guest-7 (pid 471)", .kind = "virtual_machine", .name = "guest-7"},
-                {.text = "pod a/vm", .kind = "pod", .name = "a/vm"}};
+  card.users = {{.kind = "virtual_machine", .name = "guest-7", .pid = 471}, {.kind = "pod", .name = "a/vm"}};
   const std::string whole = "0000:02:00.0 (NVIDIA L40S): " + reason;
   EXPECT_EQ(node_report(passthrough_desired(), host).trouble, whole + "; stop the VM");
-  card.users.push_back({.text = "process guest-7 (pid 47)", .kind = "process", .name = "guest-7"});
-  card.users.push_back({.text = "pod a/v", .kind = "pod", .name = "a/v"});
+  card.users.push_back({.kind = "process", .name = "guest-7", .pid = 47});
+  card.users.push_back({.kind = "pod", .name = "a/v"});
   EXPECT_EQ(node_report(passthrough_desired(), host).trouble,
             whole + "; users: process guest-7 (pid 47), pod a/v; stop the VM");
 }
@@ -169,22 +169,22 @@ TEST(NodeReport, NamesAHolderOnce) {
 // hostd runs, so nobody has to look whether it does.
 TEST(NodeReport, SaysWhyHostdCannotReadTheDesiredState) {
   HostSide host = unanswered(vgpu_desired(), seconds(31));
-  host.status = HostStatus{};
-  host.status->phase = NodePhase::failed;
-  host.status->error = "/var/lib/ferry/desired.json: expected 1, found 2";
-  host.status->hint = "is hostd of the agent's version?";
+  host.status = api::HostStatus{};
+  host.status->phase = api::NodePhase::failed;
+  host.status->error = api::StatusError{"/var/lib/ferry/desired.json: expected 1, found 2",
+                                        "is hostd of the agent's version?"};
   const NodeReport report = node_report(vgpu_desired(), host);
   EXPECT_EQ(report.condition, NodeCondition::failed);
   EXPECT_EQ(report.trouble,
             "/var/lib/ferry/desired.json: expected 1, found 2; is hostd of the agent's version?");
-  EXPECT_EQ(change(report.labels, kVgpuStateLabel), "failed");
+  EXPECT_EQ(change(report.labels, api::kVgpuStateLabel), "failed");
   host.silent = seconds(30);
   EXPECT_EQ(node_report(vgpu_desired(), host).condition, NodeCondition::pending)
       << "it may be of the one before";
 }
 
 TEST(NodeReport, SaysThatWhatIsAskedForCannotBeWritten) {
-  HostSide host = answer(passthrough_desired(), NodePhase::ready);
+  HostSide host = answer(passthrough_desired(), api::NodePhase::ready);
   host.unwritable = "no space";
   EXPECT_EQ(node_report(vgpu_desired(), host).trouble, "no space");
   EXPECT_EQ(node_report(vgpu_desired(), host).condition, NodeCondition::failed);
@@ -199,7 +199,7 @@ TEST(NodeReport, SaysThatNobodyAnswers) {
       node_report(vgpu_desired(), host).trouble,
       "ferry hostd has not taken up policy render-mix for more than 30 seconds; /run/ferry/status.json: "
       "no phase; does it run on this node?");
-  host = answer(vgpu_desired(), NodePhase::applying);
+  host = answer(vgpu_desired(), api::NodePhase::applying);
   host.silent = seconds(900);
   EXPECT_THAT(node_report(vgpu_desired(), host).trouble, IsEmpty());
   host.silent = seconds(901);
@@ -208,16 +208,16 @@ TEST(NodeReport, SaysThatNobodyAnswers) {
 }
 
 TEST(NodeReport, SaysNothingForAHostdThatIsGone) {
-  for (const NodePhase phase :
-       {NodePhase::ready, NodePhase::applying, NodePhase::blocked, NodePhase::failed, NodePhase::idle}) {
+  for (const api::NodePhase phase : {api::NodePhase::ready, api::NodePhase::applying, api::NodePhase::blocked,
+                                     api::NodePhase::failed, api::NodePhase::idle}) {
     HostSide host = answer(vgpu_desired(), phase);
     const NodeReport before = node_report(vgpu_desired(), host);
     host.hostd_down = seconds(600);
     EXPECT_EQ(node_report(vgpu_desired(), host).condition, before.condition);
     host.hostd_down = seconds(601);
     const NodeReport report = node_report(vgpu_desired(), host);
-    EXPECT_EQ(change(report.labels, kStateLabel), "unknown");
-    EXPECT_EQ(change(report.labels, kVgpuStateLabel), phase == NodePhase::ready ? "success" : "")
+    EXPECT_EQ(change(report.labels, api::kStateLabel), "unknown");
+    EXPECT_EQ(change(report.labels, api::kVgpuStateLabel), phase == api::NodePhase::ready ? "success" : "")
         << "what was done then stays so";
     EXPECT_EQ(
         report.trouble,
@@ -227,7 +227,7 @@ TEST(NodeReport, SaysNothingForAHostdThatIsGone) {
 }
 
 TEST(NodeReport, OfWhatHostdHasNoPartInStandsWithoutIt) {
-  HostSide host = answer(passthrough_desired(), NodePhase::ready);
+  HostSide host = answer(passthrough_desired(), api::NodePhase::ready);
   host.hostd_down = seconds(86400);
   EXPECT_EQ(node_report(standby(), host).condition, NodeCondition::standby);
   EXPECT_EQ(node_report(desired_state_for({}), host).condition, NodeCondition::idle);
@@ -238,7 +238,7 @@ TEST(NodeReport, OfWhatHostdHasNoPartInStandsWithoutIt) {
 }
 
 TEST(NodeReport, WaitsForNobodyWhoHasNotBeenAsked) {
-  HostSide host = answer(passthrough_desired(), NodePhase::ready,
+  HostSide host = answer(passthrough_desired(), api::NodePhase::ready,
                          {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   host.silent = seconds(86400);
   EXPECT_FALSE(is_silent(vgpu_desired(), host));
@@ -273,23 +273,24 @@ std::vector<std::string> events(const policy::NodeObject& node, const DesiredSta
 }
 
 policy::NodeObject shows(const char* state, const std::string& error = "") {
-  policy::NodeObject node = node_with({{kStateLabel, state}});
-  if (!error.empty()) node.annotations[kErrorAnnotation] = error;
+  policy::NodeObject node = node_with({{api::kStateLabel, state}});
+  if (!error.empty()) node.annotations[api::kErrorAnnotation] = error;
   return node;
 }
 
 TEST(NodeEvents, AreOfTransitionsAlone) {
   const DesiredState desired_state = vgpu_desired();
   const std::string by = "policy render-mix (label nvidia.com/vgpu.config=render-mix)";
-  EXPECT_THAT(events(shows("pending"), desired_state, answer(desired_state, NodePhase::applying)),
+  EXPECT_THAT(events(shows("pending"), desired_state, answer(desired_state, api::NodePhase::applying)),
               ElementsAre("Normal Applying: the GPUs are being changed to " + by));
-  EXPECT_THAT(events(shows("applying"), desired_state, answer(desired_state, NodePhase::applying)),
+  EXPECT_THAT(events(shows("applying"), desired_state, answer(desired_state, api::NodePhase::applying)),
               IsEmpty());
-  EXPECT_THAT(events(shows("applying"), desired_state, answer(desired_state, NodePhase::ready)),
+  EXPECT_THAT(events(shows("applying"), desired_state, answer(desired_state, api::NodePhase::ready)),
               ElementsAre("Normal Ready: the GPUs match " + by));
-  EXPECT_THAT(events(shows("ready"), desired_state, answer(desired_state, NodePhase::ready)), IsEmpty());
-  EXPECT_THAT(events(shows("ready", "left over"), desired_state, answer(desired_state, NodePhase::ready)),
-              SizeIs(1));
+  EXPECT_THAT(events(shows("ready"), desired_state, answer(desired_state, api::NodePhase::ready)), IsEmpty());
+  EXPECT_THAT(
+      events(shows("ready", "left over"), desired_state, answer(desired_state, api::NodePhase::ready)),
+      SizeIs(1));
   EXPECT_THAT(events(shows("ready"), desired_state, {}), IsEmpty()) << "pending is no news";
   EXPECT_THAT(events(shows("ready"), desired_state_for({}), {}),
               ElementsAre("Normal Idle: the GPUs are left as they are: no label and no default selects "
@@ -312,8 +313,8 @@ TEST(NodeEvents, OfARefusalNameEachAcceleratorOnce) {
 
 TEST(NodeEvents, SayWhyAHostFailsOrIsSilent) {
   const DesiredState desired_state = passthrough_desired();
-  HostSide host = answer(desired_state, NodePhase::failed);
-  if (host.status) host.status->error = "no IOMMU";
+  HostSide host = answer(desired_state, api::NodePhase::failed);
+  if (host.status) host.status->error = api::StatusError{"no IOMMU", ""};
   EXPECT_THAT(events(shows("applying"), desired_state, host), ElementsAre("Warning Failed: no IOMMU"));
   EXPECT_THAT(
       events(shows("pending"), desired_state, unanswered(desired_state, seconds(31))),
@@ -322,7 +323,7 @@ TEST(NodeEvents, SayWhyAHostFailsOrIsSilent) {
 }
 
 TEST(NodeEvents, OfADesiredStateThatCannotBeSayWhy) {
-  const DesiredState desired_state = desired_state_for({{kPolicyLabel, "mixd"}});
+  const DesiredState desired_state = desired_state_for({{api::kPolicyLabel, "mixd"}});
   const auto told_once = events(shows("ready"), desired_state, {});
   EXPECT_THAT(told_once,
               ElementsAre("Warning InvalidConfig: label gpu-ferry.io/policy=mixd: no configuration "
@@ -332,7 +333,7 @@ TEST(NodeEvents, OfADesiredStateThatCannotBeSayWhy) {
 }
 
 TEST(NodeEvents, TellAWarningOnce) {
-  const DesiredState desired_state = desired_state_for({{kWorkloadLabel, "vm"}});
+  const DesiredState desired_state = desired_state_for({{api::kWorkloadLabel, "vm"}});
   ASSERT_THAT(desired_state.warnings, SizeIs(1));
   EXPECT_THAT(events(shows("idle"), desired_state, {}),
               ElementsAre("Warning ConfigWarning: " + desired_state.warnings.front()));

@@ -18,7 +18,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/cluster_words.h"
+#include "api/files.h"
+#include "api/labels.h"
 #include "kube/curl_transport.h"
 #include "tests/agent/one_node.h"
 #include "tests/agent/overlaps.h"
@@ -100,9 +101,9 @@ class Schedule : public AgentLoop {
     count(event);
     switch (event) {
       case label_set:
-        return cluster.label(kPolicyLabel, name);
+        return cluster.label(api::kPolicyLabel, name);
       case label_gone:
-        return cluster.label(kPolicyLabel, nullptr);
+        return cluster.label(api::kPolicyLabel, nullptr);
       case agent_killed:
         cluster.kill_agent();
         return cluster.start_agent();
@@ -150,7 +151,7 @@ class Schedule : public AgentLoop {
   /// desired.json cannot be written: a folder is in its place.
   void fill_disk(bool full) {
     full_ = full;
-    const auto place = cluster.scratch.path() / kDesiredFile;
+    const auto place = cluster.scratch.path() / api::kDesiredFile;
     std::filesystem::remove_all(place);
     if (full) std::filesystem::create_directories(place / "in the way");
     tell_hostd();
@@ -175,26 +176,26 @@ class Schedule : public AgentLoop {
     fill_disk(false);
     cluster.configure(edition(9));
     cluster.hostd.user = false;
-    cluster.label(kPolicyLabel, name);
+    cluster.label(api::kPolicyLabel, name);
     cluster.hostd.wanted_changed();
     pass(10min);
     EXPECT_EQ(cluster.desired(), name);
     EXPECT_EQ(cluster.hostd.is, name);
-    EXPECT_EQ(cluster.label(kStateLabel), "ready");
+    EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
     EXPECT_EQ(cluster.label(kValidator), "true") << "an operand was left paused";
-    EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
+    EXPECT_EQ(cluster.annotation(api::kErrorAnnotation), "");
     EXPECT_EQ(cluster.host.exists("run/nvidia/validations/vfio-pci-ready"), std::string(name) == "given");
   }
 
   /// hostd ends for good, in the middle of what is asked next or before it.
   void lose_hostd(const char* name, int seconds) {
-    cluster.label(kPolicyLabel, name);
+    cluster.label(api::kPolicyLabel, name);
     pass(std::chrono::seconds(seconds));
     cluster.hostd.stop();
-    cluster.label(kPolicyLabel, seconds % 2 == 0 ? json("typo") : json());
+    cluster.label(api::kPolicyLabel, seconds % 2 == 0 ? json("typo") : json());
     pass(20min);
     EXPECT_EQ(cluster.label(kValidator), "true") << "an operand was left paused";
-    EXPECT_EQ(cluster.label(kStateLabel), seconds % 2 == 0 ? "failed" : "idle");
+    EXPECT_EQ(cluster.label(api::kStateLabel), seconds % 2 == 0 ? "failed" : "idle");
   }
 
  private:

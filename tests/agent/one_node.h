@@ -18,10 +18,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/cluster_words.h"
-#include "agent/desired_state/desired_file.h"
+#include "agent/desired_state/written_policy.h"
 #include "agent/node_agent.h"
-#include "common/plugin_files.h"
+#include "api/files.h"
+#include "api/labels.h"
+#include "api/serving.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
@@ -84,13 +85,13 @@ class OneNode {
     return found == all.end() ? "" : found->second;
   }
   std::string desired() const {
-    const auto desired_state = agent::read_desired_file(host.read_file(agent::kDesiredFile).value_or(""));
+    const auto desired_state = agent::read_written(host.read_file(api::kDesiredFile).value_or(""));
     return desired_state ? desired_state->policy : "nothing";
   }
   /// Why the device plugin shall offer nothing, as hostd reads it.
   std::string standby() const {
     const auto text = host.read_file("var/lib/ferry/serving.json");
-    return text ? read_serving_file(*text).value_or("cannot be read") : std::string();
+    return text ? api::read_serving_file(*text).value_or("cannot be read") : std::string();
   }
   std::set<std::string> reasons() const {
     std::set<std::string> out;
@@ -194,9 +195,9 @@ class AgentLoop : public testing::Test {
   }
   /// Within a minute the Node says that state.
   bool becomes(const std::string& state) {
-    for (int second = 0; second < 60 && cluster.label(agent::kStateLabel) != state; ++second)
+    for (int second = 0; second < 60 && cluster.label(api::kStateLabel) != state; ++second)
       pass(std::chrono::seconds(1));
-    return cluster.label(agent::kStateLabel) == state;
+    return cluster.label(api::kStateLabel) == state;
   }
   /// As by a SIGTERM.
   bool leaves_within(std::chrono::seconds time) {
@@ -204,7 +205,7 @@ class AgentLoop : public testing::Test {
     return cluster.clock.run_until([this] { return left_; }, time);
   }
   void tell_hostd() {
-    const std::string now = cluster.host.read_file(agent::kDesiredFile).value_or("");
+    const std::string now = cluster.host.read_file(api::kDesiredFile).value_or("");
     if (std::exchange(told_, now) != now) cluster.hostd.wanted_changed();
   }
 

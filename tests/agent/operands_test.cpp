@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "agent/cluster_words.h"
+#include "api/labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -36,7 +36,7 @@ TEST_P(OperandValue, IsPausedAndResumed) {
   for (const char* name :
        {"sandbox-device-plugin", "kata-sandbox-device-plugin", "sandbox-validator", "device-plugin",
         "gpu-feature-discovery", "dcgm", "dcgm-exporter", "dcgm-dra", "dcgm-exporter-dra", "mig-manager"}) {
-    const std::string key = kDeployPrefix + std::string(name);
+    const std::string key = api::kDeployPrefix + std::string(name);
     const Labels before = {{key, row.before}};
     const Labels paused = with_changes(before, pause_operands(before));
     EXPECT_EQ(paused.at(key), row.paused) << key;

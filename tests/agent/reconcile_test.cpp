@@ -39,8 +39,9 @@ TEST(Reconcile, PausesAsksAndResumesInThatOrder) {
       view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}, {kPlugin, "false"}});
   const DesiredState desired_state = desired_state_for(view);
   ReconcileResult step = reconcile(view);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending"), Pair(kValidator, "paused-for-gpu-ferry"),
-                                       Pair(kVgpuStateLabel, "pending")));
+  EXPECT_THAT(step.labels,
+              ElementsAre(Pair(api::kStateLabel, "pending"), Pair(kValidator, "paused-for-gpu-ferry"),
+                          Pair(api::kVgpuStateLabel, "pending")));
   EXPECT_EQ(step.desired_file.has_value(), false) << "before the labels are changed";
   EXPECT_EQ(step.waits_for, "the operands' labels to be paused");
 
@@ -54,19 +55,19 @@ TEST(Reconcile, PausesAsksAndResumesInThatOrder) {
 
   view.others.pods = std::vector<PodOnNode>();
   step = reconcile(view);
-  EXPECT_EQ(step.desired_file.value_or(DesiredFile{}), test::written(desired_state, 1));
+  EXPECT_EQ(step.desired_file.value_or(api::DesiredFile{}), test::written(desired_state, 1));
   EXPECT_EQ(step.waits_for, "");
 
-  view.host = answer(desired_state, NodePhase::applying);
+  view.host = answer(desired_state, api::NodePhase::applying);
   step = reconcile(view);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "applying")));
+  EXPECT_THAT(step.labels, ElementsAre(Pair(api::kStateLabel, "applying")));
   EXPECT_EQ(step.desired_file.has_value(), false) << "it is written";
   view.node.labels = with_changes(view.node.labels, step.labels);
 
-  view.host = answer(desired_state, NodePhase::ready, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
+  view.host = answer(desired_state, api::NodePhase::ready, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
   step = reconcile(view);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "ready"), Pair(kValidator, "true"),
-                                       Pair(kVgpuStateLabel, "success")));
+  EXPECT_THAT(step.labels, ElementsAre(Pair(api::kStateLabel, "ready"), Pair(kValidator, "true"),
+                                       Pair(api::kVgpuStateLabel, "success")));
   view.node.labels = with_changes(view.node.labels, step.labels);
   step = reconcile(view);
   EXPECT_THAT(step.labels, IsEmpty());
@@ -76,57 +77,60 @@ TEST(Reconcile, PausesAsksAndResumesInThatOrder) {
 
 // "success" of what was asked for before is not that of this, for however short a time this takes.
 TEST(Reconcile, SaysThatAVgpuConfigurationIsPendingBeforeAnybodyTakesItUp) {
-  NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kVgpuStateLabel, "success"}});
-  view.host = answer(desired_state_for(view_of({{kWorkloadLabel, "vm-passthrough"}})), NodePhase::ready);
+  NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {api::kVgpuStateLabel, "success"}});
+  view.host =
+      answer(desired_state_for(view_of({{api::kWorkloadLabel, "vm-passthrough"}})), api::NodePhase::ready);
   ReconcileResult step = reconcile(view);
   EXPECT_TRUE(step.desired_file.has_value()) << "nobody is to be paused";
-  EXPECT_EQ(step.labels.at(kVgpuStateLabel), "pending");
+  EXPECT_EQ(step.labels.at(api::kVgpuStateLabel), "pending");
   view.rollout = Rollout();
   step = reconcile(view);
   EXPECT_FALSE(step.desired_file.has_value()) << "it waits for its turn";
-  EXPECT_EQ(step.labels.at(kVgpuStateLabel), "pending");
+  EXPECT_EQ(step.labels.at(api::kVgpuStateLabel), "pending");
 }
 
 // The label is gone, or another says more, before anybody has taken that configuration up.
 TEST(Reconcile, SaysNoMoreThatAVgpuConfigurationIsPendingThatNobodyAsksFor) {
-  for (const Labels& labels : {Labels{}, Labels{{kPolicyLabel, "typo"}}}) {
+  for (const Labels& labels : {Labels{}, Labels{{api::kPolicyLabel, "typo"}}}) {
     Labels all = labels;
-    all[kVgpuStateLabel] = "pending";
+    all[api::kVgpuStateLabel] = "pending";
     NodeSnapshot view = view_of(all);
-    EXPECT_EQ(reconcile(view).labels.at(kVgpuStateLabel), std::nullopt);
-    view.host =
-        answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), NodePhase::applying);
-    EXPECT_FALSE(reconcile(view).labels.contains(kVgpuStateLabel)) << "it is at work";
+    EXPECT_EQ(reconcile(view).labels.at(api::kVgpuStateLabel), std::nullopt);
+    view.host = answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})),
+                       api::NodePhase::applying);
+    EXPECT_FALSE(reconcile(view).labels.contains(api::kVgpuStateLabel)) << "it is at work";
     view.host = {};
     view.host.written = test::written(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})));
-    EXPECT_FALSE(reconcile(view).labels.contains(kVgpuStateLabel)) << "it may be at any moment";
+    EXPECT_FALSE(reconcile(view).labels.contains(api::kVgpuStateLabel)) << "it may be at any moment";
     view.host = {};
-    view.node.labels[kVgpuStateLabel] = "failed";
-    EXPECT_FALSE(reconcile(view).labels.contains(kVgpuStateLabel)) << "what became of the last one stands";
+    view.node.labels[api::kVgpuStateLabel] = "failed";
+    EXPECT_FALSE(reconcile(view).labels.contains(api::kVgpuStateLabel))
+        << "what became of the last one stands";
   }
 }
 
 // NVIDIA's manager goes by a default of its own.
 TEST(Reconcile, LeavesWhatNvidiasVgpuDeviceManagerSaysIsPending) {
   NodeSnapshot view =
-      view_of({{"nvidia.com/gpu.deploy.vgpu-device-manager", "true"}, {kVgpuStateLabel, "pending"}});
+      view_of({{"nvidia.com/gpu.deploy.vgpu-device-manager", "true"}, {api::kVgpuStateLabel, "pending"}});
   view.others.daemon_sets = {"nvidia-vgpu-device-manager"};
   const ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::nothing);
-  EXPECT_FALSE(step.labels.contains(kVgpuStateLabel));
+  EXPECT_FALSE(step.labels.contains(api::kVgpuStateLabel));
 }
 
 // A GPU that is taken from driver nvidia is open in all of these; who brings the driver has none open.
 TEST(Reconcile, PausesWhatHasTheDriversGpusOpen) {
-  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kDcgm, "true"}, {kDriver, "true"}});
-  view.host.status = HostStatus();
+  NodeSnapshot view = view_of({{api::kWorkloadLabel, "vm-passthrough"}, {kDcgm, "true"}, {kDriver, "true"}});
+  view.host.status = api::HostStatus();
   view.host.status->accelerators = {gpu(policy::Mode::host, std::nullopt)};
   const ReconcileResult step = reconcile(view);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending"), Pair(kDcgm, "paused-for-gpu-ferry")));
+  EXPECT_THAT(step.labels,
+              ElementsAre(Pair(api::kStateLabel, "pending"), Pair(kDcgm, "paused-for-gpu-ferry")));
   view.node.labels = with_changes(view.node.labels, step.labels);
   view.others.pods = {PodOnNode{.name = "nvidia-dcgm-abc", .daemon_set = "nvidia-dcgm"}};
   EXPECT_EQ(reconcile(view).waits_for, "pod nvidia-dcgm-abc to end");
-  view.host = answer(desired_state_for(view), NodePhase::ready,
+  view.host = answer(desired_state_for(view), api::NodePhase::ready,
                      {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   EXPECT_EQ(reconcile(view).labels.at(kDcgm), "true");
 }
@@ -134,18 +138,18 @@ TEST(Reconcile, PausesWhatHasTheDriversGpusOpen) {
 // They come back when a change is refused for somebody else's sake, and have the GPUs open when that one
 // goes.
 TEST(Reconcile, PausesThoseAgainThatAloneAreInTheWay) {
-  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kDcgm, "true"}});
+  NodeSnapshot view = view_of({{api::kWorkloadLabel, "vm-passthrough"}, {kDcgm, "true"}});
   view.others.pods = {PodOnNode{.name = "d", .daemon_set = "nvidia-dcgm", .uid = "u-dcgm"},
                       PodOnNode{.name = "job", .daemon_set = "", .uid = "u-job"}};
   const auto held_by = [](std::vector<std::string> pods) {
-    AcceleratorStatus out = gpu(policy::Mode::host, policy::Mode::passthrough, "blocked");
+    api::AcceleratorStatus out = gpu(policy::Mode::host, policy::Mode::passthrough, api::GpuState::blocked);
     out.only_in_use = true;
     for (std::string& uid : pods)
-      out.users.push_back({.text = "process", .kind = "process", .pod_uid = std::move(uid)});
+      out.users.push_back({.kind = "process", .name = "p", .pod_uid = std::move(uid)});
     return out;
   };
   const auto pauses = [&] { return reconcile(view).labels.contains(kDcgm); };
-  view.host = answer(desired_state_for(view), NodePhase::blocked, {held_by({"u-dcgm", "u-job"})});
+  view.host = answer(desired_state_for(view), api::NodePhase::blocked, {held_by({"u-dcgm", "u-job"})});
   EXPECT_FALSE(pauses()) << "the job is, too";
   ASSERT_TRUE(view.host.status);
   view.host.status->accelerators = {held_by({"u-dcgm", ""})};
@@ -202,9 +206,10 @@ TEST(Reconcile, WaitsForALabelOnlySoLong) {
 TEST(Reconcile, PausesNothingForATypo) {
   NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "typo"}, {kValidator, "true"}});
   const NodeSnapshot before = view_of({{policy::kVgpuConfigLabel, "render-mix"}});
-  view.host = answer(desired_state_for(before), NodePhase::ready);
+  view.host = answer(desired_state_for(before), api::NodePhase::ready);
   const ReconcileResult step = reconcile(view);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "failed"), Pair(kVgpuStateLabel, "failed")));
+  EXPECT_THAT(step.labels,
+              ElementsAre(Pair(api::kStateLabel, "failed"), Pair(api::kVgpuStateLabel, "failed")));
   EXPECT_EQ(step.desired_file.has_value(), false);
   EXPECT_FALSE(step.remove_desired_file) << "the host keeps what it has, also after a reboot";
   EXPECT_THAT(step.files, IsEmpty());
@@ -221,14 +226,14 @@ void PrintTo(const NoChange& row, std::ostream* out) {
   *out << row.name;
 }
 
-HostSide as_it_is(std::vector<AcceleratorStatus> gpus) {
+HostSide as_it_is(std::vector<api::AcceleratorStatus> gpus) {
   HostSide host;
-  host.status = HostStatus{};
+  host.status = api::HostStatus{};
   if (host.status) host.status->accelerators = std::move(gpus);
   return host;
 }
 HostSide of_policy(const char* name) {
-  return answer(desired_state_for(view_of({{kPolicyLabel, name}})), NodePhase::ready);
+  return answer(desired_state_for(view_of({{api::kPolicyLabel, name}})), api::NodePhase::ready);
 }
 
 class TakesOver : public testing::TestWithParam<NoChange> {};
@@ -241,7 +246,7 @@ TEST_P(TakesOver, WithoutAPause) {
   view.host = GetParam().host;
   const ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.desired_file.has_value(), true);
-  EXPECT_EQ(step.labels.at(kStateLabel), GetParam().state);
+  EXPECT_EQ(step.labels.at(api::kStateLabel), GetParam().state);
   EXPECT_THAT(step.labels, testing::Not(testing::Contains(testing::Key(kValidator))));
   view.node.labels = with_changes(view.node.labels, step.labels);
   view.host.written = step.desired_file;
@@ -251,11 +256,11 @@ TEST_P(TakesOver, WithoutAPause) {
 
 INSTANTIATE_TEST_SUITE_P(Changes, TakesOver,
                          testing::Values(NoChange{"OfGpusThatAreGivenAwayAlready",
-                                                  {{kWorkloadLabel, "vm-passthrough"}},
+                                                  {{api::kWorkloadLabel, "vm-passthrough"}},
                                                   as_it_is({gpu(policy::Mode::passthrough, std::nullopt)}),
                                                   "pending"},
                                          NoChange{"OfGpusThatAreTheHostsAlready",
-                                                  {{kWorkloadLabel, "container"}},
+                                                  {{api::kWorkloadLabel, "container"}},
                                                   as_it_is({gpu(policy::Mode::host, std::nullopt)}),
                                                   "pending"},
                                          NoChange{"OfAnotherName",
@@ -267,13 +272,13 @@ INSTANTIATE_TEST_SUITE_P(Changes, TakesOver,
 TEST(Reconcile, PausesForWhatMayChangeAGpu) {
   for (const auto& [labels, host] :
        {std::pair<Labels, HostSide>{
-            {{kWorkloadLabel, "vm-passthrough"}},
+            {{api::kWorkloadLabel, "vm-passthrough"}},
             as_it_is({gpu(policy::Mode::passthrough, {}), gpu(policy::Mode::host, {})})},
-        {{{kWorkloadLabel, "container"}}, as_it_is({gpu(policy::Mode::vgpu, {})})},
-        {{{kPolicyLabel, "mixed"}}, as_it_is({gpu(policy::Mode::passthrough, {})})},
+        {{{api::kWorkloadLabel, "container"}}, as_it_is({gpu(policy::Mode::vgpu, {})})},
+        {{{api::kPolicyLabel, "mixed"}}, as_it_is({gpu(policy::Mode::passthrough, {})})},
         {{{policy::kVgpuConfigLabel, "render-mix"}}, as_it_is({gpu(policy::Mode::vgpu, {})})},
         {{{policy::kVgpuConfigLabel, "render-mix"}}, of_policy("mixed")},
-        {{{kWorkloadLabel, "vm-passthrough"}}, HostSide{}}}) {
+        {{{api::kWorkloadLabel, "vm-passthrough"}}, HostSide{}}}) {
     Labels all = labels;
     all[kValidator] = "true";
     NodeSnapshot view = view_of(all);
@@ -285,10 +290,10 @@ TEST(Reconcile, PausesForWhatMayChangeAGpu) {
 
 // A ConfigMap that changes elsewhere asks for nothing: hostd, the cluster and waiting pods do not notice.
 TEST(Reconcile, IsCalmWhileAnotherPolicyIsEdited) {
-  NodeSnapshot view = view_of({{kPolicyLabel, "quarters"}, {kValidator, "true"}});
+  NodeSnapshot view = view_of({{api::kPolicyLabel, "quarters"}, {kValidator, "true"}});
   view.host =
-      answer(desired_state_for(view), NodePhase::ready, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
-  view.node.labels[kStateLabel] = "ready";
+      answer(desired_state_for(view), api::NodePhase::ready, {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
+  view.node.labels[api::kStateLabel] = "ready";
   view.configs[1].text += "  another: [{devices: [0], mode: host}]\n";
   ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.desired_file.has_value(), false);
@@ -299,7 +304,7 @@ TEST(Reconcile, IsCalmWhileAnotherPolicyIsEdited) {
   view.configs[1].text.replace(view.configs[1].text.find("quarters: [{devices: all"), 24,
                                "quarters: [{devices: [0]");
   EXPECT_THAT(reconcile(view).labels,
-              ElementsAre(Pair(kStateLabel, "pending"), Pair(kValidator, "paused-for-gpu-ferry")));
+              ElementsAre(Pair(api::kStateLabel, "pending"), Pair(kValidator, "paused-for-gpu-ferry")));
 }
 
 // By another name it is written, and until hostd has answered that what it made of the former counts.
@@ -312,7 +317,7 @@ TEST(Reconcile, IsCalmWhileTheSameIsAskedInOtherWords) {
   ASSERT_TRUE(step.desired_file.has_value());
   EXPECT_EQ(step.desired_file->generation, 8U);
   view.node.labels = with_changes(view.node.labels, step.labels);
-  EXPECT_EQ(view.node.labels.at(kStateLabel), "ready");
+  EXPECT_EQ(view.node.labels.at(api::kStateLabel), "ready");
 
   view.host.written = step.desired_file;
   view.host.same_as = 7;
@@ -324,7 +329,8 @@ TEST(Reconcile, IsCalmWhileTheSameIsAskedInOtherWords) {
   EXPECT_EQ(step.files[1].content.has_value(), true) << "vgpu-devices-ready stays";
   view.host.same_as = 6;  // not what hostd speaks of
   step = reconcile(view);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending"), Pair(kVgpuStateLabel, "pending")))
+  EXPECT_THAT(step.labels,
+              ElementsAre(Pair(api::kStateLabel, "pending"), Pair(api::kVgpuStateLabel, "pending")))
       << "and nobody is paused: it is written";
 }
 
@@ -344,28 +350,28 @@ TEST(Reconcile, SaysWhatItPassesOverAndWhatItCannotPause) {
 // hostd goes on by itself when what it refused is let go.
 TEST(Reconcile, PausesWhatComesLate) {
   NodeSnapshot view = view_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
-  view.host = answer(desired_state_for(view), NodePhase::blocked);
+  view.host = answer(desired_state_for(view), api::NodePhase::blocked);
   EXPECT_THAT(reconcile(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))));
-  view.host = answer(desired_state_for(view), NodePhase::applying);
+  view.host = answer(desired_state_for(view), api::NodePhase::applying);
   EXPECT_THAT(reconcile(view).labels, testing::Contains(Pair(kValidator, "paused-for-gpu-ferry")));
 }
 
 TEST(Reconcile, ResumesWhatACrashLeft) {
   for (const Labels& labels : {Labels{{policy::kVgpuConfigLabel, "render-mix"}}, Labels{},
-                               Labels{{kPolicyLabel, "typo"}}, Labels{{kOperandsLabel, "false"}}}) {
+                               Labels{{api::kPolicyLabel, "typo"}}, Labels{{api::kOperandsLabel, "false"}}}) {
     Labels all = labels;
     all[kValidator] = "paused-for-gpu-ferry";
     NodeSnapshot view = view_of(all);
     view.host =
-        answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), NodePhase::ready);
+        answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), api::NodePhase::ready);
     EXPECT_THAT(reconcile(view).labels, testing::Contains(Pair(kValidator, "true")));
   }
 }
 
 TEST(Reconcile, KeepsAPauseWhileTheHostChangesForWhateverReason) {
-  NodeSnapshot view = view_of({{kPolicyLabel, "typo"}, {kValidator, "paused-for-gpu-ferry"}});
-  view.host =
-      answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), NodePhase::applying);
+  NodeSnapshot view = view_of({{api::kPolicyLabel, "typo"}, {kValidator, "paused-for-gpu-ferry"}});
+  view.host = answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})),
+                     api::NodePhase::applying);
   EXPECT_THAT(reconcile(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))));
   view.host.silent = kChangePatience + seconds(1);
   EXPECT_THAT(reconcile(view).labels, testing::Contains(Pair(kValidator, "true")));
@@ -373,7 +379,7 @@ TEST(Reconcile, KeepsAPauseWhileTheHostChangesForWhateverReason) {
 
 // desired.json is there and hostd may begin at any moment, whatever the labels say by now.
 TEST(Reconcile, KeepsAPauseForADesiredStateThatIsOnItsWay) {
-  NodeSnapshot view = view_of({{kPolicyLabel, "typo"}, {kValidator, "paused-for-gpu-ferry"}});
+  NodeSnapshot view = view_of({{api::kPolicyLabel, "typo"}, {kValidator, "paused-for-gpu-ferry"}});
   view.host.written = test::written(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})));
   EXPECT_THAT(reconcile(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))));
   view.host.silent = kAnswerPatience + seconds(1);
@@ -391,19 +397,19 @@ TEST(Reconcile, LeavesNobodyPausedForAHostThatIsSilent) {
 }
 
 TEST(Reconcile, StandsBackWhereOthersServe) {
-  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"},
+  NodeSnapshot view = view_of({{api::kWorkloadLabel, "vm-passthrough"},
                                {"nvidia.com/gpu.deploy.vfio-manager", "true"},
                                {kValidator, "paused-for-gpu-ferry"}});
   view.others.daemon_sets = {"nvidia-vfio-manager"};
-  view.host = answer(desired_state_for(view), NodePhase::ready);
+  view.host = answer(desired_state_for(view), api::NodePhase::ready);
   const ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::standby);
   EXPECT_TRUE(step.remove_desired_file) << "so that hostd writes nothing";
   EXPECT_EQ(step.desired_file.has_value(), false);
   ASSERT_EQ(step.files.size(), 2U);
   for (const ValidationFile& file : step.files) EXPECT_EQ(file.content.has_value(), false) << file.name;
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "standby"), Pair(kValidator, "true")));
-  EXPECT_THAT(step.annotations.at(kErrorAnnotation).value_or(""),
+  EXPECT_THAT(step.labels, ElementsAre(Pair(api::kStateLabel, "standby"), Pair(kValidator, "true")));
+  EXPECT_THAT(step.annotations.at(api::kErrorAnnotation).value_or(""),
               testing::StartsWith("Ferry is on standby: "));
   ASSERT_EQ(step.events.size(), 1U);
   EXPECT_EQ(step.events[0].reason, "Standby");
@@ -415,9 +421,9 @@ TEST(Reconcile, StandsBackWhereOthersServe) {
 // What is not known takes nothing from a node that Ferry serves, neither now nor after the next boot.
 TEST(Reconcile, StandsBackByLabelAloneAndKeepsWhatIsWritten) {
   NodeSnapshot view =
-      view_of({{kWorkloadLabel, "vm-passthrough"}, {"nvidia.com/gpu.deploy.vfio-manager", "true"}});
+      view_of({{api::kWorkloadLabel, "vm-passthrough"}, {"nvidia.com/gpu.deploy.vfio-manager", "true"}});
   view.others = {};
-  view.host = answer(desired_state_for(view), NodePhase::ready);
+  view.host = answer(desired_state_for(view), api::NodePhase::ready);
   const ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::standby);
   EXPECT_FALSE(step.remove_desired_file);
@@ -428,11 +434,12 @@ TEST(Reconcile, StandsBackByLabelAloneAndKeepsWhatIsWritten) {
 
 // Nobody is kept away for what cannot be asked; it is tried all the same.
 TEST(Reconcile, TellsThatTheDesiredStateCannotBeWritten) {
-  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kValidator, "paused-for-gpu-ferry"}});
+  NodeSnapshot view =
+      view_of({{api::kWorkloadLabel, "vm-passthrough"}, {kValidator, "paused-for-gpu-ferry"}});
   view.host.unwritable = "write /var/lib/ferry/desired.json: Read-only file system";
   const ReconcileResult step = reconcile(view);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "failed"), Pair(kValidator, "true")));
-  EXPECT_EQ(step.annotations.at(kErrorAnnotation).value_or(""), view.host.unwritable);
+  EXPECT_THAT(step.labels, ElementsAre(Pair(api::kStateLabel, "failed"), Pair(kValidator, "true")));
+  EXPECT_EQ(step.annotations.at(api::kErrorAnnotation).value_or(""), view.host.unwritable);
   ASSERT_EQ(step.events.size(), 1U);
   EXPECT_EQ(step.events[0].reason, "Failed");
   EXPECT_EQ(step.events[0].message, view.host.unwritable);
@@ -440,7 +447,7 @@ TEST(Reconcile, TellsThatTheDesiredStateCannotBeWritten) {
 }
 
 TEST(Reconcile, NeedsItsTurnAlsoWhereItCouldNotWrite) {
-  NodeSnapshot view = view_of({{kPolicyLabel, "mixed"}});
+  NodeSnapshot view = view_of({{api::kPolicyLabel, "mixed"}});
   view.host.unwritable = "no space left";
   view.rollout = Rollout();
   const ReconcileResult step = reconcile(view);
@@ -449,11 +456,12 @@ TEST(Reconcile, NeedsItsTurnAlsoWhereItCouldNotWrite) {
 }
 
 TEST(Reconcile, HasNothingToStandBackFromWhereNothingIsAsked) {
-  NodeSnapshot view = view_of({{"nvidia.com/gpu.deploy.vfio-manager", "true"}, {kVgpuStateLabel, "success"}});
+  NodeSnapshot view =
+      view_of({{"nvidia.com/gpu.deploy.vfio-manager", "true"}, {api::kVgpuStateLabel, "success"}});
   view.others = {};
   const ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::nothing);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "idle")));
+  EXPECT_THAT(step.labels, ElementsAre(Pair(api::kStateLabel, "idle")));
   EXPECT_FALSE(step.remove_desired_file) << "none of ours is there";
 }
 
@@ -473,7 +481,7 @@ TEST(Reconcile, HasThePluginStandBackAlsoWhereNothingIsAsked) {
       step.desired_state.warnings,
       ElementsAre("Ferry's device plugin advertises nothing here: NVIDIA's kubevirt-gpu-device-plugin "
                   "serves this node; remove it to hand the node over"));
-  view.node.labels[kWorkloadLabel] = "vm-passthrough";
+  view.node.labels[api::kWorkloadLabel] = "vm-passthrough";
   step = reconcile(view);
   EXPECT_EQ(step.desired_state.kind, DesiredState::Kind::standby);
   EXPECT_EQ(step.standby, "NVIDIA's kubevirt-gpu-device-plugin serves this node");
@@ -487,28 +495,29 @@ TEST(Reconcile, HasThePluginStandBackAlsoWhereNothingIsAsked) {
 TEST(Reconcile, TakesBackWhatNobodyAsksForAnyMore) {
   NodeSnapshot view = view_of({});
   view.host =
-      answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), NodePhase::ready);
+      answer(desired_state_for(view_of({{policy::kVgpuConfigLabel, "render-mix"}})), api::NodePhase::ready);
   EXPECT_TRUE(reconcile(view).remove_desired_file);
 }
 
 TEST(Reconcile, CountsGenerationsAboveAllThatWereSeen) {
-  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}});
+  NodeSnapshot view = view_of({{api::kWorkloadLabel, "vm-passthrough"}});
   view.host = as_it_is({});
-  if (view.host.status) view.host.status->desired = 41;
-  EXPECT_EQ(reconcile(view).desired_file.value_or(DesiredFile{}).generation, 42U);
-  view.host.written = DesiredFile{.generation = 50, .policy = "x", .config = "y", .source = "z"};
-  EXPECT_EQ(reconcile(view).desired_file.value_or(DesiredFile{}).generation, 51U);
+  if (view.host.status) view.host.status->desired = api::DesiredMark{.generation = 41};
+  EXPECT_EQ(reconcile(view).desired_file.value_or(api::DesiredFile{}).generation, 42U);
+  view.host.written = api::DesiredFile{.generation = 50, .policy = "x", .source = "z"};
+  EXPECT_EQ(reconcile(view).desired_file.value_or(api::DesiredFile{}).generation, 51U);
 }
 
 TEST(Reconcile, TakesTroubleOffTheNodeOnceItIsOver) {
-  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kVgpuStateLabel, "failed"}});
-  view.node.annotations[kErrorAnnotation] = "in use";
+  NodeSnapshot view = view_of({{api::kWorkloadLabel, "vm-passthrough"}, {api::kVgpuStateLabel, "failed"}});
+  view.node.annotations[api::kErrorAnnotation] = "in use";
   view.node.annotations["example.com/note"] = "stays";
-  view.host = answer(desired_state_for(view), NodePhase::ready,
+  view.host = answer(desired_state_for(view), api::NodePhase::ready,
                      {test::gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   const ReconcileResult step = reconcile(view);
-  EXPECT_THAT(step.annotations, ElementsAre(Pair(kErrorAnnotation, std::nullopt)));
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "ready"), Pair(kVgpuStateLabel, std::nullopt)));
+  EXPECT_THAT(step.annotations, ElementsAre(Pair(api::kErrorAnnotation, std::nullopt)));
+  EXPECT_THAT(step.labels,
+              ElementsAre(Pair(api::kStateLabel, "ready"), Pair(api::kVgpuStateLabel, std::nullopt)));
 }
 
 // ---- the next reconcile without an event, and what it remembers
@@ -522,7 +531,7 @@ std::string requeue_of(const ReconcileResult& result) {
 }
 
 TEST(Reconcile, NamesTheFirstDeadlineThatNoWatchReports) {
-  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}});
+  NodeSnapshot view = view_of({{api::kWorkloadLabel, "vm-passthrough"}});
   view.now = kNow;
   view.memory.host.changed_at = kNow;
   view.host.written = test::written(desired_state_for(view));
@@ -554,7 +563,7 @@ TEST(Reconcile, RemembersSinceWhenItWaitsForOperands) {
 }
 
 TEST(Reconcile, HoldsAPatchThatOthersHaveReverted) {
-  NodeSnapshot view = view_of({{kWorkloadLabel, "vm-passthrough"}});
+  NodeSnapshot view = view_of({{api::kWorkloadLabel, "vm-passthrough"}});
   view.now = kNow;
   view.memory.host.changed_at = kNow;
   const ReconcileResult first = reconcile(view);

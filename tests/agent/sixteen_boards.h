@@ -8,20 +8,19 @@
 #include <fmt/format.h>
 
 #include "agent/metrics/metric_families.h"
-#include "tests/support/must.h"
 
 namespace ferry::test {
 
-inline agent::AcceleratorStatus board(unsigned number) {
+inline api::AcceleratorStatus board(unsigned number) {
   constexpr unsigned kFunctions = 32;
-  agent::AcceleratorStatus gpu;
+  api::AcceleratorStatus gpu;
   gpu.id = "10de:26b9";
   gpu.driver = "nvidia";
   gpu.mode = policy::Mode::vgpu;
   gpu.desired = policy::Mode::vgpu;
-  gpu.state = "ready";
+  gpu.state = api::GpuState::ready;
   gpu.model = "AD102GL [L40S]";
-  gpu.address = fmt::format("0000:{:02x}:00.0", number);
+  gpu.address = {.bus = static_cast<std::uint8_t>(number)};
   gpu.iommu_group = number;
   for (unsigned function = 0; function < kFunctions; ++function)
     gpu.vgpus.push_back({.id = fmt::format("0000:{:02x}:{:02x}.{}", number, 1 + function / 8, function % 8),
@@ -31,9 +30,9 @@ inline agent::AcceleratorStatus board(unsigned number) {
   return gpu;
 }
 
-inline agent::GpuFacts facts_of(const agent::AcceleratorStatus& gpu) {
+inline agent::GpuFacts facts_of(const api::AcceleratorStatus& gpu) {
   agent::GpuFacts out{
-      .address = must(vfio::PciAddress::parse(gpu.address)),
+      .address = gpu.address,
       .numa_node = 1,
       .power_state = "D0",
       .link = {.current_speed = 16e9, .max_speed = 16e9, .current_lanes = 16, .max_lanes = 16},
@@ -52,20 +51,22 @@ inline agent::MetricsSnapshot sixteen_boards() {
   agent::MetricsSnapshot view;
   view.host.content.emplace();
   view.runs = {{"hostd", true}, {"plugin", true}};
-  agent::AdvertisedResource resource{.name = "nvidia.com/NVIDIA_L40S-1Q", .registered = true, .devices = {}};
+  auto& offer = view.offer.content.emplace();
+  offer.resources = {{.name = "nvidia.com/NVIDIA_L40S-1Q"}};
   for (unsigned i = 1; i <= kGpus; ++i) {
-    const agent::AcceleratorStatus gpu = board(i);
+    const api::AcceleratorStatus gpu = board(i);
     view.host.content->accelerators.push_back(gpu);
     view.facts.push_back(facts_of(gpu));
-    for (const agent::VgpuStatus& vgpu : gpu.vgpus) {
-      const std::string pod =
-          fmt::format("team-{}/virt-launcher-desktop-{}-x7x2k", i, resource.devices.size());
-      resource.devices.push_back(
-          {.id = vgpu.id, .iommu_group = 100 + i, .healthy = true, .allocated = true, .pod = pod});
-      view.vmis[pod] = fmt::format("desktop-{}", resource.devices.size());
+    for (const api::VgpuStatus& vgpu : gpu.vgpus) {
+      const std::string pod = fmt::format("team-{}/virt-launcher-desktop-{}-x7x2k", i, offer.devices.size());
+      offer.devices.push_back({.resource = offer.resources[0].name,
+                               .id = vgpu.id,
+                               .iommu_group = 100 + i,
+                               .allocated = true,
+                               .pod = pod});
+      view.vmis[pod] = fmt::format("desktop-{}", offer.devices.size());
     }
   }
-  view.offer.content = agent::AdvertisedResources{.resources = {resource}, .not_advertised = {}};
   return view;
 }
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "agent/cluster_words.h"
 #include "agent/reconcile.h"
+#include "api/labels.h"
 
 namespace ferry::test {
 
@@ -36,34 +36,31 @@ inline std::vector<ConfigText> usual_configs() {
   return {config("profiles.yaml", kProfiles), config("policies.yaml", kPolicies)};
 }
 
-inline agent::AcceleratorStatus gpu(policy::Mode mode, std::optional<policy::Mode> desired,
-                                    std::string state = "ready") {
-  agent::AcceleratorStatus out;
-  out.address = "0000:02:00.0";
+inline api::AcceleratorStatus gpu(policy::Mode mode, std::optional<policy::Mode> desired,
+                                  api::GpuState state = api::GpuState::ready) {
+  api::AcceleratorStatus out;
+  out.address = {.bus = 2};
   out.model = "NVIDIA L40S";
   out.mode = mode;
   out.desired = desired;
-  out.state = std::move(state);
+  out.state = state;
   constexpr std::size_t kCarried = 4;
   if (mode == policy::Mode::vgpu) out.vgpus.assign(kCarried, {.id = "0000:02:00.4", .type = "L40S-12Q"});
   return out;
 }
 
 /// What the node is asked to be, written down.
-inline agent::DesiredFile written(const agent::DesiredState& desired_state, std::uint64_t generation = 7) {
-  return {.generation = generation,
-          .policy = desired_state.desired_policy.name,
-          .config = desired_state.desired_policy.config,
-          .source = desired_state.desired_policy.source};
+inline api::DesiredFile written(const agent::DesiredState& desired_state, std::uint64_t generation = 7) {
+  return agent::file_of(desired_state.desired_policy, generation);
 }
 
 /// hostd's answer to that.
-inline agent::HostSide answer(const agent::DesiredState& desired_state, agent::NodePhase phase,
-                              std::vector<agent::AcceleratorStatus> gpus = {}) {
+inline agent::HostSide answer(const agent::DesiredState& desired_state, api::NodePhase phase,
+                              std::vector<api::AcceleratorStatus> gpus = {}) {
   agent::HostSide host;
   host.written = written(desired_state);
-  agent::HostStatus seen;
-  seen.desired = 7;
+  api::HostStatus seen;
+  seen.desired = api::DesiredMark{.generation = 7};
   seen.phase = phase;
   seen.accelerators = std::move(gpus);
   host.status = std::move(seen);

@@ -112,10 +112,10 @@ class Yard {
                       {{"spec", {{"unschedulable", cordoned ? json(true) : json()}}}});
   }
   std::string mark(const std::string& node) const {
-    return fleet.text_of(node, "annotations", agent::kDrainAnnotation);
+    return fleet.text_of(node, "annotations", api::kDrainAnnotation);
   }
   std::string cordon_mark(const std::string& node) const {
-    return fleet.text_of(node, "annotations", agent::kCordonedAnnotation);
+    return fleet.text_of(node, "annotations", api::kCordonedAnnotation);
   }
 
   void pass(std::chrono::seconds time) {

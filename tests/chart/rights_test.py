@@ -367,5 +367,5 @@ class RightsTest(unittest.TestCase):
                     self.assertFalse(selected.items() <= template["metadata"]["labels"].items())
                 # Only a node that reports a state runs it.
                 (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-                state = re.findall('kStateLabel = "([^"]+)"', (chart.REPOSITORY / "agent/cluster_words.h").read_text())[0]
+                state = re.findall('kStateLabel = "([^"]+)"', (chart.REPOSITORY / "api/labels.h").read_text())[0]
                 self.assertIn({"key": state, "operator": "Exists"}, term["matchExpressions"])

@@ -202,7 +202,7 @@ class ValuesTest(unittest.TestCase):
                     self.assertEqual(verdicts(fewer).returncode, 1)
 
     def test_the_admission_policy_knows_the_labels_that_the_agent_sets(self) -> None:
-        words = (chart.REPOSITORY / "agent/cluster_words.h").read_text()
+        words = (chart.REPOSITORY / "api/labels.h").read_text()
         operands = (chart.REPOSITORY / "agent/operator_compat/operands.cpp").read_text()
         constants = dict(re.findall(r"k(\w+) = \"([^\"]+)\"", words))
         set_by_agent = {constants["StateLabel"], constants["VgpuStateLabel"]}
@@ -246,7 +246,7 @@ class ValuesTest(unittest.TestCase):
 
     def test_runtime_classes_are_offered_where_the_handler_is_ready(self) -> None:
         values = chart.sample(chart.CHART / "ci/kata-values.yaml")
-        prefix = re.findall('kKataPrefix = "([^"]+)"', (chart.REPOSITORY / "agent/cluster_words.h").read_text())[0]
+        prefix = re.findall('kKataPrefix = "([^"]+)"', (chart.REPOSITORY / "api/labels.h").read_text())[0]
 
         def selectors() -> list[Any]:
             classes = chart.of_kind(chart.render(values), "RuntimeClass")
@@ -345,7 +345,7 @@ class ValuesTest(unittest.TestCase):
         page = (chart.REPOSITORY / "docs/upgrade-and-uninstall.md").read_text().split("## Uninstall\n")[1]
         page = re.sub(r" \\\n +", " ", page.split("## When the uninstall fails")[0])  # a command on two lines
         manual = [re.sub(" +#.*", "", line) for line in page.splitlines() if line.startswith("    kubectl")]
-        words = (chart.REPOSITORY / "agent/cluster_words.h").read_text()
+        words = (chart.REPOSITORY / "api/labels.h").read_text()
         taken_off = set(re.findall(r"([a-z-]+[.][a-z.]+/[a-zA-Z.-]+)-(?= |$)", "\n".join(manual), re.MULTILINE))
         for name, word in re.findall(r"k(\w+) = \"([^\"]+)\"", words):
             if name in ("StateLabel", "VgpuStateLabel") or name.endswith("Annotation") and word.startswith("gpu-ferry.io/"):

@@ -6,7 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/host_files.h"
-#include "agent/host_status.h"
+#include "api/files.h"
+#include "api/host_status.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/locks.h"
 #include "tests/cli/run_program.h"
@@ -94,7 +95,7 @@ TEST_F(AgentVerb, SaysWhoseTurnItIsUntilItIsDone) {
   constexpr const char* kAtIt = "ferry hostd is at it";
   EXPECT_THAT(agent({"--dry-run"}).out, HasSubstr(kAbsent));
   {
-    const auto hostd = LivenessLock::announce(host_, agent::kHostdLiveness);
+    const auto hostd = LivenessLock::announce(host_, api::kHostdLiveness);
     ASSERT_TRUE(hostd);
     EXPECT_THAT(agent({"--dry-run"}).out, Not(AnyOf(HasSubstr(kAbsent), HasSubstr(kAtIt))))
         << "it has not been asked";
@@ -112,7 +113,7 @@ TEST_F(AgentVerb, SaysWhoseTurnItIsUntilItIsDone) {
 }
 
 TEST_F(AgentVerb, WritesNothingWhereAnAgentServesTheNode) {
-  const auto serving = InstanceLock::claim(host_, agent::kAgentLock);
+  const auto serving = InstanceLock::claim(host_, api::kAgentLock);
   ASSERT_TRUE(serving);
   const auto beside = agent();
   EXPECT_EQ(beside.status, 4);

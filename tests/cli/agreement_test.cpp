@@ -16,9 +16,10 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/host_status.h"
 #include "agent/labels/feature_labels.h"
 #include "agent/metrics/metric_families.h"
+#include "api/files.h"
+#include "api/host_status.h"
 #include "kubevirt-plugin/allocation/pod_resources.h"
 #include "tests/cli/run_program.h"
 #include "tests/kubevirt-plugin/plugin_fixture.h"
@@ -321,12 +322,12 @@ class Agreement : public plugin_test::Fixture {
   }
   void hostd_looks() {
     const auto looked = ferry({"hostd", "--once"});
-    EXPECT_TRUE(kernel.exists(agent::kStatusFile)) << looked.err;
-    host_ = must(agent::read_host_status(must(kernel.read_file(agent::kStatusFile))));
+    EXPECT_TRUE(kernel.exists(api::kStatusFile)) << looked.err;
+    host_ = must(api::read_host_status(must(kernel.read_file(api::kStatusFile))));
   }
-  agent::AdvertisedResources offer() const {
-    const auto text = kernel.read_file(kAdvertisedFile);
-    return text ? must(agent::read_advertised_resources(*text)) : agent::AdvertisedResources();
+  api::AdvertisedResources offer() const {
+    const auto text = kernel.read_file(api::kAdvertisedFile);
+    return text ? must(api::read_advertised_resources(*text)) : api::AdvertisedResources();
   }
 
   /// Of all that is said, by hostd's last look, what differs from what is.
@@ -336,8 +337,8 @@ class Agreement : public plugin_test::Fixture {
     view.host.content = host_;
     view.offer.content = offer();
     std::vector<vfio::PciAddress> gpus;
-    for (const agent::AcceleratorStatus& gpu : host_.accelerators)
-      if (agent::counts_as_gpu(gpu)) gpus.push_back(at(gpu.address));
+    for (const api::AcceleratorStatus& gpu : host_.accelerators)
+      if (gpu.counts_as_gpu()) gpus.push_back(gpu.address);
     view.facts = agent::read_gpu_facts(kernel, gpus);
     const auto families = agent::metric_families(view);
     Differences out = differences("metrics", told_by_metrics(families), truth);
@@ -367,7 +368,7 @@ class Agreement : public plugin_test::Fixture {
 
   test::FakeMdev mdev_{kernel};
   test::TableProbe probe_;
-  agent::HostStatus host_;
+  api::HostStatus host_;
 };
 
 TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
@@ -398,9 +399,8 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
 
   const auto offered_as_given = [&](const json& /*file*/) {
     std::set<std::string> given;
-    for (const agent::AdvertisedResource& resource : offer().resources)
-      for (const agent::AdvertisedDevice& device : resource.devices)
-        if (device.allocated) given.insert(device.id);
+    for (const api::AdvertisedDevice& device : offer().devices)
+      if (device.allocated) given.insert(device.id);
     return given == allocated();
   };
   ASSERT_TRUE(kubelet->allocate(kCardResource, 1).ok());
@@ -439,9 +439,9 @@ TEST_F(Agreement, HoldsWhereAVmKeepsTheSoundCardOfAnUnpluggedGpu) {
   hold_group_12();
   want_all_at_the_host();
   EXPECT_THAT(after_a_look(), IsEmpty());
-  const auto audio = std::ranges::find(host_.accelerators, kCardsAudio, &agent::AcceleratorStatus::address);
+  const auto audio = std::ranges::find(host_.accelerators, at(kCardsAudio), &api::AcceleratorStatus::address);
   ASSERT_NE(audio, host_.accelerators.end()) << "hostd says who keeps it";
-  EXPECT_EQ(audio->state, "blocked");
+  EXPECT_EQ(audio->state, api::GpuState::blocked);
 }
 
 // A GPU that reads all ones, on vfio: its group is what its drivers make of it.

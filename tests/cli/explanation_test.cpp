@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include "api/files.h"
 #include "cli/verbs/node_look.h"
 #include "hostfs/locks.h"
 #include "tests/support/machines.h"
@@ -36,7 +37,7 @@ class StoryOfAnOffer : public testing::Test {
   std::string told_of(const std::string& word) const {
     return explanation_text(explanation_of(inputs, must(find_subject(inputs, word))), {.columns = 160});
   }
-  host::AdvertisedResources& advertised() {
+  api::AdvertisedResources& advertised() {
     if (!inputs.sight.advertised) throw std::runtime_error("the machine offers nothing");
     return *inputs.sight.advertised;
   }
@@ -59,7 +60,7 @@ TEST_F(StoryOfAnOffer, SaysThatNobodyOffersItNow) {
 
 TEST_F(StoryOfAnOffer, SeesWhetherThePluginRuns) {
   EXPECT_FALSE(must(look_for_stories(session_)).plugin_runs);
-  const auto plugin = must(LivenessLock::announce(machine_.kernel, kPluginLiveness));
+  const auto plugin = must(LivenessLock::announce(machine_.kernel, api::kPluginLiveness));
   EXPECT_TRUE(must(look_for_stories(session_)).plugin_runs);
 }
 
@@ -71,14 +72,15 @@ TEST_F(StoryOfAnOffer, SaysWhyThePluginStandsBack) {
 }
 
 TEST_F(StoryOfAnOffer, SaysThatTheKubeletDoesNotReadIt) {
-  for (host::AdvertisedResource& resource : advertised().resources)
+  for (api::AdvertisedResource& resource : advertised().resources)
     resource.registered = resource.name != kResource;
   for (const char* word : {kGpu, kResource})
     EXPECT_THAT(told_of(word), HasSubstr("now: the kubelet does not read its list")) << word;
 }
 
 TEST_F(StoryOfAnOffer, KnowsAResourceThatHasPlacesAloneOrNothingNow) {
-  advertised().resources.push_back({.name = "nvidia.com/AUDIO", .places = 2});
+  advertised().resources.push_back(
+      {.name = "nvidia.com/AUDIO", .places = std::vector<api::AdvertisedPlace>(2)});
   advertised().resources.push_back({.name = "nvidia.com/GONE"});
   EXPECT_THAT(told_of("nvidia.com/AUDIO"),
               AllOf(HasSubstr("0 devices"), HasSubstr("2 places to ask for together with a GPU")));

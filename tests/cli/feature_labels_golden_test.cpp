@@ -12,12 +12,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "agent/host_status.h"
 #include "agent/labels/feature_labels.h"
+#include "api/host_status.h"
 #include "cli/session.h"
 #include "cli/verbs/policy_inputs.h"
 #include "host/gpu_conditions.h"
-#include "host/status_file.h"
 #include "tests/support/captured_host.h"
 #include "tests/support/golden.h"
 #include "tests/support/machines.h"
@@ -35,15 +34,15 @@ std::filesystem::path fixture(const std::string& name) {
 }
 
 /// As the agent reads it.
-agent::HostStatus seen_of(const Session& session) {
+api::HostStatus seen_of(const Session& session) {
   host::ScannedNode node;
   node.inventory = must(vfio::scan(*session.host));
   node.vgpus = must(vgpu::scan_known_vgpus(*session.host, node.inventory, session.rules));
   node.machine = host::machine_name(*session.host);
-  host::HostStatus state;
+  api::HostStatus state;
   state.accelerators = host::describe(node, {}, {}, model_names(session));
   state.features = host::features_of(node);
-  return must(agent::read_host_status(host::status_file_text(state)));
+  return must(api::read_host_status(api::host_status_text(state)));
 }
 
 struct Model {
@@ -79,13 +78,13 @@ std::string shared(const std::vector<Model>& gpus, std::string Model::*property)
 class LabelsGolden : public testing::TestWithParam<std::string> {
  protected:
   LabelsGolden() { test::composed_machine(GetParam()).build(machine_); }
-  agent::HostStatus seen() { return seen_of(open_session(machine_.kernel.root())); }
+  api::HostStatus seen() { return seen_of(open_session(machine_.kernel.root())); }
 
  private:
   test::Machine machine_;
 };
 
-std::string text_of(const agent::HostStatus& host, const std::string& head) {
+std::string text_of(const api::HostStatus& host, const std::string& head) {
   std::string out = head + "\n\n";
   const agent::Labels labels = agent::feature_labels(host).value_or(agent::Labels{{"unknown", ""}});
   for (const auto& [key, value] : labels) out += fmt::format("{}={}\n", key, value);
@@ -125,11 +124,11 @@ std::string label_of(const agent::Labels& labels, const std::string& key) {
   return found == labels.end() ? std::string() : found->second;
 }
 
-void expect_products_of_public_sources(const agent::HostStatus& host, const agent::Labels& labels) {
+void expect_products_of_public_sources(const api::HostStatus& host, const agent::Labels& labels) {
   const auto known = models();
   std::vector<Model> gpus;
   gpus.reserve(host.accelerators.size());
-  for (const agent::AcceleratorStatus& gpu : host.accelerators) gpus.push_back(known.at(gpu.id));
+  for (const api::AcceleratorStatus& gpu : host.accelerators) gpus.push_back(known.at(gpu.id));
   const auto label = [&](const std::string& name) { return label_of(labels, "nvidia.com/gpu." + name); };
   EXPECT_EQ(label("count"), gpus.empty() ? "" : std::to_string(gpus.size()));
   EXPECT_EQ(label("product"), shared(gpus, &Model::product));
@@ -143,8 +142,8 @@ void expect_products_of_public_sources(const agent::HostStatus& host, const agen
 }
 
 /// The file knows no types for virtual applications and desktops (A, B). `host` has GPUs of one model.
-void expect_vgpus_of_public_sources(const agent::HostStatus& host, const agent::Labels& labels) {
-  const auto carriers = std::ranges::count_if(host.accelerators, [](const agent::AcceleratorStatus& gpu) {
+void expect_vgpus_of_public_sources(const api::HostStatus& host, const agent::Labels& labels) {
+  const auto carriers = std::ranges::count_if(host.accelerators, [](const api::AcceleratorStatus& gpu) {
     return !gpu.vgpus.empty() || !gpu.more_vgpus.empty();
   });
   std::size_t held = 0;
@@ -157,7 +156,7 @@ void expect_vgpus_of_public_sources(const agent::HostStatus& host, const agent::
   EXPECT_EQ(held > 0, carriers > 0);
 }
 
-void expect_what_public_sources_say(const agent::HostStatus& host) {
+void expect_what_public_sources_say(const api::HostStatus& host) {
   const agent::Labels labels = agent::feature_labels(host).value_or(agent::Labels());
   expect_products_of_public_sources(host, labels);
   expect_vgpus_of_public_sources(host, labels);
@@ -171,7 +170,7 @@ TEST(CapturedLabels, SayWhatPublicSourcesSayOfTheGpus) {
   for (const std::string& name : test::captured_hosts()) {
     SCOPED_TRACE(name);
     const test::CapturedHost host(name);
-    const agent::HostStatus seen = seen_of(open_session(host.root()));
+    const api::HostStatus seen = seen_of(open_session(host.root()));
     EXPECT_FALSE(seen.accelerators.empty());
     expect_what_public_sources_say(seen);
   }

@@ -309,12 +309,12 @@ TEST(ExplainResource, NamesWhatCanBeAskedForNext) {
   ExplainInputs inputs = must(look_for_stories(session));
   const std::string gpu = "0000:3b:00.0";
   const auto group = inputs.sight.inventory.find(*vfio::PciAddress::parse(gpu))->iommu_group;
-  inputs.sight.advertised = host::AdvertisedResources{.devices = {{.resource = "nvidia.com/pgpu",
-                                                                   .id = "42",
-                                                                   .iommu_group = group.value_or(0),
-                                                                   .allocated = true,
-                                                                   .pod = "studio/render-a"}},
-                                                      .resources = {{.name = "nvidia.com/pgpu"}}};
+  inputs.sight.advertised = api::AdvertisedResources{.devices = {{.resource = "nvidia.com/pgpu",
+                                                                  .id = "42",
+                                                                  .iommu_group = group.value_or(0),
+                                                                  .allocated = true,
+                                                                  .pod = "studio/render-a"}},
+                                                     .resources = {{.name = "nvidia.com/pgpu"}}};
   const std::string text =
       explanation_text(explanation_of(inputs, must(find_subject(inputs, "nvidia.com/pgpu"))), {});
   EXPECT_THAT(text, HasSubstr("42 (0000:3b:00.0), allocated to pod studio/render-a\n"));
@@ -338,7 +338,7 @@ TEST(StatusText, FitsIntoEightyColumnsWithLongNames) {
   host::AcceleratorDescription& gpu = inputs.view.accelerators.at(0);
   gpu.condition = {.word = "blocked", .health = host::Health::bad, .reason = "in use: pod " + pod};
   gpu.advertised_as = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}};
-  inputs.sight.advertised = host::AdvertisedResources{
+  inputs.sight.advertised = api::AdvertisedResources{
       .devices = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}},
       .resources = {{.name = resource}}};
   for (const std::size_t columns : {40U, 80U}) {
@@ -378,9 +378,9 @@ TEST(StatusText, FitsIntoEightyColumnsWithAnError) {
       "docs/policy.md says how a policy file is written; `ferry apply --dry-run -f FILE` "
       "says what one would change";
   view.desired =
-      host::DesiredMark{.generation = 1, .policy = "mixed", .source = "label gpu-ferry.io/policy=mixed"};
-  view.phase = host::NodePhase::failed;
-  view.error = host::StatusError{.message = message, .hint = hint};
+      api::DesiredMark{.generation = 1, .policy = "mixed", .source = "label gpu-ferry.io/policy=mixed"};
+  view.phase = api::NodePhase::failed;
+  view.error = api::StatusError{.message = message, .hint = hint};
   std::istringstream lines(status_text(view, {.columns = 80}));
   std::string all;
   for (std::string line; std::getline(lines, line);) {

@@ -3,11 +3,11 @@
 
 #include <ctime>
 #include <fcntl.h>
-#include <ostream>
 #include <sys/stat.h>
 
 #include <gmock/gmock.h>
 
+#include "api/files.h"
 #include "hostfs/locks.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
@@ -41,12 +41,12 @@ class OfferedUseProbeTest : public testing::Test {
     kernel_.add_function({.address = kAudio, .ids = "10de:22ba", .group = 15});
     kernel_.add_function({.address = kOther, .group = 16});
   }
-  void offer(const std::string& text) { kernel_.file(kAdvertisedFile, text); }
+  void offer(const std::string& text) { kernel_.file(api::kAdvertisedFile, text); }
   void grow_old() const { be_written_at(1'000'000); }
   void be_written_at(time_t seconds) const {
     const timespec then{.tv_sec = seconds, .tv_nsec = 0};
     const timespec times[2] = {then, then};
-    ASSERT_EQ(::utimensat(AT_FDCWD, (kernel_.root() / kAdvertisedFile).c_str(), times, 0), 0);
+    ASSERT_EQ(::utimensat(AT_FDCWD, (kernel_.root() / api::kAdvertisedFile).c_str(), times, 0), 0);
   }
   static std::vector<vfio::UseQuestion> questions() {
     std::vector<vfio::UseQuestion> out;
@@ -147,47 +147,13 @@ TEST_F(OfferedUseProbeTest, StillOfferedIsHeldBesideAllOthers) {
   OneHolder inner;
   StillAdvertisedProbe probe(kernel_, inner, {}, {{kUuid}, 6});
   EXPECT_THAT(held(must(probe.look(questions()))), ElementsAre(kOther)) << "no plugin runs";
-  const auto plugin = must(LivenessLock::announce(kernel_, kPluginLiveness));
+  const auto plugin = must(LivenessLock::announce(kernel_, api::kPluginLiveness));
   EXPECT_THAT(held(must(probe.look(questions()))), ElementsAre(kGpu, kAudio, kOther, kUuid));
   StillAdvertisedProbe answered(kernel_, inner, {}, {{kUuid}, 5});
   EXPECT_THAT(held(must(answered.look(questions()))), ElementsAre(kGpu, kAudio, kOther));
   offer("{");
   EXPECT_FALSE(probe.look(questions())) << "nothing may be moved";
 }
-
-struct BadOffered {
-  const char* text;
-  const char* message;
-};
-void PrintTo(const BadOffered& bad, std::ostream* out) {
-  *out << bad.text;
-}
-class BadOfferedFile : public testing::TestWithParam<BadOffered> {};
-
-TEST_P(BadOfferedFile, IsRefusedWithTheKey) {
-  const auto read = read_advertised_resources(GetParam().text);
-  ASSERT_FALSE(read);
-  EXPECT_EQ(read.error().code, Errc::malformed_host);
-  EXPECT_THAT(read.error().message, HasSubstr(GetParam().message));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Files, BadOfferedFile,
-    testing::Values(
-        BadOffered{"", "not a JSON object"}, BadOffered{"{}", "version"},
-        BadOffered{R"({"version": 2})", "resources: expected a list"},
-        BadOffered{R"({"version": 2, "resources": [5]})", "name: expected"},
-        BadOffered{R"({"version": 2, "resources": [{"name": "a"}]})", "devices: expected a list"},
-        BadOffered{R"({"version": 2, "resources": [{"name": "a", "devices": [5]}]})", "id: expected"},
-        BadOffered{R"({"version": 2, "resources": [{"name": "a", "devices": [{"id": "b"}]}]})",
-                   "iommu_group: expected a number"},
-        BadOffered{
-            R"({"version": 2, "resources": [{"name": "a", "devices": [{"id": "b", "iommu_group": 5000000000}]}]})",
-            "iommu_group: expected a number"},
-        BadOffered{
-            R"({"version": 2, "resources": [{"name": "a", "devices": [{"id": "b", "iommu_group": 1}]}]})",
-            "allocated: expected true or false"},
-        BadOffered{R"({"version": 2, "state_generation": -1, "resources": []})", "state_generation"}));
 
 }  // namespace
 }  // namespace ferry::host

@@ -521,7 +521,7 @@ TEST_F(NodeApplyUndo, MakesVgpusAgainUnderTheirUuidsWhereTheGpuCannotBeGivenAway
   ASSERT_TRUE(gpu.error);
   EXPECT_THAT(gpu.error->message, HasSubstr("it could not be given away: bind 0000:05:00.0 to vfio-pci"));
   EXPECT_THAT(gpu.undo_errors, IsEmpty());
-  EXPECT_EQ(condition(outcome, kFirst).state, GpuState::failed);
+  EXPECT_EQ(condition(outcome, kFirst).state, api::GpuState::failed);
   EXPECT_THAT(state(), ElementsAre("nvidia 2", "vfio-pci 0", "nvidia 1")) << "the others go on";
 
   kernel_.mend();
@@ -550,7 +550,7 @@ TEST_F(NodeApplyUndo, RefusesAsTheLaterStageDidWhereThatWroteNothing) {
   EXPECT_EQ(mdev_.devices_on(kFirst), vgpus);
   EXPECT_EQ(outcome.vgpus.gpus.at(0).kind, vgpu::GpuOutcome::Kind::refused);
   const GpuCondition& refused = condition(outcome, kFirst);
-  EXPECT_EQ(refused.state, GpuState::blocked);
+  EXPECT_EQ(refused.state, api::GpuState::blocked);
   EXPECT_THAT(refused.reasons, ElementsAre(HasSubstr("VM tenant (pid 412)")));
 }
 
@@ -649,7 +649,7 @@ TEST_F(NodeApplyUndoOfTwo, TakesBothToVfioAgain) {
   const NodeOutcome outcome = apply(kBothDivided);
   for (const char* gpu : {kFirst, kOther}) {
     EXPECT_EQ(kernel_.driver_of(gpu), "vfio-pci");
-    EXPECT_EQ(condition(outcome, gpu).state, GpuState::failed);
+    EXPECT_EQ(condition(outcome, gpu).state, api::GpuState::failed);
     EXPECT_THAT(condition(outcome, gpu).reasons.front(),
                 HasSubstr("0000:08:00.0 could not be given its vGPUs"));
   }

@@ -35,8 +35,8 @@ class NodeViewTest : public testing::Test {
     const NodeDescription view = view_of(sight, policy::default_accelerator_rules(), {});
     return *view.find(must(vfio::PciAddress::parse(address)));
   }
-  static AcceleratorStatus said(const std::string& address, GpuState condition) {
-    AcceleratorStatus state;
+  static api::AcceleratorStatus said(const std::string& address, api::GpuState condition) {
+    api::AcceleratorStatus state;
     state.address = must(vfio::PciAddress::parse(address));
     state.driver = "nvidia";
     state.state = condition;
@@ -51,13 +51,13 @@ class NodeViewTest : public testing::Test {
 TEST_F(NodeViewTest, WhatHostdSaysComesBeforeWhatIsSeen) {
   NodeSnapshot sight = sight_of("t4-server");
   struct Row {
-    GpuState condition;
+    api::GpuState condition;
     std::string word;
     Health health;
   };
-  for (const Row& row :
-       {Row{GpuState::failed, "failed", Health::bad}, Row{GpuState::blocked, "blocked", Health::bad},
-        Row{GpuState::pending, "pending", Health::attention}}) {
+  for (const Row& row : {Row{api::GpuState::failed, "failed", Health::bad},
+                         Row{api::GpuState::blocked, "blocked", Health::bad},
+                         Row{api::GpuState::pending, "pending", Health::attention}}) {
     sight.state.emplace().accelerators = {said("0000:3b:00.0", row.condition)};
     const Condition condition = of(sight, "0000:3b:00.0").condition;
     EXPECT_EQ(condition.word, row.word);
@@ -65,7 +65,7 @@ TEST_F(NodeViewTest, WhatHostdSaysComesBeforeWhatIsSeen) {
     EXPECT_EQ(condition.reason, "why");
     EXPECT_EQ(condition.hint, "what to do");
   }
-  for (const GpuState condition : {GpuState::ready, GpuState::unmanaged}) {
+  for (const api::GpuState condition : {api::GpuState::ready, api::GpuState::unmanaged}) {
     sight.state.emplace().accelerators = {said("0000:3b:00.0", condition)};
     EXPECT_EQ(of(sight, "0000:3b:00.0").condition.word, "free");
   }
@@ -74,7 +74,7 @@ TEST_F(NodeViewTest, WhatHostdSaysComesBeforeWhatIsSeen) {
 // Its file outlives it, and others move devices too.
 TEST_F(NodeViewTest, WhatHostdSaidOfAnotherDriverIsNotBelieved) {
   NodeSnapshot sight = sight_of("t4-server");
-  AcceleratorStatus old = said("0000:3b:00.0", GpuState::blocked);
+  api::AcceleratorStatus old = said("0000:3b:00.0", api::GpuState::blocked);
   old.driver = "vfio-pci";
   old.mode = policy::Mode::passthrough;
   sight.state.emplace().accelerators = {old};
@@ -87,7 +87,7 @@ TEST_F(NodeViewTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
                   .act = "write /sys/bus/pci/drivers/snd_hda_intel/unbind",
                   .value = "0000:01:00.1",
                   .kernel_state = {}}};
-  sight.state.emplace().accelerators = {said("0000:01:00.0", GpuState::blocked)};
+  sight.state.emplace().accelerators = {said("0000:01:00.0", api::GpuState::blocked)};
   const Condition condition = of(sight, "0000:01:00.0").condition;
   EXPECT_EQ(condition.word, "stuck");
   EXPECT_THAT(condition.reason, HasSubstr("snd_hda_intel/unbind (pid 7)"));
@@ -149,7 +149,7 @@ TEST_F(NodeViewTest, KatasNumberIsKnownByItsGroup) {
        .healthy = false,
        .reason = "gone"},
       {.resource = "nvidia.com/other", .id = "0000:d8:00.0", .iommu_group = 31}};
-  sight.advertised->not_advertised = {{"0000:3b:00.0", "on driver nvidia"}};
+  sight.advertised->not_advertised = {{.id = "0000:3b:00.0", .reason = "on driver nvidia"}};
   const AcceleratorDescription view = of(sight, "0000:5e:00.0");
   std::vector<std::string> names;
   std::ranges::transform(view.advertised_as, std::back_inserter(names), &AdvertisedAs::resource);
@@ -174,49 +174,6 @@ TEST_F(NodeViewTest, WhatIsHeldWithItsGroupIsInUse) {
   const AcceleratorDescription view = of(sight, "0000:5e:00.0");
   EXPECT_EQ(view.condition.word, "in use");
   EXPECT_EQ(view.condition.health, Health::good);
-}
-
-TEST(OfferedDevicesTest, TellWhatIsHeldWithItsGroup) {
-  const auto read = must(read_advertised_resources(
-      R"({"version":2,"resources":[{"name":"r","devices":[
-          {"id":"a","iommu_group":1,"allocated":false,"healthy":false,"held_with_group":true},
-          {"id":"b","iommu_group":1,"allocated":false,"healthy":false},
-          {"id":"c","iommu_group":1,"allocated":false,"healthy":false,"held_with_group":"yes"}]}]})"));
-  ASSERT_EQ(read.devices.size(), 3U);
-  EXPECT_TRUE(read.devices[0].held_with_group);
-  EXPECT_FALSE(read.devices[1].held_with_group) << "of a plugin that does not say it";
-  EXPECT_FALSE(read.devices[2].held_with_group);
-}
-
-TEST(OfferedDevicesTest, TellWhatIsNotHealthyAndWhatIsNotOffered) {
-  const auto read = must(read_advertised_resources(
-      R"({"version":2,"resources":[{"name":"r","devices":[
-          {"id":"a","iommu_group":1,"allocated":false,"healthy":false,"reason":"x"},
-          {"id":"b","iommu_group":2,"allocated":true},
-          {"id":"c","iommu_group":3,"allocated":true,"healthy":"no","reason":7}]}],
-          "not_advertised":[{"id":"d","reason":"y"},{"id":"e"},7,{"id":5,"reason":"z"}]})"));
-  ASSERT_EQ(read.devices.size(), 3U);
-  EXPECT_FALSE(read.devices[0].healthy);
-  EXPECT_EQ(read.devices[0].reason, "x");
-  EXPECT_TRUE(read.devices[1].healthy) << "of one that does not say so nothing is held against it";
-  EXPECT_TRUE(read.devices[2].healthy);
-  EXPECT_EQ(read.not_advertised, (std::map<std::string, std::string>{{"d", "y"}}));
-  EXPECT_TRUE(read.resource("r")->registered) << "one that does not say so is read";
-  EXPECT_EQ(read.standby, "");
-}
-
-TEST(OfferedDevicesTest, TellWhetherTheKubeletIsToldOfThem) {
-  const auto read = must(read_advertised_resources(
-      R"({"version":2,"standby":"another serves","resources":[
-          {"name":"a","registered":false,"devices":[]},
-          {"name":"b","registered":true,"devices":[],"places":[{"id":"place-x"},{"id":"place-y"}]},
-          {"name":"c","registered":"no","devices":[],"places":7}]})"));
-  EXPECT_EQ(read.standby, "another serves");
-  EXPECT_FALSE(read.resource("a")->registered);
-  EXPECT_EQ(read.resource("b")->places, 2U);
-  EXPECT_TRUE(read.resource("c")->registered);
-  EXPECT_EQ(read.resource("c")->places, 0U);
-  EXPECT_EQ(read.resource("d"), nullptr);
 }
 
 }  // namespace

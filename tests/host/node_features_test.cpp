@@ -32,14 +32,14 @@ class NodeFeaturesTest : public testing::Test {
 };
 
 TEST_F(NodeFeaturesTest, TellTheIommuAndTheLargestGroupOfAGpu) {
-  const NodeFeatures features = features_of(node_of("one-group"));
+  const api::NodeFeatures features = features_of(node_of("one-group"));
   EXPECT_EQ(features.iommu, "on");
   EXPECT_EQ(features.largest_group, 10U)
       << "four GPUs with their audio, a network card, the bridge above them";
 }
 
 TEST_F(NodeFeaturesTest, TellThatThereIsNoIommu) {
-  const NodeFeatures off = features_of(node_of("without-iommu"));
+  const api::NodeFeatures off = features_of(node_of("without-iommu"));
   EXPECT_EQ(off.iommu, "off");
   EXPECT_EQ(off.largest_group, std::nullopt);
   ScannedNode unsafe;

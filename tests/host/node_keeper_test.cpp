@@ -12,8 +12,9 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "common/plugin_files.h"
-#include "host/status_file.h"
+#include "api/files.h"
+#include "api/host_status.h"
+#include "api/serving.h"
 #include "hostfs/locks.h"
 #include "tests/support/fake_mdev.h"
 #include "tests/support/must.h"
@@ -146,12 +147,12 @@ class NodeKeeperTest : public testing::Test {
   }
   /// `items`: of the policy's list.
   void want(const std::string& items, std::uint64_t generation = 1) {
-    const DesiredFile desired{
+    const api::DesiredFile desired{
         .generation = generation,
         .policy = "a",
         .config = ConfigText{.file = {}, .text = "version: v2\npolicies:\n  a:\n" + items},
         .source = "a test"};
-    kernel_.file(kDesired, desired_file_text(desired));
+    kernel_.file(kDesired, api::desired_file_text(desired));
   }
   NodeKeeper::Round round(News news = News::anything) {
     now_ += 1s;
@@ -164,17 +165,17 @@ class NodeKeeperTest : public testing::Test {
     return last;
   }
 
-  HostStatus state() const {
-    return must(read_status_file(must(kernel_.read_file("run/ferry/status.json"))));
+  api::HostStatus state() const {
+    return must(api::read_host_status(must(kernel_.read_file("run/ferry/status.json"))));
   }
-  AcceleratorStatus gpu(const std::string& address) const {
-    for (const AcceleratorStatus& one : state().accelerators)
+  api::AcceleratorStatus gpu(const std::string& address) const {
+    for (const api::AcceleratorStatus& one : state().accelerators)
       if (one.address.text() == address) return one;
     throw std::runtime_error("no " + address + " in status.json");
   }
   std::vector<std::string> withdrawn() const {
     std::vector<std::string> ids;
-    for (const Withdrawal& one : state().withdraw) ids.push_back(one.id);
+    for (const api::Withdrawal& one : state().withdraw) ids.push_back(one.id);
     return ids;
   }
   std::vector<std::string> drivers() const {
@@ -199,11 +200,11 @@ class NodeKeeperTest : public testing::Test {
   bool plugin_follows() {
     if (!liveness_ || silent_) return false;
     const auto text = kernel_.read_file("run/ferry/status.json");
-    const auto withdrawals = text ? must(read_withdrawals(*text)) : Withdrawals();
+    const auto withdrawals = text ? must(api::read_withdrawals(*text)) : api::HostStatus();
     auto devices = nlohmann::json::array();
     const auto add = [&](const std::string& id, unsigned group) {
       const bool allocated = allocated_.contains(id);
-      if (!allocated && std::ranges::any_of(withdrawals.devices, [&](const Withdrawal& one) {
+      if (!allocated && std::ranges::any_of(withdrawals.withdraw, [&](const api::Withdrawal& one) {
             return one.id == id || (kata_ && iommu_group_of(kernel_, one.id) == group);
           })) {
         listed_.erase(id);
@@ -255,11 +256,11 @@ constexpr const char* kFirstBack = "  - {devices: all, mode: passthrough}\n  - {
 constexpr const char* kDivided = "  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n";
 
 TEST_F(NodeKeeperTest, ChangesNothingWhereNothingIsWanted) {
-  EXPECT_EQ(round().phase, NodePhase::idle);
+  EXPECT_EQ(round().phase, api::NodePhase::idle);
   EXPECT_THAT(host_writes(), IsEmpty());
-  EXPECT_EQ(state().phase, NodePhase::idle);
+  EXPECT_EQ(state().phase, api::NodePhase::idle);
   EXPECT_FALSE(state().desired);
-  EXPECT_EQ(gpu(kFirst).state, GpuState::unmanaged);
+  EXPECT_EQ(gpu(kFirst).state, api::GpuState::unmanaged);
   EXPECT_EQ(gpu(kFirst).mode, policy::Mode::host);
   EXPECT_EQ(gpu(kFirst).driver, "nvidia");
   EXPECT_EQ(gpu(kFirst).id, "10de:1eb8");
@@ -268,34 +269,34 @@ TEST_F(NodeKeeperTest, ChangesNothingWhereNothingIsWanted) {
 TEST_F(NodeKeeperTest, MakesTheNodeAsWantedAndSaysSo) {
   want(kAllAway, 12);
   const auto done = round();
-  EXPECT_EQ(done.phase, NodePhase::ready);
+  EXPECT_EQ(done.phase, api::NodePhase::ready);
   EXPECT_EQ(done.status, ExitStatus::done);
   EXPECT_FALSE(done.again);
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci"));
-  const HostStatus told = state();
-  EXPECT_EQ(told.desired.value_or(DesiredMark()), (DesiredMark{12, "a", "a test"}));
-  EXPECT_EQ(told.phase, NodePhase::ready);
+  const api::HostStatus told = state();
+  EXPECT_EQ(told.desired.value_or(api::DesiredMark()), (api::DesiredMark{12, "a", "a test"}));
+  EXPECT_EQ(told.phase, api::NodePhase::ready);
   EXPECT_EQ(told.boot_id, "b");
   EXPECT_EQ(told.pid, ::getpid());
   EXPECT_EQ(gpu(kSecond).mode, policy::Mode::passthrough);
   EXPECT_EQ(gpu(kSecond).desired, policy::Mode::passthrough);
-  EXPECT_EQ(gpu(kSecond).state, GpuState::ready);
+  EXPECT_EQ(gpu(kSecond).state, api::GpuState::ready);
 }
 
 // What is taken away cannot be put back for the pod that was given it. Groups come back.
 TEST_F(NodeKeeperTest, TakesNoVgpuAwayWhileItsUsersAreNotKnown) {
   want("  - {devices: [0], mode: passthrough}\n" + std::string(kDivided));
-  EXPECT_EQ(rounds().phase, NodePhase::ready);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   vgpu_holders_.blind = "the kubelet does not answer";
   want(kAllBack);
   const auto refused = rounds();
-  EXPECT_EQ(refused.phase, NodePhase::blocked);
+  EXPECT_EQ(refused.phase, api::NodePhase::blocked);
   EXPECT_THAT(gpu(kSecond).reason, HasSubstr("the kubelet does not answer"));
   EXPECT_THAT(mdev_.devices_on(kSecond), SizeIs(2));
   EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
   vgpu_holders_.blind.clear();
   now_ += 1h;
-  EXPECT_EQ(rounds().phase, NodePhase::ready);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_THAT(mdev_.devices_on(kSecond), IsEmpty());
 }
 
@@ -304,7 +305,7 @@ TEST_F(NodeKeeperTest, WritesNothingWhenNothingHasChanged) {
   want(kAllAway);
   rounds();
   kernel_.forget_changes();
-  EXPECT_EQ(rounds().phase, NodePhase::ready);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
@@ -312,14 +313,14 @@ TEST_F(NodeKeeperTest, TakesUpAnotherDesiredState) {
   want(kAllAway);
   round();
   want(kDivided);
-  EXPECT_EQ(round().phase, NodePhase::ready) << "GPUs that no item is for are left as they are";
+  EXPECT_EQ(round().phase, api::NodePhase::ready) << "GPUs that no item is for are left as they are";
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "nvidia", "vfio-pci"));
   EXPECT_THAT(gpu(kSecond).vgpus, SizeIs(2));
   EXPECT_EQ(gpu(kSecond).vgpus.at(0).type, "T4-4Q");
   // Four of them fit; a GPU that carries vGPUs of one size takes none of another.
   EXPECT_THAT(gpu(kSecond).more_vgpus, IsSupersetOf({std::pair("T4-4Q", 2U), {"T4-8Q", 0U}}));
   EXPECT_THAT(gpu(kFirst).more_vgpus, IsEmpty()) << "nobody lists what could be made on a GPU on vfio";
-  EXPECT_EQ(gpu(kFirst).state, GpuState::unmanaged);
+  EXPECT_EQ(gpu(kFirst).state, api::GpuState::unmanaged);
 }
 
 TEST_F(NodeKeeperTest, LeavesTheHostAsItIsWhenItCannotReadWhatIsWanted) {
@@ -328,15 +329,15 @@ TEST_F(NodeKeeperTest, LeavesTheHostAsItIsWhenItCannotReadWhatIsWanted) {
   kernel_.forget_changes();
   kernel_.file(kDesired, "{\"version\": 2,\n \"polcy\": \"a\"}");
   const auto broken = round();
-  EXPECT_EQ(broken.phase, NodePhase::failed);
+  EXPECT_EQ(broken.phase, api::NodePhase::failed);
   EXPECT_EQ(broken.status, ExitStatus::usage);
   EXPECT_THAT(host_writes(), IsEmpty());
-  const auto error = state().error.value_or(StatusError());
+  const auto error = state().error.value_or(api::StatusError());
   EXPECT_THAT(error.message,
               HasSubstr("/var/lib/ferry/desired.json:2: polcy: unknown key; did you mean 'policy'?"));
   EXPECT_EQ(gpu(kFirst).mode, policy::Mode::passthrough) << "what is there is told all the same";
   want(kAllBack);
-  EXPECT_EQ(round().phase, NodePhase::ready);
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
   EXPECT_FALSE(state().error);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "nvidia"));
 }
@@ -379,15 +380,15 @@ TEST_F(NodeKeeperTest, WaitsForThePluginBeforeItTakesAGpuBack) {
   kernel_.forget_changes();
   want(kFirstBack);
   const auto waiting = round();
-  EXPECT_EQ(waiting.phase, NodePhase::applying);
+  EXPECT_EQ(waiting.phase, api::NodePhase::applying);
   EXPECT_TRUE(waiting.again) << "a plugin that never answers";
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
-  EXPECT_EQ(gpu(kFirst).state, GpuState::pending);
-  EXPECT_EQ(round().phase, NodePhase::applying) << "other news";
+  EXPECT_EQ(gpu(kFirst).state, api::GpuState::pending);
+  EXPECT_EQ(round().phase, api::NodePhase::applying) << "other news";
   EXPECT_THAT(host_writes(), IsEmpty());
 
   ASSERT_TRUE(plugin_follows());
-  EXPECT_EQ(round().phase, NodePhase::ready);
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "vfio-pci"));
   EXPECT_THAT(withdrawn(), IsEmpty()) << "whatever is there now may be advertised";
 }
@@ -397,17 +398,17 @@ TEST_F(NodeKeeperTest, TakesNoAnswerToAnEarlierFile) {
   start_plugin();
   rounds();
   want(kFirstBack);
-  EXPECT_EQ(round().phase, NodePhase::applying) << "it has answered the file before";
+  EXPECT_EQ(round().phase, api::NodePhase::applying) << "it has answered the file before";
   kernel_.forget_changes();
   // It lists nothing, but from before it was asked: it may be about to list the GPU.
   nlohmann::json file = {
       {"version", 2}, {"state_generation", state().generation - 1}, {"resources", nlohmann::json::array()}};
   kernel_.file("run/ferry/plugin/advertised.json", file.dump());
-  EXPECT_EQ(round().phase, NodePhase::applying);
+  EXPECT_EQ(round().phase, api::NodePhase::applying);
   EXPECT_THAT(host_writes(), IsEmpty());
   file["state_generation"] = state().generation;
   kernel_.file("run/ferry/plugin/advertised.json", file.dump());
-  EXPECT_EQ(round().phase, NodePhase::ready);
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
 }
 
 TEST_F(NodeKeeperTest, CountsOnFromWhereThePluginIs) {
@@ -425,10 +426,10 @@ TEST_F(NodeKeeperTest, WaitsForVgpusThatGo) {
   const std::string id = gpu(kSecond).vgpus.at(0).id;
   want("  - {devices: [1], mode: vgpu, vgpu-devices: {T4-8Q: 1}}\n");
   kernel_.forget_changes();
-  EXPECT_EQ(round().phase, NodePhase::applying);
+  EXPECT_EQ(round().phase, api::NodePhase::applying);
   EXPECT_THAT(withdrawn(), AllOf(SizeIs(3), Contains(id))) << "and the one that is made in their place";
   EXPECT_THAT(host_writes(), IsEmpty());
-  EXPECT_EQ(rounds().phase, NodePhase::ready);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_EQ(gpu(kSecond).vgpus.at(0).type, "T4-8Q");
 }
 
@@ -441,10 +442,10 @@ TEST_F(NodeKeeperTest, AsksForWhatIsListedThoughItHasLostItsDriver) {
   must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kFirst));
   plugin_follows();
   ASSERT_TRUE(listed_.contains(kFirst));
-  EXPECT_EQ(round().phase, NodePhase::applying);
+  EXPECT_EQ(round().phase, api::NodePhase::applying);
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
   ASSERT_TRUE(plugin_follows());
-  EXPECT_EQ(rounds().phase, NodePhase::ready);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
   EXPECT_THAT(withdrawn(), IsEmpty());
 }
@@ -459,10 +460,10 @@ TEST_F(NodeKeeperTest, KnowsKatasNumbersByTheirGroups) {
   // It has read the file and lists the GPU's group still: a pod's.
   allocated_ = {kFirst};
   ASSERT_TRUE(plugin_follows());
-  EXPECT_EQ(round().phase, NodePhase::blocked);
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
   allocated_.clear();
-  EXPECT_EQ(rounds().phase, NodePhase::ready);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
 }
 
@@ -472,7 +473,7 @@ TEST_F(NodeKeeperTest, WaitsForNobodyWithoutAPlugin) {
   rounds();
   kill_plugin();
   want(kFirstBack);
-  EXPECT_EQ(round().phase, NodePhase::ready) << "what it left in its file is nobody's";
+  EXPECT_EQ(round().phase, api::NodePhase::ready) << "what it left in its file is nobody's";
   EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
 }
 
@@ -480,7 +481,7 @@ TEST_F(NodeKeeperTest, DoesNotAskAboutWhatThePluginCannotOffer) {
   start_plugin();
   silent_ = true;
   want(kAllAway);
-  EXPECT_EQ(round().phase, NodePhase::ready);
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
 }
 
 TEST_F(NodeKeeperTest, RefusesWhenThePluginDoesNotAnswer) {
@@ -489,11 +490,11 @@ TEST_F(NodeKeeperTest, RefusesWhenThePluginDoesNotAnswer) {
   rounds();
   silent_ = true;
   want(kFirstBack);
-  EXPECT_EQ(round().phase, NodePhase::applying);
+  EXPECT_EQ(round().phase, api::NodePhase::applying);
   now_ += 31s;
   kernel_.forget_changes();
   const auto refused = round();
-  EXPECT_EQ(refused.phase, NodePhase::blocked);
+  EXPECT_EQ(refused.phase, api::NodePhase::blocked);
   EXPECT_EQ(refused.status, ExitStatus::refused);
   EXPECT_THAT(host_writes(), IsEmpty());
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("the device plugin"));
@@ -507,13 +508,13 @@ TEST_F(NodeKeeperTest, LetsNothingBeOfferedThatIsStillBeingMade) {
   start_plugin();
   std::vector<std::string> withheld;
   holders_.before_look = [&] {
-    if (kernel_.exists("run/ferry/status.json") && state().phase == NodePhase::applying)
+    if (kernel_.exists("run/ferry/status.json") && state().phase == api::NodePhase::applying)
       withheld = withdrawn();
   };
   want(
       "  - {devices: [0], mode: passthrough}\n"
       "  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n");
-  EXPECT_EQ(rounds().phase, NodePhase::ready);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   ASSERT_THAT(gpu(kSecond).vgpus, SizeIs(2));
   EXPECT_THAT(withheld, testing::UnorderedElementsAre(kFirst, gpu(kSecond).vgpus.at(0).id,
                                                       gpu(kSecond).vgpus.at(1).id));
@@ -525,7 +526,7 @@ TEST_F(NodeKeeperTest, MindsAPluginThatHasStartedSinceThePlan) {
   want(kAllAway);
   round();
   holders_.before_look = [this] {
-    if (liveness_ || state().phase != NodePhase::applying) return;
+    if (liveness_ || state().phase != api::NodePhase::applying) return;
     // It has read an earlier file, and has offered the GPU.
     kernel_.file("run/ferry/plugin/advertised.json",
                  R"({"version": 2, "resources": [{"name": "nvidia.com/T4", "devices": [
@@ -533,7 +534,7 @@ TEST_F(NodeKeeperTest, MindsAPluginThatHasStartedSinceThePlan) {
     liveness_.emplace(must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock")));
   };
   want(kFirstBack);
-  EXPECT_EQ(round().phase, NodePhase::blocked);
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
 }
 
@@ -543,29 +544,29 @@ TEST_F(NodeKeeperTest, WaitsForThePluginNoLongerBecauseTheQuestionGrows) {
   rounds();
   plugin_follows();
   want(kFirstBack);
-  ASSERT_EQ(round().phase, NodePhase::applying);
+  ASSERT_EQ(round().phase, api::NodePhase::applying);
   const auto asked = now_;
   silent_ = true;
   now_ += 20s;
   // By now a pod has another one, which is waited for too.
   want(kAllBack);
-  ASSERT_EQ(round().phase, NodePhase::applying) << "another desired state is another question";
+  ASSERT_EQ(round().phase, api::NodePhase::applying) << "another desired state is another question";
   const auto asked_again = now_;
   EXPECT_GT(asked_again, asked);
   now_ += 20s;
   holders_.held = {{kSecond, vm(412)}};
-  ASSERT_EQ(round().phase, NodePhase::applying);
+  ASSERT_EQ(round().phase, api::NodePhase::applying);
   ASSERT_THAT(withdrawn(), ElementsAre(kFirst, kThird));
   now_ = asked_again + 30s;
-  EXPECT_EQ(round().phase, NodePhase::blocked);
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
 }
 
 TEST_F(NodeKeeperTest, WritesItsFileAnewWhenItIsGone) {
   want(kAllAway);
   round();
   kernel_.remove("run/ferry");
-  EXPECT_EQ(round().phase, NodePhase::ready);
-  EXPECT_EQ(state().phase, NodePhase::ready);
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
+  EXPECT_EQ(state().phase, api::NodePhase::ready);
 }
 
 // -- what pods have --
@@ -578,9 +579,9 @@ TEST_F(NodeKeeperTest, LeavesWhatAPodHasAndTakesItWhenThePodEnds) {
   plugin_follows();
   want(kAllBack);
   const auto refused = rounds();
-  EXPECT_EQ(refused.phase, NodePhase::blocked);
+  EXPECT_EQ(refused.phase, api::NodePhase::blocked);
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "nvidia", "nvidia")) << "the others do not wait";
-  EXPECT_EQ(gpu(kFirst).state, GpuState::blocked);
+  EXPECT_EQ(gpu(kFirst).state, api::GpuState::blocked);
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("pod (by the kubelet) holds nvidia.com/T4"));
   ASSERT_THAT(gpu(kFirst).users, SizeIs(1));
   EXPECT_EQ(gpu(kFirst).users.at(0).kind, "pod");
@@ -589,11 +590,11 @@ TEST_F(NodeKeeperTest, LeavesWhatAPodHasAndTakesItWhenThePodEnds) {
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst)) << "no other pod shall get it when this one ends";
 
   kernel_.forget_changes();
-  EXPECT_EQ(rounds().phase, NodePhase::blocked);
+  EXPECT_EQ(rounds().phase, api::NodePhase::blocked);
   EXPECT_THAT(kernel_.changes(), IsEmpty()) << "and nothing is said twice";
 
   allocated_.clear();
-  EXPECT_EQ(rounds().phase, NodePhase::ready);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "nvidia"));
   EXPECT_THAT(withdrawn(), IsEmpty());
 }
@@ -607,14 +608,14 @@ TEST_F(NodeKeeperTest, WithdrawsWhatAPodsVmUses) {
   plugin_follows();
   want(kFirstBack);
   const auto refused = rounds();
-  EXPECT_EQ(refused.phase, NodePhase::blocked);
+  EXPECT_EQ(refused.phase, api::NodePhase::blocked);
   EXPECT_THAT(refused.processes, ElementsAre(412));
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("VM tenant (pid 412)"));
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
   EXPECT_EQ(refused.again, now_ + 300s) << "the plugin tells, if it lives";
   holders_.held.clear();
   allocated_.clear();
-  EXPECT_EQ(rounds().phase, NodePhase::ready);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
 }
 
@@ -626,7 +627,7 @@ TEST_F(NodeKeeperTest, NamesOnlyThoseWhoHaveWhatShallGo) {
   const std::string goes = gpu(kSecond).vgpus.at(1).id;
   holders_.held = {{stays, vm(412)}, {goes, vm(413)}};
   want("  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n");
-  EXPECT_EQ(rounds().phase, NodePhase::blocked);
+  EXPECT_EQ(rounds().phase, api::NodePhase::blocked);
   EXPECT_TRUE(gpu(kSecond).only_in_use) << gpu(kSecond).reason;
   ASSERT_THAT(gpu(kSecond).users, SizeIs(1)) << gpu(kSecond).reason;
   EXPECT_THAT(gpu(kSecond).reason, HasSubstr("pid " + std::to_string(*gpu(kSecond).users.at(0).pid)));
@@ -643,7 +644,7 @@ TEST_F(NodeKeeperTest, TellsWhoHasAVgpuWithoutTheKubelet) {
   must(keeper_.look_at_use());
   ASSERT_TRUE(gpu(kSecond).vgpus.at(0).users);
   EXPECT_THAT(*gpu(kSecond).vgpus.at(0).users,
-              ElementsAre(ReportedUser{"virtual_machine", "tenant", 412, "uid-7"}));
+              ElementsAre(api::ReportedUser{"virtual_machine", "tenant", 412, "uid-7"}));
   ASSERT_TRUE(gpu(kSecond).vgpus.at(1).users);
   EXPECT_THAT(*gpu(kSecond).vgpus.at(1).users, IsEmpty()) << "free, by all that could be asked";
   const auto generation = state().generation;
@@ -700,11 +701,11 @@ TEST_F(NodeKeeperTest, WithdrawsTheVgpuThatAPodsVmUses) {
   plugin_follows();
   want("  - {devices: [1], mode: passthrough}\n");
   const auto refused = rounds();
-  EXPECT_EQ(refused.phase, NodePhase::blocked);
+  EXPECT_EQ(refused.phase, api::NodePhase::blocked);
   EXPECT_THAT(withdrawn(), ElementsAre(id));
   holders_.held.clear();
   allocated_.clear();
-  EXPECT_EQ(rounds().phase, NodePhase::ready);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_EQ(kernel_.driver_of(kSecond), "vfio-pci");
 }
 
@@ -719,13 +720,13 @@ TEST_F(NodeKeeperTest, AwaitsThePodThoughItCannotReadWhatIsWanted) {
   rounds();
   ASSERT_THAT(withdrawn(), ElementsAre(kFirst));
   kernel_.file(kDesired, "{");
-  EXPECT_EQ(round().phase, NodePhase::failed);
+  EXPECT_EQ(round().phase, api::NodePhase::failed);
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
   NodeKeeper next = make_keeper();
   next.round();
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst)) << "after a restart too";
   kernel_.remove(kDesired);
-  EXPECT_EQ(next.round().phase, NodePhase::idle);
+  EXPECT_EQ(next.round().phase, api::NodePhase::idle);
   EXPECT_THAT(withdrawn(), IsEmpty());
 }
 
@@ -733,7 +734,7 @@ TEST_F(NodeKeeperTest, TellsOfTheAcceleratorsAsTheyWereWhereTheyCannotBeRead) {
   want(kAllAway);
   round();
   kernel_.remove("sys/bus/pci/devices");
-  EXPECT_EQ(round().phase, NodePhase::failed);
+  EXPECT_EQ(round().phase, api::NodePhase::failed);
   EXPECT_THAT(state().accelerators, SizeIs(3));
   EXPECT_EQ(gpu(kFirst).mode, policy::Mode::passthrough);
 }
@@ -747,7 +748,7 @@ TEST_F(NodeKeeperTest, SaysOfAVmsGpuOnlyThatTheVmHasIt) {
   holders_.held = {{kSecond, vm(412)}};
   want(kAllBack);
   const auto refused = rounds();
-  EXPECT_EQ(refused.phase, NodePhase::blocked);
+  EXPECT_EQ(refused.phase, api::NodePhase::blocked);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "nvidia"));
   EXPECT_EQ(gpu(kSecond).reason, "0000:06:00.0 is in use: VM tenant (pid 412) in pod uid-7 holds its group");
   EXPECT_THAT(gpu(kSecond).users, SizeIs(1));
@@ -768,7 +769,7 @@ TEST_F(NodeKeeperTest, DoesNotTakeUnaskedWhatHasJustComeFree) {
   holders_.before_look = [&] {
     if (++looks > 1) holders_.held.clear();
   };
-  EXPECT_EQ(round().phase, NodePhase::blocked);
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
   EXPECT_EQ(kernel_.driver_of(kSecond), "vfio-pci");
 }
 
@@ -778,18 +779,18 @@ TEST_F(NodeKeeperTest, RefusesWhatAVmHasAndDoesItWhenTheVmEnds) {
   holders_.held = {{kSecond, vm(412)}};
   want(kAllBack);
   const auto refused = round();
-  EXPECT_EQ(refused.phase, NodePhase::blocked);
+  EXPECT_EQ(refused.phase, api::NodePhase::blocked);
   EXPECT_EQ(refused.status, ExitStatus::refused);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "nvidia"));
   EXPECT_THAT(refused.processes, ElementsAre(412));
   EXPECT_EQ(refused.again, now_ + 300s) << "the kernel tells of its end, and not that it lets go";
   ASSERT_THAT(gpu(kSecond).users, SizeIs(1));
-  EXPECT_EQ(gpu(kSecond).users.at(0), (ReportedUser{"virtual_machine", "tenant", 412, "uid-7"}));
+  EXPECT_EQ(gpu(kSecond).users.at(0), (api::ReportedUser{"virtual_machine", "tenant", 412, "uid-7"}));
   EXPECT_TRUE(gpu(kSecond).only_in_use);
   EXPECT_THAT(gpu(kSecond).hint, HasSubstr("stop the VM"));
   EXPECT_THAT(withdrawn(), IsEmpty());
   holders_.held.clear();
-  EXPECT_EQ(round(News::process_ended).phase, NodePhase::ready);
+  EXPECT_EQ(round(News::process_ended).phase, api::NodePhase::ready);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "nvidia"));
 }
 
@@ -802,9 +803,9 @@ TEST_F(NodeKeeperTest, SaysWhereMoreThanAHolderStandsInTheWay) {
                         .driver = "e1000e"});
   holders_.held = {{kFirst, vm(412)}, {kSecond, vm(413)}};
   want(kAllAway);
-  EXPECT_EQ(round().phase, NodePhase::blocked);
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
   EXPECT_TRUE(gpu(kFirst).only_in_use);
-  EXPECT_EQ(gpu(kSecond).state, GpuState::blocked);
+  EXPECT_EQ(gpu(kSecond).state, api::GpuState::blocked);
   EXPECT_FALSE(gpu(kSecond).only_in_use) << gpu(kSecond).reason;
 }
 
@@ -815,7 +816,7 @@ TEST_F(NodeKeeperTest, WritesNothingForWhatIsStillRefused) {
   want(kAllBack);
   round();
   kernel_.forget_changes();
-  EXPECT_EQ(round().phase, NodePhase::blocked);
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
@@ -840,11 +841,11 @@ TEST_F(NodeKeeperTest, ComesBackToThoseWhoseEndsAreNotAllTold) {
   holders_.held = {{kFirst, vm(41)}, {kSecond, vm(42)}, {kThird, vm(43)}};
   want(kAllBack);
   const auto untold = round();
-  EXPECT_EQ(untold.phase, NodePhase::blocked);
+  EXPECT_EQ(untold.phase, api::NodePhase::blocked);
   EXPECT_EQ(untold.again, now_ + 10s);
   holders_.held.erase(kThird);
   const auto told = round();
-  EXPECT_EQ(told.phase, NodePhase::blocked);
+  EXPECT_EQ(told.phase, api::NodePhase::blocked);
   EXPECT_EQ(told.again, now_ + 300s);
 }
 
@@ -855,10 +856,10 @@ constexpr const char* kDcgmStopped =
     R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})";
 
 TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftWhateverIsWanted) {
-  const std::map<std::string, NodePhase> desired = {
-      {"", NodePhase::idle},
-      {"{", NodePhase::failed},
-      {R"({"version": 2, "policy": "none"})", NodePhase::failed}};
+  const std::map<std::string, api::NodePhase> desired = {
+      {"", api::NodePhase::idle},
+      {"{", api::NodePhase::failed},
+      {R"({"version": 2, "policy": "none"})", api::NodePhase::failed}};
   for (const auto& [status, phase] : desired) {
     SCOPED_TRACE(status);
     kernel_.file(kStopped, kDcgmStopped);
@@ -884,7 +885,7 @@ TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftThoughThePolicyCannotBe) {
                         .group = 5,
                         .driver = "nvidia"});
   want("  - {devices: all, mode: host}\n  - {devices: [0], mode: passthrough}\n");
-  EXPECT_EQ(round().phase, NodePhase::blocked);
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
   EXPECT_THAT(services_.started, ElementsAre("nvidia-dcgm.service"));
 }
 
@@ -897,7 +898,7 @@ TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftThoughPodsHaveAll) {
   plugin_follows();
   kernel_.file(kStopped, kDcgmStopped);
   want(kAllBack);
-  EXPECT_EQ(rounds().phase, NodePhase::blocked);
+  EXPECT_EQ(rounds().phase, api::NodePhase::blocked);
   EXPECT_THAT(services_.started, ElementsAre("nvidia-dcgm.service"));
 }
 
@@ -908,9 +909,9 @@ TEST_F(NodeKeeperTest, SaysWhatOfItFailsAndTriesAgain) {
     kernel_.file(kStopped, kDcgmStopped);
     services_.fails = true;
     const auto failed = round();
-    EXPECT_EQ(failed.phase, NodePhase::failed);
+    EXPECT_EQ(failed.phase, api::NodePhase::failed);
     EXPECT_NE(failed.status, ExitStatus::done);
-    EXPECT_THAT(state().error.value_or(StatusError()).message,
+    EXPECT_THAT(state().error.value_or(api::StatusError()).message,
                 HasSubstr("nvidia-dcgm.service does not start"));
     ASSERT_TRUE(failed.again);
     services_.fails = false;
@@ -918,7 +919,7 @@ TEST_F(NodeKeeperTest, SaysWhatOfItFailsAndTriesAgain) {
     EXPECT_EQ(round().again, failed.again);
     EXPECT_THAT(services_.started, IsEmpty()) << "deaf until it is time";
     now_ = *failed.again;
-    EXPECT_EQ(keeper_.round().phase, broken_file ? NodePhase::failed : NodePhase::idle);
+    EXPECT_EQ(keeper_.round().phase, broken_file ? api::NodePhase::failed : api::NodePhase::idle);
     EXPECT_THAT(services_.started, ElementsAre("nvidia-dcgm.service"));
   }
 }
@@ -927,27 +928,27 @@ TEST_F(NodeKeeperTest, SaysThatALockStaysTakenAndTriesAgain) {
   must(vfio::record_lock(kernel_, vfio::PciAddress::parse(kFirst).value()));
   locks_.fails = true;
   const auto failed = round();
-  EXPECT_EQ(failed.phase, NodePhase::failed);
-  EXPECT_EQ(state().error.value_or(StatusError()).message,
+  EXPECT_EQ(failed.phase, api::NodePhase::failed);
+  EXPECT_EQ(state().error.value_or(api::StatusError()).message,
             "the lock of 0000:05:00.0 against unbinding was left by an earlier run and stays taken");
   locks_.fails = false;
   ASSERT_TRUE(failed.again);
   now_ = *failed.again;
-  EXPECT_EQ(keeper_.round().phase, NodePhase::idle);
+  EXPECT_EQ(keeper_.round().phase, api::NodePhase::idle);
 }
 
 TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftOnceNobodyElseChangesTheHost) {
   kernel_.file(kStopped, kDcgmStopped);
   std::optional<NodeLock> other = must(NodeLock::take(kernel_, 0ms));
   const auto failed = round();
-  EXPECT_EQ(failed.phase, NodePhase::failed);
-  EXPECT_THAT(state().error.value_or(StatusError()).message,
+  EXPECT_EQ(failed.phase, api::NodePhase::failed);
+  EXPECT_THAT(state().error.value_or(api::StatusError()).message,
               HasSubstr("another ferry is changing this host"));
   EXPECT_THAT(services_.started, IsEmpty());
   other.reset();
   ASSERT_TRUE(failed.again);
   now_ = *failed.again;
-  EXPECT_EQ(keeper_.round().phase, NodePhase::idle);
+  EXPECT_EQ(keeper_.round().phase, api::NodePhase::idle);
   EXPECT_THAT(services_.started, ElementsAre("nvidia-dcgm.service"));
 }
 
@@ -959,9 +960,9 @@ TEST_F(NodeKeeperTest, TriesAgainAfterAFailureWhenItIsTimeAndNotBefore) {
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/bind");
   want("  - {devices: [0], mode: passthrough}\n");
   const auto failed = round();
-  EXPECT_EQ(failed.phase, NodePhase::failed);
+  EXPECT_EQ(failed.phase, api::NodePhase::failed);
   EXPECT_EQ(failed.status, ExitStatus::failed);
-  EXPECT_EQ(gpu(kFirst).state, GpuState::failed);
+  EXPECT_EQ(gpu(kFirst).state, api::GpuState::failed);
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("vfio-pci/bind"));
   ASSERT_TRUE(failed.again);
   EXPECT_EQ(*failed.again, now_ + 10s);
@@ -980,25 +981,25 @@ TEST_F(NodeKeeperTest, TriesAgainAfterAFailureWhenItIsTimeAndNotBefore) {
   }
   // Another desired state is another matter.
   want(kAllBack);
-  EXPECT_EQ(round().phase, NodePhase::ready);
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
 }
 
 TEST_F(NodeKeeperTest, OffersWhatWasTakenBackAndTriesAgain) {
   start_plugin();
   want("  - {devices: [0], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n  - {devices: [1], mode: passthrough}\n");
-  ASSERT_EQ(rounds().phase, NodePhase::ready);
+  ASSERT_EQ(rounds().phase, api::NodePhase::ready);
   plugin_follows();
   const auto vgpus = gpu(kFirst).vgpus;
   kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/bind", .value = kFirst}, EIO);
   want(
       "  - {devices: [0], mode: passthrough}\n  - {devices: [1], mode: vgpu, vgpu-devices: {L40S-12Q: 1}}\n");
   const auto failed = rounds();
-  EXPECT_EQ(failed.phase, NodePhase::failed);
+  EXPECT_EQ(failed.phase, api::NodePhase::failed);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "nvidia"));
   EXPECT_EQ(gpu(kFirst).vgpus, vgpus);
-  EXPECT_EQ(gpu(kFirst).state, GpuState::failed);
+  EXPECT_EQ(gpu(kFirst).state, api::GpuState::failed);
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("it could not be given away: bind 0000:05:00.0"));
-  EXPECT_EQ(gpu(kSecond).state, GpuState::blocked);
+  EXPECT_EQ(gpu(kSecond).state, api::GpuState::blocked);
   EXPECT_THAT(gpu(kSecond).reason, HasSubstr("L40S-12Q"));
   EXPECT_THAT(withdrawn(), IsEmpty());
 
@@ -1019,12 +1020,12 @@ TEST_F(NodeKeeperTest, HearsThatAPodEndsWhileAnotherGpuFails) {
   want("  - {devices: [0, 1], mode: host}\n");
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/unbind");
   const auto failed = rounds();
-  ASSERT_EQ(failed.phase, NodePhase::failed);
+  ASSERT_EQ(failed.phase, api::NodePhase::failed);
   kernel_.file("sys/bus/pci/drivers/vfio-pci/unbind", "");
   ASSERT_EQ(round().again, failed.again) << "deaf to all else";
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
   allocated_.clear();
-  EXPECT_EQ(rounds().phase, NodePhase::ready);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "vfio-pci"));
 }
 
@@ -1037,14 +1038,14 @@ TEST_F(NodeKeeperTest, HearsThatAPodEndsWhichHasComeSinceTheFailure) {
   want("  - {devices: [0, 1], mode: host}\n");
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/unbind");
   const auto failed = rounds();
-  ASSERT_EQ(failed.phase, NodePhase::failed);
+  ASSERT_EQ(failed.phase, api::NodePhase::failed);
   kernel_.file("sys/bus/pci/drivers/vfio-pci/unbind", "");
   allocated_ = {kSecond};
   ASSERT_TRUE(plugin_follows());
   ASSERT_EQ(round().again, failed.again);
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
   allocated_.clear();
-  EXPECT_EQ(rounds().phase, NodePhase::ready);
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   ASSERT_TRUE(failed.again);
   EXPECT_LT(now_, *failed.again) << "before the pause is over";
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "vfio-pci"));
@@ -1058,7 +1059,7 @@ TEST_F(NodeKeeperTest, PausesFromTheEndOfWhatItHasTried) {
   holders_.before_look = [this] { now_ += 60s; };
   want("  - {devices: [0], mode: passthrough}\n");
   const auto failed = round();
-  EXPECT_EQ(failed.phase, NodePhase::failed);
+  EXPECT_EQ(failed.phase, api::NodePhase::failed);
   ASSERT_TRUE(failed.again);
   EXPECT_EQ(*failed.again, now_ + 10s);
   kernel_.forget_changes();
@@ -1070,16 +1071,16 @@ TEST_F(NodeKeeperTest, DoesNothingWhileAnotherChangesTheHost) {
   want(kAllAway);
   std::optional<NodeLock> other = must(NodeLock::take(kernel_, 0ms));
   const auto failed = round();
-  EXPECT_EQ(failed.phase, NodePhase::applying) << "nothing was tried, so nothing has failed";
+  EXPECT_EQ(failed.phase, api::NodePhase::applying) << "nothing was tried, so nothing has failed";
   EXPECT_EQ(failed.status, ExitStatus::failed) << "of a single look";
-  EXPECT_EQ(state().phase, NodePhase::applying);
-  EXPECT_THAT(state().error.value_or(StatusError()).message,
+  EXPECT_EQ(state().phase, api::NodePhase::applying);
+  EXPECT_THAT(state().error.value_or(api::StatusError()).message,
               HasSubstr("another ferry is changing this host"));
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "nvidia"));
   other.reset();
   ASSERT_TRUE(failed.again);
   now_ = *failed.again;
-  EXPECT_EQ(keeper_.round().phase, NodePhase::ready);
+  EXPECT_EQ(keeper_.round().phase, api::NodePhase::ready);
 }
 
 TEST_F(NodeKeeperTest, GivesBackToTheKubeletWhatItNoLongerChanges) {
@@ -1099,10 +1100,10 @@ TEST_F(NodeKeeperTest, ItsEndIsNoFailureOfWhatIsWanted) {
   start_plugin();
   rounds();
   want(kFirstBack);
-  EXPECT_EQ(round().phase, NodePhase::applying);
+  EXPECT_EQ(round().phase, api::NodePhase::applying);
   must(keeper_.end());
-  EXPECT_EQ(state().phase, NodePhase::applying);
-  EXPECT_THAT(state().error.value_or(StatusError()).message, HasSubstr("hostd ended"));
+  EXPECT_EQ(state().phase, api::NodePhase::applying);
+  EXPECT_THAT(state().error.value_or(api::StatusError()).message, HasSubstr("hostd ended"));
 }
 
 TEST_F(NodeKeeperTest, CountsOnAfterARestart) {
@@ -1122,18 +1123,18 @@ TEST_F(NodeKeeperTest, GivesBackWhatAnUnpluggedGpuHasLeftBehind) {
   kernel_.add_function(
       {.address = kAudio, .ids = "10de:10f8", .class_code = 0x040300, .group = 5, .driver = "snd_hda_intel"});
   want(kAllAway);
-  EXPECT_EQ(round().phase, NodePhase::ready);
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
   ASSERT_EQ(kernel_.driver_of(kAudio), "vfio-pci");
   kernel_.remove("sys/class/mdev_bus/0000:05:00.0");
   kernel_.remove_function(kFirst);
   holders_.held[kAudio] = vm(412);
-  EXPECT_EQ(round().phase, NodePhase::blocked);
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
   EXPECT_EQ(kernel_.driver_of(kAudio), "vfio-pci");
-  EXPECT_EQ(gpu(kAudio).state, GpuState::blocked);
+  EXPECT_EQ(gpu(kAudio).state, api::GpuState::blocked);
   EXPECT_EQ(gpu(kAudio).desired, policy::Mode::host);
   EXPECT_THAT(gpu(kAudio).reason, HasSubstr("VM tenant (pid 412)"));
   holders_.held.clear();
-  EXPECT_EQ(round().phase, NodePhase::ready);
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
   EXPECT_EQ(kernel_.driver_of(kAudio), "snd_hda_intel");
   EXPECT_THAT(state().accelerators, SizeIs(2)) << "a sound card is none";
 }
@@ -1153,12 +1154,12 @@ TEST_F(NodeKeeperTest, OutlivesAGpuThatIsUnpluggedWhileItIsRefused) {
 
 // The file outlives a reboot, and nobody else is asked.
 TEST_F(NodeKeeperTest, HandsOnWhetherThePluginShallServe) {
-  kernel_.file(kServing, serving_file_text("another serves"));
-  EXPECT_EQ(round().phase, NodePhase::idle);
+  kernel_.file(kServing, api::serving_file_text("another serves"));
+  EXPECT_EQ(round().phase, api::NodePhase::idle);
   EXPECT_EQ(state().standby, "another serves");
   want(kAllAway);
   round();
-  EXPECT_EQ(state().phase, NodePhase::ready);
+  EXPECT_EQ(state().phase, api::NodePhase::ready);
   EXPECT_EQ(state().standby, "another serves");
   must(keeper_.end());
   EXPECT_EQ(state().standby, "another serves") << "whether hostd runs changes nothing of it";
@@ -1173,17 +1174,17 @@ TEST_F(NodeKeeperTest, HandsItOnAlsoBetweenTwoTries) {
   round();
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/bind");
   want("  - {devices: [0], mode: passthrough}\n");
-  ASSERT_EQ(round().phase, NodePhase::failed);
-  kernel_.file(kServing, serving_file_text("another serves"));
+  ASSERT_EQ(round().phase, api::NodePhase::failed);
+  kernel_.file(kServing, api::serving_file_text("another serves"));
   kernel_.forget_changes();
   round();
   EXPECT_EQ(state().standby, "another serves");
-  EXPECT_EQ(state().phase, NodePhase::failed);
+  EXPECT_EQ(state().phase, api::NodePhase::failed);
   EXPECT_THAT(host_writes(), IsEmpty());
 }
 
 TEST_F(NodeKeeperTest, KeepsToWhatItWasToldLastWhereThatCannotBeRead) {
-  kernel_.file(kServing, serving_file_text("another serves"));
+  kernel_.file(kServing, api::serving_file_text("another serves"));
   round();
   kernel_.file(kServing, "{");
   round();
@@ -1205,7 +1206,7 @@ TEST_F(NodeKeeperTest, GetsThereAfterDeathAtAnyChange) {
     want(items);
     NodeKeeper keeper = make_keeper();
     for (int i = 0; i < 6; ++i) {
-      if (keeper.round().phase == NodePhase::ready && !plugin_follows()) return true;
+      if (keeper.round().phase == api::NodePhase::ready && !plugin_follows()) return true;
       plugin_follows();
     }
     return false;

@@ -16,10 +16,11 @@
 
 #include <gmock/gmock.h>
 
-#include "common/plugin_files.h"
+#include "api/files.h"
+#include "api/host_status.h"
+#include "api/serving.h"
 #include "common/process/this_process.h"
 #include "host/node_keeper.h"
-#include "host/status_file.h"
 #include "hostfs/directory_watch.h"
 #include "hostfs/locks.h"
 #include "tests/support/fake_kernel.h"
@@ -127,17 +128,17 @@ class NodeLoopTest : public testing::Test {
     must(kernel_.write_file("var/lib/ferry/desired.json", wanted_text(mode)));
   }
   static std::string wanted_text(const std::string& mode) {
-    return desired_file_text({.generation = {},
-                              .policy = "a",
-                              .config = ConfigText{.file = {}, .text = policy_text(mode)},
-                              .source = {}});
+    return api::desired_file_text({.generation = {},
+                                   .policy = "a",
+                                   .config = ConfigText{.file = {}, .text = policy_text(mode)},
+                                   .source = {}});
   }
   static std::string policy_text(const std::string& mode) {
     return "version: v2\npolicies:\n  a: [{devices: all, mode: " + mode + "}]\n";
   }
   /// Waits for changes of status.json until it says so.
-  bool becomes(NodePhase phase, policy::Mode mode) {
-    return told([=](const HostStatus& state) {
+  bool becomes(api::NodePhase phase, policy::Mode mode) {
+    return told([=](const api::HostStatus& state) {
       return state.phase == phase && !state.accelerators.empty() && state.accelerators[0].mode == mode;
     });
   }
@@ -146,8 +147,9 @@ class NodeLoopTest : public testing::Test {
     const std::uint64_t generation = ++generation_;
     must(kernel_.write_file("var/lib/ferry/desired.json", R"({"version": 2, "policy": "a", "generation": )" +
                                                               std::to_string(generation) + keys + "}"));
-    return told(
-        [=](const HostStatus& state) { return state.desired && state.desired->generation == generation; });
+    return told([=](const api::HostStatus& state) {
+      return state.desired && state.desired->generation == generation;
+    });
   }
   /// Waits until the loop has done what is due by now.
   bool does_what_is_due() {
@@ -156,12 +158,13 @@ class NodeLoopTest : public testing::Test {
     loop->post([=] { loop->at(EventLoop::Clock::now(), [=] { done->set_value(); }); });
     return done->get_future().wait_for(kPatience) == std::future_status::ready;
   }
-  bool told(const std::function<bool(const HostStatus&)>& desired) {
+  bool told(const std::function<bool(const api::HostStatus&)>& desired) {
     const auto watch = must(DirectoryWatch::open(kernel_.root() / "run/ferry"));
     const auto end = std::chrono::steady_clock::now() + kPatience;
     const auto is_so = [&] {
       const auto text = kernel_.read_file(kStatusFile);
-      const auto state = text ? read_status_file(*text) : Result<HostStatus>(fail(Error(text.error())));
+      const auto state =
+          text ? api::read_host_status(*text) : Result<api::HostStatus>(fail(Error(text.error())));
       return state && desired(*state);
     };
     while (!is_so()) {
@@ -197,26 +200,26 @@ TEST_F(NodeLoopTest, NamesARecordOfAnEarlierVersionAndStartsNoServiceForIt) {
 
 TEST_F(NodeLoopTest, FollowsTheFileAsItChanges) {
   start();
-  ASSERT_TRUE(becomes(NodePhase::idle, policy::Mode::host));
+  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
   want("passthrough");
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   // Written into, as an editor may do it, and not replaced.
   kernel_.file("var/lib/ferry/desired.json", wanted_text("host"));
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::host));
   EXPECT_EQ(stop().value_or(ExitStatus::failed), ExitStatus::done);
 }
 
 // After a boot, with nobody there who could tell it: what the agent wrote before is all there is.
 TEST_F(NodeLoopTest, BringsTheNodeUpByWhatWasWrittenBeforeTheBoot) {
   kernel_.file("var/lib/ferry/desired.json",
-               desired_file_text({.generation = 12,
-                                  .policy = "a",
-                                  .config = ConfigText{.file = {}, .text = policy_text("passthrough")},
-                                  .source = "label gpu-ferry.io/policy=a"}));
+               api::desired_file_text({.generation = 12,
+                                       .policy = "a",
+                                       .config = ConfigText{.file = {}, .text = policy_text("passthrough")},
+                                       .source = "label gpu-ferry.io/policy=a"}));
   start();
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci");
-  const HostStatus state = must(read_status_file(must(kernel_.read_file(kStatusFile))));
+  const api::HostStatus state = must(api::read_host_status(must(kernel_.read_file(kStatusFile))));
   ASSERT_TRUE(state.desired);
   EXPECT_EQ(state.desired->generation, 12U) << "the agent finds its own desired state done when it comes";
   EXPECT_FALSE(kernel_.exists("var/lib/ferry/agent.lock"));
@@ -224,11 +227,11 @@ TEST_F(NodeLoopTest, BringsTheNodeUpByWhatWasWrittenBeforeTheBoot) {
 
 TEST_F(NodeLoopTest, HearsThatThePluginShallServeNoMore) {
   start();
-  ASSERT_TRUE(becomes(NodePhase::idle, policy::Mode::host));
-  must(kernel_.write_file("var/lib/ferry/serving.json", serving_file_text("another serves")));
-  ASSERT_TRUE(told([](const HostStatus& state) { return state.standby == "another serves"; }));
+  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
+  must(kernel_.write_file("var/lib/ferry/serving.json", api::serving_file_text("another serves")));
+  ASSERT_TRUE(told([](const api::HostStatus& state) { return state.standby == "another serves"; }));
   must(kernel_.remove_file("var/lib/ferry/serving.json"));
-  EXPECT_TRUE(told([](const HostStatus& state) { return state.standby.empty(); }));
+  EXPECT_TRUE(told([](const api::HostStatus& state) { return state.standby.empty(); }));
 }
 
 TEST_F(NodeLoopTest, FollowsTheFileThatIsNamed) {
@@ -236,9 +239,9 @@ TEST_F(NodeLoopTest, FollowsTheFileThatIsNamed) {
   kernel_.file("var/lib/ferry/desired.json",
                R"({"version": 2, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
   start();
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   must(kernel_.write_file("etc/ferry/policy.yaml", policy_text("host")));
-  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
+  EXPECT_TRUE(becomes(api::NodePhase::ready, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, FollowsTheFileBehindALink) {
@@ -247,10 +250,10 @@ TEST_F(NodeLoopTest, FollowsTheFileBehindALink) {
   kernel_.file("var/lib/ferry/desired.json",
                R"({"version": 2, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
   start();
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   ASSERT_TRUE(sees_to(R"(, "file": "/etc/ferry/policy.yaml")"));
   must(kernel_.write_file("opt/site/policy.yaml", policy_text("host")));
-  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
+  EXPECT_TRUE(becomes(api::NodePhase::ready, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, FollowsAConfigMapThatIsMounted) {
@@ -260,14 +263,14 @@ TEST_F(NodeLoopTest, FollowsAConfigMapThatIsMounted) {
   kernel_.file("var/lib/ferry/desired.json",
                R"({"version": 2, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
   start();
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   for (const char* next : {"2", "3"}) {
     const bool back = std::string(next) == "2";
     kernel_.file(std::string("etc/ferry/..") + next + "/policy.yaml",
                  policy_text(back ? "host" : "passthrough"));
     kernel_.link("etc/ferry/..data_tmp", std::string("..") + next);
     std::filesystem::rename(kernel_.root() / "etc/ferry/..data_tmp", kernel_.root() / "etc/ferry/..data");
-    EXPECT_TRUE(becomes(NodePhase::ready, back ? policy::Mode::host : policy::Mode::passthrough));
+    EXPECT_TRUE(becomes(api::NodePhase::ready, back ? policy::Mode::host : policy::Mode::passthrough));
   }
 }
 
@@ -276,9 +279,9 @@ TEST_F(NodeLoopTest, LearnsThatAHolderHasEnded) {
   holder_.pid = worker.pid();
   want("passthrough");
   start();
-  EXPECT_TRUE(becomes(NodePhase::blocked, policy::Mode::host));
+  EXPECT_TRUE(becomes(api::NodePhase::blocked, policy::Mode::host));
   worker.end();
-  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough)) << "nobody has asked again";
+  EXPECT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough)) << "nobody has asked again";
   EXPECT_TRUE(stop()) << "before the process is forgotten";
 }
 
@@ -287,7 +290,7 @@ TEST_F(NodeLoopTest, LearnsWhoHasAVgpuWithoutTheKubelet) {
   mdev.add_parent(kGpu);
   mdev.add_device(kGpu, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10");
   const auto has_holders = [this](std::size_t number) {
-    return told([=](const HostStatus& state) {
+    return told([=](const api::HostStatus& state) {
       if (state.accelerators.empty() || state.accelerators[0].vgpus.empty()) return false;
       const auto& users = state.accelerators[0].vgpus[0].users;
       return users && users->size() == number;
@@ -316,7 +319,7 @@ TEST_F(NodeLoopTest, LooksAtTheHostNowAndThenWhereTheKernelTellsNothing) {
     start();
     for (const char* const boot : {"one", "two"}) {
       kernel_.file("proc/sys/kernel/random/boot_id", boot);  // no event tells of it
-      EXPECT_TRUE(told([&](const HostStatus& state) { return state.boot_id == boot; })) << opens << boot;
+      EXPECT_TRUE(told([&](const api::HostStatus& state) { return state.boot_id == boot; })) << opens << boot;
     }
     EXPECT_TRUE(stop());
   }
@@ -329,7 +332,7 @@ TEST_F(NodeLoopTest, TriesOnceWhatHoldersThatEndTogetherLetGo) {
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/bind");
   want("passthrough");
   start();
-  ASSERT_TRUE(becomes(NodePhase::blocked, policy::Mode::host));
+  ASSERT_TRUE(becomes(api::NodePhase::blocked, policy::Mode::host));
   std::latch busy(1);
   std::latch all_ended(1);
   loop_.load()->post([&] {
@@ -339,7 +342,7 @@ TEST_F(NodeLoopTest, TriesOnceWhatHoldersThatEndTogetherLetGo) {
   busy.wait();
   for (const test::IdleProcess& worker : workers) worker.end_now();
   all_ended.count_down();
-  ASSERT_TRUE(told([](const HostStatus& state) { return state.phase == NodePhase::failed; }));
+  ASSERT_TRUE(told([](const api::HostStatus& state) { return state.phase == api::NodePhase::failed; }));
   EXPECT_TRUE(does_what_is_due());
   EXPECT_TRUE(stop());
   const auto is_a_try = [](const std::string& write) {
@@ -354,8 +357,8 @@ TEST_F(NodeLoopTest, LeavesASecondBetweenTheEndsOfHolders) {
   want("passthrough");
   start();
   const auto has_holders = [this](std::size_t number) {
-    return told([=](const HostStatus& state) {
-      return state.phase == NodePhase::blocked && !state.accelerators.empty() &&
+    return told([=](const api::HostStatus& state) {
+      return state.phase == api::NodePhase::blocked && !state.accelerators.empty() &&
              state.accelerators[0].users.size() == number;
     });
   };
@@ -364,7 +367,7 @@ TEST_F(NodeLoopTest, LeavesASecondBetweenTheEndsOfHolders) {
   ASSERT_TRUE(has_holders(1));
   const auto first = std::filesystem::last_write_time(kernel_.root() / kStatusFile);
   workers[1].end();
-  ASSERT_TRUE(told([](const HostStatus& state) { return state.phase == NodePhase::ready; }));
+  ASSERT_TRUE(told([](const api::HostStatus& state) { return state.phase == api::NodePhase::ready; }));
   const auto second = std::filesystem::last_write_time(kernel_.root() / kStatusFile);
   EXPECT_GE(second - first, 900ms);
 }
@@ -373,20 +376,20 @@ TEST_F(NodeLoopTest, OutlivesMoreHoldersThanItHasDescriptors) {
   const std::vector<test::IdleProcess> workers(150);
   for (const test::IdleProcess& worker : workers) holder_.more.push_back(worker.pid());
   start();
-  ASSERT_TRUE(becomes(NodePhase::idle, policy::Mode::host));
+  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
   const test::FewDescriptors few(100);
   want("passthrough");
-  ASSERT_TRUE(becomes(NodePhase::blocked, policy::Mode::host));
+  ASSERT_TRUE(becomes(api::NodePhase::blocked, policy::Mode::host));
   ASSERT_TRUE(sees_to(R"(, "config": "version: v2\npolicies:\n  a: [{devices: all, mode: passthrough}]\n")"));
   for (const test::IdleProcess& worker : workers) worker.end_now();
-  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  EXPECT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   EXPECT_TRUE(stop());
 }
 
 TEST_F(NodeLoopTest, HasAsManyDescriptorsAsItMay) {
   const test::FewDescriptors few(100);
   start();
-  ASSERT_TRUE(becomes(NodePhase::idle, policy::Mode::host));
+  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
   EXPECT_GT(descriptor_limit(), 100U);
 }
 
@@ -394,14 +397,14 @@ TEST_F(NodeLoopTest, LearnsWhatThePluginAnswers) {
   want("passthrough");
   const auto plugin = must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   want("host");
-  ASSERT_TRUE(becomes(NodePhase::applying, policy::Mode::passthrough));
-  const auto generation = must(read_withdrawals(must(kernel_.read_file(kStatusFile)))).generation;
+  ASSERT_TRUE(becomes(api::NodePhase::applying, policy::Mode::passthrough));
+  const auto generation = must(api::read_withdrawals(must(kernel_.read_file(kStatusFile)))).generation;
   must(kernel_.write_file(
       "run/ferry/plugin/advertised.json",
       R"({"version": 2, "resources": [], "state_generation": )" + std::to_string(generation) + "}"));
-  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
+  EXPECT_TRUE(becomes(api::NodePhase::ready, policy::Mode::host));
 }
 
 // Killed, it writes nothing more: what its file says of a pod is nobody's.
@@ -409,18 +412,18 @@ TEST_F(NodeLoopTest, LearnsThatThePluginHasDied) {
   want("passthrough");
   std::optional<LivenessLock> plugin = must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   want("host");
-  ASSERT_TRUE(becomes(NodePhase::applying, policy::Mode::passthrough));
-  const auto generation = must(read_withdrawals(must(kernel_.read_file(kStatusFile)))).generation;
+  ASSERT_TRUE(becomes(api::NodePhase::applying, policy::Mode::passthrough));
+  const auto generation = must(api::read_withdrawals(must(kernel_.read_file(kStatusFile)))).generation;
   must(kernel_.write_file("run/ferry/plugin/advertised.json",
                           R"({"version": 2, "resources": [{"name": "nvidia.com/GPU", "devices": [
           {"id": "0000:05:00.0", "iommu_group": 5, "allocated": true}]}], "state_generation": )" +
                               std::to_string(generation) + "}"));
-  ASSERT_TRUE(becomes(NodePhase::blocked, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::blocked, policy::Mode::passthrough));
   ASSERT_TRUE(sees_to(R"(, "config": "version: v2\npolicies:\n  a: [{devices: all, mode: host}]\n")"));
   plugin.reset();
-  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
+  EXPECT_TRUE(becomes(api::NodePhase::ready, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, EndsAsApplyDoesWhenItRunsOnce) {
@@ -452,7 +455,7 @@ TEST_F(NodeLoopTest, IsTheOnlyOne) {
   ASSERT_TRUE(test::becomes_open(kernel_.root() / kLock, 2)) << "it has tried";
   EXPECT_FALSE(kernel_.exists(kStatusFile));
   other.reset();
-  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough)) << "once the other has ended";
+  EXPECT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough)) << "once the other has ended";
 }
 
 TEST_F(NodeLoopTest, IsSeenToRunWhileItKeepsTheNode) {
@@ -465,7 +468,7 @@ TEST_F(NodeLoopTest, IsSeenToRunWhileItKeepsTheNode) {
   ASSERT_TRUE(test::becomes_open(kernel_.root() / kLock, 2)) << "it has tried";
   EXPECT_FALSE(kernel_.exists(kLiveness)) << "who waits keeps nothing";
   other.reset();
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   EXPECT_TRUE(must(is_present(kernel_, kLiveness)));
   EXPECT_TRUE(stop());
   EXPECT_FALSE(must(is_present(kernel_, kLiveness)));
@@ -475,7 +478,7 @@ TEST_F(NodeLoopTest, TellsThatItRunsWhereItsFileIsThereAlready) {
   kernel_.file(kLiveness, "");
   const auto folder = must(DirectoryWatch::open(kernel_, "run/ferry", DirectoryWatch::Contents::written));
   start();
-  ASSERT_TRUE(becomes(NodePhase::idle, policy::Mode::host));
+  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
   const auto events = folder.read();
   EXPECT_TRUE(std::ranges::any_of(events, [](const DirectoryEvent& event) {
     return event.kind == DirectoryEvent::Kind::written && event.name == "hostd.running";
@@ -490,35 +493,35 @@ TEST_F(NodeLoopTest, IsKeptWaitingByNoFifoInThePlaceOfAFile) {
   }
   want("passthrough");
   start();
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   kernel_.remove("var/lib/ferry/desired.json");
   ASSERT_EQ(::mkfifo((kernel_.root() / "var/lib/ferry/desired.json").c_str(), 0600), 0);
-  EXPECT_TRUE(told([](const HostStatus& state) {
+  EXPECT_TRUE(told([](const api::HostStatus& state) {
     return state.error && state.error->message.find("/var/lib/ferry/desired.json: it is no regular file") !=
                               std::string::npos;
   }));
   kernel_.remove("var/lib/ferry/desired.json");
   want("host");
-  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
+  EXPECT_TRUE(becomes(api::NodePhase::ready, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, GoesOnWhenItsFolderIsRemoved) {
   want("passthrough");
   start();
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   kernel_.remove("run/ferry");
   kernel_.directory("run/ferry");  // for the test to watch it
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough)) << "it is told anew";
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough)) << "it is told anew";
   EXPECT_FALSE(InstanceLock::claim(kernel_, kLock)) << "nobody else begins";
   EXPECT_TRUE(must(is_present(kernel_, kLiveness)));
   want("host");
-  EXPECT_TRUE(becomes(NodePhase::ready, policy::Mode::host));
+  EXPECT_TRUE(becomes(api::NodePhase::ready, policy::Mode::host));
 }
 
 TEST_F(NodeLoopTest, EndsWhenAnotherHasBegunSinceItsFolderWasRemoved) {
   want("passthrough");
   start();
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   // Beside the old one until the name leads there, so that nothing comes between.
   const auto other = must(InstanceLock::claim(kernel_, "run/ferry/other"));
   std::filesystem::rename(kernel_.root() / "run/ferry/other", kernel_.root() / kLock);
@@ -535,9 +538,9 @@ TEST_F(NodeLoopTest, OffersAgainWhatIsWithdrawnWhenItCannotGoOn) {
   want("passthrough");
   const auto plugin = must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();
-  ASSERT_TRUE(becomes(NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   want("host");
-  ASSERT_TRUE(becomes(NodePhase::applying, policy::Mode::passthrough));
+  ASSERT_TRUE(becomes(api::NodePhase::applying, policy::Mode::passthrough));
   // A directory that is no lock, where its lock was; at once, so that it cannot be had again between.
   kernel_.directory("run/ferry/other");
   ASSERT_EQ(::renameat2(AT_FDCWD, (kernel_.root() / "run/ferry/other").c_str(), AT_FDCWD,
@@ -547,8 +550,8 @@ TEST_F(NodeLoopTest, OffersAgainWhatIsWithdrawnWhenItCannotGoOn) {
   ASSERT_EQ(result_.wait_for(kPatience), std::future_status::ready);
   thread_.join();
   EXPECT_FALSE(result_.get());
-  const HostStatus left = must(read_status_file(must(kernel_.read_file(kStatusFile))));
-  EXPECT_EQ(left.phase, NodePhase::applying) << "nothing has failed";
+  const api::HostStatus left = must(api::read_host_status(must(kernel_.read_file(kStatusFile))));
+  EXPECT_EQ(left.phase, api::NodePhase::applying) << "nothing has failed";
   EXPECT_THAT(left.withdraw, testing::IsEmpty());
 }
 

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include "api/files.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -150,15 +151,15 @@ TEST(WantedClassesOfAHost, AreThoseOfItsFile) {
   test::ScratchDirectory scratch;
   const HostFs host{scratch.path()};
   EXPECT_FALSE(must(read_desired_classes(host)));
-  scratch.file(kDesiredClassesFile, desired_classes_text(desired({"kata-a"})));
+  scratch.file(api::kDesiredClassesFile, desired_classes_text(desired({"kata-a"})));
   const auto there = must(read_desired_classes(host));
   ASSERT_TRUE(there);
   EXPECT_THAT(there->classes, ElementsAre("kata-a"));
-  scratch.file(kDesiredClassesFile, "{}");
+  scratch.file(api::kDesiredClassesFile, "{}");
   const auto bad = read_desired_classes(host);
   ASSERT_FALSE(bad);
   EXPECT_THAT(bad.error().message, HasSubstr("/var/lib/ferry/kata-classes.json:1: version"));
-  scratch.file(kDesiredClassesFile, std::string((2 << 20) + 1, ' '));
+  scratch.file(api::kDesiredClassesFile, std::string((2 << 20) + 1, ' '));
   const auto large = read_desired_classes(host);
   ASSERT_FALSE(large);
   EXPECT_THAT(large.error().message, HasSubstr("larger than 2 MiB"));

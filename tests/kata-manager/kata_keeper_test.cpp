@@ -10,6 +10,7 @@
 
 #include <gmock/gmock.h>
 
+#include "api/files.h"
 #include "hostfs/locks.h"
 #include "kata-manager/runtime/runtime_record.h"
 #include "tests/kata-manager/faulty_host.h"
@@ -82,7 +83,7 @@ struct Node {
         .unlabelled = std::move(unlabelled)};
     write_wanted();
   }
-  void write_wanted() const { scratch.file(kDesiredClassesFile, desired_classes_text(desired)); }
+  void write_wanted() const { scratch.file(api::kDesiredClassesFile, desired_classes_text(desired)); }
   KataKeeper::Round round() const { return keeper->round(now); }
   /// Rounds as they are run, until none asks to come again at once.
   HandlersFile settle() const {
@@ -92,7 +93,7 @@ struct Node {
     }
     return said();
   }
-  HandlersFile said() const { return must(read_handlers_file(text(kReadyHandlersFile))); }
+  HandlersFile said() const { return must(read_handlers_file(text(api::kReadyHandlersFile))); }
   std::optional<OtherHandler> said_of(const std::string& name) const {
     const auto file = said();
     const auto other = std::ranges::find(file.others, name, &OtherHandler::name);
@@ -152,7 +153,7 @@ TEST_F(KataKeeperTest, InstallsWhatIsWantedOnce) {
 TEST_F(KataKeeperTest, TouchesNothingWithoutAFile) {
   want(kOneClass, {"kata-a"});
   settle();
-  scratch.remove(kDesiredClassesFile);
+  scratch.remove(api::kDesiredClassesFile);
   const std::string before = everything();
   EXPECT_EQ(settle(), (HandlersFile{.ready = {"kata-a"}}));
   EXPECT_EQ(everything(), before);
@@ -383,7 +384,7 @@ TEST_F(KataKeeperTest, SaysWhatItCannotReadAndPromisesNothingThatLeaves) {
   want(kTwoClasses, {"kata-b"});
   settle();
   const std::string before = text(kMain);
-  scratch.file(kDesiredClassesFile, "{");
+  scratch.file(api::kDesiredClassesFile, "{");
   auto said = settle();
   EXPECT_THAT(said.error, HasSubstr("/var/lib/ferry/kata-classes.json"));
   EXPECT_THAT(said.ready, ElementsAre("kata-b"));
@@ -512,7 +513,7 @@ TEST_F(KataKeeperTest, SaysOnlyWhatIsReadyWhereNoFileIsObeyed) {
   want(kOneClass, {"kata-a"});
   KataKeeper only({.host = &host, .writer = &writer, .asked = daemon.get()}, {});
   EXPECT_TRUE(only.round(now).answered);
-  EXPECT_EQ(text(kReadyHandlersFile), handlers_file_text({}));
+  EXPECT_EQ(text(api::kReadyHandlersFile), handlers_file_text({}));
   EXPECT_EQ(text(kMain), kMainText);
 }
 

@@ -10,6 +10,7 @@
 
 #include <gmock/gmock.h>
 
+#include "api/files.h"
 #include "kata-manager/controller/kata_keeper.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
@@ -144,7 +145,7 @@ class ReadyWatchTest : public testing::Test, public ContainerRuntime {
     loop_->cancel(look_);
     return there();
   }
-  std::string text() const { return host_.read_file(kReadyHandlersFile).value_or("(none)"); }
+  std::string text() const { return host_.read_file(api::kReadyHandlersFile).value_or("(none)"); }
   bool says(const std::set<std::string>& handlers) {
     return until([&] { return text() == handlers_file_text({.ready = handlers}); });
   }
@@ -203,7 +204,7 @@ TEST_F(ReadyWatchTest, HearsOfAnotherDesiredState) {
   scratch_.directory("run/containerd");
   EXPECT_TRUE(says({"kata-gpu"}));
   const DesiredClasses desired{.generation = 4, .config = {}, .classes = {}};
-  scratch_.file(kDesiredClassesFile, desired_classes_text(desired));
+  scratch_.file(api::kDesiredClassesFile, desired_classes_text(desired));
   EXPECT_TRUE(until([&] { return text().find("\"generation\": 4") != std::string::npos; }));
   EXPECT_THAT(text(), testing::HasSubstr("not here"));
   watch_.reset();
@@ -215,7 +216,7 @@ TEST_F(ReadyWatchTest, HearsOfWhatNobodyTells) {
   EXPECT_TRUE(says({"kata-gpu"}));
   has_.push_back(ours("kata-vgpu"));
   EXPECT_TRUE(says({"kata-gpu", "kata-vgpu"})) << "a reload";
-  scratch_.remove(kReadyHandlersFile);
+  scratch_.remove(api::kReadyHandlersFile);
   EXPECT_TRUE(says({"kata-gpu", "kata-vgpu"})) << "somebody has taken it away";
 }
 

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "api/files.h"
 #include "hostfs/host_writer.h"
 #include "kata-manager/containerd/containerd_plan.h"
 #include "kata-manager/controller/kata_keeper.h"
@@ -238,9 +239,9 @@ TEST_F(RealChange, IsWhatAFileWantsAndNothingThatHasALabelLeaves) {
           .classes = std::move(classes),
           .permitted = true,
           .unlabelled = std::move(unlabelled)};
-      node.scratch.file(kDesiredClassesFile, desired_classes_text(desired));
+      node.scratch.file(api::kDesiredClassesFile, desired_classes_text(desired));
       for (int i = 0; i < 2; ++i) keeper.round(KataKeeper::Clock::now());
-      return test::must(read_handlers_file(node.host.read_file(kReadyHandlersFile).value_or("")));
+      return test::must(read_handlers_file(node.host.read_file(api::kReadyHandlersFile).value_or("")));
     };
     EXPECT_EQ(after({"kata-a", "kata-b"}, {}),
               (HandlersFile{.ready = {"kata-a", "kata-b"}, .generation = 1}));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubevirt-plugin/advertised_file.h"
 
-#include <ostream>
-
 #include <gmock/gmock.h>
+
+#include "tests/support/scratch_directory.h"
 
 namespace ferry::plugin {
 namespace {
@@ -23,15 +23,17 @@ TEST(OfferedFile, IsReadBackByASuccessor) {
                      .env_prefix = EnvPrefix::none,
                      .devices = {listed("15", true), listed("16", false), listed("17", true)}}));
   snapshot.unlisted.push_back({.resource = name.text(), .id = "18", .iommu_group = 18});
-  const std::string text = advertised_json(snapshot, {}, {}, 7);
+  const test::ScratchDirectory scratch;
+  scratch.file("offered.json", api::advertised_resources_text(advertised_resources(snapshot, {}, {}, 7)));
+  const auto before = read_advertised(HostFs(scratch.path()), "offered.json");
   std::vector<std::string> ids;
-  for (const Holding& one : allocated_by(text)) {
+  for (const Holding& one : allocated_by(before)) {
     EXPECT_EQ(one.resource, "nvidia.com/CARD");
     ASSERT_EQ(one.ids.size(), 1U) << "each is released on its own";
     ids.push_back(one.ids.front());
   }
   EXPECT_THAT(ids, ElementsAre("15", "17", "18"));
-  EXPECT_THAT(kata_resources_of(text), ElementsAre("nvidia.com/CARD"));
+  EXPECT_THAT(kata_resources_of(before), ElementsAre("nvidia.com/CARD"));
 }
 
 // What only waits for a pod or a VM to end is not unfit.
@@ -50,10 +52,8 @@ TEST(OfferedFile, NamesWhatIsUnfit) {
       .name = name,
       .env_prefix = EnvPrefix::none,
       .devices = {listed("15", false, true), listed("16", true, true), listed("17", false, false)}}));
-  EXPECT_THAT(unfit_by(advertised_json(snapshot, {}, {}, 7)), ElementsAre(NotAdvertised{"17", "a reason"}));
-  for (const char* bad :
-       {"", "{", "[]", R"({"resources": 5})", R"({"resources": [{"devices": [{"id": 5}]}]})"})
-    EXPECT_THAT(unfit_by(bad), IsEmpty()) << bad;
+  EXPECT_THAT(unfit_by(advertised_resources(snapshot, {}, {}, 7)),
+              ElementsAre(NotAdvertised{"17", "a reason"}));
 }
 
 TEST(OfferedFile, TellsWhatIsHeldWithItsGroup) {
@@ -66,42 +66,27 @@ TEST(OfferedFile, TellsWhatIsHeldWithItsGroup) {
                                                                          .iommu_group = 15,
                                                                          .awaits_release = true,
                                                                          .held_with_group = true}}}));
-  EXPECT_THAT(advertised_json(snapshot, {}, {}, 7), testing::HasSubstr("\"held_with_group\": true"));
+  EXPECT_TRUE(advertised_resources(snapshot, {}, {}, 7).devices.at(0).held_with_group);
 }
 
 TEST(OfferedFile, HandsFatalErrorsOn) {
-  const std::vector<FatalErrorsOf> errors = {{.function = "0000:01:00.0", .since = 2, .binding = 31207},
-                                             {.function = "0000:02:00.0", .since = 0, .binding = 0}};
-  EXPECT_EQ(fatal_errors_of(advertised_json({}, {}, {}, 0, errors)), errors);
-  EXPECT_THAT(fatal_errors_of(advertised_json({}, {}, {}, 0)), IsEmpty());
-  const FatalErrorsOf unsure = {.function = "0000:01:00.0", .since = 2, .binding = 0};
-  EXPECT_THAT(
-      fatal_errors_of(R"({"fatal_errors": [{"function": "0000:01:00.0", "since": 2, "vfio_devices": []}]})"),
-      testing::ElementsAre(unsure))
-      << "from before bindings were told apart";
-  for (const char* bad : {"", "{", R"({"fatal_errors": 5})", R"({"fatal_errors": ["a"]})",
-                          R"({"fatal_errors": [{"function": 5, "since": 1, "binding": 1}]})",
-                          R"({"fatal_errors": [{"function": "a", "since": -1, "binding": 1}]})",
-                          R"({"fatal_errors": [{"function": "a", "since": 1, "binding": "7"}]})"})
-    EXPECT_THAT(fatal_errors_of(bad), IsEmpty()) << bad;
+  const std::vector<api::FatalErrorsOf> errors = {{.function = "0000:01:00.0", .since = 2, .binding = 31207},
+                                                  {.function = "0000:02:00.0", .since = 0, .binding = 0}};
+  EXPECT_EQ(advertised_resources({}, {}, {}, 0, errors).fatal_errors, errors);
 }
 
-class BadOfferedText : public testing::TestWithParam<const char*> {};
-
-TEST_P(BadOfferedText, HasNothingAllocated) {
-  EXPECT_THAT(allocated_by(GetParam()), IsEmpty());
+// As after a crash of the host, or from another version.
+TEST(OfferedFile, ThatCannotBeReadHandsNothingOn) {
+  const test::ScratchDirectory scratch;
+  const HostFs host(scratch.path());
+  for (const char* bad : {"", "{", "[]", R"({"version": 1, "resources": []})"}) {
+    scratch.file("offered.json", bad);
+    const auto read = read_advertised(host, "offered.json");
+    EXPECT_THAT(read.devices, IsEmpty()) << bad;
+    EXPECT_THAT(read.resources, IsEmpty()) << bad;
+  }
+  EXPECT_THAT(read_advertised(host, "none.json").devices, IsEmpty());
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    Texts, BadOfferedText,
-    testing::Values("", "{", "[]", "5", "{}", R"({"resources": 5})", R"({"resources": ["a"]})",
-                    R"({"resources": {"name": "a", "devices": [{"id": "b", "allocated": true}]}})",
-                    R"({"resources": [{"devices": [{"id": "b", "allocated": true}]}]})",
-                    R"({"resources": [{"name": 5, "devices": [{"id": "b", "allocated": true}]}]})",
-                    R"({"resources": [{"name": "a", "devices": "b"}]})",
-                    R"({"resources": [{"name": "a", "devices": [{"id": 5, "allocated": true}]}]})",
-                    R"({"resources": [{"name": "a", "devices": [{"id": "b", "allocated": 1}]}]})",
-                    R"({"resources": [{"name": "a", "devices": [{"id": "b"}]}]})"));
 
 }  // namespace
 }  // namespace ferry::plugin

@@ -197,10 +197,11 @@ TEST_F(CompanionPlaces, AreNoneWhereAPodHasTheCompanionItself) {
 // Who moves devices looks there for what a pod has.
 TEST_F(CompanionPlaces, AreNoDevicesInTheOfferedFile) {
   ASSERT_TRUE(allocate(kAudio, {"place-0000:02:00.1"}));
-  const auto text = advertised_json(*core.snapshot(), {}, {}, 1);
+  const auto advertised = advertised_resources(*core.snapshot(), {}, {}, 1);
+  const auto text = api::advertised_resources_text(advertised);
   EXPECT_THAT(text, HasSubstr("\"places\""));
   EXPECT_THAT(text, HasSubstr("place-0000:02:00.1"));
-  EXPECT_THAT(allocated_by(text), IsEmpty());
+  EXPECT_THAT(allocated_by(advertised), IsEmpty());
 }
 
 // Two names on the way from devices to places: what a name was first it stays until the next start.

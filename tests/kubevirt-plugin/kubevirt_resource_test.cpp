@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "common/plugin_files.h"
+#include "api/files.h"
 #include "hostfs/locks.h"
 #include "kubevirt-plugin/advertised_file.h"
 #include "kubevirt-plugin/discovery/scanner.h"
@@ -51,8 +51,8 @@ class KubeVirtTest : public testing::Test {
   /// A socket of that GPU's resource, and what Ferry's plugin says that it serves.
   void serve(const std::string& name, const std::string& registered) {
     kernel.file("var/lib/kubelet/device-plugins/kubevirt-GH100_H100_SXM5_80GB.sock", "");
-    kernel.file(kAdvertisedFile,
-                R"({"resources": [{"name": ")" + name + R"(", "registered": )" + registered + "}]}");
+    kernel.file(api::kAdvertisedFile, R"({"version": 2, "resources": [{"name": ")" + name +
+                                          R"(", "devices": [], "registered": )" + registered + "}]}");
   }
   Check check(const std::string& id, const std::string& subject = kHostSubject) const {
     const auto checks = kubevirt_checks(kernel, rules);
@@ -120,7 +120,7 @@ TEST_F(KubeVirtTest, FindsAReadyHost) {
   kernel.file("var/lib/kubelet/pod-resources/kubelet.sock", "");
   add_gpu("0000:01:00.0", 15);
   serve("nvidia.com/GH100_H100_SXM5_80GB", "true");
-  const auto plugin = must(LivenessLock::announce(kernel, kPluginLiveness));
+  const auto plugin = must(LivenessLock::announce(kernel, api::kPluginLiveness));
   for (const Check& one : kubevirt_checks(kernel, rules))
     EXPECT_EQ(one.verdict, Verdict::pass) << one.id << ": " << one.found;
   EXPECT_EQ(check("resources-advertised").found, "nvidia.com/GH100_H100_SXM5_80GB (1)");
@@ -138,7 +138,7 @@ TEST_F(KubeVirtTest, TellsKubeVirtsOwnPluginFromOurs) {
   EXPECT_EQ(found().verdict, Verdict::warn);
   EXPECT_THAT(found().found, HasSubstr("has kubevirt-NVIDIA_A40-8Q.sock"));
   EXPECT_THAT(found().fix, HasSubstr("externalResourceProvider"));
-  const auto plugin = must(LivenessLock::announce(kernel, kPluginLiveness));
+  const auto plugin = must(LivenessLock::announce(kernel, api::kPluginLiveness));
   EXPECT_EQ(found().verdict, Verdict::pass) << "it is ours";
 }
 
@@ -150,17 +150,13 @@ TEST_F(KubeVirtTest, NamesWhatTheKubeletDoesNotRead) {
   };
   serve("nvidia.com/GH100_H100_SXM5_80GB", "false");
   EXPECT_FALSE(is_asked()) << "who wrote that is gone";
-  const auto plugin = must(LivenessLock::announce(kernel, kPluginLiveness));
-  for (const char* const no : {"false", "null", "1", "\"true\""}) {
-    serve("nvidia.com/GH100_H100_SXM5_80GB", no);
-    EXPECT_EQ(check("kubelet-reads").verdict, Verdict::warn) << no;
-    EXPECT_THAT(check("kubelet-reads").found, HasSubstr("nvidia.com/GH100_H100_SXM5_80GB"));
-  }
+  const auto plugin = must(LivenessLock::announce(kernel, api::kPluginLiveness));
+  EXPECT_EQ(check("kubelet-reads").verdict, Verdict::warn);
+  EXPECT_THAT(check("kubelet-reads").found, HasSubstr("\"nvidia.com/GH100_H100_SXM5_80GB\""));
   serve("nvidia.com/GH100_H100_SXM5_80GB", "true");
   EXPECT_EQ(check("kubelet-reads").verdict, Verdict::pass);
-  for (const char* const odd :
-       {"", "[]", R"({"resources": 1})", R"({"resources": [1, {"registered": true}]})"}) {
-    kernel.file(kAdvertisedFile, odd);
+  for (const char* const odd : {"", "[]", R"({"version": 2, "resources": 1})"}) {
+    kernel.file(api::kAdvertisedFile, odd);
     EXPECT_EQ(check("kubelet-reads").verdict, Verdict::pass) << odd;
   }
 }
@@ -171,13 +167,15 @@ TEST_F(KubeVirtTest, NamesThePluginThatStandsBack) {
     return std::ranges::find(checks, "plugin-serves", &Check::id) != checks.end();
   };
   EXPECT_FALSE(is_told());
-  for (const char* const serves : {"{}", "[]", "half of", R"({"standby": null})"}) {
+  for (const char* const serves :
+       {"{}", "[]", "half of", R"({"version": 2, "resources": [], "standby": null})"}) {
     kernel.file("run/ferry/plugin/advertised.json", serves);
     EXPECT_FALSE(is_told()) << serves;
   }
-  kernel.file("run/ferry/plugin/advertised.json", R"({"standby": "another serves"})");
+  kernel.file("run/ferry/plugin/advertised.json",
+              R"({"version": 2, "resources": [], "standby": "another serves"})");
   EXPECT_FALSE(is_told()) << "who wrote that is gone";
-  const auto plugin = must(LivenessLock::announce(kernel, kPluginLiveness));
+  const auto plugin = must(LivenessLock::announce(kernel, api::kPluginLiveness));
   const Check told = check("plugin-serves");
   EXPECT_EQ(told.verdict, Verdict::warn);
   EXPECT_THAT(told.found, HasSubstr("another serves"));
@@ -190,8 +188,10 @@ TEST_F(KubeVirtTest, NamesWhatThePluginHasSeenGoBad) {
   add_gpu("0000:01:00.0", 15);
   kernel.file(counter, "TOTAL_ERR_FATAL 3\n");
   const auto plugin_saw = [&](std::uint64_t binding) {
-    const std::vector<FatalErrorsOf> errors = {{.function = "0000:01:00.0", .since = 2, .binding = binding}};
-    kernel.file(kAdvertisedFile, advertised_json({}, {}, {}, 0, errors));
+    const std::vector<api::FatalErrorsOf> errors = {
+        {.function = "0000:01:00.0", .since = 2, .binding = binding}};
+    kernel.file(api::kAdvertisedFile,
+                api::advertised_resources_text(advertised_resources({}, {}, {}, 0, errors)));
   };
   plugin_saw(0);
   EXPECT_THAT(check("can-be-given", "0000:01:00.0").found, HasSubstr("1 fatal PCIe error"));
@@ -209,8 +209,9 @@ TEST_F(KubeVirtTest, DoesNotAdviseToGiveAGpuWithVgpusAway) {
   add_mdev();
   kernel.file("dev/vfio/211", "");
   kernel.file("sys/devices/pci0000:00/0000:81:00.0/aer_dev_fatal", "TOTAL_ERR_FATAL 3\n");
-  const std::vector<FatalErrorsOf> errors = {{.function = "0000:81:00.0", .since = 2}};
-  kernel.file(kAdvertisedFile, advertised_json({}, {}, {}, 0, errors));
+  const std::vector<api::FatalErrorsOf> errors = {{.function = "0000:81:00.0", .since = 2}};
+  kernel.file(api::kAdvertisedFile,
+              api::advertised_resources_text(advertised_resources({}, {}, {}, 0, errors)));
   const auto told = check("can-be-given", kUuid);
   EXPECT_THAT(told.found, HasSubstr("its GPU had 1 fatal PCIe error"));
   EXPECT_THAT(told.fix, testing::AllOf(HasSubstr("loaded anew"), testing::Not(HasSubstr("ferry vfio"))));
@@ -223,14 +224,23 @@ TEST_F(KubeVirtTest, TakesTheRunningPluginsWordForWhatIsUnfit) {
   add_gpu("0000:04:00.0", 18);
   add_gpu("0000:05:00.0", 19);
   add_gpu("0000:06:00.0", 20, "nouveau");
-  kernel.file(kAdvertisedFile, R"({"resources": [{"devices": [
-    {"id": "0000:01:00.0", "healthy": false, "allocated": false, "reason": "its CDI file cannot be written"},
-    {"id": "0000:02:00.0", "healthy": false, "allocated": false, "awaits_release": true, "reason": "open"},
-    {"id": "0000:03:00.0", "healthy": false, "allocated": true, "reason": "a pod has it"},
-    {"id": "0000:04:00.0", "healthy": true, "allocated": false, "reason": ""},
-    {"id": "0000:05:00.0", "healthy": false, "allocated": false},
-    {"id": "0000:06:00.0", "healthy": false, "allocated": false, "reason": "no driver is bound to it"},
-    5]}, 7]})");
+  const auto device = [](const char* id, std::uint32_t group, bool allocated, std::string reason) {
+    return api::AdvertisedDevice{.resource = "r",
+                                 .id = id,
+                                 .iommu_group = group,
+                                 .allocated = allocated,
+                                 .healthy = false,
+                                 .reason = std::move(reason)};
+  };
+  api::AdvertisedResources advertised{
+      .devices = {device("0000:01:00.0", 15, false, "its CDI file cannot be written"),
+                  device("0000:02:00.0", 16, false, "open"), device("0000:03:00.0", 17, true, "a pod has it"),
+                  device("0000:04:00.0", 18, false, ""), device("0000:05:00.0", 19, false, ""),
+                  device("0000:06:00.0", 20, false, "no driver is bound to it")},
+      .resources = {{.name = "r"}}};
+  advertised.devices[1].awaits_release = true;
+  advertised.devices[3].healthy = true;
+  kernel.file(api::kAdvertisedFile, api::advertised_resources_text(advertised));
   const auto told = [&] {
     std::vector<std::string> subjects;
     for (const Check& one : kubevirt_checks(kernel, rules))
@@ -238,7 +248,7 @@ TEST_F(KubeVirtTest, TakesTheRunningPluginsWordForWhatIsUnfit) {
     return subjects;
   };
   EXPECT_THAT(told(), testing::IsEmpty()) << "who wrote that is gone";
-  const auto plugin = must(LivenessLock::announce(kernel, kPluginLiveness));
+  const auto plugin = must(LivenessLock::announce(kernel, api::kPluginLiveness));
   EXPECT_THAT(told(), testing::ElementsAre("0000:01:00.0"));
   EXPECT_EQ(check("can-be-given", "0000:01:00.0").found, "its CDI file cannot be written");
   add_gpu("0000:01:00.1", 15, "nouveau");
@@ -275,8 +285,8 @@ TEST_F(KubeVirtTest, SaysOfACapturedHostWhatItSaidOnIt) {
   EXPECT_EQ(check("kubevirt-leaves-them").verdict, Verdict::warn);
   kernel.remove("proc/1");
   EXPECT_EQ(check("kubevirt-leaves-them").verdict, Verdict::warn) << "no plugin of ours has been there";
-  kernel.file(kAdvertisedFile,
-              R"({"resources": [{"name": "nvidia.com/NVIDIA_A40-8Q", "registered": true}]})");
+  kernel.file(api::kAdvertisedFile,
+              R"({"version": 2, "resources": [{"name": "nvidia.com/NVIDIA_A40-8Q", "devices": []}]})");
   EXPECT_EQ(check("kubevirt-leaves-them").verdict, Verdict::pass);
   EXPECT_EQ(check("kubelet-reads").verdict, Verdict::pass);
 }

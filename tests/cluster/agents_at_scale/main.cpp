@@ -15,8 +15,9 @@
 
 #include <fmt/format.h>
 
-#include "agent/desired_state/desired_file.h"
+#include "agent/desired_state/written_policy.h"
 #include "agent/node_agent.h"
+#include "api/files.h"
 #include "common/event_loop.h"
 #include "common/process/signals.h"
 #include "kube/cluster_access.h"
@@ -50,9 +51,9 @@ struct Node {
     look();
   }
   void look() {
-    const std::string now = host.read_file(agent::kDesiredFile).value_or("");
+    const std::string now = host.read_file(api::kDesiredFile).value_or("");
     if (std::exchange(told, now) != now) {
-      const auto desired = agent::read_desired_file(now);
+      const auto desired = agent::read_written(now);
       hostd->fails = desired && desired->policy == "wrong";
       hostd->wanted_changed();
     }

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/host_status.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "api/files.h"
+#include "common/text/json.h"
+
+namespace ferry::api {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kHint = "ferry hostd writes it: is it of the same version?";
+
+Json object_of(const std::map<std::string, std::uint32_t>& numbers) {
+  auto out = Json::object();
+  for (const auto& [name, number] : numbers) out[name] = number;
+  return out;
+}
+
+Json list_of(const std::vector<ReportedUser>& users) {
+  auto out = Json::array();
+  for (const ReportedUser& user : users)
+    out.push_back({{"kind", user.kind},
+                   {"name", user.name},
+                   {"pid", or_null(user.pid)},
+                   {"pod_uid", or_null(user.pod_uid)},
+                   {"by_the_plugin", user.by_the_plugin}});
+  return out;
+}
+
+Json json_of(const AcceleratorStatus& gpu) {
+  auto vgpus = Json::array();
+  for (const VgpuStatus& vgpu : gpu.vgpus)
+    vgpus.push_back(
+        {{"id", vgpu.id}, {"type", vgpu.type}, {"users", vgpu.users ? list_of(*vgpu.users) : Json()}});
+  return {{"address", gpu.address.text()},
+          {"id", gpu.id},
+          {"subsystem", or_null(gpu.subsystem)},
+          {"class", gpu.pci_class},
+          {"model", gpu.model},
+          {"iommu_group", or_null(gpu.iommu_group)},
+          {"driver", or_null(gpu.driver)},
+          {"mode", text(gpu.mode)},
+          {"desired", gpu.desired ? Json(text(*gpu.desired)) : Json()},
+          {"state", text(gpu.state)},
+          {"reason", gpu.reason},
+          {"hint", gpu.hint},
+          {"users", list_of(gpu.users)},
+          {"only_in_use", gpu.only_in_use},
+          {"vgpus", std::move(vgpus)},
+          {"more_vgpus", object_of(gpu.more_vgpus)}};
+}
+
+Json json_of(const NodeFeatures& features) {
+  return {{"iommu", features.iommu},
+          {"largest_group", or_null(features.largest_group)},
+          {"machine", or_null(features.machine)},
+          {"vgpu_types", object_of(features.vgpu_types)}};
+}
+
+Json json_of(const DesiredMark& desired) {
+  return {
+      {"generation", or_null(desired.generation)}, {"policy", desired.policy}, {"source", desired.source}};
+}
+
+ReportedUser read_user(const JsonObject& user) {
+  return {.kind = user.text_or_none("kind"),
+          .name = user.text("name"),
+          .pid = user.number_or_none<int>("pid"),
+          .pod_uid = user.text_or_none("pod_uid"),
+          .by_the_plugin = user.flag_or("by_the_plugin", false)};
+}
+
+VgpuStatus read_vgpu(const JsonObject& vgpu) {
+  return {.id = vgpu.text("id"),
+          .type = vgpu.text_or_none("type"),
+          .users = vgpu.list_or_none("users", read_user)};
+}
+
+Withdrawal read_withdrawal(const JsonObject& device) {
+  return {.id = device.text("id"), .reason = device.text_or_none("reason")};
+}
+
+AcceleratorStatus read_accelerator(const JsonObject& gpu) {
+  const auto address = vfio::PciAddress::parse(gpu.text("address"));
+  if (!address) gpu.blame("address", address.error().message);
+  AcceleratorStatus out{.address = address.value_or(vfio::PciAddress()),
+                        .id = gpu.text_or_none("id"),
+                        .subsystem = gpu.text_or_none("subsystem"),
+                        .pci_class = gpu.text_or_none("class"),
+                        .model = gpu.text_or_none("model"),
+                        .iommu_group = gpu.number_or_none<std::uint32_t>("iommu_group"),
+                        .driver = {},
+                        .mode = gpu.word("mode", parse_mode, Mode::host),
+                        .desired = gpu.word_or_null("desired", parse_mode, Mode::host),
+                        .state = gpu.word("state", parse_gpu_state, GpuState::unmanaged),
+                        .reason = gpu.text_or_none("reason"),
+                        .hint = gpu.text_or_none("hint"),
+                        .users = gpu.list("users", read_user),
+                        .only_in_use = gpu.flag_or("only_in_use", false),
+                        .vgpus = gpu.list("vgpus", read_vgpu),
+                        .more_vgpus = gpu.numbers_or_none("more_vgpus")};
+  if (auto driver = gpu.text_or_none("driver"); !driver.empty()) out.driver = std::move(driver);
+  return out;
+}
+
+NodeFeatures read_features(const JsonObject& features) {
+  return {.iommu = features.text("iommu"),
+          .largest_group = features.number_or_none<std::uint32_t>("largest_group"),
+          .machine = features.text_or_none("machine"),
+          .vgpu_types = features.numbers_or_none("vgpu_types")};
+}
+
+DesiredMark read_desired(const JsonObject& desired) {
+  return {.generation = desired.number_or_none<std::uint64_t>("generation"),
+          .policy = desired.text_or_none("policy"),
+          .source = desired.text_or_none("source")};
+}
+
+StatusError read_error(const JsonObject& error) {
+  return {.message = error.text("message"), .hint = error.text_or_none("hint")};
+}
+
+HostStatus read_plugins_part(const JsonObject& file) {
+  file.expect_version(kStatusVersion);
+  HostStatus out;
+  out.generation = file.number_or_none<std::uint64_t>("generation").value_or(0);
+  out.withdraw = file.list("unavailable", read_withdrawal);
+  out.standby = file.text_or_none("standby");
+  return out;
+}
+
+HostStatus read_order_for_plugin(const JsonObject& file) {
+  file.expect_key("generation");  // the plugin answers with it
+  return read_plugins_part(file);
+}
+
+HostStatus read_whole(const JsonObject& file) {
+  HostStatus out = read_plugins_part(file);
+  out.pid = file.number_or_none<int>("pid").value_or(0);
+  out.boot_id = file.text_or_none("boot_id");
+  file.expect_key("desired");
+  out.desired = file.object_or_none("desired", read_desired);
+  out.phase = file.word("phase", parse_node_phase, NodePhase::failed);
+  out.accelerators = file.list("accelerators", read_accelerator);
+  out.error = file.object_or_none("error", read_error);
+  out.features = file.object_or_none("features", read_features);
+  return out;
+}
+
+}  // namespace
+
+std::string ReportedUser::text() const {
+  std::string out = kind;
+  std::ranges::replace(out, '_', ' ');
+  if (!out.empty()) out += ' ';
+  out += name;
+  if (pid) out += " (pid " + std::to_string(*pid) + ")";
+  return out;
+}
+
+bool AcceleratorStatus::counts_as_gpu() const {
+  constexpr std::array<std::string_view, 3> kClasses = {"", "0300", "0302"};
+  return std::ranges::find(kClasses, pci_class) != kClasses.end();
+}
+
+std::string host_status_text(const HostStatus& status) {
+  auto accelerators = Json::array();
+  for (const AcceleratorStatus& gpu : status.accelerators) accelerators.push_back(json_of(gpu));
+  auto withdraw = Json::array();
+  for (const Withdrawal& device : status.withdraw)
+    withdraw.push_back({{"id", device.id}, {"reason", device.reason}});
+  Json error;
+  if (status.error) error = {{"message", status.error->message}, {"hint", status.error->hint}};
+  return json_text({{"version", kStatusVersion},
+                    {"generation", status.generation},
+                    {"pid", status.pid},
+                    {"boot_id", status.boot_id},
+                    {"desired", status.desired ? json_of(*status.desired) : Json()},
+                    {"phase", text(status.phase)},
+                    {"accelerators", std::move(accelerators)},
+                    {"unavailable", std::move(withdraw)},
+                    {"error", std::move(error)},
+                    {"features", status.features ? json_of(*status.features) : Json()},
+                    {"standby", or_null(status.standby)}});
+}
+
+Result<HostStatus> read_host_status(std::string_view text) {
+  return read_json(text, kStatusFile, kHint, read_whole);
+}
+
+Result<HostStatus> read_withdrawals(std::string_view text) {
+  return read_json(text, kStatusFile, kHint, read_order_for_plugin);
+}
+
+}  // namespace ferry::api

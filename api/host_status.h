@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host status (kStatusFile), for the device plugin, the agent and people. hostd alone writes it,
+// atomically and only after a change.
+//
+//   {"version": 2, "generation": 17, "pid": 4711, "boot_id": "...",
+//    "desired": {"generation": 12, "policy": "NAME", "source": "..."} | null,
+//    "phase": "idle | ready | applying | blocked | failed",
+//    "accelerators": [
+//      {"address": "0000:17:00.0", "id": "10de:2330", "subsystem": "10de:16c1" | null, "class": "0302",
+//       "model": "...", "iommu_group": 42 | null,
+//       "driver": "vfio-pci" | null, "mode": "host | passthrough | vgpu", "desired": as mode | null,
+//       "state": "ready | blocked | failed | pending | unmanaged", "reason": "...", "hint": "...",
+//       "users": [{"kind": "virtual_machine", "name": "...", "pid": 412 | null,
+//                    "pod_uid": "..." | null, "by_the_plugin": true | false}], "only_in_use": true | false,
+//       "vgpus": [{"id": "...", "type": "...", "users": [as above] | null}],
+//        "more_vgpus": {"L40S-12Q": 4}}],
+//    "unavailable": [{"id": "0000:17:00.0", "reason": "..."}],
+//    "error": {"message": "...", "hint": "..."} | null,
+//    "features": {"iommu": "on | off | unsafe_noiommu", "largest_group": 2 | null, "machine": "..." | null,
+//                 "vgpu_types": {"L40S-12Q": 8}} | null,
+//    "standby": "NVIDIA's sandbox-device-plugin serves this node" | null}
+//
+// `desired.generation` is null if desired.json has none, and `standby` if the device plugin may serve. New
+// versions of Ferry only add keys.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/words.h"
+#include "common/result.h"
+#include "vfio/pci/pci_address.h"
+
+namespace ferry::api {
+
+struct ReportedUser {
+  std::string kind;  ///< "virtual_machine", "process", "pod": DeviceUser::Kind
+  std::string name;  ///< a pod's "namespace/name", if the kubelet names it
+  std::optional<int> pid = {};
+  std::string pod_uid = {};  ///< of a process in a pod; empty: in no pod, or only the kubelet knows the pod
+  /// True for a pod that only the device plugin reports. The kubelet names the pod, as another entry.
+  bool by_the_plugin = false;
+
+  /// "virtual machine guest-7 (pid 4711)", for people.
+  std::string text() const;
+  bool operator==(const ReportedUser&) const = default;
+};
+
+struct VgpuStatus {
+  std::string id;
+  std::string type;
+  /// All users, whether or not the kubelet knows them. Absent: not looked up yet, or an incomplete look.
+  std::optional<std::vector<ReportedUser>> users = {};
+  bool operator==(const VgpuStatus&) const = default;
+};
+
+struct AcceleratorStatus {
+  vfio::PciAddress address;
+  std::string id;              ///< "10de:2330"
+  std::string subsystem = {};  ///< "10de:16c1"; empty: it has none
+  std::string pci_class = {};  ///< "0302"
+  std::string model;           ///< empty: the name is not known
+  std::optional<std::uint32_t> iommu_group;
+  std::optional<std::string> driver;
+  Mode mode = Mode::host;       ///< the present mode
+  std::optional<Mode> desired;  ///< absent: the policy does not cover it
+  GpuState state = GpuState::unmanaged;
+  std::string reason;  ///< of blocked, failed and pending
+  std::string hint;
+  std::vector<ReportedUser> users;  ///< of blocked
+  bool only_in_use = false;         ///< of blocked: device users are the only obstacle
+  std::vector<VgpuStatus> vgpus;
+  /// Further vGPUs that can be created now, by type. Empty: the GPU cannot be divided, or not yet.
+  std::map<std::string, std::uint32_t> more_vgpus = {};
+
+  /// True if its PCI class is that of a GPU, or unknown. The rest of an unplugged GPU, such as an audio
+  /// function, does not count.
+  bool counts_as_gpu() const;
+  bool operator==(const AcceleratorStatus&) const = default;
+};
+
+/// Features of the node as a whole, for its labels.
+struct NodeFeatures {
+  std::string iommu;  ///< "on", "off", or "unsafe_noiommu" for vfio without an IOMMU
+  /// Functions in the largest IOMMU group with an accelerator. Absent: no accelerator has a group.
+  std::optional<std::uint32_t> largest_group = {};
+  std::string machine = {};  ///< product name; empty: the firmware does not say
+  /// The number of vGPUs by type that fit on the GPUs that offer it if these carry nothing else. Types
+  /// without a known number are left out.
+  std::map<std::string, std::uint32_t> vgpu_types = {};
+  bool operator==(const NodeFeatures&) const = default;
+};
+
+struct DesiredMark {
+  std::optional<std::uint64_t> generation;  ///< as in desired.json
+  std::string policy = {};
+  std::string source = {};
+  bool operator==(const DesiredMark&) const = default;
+};
+
+struct StatusError {
+  std::string message;
+  std::string hint;
+  bool operator==(const StatusError&) const = default;
+};
+
+/// A device that the plugin must not advertise now, since it is about to change.
+struct Withdrawal {
+  std::string id;      ///< its name in sysfs: the address of a function, a mediated device's UUID
+  std::string reason;  ///< for people
+  bool operator==(const Withdrawal&) const = default;
+};
+
+struct HostStatus {
+  std::uint64_t generation = 0;  ///< grows with each change of the file, also across restarts
+  int pid = 0;
+  std::string boot_id;
+  std::optional<DesiredMark> desired;  ///< absent: no desired state, or it cannot be read
+  NodePhase phase = NodePhase::idle;
+  std::vector<AcceleratorStatus> accelerators;
+  std::vector<Withdrawal> withdraw;           ///< devices that must not be advertised now
+  std::optional<StatusError> error;           ///< an error that concerns the node and not one accelerator
+  std::optional<NodeFeatures> features = {};  ///< absent: the host could not be scanned
+  std::string standby = {};  ///< why the plugin must advertise nothing (serving.h); empty: it may serve
+
+  /// The generation of desired.json that this is about; absent: none, or a person's file without one.
+  std::optional<std::uint64_t> desired_generation() const {
+    return desired ? desired->generation : std::nullopt;
+  }
+  bool operator==(const HostStatus&) const = default;
+};
+
+/// The file's content. Bytes that are not UTF-8 are replaced; a process may have such a name.
+std::string host_status_text(const HostStatus& status);
+
+/// Unknown keys are ignored, and keys that a reader can do without may be absent. Errc::malformed_host: not
+/// such a file, another version, or a key that is missing or has a wrong value; the message has the place.
+Result<HostStatus> read_host_status(std::string_view text);
+
+/// Reads `generation`, `withdraw` and `standby` alone. The device plugin must obey them, whatever else is in
+/// the file of a newer hostd.
+Result<HostStatus> read_withdrawals(std::string_view text);
+
+}  // namespace ferry::api

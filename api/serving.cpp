@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/serving.h"
+
+#include "api/files.h"
+#include "common/text/json.h"
+
+namespace ferry::api {
+namespace {
+
+constexpr const char* kAgent = "agent";
+constexpr const char* kHint =
+    "remove /var/lib/ferry/serving.json to have the device plugin serve; the agent writes it anew where it "
+    "is needed";
+
+std::string read_standby(const JsonObject& file) {
+  file.expect_version(kServingVersion);
+  const bool serve = file.flag("serve");
+  const std::string reason = file.text_or_none("reason");
+  if (serve) return {};
+  return reason.empty() ? "serving.json says so" : reason;
+}
+
+}  // namespace
+
+std::string serving_file_text(std::string_view standby) {
+  return json_text({{"version", kServingVersion}, {"serve", false}, {"reason", standby}, {"by", kAgent}});
+}
+
+Result<std::string> read_serving_file(std::string_view text) {
+  return read_json(text, kServingFile, kHint, read_standby);
+}
+
+bool is_of_the_agent(std::string_view serving_file) {
+  const auto file = nlohmann::json::parse(serving_file, nullptr, false);
+  if (!file.is_object()) return false;
+  const auto by = file.find("by");
+  return by != file.end() && *by == kAgent;
+}
+
+}  // namespace ferry::api

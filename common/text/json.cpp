@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/text/json.h"
+
+namespace ferry {
+namespace {
+
+const nlohmann::json kNothing;
+
+}  // namespace
+
+JsonObject::JsonObject(const nlohmann::json& object, std::string place, std::string& fault)
+    : object_(object), place_(std::move(place)), fault_(fault) {
+  if (!object.is_object()) blame("", "expected an object");
+}
+
+std::string JsonObject::text(const char* key) const {
+  const nlohmann::json& value = needed(key);
+  if (!value.is_string()) return blame(key, "expected a text"), std::string();
+  return value.get<std::string>();
+}
+
+std::string JsonObject::text_or_none(const char* key) const {
+  return find(key) == nullptr ? std::string() : text(key);
+}
+
+bool JsonObject::flag(const char* key) const {
+  const nlohmann::json& value = needed(key);
+  if (!value.is_boolean()) return blame(key, "expected true or false"), false;
+  return value.get<bool>();
+}
+
+bool JsonObject::flag_or(const char* key, bool otherwise) const {
+  return object_.is_object() && object_.contains(key) ? flag(key) : otherwise;
+}
+
+std::map<std::string, std::uint32_t> JsonObject::numbers_or_none(const char* key) const {
+  const auto read = [](const JsonObject& numbers) {
+    std::map<std::string, std::uint32_t> out;
+    if (numbers.object_.is_object())
+      for (const auto& entry : numbers.object_.items())
+        out[entry.key()] = numbers.number<std::uint32_t>(entry.key().c_str());
+    return out;
+  };
+  return object_or_none(key, read).value_or(std::map<std::string, std::uint32_t>());
+}
+
+void JsonObject::expect_key(const char* key) const {
+  if (!object_.is_object() || !object_.contains(key)) blame(key, "the key is missing");
+}
+
+void JsonObject::expect_version(int version) const {
+  const nlohmann::json* const value = find("version");
+  if (value == nullptr || *value != version) blame("version", "expected " + std::to_string(version));
+}
+
+void JsonObject::blame(const std::string& key, const std::string& what) const {
+  if (!fault_.empty()) return;
+  const std::string place = key.empty() ? place_ : place_of(key);
+  fault_ = place.empty() ? what : place + ": " + what;
+}
+
+const nlohmann::json* JsonObject::find(const char* key) const {
+  if (!object_.is_object()) return nullptr;
+  const auto found = object_.find(key);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+const nlohmann::json& JsonObject::needed(const char* key) const {
+  expect_key(key);
+  const nlohmann::json* const value = find(key);
+  return value == nullptr ? kNothing : *value;
+}
+
+std::string JsonObject::place_of(const std::string& key) const {
+  return place_.empty() ? key : place_ + "." + key;
+}
+
+const nlohmann::json& json_at(const nlohmann::json& object, std::string_view key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() ? kNothing : *found;
+}
+
+std::string text_at(const nlohmann::json& object, std::string_view key) {
+  const nlohmann::json& value = json_at(object, key);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+std::string json_text(const nlohmann::ordered_json& document) {
+  return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+nlohmann::ordered_json or_null(const std::string& text) {
+  return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+}
+
+}  // namespace ferry
