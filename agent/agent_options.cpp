@@ -32,107 +32,132 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
   const auto of_server = [this](CLI::Option* option) { return for_the_server_.emplace_back(option); };
   const auto of_any_look = [this](CLI::Option* option) { return for_any_look_.emplace_back(option); };
 
-  of_server(app.add_option("--node-name", options.node, "the Node that this host is; else $NODE_NAME"));
-  of_server(app.add_option("--namespace", options.space,
-                           "where the configurations are; else $POD_NAMESPACE, or the namespace we are in"));
+  of_server(app.add_option("--node-name", options.node,
+                           "the name of the Node that this host is; the default is $NODE_NAME")
+                ->option_text("NAME"));
+  of_server(
+      app.add_option("--namespace", options.space,
+                     "the namespace of the ConfigMaps; the default is $POD_NAMESPACE, or the namespace in "
+                     "which the agent runs")
+          ->option_text("NAME"));
   of_server(app.add_option("--config-map", options.config_maps,
-                           "ConfigMaps with policies and vGPU profiles; may be repeated")
+                           "a ConfigMap with policies and vGPU profiles; may be repeated")
                 ->capture_default_str()
+                ->option_text("NAME ...")
                 ->each([&options](const std::string&) { options.has_config_map = true; }));
   of_server(
-      app.add_option(
-             "--config-file", options.config_files,
-             "files with the same, instead of ConfigMaps or beside those that are named; may be repeated")
-          ->type_name("FILE"));
-  CLI::Option* const among = of_server(
-      app.add_flag("--among-others", options.among_others,
-                   "NVIDIA's programs are meant to be on this node, one of whose place this takes: only "
-                   "nvidia.com/vgpu.config counts, and Ferry never goes on standby"));
+      app.add_option("--config-file", options.config_files,
+                     "a file with policies and vGPU profiles, instead of the ConfigMap, or in addition to "
+                     "those that --config-map names; may be repeated")
+          ->option_text("FILE ..."));
+  CLI::Option* const among =
+      of_server(app.add_flag("--among-others", options.among_others,
+                             "run on a node that NVIDIA's programs serve, in place of one of them: only "
+                             "nvidia.com/vgpu.config counts, and the agent is never on standby"));
   CLI::Option* const space = of_server(app.add_option("--operator-namespace", options.operator_space,
-                                                      "where NVIDIA's operator has its DaemonSets")
-                                           ->capture_default_str());
-  of_server(app.add_option("--owner-namespace", options.owner_spaces,
-                           "another namespace whose DaemonSets are believed to be NVIDIA's, since tenants "
-                           "cannot write to it; may be repeated")
-                ->capture_default_str());
-  of_server(app.add_flag("--without-operator", options.without_operator,
-                         "it is not on this cluster: nobody's pods are asked for; should its labels be on "
-                         "the node all the same, they count")
-                ->excludes(space));
-  of_server(app.add_option("--kubeconfig", options.kubeconfig,
-                           "how to reach the API server; else $KUBECONFIG, the pod's own account, "
-                           "~/.kube/config")
-                ->type_name("FILE"));
-  of_server(app.add_option("--context", options.context, "the context of that file; else its own choice"));
+                                                      "the namespace of the DaemonSets of NVIDIA's operator")
+                                           ->capture_default_str()
+                                           ->option_text("NAME"));
+  of_server(
+      app.add_option("--owner-namespace", options.owner_spaces,
+                     "another namespace whose DaemonSets count as NVIDIA's; tenants must not be able to "
+                     "write there; may be repeated")
+          ->capture_default_str()
+          ->option_text("NAME ..."));
+  of_server(
+      app.add_flag("--without-operator", options.without_operator,
+                   "NVIDIA's operator is not on this cluster: its pods are not listed, but its labels on "
+                   "the node count")
+          ->excludes(space));
+  of_server(
+      app.add_option("--kubeconfig", options.kubeconfig,
+                     "how to reach the API server; the default is $KUBECONFIG, then the pod's own account, "
+                     "then ~/.kube/config")
+          ->option_text("FILE"));
+  of_server(app.add_option("--context", options.context,
+                           "the context of that file; the default is its current context")
+                ->option_text("NAME"));
   CLI::Option* const workload = of_any_look(
-      app.add_option("--default-workload", options.default_workload,
-                     "what a node without labels is for: container, vm-passthrough, vm-vgpu; without it it "
-                     "is left as it is")
+      app.add_option(
+             "--default-workload", options.default_workload,
+             "the workload of a node without labels: container, vm-passthrough or vm-vgpu; without it "
+             "the GPUs of such a node stay as they are")
           ->check(CLI::IsMember({"container", "vm-passthrough", "vm-vgpu"}))
           ->option_text("WORKLOAD"));
-  of_any_look(app.add_option("--default-policy", options.default_policy, "or the policy of such a node")
-                  ->excludes(workload));
+  of_any_look(app.add_option("--default-policy", options.default_policy,
+                             "the policy of a node without labels, instead of a workload")
+                  ->excludes(workload)
+                  ->option_text("NAME"));
   of_any_look(app.add_option("--default-vgpu-config", options.default_vgpu_config,
-                             "the vGPU configuration of a node for vGPUs that names none")
-                  ->capture_default_str());
-  of_any_look(app.add_option("--release", options.release,
-                             "host service that may be stopped for a workload's moves or a vGPU profile, "
-                             "as for `ferry vfio bind`; policies have their own list; may be repeated"));
+                             "the vGPU profile of a vGPU node without a label for one")
+                  ->capture_default_str()
+                  ->option_text("NAME"));
+  of_any_look(
+      app.add_option("--release", options.release,
+                     "a service of the host that may be stopped during a change for a workload or a vGPU "
+                     "profile, as for `ferry vfio bind`; policies have their own list; may be repeated")
+          ->option_text("NAME ..."));
   of_server(app.add_option("--max-unavailable", options.max_unavailable,
-                           "how many nodes of the cluster may change at once, by Leases in --namespace; 0 "
-                           "does not count them")
+                           "how many nodes of the cluster may change at the same time; 0 means no limit")
                 ->capture_default_str()
-                ->check(CLI::Range(0, 1'000)));
+                ->check(CLI::Range(0, 1'000))
+                ->option_text("COUNT"));
   CLI::Option* const drain =
       of_server(app.add_flag("--drain", options.drain,
-                             "pods that keep the GPUs from what is asked for are evicted, the node being "
-                             "cordoned meanwhile; without it they are waited for"));
+                             "cordon the node and evict pods whose GPUs have to change; without it the agent "
+                             "waits until these pods end"));
   among->excludes(drain);
   of_server(app.add_option("--drain-timeout", options.drain_timeout,
-                           "for how long that is tried, as 90s, 10m or 1h; then they are waited for all the "
-                           "same")
+                           "the time after which the agent stops evicting and only waits: 90s, 10m or 1h")
                 ->needs(drain)
                 ->option_text("DURATION [10m]"));
   CLI::Option* const features = of_any_look(
-      app.add_option("--feature-labels", options.feature_labels,
-                     "labels with what the node's GPUs are: none; node, which sets them; or for Node Feature "
-                     "Discovery to set them: file, or nfd, an object of the cluster")
+      app.add_option(
+             "--feature-labels", options.feature_labels,
+             "how labels describe the GPUs of the node: none; node (the agent sets them); file or nfd "
+             "(Node Feature Discovery sets them, from a file or a NodeFeature object)")
           ->check(CLI::IsMember({"none", "node", "file", "nfd"}))
           ->option_text("WAY [none]"));
   among->excludes(features);
   of_server(app.add_option("--feature-owner", options.feature_owner,
-                           "for nfd: the ConfigMap in --namespace with which that object goes; else it "
-                           "goes with the Node")
+                           "for nfd: the ConfigMap in --namespace that owns the NodeFeature object, which is "
+                           "deleted together with it; the default is the Node")
                 ->option_text("NAME")
                 ->needs(features));
   CLI::Option* const kata = of_server(
-      app.add_option("--kata-classes", options.kata_classes,
-                     "ConfigMap with a class file: which of Kata's runtimes this node shall have, for `ferry "
-                     "hostd --kata`; what they are made of is pulled")
+      app.add_option(
+             "--kata-classes", options.kata_classes,
+             "the ConfigMap with the class file of the Kata runtimes: the agent pulls their artifacts, "
+             "and `ferry hostd --kata` installs them")
           ->option_text("[NAMESPACE/]NAME"));
   among->excludes(kata);
-  of_server(app.add_option("--pull-secrets", options.pull_secrets,
-                           "folder with the Secrets that classes name, each a folder with its keys as files")
-                ->type_name("DIR")
-                ->needs(kata));
+  of_server(
+      app.add_option("--pull-secrets", options.pull_secrets,
+                     "the folder with the Secrets that the classes name, each a folder with its keys as "
+                     "files")
+          ->option_text("DIR")
+          ->needs(kata));
   CLI::Option* const metrics = of_server(
-      app.add_option("--metrics-address", options.metrics_address,
-                     "where Prometheus is answered, by number: 127.0.0.1:9417, [::]:9417; not at all without")
+      app.add_option(
+             "--metrics-address", options.metrics_address,
+             "the numeric address of the metrics for Prometheus, such as 127.0.0.1:9417 or [::]:9417; "
+             "without it there are none")
           ->option_text("HOST:PORT"));
   of_server(
       app.add_option("--metrics-certificate", options.metrics_certificate,
-                     "PEM file of the certificate that is shown there, read again when it is another; plain "
-                     "HTTP without")
-          ->type_name("FILE")
+                     "the PEM file with the certificate of the metrics, which is read again when it changes; "
+                     "without it they are served by plain HTTP")
+          ->option_text("FILE")
           ->needs(metrics));
-  of_server(app.add_option("--metrics-key", options.metrics_key, "the certificate's key, likewise")
-                ->type_name("FILE")
-                ->needs(metrics));
+  of_server(
+      app.add_option("--metrics-key", options.metrics_key, "the PEM file with the key of the certificate")
+          ->option_text("FILE")
+          ->needs(metrics));
   of_server(
       app.add_option("--metrics-token-file", options.metrics_token,
-                     "file with the token without which nobody is shown the metrics, likewise; without TLS "
-                     "on loopback addresses alone")
-          ->type_name("FILE")
+                     "the file with the token that a request for metrics must send; without TLS only on "
+                     "loopback addresses")
+          ->option_text("FILE")
           ->needs(metrics));
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "common/text/whole_json.h"
 #include "kube/api_error.h"
 #include "kube/api_path.h"
 
@@ -66,7 +67,7 @@ void NamedDaemonSets::answered(const NamedOwner& owner, Asked& asked, const Resu
     return;
   }
   asked.exists.reset();
-  asked.trouble = error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
+  asked.trouble = error.text();
   spdlog::warn("{}", asked.trouble);
   timers_.cancel(timer_);
   timer_ = timers_.at(asked.again, changed_);
@@ -84,20 +85,9 @@ namespace {
 
 using nlohmann::json;
 
-const json& at(const json& object, const char* key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
-std::string text_at(const json& object, const char* key) {
-  const json& value = at(object, key);
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
-
 std::map<std::string, std::string> texts_at(const json& object, const char* key) {
   std::map<std::string, std::string> out;
-  const json& values = at(object, key);
+  const json& values = field(object, key);
   if (!values.is_object()) return out;
   for (const auto& [name, value] : values.items())
     if (value.is_string()) out.emplace(name, value.get<std::string>());
@@ -111,10 +101,10 @@ constexpr const char* kMirror = "kubernetes.io/config.mirror";
 
 // Empty: no owner of this kind.
 std::string owner_of(const json& pod, std::string_view kind) {
-  const json& owners = at(at(pod, "metadata"), "ownerReferences");
+  const json& owners = field(field(pod, "metadata"), "ownerReferences");
   if (!owners.is_array()) return {};
   for (const json& owner : owners)
-    if (text_at(owner, "kind") == kind) return text_at(owner, "name");
+    if (text_field(owner, "kind") == kind) return text_field(owner, "name");
   return {};
 }
 
@@ -126,10 +116,10 @@ struct DaemonSetOwner {
 
 std::string doubt_of(const json& pod, const std::string& daemon_set, bool space_is_believed) {
   if (!is_another_program(daemon_set) && !is_an_operand(daemon_set)) return {};
-  const json& metadata = at(pod, "metadata");
-  const std::string space = text_at(metadata, "namespace");
+  const json& metadata = field(pod, "metadata");
+  const std::string space = text_field(metadata, "namespace");
   const std::string said = fmt::format("pod {}/{} names DaemonSet {} as its owner, which is not believed",
-                                       space, text_at(metadata, "name"), daemon_set);
+                                       space, text_field(metadata, "name"), daemon_set);
   if (space_is_believed) return fmt::format("{}: namespace {} has no DaemonSet of that UID", said, space);
   return fmt::format(
       "{}: tenants may write to namespace {}, as far as Ferry knows; if NVIDIA's program runs "
@@ -138,19 +128,19 @@ std::string doubt_of(const json& pod, const std::string& daemon_set, bool space_
 }
 
 DaemonSetOwner daemon_set_owner_of(const json& pod, const BelievedOwners& believed) {
-  const json& metadata = at(pod, "metadata");
-  const std::string space = text_at(metadata, "namespace");
-  const json& owners = at(metadata, "ownerReferences");
+  const json& metadata = field(pod, "metadata");
+  const std::string space = text_field(metadata, "namespace");
+  const json& owners = field(metadata, "ownerReferences");
   const bool space_is_believed = believed.spaces.contains(space);
   // A deleted DaemonSet can be gone before its pods have ended.
-  const bool ends = !text_at(metadata, "deletionTimestamp").empty();
+  const bool ends = !text_field(metadata, "deletionTimestamp").empty();
   const bool listed = space == believed.operator_space && believed.uids.has_value() && !ends;
   DaemonSetOwner out;
   if (!owners.is_array()) return out;
   for (const json& owner : owners) {
-    if (text_at(owner, "kind") != kube::kDaemonSets.kind) continue;
-    std::string name = text_at(owner, "name");
-    if (space_is_believed && (!listed || believed.uids->contains(text_at(owner, "uid"))))
+    if (text_field(owner, "kind") != kube::kDaemonSets.kind) continue;
+    std::string name = text_field(owner, "name");
+    if (space_is_believed && (!listed || believed.uids->contains(text_field(owner, "uid"))))
       return {.believed = std::move(name), .doubt = {}};
     if (out.doubt.empty()) out.doubt = doubt_of(pod, name, space_is_believed);
   }
@@ -158,51 +148,52 @@ DaemonSetOwner daemon_set_owner_of(const json& pod, const BelievedOwners& believ
 }
 
 bool has_ended(const json& pod) {
-  const std::string phase = text_at(at(pod, "status"), "phase");
+  const std::string phase = text_field(field(pod, "status"), "phase");
   return phase == "Succeeded" || phase == "Failed";
 }
 
 bool runs(const json& pod) {
-  const json& containers = at(at(pod, "status"), "containerStatuses");
+  const json& containers = field(field(pod, "status"), "containerStatuses");
   return containers.is_array() && std::ranges::any_of(containers, [](const json& container) {
-           return !at(at(container, "state"), "running").is_null();
+           return !field(field(container, "state"), "running").is_null();
          });
 }
 
 bool is_owned_by(const json& owner, const kube::ApiKind& kind) {
-  return text_at(owner, "kind") == kind.kind && text_at(owner, "apiVersion") == kind.api_version;
+  return text_field(owner, "kind") == kind.kind && text_field(owner, "apiVersion") == kind.api_version;
 }
 
 // A DaemonSet recreates its pods even on a cordoned node. Its pods name it as their controller.
 std::optional<NamedOwner> daemon_set_of(const json& pod) {
-  const json& metadata = at(pod, "metadata");
-  const json& owners = at(metadata, "ownerReferences");
+  const json& metadata = field(pod, "metadata");
+  const json& owners = field(metadata, "ownerReferences");
   if (!owners.is_array()) return std::nullopt;
   for (const json& owner : owners) {
-    if (is_owned_by(owner, kube::kDaemonSets) && at(owner, "controller") == json(true))
-      return NamedOwner{.space = text_at(metadata, "namespace"),
-                        .name = text_at(owner, "name"),
-                        .uid = text_at(owner, "uid")};
+    if (is_owned_by(owner, kube::kDaemonSets) && field(owner, "controller") == json(true))
+      return NamedOwner{.space = text_field(metadata, "namespace"),
+                        .name = text_field(owner, "name"),
+                        .uid = text_field(owner, "uid")};
   }
   return std::nullopt;
 }
 
 // Only the kubelet can end a static pod. The kubelet creates the mirror pod with the Node as its owner.
 bool is_static(const json& pod, const json& node) {
-  const json& metadata = at(pod, "metadata");
-  const json& owners = at(metadata, "ownerReferences");
-  if (at(at(metadata, "annotations"), kMirror).is_null() || !owners.is_array()) return false;
+  const json& metadata = field(pod, "metadata");
+  const json& owners = field(metadata, "ownerReferences");
+  if (field(field(metadata, "annotations"), kMirror).is_null() || !owners.is_array()) return false;
   return std::ranges::any_of(owners, [&](const json& owner) {
-    return is_owned_by(owner, kube::kNodes) && !uid_of(node).empty() && text_at(owner, "uid") == uid_of(node);
+    return is_owned_by(owner, kube::kNodes) && !uid_of(node).empty() &&
+           text_field(owner, "uid") == uid_of(node);
   });
 }
 
 std::set<std::string> runtime_handlers_of(const json& node) {
   std::set<std::string> out;
-  const json& list = at(at(node, "status"), "runtimeHandlers");
+  const json& list = field(field(node, "status"), "runtimeHandlers");
   if (!list.is_array()) return out;
   for (const json& handler : list)
-    if (const json& name = at(handler, "name"); name.is_string()) out.insert(name.get<std::string>());
+    if (const json& name = field(handler, "name"); name.is_string()) out.insert(name.get<std::string>());
   return out;
 }
 
@@ -236,8 +227,8 @@ kube::FieldChoice daemon_set_fields() {
 }
 
 policy::NodeObject node_object_of(const json& node) {
-  const json& metadata = at(node, "metadata");
-  const std::string name = text_at(metadata, "name");
+  const json& metadata = field(node, "metadata");
+  const std::string name = text_field(metadata, "name");
   return {.file = "Node " + name,
           .name = name,
           .labels = texts_at(metadata, "labels"),
@@ -246,7 +237,7 @@ policy::NodeObject node_object_of(const json& node) {
 }
 
 std::vector<ConfigText> configurations_of(const json& config_map) {
-  const json& metadata = at(config_map, "metadata");
+  const json& metadata = field(config_map, "metadata");
   auto texts = texts_at(config_map, "data");
   if (const auto usual = texts.extract(kUsualKey)) {
     texts.clear();
@@ -255,24 +246,24 @@ std::vector<ConfigText> configurations_of(const json& config_map) {
   std::vector<ConfigText> out;
   out.reserve(texts.size());
   for (auto& [key, text] : texts) {
-    out.push_back({.file = fmt::format("ConfigMap {}/{}, {}", text_at(metadata, "namespace"),
-                                       text_at(metadata, "name"), key),
+    out.push_back({.file = fmt::format("ConfigMap {}/{}, {}", text_field(metadata, "namespace"),
+                                       text_field(metadata, "name"), key),
                    .text = std::move(text)});
   }
   return out;
 }
 
 std::vector<std::string> passed_over_of(const json& config_map) {
-  const json& metadata = at(config_map, "metadata");
+  const json& metadata = field(config_map, "metadata");
   const std::string map =
-      fmt::format("ConfigMap {}/{}", text_at(metadata, "namespace"), text_at(metadata, "name"));
+      fmt::format("ConfigMap {}/{}", text_field(metadata, "namespace"), text_field(metadata, "name"));
   std::vector<std::string> out;
   const auto texts = texts_at(config_map, "data");
   for (const auto& [key, text] : texts) {
     if (texts.contains(kUsualKey) && key != kUsualKey)
       out.push_back(fmt::format("{}: key {} is passed over beside {}", map, key, kUsualKey));
   }
-  const json& binary = at(config_map, "binaryData");
+  const json& binary = field(config_map, "binaryData");
   if (!binary.is_object()) return out;
   for (const auto& [key, bytes] : binary.items())
     out.push_back(fmt::format("{}: key {} is passed over: binaryData is not read", map, key));
@@ -280,7 +271,7 @@ std::vector<std::string> passed_over_of(const json& config_map) {
 }
 
 bool is_cordoned(const json& node) {
-  const json& cordoned = at(at(node, "spec"), "unschedulable");
+  const json& cordoned = field(field(node, "spec"), "unschedulable");
   return cordoned.is_boolean() && cordoned.get<bool>();
 }
 
@@ -288,12 +279,12 @@ std::vector<NodePod> node_pods_of(const std::map<std::string, json>& pods, const
   std::vector<NodePod> out;
   for (const auto& [name, pod] : pods) {
     if (has_ended(pod)) continue;
-    const json& metadata = at(pod, "metadata");
-    out.push_back({.space = text_at(metadata, "namespace"),
-                   .name = text_at(metadata, "name"),
-                   .uid = text_at(metadata, "uid"),
+    const json& metadata = field(pod, "metadata");
+    out.push_back({.space = text_field(metadata, "namespace"),
+                   .name = text_field(metadata, "name"),
+                   .uid = text_field(metadata, "uid"),
                    .kept = is_static(pod, node) ? "it is a static pod" : "",
-                   .ends = !text_at(metadata, "deletionTimestamp").empty(),
+                   .ends = !text_field(metadata, "deletionTimestamp").empty(),
                    .daemon_set = daemon_set_of(pod)});
   }
   return out;
@@ -303,12 +294,12 @@ std::vector<PodOnNode> pods_of(const std::map<std::string, json>& pods, const Be
   std::vector<PodOnNode> out;
   for (const auto& [name, pod] : pods) {
     if (has_ended(pod)) continue;
-    const json& metadata = at(pod, "metadata");
+    const json& metadata = field(pod, "metadata");
     DaemonSetOwner owner = daemon_set_owner_of(pod, believed);
-    out.push_back({.name = text_at(metadata, "name"),
+    out.push_back({.name = text_field(metadata, "name"),
                    .daemon_set = std::move(owner.believed),
-                   .space = text_at(metadata, "namespace"),
-                   .uid = text_at(metadata, "uid"),
+                   .space = text_field(metadata, "namespace"),
+                   .uid = text_field(metadata, "uid"),
                    .runs = runs(pod),
                    .doubt = std::move(owner.doubt)});
   }
@@ -319,15 +310,15 @@ std::map<std::string, std::string> vmis_of(const std::map<std::string, json>& po
   std::map<std::string, std::string> out;
   for (const auto& [key, pod] : pods) {
     if (has_ended(pod)) continue;
-    const json& metadata = at(pod, "metadata");
+    const json& metadata = field(pod, "metadata");
     const std::string vmi = owner_of(pod, "VirtualMachineInstance");
-    if (!vmi.empty()) out[text_at(metadata, "namespace") + "/" + text_at(metadata, "name")] = vmi;
+    if (!vmi.empty()) out[text_field(metadata, "namespace") + "/" + text_field(metadata, "name")] = vmi;
   }
   return out;
 }
 
 std::string uid_of(const json& object) {
-  return text_at(at(object, "metadata"), "uid");
+  return text_field(field(object, "metadata"), "uid");
 }
 
 std::set<std::string> uids_of(const std::map<std::string, json>& objects) {
@@ -338,7 +329,7 @@ std::set<std::string> uids_of(const std::map<std::string, json>& objects) {
 
 std::set<std::string> names_of(const std::map<std::string, json>& objects) {
   std::set<std::string> out;
-  for (const auto& [name, object] : objects) out.insert(text_at(at(object, "metadata"), "name"));
+  for (const auto& [name, object] : objects) out.insert(text_field(field(object, "metadata"), "name"));
   return out;
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the parts of Kubernetes objects that the agent needs. Pure.
+// Reads the parts of Kubernetes objects that the agent needs. Only NamedDaemonSets sends requests.
 #pragma once
 
-#include <compare>
 #include <functional>
 #include <map>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "agent/operator_compat/operands.h"
 #include "agent/operator_compat/two_owners.h"
 #include "common/config/config_tree.h"
+#include "common/pinned.h"
 #include "kube/api_client.h"
 #include "kube/field_filter.h"
 #include "kube/timers.h"
@@ -27,15 +27,11 @@ namespace ferry::agent {
 // may write an owner into a pod, and a drain leaves the pods of DaemonSets alone.
 
 /// For one thread. While no relevant pod names a DaemonSet, there is neither a request nor a timer.
-class NamedDaemonSets {
+class NamedDaemonSets : Pinned {
  public:
   /// `changed` is called, never from within a call, when kept_because() may differ or ask() is due. The
   /// references must outlive this object.
   NamedDaemonSets(kube::ApiClient& client, kube::Timers& timers, std::function<void()> changed);
-  NamedDaemonSets(const NamedDaemonSets&) = delete;
-  NamedDaemonSets& operator=(const NamedDaemonSets&) = delete;
-  NamedDaemonSets(NamedDaemonSets&&) = delete;
-  NamedDaemonSets& operator=(NamedDaemonSets&&) = delete;
   ~NamedDaemonSets();
 
   /// Asks for the owners that were not asked for lately, and forgets all others.

@@ -46,19 +46,19 @@ Result<HostSide> read_host_side(const HostFs& host) {
   return out;
 }
 
-Result<> write_desired_file(HostFs& host, const NodeStep& step) {
-  if (step.desired_file) return host.write_file(kDesiredFile, desired_file_text(*step.desired_file));
-  if (step.remove_desired_file) return host.remove_file(kDesiredFile);
+Result<> write_desired_file(HostFs& host, const ReconcileResult& result) {
+  if (result.desired_file) return host.write_file(kDesiredFile, desired_file_text(*result.desired_file));
+  if (result.remove_desired_file) return host.remove_file(kDesiredFile);
   return {};
 }
 
-Result<bool> write_serving(HostFs& host, const NodeStep& step, bool dry_run) {
-  if (!step.standby) return false;
+Result<bool> write_serving(HostFs& host, const ReconcileResult& result, bool dry_run) {
+  if (!result.standby) return false;
   const auto now = host.read_file(kServingFile);
   if (!now && !is_gone(now.error())) return fail(Error(now.error()));
   if (now && !is_of_the_agent(*now)) return false;
-  const bool removes = step.standby->empty();
-  const std::string text = removes ? std::string() : serving_file_text(*step.standby);
+  const bool removes = result.standby->empty();
+  const std::string text = removes ? std::string() : serving_file_text(*result.standby);
   if (removes ? !now.has_value() : now && *now == text) return false;
   if (dry_run) return true;
   if (auto done = removes ? host.remove_file(kServingFile) : host.write_file(kServingFile, text); !done)

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "agent/node_report.h"
-#include "agent/node_step.h"
+#include "agent/reconcile.h"
 #include "common/event_loop.h"
 #include "common/result.h"
 #include "hostfs/directory_watch.h"
@@ -16,18 +16,18 @@ inline constexpr const char* kAgentLock = "var/lib/ferry/agent.lock";
 
 /// Reads desired.json, status.json, kata.json and kata-classes.json. A missing file is no error. A
 /// status.json that cannot be parsed is described in `unreadable`; other files count as missing then. Errors:
-/// a file cannot be read. The caller sets `silent` and `kata_silent`.
+/// a file cannot be read. The caller sets the times.
 Result<HostSide> read_host_side(const HostFs& host);
 
-/// Writes or removes desired.json if the step asks for it.
-Result<> write_desired_file(HostFs& host, const NodeStep& step);
+/// Writes or removes desired.json if `result` asks for it.
+Result<> write_desired_file(HostFs& host, const ReconcileResult& result);
 
 /// Relative to the host's root; beside desired.json (common/plugin_files.h).
 inline constexpr const char* kServingFile = "var/lib/ferry/serving.json";
 
-/// Writes or removes serving.json if the step asks for it. A file that is right already stays, and so does
+/// Writes or removes serving.json if `result` asks for it. A file that is right already stays, and so does
 /// one that a person wrote. True: the file changes, or would do so.
-Result<bool> write_serving(HostFs& host, const NodeStep& step, bool dry_run = false);
+Result<bool> write_serving(HostFs& host, const ReconcileResult& result, bool dry_run = false);
 
 /// Writes kata-classes.json. Writing the same content again makes hostd reconcile.
 Result<> write_desired_classes(HostFs& host, const kata::DesiredClasses& desired);

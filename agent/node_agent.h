@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's control loop. A change of the Node, a configuration, NVIDIA's pods or hostd's files starts a
-// reconcile (node_step.h), and so does a timer. The reconcile returns all actions that are due, and each
-// action starts the next reconcile.
+// reconcile (reconcile.h), and so does a timer. The loop observes the cluster and the host, carries out the
+// actions that the reconcile returns, and waits for the next event or deadline. Each action starts the next
+// reconcile.
 #pragma once
 
 #include <chrono>
@@ -61,7 +62,7 @@ class NodeAgent {
   };
 
   /// The references must outlive this object.
-  NodeAgent(HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,
+  NodeAgent(HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, const kube::Random& random,
             kube::EventRecorder::WallClock wall_clock, Settings settings);
   NodeAgent(const NodeAgent&) = delete;
   NodeAgent& operator=(const NodeAgent&) = delete;

@@ -2,7 +2,6 @@
 #include "agent/node_events.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "agent/cluster_words.h"
 

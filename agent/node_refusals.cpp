@@ -2,9 +2,8 @@
 #include "agent/node_refusals.h"
 
 #include <algorithm>
-#include <array>
 
-#include "agent/cluster_words.h"
+#include "agent/labels/feature_labels.h"
 
 namespace ferry::agent {
 namespace {
@@ -12,56 +11,62 @@ namespace {
 // Factor of the pause after a refusal that only a person can end.
 constexpr int kLongPause = 10;
 
-/// Annotations for people, on which nothing depends.
-constexpr std::array kNotes = {kErrorAnnotation, kKataErrorAnnotation};
-
-bool has_notes(const NodeStep& step) {
-  return std::ranges::any_of(kNotes, [&](const char* note) { return step.annotations.contains(note); });
+bool has_notes(const NodeChanges& changes) {
+  return std::ranges::any_of(kNotes, [&](const char* note) { return changes.annotations.contains(note); });
 }
 
-bool concerns_a_drain(const NodeStep& step) {
-  return step.unschedulable || step.annotations.contains(kDrainAnnotation) ||
-         step.annotations.contains(kCordonedAnnotation);
+bool concerns_a_drain(const NodeChanges& changes) {
+  return changes.unschedulable || changes.annotations.contains(kDrainAnnotation) ||
+         changes.annotations.contains(kCordonedAnnotation);
+}
+
+bool can_wait(const LabelChanges::value_type& change) {
+  return is_feature_label(change.first) || change.first.starts_with(kKataPrefix);
 }
 
 }  // namespace
 
-void NodeRefusals::refuse(Kind& kind, int pauses, const std::string& why, Moment now) {
-  kind.why = why;
-  kind.until = now + pauses * kind.backoff.next(random_);
+bool NodeChanges::has_labels_that_can_wait() const {
+  return annotations.contains(kFeaturesAnnotation) || std::ranges::any_of(labels, can_wait);
 }
 
-void NodeRefusals::refuse(const NodeStep& sent, const std::string& why, Moment now) {
+bool NodeChanges::has_own_labels() const {
+  return !std::ranges::all_of(labels, can_wait);
+}
+
+void NodeRefusals::Kind::refuse(int pauses, const std::string& reason, Moment now,
+                                const kube::Random& random) {
+  why = reason;
+  until = now + pauses * backoff.next(random);
+}
+
+void NodeRefusals::refuse(const NodeChanges& sent, const std::string& why, Moment now,
+                          const kube::Random& random) {
   // These are left out first, since they are only text. If the rest is refused too, they were not the cause.
-  if (has_notes(sent) && !is_refused_again(sent)) return refuse(notes_, kLongPause, why, now);
+  if (has_notes(sent) && !is_refused_again(sent)) return notes_.refuse(kLongPause, why, now, random);
   notes_.until = {};
-  if (has_labels_that_can_wait(sent)) return refuse(labels_, kLongPause, why, now);
-  if (concerns_a_drain(sent)) return refuse(cordon_, 1, why, now);
-  all_ = !has_own_labels(sent);
-  refuse(own_, kLongPause, why, now);
+  if (sent.has_labels_that_can_wait()) return labels_.refuse(kLongPause, why, now, random);
+  if (concerns_a_drain(sent)) return cordon_.refuse(1, why, now, random);
+  all_ = !sent.has_own_labels();
+  own_.refuse(kLongPause, why, now, random);
 }
 
 /// True if a part of `sent` was refused before, and has not been accepted since.
-bool NodeRefusals::is_refused_again(const NodeStep& sent) const {
-  return (has_labels_that_can_wait(sent) && !labels_.why.empty()) ||
-         (concerns_a_drain(sent) && !cordon_.why.empty()) || (has_own_labels(sent) && !own_.why.empty());
+bool NodeRefusals::is_refused_again(const NodeChanges& sent) const {
+  return (sent.has_labels_that_can_wait() && !labels_.why.empty()) ||
+         (concerns_a_drain(sent) && !cordon_.why.empty()) || (sent.has_own_labels() && !own_.why.empty());
 }
 
-void NodeRefusals::take(const NodeStep& sent) {
+void NodeRefusals::take(const NodeChanges& sent) {
   cordon_.backoff.reset();
   if (has_notes(sent)) notes_.taken();
   if (concerns_a_drain(sent)) cordon_.taken();
-  if (has_labels_that_can_wait(sent)) labels_.taken();
+  if (sent.has_labels_that_can_wait()) labels_.taken();
 }
 
 void NodeRefusals::forget_own() {
   own_.taken();
   all_ = false;
-}
-
-void NodeRefusals::leave_out(NodeStep& step, Moment now) const {
-  if (!are_notes_left_out(now)) return;
-  for (const char* note : kNotes) step.annotations.erase(note);
 }
 
 }  // namespace ferry::agent

@@ -1,30 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
+// Patches of a Node that the API server refused, as when an admission policy forbids a kind of change.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "agent/node_step.h"
+#include "agent/cluster_words.h"
+#include "agent/operator_compat/operands.h"
+#include "common/event_loop.h"
 #include "kube/backoff.h"
-#include "kube/timers.h"
 
 namespace ferry::agent {
 
-/// Patches of a Node that the API server refused, as when an admission policy forbids a kind of change. A
-/// refused kind is left out for a growing time, since most refusals last until a person acts. The other kinds
-/// go on.
+using Moment = EventLoop::Clock::time_point;
+
+/// Changes of a Node, to be sent as a single patch, without values that are right already.
+struct NodeChanges {
+  LabelChanges labels;
+  LabelChanges annotations;
+  std::optional<bool> unschedulable;  ///< new spec.unschedulable; absent: unchanged
+  bool operator==(const NodeChanges&) const = default;
+
+  bool empty() const { return labels.empty() && annotations.empty() && !unschedulable; }
+  /// True if only the text of the node's error changes.
+  bool is_error_alone() const {
+    return labels.empty() && !unschedulable && annotations.size() == 1 &&
+           annotations.contains(kErrorAnnotation);
+  }
+  /// True if labels change that only select nodes for pods: feature labels and those of Kata's handlers. If
+  /// these are refused, all other changes go on.
+  bool has_labels_that_can_wait() const;
+  /// True if other labels change.
+  bool has_own_labels() const;
+};
+
+/// Annotations for people, on which nothing depends.
+inline constexpr std::array kNotes = {kErrorAnnotation, kKataErrorAnnotation};
+
+/// A refused kind of change is left out for a growing time, since most refusals last until a person acts. The
+/// other kinds go on.
 class NodeRefusals {
  public:
-  using Moment = kube::Timers::Clock::time_point;
-
-  explicit NodeRefusals(kube::Random random) : random_(std::move(random)) {}
-
   /// The server refused `sent`. The first kind in it that may be the cause is left out.
-  void refuse(const NodeStep& sent, const std::string& why, Moment now);
+  void refuse(const NodeChanges& sent, const std::string& why, Moment now, const kube::Random& random);
   /// The Node accepted `sent`.
-  void take(const NodeStep& sent);
+  void take(const NodeChanges& sent);
   /// To be called when the Node shows the agent's own labels, or none are to be set.
   void forget_own();
 
@@ -42,8 +65,11 @@ class NodeRefusals {
   /// When a kind may be tried again; some times may be over.
   std::vector<Moment> moments() const { return {cordon_.until, labels_.until, notes_.until, own_.until}; }
 
-  /// Removes the annotations for people from `step` while they are refused.
-  void leave_out(NodeStep& step, Moment now) const;
+  /// Removes the annotations for people from `changes` while they are refused.
+  void leave_out(NodeChanges& changes, Moment now) const {
+    if (!are_notes_left_out(now)) return;
+    for (const char* note : kNotes) changes.annotations.erase(note);
+  }
 
  private:
   struct Kind {
@@ -52,15 +78,14 @@ class NodeRefusals {
     kube::Backoff backoff = {};
 
     std::string now(Moment moment) const { return moment < until ? why : std::string(); }
+    void refuse(int pauses, const std::string& reason, Moment now, const kube::Random& random);
     void taken() {
       why.clear();
       backoff.reset();
     }
   };
-  void refuse(Kind& kind, int pauses, const std::string& why, Moment now);
-  bool is_refused_again(const NodeStep& sent) const;
+  bool is_refused_again(const NodeChanges& sent) const;
 
-  const kube::Random random_;
   Kind labels_;
   Kind own_;
   Kind cordon_;

@@ -113,12 +113,6 @@ std::string silence(const DesiredState& desired_state, const HostSide& host, Nod
   return out;
 }
 
-/// True if hostd only reported its own end, so that nothing was tried. Present releases keep `applying`
-/// then.
-bool tells_its_own_end(const HostStatus& host) {
-  return host.error == "hostd ended before the node reached its desired state";
-}
-
 bool is_on_its_way(NodeCondition condition) {
   return condition == NodeCondition::pending || condition == NodeCondition::applying;
 }
@@ -131,9 +125,7 @@ std::string trouble_of(const DesiredState& desired_state, const HostSide& host, 
       if (desired_state.kind != DesiredState::Kind::policy) return host.unwritable;
       return fmt::format(
           "policy {} ({}) asks for passthrough, and this node has no GPU of NVIDIA; see whether `lspci` on "
-          "it shows "
-          "the "
-          "card, or {}",
+          "it shows the card, or {}",
           desired_state.desired_policy.name, desired_state.desired_policy.source,
           desired_state.desired_policy.source.starts_with("label ")
               ? "remove the label"
@@ -253,7 +245,7 @@ std::string one_line(std::string_view text, std::size_t most) {
 }
 
 bool host_is_changing(const HostSide& host) {
-  return host.status && (host.status->phase == NodePhase::applying);
+  return host.status && host.status->phase == NodePhase::applying;
 }
 
 ChangeOutcome change_outcome(const HostSide& host) {
@@ -267,9 +259,8 @@ ChangeOutcome change_outcome(const HostSide& host) {
     case NodePhase::blocked:
       return ChangeOutcome::blocked;
     case NodePhase::failed:
-      // A hostd that is gone may have reported only its own end. Older releases wrote that as a failure, a
-      // moment before they ended.
-      return host.hostd_speaks && !tells_its_own_end(*host.status) ? ChangeOutcome::failed : awaited;
+      // A hostd that is gone tries the change again once it is started.
+      return host.hostd_speaks ? ChangeOutcome::failed : awaited;
     case NodePhase::applying:
     case NodePhase::idle:
       break;
@@ -278,8 +269,7 @@ ChangeOutcome change_outcome(const HostSide& host) {
 }
 
 bool says_that_it_failed(const HostSide& host) {
-  return has_answered(host) && host.status && host.status->phase == NodePhase::failed &&
-         !tells_its_own_end(*host.status);
+  return has_answered(host) && host.status && host.status->phase == NodePhase::failed;
 }
 
 std::string failure_of(const HostSide& host) {

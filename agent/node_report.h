@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -129,7 +128,7 @@ bool says_that_it_failed(const HostSide& host);
 /// Reason of the failure, in a line that other nodes may show.
 std::string failure_of(const HostSide& host);
 
-/// The errors in the host status: the general error, then each accelerator that is refused or failed, as in
+/// The errors in the host status: the general error, then each accelerator that is blocked or failed, as in
 /// "0000:02:00.0 (NVIDIA L40S): in use; users: vm guest-7 (pid 4711); stop the VM". Device users in the
 /// reason are not repeated.
 std::vector<std::string> host_troubles(const HostStatus& host);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -32,7 +33,8 @@
 #include "agent/metrics/metrics_server.h"
 #include "agent/node_agent.h"
 #include "agent/programs/programs.h"
-#include "cli/completion/command_model.h"
+#include "cli/options/usage_fault.h"
+#include "cli/output/help_text.h"
 #include "common/event_loop.h"
 #include "common/exit_status.h"
 #include "common/log.h"
@@ -63,14 +65,15 @@ void describe(CLI::App& app, AgentCommand& command) {
   const agent::AgentOptionList list(app, command.options);
   app.get_option("--node-name")->envname("NODE_NAME")->required();
   app.get_option("--namespace")->envname("POD_NAMESPACE");
-  app.add_option("--host-root", command.host_root, "where the host's / is mounted")
+  app.add_option("--host-root", command.host_root, "the folder on which the root of the host is mounted")
       ->check(CLI::ExistingDirectory)
-      ->capture_default_str();
-  app.add_option("--log-level", command.log_level, "trace, debug, info, warn, error, off")
-      ->capture_default_str();
-  app.add_option("--log-format", command.log_format, "text or json")
+      ->option_text("DIR [/]");
+  app.add_option("--log-level", command.log_level,
+                 "the least severe messages to log: trace, debug, info, warn, error or off")
+      ->option_text("LEVEL [info]");
+  app.add_option("--log-format", command.log_format, "the format of the log: text or json")
       ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
+      ->option_text("FORMAT [text]");
 }
 
 Result<std::chrono::seconds> duration_of(const char* option, const std::string& text) {
@@ -125,7 +128,7 @@ Result<> serve(const agent::AgentProgramOptions& command, HostFs& host, const st
   if (!release) return fail(std::move(release).error());
   const std::string space = command.space.empty() ? access->default_namespace : command.space;
   if (space.empty()) {
-    return fail(Errc::usage, "nobody says in which namespace the configurations are",
+    return fail(Errc::usage, "the namespace of the ConfigMaps is not known",
                 "name it: --namespace, or POD_NAMESPACE");
   }
   auto loop = EventLoop::create();
@@ -205,7 +208,7 @@ int main(int argc, char** argv) {
     return ferry::agent::kubevirt_cr_program(argc - 1, argv + 1);
   if (argc > 1 && std::string_view(argv[1]) == "retire")
     return ferry::agent::retire_program(argc - 1, argv + 1);
-  CLI::App app("Has this node's GPUs be what its labels say, and tells the cluster what has come of it.",
+  CLI::App app("Turns the labels of a Node into the desired state of its host, and reports the result",
                "ferry agent");
   ferry::cli::AgentCommand command;
   ferry::cli::describe(app, command);
@@ -214,7 +217,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& help_or_version) {
     return ferry::cli::print_help(app, help_or_version);
   } catch (const CLI::ParseError& error) {
-    ferry::print_to_stderr("ferry agent: {}\nhint: `ferry agent --help` lists what there is\n", error.what());
+    const std::span<char* const> words(argv, static_cast<std::size_t>(argc));
+    const auto fault = ferry::cli::usage_fault(app, error, words, {.program = "ferry agent"});
+    ferry::print_to_stderr("ferry agent: {}\nhint: {}\n", fault.message, fault.hint);
     return static_cast<int>(ferry::ExitStatus::usage);
   }
   const auto format = command.log_format == "json" ? ferry::LogFormat::json : ferry::LogFormat::text;

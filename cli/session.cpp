@@ -10,6 +10,7 @@
 #include "common/process/standard_streams.h"
 #include "host/system/nvidia_driver.h"
 #include "host/system/systemd_services.h"
+#include "host/usage/proc_use_probe.h"
 #include "host/usage/use_probes.h"
 #include "kubevirt-plugin/allocation/pod_resources.h"
 #include "mdev/gpu_management.h"
@@ -34,6 +35,10 @@ Session open_session(const std::filesystem::path& host_root) {
   session.management = std::make_unique<mdev::CalledGpuManagement>(*session.writer);
   session.releaser = host::systemd_services(*session.host);
   return session;
+}
+
+TextOutput text_output(const Session& session) {
+  return text_output_of(session.out, process_environment(), session.colours);
 }
 
 vfio::MoveContext move_context(const Session& session, const vfio::AcceleratorRules& rules) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cli/options/output_format.h"
+#include "cli/output/text_output.h"
 #include "common/exit_status.h"
 #include "common/process/signals.h"
 #include "common/result.h"
@@ -37,10 +38,14 @@ struct Session {
   std::unique_ptr<vfio::Releaser> releaser;              ///< nullptr: no systemd below the host's root
   vfio::AcceleratorRules rules;
   OutputFormat output = OutputFormat::table;
+  ColourChoice colours = ColourChoice::terminal;
   std::FILE* out = stdout;  ///< receives data; stderr for replaced programs, which have none
   bool dry_run = false;
   bool explain = false;  ///< print the reason of each step
 };
+
+/// The output device of the session's text.
+TextOutput text_output(const Session& session);
 
 /// The session for a host that is mounted at `host_root`.
 Session open_session(const std::filesystem::path& host_root);

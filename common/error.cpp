@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cerrno>
 
 #include "common/result.h"
 
@@ -49,7 +48,7 @@ std::error_code make_error_code(Errc code) noexcept {
 
 Error error_from_errno(int number, std::string_view what) {
   const std::error_code code(number, std::generic_category());
-  return {.code = code, .message = std::string(what) + ": " + code.message(), .hint = {}};
+  return {.code = code, .message = std::string(what) + ": " + code.message()};
 }
 
 bool is_gone(const Error& error) noexcept {

@@ -6,9 +6,8 @@
 namespace ferry {
 
 ExitStatus exit_status_of(const Error& error) noexcept {
-  if (error.code == Errc::usage || error.code == Errc::invalid_config || error.code == Errc::not_found) {
+  if (error.code == Errc::usage || error.code == Errc::invalid_config || error.code == Errc::not_found)
     return ExitStatus::usage;
-  }
   if (error.code == Errc::differs) return ExitStatus::differs;
   if (error.code == Errc::refused) return ExitStatus::refused;
   return ExitStatus::failed;
@@ -17,9 +16,8 @@ ExitStatus exit_status_of(const Error& error) noexcept {
 ExitStatus worse(ExitStatus a, ExitStatus b) noexcept {
   constexpr std::array kWorstFirst = {ExitStatus::failed, ExitStatus::refused, ExitStatus::usage,
                                       ExitStatus::differs};
-  for (const ExitStatus status : kWorstFirst) {
+  for (const ExitStatus status : kWorstFirst)
     if (a == status || b == status) return status;
-  }
   return ExitStatus::done;
 }
 

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <string>
 #include <string_view>
+
+#include "common/text/text.h"
 
 namespace ferry {
 
@@ -24,10 +25,7 @@ inline constexpr const char* kGraceVm =
 
 /// `ids` is vendor and device, "10de:2342", in either letter case.
 inline bool is_grace_gpu(std::string_view ids) {
-  std::string lower(ids);
-  std::ranges::transform(lower, lower.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return std::ranges::find(kGraceGpus, lower) != kGraceGpus.end();
+  return std::ranges::find(kGraceGpus, lower(ids)) != kGraceGpus.end();
 }
 
 // How KubeVirt decides whether a VM with a vGPU can move to another node: by the list of permittedHostDevices
@@ -41,7 +39,6 @@ inline constexpr const char* kOneNameForTwoKinds =
 
 inline constexpr const char* kOneNameForTwoKindsCure =
     "give the vGPUs of one kind a name of their own: `ferry plugin --alias MODEL=NAME` on the nodes that "
-    "have "
-    "them";
+    "have them";
 
 }  // namespace ferry

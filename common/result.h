@@ -38,8 +38,10 @@ std::error_code make_error_code(Errc code) noexcept;
 struct Error {
   std::error_code code;
   std::string message;
-  std::string hint;
+  std::string hint = {};
 
+  /// "message; hint"
+  std::string text() const { return hint.empty() ? message : message + "; " + hint; }
   /// Puts the failed step in front: "bind group 17: " + message.
   Error during(std::string_view what) && {
     return {.code = code, .message = std::string(what) + ": " + message, .hint = std::move(hint)};

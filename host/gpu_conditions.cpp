@@ -2,9 +2,7 @@
 #include "host/gpu_conditions.h"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
-#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -44,7 +42,7 @@ void add(GpuConditions& conditions, const vfio::MoveOutcome& outcome) {
       if (result.status == vfio::MoveResult::Status::refused)
         add(conditions, gpu, GpuState::blocked, result.refusal.reasons, result.refusal.hint);
       if (result.status != vfio::MoveResult::Status::failed) continue;
-      const Error error = result.error.value_or(Error{.code = {}, .message = "not done", .hint = {}});
+      const Error error = result.error.value_or(Error{.code = {}, .message = "not done"});
       add(conditions, gpu, GpuState::failed, {error.message}, error.hint);
     }
   }
@@ -162,7 +160,7 @@ GpuConditions conditions_of(const NodeOutcome& outcome) {
   add(out, outcome.given_back);
   for (const vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
     if (gpu.kind != vgpu::GpuOutcome::Kind::refused && gpu.kind != vgpu::GpuOutcome::Kind::failed) continue;
-    const Error error = gpu.error.value_or(Error{.code = {}, .message = "not done", .hint = {}});
+    const Error error = gpu.error.value_or(Error{.code = {}, .message = "not done"});
     std::vector<std::string> reasons = vgpu::reasons_of(error, gpu.reasons);
     for (const Error& undo : gpu.undo_errors) reasons.push_back(undo.message);
     add(out, gpu.gpu, gpu.kind == vgpu::GpuOutcome::Kind::failed ? GpuState::failed : GpuState::blocked,

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pure functions from a plan or an outcome to the state of each accelerator and to the withdrawals that it
-// needs.
+// The state of each accelerator, and the withdrawals that a change needs, by a plan or an outcome. Only
+// machine_name() reads the host.
 #pragma once
 
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -22,7 +21,7 @@ struct GpuCondition {
   GpuState state = GpuState::ready;
   std::vector<std::string> reasons;
   std::string hint;
-  std::vector<vfio::DeviceUser> users;  ///< of a refused GPU; filled after the plan
+  std::vector<vfio::DeviceUser> users;  ///< of a blocked GPU; filled after the plan
 
   /// True if device users are the only obstacle.
   bool only_in_use() const;
@@ -30,14 +29,14 @@ struct GpuCondition {
 /// A GPU that is not in the map is as desired, or the policy does not cover it.
 using GpuConditions = std::map<vfio::PciAddress, GpuCondition>;
 
-/// refused, or waiting if the plan writes to the GPU
+/// Blocked, or pending if the plan writes to the GPU.
 GpuConditions conditions_of(const NodePreview& preview);
-/// refused or failed
+/// Blocked or failed.
 GpuConditions conditions_of(const NodeOutcome& outcome);
 bool any(const GpuConditions& conditions, GpuState state);
 /// True if a condition is new, or its state differs from that before the attempt.
 bool beyond(const GpuConditions& after, const GpuConditions& before);
-/// True if pods and processes are the only users of the refused GPUs.
+/// True if pods and processes are the only users of the blocked GPUs.
 bool only_pods_hold(const GpuConditions& conditions);
 
 /// The result of one scan of the host.

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/undo_journal.h"
 #include "vfio/quiesce/stopped_services.h"
@@ -192,9 +193,8 @@ Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, See
 
 /// The request without the GPUs that are refused already.
 vfio::MoveRequest without(vfio::MoveRequest request, const std::vector<vfio::Refusal>& refusals) {
-  for (const vfio::Refusal& refusal : refusals) {
+  for (const vfio::Refusal& refusal : refusals)
     for (const vfio::PciAddress& gpu : refusal.devices) std::erase(request.accelerators, gpu);
-  }
   return request;
 }
 
@@ -300,8 +300,7 @@ void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio:
     });
   }
   const auto is_silent = [&](const mdev::VgpuGpu& gpu) {
-    return contains(came, gpu.address()) && gpu.framework == mdev::VgpuFramework::none &&
-           !gpu.may_get_virtual_functions();
+    return contains(came, gpu.address()) && !gpu.framework->makes_vgpus() && !gpu.may_get_virtual_functions();
   };
   for (int look = 1; look < kMostLooks && !came.empty(); ++look) {
     const auto inventory = vfio::scan(*host.moves.host);

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "common/text/text.h"
+#include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy_verdict.h"
 
@@ -66,6 +67,7 @@ void add_outlook(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
   if (const auto iommu = vfio::require_iommu(sight.inventory); !iommu) {
     view.movable_reasons = {iommu.error().message};
     view.movable_hint = iommu.error().hint;
+    view.not_viable = view.movable_reasons;
     return;
   }
   vfio::MoveRequest request;
@@ -77,6 +79,18 @@ void add_outlook(const NodeSnapshot& sight, const vfio::AcceleratorRules& rules,
   if (view.movable) return;
   view.movable_reasons = plan.refusals.front().reasons;
   view.movable_hint = plan.refusals.front().hint;
+  // The group may still be bound as a whole, by a command that names all its accelerators.
+  for (const vfio::PciAddress& address : sight.inventory.group_of(function)) {
+    const vfio::PciFunction* other = sight.inventory.find(address);
+    if (other != nullptr && address != function.address && rules.match(*other))
+      request.accelerators.push_back(address);
+  }
+  request.force = true;
+  const vfio::MovePlan together =
+      vfio::plan_bind(sight.inventory, rules, request, vfio::UseReport{}, sight.drivers, {}, {});
+  if (together.refusals.empty()) return;
+  view.not_viable = together.refusals.front().reasons;
+  view.not_viable_hint = together.refusals.front().hint;
 }
 
 std::string blocked_reason(const NodeSnapshot& sight, const AcceleratorDescription& view) {
@@ -112,7 +126,7 @@ std::optional<Condition> of_status(const AcceleratorStatus& status) {
       return Condition{.word = "blocked", .health = Health::bad, .reason = status.reason, .hint = hint};
     case GpuState::pending:
       return Condition{
-          .word = "applying", .health = Health::attention, .reason = status.reason, .hint = status.hint};
+          .word = "pending", .health = Health::attention, .reason = status.reason, .hint = status.hint};
     case GpuState::ready:
     case GpuState::unmanaged:
       break;
@@ -143,7 +157,7 @@ Condition of_passthrough(const NodeSnapshot& sight, const AcceleratorDescription
             .health = Health::bad,
             .reason = "on a vfio driver without an IOMMU group: no VM can be given it"};
   if (!view.group_viable)
-    return {.word = "blocked", .health = Health::bad, .reason = blocked_reason(sight, view)};
+    return {.word = "not viable", .health = Health::bad, .reason = blocked_reason(sight, view)};
   const auto sick = std::ranges::find_if(view.advertised_as, &AdvertisedAs::sick);
   if (sick != view.advertised_as.end())
     return {
@@ -171,6 +185,22 @@ Condition of_vgpu(const NodeSnapshot& sight, const AcceleratorDescription& view)
             .hint = "taken away and made anew it may get one: `ferry vgpu delete`, then `apply`"};
   if (used > 0) return {.word = fmt::format("{} in use", used)};
   return free_as_far_as_seen(sight, view);
+}
+
+// A GPU that can be divided into vGPUs is free, even if no VM can be given it whole.
+Condition of_host_mode(const NodeSnapshot& sight, const AcceleratorDescription& view) {
+  if (!view.users.empty() || view.framework->makes_vgpus()) return of_use(sight, view);
+  if (view.status && view.status->desired == policy::Mode::vgpu && !view.obstacle.empty())
+    return {.word = "no vGPU host driver",
+            .health = Health::attention,
+            .reason = view.obstacle,
+            .hint = "`ferry doctor --for vgpu` lists what is missing"};
+  if (!view.not_viable.empty())
+    return {.word = "not viable",
+            .health = Health::attention,
+            .reason = fmt::format("{}", fmt::join(view.not_viable, "; ")),
+            .hint = view.not_viable_hint};
+  return of_use(sight, view);
 }
 
 Condition condition_of(const NodeSnapshot& sight, const AcceleratorDescription& view) {
@@ -204,7 +234,7 @@ Condition condition_of(const NodeSnapshot& sight, const AcceleratorDescription& 
     return {.word = "no driver",
             .health = Health::attention,
             .reason = "no driver has taken it: neither the host nor a VM can use it now"};
-  return of_use(sight, view);
+  return of_host_mode(sight, view);
 }
 
 policy::Mode mode_of(const NodeSnapshot& sight, const vfio::PciFunction& function) {
@@ -228,7 +258,7 @@ AcceleratorDescription accelerator(const NodeSnapshot& sight, const vfio::Accele
   view.members = members_of(sight, rules, function);
   view.users = users_of(sight, function);
   view.vgpus = vgpus_of(sight, gpu);
-  view.framework = gpu == nullptr ? mdev::VgpuFramework::none : gpu->framework;
+  view.framework = gpu == nullptr ? &mdev::no_framework() : gpu->framework;
   view.obstacle = gpu == nullptr ? "" : gpu->obstacle;
   // Kata's plugin advertises numbers, so the IOMMU group tells which GPU is meant; a whole group is one GPU
   // then.

@@ -50,7 +50,7 @@ std::string_view text(Health health);
 
 /// The one word for the condition of an accelerator.
 struct Condition {
-  std::string word;  ///< "free", "in use", "use unknown", "blocked"
+  std::string word;  ///< "free", "in use", "use unknown", "not viable"
   Health health = Health::good;
   std::string reason = {};  ///< if not good: a sentence without its full stop
   /// The action to take. May be empty of a bad condition; `ferry explain` then says more.
@@ -93,9 +93,9 @@ struct AcceleratorDescription {
   std::vector<MemberDescription> members;  ///< of its group, without itself, in order of address
   std::vector<vfio::DeviceUser> users;     ///< of the group and of its vGPUs, each once
   std::vector<VgpuDescription> vgpus;
-  mdev::VgpuFramework framework = mdev::VgpuFramework::none;
-  std::string obstacle = {};                ///< VgpuGpu::obstacle
-  std::vector<AdvertisedAs> advertised_as;  ///< of the function itself
+  const mdev::Framework* framework = &mdev::no_framework();  ///< VgpuGpu::framework
+  std::string obstacle = {};                                 ///< VgpuGpu::obstacle
+  std::vector<AdvertisedAs> advertised_as;                   ///< of the function itself
   std::string not_advertised = {};  ///< reason why the plugin does not list it; empty: it does, or has none
   std::optional<AcceleratorStatus> status;  ///< the host status of it
   std::optional<vfio::PriorState> prior;    ///< its state before Ferry moved it
@@ -107,6 +107,9 @@ struct AcceleratorDescription {
   bool movable = false;
   std::vector<std::string> movable_reasons;  ///< why not
   std::string movable_hint = {};
+  /// Why no VM can be given it whole, even with all accelerators of its group; empty: a VM can.
+  std::vector<std::string> not_viable;
+  std::string not_viable_hint = {};
   std::optional<vfio::DeviceFacts> facts;
 
   const vfio::PciAddress& address() const { return function.address; }

@@ -191,7 +191,7 @@ std::optional<Error> NodeKeeper::roll_back(const NodeHost& host) const {
   const auto locks = vfio::recorded_locks(host_);
   if (!locks) return locks.error();
   if (locks->empty() || host.moves.driver_lock == nullptr) return std::nullopt;
-  return Error{.code = make_error_code(Errc::failed),
+  return Error{.code = Errc::failed,
                .message = "the lock of " + locks->front().text() +
                           " against unbinding was left by an earlier run and stays taken",
                .hint = "see what hostd has logged of it, and /run/ferry/hostd/stuck"};
@@ -235,9 +235,8 @@ NodeKeeper::Round NodeKeeper::broken(const std::optional<DesiredMark>& desired, 
     next.accelerators = published_->accelerators;
     next.features = published_->features;
   }
-  if (const auto host = node_host_(uses_)) {
+  if (const auto host = node_host_(uses_))
     if (const auto node = scan_node(*host)) tell(next, *node, {}, {}, host->models);
-  }
   if (withdrawn == Awaited::kept)
     next.withdraw = published_ ? published_->withdraw : left_by_the_last().devices;
   if (auto published = publish(std::move(next)); !published) spdlog::error("{}", published.error().message);
@@ -277,9 +276,8 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   tell(next, *node, policy::desired_state(desired.policy, node->vgpus, host->models).modes, conditions,
        host->models);
   // The list is published even without a plugin, since one that starts now reads it before it lists devices.
-  if (!asked.empty() && !has_withdrawn(asked)) {
+  if (!asked.empty() && !has_withdrawn(asked))
     if (auto published = publish(next); !published) return back_off(broken(mark, published.error()));
-  }
   const bool plugin = plugin_runs(host_, settings_.plugin_liveness);
   const bool answered = !plugin || asked.empty() || has_withdrawn(asked);
   // The deadline counts from the first request, whatever came or went since.
@@ -350,7 +348,7 @@ NodeKeeper::Round NodeKeeper::carry_out(const DesiredState& desired, const GpuCo
       error = std::move(outcome).error();
     } else {
       conditions = conditions_of(*outcome);
-      // A GPU that stays refused keeps its first reasons; later ones name the plugin's list, which is
+      // A GPU that stays blocked keeps its first reasons; later ones name the plugin's list, which is
       // correct.
       for (auto& [gpu, condition] : conditions)
         if (const auto known = refused_before.find(gpu);
@@ -366,7 +364,7 @@ NodeKeeper::Round NodeKeeper::carry_out(const DesiredState& desired, const GpuCo
   if (writes && !error && conditions.empty()) {
     const auto after = preview_policy(*host, desired.policy);
     if (after && ferry::host::writes(*after)) {
-      error = Error{.code = make_error_code(Errc::failed),
+      error = Error{.code = Errc::failed,
                     .message = "every step succeeded, but the host is not in the desired state",
                     .hint = "`ferry hostd --dry-run` says what is left to do"};
     }
@@ -431,7 +429,7 @@ std::vector<vfio::DeviceUser> NodeKeeper::who_holds(const ScannedNode& node, vfi
   return users;
 }
 
-/// Finds the users of refused GPUs that have none listed yet.
+/// Finds the users of blocked GPUs that have none listed yet.
 void NodeKeeper::ask_who_holds(const ScannedNode& node, vfio::UseProbe& uses,
                                GpuConditions& conditions) const {
   for (auto& [gpu, condition] : conditions)
@@ -439,7 +437,7 @@ void NodeKeeper::ask_who_holds(const ScannedNode& node, vfio::UseProbe& uses,
       condition.users = who_holds(node, uses, gpu);
 }
 
-/// True if an event follows for each refused GPU that becomes free: from the plugin for a pod's device, and
+/// True if an event follows for each blocked GPU that becomes free: from the plugin for a pod's device, and
 /// from the kernel for the end of a process.
 bool NodeKeeper::all_told(const GpuConditions& conditions, const std::vector<Withdrawal>& awaited,
                           const std::set<int>& processes) const {
@@ -548,9 +546,8 @@ Withdrawals NodeKeeper::left_by_the_last() const {
 
 /// Generations continue after a restart: the plugin's answer to an earlier hostd is no answer to this one.
 void NodeKeeper::begin_generations() {
-  if (const auto text = host_.read_file(settings_.status_file)) {
+  if (const auto text = host_.read_file(settings_.status_file))
     if (const auto before = read_withdrawals(*text)) generation_ = before->generation;
-  }
   if (const auto listing = advertised()) generation_ = std::max(generation_, listing->state_generation);
 }
 

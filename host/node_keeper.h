@@ -84,7 +84,7 @@ class NodeKeeper {
     ExitStatus status = ExitStatus::done;       ///< the status that `ferry apply` would exit with
     bool unfinished = false;                    ///< the next round says how it ends
     std::optional<Clock::time_point> again;     ///< time of the next round without an event
-    std::set<int> processes;                    ///< the users of refused devices
+    std::set<int> processes;                    ///< the users of blocked GPUs
     std::optional<std::filesystem::path> file;  ///< the policy file that desired.json names
   };
 
@@ -128,7 +128,7 @@ class NodeKeeper {
   bool all_told(const GpuConditions& conditions, const std::vector<Withdrawal>& awaited,
                 const std::set<int>& processes) const;
 
-  /// Absent also where it cannot be read: StillAdvertisedProbe lets nothing be moved then.
+  /// Absent also if it cannot be read: StillAdvertisedProbe then permits no change.
   std::optional<AdvertisedResources> advertised() const;
   AdvertisedResources listed_devices() const;
   std::optional<std::set<std::string>> allocated_now() const;
@@ -156,12 +156,12 @@ class NodeKeeper {
   std::optional<Clock::time_point> asked_at_;  ///< time of the request to the plugin, until it answers
 
   std::string standby_;        ///< HostStatus::standby
-  std::string serving_fault_;  ///< why serving.json could not be read last; told once
+  std::string serving_fault_;  ///< why serving.json could not be read last; logged once
 
   std::optional<std::string> summary_;
   unsigned failures_ = 0;  ///< in a row
   std::optional<Clock::time_point> back_off_until_;
-  std::set<std::string> allocated_;  ///< by the plugin, at the last round while we are deaf
+  std::set<std::string> allocated_;  ///< by the plugin, at the last round of the back-off
   Round last_;
 };
 
@@ -170,33 +170,33 @@ class NodeKeeper {
 struct NodeLoopOptions {
   KeeperSettings files;
   bool once = false;  ///< until the node is in its desired state, or is known not to become so
-  /// How long it is left alone who has the vGPUs: whoever opens one without the kubelet tells nobody, and to
-  /// look is to walk all of /proc.
+  /// The time between two looks for users of vGPUs. A program that opens one without the kubelet causes no
+  /// event, and a look walks all of /proc.
   std::chrono::milliseconds between_use_looks = std::chrono::seconds(30);
-  /// How long between two looks at the devices where the kernel tells nothing of them.
+  /// The time between two rounds if the kernel sends no events of devices.
   std::chrono::milliseconds without_uevents = std::chrono::seconds(30);
-  /// The kernel's word of devices. An error: it tells nothing.
+  /// The kernel's events of devices. An error: it sends none.
   std::function<Result<vfio::Uevents>()> open_uevents = vfio::Uevents::open;
   std::function<bool()> uevents_are_sent = vfio::Uevents::are_sent;
-  /// Makes further work for the loop of the process that keeps the node; destroyed when the loop ends.
+  /// Adds further work to the loop of the process that serves the node; destroyed when the loop ends.
   std::function<std::shared_ptr<void>(EventLoop& loop)> beside = {};
-  /// Called at the start, also while another one works, and before each round: folders of the host may be
-  /// gone, or be others.
+  /// Called at the start, also while another hostd works, and before each round: folders of the host may be
+  /// gone or replaced.
   std::function<void()> keep_folders = {};
 };
 
-/// Runs until `stop` is requested; a round that has begun is finished. The host is left as it is then.
+/// Runs until `stop` is requested. It finishes the round that has begun, and leaves the host as it is then.
 ///
 /// A round follows changes of desired.json, serving.json beside it, the policy file that desired.json names,
-/// and advertised.json (inotify), device events of the kernel, and ends of processes that use a refused
-/// device (ProcessEnds); at most one round a second. As many descriptors are permitted to this process as
-/// it may permit itself. Nothing is polled but by Round::again, who has vGPUs, and the devices where the
-/// kernel does not tell of them. Of several at a time one works, the others wait until it ends; the one that
-/// does shows it in run/ferry/hostd.running (LivenessLock), but with `once`.
+/// and advertised.json (inotify), device events of the kernel, and ends of processes that use a blocked GPU
+/// (ProcessEnds). There is at most one round a second. Only Round::again, the users of vGPUs, and devices
+/// without events of the kernel cause rounds without an event. The limit of descriptors is raised as far as
+/// this process may. If several hostds run, one works and the others wait for its end. It holds
+/// run/ferry/hostd.running (LivenessLock), except with `once`.
 ///
-/// Gives the exit status of the last round with `once`, else ExitStatus::done. Errors: Errc::refused with
-/// `once` where another one runs, and where another one has begun to since run/ferry was removed; what the
-/// operating system said when nothing can be watched, or when the lock's file is gone and cannot be had anew.
+/// Returns the exit status of the last round with `once`, else ExitStatus::done. Errc::refused: another hostd
+/// runs (with `once`), or has begun to since run/ferry was removed. An errno: nothing can be watched, or the
+/// lock's file is gone and cannot be made again.
 Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, NodeKeeper::HostFor node_host,
                                  const NodeLoopOptions& options, const std::stop_token& stop);
 

@@ -93,7 +93,7 @@ class NodeLoop {
   }
 
   static Error another_one() {
-    return {.code = make_error_code(Errc::refused),
+    return {.code = Errc::refused,
             .message = std::string("/") + kOnlyOne + ": another ferry hostd keeps this node",
             .hint = "let that one do it, or stop it first: `systemctl stop ferry-hostd`"};
   }
@@ -164,7 +164,7 @@ class NodeLoop {
 
   void look_instead(const std::string& why) {
     warn_once(
-        {.code = make_error_code(Errc::unsupported),
+        {.code = Errc::unsupported,
          .message = fmt::format("{}; devices are looked at every {} s instead", why,
                                 std::chrono::ceil<std::chrono::seconds>(options_.without_uevents).count()),
          .hint = "run hostd in the host's network namespace (`hostNetwork: true` in a pod)"});
@@ -208,7 +208,7 @@ class NodeLoop {
         continue;
       }
       // Changes of content count too, since a person may write into a file instead of replacing it.
-      auto watch = DirectoryWatch::open(host_, folder, DirectoryWatch::Contents::told);
+      auto watch = DirectoryWatch::open(host_, folder, DirectoryWatch::Contents::written);
       if (!watch) {
         warn_once(watch.error());
         continue;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,14 +29,13 @@ struct Trouble {
 
 Trouble trouble_of(const vfio::MoveResult& result) {
   if (result.status == Status::refused) {
-    return {.error = {.code = make_error_code(Errc::refused),
+    return {.error = {.code = Errc::refused,
                       .message = fmt::format("{}", fmt::join(result.refusal.reasons, "; ")),
                       .hint = result.refusal.hint},
             .reasons = result.refusal.reasons,
             .refused = true};
   }
-  return {.error = result.error.value_or(
-              Error{.code = make_error_code(Errc::failed), .message = "not done", .hint = {}}),
+  return {.error = result.error.value_or(Error{.code = Errc::failed, .message = "not done"}),
           .reasons = {},
           .refused = false,
           .members = result.move.moving()};
@@ -70,14 +68,12 @@ std::optional<Trouble> trouble_divided(const NodeOutcome& outcome, const vfio::P
   }
   const bool refused = found->kind == vgpu::GpuOutcome::Kind::refused;
   if (!refused && found->kind != vgpu::GpuOutcome::Kind::failed) return std::nullopt;
-  const Error error = found->error.value_or(Error{.code = {}, .message = "not done", .hint = {}});
+  const Error error = found->error.value_or(Error{.code = {}, .message = "not done"});
   return Trouble{.error = error, .reasons = vgpu::reasons_of(error, found->reasons), .refused = refused};
 }
 
 Error left_as_it_is(const vfio::PciAddress& gpu) {
-  return {.code = make_error_code(Errc::stuck),
-          .message = gpu.text() + ": left as it is, since a write has not returned",
-          .hint = {}};
+  return {.code = Errc::stuck, .message = gpu.text() + ": left as it is, since a write has not returned"};
 }
 
 // A write may also have got stuck during the rollback of an earlier failure, and on another function than the
@@ -199,7 +195,7 @@ std::optional<Error> still_off_vfio(const NodeHost& host, const BeforeStages& be
     if (const auto forgotten = forget_others(host, before, unit.move); !forgotten) return forgotten.error();
     return std::nullopt;
   }
-  return Error{.code = make_error_code(Errc::failed), .message = "nothing came of it", .hint = {}};
+  return Error{.code = Errc::failed, .message = "nothing came of it"};
 }
 
 void tell(const Returning& unit, const std::optional<Error>& trouble, NodeOutcome& outcome) {

@@ -90,10 +90,10 @@ struct AcceleratorStatus {
   policy::Mode mode = policy::Mode::host;  ///< the present mode
   std::optional<policy::Mode> desired;     ///< absent: the policy does not cover it
   GpuState state = GpuState::unmanaged;
-  std::string reason;  ///< of refused, failed and waiting
+  std::string reason;  ///< of blocked, failed and pending
   std::string hint;
-  std::vector<ReportedUser> users;  ///< of refused
-  bool only_in_use = false;         ///< of refused: device users are the only obstacle
+  std::vector<ReportedUser> users;  ///< of blocked
+  bool only_in_use = false;         ///< of blocked: device users are the only obstacle
   std::vector<VgpuStatus> vgpus;
   /// Further vGPUs that can be created now, by type. Empty: the GPU cannot be divided, or not yet.
   std::map<std::string, std::uint32_t> more_vgpus = {};

@@ -7,10 +7,10 @@
 #include <cctype>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "common/text/text.h"
 #include "hostfs/check_reading.h"
+#include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
@@ -20,9 +20,8 @@ namespace {
 constexpr const char* kDriverTool = "/usr/lib/nvidia/sriov-manage";
 
 Check identity_check(const HostFs& host) {
-  Check check{.id = "node-identity",
-              .subject = kHostSubject,
-              .why = "the UUIDs of vGPUs are made from it, so that they are the same after every reboot"};
+  Check check{"node-identity", kHostSubject,
+              "the UUIDs of vGPUs are made from it, so that they are the same after every reboot"};
   const auto node = vgpu::node_identity(host);
   if (!node) {
     return std::move(check).failed(node.error().message,
@@ -32,9 +31,8 @@ Check identity_check(const HostFs& host) {
 }
 
 Check iommu_check(const vfio::Inventory& inventory, bool on_virtual_functions) {
-  Check check{.id = "vgpu-iommu",
-              .subject = kHostSubject,
-              .why = "without one the driver does not take virtual functions, and no VM could be given one"};
+  Check check{"vgpu-iommu", kHostSubject,
+              "without one the driver does not take virtual functions, and no VM could be given one"};
   if (inventory.has_iommu()) {
     return std::move(check).passed(
         fmt::format("/sys/kernel/iommu_groups has {}", counted(inventory.groups.size(), "group")));
@@ -49,9 +47,8 @@ Check iommu_check(const vfio::Inventory& inventory, bool on_virtual_functions) {
 // A name in /proc/PID/comm has at most 15 characters; this name has 15.
 Check manager_check(const HostFs& host, bool needed) {
   constexpr const char* kManager = "nvidia-vgpu-mgr";
-  Check check{.id = "vgpu-manager-runs",
-              .subject = kHostSubject,
-              .why = "the driver's daemon drives each vGPU that a VM has: without it such VMs do not start"};
+  Check check{"vgpu-manager-runs", kHostSubject,
+              "the driver's daemon drives each vGPU that a VM has: without it such VMs do not start"};
   const auto processes = names_in(host, "proc");
   if (!processes) return std::move(check).unreadable(processes.error());
   bool any = false;
@@ -75,17 +72,14 @@ Check manager_check(const HostFs& host, bool needed) {
 
 Check kubevirt_check(const HostFs& host, bool mediated) {
   constexpr const char* kKubelet = "var/lib/kubelet";
-  Check check{.id = "kubevirt-keeps-mdevs",
-              .subject = kHostSubject,
-              .why =
-                  "KubeVirt removes, every minute or two, each mediated device whose type its configuration "
-                  "does not list, whoever made it"};
+  Check check{"kubevirt-keeps-mdevs", kHostSubject,
+              "KubeVirt removes, every minute or two, each mediated device whose type its configuration does "
+              "not list, whoever made it"};
   if (!mediated) return std::move(check).passed("no GPU here makes mediated devices");
   if (!host.exists(kKubelet)) return std::move(check).passed(fmt::format("there is no /{}", kKubelet));
-  return std::move(check).unknown(
-      "a kubelet runs here; whether KubeVirt does, and how, is not on this host",
-      "if it does: mediatedDevicesConfiguration.enabled: false in the KubeVirt CR, or every type with "
-      "externalResourceProvider: true");
+  return std::move(check).unknown("a kubelet runs here; whether KubeVirt does, and how, is not on this host",
+                                  "if it does: mediatedDevicesConfiguration.enabled: false in the KubeVirt "
+                                  "CR, or every type with externalResourceProvider: true");
 }
 
 struct Virtuals {
@@ -109,14 +103,13 @@ Virtuals virtual_functions(const vfio::Inventory& inventory, const mdev::VgpuGpu
 }
 
 Check driver_check(const HostFs& host, const mdev::VgpuGpu& gpu) {
-  Check check{.id = "vgpu-host-driver",
-              .subject = gpu.address().text(),
-              .why = "an ordinary driver makes no vGPUs and takes no virtual functions"};
+  Check check{"vgpu-host-driver", gpu.address().text(),
+              "an ordinary driver makes no vGPUs and takes no virtual functions"};
   const vfio::PciFunction& function = gpu.function;
   if (function.problem) return std::move(check).unreadable(*function.problem);
   if (vfio::on_vfio_driver(function)) {
     return std::move(check).warned(
-        fmt::format("bound to {}: given away whole", function.driver.value_or("")),
+        fmt::format("bound to {} for passthrough", function.driver.value_or("")),
         fmt::format("`ferry vfio unbind --device {}`, if you want vGPUs on it", gpu.address().text()));
   }
   if (!function.driver) {
@@ -125,9 +118,9 @@ Check driver_check(const HostFs& host, const mdev::VgpuGpu& gpu) {
   }
   const std::string path = mdev::host_driver_sign(gpu.address());
   if (host.exists(path)) return std::move(check).passed(fmt::format("there is /{}", path));
-  if (gpu.framework != mdev::VgpuFramework::none) {
+  if (gpu.framework->makes_vgpus()) {
     return std::move(check).passed(
-        fmt::format("its driver {} makes vGPUs by {}", *function.driver, text(gpu.framework)));
+        fmt::format("its driver {} makes vGPUs by {}", *function.driver, gpu.framework->name()));
   }
   return std::move(check).failed(
       fmt::format("its driver {} is no vGPU host driver: there is no /{}", *function.driver, path),
@@ -135,9 +128,8 @@ Check driver_check(const HostFs& host, const mdev::VgpuGpu& gpu) {
 }
 
 Check functions_check(const mdev::VgpuGpu& gpu, const Virtuals& virtuals) {
-  Check check{.id = "vgpu-virtual-functions",
-              .subject = gpu.address().text(),
-              .why = "on GPUs that have them vGPUs are made on virtual functions, one on each"};
+  Check check{"vgpu-virtual-functions", gpu.address().text(),
+              "on GPUs that have them vGPUs are made on virtual functions, one on each"};
   const vfio::PciFunction& function = gpu.function;
   if (function.problem) return std::move(check).unreadable(*function.problem);
   const auto named = [](const std::vector<std::string>& addresses) {
@@ -159,7 +151,7 @@ Check functions_check(const mdev::VgpuGpu& gpu, const Virtuals& virtuals) {
   if (!virtuals.all.empty()) {
     return std::move(check).passed(counted(virtuals.all.size(), "virtual function") + " on drivers");
   }
-  if (gpu.framework == mdev::VgpuFramework::mdev_on_pf) {
+  if (gpu.on_itself()) {
     return std::move(check).passed("its vGPUs are made on the GPU itself");
   }
   if (function.sriov_totalvfs == 0) {
@@ -179,9 +171,7 @@ Check functions_check(const mdev::VgpuGpu& gpu, const Virtuals& virtuals) {
 
 /// `others_pass`: no other check of this GPU or of the host's vGPUs failed or warned.
 Check types_check(const mdev::VgpuGpu& gpu, bool others_pass) {
-  Check check{.id = "vgpu-types-offered",
-              .subject = gpu.address().text(),
-              .why = "what the driver does not offer cannot be made"};
+  Check check{"vgpu-types-offered", gpu.address().text(), "what the driver does not offer cannot be made"};
   std::size_t advertised = 0;
   for (const mdev::VgpuParent& parent : gpu.parents) {
     if (parent.problem) return std::move(check).unreadable(*parent.problem);
@@ -189,8 +179,8 @@ Check types_check(const mdev::VgpuGpu& gpu, bool others_pass) {
         std::ranges::count_if(parent.types, [](const mdev::VgpuType& type) { return type.available > 0; }));
   }
   const std::string carried = counted(gpu.devices.size(), "vGPU");
-  if (advertised > 0) {
-    return std::move(check).passed(fmt::format("by {}; it carries {}", text(gpu.framework), carried));
+  if (advertised > 0 && gpu.framework->makes_vgpus()) {
+    return std::move(check).passed(fmt::format("by {}; it carries {}", gpu.framework->name(), carried));
   }
   if (!gpu.devices.empty()) return std::move(check).passed(fmt::format("it is full: it carries {}", carried));
   if (gpu.awaits_types()) return std::move(check).warned(gpu.obstacle, "start nvidia-vgpud.service");
@@ -200,7 +190,7 @@ Check types_check(const mdev::VgpuGpu& gpu, bool others_pass) {
                                                      : "see the other checks of the host and of this GPU");
   }
   return std::move(check).warned(
-      fmt::format("by {}, but none can be made, though it carries none", text(gpu.framework)),
+      fmt::format("by {}, but none can be made, though it carries none", gpu.framework->name()),
       "in MIG mode it takes GPU instances first: `ferry vgpu apply` makes those that MIG-backed types need; "
       "or switch MIG mode off");
 }
@@ -224,8 +214,7 @@ std::vector<Check> vgpu_checks(const HostFs& host, const vfio::Inventory& invent
     const Virtuals virtuals = virtual_functions(inventory, gpu);
     Check driver = driver_check(host, gpu);
     host_driver = host_driver || driver.verdict == Verdict::pass;
-    mediated = mediated || gpu.framework == mdev::VgpuFramework::mdev_on_pf ||
-               gpu.framework == mdev::VgpuFramework::mdev_on_vf;
+    mediated = mediated || (gpu.framework->makes_vgpus() && gpu.framework->has_mediated_devices());
     on_virtual_functions = on_virtual_functions || !virtuals.all.empty() || gpu.on_virtual_functions();
     of_gpus.push_back(
         {.gpu = &gpu, .driver = std::move(driver), .functions = functions_check(gpu, virtuals)});

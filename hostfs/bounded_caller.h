@@ -11,15 +11,13 @@
 #include <memory>
 #include <optional>
 
+#include "common/pinned.h"
+
 namespace ferry {
 
-class BoundedCaller {
+class BoundedCaller : Pinned {
  public:
   explicit BoundedCaller(std::chrono::milliseconds patience) : patience_(patience) {}
-  BoundedCaller(const BoundedCaller&) = delete;
-  BoundedCaller& operator=(const BoundedCaller&) = delete;
-  BoundedCaller(BoundedCaller&&) = delete;
-  BoundedCaller& operator=(BoundedCaller&&) = delete;
   ~BoundedCaller();
 
   /// Returns the result of `job`; absent: late, or no thread could be started. A late job goes on alone and

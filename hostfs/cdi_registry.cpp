@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <fcntl.h>
@@ -17,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "common/config/config_tree.h"
+#include "common/text/text.h"
 
 namespace ferry {
 namespace {
@@ -24,13 +24,6 @@ namespace {
 using Kind = ConfigNode::Kind;
 
 constexpr std::array<std::string_view, 4> kVersions = {"0.3.0", "0.4.0", "0.5.0", "0.6.0"};
-
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-bool is_alphanumeric(char c) {
-  return is_letter(c) || (c >= '0' && c <= '9');
-}
 
 /// Checks the name of a vendor, class or device; the caller checks the first character.
 bool is_name(std::string_view text, std::string_view inner) {
@@ -44,8 +37,7 @@ bool begins_with_letter(std::string_view text) {
 
 /// The Go library ignores the letter case of field names.
 bool is_same_field(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  return std::ranges::equal(a, b, {}, lower, lower);
+  return lower(a) == lower(b);
 }
 
 /// The library reads the spellings of a field in their order as bytes, and the last one counts.
@@ -82,11 +74,9 @@ std::optional<double> number_of(std::string text) {
   const bool negative = text.starts_with('-');
   if (negative || text.starts_with('+')) text.erase(0, 1);
   const auto read = [&](std::size_t skipped, int base) -> std::optional<double> {
-    std::uint64_t value = 0;
-    const char* const last = text.data() + text.size();
-    const auto [end, error] = std::from_chars(text.data() + skipped, last, value, base);
-    if (error != std::errc() || end != last) return std::nullopt;
-    return negative ? -static_cast<double>(value) : static_cast<double>(value);
+    const auto value = whole_number<std::uint64_t>(std::string_view(text).substr(skipped), base);
+    if (!value) return std::nullopt;
+    return negative ? -static_cast<double>(*value) : static_cast<double>(*value);
   };
   if (text.starts_with("0x") || text.starts_with("0X")) return read(2, 16);
   if (text.starts_with("0b") || text.starts_with("0B")) return read(2, 2);
@@ -95,10 +85,8 @@ std::optional<double> number_of(std::string text) {
     if (const auto octal = read(1, 8)) return octal;
   if (text.empty() || !(text.front() == '.' || (text.front() >= '0' && text.front() <= '9')))
     return std::nullopt;
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return negative ? -value : value;
+  const auto value = whole_number<double>(text);
+  return value && negative ? -*value : value;
 }
 
 /// Checks one specification up to its first fault, like the library.

@@ -20,9 +20,8 @@ Result<std::string> read_text(const HostFs& host, const std::filesystem::path& p
     const auto byte = static_cast<unsigned char>(c);
     return (byte < ' ' && c != '\n' && c != '\t') || byte == 0x7f;
   };
-  if (std::ranges::any_of(*content, is_control)) {
+  if (std::ranges::any_of(*content, is_control))
     return fail(Errc::malformed_host, fmt::format("/{}: not text", path.string()));
-  }
   return content;
 }
 

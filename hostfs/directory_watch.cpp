@@ -25,11 +25,11 @@ constexpr std::uint32_t kGone = IN_DELETE_SELF | IN_MOVE_SELF;
 std::uint32_t mask_of(DirectoryWatch::Contents contents) {
   constexpr std::uint32_t kAlways = kAppeared | kVanished | kGone | IN_ONLYDIR;
   switch (contents) {
-    case DirectoryWatch::Contents::told:
+    case DirectoryWatch::Contents::written:
       return kAlways | IN_CLOSE_WRITE;
     case DirectoryWatch::Contents::attributes:
       return kAlways | IN_ATTRIB;
-    case DirectoryWatch::Contents::untold:
+    case DirectoryWatch::Contents::names:
       break;
   }
   return kAlways;
@@ -166,19 +166,18 @@ FolderWatch::~FolderWatch() {
 
 Result<> FolderWatch::add(const fs::path& folder, const Make& make) {
   if (watches_.contains(folder)) return {};  // another file in the same folder
-  if (make) {
+  if (make)
     if (auto made = make(); !made) return made;
-  }
-  // Contents::told: people may write into a file instead of replacing it.
-  auto opened = DirectoryWatch::open(folder, DirectoryWatch::Contents::told);
+  // Contents::written: people may write into a file instead of replacing it.
+  auto opened = DirectoryWatch::open(folder, DirectoryWatch::Contents::written);
   if (!opened) return fail(std::move(opened).error());
   const int fd = opened->fd();
   watches_.insert_or_assign(folder, std::move(*opened));
-  loop_.watch(fd, [this, folder, make] { told(folder, make); });
+  loop_.watch(fd, [this, folder, make] { read_events(folder, make); });
   return {};
 }
 
-void FolderWatch::told(const fs::path& folder, const Make& make) {
+void FolderWatch::read_events(const fs::path& folder, const Make& make) {
   const auto watch = watches_.find(folder);
   if (watch == watches_.end()) return;
   const auto events = watch->second.read();

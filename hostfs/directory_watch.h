@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
@@ -21,7 +22,7 @@ struct DirectoryEvent {
   enum class Kind {
     appeared,  ///< made, or moved in
     vanished,  ///< removed, or moved out
-    written,   ///< closed after it was open for writing; only with Contents::told
+    written,   ///< closed after it was open for writing; only with Contents::written
     changed,   ///< its mode, owner or another attribute, not its content; only with Contents::attributes
     lost,      ///< events were dropped: read everything again
     gone,      ///< the directory itself is gone; no more events
@@ -36,8 +37,8 @@ struct DirectoryEvent {
 class DirectoryWatch {
  public:
   enum class Contents {
-    untold,
-    told,        ///< also each `written`
+    names,
+    written,     ///< also each `written`
     attributes,  ///< also each `changed`
   };
   using Pause = std::chrono::milliseconds;
@@ -45,12 +46,12 @@ class DirectoryWatch {
   static constexpr Pause kRescan = std::chrono::seconds(30);
 
   /// `path` may be a /proc/self/fd link. Errors: those of inotify, such as ENOENT.
-  static Result<DirectoryWatch> open(const std::filesystem::path& path, Contents contents = Contents::untold,
+  static Result<DirectoryWatch> open(const std::filesystem::path& path, Contents contents = Contents::names,
                                      Pause rescan = kRescan);
 
   /// Opens `path` below the host's root; links cannot lead out of it.
   static Result<DirectoryWatch> open(const HostFs& host, const std::filesystem::path& path,
-                                     Contents contents = Contents::untold);
+                                     Contents contents = Contents::names);
 
   /// Readable when events wait.
   int fd() const { return fd_.get(); }
@@ -76,7 +77,7 @@ class DirectoryWatch {
 
 /// Reports writes in folders, by their paths: a folder that is replaced or removed is watched again once it
 /// is back. Belongs to the loop's thread.
-class FolderWatch {
+class FolderWatch : Pinned {
  public:
   /// Makes a folder, so that the first file in it is reported.
   using Make = std::function<Result<>()>;
@@ -84,10 +85,6 @@ class FolderWatch {
   /// `changed` runs when a file in a folder may have changed. The loop must outlive this.
   FolderWatch(EventLoop& loop, EventLoop::Job changed,
               std::chrono::milliseconds try_again = std::chrono::seconds(5));
-  FolderWatch(const FolderWatch&) = delete;
-  FolderWatch& operator=(const FolderWatch&) = delete;
-  FolderWatch(FolderWatch&&) = delete;
-  FolderWatch& operator=(FolderWatch&&) = delete;
   ~FolderWatch();
 
   /// A folder that is already watched stays watched once. `make` runs before each attempt; without it another
@@ -96,7 +93,7 @@ class FolderWatch {
   Result<> add(const std::filesystem::path& folder, const Make& make = {});
 
  private:
-  void told(const std::filesystem::path& folder, const Make& make);
+  void read_events(const std::filesystem::path& folder, const Make& make);
   void add_again(const std::filesystem::path& folder, const Make& make);
 
   EventLoop& loop_;

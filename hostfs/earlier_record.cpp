@@ -34,7 +34,7 @@ Error earlier_record(const fs::path& file, const fs::path& place, std::string_vi
   const std::string from = "/" + file.string();
   const std::string to = "/" + place.string();
   return {
-      .code = make_error_code(Errc::refused),
+      .code = Errc::refused,
       .message = fmt::format("{} is of an earlier version of Ferry and is not read: {} could write it", from,
                              writer),
       .hint = fmt::format(

@@ -66,9 +66,8 @@ int load_module(const std::string& root, const std::string& name) {
   kmod.load_resources(context.get());
 
   kmod_list* found = nullptr;
-  if (const int failure = kmod.module_new_from_lookup(context.get(), name.c_str(), &found); failure < 0) {
+  if (const int failure = kmod.module_new_from_lookup(context.get(), name.c_str(), &found); failure < 0)
     return -failure;
-  }
   const std::unique_ptr<kmod_list, int (*)(kmod_list*)> modules_found(found, kmod.module_unref_list);
   if (!modules_found) return ENOENT;
   const std::unique_ptr<kmod_module, kmod_module* (*)(kmod_module*)> module(kmod.module_get_module(found),
@@ -88,12 +87,12 @@ int unload_module(const std::string& name) {
 
 /// A program to start, and how.
 struct Start {
-  int directory = -1;              ///< root directory of the program
-  bool other_root = false;         ///< the root directory is not this process's own
-  int out = -1;                    ///< receives standard output; -1: none
-  bool errors_too = false;         ///< `out` receives standard error too
-  ActUnderWay* told_by = nullptr;  ///< records the program as the act in flight
-  bool own_group = false;          ///< a process group of its own, to kill it with all that it starts
+  int directory = -1;                 ///< root directory of the program
+  bool other_root = false;            ///< the root directory is not this process's own
+  int out = -1;                       ///< receives standard output; -1: none
+  bool errors_too = false;            ///< `out` receives standard error too
+  InFlightWrite* recorder = nullptr;  ///< records the program as the act in flight
+  bool own_group = false;             ///< a process group of its own, to kill it with all that it starts
   std::vector<std::string> words;
 };
 
@@ -108,8 +107,8 @@ struct Start {
   const std::array<char*, 3> environment = {path.data(), language.data(), nullptr};
   // The program outlives this process and its parent if they are killed: it records itself, and keeps the
   // lock.
-  start.told_by->is_done_by(::getpid());
-  if (const int kept = start.told_by->descriptor(); kept >= 0) ::fcntl(kept, F_SETFD, 0);
+  start.recorder->is_done_by(::getpid());
+  if (const int kept = start.recorder->descriptor(); kept >= 0) ::fcntl(kept, F_SETFD, 0);
   if (start.own_group) ::setpgid(0, 0);
   // Standard input of this process is the socket to the parent.
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -145,7 +144,7 @@ std::optional<int> reap_or_kill(pid_t pid, std::chrono::milliseconds most) {
 }
 
 // Forks, since posix_spawn(3) has no chroot; that is safe because this process has one thread.
-int run_program(const HostFs& host, std::string_view request, int out, ActUnderWay& told_by,
+int run_program(const HostFs& host, std::string_view request, int out, InFlightWrite& recorder,
                 std::optional<std::chrono::milliseconds> killed_after = std::nullopt,
                 bool errors_too = false) {
   std::vector<std::string> parts(1);
@@ -165,7 +164,7 @@ int run_program(const HostFs& host, std::string_view request, int out, ActUnderW
               .other_root = host.root() != "/" || !root.empty(),
               .out = out,
               .errors_too = errors_too,
-              .told_by = &told_by,
+              .recorder = &recorder,
               .own_group = killed_after.has_value(),
               .words = std::move(parts)};
   std::array<int, 2> ends{};
@@ -182,7 +181,7 @@ int run_program(const HostFs& host, std::string_view request, int out, ActUnderW
     n = ::read(reader.get(), &failure, sizeof failure);
   } while (n < 0 && errno == EINTR);
   const auto status = killed_after ? reap_or_kill(pid, *killed_after) : reap(pid);
-  told_by.is_done_by(::getpid());
+  recorder.is_done_by(::getpid());
   if (n == sizeof failure) return failure;
   return status ? -*status : ETIMEDOUT;
 }
@@ -201,7 +200,7 @@ int read_output(const UniqueFd& memory, std::string& into) {
 enum class Answers { nothing, output, transcript };
 
 int run_or_kill(const HostFs& host, std::string_view request, Answers answers, std::string& into,
-                ActUnderWay& told_by) {
+                InFlightWrite& recorder) {
   const auto end = std::min(request.find('\0'), request.size());
   std::uint64_t most = 0;
   const auto number = std::from_chars(request.data(), request.data() + end, most);
@@ -214,16 +213,16 @@ int run_or_kill(const HostFs& host, std::string_view request, Answers answers, s
   // The rest of the request is that of 'x', with an empty device.
   const bool whole = answers == Answers::transcript;
   const int failure =
-      run_program(host, request.substr(end), memory.get(), told_by, std::chrono::milliseconds(most), whole);
+      run_program(host, request.substr(end), memory.get(), recorder, std::chrono::milliseconds(most), whole);
   if (answers == Answers::nothing || failure > 0 || (failure < 0 && !whole)) return failure;
   return read_output(memory, into);
 }
 
 // The output goes to memory: a program that fills a pipe would wait for a reader.
-int run_for_output(const HostFs& host, std::string_view request, std::string& into, ActUnderWay& told_by) {
+int run_for_output(const HostFs& host, std::string_view request, std::string& into, InFlightWrite& recorder) {
   const UniqueFd memory = make_memory_file("output");
   if (!memory.valid()) return errno;
-  if (const int failure = run_program(host, request, memory.get(), told_by); failure != 0) return failure;
+  if (const int failure = run_program(host, request, memory.get(), recorder); failure != 0) return failure;
   return read_output(memory, into);
 }
 
@@ -290,40 +289,40 @@ int write_attribute(HostFs& host, std::string_view request) {
 
 // Returns the errno or the negated exit status, and puts an answer's text into `read`.
 int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> libraries,
-            std::string_view request, ActUnderWay& told_by, std::string& read) {
+            std::string_view request, InFlightWrite& recorder, std::string& read) {
   if (request.starts_with('c')) return ask_library(host, libraries, request.substr(1), read);
   if (request.starts_with('r')) return read_attribute(host, request.substr(1), read);
   if (request.starts_with('e')) return try_claim(host, request.substr(1));
   if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
-  if (request.starts_with('x')) return run_program(host, request.substr(1), -1, told_by);
-  if (request.starts_with('k')) return run_or_kill(host, request.substr(1), Answers::nothing, read, told_by);
-  if (request.starts_with('q')) return run_or_kill(host, request.substr(1), Answers::output, read, told_by);
+  if (request.starts_with('x')) return run_program(host, request.substr(1), -1, recorder);
+  if (request.starts_with('k')) return run_or_kill(host, request.substr(1), Answers::nothing, read, recorder);
+  if (request.starts_with('q')) return run_or_kill(host, request.substr(1), Answers::output, read, recorder);
   if (request.starts_with('t'))
-    return run_or_kill(host, request.substr(1), Answers::transcript, read, told_by);
-  if (request.starts_with('o')) return run_for_output(host, request.substr(1), read, told_by);
+    return run_or_kill(host, request.substr(1), Answers::transcript, read, recorder);
+  if (request.starts_with('o')) return run_for_output(host, request.substr(1), read, recorder);
   if (request.starts_with('u')) return unload_module(std::string(request.substr(1)));
   if (request.starts_with('w')) return write_attribute(host, request.substr(1));
   return EINVAL;
 }
 
-struct Told {
+struct Recorded {
   std::string act;
   std::string value;
 };
 
 // The record of an act that changes a device; absent for others. It is needed if the parent is killed.
-std::optional<Told> to_be_told(std::string_view request) {
+std::optional<Recorded> to_record(std::string_view request) {
   const char kind = request.front();
   request.remove_prefix(1);
   const auto end = std::min(request.find('\0'), request.size());
   const std::string first(request.substr(0, end));
   std::string rest(request.substr(std::min(end + 1, request.size())));
-  if (kind == 'w') return Told{.act = "write /" + first, .value = rest};
-  if (kind == 'm') return Told{.act = "load module " + first, .value = first};
-  if (kind == 'u') return Told{.act = "unload module " + first, .value = first};
+  if (kind == 'w') return Recorded{.act = "write /" + first, .value = rest};
+  if (kind == 'm') return Recorded{.act = "load module " + first, .value = first};
+  if (kind == 'u') return Recorded{.act = "unload module " + first, .value = first};
   if ((kind != 'x' && kind != 'c') || first.empty()) return std::nullopt;
   std::ranges::replace(rest, '\0', ' ');
-  return Told{.act = (kind == 'x' ? "run" : "ask") + (" " + rest), .value = first};
+  return Recorded{.act = (kind == 'x' ? "run" : "ask") + (" " + rest), .value = first};
 }
 
 bool nobody_listens() {
@@ -333,8 +332,8 @@ bool nobody_listens() {
 
 // Records an act; false: the parent is gone, and the act must not begin. The parent's successor looks at the
 // records, and must not miss an act.
-bool begin(ActUnderWay& under_way, std::string_view act, std::string_view value) {
-  under_way.begin(act, value);
+bool begin(InFlightWrite& in_flight, std::string_view act, std::string_view value) {
+  in_flight.begin(act, value);
   return !nobody_listens();
 }
 
@@ -349,7 +348,7 @@ bool answer(int number, std::string_view read) {
 }
 
 // The errno of the first failed write, 0 after all; absent: the parent is gone.
-std::optional<int> write_several(HostFs& host, std::string_view orders, ActUnderWay& under_way,
+std::optional<int> write_several(HostFs& host, std::string_view orders, InFlightWrite& in_flight,
                                  WriteProgress& progress) {
   while (!orders.empty()) {
     const char kind = orders.front();
@@ -359,9 +358,9 @@ std::optional<int> write_several(HostFs& host, std::string_view orders, ActUnder
     if (end == std::string_view::npos) return EINVAL;
     orders = order->value.substr(end + 1);
     const Order one{.path = order->path, .value = order->value.substr(0, end)};
-    if (!begin(under_way, "write /" + std::string(one.path), one.value)) return std::nullopt;
+    if (!begin(in_flight, "write /" + std::string(one.path), one.value)) return std::nullopt;
     const int failure = write_attribute(host, one, kind == 'n');
-    under_way.end();
+    in_flight.end();
     if (failure != 0) return failure;
     progress.one_more();
     if (!orders.empty() && progress.each_is_waited_for() && !answer(0, ".")) return std::nullopt;
@@ -383,7 +382,7 @@ int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries)
   if (argc != 3) return 2;
   const std::string root = std::span<char*>(argv, 3)[2];
   HostFs host(root);
-  ActUnderWay under_way(host);
+  InFlightWrite in_flight(host);
   auto progress = take_page();
   constexpr std::size_t kLongest = 64UL * 1024;  // a path and a value of at most a page each
   std::string request(kLongest, '\0');
@@ -394,21 +393,21 @@ int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries)
     if (n == 0) break;
     const auto whole = std::string_view(request).substr(0, static_cast<std::size_t>(n));
     if (whole.front() == 'p') {
-      under_way.try_prepare();
+      in_flight.try_prepare();
       continue;
     }
     std::string read;
     std::optional<int> outcome;
     if (whole.front() == 'b') {
-      under_way.prepare();
-      outcome = progress ? write_several(host, whole.substr(1), under_way, *progress) : EINVAL;
+      in_flight.prepare();
+      outcome = progress ? write_several(host, whole.substr(1), in_flight, *progress) : EINVAL;
     } else {
-      if (const auto told = to_be_told(whole)) {
-        under_way.prepare();
-        if (!begin(under_way, told->act, told->value)) break;
+      if (const auto recorded = to_record(whole)) {
+        in_flight.prepare();
+        if (!begin(in_flight, recorded->act, recorded->value)) break;
       }
-      outcome = perform(host, root, libraries, whole, under_way, read);
-      under_way.end();
+      outcome = perform(host, root, libraries, whole, in_flight, read);
+      in_flight.end();
     }
     if (!outcome || !answer(*outcome, read)) break;
   }

@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "common/pinned.h"
 #include "common/unique_fd.h"
 #include "hostfs/descriptor_reads.h"
 
@@ -22,7 +23,7 @@ namespace ferry {
 namespace {
 
 /// A new file beside the target, removed by the destructor unless the rename has taken it.
-class Scratch {
+class Scratch : Pinned {
  public:
   Scratch(int directory, const std::string& beside) : directory_(directory) {
     constexpr int kMostNames =
@@ -34,10 +35,6 @@ class Scratch {
       if (fd_.valid() || errno != EEXIST) break;
     }
   }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  Scratch(Scratch&&) = delete;
-  Scratch& operator=(Scratch&&) = delete;
   ~Scratch() {
     if (fd_.valid() && !taken_) ::unlinkat(directory_, name_.c_str(), 0);
   }
@@ -229,9 +226,8 @@ Result<DeviceNumber> HostFs::device_number(const std::filesystem::path& relative
   if (!fd) return fail(std::move(fd).error());
   struct stat status {};
   if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, describe("stat", relative)));
-  if (!S_ISCHR(status.st_mode) && !S_ISBLK(status.st_mode)) {
+  if (!S_ISCHR(status.st_mode) && !S_ISBLK(status.st_mode))
     return fail(error_from_errno(ENODEV, describe("stat", relative)));
-  }
   return DeviceNumber{.major = ::major(status.st_rdev), .minor = ::minor(status.st_rdev)};
 }
 
@@ -256,9 +252,8 @@ Result<> HostFs::write_attribute(const std::filesystem::path& relative, std::str
   if (!fd) return fail(std::move(fd).error());
   const ssize_t n = ::write(fd->get(), value.data(), value.size());
   if (n < 0) return fail(error_from_errno(errno, describe("write", relative)));
-  if (static_cast<std::size_t>(n) != value.size()) {
+  if (static_cast<std::size_t>(n) != value.size())
     return fail(error_from_errno(EIO, describe("write in one piece", relative)));
-  }
   return {};
 }
 
@@ -281,9 +276,8 @@ Result<> HostFs::remove_file(const std::filesystem::path& relative) {
   const auto directory = open(in_root(relative.parent_path()), O_PATH | O_DIRECTORY);
   if (!directory && directory.error().code == std::errc::no_such_file_or_directory) return {};
   if (!directory) return fail(directory.error());
-  if (::unlinkat(directory->get(), relative.filename().c_str(), 0) != 0 && errno != ENOENT) {
+  if (::unlinkat(directory->get(), relative.filename().c_str(), 0) != 0 && errno != ENOENT)
     return fail(error_from_errno(errno, describe("remove", relative)));
-  }
   return {};
 }
 

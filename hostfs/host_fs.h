@@ -15,6 +15,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 
@@ -54,14 +55,10 @@ struct DirectoryEntry {
   auto operator<=>(const DirectoryEntry&) const = default;  // NOLINT(readability-implicit-bool-conversion)
 };
 
-class HostFs {
+class HostFs : Pinned {
  public:
   /// `root` must exist; otherwise each operation fails with its errno.
   explicit HostFs(std::filesystem::path root = "/");
-  HostFs(const HostFs&) = delete;
-  HostFs& operator=(const HostFs&) = delete;
-  HostFs(HostFs&&) = delete;
-  HostFs& operator=(HostFs&&) = delete;
   virtual ~HostFs() = default;
 
   const std::filesystem::path& root() const noexcept { return root_; }

@@ -161,9 +161,8 @@ Result<SpawningWriter::Child> SpawningWriter::idle_child() {
 
 Result<SpawningWriter::Child> SpawningWriter::start_child() {
   std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return fail(error_from_errno(errno, "make a socket pair"));
-  }
   UniqueFd ours(ends[0]);
   const UniqueFd theirs(ends[1]);
   auto progress = WriteProgress::make();
@@ -387,9 +386,8 @@ std::string HostCommand::text() const {
 Result<std::string> SpawningWriter::call(const LibraryCall& call, std::chrono::milliseconds deadline) {
   auto answer = act("c" + (call.changes ? call.device : "") + '\0' + call.name + '\0' + call.request,
                     call.what, call.device, deadline);
-  if (!answer && answer.error().code == std::errc::function_not_supported) {
-    answer.error().code = make_error_code(Errc::unsupported);
-  }
+  if (!answer && answer.error().code == std::errc::function_not_supported)
+    answer.error().code = Errc::unsupported;
   return answer;
 }
 

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
@@ -39,9 +40,9 @@ inline constexpr std::chrono::seconds kSlowWrite{1};
 
 /// A program of the host, with its arguments.
 struct HostCommand {
-  std::filesystem::path root;      ///< the program's root directory below the host's root; empty: the host's
-  std::vector<std::string> words;  ///< the program's path there, and its arguments
-  std::string device;              ///< the device it acts on; named by its stuck record
+  std::filesystem::path root = {};  ///< the program's root directory below the host's root; empty: the host's
+  std::vector<std::string> words;   ///< the program's path there, and its arguments
+  std::string device = {};          ///< the device it acts on; named by its stuck record
   /// For a program without a device: at the deadline it is killed with its process group, and its end is
   /// awaited. Other programs are left behind, since a driver may be half way.
   bool killed_when_late = false;
@@ -68,13 +69,8 @@ struct AttributeWrite {
 /// True: an attribute with this text has nothing set (empty, blank, or 0).
 bool is_unset(std::string_view attribute);
 
-class HostWriter {
+class HostWriter : Pinned {
  public:
-  HostWriter() = default;
-  HostWriter(const HostWriter&) = delete;
-  HostWriter& operator=(const HostWriter&) = delete;
-  HostWriter(HostWriter&&) = delete;
-  HostWriter& operator=(HostWriter&&) = delete;
   virtual ~HostWriter() = default;
 
   /// Makes one write(2) of `value` to an existing attribute below the host's root. The error's code is the
@@ -159,10 +155,6 @@ class SpawningWriter final : public HostWriter {
   explicit SpawningWriter(HostFs& host, std::filesystem::path program = "/proc/self/exe",
                           std::chrono::milliseconds slow = kSlowWrite,
                           std::chrono::milliseconds deadline_of_each = kWriteDeadline);
-  SpawningWriter(const SpawningWriter&) = delete;
-  SpawningWriter& operator=(const SpawningWriter&) = delete;
-  SpawningWriter(SpawningWriter&&) = delete;
-  SpawningWriter& operator=(SpawningWriter&&) = delete;
   ~SpawningWriter() override;
   Result<> write(const std::filesystem::path& relative, std::string_view value,
                  std::chrono::milliseconds deadline) override;

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <charconv>
 #include <fcntl.h>
 #include <optional>
 #include <sys/file.h>
@@ -15,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "hostfs/host_writer.h"
 #include "hostfs/kernel_facts.h"
 #include "hostfs/stuck_writes.h"
@@ -74,10 +73,8 @@ std::optional<Act> parse(std::string_view text) {
   Act out{.by = {.pid = 0, .pid_namespace = std::string(text.substr(space + 1, line - space - 1))},
           .act = std::string(text.substr(line + 1, end_of_act - line - 1)),
           .value = std::string(text.substr(end_of_act + 1))};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + space, out.by.pid);
-  if (error != std::errc() || end != text.data() + space || out.by.pid <= 0 || out.act.empty() ||
-      !is_pid_namespace(out.by.pid_namespace))
-    return std::nullopt;
+  out.by.pid = whole_number<pid_t>(text.substr(0, space)).value_or(0);
+  if (out.by.pid <= 0 || out.act.empty() || !is_pid_namespace(out.by.pid_namespace)) return std::nullopt;
   return out;
 }
 
@@ -108,7 +105,7 @@ std::span<char> map(const UniqueFd& file) {
 
 }  // namespace
 
-void ActUnderWay::open(int how_to_lock) {
+void InFlightWrite::open(int how_to_lock) {
   const NumberedProcess self = ourselves(host_);
   path_ = std::filesystem::path(kDirectory) / file_name_of(self);
   constexpr int kTries = 10;
@@ -127,27 +124,27 @@ void ActUnderWay::open(int how_to_lock) {
   }
 }
 
-void ActUnderWay::close() {
+void InFlightWrite::close() {
   if (!text_.empty()) ::munmap(text_.data(), text_.size());
   text_ = act_ = {};
   file_.reset();
 }
 
-ActUnderWay::~ActUnderWay() {
+InFlightWrite::~InFlightWrite() {
   if (file_.valid()) (void)host_.remove_file(path_);
   close();
 }
 
-void ActUnderWay::prepare() {
+void InFlightWrite::prepare() {
   if (file_.valid() && !is_linked(file_)) close();
   if (!file_.valid()) open(LOCK_EX);
 }
 
-void ActUnderWay::try_prepare() {
+void InFlightWrite::try_prepare() {
   if (!file_.valid()) open(LOCK_EX | LOCK_NB);
 }
 
-void ActUnderWay::begin(std::string_view act, std::string_view value) {
+void InFlightWrite::begin(std::string_view act, std::string_view value) {
   value = value.substr(0, kLongestValue);
   if (act.empty() || act.size() + value.size() + 2 > act_.size()) return;
   // The first byte is stored last: until then readers see no act.
@@ -158,11 +155,11 @@ void ActUnderWay::begin(std::string_view act, std::string_view value) {
   std::atomic_ref(act_.front()).store(act.front(), std::memory_order_release);
 }
 
-void ActUnderWay::is_done_by(int pid) {
+void InFlightWrite::is_done_by(int pid) {
   if (!text_.empty()) fmt::format_to(text_.begin(), "{:>10}", pid);
 }
 
-void ActUnderWay::end() {
+void InFlightWrite::end() {
   if (!act_.empty()) std::atomic_ref(act_.front()).store('\0', std::memory_order_release);
 }
 
@@ -194,9 +191,8 @@ Result<> wait_for_acts(HostFs& host, std::chrono::milliseconds patience) {
       auto recorded = record_stuck_act(host, act->by, std::move(act->act), std::move(act->value), left);
       if (!recorded) return fail(std::move(recorded).error());
       // If the act ended just before the record was written, its process found no record to remove.
-      if (const auto since = text_of(host, path); since && tells_of_nothing(*since)) {
+      if (const auto since = text_of(host, path); since && tells_of_nothing(*since))
         if (auto forgotten = forget_stuck_act(host, act->by); !forgotten) return forgotten;
-      }
       break;
     }
   }

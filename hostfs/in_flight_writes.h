@@ -16,9 +16,9 @@
 #include <chrono>
 #include <filesystem>
 #include <span>
-#include <string>
 #include <string_view>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
@@ -26,14 +26,10 @@
 namespace ferry {
 
 /// The file of one child. If it cannot be made (nothing below the root is writable), nothing is recorded.
-class ActUnderWay {
+class InFlightWrite : Pinned {
  public:
-  explicit ActUnderWay(HostFs& host) : host_(host) {}
-  ActUnderWay(const ActUnderWay&) = delete;
-  ActUnderWay& operator=(const ActUnderWay&) = delete;
-  ActUnderWay(ActUnderWay&&) = delete;
-  ActUnderWay& operator=(ActUnderWay&&) = delete;
-  ~ActUnderWay();
+  explicit InFlightWrite(HostFs& host) : host_(host) {}
+  ~InFlightWrite();
 
   /// Call before the first of several acts. Makes the file if it is not there; may wait for its lock.
   void prepare();

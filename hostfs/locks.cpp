@@ -99,7 +99,7 @@ InstanceLockQueue::~InstanceLockQueue() {
 }
 
 void InstanceLockQueue::watch() {
-  auto opened = DirectoryWatch::open(host_, file_.parent_path(), DirectoryWatch::Contents::told);
+  auto opened = DirectoryWatch::open(host_, file_.parent_path(), DirectoryWatch::Contents::written);
   if (!opened) return;  // without events the lock is tried every second
   watch_.emplace(std::move(*opened));
   loop_.watch(watch_->fd(), [this] {
@@ -131,12 +131,12 @@ void InstanceLockQueue::try_now() {
     candidate_.reset();
     if (opened) {
       candidate_.emplace(std::move(*opened));
-    } else if (told_.insert(opened.error().message).second) {
+    } else if (logged_.insert(opened.error().message).second) {
       spdlog::error("{}", opened.error().message);
     }
   }
   const auto taken = candidate_ ? candidate_->take(file_) : Result<bool>(false);
-  if (!taken && told_.insert(taken.error().message).second) spdlog::error("{}", taken.error().message);
+  if (!taken && logged_.insert(taken.error().message).second) spdlog::error("{}", taken.error().message);
   if (!taken.value_or(false)) {
     try_in(pause_);
     pause_ = std::min(2 * pause_, kLongestPause);
@@ -206,9 +206,8 @@ Result<NodeLock> NodeLock::take(HostFs& host, std::chrono::milliseconds patience
   }
   // The number is for the message above only; the lock itself is the flock.
   const std::string pid = std::to_string(::getpid());
-  if (::ftruncate(fd->get(), 0) != 0 || ::pwrite(fd->get(), pid.data(), pid.size(), 0) < 0) {
+  if (::ftruncate(fd->get(), 0) != 0 || ::pwrite(fd->get(), pid.data(), pid.size(), 0) < 0)
     return fail(error_from_errno(errno, "write /run/ferry/hostd/lock"));
-  }
   // A longer act has a record by then, if its parent lived so long.
   if (auto done = wait_for_acts(host, kSlowWrite); !done) return fail(std::move(done).error());
   return NodeLock(std::move(*fd));

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "hostfs/directory_watch.h"
@@ -54,15 +55,11 @@ class InstanceLock {
 /// Waits to become the InstanceLock of a file. A released lock raises no event, but its holder also closes
 /// the file, which inotify reports. Then the lock is tried with a growing pause, and at least every second
 /// for as long as it takes. Belongs to the loop's thread.
-class InstanceLockQueue {
+class InstanceLockQueue : Pinned {
  public:
   /// `ours` is called in the loop, once, and may destroy this. Loop and host must outlive this.
   InstanceLockQueue(EventLoop& loop, HostFs& host, std::filesystem::path file,
                     std::function<void(InstanceLock)> ours);
-  InstanceLockQueue(const InstanceLockQueue&) = delete;
-  InstanceLockQueue& operator=(const InstanceLockQueue&) = delete;
-  InstanceLockQueue(InstanceLockQueue&&) = delete;
-  InstanceLockQueue& operator=(InstanceLockQueue&&) = delete;
   ~InstanceLockQueue();
 
  private:
@@ -78,7 +75,7 @@ class InstanceLockQueue {
   std::optional<InstanceLock> candidate_;  // opened, not locked; closing it would look like the holder's end
   EventLoop::Timer timer_;
   EventLoop::Clock::duration pause_;
-  std::set<std::string> told_;
+  std::set<std::string> logged_;
 };
 
 /// Allows one change of the host at a time: an exclusive flock(2) on run/ferry/hostd/lock, released with this

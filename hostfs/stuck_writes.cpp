@@ -180,9 +180,8 @@ Result<> clear_ended_records(HostFs& host) {
     if (!record.live) ended.push_back(path);
   });
   if (!listed) return fail(std::move(listed).error());
-  for (const auto& path : ended) {
+  for (const auto& path : ended)
     if (auto removed = host.remove_file(path); !removed) return fail(std::move(removed).error());
-  }
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <random>
 #include <stop_token>
+#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "common/event_loop.h"
 #include "kube/cluster_access.h"
 #include "kube/curl_transport.h"
+#include "kube/exec_credential.h"
 
 namespace ferry::kube {
 namespace {
@@ -23,13 +25,15 @@ constexpr std::chrono::milliseconds kPatience{5'000};
 }  // namespace
 
 struct ApiCalls::Parts {
-  Parts(std::unique_ptr<EventLoop> its_loop, ClusterAccess access)
+  Parts(std::unique_ptr<EventLoop> its_loop, ClusterAccess access,
+        std::shared_ptr<ExecAuthenticator> authenticator)
       : space(access.default_namespace),
         how(fmt::format("{}, by {}{}", access.server.text(), access.said_by,
                         access.proxy.empty() ? "" : ", through a proxy")),
         loop(std::move(its_loop)),
         timers(*loop),
-        transport(*loop, std::move(access)),
+        curl(*loop, std::move(access)),
+        transport(curl, std::move(authenticator)),
         client(
             transport, timers,
             [generator = std::mt19937_64(std::random_device{}())]() mutable {
@@ -41,7 +45,8 @@ struct ApiCalls::Parts {
   const std::string how;  ///< how the server is reached
   const std::unique_ptr<EventLoop> loop;
   LoopTimers timers;
-  CurlTransport transport;
+  CurlTransport curl;
+  ExecTransport transport;
   ApiClient client;
 };
 
@@ -50,12 +55,24 @@ ApiCalls::~ApiCalls() = default;
 
 Result<std::unique_ptr<ApiCalls>> ApiCalls::reach(const std::filesystem::path& kubeconfig,
                                                   const std::string& context) {
-  auto access = cluster_access({.kubeconfig = kubeconfig, .context = context}, process_environment());
+  const Environment environment = process_environment();
+  auto access = cluster_access({.kubeconfig = kubeconfig, .context = context, .reader = AccessFor::person},
+                               environment);
   if (!access) return fail(std::move(access).error());
+  std::shared_ptr<ExecAuthenticator> authenticator;
+  if (access->exec) {
+    authenticator = std::make_shared<ExecAuthenticator>(
+        *access->exec, access->authorities,
+        ExecAuthenticator::Settings{.environment = environment, .has_terminal = ::isatty(STDIN_FILENO) == 1});
+    authenticator->give_to(*access);
+    if (auto permitted = check_plugin_policy(*access->exec, environment); !permitted)
+      return fail(std::move(permitted).error());
+    if (auto ready = authenticator->prepare(); !ready) return fail(std::move(ready).error());
+  }
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());
   return std::unique_ptr<ApiCalls>(
-      new ApiCalls(std::make_unique<Parts>(std::move(*loop), std::move(*access))));
+      new ApiCalls(std::make_unique<Parts>(std::move(*loop), std::move(*access), std::move(authenticator))));
 }
 
 template <typename Answer>

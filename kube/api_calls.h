@@ -17,8 +17,9 @@ namespace ferry::kube {
 /// Blocking calls of an API server, one after the other, for programs that ask for a moment.
 class ApiCalls {
  public:
-  /// Connects by cluster_access(), with its errors; `kubeconfig` and `context` may be empty. Sends nothing
-  /// yet.
+  /// Finds the server by cluster_access() for a person, with its errors; `kubeconfig` and `context` may be
+  /// empty. Runs the credential plugin that the kubeconfig names, with the errors of check_plugin_policy()
+  /// and ExecAuthenticator::prepare(). Sends nothing yet.
   static Result<std::unique_ptr<ApiCalls>> reach(const std::filesystem::path& kubeconfig,
                                                  const std::string& context);
   ApiCalls(const ApiCalls&) = delete;

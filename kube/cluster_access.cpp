@@ -307,11 +307,12 @@ Result<ClusterAccess> cluster_access(const AccessChoice& choice, const Environme
   if (!choice.kubeconfig.empty()) {
     auto file = read_config_text(choice.kubeconfig);
     if (!file) return fail(std::move(file).error());
-    return access_from_kubeconfig({std::move(*file)}, choice.context, environment);
+    return access_from_kubeconfig({std::move(*file)}, choice.context, environment, choice.reader);
   }
   auto files = files_of_environment(environment);
   if (!files) return fail(std::move(files).error());
-  if (const auto& named = *files; named) return access_from_kubeconfig(*named, choice.context, environment);
+  if (const auto& named = *files; named)
+    return access_from_kubeconfig(*named, choice.context, environment, choice.reader);
   if (!value_of(environment, kHost).empty() && choice.context.empty())
     return access_from_pod(environment, service_account);
   const fs::path home = value_of(environment, "HOME");
@@ -322,7 +323,7 @@ Result<ClusterAccess> cluster_access(const AccessChoice& choice, const Environme
                 "name one with --kubeconfig or KUBECONFIG");
   auto file = read_config_text(usual);
   if (!file) return fail(std::move(file).error());
-  return access_from_kubeconfig({std::move(*file)}, choice.context, environment);
+  return access_from_kubeconfig({std::move(*file)}, choice.context, environment, choice.reader);
 }
 
 }  // namespace ferry::kube

@@ -23,7 +23,17 @@ std::int64_t nanoseconds(const timespec& time) {
 }  // namespace
 
 Result<const std::string*> CredentialReader::now() {
-  if (!credential_.text.empty() || credential_.file.empty()) return &credential_.text;
+  if (const auto& live = credential_.live; live != nullptr) {
+    if (live->error) return fail(*live->error);
+    return &live->text;
+  }
+  if (credential_.file.empty()) return &credential_.text;
+  auto read = from_file();
+  if (!read && !credential_.text.empty()) return &credential_.text;
+  return read;
+}
+
+Result<const std::string*> CredentialReader::from_file() {
   const std::string what = "read " + credential_.file.string();
   const auto refused = [&](Error error) {
     read_.reset();

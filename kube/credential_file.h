@@ -12,16 +12,19 @@
 namespace ferry::kube {
 
 /// The present content of a credential. The kubelet replaces a pod's token, and other programs their
-/// certificates: the file is looked at each time, and read if it was replaced or written to.
+/// certificates: the file is looked at each time, and read if it was replaced or written to. A text beside
+/// the file counts while the file cannot be read.
 class CredentialReader {
  public:
   explicit CredentialReader(Credential credential) : credential_(std::move(credential)) {}
 
   /// Empty: no credential. Valid until the next call. Errc::failed: the file is missing, no regular file,
-  /// unreadable, or larger than 1 MiB.
+  /// unreadable, or larger than 1 MiB; the program has given no credential.
   Result<const std::string*> now();
 
  private:
+  Result<const std::string*> from_file();
+
   struct Version {
     dev_t device;
     ino_t inode;

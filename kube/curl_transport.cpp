@@ -2,10 +2,8 @@
 #include "kube/curl_transport.h"
 
 #include <algorithm>
-#include <array>
 #include <curl/curl.h>
 #include <map>
-#include <new>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -14,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "common/version.h"
+#include "common/http/curl_request.h"
 #include "kube/api_error.h"
 #include "kube/credential_file.h"
 #include "kube/curl_pool.h"
@@ -49,7 +47,6 @@ class CurlExchange {
   const std::shared_ptr<CurlPool>& pool() const { return pool_; }
 
   ApiTransport::Call call() const { return call_; }
-  CURL* handle() const { return easy_; }
   const ApiListener& listener() const { return listener_; }
   /// Takes no more bytes.
   void cancel() { cancelled_ = true; }
@@ -66,29 +63,21 @@ class CurlExchange {
   /// Runs when the answer begins: from then on late_at() may be earlier.
   EventLoop::Job begun;
 
+  /// For CurlRequest.
+  bool take_header(std::string_view line);
+  bool take_body(std::string_view bytes);
+
  private:
-  static std::size_t take_header(const char* bytes, std::size_t size, std::size_t count, void* exchange);
-  static std::size_t take_body(const char* bytes, std::size_t size, std::size_t count, void* exchange);
-  void take_any();
-  bool take(std::string_view bytes);
-  void add_header(const std::string& line);
   void set_credentials(const ClusterAccess& access, const CredentialsNow& credentials);
   Error error(std::error_code code, std::string_view why) const;
-
-  struct FreeList {
-    void operator()(curl_slist* list) const { ::curl_slist_free_all(list); }
-  };
-  using List = std::unique_ptr<curl_slist, FreeList>;
 
   ApiTransport::Call call_;
   ApiRequest request_;
   ApiListener listener_;
-  CURL* easy_;
-  List headers_;
-  List connect_to_;
+  CurlList connect_to_;
   std::string server_;
-  std::array<char, CURL_ERROR_SIZE> why_{};
   std::shared_ptr<CurlPool> pool_;
+  CurlRequest curl_;  // ends before what it points to
 
   Clock::time_point began_ = Clock::now();
   std::optional<Clock::time_point> last_byte_;
@@ -105,24 +94,6 @@ constexpr milliseconds kBegins{30'000};
 // Keepalive notices a dead peer, or a middlebox that forgot the connection, beside ApiRequest::silence.
 constexpr long kKeepaliveSeconds = 30;
 constexpr long kUploadBytes = 16L << 10U;  // our bodies are small; libcurl's default is four times that
-// A longer Retry-After is taken for a mistake.
-constexpr curl_off_t kMostRetrySeconds = 24L * 60 * 60;
-
-Errc code_of(CURLcode code) {
-  switch (static_cast<int>(code)) {
-    case CURLE_PEER_FAILED_VERIFICATION:
-    case CURLE_SSL_CACERT_BADFILE:
-    case CURLE_SSL_CERTPROBLEM:
-    case CURLE_UNSUPPORTED_PROTOCOL:
-    case CURLE_URL_MALFORMAT:
-    case CURLE_WRITE_ERROR:
-    case CURLE_BAD_CONTENT_ENCODING:
-    case CURLE_OUT_OF_MEMORY:
-      return Errc::failed;
-    default:
-      return Errc::unreachable;
-  }
-}
 
 std::string hint_of(CURLcode code) {
   switch (static_cast<int>(code)) {
@@ -154,30 +125,11 @@ bool is_one_line(std::string_view text) {
   return text.find_first_of(std::string_view("\r\n\0", 3)) == std::string_view::npos;
 }
 
-curl_blob blob_of(const std::string& text) {
-  // libcurl takes no const pointer, but copies the data.
-  return {.data = const_cast<char*>(text.data()),  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-          .len = text.size(),
-          .flags = CURL_BLOB_COPY};
-}
-
 CurlExchange::CurlExchange(ApiTransport::Call call, ApiRequest request, ApiListener listener)
-    : call_(call), request_(std::move(request)), listener_(std::move(listener)) {
-  static const CURLcode kReady = ::curl_global_init(CURL_GLOBAL_DEFAULT);
-  easy_ = kReady == CURLE_OK ? ::curl_easy_init() : nullptr;
-  if (easy_ == nullptr) throw std::bad_alloc();
-}
+    : call_(call), request_(std::move(request)), listener_(std::move(listener)) {}
 
 CurlExchange::~CurlExchange() {
-  if (pool_ != nullptr) pool_->remove(easy_);
-  ::curl_easy_cleanup(easy_);
-}
-
-void CurlExchange::add_header(const std::string& line) {
-  curl_slist* const longer = ::curl_slist_append(headers_.get(), line.c_str());
-  if (longer == nullptr) throw std::bad_alloc();
-  (void)headers_.release();
-  headers_.reset(longer);
+  if (pool_ != nullptr) pool_->remove(curl_.handle());
 }
 
 Error CurlExchange::error(std::error_code code, std::string_view why) const {
@@ -194,111 +146,79 @@ Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow
 
   // libcurl checks the certificate for the URL's host, so the certificate's name is in the URL.
   ServerAddress named = access.server;
+  if (!access.tls_server_name.empty()) named.host = access.tls_server_name;
+  curl_.begin(named.text() + request_.path, request_.connect);
   if (!access.tls_server_name.empty()) {
-    named.host = access.tls_server_name;
-    connect_to_.reset(::curl_slist_append(nullptr, fmt::format("::{}", access.server.authority()).c_str()));
-    if (connect_to_ == nullptr) throw std::bad_alloc();
-    ::curl_easy_setopt(easy_, CURLOPT_CONNECT_TO, connect_to_.get());
-    add_header("Host: " + access.server.authority());
+    append(connect_to_, fmt::format("::{}", access.server.authority()));
+    curl_.set(CURLOPT_CONNECT_TO, connect_to_.get());
+    curl_.add_header("Host: " + access.server.authority());
   }
-  ::curl_easy_setopt(easy_, CURLOPT_URL, (named.text() + request_.path).c_str());
-  ::curl_easy_setopt(easy_, CURLOPT_PATH_AS_IS, 1L);
-  ::curl_easy_setopt(easy_, CURLOPT_PROTOCOLS_STR, access.server.tls ? "https" : "http");
-  ::curl_easy_setopt(easy_, CURLOPT_FOLLOWLOCATION, 0L);
-  ::curl_easy_setopt(easy_, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
-  ::curl_easy_setopt(easy_, CURLOPT_PIPEWAIT, 1L);  // waits for the one connection instead of opening another
-  ::curl_easy_setopt(easy_, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request_.connect.count()));
+  curl_.set(CURLOPT_PATH_AS_IS, 1L);
+  curl_.set(CURLOPT_PROTOCOLS_STR, access.server.tls ? "https" : "http");
+  curl_.set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
+  curl_.set(CURLOPT_PIPEWAIT, 1L);  // waits for the one connection instead of opening another
 #if LIBCURL_VERSION_NUM >= 0x075700
   // Else the end of a request waits for the thread that asks a silent DNS server.
-  ::curl_easy_setopt(easy_, CURLOPT_QUICK_EXIT, 1L);
+  curl_.set(CURLOPT_QUICK_EXIT, 1L);
 #endif
-  ::curl_easy_setopt(easy_, CURLOPT_TCP_KEEPALIVE, 1L);
-  ::curl_easy_setopt(easy_, CURLOPT_TCP_KEEPIDLE, kKeepaliveSeconds);
-  ::curl_easy_setopt(easy_, CURLOPT_TCP_KEEPINTVL, kKeepaliveSeconds / 3);
-  ::curl_easy_setopt(easy_, CURLOPT_UPLOAD_BUFFERSIZE, kUploadBytes);
+  curl_.set(CURLOPT_TCP_KEEPIDLE, kKeepaliveSeconds);
+  curl_.set(CURLOPT_TCP_KEEPINTVL, kKeepaliveSeconds / 3);
+  curl_.set(CURLOPT_UPLOAD_BUFFERSIZE, kUploadBytes);
   // The proxy is chosen already; without these, libcurl would read the environment.
-  ::curl_easy_setopt(easy_, CURLOPT_PROXY, access.proxy.c_str());
-  ::curl_easy_setopt(easy_, CURLOPT_NOPROXY, "");
-  ::curl_easy_setopt(easy_, CURLOPT_HEADEROPT, static_cast<long>(CURLHEADER_SEPARATE));
-  ::curl_easy_setopt(easy_, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-
-  ::curl_easy_setopt(easy_, CURLOPT_PRIVATE, this);
-  ::curl_easy_setopt(easy_, CURLOPT_ERRORBUFFER, why_.data());
-  ::curl_easy_setopt(easy_, CURLOPT_HEADERFUNCTION, take_header);
-  ::curl_easy_setopt(easy_, CURLOPT_HEADERDATA, this);
-  ::curl_easy_setopt(easy_, CURLOPT_WRITEFUNCTION, take_body);
-  ::curl_easy_setopt(easy_, CURLOPT_WRITEDATA, this);
+  curl_.set(CURLOPT_PROXY, access.proxy.c_str());
+  curl_.set(CURLOPT_NOPROXY, "");
+  curl_.set(CURLOPT_PRIVATE, this);
+  curl_.receive(*this);
 
   set_credentials(access, credentials);
-  ::curl_easy_setopt(easy_, CURLOPT_USERAGENT, (std::string("ferry/") + kVersion).c_str());
   // A compressed stream would arrive when the compressor flushes it.
   const bool is_a_stream = listener_.received && request_.deadline == milliseconds(0);
-  if (access.compressed && !is_a_stream) ::curl_easy_setopt(easy_, CURLOPT_ACCEPT_ENCODING, "gzip");
-  add_header("Accept: application/json");
-  ::curl_easy_setopt(easy_, CURLOPT_CUSTOMREQUEST, request_.method.c_str());
+  if (access.compressed && !is_a_stream) curl_.set(CURLOPT_ACCEPT_ENCODING, "gzip");
+  curl_.add_header("Accept: application/json");
+  for (const std::string& header : access.impersonation) curl_.add_header(header);
+  curl_.set(CURLOPT_CUSTOMREQUEST, request_.method.c_str());
   if (!request_.body.empty() || request_.method == "POST") {
-    ::curl_easy_setopt(easy_, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request_.body.size()));
-    ::curl_easy_setopt(easy_, CURLOPT_POSTFIELDS, request_.body.c_str());
-    add_header("Content-Type:" + (request_.content_type.empty() ? "" : " " + request_.content_type));
-    add_header("Expect:");  // no extra round trip for a small body
+    curl_.send(request_.body);
+    curl_.add_header("Content-Type:" + (request_.content_type.empty() ? "" : " " + request_.content_type));
+    curl_.add_header("Expect:");  // no extra round trip for a small body
   }
-  ::curl_easy_setopt(easy_, CURLOPT_HTTPHEADER, headers_.get());
   return {};
 }
 
+// Credentials are bytes: libcurl reuses a connection only for a request with the same ones.
 void CurlExchange::set_credentials(const ClusterAccess& access, const CredentialsNow& credentials) {
-  ::curl_easy_setopt(easy_, CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
-  ::curl_easy_setopt(easy_, CURLOPT_SSL_VERIFYPEER, 1L);
-  ::curl_easy_setopt(easy_, CURLOPT_SSL_VERIFYHOST, 2L);
-  // Credentials are bytes: libcurl reuses a connection only for a request with the same ones.
-  if (!credentials.authorities.empty()) {
-    const curl_blob authorities = blob_of(credentials.authorities);
-    ::curl_easy_setopt(easy_, CURLOPT_CAINFO_BLOB, &authorities);
-    ::curl_easy_setopt(easy_, CURLOPT_CAPATH, nullptr);  // the system's authorities do not count beside them
-  }
+  curl_.trust(credentials.authorities, false);
+  if (access.insecure) curl_.set(CURLOPT_SSL_VERIFYPEER, 0L);
+  if (access.insecure) curl_.set(CURLOPT_SSL_VERIFYHOST, 0L);
   if (!credentials.certificate.empty()) {
-    const curl_blob certificate = blob_of(credentials.certificate);
-    const curl_blob key = blob_of(credentials.key);
-    ::curl_easy_setopt(easy_, CURLOPT_SSLCERT_BLOB, &certificate);
-    ::curl_easy_setopt(easy_, CURLOPT_SSLKEY_BLOB, &key);
-    ::curl_easy_setopt(easy_, CURLOPT_KEYPASSWD, "");  // an encrypted key is an error, not a prompt
+    const curl_blob certificate = curl_blob_of(credentials.certificate);
+    const curl_blob key = curl_blob_of(credentials.key);
+    curl_.set(CURLOPT_SSLCERT_BLOB, &certificate);
+    curl_.set(CURLOPT_SSLKEY_BLOB, &key);
+    curl_.set(CURLOPT_KEYPASSWD, "");  // an encrypted key is an error, not a prompt
   }
-  if (!credentials.token.empty()) {
-    add_header("Authorization: Bearer " + credentials.token);
-  } else if (!access.username.empty() || !access.password.empty()) {
-    ::curl_easy_setopt(easy_, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
-    ::curl_easy_setopt(easy_, CURLOPT_USERNAME, access.username.c_str());
-    ::curl_easy_setopt(easy_, CURLOPT_PASSWORD, access.password.c_str());
-  }
+  if (!credentials.token.empty())
+    curl_.add_header("Authorization: Bearer " + credentials.token);
+  else
+    curl_.sign_in(access.username, access.password);
 }
 
 void CurlExchange::begin(std::shared_ptr<CurlPool> pool) {
   pool_ = std::move(pool);
-  pool_->add(easy_);
+  pool_->add(curl_.handle());
 }
 
-std::size_t CurlExchange::take_header(const char* /*bytes*/, std::size_t size, std::size_t count,
-                                      void* exchange) {
-  static_cast<CurlExchange*>(exchange)->take_any();
-  return size * count;
-}
-
-std::size_t CurlExchange::take_body(const char* bytes, std::size_t size, std::size_t count, void* exchange) {
-  return static_cast<CurlExchange*>(exchange)->take({bytes, size * count}) ? size * count : 0;
-}
-
-void CurlExchange::take_any() {
+bool CurlExchange::take_header(std::string_view /*line*/) {
   const bool first = !last_byte_;
   last_byte_ = Clock::now();
   if (first && !cancelled_) begun();
+  return true;
 }
 
-bool CurlExchange::take(std::string_view bytes) {
+bool CurlExchange::take_body(std::string_view bytes) {
   if (cancelled_) return false;
-  take_any();
-  long status = 0;
-  ::curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
-  if (listener_.received && status == kOk) {
+  take_header({});  // the answer goes on
+  if (listener_.received && curl_.status() == kOk) {
     listener_.received(bytes);
     return !cancelled_;
   }
@@ -331,18 +251,15 @@ Result<ApiReply> CurlExchange::outcome(CURLcode how) {
     return fail(error(make_error_code(ApiErrc::too_large),
                       fmt::format("the answer has more than {} bytes, the limit", CurlTransport::kMostBody)));
   if (how != CURLE_OK) {
-    Error out = error(code_of(how), why_.front() != '\0' ? why_.data() : ::curl_easy_strerror(how));
+    const Error reason = curl_.failure(how);
+    Error out = error(reason.code, reason.message);
     out.hint = hint_of(how);
     return fail(std::move(out));
   }
   ApiReply reply;
-  long status = 0;
-  ::curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
-  reply.status = static_cast<int>(status);
+  reply.status = curl_.status();
   reply.body = std::move(body_);
-  curl_off_t seconds = 0;
-  ::curl_easy_getinfo(easy_, CURLINFO_RETRY_AFTER, &seconds);
-  if (seconds > 0) reply.retry_after = std::chrono::seconds(std::min(seconds, kMostRetrySeconds));
+  if (const auto wait = curl_.retry_after(); wait.count() > 0) reply.retry_after = wait;
   return reply;
 }
 
@@ -402,7 +319,7 @@ Result<CredentialsNow> CurlTransport::Parts::credentials() {
     if (!text) return fail(Error(text.error()));
     *into = **text;
   }
-  if (access_.token.empty()) return now;
+  if (access_.token.empty() || (access_.token.live != nullptr && now.token.empty())) return now;
   auto token = token_of(now.token);
   if (!token)
     return fail(

@@ -75,15 +75,18 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
   if (!node.state.empty())
     return std::move(check).unknown("no pod of this node runs it, and its labels may be old",
                                     "where it is a service of the host: systemctl status ferry-agent");
-  return std::move(check).failed("no pod of this node runs it",
-                                 "docs/install.md; or is gpu-ferry.io/deploy=false on the node?");
+  return std::move(check).failed(
+      "no pod of this node runs it",
+      fmt::format("`kubectl get node {} --show-labels`: does the node lack the label that the chart's "
+                  "nodeSelector names, or has it gpu-ferry.io/deploy=false?",
+                  node.name));
 }
 
 // Looks for hostd and the plugin, which have a DaemonSet of their own.
 Check host_side_runs(const ClusterNode& node, const std::vector<json>& pods) {
   Check check{.id = "ferry-hostd",
               .subject = node.name,
-              .why = "the agent only writes files: hostd changes the GPUs, and the plugin offers them"};
+              .why = "the agent only writes files: hostd changes the GPUs, and the plugin advertises them"};
   std::set<std::string> running;
   std::optional<std::string> fault;
   bool agent = false;
@@ -176,8 +179,9 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
 }
 
 Check gpus_offered(const ClusterNode& node) {
-  Check check{
-      .id = "gpus-advertised", .subject = node.name, .why = "what is not allocatable is given to nobody"};
+  Check check{.id = "gpus-advertised",
+              .subject = node.name,
+              .why = "a device that is not allocatable goes to no pod"};
   if (node.resources.empty())
     return std::move(check).warned("the node advertises no GPUs",
                                    "`ferry status` on the node says in which mode they are");
@@ -202,19 +206,6 @@ Check gpus_offered(const ClusterNode& node) {
       "node which devices are unhealthy, and why; 2 where the plugin has none of it");
 }
 
-/// Maps each resource to true if another program than KubeVirt serves it; absent: everything is permitted.
-std::optional<std::map<std::string, bool>> permitted_by(const json& kubevirt) {
-  const json& permitted = field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
-  if (!permitted.is_object()) return std::nullopt;
-  std::map<std::string, bool> out;
-  for (const char* const list : {"pciHostDevices", "mediatedDevices"})
-    for (const json& entry : items_field(permitted, list)) {
-      bool& by_others = out[text_field(entry, "resourceName")];
-      by_others = by_others || flag_field(entry, "externalResourceProvider");
-    }
-  return out;
-}
-
 /// The node's resources that are in both lists, as for a vGPU type that is mediated on some nodes only.
 std::vector<std::string> listed_twice(const ClusterNode& node, const json& kubevirt) {
   const json& permitted = field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
@@ -233,8 +224,8 @@ Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<
   Check check{.id = "kubevirt-permits",
               .subject = node.name,
               .why =
-                  "KubeVirt starts no VM with a device that its object does not list, and offers one itself "
-                  "that is not marked as another's; pods in VMs of Kata need neither"};
+                  "KubeVirt starts no VM with a device that its object does not list, and advertises one "
+                  "itself that has no externalResourceProvider: true; pods in VMs of Kata need neither"};
   constexpr const char* kCure = "`ferry kubevirt-cr --apply` on the node";
   if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be seen");
   if (kubevirts->empty()) return std::move(check).passed("the cluster has no KubeVirt");
@@ -248,7 +239,7 @@ Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<
     if (found == permitted->end())
       lacks.push_back(name + " is not listed");
     else if (!found->second)
-      lacks.push_back(name + " is not marked as offered by others");
+      lacks.push_back(name + " is not marked with externalResourceProvider: true");
   }
   if (const auto twice = listed_twice(node, kubevirts->front()); lacks.empty() && !twice.empty())
     return std::move(check).warned(fmt::format("{} stands in pciHostDevices and in mediatedDevices: {}",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <ctime>
 #include <limits>
 #include <set>
 #include <tuple>
@@ -165,13 +166,8 @@ std::optional<GpuUser> user_of_vmi(const json& vmi) {
   GpuUser user{.kind = GpuUser::Kind::vm,
                .space = text_field(metadata, "namespace"),
                .name = text_field(metadata, "name"),
-               .pod = {},
                .node = text_field(field(vmi, "status"), "nodeName"),
-               .phase = text_field(field(vmi, "status"), "phase"),
-               .runtime_class = {},
-               .resources = {},
-               .claims = {},
-               .devices = {}};
+               .phase = text_field(field(vmi, "status"), "phase")};
   const json& devices = field_at(vmi, {"spec", "domain", "devices"});
   for (const char* const kind : {"gpus", "hostDevices"}) {
     for (const json& device : items_field(devices, kind)) {
@@ -232,6 +228,25 @@ std::string drain_text(const std::string& annotation) {
   return mark->since ? "pods are evicted" : "failed: " + mark->failed;
 }
 
+// The server's record of the manager that owns the state's label. Null: there is none.
+const json& state_manager(const json& node) {
+  static const json kNone;
+  const std::string label = std::string("f:") + agent::kStateLabel;
+  for (const json& manager : items_field(field(node, "metadata"), "managedFields")) {
+    const json& labels = field_at(manager, {"fieldsV1", "f:metadata", "f:labels"});
+    if (labels.is_object() && labels.contains(label)) return manager;
+  }
+  return kNone;
+}
+
+// "2026-11-27T20:05:55Z"
+std::optional<std::int64_t> unix_time(const std::string& text) {
+  std::tm parts{};
+  const char* const end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
+  if (end == nullptr || *end != 'Z') return std::nullopt;
+  return ::timegm(&parts);
+}
+
 bool is_ready(const json& node) {
   for (const json& condition : items_field(field(node, "status"), "conditions"))
     if (text_field(condition, "type") == "Ready") return text_field(condition, "status") == "True";
@@ -253,6 +268,7 @@ ClusterNode node_of(const json& object) {
   node.cordoned = flag_field(field(object, "spec"), "unschedulable");
   node.cordoned_by_ferry = node.cordoned && text_field(annotations, agent::kCordonedAnnotation) == "true";
   node.asked_for = asked_for(labels);
+  node.state_since = unix_time(text_field(state_manager(object), "time"));
   node.last_error = text_field(annotations, agent::kErrorAnnotation);
   node.drain = drain_text(text_field(annotations, agent::kDrainAnnotation));
   for (const auto& [name, value] : labels) {
@@ -358,6 +374,11 @@ json counted_node(const json& node) {
       only_keys(field(metadata, "annotations"), {agent::kErrorAnnotation, agent::kDrainAnnotation});
   for (const auto& [name, value] : texts_field(metadata, "labels"))
     if (speaks_of_gpus(name)) identity["labels"][name] = value;
+  if (const json& manager = state_manager(node); !manager.is_null()) {
+    json own = only_keys(manager, {"time"});
+    own["fieldsV1"]["f:metadata"]["f:labels"][std::string("f:") + agent::kStateLabel] = json::object();
+    identity["managedFields"] = json::array({std::move(own)});
+  }
   json said = only_keys(field(node, "status"), {"conditions"});
   for (const char* const list : {"capacity", "allocatable"})
     said[list] = gpus_in(field_at(node, {"status", list}));

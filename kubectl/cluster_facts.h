@@ -43,14 +43,14 @@ struct GpuUser {
   };
   Kind kind = Kind::pod;
   std::string space;
-  std::string name;           ///< the VM's, or the pod's
-  std::string pod;            ///< a VM's launcher; empty: there is none yet
-  std::string node;           ///< empty: on none yet
-  std::string phase;          ///< the VM's or the pod's; empty: not reported
-  std::string runtime_class;  ///< a pod's; empty: the default one
-  ResourceCounts resources;
-  std::vector<std::string> claims;  ///< of a VM's GPUs: "claim/request"
-  std::vector<GivenDevice> devices;
+  std::string name;                ///< the VM's, or the pod's
+  std::string pod = {};            ///< a VM's launcher; empty: there is none yet
+  std::string node;                ///< empty: on none yet
+  std::string phase;               ///< the VM's or the pod's; empty: not reported
+  std::string runtime_class = {};  ///< a pod's; empty: the default one
+  ResourceCounts resources = {};
+  std::vector<std::string> claims = {};  ///< of a VM's GPUs: "claim/request"
+  std::vector<GivenDevice> devices = {};
 
   /// A VM without a pod has no devices yet.
   bool is_on(std::string_view its_node) const { return !pod.empty() && !node.empty() && node == its_node; }
@@ -76,8 +76,10 @@ struct ClusterNode {
   std::string name;
   bool ready = false;
   bool cordoned = false;
-  bool cordoned_by_ferry = false;          ///< for a drain, which ends with the agent uncordoning it
-  std::string state;                       ///< gpu-ferry.io/state; empty: no agent of Ferry has set it
+  bool cordoned_by_ferry = false;  ///< for a drain, which ends with the agent uncordoning it
+  std::string state;               ///< gpu-ferry.io/state; empty: no agent of Ferry has set it
+  /// Unix time in seconds of the last change that the agent made of the Node's metadata; absent: not shown.
+  std::optional<std::int64_t> state_since;
   std::string asked_for;                   ///< desired state of its labels, "policy mixed"; empty: none
   std::string last_error;                  ///< gpu-ferry.io/last-error
   std::string vgpu_state;                  ///< nvidia.com/vgpu.config.state

@@ -175,10 +175,9 @@ GatheredLogs gather_logs(const AskForLog& ask, const std::vector<json>& pods) {
     out.notes.push_back(fmt::format("logs: {} cut to the last {} lines or {} KiB", counted(cut, "log"),
                                     kMostLogLines, kMostOfALog >> 10U));
   if (left_out > 0)
-    out.notes.push_back(
-        fmt::format("logs: {} left out, since all in all it would be more than {} MiB: `kubectl "
-                    "logs` shows them",
-                    counted(left_out, "log"), kMostOfLogs >> 20U));
+    out.notes.push_back(fmt::format(
+        "logs: {} left out, since all in all it would be more than {} MiB: `kubectl logs` shows them",
+        counted(left_out, "log"), kMostOfLogs >> 20U));
   return out;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <sstream>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -68,6 +70,7 @@ json node_part(const ClusterGpus& cluster, const ClusterNode& node) {
           {"ready", node.ready},
           {"cordoned", node.cordoned},
           {"state", or_null(node.state)},
+          {"state_since", node.state_since ? json(*node.state_since) : json()},
           {"asked_for", or_null(node.asked_for)},
           {"last_error", or_null(node.last_error)},
           {"vgpu_config_state", or_null(node.vgpu_state)},
@@ -101,6 +104,20 @@ json vms_document(const ClusterGpus& cluster) {
 namespace {
 
 using Columns = std::optional<std::size_t>;
+using Now = std::optional<std::int64_t>;
+
+// "40s", "12m", "3h" or "5d"; empty: not known.
+std::string age_text(const ClusterNode& node, Now now) {
+  if (!now || !node.state_since || node.state.empty() || *node.state_since > *now) return {};
+  constexpr std::int64_t kMinute = 60;
+  constexpr std::int64_t kHour = 60 * kMinute;
+  constexpr std::int64_t kDay = 24 * kHour;
+  const std::int64_t age = *now - *node.state_since;
+  if (age < 2 * kMinute) return fmt::format("{}s", age);
+  if (age < 2 * kHour) return fmt::format("{}m", age / kMinute);
+  if (age < 2 * kDay) return fmt::format("{}h", age / kHour);
+  return fmt::format("{}d", age / kDay);
+}
 
 std::string spaced(std::string words) {
   std::ranges::replace(words, '_', ' ');
@@ -168,16 +185,26 @@ void add_troubles(std::string& out, const ClusterNode& node, Columns columns) {
 /// The form of resources in a list. In a narrow one the heading has the domain, which all have.
 enum class Names { whole, behind_the_domain };
 
-cli::Table list_table(const ClusterGpus& cluster, Names names) {
+cli::Table list_table(const ClusterGpus& cluster, Names names, Now now) {
   const bool whole = names == Names::whole;
-  cli::Table table({"NODE", "STATE", whole ? "RESOURCE" : std::string(kGpuResources), "MODE", "USED", "BY"});
+  const auto row = [now](std::string node, std::string state, std::string age,
+                         std::vector<std::string> of_resource) {
+    std::vector<std::string> out = {std::move(node), std::move(state)};
+    if (now) out.push_back(std::move(age));
+    out.insert(out.end(), of_resource.begin(), of_resource.end());
+    return out;
+  };
+  cli::Table table(
+      row("NODE", "STATE", "AGE", {whole ? "RESOURCE" : std::string(kGpuResources), "MODE", "USED", "BY"}));
   for (const ClusterNode& node : cluster.nodes) {
-    if (node.resources.empty()) table.add({node.name, state_text(node), "", "", "", ""});
+    if (node.resources.empty())
+      table.add(row(node.name, state_text(node), age_text(node, now), {"", "", "", ""}));
     bool first = true;
     for (const auto& [name, resource] : node.resources) {
-      table.add({first ? node.name : " ", first ? state_text(node) : " ",
-                 whole ? name : name.substr(kGpuResources.size()), mode_text(name), used_text(resource),
-                 users_text(cluster, node, name)});
+      table.add(row(first ? node.name : " ", first ? state_text(node) : " ",
+                    first ? age_text(node, now) : " ",
+                    {whole ? name : name.substr(kGpuResources.size()), mode_text(name), used_text(resource),
+                     users_text(cluster, node, name)}));
       first = false;
     }
   }
@@ -236,28 +263,30 @@ bool goes_into(const std::string& text, Columns columns) {
 
 }  // namespace
 
-std::string list_text(const ClusterGpus& cluster, Columns columns) {
+std::string list_text(const ClusterGpus& cluster, Columns columns, Now now) {
   std::string out;
   if (cluster.nodes.empty()) {
     out = "no node advertises GPUs, and no label names any\n";
   } else {
-    const cli::Table table = list_table(cluster, Names::whole);
+    const cli::Table table = list_table(cluster, Names::whole, now);
     const bool fits = !columns || table.width() <= *columns;
-    out = fits ? table.text() : list_table(cluster, Names::behind_the_domain).text(columns);
+    out = fits ? table.text() : list_table(cluster, Names::behind_the_domain, now).text(columns);
   }
   for (const ClusterNode& node : cluster.nodes) add_troubles(out, node, columns);
   add_notes(out, cluster, columns);
   return out;
 }
 
-std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Columns columns) {
+std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Columns columns, Now now) {
   std::string out;
   const auto say = [&](const char* what, const std::string& text) {
     if (!text.empty()) add_line(out, fmt::format("{}: {}", what, text), columns);
   };
   say("node", node.name + (node.ready ? "" : ", not ready") + (node.cordoned ? ", cordoned" : ""));
   say("asked for", node.asked_for.empty() ? "nothing by its labels" : node.asked_for);
-  say("state", node.state.empty() ? "none: no agent of Ferry's has spoken of it" : spaced(node.state));
+  const std::string age = age_text(node, now);
+  say("state", node.state.empty() ? "none: no agent of Ferry has reported it"
+                                  : spaced(node.state) + (age.empty() ? "" : ", for " + age));
   say("last error", node.last_error);
   say("vGPU configuration", node.vgpu_state);
   say("drain", node.drain);

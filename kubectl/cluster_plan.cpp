@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -11,9 +10,11 @@
 
 #include "agent/agent_options.h"
 #include "agent/cluster_objects.h"
+#include "agent/cluster_words.h"
 #include "agent/operator_compat/two_owners.h"
 #include "cli/output/table.h"
 #include "cli/output/text_output.h"
+#include "common/text/text.h"
 #include "kata-manager/classes/kubernetes_words.h"
 #include "kube/api_error.h"
 #include "kubectl/agent_pod.h"
@@ -28,9 +29,28 @@ namespace {
 using nlohmann::json;
 
 Error no_change(const std::string& word, const char* why) {
-  return {.code = make_error_code(Errc::usage),
+  return {.code = Errc::usage,
           .message = fmt::format("'{}': {}", word, why),
           .hint = "KEY=VALUE sets a label, KEY- takes it away: gpu-ferry.io/policy=NAME"};
+}
+
+/// Errc::usage: a label of Ferry's domain that the agent does not read, most likely a typing error.
+Result<> check_is_read(const std::string& word, const std::string& key) {
+  constexpr std::string_view kDomain = "gpu-ferry.io/";
+  static const std::vector<std::string> kRead = {agent::kPolicyLabel, "gpu-ferry.io/deploy"};
+  if (!key.starts_with(kDomain) || std::ranges::find(kRead, key) != kRead.end()) return {};
+  return fail(Errc::usage,
+              fmt::format("'{}': Ferry reads no label {}{}", word, key, did_you_mean(key, kRead)),
+              fmt::format("Ferry reads {}; it writes its other labels itself", fmt::join(kRead, " and ")));
+}
+
+/// Errc::usage: the value of the workload's label is no workload.
+Result<> check_workload(const std::string& word, const std::string& key, const std::string& value) {
+  static const std::vector<std::string> kWorkloads = {"container", "vm-passthrough", "vm-vgpu"};
+  if (key != agent::kWorkloadLabel || agent::parse_workload(value)) return {};
+  return fail(Errc::usage,
+              fmt::format("'{}': there is no workload '{}'{}", word, value, did_you_mean(value, kWorkloads)),
+              fmt::format("the workloads are {}", fmt::join(kWorkloads, ", ")));
 }
 
 Result<std::pair<std::string, std::optional<std::string>>> parse_label_change(const std::string& word) {
@@ -38,10 +58,12 @@ Result<std::pair<std::string, std::optional<std::string>>> parse_label_change(co
   const bool removal = equals == std::string::npos && word.ends_with('-');
   if (equals == std::string::npos && !removal) return fail(no_change(word, "that is no change of a label"));
   const std::string key = removal ? word.substr(0, word.size() - 1) : word.substr(0, equals);
-  if (!kata::is_label_key(key)) return fail(no_change(word, "no label is called so"));
+  if (!kata::is_label_key(key)) return fail(no_change(word, "no label can have that key"));
+  if (auto read = check_is_read(word, key); !read) return fail(std::move(read).error());
   if (removal) return std::pair(key, std::optional<std::string>());
   std::string value = word.substr(equals + 1);
-  if (!kata::is_label_value(value)) return fail(no_change(word, "no label has that value"));
+  if (!kata::is_label_value(value)) return fail(no_change(word, "no label can have that value"));
+  if (auto known = check_workload(word, key, value); !known) return fail(std::move(known).error());
   return std::pair(key, std::optional(std::move(value)));
 }
 
@@ -85,7 +107,7 @@ class Planner {
     agent_.space = assumed_.space;
     agent_.config_maps = assumed_.config_maps;
     plan_.notes.push_back(
-        fmt::format("no pod on this node runs ferry-agent: unless a service of the host's does, nothing "
+        fmt::format("no pod on this node runs ferry-agent: unless a service of the host does, nothing "
                     "happens; it is assumed to read ConfigMap {} in namespace {}, without defaults",
                     fmt::join(agent_.config_maps, ", "), agent_.space));
   }
@@ -184,8 +206,8 @@ std::string effect_text(const LabelPlan& plan) {
     case LabelPlan::Effect::same:
       return "nothing would change: that is asked for already";
     case LabelPlan::Effect::change:
-      return "hostd would be asked for this, when it is the node's turn; GPUs that are so already are not "
-             "touched, one that is in use is refused and stays as it is until it is let go:";
+      return "hostd would be asked for this, when the node gets a rollout lease; GPUs in their desired mode "
+             "are not touched, and a GPU in use is blocked until its user ends:";
     case LabelPlan::Effect::left_as_is:
       return "nothing would be asked for any more: the GPUs would stay as they are";
     case LabelPlan::Effect::standby:
@@ -204,8 +226,8 @@ std::vector<const GpuUser*> users_on(const LabelPlan& plan) {
 }
 
 constexpr const char* kUnknown =
-    "which GPU is in which mode, and what else holds one, only the node knows: there `ferry apply --dry-run "
-    "-f FILE -c NAME` says what would be written";
+    "only the node knows the mode of each GPU and its other users: `ferry apply --dry-run -f FILE -c NAME` "
+    "there prints the writes";
 
 }  // namespace
 

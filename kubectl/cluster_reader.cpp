@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubectl/cluster_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/text/text.h"
@@ -10,12 +11,6 @@
 namespace ferry::kubectl {
 
 using nlohmann::json;
-
-const json& field(const json& object, std::string_view key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
 
 const json& field_at(const json& object, std::initializer_list<std::string_view> keys) {
   const json* at = &object;
@@ -81,18 +76,31 @@ Error no_such_node(const kube::AskForPart& ask, const std::string& name) {
   std::vector<std::string> names;
   if (const auto nodes = kube::list_by_parts(ask, {.kind = kube::kNodes}, counted_node))
     for (const json& node : *nodes) names.push_back(text_field(field(node, "metadata"), "name"));
-  return {.code = make_error_code(Errc::not_found),
+  return {.code = Errc::not_found,
           .message = "there is no node '" + name + "'" + did_you_mean(name, names),
           .hint = "`kubectl ferry list` shows those that have GPUs"};
 }
 
+// Leaves the nodes of these names; all if there are none.
+Result<> keep_named(const kube::AskForPart& ask, const std::vector<std::string>& names,
+                    std::vector<json>& nodes) {
+  if (names.empty()) return {};
+  const auto name_of = [](const json& node) { return text_field(field(node, "metadata"), "name"); };
+  for (const std::string& name : names)
+    if (std::ranges::find(nodes, name, name_of) == nodes.end()) return fail(no_such_node(ask, name));
+  std::erase_if(nodes,
+                [&](const json& node) { return std::ranges::find(names, name_of(node)) == names.end(); });
+  return {};
+}
+
 }  // namespace
 
-Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis) {
+Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis, const NodeChoice& choice) {
   ClusterObjects out;
-  auto nodes = kube::list_by_parts(ask, {.kind = kube::kNodes}, counted_node);
+  auto nodes = kube::list_by_parts(ask, {.kind = kube::kNodes, .labels = choice.labels}, counted_node);
   if (!nodes) return fail(std::move(nodes).error());
   out.nodes = std::move(*nodes);
+  if (auto chosen = keep_named(ask, choice.names, out.nodes); !chosen) return fail(std::move(chosen).error());
   auto pods = kube::list_by_parts(ask, {.kind = kube::kPods, .fields = std::string(kube::kNotEndedPods)},
                                   counted_pod);
   if (!pods) return fail(std::move(pods).error());
@@ -114,6 +122,19 @@ Result<ClusterObjects> read_cluster_node(const kube::AskForPart& ask, const std:
   if (!pods) return fail(std::move(pods).error());
   out.pods = std::move(*pods);
   return out;
+}
+
+Result<json> read_vmi(const kube::AskForPart& ask, const std::string& space, const std::string& name) {
+  const kube::ObjectRef object{.kind = kube::kVmis, .space = space, .name = name};
+  if (auto path = kube::path_of(object); !path) return fail(std::move(path).error());
+  auto vmis = kube::list_by_parts(ask, kube::only(object));
+  const bool unknown = !vmis && vmis.error().code == kube::ApiErrc::not_found;
+  if (!vmis && !unknown) return fail(std::move(vmis).error());
+  if (!unknown && !vmis->empty()) return std::move(vmis->front());
+  return fail(Errc::not_found,
+              "there is no VirtualMachineInstance '" + space + "/" + name +
+                  "': the VM is stopped, or has another name",
+              "`kubectl get vm -A` lists the VMs; `virtctl start` starts one");
 }
 
 Result<std::optional<std::vector<json>>> read_kubevirts(const kube::AskForPart& ask) {

@@ -14,6 +14,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "common/result.h"
+#include "common/text/whole_json.h"
 #include "kube/paged_list.h"
 #include "kubectl/cluster_facts.h"
 
@@ -22,8 +23,7 @@ namespace ferry::kubectl {
 // Parts of JSON objects from outside, which may have any shape. A part that is absent or of another kind
 // reads as null, empty or false.
 
-const nlohmann::json& field(const nlohmann::json& object, std::string_view key);
-/// field() of each key in turn.
+/// field() (whole_json.h) of each key in turn.
 const nlohmann::json& field_at(const nlohmann::json& object, std::initializer_list<std::string_view> keys);
 /// A string as one line that a terminal can show (visible_text.h).
 std::string text_field(const nlohmann::json& object, std::string_view key);
@@ -41,10 +41,20 @@ const std::vector<nlohmann::json>& items_field(const nlohmann::json& object, std
 /// Reads Nodes and the pods with GPUs that have not ended; `vmis` adds KubeVirt's VMs. A cluster without
 /// KubeVirt has no VMs; a role that hides them becomes a note. Errors: those of `ask`.
 enum class VmisRead { no, yes };
-Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis);
+/// The Nodes to read.
+struct NodeChoice {
+  std::vector<std::string> names = {};  ///< empty: all
+  std::string labels = {};              ///< a label selector; empty: any
+};
+/// Errc::not_found: there is no node of a chosen name.
+Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis, const NodeChoice& nodes = {});
 
 /// Reads one node and its pods that have not ended. Errc::not_found: there is no such node.
 Result<ClusterObjects> read_cluster_node(const kube::AskForPart& ask, const std::string& node);
+
+/// Reads a VirtualMachineInstance as it is. Errc::not_found: there is none.
+Result<nlohmann::json> read_vmi(const kube::AskForPart& ask, const std::string& space,
+                                const std::string& name);
 
 /// Reads the KubeVirt objects. Empty: the cluster has no KubeVirt. Absent: the role hides them. Errors: those
 /// of `ask`.

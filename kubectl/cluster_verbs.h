@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,10 +36,12 @@ nlohmann::json vms_document(const ClusterGpus& cluster);
 
 // The output for people. `columns` absent: no limit of width.
 
-/// A row for each resource of each node, with its users; below the rows the faults.
-std::string list_text(const ClusterGpus& cluster, std::optional<std::size_t> columns);
-std::string node_text(const ClusterGpus& cluster, const ClusterNode& node,
-                      std::optional<std::size_t> columns);
+/// A row for each resource of each node, with its users; below the rows the faults. `now`: Unix time in
+/// seconds; given, the rows also have the age of each node's state.
+std::string list_text(const ClusterGpus& cluster, std::optional<std::size_t> columns,
+                      std::optional<std::int64_t> now = {});
+std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, std::optional<std::size_t> columns,
+                      std::optional<std::int64_t> now = {});
 std::string vms_text(const ClusterGpus& cluster, std::optional<std::size_t> columns);
 
 // `kubectl ferry doctor`: checks whether VMs can get a node's GPUs, as far as the API server shows it. Pure.
@@ -46,6 +50,30 @@ std::string vms_text(const ClusterGpus& cluster, std::optional<std::size_t> colu
 /// `objects`: a node and its pods. `kubevirts`: the cluster's KubeVirt objects; absent: they cannot be read.
 std::vector<Check> cluster_checks(const ClusterObjects& objects,
                                   const std::optional<std::vector<nlohmann::json>>& kubevirts);
+
+/// `kubectl ferry doctor vm`: checks why a VM has no GPU. `vmi`: the VirtualMachineInstance. `objects`: all
+/// nodes and pods. The subject of the checks is "NAMESPACE/NAME".
+std::vector<Check> vm_checks(const nlohmann::json& vmi, const ClusterObjects& objects,
+                             const std::optional<std::vector<nlohmann::json>>& kubevirts);
+
+/// The resources that a KubeVirt object permits; true: another program than KubeVirt serves it. Absent:
+/// everything is permitted.
+std::optional<std::map<std::string, bool>> permitted_by(const nlohmann::json& kubevirt);
+
+// `kubectl ferry kubevirt-cr`: the resources that nodes advertise to VMs, and whether KubeVirt permits them.
+
+struct PermittedResource {
+  std::string name;
+  std::vector<std::string> nodes;  ///< that advertise it
+  bool listed = false;
+  bool by_others = false;  ///< marked as served by another program
+  bool permitted() const { return listed && by_others; }
+};
+std::vector<PermittedResource> permitted_resources(const ClusterGpus& cluster,
+                                                   const nlohmann::json& kubevirt);
+nlohmann::json permitted_document(const std::vector<PermittedResource>& resources);
+std::string permitted_text(const std::vector<PermittedResource>& resources,
+                           std::optional<std::size_t> columns);
 
 // `kubectl ferry gather`: the facts about a cluster that support needs, as one document. It takes only listed
 // fields of an object. Never taken are environments, other programs' arguments and annotations, volumes,

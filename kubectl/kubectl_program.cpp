@@ -2,16 +2,20 @@
 #include "kubectl/kubectl_program.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,10 +26,12 @@
 #include "cli/completion/command_model.h"
 #include "cli/options/choice_option.h"
 #include "cli/options/output_format.h"
+#include "cli/options/usage_fault.h"
+#include "cli/output/check_report.h"
+#include "cli/output/help_text.h"
 #include "cli/output/text_output.h"
 #include "common/exit_status.h"
 #include "common/process/standard_streams.h"
-#include "common/text/text.h"
 #include "common/version.h"
 #include "kube/api_calls.h"
 #include "kubectl/cluster_facts.h"
@@ -38,19 +44,51 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kWhat = "The GPUs of a cluster that Ferry carries into virtual machines.";
-constexpr const char* kFooter =
-    "What is shown is what the API server knows; which GPU is in which mode, and why, says `ferry status` "
-    "on\n"
-    "the node. Nothing is changed.\n"
-    "Exit status: 0, 1 failed, `doctor` found a fault, or `gather` has not all, 2 wrong usage, no such "
-    "node,\n"
-    "or `plan`: what would be asked for cannot be, 4 `plan`: others serve the node.";
+constexpr const char* kWhat = "Shows the GPUs of a Kubernetes cluster, and the VMs and pods that have them";
+constexpr const char* kNotes =
+    "It shows what the API server knows, and changes nothing. On the node `ferry status` prints the mode of "
+    "each GPU, and the reason for it.";
+
+constexpr std::array kExamples = {
+    cli::Example{"list", "Show which VM or pod has which GPUs", "kubectl ferry list"},
+    cli::Example{"list", "Show two nodes, with the ages of their states",
+                 "kubectl ferry list gpu-1 gpu-2 -o wide"},
+    cli::Example{"node", "Show one node", "kubectl ferry node gpu-1"},
+    cli::Example{"vms", "List the VMs that have GPUs or ask for some", "kubectl ferry vms"},
+    cli::Example{"plan", "Print what a label would ask of a node",
+                 "kubectl ferry plan gpu-1 nvidia.com/gpu.workload.config=container"},
+    cli::Example{"doctor", "Find what keeps the GPUs of a node from VMs", "kubectl ferry doctor gpu-1"},
+    cli::Example{"doctor", "Find why a VM gets no GPU", "kubectl ferry doctor vm studio/render"},
+    cli::Example{"kubevirt-cr", "Show which resources KubeVirt does not permit", "kubectl ferry kubevirt-cr"},
+    cli::Example{"gather", "Collect a file for a report", "kubectl ferry gather -n ferry > support.json"},
+    cli::Example{"help", "Print the options and examples of a command", "kubectl ferry help list"},
+    cli::Example{"version", "Print the version", "kubectl ferry version"}};
+
+constexpr std::array kStatuses = {
+    cli::StatusMeaning{"0", "done"},
+    cli::StatusMeaning{"1",
+                       "the API server does not answer or refuses; doctor found a fault; gather has not all"},
+    cli::StatusMeaning{"2",
+                       "the command line is wrong, or there is no such node or VM; plan: the labels ask for "
+                       "something impossible"},
+    cli::StatusMeaning{"3", "kubevirt-cr: KubeVirt does not permit a resource"},
+    cli::StatusMeaning{"4", "plan: NVIDIA's programs serve the node"}};
+
+// Verbs of `ferry` and of kubectl.
+constexpr std::array kOtherWords = {cli::OtherWord{"status", "list"}, cli::OtherWord{"get", "list"},
+                                    cli::OtherWord{"nodes", "list"}, cli::OtherWord{"describe", "node"},
+                                    cli::OtherWord{"explain", "node"}};
+
+cli::HelpFrame frame() {
+  return {
+      .program = "kubectl ferry", .examples = kExamples, .statuses = kStatuses, .other_words = kOtherWords};
+}
 
 struct Report {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
   json document;
   std::string text;
   ExitStatus status = ExitStatus::done;
+  bool tinted = false;                  ///< `text` has escapes of cli::tinted()
   std::vector<std::string> notes = {};  ///< for stderr, when the document goes to a file
 };
 
@@ -59,6 +97,12 @@ struct Command {
   std::string kubeconfig;
   std::string context;
   std::string node;
+  std::vector<std::string> nodes;   ///< of `list`
+  std::vector<std::string> target;  ///< of `doctor`: a node, or "vm" and a VM
+  std::vector<std::string> help_for;
+  std::string labels;  ///< a label selector
+  bool watch = false;
+  bool verbose = false;
   std::string space;
   std::vector<std::string> config_maps = {"ferry"};
   std::vector<std::string> changes;
@@ -69,16 +113,22 @@ struct Cluster {
   kube::AskForPart ask;
   AskForLog ask_for_log;
   std::string default_namespace;
-  std::optional<std::size_t> columns;
+  cli::TextOutput output;
+  std::optional<std::int64_t> now;  ///< for ages; absent: none are asked for
+
+  std::optional<std::size_t> columns() const { return output.columns; }
 };
 
 using ClusterVerb = std::function<Result<Report>(const Cluster&)>;
 
-Result<Report> list_cluster(const Cluster& cluster) {
-  const auto objects = read_cluster(cluster.ask, VmisRead::no);
+Result<Report> list_cluster(const Cluster& cluster, const Command& command) {
+  const auto objects =
+      read_cluster(cluster.ask, VmisRead::no, {.names = command.nodes, .labels = command.labels});
   if (!objects) return fail(objects.error());
-  const ClusterGpus gpus = cluster_gpus(*objects);
-  return Report{.document = list_document(gpus), .text = list_text(gpus, cluster.columns)};
+  const bool named = !command.nodes.empty() || !command.labels.empty();
+  const ClusterGpus gpus = cluster_gpus(*objects, named ? NodesShown::all : NodesShown::with_gpus);
+  const auto now = command.output == cli::OutputFormat::wide ? cluster.now : std::nullopt;
+  return Report{.document = list_document(gpus), .text = list_text(gpus, cluster.columns(), now)};
 }
 
 Result<Report> show_node(const Cluster& cluster, const Command& command) {
@@ -90,14 +140,15 @@ Result<Report> show_node(const Cluster& cluster, const Command& command) {
                 fmt::format("Node {}: the API server's answer is not that", command.node));
   }
   const ClusterNode& node = gpus.nodes.front();
-  return Report{.document = node_document(gpus, node), .text = node_text(gpus, node, cluster.columns)};
+  return Report{.document = node_document(gpus, node),
+                .text = node_text(gpus, node, cluster.columns(), cluster.now)};
 }
 
 Result<Report> show_vms(const Cluster& cluster) {
   const auto objects = read_cluster(cluster.ask, VmisRead::yes);
   if (!objects) return fail(objects.error());
   const ClusterGpus gpus = cluster_gpus(*objects);
-  return Report{.document = vms_document(gpus), .text = vms_text(gpus, cluster.columns)};
+  return Report{.document = vms_document(gpus), .text = vms_text(gpus, cluster.columns())};
 }
 
 // Ferry's namespace: the option's, or the client's default. `plan` uses it only if no pod shows the agent's.
@@ -114,25 +165,68 @@ Result<Report> plan_labels(const Cluster& cluster, const Command& command) {
                       {.space = space_of(cluster, command), .config_maps = command.config_maps});
   if (!plan) return fail(plan.error());
   return Report{.document = plan_document(*plan),
-                .text = plan_text(*plan, cluster.columns),
+                .text = plan_text(*plan, cluster.columns()),
                 .status = plan_status(*plan)};
 }
 
+Report checks_report(const std::string& what, const json& subject, std::vector<Check> checks,
+                     const Cluster& cluster, const Command& command) {
+  Report out{.document = subject, .text = {}, .tinted = true};
+  out.document["checks"] = json::array();
+  for (const Check& check : checks) out.document["checks"].push_back(cli::to_json(check));
+  const std::vector<cli::CheckGroup> groups = {{.heading = {}, .checks = std::move(checks)}};
+  if (cli::counts_of(groups).failed > 0) out.status = ExitStatus::failed;
+  out.text = cli::checks_text(what, groups, command.verbose, cluster.output);
+  return out;
+}
+
 Result<Report> check_node(const Cluster& cluster, const Command& command) {
-  const auto objects = read_cluster_node(cluster.ask, command.node);
+  const std::string& name = command.target.front();
+  const auto objects = read_cluster_node(cluster.ask, name);
   if (!objects) return fail(objects.error());
   const auto kubevirts = read_kubevirts(cluster.ask);
   if (!kubevirts) return fail(kubevirts.error());
-  Report out{.document = {{"node", command.node}, {"checks", json::array()}}, .text = {}};
-  const auto checks = cluster_checks(*objects, *kubevirts);
-  std::size_t id_width = 0;
-  for (const Check& check : checks) id_width = std::max(id_width, check.id.size());
-  for (const Check& check : checks) {
-    out.document["checks"].push_back(cli::to_json(check));
-    out.text += cli::lines_of(check, id_width);
-    if (check.verdict == Verdict::fail) out.status = ExitStatus::failed;
+  return checks_report("node " + name, json::object({{"node", name}}), cluster_checks(*objects, *kubevirts),
+                       cluster, command);
+}
+
+Result<Report> check_vm(const Cluster& cluster, const Command& command) {
+  const std::string& vm = command.target.back();
+  const auto slash = vm.find('/');
+  const std::string space = slash == std::string::npos ? space_of(cluster, command) : vm.substr(0, slash);
+  const std::string name = slash == std::string::npos ? vm : vm.substr(slash + 1);
+  const auto vmi = read_vmi(cluster.ask, space, name);
+  if (!vmi) return fail(vmi.error());
+  const auto objects = read_cluster(cluster.ask, VmisRead::no);
+  if (!objects) return fail(objects.error());
+  const auto kubevirts = read_kubevirts(cluster.ask);
+  if (!kubevirts) return fail(kubevirts.error());
+  return checks_report(fmt::format("VM {}/{}", space, name), json::object({{"vm", space + "/" + name}}),
+                       vm_checks(*vmi, *objects, *kubevirts), cluster, command);
+}
+
+Result<Report> check(const Cluster& cluster, const Command& command) {
+  if (command.target.size() == 1) return check_node(cluster, command);
+  if (command.target.size() == 2 && command.target.front() == "vm") return check_vm(cluster, command);
+  return fail(Errc::usage, "doctor takes one node, or the word vm and one VM",
+              "for example `kubectl ferry doctor gpu-1`, or `kubectl ferry doctor vm studio/render`");
+}
+
+Result<Report> show_permitted(const Cluster& cluster) {
+  const auto objects = read_cluster(cluster.ask, VmisRead::no);
+  if (!objects) return fail(objects.error());
+  const auto kubevirts = read_kubevirts(cluster.ask);
+  if (!kubevirts) return fail(kubevirts.error());
+  if (!*kubevirts || (*kubevirts)->empty()) {
+    return fail(Errc::failed,
+                *kubevirts ? "the cluster has no KubeVirt object" : "your role may not list KubeVirt objects",
+                "KubeVirt is installed by its operator and the object kubevirt/kubevirt");
   }
-  return out;
+  const auto resources = permitted_resources(cluster_gpus(*objects), (*kubevirts)->front());
+  const bool all = std::ranges::all_of(resources, &PermittedResource::permitted);
+  return Report{.document = permitted_document(resources),
+                .text = permitted_text(resources, cluster.columns()),
+                .status = all ? ExitStatus::done : ExitStatus::differs};
 }
 
 Result<Report> gather(const Cluster& cluster, const Command& command) {
@@ -149,52 +243,84 @@ class PluginVerbs {
  public:
   PluginVerbs(CLI::App& app, Command& command, ClusterVerb& verb) : command_(command), verb_(verb) {
     app.require_subcommand(1);
+    app.set_help_flag("-h,--help", "print this help");
     cli::add_choice(app, "-o,--output", command.output, cli::output_formats(),
-                    "how it is printed: table, json, yaml")
-        ->option_text("FORMAT");
+                    "the format of the data: table, wide (a table with more columns), json or yaml")
+        ->option_text("FORMAT [table]");
     app.add_option("--kubeconfig", command.kubeconfig,
-                   "how to reach the API server; else $KUBECONFIG and so on")
+                   "how to reach the API server; the default is $KUBECONFIG, then ~/.kube/config")
         ->option_text("FILE");
-    app.add_option("--context", command.context, "the context of that file; else its own choice");
-    app.set_version_flag("--version", std::string("ferry ") + kVersion);
-    app.footer(kFooter);
-    add(app, "list", "all nodes' GPUs: what is advertised, and which VM or pod has it", list_cluster);
-    name_node(add(app, "node", "one node: what it is asked to be, its state, its GPUs and who has them",
-                  [this](const Cluster& cluster) { return show_node(cluster, command_); }));
-    add(app, "vms", "VMs of KubeVirt and pods in VMs of Kata that have GPUs, which, and where", show_vms);
+    app.add_option("--context", command.context,
+                   "the context of that file; the default is its current context")
+        ->option_text("NAME");
+    app.set_version_flag("--version", std::string("ferry ") + kVersion, "print the version");
+    app.footer(kNotes);
+    add_list(app);
+    add(app, "node", "show one node: its desired state, its state, its GPUs and their users",
+        [this](const Cluster& cluster) { return show_node(cluster, command_); })
+        ->add_option("node", command_.node, "a node")
+        ->required()
+        ->option_text("NODE");
+    add(app, "vms", "list the VMs of KubeVirt and the pods of Kata that have GPUs, with their nodes",
+        show_vms);
     add_plan(app);
-    name_node(add(app, "doctor", "what keeps a node's GPUs from VMs, as far as the API server shows it",
-                  [this](const Cluster& cluster) { return check_node(cluster, command_); }));
+    add_doctor(app);
+    add(app, "kubevirt-cr", "show which of the nodes' resources the KubeVirt object permits", show_permitted);
     CLI::App* const archive =
-        add(app, "gather", "what support needs, as one JSON document, without what could be secret",
+        add(app, "gather", "print what support needs as one JSON document, with possible secrets left out",
             [this](const Cluster& cluster) { return gather(cluster, command_); });
-    name_space(archive, "where Ferry is installed; else the context's namespace");
+    name_space(archive, "the namespace of Ferry; the default is the namespace of the context");
+    add(app, "help", "print the commands, or the options and examples of one", nullptr)
+        ->add_option("verb", command_.help_for, "the words of a command")
+        ->option_text("VERB...");
+    add(app, "version", "print the version", nullptr);
   }
 
  private:
+  /// `action` is empty for verbs that need no cluster.
   CLI::App* add(CLI::App& app, const char* name, const char* description, ClusterVerb action) {
     CLI::App* const verb = app.add_subcommand(name, description);
     verb->fallthrough();  // global options may follow the verb
     verb->callback([this, action = std::move(action)] { verb_ = action; });
     return verb;
   }
-  void name_node(CLI::App* verb) {
-    verb->add_option("node", command_.node, "its name")->required()->option_text("NODE");
-  }
   void name_space(CLI::App* verb, const char* description) {
-    verb->add_option("-n,--namespace", command_.space, description);
+    verb->add_option("-n,--namespace", command_.space, description)->option_text("NAME");
+  }
+  void add_list(CLI::App& app) {
+    CLI::App* const list = add(app, "list", "list the GPUs of all nodes, and which VM or pod has them",
+                               [this](const Cluster& cluster) { return list_cluster(cluster, command_); });
+    list->add_option("nodes", command_.nodes, "only these nodes")->option_text("NODE...");
+    list->add_option("-l,--selector", command_.labels,
+                     "only nodes with these labels, such as zone=a,gpu-ferry.io/state!=ready")
+        ->option_text("SELECTOR");
+    list->add_flag("-w,--watch", command_.watch, "print the list again when it changes, until Ctrl-C");
+    list->footer("`-o wide` also prints the age of each node's state.");
   }
   void add_plan(CLI::App& app) {
-    CLI::App* const plan =
-        add(app, "plan", "what other labels of a node would ask for, as far as the API server can tell",
-            [this](const Cluster& cluster) { return plan_labels(cluster, command_); });
-    name_node(plan);
+    CLI::App* const plan = add(app, "plan", "print what other labels of a node would ask for",
+                               [this](const Cluster& cluster) { return plan_labels(cluster, command_); });
+    plan->add_option("node", command_.node, "a node")->required()->option_text("NODE");
     plan->add_option("labels", command_.changes,
-                     "KEY=VALUE sets one, KEY- takes it away, as for kubectl label")
+                     "KEY=VALUE sets a label, KEY- removes it, as in kubectl label")
         ->option_text("CHANGE...");
-    name_space(plan, "of the configurations, where no pod on the node shows it");
-    plan->add_option("--config-map", command_.config_maps, "likewise; may be repeated")
-        ->capture_default_str();
+    name_space(plan, "the namespace of the ConfigMaps, if no pod of the agent on the node shows it");
+    plan->add_option(
+            "--config-map", command_.config_maps,
+            "a ConfigMap with policies and vGPU profiles, if no pod of the agent on the node shows it; "
+            "may be repeated")
+        ->capture_default_str()
+        ->option_text("NAME ...");
+  }
+  void add_doctor(CLI::App& app) {
+    CLI::App* const doctor =
+        add(app, "doctor", "find what keeps the GPUs of a node from VMs, or a VM from its GPUs",
+            [this](const Cluster& cluster) { return check(cluster, command_); });
+    doctor->add_option("target", command_.target, "a node, or the word vm and NAMESPACE/NAME of a VM")
+        ->required()
+        ->option_text("NODE|vm...");
+    doctor->add_flag("-v,--verbose", command_.verbose, "also print the checks that passed");
+    name_space(doctor, "the namespace of a VM that is named without one");
   }
 
   Command& command_;
@@ -207,48 +333,67 @@ int tell(const Error& error) {
   return static_cast<int>(exit_status_of(error));
 }
 
-int wrong_usage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
-  const auto chosen = app.get_subcommands();
-  const CLI::App& at = chosen.empty() ? app : *chosen.front();
-  std::vector<std::string> known;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
-    known.push_back(verb->get_name());
-  for (const CLI::App* of : {&app, &at})
-    for (const CLI::Option* option : of->get_options())
-      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  std::string meant;
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
-      dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
-    for (int i = 1; i < argc && meant.empty(); ++i) {
-      const std::string word = argv[i];
-      if (std::ranges::find(known, word) == known.end()) meant = did_you_mean(word, known);
+// Prints a report; done: all was written.
+ExitStatus print(const Command& command, const Report& report) {
+  const std::string out = cli::printed(command.output, report.document, report.text,
+                                       report.tinted ? Colours::kept : Colours::told);
+  static_cast<void>(std::fwrite(out.data(), 1, out.size(), stdout));
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return ExitStatus::done;
+  print_to_stderr("kubectl ferry: write standard output: {}\n", std::generic_category().message(errno));
+  return ExitStatus::failed;
+}
+
+/// Looks again and again, and prints each change, until a signal ends the program or nothing can be printed.
+int watch(const Command& command, const ClusterVerb& verb, const std::function<Cluster()>& cluster) {
+  constexpr auto kPause = std::chrono::seconds(5);
+  std::string last;
+  std::string complaint;
+  for (;; std::this_thread::sleep_for(kPause)) {
+    const auto report = verb(cluster());
+    if (!report) {
+      if (std::exchange(complaint, report.error().message) != report.error().message) tell(report.error());
+      continue;
     }
+    complaint.clear();
+    if (std::exchange(last, report->text) == report->text) continue;
+    if (const ExitStatus status = print(command, *report); status != ExitStatus::done)
+      return static_cast<int>(status);
   }
-  print_to_stderr("kubectl ferry: {}{}\nhint: `kubectl ferry{} --help` lists what there is\n", error.what(),
-                  meant, chosen.empty() ? "" : " " + at.get_name());
-  return static_cast<int>(ExitStatus::usage);
 }
 
 int run(const Command& command, const ClusterVerb& verb) {
   const auto calls = kube::ApiCalls::reach(command.kubeconfig, command.context);
   if (!calls) return tell(calls.error());
   kube::ApiCalls& api = **calls;
-  const Cluster cluster{.ask = [&api](const kube::Selection& what,
-                                      const kube::ListRange& range) { return api.list(what, range); },
-                        .ask_for_log = [&api](const kube::ObjectRef& pod,
-                                              const kube::LogEnd& end) { return api.log(pod, end); },
-                        .default_namespace = api.default_namespace(),
-                        .columns = cli::text_output_of(stdout).columns};
-  const auto report = verb(cluster);
+  const auto cluster = [&api] {
+    return Cluster{.ask = [&api](const kube::Selection& what,
+                                 const kube::ListRange& range) { return api.list(what, range); },
+                   .ask_for_log = [&api](const kube::ObjectRef& pod,
+                                         const kube::LogEnd& end) { return api.log(pod, end); },
+                   .default_namespace = api.default_namespace(),
+                   .output = cli::text_output_of(stdout),
+                   .now = std::time(nullptr)};
+  };
+  if (command.watch) return watch(command, verb, cluster);
+  const auto report = verb(cluster());
   if (!report) return tell(report.error());
-  const std::string out = cli::printed(command.output, report->document, report->text);
-  static_cast<void>(std::fwrite(out.data(), 1, out.size(), stdout));
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    print_to_stderr("kubectl ferry: write standard output: {}\n", std::generic_category().message(errno));
-    return static_cast<int>(ExitStatus::failed);
-  }
+  if (const ExitStatus status = print(command, *report); status != ExitStatus::done)
+    return static_cast<int>(status);
   for (const std::string& note : report->notes) print_to_stderr("kubectl ferry: note: {}\n", note);
   return static_cast<int>(report->status);
+}
+
+/// The verbs that need no cluster.
+int run_alone(const CLI::App& app, const Command& command) {
+  if (cli::parsed_command(app).get_name() == "version") {
+    fmt::print("ferry {}\n", kVersion);
+    return static_cast<int>(ExitStatus::done);
+  }
+  const auto text =
+      cli::help_of(cli::command_model(app), command.help_for, frame(), cli::text_output_of(stdout));
+  if (!text) return tell(text.error());
+  fmt::print("{}", *text);
+  return static_cast<int>(ExitStatus::done);
 }
 
 }  // namespace
@@ -281,12 +426,12 @@ int kubectl_program(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {
-    return cli::print_help(app, help_or_version);
+    return cli::print_help(app, help_or_version, frame());
   } catch (const CLI::ParseError& error) {
-    return wrong_usage(app, error, argc, argv);
+    return tell(cli::usage_fault(app, error, {argv, static_cast<std::size_t>(argc)}, frame()));
   }
   try {
-    return run(command, verb);
+    return verb ? run(command, verb) : run_alone(app, command);
   } catch (const std::exception& error) {
     // Ferry throws for no reason that a user could fix, so this is out of memory or a defect.
     print_to_stderr("kubectl ferry: {}\n", error.what());

@@ -10,21 +10,17 @@
 #include <netinet/in.h>
 #include <vector>
 
+#include "common/text/text.h"
+
 namespace ferry::kubectl {
 namespace {
 
 constexpr std::string_view kMask = "***";
 constexpr std::size_t kLongestLine = 4096;
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_alpha(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
 /// Characters of a key's name, as "--metrics-token" and "spec.password".
 bool is_of_name(char c) {
-  return is_digit(c) || is_alpha(c) || c == '_' || c == '-' || c == '.';
+  return is_alphanumeric(c) || c == '_' || c == '-' || c == '.';
 }
 bool is_space(char c) {
   return c == ' ' || c == '\t';
@@ -35,13 +31,6 @@ bool is_quote(char c) {
 /// Characters after which a sentence or a list goes on. A password may have them, too.
 bool is_closing(char c) {
   return c == ',' || c == ';' || c == ')' || c == '}' || c == ']' || c == '>';
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
 }
 
 /// The length of a quote at `at` with the backslashes that a JSON log puts before it; 0: no quote.
@@ -201,7 +190,7 @@ bool is_like_base64(std::string_view word) {
   enum class Kind : std::uint8_t { lower, upper, digit, other };
   const auto kind_of = [](char c) {
     if (is_digit(c)) return Kind::digit;
-    if (!is_alpha(c)) return Kind::other;
+    if (!is_letter(c)) return Kind::other;
     return c >= 'a' ? Kind::lower : Kind::upper;
   };
   std::size_t changes = 0;
@@ -286,7 +275,7 @@ void mask_keys(std::string& line) {
 /// The length of a leading "10.0.0.1"; 0: none leads. "95.02.66.00.15" and "580.159.04" are versions.
 std::size_t length_of_ipv4(std::string_view text) {
   auto length = end_of_run(text, 0, [](char c) { return is_digit(c) || c == '.'; });
-  if (length < text.size() && (is_alpha(text[length]) || text[length] == '_')) return 0;
+  if (length < text.size() && (is_letter(text[length]) || text[length] == '_')) return 0;
   while (length > 0 && text[length - 1] == '.') --length;
   in_addr out{};
   return inet_pton(AF_INET, std::string(text.substr(0, length)).c_str(), &out) == 1 ? length : 0;
@@ -375,8 +364,8 @@ bool is_of_pem(std::string_view line) {
   while (!line.empty() && (is_space(line.back()) || line.back() == '\r')) line.remove_suffix(1);
   while (!line.empty() && is_space(line.front())) line.remove_prefix(1);
   return line.starts_with("Proc-Type:") || line.starts_with("DEK-Info:") ||
-         std::ranges::all_of(
-             line, [](char c) { return is_digit(c) || is_alpha(c) || c == '+' || c == '/' || c == '='; });
+         std::ranges::all_of(line,
+                             [](char c) { return is_alphanumeric(c) || c == '+' || c == '/' || c == '='; });
 }
 
 /// True for each line of a PEM block. Its end identifies a block whose beginning is cut off. A line that only

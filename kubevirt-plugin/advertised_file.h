@@ -14,19 +14,23 @@
 //   [{"id": "place-0000:17:00.1", "healthy": true, "reason": ""}]
 // A place has no IOMMU group, and its allocation gives a pod no device.
 //
-// `pod` is "namespace/name" of the pod that has the device, null if unknown (`ferry plugin --name-pods`).
-// `awaits_release`: the device is Unhealthy only until a pod or a VM releases it or its group.
-// `held_with_group`: the device is Unhealthy only because a pod has another device of its IOMMU group.
-// `reason` is "" when healthy; `numa_node` is null when unknown. `state_generation` is that of the
-// status.json whose withdrawals this list has followed, 0 without one and before it is known who holds what:
-// a device that it withdraws and that is listed here all the same is a pod's. Besides what the kubelet is
-// told of, devices are listed here, Unhealthy, that a pod has and that it is not told of: a process that has
-// just started does not offer it what is withdrawn. The file outlives its writer: who starts next takes over
-// what is allocated by it, since the kubelet tells of a pod only a little after its Allocate. `registered` is
-// then what it was: run/ferry/plugin/plugin.lock tells whether anybody serves. `fatal_errors`, where there
-// are any: how many the kernel had counted before the function was first seen, and the binding that it has
-// had them in (fatal_errors.h). `standby`: why the kubelet is told of none of this; null where it is. From
-// the first release on keys are only ever added.
+// Keys:
+// - `pod`: "namespace/name" of the pod that has the device, null if unknown (`ferry plugin --name-pods`).
+// - `awaits_release`: the device is Unhealthy only until a pod or a VM releases it or its group.
+// - `held_with_group`: the device is Unhealthy only because a pod has another device of its IOMMU group.
+// - `reason`: "" when healthy. `numa_node`: null when unknown.
+// - `state_generation`: the generation of the status.json whose withdrawals this list has followed; 0 without
+//   that file, and until the allocations are known. A withdrawn device that is listed here belongs to a pod.
+// - `registered`: the kubelet reads the resource's list. After the writer's end the last value stands;
+//   run/ferry/plugin/plugin.lock shows if a plugin serves.
+// - `fatal_errors`, if there are any: the kernel's count before the function was first seen, and the binding
+//   in which the errors occurred (fatal_errors.h).
+// - `standby`: why nothing is advertised to the kubelet; null: the plugin serves.
+//
+// `devices` also has allocated devices that are not advertised, as Unhealthy: a process that has just started
+// does not advertise withdrawn devices. The file outlives its writer. The next process takes over its
+// allocations, since the kubelet lists a pod only a little after its Allocate. From the first release on,
+// keys are only ever added.
 #pragma once
 
 #include <cstdint>

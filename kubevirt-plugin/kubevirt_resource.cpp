@@ -15,7 +15,6 @@
 
 #include "common/kubevirt_rules.h"
 #include "common/plugin_files.h"
-#include "common/text/text.h"
 #include "hostfs/locks.h"
 #include "kubevirt-plugin/advertised_file.h"
 
@@ -53,10 +52,10 @@ std::string list_of(std::string_view key, std::string_view selector_key,
 
 }  // namespace
 
-Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const ResourceSet& offer) {
+Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const ResourceSet& scan) {
   std::set<PermittedDevice> pci;
   std::set<PermittedDevice> mediated;
-  for (const auto& resource : offer.resources) {
+  for (const auto& resource : scan.resources) {
     const std::string& name = resource.name.text();
     for (const auto& device : resource.devices) {
       switch (device.kind) {
@@ -158,13 +157,13 @@ bool plugin_runs(const HostFs& host) {
 /// The sockets of KubeVirt's PCI plugin begin with the whole resource name, Ferry's with the part after the
 /// "/". KubeVirt's mdev plugin uses Ferry's names; these sockets are its own if Ferry's plugin does not run.
 std::vector<std::string> foreign_sockets(const HostFs& host, const ResourceRules& rules,
-                                         const ResourceSet* offer) {
+                                         const ResourceSet* scan) {
   const std::string theirs = fmt::format("kubevirt-{}-", rules.domain);
   std::vector<std::string> found;
   for (const auto& name : host.list(kPlugins).value_or(std::vector<std::string>{}))
     if (name.starts_with(theirs)) found.push_back(name);
-  if (offer == nullptr || plugin_runs(host)) return found;
-  for (const Resource& resource : offer->resources) {
+  if (scan == nullptr || plugin_runs(host)) return found;
+  for (const Resource& resource : scan->resources) {
     const std::string socket = endpoint_name(resource.name, resource.env_prefix);
     if (resource.env_prefix == EnvPrefix::mdev_pci_resource &&
         host.exists(std::filesystem::path(kPlugins) / socket))
@@ -173,11 +172,11 @@ std::vector<std::string> foreign_sockets(const HostFs& host, const ResourceRules
   return found;
 }
 
-/// `offer`: null if the scan failed.
-Check rival_check(const HostFs& host, const ResourceRules& rules, const ResourceSet* offer) {
+/// `scan`: null if the scan failed.
+Check rival_check(const HostFs& host, const ResourceRules& rules, const ResourceSet* scan) {
   Check check =
       question("kubevirt-leaves-them", "KubeVirt's own plugins and this one would offer the same devices");
-  const auto found = foreign_sockets(host, rules, offer);
+  const auto found = foreign_sockets(host, rules, scan);
   if (found.empty()) return std::move(check).passed(fmt::format("/{} has no socket of theirs", kPlugins));
   return std::move(check).warned(
       fmt::format("/{} has {}", kPlugins, fmt::join(found, ", ")),
@@ -216,45 +215,43 @@ std::optional<Check> stand_back_check(const HostFs& host) {
 }
 
 /// The number of allocatable IDs of a resource.
-std::size_t count_of(const ResourceSet& offer, const Resource& resource) {
+std::size_t count_of(const ResourceSet& scan, const Resource& resource) {
   if (!resource.places) return resource.devices.size();
   std::size_t places = 0;
-  for (const auto& other : offer.resources)
+  for (const auto& other : scan.resources)
     for (const auto& device : other.devices)
       places += static_cast<std::size_t>(
           std::ranges::count(device.companions, resource.name.text(), &Companion::resource));
   return places;
 }
 
-Check offered_check(const ResourceSet& offer) {
+Check advertised_check(const ResourceSet& scan) {
   Check check = question("resources-advertised", "a pod can ask for nothing else");
   std::vector<std::string> names;
-  names.reserve(offer.resources.size());
-  for (const auto& resource : offer.resources)
-    names.push_back(fmt::format("{} ({})", resource.name.text(), count_of(offer, resource)));
+  names.reserve(scan.resources.size());
+  for (const auto& resource : scan.resources)
+    names.push_back(fmt::format("{} ({})", resource.name.text(), count_of(scan, resource)));
   if (!names.empty()) return std::move(check).passed(fmt::format("{}", fmt::join(names, ", ")));
   return std::move(check).failed(
       "no GPU is on a vfio driver, and there is no vGPU",
       "`ferry vfio bind` or `ferry vgpu apply`; `ferry doctor` says what is in the way");
 }
 
-Check names_check(const ResourceSet& offer) {
+Check names_check(const ResourceSet& scan) {
   Check check = question("names-as-usual", "VMs ask for resources by name, on every node by the same one");
-  if (offer.warnings.empty()) return std::move(check).passed("all have one that the kubelet takes");
-  return std::move(check).warned(fmt::format("{}", fmt::join(offer.warnings, "; ")),
+  if (scan.warnings.empty()) return std::move(check).passed("all have one that the kubelet takes");
+  return std::move(check).warned(fmt::format("{}", fmt::join(scan.warnings, "; ")),
                                  "`ferry plugin --alias MODEL=NAME` gives one of your own");
 }
 
 /// Absent: the host has no Grace GPU to advertise.
-std::optional<Check> grace_check(const ResourceSet& offer) {
+std::optional<Check> grace_check(const ResourceSet& scan) {
   std::optional<Check> out;
-  for (const Resource& resource : offer.resources) {
+  for (const Resource& resource : scan.resources) {
     const auto grace = [](const AdvertisedDevice& device) { return is_grace_gpu(device.model); };
     if (std::ranges::none_of(resource.devices, grace)) continue;
-    Check check{
-        .id = "grace-vms",
-        .subject = resource.name.text(),
-        .why = "from KubeVirt 1.9 on its webhook refuses VMs with Grace GPUs that do not keep to this"};
+    Check check{"grace-vms", resource.name.text(),
+                "from KubeVirt 1.9 on its webhook refuses VMs with Grace GPUs that do not keep to this"};
     if (!std::ranges::all_of(resource.devices, grace))
       return std::move(check).failed(
           "the name stands for a Grace GPU and for another model, and KubeVirt may refuse "
@@ -294,14 +291,14 @@ Check device_check(const NotAdvertised& device, std::string fix) {
 
 /// The devices that are left out, and the listed ones that are not allocatable, by a scan. For devices that
 /// the scan finds fit, the running plugin's file adds its reasons, since it knows more than one scan.
-std::vector<Check> device_checks(const ResourceSet& offer, std::span<const NotAdvertised> by_the_plugin) {
+std::vector<Check> device_checks(const ResourceSet& scan, std::span<const NotAdvertised> by_the_plugin) {
   std::vector<Check> checks;
-  for (const auto& device : offer.not_advertised) {
+  for (const auto& device : scan.not_advertised) {
     if (!device.by_kind)
       checks.push_back(device_check(
           device, "`ferry vfio bind` moves whole groups; `ferry doctor` says what is in the way"));
   }
-  for (const auto& resource : offer.resources) {
+  for (const auto& resource : scan.resources) {
     for (const auto& device : resource.devices) {
       const auto told = std::ranges::find(by_the_plugin, device.id, &NotAdvertised::id);
       const bool fit = device.problem.empty();
@@ -328,23 +325,23 @@ std::vector<Check> kubevirt_checks(const HostFs& host, const ResourceRules& rule
     if (captured) errors.binding = 0;  // a copy of a link has an inode of its own
     scanner.remember(errors);
   }
-  const auto offer = scanner.scan();
+  const auto scan = scanner.scan();
   std::vector<Check> checks = {directory_check(host), kubelet_check(host), pods_check(host),
-                               rival_check(host, rules, offer ? &*offer : nullptr), iommufd_check(host)};
+                               rival_check(host, rules, scan ? &*scan : nullptr), iommufd_check(host)};
   auto standby = stand_back_check(host);
   auto reads = standby ? std::nullopt : reading_check(host);
   for (auto* const check : {&standby, &reads})
     if (*check) checks.push_back(std::move(**check));
-  if (!offer) {
+  if (!scan) {
     checks.push_back(
-        question("resources-advertised", "a pod can ask for nothing else").unreadable(offer.error()));
+        question("resources-advertised", "a pod can ask for nothing else").unreadable(scan.error()));
     return checks;
   }
-  checks.push_back(offered_check(*offer));
-  checks.push_back(names_check(*offer));
-  if (auto grace = grace_check(*offer)) checks.push_back(std::move(*grace));
+  checks.push_back(advertised_check(*scan));
+  checks.push_back(names_check(*scan));
+  if (auto grace = grace_check(*scan)) checks.push_back(std::move(*grace));
   const auto unfit = plugin_runs(host) ? unfit_by(file) : std::vector<NotAdvertised>();
-  for (Check& one : device_checks(*offer, unfit)) checks.push_back(std::move(one));
+  for (Check& one : device_checks(*scan, unfit)) checks.push_back(std::move(one));
   return checks;
 }
 

@@ -28,9 +28,9 @@ struct PermittedHostDevices {
   std::vector<PermittedDevice> mediated;
 };
 
-/// Each selector and resource of `offer` once, sorted; resources for Kata alone are left out. Errors: the IDs
+/// Each selector and resource of `scan` once, sorted; resources for Kata alone are left out. Errors: the IDs
 /// of a virtual function cannot be read.
-Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const ResourceSet& offer);
+Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const ResourceSet& scan);
 
 /// A KubeVirt object with only this part, as YAML to merge into the existing object. Each resource is marked
 /// externalResourceProvider; otherwise KubeVirt would advertise it too, and remove mediated devices.

@@ -50,8 +50,8 @@ struct PluginOptions {
   std::chrono::milliseconds unanswered = std::chrono::seconds(20);
   /// The time until a registration is repeated if the kubelet accepted it and does not read the list.
   std::chrono::milliseconds unread = std::chrono::seconds(30);
-  /// The settings for pod resources: releases, and allocations before this process.
-  PodResourcesMonitor::Settings users = {.socket = kPodResourcesSocket};
+  /// The kubelet's pod resources, which show releases, and allocations before this process.
+  PodResourcesMonitor::Settings pod_resources = {.socket = kPodResourcesSocket};
 };
 
 /// Serves the kubelet until `stop` is requested, then ends every stream, removes its sockets and returns.
@@ -65,7 +65,7 @@ struct PluginOptions {
 /// absent, restarts or drops the plugin. A host that never could be read ends the plugin after some tries.
 /// Errors: Errc::not_found: the kubelet's directory does not exist, or goes away while running; an errno: no
 /// socket can be made in it, or the host has no PCI bus. The plugin changes nothing on the host except its
-/// sockets, the offered file, the presence file and, for Kata, its CDI files.
+/// sockets, advertised.json, the locks and, for Kata, its CDI files.
 Result<> run_plugin(HostFs& host, const PluginOptions& options, const std::stop_token& stop);
 
 }  // namespace ferry::plugin

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "mdev/held_gpus.h"
+#include "mdev/stuck_gpus.h"
 #include "mdev/text_parts.h"
 #include "mdev/vfio_nodes.h"
 
@@ -86,11 +86,11 @@ std::filesystem::path types_path(const vfio::PciAddress& parent) {
   return vfio::sysfs_path(parent) / "mdev_supported_types";
 }
 
-VgpuParent read_parent(const HostFs& host, const HeldGpus& held, const vfio::PciAddress& address,
+VgpuParent read_parent(const HostFs& host, const StuckGpus& stuck, const vfio::PciAddress& address,
                        KnownTypes& known) {
   VgpuParent parent{.address = address, .types = {}, .problem = {}};
-  if (held.holds(host, address)) {
-    parent.problem = held_by_an_act(address);
+  if (stuck.contains(host, address)) {
+    parent.problem = stuck_error(address);
     return parent;
   }
   const std::string owner = host.link_name(vfio::sysfs_path(address) / "physfn").value_or(address.text());
@@ -200,14 +200,14 @@ Result<MdevBus> read_bus(const HostFs& host, const std::set<vfio::PciAddress>* o
   const auto passed_over = [&](const vfio::PciAddress& address) {
     return only != nullptr && !only->contains(address);
   };
-  const auto held = HeldGpus::read(host);
-  if (!held) return fail(Error(held.error()));
+  const auto stuck = StuckGpus::read(host);
+  if (!stuck) return fail(Error(stuck.error()));
   auto parents = list_if_there(host, kParents);
   if (!parents) return fail(std::move(parents).error().during("scan mdev parents"));
   for (const std::string& name : *parents) {
     if (const auto address = vfio::PciAddress::parse(name)) {
       if (!passed_over(*address))
-        bus.parents.emplace(*address, read_parent(host, *held, *address, known_types));
+        bus.parents.emplace(*address, read_parent(host, *stuck, *address, known_types));
     } else {
       bus.notes.push_back(fmt::format("mdev parent {} is no PCI function: passed over", name));
     }

@@ -2,9 +2,11 @@
 #include "mdev/vendor_vfio.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
+#include "mdev/framework.h"
 #include "mdev/text_parts.h"
 #include "mdev/vfio_nodes.h"
 
@@ -75,10 +77,6 @@ std::vector<CreatableType> parse_creatable_types(std::string_view text) {
   return out;
 }
 
-bool has_vendor_vfio(const HostFs& host, const vfio::PciAddress& function) {
-  return host.exists(current_type_path(function));
-}
-
 Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host,
                                                         const vfio::PciAddress& function) {
   auto text = host.read_attribute(attribute(function, "creatable_vgpu_types"));
@@ -147,6 +145,103 @@ std::filesystem::path params_path(const vfio::PciAddress& function) {
 
 std::filesystem::path placement_path(const vfio::PciAddress& function) {
   return attribute(function, "placement_id");
+}
+
+namespace {
+
+// Names vGPUs by the types of the GPU's other functions, since a function with a vGPU lists no type, not even
+// that one. The number of a type is never looked up on another GPU.
+void name_by_siblings(VgpuGpu& gpu) {
+  std::map<std::string, const VgpuType*> listed;
+  for (const VgpuParent& parent : gpu.parents) {
+    for (const VgpuType& type : parent.types) listed.emplace(type.id, &type);
+  }
+  for (VgpuDevice& device : gpu.devices) {
+    const auto type = listed.find(device.type_id);
+    if (type == listed.end()) continue;
+    device.type_name = type->second->name;
+    device.short_name = type->second->short_name;
+  }
+}
+
+class VendorVfio final : public Framework {
+ public:
+  std::string_view name() const override { return "vendor-specific VFIO"; }
+  bool on_virtual_functions() const override { return true; }
+  bool has_mediated_devices() const override { return false; }
+  bool has_uuids() const override { return false; }
+  bool lists_only_creatable_types() const override { return true; }
+  bool kernel_lists_devices() const override { return false; }
+  bool refuses_removal_in_use() const override { return true; }
+
+  bool is_parent(const HostScan& scan, const vfio::PciAddress& function) const override {
+    return scan.host.exists(current_type_path(function));
+  }
+
+  void read_gpu(const HostScan& scan, VirtualFunctions functions, VgpuGpu& gpu) const override {
+    for (const vfio::PciFunction* function : functions) {
+      if (!is_parent(scan, function->address)) continue;  // on another driver, or on none
+      if (scan.stuck.contains(scan.host, function->address)) {
+        gpu.parents.push_back(
+            {.address = function->address, .types = {}, .problem = stuck_error(function->address)});
+        continue;
+      }
+      VendorFunction read = read_vendor_function(scan.host, *function);
+      gpu.parents.push_back(std::move(read.parent));
+      if (auto& device = read.device) gpu.devices.push_back(std::move(*device));
+    }
+    name_by_siblings(gpu);
+  }
+
+  void read_devices(const HostFs& host, const vfio::Inventory& inventory, VgpuFacts facts,
+                    VgpuGpu& gpu) const override {
+    for (VgpuParent& parent : gpu.parents) {
+      const vfio::PciFunction* function = inventory.find(parent.address);
+      if (function == nullptr || (parent.problem && parent.problem->code == Errc::stuck)) continue;
+      auto device = read_vendor_device(host, facts, *function);
+      if (!device) {
+        parent.problem = std::move(device).error();
+      } else if (*device) {
+        gpu.devices.push_back(std::move(**device));
+      }
+    }
+    name_by_siblings(gpu);
+  }
+
+  bool exists(const HostFs& host, const VgpuDevice& device) const override {
+    const auto type = host.read_attribute(current_type_path(device.parent));
+    return type ? *type != "0" : !is_gone(type.error());
+  }
+
+  Result<std::uint32_t> available_now(const HostFs& host, const vfio::PciAddress& parent,
+                                      const std::string& type_id) const override {
+    auto types = read_creatable_types(host, parent);
+    if (!types) return fail(std::move(types).error());
+    return std::ranges::find(*types, type_id, &CreatableType::id) == types->end() ? 0U : 1U;
+  }
+
+  AttributeWrite creation_write(const vfio::PciAddress& parent, const std::string& type_id,
+                                const VgpuId& /*id*/) const override {
+    return {.path = current_type_path(parent), .value = type_id, .only_if_unset = true};
+  }
+  AttributeWrite removal_write(const vfio::PciAddress& parent, const VgpuId& /*id*/) const override {
+    return {.path = current_type_path(parent), .value = "0"};
+  }
+  AttributeWrite params_write(const vfio::PciAddress& parent, const VgpuId& /*id*/,
+                              const std::string& params) const override {
+    return {.path = params_path(parent), .value = params};
+  }
+  AttributeWrite placement_write(const vfio::PciAddress& parent, const VgpuId& /*id*/,
+                                 std::uint32_t placement) const override {
+    return {.path = placement_path(parent), .value = std::to_string(placement)};
+  }
+};
+
+}  // namespace
+
+const Framework& vendor_vfio() {
+  static const VendorVfio framework;
+  return framework;
 }
 
 }  // namespace ferry::mdev

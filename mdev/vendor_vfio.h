@@ -34,9 +34,6 @@ struct VendorFunction {
   std::optional<VgpuDevice> device;  ///< named by its id if the function itself no longer lists the type
 };
 
-/// True if the function has current_vgpu_type.
-bool has_vendor_vfio(const HostFs& host, const vfio::PciAddress& function);
-
 /// Reads a function of this framework. A file that cannot be read becomes the parent's problem.
 VendorFunction read_vendor_function(const HostFs& host, const vfio::PciFunction& function);
 

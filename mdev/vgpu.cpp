@@ -7,23 +7,10 @@
 
 #include <fmt/format.h>
 
+#include "mdev/framework.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::mdev {
-
-std::string_view text(VgpuFramework framework) {
-  switch (framework) {
-    case VgpuFramework::none:
-      return "none";
-    case VgpuFramework::mdev_on_pf:
-      return "mdev on the GPU";
-    case VgpuFramework::mdev_on_vf:
-      return "mdev on virtual functions";
-    case VgpuFramework::vendor_vfio:
-      return "vendor-specific VFIO";
-  }
-  return "unknown";
-}
 
 Result<VgpuId> parse_mdev_uuid(std::string_view text) {
   constexpr std::string_view kForm = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
@@ -45,19 +32,27 @@ std::string VgpuGpu::label() const {
   return fmt::format("GPU {} ({})", index, function.address.text());
 }
 
+bool VgpuGpu::on_virtual_functions() const {
+  return framework->makes_vgpus() && framework->on_virtual_functions();
+}
+
+bool VgpuGpu::on_itself() const {
+  return framework->makes_vgpus() && !framework->on_virtual_functions();
+}
+
 bool VgpuGpu::may_get_virtual_functions() const {
-  return framework == VgpuFramework::none && devices.empty() && !function.problem && function.driver &&
+  return !framework->makes_vgpus() && devices.empty() && !function.problem && function.driver &&
          !vfio::on_vfio_driver(function) && host_driver && !never_has_functions &&
          function.sriov_totalvfs > 0 && function.sriov_numvfs == 0;
 }
 
 bool VgpuGpu::awaits_types() const {
-  return framework == VgpuFramework::none && !function.problem && function.driver &&
+  return !framework->makes_vgpus() && !function.problem && function.driver &&
          !vfio::on_vfio_driver(function) && host_driver && never_has_functions;
 }
 
 bool VgpuGpu::offers_nothing() const {
-  return framework == VgpuFramework::none && !function.problem && function.driver &&
+  return !framework->makes_vgpus() && !function.problem && function.driver &&
          !vfio::on_vfio_driver(function) && host_driver && !may_get_virtual_functions() && !awaits_types();
 }
 
@@ -81,7 +76,7 @@ std::vector<VgpuType> types_of(const VgpuGpu& gpu) {
       }
     }
   }
-  if (gpu.framework == VgpuFramework::mdev_on_pf) return out;  // the driver counts for the whole GPU
+  if (gpu.on_itself()) return out;  // the driver counts for the whole GPU
   const auto carried = static_cast<std::uint32_t>(gpu.devices.size());
   for (VgpuType& type : out) {
     if (const auto most = type.max_instances)

@@ -19,15 +19,10 @@
 
 namespace ferry::mdev {
 
-/// The framework that makes a GPU's vGPUs, read from sysfs per GPU and never guessed from its generation.
-enum class VgpuFramework {
-  none,         ///< no framework now; VgpuGpu::obstacle has the reason
-  mdev_on_pf,   ///< mediated devices on the GPU itself, many of them
-  mdev_on_vf,   ///< mediated devices on its virtual functions, one on each
-  vendor_vfio,  ///< the driver's own attributes on each virtual function, without mdev
-};
-/// A framework's name for messages: "mdev on the GPU", "vendor-specific VFIO".
-std::string_view text(VgpuFramework framework);
+class Framework;  // framework.h
+
+/// The framework of a GPU that makes no vGPUs now. It treats mediated devices that the GPU may still have.
+const Framework& no_framework();
 
 /// A vGPU's name on its host, and the key of its device users. A mediated device has its UUID in lower case.
 /// A vGPU of vendor-specific VFIO has no UUID, so the address of its virtual function is used.
@@ -102,13 +97,15 @@ struct VgpuGpu {
   std::vector<vfio::PciAddress>
       functions;  ///< its virtual functions, whatever their driver, in order of address
   std::vector<vfio::PciAddress> functions_away;  ///< virtual functions on VFIO drivers, for passthrough
-  VgpuFramework framework = VgpuFramework::none;
+  /// The framework that makes its vGPUs, read from sysfs and never guessed from the GPU's generation; never
+  /// nullptr. If it makes none, `obstacle` has the reason.
+  const Framework* framework = &no_framework();
   /// True if the loaded driver is known to make vGPUs: it offers types, or host_driver_sign() exists. SR-IOV
   /// support of the board is no such sign.
   bool host_driver = false;
   /// True for a board that is known to have no virtual functions, although sysfs may list some, as for a T4.
   bool never_has_functions = false;
-  /// The reason, as a clause, why no vGPU can be created here now ("bound to vfio-pci: given away whole").
+  /// The reason, as a clause, why no vGPU can be created here now ("bound to vfio-pci for passthrough").
   /// Empty: vGPUs can be created as far as types are available.
   std::string obstacle;
   /// In order of address, which is also the order of virtual functions' numbers (SR-IOV counts upwards).
@@ -119,10 +116,10 @@ struct VgpuGpu {
   std::vector<VgpuDevice> devices;  ///< in order of parent, then id
 
   const vfio::PciAddress& address() const { return function.address; }
-  /// True if the GPU's vGPUs are on virtual functions, one on each.
-  bool on_virtual_functions() const {
-    return framework == VgpuFramework::mdev_on_vf || framework == VgpuFramework::vendor_vfio;
-  }
+  /// True if it makes vGPUs, and makes them on virtual functions, one on each.
+  bool on_virtual_functions() const;
+  /// True if it makes vGPUs, and makes them on itself.
+  bool on_itself() const;
   /// True if virtual functions could be enabled here: the GPU has none, no vGPUs and no listed types, and its
   /// driver makes vGPUs. A board that the rules do not know may have SR-IOV files and still make no vGPUs.
   bool may_get_virtual_functions() const;

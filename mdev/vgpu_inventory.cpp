@@ -10,53 +10,22 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
-#include "mdev/held_gpus.h"
+#include "mdev/framework.h"
 #include "mdev/mdev_bus.h"
-#include "mdev/vendor_vfio.h"
+#include "mdev/stuck_gpus.h"
 
 namespace ferry::mdev {
 namespace {
 
 /// The virtual functions of each GPU, in order of address.
-using VirtualFunctions = std::map<vfio::PciAddress, std::vector<const vfio::PciFunction*>>;
+using FunctionsOfGpus = std::map<vfio::PciAddress, std::vector<const vfio::PciFunction*>>;
 
-VirtualFunctions virtual_functions(const vfio::Inventory& inventory) {
-  VirtualFunctions out;
+FunctionsOfGpus virtual_functions(const vfio::Inventory& inventory) {
+  FunctionsOfGpus out;
   for (const auto& [address, function] : inventory.functions) {
     if (function.physical_function) out[*function.physical_function].push_back(&function);
   }
   return out;
-}
-
-bool offers_types(const MdevBus& bus, const vfio::PciAddress& address) {
-  const auto parent = bus.parents.find(address);
-  return parent != bus.parents.end() && (!parent->second.types.empty() || parent->second.problem);
-}
-
-// Virtual functions are checked first: once they are enabled, the GPU itself offers nothing, though its
-// directory may stay.
-VgpuFramework framework_of(const HostFs& host, const MdevBus& bus, const vfio::PciAddress& gpu,
-                           const std::vector<const vfio::PciFunction*>& functions) {
-  for (const vfio::PciFunction* function : functions) {
-    if (offers_types(bus, function->address)) return VgpuFramework::mdev_on_vf;
-    if (has_vendor_vfio(host, function->address)) return VgpuFramework::vendor_vfio;
-  }
-  return offers_types(bus, gpu) ? VgpuFramework::mdev_on_pf : VgpuFramework::none;
-}
-
-// Names vGPUs by the types of the GPU's other functions, since a function with a vGPU lists no type, not even
-// that one. The number of a type is never looked up on another GPU.
-void name_by_siblings(VgpuGpu& gpu) {
-  std::map<std::string, const VgpuType*> listed;
-  for (const VgpuParent& parent : gpu.parents) {
-    for (const VgpuType& type : parent.types) listed.emplace(type.id, &type);
-  }
-  for (VgpuDevice& device : gpu.devices) {
-    const auto type = listed.find(device.type_id);
-    if (type == listed.end()) continue;
-    device.type_name = type->second->name;
-    device.short_name = type->second->short_name;
-  }
 }
 
 void remember_the_rest(const std::vector<VgpuDevice>& before, std::vector<VgpuDevice>& now) {
@@ -72,42 +41,16 @@ void remember_the_rest(const std::vector<VgpuDevice>& before, std::vector<VgpuDe
   }
 }
 
-void add_vendor_functions(const HostFs& host, const HeldGpus& held,
-                          const std::vector<const vfio::PciFunction*>& functions, VgpuGpu& gpu) {
-  for (const vfio::PciFunction* function : functions) {
-    if (!has_vendor_vfio(host, function->address)) continue;  // on another driver, or on none
-    if (held.holds(host, function->address)) {
-      gpu.parents.push_back(
-          {.address = function->address, .types = {}, .problem = held_by_an_act(function->address)});
-      continue;
-    }
-    VendorFunction read = read_vendor_function(host, *function);
-    gpu.parents.push_back(std::move(read.parent));
-    if (auto& device = read.device) gpu.devices.push_back(std::move(*device));
-  }
-  name_by_siblings(gpu);
-}
-
-void add_mdev_parent(const MdevBus& bus, const vfio::PciAddress& address, VgpuGpu& gpu) {
-  if (const auto known = bus.parents.find(address); known != bus.parents.end())
-    gpu.parents.push_back(known->second);
-}
-
 std::string obstacle(const VgpuGpu& gpu) {
   const vfio::PciFunction& function = gpu.function;
   if (function.problem) return "cannot be read: " + function.problem->message;
-  switch (gpu.framework) {
-    case VgpuFramework::mdev_on_pf:
-    case VgpuFramework::mdev_on_vf:
-    case VgpuFramework::vendor_vfio:
-      for (const VgpuParent& parent : gpu.parents) {
-        if (parent.problem) return "its vGPU types cannot be read: " + parent.problem->message;
-      }
-      return {};
-    case VgpuFramework::none:
-      break;
+  if (gpu.framework->makes_vgpus()) {
+    for (const VgpuParent& parent : gpu.parents) {
+      if (parent.problem) return "its vGPU types cannot be read: " + parent.problem->message;
+    }
+    return {};
   }
-  if (vfio::on_vfio_driver(function)) return fmt::format("bound to {}: given away whole", *function.driver);
+  if (vfio::on_vfio_driver(function)) return fmt::format("bound to {} for passthrough", *function.driver);
   if (!function.driver) return "no driver is bound to it";
   if (function.sriov_numvfs > 0) {
     return fmt::format("its driver {} offers no vGPU types on its {}", *function.driver,
@@ -134,25 +77,20 @@ VgpuGpu gpu_of_kind(const vfio::PciFunction& function, unsigned index, bool neve
   return gpu;
 }
 
-VgpuGpu read_gpu(const HostFs& host, const HeldGpus& held, const MdevBus& bus, VgpuGpu gpu,
-                 const std::vector<const vfio::PciFunction*>& functions) {
+VgpuGpu read_gpu(const HostScan& scan, VgpuGpu gpu, VirtualFunctions functions) {
+  gpu.framework = &framework_of(scan, gpu.address(), functions);
   gpu.functions.reserve(functions.size());
-  for (const vfio::PciFunction* virtual_one : functions) {
-    gpu.functions.push_back(virtual_one->address);
+  for (const vfio::PciFunction* function : functions) {
+    gpu.functions.push_back(function->address);
+    if (!vfio::on_vfio_driver(*function)) continue;
     // A driver with vGPU attributes makes vGPUs there, even if its name is a VFIO driver's.
-    if (vfio::on_vfio_driver(*virtual_one) && !has_vendor_vfio(host, virtual_one->address))
-      gpu.functions_away.push_back(virtual_one->address);
+    if (gpu.framework->makes_vgpus() && gpu.framework->is_parent(scan, function->address)) continue;
+    gpu.functions_away.push_back(function->address);
   }
-  gpu.framework = framework_of(host, bus, gpu.address(), functions);
-  if (gpu.framework == VgpuFramework::vendor_vfio) {
-    add_vendor_functions(host, held, functions, gpu);
-  } else {
-    if (gpu.framework != VgpuFramework::mdev_on_vf) add_mdev_parent(bus, gpu.address(), gpu);
-    for (const vfio::PciFunction* virtual_one : functions) add_mdev_parent(bus, virtual_one->address, gpu);
-  }
+  gpu.framework->read_gpu(scan, functions, gpu);
   // The sign is its driver's, and a function on a vfio driver has no other.
-  gpu.host_driver = gpu.framework != VgpuFramework::none ||
-                    (!vfio::on_vfio_driver(gpu.function) && host.exists(host_driver_sign(gpu.address())));
+  gpu.host_driver = gpu.framework->makes_vgpus() || (!vfio::on_vfio_driver(gpu.function) &&
+                                                     scan.host.exists(host_driver_sign(gpu.address())));
   gpu.obstacle = obstacle(gpu);
   return gpu;
 }
@@ -165,14 +103,15 @@ std::filesystem::path host_driver_sign(const vfio::PciAddress& gpu) {
 
 Result<VgpuInventory> scan_vgpus(const HostFs& host, const vfio::Inventory& inventory,
                                  const vfio::AcceleratorRules& rules) {
-  const auto held = HeldGpus::read(host);
-  if (!held) return fail(Error(held.error()));
+  const auto stuck = StuckGpus::read(host);
+  if (!stuck) return fail(Error(stuck.error()));
   auto bus = read_mdev_bus(host);
   if (!bus) return fail(std::move(bus).error());
 
   VgpuInventory out;
   out.notes = std::move(bus->notes);
-  const VirtualFunctions virtuals = virtual_functions(inventory);
+  const HostScan scan{.host = host, .inventory = inventory, .stuck = *stuck, .bus = *bus};
+  const FunctionsOfGpus virtuals = virtual_functions(inventory);
   std::map<vfio::PciAddress, std::size_t> gpu_of;  // index by each GPU and each of its virtual functions
   std::vector<const vfio::PciFunction*> gpus;
   for (const auto& [address, function] : inventory.functions) {
@@ -192,7 +131,7 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const vfio::Inventory& inve
       gpu_of.emplace(virtual_one->address, out.gpus.size());
     const bool never = rules.never_has_virtual_functions && rules.never_has_virtual_functions(function);
     const auto index = static_cast<unsigned>(out.gpus.size());
-    out.gpus.push_back(read_gpu(host, *held, *bus, gpu_of_kind(function, index, never), functions));
+    out.gpus.push_back(read_gpu(scan, gpu_of_kind(function, index, never), functions));
     out.gpus.back().by_name = !rules.match_unnamed(function);
   }
 
@@ -222,12 +161,12 @@ Result<VgpuGpu> scan_gpu_again(const HostFs& host, const vfio::Inventory& invent
     functions.push_back(&other);
     addresses.insert(address);
   }
-  const auto held = HeldGpus::read(host);
-  if (!held) return fail(Error(held.error()));
+  const auto stuck = StuckGpus::read(host);
+  if (!stuck) return fail(Error(stuck.error()));
   auto bus = read_mdev_bus(host, addresses);
   if (!bus) return fail(std::move(bus).error());
-  VgpuGpu gpu = read_gpu(host, *held, *bus, gpu_of_kind(*function, before.index, before.never_has_functions),
-                         functions);
+  VgpuGpu gpu = read_gpu({.host = host, .inventory = inventory, .stuck = *stuck, .bus = *bus},
+                         gpu_of_kind(*function, before.index, before.never_has_functions), functions);
   for (VgpuDevice& device : bus->devices) gpu.devices.push_back(std::move(device));
   gpu.by_name = before.by_name;
   return gpu;
@@ -235,21 +174,7 @@ Result<VgpuGpu> scan_gpu_again(const HostFs& host, const vfio::Inventory& invent
 
 void scan_devices_again(const HostFs& host, const vfio::Inventory& inventory, VgpuFacts facts, VgpuGpu& gpu) {
   const std::vector<VgpuDevice> before = std::exchange(gpu.devices, {});
-  for (VgpuParent& parent : gpu.parents) {
-    if (gpu.framework != VgpuFramework::vendor_vfio) {
-      read_mdev_devices(host, facts, parent, gpu.devices);
-      continue;
-    }
-    const vfio::PciFunction* function = inventory.find(parent.address);
-    if (function == nullptr || (parent.problem && parent.problem->code == Errc::stuck)) continue;
-    auto device = read_vendor_device(host, facts, *function);
-    if (!device) {
-      parent.problem = std::move(device).error();
-    } else if (*device) {
-      gpu.devices.push_back(std::move(**device));
-    }
-  }
-  if (gpu.framework == VgpuFramework::vendor_vfio) name_by_siblings(gpu);
+  gpu.framework->read_devices(host, inventory, facts, gpu);
   if (facts == VgpuFacts::identity) remember_the_rest(before, gpu.devices);
 }
 
@@ -258,7 +183,7 @@ std::map<vfio::PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inve
   for (const VgpuGpu& gpu : inventory.gpus) {
     if (!gpu.devices.empty()) {
       out[gpu.address()] = "it carries " + counted(gpu.devices.size(), "vGPU");
-    } else if (gpu.framework != VgpuFramework::none) {
+    } else if (gpu.framework->makes_vgpus()) {
       out[gpu.address()] = "its driver offers vGPU types";
     } else if (gpu.function.sriov_numvfs > 0) {
       out[gpu.address()] = "it has " + counted(gpu.function.sriov_numvfs, "virtual function");

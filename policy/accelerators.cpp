@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string>
 
 #include <fmt/format.h>
+
+#include "common/text/text.h"
+#include "hostfs/check_reading.h"
 
 namespace ferry::policy {
 namespace {
@@ -71,24 +73,9 @@ extern const char ferry_gpu_models_end[];
 
 namespace {
 
-std::string_view next_part(std::string_view& text, char separator) {
-  const auto end = text.find(separator);
-  const auto part = text.substr(0, end);
-  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  return part;
-}
-
-std::optional<std::uint32_t> number(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 bool lists(std::string_view boards, std::string_view board) {
-  while (!boards.empty()) {
-    if (next_part(boards, ',') == board) return true;
-  }
+  while (!boards.empty())
+    if (cut(boards, ',') == board) return true;
   return false;
 }
 
@@ -107,12 +94,12 @@ GpuModel gpu_model(std::string_view ids, std::string_view subsystem_ids) {
   text.remove_prefix(begin + 1);
   GpuModel out;
   while (text.starts_with(head)) {  // lines of one device stand together
-    std::string_view line = next_part(text, '\n').substr(head.size());
-    const std::string_view boards = next_part(line, '\t');
+    std::string_view line = cut(text, '\n').substr(head.size());
+    const std::string_view boards = cut(line, '\t');
     const bool of_this_board = lists(boards, subsystem_ids);
     if (!boards.empty() && !of_this_board) continue;
-    out.product = next_part(line, '\t');
-    out.memory_mib = number(next_part(line, '\t'));
+    out.product = cut(line, '\t');
+    out.memory_mib = whole_number(cut(line, '\t'));
     out.family = line;
     if (of_this_board) break;
   }

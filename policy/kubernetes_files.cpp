@@ -138,9 +138,8 @@ Result<File> read_carried(const std::filesystem::path& path, Reading how,
   if (!file) return file;
   // Skips repeated warnings: a profile file is read twice, a ConfigMap and its content once each.
   for (std::string& warning : outside) {
-    if (std::ranges::find(file->warnings, warning) == file->warnings.end()) {
+    if (std::ranges::find(file->warnings, warning) == file->warnings.end())
       file->warnings.push_back(std::move(warning));
-    }
   }
   return file;
 }

@@ -54,9 +54,8 @@ Result<> check(const Policy& policy, const vfio::Inventory& inventory, const mde
   file.policies.push_back(policy);
   auto read = read_policies({.file = "the policy of this host", .text = policy_text(file)});
   if (!read) return fail(Errc::unsupported, read.error().message, read.error().hint);
-  for (const NodeVerdict& verdict : judge_policy(read->policies.front(), inventory, vgpus)) {
+  for (const NodeVerdict& verdict : judge_policy(read->policies.front(), inventory, vgpus))
     if (!verdict.agrees()) return fail(Errc::unsupported, verdict.difference);
-  }
   return {};
 }
 
@@ -149,9 +148,8 @@ std::string item_text(const PolicyItem& item) {
     lines.push_back("address: " +
                     list_text(by.addresses, [](const vfio::PciAddress& a) { return quoted(a.text()); }));
   }
-  if (!by.numa_nodes.empty()) {
+  if (!by.numa_nodes.empty())
     lines.push_back("numa-node: " + list_text(by.numa_nodes, [](int node) { return std::to_string(node); }));
-  }
   if (!by.vendors.empty()) {
     lines.push_back("vendor: " + list_text(by.vendors, [](std::uint16_t vendor) {
                       return fmt::format("\"{:04x}\"", vendor);
@@ -161,9 +159,8 @@ std::string item_text(const PolicyItem& item) {
   if (gpus.mixed_sizes) lines.emplace_back("mixed-sizes: true");
   if (item.mode == Mode::vgpu) {
     lines.emplace_back(gpus.vgpus.empty() ? "vgpu-devices: {}" : "vgpu-devices:");
-    for (const vgpu::VgpuCount& entry : gpus.vgpus) {
+    for (const vgpu::VgpuCount& entry : gpus.vgpus)
       lines.push_back(fmt::format("  {}: {}", key_text(entry.type.text()), count_text(entry)));
-    }
   }
   return fmt::format("  - {}\n", fmt::join(lines, "\n    "));
 }
@@ -172,12 +169,10 @@ std::string item_text(const PolicyItem& item) {
 std::string release_text(const std::set<std::string>& release) {
   std::vector<std::string> names;
   const std::set<std::string> unasked = vfio::default_release();
-  for (const std::string& name : unasked) {
+  for (const std::string& name : unasked)
     if (!release.contains(name)) names.emplace_back("none");
-  }
-  for (const std::string& name : release) {
+  for (const std::string& name : release)
     if (!unasked.contains(name)) names.push_back(key_text(name));
-  }
   return names.empty() ? "" : fmt::format("release: [{}]\n", fmt::join(names, ", "));
 }
 

@@ -2,7 +2,6 @@
 #include "policy/policy_verdict.h"
 
 #include <algorithm>
-#include <map>
 
 #include <fmt/format.h>
 
@@ -41,9 +40,8 @@ void compare(const vfio::Inventory& inventory, const mdev::VgpuGpu& gpu, const v
     verdict.difference =
         fmt::format("{}: expected {}, found {}", gpu.label(), text(desired), as_found(gpu, verdict.found));
   } else if (away) {
-    if (const std::string behind = unfinished(inventory, gpu); !behind.empty()) {
+    if (const std::string behind = unfinished(inventory, gpu); !behind.empty())
       verdict.difference = fmt::format("{}: expected {}, but {}", gpu.label(), text(desired), behind);
-    }
   } else {
     verdict.difference = carried.difference;
   }

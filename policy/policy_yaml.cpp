@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
 #include <strings.h>
 
@@ -40,9 +39,8 @@ Result<Mode> read_mode(const vgpu::ItemReader& reader, const ConfigNode& item, c
   const ConfigMember* mode = item.find(kMode);
   const std::string key = path + "." + kMode;
   if (mode == nullptr) return reader.refuse(item, key, "the key is missing", "host, passthrough or vgpu");
-  if (mode->value.is_string()) {
+  if (mode->value.is_string())
     if (const auto known = parse_mode(mode->value.text)) return *known;
-  }
   return reader.refuse(
       mode->value, key,
       fmt::format("expected host, passthrough or vgpu, found {}{}", mode->value.described(),
@@ -89,15 +87,11 @@ Result<> read_numa_node(const vgpu::ItemReader& reader, const ConfigNode& node, 
 
 std::optional<std::uint16_t> parse_vendor(const std::string& text) {
   for (const NamedVendor& named : named_vendors()) {
-    if (text.size() == named.name.size() && ::strncasecmp(text.data(), named.name.data(), text.size()) == 0) {
+    if (text.size() == named.name.size() && ::strncasecmp(text.data(), named.name.data(), text.size()) == 0)
       return named.id;
-    }
   }
   constexpr std::size_t kDigits = 4;
-  std::uint16_t id = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id, 16);
-  if (text.size() != kDigits || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return id;
+  return text.size() == kDigits ? whole_number<std::uint16_t>(text, 16) : std::nullopt;
 }
 
 Result<> read_vendor(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key,
@@ -132,9 +126,8 @@ Result<GpuSelection> read_selectors(const vgpu::ItemReader& reader, const Config
     const std::string key = path + "." + selector.key;
     auto values = reader.read_some(member->value, key, selector.what);
     if (!values) return fail(std::move(values).error());
-    for (const ConfigNode* value : *values) {
+    for (const ConfigNode* value : *values)
       if (auto r = selector.read(reader, *value, key, out); !r) return fail(std::move(r).error());
-    }
   }
   return out;
 }
@@ -171,16 +164,14 @@ Result<> read_carried(const vgpu::ItemReader& reader, const ConfigNode& item, co
   }
   const ConfigMember* vgpus = item.find(vgpu::ItemReader::kVgpus);
   const std::string key = path + "." + vgpu::ItemReader::kVgpus;
-  if (vgpus == nullptr) {
+  if (vgpus == nullptr)
     return reader.refuse(item, key, "the key is missing", "mode vgpu needs it: {\"L40S-12Q\": 4}, say");
-  }
   if (auto r = reader.read_vgpus(vgpus->value, key, into, vgpu::ItemReader::Counts::detailed); !r) return r;
   if (const ConfigMember* params = item.find(vgpu::ItemReader::kParams)) {
     auto read = reader.read_params(params->value, path + "." + vgpu::ItemReader::kParams);
     if (!read) return fail(std::move(read).error());
-    for (vgpu::VgpuCount& entry : into.vgpus) {
+    for (vgpu::VgpuCount& entry : into.vgpus)
       if (!entry.params) entry.params = *read;
-    }
   }
   return read_mixed_sizes(reader, item, path, into);
 }

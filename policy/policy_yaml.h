@@ -17,7 +17,6 @@
 // matches is left as it is. docs/policy.md describes the format.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 

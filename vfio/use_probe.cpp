@@ -2,10 +2,10 @@
 #include "vfio/use_probe.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "vfio/bind/move_plan.h"
 
@@ -131,19 +131,12 @@ std::string_view UseReport::blind_to(const std::string& device) const {
 
 namespace {
 
-std::optional<std::uint32_t> parse_whole(std::string_view text) {
-  std::uint32_t number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 // The content of a sysfs `dev` file: "226:0".
 std::optional<DeviceNumber> parse_number(std::string_view text) {
   const auto colon = text.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
-  const auto major = parse_whole(text.substr(0, colon));
-  const auto minor = parse_whole(text.substr(colon + 1));
+  const auto major = whole_number(text.substr(0, colon));
+  const auto minor = whole_number(text.substr(colon + 1));
   if (!major || !minor) return std::nullopt;
   return DeviceNumber{.major = *major, .minor = *minor};
 }
@@ -211,9 +204,8 @@ void collect_nodes(const HostFs& host, const std::filesystem::path& directory, i
     if (const std::string head = head_of_nvme_path(name); !head.empty()) {
       collect_disk(host, head, depth, nodes);
     } else if (name == "holders") {
-      for (const std::string& user : host.list(directory / name).value_or(std::vector<std::string>{})) {
+      for (const std::string& user : host.list(directory / name).value_or(std::vector<std::string>{}))
         collect_disk(host, user, depth, nodes);
-      }
       continue;
     }
     collect_nodes(host, directory / name, depth - 1, nodes);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 
@@ -48,10 +49,10 @@ struct DeviceUser {
     console,       ///< a kernel module shows a console of its own through it, without any process
   };
   Kind kind = Kind::process;
-  std::string name;        ///< a command, VM, mount point, link, framebuffer or module
-  std::optional<int> pid;  ///< absent if only libvirt or the kubelet knows the user
-  std::string what;        ///< the node or claim that is in use; empty if `name` says all
-  std::string pod_uid;     ///< empty: in no pod
+  std::string name = {};        ///< a command, VM, mount point, link, framebuffer or module
+  std::optional<int> pid = {};  ///< absent if only libvirt or the kubelet knows the user
+  std::string what;             ///< the node or claim that is in use; empty if `name` says all
+  std::string pod_uid = {};     ///< empty: in no pod
   /// The service of the host that a process belongs to, "nvidia-persistenced.service", if that can be stopped
   /// without ending a VM or a container. Empty otherwise.
   std::string service = {};
@@ -85,13 +86,8 @@ struct UseReport {
   std::string_view blind_to(const std::string& device) const;
 };
 
-class UseProbe {
+class UseProbe : Pinned {
  public:
-  UseProbe() = default;
-  UseProbe(const UseProbe&) = delete;
-  UseProbe& operator=(const UseProbe&) = delete;
-  UseProbe(UseProbe&&) = delete;
-  UseProbe& operator=(UseProbe&&) = delete;
   virtual ~UseProbe() = default;
 
   /// Looks once, for all devices. Questions without an answer go to UseReport::unknown. After an error
@@ -121,9 +117,9 @@ struct PodDevice {
   /// ("nvidia.com/gpu"), or its driver ("gpu.nvidia.com").
   std::string resource;
   /// The plugin's names for the devices: PCI addresses, UUIDs, numbers, anything.
-  std::vector<std::string> ids;
+  std::vector<std::string> ids = {};
   /// NUMA nodes of all devices together, ascending. Empty: the kubelet does not report them.
-  std::vector<std::int64_t> numa_nodes;
+  std::vector<std::int64_t> numa_nodes = {};
 
   bool operator==(const PodDevice&) const = default;
 };

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/text/text.h"
 #include "virt/selftest.h"
 
 namespace ferry::virt {
@@ -47,12 +47,8 @@ struct Unreadable {
 template <typename T>
 T unhex(const Json& value) {
   const auto& digits = value.get_ref<const std::string&>();
-  T number = 0;
-  const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), number, 16);
-  if (failure != std::errc() || end != digits.data() + digits.size()) {
-    throw Unreadable{"'" + digits + "' is no hexadecimal number"};
-  }
-  return number;
+  if (const auto number = whole_number<T>(digits, 16)) return *number;
+  throw Unreadable{"'" + digits + "' is no hexadecimal number"};
 }
 
 vfio::PciAddress address_of(const Json& value) {
@@ -63,11 +59,10 @@ vfio::PciAddress address_of(const Json& value) {
 
 Error error_of(const Json& value) {
   const auto& code = value.at("code").get_ref<const std::string&>();
-  Error error{.code = make_error_code(Errc::failed), .message = value.at("message"), .hint = {}};
+  Error error{.code = Errc::failed, .message = value.at("message")};
   if (value.contains("hint")) error.hint = value["hint"];
-  for (const auto& [errc, name] : kCodes) {
+  for (const auto& [errc, name] : kCodes)
     if (name == code) error.code = make_error_code(errc);
-  }
   return error;
 }
 
@@ -102,9 +97,8 @@ SelftestReport report_of(const Json& value) {
   report.domain = value.at("domain");
   report.seconds = value.at("seconds");
   const auto& accelerator = value.at("accelerator").get_ref<const std::string&>();
-  for (const auto& [known, name] : kAccelerators) {
+  for (const auto& [known, name] : kAccelerators)
     if (name == accelerator) report.accelerator = known;
-  }
   for (const Json& device : value.at("guest")) {
     report.guest.push_back({.address = address_of(device.at("address")),
                             .ids = ids_of(device),
@@ -141,9 +135,8 @@ std::string dump(const Json& json) {
 }  // namespace
 
 std::string_view text(GuestAccelerator accelerator) {
-  for (const auto& [known, name] : kAccelerators) {
+  for (const auto& [known, name] : kAccelerators)
     if (known == accelerator) return name;
-  }
   return "";
 }
 
@@ -183,9 +176,8 @@ std::string answer_text(const SelftestReport& report) {
 
 std::string answer_text(const Error& error) {
   std::string_view code = "failed";
-  for (const auto& [errc, name] : kCodes) {
+  for (const auto& [errc, name] : kCodes)
     if (error.code == errc) code = name;
-  }
   return dump({{"error", {{"code", code}, {"message", error.message}, {"hint", error.hint}}}});
 }
 

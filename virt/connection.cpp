@@ -2,12 +2,12 @@
 #include "virt/connection.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <span>
 
 #include <libvirt/virterror.h>
 
+#include "common/text/text.h"
 #include "virt/domain.h"
 
 namespace ferry::virt {
@@ -33,10 +33,9 @@ Error libvirt_error(Errc code, const std::string& what) {
   std::string why = last != nullptr && last->message != nullptr ? last->message : "no reason given";
   // QEMU's own output has newlines; an error is one line.
   while (why.ends_with('\n')) why.pop_back();
-  for (char& c : why) {
+  for (char& c : why)
     if (c == '\n' || c == '\r') c = ' ';
-  }
-  return {.code = make_error_code(code), .message = what + ": " + why, .hint = {}};
+  return {.code = make_error_code(code), .message = what + ": " + why};
 }
 
 std::string taken(char* text) {
@@ -61,11 +60,7 @@ namespace {
 
 std::optional<int> pid_of(const HostFs& host, const std::string& domain) {
   const auto text = host.read_attribute("run/libvirt/qemu/" + domain + ".pid");
-  if (!text) return {};
-  int pid = 0;
-  const auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), pid);
-  if (failure != std::errc() || end != text->data() + text->size()) return {};
-  return pid;
+  return text ? whole_number<int>(*text) : std::nullopt;
 }
 
 bool has_ended() {
@@ -97,7 +92,7 @@ Result<std::vector<Domain>> list_running_domains(const HostFs& host, const Conne
   return domains;
 }
 
-bool offers_kvm(const Connection& connection) {
+bool has_kvm(const Connection& connection) {
   return !taken(::virConnectGetDomainCapabilities(connection.get(), nullptr, "x86_64", "q35", "kvm", 0))
               .empty();
 }

@@ -41,6 +41,6 @@ std::string taken(char* text);
 Result<std::vector<Domain>> list_running_domains(const HostFs& host, const Connection& connection);
 
 /// True if libvirt would run a PC with KVM here.
-bool offers_kvm(const Connection& connection);
+bool has_kvm(const Connection& connection);
 
 }  // namespace ferry::virt

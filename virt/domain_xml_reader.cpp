@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <libxml/parser.h>
 #include <libxml/xpath.h>
 #include <memory>
@@ -9,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "virt/domain.h"
 
 namespace ferry::virt {
@@ -47,14 +47,12 @@ Result<unsigned> number(xmlNode* element, const char* attribute, unsigned most) 
   const std::string value = taken(::xmlGetProp(element, bytes(attribute)));
   const bool hex = value.starts_with("0x");
   const std::string_view digits = std::string_view(value).substr(hex ? 2 : 0);
-  unsigned out = 0;
-  const auto [end, failure] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), out, hex ? 16 : 10);
-  if (failure != std::errc() || end != digits.data() + digits.size() || out > most) {
+  const auto out = whole_number<unsigned>(digits, hex ? 16 : 10);
+  if (!out || *out > most) {
     return fail(Errc::malformed_host, fmt::format("line {}: {}='{}' is no number up to 0x{:x}",
                                                   ::xmlGetLineNo(element), attribute, value, most));
   }
-  return out;
+  return *out;
 }
 
 Result<vfio::PciAddress> address_of(xmlNode* element) {

@@ -3,10 +3,8 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <optional>
 #include <poll.h>
-#include <ranges>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -14,36 +12,29 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/text/text.h"
+#include "hostfs/check_reading.h"
+
 namespace ferry::virt {
 namespace {
 
 constexpr std::string_view kDevice = "GUEST-PCI ";
-
-std::string_view next_word(std::string_view& text) {
-  const auto end = std::min(text.find(' '), text.size());
-  const auto word = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return word;
-}
 
 // Parses exactly `name=` and `digits` hexadecimal digits.
 std::optional<std::uint32_t> field(std::string_view word, std::string_view name, std::size_t digits) {
   if (!word.starts_with(name) || word.size() != name.size() + 1 + digits || word[name.size()] != '=')
     return {};
   word.remove_prefix(name.size() + 1);
-  std::uint32_t value = 0;
-  const auto [end, failure] = std::from_chars(word.data(), word.data() + word.size(), value, 16);
-  if (failure != std::errc() || end != word.data() + word.size()) return {};
-  return value;
+  return whole_number(word, 16);
 }
 
 std::optional<GuestDevice> device_of(std::string_view text) {
-  const auto address = vfio::PciAddress::parse(next_word(text));
-  const auto vendor = field(next_word(text), "vendor", 4);
-  const auto device = field(next_word(text), "device", 4);
-  const auto class_code = field(next_word(text), "class", 6);
-  const auto subsystem_vendor = field(next_word(text), "subsystem_vendor", 4);
-  const auto subsystem_device = field(next_word(text), "subsystem_device", 4);
+  const auto address = vfio::PciAddress::parse(cut(text, ' '));
+  const auto vendor = field(cut(text, ' '), "vendor", 4);
+  const auto device = field(cut(text, ' '), "device", 4);
+  const auto class_code = field(cut(text, ' '), "class", 6);
+  const auto subsystem_vendor = field(cut(text, ' '), "subsystem_vendor", 4);
+  const auto subsystem_device = field(cut(text, ' '), "subsystem_device", 4);
   if (!address || !vendor || !device || !class_code || !subsystem_vendor || !subsystem_device ||
       !text.empty()) {
     return {};
@@ -108,7 +99,7 @@ bool wait_readable(int fd, Clock::time_point until) {
 }
 
 Error silent(const GuestConsole& console) {
-  return {.code = make_error_code(Errc::failed),
+  return {.code = Errc::failed,
           .message = "the guest did not name its devices in time; it said last: " + console.tail(),
           .hint = "give it more time with --timeout (emulation without KVM is slow)"};
 }
@@ -120,9 +111,8 @@ Result<ConsoleSocket> ConsoleSocket::listen(HostFs& host, const std::string& nam
   const std::string path = (host.root() / relative).string();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
+  if (path.size() >= sizeof(address.sun_path))
     return fail(Errc::usage, "the host's root has too long a path for a socket: " + path);
-  }
   path.copy(address.sun_path, path.size());
 
   if (auto made = host.make_directory("run/ferry"); !made) return fail(std::move(made).error());

@@ -14,9 +14,8 @@ std::vector<SelftestDevice> match_guest(const std::vector<ExpectedDevice>& expec
                                         const std::vector<GuestDevice>& guest) {
   std::vector<SelftestDevice> out;
   out.reserve(expected.size());
-  for (const auto& [device, ids, exact] : expected) {
+  for (const auto& [device, ids, exact] : expected)
     out.push_back({.device = device, .host_ids = ids, .seen_as = {}});
-  }
   std::vector<bool> taken(guest.size(), false);
   // Exact devices choose first: a whole GPU must not be taken for a vGPU of its vendor.
   for (const bool exact : {true, false}) {
@@ -88,9 +87,8 @@ Result<HostDevices> find_host_devices(const HostFs& host, const std::vector<std:
           address.error().hint.empty() ? "a PCI address looks like 0000:3b:00.0" : address.error().hint);
     }
     const std::string name = id ? id->text : address->text();
-    if (std::ranges::find(found.expected, name, &ExpectedDevice::device) != found.expected.end()) {
+    if (std::ranges::find(found.expected, name, &ExpectedDevice::device) != found.expected.end())
       return fail(Errc::usage, name + " is named twice", "name each device once");
-    }
     auto added = id ? add_mdev(host, *id, found) : add_function(host, *address, found);
     if (!added) return fail(std::move(added).error());
   }

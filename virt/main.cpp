@@ -5,7 +5,6 @@
 #include <map>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "common/exit_status.h"
 #include "common/process/standard_streams.h"

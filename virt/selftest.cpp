@@ -38,9 +38,9 @@ Result<> must_be_file(const HostFs& host, const std::string& path, const char* w
   return {};
 }
 
-GuestAccelerator choose(GuestAccelerator desired, const Connection& connection) {
-  if (desired != GuestAccelerator::automatic) return desired;
-  return offers_kvm(connection) ? GuestAccelerator::kvm : GuestAccelerator::tcg;
+GuestAccelerator choose(GuestAccelerator asked, const Connection& connection) {
+  if (asked != GuestAccelerator::automatic) return asked;
+  return has_kvm(connection) ? GuestAccelerator::kvm : GuestAccelerator::tcg;
 }
 
 // Unique on the machine, not only in the process: two tests may run from two containers.
@@ -87,9 +87,8 @@ Result<SelftestReport> selftest(HostFs& host, const std::string& uri, const Self
   }
 
   GuestConsole console;
-  if (auto ready = socket->read_until_ready(console, until); !ready) {
+  if (auto ready = socket->read_until_ready(console, until); !ready)
     return fail(std::move(ready).error().during("test VM " + report.domain));
-  }
   report.seconds = std::chrono::duration<double>(Clock::now() - started).count();
   report.guest = console.devices();
   report.devices = match_guest(devices->expected, report.guest);

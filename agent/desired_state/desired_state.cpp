@@ -189,7 +189,7 @@ class DesiredStateReader {
     if (!std::ranges::all_of(found->policy.items, [](const policy::PolicyItem& item) {
           return item.mode == policy::Mode::vgpu;
         })) {
-      return invalid({.code = make_error_code(Errc::invalid_config),
+      return invalid({.code = Errc::invalid_config,
                       .message = fmt::format("'{}' ({}) is more than a vGPU configuration: not all of its "
                                              "items have mode vgpu",
                                              name, found->policy.place),

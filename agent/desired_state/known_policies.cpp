@@ -28,7 +28,7 @@ Memory& memory_of_thread() {
 
 }  // namespace
 
-void begin_look_at_policies() {
+void drop_unused_policies() {
   Memory& memory = memory_of_thread();
   memory.old = std::exchange(memory.young, {});
 }

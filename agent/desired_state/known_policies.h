@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: a cache of the policies in a text. Each reconcile needs the same few texts, and parsing
-// their YAML was its most expensive part.
+// A cache of the policies in a text. Each reconcile needs the same few texts, and parsing their YAML was its
+// most expensive part.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace ferry::agent {
 
 /// Begins a reconcile of this thread. Texts that the last reconcile did not need, such as old versions, are
 /// dropped.
-void begin_look_at_policies();
+void drop_unused_policies();
 
 /// The cached result of read_policies().
 std::shared_ptr<const Result<policy::PolicyFile>> known_policies(const ConfigText& source);

@@ -92,9 +92,10 @@ DrainNeed over(DrainNeed need, std::string why) {
 }
 
 /// The need after a refusal for which no drain runs yet.
-DrainNeed need_at_first(const HostSide& host, const DrainSnapshot& view, DeviceUsers users, DrainNeed need) {
+DrainNeed need_at_first(const HostSide& host, const DrainSnapshot& snapshot, DeviceUsers users,
+                        DrainNeed need) {
   if (!host.hostd_speaks) return nothing();  // its users may be others by now, and no change would follow
-  if (!view.eviction_refused.empty()) return nothing(view.eviction_refused);
+  if (!snapshot.eviction_refused.empty()) return nothing(snapshot.eviction_refused);
   if (!users.kept.empty()) return nothing(joined(users.kept) + " would stay");
   if (!users.unknown.empty()) return nothing("no such pod is seen here: " + joined(users.unknown));
   std::erase_if(users.pods, [](const NodePod& pod) { return pod.ends; });
@@ -105,14 +106,14 @@ DrainNeed need_at_first(const HostSide& host, const DrainSnapshot& view, DeviceU
 }
 
 /// The need while a drain runs.
-DrainNeed need_when_begun(const HostSide& host, const DrainSnapshot& view, DeviceUsers users,
+DrainNeed need_when_begun(const HostSide& host, const DrainSnapshot& snapshot, DeviceUsers users,
                           DrainMark::Time since, DrainNeed need) {
   need.begun = true;
-  if (!view.cordoned) return over(need, "somebody has uncordoned the node");
-  if (!view.eviction_refused.empty()) return over(need, view.eviction_refused);
+  if (!snapshot.cordoned) return over(need, "somebody has uncordoned the node");
+  if (!snapshot.eviction_refused.empty()) return over(need, snapshot.eviction_refused);
   // A clock that was set back must not prolong the drain.
-  const auto passed = std::chrono::abs(std::chrono::duration_cast<seconds>(view.now - since));
-  const seconds timeout = view.timeout.value_or(seconds(0));
+  const auto passed = std::chrono::abs(std::chrono::duration_cast<seconds>(snapshot.now - since));
+  const seconds timeout = snapshot.timeout.value_or(seconds(0));
   if (passed >= timeout) {
     // The pods are not the cause: the drain begins anew once hostd runs.
     if (!host.hostd_speaks) return nothing("ferry hostd does not run on this node");
@@ -123,7 +124,7 @@ DrainNeed need_when_begun(const HostSide& host, const DrainSnapshot& view, Devic
     std::ranges::move(users.unknown, std::back_inserter(still));
     std::string why =
         fmt::format("after {} seconds the GPUs are still in use by {}", timeout.count(), joined(still));
-    if (!view.delayed.empty()) why += fmt::format(" ({})", fmt::join(view.delayed, "; "));
+    if (!snapshot.delayed.empty()) why += fmt::format(" ({})", fmt::join(snapshot.delayed, "; "));
     return over(need, std::move(why));
   }
   need.kind = Kind::evict;
@@ -141,17 +142,17 @@ std::string purpose(const DesiredState& desired_state) {
                      desired_state.desired_policy.source);
 }
 
-DrainStep undone(const policy::NodeObject& node, const DrainSnapshot& view, const DrainNeed& need) {
+DrainStep undone(const policy::NodeObject& node, const DrainSnapshot& snapshot, const DrainNeed& need) {
   DrainStep out;
   out.annotations = {{kCordonedAnnotation, std::nullopt}};
   if (!need.keeps_failure) out.annotations[kDrainAnnotation] = std::nullopt;
-  if (is_ours(node) && view.cordoned) out.unschedulable = false;
+  if (is_ours(node) && snapshot.cordoned) out.unschedulable = false;
   return out;
 }
 
-DrainStep failed(const policy::NodeObject& node, const DesiredState& desired_state, const DrainSnapshot& view,
-                 const DrainNeed& need) {
-  DrainStep out = undone(node, view, need);
+DrainStep failed(const policy::NodeObject& node, const DesiredState& desired_state,
+                 const DrainSnapshot& snapshot, const DrainNeed& need) {
+  DrainStep out = undone(node, snapshot, need);
   const std::string why = one_line(need.why, kLongestFailure);
   const std::string text = drain_mark_text({.generation = need.generation, .since = {}, .failed = why});
   out.annotations[kDrainAnnotation] = text;
@@ -167,11 +168,11 @@ DrainStep failed(const policy::NodeObject& node, const DesiredState& desired_sta
   return out;
 }
 
-DrainStep begin(const DesiredState& desired_state, const DrainSnapshot& view, const DrainNeed& need) {
+DrainStep begin(const DesiredState& desired_state, const DrainSnapshot& snapshot, const DrainNeed& need) {
   DrainStep out;
-  const auto now = std::chrono::floor<seconds>(view.now);
+  const auto now = std::chrono::floor<seconds>(snapshot.now);
   out.annotations[kDrainAnnotation] = drain_mark_text({.generation = need.generation, .since = now});
-  if (!view.cordoned) {
+  if (!snapshot.cordoned) {
     out.unschedulable = true;
     out.annotations[kCordonedAnnotation] = "true";
   }
@@ -180,21 +181,21 @@ DrainStep begin(const DesiredState& desired_state, const DrainSnapshot& view, co
                         .reason = "Draining",
                         .message = one_line(fmt::format(
                             "for {} these are evicted, for {} seconds at most: {}", purpose(desired_state),
-                            view.timeout.value_or(seconds(0)).count(), joined(need.pods)))});
+                            snapshot.timeout.value_or(seconds(0)).count(), joined(need.pods)))});
   return out;
 }
 
 /// A desired state that cannot be read for a moment, or a silent hostd, does not clear the failure.
-bool keeps_failure(const policy::NodeObject& node, const HostSide& host, const DrainSnapshot& view) {
+bool keeps_failure(const policy::NodeObject& node, const HostSide& host, const DrainSnapshot& snapshot) {
   const auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
-  if (!view.timeout || !mark || mark->since || !host.written) return false;
+  if (!snapshot.timeout || !mark || mark->since || !host.written) return false;
   const bool done = host.status && has_answered(host) && host.status->phase == NodePhase::ready;
   return mark->generation == host.written->generation && !done;
 }
 
 DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_state, const HostSide& host,
-                   const DrainSnapshot& view) {
-  if (!view.timeout || desired_state.kind != DesiredState::Kind::policy) return nothing();
+                   const DrainSnapshot& snapshot) {
+  if (!snapshot.timeout || desired_state.kind != DesiredState::Kind::policy) return nothing();
   if (!host.written || !host.written->says(desired_state.desired_policy)) return nothing();
   DrainNeed need;
   need.generation = host.written->generation;
@@ -207,10 +208,11 @@ DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_s
   }
   if (mark && !mark->since && host.status->phase != NodePhase::ready) return over(need, mark->failed);
   if (host.status->phase != NodePhase::blocked) return nothing();
-  if (!view.pods && !mark) return nothing("the pods of the node cannot be seen");
-  DeviceUsers users = users_of(*host.status, view.pods.value_or(std::vector<NodePod>()));
-  return mark && mark->since ? need_when_begun(host, view, std::move(users), *mark->since, std::move(need))
-                             : need_at_first(host, view, std::move(users), std::move(need));
+  if (!snapshot.pods && !mark) return nothing("the pods of the node cannot be seen");
+  DeviceUsers users = users_of(*host.status, snapshot.pods.value_or(std::vector<NodePod>()));
+  return mark && mark->since
+             ? need_when_begun(host, snapshot, std::move(users), *mark->since, std::move(need))
+             : need_at_first(host, snapshot, std::move(users), std::move(need));
 }
 
 }  // namespace
@@ -229,9 +231,9 @@ std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<N
 }
 
 DrainNeed drain_need(const policy::NodeObject& node, const DesiredState& desired_state, const HostSide& host,
-                     const DrainSnapshot& view) {
-  DrainNeed need = need_now(node, desired_state, host, view);
-  need.keeps_failure = keeps_failure(node, host, view);
+                     const DrainSnapshot& snapshot) {
+  DrainNeed need = need_now(node, desired_state, host, snapshot);
+  need.keeps_failure = keeps_failure(node, host, snapshot);
   return need;
 }
 
@@ -247,35 +249,35 @@ DrainStep drain_undone(const policy::NodeObject& node, bool cordoned) {
 }
 
 DrainStep drain_step(const policy::NodeObject& node, const DesiredState& desired_state,
-                     const DrainSnapshot& view, const DrainNeed& need, const RolloutStep& rollout) {
-  if (!view.cordon_refused.empty()) {
+                     const DrainSnapshot& snapshot, const DrainNeed& need, const RolloutStep& rollout) {
+  if (!snapshot.cordon_refused.empty()) {
     DrainStep out;
-    out.report.note = view.cordon_refused;
+    out.report.note = snapshot.cordon_refused;
     return out;
   }
   switch (need.kind) {
     case Kind::stays:
       return {};
     case Kind::over:
-      return failed(node, desired_state, view, need);
+      return failed(node, desired_state, snapshot, need);
     case Kind::evict:
       break;
     case Kind::nothing: {
-      DrainStep out = undone(node, view, need);
+      DrainStep out = undone(node, snapshot, need);
       if (!need.why.empty()) out.report.note = "pods are not evicted: " + need.why;
       return out;
     }
   }
   const bool stopped = !rollout.held.empty() && !(need.begun && rollout.unknown);
   if (stopped || (!need.begun && !rollout.may_begin)) {
-    DrainStep out = undone(node, view, need);
+    DrainStep out = undone(node, snapshot, need);
     if (!rollout.held.empty()) out.report.note = "pods are not evicted: " + rollout.held;
     return out;
   }
-  if (!need.begun) return begin(desired_state, view, need);
+  if (!need.begun) return begin(desired_state, snapshot, need);
   DrainStep out;
   out.report.draining = true;
-  out.report.note = fmt::format("{}", fmt::join(view.delayed, "; "));
+  out.report.note = fmt::format("{}", fmt::join(snapshot.delayed, "; "));
   out.left = need.left;
   if (rollout.may_begin) out.evict = need.pods;
   return out;

@@ -81,7 +81,7 @@ struct DrainNeed {
 std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<NodePod>& pods);
 
 DrainNeed drain_need(const policy::NodeObject& node, const DesiredState& desired_state, const HostSide& host,
-                     const DrainSnapshot& view);
+                     const DrainSnapshot& snapshot);
 
 struct DrainStep {
   LabelChanges annotations;           ///< new values
@@ -96,6 +96,6 @@ struct DrainStep {
 DrainStep drain_undone(const policy::NodeObject& node, bool cordoned);
 
 DrainStep drain_step(const policy::NodeObject& node, const DesiredState& desired_state,
-                     const DrainSnapshot& view, const DrainNeed& need, const RolloutStep& rollout);
+                     const DrainSnapshot& snapshot, const DrainNeed& need, const RolloutStep& rollout);
 
 }  // namespace ferry::agent

@@ -7,6 +7,8 @@
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 
+#include "common/text/text.h"
+
 namespace ferry::agent {
 namespace {
 
@@ -20,10 +22,6 @@ constexpr int kLastYear = 2261;
 
 std::string text_of(Time time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(time)));
-}
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
 }
 
 std::optional<Time> time_of(std::string_view text) {

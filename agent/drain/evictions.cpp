@@ -73,7 +73,7 @@ void Evictions::answered(const NodePod& pod, Asked& asked, Result<kube::Eviction
   std::optional<std::chrono::seconds> retry_after;
   if (!eviction) {
     const Error& error = eviction.error();
-    why = error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
+    why = error.text();
     if (error.code == kube::ApiErrc::forbidden || error.code == kube::ApiErrc::invalid) {
       if (!refused_since_) refused_since_ = timers_.now();
       if (timers_.now() - *refused_since_ >= kRefusalPatience) refused_ = why;

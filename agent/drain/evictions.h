@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: evicts the pods that drain.h selects, and repeats an eviction that does not succeed.
+// Evicts the pods that drain.h selects, and repeats an eviction that does not succeed.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/drain/drain.h"
+#include "common/pinned.h"
 #include "kube/api_client.h"
 #include "kube/backoff.h"
 #include "kube/timers.h"
@@ -16,16 +17,12 @@
 namespace ferry::agent {
 
 /// For one thread. Without pods to evict there is neither a request nor a timer.
-class Evictions {
+class Evictions : Pinned {
  public:
   /// `changed` is called, never from within a call, when refused() may differ or act() is due. The references
   /// must outlive this object.
   Evictions(kube::ApiClient& client, kube::Timers& timers, kube::Random random,
             std::function<void()> changed);
-  Evictions(const Evictions&) = delete;
-  Evictions& operator=(const Evictions&) = delete;
-  Evictions(Evictions&&) = delete;
-  Evictions& operator=(Evictions&&) = delete;
   ~Evictions();
 
   /// Forgets all pods that are not in `pods`. Their evictions are cancelled: a request under way may still

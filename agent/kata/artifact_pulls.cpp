@@ -11,10 +11,6 @@ namespace {
 constexpr std::chrono::seconds kBetweenWords{30};
 constexpr double kMib = 1024.0 * 1024.0;
 
-std::string text_of(const Error& error) {
-  return error.hint.empty() ? error.message : error.message + "; " + error.hint;
-}
-
 bool is_the_same(const PullOrder& a, const PullOrder& b) {
   return a.kata.name == b.kata.name && a.configuration == b.configuration;
 }
@@ -80,9 +76,9 @@ void ArtifactPulls::begin(const PullOrder& order) {
   told_at_ = timers_.now();
   deadline_ = timers_.at(timers_.now() + request->deadline, [this, order] {
     stop();
-    failed(order, {.code = make_error_code(Errc::unreachable),
-                   .message = order.kata.place + ": " + order.kata.name + ": it was not done by the deadline",
-                   .hint = {}});
+    failed(order,
+           {.code = Errc::unreachable,
+            .message = order.kata.place + ": " + order.kata.name + ": it was not done by the deadline"});
     changed_();
   });
 }
@@ -107,7 +103,7 @@ void ArtifactPulls::failed(const PullOrder& order, const Error& error) {
   ++counts_.failed;
   Tried& tried = tried_[order.kata.name];
   tried.configuration = order.configuration;
-  tried.error = text_of(error);
+  tried.error = error.text();
   tried.again = timers_.now() + kube::part_of(tried.pause, random_);
   tried.pause = std::min(2 * tried.pause, kLongestPause);
   spdlog::warn("{}", tried.error);

@@ -15,6 +15,7 @@
 
 #include "agent/kata/kata_step.h"
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/artifacts.h"
@@ -34,16 +35,11 @@ struct PullCounts {
 };
 
 /// Fetches a single artifact at a time: ferry-fetch (FetchRunner), or a test's substitute.
-class Fetcher {
+class Fetcher : Pinned {
  public:
   using Told = std::function<void(const kata::FetchProgress&)>;
   using Done = std::function<void(Result<kata::Artifact>)>;
 
-  Fetcher() = default;
-  Fetcher(const Fetcher&) = delete;
-  Fetcher& operator=(const Fetcher&) = delete;
-  Fetcher(Fetcher&&) = delete;
-  Fetcher& operator=(Fetcher&&) = delete;
   virtual ~Fetcher() = default;
 
   /// To be called only while no fetch runs. `done` is called once, never from within this call, and not at
@@ -54,7 +50,7 @@ class Fetcher {
 };
 
 /// For one thread. While no artifact is missing there is neither a child process nor a timer.
-class ArtifactPulls {
+class ArtifactPulls : Pinned {
  public:
   /// Pause before a failed pull is tried again: kFirstPause at first, then twice as long each time.
   static constexpr kube::Backoff::Pause kFirstPause{30'000};
@@ -66,10 +62,6 @@ class ArtifactPulls {
   /// must outlive this object.
   ArtifactPulls(const HostFs& host, Fetcher& fetcher, kube::Timers& timers, kube::Random random,
                 kata::PullCredentials credentials, std::function<void()> changed);
-  ArtifactPulls(const ArtifactPulls&) = delete;
-  ArtifactPulls& operator=(const ArtifactPulls&) = delete;
-  ArtifactPulls(ArtifactPulls&&) = delete;
-  ArtifactPulls& operator=(ArtifactPulls&&) = delete;
   /// Stops the running pull.
   ~ArtifactPulls();
 
@@ -120,10 +112,6 @@ class FetchRunner final : public Fetcher {
  public:
   /// The loop and the host must outlive this object.
   FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::path program = kata::fetch_program());
-  FetchRunner(const FetchRunner&) = delete;
-  FetchRunner& operator=(const FetchRunner&) = delete;
-  FetchRunner(FetchRunner&&) = delete;
-  FetchRunner& operator=(FetchRunner&&) = delete;
   ~FetchRunner() override;
 
   Result<> begin(const kata::FetchRequest& request, Told told, Done done) override;

@@ -55,7 +55,7 @@ DesiredRuntimes desired_runtimes(const KataSource& source, const Labels& labels)
   auto file = kata::read_classes(source.texts.front());
   if (!file) {
     const Error& error = file.error();
-    out.trouble = error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
+    out.trouble = error.text();
     return out;
   }
   if (file->classes.empty() && !says_none(source.texts.front())) {
@@ -91,9 +91,9 @@ const kata::KataClass* class_of(const std::optional<kata::ClassFile>& file, cons
   return nullptr;
 }
 
-bool rests(const KataSnapshot& view, const std::string& name) {
-  const auto found = view.pulls.find(name);
-  return found != view.pulls.end() && found->second.rests;
+bool rests(const KataSnapshot& snapshot, const std::string& name) {
+  const auto found = snapshot.pulls.find(name);
+  return found != snapshot.pulls.end() && found->second.rests;
 }
 
 /// True if pods can start with the class's present files. A pull repoints the link to them at once, and a
@@ -104,25 +104,25 @@ bool is_in_use(const HostSide& host, const kata::KataClass& kata) {
 }
 
 /// True if a pull needs the rollout lease and may be tried now.
-bool pulls_in_turn(const HostSide& host, const KataSnapshot& view,
+bool pulls_in_turn(const HostSide& host, const KataSnapshot& snapshot,
                    const std::optional<kata::ClassFile>& file) {
-  if (view.pulls_no_more) return false;
+  if (snapshot.pulls_no_more) return false;
   return std::ranges::any_of(host.kata.others, [&](const kata::OtherHandler& other) {
     const kata::KataClass* const kata = class_of(file, other.name);
     return other.state == kata::HandlerState::missing_artifact && kata != nullptr && is_in_use(host, *kata) &&
-           !rests(view, kata->name);
+           !rests(snapshot, kata->name);
   });
 }
 
 /// The result of a permitted change, from hostd's answer.
-ChangeOutcome outcome_of(const HostSide& host, const KataSnapshot& view,
+ChangeOutcome outcome_of(const HostSide& host, const KataSnapshot& snapshot,
                          const std::optional<kata::ClassFile>& file) {
   const kata::HandlersFile& said = host.kata;
   if (has_state(said, kata::HandlerState::failed)) return ChangeOutcome::failed;
   const bool goes_on = has_state(said, kata::HandlerState::pending) ||
-                       has_state(said, kata::HandlerState::installing) || pulls_in_turn(host, view, file);
+                       has_state(said, kata::HandlerState::installing) || pulls_in_turn(host, snapshot, file);
   if (goes_on && said.error.empty()) return ChangeOutcome::open;
-  // A handler that was refused, or still lacks its files, proves nothing.
+  // A handler that is blocked, or still lacks its files, proves nothing.
   return said.others.empty() && said.error.empty() ? ChangeOutcome::done : ChangeOutcome::blocked;
 }
 
@@ -138,8 +138,8 @@ ChangeOutcome proven_by_kubelet(const policy::NodeObject& node, const HostSide& 
 std::string never_listed() {
   return fmt::format(
       "the container runtime has it for more than {} seconds, and the kubelet does not list it "
-      "(status.runtimeHandlers): no pod is sent here with it. Does the kubelet use the container "
-      "runtime whose socket ferry hostd has (its --container-runtime-endpoint)?",
+      "(status.runtimeHandlers): no pod is sent here with it. Does the kubelet use the container runtime "
+      "whose socket ferry hostd has (its --container-runtime-endpoint)?",
       kListPatience.count());
 }
 
@@ -220,26 +220,25 @@ struct Line {
 
 void add_handlers(std::vector<Line>& out, const kata::HandlersFile& said) {
   for (const kata::OtherHandler& other : said.others) {
-    const bool refused = other.state == kata::HandlerState::blocked;
-    if (!refused && other.state != kata::HandlerState::failed) continue;
+    const bool blocked = other.state == kata::HandlerState::blocked;
+    if (!blocked && other.state != kata::HandlerState::failed) continue;
     out.push_back(
-        {refused ? "RuntimeBlocked" : "RuntimeFailed",
+        {blocked ? "RuntimeBlocked" : "RuntimeFailed",
          fmt::format("{}: {}{}{}", other.name, text(other.state), other.why.empty() ? "" : ": ", other.why)});
   }
 }
 
-std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
                            const KataPlan& plan, const RolloutStep& turn) {
   std::vector<Line> out;
   if (!plan.desired_runtimes.trouble.empty())
     out.push_back({"InvalidRuntimeClasses", plan.desired_runtimes.trouble});
-  if (!view.unwritable.empty()) out.push_back({"RuntimeFailed", view.unwritable});
+  if (!snapshot.unwritable.empty()) out.push_back({"RuntimeFailed", snapshot.unwritable});
   if (!plan.next) return out;
-  if (!plan.answered && !host.kata.changing && host.kata_silent > kAnswerPatience) {
-    out.push_back(
-        {"HostdUnavailable", fmt::format("ferry hostd has not taken up /{} for more than {} seconds; does "
-                                         "it run on this node, with --kata?",
-                                         kata::kDesiredClassesFile, kAnswerPatience.count())});
+  if (!plan.answered && !host.kata.applying && host.kata_silent > kAnswerPatience) {
+    out.push_back({"HostdUnavailable", fmt::format("ferry hostd has not taken up /{} for more than {} "
+                                                   "seconds; does it run on this node, with --kata?",
+                                                   kata::kDesiredClassesFile, kAnswerPatience.count())});
   }
   if (!host.kata.error.empty()) out.push_back({"RuntimeFailed", host.kata.error});
   add_handlers(out, host.kata);
@@ -252,8 +251,8 @@ std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host,
   }
   if (plan.file) {
     for (const kata::KataClass& kata : plan.file->classes) {
-      const auto pull = view.pulls.find(kata.name);
-      if (pull != view.pulls.end() && !pull->second.error.empty())
+      const auto pull = snapshot.pulls.find(kata.name);
+      if (pull != snapshot.pulls.end() && !pull->second.error.empty())
         out.push_back({"ArtifactPullFailed", pull->second.error});
     }
   }
@@ -286,10 +285,10 @@ void tell(const policy::NodeObject& node, const HostSide& host, const std::vecto
 
 }  // namespace
 
-KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
                    const Rollout* rollout) {
   KataPlan out;
-  out.desired_runtimes = desired_runtimes(view.source, node.labels);
+  out.desired_runtimes = desired_runtimes(snapshot.source, node.labels);
   if (out.desired_runtimes.counts) {
     out.next = next_file(host, out.desired_runtimes);
     out.next->source = out.desired_runtimes.source;
@@ -309,16 +308,16 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
   change.node = node.name;
   change.written = written ? kata_configuration_id(written->config) : std::string();
   const bool has_turn =
-      rollout != nullptr && std::ranges::any_of(rollout->slots, [&](const RolloutLease& slot) {
-        return slot.holder == node.name && is_kata_configuration(slot.configuration);
+      rollout != nullptr && std::ranges::any_of(rollout->leases, [&](const RolloutLease& lease) {
+        return lease.holder == node.name && is_kata_configuration(lease.configuration);
       });
   const bool asked = written && written->permitted;
-  if (host.kata.changing) {
+  if (host.kata.applying) {
     change.outcome = ChangeOutcome::open;
   } else if (!out.answered) {
     change.outcome = asked || has_turn ? ChangeOutcome::open : ChangeOutcome::none;
   } else if (asked) {
-    change.outcome = outcome_of(host, view, out.file);
+    change.outcome = outcome_of(host, snapshot, out.file);
   } else if (has_state(host.kata, kata::HandlerState::failed)) {
     change.outcome = ChangeOutcome::failed;
   } else {
@@ -328,15 +327,15 @@ KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const K
   if (change.outcome == ChangeOutcome::open && host.kata_silent > kChangePatience)
     change.outcome = ChangeOutcome::failed;
   if (change.outcome == ChangeOutcome::failed) change.why = why_failed(node, host);
-  // After a failure hostd reports `failed` until its pause is over, then `waiting`. An interrupted change is
-  // `waiting` too.
+  // After a failure hostd reports `failed` until its pause is over, then `pending`. An interrupted change is
+  // `pending` too.
   if (out.answered && !asked && host.kata.error.empty() &&
-      (has_state(host.kata, kata::HandlerState::pending) || pulls_in_turn(host, view, out.file)))
+      (has_state(host.kata, kata::HandlerState::pending) || pulls_in_turn(host, snapshot, out.file)))
     change.begin = kata_configuration_id(out.next->config);
   return out;
 }
 
-KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
                    const KataPlan& plan, const RolloutStep& turn) {
   KataStep out;
   if (plan.next) {
@@ -363,7 +362,7 @@ KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const K
   if (plan.next && !plan.answered) out.awaited = kAnswerPatience;
   if (plan.change.outcome == ChangeOutcome::open) out.awaited = kChangePatience;
   out.awaits_kubelet = plan.next && !unknown_to_kubelet(node, host.kata.ready).empty();
-  tell(node, host, lines_of(node, host, view, plan, turn), out);
+  tell(node, host, lines_of(node, host, snapshot, plan, turn), out);
   return out;
 }
 

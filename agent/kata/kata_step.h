@@ -3,7 +3,7 @@
 // messages for people. Pure.
 //
 // Order, with a reconcile for each step: the classes are written; artifacts that hostd reports as missing are
-// pulled; a handler that hostd reports as waiting needs a rollout lease (node_turn.h). With the lease
+// pulled; a handler that hostd reports as pending needs a rollout lease (node_turn.h). With the lease
 // `permitted` is written in a generation of its own, so that hostd's answer belongs to it. After the change
 // `permitted` is taken back, then the lease. A handler to remove loses its label first, and is `unlabelled`
 // once the Node shows it.
@@ -91,11 +91,11 @@ struct KataStep {
   std::vector<NodeEvent> events;
 };
 
-KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
                    const Rollout* rollout);
 
-/// `turn` is the budget's answer to KataPlan::change.
-KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& view,
+/// `turn`: the rollout's answer to KataPlan::change.
+KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
                    const KataPlan& plan, const RolloutStep& turn);
 
 /// Time limit for the kubelet to list a ready handler. The kubelet asks its container runtime every few

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "policy/accelerators.h"
 #include "vgpu-dm/profile/profile.h"
 
@@ -40,10 +41,6 @@ class LabelSet {
  private:
   Labels all_;
 };
-
-bool is_alphanumeric(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
 
 /// Cleans a name as GPU feature discovery does: a blank becomes "-", other characters are dropped. A "/"
 /// counts as a blank, since names of several boards contain it: "Quadro RTX 6000/8000".

@@ -5,9 +5,10 @@
 #include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/pinned.h"
+#include "common/text/whole_json.h"
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
 
@@ -20,19 +21,8 @@ using Moment = kube::Timers::Clock::time_point;
 constexpr const char* kNodeNameLabel = "nfd.node.kubernetes.io/node-name";
 constexpr std::string_view kPrefix = "ferry-features-for-";
 
-const json& at(const json& object, const char* key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
-std::string text_at(const json& object, const char* key) {
-  const json& value = at(at(object, "metadata"), key);
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
-
-std::string said(const Error& error) {
-  return error.hint.empty() ? error.message : error.message + "; " + error.hint;
+std::string metadata_text(const json& object, const char* key) {
+  return text_field(field(object, "metadata"), key);
 }
 
 }  // namespace
@@ -52,24 +42,24 @@ json node_feature(const std::string& node, const Labels& labels, kube::ApiKind o
         {"ownerReferences",
          {{{"apiVersion", owner_kind.api_version},
            {"kind", owner_kind.kind},
-           {"name", text_at(owner, "name")},
-           {"uid", text_at(owner, "uid")}}}}}},
+           {"name", metadata_text(owner, "name")},
+           {"uid", metadata_text(owner, "uid")}}}}}},
       // Older releases of NFD refuse an object without its three kinds of features.
       {"spec",
        {{"features", {{"flags", none}, {"attributes", none}, {"instances", none}}}, {"labels", desired}}}};
 }
 
 bool says_the_same(const json& object, const json& content) {
-  const json& has = at(object, "metadata");
-  const json& desired = at(content, "metadata");
-  const json& labels = at(at(object, "spec"), "labels");
-  return at(has, "ownerReferences") == at(desired, "ownerReferences") &&
-         at(at(has, "labels"), kNodeNameLabel) == at(at(desired, "labels"), kNodeNameLabel) &&
+  const json& has = field(object, "metadata");
+  const json& desired = field(content, "metadata");
+  const json& labels = field(field(object, "spec"), "labels");
+  return field(has, "ownerReferences") == field(desired, "ownerReferences") &&
+         field(field(has, "labels"), kNodeNameLabel) == field(field(desired, "labels"), kNodeNameLabel) &&
          // An API server may omit an empty object.
-         (labels.is_null() ? json::object() : labels) == at(at(content, "spec"), "labels");
+         (labels.is_null() ? json::object() : labels) == field(field(content, "spec"), "labels");
 }
 
-class NodeFeature::Impl {
+class NodeFeature::Impl : Pinned {
  public:
   Impl(HostFs& host, kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
        kube::Random random, Settings settings, std::function<void()> changed)
@@ -96,10 +86,6 @@ class NodeFeature::Impl {
                                     .trouble = [](const Error& error) { complain(error); },
                                     .well = [this] { changed_(); }});
   }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-  Impl(Impl&&) = delete;
-  Impl& operator=(Impl&&) = delete;
   ~Impl() {
     timers_.cancel(timer_);
     if (writing_) client_.cancel(*writing_);
@@ -128,7 +114,7 @@ class NodeFeature::Impl {
 
  private:
   static void complain(const Error& error) {
-    spdlog::warn("labels for Node Feature Discovery: {}{}", said(error),
+    spdlog::warn("labels for Node Feature Discovery: {}{}", error.text(),
                  error.code == kube::ApiErrc::not_found
                      ? "; it is not installed, or older than NodeFeature objects"
                      : "");
@@ -240,7 +226,7 @@ void FormerNodeFeature::remove() {
     call_.reset();
     if (removed) removed = host_.remove_file(kNodeFeatureMark);
     if (removed) return;
-    spdlog::warn("labels of a former agent for Node Feature Discovery stay: {}", said(removed.error()));
+    spdlog::warn("labels of a former agent for Node Feature Discovery stay: {}", removed.error().text());
     if (kube::may_mend(removed.error()))
       timer_ = timers_.at(timers_.now() + backoff_.next(random_), [this] { remove(); });
   });

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/operator_compat/operands.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_client.h"
@@ -41,7 +42,7 @@ nlohmann::json node_feature(const std::string& node, const Labels& labels, kube:
 bool says_the_same(const nlohmann::json& object, const nlohmann::json& content);
 
 /// Keeps a NodeFeature up to date; waits while the cluster does not know such objects. For one thread.
-class NodeFeature {
+class NodeFeature : Pinned {
  public:
   struct Settings {
     std::string node;
@@ -53,10 +54,6 @@ class NodeFeature {
   /// object.
   NodeFeature(HostFs& host, kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
               kube::Random random, Settings settings, std::function<void()> changed);
-  NodeFeature(const NodeFeature&) = delete;
-  NodeFeature& operator=(const NodeFeature&) = delete;
-  NodeFeature(NodeFeature&&) = delete;
-  NodeFeature& operator=(NodeFeature&&) = delete;
   ~NodeFeature();
 
   /// Errc::usage: a name that no object can have.
@@ -72,14 +69,10 @@ class NodeFeature {
 
 /// Removes the NodeFeature of a former agent that the Node owns, if there is one. The request is repeated
 /// while the API server does not answer.
-class FormerNodeFeature {
+class FormerNodeFeature : Pinned {
  public:
   /// The references must outlive this object.
   FormerNodeFeature(HostFs& host, kube::ApiClient& client, kube::Timers& timers, kube::Random random);
-  FormerNodeFeature(const FormerNodeFeature&) = delete;
-  FormerNodeFeature& operator=(const FormerNodeFeature&) = delete;
-  FormerNodeFeature(FormerNodeFeature&&) = delete;
-  FormerNodeFeature& operator=(FormerNodeFeature&&) = delete;
   ~FormerNodeFeature();
 
   void remove();

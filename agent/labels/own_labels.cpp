@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/cluster_words.h"
+#include "common/text/text.h"
 
 namespace ferry::agent {
 
@@ -50,10 +51,6 @@ OwnLabels own_labels(const Labels& labels, Labels record, const Labels& desired,
 namespace {
 
 constexpr std::string_view kReady = "ready";
-
-bool is_alphanumeric(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
 
 /// Empty: the handler's name makes no valid label.
 std::string label_of(const std::string& handler) {

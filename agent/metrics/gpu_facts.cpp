@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
 #include <limits>
 #include <utility>
@@ -10,7 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/metrics/metric_families.h"
-#include "mdev/held_gpus.h"
+#include "common/text/text.h"
+#include "mdev/stuck_gpus.h"
 #include "vfio/bind/move_plan.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/pci_function.h"
@@ -56,13 +56,12 @@ AdvertisedDevice device_of(const json& value) {
 
 AdvertisedResource resource_of(const json& value) {
   AdvertisedResource out{.name = value.at("name").get<std::string>(),
-                         .registered = value.at("registered").get<bool>(),
-                         .devices = {}};
+                         .registered = value.at("registered").get<bool>()};
   for (const json& device : list_at(value, "devices")) out.devices.push_back(device_of(device));
   return out;
 }
 
-AdvertisedResources offer_of(const json& file) {
+AdvertisedResources advertised_of(const json& file) {
   if (file.at("version") != kVersionOfFormat) throw Unreadable{"written by another version of ferry"};
   AdvertisedResources out;
   for (const json& resource : list_at(file, "resources")) out.resources.push_back(resource_of(resource));
@@ -83,7 +82,7 @@ Result<AdvertisedResources> read_advertised_resources(std::string_view text) {
   try {
     const json file = json::parse(text);
     if (!file.is_object()) return broken("no JSON object");
-    return offer_of(file);
+    return advertised_of(file);
   } catch (const json::exception& error) {
     return broken(error.what());
   } catch (const Unreadable& error) {
@@ -98,15 +97,6 @@ namespace fs = std::filesystem;
 // The PCIe specification has room for 16 correctable and 32 other errors; kernels give them short names.
 constexpr std::size_t kMostKinds = 32;
 constexpr std::size_t kLongestKind = 32;
-
-template <typename Number>
-std::optional<Number> number_of(std::string_view text) {
-  Number value{};
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  return value;
-}
 
 bool is_plain(std::string_view name) {
   return !name.empty() && name.size() <= kLongestKind &&
@@ -125,7 +115,7 @@ class Reader {
   std::optional<unsigned> lanes(const char* name) const {
     constexpr unsigned kUnknown = 0xff;  // PCIE_LNK_WIDTH_UNKNOWN; 0 is a link that is down or missing
     const auto content = text(name);
-    auto lanes = content ? number_of<unsigned>(*content) : std::nullopt;
+    auto lanes = content ? whole_number<unsigned>(*content) : std::nullopt;
     if (lanes && (*lanes == 0 || *lanes == kUnknown)) lanes.reset();
     return lanes;
   }
@@ -191,7 +181,7 @@ LinkNumbers link_of(const HostFs& host, const Reader& gpu, const std::optional<v
 // or is off the bus, does not make the group unviable.
 std::optional<bool> group_viable(const HostFs& host, const vfio::PciAddress& gpu) {
   const auto name = host.link_name(vfio::sysfs_path(gpu) / "iommu_group");
-  const auto group = name ? number_of<std::uint32_t>(*name) : std::nullopt;
+  const auto group = name ? whole_number<std::uint32_t>(*name) : std::nullopt;
   if (!group) return std::nullopt;
   const auto members = vfio::scan_members(host, {*group}, {});
   if (!members || members->functions.empty()) return std::nullopt;
@@ -202,7 +192,7 @@ GpuFacts facts_of(const HostFs& host, const vfio::PciAddress& gpu) {
   GpuFacts out{.address = gpu};
   const Reader reader(host, vfio::sysfs_path(gpu));
   if (const auto node = reader.text("numa_node")) {
-    out.numa_node = number_of<int>(*node);
+    out.numa_node = whole_number<int>(*node);
     if (out.numa_node && *out.numa_node < 0) out.numa_node.reset();
   }
   out.power_state = reader.text("power_state");
@@ -243,7 +233,7 @@ ErrorCounts parse_error_counts(std::string_view text) {
     const auto space = line.rfind(' ');
     if (space == std::string_view::npos) continue;
     const std::string_view name = line.substr(0, space);
-    const auto count = number_of<std::uint64_t>(line.substr(space + 1));
+    const auto count = whole_number<std::uint64_t>(line.substr(space + 1));
     if (!count || !is_plain(name)) continue;
     if (name.starts_with("TOTAL_ERR_"))
       out.total = count;
@@ -257,7 +247,7 @@ std::optional<double> parse_link_speed(std::string_view text) {
   constexpr double kGiga = 1e9;
   const auto end = text.find(" GT/s");
   if (end == std::string_view::npos) return std::nullopt;
-  const auto speed = number_of<double>(text.substr(0, end));
+  const auto speed = whole_number<double>(text.substr(0, end));
   // The bounds also exclude infinity and NaN.
   constexpr double kAnyToCome = 1e6;
   if (speed && *speed > 0 && *speed < kAnyToCome) return *speed * kGiga;
@@ -265,11 +255,11 @@ std::optional<double> parse_link_speed(std::string_view text) {
 }
 
 std::vector<GpuFacts> read_gpu_facts(const HostFs& host, std::span<const vfio::PciAddress> gpus) {
-  const auto held = mdev::HeldGpus::read(host);
+  const auto held = mdev::StuckGpus::read(host);
   std::vector<GpuFacts> out;
   out.reserve(gpus.size());
   for (const vfio::PciAddress& gpu : gpus) {
-    if (!held || held->holds(host, gpu))
+    if (!held || held->contains(host, gpu))
       out.push_back({.address = gpu, .held = true});
     else
       out.push_back(facts_of(host, gpu));

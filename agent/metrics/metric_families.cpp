@@ -394,45 +394,46 @@ void add_pulls(const PullCounts& pulls, std::vector<MetricFamily>& all) {
   for (Family* const family : {&ended, &bytes}) std::move(*family).into(all);
 }
 
-void add_programs(const MetricsSnapshot& view, std::vector<MetricFamily>& all) {
+void add_programs(const MetricsSnapshot& snapshot, std::vector<MetricFamily>& all) {
   Family build = gauge("ferry_build_info", "The version of the agent; always 1.");
   build.add(1, {{"version", kVersion}});
   Family runs = gauge("ferry_process_up", "1 while this process of Ferry runs on the node.");
-  for (const auto& [process, up] : view.runs) runs.add(up ? 1 : 0, {{"process", process}});
+  for (const auto& [process, up] : snapshot.runs) runs.add(up ? 1 : 0, {{"process", process}});
   Family broken = gauge("ferry_file_unreadable", "1 while this file of hostd or the plugin cannot be read.");
-  broken.add(view.host.broken ? 1 : 0, {{"file", "status.json"}});
-  broken.add(view.offer.broken ? 1 : 0, {{"file", "advertised.json"}});
+  broken.add(snapshot.host.broken ? 1 : 0, {{"file", "status.json"}});
+  broken.add(snapshot.offer.broken ? 1 : 0, {{"file", "advertised.json"}});
   Family looked =
       gauge("ferry_sysfs_read_timestamp_seconds", "Time of the last read of sysfs, in seconds since 1970.");
-  if (view.looked_at) looked.add(std::chrono::duration<double>(view.looked_at->time_since_epoch()).count());
+  if (snapshot.looked_at)
+    looked.add(std::chrono::duration<double>(snapshot.looked_at->time_since_epoch()).count());
   for (Family* const family : {&build, &runs, &broken, &looked}) std::move(*family).into(all);
 }
 
 }  // namespace
 
-std::vector<MetricFamily> metric_families(const MetricsSnapshot& view) {
+std::vector<MetricFamily> metric_families(const MetricsSnapshot& snapshot) {
   std::vector<MetricFamily> all;
-  add_programs(view, all);
-  const auto& host = view.host.content;
-  const auto& offer = view.offer.content;
+  add_programs(snapshot, all);
+  const auto& host = snapshot.host.content;
+  const auto& offer = snapshot.offer.content;
   if (host) {
-    add_inventory(*host, view.facts, all);
+    add_inventory(*host, snapshot.facts, all);
     add_refusals(*host, all);
     add_phase(*host, all);
     add_room(*host, all);
   }
-  add_links(view.facts, all);
-  add_errors(view.facts, all);
-  add_condition(view.facts, all);
+  add_links(snapshot.facts, all);
+  add_errors(snapshot.facts, all);
+  add_condition(snapshot.facts, all);
   if (offer) {
     const Owners owners(host);
     add_resources(*offer, owners, all);
-    add_allocations(*offer, owners, view.vmis, all);
+    add_allocations(*offer, owners, snapshot.vmis, all);
   }
   if (host) add_vgpus(*host, offer, all);
-  add_changes(view.changes, all);
-  if (view.pulls) add_pulls(*view.pulls, all);
-  add_requests(view.requests, all);
+  add_changes(snapshot.changes, all);
+  if (snapshot.pulls) add_pulls(*snapshot.pulls, all);
+  add_requests(snapshot.requests, all);
   std::ranges::sort(all, {}, &MetricFamily::name);
   return all;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's data as Prometheus metric families (docs/metrics.md lists them). Pure.
+// The agent's data as Prometheus metric families (docs/metrics.md lists them). Only read_gpu_facts() reads
+// the host.
 //
 // An unknown value has no sample: no family reports a zero that was not measured.
 #pragma once
@@ -127,7 +128,7 @@ struct MetricsSnapshot {
 
 /// Sorted by name. The samples of a family have a fixed order, and no two have the same labels, whatever the
 /// files contain.
-std::vector<prometheus::MetricFamily> metric_families(const MetricsSnapshot& view);
+std::vector<prometheus::MetricFamily> metric_families(const MetricsSnapshot& snapshot);
 
 /// The text exposition format, version 0.0.4.
 std::string metrics_text(const std::vector<prometheus::MetricFamily>& families);

@@ -6,17 +6,15 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <limits>
-#include <linux/sockios.h>
+#include <cstdarg>
+#include <cstdio>
+#include <linux/tcp.h>
+#include <map>
+#include <microhttpd.h>
 #include <netinet/in.h>
-#include <new>
-#include <openssl/bio.h>
 #include <openssl/crypto.h>
-#include <openssl/err.h>
-#include <openssl/pem.h>
-#include <openssl/ssl.h>
-#include <openssl/x509.h>
-#include <sys/ioctl.h>
+#include <strings.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <utility>
 
@@ -24,158 +22,14 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/metrics/metric_families.h"
+#include "common/text/text.h"
 
 namespace ferry::agent {
 namespace {
 
-using Bio = std::unique_ptr<BIO, decltype(&BIO_free_all)>;
-
-// The first error in OpenSSL's queue; its texts are short and name no secret.
-std::string openssl_error() {
-  const unsigned long code = ::ERR_get_error();
-  ::ERR_clear_error();
-  const char* const reason = code == 0 ? nullptr : ::ERR_reason_error_string(code);
-  return reason == nullptr ? "OpenSSL says no reason" : reason;
-}
-
-Bio reader_of(const std::string& text) {
-  constexpr std::size_t kMost = std::numeric_limits<int>::max();
-  return {::BIO_new_mem_buf(text.data(), static_cast<int>(std::min(text.size(), kMost))), &BIO_free_all};
-}
-
-// OpenSSL's own function would ask on the terminal.
-int no_pass_phrase(char* /*buffer*/, int /*size*/, int /*writing*/, void* /*data*/) {
-  return -1;
-}
-
-tl::unexpected<Error> unusable(const std::string& what, const char* hint) {
-  return fail(Errc::failed, what + ": " + openssl_error(), hint);
-}
-
-Result<> use_certificates(SSL_CTX* context, const std::string& text) {
-  constexpr const char* kHint = "a PEM file: the server's certificate first, then those that signed it";
-  const auto bio = reader_of(text);
-  const std::unique_ptr<X509, decltype(&X509_free)> own(
-      ::PEM_read_bio_X509_AUX(bio.get(), nullptr, no_pass_phrase, nullptr), &X509_free);
-  if (!own || ::SSL_CTX_use_certificate(context, own.get()) != 1) return unusable("the certificate", kHint);
-  while (X509* const next = ::PEM_read_bio_X509(bio.get(), nullptr, no_pass_phrase, nullptr)) {
-    if (::SSL_CTX_add0_chain_cert(context, next) == 1) continue;
-    ::X509_free(next);
-    return unusable("the certificate's chain", kHint);
-  }
-  ::ERR_clear_error();  // the end of the file is an error too
-  return {};
-}
-
-Result<> use_key(SSL_CTX* context, const std::string& text) {
-  const auto bio = reader_of(text);
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
-      ::PEM_read_bio_PrivateKey(bio.get(), nullptr, no_pass_phrase, nullptr), &EVP_PKEY_free);
-  if (!key) return unusable("the key", "a PEM file without a pass phrase");
-  if (::SSL_CTX_use_PrivateKey(context, key.get()) != 1 || ::SSL_CTX_check_private_key(context) != 1)
-    return unusable("the key", "is it that of the certificate?");
-  return {};
-}
-
-}  // namespace
-
-TlsSession::TlsSession(const std::shared_ptr<SSL_CTX>& context) : ssl_(::SSL_new(context.get()), &SSL_free) {
-  BIO* const in = ::BIO_new(::BIO_s_mem());
-  BIO* const out = ::BIO_new(::BIO_s_mem());
-  if (!ssl_ || in == nullptr || out == nullptr) {
-    ::BIO_free(in);
-    ::BIO_free(out);
-    throw std::bad_alloc();
-  }
-  ::SSL_set_bio(ssl_.get(), in, out);
-  ::SSL_set_accept_state(ssl_.get());
-}
-
-Result<> TlsSession::receive(std::string_view bytes, std::string& plain) {
-  ::ERR_clear_error();
-  ::BIO_write(::SSL_get_rbio(ssl_.get()), bytes.data(), static_cast<int>(bytes.size()));
-  constexpr std::size_t kPiece = 4'096;
-  std::array<char, kPiece> piece{};
-  while (true) {
-    const int count = ::SSL_read(ssl_.get(), piece.data(), static_cast<int>(piece.size()));
-    if (count > 0) {
-      plain.append(piece.data(), static_cast<std::size_t>(count));
-      continue;
-    }
-    const int why = ::SSL_get_error(ssl_.get(), count);
-    if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE || why == SSL_ERROR_ZERO_RETURN) return {};
-    return fail(Errc::unreachable, "TLS with a client: " + openssl_error());
-  }
-}
-
-void TlsSession::say(std::string_view plain) {
-  ::ERR_clear_error();
-  // A memory BIO takes all bytes.
-  if (!plain.empty()) ::SSL_write(ssl_.get(), plain.data(), static_cast<int>(plain.size()));
-}
-
-void TlsSession::finish() {
-  ::ERR_clear_error();
-  ::SSL_shutdown(ssl_.get());
-}
-
-std::string TlsSession::to_send() {
-  BIO* const out = ::SSL_get_wbio(ssl_.get());
-  std::string bytes(::BIO_ctrl_pending(out), '\0');
-  if (!bytes.empty()) ::BIO_read(out, bytes.data(), static_cast<int>(bytes.size()));
-  return bytes;
-}
-
-TlsFiles::TlsFiles(std::filesystem::path certificate, std::filesystem::path key)
-    : certificate_(kube::Credential{.text = {}, .file = std::move(certificate)}),
-      key_(kube::Credential{.text = {}, .file = std::move(key)}) {}
-
-Result<std::shared_ptr<SSL_CTX>> TlsFiles::load() {
-  const auto certificate = certificate_.now();
-  if (!certificate) return fail(Error(certificate.error()));
-  const auto key = key_.now();
-  if (!key) return fail(Error(key.error()));
-  std::string both = **certificate + '\0' + **key;
-  if (context_ && both == loaded_) return context_;
-  ::ERR_clear_error();
-  std::shared_ptr<SSL_CTX> context(::SSL_CTX_new(::TLS_server_method()), &SSL_CTX_free);
-  if (!context) return unusable("TLS", "");
-  ::SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
-  ::SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);
-  ::SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
-  if (auto used = use_certificates(context.get(), **certificate); !used) return fail(std::move(used).error());
-  if (auto used = use_key(context.get(), **key); !used) return fail(std::move(used).error());
-  loaded_ = std::move(both);
-  return context;
-}
-
-Result<std::shared_ptr<SSL_CTX>> TlsFiles::now() {
-  auto loaded = load();
-  if (loaded) {
-    if (context_ && context_ != *loaded) spdlog::info("metrics: the server's certificate has been replaced");
-    told_.clear();
-    context_ = *loaded;
-    return context_;
-  }
-  if (!context_) return fail(std::move(loaded).error());
-  if (told_ != loaded.error().message) {
-    told_ = loaded.error().message;
-    spdlog::error("metrics: the certificate stays as it was: {}", told_);
-  }
-  return context_;
-}
-
-namespace {
-
-constexpr int kOk = 200;
-constexpr int kUnauthorized = 401;
-constexpr int kNotFound = 404;
-constexpr int kMethodNotAllowed = 405;
-constexpr int kUnavailable = 503;
 constexpr const char* kPlainText = "text/plain; charset=utf-8";
+constexpr const char* kTlsVersions = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
-// Room for a request inside TLS; a client that sends more is disconnected.
-constexpr std::size_t kMostReceived = 64 * 1024;
 // Pause after the process ran out of file descriptors.
 constexpr auto kNoDescriptors = std::chrono::seconds(1);
 constexpr int kBacklog = 16;
@@ -234,12 +88,51 @@ std::string host_of(const sockaddr_storage& client) {
 }
 
 // Compares in constant time: the duration must not reveal where the tokens differ.
-bool are_equal(const std::string& a, const std::string& b) {
+bool are_equal(std::string_view a, std::string_view b) {
   return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-std::string plain_answer(int status, std::string_view why) {
-  return http_answer(status, kPlainText, std::string(why) + "\n");
+/// The value of a header that the client sent; empty: none.
+std::string_view header(MHD_Connection* client, const char* name) {
+  const char* const value = ::MHD_lookup_connection_value(client, MHD_HEADER_KIND, name);
+  return value == nullptr ? "" : value;
+}
+
+/// The token of an Authorization header; empty: none.
+std::string_view bearer_token(std::string_view value) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (::strncasecmp(value.data(), kScheme.data(), std::min(value.size(), kScheme.size())) != 0) return {};
+  const auto begin = value.find_first_not_of(' ', kScheme.size());
+  if (begin == std::string_view::npos) return {};
+  return value.substr(begin, value.find_last_not_of(" \t") - begin + 1);
+}
+
+int socket_of(MHD_Connection* client) {
+  const auto* const info = ::MHD_get_connection_info(client, MHD_CONNECTION_INFO_CONNECTION_FD);
+  return info->connect_fd;  // NOLINT(cppcoreguidelines-pro-type-union-access): the library's interface
+}
+
+/// Bytes of the request that have come, and bytes of the answer that the client has acknowledged. Bytes that
+/// were only written do not count: the kernel's send buffer takes megabytes.
+std::uint64_t progress_of(int socket) {
+  tcp_info info{};  // ABI: linux/tcp.h, Linux 4.1
+  socklen_t size = sizeof(info);
+  ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size);
+  return info.tcpi_bytes_received + info.tcpi_bytes_acked;
+}
+
+/// Ends a connection. The server closes the socket when it runs next. Without the linger option the kernel
+/// would keep retransmitting an answer that the client does not take.
+void cut_off(int socket) {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  ::shutdown(socket, SHUT_RDWR);
+}
+
+/// Logs an error unless it was the last one.
+void log_once(std::string& last, const char* effect, const Error& error) {
+  if (std::exchange(last, error.message) != error.message)
+    spdlog::error("metrics: {}: {}", effect, error.message);
 }
 
 }  // namespace
@@ -252,10 +145,8 @@ Result<ListenAddress> ListenAddress::parse(std::string_view text) {
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos) return refused("it has no port");
   ListenAddress out;
-  const std::string_view digits = text.substr(colon + 1);
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, out.port);
-  if (error != std::errc() || stop != end || out.port == 0) return refused("the port is none");
+  out.port = whole_number<std::uint16_t>(text.substr(colon + 1)).value_or(0);
+  if (out.port == 0) return refused("the port is none");
   const std::string_view host = text.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) {
     out.host = host.substr(1, host.size() - 2);
@@ -282,46 +173,46 @@ std::string ListenAddress::text() const {
                                              : fmt::format("[{}]:{}", host, port);
 }
 
-struct MetricsListener::Connection {
-  enum class Phase {
-    asking,
-    answered,  ///< the answer is being sent
-    ending,    ///< all is sent; further input is discarded, so that the client receives the answer
-  };
-  UniqueFd socket;
-  std::string address;
-  std::optional<TlsSession> tls;
-  Phase phase = Phase::asking;
-  std::size_t received = 0;
-  std::string request;
-  std::string out;
-  std::size_t sent = 0;  ///< bytes of `out`
-  EventLoop::Timer timer;
-  EventLoop::Clock::time_point to_be_taken = {};  ///< deadline of the whole answer
-  std::size_t left = 0;                           ///< untaken bytes at the last check of progress
-  bool stalls = false;                            ///< no progress between the last two checks
-  EventLoop::Clock::time_point came = EventLoop::Clock::now();
+/// Called by the library, from run_server() and when it stops. `self`: the listener.
+struct MetricsListener::Callbacks {
+  static void log(void* self, const char* format, va_list arguments) {
+    constexpr std::size_t kMost = 512;
+    std::array<char, kMost> text{};
+    static_cast<void>(::vsnprintf(text.data(), text.size(), format, arguments));
+    std::string line(text.data());
+    line.erase(line.find_last_not_of(".\n") + 1);
+    spdlog::debug("metrics: {}", line);
+    auto& first = static_cast<MetricsListener*>(self)->server_error_;
+    if (first.empty()) first = std::move(line);
+  }
 
-  /// Bytes that the client has not acknowledged. The kernel's send buffer says nothing: it takes megabytes,
-  /// and asks for more only once much of that is gone.
-  std::size_t untaken() const {
-    int queued = 0;  // ABI: tcp(7), SIOCOUTQ
-    if (::ioctl(socket.get(), SIOCOUTQ, &queued) != 0) queued = 0;
-    return out.size() - sent + static_cast<std::size_t>(queued);
+  static MHD_Result request(void* self, MHD_Connection* client, const char* path, const char* method,
+                            const char* /*version*/, const char* /*body*/, std::size_t* /*size*/,
+                            void** /*context*/) {
+    return static_cast<MetricsListener*>(self)->answer(client, path, method) ? MHD_YES : MHD_NO;
+  }
+
+  static void notify(void* self, MHD_Connection* client, void** /*context*/,
+                     MHD_ConnectionNotificationCode code) {
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) static_cast<MetricsListener*>(self)->closed(socket_of(client));
   }
 };
+
+void MetricsListener::StopServer::operator()(MHD_Daemon* server) const noexcept {
+  ::MHD_stop_daemon(server);
+}
 
 MetricsListener::MetricsListener(EventLoop& loop, Settings settings, std::function<std::string()> metrics)
     : loop_(loop),
       settings_(std::move(settings)),
       metrics_(std::move(metrics)),
-      token_(kube::Credential{.text = {}, .file = settings_.token}) {
-  if (!settings_.certificate.empty()) tls_.emplace(settings_.certificate, settings_.key);
-}
+      certificate_(kube::Credential{.text = {}, .file = settings_.certificate}),
+      key_(kube::Credential{.text = {}, .file = settings_.key}),
+      token_(kube::Credential{.text = {}, .file = settings_.token}) {}
 
 MetricsListener::~MetricsListener() {
-  loop_.cancel(pause_);
-  while (!connections_.empty()) end(connections_.begin()->first);
+  server_.reset();  // ends the connections
+  for (const auto& timer : {pause_, progress_, run_}) loop_.cancel(timer);
   if (socket_.valid()) loop_.forget(socket_.get());
 }
 
@@ -341,9 +232,7 @@ Result<std::unique_ptr<MetricsListener>> MetricsListener::open(EventLoop& loop, 
 }
 
 Result<> MetricsListener::begin() {
-  if (tls_) {
-    if (auto context = tls_->now(); !context) return fail(std::move(context).error());
-  }
+  if (auto started = renew_server(); !started) return started;
   if (!settings_.token.empty()) {
     const auto text = token_.now();
     if (!text) return fail(Error(text.error()));
@@ -352,215 +241,199 @@ Result<> MetricsListener::begin() {
   auto socket = listen_on(settings_.address, port_);
   if (!socket) return fail(std::move(socket).error());
   socket_ = std::move(*socket);
-  loop_.watch(socket_.get(), [this] { accept_all(); });
+  loop_.watch(socket_.get(), [this] { accept_client(); });
   return {};
 }
 
-void MetricsListener::accept_all() {
-  // The bound lets other handlers of the loop run in between.
-  for (std::size_t i = 0; i < kMostConnections; ++i) {
-    const bool full = connections_.size() >= kMostConnections;
-    const auto gives_way = full ? who_gives_way() : connections_.end();
-    if (full && gives_way == connections_.end()) return wait_for_room();
-    sockaddr_storage client{};
-    socklen_t size = sizeof(client);
-    UniqueFd socket(
-        ::accept4(socket_.get(), reinterpret_cast<sockaddr*>(&client), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.valid()) {
-      // The loop would report the socket again and again.
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_accepting();
-      return;
-    }
-    if (full) end(gives_way->first);
-    take(std::move(socket), host_of(client));
+/// Starts the server, or another one if its certificate or key was replaced. The other one ends all
+/// connections. If the files do not match, the former server stays.
+Result<> MetricsListener::renew_server() {
+  const auto certificate = certificate_.now();
+  if (!certificate) return fail(Error(certificate.error()));
+  const auto key = key_.now();
+  if (!key) return fail(Error(key.error()));
+  std::string both = **certificate + '\0' + **key;
+  if (server_ && both == loaded_) return {};
+  auto server = start_server(**certificate, **key);
+  if (!server) return fail(std::move(server).error());
+  if (server_) spdlog::info("metrics: the server's certificate has been replaced");
+  loaded_ = std::move(both);
+  server_ = std::move(*server);
+  return {};
+}
+
+/// Both are empty without TLS. The server does not use epoll(7): in that mode the library (0.9.75) never
+/// sleeps while it waits for the bytes of a handshake.
+Result<MetricsListener::Server> MetricsListener::start_server(std::string certificate, std::string key) {
+  const bool tls = !settings_.certificate.empty();
+  std::string versions = kTlsVersions;
+  std::vector<MHD_OptionItem> options;
+  if (tls) {
+    options = {{.option = MHD_OPTION_HTTPS_MEM_CERT, .value = 0, .ptr_value = certificate.data()},
+               {.option = MHD_OPTION_HTTPS_MEM_KEY, .value = 0, .ptr_value = key.data()},
+               {.option = MHD_OPTION_HTTPS_PRIORITIES, .value = 0, .ptr_value = versions.data()}};
   }
+  options.push_back({.option = MHD_OPTION_END, .value = 0, .ptr_value = nullptr});
+  server_error_.clear();
+  const unsigned flags = MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET | (tls ? unsigned{MHD_USE_TLS} : 0U);
+  Server server(::MHD_start_daemon(
+      flags, 0, nullptr, nullptr, &Callbacks::request, this, MHD_OPTION_EXTERNAL_LOGGER, &Callbacks::log,
+      this, MHD_OPTION_NOTIFY_CONNECTION, &Callbacks::notify, this, MHD_OPTION_CONNECTION_LIMIT,
+      static_cast<unsigned>(kMostConnections), MHD_OPTION_CONNECTION_MEMORY_LIMIT, kMostRequestBytes,
+      MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, options.data(), MHD_OPTION_END));
+  if (server) return server;
+  if (!tls) return fail(Errc::failed, "the HTTP server does not start: " + server_error_);
+  return fail(
+      Errc::failed, "the certificate and its key: " + server_error_,
+      "PEM files: the server's certificate first, then those that signed it; the key without a pass phrase");
+}
+
+/// Lets the server do all that does not block, and waits for what it needs next.
+void MetricsListener::run_server() {
+  ::MHD_run(server_.get());
+  fd_set read{};
+  fd_set write{};
+  fd_set except{};
+  ::MHD_get_fdset(server_.get(), &read, &write, &except, nullptr);
+  for (const Connection& connection : connections_) {
+    loop_.watch(connection.socket,
+                {.read = FD_ISSET(connection.socket, &read), .write = FD_ISSET(connection.socket, &write)},
+                [this](EventLoop::Readiness) { run_server(); });
+  }
+  MHD_UNSIGNED_LONG_LONG wait = 0;
+  loop_.cancel(run_);
+  if (::MHD_get_timeout(server_.get(), &wait) == MHD_YES)
+    run_ = loop_.at(EventLoop::Clock::now() + std::chrono::milliseconds(wait), [this] { run_server(); });
+}
+
+void MetricsListener::accept_client() {
+  if (connections_.size() >= kMostConnections) end_one_of_a_crowd();
+  if (connections_.size() >= kMostConnections) return wait_for_room();
+  sockaddr_storage client{};
+  socklen_t size = sizeof(client);
+  auto* const address = reinterpret_cast<sockaddr*>(&client);
+  const int socket = ::accept4(socket_.get(), address, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (socket < 0) {
+    // The loop would report the socket again and again.
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_accepting();
+    return;
+  }
+  if (auto renewed = renew_server(); renewed)
+    certificate_error_.clear();
+  else
+    log_once(certificate_error_, "the certificate stays as it was", renewed.error());
+  // The kernel's limit holds for the end of an answer, too, which the server has left to it.
+  const auto most = static_cast<unsigned>(settings_.to_take.count());
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &most, sizeof(most));
+  connections_.push_back({.socket = socket, .address = host_of(client)});
+  limit(connections_.back(), settings_.to_ask);
+  if (::MHD_add_connection(server_.get(), socket, address, size) != MHD_YES) closed(socket);
+  run_server();
 }
 
 void MetricsListener::pause_accepting() {
   spdlog::warn("metrics: no connection is taken: {}", error_from_errno(errno, "accept").message);
   loop_.forget(socket_.get());
   pause_ = loop_.at(EventLoop::Clock::now() + kNoDescriptors,
-                    [this] { loop_.watch(socket_.get(), [this] { accept_all(); }); });
+                    [this] { loop_.watch(socket_.get(), [this] { accept_client(); }); });
 }
 
 // The kernel keeps new clients in the listen backlog meanwhile.
 void MetricsListener::wait_for_room() {
   waits_for_room_ = true;
   loop_.forget(socket_.get());
+  if (progress_ == EventLoop::Timer()) look_for_progress();
 }
 
-void MetricsListener::go_on_accepting() {
+/// Measures the progress of all connections, and ends those that have made none since the last time, while a
+/// client waits. They end together, so that a client behind many silent ones waits only once.
+void MetricsListener::look_for_progress() {
+  progress_ = {};
+  std::vector<int> take_nothing;
+  std::vector<int> send_nothing;
+  for (Connection& connection : connections_) {
+    const std::uint64_t progress = progress_of(connection.socket);
+    if (waits_for_room_ && connection.progress == progress)
+      (connection.is_answered ? take_nothing : send_nothing).push_back(connection.socket);
+    connection.progress = waits_for_room_ ? std::optional(progress) : std::nullopt;
+  }
   if (!waits_for_room_) return;
-  waits_for_room_ = false;
-  loop_.watch(socket_.get(), [this] { accept_all(); });
+  progress_ = loop_.at(EventLoop::Clock::now() + settings_.to_stall, [this] { look_for_progress(); });
+  std::ranges::for_each(take_nothing.empty() ? send_nothing : take_nothing, cut_off);
+  run_server();
 }
 
-// The connection that makes room for a new client; end(): none does. An address with more than
-// kMostOfOneAddress connections loses its oldest first, so that a slow client cannot occupy all places. Next
-// is a client that takes nothing of its answer, then a client without an answer. While others are being
-// answered, the latter must have been slow to ask: a stalled answer will soon be noticed, and makes room
-// instead.
-MetricsListener::Connections::iterator MetricsListener::who_gives_way() {
+/// Ends the oldest connection of an address that has more than kMostOfOneAddress, so that no client can
+/// occupy all places.
+void MetricsListener::end_one_of_a_crowd() {
   std::map<std::string_view, std::size_t> of_address;
-  for (const auto& [number, connection] : connections_) ++of_address[connection->address];
-  const auto of_many = std::ranges::find_if(
-      connections_, [&](const auto& one) { return of_address[one.second->address] > kMostOfOneAddress; });
-  if (of_many != connections_.end()) return of_many;
-  const auto is_answered = [](const auto& one) { return one.second->phase == Connection::Phase::answered; };
-  const auto stalls = std::ranges::find_if(connections_, [&](const auto& one) {
-    return is_answered(one) && one.second->stalls && one.second->untaken() == one.second->left;
-  });
-  if (stalls != connections_.end()) return stalls;
-  constexpr int kPartOfTheTime = 4;
-  const auto slow_since = EventLoop::Clock::now() - settings_.to_ask / kPartOfTheTime;
-  const bool any_answered = std::ranges::any_of(connections_, is_answered);
-  return std::ranges::find_if(connections_, [&](const auto& one) {
-    return !is_answered(one) && (!any_answered || one.second->came < slow_since);
-  });
-}
-
-void MetricsListener::take(UniqueFd socket, std::string address) {
-  auto connection = std::make_unique<Connection>();
-  if (tls_) {
-    const auto context = tls_->now();
-    if (!context) return spdlog::error("metrics: {}", context.error().message);
-    connection->tls.emplace(*context);
-  }
-  connection->socket = std::move(socket);
-  connection->address = std::move(address);
-  const Number number = ++last_;
-  Connection& taken = *connection;
-  connections_.emplace(number, std::move(connection));
-  wait(number, taken);
-}
-
-/// Starts the timer of the connection's phase, and watches its socket.
-void MetricsListener::wait(Number number, Connection& connection) {
-  using Phase = Connection::Phase;
-  const auto now = EventLoop::Clock::now();
-  loop_.cancel(connection.timer);
-  if (connection.phase == Phase::answered) {
-    connection.to_be_taken = now + settings_.to_take;
-    connection.left = connection.untaken();
-    connection.timer = loop_.at(now + std::min(settings_.to_take, settings_.to_stall),
-                                [this, number] { look_for_progress(number); });
-  } else {
-    const auto time = connection.phase == Phase::asking ? settings_.to_ask : settings_.to_end;
-    connection.timer = loop_.at(now + time, [this, number] { end(number); });
-  }
-  const bool writes = connection.sent < connection.out.size();
-  loop_.watch(connection.socket.get(), {.read = connection.phase != Phase::answered, .write = writes},
-              [this, number](EventLoop::Readiness) { ready(number); });
-}
-
-/// Checks the progress of an answer.
-void MetricsListener::look_for_progress(Number number) {
-  const auto found = connections_.find(number);
+  for (const Connection& connection : connections_) ++of_address[connection.address];
+  const auto found = std::ranges::find_if(
+      connections_, [&](const Connection& one) { return of_address[one.address] > kMostOfOneAddress; });
   if (found == connections_.end()) return;
-  Connection& connection = *found->second;
-  const auto now = EventLoop::Clock::now();
-  if (now >= connection.to_be_taken) return end(number);
-  const std::size_t left = connection.untaken();
-  connection.stalls = left == connection.left;
-  connection.left = left;
-  connection.timer = loop_.at(std::min(connection.to_be_taken, now + settings_.to_stall),
-                              [this, number] { look_for_progress(number); });
-  go_on_accepting();  // an answer may be stalled by now
+  cut_off(found->socket);
+  run_server();
 }
 
-void MetricsListener::ready(Number number) {
-  using Phase = Connection::Phase;
-  const auto found = connections_.find(number);
+void MetricsListener::limit(Connection& connection, std::chrono::milliseconds time) {
+  loop_.cancel(connection.deadline);
+  connection.deadline = loop_.at(EventLoop::Clock::now() + time, [this, socket = connection.socket] {
+    cut_off(socket);
+    run_server();
+  });
+}
+
+/// The server closes the socket after this.
+void MetricsListener::closed(int socket) {
+  const auto found = std::ranges::find(connections_, socket, &Connection::socket);
   if (found == connections_.end()) return;
-  Connection& connection = *found->second;
-  const Phase before = connection.phase;
-  const bool wrote_before = connection.sent < connection.out.size();
-  if (connection.phase != Phase::answered && !receive(connection)) return end(number);
-  if (!send(connection)) return end(number);
-  const bool writes = connection.sent < connection.out.size();
-  if (connection.phase == Phase::answered && !writes) {
-    connection.phase = Phase::ending;
-    ::shutdown(connection.socket.get(), SHUT_WR);
-  }
-  if (connection.phase != before) return wait(number, connection);
-  if (writes != wrote_before)
-    loop_.watch(connection.socket.get(), {.read = connection.phase != Phase::answered, .write = writes},
-                [this, number](EventLoop::Readiness) { ready(number); });
+  loop_.cancel(found->deadline);
+  loop_.forget(socket);
+  connections_.erase(found);
+  if (!std::exchange(waits_for_room_, false)) return;
+  loop_.watch(socket_.get(), [this] { accept_client(); });
 }
 
-// False: the connection has to be closed.
-bool MetricsListener::receive(Connection& connection) {
-  constexpr std::size_t kPiece = 4'096;
-  std::array<char, kPiece> piece{};
-  while (connection.phase != Connection::Phase::answered) {
-    const ssize_t count = ::recv(connection.socket.get(), piece.data(), piece.size(), 0);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-    if (count == 0) return false;
-    connection.received += static_cast<std::size_t>(count);
-    if (connection.received > kMostReceived) return false;
-    if (connection.phase == Connection::Phase::ending) continue;
-    const std::string_view bytes(piece.data(), static_cast<std::size_t>(count));
-    if (connection.tls) {
-      const auto spoken = connection.tls->receive(bytes, connection.request);
-      connection.out += connection.tls->to_send();
-      if (!spoken) {
-        spdlog::debug("metrics: {}", spoken.error().message);
-        connection.phase = Connection::Phase::answered;
-        return true;
-      }
-    } else {
-      connection.request += bytes;
-    }
-    if (connection.request.empty()) continue;
-    const ScrapeRequest request = read_scrape_request(connection.request);
-    if (request.progress != ScrapeRequest::Progress::incomplete) answer(connection, request);
-  }
-  return true;
+/// False: the connection has to be closed.
+bool MetricsListener::answer(MHD_Connection* client, std::string_view path, std::string_view method) {
+  Answer answer = answer_to(client, path, method);
+  const std::unique_ptr<MHD_Response, decltype(&MHD_destroy_response)> response(
+      ::MHD_create_response_from_buffer(answer.body.size(), answer.body.data(), MHD_RESPMEM_MUST_COPY),
+      &MHD_destroy_response);
+  const auto found = std::ranges::find(connections_, socket_of(client), &Connection::socket);
+  if (!response || found == connections_.end()) return false;
+  const auto add = [&](const char* name, const char* value) {
+    ::MHD_add_response_header(response.get(), name, value);
+  };
+  add(MHD_HTTP_HEADER_CONTENT_TYPE, answer.content_type);
+  add(MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+  add(MHD_HTTP_HEADER_CONNECTION, "close");
+  if (answer.status == MHD_HTTP_UNAUTHORIZED) add(MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+  if (answer.status == MHD_HTTP_METHOD_NOT_ALLOWED) add(MHD_HTTP_HEADER_ALLOW, "GET");
+  found->is_answered = true;
+  limit(*found, settings_.to_take);
+  return ::MHD_queue_response(client, answer.status, response.get()) == MHD_YES;
 }
 
-void MetricsListener::answer(Connection& connection, const ScrapeRequest& request) {
-  const std::string text = answer_to(request);
-  connection.phase = Connection::Phase::answered;
-  connection.request.clear();
-  if (!connection.tls) {
-    connection.out += text;
-    return;
-  }
-  connection.tls->say(text);
-  connection.tls->finish();
-  connection.out += connection.tls->to_send();
-}
-
-// False: the connection has to be closed.
-bool MetricsListener::send(Connection& connection) {
-  while (connection.sent < connection.out.size()) {
-    const std::string_view rest = std::string_view(connection.out).substr(connection.sent);
-    const ssize_t count = ::send(connection.socket.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-    connection.sent += static_cast<std::size_t>(count);
-  }
-  connection.out.clear();
-  connection.sent = 0;
-  return true;
-}
-
-std::string MetricsListener::answer_to(const ScrapeRequest& request) {
-  if (request.progress == ScrapeRequest::Progress::refused)
-    return plain_answer(request.status, "this is no request that is answered here");
-  const bool metrics = request.path == "/metrics";
-  if (!metrics && request.path != "/healthz")
-    return plain_answer(kNotFound, "/metrics and /healthz are here");
-  if (request.method != "GET") return plain_answer(kMethodNotAllowed, "GET alone");
-  if (!metrics) return plain_answer(kOk, "ok");
+MetricsListener::Answer MetricsListener::answer_to(MHD_Connection* client, std::string_view path,
+                                                   std::string_view method) {
+  const auto plain = [](unsigned status, const char* text) {
+    return Answer{.status = status, .body = std::string(text) + "\n", .content_type = kPlainText};
+  };
+  const auto length = header(client, MHD_HTTP_HEADER_CONTENT_LENGTH);
+  if ((!length.empty() && length != "0") || !header(client, MHD_HTTP_HEADER_TRANSFER_ENCODING).empty())
+    return plain(MHD_HTTP_CONTENT_TOO_LARGE, "this is no request that is answered here");
+  const bool metrics = path == "/metrics";
+  if (!metrics && path != "/healthz") return plain(MHD_HTTP_NOT_FOUND, "/metrics and /healthz are here");
+  if (method != MHD_HTTP_METHOD_GET) return plain(MHD_HTTP_METHOD_NOT_ALLOWED, "GET alone");
+  if (!metrics) return plain(MHD_HTTP_OK, "ok");
   if (!settings_.token.empty()) {
     const std::string token = own_token();
-    if (token.empty()) return plain_answer(kUnavailable, "the token cannot be read here");
-    if (!request.token || !are_equal(*request.token, token))
-      return plain_answer(kUnauthorized, "a token is needed");
+    if (token.empty()) return plain(MHD_HTTP_SERVICE_UNAVAILABLE, "the token cannot be read here");
+    if (!are_equal(bearer_token(header(client, MHD_HTTP_HEADER_AUTHORIZATION)), token))
+      return plain(MHD_HTTP_UNAUTHORIZED, "a token is needed");
   }
-  return http_answer(kOk, kMetricsContentType, metrics_());
+  return {.status = MHD_HTTP_OK, .body = metrics_(), .content_type = kMetricsContentType};
 }
 
 // Empty: the token cannot be read.
@@ -568,29 +441,11 @@ std::string MetricsListener::own_token() {
   const auto text = token_.now();
   auto token = text ? kube::token_of(**text) : Result<std::string>(fail(Error(text.error())));
   if (token) {
-    told_.clear();
+    token_error_.clear();
     return std::move(*token);
   }
-  if (told_ != token.error().message) {
-    told_ = token.error().message;
-    spdlog::error("metrics: nobody is answered: {}", told_);
-  }
+  log_once(token_error_, "nobody is answered", token.error());
   return {};
-}
-
-void MetricsListener::end(Number number) {
-  const auto found = connections_.find(number);
-  if (found == connections_.end()) return;
-  const int socket = found->second->socket.get();
-  loop_.cancel(found->second->timer);
-  loop_.forget(socket);
-  if (found->second->phase == Connection::Phase::answered) {
-    // The client did not take the answer: without this option the kernel would keep retransmitting it.
-    const linger at_once{.l_onoff = 1, .l_linger = 0};
-    ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-  }
-  connections_.erase(found);
-  go_on_accepting();
 }
 
 }  // namespace ferry::agent

@@ -90,15 +90,15 @@ void NodeMetrics::begin() {
 }
 
 void NodeMetrics::host_changed() {
-  read_into<HostStatus>(view_.host, host_, kStatusFile, read_host_status);
-  read_into<AdvertisedResources>(view_.offer, host_, kAdvertisedFile, read_advertised_resources);
-  if (view_.host.content) history_.saw(*view_.host.content, ChangeHistory::Clock::now());
+  read_into<HostStatus>(snapshot_.host, host_, kStatusFile, read_host_status);
+  read_into<AdvertisedResources>(snapshot_.offer, host_, kAdvertisedFile, read_advertised_resources);
+  if (snapshot_.host.content) history_.saw(*snapshot_.host.content, ChangeHistory::Clock::now());
 }
 
 void NodeMetrics::look() {
   std::vector<vfio::PciAddress> gpus;
-  if (view_.host.content) {
-    for (const AcceleratorStatus& gpu : view_.host.content->accelerators) {
+  if (snapshot_.host.content) {
+    for (const AcceleratorStatus& gpu : snapshot_.host.content->accelerators) {
       const auto address = vfio::PciAddress::parse(gpu.address);
       if (address && counts_as_gpu(gpu)) gpus.push_back(*address);
     }
@@ -121,20 +121,20 @@ void NodeMetrics::look() {
 }
 
 void NodeMetrics::looked(std::vector<GpuFacts> facts) {
-  view_.facts = std::move(facts);
-  view_.looked_at = std::chrono::system_clock::now();
+  snapshot_.facts = std::move(facts);
+  snapshot_.looked_at = std::chrono::system_clock::now();
   timer_ = loop_.at(EventLoop::Clock::now() + between_looks_, [this] { look(); });
 }
 
 std::string NodeMetrics::text() const {
-  MetricsSnapshot view = view_;
+  MetricsSnapshot snapshot = snapshot_;
   for (const auto& [process, liveness] : {std::pair("hostd", kHostdLiveness), {"plugin", kPluginLiveness}})
-    if (const auto runs = is_present(host_, liveness)) view.runs[process] = *runs;
-  view.changes = history_.counts();
-  view.requests = requests_();
-  view.vmis = vmis_();
-  view.pulls = pulls_();
-  return metrics_text(metric_families(view));
+    if (const auto runs = is_present(host_, liveness)) snapshot.runs[process] = *runs;
+  snapshot.changes = history_.counts();
+  snapshot.requests = requests_();
+  snapshot.vmis = vmis_();
+  snapshot.pulls = pulls_();
+  return metrics_text(metric_families(snapshot));
 }
 
 }  // namespace ferry::agent

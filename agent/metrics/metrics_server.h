@@ -12,6 +12,7 @@
 #include "agent/metrics/metrics_listener.h"
 #include "agent/rollout/change_history.h"
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_client.h"
@@ -20,17 +21,13 @@ namespace ferry::agent {
 
 /// A metrics listener whose errors stop no other work. While one of its Secrets is missing, or its port is in
 /// use, the error is logged once, and the start is tried again.
-class MetricsServer {
+class MetricsServer : Pinned {
  public:
   /// Pause between tries: no event reports a free port.
   static constexpr std::chrono::seconds kBetweenTries{30};
 
   MetricsServer(EventLoop& loop, MetricsListener::Settings settings, std::function<std::string()> metrics,
                 std::chrono::milliseconds between_tries = kBetweenTries);
-  MetricsServer(const MetricsServer&) = delete;
-  MetricsServer& operator=(const MetricsServer&) = delete;
-  MetricsServer(MetricsServer&&) = delete;
-  MetricsServer& operator=(MetricsServer&&) = delete;
   ~MetricsServer();
 
   /// Errc::usage, as from MetricsListener::open(): no retry could succeed.
@@ -53,7 +50,7 @@ class MetricsServer {
 // sysfs every few seconds, so that a read that hangs delays no scrape: the last facts stay, with their time.
 
 /// For the loop's thread only.
-class NodeMetrics {
+class NodeMetrics : Pinned {
  public:
   using Vmis = std::function<std::map<std::string, std::string>()>;
   using Pulls = std::function<std::optional<PullCounts>()>;
@@ -66,10 +63,6 @@ class NodeMetrics {
   /// functions must outlive this object.
   NodeMetrics(EventLoop& loop, const HostFs& host, std::function<kube::RequestCounts()> requests, Vmis vmis,
               Pulls pulls, std::chrono::milliseconds between_looks = kBetweenLooks);
-  NodeMetrics(const NodeMetrics&) = delete;
-  NodeMetrics& operator=(const NodeMetrics&) = delete;
-  NodeMetrics(NodeMetrics&&) = delete;
-  NodeMetrics& operator=(NodeMetrics&&) = delete;
   /// Abandons a read that hangs.
   ~NodeMetrics();
 
@@ -93,7 +86,7 @@ class NodeMetrics {
   const Pulls pulls_;
   const std::chrono::milliseconds between_looks_;
   const std::shared_ptr<Mailbox> mailbox_;
-  MetricsSnapshot view_;
+  MetricsSnapshot snapshot_;
   ChangeHistory history_;
   EventLoop::Timer timer_;
 };

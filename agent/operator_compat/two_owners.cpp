@@ -83,17 +83,15 @@ bool are_of_the_operator(const std::set<std::string>& daemon_sets) {
 std::vector<OtherOwner> other_owners(const Labels& labels, const OtherPrograms& others) {
   std::vector<OtherOwner> out;
   if (others.are_neighbours) return out;
-  for (const Program& program : kPrograms) {
+  for (const Program& program : kPrograms)
     if (auto owner = owner_of(program, labels, others)) out.push_back(std::move(*owner));
-  }
   return out;
 }
 
 std::string hand_over_text(const std::vector<OtherOwner>& owners) {
   std::vector<std::string> keys;
-  for (const OtherOwner& owner : owners) {
+  for (const OtherOwner& owner : owners)
     if (!owner.hand_over.empty()) keys.push_back(fmt::format("{}: {{enabled: false}}", owner.hand_over));
-  }
   return keys.empty() ? std::string() : fmt::format("spec: {{{}}}", fmt::join(keys, ", "));
 }
 

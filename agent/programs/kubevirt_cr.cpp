@@ -181,10 +181,9 @@ class ListChange {
 
  private:
   void mark(std::size_t at, const Entry& own, const std::string& said) {
-    const auto what = fmt::format(
-        "{} ({}) is offered by KubeVirt too: its entry lacks "
-        "externalResourceProvider: true",
-        own.resource, said);
+    const auto what =
+        fmt::format("{} ({}) is offered by KubeVirt too: its entry lacks externalResourceProvider: true",
+                    own.resource, said);
     if (lack(what)) list_[at]["externalResourceProvider"] = true;
   }
 
@@ -231,10 +230,10 @@ void keep_grace_apart(const std::vector<Entry>& own, const std::vector<Entry>& t
     for (const Entry& entry : *list) {
       const auto found = grace.find(entry.resource);
       if (found == grace.end() || is_grace_gpu(entry.selector)) continue;
-      change.by_hand.push_back(fmt::format(
-          "{} is the name of a Grace GPU ({}) and of {}: KubeVirt may refuse every VM that asks for it; "
-          "give the Grace GPU a name of its own with `ferry plugin --alias {}=NAME`",
-          entry.resource, found->second, entry.selector, found->second));
+      change.by_hand.push_back(
+          fmt::format("{} is the name of a Grace GPU ({}) and of {}: KubeVirt may refuse every VM that asks "
+                      "for it; give the Grace GPU a name of its own with `ferry plugin --alias {}=NAME`",
+                      entry.resource, found->second, entry.selector, found->second));
       grace.erase(found);  // once for each name
     }
   }
@@ -302,8 +301,7 @@ Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
       change.by_hand.emplace_back(
           "KubeVirt removes this node's mediated vGPUs, since nothing lists them: set "
           "mediatedDevicesConfiguration.enabled: false, or begin permittedHostDevices with all resources "
-          "that "
-          "the cluster's VMs use (what is not in it is then forbidden)");
+          "that the cluster's VMs use (what is not in it is then forbidden)");
     }
   }
   if (has_vgpus && makes_vgpus(kubevirt)) {
@@ -412,16 +410,16 @@ ExitStatus complain(const Error& error) {
 
 int kubevirt_cr_program(int argc, char** argv) {
   CLI::App app(
-      "Compares the cluster's KubeVirt object with what `ferry kubevirt-cr -o json` says on standard "
-      "input.",
+      "Compares the cluster's KubeVirt object with what `ferry kubevirt-cr -o json` says on standard input.",
       "ferry-agent kubevirt-cr");
   Command command;
-  CLI::Option* check = app.add_flag("--check", command.check, "say what it lacks; 3 if it does");
-  app.add_flag("--apply", command.apply, "add what it lacks; every other entry stays")->excludes(check);
-  app.add_flag("--dry-run", command.dry_run, "with --apply: say what would be added");
-  app.add_flag("--json", command.as_json, "for machines");
-  app.add_option("--kubeconfig", command.kubeconfig, "how to reach the API server");
-  app.add_option("--context", command.context, "the context of that file");
+  CLI::Option* check = app.add_flag("--check", command.check,
+                                    "print the missing entries; the exit status is 3 if there are any");
+  app.add_flag("--apply", command.apply, "add the missing entries, and keep all others")->excludes(check);
+  app.add_flag("--dry-run", command.dry_run, "with --apply: print the entries that would be added");
+  app.add_flag("--json", command.as_json, "print JSON");
+  app.add_option("--kubeconfig", command.kubeconfig, "how to reach the API server")->option_text("FILE");
+  app.add_option("--context", command.context, "the context of that file")->option_text("NAME");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

@@ -5,13 +5,13 @@
 
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "kube/api_client.h"
 #include "kube/api_path.h"
@@ -67,7 +67,7 @@ int kubevirt_cr_program(int argc, char** argv);
 /// runs this program, does not want it removed.
 ///
 /// For one thread.
-class Retirement {
+class Retirement : Pinned {
  public:
   /// Transport, client and timers must outlive this object. `ended` is called once, and must not destroy this
   /// object: success if the DaemonSet is gone, or not Helm's; Errc::stuck if it still exists after
@@ -76,10 +76,6 @@ class Retirement {
   Retirement(kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
              kube::Random random, kube::ObjectRef daemon_set, std::chrono::seconds patience,
              std::function<void(Result<>)> ended);
-  Retirement(const Retirement&) = delete;
-  Retirement& operator=(const Retirement&) = delete;
-  Retirement(Retirement&&) = delete;
-  Retirement& operator=(Retirement&&) = delete;
   ~Retirement();
 
   /// Errc::usage: no object can have this name.

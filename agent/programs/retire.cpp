@@ -152,8 +152,9 @@ int retire_program(int argc, char** argv) {
       "keeps away.",
       "ferry-agent retire");
   Command command;
-  app.add_option("--daemon-set", command.daemon_set, "its name")->required();
-  app.add_option("--namespace", command.space, "and its namespace; else that of the context or the pod");
+  app.add_option("--daemon-set", command.daemon_set, "the name of the agents' DaemonSet")->required();
+  app.add_option("--namespace", command.space,
+                 "its namespace; the default is that of the context or the pod");
   app.add_option("--seconds", command.seconds, "how long it waits")
       ->check(CLI::Range(1U, 86'400U))
       ->capture_default_str();

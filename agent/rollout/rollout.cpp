@@ -23,15 +23,15 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-/// Null: the slot has no Lease yet.
-const RolloutLease* slot_at(const Rollout& rollout, std::size_t index) {
-  const auto found = std::ranges::find(rollout.slots, index, &RolloutLease::index);
-  return found == rollout.slots.end() ? nullptr : &*found;
+/// Null: the lease has no object yet.
+const RolloutLease* lease_at(const Rollout& rollout, std::size_t index) {
+  const auto found = std::ranges::find(rollout.leases, index, &RolloutLease::index);
+  return found == rollout.leases.end() ? nullptr : &*found;
 }
 
 bool is_free(const Rollout& rollout, std::size_t index) {
-  const RolloutLease* const slot = slot_at(rollout, index);
-  return slot == nullptr || slot->holder.empty() || slot->silent;
+  const RolloutLease* const lease = lease_at(rollout, index);
+  return lease == nullptr || lease->holder.empty() || lease->silent;
 }
 
 bool is_proven(const Rollout& rollout, const std::string& configuration) {
@@ -68,14 +68,14 @@ std::optional<std::string> failure_to_tell(const Rollout& rollout, const NodeCha
   return fmt::format("{}: {}", change.node, change.why.empty() ? "failed" : change.why);
 }
 
-/// Verdict of a change that has ended in this node's slot; absent: none is to be written.
+/// Verdict of a change that has ended in this node's lease; absent: none is to be written.
 std::optional<std::string> verdict_inside(const Rollout& rollout, const NodeChange& change) {
   const bool proves = change.outcome == ChangeOutcome::done && change.has_any;
   if (proves && (is_mended(rollout, change) || !is_proven(rollout, change.written))) return std::string();
   return failure_to_tell(rollout, change);
 }
 
-/// Verdict of a change without a slot, also after the slot was given back. A failure is reported only once:
+/// Verdict of a change without a lease, also after the lease was given back. A failure is reported only once:
 /// an administrator may have removed the verdict since.
 std::optional<std::string> verdict_outside(const Rollout& rollout, const NodeChange& change) {
   if (is_mended(rollout, change)) return std::string();
@@ -88,34 +88,35 @@ RolloutStep waits(RolloutStep step, std::string why) {
   return step;
 }
 
-/// The next step of a node that has a slot.
-RolloutStep step_in(const RolloutLease& slot, const Rollout& rollout, const NodeChange& change) {
+/// The next step of a node that has a lease.
+RolloutStep step_in(const RolloutLease& lease, const Rollout& rollout, const NodeChange& change) {
   RolloutStep step;
-  step.slot = slot.index;
-  step.configuration = slot.configuration;
+  step.index = lease.index;
+  step.configuration = lease.configuration;
   step.looks = true;
   const bool goes_on = change.outcome == ChangeOutcome::open;
-  const bool fits = slot.configuration == change.begin && slot.index < rollout.most &&
-                    (slot.index == 0 || is_proven(rollout, change.begin)) && failure(rollout, change).empty();
+  const bool fits = lease.configuration == change.begin && lease.index < rollout.most &&
+                    (lease.index == 0 || is_proven(rollout, change.begin)) &&
+                    failure(rollout, change).empty();
   if (goes_on || fits) {
     if (!rollout.renewed) step.kind = Kind::take;
     if (!fits && !change.begin.empty()) return waits(step, "what was begun before to end");
     return rollout.renewed || change.begin.empty() ? step : waits(step, "our turn to be written down");
   }
-  if (slot.configuration == change.written) step.verdict = verdict_inside(rollout, change);
-  // Slot 0 holds the verdicts, so there a single write does both. For other slots the verdict comes first.
-  step.kind = step.verdict && slot.index != 0 ? Kind::judge : Kind::give_back;
+  if (lease.configuration == change.written) step.verdict = verdict_inside(rollout, change);
+  // Lease 0 holds the verdicts, so there a single write does both. For other leases the verdict comes first.
+  step.kind = step.verdict && lease.index != 0 ? Kind::judge : Kind::give_back;
   return change.begin.empty() ? step : waits(step, "our turn for another configuration to be given back");
 }
 
 std::string holders(const Rollout& rollout) {
   std::vector<std::string> names;
-  for (const RolloutLease& slot : rollout.slots)
-    if (!slot.holder.empty() && slot.index < rollout.most) names.push_back(slot.holder);
+  for (const RolloutLease& lease : rollout.leases)
+    if (!lease.holder.empty() && lease.index < rollout.most) names.push_back(lease.holder);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// The next step of a node without a slot.
+/// The next step of a node without a lease.
 RolloutStep step_outside(const Rollout& rollout, const NodeChange& change) {
   RolloutStep step;
   step.verdict = verdict_outside(rollout, change);
@@ -130,22 +131,22 @@ RolloutStep step_outside(const Rollout& rollout, const NodeChange& change) {
   if (const std::string why = failure(rollout, change); !why.empty()) {
     step.held = fmt::format(
         "it has failed on {}; change it, or have it tried again: kubectl annotate lease -n {} {}0 {}{}-", why,
-        rollout.space, kChangeLease, kFailedPrefix, change.begin);
+        rollout.space, kRolloutLeasePrefix, kFailedPrefix, change.begin);
     return waits(step, step.held);
   }
   const bool proven = is_proven(rollout, change.begin);
-  const RolloutLease* const first = slot_at(rollout, 0);
+  const RolloutLease* const first = lease_at(rollout, 0);
   if (first != nullptr && first->silent && first->configuration == change.begin && !proven) {
     step.kind = Kind::close;
     step.configuration = change.begin;
     step.verdict = fmt::format("{}: the node has gone silent in the middle of it", first->holder);
     return waits(step, "what has become of " + first->holder);
   }
-  // The highest free slot first: slot 0 is kept for configurations that are not proven yet.
+  // The highest free lease first: lease 0 is kept for configurations that are not proven yet.
   for (std::size_t index = proven ? rollout.most : std::min<std::size_t>(rollout.most, 1); index-- > 0;) {
     if (!is_free(rollout, index)) continue;
     step.kind = Kind::take;
-    step.slot = index;
+    step.index = index;
     step.configuration = change.begin;
     return waits(step, "our turn to be written down");
   }
@@ -180,9 +181,10 @@ RolloutStep rollout_step(const Rollout& rollout, const NodeChange& change) {
     step.looks = !change.begin.empty() || change.outcome == ChangeOutcome::failed || !rollout.searched;
     return with_trouble(change.begin.empty() ? step : waits(step, "word of who else changes"), rollout);
   }
-  const auto ours = std::ranges::find(rollout.slots, change.node, &RolloutLease::holder);
+  const auto ours = std::ranges::find(rollout.leases, change.node, &RolloutLease::holder);
   return with_trouble(
-      ours == rollout.slots.end() ? step_outside(rollout, change) : step_in(*ours, rollout, change), rollout);
+      ours == rollout.leases.end() ? step_outside(rollout, change) : step_in(*ours, rollout, change),
+      rollout);
 }
 
 namespace {
@@ -209,8 +211,8 @@ bool is_kata_configuration(const std::string& id) {
 
 SharedLease share_lease(const Rollout& rollout, const NodeChange& gpus, const NodeChange& kata) {
   SharedLease out;
-  const auto ours = std::ranges::find(rollout.slots, gpus.node, &RolloutLease::holder);
-  const bool has_one = ours != rollout.slots.end();
+  const auto ours = std::ranges::find(rollout.leases, gpus.node, &RolloutLease::holder);
+  const bool has_one = ours != rollout.leases.end();
   if (has_one && is_kata_configuration(ours->configuration)) {
     out.gpus = waits_for(gpus, "the change of Kata's runtimes to end");
     out.lease = out.kata = rollout_step(rollout, kata);

@@ -2,11 +2,11 @@
 // Decides how many nodes may change at once, and if this node may begin: a wrong configuration must stop at
 // its first node. Pure; the input comes from Leases (rollout_leases.h).
 //
-// A change needs a rollout lease, which is one of a fixed number of slots, from before its first action until
-// its end. A configuration that no node has proven needs slot 0, so that a single node goes first. A
-// configuration that has failed on a node begins on no other node, also if it failed outside a slot, as when
-// a refused change is tried again later. If desired.json already holds the configuration, as after a boot, no
-// slot is needed: a change that has begun goes on.
+// A change needs one of a fixed number of rollout leases, from before its first action until its end. A
+// configuration that no node has proven needs lease 0, so that a single node goes first. A configuration that
+// has failed on a node begins on no other node, also if it failed outside a lease, as when a blocked change
+// is tried again later. If desired.json already holds the configuration, as after a boot, no lease is needed:
+// a change that has begun goes on.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@ std::string configuration_id(std::string_view text);
 
 struct RolloutLease {
   std::size_t index = 0;
-  std::string holder;         ///< a Node's name; empty: the slot is free
+  std::string holder;         ///< a Node's name; empty: the lease is free
   std::string configuration;  ///< the configuration that the holder changes to
-  bool silent = false;        ///< the holder has not renewed the slot within kLeaseLife
+  bool silent = false;        ///< the holder has not renewed the lease within kLeaseLife
 };
 
 /// Results of configurations, by configuration_id().
@@ -45,12 +45,12 @@ struct Rollout {
   std::size_t most = 1;   ///< nodes that may change at once
   std::string space;      ///< namespace of the Leases
   bool known = false;     ///< the fields below are up to date
-  bool searched = false;  ///< they have been so once, and would have shown a slot of this node
+  bool searched = false;  ///< they have been so once, and would have shown a lease of this node
   std::string trouble;    ///< why the Leases cannot be read or written; empty: no lasting error
-  /// Slots that have a Lease; a slot without a Lease is free.
-  std::vector<RolloutLease> slots;
+  /// Those that have an object; a lease without one is free.
+  std::vector<RolloutLease> leases;
   CanaryResults verdicts;
-  bool renewed = false;  ///< this node's slot was renewed so lately that no other node can have it
+  bool renewed = false;  ///< this node's lease was renewed so lately that no other node can have it
 };
 
 /// Result of the configuration in desired.json.
@@ -62,7 +62,7 @@ enum class ChangeOutcome {
   failed,
 };
 
-/// This node's change, as input of the budget.
+/// This node's change, as input of the rollout.
 struct NodeChange {
   std::string node;
   std::string begin;      ///< configuration to begin; empty: none
@@ -70,20 +70,20 @@ struct NodeChange {
   std::string written;    ///< configuration in desired.json; empty: none
   ChangeOutcome outcome = ChangeOutcome::none;
   std::string why;       ///< reason of `failed`
-  bool is_news = false;  ///< of `failed`: other nodes do not know of it, so it counts without a slot
+  bool is_news = false;  ///< of `failed`: other nodes do not know of it, so it counts without a lease
   bool has_any = true;   ///< of `done`: the policy selects a GPU here, so that `done` proves it
 };
 
 struct RolloutStep {
   enum class Kind {
     nothing,    ///< no write to a Lease
-    take,       ///< write this node's slot, to take it or to renew it
-    give_back,  ///< free this node's slot, and write the verdict if there is one
+    take,       ///< write this node's lease, to take it or to renew it
+    give_back,  ///< free this node's lease, and write the verdict if there is one
     judge,      ///< write only the verdict
-    close,      ///< free the slot of a silent holder, and write the verdict
+    close,      ///< free the lease of a silent holder, and write the verdict
   };
   Kind kind = Kind::nothing;
-  std::size_t slot = 0;
+  std::size_t index = 0;      ///< of the lease
   std::string configuration;  ///< the configuration to take, or of the verdict
   /// Absent: no verdict. Empty: the configuration is proven. Otherwise the reason of its failure.
   std::optional<std::string> verdict;
@@ -94,9 +94,9 @@ struct RolloutStep {
   bool unknown = false;   ///< `held` because the API server does not answer, not for a verdict
 };
 
-/// The slot's number follows. Annotations of slot 0 hold the verdicts.
-inline constexpr const char* kChangeLease = "ferry-rollout-";
-/// Prefixes of slot 0's annotations; a configuration_id() follows.
+/// The index of the lease follows. Annotations of lease 0 hold the verdicts.
+inline constexpr const char* kRolloutLeasePrefix = "ferry-rollout-";
+/// Prefixes of lease 0's annotations; a configuration_id() follows.
 inline constexpr const char* kPassedPrefix = "passed.gpu-ferry.io/";
 inline constexpr const char* kFailedPrefix = "failed.gpu-ferry.io/";
 

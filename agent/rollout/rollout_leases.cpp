@@ -2,7 +2,6 @@
 #include "agent/rollout/rollout_leases.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -12,6 +11,8 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/node_report.h"
+#include "common/text/text.h"
+#include "common/text/whole_json.h"
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
 
@@ -24,19 +25,8 @@ constexpr const char* kConfigurationAnnotation = "gpu-ferry.io/configuration";
 constexpr const char* kPolicyAnnotation = "gpu-ferry.io/policy";
 constexpr std::size_t kLongestVerdict = 400;
 
-const json& at(const json& object, const char* key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
-std::string text_at(const json& object, const char* key) {
-  const json& value = at(object, key);
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
-
 const json& annotations_of(const json& lease) {
-  return at(at(lease, "metadata"), "annotations");
+  return field(field(lease, "metadata"), "annotations");
 }
 
 // The format of metav1.MicroTime.
@@ -57,8 +47,8 @@ std::size_t count_others(const json& annotations, const std::string& prefix, con
 
 }  // namespace
 
-kube::ObjectRef change_lease(const std::string& space, std::size_t slot) {
-  return {.kind = kube::kLeases, .space = space, .name = fmt::format("{}{}", kChangeLease, slot)};
+kube::ObjectRef rollout_lease_ref(const std::string& space, std::size_t index) {
+  return {.kind = kube::kLeases, .space = space, .name = fmt::format("{}{}", kRolloutLeasePrefix, index)};
 }
 
 kube::Selection rollout_lease_objects(const std::string& space) {
@@ -66,24 +56,22 @@ kube::Selection rollout_lease_objects(const std::string& space) {
 }
 
 std::optional<RolloutLease> rollout_lease_of(const json& lease) {
-  const std::string name = text_at(at(lease, "metadata"), "name");
-  const std::string_view prefix = kChangeLease;
+  const std::string name = text_field(field(lease, "metadata"), "name");
+  const std::string_view prefix = kRolloutLeasePrefix;
   if (!name.starts_with(prefix)) return std::nullopt;
   RolloutLease out;
-  const std::string_view number = std::string_view(name).substr(prefix.size());
-  const auto [end, fault] = std::from_chars(number.data(), number.data() + number.size(), out.index);
-  if (fault != std::errc() || end != number.data() + number.size() ||
-      name != fmt::format("{}{}", prefix, out.index))
-    return std::nullopt;
-  out.holder = text_at(at(lease, "spec"), "holderIdentity");
-  out.configuration = text_at(annotations_of(lease), kConfigurationAnnotation);
+  const auto index = whole_number<std::size_t>(std::string_view(name).substr(prefix.size()));
+  if (!index || name != fmt::format("{}{}", prefix, *index)) return std::nullopt;
+  out.index = *index;
+  out.holder = text_field(field(lease, "spec"), "holderIdentity");
+  out.configuration = text_field(annotations_of(lease), kConfigurationAnnotation);
   return out;
 }
 
 void read_canary_results(const json& lease, CanaryResults& out) {
-  const auto slot = rollout_lease_of(lease);
+  const auto rollout_lease = rollout_lease_of(lease);
   const json& annotations = annotations_of(lease);
-  if (!slot || slot->index != 0 || !annotations.is_object()) return;
+  if (!rollout_lease || rollout_lease->index != 0 || !annotations.is_object()) return;
   const std::string_view proven = kPassedPrefix;
   const std::string_view failed = kFailedPrefix;
   for (const auto& [key, value] : annotations.items()) {
@@ -94,18 +82,18 @@ void read_canary_results(const json& lease, CanaryResults& out) {
 }
 
 std::string sign_of_life(const json& lease) {
-  const json& spec = at(lease, "spec");
-  return text_at(spec, "holderIdentity") + " " + text_at(spec, "renewTime") + " " +
-         text_at(annotations_of(lease), kConfigurationAnnotation);
+  const json& spec = field(lease, "spec");
+  return text_field(spec, "holderIdentity") + " " + text_field(spec, "renewTime") + " " +
+         text_field(annotations_of(lease), kConfigurationAnnotation);
 }
 
 json patch_to_take(const json& lease, const LeaseHolder& holder) {
   const std::string now = micro_time(holder.now);
-  const json& before = at(lease, "spec");
+  const json& before = field(lease, "spec");
   json spec = {
       {"holderIdentity", holder.node}, {"leaseDurationSeconds", kLeaseLife.count()}, {"renewTime", now}};
-  if (text_at(before, "holderIdentity") != holder.node) {
-    const json& transitions = at(before, "leaseTransitions");
+  if (text_field(before, "holderIdentity") != holder.node) {
+    const json& transitions = field(before, "leaseTransitions");
     constexpr std::int64_t kMost = 1'000'000;
     spec["acquireTime"] = now;
     spec["leaseTransitions"] =
@@ -131,7 +119,7 @@ json patch_to_judge(const json& lease, const std::string& node, const std::strin
   if (verdict.empty()) {
     changes[proven] = node;
     // A failure on another node stays: only that node's own success removes it.
-    if (text_at(annotations, failed.c_str()).starts_with(node + ":")) changes[failed] = nullptr;
+    if (text_field(annotations, failed.c_str()).starts_with(node + ":")) changes[failed] = nullptr;
   } else {
     changes[failed] = one_line(verdict, kLongestVerdict);
   }
@@ -162,15 +150,15 @@ json both(json patch, const json& other) {
   return patch;
 }
 
-json new_change_lease(const std::string& space, std::size_t slot, const json& patch) {
-  const kube::ObjectRef ref = change_lease(space, slot);
+json new_rollout_lease(const std::string& space, std::size_t index, const json& patch) {
+  const kube::ObjectRef ref = rollout_lease_ref(space, index);
   json out = {
       {"apiVersion", kube::kLeases.api_version},
       {"kind", kube::kLeases.kind},
       {"metadata",
        {{"name", ref.name},
         {"namespace", space},
-        {"labels", {{kRolloutLeaseLabel, std::to_string(slot)}, {"app.kubernetes.io/part-of", "ferry"}}}}}};
+        {"labels", {{kRolloutLeaseLabel, std::to_string(index)}, {"app.kubernetes.io/part-of", "ferry"}}}}}};
   out.merge_patch(patch);
   return out;
 }
@@ -179,9 +167,9 @@ namespace {
 
 using std::chrono::seconds;
 
-// Other nodes see a renewal later than this node sends it, so a slot is renewed well within kLeaseLife.
+// Other nodes see a renewal later than this node sends it, so a lease is renewed well within kLeaseLife.
 constexpr seconds kRenewEvery = kLeaseLife / 3;
-// All nodes see a free slot at once. Each waits for a random part of this time (milliseconds), so that most
+// All nodes see a free lease at once. Each waits for a random part of this time (milliseconds), so that most
 // see the first write before they try.
 constexpr kube::Backoff::Pause kRush{2'000};
 
@@ -257,33 +245,33 @@ std::map<std::string, json> RolloutLeases::leases() const {
   return out;
 }
 
-json RolloutLeases::lease(std::size_t slot) const {
+json RolloutLeases::lease(std::size_t index) const {
   const auto all = leases();
-  const auto found = all.find(settings_.space + "/" + change_lease(settings_.space, slot).name);
+  const auto found = all.find(settings_.space + "/" + rollout_lease_ref(settings_.space, index).name);
   return found == all.end() ? json() : found->second;
 }
 
-bool RolloutLeases::is_ours(std::size_t slot) const {
-  const auto now = rollout_lease_of(lease(slot));
+bool RolloutLeases::is_ours(std::size_t index) const {
+  const auto now = rollout_lease_of(lease(index));
   return now && now->holder == settings_.node;
 }
 
 bool RolloutLeases::may_have_one() const {
   return is_writing() || std::ranges::any_of(leases(), [this](const auto& lease) {
-           const auto slot = rollout_lease_of(lease.second);
-           return slot && slot->holder == settings_.node;
+           const auto rollout_lease = rollout_lease_of(lease.second);
+           return rollout_lease && rollout_lease->holder == settings_.node;
          });
 }
 
-void RolloutLeases::observe(RolloutLease& slot, const json& lease) {
-  if (slot.holder.empty() || slot.holder == settings_.node) {
-    seen_.erase(slot.index);
+void RolloutLeases::observe(RolloutLease& rollout_lease, const json& lease) {
+  if (rollout_lease.holder.empty() || rollout_lease.holder == settings_.node) {
+    seen_.erase(rollout_lease.index);
     return;
   }
-  Seen& seen = seen_[slot.index];
+  Seen& seen = seen_[rollout_lease.index];
   if (std::string sign = sign_of_life(lease); seen.sign != sign)
     seen = {.sign = sign, .since = timers_.now()};
-  slot.silent = timers_.now() - seen.since >= kLeaseLife;
+  rollout_lease.silent = timers_.now() - seen.since >= kLeaseLife;
 }
 
 Rollout RolloutLeases::rollout() {
@@ -294,15 +282,15 @@ Rollout RolloutLeases::rollout() {
   out.searched = searched_ = searched_ || out.known;
   out.trouble = watch_trouble_.empty() ? write_trouble_ : watch_trouble_;
   for (const auto& [name, object] : leases()) {
-    auto slot = rollout_lease_of(object);
-    if (!slot) continue;
-    observe(*slot, object);
+    auto rollout_lease = rollout_lease_of(object);
+    if (!rollout_lease) continue;
+    observe(*rollout_lease, object);
     read_canary_results(object, out.verdicts);
-    const bool ours = slot->holder == settings_.node && renewed_ == slot->index;
+    const bool ours = rollout_lease->holder == settings_.node && renewed_ == rollout_lease->index;
     if (ours) out.renewed = timers_.now() - renewed_at_ < kLeaseLife;
-    out.slots.push_back(std::move(*slot));
+    out.leases.push_back(std::move(*rollout_lease));
   }
-  std::ranges::sort(out.slots, {}, &RolloutLease::index);
+  std::ranges::sort(out.leases, {}, &RolloutLease::index);
   return out;
 }
 
@@ -314,7 +302,7 @@ void RolloutLeases::act(const RolloutStep& step, const std::string& policy) {
   const bool due = renewed_ && is_ours(*renewed_) && now - renewed_at_ >= kRenewEvery;
   RolloutStep to_do = step;
   if (step.kind == RolloutStep::Kind::nothing && due) to_do.kind = RolloutStep::Kind::take;
-  if (to_do.kind == RolloutStep::Kind::take && !is_ours(step.slot) && !std::exchange(drawn_, true))
+  if (to_do.kind == RolloutStep::Kind::take && !is_ours(step.index) && !std::exchange(drawn_, true))
     not_before_ = std::max(not_before_.value_or(now), now + kube::part_of(kRush, random_));
   if (to_do.kind == RolloutStep::Kind::nothing) {
     drawn_ = false;
@@ -327,18 +315,17 @@ void RolloutLeases::act(const RolloutStep& step, const std::string& policy) {
 }
 
 void RolloutLeases::write(const RolloutStep& step, const std::string& policy) {
-  const std::size_t slot = step.kind == RolloutStep::Kind::judge ? 0 : step.slot;
-  // A slot that is being given back permits no new change.
+  const std::size_t index = step.kind == RolloutStep::Kind::judge ? 0 : step.index;
+  // A lease that is being given back permits no new change.
   if (step.kind == RolloutStep::Kind::give_back) renewed_.reset();
-  const json known = lease(slot);
+  const json known = lease(index);
   const std::string sign = sign_of_life(known);
   const auto patch = [this, step, policy, sign](const json& now) -> Result<json> {
     const auto at = rollout_lease_of(now);
     const bool same = sign_of_life(now) == sign;
     if (step.kind != RolloutStep::Kind::judge && !same && (!at || at->holder != settings_.node))
       return fail({.code = make_error_code(kube::ApiErrc::conflict),
-                   .message = fmt::format("Lease {}{}: another was first", kChangeLease, step.slot),
-                   .hint = {}});
+                   .message = fmt::format("Lease {}{}: another was first", kRolloutLeasePrefix, step.index)});
     json out = json::object();
     if (step.kind == RolloutStep::Kind::take) {
       out = patch_to_take(now, {.node = settings_.node,
@@ -353,26 +340,26 @@ void RolloutLeases::write(const RolloutStep& step, const std::string& policy) {
     return out;
   };
   const Moment sent = timers_.now();
-  auto done = [this, slot, sent](Result<json> result) { written(slot, sent, std::move(result)); };
+  auto done = [this, index, sent](Result<json> result) { written(index, sent, std::move(result)); };
   if (!known.is_null()) {
-    writing_ = client_.change(change_lease(settings_.space, slot), patch, std::move(done), &known);
+    writing_ = client_.change(rollout_lease_ref(settings_.space, index), patch, std::move(done), &known);
     return;
   }
   const auto content = patch(json());
   if (!content) return;  // never: without a Lease there is no conflict
-  writing_ = client_.create(kube::kLeases, settings_.space, new_change_lease(settings_.space, slot, *content),
-                            std::move(done));
+  writing_ = client_.create(kube::kLeases, settings_.space,
+                            new_rollout_lease(settings_.space, index, *content), std::move(done));
 }
 
-void RolloutLeases::written(std::size_t slot, Moment sent, Result<json> result) {
+void RolloutLeases::written(std::size_t index, Moment sent, Result<json> result) {
   writing_.reset();
-  const std::string name = settings_.space + "/" + change_lease(settings_.space, slot).name;
+  const std::string name = settings_.space + "/" + rollout_lease_ref(settings_.space, index).name;
   if (result) {
     backoff_.reset();
     write_trouble_.clear();
     const auto now = rollout_lease_of(*result);
     if (now && now->holder == settings_.node) {
-      renewed_ = slot;
+      renewed_ = index;
       renewed_at_ = sent;
     }
     ours_[name] = std::move(*result);
@@ -399,7 +386,7 @@ void RolloutLeases::wait_for(const RolloutStep& step) {
   std::optional<Moment> next;
   if (renewed_ && is_ours(*renewed_)) next = renewed_at_ + kRenewEvery;
   if (!step.may_begin) {
-    for (const auto& [slot, seen] : seen_) {
+    for (const auto& [index, seen] : seen_) {
       const Moment end = seen.since + kLeaseLife;
       if (end > timers_.now()) next = next ? std::min(*next, end) : end;
     }

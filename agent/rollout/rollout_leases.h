@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: reads and writes the Leases of a Rollout for this node. They are watched only while
-// RolloutStep::looks; rollout.h decides.
+// Reads and writes the Leases of a Rollout for this node. They are watched only while RolloutStep::looks;
+// rollout.h decides.
 #pragma once
 
 #include <chrono>
@@ -15,6 +15,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "agent/rollout/rollout.h"
+#include "common/pinned.h"
 #include "kube/api_client.h"
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
@@ -27,7 +28,7 @@ namespace ferry::agent {
 // The Leases that store a Rollout. Pure.
 //
 //   ferry-rollout-0 … ferry-rollout-(N-1), label gpu-ferry.io/rollout-lease: "0" …
-//     spec.holderIdentity               the Node that changes; absent: the slot is free
+//     spec.holderIdentity               the Node that changes; absent: the lease is free
 //     spec.renewTime                    last renewal, by that node's clock
 //     gpu-ferry.io/configuration        configuration_id() of the change
 //     gpu-ferry.io/policy               its name, for people
@@ -37,21 +38,21 @@ namespace ferry::agent {
 
 inline constexpr const char* kRolloutLeaseLabel = "gpu-ferry.io/rollout-lease";
 
-/// A holder that does not renew its slot for this long, as other nodes observe it, has lost the slot. Clocks
-/// of nodes differ and are not compared.
+/// A holder that does not renew its lease for this long, as other nodes observe it, has lost the lease.
+/// Clocks of nodes differ and are not compared.
 inline constexpr std::chrono::seconds kLeaseLife{600};
 
-kube::ObjectRef change_lease(const std::string& space, std::size_t slot);
+kube::ObjectRef rollout_lease_ref(const std::string& space, std::size_t index);
 kube::Selection rollout_lease_objects(const std::string& space);
 
 /// Absent: the Lease is not a rollout lease. The caller sets `silent`.
 std::optional<RolloutLease> rollout_lease_of(const nlohmann::json& lease);
-/// Adds the verdicts of slot 0; other Leases have none.
+/// Adds the verdicts of lease 0; other Leases have none.
 void read_canary_results(const nlohmann::json& lease, CanaryResults& out);
-/// A text that changes with each write of the slot's holder.
+/// A text that changes with each write of the lease's holder.
 std::string sign_of_life(const nlohmann::json& lease);
 
-/// The holder to write into a slot, and the time of the write.
+/// The holder to write into a lease, and the time of the write.
 struct LeaseHolder {
   std::string node;
   std::string configuration;
@@ -59,11 +60,11 @@ struct LeaseHolder {
   std::chrono::system_clock::time_point now;
 };
 
-/// A merge patch that gives the slot to the holder. `lease`: the present object; null: there is none.
+/// A merge patch that gives the lease to the holder. `lease`: the present object; null: there is none.
 nlohmann::json patch_to_take(const nlohmann::json& lease, const LeaseHolder& holder);
-/// A merge patch that frees the slot.
+/// A merge patch that frees the lease.
 nlohmann::json patch_to_give_back();
-/// A merge patch of slot 0 that writes a RolloutStep::verdict. At most kMostVerdicts of a kind are kept; the
+/// A merge patch of lease 0 that writes a RolloutStep::verdict. At most kMostVerdicts of a kind are kept; the
 /// patch removes others.
 nlohmann::json patch_to_judge(const nlohmann::json& lease, const std::string& node,
                               const std::string& configuration, const std::string& verdict);
@@ -72,12 +73,12 @@ inline constexpr std::size_t kMostVerdicts = 32;
 /// A merge patch with the changes of both; `other` wins where they differ.
 nlohmann::json both(nlohmann::json patch, const nlohmann::json& other);
 
-/// The object to create if the slot has no Lease yet.
-nlohmann::json new_change_lease(const std::string& space, std::size_t slot, const nlohmann::json& patch);
+/// The object to create for a lease that has none yet.
+nlohmann::json new_rollout_lease(const std::string& space, std::size_t index, const nlohmann::json& patch);
 
-/// For one thread. While this node has no change to begin and no slot, there is neither a request nor a
+/// For one thread. While this node has no change to begin and no lease, there is neither a request nor a
 /// timer.
-class RolloutLeases {
+class RolloutLeases : Pinned {
  public:
   using WallClock = std::function<std::chrono::system_clock::time_point()>;
   struct Settings {
@@ -86,21 +87,17 @@ class RolloutLeases {
     std::size_t most = 1;
   };
 
-  /// `changed` is called, never from within a call, when budget() may differ or act() is due. The references
+  /// `changed` is called, never from within a call, when rollout() may differ or act() is due. The references
   /// must outlive this object.
   RolloutLeases(kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
                 kube::Random random, WallClock wall_clock, Settings settings, std::function<void()> changed);
-  RolloutLeases(const RolloutLeases&) = delete;
-  RolloutLeases& operator=(const RolloutLeases&) = delete;
-  RolloutLeases(RolloutLeases&&) = delete;
-  RolloutLeases& operator=(RolloutLeases&&) = delete;
   ~RolloutLeases();
 
   Rollout rollout();
   /// Carries out `step`, a single write at a time; `policy` is the configuration's name, for people.
   void act(const RolloutStep& step, const std::string& policy);
 
-  /// True if this node has a slot, as far as is known, or a write that may take a slot is under way.
+  /// True if this node has a lease, as far as is known, or a write that may take a lease is under way.
   bool may_have_one() const;
   bool is_writing() const { return writing_.has_value(); }
 
@@ -114,13 +111,13 @@ class RolloutLeases {
   void open();
   void close();
   void forget_older();
-  /// Null: the slot has no Lease.
-  nlohmann::json lease(std::size_t slot) const;
-  bool is_ours(std::size_t slot) const;
+  /// Null: it has no object.
+  nlohmann::json lease(std::size_t index) const;
+  bool is_ours(std::size_t index) const;
   std::map<std::string, nlohmann::json> leases() const;
-  void observe(RolloutLease& slot, const nlohmann::json& lease);
+  void observe(RolloutLease& rollout_lease, const nlohmann::json& lease);
   void write(const RolloutStep& step, const std::string& policy);
-  void written(std::size_t slot, Moment sent, Result<nlohmann::json> result);
+  void written(std::size_t index, Moment sent, Result<nlohmann::json> result);
   void call_at(Moment when);
   void wait_for(const RolloutStep& step);
 
@@ -134,16 +131,16 @@ class RolloutLeases {
 
   std::unique_ptr<kube::ObjectWatch> watch_;
   std::map<std::string, nlohmann::json> ours_;  ///< as written by this node, until the watch shows it
-  std::map<std::size_t, Seen> seen_;            ///< since when the slots of other nodes are unchanged
-  bool searched_ = false;  ///< the Leases have been listed once: a slot from before a restart is known
+  std::map<std::size_t, Seen> seen_;            ///< since when the leases of other nodes are unchanged
+  bool searched_ = false;  ///< the Leases have been listed once: a lease from before a restart is known
   std::string watch_trouble_;
   std::string write_trouble_;
-  std::optional<std::size_t> renewed_;  ///< the slot that this node last took or renewed
+  std::optional<std::size_t> renewed_;  ///< the lease that this node last took or renewed
   Moment renewed_at_;
   std::optional<kube::ApiClient::Call> writing_;
   kube::Backoff backoff_;
   std::optional<Moment> not_before_;  ///< earliest time of the next write
-  bool drawn_ = false;                ///< not_before_ is the pause before a free slot is taken
+  bool drawn_ = false;                ///< not_before_ is the pause before a free lease is taken
   kube::Timers::Timer timer_;
 };
 

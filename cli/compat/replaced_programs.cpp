@@ -12,7 +12,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "cli/completion/command_model.h"
+#include "cli/output/help_text.h"
 #include "cli/verbs/verbs.h"
 #include "common/log.h"
 #include "common/process/standard_streams.h"

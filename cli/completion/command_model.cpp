@@ -2,10 +2,10 @@
 #include "cli/completion/command_model.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <iostream>
+#include <iterator>
 #include <set>
-#include <sstream>
+#include <string_view>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -47,11 +47,37 @@ std::string value_name(const CLI::Option& option) {
   return type.substr(0, type.find(':'));
 }
 
+// The text in brackets behind the value's name ("DIR [/]"), else the value before parsing.
+std::string usual_value(const CLI::Option& option) {
+  if (option.get_items_expected_max() == 0) return {};
+  const std::string& text = option.get_option_text();
+  const auto begin = text.find(" [");
+  if (begin != std::string::npos && text.ends_with(']'))
+    return text.substr(begin + 2, text.size() - begin - 3);
+  const std::string given = option.get_default_str();
+  const bool list = given.starts_with('[') && given.ends_with(']');
+  return list ? given.substr(1, given.size() - 2) : given;
+}
+
+std::vector<std::string> names_of(const std::set<CLI::Option*>& options) {
+  std::vector<std::string> out;
+  std::ranges::transform(options, std::back_inserter(out),
+                         [](const CLI::Option* option) { return option->get_name(); });
+  std::ranges::sort(out);
+  return out;
+}
+
 OptionModel option_model(const CLI::Option& option) {
   OptionModel out{.description = option.get_description(),
                   .value = value_name(option),
                   .words = words_of(option.get_type_name()),
-                  .repeats = option.get_items_expected_max() > 1};
+                  .repeats = option.get_items_expected_max() > 1,
+                  .required = option.get_required(),
+                  .usual = usual_value(option),
+                  .group = option.get_group(),
+                  .needs = names_of(option.get_needs()),
+                  .excludes = names_of(option.get_excludes()),
+                  .variable = option.get_envname()};
   for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
   return out;
@@ -66,6 +92,9 @@ bool is_named_in(const OptionModel& option, const std::vector<OptionModel>& othe
 CommandModel model_below(const CLI::App& app, std::vector<std::string> path,
                          const std::vector<OptionModel>& above) {
   CommandModel out{.path = std::move(path), .description = app.get_description()};
+  // A command has the notes of the one above until it gets its own.
+  const CLI::App* const parent = app.get_parent();
+  if (parent == nullptr || parent->get_footer() != app.get_footer()) out.notes = app.get_footer();
   for (const CLI::Option* option : app.get_options({})) {
     if (option->get_group().empty()) continue;
     (option->nonpositional() ? out.options : out.positionals).push_back(option_model(*option));
@@ -111,46 +140,10 @@ CLI::Option* suggest_words(CLI::Option* option, const std::vector<std::string>& 
                                       fmt::format("{{{}}}", fmt::join(words, ","))));
 }
 
-namespace {
-
-constexpr std::size_t kDescriptions = 30;  // the column where CLI11 begins them
-constexpr std::size_t kNarrowest = 20;     // of a description's column
-
-// True: the line has a description, beside its option's name or below a name that has its own line.
-bool has_description(std::string_view line) {
-  return line.size() > kDescriptions && line.starts_with("  ") && line[kDescriptions - 1] == ' ' &&
-         line[kDescriptions] != ' ';
-}
-
-}  // namespace
-
-std::string fitted_help(std::string_view help, const TextOutput& output) {
-  if (!output.columns) return std::string(help);
-  std::string out;
-  while (!help.empty()) {
-    const auto end = std::min(help.find('\n'), help.size());
-    const std::string_view line = help.substr(0, end);
-    help.remove_prefix(std::min(end + 1, help.size()));
-    if (width_of(line) <= *output.columns) {
-      (out += line) += '\n';
-      continue;
-    }
-    const std::size_t begin = has_description(line) ? kDescriptions : 0;
-    std::string before(line.substr(0, begin));
-    const std::size_t width = std::max(*output.columns, begin + kNarrowest) - begin;
-    for (const std::string& part : wrapped(line.substr(begin), width)) {
-      out += before + part + '\n';
-      before.assign(begin, ' ');
-    }
-  }
-  return out;
-}
-
-int print_help(const CLI::App& app, const CLI::Success& asked) {
-  std::ostringstream text;
-  const int status = app.exit(asked, text, text);
-  std::cout << fitted_help(text.str(), text_output_of(stdout));
-  return status;
+const CLI::App& parsed_command(const CLI::App& app) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().back();
+  return *at;
 }
 
 }  // namespace ferry::cli

@@ -4,15 +4,11 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
-
-#include "cli/output/text_output.h"
 
 namespace CLI {
 class App;
 class Option;
-class Success;
 }  // namespace CLI
 
 namespace ferry::cli {
@@ -23,6 +19,12 @@ struct OptionModel {
   std::string value = {};               ///< the value's name: FILE, DIR or another; empty: no value
   std::vector<std::string> words = {};  ///< possible values, if they are few
   bool repeats = false;
+  bool required = false;
+  std::string usual = {};                  ///< the default, if help shows one
+  std::string group = {};                  ///< the heading in help: "Options"
+  std::vector<std::string> needs = {};     ///< options that must be given, too
+  std::vector<std::string> excludes = {};  ///< options that must not be given, too
+  std::string variable = {};               ///< environment variable that gives the value; empty: none
 
   bool takes_value() const { return !value.empty(); }
 };
@@ -34,6 +36,7 @@ struct CommandModel {
   std::vector<OptionModel> inherited = {};  ///< of the commands above, valid here, too
   std::vector<OptionModel> positionals = {};
   std::vector<CommandModel> commands = {};
+  std::string notes = {};  ///< further paragraphs of its help, one a line
 
   std::string words() const;  ///< the path with blanks between: "vfio bind"
 };
@@ -48,14 +51,7 @@ std::vector<const CommandModel*> all_commands(const CommandModel& root);
 /// the option.
 CLI::Option* suggest_words(CLI::Option* option, const std::vector<std::string>& words);
 
-// The output of --help, no wider than the terminal.
-
-/// CLI11's text broken into lines that fit, each description below its own beginning. A canvas without a
-/// width leaves it unchanged.
-std::string fitted_help(std::string_view help, const TextOutput& output);
-
-/// Prints the help or version that was asked for instead of a command, to standard output. Returns the exit
-/// status.
-int print_help(const CLI::App& app, const CLI::Success& asked);
+/// The deepest command that was parsed. Its help and its names are those that the user needs.
+const CLI::App& parsed_command(const CLI::App& app);
 
 }  // namespace ferry::cli

@@ -49,14 +49,17 @@ void emit(YAML::Emitter& out, const json& value) {
 }  // namespace
 
 const std::map<std::string, OutputFormat>& output_formats() {
-  static const std::map<std::string, OutputFormat> kFormats = {
-      {"table", OutputFormat::table}, {"json", OutputFormat::json}, {"yaml", OutputFormat::yaml}};
+  static const std::map<std::string, OutputFormat> kFormats = {{"table", OutputFormat::table},
+                                                               {"wide", OutputFormat::wide},
+                                                               {"json", OutputFormat::json},
+                                                               {"yaml", OutputFormat::yaml}};
   return kFormats;
 }
 
 std::string printed(OutputFormat format, const json& document, const std::string& text, Colours colours) {
   switch (format) {
     case OutputFormat::table:
+    case OutputFormat::wide:
       break;
     case OutputFormat::json:
       // A process chooses the bytes of its name, which need not be UTF-8.

@@ -10,7 +10,12 @@
 
 namespace ferry::cli {
 
-enum class OutputFormat { table, json, yaml };
+enum class OutputFormat { table, wide, json, yaml };
+
+/// True: text for people.
+inline bool is_text(OutputFormat format) {
+  return format == OutputFormat::table || format == OutputFormat::wide;
+}
 
 /// The formats by the words that `-o` takes.
 const std::map<std::string, OutputFormat>& output_formats();

@@ -112,8 +112,8 @@ Result<plugin::PluginOptions> plugin_options(const Session& session, const Servi
   options.plugin_watcher = serving.plugin_watcher;
   options.rules = std::move(*rules);
   options.cdi_names = serving.cdi_names;
-  options.users.names = serving.name_pods;
-  options.users.own_pod = own_pod();
+  options.pod_resources.names = serving.name_pods;
+  options.pod_resources.own_pod = own_pod();
   options.vgpu_placement =
       serving.vgpu_placement == "spread" ? plugin::VgpuPlacement::spread : plugin::VgpuPlacement::pack;
   options.read_vgpus = vgpu::scan_known_vgpus;
@@ -128,28 +128,36 @@ bool asks_for_labels(const ServingOptions& serving) {
 
 void add_naming_options(CLI::App& verb, NamingOptions& naming) {
   constexpr const char* kGroup = "Resources";
-  verb.add_option("--alias", naming.aliases,
-                  "MODEL=NAME, as 10de:2330=h100 or 'NVIDIA A40-8Q=small'; may be repeated")
+  verb.add_option(
+          "--alias", naming.aliases,
+          "the name of the resource for a model, such as 10de:2330=h100 or 'NVIDIA A40-8Q=small'; may be "
+          "repeated")
+      ->option_text("MODEL=NAME ...")
       ->group(kGroup);
   verb.add_option("--name-template", naming.name_template,
-                  "what whole GPUs are called; {name}, {vendor} and {device} are filled in")
+                  "the name of whole GPUs; {name}, {vendor} and {device} are replaced")
       ->capture_default_str()
+      ->option_text("TEMPLATE")
       ->group(kGroup);
-  verb.add_option("--vgpu-name-template", naming.vgpu_name_template, "the same for vGPUs; {name}")
+  verb.add_option("--vgpu-name-template", naming.vgpu_name_template, "the name of vGPUs; {name} is replaced")
       ->capture_default_str()
+      ->option_text("TEMPLATE")
       ->group(kGroup);
   CLI::Option* apart =
       verb.add_flag("--companions", naming.companions,
-                    "also offer GPUs' audio and other functions apart: a pod gets them or the GPU")
+                    "advertise the audio and other functions of a GPU as resources, too: a pod "
+                    "gets either them or the GPU")
           ->group(kGroup);
   CLI::Option* places =
       verb.add_flag(
               "--companion-places", naming.companion_places,
-              "let a pod ask KubeVirt for them beside GPUs: it gets those of its own GPUs (the default)")
+              "let a pod ask KubeVirt for such functions together with GPUs: it gets those of its own GPUs "
+              "(this is the default)")
           ->excludes(apart)
           ->group(kGroup);
-  verb.add_flag("--no-companion-places", naming.no_companion_places,
-                "offer whole GPUs alone; their audio goes with them and cannot be asked for")
+  verb.add_flag(
+          "--no-companion-places", naming.no_companion_places,
+          "advertise whole GPUs alone: their audio functions go with them, but a VM cannot ask for them")
       ->excludes(apart)
       ->excludes(places)
       ->group(kGroup);
@@ -159,21 +167,24 @@ void add_plugin_options(CLI::App& verb, ServingOptions& serving) {
   verb.add_option("--kubelet-directory", serving.kubelet_directory, "the kubelet's directory for plugins")
       ->option_text("DIR [/var/lib/kubelet/device-plugins]");
   verb.add_flag("--plugin-watcher", serving.plugin_watcher,
-                "the kubelet finds us, in /var/lib/kubelet/plugins_registry without --kubelet-directory");
+                "let the kubelet find the plugin in its registration directory; the default of "
+                "--kubelet-directory is then /var/lib/kubelet/plugins_registry");
   verb.add_option("--mode", serving.mode,
-                  "whom to offer to: kubevirt, kata or both; P_GPU_ALIAS and NVSWITCH_ALIAS name Kata's "
-                  "resources")
+                  "the users of the resources: kubevirt, kata or both; P_GPU_ALIAS and NVSWITCH_ALIAS name "
+                  "Kata's resources")
       ->check(CLI::IsMember({"kubevirt", "kata", "both"}))
       ->option_text("MODE [kubevirt]");
   add_naming_options(verb, serving.naming);
   verb.add_option("--vgpu-placement", serving.vgpu_placement,
-                  "pack vGPUs on few GPUs, or spread them over all")
+                  "the order in which vGPUs are allocated: pack prefers few GPUs, spread prefers all GPUs")
       ->check(CLI::IsMember({"pack", "spread"}))
-      ->option_text("pack|spread [pack]");
-  verb.add_flag("--name-pods", serving.name_pods,
-                "say in advertised.json which pods have what is allocated; the kubelet is then asked every "
-                "10 s while something is");
-  verb.add_flag("--cdi-names", serving.cdi_names, "answer for Kata with CDI names, not device nodes");
+      ->option_text("HOW [pack]");
+  verb.add_flag(
+      "--name-pods", serving.name_pods,
+      "write the pods of all allocations to advertised.json; while a device is allocated, the plugin "
+      "then asks the kubelet every 10 seconds");
+  verb.add_flag("--cdi-names", serving.cdi_names,
+                "answer an allocation for Kata with CDI names instead of device nodes");
 }
 
 }  // namespace ferry::cli

@@ -52,7 +52,7 @@ json to_json(const Error& error) {
 
 json to_json(const vfio::Step& step) {
   json out = {{"text", step.text()}, {"why", step.why}};
-  if (step.of_a_holder()) {
+  if (step.of_a_device_user()) {
     constexpr auto kKey = [](vfio::Releasable::Kind kind) {
       switch (kind) {
         case vfio::Releasable::Kind::persistence:
@@ -95,6 +95,10 @@ std::string join(const std::vector<vfio::PciAddress>& addresses) {
 
 std::string join(const std::vector<std::string>& parts, const std::string& between) {
   return fmt::format("{}", fmt::join(parts, between));
+}
+
+std::string because(const std::string& why) {
+  return why.starts_with("so that ") ? "  " + why : "  because " + why;
 }
 
 namespace {

@@ -31,6 +31,8 @@ nlohmann::json to_json(const vfio::PciFunction& function);
 /// "0000:01:00.0, 0000:01:00.1"
 std::string join(const std::vector<vfio::PciAddress>& addresses);
 std::string join(const std::vector<std::string>& parts, const std::string& between);
+/// The reason of a step behind its text: "  because it holds a device", "  so that no other driver takes it".
+std::string because(const std::string& why);
 
 /// Absent facts are null, so that every key is always there. Sizes are in bytes unless the key has another
 /// unit. Addresses are hex text, since many JSON readers lose the last bits of such numbers.

@@ -86,7 +86,7 @@ std::string reason_of(const kata::KataChange& report, const kata::FileChange& ch
   if (is_katas && change.path.filename() == kata::kKataDropIn)
     return "what GPUs need of Kata, and what the class says";
   if (is_katas) return "a copy of the artifact's, which has a folder of drop-ins of its own";
-  if (report.setup.handlers.empty()) return "as it was before the first runtime of ours";
+  if (report.setup.handlers.empty()) return "as it was before the first runtime of Ferry";
   return "of the places that would do the first in which the runtimes count and nothing else changes";
 }
 
@@ -117,8 +117,9 @@ std::string ending(const kata::KataChange& report) {
   }
   if (!report.outcome) {
     if (report.plan.changes.empty()) return "the container runtime's files are so already\n";
-    return report.control.empty() ? "nobody would make the container runtime read them\n"
-                                  : "then: " + report.control + "\n";
+    return report.control.empty()
+               ? "nothing restarts the container runtime, which reads them at its next start\n"
+               : "then: " + report.control + "\n";
   }
   const kata::RuntimeOutcome& outcome = *report.outcome;
   if (outcome.unproven) return fmt::format("{}: {}\n", report.runtime.text(), *outcome.unproven);

@@ -68,7 +68,7 @@ std::string move_lines(const vfio::Move& move, bool with_steps, bool explain) {
   }
   if (with_steps) {
     for (const vfio::Step& step : move.steps) {
-      out += "    " + step.text() + (explain ? "  because " + step.why : "") + "\n";
+      out += "    " + step.text() + (explain ? because(step.why) : "") + "\n";
     }
   }
   for (const std::string& note : move.notes) out += "  note: " + note + "\n";
@@ -96,7 +96,7 @@ class Report {
   Report(const Session& session, const std::map<vfio::PciAddress, std::string>& skipped) : session_(session) {
     for (const auto& [address, reason] : skipped) {
       skipped_.push_back({{"address", address.text()}, {"reason", reason}});
-      tail_ += fmt::format("{}: left alone: {}\n", address.text(), reason);
+      tail_ += fmt::format("{}: skipped: {}\n", address.text(), reason);
     }
   }
   void add(std::string_view status, const std::vector<vfio::PciAddress>& devices,

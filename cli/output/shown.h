@@ -15,7 +15,7 @@ struct Shown {  // NOLINT(bugprone-exception-escape): JSON is moved, which throw
   nlohmann::json document;
   std::string text;  ///< for people, whole lines
   ExitStatus status = ExitStatus::done;
-  bool tinted = false;  ///< `text` has escapes of tinted() (canvas.h) alone, which disarms others
+  bool tinted = false;  ///< `text` has escapes of tinted() (text_output.h) alone, which disarms others
 };
 
 /// The form that the session asks for.

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/output/document.h"
+#include "mdev/framework.h"
 
 namespace ferry::cli {
 namespace {
@@ -86,9 +87,9 @@ json to_json(const host::AcceleratorDescription& view) {
   entry["group_blockers"] = to_json(view.group_blockers);
   entry["movable"] = view.movable;
   entry["movable_reasons"] = view.movable_reasons;
+  entry["not_viable"] = view.not_viable;
   if (view.facts) entry["facts"] = to_json(*view.facts);
-  entry["vgpu_framework"] =
-      view.framework == mdev::VgpuFramework::none ? "none" : std::string(text(view.framework));
+  entry["vgpu_framework"] = view.framework->name();
   entry["vgpus"] = list_of(view.vgpus);
   entry["users"] = list_of(view.users);
   entry["advertised"] = list_of(view.advertised_as);

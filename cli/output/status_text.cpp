@@ -9,16 +9,31 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/output/explanation.h"
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
+#include "mdev/framework.h"
 #include "policy/gpu_selection.h"
 
 namespace ferry::cli {
 namespace {
 
-enum Column : std::size_t { kAddress, kModel, kGroup, kDriver, kMode, kState, kColumns };
-constexpr std::array<std::string_view, kColumns> kHeading = {"ACCELERATOR", "MODEL", "GROUP",
-                                                             "DRIVER",      "MODE",  "STATE"};
+enum Column : std::size_t {
+  kAddress,
+  kModel,
+  kGroup,
+  kNuma,
+  kLink,
+  kDriver,
+  kMode,
+  kDesired,
+  kResource,
+  kState,
+  kColumns
+};
+constexpr std::array<std::string_view, kColumns> kHeading = {
+    "ACCELERATOR", "MODEL", "GROUP", "NUMA", "LINK", "DRIVER", "MODE", "DESIRED", "RESOURCE", "STATE"};
+constexpr std::array kOnlyWide = {kNuma, kLink, kDesired, kResource};
 constexpr std::size_t kGap = 2;
 constexpr std::size_t kIndent = 4;     // of lines below a row
 constexpr std::size_t kMostNamed = 3;  // users of one row
@@ -43,8 +58,11 @@ std::string others(std::size_t count, const vfio::PciAddress& address) {
   return fmt::format("and {} more: `ferry explain {}`", count, address.text());
 }
 
-void add_condition(const host::AcceleratorDescription& view, std::vector<Note>& notes) {
+void add_condition(const host::AcceleratorDescription& view, const host::NodeDescription& node,
+                   std::vector<Note>& notes) {
   const host::Condition& condition = view.condition;
+  // A line below the table says it of all accelerators.
+  if (node.no_iommu && condition.reason == node.no_iommu->message) return;
   if (!condition.reason.empty())
     notes.push_back({.text = condition.reason, .tint = tint_of(condition.health)});
   if (!condition.hint.empty()) {
@@ -94,8 +112,8 @@ void add_vgpus(const host::AcceleratorDescription& view, std::vector<Note>& note
     }
     notes.push_back({.text = std::move(text)});
   }
-  if (types.empty() && view.framework != mdev::VgpuFramework::none)
-    notes.push_back({.text = fmt::format("no vGPU made ({})", text(view.framework)), .tint = Tint::dim});
+  if (types.empty() && view.framework->makes_vgpus())
+    notes.push_back({.text = fmt::format("no vGPU made ({})", view.framework->name()), .tint = Tint::dim});
 }
 
 std::string driver_text(const vfio::PciFunction& function) {
@@ -106,17 +124,37 @@ Tint state_tint(const host::AcceleratorDescription& view) {
   return tint_of(view.condition.health);
 }
 
-Row row_of(const host::AcceleratorDescription& view, bool heads_group) {
+// "16.0 GT/s x16", without what it could be.
+std::string link_of(const host::AcceleratorDescription& view) {
+  if (!view.facts) return {};
+  const std::string line = link_line(view.facts->link).text;
+  return line.substr(0, line.find_first_of(",:("));
+}
+
+std::string resources_of(const host::AcceleratorDescription& view) {
+  std::set<std::string> names;
+  for (const host::AdvertisedAs& one : view.advertised_as) names.insert(one.resource);
+  for (const host::VgpuDescription& vgpu : view.vgpus)
+    for (const host::AdvertisedAs& one : vgpu.advertised_as) names.insert(one.resource);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+Row row_of(const host::AcceleratorDescription& view, const host::NodeDescription& node, bool heads_group) {
   Row row;
   const auto& group = view.function.iommu_group;
-  row.cells = {view.address().text(),
-               view.model,
-               heads_group ? (group ? std::to_string(*group) : "none") : "",
-               driver_text(view.function),
-               std::string(text(view.mode)),
-               view.condition.word};
+  row.cells[kAddress] = view.address().text();
+  row.cells[kModel] = view.model;
+  row.cells[kGroup] = heads_group ? (group ? std::to_string(*group) : "none") : "";
+  row.cells[kNuma] = view.function.numa_node ? std::to_string(*view.function.numa_node) : "-";
+  row.cells[kLink] = link_of(view);
+  row.cells[kDriver] = driver_text(view.function);
+  row.cells[kMode] = std::string(text(view.mode));
+  row.cells[kDesired] =
+      view.status && view.status->desired ? std::string(text(*view.status->desired)) : std::string("-");
+  row.cells[kResource] = resources_of(view);
+  row.cells[kState] = view.condition.word;
   row.state = state_tint(view);
-  add_condition(view, row.notes);
+  add_condition(view, node, row.notes);
   if (auto other = vfio::override_of_another_driver(view.function))
     row.notes.push_back({.text = std::move(*other), .tint = Tint::dim});
   add_holders(view, row.notes);
@@ -126,7 +164,9 @@ Row row_of(const host::AcceleratorDescription& view, bool heads_group) {
 
 Row row_of(const host::MemberDescription& member) {
   Row row;
-  row.cells = {member.function.address.text(), member.what, "", driver_text(member.function), "", ""};
+  row.cells[kAddress] = member.function.address.text();
+  row.cells[kModel] = member.what;
+  row.cells[kDriver] = driver_text(member.function);
   row.tint = Tint::dim;
   return row;
 }
@@ -140,13 +180,13 @@ std::vector<Row> rows_of(const host::NodeDescription& view, const TextOutput& ou
   std::set<vfio::PciAddress> drawn;
   for (const host::AcceleratorDescription& head : view.accelerators) {
     if (!drawn.insert(head.address()).second) continue;
-    rows.push_back(row_of(head, true));
+    rows.push_back(row_of(head, view, true));
     if (!head.members.empty()) rows.back().below = down;
     for (std::size_t i = 0; i < head.members.size(); ++i) {
       const host::MemberDescription& member = head.members[i];
       const bool ends = i + 1 == head.members.size();
       const host::AcceleratorDescription* known = view.find(member.function.address);
-      rows.push_back(known == nullptr ? row_of(member) : row_of(*known, false));
+      rows.push_back(known == nullptr ? row_of(member) : row_of(*known, view, false));
       rows.back().cells[kAddress].insert(0, ends ? last : more);
       if (!ends) rows.back().below = down;
       drawn.insert(member.function.address);
@@ -157,7 +197,9 @@ std::vector<Row> rows_of(const host::NodeDescription& view, const TextOutput& ou
 
 class Drawing {
  public:
-  Drawing(std::vector<Row> rows, const TextOutput& output) : rows_(std::move(rows)), output_(output) {
+  Drawing(std::vector<Row> rows, const TextOutput& output, bool wide)
+      : rows_(std::move(rows)), output_(output) {
+    for (const Column column : kOnlyWide) hidden_[column] = !wide;
     measure();
     if (output_.columns && total() > *output_.columns) {
       for (Row& row : rows_) row.cells[kModel] = policy::short_model(row.cells[kModel]);
@@ -180,12 +222,14 @@ class Drawing {
  private:
   void measure() {
     for (std::size_t c = 0; c < kColumns; ++c) {
+      if (hidden_[c]) continue;
       widths_[c] = width_of(kHeading[c]);
       for (const Row& row : rows_) widths_[c] = std::max(widths_[c], width_of(row.cells[c]));
     }
   }
   std::size_t total() const {
-    std::size_t sum = kGap * (kColumns - 1);
+    const auto hidden = static_cast<std::size_t>(std::ranges::count(hidden_, true));
+    std::size_t sum = kGap * (kColumns - hidden - 1);
     for (const std::size_t width : widths_) sum += width;
     return sum;
   }
@@ -196,6 +240,7 @@ class Drawing {
     width = width > least + over ? width - over : std::min(width, least);
   }
   std::string cell(const std::string& text, std::size_t column) const {
+    if (hidden_[column]) return {};
     return padded(cut_to(output_, text, widths_[column]), widths_[column] + kGap);
   }
 
@@ -231,6 +276,7 @@ class Drawing {
   std::vector<Row> rows_;
   const TextOutput& output_;
   std::array<std::size_t, kColumns> widths_{};
+  std::array<bool, kColumns> hidden_{};
 };
 
 Tint tint_of(host::NodePhase phase) {
@@ -298,8 +344,7 @@ std::string stale_failure(const host::NodeDescription& view) {
 // "policy mixed (label gpu-ferry.io/policy=mixed): ready"
 std::string policy_lines(const host::NodeDescription& view, const TextOutput& output) {
   if (!view.phase || (!view.desired && !view.error)) return {};
-  std::string phase(text(*view.phase));
-  std::ranges::replace(phase, '_', ' ');
+  const std::string phase(text(*view.phase));
   std::string head = "policy";
   if (view.desired) head += " " + view.desired->policy;
   if (view.desired && !view.desired->source.empty()) head += fmt::format(" ({})", view.desired->source);
@@ -307,7 +352,7 @@ std::string policy_lines(const host::NodeDescription& view, const TextOutput& ou
   const std::string rest = view.error ? visible_line(", " + view.error->message) : std::string();
   std::string out = fmt::format("{}\n", fmt::join(fitted(head + phase + rest, output), "\n"));
   // Line breaks replace blanks, so the phase keeps its place, unless a word before it was broken: then it has
-  // no colour. A phase with a colour is a single word.
+  // no colour.
   if (out.compare(head.size(), phase.size(), phase) == 0)
     out.replace(head.size(), phase.size(), tinted(output, tint_of(*view.phase), phase));
   if (view.error && !view.error->hint.empty())
@@ -336,8 +381,8 @@ std::string who(const vfio::DeviceUser& user) {
   return text.substr(0, text.find(" holds "));
 }
 
-std::string status_text(const host::NodeDescription& view, const TextOutput& output) {
-  std::string out = !view.accelerators.empty() ? Drawing(rows_of(view, output), output).text()
+std::string status_text(const host::NodeDescription& view, const TextOutput& output, bool wide) {
+  std::string out = !view.accelerators.empty() ? Drawing(rows_of(view, output), output, wide).text()
                     : view.by_name.empty()     ? "no accelerators on this host\n"
                                            : fmt::format("no accelerators of {} on this host\n", view.whose);
   out += by_name_lines(view, output);

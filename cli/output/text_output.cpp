@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "common/text/visible_text.h"
 
@@ -70,15 +69,16 @@ std::size_t end_of_columns(std::string_view text, std::size_t width) {
 
 }  // namespace
 
-TextOutput text_output_of(std::FILE* out, const Environment& environment) {
+TextOutput text_output_of(std::FILE* out, const Environment& environment, ColourChoice colours) {
   const int fd = ::fileno(out);
   const bool terminal = fd >= 0 && ::isatty(fd) == 1;
   winsize size{};
   if (!terminal || ::ioctl(fd, TIOCGWINSZ, &size) != 0) size = {};
+  const bool usual =
+      terminal && value_of(environment, "NO_COLOR").empty() && value_of(environment, "TERM") != "dumb";
   return {.columns = columns_of(size, terminal, environment),
           .rows = size.ws_row > 0 ? std::optional<std::size_t>(size.ws_row) : std::nullopt,
-          .colour = terminal && value_of(environment, "NO_COLOR").empty() &&
-                    value_of(environment, "TERM") != "dumb",
+          .colour = colours == ColourChoice::always || (colours == ColourChoice::terminal && usual),
           .unicode = is_utf8()};
 }
 
@@ -136,27 +136,6 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
     }
   }
   return lines;
-}
-
-using nlohmann::json;
-
-json to_json(const Check& check) {
-  return {{"id", check.id},
-          {"subject", check.subject},
-          {"verdict", text(check.verdict)},
-          {"found", check.found},
-          {"why", check.why},
-          {"fix", check.fix.empty() ? json(nullptr) : json(check.fix)}};
-}
-
-std::string lines_of(const Check& check, std::size_t id_width) {
-  std::string out =
-      fmt::format("  {:<7}  {:<{}}  {}\n", text(check.verdict), check.id, id_width, check.found);
-  if (check.verdict == Verdict::pass) return out;
-  constexpr const char* kIndent = "           ";  // below the id
-  out += fmt::format("{}why: {}\n", kIndent, check.why);
-  if (!check.fix.empty()) out += fmt::format("{}fix: {}\n", kIndent, check.fix);
-  return out;
 }
 
 }  // namespace ferry::cli

@@ -9,14 +9,14 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
-#include "common/check.h"
 #include "common/process/this_process.h"
 
 namespace ferry::cli {
 
 enum class Tint { plain, heading, dim, good, attention, bad };
+
+/// The choice of `--color`. By default a terminal has colours unless NO_COLOR is set.
+enum class ColourChoice { terminal, always, never };
 
 struct TextOutput {
   std::optional<std::size_t> columns = {};  ///< absent: no limit, as in a file
@@ -28,7 +28,8 @@ struct TextOutput {
 /// The canvas of an open file. COLUMNS overrides the terminal's own width and is the only width of a file
 /// that is no terminal. A terminal has colours unless NO_COLOR is set to anything or TERM is "dumb"
 /// (no-color.org). The locale's character set decides about `unicode`.
-TextOutput text_output_of(std::FILE* out, const Environment& environment = process_environment());
+TextOutput text_output_of(std::FILE* out, const Environment& environment = process_environment(),
+                          ColourChoice colours = ColourChoice::terminal);
 
 /// `text` in the tint's colour, if the canvas has colours.
 std::string tinted(const TextOutput& output, Tint tint, std::string_view text);
@@ -45,13 +46,5 @@ std::size_t end_of_part(std::string_view word, std::size_t width);
 /// `text` broken at blanks into lines of at most `width` columns. A longer word starts a line of its own and
 /// is broken, too.
 std::vector<std::string> wrapped(std::string_view text, std::size_t width);
-
-// The results of a doctor's checks as JSON and as text.
-
-nlohmann::json to_json(const Check& check);
-
-/// A passed check is one line. Any other verdict adds its reason and its fix, each on a line of its own.
-/// `id_width`: columns of the longest id.
-std::string lines_of(const Check& check, std::size_t id_width);
 
 }  // namespace ferry::cli

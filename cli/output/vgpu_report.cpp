@@ -8,7 +8,7 @@
 
 #include "cli/output/document.h"
 #include "common/process/standard_streams.h"
-#include "vfio/quiesce/letting_go.h"
+#include "vfio/quiesce/quiesce_plan.h"
 
 namespace ferry::cli {
 namespace {
@@ -53,21 +53,21 @@ struct Around {
 };
 Around around(const std::set<vfio::Releasable>& users) {
   std::vector<vfio::Step> steps;
-  vfio::release_around(steps, users);
+  vfio::quiesce_around(steps, users);
   const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(users.size());
   return {.before = {steps.begin(), middle}, .after = {middle, steps.end()}};
 }
 
 json described(const vfio::Step& step) {
   json out = to_json(step);
-  out["kind"] = step.kind == vfio::Step::Kind::let_go ? "let_go" : "take_hold";
+  out["kind"] = step.kind == vfio::Step::Kind::quiesce ? "let_go" : "take_hold";
   return out;
 }
 
 template <typename Steps>
 std::string step_lines(const Steps& steps, bool explain, const char* head = "  ") {
   std::string out;
-  for (const auto& step : steps) out += head + step.text() + (explain ? "  because " + step.why : "") + "\n";
+  for (const auto& step : steps) out += head + step.text() + (explain ? because(step.why) : "") + "\n";
   return out;
 }
 
@@ -110,12 +110,12 @@ Shown show_vgpus(const Session& session, const vgpu::VgpuPlan& plan) {
   for (const vgpu::GpuPlan& gpu : plan.gpus) {
     json later = json::array();
     const bool refused = gpu.refusal.has_value();
-    const char* what = !gpu.matched        ? "left alone: not asked for"
+    const char* what = !gpu.matched        ? "skipped: not asked for"
                        : refused           ? "refused"
                        : gpu.steps.empty() ? "already so"
                                            : "would change";
-    const auto [let_go, take_hold] = around(gpu.releases);
-    out += fmt::format("{}: {}\n", gpu.label(), what) + step_lines(let_go, session.explain) +
+    const auto [quiesce, resume] = around(gpu.releases);
+    out += fmt::format("{}: {}\n", gpu.label(), what) + step_lines(quiesce, session.explain) +
            step_lines(gpu.steps, session.explain);
     if (refused) {
       out += error_lines(*gpu.refusal);
@@ -124,11 +124,11 @@ Shown show_vgpus(const Session& session, const vgpu::VgpuPlan& plan) {
     out += step_lines(gpu.later, session.explain, "  then ");
     add(later, gpu.later);
     if (!gpu.then.empty()) out += fmt::format("  then, if its driver lists them: {}\n", text(gpu.then));
-    out += step_lines(take_hold, session.explain, "  in the end ") + note_lines(gpu.notes, "  ");
+    out += step_lines(resume, session.explain, "  in the end ") + note_lines(gpu.notes, "  ");
     json steps = json::array();
-    add(steps, let_go);
+    add(steps, quiesce);
     add(steps, gpu.steps);
-    add(gpu.later.empty() ? steps : later, take_hold);
+    add(gpu.later.empty() ? steps : later, resume);
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.gpu.text()},
                     {"status", what},
@@ -149,20 +149,20 @@ Shown show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome) {
   std::string out;
   json gpus = json::array();
   for (const vgpu::GpuOutcome& gpu : outcome.gpus) {
-    const auto [let_go, take_hold] = around(gpu.released);
+    const auto [quiesce, resume] = around(gpu.released);
     out += fmt::format("GPU {} ({}): {}\n", gpu.index, gpu.gpu.text(), text(gpu.kind)) +
-           step_lines(let_go, session.explain) + step_lines(gpu.done, session.explain);
+           step_lines(quiesce, session.explain) + step_lines(gpu.done, session.explain);
     if (gpu.error) out += error_lines(*gpu.error);
     json undo = json::array();
     for (const Error& error : gpu.undo_errors) {
       out += "  not put back: " + error.message + "\n";
       undo.push_back(ferry::cli::to_json(error));
     }
-    out += step_lines(take_hold, session.explain, "  in the end ") + note_lines(gpu.notes, "  ");
+    out += step_lines(resume, session.explain, "  in the end ") + note_lines(gpu.notes, "  ");
     json steps = json::array();
-    add(steps, let_go);
+    add(steps, quiesce);
     add(steps, gpu.done);
-    add(steps, take_hold);
+    add(steps, resume);
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.gpu.text()},
                     {"status", text(gpu.kind)},

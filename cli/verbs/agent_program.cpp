@@ -42,7 +42,7 @@ Error become_agent_program(std::vector<std::string> arguments, const std::string
   const auto program = own.parent_path() / "ferry-agent";
   if (!failure) ::execv(program.c_str(), argv.data());
   Error error = error_from_errno(failure ? failure.value() : errno, "start " + program.string());
-  error.hint = "it is installed beside ferry; what needs no API server needs it not";
+  error.hint = "install the package ferry again: it has ferry-agent in the same folder as ferry";
   return error;
 }
 

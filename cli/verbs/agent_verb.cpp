@@ -12,8 +12,8 @@
 #include "agent/host_files.h"
 #include "agent/host_status.h"
 #include "agent/labels/feature_file.h"
-#include "agent/node_step.h"
-#include "agent/operator_compat/status_files.h"
+#include "agent/operator_compat/validation_files.h"
+#include "agent/reconcile.h"
 #include "cli/output/document.h"
 #include "cli/output/table.h"
 #include "cli/verbs/agent_program.h"
@@ -68,13 +68,13 @@ void add(agent::LabelChanges& all, const agent::LabelChanges& later) {
 }
 
 // Without an API server each label counts as set at once, so the reconciles of one change run in a row.
-agent::NodeStep steps_of(agent::NodeSnapshot view) {
-  agent::NodeStep all = agent::node_step(view);
+agent::ReconcileResult steps_of(agent::NodeSnapshot view) {
+  agent::ReconcileResult all = agent::reconcile(view);
   constexpr int kMostLooks = 3;
   for (int look = 1; look < kMostLooks && !all.waits_for.empty(); ++look) {
     view.node.labels = agent::with_changes(view.node.labels, all.labels);
     view.node.annotations = agent::with_changes(view.node.annotations, all.annotations);
-    agent::NodeStep next = agent::node_step(view);
+    agent::ReconcileResult next = agent::reconcile(view);
     add(all.labels, next.labels);
     add(all.annotations, next.annotations);
     all.desired_file = std::move(next.desired_file);
@@ -112,12 +112,12 @@ std::string sentence(const agent::DesiredState& desired_state) {
   return "left as it is: what is asked for cannot be";
 }
 
-const char* action_on_desired(const agent::NodeStep& step) {
+const char* action_on_desired(const agent::ReconcileResult& step) {
   if (step.desired_file) return "written";
   return step.remove_desired_file ? "removed" : "kept";
 }
 
-const char* action_on_features(const agent::NodeStep& step) {
+const char* action_on_features(const agent::ReconcileResult& step) {
   if (!step.feature_file) return "kept";
   return step.feature_file->empty() ? "removed" : "written";
 }
@@ -131,12 +131,12 @@ json to_json(const agent::LabelChanges& changes) {
 /// The results that a step lacks: changes of other files (planned ones in a dry run), and hostd's state.
 struct Written {
   bool serving = false;
-  std::vector<agent::StatusFileChange> files;
+  std::vector<agent::ValidationFileChange> files;
   std::optional<bool> hostd_runs = {};  ///< absent: it cannot be determined
 };
 
 /// A hint for people who wait for the change. Empty: nothing is awaited, or hostd's state is unknown.
-std::string_view how_it_goes_on(const agent::NodeStep& step, const Written& written, bool dry_run) {
+std::string_view how_it_goes_on(const agent::ReconcileResult& step, const Written& written, bool dry_run) {
   const agent::NodeCondition now = step.report.condition;
   if (step.desired_state.kind != agent::DesiredState::Kind::policy || now == agent::NodeCondition::ready ||
       !written.hostd_runs)
@@ -148,12 +148,12 @@ std::string_view how_it_goes_on(const agent::NodeStep& step, const Written& writ
   return "ferry hostd is at it; the same command again says what has come of it";
 }
 
-const char* action_on_serving(const agent::NodeStep& step, const Written& written) {
+const char* action_on_serving(const agent::ReconcileResult& step, const Written& written) {
   if (!written.serving || !step.standby) return "kept";
   return step.standby->empty() ? "removed" : "written";
 }
 
-json document_of(const agent::NodeSnapshot& view, const agent::NodeStep& step, const Written& written,
+json document_of(const agent::NodeSnapshot& view, const agent::ReconcileResult& step, const Written& written,
                  bool dry_run) {
   const agent::DesiredState& desired_state = step.desired_state;
   const bool policy = desired_state.kind == agent::DesiredState::Kind::policy;
@@ -165,7 +165,7 @@ json document_of(const agent::NodeSnapshot& view, const agent::NodeStep& step, c
                       {"message", event.message}});
   }
   json changed = json::array();
-  for (const agent::StatusFileChange& file : written.files) {
+  for (const agent::ValidationFileChange& file : written.files) {
     changed.push_back(
         {{"path", "/" + file.path}, {"action", file.removed ? "removed" : "written"}, {"why", file.why}});
   }
@@ -202,8 +202,8 @@ void add_rows(Table& table, const char* kind, const agent::Labels& now, const ag
   }
 }
 
-std::string text_of(const Session& session, const agent::NodeSnapshot& view, const agent::NodeStep& step,
-                    const Written& written) {
+std::string text_of(const Session& session, const agent::NodeSnapshot& view,
+                    const agent::ReconcileResult& step, const Written& written) {
   const char* const would = session.dry_run ? "would be " : "";
   std::string out = fmt::format("node {}: {}\nstate: {}\n", view.node.name, sentence(step.desired_state),
                                 text(step.report.condition));
@@ -222,7 +222,7 @@ std::string text_of(const Session& session, const agent::NodeSnapshot& view, con
   if (written.serving && step.standby)
     file(agent::kServingFile, action_on_serving(step, written),
          step.standby->empty() ? "no device plugin of NVIDIA's serves this node" : *step.standby);
-  for (const agent::StatusFileChange& change : written.files)
+  for (const agent::ValidationFileChange& change : written.files)
     file(change.path, change.removed ? "removed" : "written", change.why);
   if (step.feature_file) file(agent::kFeatureFile, action_on_features(step), "--feature-labels=file");
   if (!step.labels.empty() || !step.annotations.empty()) {
@@ -280,7 +280,7 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   auto host = agent::read_host_side(*session.host);
   if (!host) return complain(host.error());
   view->host = std::move(*host);
-  agent::NodeStep step = steps_of(*view);
+  agent::ReconcileResult step = steps_of(*view);
   // Empties a feature file of an earlier agent. Node Feature Discovery would believe it for a day.
   if (view->features != agent::FeatureWay::file && session.host->exists(agent::kFeatureFile))
     step.feature_file = agent::Labels();
@@ -295,7 +295,7 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   }
   const auto serving = agent::write_serving(*session.host, step, session.dry_run);
   if (!serving) return complain(serving.error());
-  const auto files = agent::write_status_files(*session.host, step.files, session.dry_run);
+  const auto files = agent::write_validation_files(*session.host, step.files, session.dry_run);
   if (!files) return complain(files.error());
   Written written = {.serving = *serving, .files = *files};
   if (const auto runs = is_present(*session.host, agent::kHostdLiveness)) written.hostd_runs = *runs;

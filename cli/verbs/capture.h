@@ -7,7 +7,7 @@
 // containers, files), BARs and ROMs, VPD, serial numbers (without_serial_numbers(): in config space), UUIDs
 // of GPUs and of the machine, and words of the kernel's command line without a device. Links stay links;
 // device nodes become empty files. A file of the tree lists the vGPUs that Ferry made
-// (mdev/captured_vgpus.h), since the machine ID that tells them is left out.
+// (mdev/vgpu_inventory.h), since the machine ID that would show them is left out.
 #pragma once
 
 #include <cstddef>

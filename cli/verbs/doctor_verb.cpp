@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <map>
 #include <set>
+#include <string_view>
+#include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/options/plugin_options.h"
+#include "cli/output/check_report.h"
 #include "cli/output/document.h"
-#include "cli/output/text_output.h"
+#include "cli/output/shown.h"
 #include "cli/verbs/kata_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/text/text.h"
 #include "host/node_description.h"
 #include "host/vgpu_checks.h"
 #include "kata-manager/kata/kata_checks.h"
+#include "kata-manager/runtime/device_ownership.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "kubevirt-plugin/kubevirt_resource.h"
 #include "vfio/bind/driver_choice.h"
@@ -114,16 +118,41 @@ std::string heading(const Check& check, const vfio::Inventory& inventory, plugin
                      names.find(function->vendor, function->device).value_or(function->ids()));
 }
 
-std::string text_of(const std::vector<Check>& checks, const vfio::Inventory& inventory,
-                    plugin::DeviceNames names) {
-  std::size_t id_width = 0;
-  for (const Check& check : checks) id_width = std::max(id_width, check.id.size());
-  std::string out;
-  std::string subject;
-  for (const Check& check : checks) {
-    if (check.subject != subject) out += heading(check, inventory, names) + "\n";
-    subject = check.subject;
-    out += lines_of(check, id_width);
+// To root a missing file is no matter of permissions.
+std::vector<Check> as_root_sees_them(std::vector<Check> checks) {
+  constexpr std::string_view kAdvice = "run as root";
+  if (::geteuid() != 0) return checks;
+  for (Check& check : checks) {
+    if (!check.fix.starts_with(kAdvice)) continue;
+    const auto more = check.fix.find("; ");
+    if (check.fix == kAdvice)
+      check.fix.clear();
+    else if (more == kAdvice.size())
+      check.fix.erase(0, more + 2);
+  }
+  return checks;
+}
+
+/// Checks of one purpose.
+struct OfPurpose {
+  std::string purpose;
+  std::vector<Check> checks;
+};
+
+// Several purposes check the same subjects, so their headings name the purpose, too.
+std::vector<CheckGroup> groups_of(const std::vector<OfPurpose>& all, const vfio::Inventory& inventory,
+                                  plugin::DeviceNames names) {
+  std::vector<CheckGroup> out;
+  for (const OfPurpose& one : all) {
+    std::string subject;
+    for (const Check& check : one.checks) {
+      if (check.subject != subject) {
+        const std::string suffix = all.size() > 1 ? fmt::format(", for {}", one.purpose) : std::string();
+        out.push_back({.heading = heading(check, inventory, names) + suffix, .checks = {}});
+      }
+      subject = check.subject;
+      out.back().checks.push_back(check);
+    }
   }
   return out;
 }
@@ -140,35 +169,36 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   if (!inventory) return complain(inventory.error());
   const auto members = host::asked_of(*inventory, session.rules);
   vfio::read_overrides(*session.host, *session.writer, members, *inventory);
-  std::vector<Check> checks;
+  std::vector<OfPurpose> all;
   for (const Purpose& purpose : kPurposes) {
     if (!purposes->contains(purpose.name)) continue;
-    const auto more = purpose.checks(*session.host, *inventory, *rules);
-    checks.insert(checks.end(), more.begin(), more.end());
+    all.push_back({.purpose = purpose.name,
+                   .checks = as_root_sees_them(purpose.checks(*session.host, *inventory, *rules))});
   }
   if (purposes->contains(kKata)) {
-    const auto more = checks_for_kata(session, options);
+    auto more = checks_for_kata(session, options);
     if (!more) return complain(more.error());
-    checks.insert(checks.end(), more->begin(), more->end());
+    all.push_back({.purpose = kKata, .checks = as_root_sees_them(std::move(*more))});
   }
-  std::map<Verdict, std::size_t> counts;
+  const auto groups = groups_of(all, *inventory, plugin::DeviceNames(*session.host));
+  const CheckCounts counts = counts_of(groups);
   json list = json::array();
-  for (const Check& check : checks) {
-    ++counts[check.verdict];
-    list.push_back(to_json(check));
-  }
-  const std::size_t passed = counts[Verdict::pass];
-  const std::size_t warnings = counts[Verdict::warn];
-  const std::size_t failed = counts[Verdict::fail];
-  const std::size_t unknown = counts[Verdict::unknown];
-  print(session,
-        {{"for", *purposes},
-         {"checks", list},
-         {"summary", {{"passed", passed}, {"warnings", warnings}, {"failed", failed}, {"unknown", unknown}}}},
-        text_of(checks, *inventory, plugin::DeviceNames(*session.host)) +
-            fmt::format("{} passed, {}, {} failed, {} unknown\n", passed, counted(warnings, "warning"),
-                        failed, unknown));
-  return failed > 0 ? ExitStatus::failed : ExitStatus::done;
+  for (const CheckGroup& group : groups)
+    for (const Check& check : group.checks) list.push_back(to_json(check));
+  std::vector<std::string> names;
+  names.reserve(all.size());
+  for (const OfPurpose& one : all) names.push_back(one.purpose);
+  return print(session,
+               Shown{.document = {{"for", *purposes},
+                                  {"checks", list},
+                                  {"summary",
+                                   {{"passed", counts.passed},
+                                    {"warnings", counts.warnings},
+                                    {"failed", counts.failed},
+                                    {"unknown", counts.unknown}}}},
+                     .text = checks_text(join(names, ", "), groups, options.verbose, text_output(session)),
+                     .status = counts.failed > 0 ? ExitStatus::failed : ExitStatus::done,
+                     .tinted = true});
 }
 
 }  // namespace ferry::cli

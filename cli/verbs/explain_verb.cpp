@@ -13,8 +13,8 @@ ExitStatus explain_verb(const Session& session, const std::string& word) {
   const auto subject = find_subject(*inputs, word);
   if (!subject) return complain(subject.error());
   Shown shown;
-  if (session.output == OutputFormat::table) {
-    shown.text = explanation_text(explanation_of(*inputs, *subject), text_output_of(session.out));
+  if (is_text(session.output)) {
+    shown.text = explanation_text(explanation_of(*inputs, *subject), text_output(session));
     shown.tinted = true;
   } else {
     shown.document = to_json(*inputs, *subject);

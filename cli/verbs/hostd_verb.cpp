@@ -84,6 +84,12 @@ ExitStatus preview_desired(const Session& session, const std::filesystem::path& 
   return ExitStatus::done;
 }
 
+void say_if_nothing_is_desired(const Session& session, const host::NodeLoopOptions& options) {
+  if (options.once && !session.host->exists(options.files.desired_file))
+    print_to_stderr("ferry: there is no /{}: there is no desired state, so nothing is changed\n",
+                    options.files.desired_file.string());
+}
+
 ExitStatus keep(const Session& session, const host::NodeLoopOptions& options) {
   const StopOnSignal stop;
   const auto ended = host::run_node_loop(
@@ -108,6 +114,7 @@ ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping) {
     options.keep_folders = [folders = std::make_shared<host::AgentFolders>(
                                 agent_folders(*session.host, keeping))] { folders->give(); };
   }
+  say_if_nothing_is_desired(session, options);
   if (!keeping.own_scope) return keep(session, options);
   const int ended =
       host::in_own_scope(*session.host, [&] { return static_cast<int>(keep(session, options)); });

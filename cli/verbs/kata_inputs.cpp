@@ -27,10 +27,8 @@ constexpr std::chrono::minutes kPatience{3};
 
 /// The unit as systemd has loaded it; absent: systemd cannot be asked, or has not loaded it.
 std::optional<kata::UnitFile> loaded(HostWriter& writer, const std::string& unit) {
-  const auto text = writer.output({.root = {},
-                                   .words = {"/usr/bin/systemctl", "show", "-p", "LoadState", "-p",
-                                             "KillMode", "-p", "NeedDaemonReload", unit},
-                                   .device = {}},
+  const auto text = writer.output({.words = {"/usr/bin/systemctl", "show", "-p", "LoadState", "-p",
+                                             "KillMode", "-p", "NeedDaemonReload", unit}},
                                   std::chrono::seconds(10));
   if (!text) return std::nullopt;
   kata::UnitFile said({"[Service]\n" + *text});
@@ -78,8 +76,7 @@ class UnitReload final : public kata::RuntimeControl {
 class CommandRun final : public kata::RuntimeControl {
  public:
   CommandRun(HostWriter& writer, std::vector<std::string> words)
-      : writer_(writer),
-        command_{.root = {}, .words = std::move(words), .device = {}, .killed_when_late = true} {}
+      : writer_(writer), command_{.words = std::move(words), .killed_when_late = true} {}
   std::string text() const override { return "run " + command_.text(); }
   std::optional<std::string> harm() const override { return std::nullopt; }
   Result<> act() override { return writer_.run(command_, kPatience); }
@@ -185,7 +182,8 @@ Result<kata::ClassFile> read_classes_for(const KataOptions& options) {
   auto file = kata::read_class_file(options.file, options.lenient ? Reading::lenient : Reading::strict);
   if (!file) {
     if (file.error().hint.empty())
-      file.error().hint = "-f takes a class file: NVIDIA's, ours (docs/kata.md), or a ConfigMap with either";
+      file.error().hint =
+          "-f takes a class file: NVIDIA's, Ferry's (`man 5 ferry-kata-classes`), or a ConfigMap with either";
     return file;
   }
   for (const std::string& warning : file->warnings) print_to_stderr("warning: {}\n", warning);

@@ -197,7 +197,7 @@ Result<kata::KataChange> install(const Session& session, const KataOptions& opti
     foresee_refusal(session, options, *runtime, report);
     return report;
   }
-  if (session.output != OutputFormat::table) add_notes(fetched, report);  // people have read them already
+  if (!is_text(session.output)) add_notes(fetched, report);  // people have read them already
   if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
   if (auto r = kata::carry_out_kata(change_context(session, options, *runtime), *session.writer, report,
                                     file->artifacts_dir);
@@ -238,7 +238,7 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
   const bool known = state && knows_any_of_ours(*state);
   if (here->empty() && !classes->empty() && known) {
     return fail(Errc::refused,
-                fmt::format("{} knows runtimes of ours that are not in {}", runtime->at_hand.text(),
+                fmt::format("{} knows runtimes of Ferry that are not in {}", runtime->at_hand.text(),
                             runtime->at_hand.place.configuration.string()),
                 "name the class file that they were installed by (-f); take a copy of our section out of its "
                 "other files; or restart it if they were taken away without");

@@ -61,7 +61,7 @@ std::vector<std::string> words_for_the_program(const Session& session, const Kub
   std::vector<std::string> out = {"kubevirt-cr", options.apply ? "--apply" : "--check"};
   if (session.dry_run) out.emplace_back("--dry-run");
   // ferry-agent prints JSON, which is valid YAML, too.
-  if (session.output != OutputFormat::table) out.emplace_back("--json");
+  if (!is_text(session.output)) out.emplace_back("--json");
   if (!options.kubeconfig.empty()) out.insert(out.end(), {"--kubeconfig", options.kubeconfig});
   if (!options.context.empty()) out.insert(out.end(), {"--context", options.context});
   return out;
@@ -82,6 +82,14 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
   if (options.check || options.apply) {
     return complain(
         become_agent_program(words_for_the_program(session, options), object_of(*devices).dump()));
+  }
+  if (devices->pci.empty() && devices->mediated.empty()) {
+    if (!is_text(session.output)) print(session, object_of(*devices), {});
+    return complain(
+        {.code = make_error_code(Errc::refused),
+         .message = "kubevirt-cr: this host has no device for VMs yet, so there is nothing to permit",
+         .hint = "bind a GPU with `ferry vfio bind`, or make vGPUs with `ferry vgpu apply`; `ferry "
+                 "status` lists the GPUs"});
   }
   print(session, object_of(*devices), plugin::kubevirt_resource(*devices));
   fmt::print(

@@ -106,7 +106,7 @@ class Watching {
                                "run/ferry/hostd/stuck", "run"}) {
       if (folders_.contains(folder) || (std::string_view(folder) == "run" && folders_.contains("run/ferry")))
         continue;
-      auto watch = DirectoryWatch::open(*session_.host, folder, DirectoryWatch::Contents::told);
+      auto watch = DirectoryWatch::open(*session_.host, folder, DirectoryWatch::Contents::written);
       if (!watch) continue;  // absent: its parent reports its arrival
       const int fd = watch->fd();
       folders_.emplace(folder, std::move(*watch));
@@ -160,7 +160,7 @@ class Watching {
     std::string out;
     if (terminal()) {
       constexpr std::size_t kUsual = 24;
-      out = in_place(text, text_output_of(session_.out).rows.value_or(kUsual), first);
+      out = in_place(text, text_output(session_).rows.value_or(kUsual), first);
     } else {
       out = first ? text : (session_.output == OutputFormat::yaml ? "---\n" : "\n") + text;
     }
@@ -200,13 +200,14 @@ ExitStatus watch(const Session& session, const std::function<Result<Shown>()>& l
 }
 
 Result<Shown> look(const Session& session) {
-  const bool rows = session.output == OutputFormat::table;
-  const auto sight = look_at_node(session, rows ? Depth::rows : Depth::all);
+  const bool rows = is_text(session.output);
+  const bool wide = session.output == OutputFormat::wide;
+  const auto sight = look_at_node(session, rows && !wide ? Depth::rows : Depth::all);
   if (!sight) return fail(Error(sight.error()));
   const host::NodeDescription view = view_of(session, *sight);
   Shown shown;
   if (rows) {
-    shown.text = status_text(view, text_output_of(session.out));
+    shown.text = status_text(view, text_output(session), wide);
     shown.tinted = true;
   } else {
     shown.document = to_json(view);

@@ -42,6 +42,7 @@ struct DoctorOptions {
   std::string purposes = "passthrough";  ///< separated by commas
   std::string classes;                   ///< a class file for kata's checks; empty: the host alone
   std::filesystem::path node;            ///< a Node object for kata's checks; empty: none
+  bool verbose = false;                  ///< print also the checks that passed
   NamingOptions naming;                  ///< as the plugin has them
 };
 /// `doctor`: the obstacles of this host to a purpose, and their fixes. Failed: a check fails.

@@ -8,6 +8,8 @@
 #include "cli/output/vgpu_report.h"
 #include "cli/verbs/verbs.h"
 #include "cli/verbs/vgpu_inputs.h"
+#include "kubevirt-plugin/discovery/device_names.h"
+#include "mdev/framework.h"
 #include "policy/kubernetes_files.h"
 #include "policy/policy_verdict.h"
 #include "vfio/quiesce/stopped_services.h"
@@ -80,28 +82,38 @@ json to_json(const mdev::VgpuType& type) {
           {"framebuffer_mib", type.framebuffer_mib ? json(*type.framebuffer_mib) : json(nullptr)}};
 }
 
+/// A GPU in a line, with its types in a table below it.
+std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
+                       const std::vector<mdev::VgpuType>& types, const TextOutput& output) {
+  const std::string model = names.find(gpu.function.vendor, gpu.function.device).value_or(gpu.function.ids());
+  std::string state = gpu.obstacle.empty() ? std::string(gpu.framework->name()) : gpu.obstacle;
+  if (types.empty() && gpu.obstacle.empty()) state += ", full: none can be made now";
+  std::string out;
+  const std::string line = fmt::format("{}, {}: {}", gpu.label(), model, state);
+  for (const std::string& part : output.columns ? wrapped(line, *output.columns) : std::vector{line})
+    out += part + "\n";
+  if (types.empty()) return out;
+  Table table({"ID", "TYPE", "NAME", "MEMORY", "AVAILABLE", "MAX"});
+  for (const mdev::VgpuType& type : types)
+    table.add({type.id, type.short_name, type.name,
+               type.framebuffer_mib ? fmt::format("{} MiB", *type.framebuffer_mib) : "",
+               std::to_string(type.available),
+               type.max_instances ? std::to_string(*type.max_instances) : ""});
+  return out + table.text(output.columns);
+}
+
 }  // namespace
 
 ExitStatus vgpu_types_verb(const Session& session) {
   auto vgpus = read_vgpus(session);
   if (!vgpus) return complain(vgpus.error());
-  Table table({"GPU", "FRAMEWORK", "ID", "TYPE", "NAME", "MEMORY", "CAN STILL BE MADE", "AT MOST"});
+  std::string out;
+  plugin::DeviceNames names(*session.host);
   json gpus = json::array();
   for (const mdev::VgpuGpu& gpu : vgpus->gpus) {
     json types = json::array();
     const std::vector<mdev::VgpuType> offered = mdev::types_of(gpu);
-    if (offered.empty()) {
-      table.add({gpu.label(), gpu.obstacle.empty() ? std::string(text(gpu.framework)) : gpu.obstacle, "", "",
-                 gpu.obstacle.empty() ? "full: none can be made now" : "", "", "", ""});
-    } else if (!gpu.obstacle.empty()) {
-      table.add({gpu.label(), gpu.obstacle, "", "", "", "", "", ""});
-    }
-    for (const mdev::VgpuType& type : offered) {
-      table.add({gpu.label(), std::string(text(gpu.framework)), type.id, type.short_name, type.name,
-                 type.framebuffer_mib ? fmt::format("{} MiB", *type.framebuffer_mib) : "",
-                 std::to_string(type.available),
-                 type.max_instances ? std::to_string(*type.max_instances) : ""});
-    }
+    out += types_text(gpu, names, offered, text_output(session));
     for (const mdev::VgpuParent& parent : gpu.parents) {
       for (const mdev::VgpuType& type : parent.types) {
         json shown = to_json(type);
@@ -113,12 +125,12 @@ ExitStatus vgpu_types_verb(const Session& session) {
     for (const mdev::VgpuType& type : offered) offers.push_back(to_json(type));
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.address().text()},
-                    {"framework", text(gpu.framework)},
+                    {"framework", gpu.framework->name()},
                     {"obstacle", gpu.obstacle},
                     {"types", types},
                     {"offers", offers}});
   }
-  print(session, {{"gpus", gpus}, {"notes", vgpus->notes}}, table.text() + note_lines(vgpus->notes, ""));
+  print(session, {{"gpus", gpus}, {"notes", vgpus->notes}}, out + note_lines(vgpus->notes, ""));
   return ExitStatus::done;
 }
 

@@ -2,7 +2,6 @@
 #include "common/config/config_reader.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -38,16 +37,12 @@ std::optional<std::int64_t> read_odd_integer(const ConfigNode& node) {
     prefix = 1;
   }
   const auto from = std::string_view(text).substr(prefix);
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(from.data(), from.data() + from.size(), value, base);
-  if (error == std::errc() && end == from.data() + from.size()) return negative ? -value : value;
+  if (const auto value = whole_number<std::int64_t>(from, base)) return negative ? -*value : *value;
 
   constexpr double kLargest = 1e15;  // whole numbers up to this are exact
-  double real = 0;
-  const auto [end_of_real, no_real] = std::from_chars(text.data(), text.data() + text.size(), real);
-  if (no_real != std::errc() || end_of_real != text.data() + text.size()) return std::nullopt;
-  if (!(std::abs(real) <= kLargest) || real != std::trunc(real)) return std::nullopt;
-  return static_cast<std::int64_t>(negative ? -real : real);
+  const auto real = whole_number<double>(text);
+  if (!real || !(std::abs(*real) <= kLargest) || *real != std::trunc(*real)) return std::nullopt;
+  return static_cast<std::int64_t>(negative ? -*real : *real);
 }
 
 }  // namespace
@@ -57,10 +52,7 @@ std::optional<std::int64_t> plain_number(const ConfigNode& node) {
   const std::string_view text = node.text;
   const std::string_view digits = text.starts_with('-') ? text.substr(1) : text;
   if (digits.empty() || (digits.size() > 1 && digits.front() == '0')) return std::nullopt;
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return whole_number<std::int64_t>(text);
 }
 
 bool ConfigReader::let_pass(const ConfigNode& at, const std::string& key, const std::string& what) const {
@@ -98,9 +90,8 @@ Result<> ConfigReader::check_keys(const ConfigNode& map, const std::string& path
 }
 
 Result<bool> ConfigReader::read_flag(const ConfigNode& node, const std::string& key) const {
-  if (node.kind == Kind::scalar && !node.quoted && (node.text == "true" || node.text == "false")) {
+  if (node.kind == Kind::scalar && !node.quoted && (node.text == "true" || node.text == "false"))
     return node.text == "true";
-  }
   return refuse(node, key, fmt::format("expected true or false, found {}", node.described()));
 }
 

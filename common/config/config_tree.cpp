@@ -39,9 +39,8 @@ bool is_utf8(std::string_view text) {
       length = 4;
     }
     if (length == 0 || i + length > text.size()) return false;
-    for (std::size_t k = 1; k < length; ++k) {
+    for (std::size_t k = 1; k < length; ++k)
       if ((static_cast<unsigned char>(text[i + k]) & 0xc0U) != 0x80) return false;
-    }
     i += length;
   }
   return true;
@@ -124,10 +123,9 @@ bool is_plain_string(const std::string& text) {
   if (std::ranges::find(kWords, text) != kWords.end()) return false;
   if (std::string_view("+-.0123456789").find(text.front()) == std::string_view::npos) return true;
   static const std::regex kNumber(
-      "[-+]?0b[01_]+|[-+]?0o?[0-7_]+|[-+]?0x[0-9a-fA-F_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])*"
-      "|[-+]?(\\.[0-9]+|[0-9][0-9_]*(\\.[0-9_]*)?)([eE][-+]?[0-9]+)?"
-      "|[-+]?\\.(inf|Inf|INF)|\\.(nan|NaN|NAN)"
-      "|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}");
+      "[-+]?0b[01_]+|[-+]?0o?[0-7_]+|[-+]?0x[0-9a-fA-F_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])*|[-+]?(\\.[0-9]+|["
+      "0-9][0-9_]*(\\.[0-9_]*)?)([eE][-+]?[0-9]+)?|[-+]?\\.(inf|Inf|INF)|\\.(nan|NaN|NAN)|[0-9]{4}-[0-9]{1,2}"
+      "-[0-9]{1,2}");
   return !std::regex_match(text, kNumber);
 }
 
@@ -252,9 +250,17 @@ class TreeBuilder final : public YAML::EventHandler {
     } catch (const Ended&) {
       return std::nullopt;
     } catch (const YAML::Exception& error) {
-      return wrong(error.mark.line + 1, "not readable as YAML: " + error.msg, syntax_hint(error.mark.line));
+      return wrong(error.mark.line + 1, "not readable as YAML: " + plain(error.msg),
+                   syntax_hint(error.mark.line));
     }
     return std::nullopt;
+  }
+
+  /// The parser means by these that a line is indented to no list or map above it.
+  static std::string plain(const std::string& message) {
+    if (message == "end of sequence not found") return "its indentation fits no list above it";
+    if (message == "end of map not found") return "its indentation fits no map above it";
+    return message;
   }
 
   /// The hint for an unreadable line (from 0): whether its indentation is wrong.
@@ -273,8 +279,7 @@ class TreeBuilder final : public YAML::EventHandler {
     // A key without a value may have deeper keys below it.
     if (!key || !earlier || *key <= *earlier || lines_[before - 1].ends_with(':')) return kOtherwise;
     return fmt::format(
-        "its key begins {} deeper than the key in the line before: keys of one map begin in the same "
-        "column",
+        "its key begins {} deeper than the key in the line before: keys of one map begin in the same column",
         counted(*key - *earlier, "blank"));
   }
   static bool is_blank(std::string_view line) {
@@ -298,7 +303,7 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   Error wrong(int line, const std::string& what, std::string hint = {}) const {
-    return {.code = make_error_code(Errc::invalid_config),
+    return {.code = Errc::invalid_config,
             .message = fmt::format("{}: {}", source_.place(line), what),
             .hint = std::move(hint)};
   }
@@ -475,9 +480,8 @@ std::string ConfigNode::described() const {
 }
 
 Result<ConfigNode> parse_config(const ConfigText& source, std::vector<std::string>* tolerated) {
-  if (source.text.find('\0') != std::string::npos || !is_utf8(source.text)) {
+  if (source.text.find('\0') != std::string::npos || !is_utf8(source.text))
     return fail(Errc::invalid_config, source.file + ": not a text in UTF-8");
-  }
   if (auto checked = Marks(source).check(); !checked) return fail(std::move(checked).error());
   // yaml-cpp 0.7 takes an open quote for closed if a newline ends the file, and refuses it otherwise.
   return TreeBuilder(source, tolerated)

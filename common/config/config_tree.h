@@ -5,7 +5,6 @@
 // merge keys (<<) are applied. Size, depth and the number of values after all aliases are bounded.
 #pragma once
 
-#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string>

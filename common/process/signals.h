@@ -6,11 +6,13 @@
 #include <stop_token>
 #include <thread>
 
+#include "common/pinned.h"
+
 namespace ferry {
 
 /// Turns SIGTERM, SIGINT and SIGHUP into a stop request, SIGHUP only if the parent does not ignore it
 /// (nohup). The signals are blocked for the whole process, and one thread waits for them.
-class StopOnSignal {
+class StopOnSignal : Pinned {
  public:
   StopOnSignal() {
     sigemptyset(&signals_);
@@ -26,10 +28,6 @@ class StopOnSignal {
       source_.request_stop();
     });
   }
-  StopOnSignal(const StopOnSignal&) = delete;
-  StopOnSignal& operator=(const StopOnSignal&) = delete;
-  StopOnSignal(StopOnSignal&&) = delete;
-  StopOnSignal& operator=(StopOnSignal&&) = delete;
   ~StopOnSignal() {
     ::pthread_kill(waiter_.native_handle(), SIGINT);  // sigwait(3) takes it, so it does not end the thread
     waiter_.join();
@@ -48,13 +46,9 @@ class StopOnSignal {
 ///
 /// Start other threads after this object, or end them before it. If SIGTERM is already blocked, another part
 /// of the process waits for signals, and this object does nothing.
-class FinishOnSignal {
+class FinishOnSignal : Pinned {
  public:
   FinishOnSignal();
-  FinishOnSignal(const FinishOnSignal&) = delete;
-  FinishOnSignal& operator=(const FinishOnSignal&) = delete;
-  FinishOnSignal(FinishOnSignal&&) = delete;
-  FinishOnSignal& operator=(FinishOnSignal&&) = delete;
   /// Restores the signal mask. A signal that was answered has no further effect.
   ~FinishOnSignal();
 

@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/process/spawn.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/unique_fd.h"
 
 namespace ferry {
 
@@ -42,10 +51,18 @@ Result<int> spawn(const std::filesystem::path& program, const std::vector<std::s
     argv.push_back(const_cast<char*>(word.c_str()));  // NOLINT: posix_spawn's own type, never written to
   }
   argv.push_back(nullptr);
-  const std::array<char*, 1> nothing = {nullptr};
+  std::vector<std::string> variables;
+  if (options.variables) {
+    for (const auto& [name, value] : *options.variables) variables.push_back(name + "=" + value);
+  }
+  std::vector<char*> own;
+  own.reserve(variables.size() + 1);
+  for (std::string& variable : variables) own.push_back(variable.data());
+  own.push_back(nullptr);
+  const bool inherits = options.environment && !options.variables;
   int pid = 0;
   const int failure = ::posix_spawnp(&pid, program.c_str(), &actions, &attributes, argv.data(),
-                                     options.environment ? environ : nothing.data());
+                                     inherits ? environ : own.data());
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   if (failure != 0) return fail(error_from_errno(failure, "start " + program.string()));
@@ -58,6 +75,111 @@ int reap(int pid) {
   }
   constexpr int kSignalled = 128;
   return WIFSIGNALED(status) ? kSignalled + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A started program whose output is read. Without an end it is killed and reaped.
+class RunningChild {
+ public:
+  // glibc has no wrapper before 2.36. ABI: pidfd_open(2), Linux 5.3. Without it the output's end has to do.
+  RunningChild(int pid, UniqueFd output)
+      : pid_(pid),
+        output_(std::move(output)),
+        process_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
+  RunningChild(const RunningChild&) = delete;
+  RunningChild& operator=(const RunningChild&) = delete;
+  RunningChild(RunningChild&&) = delete;
+  RunningChild& operator=(RunningChild&&) = delete;
+  ~RunningChild() {
+    if (pid_ == 0) return;
+    constexpr std::chrono::milliseconds kToEnd{2'000};
+    output_.reset();
+    ::kill(pid_, SIGTERM);
+    if (!process_.valid() || !wait(Clock::now() + kToEnd)) ::kill(pid_, SIGKILL);
+    reap(pid_);
+  }
+
+  Result<ProgramOutput> collect(const std::string& name, const OutputLimits& limits) {
+    ProgramOutput output;
+    const auto until = limits.time ? std::optional(Clock::now() + *limits.time) : std::nullopt;
+    for (bool ended = false; !ended;) {
+      if (!wait(until)) {
+        return fail(Errc::unreachable,
+                    fmt::format("{} has not ended within {} s", name,
+                                std::chrono::ceil<std::chrono::seconds>(*limits.time).count()));
+      }
+      ended = ended_;
+      // All that an ended program has written is in the pipe already.
+      const bool open = output_.valid();
+      if (auto read = take(output.text, limits.bytes); !read)
+        return fail(std::move(read).error().during(name));
+      if (output.text.size() > limits.bytes)
+        return fail(Errc::failed,
+                    fmt::format("{} has printed more than {} bytes, the limit", name, limits.bytes));
+      if (open && !output_.valid() && !process_.valid()) break;
+    }
+    output.status = reap(std::exchange(pid_, 0));
+    return output;
+  }
+
+ private:
+  /// Waits for output or the program's end. False: the time has come first.
+  bool wait(std::optional<Clock::time_point> until) {
+    for (;;) {
+      // poll() ignores a negative descriptor.
+      std::array<pollfd, 2> watched = {{{.fd = output_.get(), .events = POLLIN, .revents = 0},
+                                        {.fd = process_.get(), .events = POLLIN, .revents = 0}}};
+      int left = -1;
+      if (until) {
+        const auto time = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now());
+        left = static_cast<int>(std::clamp<std::int64_t>(time.count(), 0, 1'000'000));
+      }
+      const int ready = ::poll(watched.data(), watched.size(), left);
+      ended_ = watched[1].revents != 0;
+      if (ready > 0) return true;
+      if (until && Clock::now() >= *until) return false;
+    }
+  }
+
+  /// Takes what is in the pipe, at most a little more than `most`. At its end the pipe is closed.
+  Result<> take(std::string& into, std::size_t most) {
+    std::array<char, 4096> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
+    while (output_.valid() && into.size() <= most) {
+      const ssize_t n = ::read(output_.get(), buffer.data(), buffer.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) return {};
+      if (n < 0) return fail(error_from_errno(errno, "read its output"));
+      if (n == 0) output_.reset();
+      into.append(buffer.data(), static_cast<std::size_t>(n));
+    }
+    return {};
+  }
+
+  int pid_;
+  UniqueFd output_;
+  UniqueFd process_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+Result<ProgramOutput> run_for_output(const std::filesystem::path& program,
+                                     const std::vector<std::string>& words, SpawnOptions options,
+                                     const OutputLimits& limits) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail(error_from_errno(errno, "make a pipe"));
+  UniqueFd reader(ends[0]);
+  UniqueFd writer(ends[1]);
+  // Only the reading end gets the flag: the ends are two open files.
+  if (::fcntl(reader.get(), F_SETFL, O_NONBLOCK) != 0) return fail(error_from_errno(errno, "make a pipe"));
+  options.out = writer.get();
+  const auto pid = spawn(program, words, options);
+  if (!pid) return fail(Error(pid.error()));
+  writer.reset();
+  return RunningChild(*pid, std::move(reader)).collect(program.filename().string(), limits);
 }
 
 }  // namespace ferry

@@ -3,20 +3,25 @@
 // opened in this process.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/process/this_process.h"
 #include "common/result.h"
 
 namespace ferry {
 
 struct SpawnOptions {
-  int in = -1;               ///< a descriptor; -1: /dev/null
-  int out = -1;              ///< like `in`
-  int err = -1;              ///< like `in`
-  bool environment = true;   ///< inherits ours; false: none
-  bool own_session = false;  ///< a Ctrl-C in our terminal does not reach it
+  int in = -1;                                ///< a descriptor; -1: /dev/null
+  int out = -1;                               ///< like `in`
+  int err = -1;                               ///< like `in`
+  bool environment = true;                    ///< inherits ours; false: none
+  bool own_session = false;                   ///< a Ctrl-C in our terminal does not reach it
+  std::optional<Environment> variables = {};  ///< its whole environment; absent: see `environment`
 };
 
 /// Starts `program`, looked up in PATH if its name has no '/', with `words` as its argv. Returns its process
@@ -26,5 +31,23 @@ Result<int> spawn(const std::filesystem::path& program, const std::vector<std::s
 
 /// Waits for a child's end. Returns its exit status, or 128 + a signal's number, like shells.
 int reap(int pid);
+
+struct ProgramOutput {
+  int status = 0;  ///< as reap() returns it
+  std::string text = {};
+};
+
+struct OutputLimits {
+  std::size_t bytes = std::size_t{1} << 20U;
+  std::optional<std::chrono::milliseconds> time = {};  ///< absent: none
+};
+
+/// Starts a program as spawn() does and waits for its end and its output; `options.out` does not count.
+/// Output that a child of the program writes after the program's end is lost. Errors: those of spawn();
+/// Errc::failed: more bytes than the limit; Errc::unreachable: no end within the limit. Then the program is
+/// ended.
+Result<ProgramOutput> run_for_output(const std::filesystem::path& program,
+                                     const std::vector<std::string>& words, SpawnOptions options,
+                                     const OutputLimits& limits);
 
 }  // namespace ferry

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "common/pinned.h"
 #include "common/rpc/grpc_core.h"
 
 namespace ferry {
@@ -81,13 +82,9 @@ bool ClientCall::silent() const {
 namespace {
 
 /// A completion queue without a thread of its own, with gRPC initialized for its lifetime.
-class WaitedQueue {
+class WaitedQueue : Pinned {
  public:
   WaitedQueue() : queue_(make()) {}
-  WaitedQueue(const WaitedQueue&) = delete;
-  WaitedQueue& operator=(const WaitedQueue&) = delete;
-  WaitedQueue(WaitedQueue&&) = delete;
-  WaitedQueue& operator=(WaitedQueue&&) = delete;
   ~WaitedQueue() {
     grpc_completion_queue_shutdown(queue_);
     wait();

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/rpc/grpc_core.h"
 #include "common/unique_fd.h"
@@ -17,16 +18,12 @@ namespace ferry {
 
 /// A connection to another process of this host, for one call or for several at the same time: connecting
 /// costs more than a call. Call grpc_init() first.
-class ClientChannel {
+class ClientChannel : Pinned {
  public:
   static constexpr int kLargestAnswer = GRPC_DEFAULT_MAX_RECV_MESSAGE_LENGTH;  ///< bytes
 
   /// An answer larger than `largest_answer` fails its call.
   explicit ClientChannel(UniqueFd connection, int largest_answer = kLargestAnswer);
-  ClientChannel(const ClientChannel&) = delete;
-  ClientChannel& operator=(const ClientChannel&) = delete;
-  ClientChannel(ClientChannel&&) = delete;
-  ClientChannel& operator=(ClientChannel&&) = delete;
   ~ClientChannel();
 
   grpc_channel* get() const { return channel_; }
@@ -36,7 +33,7 @@ class ClientChannel {
 };
 
 /// A unary call over a ClientChannel.
-class ClientCall {
+class ClientCall : Pinned {
  public:
   struct Question {
     const char* method;  ///< "/v1beta1.Registration/Register"; a literal
@@ -51,10 +48,6 @@ class ClientCall {
   ClientCall(grpc_completion_queue* queue, std::shared_ptr<const ClientChannel> channel, Question question);
   /// Makes a channel of its own.
   ClientCall(grpc_completion_queue* queue, UniqueFd connection, Question question);
-  ClientCall(const ClientCall&) = delete;
-  ClientCall& operator=(const ClientCall&) = delete;
-  ClientCall(ClientCall&&) = delete;
-  ClientCall& operator=(ClientCall&&) = delete;
   /// A batch that was started must be done.
   ~ClientCall();
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
+
 namespace ferry {
 namespace {
 
@@ -10,8 +12,9 @@ constexpr unsigned kBitsOfALetter = 6;
 constexpr unsigned kBitsOfAByte = 8;
 constexpr std::size_t kLettersOfAGroup = 4;
 
+constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 int value_of(char c) {
-  constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   const auto at = kLetters.find(c);
   return at == std::string_view::npos ? -1 : static_cast<int>(at);
 }
@@ -46,11 +49,25 @@ std::optional<std::string> from_base64(std::string_view text) {
   return out;
 }
 
+std::string to_base64(std::string_view bytes) {
+  constexpr unsigned kOfALetter = (1U << kBitsOfALetter) - 1;
+  std::string out;
+  unsigned bits = 0;
+  unsigned count = 0;
+  for (const char c : bytes) {
+    bits = (bits << kBitsOfAByte) | static_cast<unsigned char>(c);
+    for (count += kBitsOfAByte; count >= kBitsOfALetter; count -= kBitsOfALetter)
+      out.push_back(kLetters[(bits >> (count - kBitsOfALetter)) & kOfALetter]);
+  }
+  if (count > 0) out.push_back(kLetters[(bits << (kBitsOfALetter - count)) & kOfALetter]);
+  while (out.size() % kLettersOfAGroup != 0) out.push_back('=');
+  return out;
+}
+
 std::string percent_escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                       c == '-' || c == '.' || c == '_' || c == '~';
+    const bool plain = is_alphanumeric(c) || c == '-' || c == '.' || c == '_' || c == '~';
     if (plain) {
       out.push_back(c);
     } else {

@@ -2,7 +2,6 @@
 #include "common/text/text.h"
 
 #include <algorithm>
-#include <cctype>
 #include <numeric>
 #include <string_view>
 #include <vector>
@@ -28,14 +27,14 @@ std::vector<std::string> words_between(std::string_view text, char separator) {
   return out;
 }
 
-namespace {
-
 std::string lower(std::string_view text) {
   std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(out, out.begin(),
+                         [](char c) { return is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c; });
   return out;
 }
+
+namespace {
 
 // Edit distance with three rows; two swapped letters count as one edit, since that is a common slip.
 std::size_t distance(std::string_view a, std::string_view b) {
@@ -48,9 +47,8 @@ std::size_t distance(std::string_view a, std::string_view b) {
     for (std::size_t j = 0; j < b.size(); ++j) {
       const std::size_t replaced = previous[j] + (a[i] == b[j] ? 0U : 1U);
       current[j + 1] = std::min({replaced, previous[j + 1] + 1, current[j] + 1});
-      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) {
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j])
         current[j + 1] = std::min(current[j + 1], before[j - 1] + 1);
-      }
     }
     std::swap(before, previous);
     std::swap(previous, current);
@@ -63,12 +61,12 @@ std::size_t distance(std::string_view a, std::string_view b) {
 std::string suggest(std::string_view word, std::span<const std::string> candidates) {
   constexpr std::size_t kLongest = 256;  // names are shorter, and the cost is quadratic
   if (word.size() > kLongest) return {};
-  const std::string desired = lower(word);
+  const std::string letters = lower(word);
   std::string best;
-  std::size_t nearest = std::max<std::size_t>(1, desired.size() / 3) + 1;
+  std::size_t nearest = std::max<std::size_t>(1, letters.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     if (candidate.size() > kLongest) continue;
-    const std::size_t d = distance(desired, lower(candidate));
+    const std::size_t d = distance(letters, lower(candidate));
     if (d < nearest) {
       nearest = d;
       best = candidate;

@@ -1,17 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <charconv>
+#include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace ferry {
 
 /// A number of things for people: "1 warning", "0 switches". Without `many` the plural is `one` with an "s".
 std::string counted(std::size_t count, std::string_view one, std::string_view many = {});
+
+/// The number that the whole text is, in digits of `base`: no sign (of an unsigned Number), prefix or blank.
+/// Absent: another character, or a number beyond Number. `base` is for integers only.
+template <typename Number = std::uint32_t>
+std::optional<Number> whole_number(std::string_view text, std::same_as<int> auto... base) {
+  Number value{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, base...);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+// Classes of ASCII characters, whatever the process's locale is.
+constexpr bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+constexpr bool is_lower(char c) {
+  return c >= 'a' && c <= 'z';
+}
+constexpr bool is_upper(char c) {
+  return c >= 'A' && c <= 'Z';
+}
+constexpr bool is_letter(char c) {
+  return is_lower(c) || is_upper(c);
+}
+constexpr bool is_alphanumeric(char c) {
+  return is_letter(c) || is_digit(c);
+}
+
+/// The text with its ASCII letters in lower case.
+std::string lower(std::string_view text);
 
 /// The words between separators, such as the NUL of /proc/PID/cmdline. A separator at the end begins no word;
 /// two in a row have an empty word between them.

@@ -11,7 +11,8 @@ namespace ferry {
 /// Escapes line breaks too, so that all is on one line.
 std::string visible_line(std::string_view text);
 
-/// `kept` keeps the colours of canvas.h: only for a text whose outside parts cannot contain them.
+/// `kept` keeps the colours of tinted() (text_output.h): only for a text whose outside parts cannot contain
+/// them.
 enum class Colours { told, kept };
 
 /// Keeps line breaks and tabs, for a text that is laid out already.

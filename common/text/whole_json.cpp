@@ -41,4 +41,15 @@ nlohmann::json parse_answer_json(std::string_view text) {
   return is_too_deep(text) ? json(json::value_t::discarded) : json::parse(text, nullptr, false);
 }
 
+const nlohmann::json& field(const nlohmann::json& object, std::string_view key) {
+  static const nlohmann::json kNothing;
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() ? kNothing : *found;
+}
+
+std::string text_field(const nlohmann::json& object, std::string_view key) {
+  const auto& value = field(object, key);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
 }  // namespace ferry

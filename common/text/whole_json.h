@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -16,5 +17,10 @@ nlohmann::json parse_whole_json(std::string_view text);
 /// Parses a document from the network. Discarded (`is_discarded()`): no JSON, or nested deeper than 100
 /// levels, which the library would print and compare by recursion.
 nlohmann::json parse_answer_json(std::string_view text);
+
+/// A member of an object from outside, which may have any shape. Null: there is none.
+const nlohmann::json& field(const nlohmann::json& object, std::string_view key);
+/// field() as a text; empty: it is none.
+std::string text_field(const nlohmann::json& object, std::string_view key);
 
 }  // namespace ferry

@@ -196,7 +196,7 @@ bool AgentFolders::give(const fs::path& folder, Giving giving) {
 
 void AgentFolders::warn_once(const Error& error) {
   if (warned_.size() >= kMostWarnings || !warned_.insert(error.message).second) return;
-  spdlog::warn("{}{}{}", error.message, error.hint.empty() ? "" : "; ", error.hint);
+  spdlog::warn("{}", error.text());
 }
 
 }  // namespace ferry::host

@@ -22,6 +22,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/lazy_library.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "host/usage/process_facts.h"
@@ -126,13 +127,9 @@ Result<Connection> connect_to_systemd(const HostFs& host) {
 }  // namespace
 
 /// An order and its job. All questions are sent at once, and answers may come in any order.
-class SystemdServices::Order {
+class SystemdServices::Order : ferry::Pinned {
  public:
   Order(const SdBus& api, Clock::time_point deadline) : api_(api), deadline_(deadline) {}
-  Order(const Order&) = delete;
-  Order& operator=(const Order&) = delete;
-  Order(Order&&) = delete;
-  Order& operator=(Order&&) = delete;
   ~Order() {
     if (bus_ != nullptr) api_.close_unref(bus_);
   }
@@ -286,9 +283,8 @@ Result<> SystemdServices::order(const std::string& unit, bool to_the_end,
 }
 
 std::unique_ptr<vfio::Releaser> systemd_services(const HostFs& host) {
-  for (const Door& door : kDoors) {
+  for (const Door& door : kDoors)
     if (host.exists(door.socket)) return std::make_unique<SystemdServices>(host);
-  }
   return nullptr;
 }
 

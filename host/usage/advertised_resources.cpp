@@ -2,10 +2,11 @@
 #include "host/usage/advertised_resources.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include <nlohmann/json.hpp>
+
+#include "common/text/text.h"
 
 namespace ferry::host {
 namespace {
@@ -60,7 +61,7 @@ AdvertisedResource read_resource(const std::string& name, const json& resource) 
 }
 
 // These reasons are for people only, so malformed ones are skipped.
-std::map<std::string, std::string> read_not_offered(const json& file) {
+std::map<std::string, std::string> read_not_advertised(const json& file) {
   std::map<std::string, std::string> out;
   const json* const list = member(file, "not_advertised");
   if (list == nullptr || !list->is_array()) return out;
@@ -112,7 +113,7 @@ Result<AdvertisedResources> read_advertised_resources(std::string_view text) {
       out.devices.push_back(std::move(*read));
     }
   }
-  out.not_advertised = read_not_offered(file);
+  out.not_advertised = read_not_advertised(file);
   out.standby = text_of(file, "standby");
   return out;
 }
@@ -131,10 +132,7 @@ std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::strin
   for (const char* bus : {"pci", "mdev"}) {
     const auto name =
         host.link_name(std::filesystem::path("sys/bus") / bus / "devices" / device / "iommu_group");
-    if (!name) continue;
-    std::uint32_t number = 0;
-    const char* const end = name->data() + name->size();
-    if (std::from_chars(name->data(), end, number).ptr == end) return number;
+    if (const auto number = name ? whole_number(*name) : std::nullopt) return number;
   }
   return std::nullopt;
 }

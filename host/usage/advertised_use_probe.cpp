@@ -12,11 +12,7 @@ namespace ferry::host {
 namespace {
 
 vfio::DeviceUser by_the_kubelet(std::string name, std::string what) {
-  return {.kind = vfio::DeviceUser::Kind::pod,
-          .name = std::move(name),
-          .pid = {},
-          .what = std::move(what),
-          .pod_uid = {}};
+  return {.kind = vfio::DeviceUser::Kind::pod, .name = std::move(name), .what = std::move(what)};
 }
 
 /// True if the file is so new that the kubelet may not list its pods yet, or if its age is not known. A file

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <functional>
 #include <set>
 #include <string>
 
@@ -61,7 +60,7 @@ class StillAdvertisedProbe final : public vfio::UseProbe {
 /// DeviceUser::name of a device that the plugin still lists and no pod has.
 inline constexpr const char* kAnyPod = "(any that asks for it)";
 
-/// DeviceUser::name of a device with an unidentified pod; the kubelet names the pod in another holder.
+/// DeviceUser::name of a device with an unidentified pod; the kubelet names the pod in another device user.
 inline constexpr const char* kSomePod = "(by the kubelet)";
 
 /// True if a plugin runs, or if that is not known.

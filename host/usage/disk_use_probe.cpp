@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "host/usage/disk_use_probe.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <memory>
@@ -10,8 +12,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "host/usage/mount_table.h"
 #include "host/usage/process_facts.h"
-#include "host/usage/use_probes.h"
 #include "hostfs/host_writer.h"
 
 namespace ferry::host {
@@ -135,9 +137,8 @@ void DiskUseProbe::find_mounts(std::span<const vfio::UseQuestion> questions, vfi
                          .what = node.name,
                          .pod_uid = std::move(pod)});
       };
-      for (const Mount& mount : mounts) {
+      for (const Mount& mount : mounts)
         if (has_number(mount, node) || mount.source == node.name) add(mount, {}, "");
-      }
       if (users.size() != before) continue;  // the mounts in other namespaces are copies of the host's
       for (const MountView& view : others) {
         for (const Mount& mount : view.mounts) {
@@ -163,8 +164,7 @@ void DiskUseProbe::find_swap(std::span<const vfio::UseQuestion> questions, vfio:
   for (const vfio::UseQuestion& question : questions) {
     for (const vfio::DeviceNode& node : question.nodes) {
       if (!node.block || std::ranges::find(paths, node.name) == paths.end()) continue;
-      report.users[question.device].push_back(
-          {.kind = vfio::DeviceUser::Kind::swap, .name = {}, .pid = {}, .what = node.name, .pod_uid = {}});
+      report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::swap, .what = node.name});
     }
   }
 }
@@ -175,11 +175,8 @@ void DiskUseProbe::find_lent(std::span<const vfio::UseQuestion> questions, vfio:
     for (const vfio::DeviceNode& node : question.nodes) {
       for (const Lent& one : lent) {
         if (!node.block || !leads_to(*host_, one, node)) continue;
-        report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::claim,
-                                                 .name = one.by,
-                                                 .pid = {},
-                                                 .what = node.name,
-                                                 .pod_uid = {}});
+        report.users[question.device].push_back(
+            {.kind = vfio::DeviceUser::Kind::claim, .name = one.by, .what = node.name});
       }
     }
   }
@@ -198,11 +195,8 @@ void DiskUseProbe::find_claims(std::span<const vfio::UseQuestion> questions, vfi
       if (code != std::errc::device_or_resource_busy)
         return be_blind(report,
                         fmt::format("what the kernel has on {}: {}", node.name, claimed.error().message));
-      report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::claim,
-                                               .name = users_of(*host_, node),
-                                               .pid = {},
-                                               .what = node.name,
-                                               .pod_uid = {}});
+      report.users[question.device].push_back(
+          {.kind = vfio::DeviceUser::Kind::claim, .name = users_of(*host_, node), .what = node.name});
     }
   }
 }

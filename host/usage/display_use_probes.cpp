@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "host/usage/display_use_probes.h"
+
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 
-#include "host/usage/use_probes.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/memory_map.h"
 #include "vfio/quiesce/release.h"
@@ -20,13 +21,8 @@ Result<vfio::UseReport> ScreenUseProbe::look(std::span<const vfio::UseQuestion> 
     const auto function = vfio::read_function(*host_, *address);
     if (!function || vfio::on_vfio_driver(*function)) continue;
     auto& users = report.users[question.device];
-    if (function->boot_display) {
-      users.push_back({.kind = vfio::DeviceUser::Kind::boot_display,
-                       .name = "boot_vga",
-                       .pid = {},
-                       .what = {},
-                       .pod_uid = {}});
-    }
+    if (function->boot_display)
+      users.push_back({.kind = vfio::DeviceUser::Kind::boot_display, .name = "boot_vga", .what = {}});
     const auto ranges = host_->read_attribute(vfio::sysfs_path(*address) / "resource");
     if (!ranges) {
       if (!is_gone(ranges.error()))
@@ -42,13 +38,8 @@ Result<vfio::UseReport> ScreenUseProbe::look(std::span<const vfio::UseQuestion> 
         report.unknown.emplace_back("firmware framebuffers: /proc/iomem hides all addresses");
       }
     }
-    if (const auto found = vfio::firmware_framebuffer(*map, vfio::parse_pci_resources(*ranges).bars)) {
-      users.push_back({.kind = vfio::DeviceUser::Kind::framebuffer,
-                       .name = found->name,
-                       .pid = {},
-                       .what = {},
-                       .pod_uid = {}});
-    }
+    if (const auto found = vfio::firmware_framebuffer(*map, vfio::parse_pci_resources(*ranges).bars))
+      users.push_back({.kind = vfio::DeviceUser::Kind::framebuffer, .name = found->name, .what = {}});
   }
   return report;
 }
@@ -118,9 +109,7 @@ Result<vfio::UseReport> ConsoleUseProbe::look(std::span<const vfio::UseQuestion>
     also.erase(question.device);
     report.users[question.device] = {{.kind = vfio::DeviceUser::Kind::console,
                                       .name = vfio::kConsoleModule,
-                                      .pid = {},
                                       .what = framebuffer == shown.end() ? card->second : framebuffer->second,
-                                      .pod_uid = {},
                                       .also = std::move(also)}};
   }
   return report;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "host/usage/nvidia_nodes.h"
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <memory>
 #include <string>
 
-#include "host/usage/use_probes.h"
 #include "hostfs/host_writer.h"
 #include "hostfs/stuck_writes.h"
 
@@ -53,9 +54,8 @@ void add_switches_nodes(const HostFs& host, vfio::UseQuestion& question) {
   if (!driver || *driver != kSwitchDriver) return;
   const auto major = character_major(host.read_file("proc/devices").value_or(""), kSwitchDriver);
   if (!major) return;
-  for (std::uint32_t minor = 0; minor < kMostSwitches; ++minor) {
+  for (std::uint32_t minor = 0; minor < kMostSwitches; ++minor)
     question.nodes.push_back({.name = "/dev/nvidia-nvswitch*", .number = {.major = *major, .minor = minor}});
-  }
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "host/usage/pod_use_probe.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::host {
@@ -21,28 +21,13 @@ namespace fs = std::filesystem;
 // NVIDIA's plugins use this domain for all their resources, whatever the configuration.
 constexpr std::string_view kNumberingDomain = "nvidia.com/";
 
-std::optional<std::uint32_t> number_of(std::string_view text) {
-  std::uint32_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [last, failure] = std::from_chars(text.data(), end, number);
-  if (text.empty() || failure != std::errc() || last != end) return std::nullopt;
-  return number;
-}
-
-std::string lower(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
-
 /// The resources whose numeric IDs are numbers of groups or vfio devices.
 std::set<std::string> numbering_resources(const HostFs& host, const std::vector<vfio::PodDevice>& given) {
   std::set<std::string> numbering;
   std::set<std::string> others;
   for (const vfio::PodDevice& device : given) {
     const bool all_groups = std::ranges::all_of(device.ids, [&](const std::string& id) {
-      return number_of(id) && host.exists(fs::path("sys/class/vfio") / id);
+      return whole_number(id) && host.exists(fs::path("sys/class/vfio") / id);
     });
     (all_groups || device.resource.starts_with(kNumberingDomain) ? numbering : others)
         .insert(device.resource);
@@ -73,14 +58,12 @@ class Host {
               .groups = {},
               .to = {.kind = vfio::DeviceUser::Kind::pod,
                      .name = fmt::format("{}/{}", device.name_space, device.pod),
-                     .pid = {},
-                     .what = device.resource + " (allocated by the kubelet)",
-                     .pod_uid = {}}};
+                     .what = device.resource + " (allocated by the kubelet)"}};
     for (const std::string& id : device.ids) {
       if (const auto address = vfio::PciAddress::parse(id)) {
         out.devices.insert(address->text());
         add_group(inventory_.find(*address), out);
-      } else if (const auto number = number_of(id)) {
+      } else if (const auto number = whole_number(id)) {
         if (!numbers) continue;
         out.groups.insert(*number);
         add_vfio_device("vfio" + id, out);
@@ -97,7 +80,7 @@ class Host {
       const vfio::PciFunction* function = inventory_.find(*address);
       return function == nullptr ? std::nullopt : function->iommu_group;
     }
-    return number_of(
+    return whole_number(
         host_->link_name(fs::path("sys/bus/mdev/devices") / device / "iommu_group").value_or(""));
   }
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "host/usage/proc_use_probe.h"
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -14,7 +16,6 @@
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "host/usage/process_facts.h"
-#include "host/usage/use_probes.h"
 #include "hostfs/bounded_caller.h"
 
 namespace ferry::host {
@@ -142,9 +143,8 @@ Seen look_into(const HostFs& host, int pid, const AskedNodes& asked, LookDeadlin
   process.at_descriptors();
   process.at_mappings();
   Seen seen{.users = {}, .blocked = process.blocked(), .late = process.late()};
-  for (const auto& [device, node] : process.found()) {
+  for (const auto& [device, node] : process.found())
     seen.users[device].push_back(describe_process(host, pid, node, until));
-  }
   return seen;
 }
 
@@ -186,9 +186,8 @@ class Walk {
       });
       if (!seen) continue;
       if (seen->blocked) blocked_.push_back(pid);
-      for (auto& [device, users] : seen->users) {
+      for (auto& [device, users] : seen->users)
         std::ranges::move(users, std::back_inserter(report_.users[device]));
-      }
       if (seen->late) has_too_many_files(pid);
     }
     keep_only_harmless_services();
@@ -200,9 +199,8 @@ class Walk {
   Result<> list() {
     const auto names = host_->list("proc");
     if (!names) return fail(Error(names.error()).during("look who uses the devices"));
-    for (const std::string& name : *names) {
+    for (const std::string& name : *names)
       if (const auto pid = pid_of(name)) pids_.push_back(*pid);
-    }
     if (!pids_.empty()) return {};
     return fail(Errc::unsupported, "look who uses the devices: /proc shows no process",
                 "the host's /proc must be mounted at the host's root");
@@ -340,9 +338,8 @@ class Walk {
 Result<vfio::UseReport> ProcUseProbe::look(std::span<const vfio::UseQuestion> questions) {
   AskedNodes asked;
   for (const vfio::UseQuestion& question : questions) {
-    for (const vfio::DeviceNode& node : question.nodes) {
+    for (const vfio::DeviceNode& node : question.nodes)
       asked.emplace(std::pair(node.number, node.block), Asked{.device = question.device, .node = node.name});
-    }
   }
   if (asked.empty()) return vfio::UseReport{};
   return Walk(host_->root(), std::move(asked), patience_).look();

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <linux/kcmp.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "common/process/this_process.h"
+#include "common/text/text.h"
 #include "hostfs/kernel_facts.h"
 
 namespace ferry::host {
@@ -142,9 +142,8 @@ std::string guest_of(std::string_view option) {
     }
   }
   constexpr std::string_view kGuest = "guest=";
-  for (const std::string& word : words) {
+  for (const std::string& word : words)
     if (word.starts_with(kGuest)) return word.substr(kGuest.size());
-  }
   return words.front().find('=') == std::string::npos ? words.front() : "";
 }
 
@@ -197,10 +196,8 @@ bool is_uid_letter(char c) {
 }  // namespace
 
 std::optional<int> pid_of(std::string_view name) {
-  int pid = 0;
-  const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  if (failure != std::errc() || end != name.data() + name.size() || pid <= 0) return {};
-  return pid;
+  const auto pid = whole_number<int>(name);
+  return pid && *pid > 0 ? pid : std::nullopt;
 }
 
 std::optional<std::string> vm_name(std::string_view cmdline) {
@@ -209,9 +206,8 @@ std::optional<std::string> vm_name(std::string_view cmdline) {
   const auto program = arguments[0].substr(arguments[0].find_last_of('/') + 1);
   if (std::ranges::find(kOtherMonitors, program) != kOtherMonitors.end()) return "";
   if (!program.starts_with("qemu-system-") && program != "qemu-kvm" && program != "kvm") return {};
-  for (std::size_t i = 1; i + 1 < arguments.size(); ++i) {
+  for (std::size_t i = 1; i + 1 < arguments.size(); ++i)
     if (arguments[i] == "-name" || arguments[i] == "--name") return guest_of(arguments[i + 1]);
-  }
   return "";
 }
 

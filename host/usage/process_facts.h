@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
@@ -65,7 +66,7 @@ std::string pod_uid(std::string_view cgroup);
 std::string service_of(std::string_view cgroup);
 
 /// Reports the ends of processes, by a pidfd each. Belongs to the loop's thread.
-class ProcessEnds {
+class ProcessEnds : Pinned {
  public:
   /// The most processes at a time, and fewer if descriptors are scarce: a job may have thousands of
   /// processes, and the loop's owner needs descriptors for its work.
@@ -73,10 +74,6 @@ class ProcessEnds {
 
   /// `ended` is called once for each process, from the loop or watch(). `loop` and `host` must outlive this.
   ProcessEnds(EventLoop& loop, const HostFs& host, std::function<void()> ended);
-  ProcessEnds(const ProcessEnds&) = delete;
-  ProcessEnds& operator=(const ProcessEnds&) = delete;
-  ProcessEnds(ProcessEnds&&) = delete;
-  ProcessEnds& operator=(ProcessEnds&&) = delete;
   ~ProcessEnds();
 
   /// Watches these processes, by their numbers in the host's /proc, and forgets all others. False if some

@@ -15,6 +15,9 @@
 
 #include "common/text/text.h"
 #include "host/usage/advertised_use_probe.h"
+#include "host/usage/disk_use_probe.h"
+#include "host/usage/display_use_probes.h"
+#include "host/usage/proc_use_probe.h"
 #include "host/usage/process_facts.h"
 #include "vfio/pci/pci_function.h"
 
@@ -97,8 +100,7 @@ Result<vfio::UseReport> LibvirtUseProbe::look(std::span<const vfio::UseQuestion>
       report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::virtual_machine,
                                                .name = domain.name,
                                                .pid = domain.pid,
-                                               .what = question.device + " as a host device",
-                                               .pod_uid = {}});
+                                               .what = question.device + " as a host device"});
     }
   }
   return report;
@@ -157,15 +159,11 @@ Result<vfio::UseReport> NetworkUseProbe::look(std::span<const vfio::UseQuestion>
     Links links;
     collect_links(*host_, vfio::sysfs_path(*address), kDeepest, links);
     const auto add = [&](std::string name) {
-      report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::network_link,
-                                               .name = std::move(name),
-                                               .pid = {},
-                                               .what = {},
-                                               .pod_uid = {}});
+      report.users[question.device].push_back(
+          {.kind = vfio::DeviceUser::Kind::network_link, .name = std::move(name), .what = {}});
     };
-    for (const std::filesystem::path& link : links.seen) {
+    for (const std::filesystem::path& link : links.seen)
       if (is_up(*host_, link)) add(link.filename().string());
-    }
     if (links.any_hidden) add({});
   }
   return report;
@@ -253,11 +251,8 @@ Result<vfio::UseReport> FabricUseProbe::look(std::span<const vfio::UseQuestion> 
     const vfio::PciFunction* function = address ? inventory->find(*address) : nullptr;
     if (function == nullptr || vfio::on_vfio_driver(*function)) continue;
     if (!rules_.match(*function) && !is_switch_of_the_host(*function, rules_)) continue;
-    report.users[question.device].push_back({.kind = vfio::DeviceUser::Kind::fabric,
-                                             .name = "nv-fabricmanager",
-                                             .pid = pid,
-                                             .what = fabric,
-                                             .pod_uid = {}});
+    report.users[question.device].push_back(
+        {.kind = vfio::DeviceUser::Kind::fabric, .name = "nv-fabricmanager", .pid = pid, .what = fabric});
   }
   return report;
 }

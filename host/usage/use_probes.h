@@ -2,46 +2,20 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
-#include <filesystem>
-#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "common/result.h"
+#include "host/usage/nvidia_nodes.h"
 #include "host/usage/pod_use_probe.h"
 #include "hostfs/host_fs.h"
-#include "hostfs/host_writer.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/use_probe.h"
 #include "virt/virt_client.h"
 
 namespace ferry::host {
-
-// The device nodes of NVIDIA's drivers, which these drivers create without an entry in sysfs.
-
-/// Reads a file below the host's root. Its driver may block the read.
-using ReadElsewhere = std::function<Result<std::string>(const std::filesystem::path& file)>;
-
-/// Reads in a child process, with kReadDeadline as the limit. The child is started with the first question.
-ReadElsewhere read_by_another_process(const HostFs& host);
-
-/// Adds the nodes through which a process uses a GPU or an NVSwitch on a driver of NVIDIA's. The driver does
-/// not say which node belongs to which switch. A user of one switch node therefore counts as a user of every
-/// switch; the nodes appear as "/dev/nvidia-nvswitch*". Errors: the driver does not say which node is this
-/// GPU's. The driver is not asked about a GPU that a stuck write concerns (stuck_writes.h).
-Result<> add_nvidia_nodes(const HostFs& host, const ReadElsewhere& read, vfio::UseQuestion& question);
-
-/// N of /dev/nvidiaN, from a file proc/driver/nvidia/gpus/ADDRESS/information: "Device Minor: \t 0". ABI:
-/// NVIDIA's driver README, "/proc interface".
-std::optional<std::uint32_t> device_minor(std::string_view information);
-
-/// The major number of a character device driver, by its name in proc/devices. ABI: proc(5).
-std::optional<std::uint32_t> character_major(std::string_view devices, std::string_view driver);
 
 /// Asks several probes and merges their reports. A VM that an earlier probe found by its open device node is
 /// not listed again by a later probe that found it by configuration. An error of any probe is an error.
@@ -68,26 +42,6 @@ std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::A
                                                ListPodDevices pods,
                                                KubeletSilence silence = KubeletSilence::noted);
 
-/// Finds the processes that have a device node open, or mapped although closed. It walks the host's /proc,
-/// also for containers and threads with their own open files; it compares nodes by number and opens no
-/// device. It needs the host's PID namespace. A process that may not be looked into is noted in
-/// UseReport::unknown. A process that takes longer than `patience` makes the report blind; after three of
-/// them no more are looked at. A process in a pod with too many open files counts as a user of every device
-/// instead, so that a drain can evict its pod, whose other processes are skipped. A process that ends
-/// meanwhile is no user. A user's service is named only if none of its processes is a VM or in a pod. Errors:
-/// /proc cannot be listed, or shows no process. ABI: proc(5): fd, maps, map_files, task, comm, cmdline,
-/// cgroup.
-class ProcUseProbe final : public vfio::UseProbe {
- public:
-  explicit ProcUseProbe(const HostFs& host, std::chrono::milliseconds patience = kReadDeadline)
-      : host_(&host), patience_(patience) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-  std::chrono::milliseconds patience_;
-};
-
 /// Asks libvirt which running domains have a device, including a domain that is just starting and has opened
 /// nothing yet. Without a libvirt socket nothing is asked. A missing answer is noted in UseReport::unknown
 /// and is never an error.
@@ -104,51 +58,6 @@ class LibvirtUseProbe final : public vfio::UseProbe {
   std::chrono::milliseconds deadline_;
 };
 
-/// Opens a block device exclusively (O_EXCL) and closes it at once. EBUSY: something in the kernel has
-/// claimed the device. ENXIO and ENOMEDIUM: the device has no claim and cannot be opened for another reason.
-using TryClaim = std::function<Result<>(const vfio::DeviceNode& node)>;
-
-/// Opens the device in a child process, because an open may wait in a driver where no signal ends the wait.
-/// The child is started with the first question. Needs the node in the host's /dev and permission to open it.
-TryClaim claim_by_another_process(const HostFs& host);
-
-/// Finds the users of the disks that hang on a device, for example at a GPU's USB port or in its group. It
-/// looks for uses without a process: mounted file systems in every mount namespace, swap, loop devices and
-/// NVMe targets. If it finds none for a disk, it asks the kernel for another claim: a volume, a RAID, a ZFS
-/// pool, the second disk of a btrfs or a SCSI target. The report is blind if the host's mounts cannot be read
-/// or the kernel cannot be asked; there are no errors.
-/// ABI: proc(5), /proc/PID/mountinfo, /proc/swaps; open(2), O_EXCL on a block device; loop/backing_file of
-/// sysfs; drivers/nvme/target/configfs.c.
-class DiskUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  DiskUseProbe(const HostFs& host, TryClaim claim) : host_(&host), claim_(std::move(claim)) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  void find_mounts(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
-  void find_swap(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
-  void find_lent(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
-  void find_claims(std::span<const vfio::UseQuestion> questions, vfio::UseReport& report) const;
-
-  const HostFs* host_;
-  TryClaim claim_;
-};
-
-// The kernel's lists of mounted file systems and of swap.
-
-struct Mount {
-  std::string number;  ///< of the device, in the kernel's form: "8:17"
-  std::string point;
-  std::string source;  ///< "/dev/sdb1"; needed for btrfs, whose number is not the device's
-};
-
-/// Reads a proc/PID/mountinfo. Lines of another form are skipped. ABI: proc(5).
-std::vector<Mount> parse_mountinfo(std::string_view text);
-
-/// The paths in a proc/swaps, both partitions and files. ABI: proc(5).
-std::vector<std::string> parse_swaps(std::string_view text);
-
 /// Finds network links of a device, or of USB devices at it, that are up (IFF_UP in sysfs net/NAME/flags,
 /// include/uapi/linux/if.h). A move of the device would cut them. sysfs hides links in other network
 /// namespaces, such as those of containers: their directory `net` exists and looks empty. The device user for
@@ -157,36 +66,6 @@ class NetworkUseProbe final : public vfio::UseProbe {
  public:
   /// `host` must outlive this.
   explicit NetworkUseProbe(const HostFs& host) : host_(&host) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-};
-
-/// Finds screens that need a device: the boot display (sysfs boot_vga), and a framebuffer of the firmware
-/// inside its BARs (proc/iomem). If that file or the BARs cannot be read, or the file hides addresses for
-/// lack of CAP_SYS_ADMIN, `unknown` says so. A device on a vfio driver shows nothing. Devices that are not
-/// PCI functions are skipped.
-class ScreenUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  explicit ScreenUseProbe(const HostFs& host) : host_(&host) {}
-  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
-
- private:
-  const HostFs* host_;
-};
-
-/// Finds the GPUs that nvidia_drm uses for a console of its own, without any process. Such a GPU is on driver
-/// nvidia and has a DRM card; the module runs with modeset and fbdev on, or sys/class/graphics/fb*/device
-/// shows its framebuffer. Each GPU is reported with the others that the module serves too. The probe does not
-/// ask for the binding of the console (sys/class/vtconsole), since the module holds the GPU either way.
-/// Unreadable parameters (their mode is 0400) are reported as `unknown`. Devices that are not PCI functions
-/// are skipped. ABI: NVIDIA's open kernel module, nvidia-drm-os-interface.c.
-class ConsoleUseProbe final : public vfio::UseProbe {
- public:
-  /// `host` must outlive this.
-  explicit ConsoleUseProbe(const HostFs& host) : host_(&host) {}
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
 
  private:

@@ -244,20 +244,9 @@ Result<std::vector<std::filesystem::path>> collect_versions(
 Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name) {
   const auto places = ArtifactPlaces::of(artifacts_dir, name);
   if (!places) return fail(places.error());
-  if (!host.exists(places->top())) return {};
-  const auto lock = lock_artifacts(host, places->top());
-  if (!lock) return fail(lock.error());
-  return remove_locked_artifact(host, artifacts_dir, name);
-}
-
-Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artifacts_dir,
-                                const std::string& name) {
-  const auto places = ArtifactPlaces::of(artifacts_dir, name);
-  if (!places) return fail(places.error());
   // A folder in the link's place is not Ferry's.
-  if (host.link_target(places->link())) {
+  if (host.link_target(places->link()))
     if (auto removed = host.remove_file(places->link()); !removed) return removed;
-  }
   const auto entries = host.entries(places->store());
   if (!entries && is_gone(entries.error())) return {};
   if (!entries) return fail(entries.error());

@@ -191,9 +191,8 @@ Result<bool> switch_link(const HostFs& host, const ArtifactPlaces& places,
   if (::renameat2(store->get(), kNewLink, top->get(), name.c_str(), folder ? RENAME_EXCHANGE : 0) != 0)
     return fail(error_from_errno(errno, what));
   if (auto synced = sync_folder(*top, what); !synced) return fail(std::move(synced).error());
-  if (folder) {
+  if (folder)
     if (auto aside = put_aside(*store); !aside) return fail(std::move(aside).error().during(what));
-  }
   return true;
 }
 
@@ -259,13 +258,13 @@ class Builder {
     auto opened = open_or_make_folder(*host_, places_->store() / kBlobs);
     if (!opened) return fail(std::move(opened).error());
     blobs_ = std::move(*opened);
-    std::set<std::string> desired;
+    std::set<std::string> needed;
     for (const ArtifactLayer& layer : manifest_->layers)
-      desired.insert({layer.digest.file_name(), part_name(layer)});
+      needed.insert({layer.digest.file_name(), part_name(layer)});
     const auto there = host_->list(places_->store() / kBlobs);
     if (!there) return fail(there.error());
     for (const std::string& name : *there) {
-      if (desired.contains(name)) continue;
+      if (needed.contains(name)) continue;
       if (auto removed = remove_all(*host_, places_->store() / kBlobs / name); !removed) return removed;
     }
     return {};

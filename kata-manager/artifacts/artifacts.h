@@ -100,13 +100,13 @@ struct ArtifactFile {
 struct Artifact {
   std::string name;
   std::string url;                ///< the requested URL
-  std::string digest;             ///< of the image's manifest; with file://, of the files' names and contents
+  std::string digest = {};        ///< of the image's manifest; with file://, of the files' names and contents
   std::filesystem::path folder;   ///< <artifacts_dir>/<name>, equal for all versions
   std::filesystem::path version;  ///< the folder that `folder` leads to now
-  std::filesystem::path configuration;  ///< Kata's, below `folder`
-  std::vector<ArtifactFile> files;      ///< sorted by path
-  bool changed = false;                 ///< something was written on the host
-  std::vector<std::string> notes;       ///< for the administrator: a mirror that failed, skipped layers
+  std::filesystem::path configuration = {};  ///< Kata's, below `folder`
+  std::vector<ArtifactFile> files = {};      ///< sorted by path
+  bool changed = false;                      ///< something was written on the host
+  std::vector<std::string> notes = {};       ///< for the administrator: a mirror that failed, skipped layers
 };
 
 struct FetchProgress {
@@ -148,10 +148,7 @@ Result<std::vector<std::filesystem::path>> collect_versions(
 
 /// Removes an artifact and its versions; a folder that file:// named stays. A folder that the link replaced
 /// comes back (the last, if there are several) unless its place is taken; other replaced folders stay put
-/// aside. No sandbox may use the artifact. A missing artifact is no error.
+/// aside. No sandbox may use the artifact. A missing artifact is no error. The caller holds lock_artifacts().
 Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name);
-/// remove_artifact() for a caller that holds lock_artifacts().
-Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artifacts_dir,
-                                const std::string& name);
 
 }  // namespace ferry::kata

@@ -18,7 +18,7 @@ constexpr std::array kKeys = {".dockerconfigjson", ".dockercfg"};
 
 Error not_there(const std::filesystem::path& place, const std::string& name, const std::string& why) {
   return {
-      .code = make_error_code(Errc::invalid_config),
+      .code = Errc::invalid_config,
       .message = fmt::format("the Secret {}: {}", name, why),
       .hint = fmt::format("mount it as {}, or put the content of its key {} into a file of that name there",
                           place.string(), kKeys.front())};

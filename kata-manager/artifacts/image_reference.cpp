@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>
-#include <charconv>
 
 #include <fmt/format.h>
+
+#include "common/text/text.h"
 
 namespace ferry::kata {
 
@@ -16,41 +17,26 @@ Result<Digest> Digest::parse(std::string_view text) {
   const auto colon = text.find(':');
   Digest digest{.algorithm = std::string(text.substr(0, colon)),
                 .hex = std::string(colon == std::string_view::npos ? "" : text.substr(colon + 1))};
-  const std::size_t desired = digest.algorithm == "sha256"   ? kHexOfSha256
-                              : digest.algorithm == "sha512" ? kHexOfSha512
-                                                             : 0;
-  if (colon == std::string_view::npos || desired == 0) {
+  const std::size_t hex_digits = digest.algorithm == "sha256"   ? kHexOfSha256
+                                 : digest.algorithm == "sha512" ? kHexOfSha512
+                                                                : 0;
+  if (colon == std::string_view::npos || hex_digits == 0)
     return fail(Errc::usage, fmt::format("'{}' is no digest: sha256:… or sha512:… is", text));
-  }
   const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  if (digest.hex.size() != desired || !std::ranges::all_of(digest.hex, is_hex)) {
+  if (digest.hex.size() != hex_digits || !std::ranges::all_of(digest.hex, is_hex)) {
     return fail(Errc::usage, fmt::format("'{}' is no digest: {} needs {} lower-case hexadecimal digits", text,
-                                         digest.algorithm, desired));
+                                         digest.algorithm, hex_digits));
   }
   return digest;
 }
 
 namespace {
 
-bool is_lower(char c) {
-  return c >= 'a' && c <= 'z';
-}
-bool is_upper(char c) {
-  return c >= 'A' && c <= 'Z';
-}
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // The reason why a text is wrong; empty: it is right.
 using Fault = std::string;
 
 Fault fault_of_port(std::string_view port) {
-  unsigned number = 0;
-  constexpr unsigned kHighest = 65535;
-  const auto [end, failure] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (failure != std::errc() || end != port.data() + port.size() || number == 0 || number > kHighest)
-    return fmt::format("'{}' is no port", port);
+  if (whole_number<std::uint16_t>(port).value_or(0) == 0) return fmt::format("'{}' is no port", port);
   return {};
 }
 
@@ -74,8 +60,7 @@ Fault fault_of_registry(std::string_view registry) {
   while (begin <= host.size()) {
     const auto end = std::min(host.find('.', begin), host.size());
     const auto label = host.substr(begin, end - begin);
-    const bool plain = std::ranges::all_of(
-        label, [](char c) { return is_lower(c) || is_upper(c) || is_digit(c) || c == '-'; });
+    const bool plain = std::ranges::all_of(label, [](char c) { return is_alphanumeric(c) || c == '-'; });
     if (label.empty() || !plain || label.front() == '-' || label.back() == '-')
       return fmt::format("'{}' is no host", host);
     begin = end + 1;
@@ -113,8 +98,8 @@ Fault fault_of_repository(std::string_view repository) {
     const auto part = repository.substr(begin, end - begin);
     if (!is_component(part)) {
       return fmt::format(
-          "'{}' in repository '{}' is not of lower case letters and digits, joined by '.', '_', "
-          "'__' or dashes",
+          "'{}' in repository '{}' is not of lower case letters and digits, joined by '.', '_', '__' or "
+          "dashes",
           part, repository);
     }
     begin = end + 1;
@@ -124,13 +109,12 @@ Fault fault_of_repository(std::string_view repository) {
 
 Fault fault_of_tag(std::string_view tag) {
   constexpr std::size_t kLongest = 128;
-  const auto is_word = [](char c) { return is_lower(c) || is_upper(c) || is_digit(c) || c == '_'; };
+  const auto is_word = [](char c) { return is_alphanumeric(c) || c == '_'; };
   const bool good = !tag.empty() && tag.size() <= kLongest && is_word(tag.front()) &&
                     std::ranges::all_of(tag, [&](char c) { return is_word(c) || c == '.' || c == '-'; });
   if (good) return {};
   return fmt::format(
-      "'{}' is no tag: 1 to {} letters, digits, '_', '.' and '-', the first of them none of the "
-      "last two",
+      "'{}' is no tag: 1 to {} letters, digits, '_', '.' and '-', the first of them none of the last two",
       tag, kLongest);
 }
 
@@ -190,11 +174,8 @@ std::string ImageReference::text() const {
 }
 
 std::string plain_registry(std::string_view host) {
-  std::string lower(host);
-  std::ranges::transform(lower, lower.begin(),
-                         [](char c) { return is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c; });
-  if (lower == "index.docker.io" || lower == "registry-1.docker.io") return "docker.io";
-  return lower;
+  std::string name = lower(host);
+  return name == "index.docker.io" || name == "registry-1.docker.io" ? "docker.io" : name;
 }
 
 bool is_loopback(std::string_view host_and_port) {

@@ -37,7 +37,7 @@ struct ImageReference {
   static Result<ImageReference> parse(std::string_view text);
   std::string text() const;
   /// The key for the registry: the digest, else the tag.
-  std::string desired() const { return digest ? digest->text() : tag; }
+  std::string manifest_key() const { return digest ? digest->text() : tag; }
 };
 
 /// "docker.io" for each name of Docker Hub, else the host in lower case.

@@ -20,12 +20,8 @@ Result<std::optional<Artifact>> local_artifact(const HostFs& host, const ClassFi
   if (!names) return fail(Error(names.error()).during(kata.artifacts.url));
   Artifact out{.name = kata.name,
                .url = kata.artifacts.url,
-               .digest = {},
                .folder = file.artifacts_dir / kata.name,
-               .version = folder,
-               .configuration = {},
-               .files = {},
-               .notes = {}};
+               .version = folder};
   const auto add_all = [&](const std::filesystem::path& inner) {
     std::vector<std::string> configurations;
     for (const std::string& name :

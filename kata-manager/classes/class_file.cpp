@@ -2,7 +2,6 @@
 #include "kata-manager/classes/class_file.h"
 
 #include <algorithm>
-#include <functional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,7 +9,6 @@
 #include "common/config/config_tree.h"
 #include "common/text/text.h"
 #include "kata-manager/classes/class_parts.h"
-#include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
 namespace {
@@ -30,8 +28,7 @@ bool is_unit(std::string_view text) {
   constexpr std::string_view kSuffix = ".service";
   constexpr std::string_view kSigns = ":-_.\\@";
   const auto is_known = [&](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           kSigns.find(c) != std::string_view::npos;
+    return is_alphanumeric(c) || kSigns.find(c) != std::string_view::npos;
   };
   return text.size() > kSuffix.size() && text.ends_with(kSuffix) && std::ranges::all_of(text, is_known);
 }
@@ -77,15 +74,13 @@ Result<> read_restart(const ClassPart& root, ClassFile& into) {
     into.restart.how = RuntimeRestart::How::none;
     return {};
   }
-  if (node->kind != Kind::map) {
+  if (node->kind != Kind::map)
     return root.refuse(*node, kRestart, "expected a way to restart, found " + node->described(), kWays);
-  }
   ClassPart restart;
   if (auto r = root.at(kRestart, restart); !r) return r;
   if (auto r = restart.check_keys({"unit", "command"}, {}); !r) return r;
-  if (restart.map->members.size() != 1) {
+  if (restart.map->members.size() != 1)
     return root.refuse(*node, kRestart, "expected one way to restart", kWays);
-  }
   if (restart.find("unit") != nullptr) {
     return restart.text_at("unit", "the name of a service, UNIT.service", is_unit,
                            into.runtime.unit.emplace());
@@ -103,9 +98,8 @@ Result<> read_mirrors(const ClassPart& pull, ClassFile& into) {
   if (auto r = pull.at(kMirrors, mirrors); !r || mirrors.map == nullptr) return r;
   for (const ConfigMember& registry : mirrors.map->members) {
     const std::string& host = registry.key.text;
-    if (!is_word(host) || host.find('/') != std::string::npos) {
+    if (!is_word(host) || host.find('/') != std::string::npos)
       return mirrors.refuse(registry.key, host, "expected a registry's host, as in docker.io or host:5000");
-    }
     std::vector<std::string> urls;
     if (auto r = mirrors.texts_at(host, "a URL, https://HOST or http://HOST", is_web_address, urls); !r)
       return r;
@@ -142,9 +136,8 @@ Result<> read_node(const ClassPart& root, ClassFile& into) {
   if (artifacts_dir) into.artifacts_dir = *artifacts_dir;
   if (root.is_nvidias) return {};
   if (auto r = root.flag_at("loadModules", into.load_modules); !r) return r;
-  for (const auto read : {read_runtime, read_restart, read_pull, read_pod_resources}) {
+  for (const auto read : {read_runtime, read_restart, read_pull, read_pod_resources})
     if (auto r = read(root, into); !r) return r;
-  }
   return {};
 }
 
@@ -170,9 +163,8 @@ bool is_dropped(const ClassPart& part) {
 Result<> add_class(const ClassPart& part, KataClass kata, std::vector<KataClass>& classes) {
   std::vector<std::string> own;
   for (const std::string& handler : kata.handlers()) {
-    if (std::ranges::find(own, handler) != own.end()) {
+    if (std::ranges::find(own, handler) != own.end())
       return part.refuse(*part.map, "aliases", fmt::format("'{}' stands twice", handler));
-    }
     own.push_back(handler);
     const auto other = std::ranges::find_if(classes, [&](const KataClass& earlier) {
       const auto names = earlier.handlers();
@@ -239,8 +231,8 @@ Result<ClassFile> read_classes(const ConfigText& source, Reading how) {
   if (!ours) return fail(Error(ours.error()));
   const ConfigReader strict(source);
   const ClassPart part{.reader = *ours ? &strict : &reader, .map = &*root, .path = {}, .is_nvidias = !*ours};
-  if (auto r = part.check_keys({kArtifactsDir, kClasses}, {kVersion, "runtime", "containerd", "crio",
-                                                           kRestart, "loadModules", kPodResources, "pull"});
+  if (auto r = part.check_keys({kArtifactsDir, kClasses},
+                               {kVersion, "runtime", kRestart, "loadModules", kPodResources, "pull"});
       !r)
     return fail(std::move(r).error());
   if (auto r = read_node(part, out); !r) return fail(std::move(r).error());

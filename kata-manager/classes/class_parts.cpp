@@ -6,7 +6,6 @@
 #include <climits>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace ferry::kata {
 namespace {
@@ -110,9 +109,8 @@ Result<> ClassPart::check_keys(const std::vector<std::string>& nvidias,
     const std::string& name = member.key.text;
     if (std::ranges::find(known, name) != known.end()) continue;
     if (is_nvidias && reader->let_pass(member.key, key(name), "unknown key; it is not read")) continue;
-    if (is_nvidias && std::ranges::find(ours, name) != ours.end()) {
+    if (is_nvidias && std::ranges::find(ours, name) != ours.end())
       return refuse(member.key, name, "NVIDIA's file has no such key", "begin the file with 'version: v2'");
-    }
     return reader->check_keys(*map, path, known);
   }
   return {};
@@ -121,9 +119,8 @@ Result<> ClassPart::check_keys(const std::vector<std::string>& nvidias,
 Result<> ClassPart::at(std::string_view name, ClassPart& into) const {
   const ConfigNode* node = find(name);
   if (node == nullptr || node->kind == Kind::null) return {};
-  if (node->kind != Kind::map) {
+  if (node->kind != Kind::map)
     return refuse(*node, name, fmt::format("expected a map, found {}", node->described()));
-  }
   into = {.reader = reader, .map = node, .path = key(name), .is_nvidias = is_nvidias};
   return {};
 }
@@ -145,9 +142,8 @@ Result<> ClassPart::texts_at(std::string_view name, const std::string& what, boo
                              std::vector<std::string>& into) const {
   const ConfigNode* node = find(name);
   if (node == nullptr) return {};
-  if (node->kind != Kind::list) {
+  if (node->kind != Kind::list)
     return refuse(*node, name, fmt::format("expected a list, of {} each, found {}", what, node->described()));
-  }
   for (const ConfigNode& item : node->items) {
     if (!item.is_string() || !fits(item.text)) {
       return reader->refuse(item, fmt::format("{}[{}]", key(name), &item - node->items.data()),

@@ -23,8 +23,8 @@
 //  - A handler that must go is `leaving` there and no longer ready, so it loses its label. Its name then
 //    comes into `unlabelled`, and only then does it go. The agent may list each handler that is not ready
 //    and has no label; a handler that is labelled again comes off the list first.
-//  - A handler that would change is `waiting` until `permitted`. The agent asks for the Lease while any
-//    handler is `waiting` or `changing` is set (a run was killed), and keeps the Lease while `changing`.
+//  - A handler that would change is `pending` until `permitted`. The agent asks for the Lease while any
+//    handler is `pending` or `applying` is set (a run was killed), and keeps the Lease while `applying`.
 //  - A class without its files is `missing_artifact`. The agent fetches them (ferry-fetch); this needs no
 //    permission.
 // The file's present content counts: `unlabelled` and `permitted` may change within a generation, and so

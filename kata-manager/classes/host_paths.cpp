@@ -173,9 +173,7 @@ class Judge {
     const std::string_view value =
         equals == std::string::npos ? std::string_view() : std::string_view(text).substr(equals + 1);
     const auto is_plain = [](std::string_view word) {
-      return std::ranges::all_of(word, [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-      });
+      return std::ranges::all_of(word, [](char c) { return is_alphanumeric(c) || c == '_'; });
     };
     // The text may be the value of the option before it.
     const bool is_value = equals == std::string::npos && is_plain(text);
@@ -214,10 +212,9 @@ class Judge {
   void refuse_path(const std::string& where, const std::string& text, const std::string& why) {
     const std::string path = shortened(text) == text ? "\"" + text + "\"" : "PATH";
     add(fmt::format("{} is {}, {}", where, in_quotes(text), why),
-        fmt::format(
-            "if it is meant, allow it by name in the class file: artifacts: {{allowHostPaths: [{}]}}; "
-            "or set {} in the class's `configuration`",
-            path, where));
+        fmt::format("if it is meant, allow it by name in the class file: artifacts: {{allowHostPaths: "
+                    "[{}]}}; or set {} in the class's `configuration`",
+                    path, where));
   }
   void refuse_setting(const std::string& where, const std::string& text, const std::string& why) {
     add(fmt::format("{} is {}, {}", where, in_quotes(text), why),

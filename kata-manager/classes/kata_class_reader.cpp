@@ -88,18 +88,16 @@ Result<> check_url(const ClassPart& part, const ConfigNode& node, const std::str
         node, kUrl, fmt::format("'{}' is no reference", url),
         "an OCI reference has no scheme: registry.example/kata-gpu:1; a folder is file:///DIR");
   }
-  if (std::ranges::any_of(url, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == '\x7f'; })) {
+  if (std::ranges::any_of(url, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == '\x7f'; }))
     return part.refuse(node, kUrl, fmt::format("'{}' has a blank in it", url));
-  }
   return {};
 }
 
 Result<> read_artifacts(const ClassPart& part, KataArtifacts& into) {
   ClassPart artifacts;
   if (auto r = part.at(kArtifacts, artifacts); !r) return r;
-  if (artifacts.map == nullptr) {
+  if (artifacts.map == nullptr)
     return part.refuse(*part.map, kArtifacts, "the key is missing", "artifacts: {url: REFERENCE}");
-  }
   if (auto r = artifacts.check_keys({kUrl, kPullSecret}, {kConfiguration, kAllowSetuid, kAllowHostPaths}); !r)
     return r;
   const ConfigNode* url = artifacts.find(kUrl);
@@ -244,9 +242,8 @@ Result<KataClass> read_kata_class(const ClassPart& part) {
     return fail(std::move(r).error());
   out.kind = kind_by_name(out.name);
   if (auto r = read_node_selector(part, out); !r) return fail(std::move(r).error());
-  if (!part.is_nvidias) {
+  if (!part.is_nvidias)
     if (auto r = read_ours(part, out); !r) return fail(std::move(r).error());
-  }
   if (auto r = read_artifacts(part, out.artifacts); !r) return fail(std::move(r).error());
   return out;
 }

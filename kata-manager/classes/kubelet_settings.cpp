@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/classes/kubelet_settings.h"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -9,7 +11,6 @@
 
 #include "common/config/config_tree.h"
 #include "common/text/text.h"
-#include "kata-manager/kata/kata_checks.h"
 
 namespace ferry::kata {
 namespace {
@@ -103,9 +104,8 @@ Result<KubeletSettings> KubeletSettings::read(const HostFs& host) {
   if (arguments.empty() || named) {
     out.file = named.value_or(kUsualFile);
     auto text = host.read_file(out.file.relative_path());
-    if (!text && arguments.empty() && is_gone(text.error())) {
+    if (!text && arguments.empty() && is_gone(text.error()))
       return fail(Errc::not_found, "no kubelet runs here by that name, and there is no " + out.file.string());
-    }
     if (!text) return fail(std::move(text).error());
     auto root = parse_config({.file = out.file, .text = std::move(*text)});
     if (!root) return fail(std::move(root).error());

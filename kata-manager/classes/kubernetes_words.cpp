@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
+#include "common/text/text.h"
 #include "kata-manager/runtime/container_runtime.h"
 
 namespace ferry::kata {
@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::size_t kLongestName = 253;
 constexpr std::size_t kLongestLabel = 63;
-
-bool is_letter_or_digit(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
 
 // A suffix's factor: decimal suffixes are powers of ten, binary ones of 1024.
 std::optional<long double> suffix_factor(std::string_view suffix) {
@@ -41,12 +37,10 @@ std::optional<long double> suffix_factor(std::string_view suffix) {
       std::ranges::find(kFactors, suffix, &std::pair<std::string_view, long double>::first);
   if (found != kFactors.end()) return found->second;
   if (suffix.size() < 2 || (suffix.front() != 'e' && suffix.front() != 'E')) return std::nullopt;
-  int exponent = 0;
-  const auto [end, error] = std::from_chars(suffix.data() + 1, suffix.data() + suffix.size(), exponent);
+  const auto exponent = whole_number<int>(suffix.substr(1));
   constexpr int kMost = 30;
-  if (error != std::errc() || end != suffix.data() + suffix.size() || std::abs(exponent) > kMost)
-    return std::nullopt;
-  return std::pow(10.0L, exponent);
+  if (!exponent || std::abs(*exponent) > kMost) return std::nullopt;
+  return std::pow(10.0L, *exponent);
 }
 
 }  // namespace
@@ -63,10 +57,10 @@ bool is_object_name(std::string_view text) {
 
 bool is_label_value(std::string_view text) {
   if (text.empty()) return true;
-  if (text.size() > kLongestLabel || !is_letter_or_digit(text.front()) || !is_letter_or_digit(text.back()))
+  if (text.size() > kLongestLabel || !is_alphanumeric(text.front()) || !is_alphanumeric(text.back()))
     return false;
-  return std::ranges::all_of(
-      text, [](char c) { return is_letter_or_digit(c) || c == '-' || c == '_' || c == '.'; });
+  return std::ranges::all_of(text,
+                             [](char c) { return is_alphanumeric(c) || c == '-' || c == '_' || c == '.'; });
 }
 
 bool is_label_key(std::string_view text) {
@@ -81,12 +75,10 @@ std::optional<std::uint64_t> parse_quantity(std::string_view text) {
   const std::string_view number = text.substr(0, digits_end);
   const bool needless_zero = number.size() > 1 && number.front() == '0' && number[1] != '.';
   if (number.empty() || needless_zero || number.front() == '.' || number.back() == '.') return std::nullopt;
-  long double value = 0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (error != std::errc() || end != number.data() + number.size()) return std::nullopt;
+  const auto value = whole_number<long double>(number);
   const auto factor = suffix_factor(text.substr(digits_end));
-  if (!factor) return std::nullopt;
-  const long double whole = std::ceil(value * *factor);
+  if (!value || !factor) return std::nullopt;
+  const long double whole = std::ceil(*value * *factor);
   if (whole > 0x1p63L) return std::nullopt;
   return static_cast<std::uint64_t>(whole);
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/config/config_tree.h"
+#include "common/text/text.h"
 
 namespace ferry::kata {
 namespace {
@@ -32,8 +33,7 @@ Words ready_selector(KataKind kind) {
 /// Quoted if YAML would not read the text as the same string.
 std::string word(const std::string& text) {
   const auto is_safe = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '/' || c == '-' || c == '_';
+    return is_alphanumeric(c) || c == '.' || c == '/' || c == '-' || c == '_';
   };
   const bool plain =
       !text.empty() && text.front() != '-' && std::ranges::all_of(text, is_safe) && is_plain_string(text);
@@ -49,11 +49,10 @@ std::string lines(const Words& words, std::string_view indent) {
 }  // namespace
 
 std::uint64_t guest_memory_mib(const KataClass& kata) {
-  const TomlValue* hypervisors = find(kata.configuration, {"hypervisor"});
-  if (hypervisors == nullptr || hypervisors->table() == nullptr) return kGuestMemoryMib;
-  for (const auto& [name, settings] : *hypervisors->table()) {
-    if (settings.table() == nullptr) continue;
-    const TomlValue* memory = find(*settings.table(), {"default_memory"});
+  const TomlTable* hypervisors = find_table(kata.configuration, {"hypervisor"});
+  if (hypervisors == nullptr) return kGuestMemoryMib;
+  for (const auto& [name, settings] : *hypervisors) {
+    const TomlValue* memory = find(*hypervisors, {name, "default_memory"});
     if (memory != nullptr && memory->integer() != nullptr && *memory->integer() > 0)
       return static_cast<std::uint64_t>(*memory->integer());
   }

@@ -2,13 +2,14 @@
 #include "kata-manager/containerd/containerd_config.h"
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
-
-#include "kata-manager/containerd/containerd_parts.h"
 
 namespace ferry::kata {
 namespace {
@@ -17,17 +18,65 @@ Error refused(std::string message, std::string hint = {}) {
   return {.code = Errc::invalid_config, .message = std::move(message), .hint = std::move(hint)};
 }
 
-TomlTable plugins_of(const ContainerdFile& file) {
-  const TomlValue* plugins = find(file.root, {"plugins"});
-  return plugins == nullptr ? TomlTable{} : *plugins->table();
+// Checks the root keys whose type the daemon needs to read the file at all.
+std::optional<Error> wrong_root(const ContainerdFile& file) {
+  const auto at = [&](const char* key) { return find(file.root, {key}); };
+  const auto wrong = [&](const std::string& what) { return refused(file.path.string() + ": " + what); };
+  if (const TomlValue* version = at("version"); version != nullptr && version->integer() == nullptr)
+    return wrong("version is no whole number");
+  for (const char* list : {"imports", "disabled_plugins"}) {
+    const TomlValue* value = at(list);
+    if (value == nullptr) continue;
+    if (value->array() == nullptr) return wrong(fmt::format("{} is no list", list));
+    for (const TomlValue& element : *value->array()) {
+      if (element.string() == nullptr) return wrong(fmt::format("{} lists what is no text", list));
+    }
+  }
+  const TomlValue* plugins = at("plugins");
+  if (plugins == nullptr) return std::nullopt;
+  if (plugins->table() == nullptr) return wrong("plugins is no table");
+  for (const auto& [id, section] : *plugins->table()) {
+    if (section.table() == nullptr) return wrong(fmt::format("plugins.{} is no table", id));
+  }
+  return std::nullopt;
 }
 
-void add_all(const ContainerdFile& file, const char* key, std::vector<std::string>& into) {
-  const TomlValue* list = find(file.root, {key});
-  if (list == nullptr) return;
-  for (const TomlValue& element : *list->array()) {
-    if (std::ranges::find(into, *element.string()) == into.end()) into.push_back(*element.string());
+Result<ContainerdFile> read_one(const ContainerdRelease& release, const ConfigFiles& files,
+                                const std::filesystem::path& path) {
+  auto text = files.read(path);
+  if (!text) return fail(std::move(text).error());
+  // A trial start does not find it: its copies of the files have none.
+  if (release.merges_sections() && text->starts_with("\xEF\xBB\xBF"))
+    return fail(
+        refused(path.string() + ": it begins with a byte-order mark, which containerd 2 does not take"));
+  auto root = parse_toml(*text, path.string());
+  if (!root) return fail(std::move(root).error());
+  ContainerdFile file{.path = path, .root = std::move(*root)};
+  if (auto problem = wrong_root(file)) return fail(std::move(*problem));
+  return file;
+}
+
+Result<std::vector<std::filesystem::path>> imported(const ContainerdRelease& release,
+                                                    const ConfigFiles& files, const ContainerdFile& file) {
+  std::vector<std::filesystem::path> out;
+  for (const std::filesystem::path named : texts_at(file.root, {"imports"})) {
+    const bool starred = named.string().find('*') != std::string::npos;
+    const auto base = starred && !release.globs_beside_the_file() ? "/" : file.path.parent_path();
+    const auto whole = (base / named).lexically_normal();
+    if (!starred) {
+      out.push_back(whole);
+      continue;
+    }
+    auto found = files.glob(whole);
+    if (!found) return fail(std::move(found).error());
+    std::ranges::move(*found, std::back_inserter(out));
   }
+  return out;
+}
+
+TomlTable plugins_of(const ContainerdFile& file) {
+  const TomlTable* plugins = find_table(file.root, {"plugins"});
+  return plugins == nullptr ? TomlTable{} : *plugins;
 }
 
 std::optional<Error> too_high(const ContainerdRelease& release, std::int64_t version) {
@@ -36,11 +85,15 @@ std::optional<Error> too_high(const ContainerdRelease& release, std::int64_t ver
                              release.highest_version()));
 }
 
-/// "io.containerd.TYPE.vN": an ID with fewer parts is no plugin's.
-bool is_plugin_id(const ContainerdRelease& release, const std::string& id) {
-  constexpr int kLeastDots = 3;
-  if (std::ranges::count(id, '.') < kLeastDots) return false;
-  return release < ContainerdRelease{1, 7, 0} || id.starts_with("io.containerd.");
+/// Renames the dot-less section of version 1 to its full name.
+TomlTable with_full_names(const TomlTable& plugins) {
+  TomlTable out = plugins;
+  if (const auto old = out.extract(kCriOfVersion1); !old.empty()) {
+    TomlTable renamed = {{kCriOfVersion2, old.mapped()}};
+    merge_over(renamed, out);
+    return renamed;
+  }
+  return out;
 }
 
 // Before 2.0 a later file replaces a whole section, and versions 1 and 2 name their sections differently.
@@ -49,12 +102,6 @@ std::optional<Error> merge_by_section(const ContainerdRelease& release, Containe
   for (const ContainerdFile& file : out.files) {
     if (file.version() != 0) version = file.version();
     for (auto& [id, section] : plugins_of(file)) out.plugins.insert_or_assign(id, section);
-    if (version < 2) continue;
-    for (const auto& [id, section] : out.plugins) {
-      if (!is_plugin_id(release, id))
-        return refused(
-            fmt::format("{}: plugins.{} is no plugin's name in version {}", file.path.string(), id, version));
-    }
   }
   if (auto problem = too_high(release, version)) return problem;
   if (version >= 2) return std::nullopt;
@@ -80,6 +127,28 @@ TomlTable plugins_by_full_names(const ContainerdFile& file) {
   return file.version() < 2 ? with_full_names(plugins_of(file)) : plugins_of(file);
 }
 
+// Existing keys win, also one level down. Deeper values are not merged.
+void fill_in(TomlTable& into, const TomlTable& from) {
+  for (const auto& [key, value] : from) {
+    const auto [there, is_new] = into.try_emplace(key, value);
+    if (is_new || there->second.table() == nullptr || value.table() == nullptr) continue;
+    for (const auto& [inner, inner_value] : *value.table())
+      there->second.table()->try_emplace(inner, inner_value);
+  }
+}
+
+/// Moves CRI's section of version 2 into those of version 3. Of the images' keys only `registry` moves, which
+/// CriRefusal reads. containerd moves more, but no edit of Ferry meets those keys.
+TomlTable migrated_to_version_3(TomlTable plugins) {
+  auto node = plugins.extract(kCriOfVersion2);
+  if (node.empty()) return plugins;
+  TomlTable& old = *node.mapped().table();
+  if (const auto registry = old.extract("registry"); !registry.empty())
+    fill_in(table_at(plugins, {kCriImages}), {{"registry", registry.mapped()}});
+  fill_in(table_at(plugins, {kCriRuntime}), old);
+  return plugins;
+}
+
 // 2.0 to 2.2 merge the files first, then migrate the sum once, by the last version. A file of version 1
 // counts as one without a version: it is migrated to the version so far.
 std::optional<Error> merge_then_migrate(const ContainerdRelease& release, ContainerdOutcome& out) {
@@ -96,7 +165,7 @@ std::optional<Error> merge_then_migrate(const ContainerdRelease& release, Contai
                                out.files.front().path.string(), out.files.front().version(), release.text()));
   }
   if (auto problem = too_high(release, version)) return problem;
-  if (version == 2) out.plugins = migrated_to_version_3(release, std::move(out.plugins));
+  if (version == 2) out.plugins = migrated_to_version_3(std::move(out.plugins));
   return std::nullopt;
 }
 
@@ -112,45 +181,24 @@ std::optional<Error> migrate_then_merge(const ContainerdRelease& release, Contai
                      "a drop-in needs no version");
     }
     if (auto problem = names_cri_twice(file)) return problem;
-    merge_over(out.plugins, migrated_to_version_3(release, plugins_by_full_names(file)));
+    merge_over(out.plugins, migrated_to_version_3(plugins_by_full_names(file)));
   }
   return std::nullopt;
 }
 
-// Before 2.0 a file's map of runtimes replaces the built-in one, so runc may be missing.
+/// Lays the files over the built-in default runtime. Before 2.0 a file's map of runtimes replaces the
+/// built-in one, so runc may be missing.
 void lay_over_built_in(const ContainerdRelease& release, TomlTable& plugins) {
-  TomlTable all = built_in_cri(release);
-  if (!release.merges_sections() && find(plugins, {kCriOfVersion2, "containerd", "runtimes"}) != nullptr)
-    table_at(all, {kCriOfVersion2, "containerd"}).erase("runtimes");
+  TomlTable runc = {{"runtime_type", {std::string("io.containerd.runc.v2")}}};
+  if (!release.merges_sections()) runc["sandbox_mode"] = {std::string("podsandbox")};
+  TomlTable all;
+  TomlTable& containerd =
+      table_at(all, {release.merges_sections() ? kCriRuntime : kCriOfVersion2, "containerd"});
+  containerd["default_runtime_name"] = {std::string("runc")};
+  if (release.merges_sections() || find(plugins, {kCriOfVersion2, "containerd", "runtimes"}) == nullptr)
+    table_at(containerd, {"runtimes"})["runc"] = {std::move(runc)};
   merge_over(all, plugins);
   plugins = std::move(all);
-}
-
-bool is_set(const TomlTable& table, const char* key) {
-  const auto value = table.find(key);
-  return value != table.end() && value->second.string() != nullptr && !value->second.string()->empty();
-}
-
-// True for the built-in lists of CNI folders: upstream's or Debian's.
-bool are_built_in(const TomlArray& folders) {
-  static const std::vector<std::vector<std::string>> kBuiltIn = {{"/opt/cni/bin"},
-                                                                 {"/usr/lib/cni", "/opt/cni/bin"}};
-  return std::ranges::any_of(kBuiltIn, [&](const std::vector<std::string>& known) {
-    return std::ranges::equal(folders, known, [](const TomlValue& found, const std::string& path) {
-      return found.string() != nullptr && *found.string() == path;
-    });
-  });
-}
-
-// A built-in list does not count, even in a file, where `config dump` puts it. No file tells which of the
-// two lists this daemon has built in. A daemon with the other list already fails before Ferry's change.
-bool gives_network_folder_twice(const ContainerdRelease& release, const TomlTable& plugins) {
-  if (!release.has_list_of_network_folders()) return false;
-  const TomlValue* network = find(plugins, {kCriRuntime, "cni"});
-  if (network == nullptr || network->table() == nullptr) return false;
-  const TomlValue* folders = find(*network->table(), {"bin_dirs"});
-  return is_set(*network->table(), "bin_dir") && folders != nullptr && folders->array() != nullptr &&
-         !folders->array()->empty() && !are_built_in(*folders->array());
 }
 
 /// Finds the reason why CRI does not load, with its files and lines.
@@ -164,11 +212,7 @@ class CriRefusal {
     if (auto why = disabled()) return why;
     if (auto why = lacks_default_runtime()) return why;
     if (auto why = names_mirrors_twice()) return why;
-    return release_.merges_sections() ? std::nullopt : has_keys_of_old_runtimes();
-  }
-
-  Error both_network_folders() const {
-    return refuse({"cni", "bin_dir"}, "cni.bin_dir and cni.bin_dirs are both given", "leave one of them");
+    return release_.merges_sections() ? std::nullopt : has_a_key_of_the_old_runtime();
   }
 
  private:
@@ -191,9 +235,8 @@ class CriRefusal {
   }
 
   static bool lists(const ContainerdFile& file, const std::string& key, const std::string& element) {
-    const TomlValue* list = find(file.root, {key});
-    return list != nullptr && list->array() != nullptr &&
-           std::ranges::find(*list->array(), TomlValue{element}) != list->array()->end();
+    const auto all = texts_at(file.root, {key});
+    return std::ranges::find(all, element) != all.end();
   }
 
   /// places_of() for keys in CRI's sections.
@@ -216,20 +259,19 @@ class CriRefusal {
   }
 
   std::optional<Error> disabled() const {
-    for (const std::string& id : out_.disabled_plugins) {
-      if (id != kCriOfVersion1 && id != kCriOfVersion2 && id != kCriRuntime && id != kCriImages) continue;
-      return refuse_at(places_of({"disabled_plugins"}, id), "disabled_plugins has " + id,
-                       fmt::format("take {} out of that list", id));
+    for (const ContainerdFile& file : out_.files) {
+      for (const std::string& id : texts_at(file.root, {"disabled_plugins"})) {
+        if (id != kCriOfVersion1 && id != kCriOfVersion2 && id != kCriRuntime && id != kCriImages) continue;
+        return refuse_at(places_of({"disabled_plugins"}, id), "disabled_plugins has " + id,
+                         fmt::format("take {} out of that list", id));
+      }
     }
     return std::nullopt;
   }
 
   const TomlTable& section() const { return *out_.plugins.at(out_.runtime_section).table(); }
 
-  std::string default_runtime() const {
-    const TomlValue* name = find(section(), {"containerd", "default_runtime_name"});
-    return name == nullptr || name->string() == nullptr ? std::string() : *name->string();
-  }
+  std::string default_runtime() const { return text_at(section(), {"containerd", "default_runtime_name"}); }
 
   std::optional<Error> lacks_default_runtime() const {
     const std::string name = default_runtime();
@@ -246,34 +288,21 @@ class CriRefusal {
 
   std::optional<Error> names_mirrors_twice() const {
     const std::string id = release_.merges_sections() ? kCriImages : out_.runtime_section;
-    const TomlValue* registry = find(out_.plugins, {id, "registry"});
-    if (registry == nullptr || registry->table() == nullptr) return std::nullopt;
-    const TomlValue* mirrors = find(*registry->table(), {"mirrors"});
-    const bool has_mirrors = mirrors != nullptr && mirrors->table() != nullptr && !mirrors->table()->empty();
-    if (!has_mirrors || !is_set(*registry->table(), "config_path")) return std::nullopt;
+    const TomlTable* mirrors = find_table(out_.plugins, {id, "registry", "mirrors"});
+    if (mirrors == nullptr || mirrors->empty()) return std::nullopt;
+    if (text_at(out_.plugins, {id, "registry", "config_path"}).empty()) return std::nullopt;
     return refuse({"registry", "mirrors"}, "registry.mirrors and registry.config_path are both given",
                   "leave one of them: a hosts.toml in the folder of config_path names a mirror, too");
   }
 
-  std::optional<Error> has_keys_of_old_runtimes() const {
+  std::optional<Error> has_a_key_of_the_old_runtime() const {
     constexpr const char* kOldRuntime = "io.containerd.runtime.v1.linux";
     const std::string name = default_runtime();
-    const TomlValue* type = find(out_.runtimes(), {name, "runtime_type"});
-    const TomlValue* cgroup = find(section(), {"systemd_cgroup"});
-    const bool by_systemd = cgroup != nullptr && cgroup->boolean() != nullptr && *cgroup->boolean();
-    if (by_systemd && (type == nullptr || *type != TomlValue{std::string(kOldRuntime)})) {
-      return refuse(
-          {"systemd_cgroup"}, fmt::format("systemd_cgroup is for the runtime {} alone", kOldRuntime),
-          fmt::format("take it out, and say SystemdCgroup = true in the options of the runtime {}", name));
-    }
-    for (const auto& [handler, entry] : out_.runtimes()) {
-      for (const char* key : {"runtime_engine", "runtime_root"}) {
-        if (entry.table() == nullptr || !is_set(*entry.table(), key)) continue;
-        return refuse({"containerd", "runtimes", handler, key},
-                      fmt::format("{} of runtime {} is no longer taken", key, handler), "take it out");
-      }
-    }
-    return std::nullopt;
+    if (!is_true_at(section(), {"systemd_cgroup"})) return std::nullopt;
+    if (text_at(out_.runtimes(), {name, "runtime_type"}) == kOldRuntime) return std::nullopt;
+    return refuse(
+        {"systemd_cgroup"}, fmt::format("systemd_cgroup is for the runtime {} alone", kOldRuntime),
+        fmt::format("take it out, and say SystemdCgroup = true in the options of the runtime {}", name));
   }
 
   const ContainerdRelease& release_;
@@ -283,10 +312,40 @@ class CriRefusal {
 
 }  // namespace
 
+std::int64_t ContainerdFile::version() const {
+  const TomlValue* value = find(root, {"version"});
+  return value == nullptr || value->integer() == nullptr ? 0 : *value->integer();
+}
+
+FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFiles& files,
+                                const std::filesystem::path& main) {
+  FilesRead out;
+  std::set<std::filesystem::path> seen;
+  std::deque<std::filesystem::path> waiting = {main.lexically_normal()};
+  while (!waiting.empty()) {
+    const std::filesystem::path path = std::move(waiting.front());
+    waiting.pop_front();
+    if (!seen.insert(path).second) continue;
+    auto file = read_one(release, files, path);
+    if (!file) {
+      out.problem = std::move(file).error();
+      return out;
+    }
+    auto more = imported(release, files, *file);
+    if (!more) {
+      out.problem = std::move(more).error();
+      return out;
+    }
+    std::ranges::move(*more, std::back_inserter(waiting));
+    out.files.push_back(std::move(*file));
+  }
+  return out;
+}
+
 const TomlTable& ContainerdOutcome::runtimes() const {
   static const TomlTable none;
-  const TomlValue* found = find(plugins, {runtime_section, "containerd", "runtimes"});
-  return found == nullptr || found->table() == nullptr ? none : *found->table();
+  const TomlTable* found = find_table(plugins, {runtime_section, "containerd", "runtimes"});
+  return found == nullptr ? none : *found;
 }
 
 ContainerdOutcome predict_containerd(const ContainerdRelease& release, const ConfigFiles& files,
@@ -296,26 +355,17 @@ ContainerdOutcome predict_containerd(const ContainerdRelease& release, const Con
   FilesRead read = read_containerd_files(release, files, main);
   out.files = std::move(read.files);
   out.no_start = std::move(read.problem);
-  for (const ContainerdFile& file : out.files) {
-    add_all(file, "imports", out.imports);
-    add_all(file, "disabled_plugins", out.disabled_plugins);
-  }
   if (!out.no_start) {
     out.no_start = !release.merges_sections()     ? merge_by_section(release, out)
                    : release.migrates_each_file() ? migrate_then_merge(release, out)
                                                   : merge_then_migrate(release, out);
   }
-  const bool network_folder_twice = gives_network_folder_twice(release, out.plugins);
-  if (!out.no_start) {
-    lay_over_built_in(release, out.plugins);
-    out.no_start = wrong_type(*out.plugins.at(out.runtime_section).table(), out.runtime_section);
-  }
   if (out.no_start) {
     out.plugins.clear();
     return out;
   }
-  const CriRefusal refusal(release, files, out);
-  out.no_cri = network_folder_twice ? refusal.both_network_folders() : refusal.reason();
+  lay_over_built_in(release, out.plugins);
+  out.no_cri = CriRefusal(release, files, out).reason();
   return out;
 }
 

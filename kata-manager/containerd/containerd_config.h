@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predicts how a containerd release reads its configuration files: whether it starts, whether its CRI
-// loads, and with which values. Ferry predicts a change before it touches a node's daemon.
+// The model of how a containerd release merges its configuration files. By it Ferry chooses the place of its
+// runtimes, and on a host without containerd's program it alone shows that nothing else changes.
 //
-// The rules are those of the releases' code, checked against real releases with 78 configurations
-// (tests/fixtures/containerd).
+// The model knows how files are imported, merged and migrated, which `version` a release refuses, and why CRI
+// would have no default runtime. Other faults of a file, such as a value of the wrong type, are found by the
+// trial start of the host's own containerd (runtime/restart_check.h). The rules are those of the releases'
+// code, checked against eleven builds with 78 configurations (tests/fixtures/containerd).
 #pragma once
 
 #include <filesystem>
@@ -32,16 +34,23 @@ struct ContainerdFile {
   std::int64_t version() const;
 };
 
+struct FilesRead {
+  std::vector<ContainerdFile> files;
+  std::optional<Error> problem;  ///< later files are not read
+};
+
+/// The main file and its imports, breadth first, each once. Only a pattern with `*` may match no file.
+FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFiles& files,
+                                const std::filesystem::path& main);
+
 struct ContainerdOutcome {
-  std::optional<Error> no_start;      ///< why the daemon would exit
-  std::optional<Error> no_cri;        ///< why it would run without CRI, and so without pods
+  std::optional<Error> no_start;      ///< why the daemon would exit, as far as the model knows
+  std::optional<Error> no_cri;        ///< why it would run without CRI, and so without pods; as above
   std::vector<ContainerdFile> files;  ///< the main file, then its imports, in order
-  std::vector<std::string> imports;   ///< patterns of all files
-  std::vector<std::string> disabled_plugins;
   /// The section of CRI's runtimes: kCriOfVersion2 before 2.0, kCriRuntime since.
   std::string runtime_section;
-  /// Each plugin's effective section by ID; CRI's sections include the built-in values. Empty if the daemon
-  /// does not start.
+  /// Each plugin's effective section by ID. CRI's default runtime is included although no file has it; other
+  /// built-in values are not. Empty if the daemon does not start.
   TomlTable plugins;
 
   /// CRI's runtime handlers by name.

@@ -2,12 +2,11 @@
 #include "kata-manager/containerd/containerd_place.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "kata-manager/toml/toml_text.h"
+#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {
@@ -32,11 +31,10 @@ TomlTable entry_of(const RuntimeHandler& handler, const ContainerdRelease& relea
   return out;
 }
 
-RuntimeHandler told_as_in(const TomlValue* entry, RuntimeHandler handler) {
-  if (entry == nullptr || entry->table() == nullptr) return handler;
-  const TomlValue* type = find(*entry->table(), {"runtime_type"});
-  const TomlValue* shim = find(*entry->table(), {"runtime_path"});
-  handler.told_by_path = type != nullptr && shim != nullptr && *type == *shim;
+RuntimeHandler told_as_in(const TomlTable* entry, RuntimeHandler handler) {
+  if (entry == nullptr) return handler;
+  const std::string type = text_at(*entry, {"runtime_type"});
+  handler.told_by_path = !type.empty() && type == text_at(*entry, {"runtime_path"});
   return handler;
 }
 
@@ -78,20 +76,29 @@ TomlTable with_handlers(TomlTable plugins, const std::string& section,
 
 TomlTable runtimes_in(const TomlTable& block) {
   TomlTable out;
-  const TomlValue* plugins = find(block, {"plugins"});
-  if (plugins == nullptr || plugins->table() == nullptr) return out;
-  for (const auto& [id, section] : *plugins->table()) {
-    const TomlValue* runtimes =
-        section.table() == nullptr ? nullptr : find(*section.table(), {"containerd", "runtimes"});
-    if (runtimes != nullptr && runtimes->table() != nullptr) merge_over(out, *runtimes->table());
+  const TomlTable* plugins = find_table(block, {"plugins"});
+  if (plugins == nullptr) return out;
+  for (const auto& [id, section] : *plugins) {
+    const TomlTable* runtimes = find_table(*plugins, {id, "containerd", "runtimes"});
+    if (runtimes != nullptr) merge_over(out, *runtimes);
   }
   return out;
 }
 
+Result<> check_snapshotters(std::span<const RuntimeHandler> handlers, const ContainerdRelease& release,
+                            std::string_view source) {
+  for (const RuntimeHandler& handler : handlers) {
+    if (!handler.snapshotter || release.has_runtime_snapshotters()) continue;
+    return fail(Errc::unsupported,
+                fmt::format("containerd {} has no snapshotter for one runtime alone, and {} asks for {}",
+                            release.text(), handler.name, *handler.snapshotter),
+                fmt::format("leave it out, or take {} 1.7 or later", source));
+  }
+  return {};
+}
+
 bool has_snapshotter(std::span<const ContainerdFile> files, std::string_view name) {
-  constexpr auto kBrought = std::to_array<std::string_view>(
-      {"aufs", "blockfile", "btrfs", "devmapper", "erofs", "native", "overlayfs", "zfs"});
-  return std::ranges::find(kBrought, name) != kBrought.end() ||
+  return std::ranges::find(kBuiltInSnapshotters, name) != kBuiltInSnapshotters.end() ||
          std::ranges::any_of(files, [&](const ContainerdFile& file) {
            return find(file.root, {"proxy_plugins", name}) != nullptr;
          });

@@ -15,7 +15,6 @@
 #include "kata-manager/runtime/config_files.h"
 #include "kata-manager/runtime/configured_runtime.h"
 #include "kata-manager/toml/toml.h"
-#include "kata-manager/toml/toml_text.h"
 
 namespace ferry::kata {
 namespace {
@@ -85,13 +84,13 @@ std::optional<std::string> spelt_otherwise(const TomlTable& table,
 std::optional<std::string> spelt_otherwise(const ContainerdFile& file) {
   if (auto key = spelt_otherwise(file.root, {"version", "imports", "plugins", "disabled_plugins"}))
     return key;
-  for (const char* id : {"cri", kCriOfVersion2, kCriRuntime}) {
-    const TomlValue* const cri = find(file.root, {"plugins", id});
-    if (cri == nullptr || cri->table() == nullptr) continue;
-    if (auto key = spelt_otherwise(*cri->table(), {"containerd"})) return key;
-    const TomlValue* const inner = find(*cri->table(), {"containerd"});
-    if (inner == nullptr || inner->table() == nullptr) continue;
-    if (auto key = spelt_otherwise(*inner->table(), {"runtimes", "default_runtime_name"})) return key;
+  for (const char* id : {kCriOfVersion1, kCriOfVersion2, kCriRuntime}) {
+    const TomlTable* const cri = find_table(file.root, {"plugins", id});
+    if (cri == nullptr) continue;
+    if (auto key = spelt_otherwise(*cri, {"containerd"})) return key;
+    const TomlTable* const inner = find_table(*cri, {"containerd"});
+    if (inner == nullptr) continue;
+    if (auto key = spelt_otherwise(*inner, {"runtimes", "default_runtime_name"})) return key;
   }
   return std::nullopt;
 }
@@ -115,7 +114,8 @@ class Planner {
     if (auto r = take_unmarked_away(); !r) return fail(std::move(r).error());
     before_ = predict(setup_, without_);
     // The type's spelling stays as it is, so an upgrade from 1.6 causes no restart.
-    for (RuntimeHandler& handler : handlers_) handler = told_as_in(find(ours_, {handler.name}), handler);
+    for (RuntimeHandler& handler : handlers_)
+      handler = told_as_in(find_table(ours_, {handler.name}), handler);
     return removes_all ? plan_removal() : plan_installation();
   }
 
@@ -213,11 +213,10 @@ class Planner {
 
   bool is_as_desired(const std::string& name) const {
     const auto handler = std::ranges::find(handlers_, name, &RuntimeHandler::name);
-    const auto there = now_.runtimes().find(name);
-    if (handler == handlers_.end() || there == now_.runtimes().end() || there->second.table() == nullptr)
-      return false;
-    const TomlTable desired = entry_of(told_as_in(&there->second, *handler), setup_.release);
-    return !first_difference(desired, *there->second.table(), name);
+    const TomlTable* const there = find_table(now_.runtimes(), {name});
+    if (handler == handlers_.end() || there == nullptr) return false;
+    const TomlTable desired = entry_of(told_as_in(there, *handler), setup_.release);
+    return !first_difference(desired, *there, name);
   }
 
   /// The present plugins without Ferry's runtimes. If another file has a runtime of the name, that counts.
@@ -265,12 +264,6 @@ class Planner {
 
   Result<> check_names() const {
     for (const RuntimeHandler& handler : handlers_) {
-      if (handler.snapshotter && !setup_.release.has_runtime_snapshotters()) {
-        return fail(Errc::unsupported,
-                    fmt::format("containerd {} has no snapshotter for one runtime alone, and {} asks for {}",
-                                setup_.release.text(), handler.name, *handler.snapshotter),
-                    "leave it out, or take containerd 1.7 or later");
-      }
       const auto there = before_.runtimes().find(handler.name);
       if (there == before_.runtimes().end() || staying_.contains(handler.name)) continue;
       return fail(Errc::refused,
@@ -283,6 +276,8 @@ class Planner {
   Result<RuntimePlan> plan_installation() {
     const auto problem = problem_of(now_);
     if (problem && (ours_.empty() || problem_of(before_))) return fail(would_not_run(*problem));
+    if (auto r = check_snapshotters(handlers_, setup_.release, "containerd"); !r)
+      return fail(std::move(r).error());
     if (auto r = check_names(); !r) return fail(std::move(r).error());
     if (handlers_.empty() && touched_.empty()) return finish(files_, now_);
     if (auto r = check_main_lasts(); !r) return fail(std::move(r).error());
@@ -397,12 +392,13 @@ class Planner {
   }
 
   std::optional<std::filesystem::path> drop_in() const {
-    for (const std::string& pattern : before_.imports) {
-      const std::filesystem::path named = pattern;
-      if (named.filename() != "*.toml" ||
-          named.parent_path().string().find_first_of("*?[") != std::string::npos)
-        continue;
-      return (setup_.main.parent_path() / named.parent_path() / kDropIn).lexically_normal();
+    for (const ContainerdFile& file : before_.files) {
+      for (const std::filesystem::path named : texts_at(file.root, {"imports"})) {
+        if (named.filename() != "*.toml" ||
+            named.parent_path().string().find_first_of("*?[") != std::string::npos)
+          continue;
+        return (setup_.main.parent_path() / named.parent_path() / kDropIn).lexically_normal();
+      }
     }
     return std::nullopt;
   }

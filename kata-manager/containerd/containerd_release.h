@@ -36,13 +36,9 @@ struct ContainerdRelease {
   bool refuses_higher_drop_ins() const { return migrates_each_file() && *this < ContainerdRelease{2, 4, 0}; }
   /// True: the release checks the version at all.
   bool checks_version() const { return *this >= ContainerdRelease{1, 6, 32}; }
-  /// True: the release has the keys `enable_cdi` and `cdi_spec_dirs`.
-  bool knows_cdi() const { return *this >= ContainerdRelease{1, 7, 0}; }
   /// True: a pod's shim is the program in `runtime_path`. 1.6 reads and shows that key, but finds the
   /// program by `runtime_type` (seen with 1.6.20: its client does not pass the path to the task service).
   bool starts_shims_by_path() const { return *this >= ContainerdRelease{1, 7, 0}; }
-  /// True: CNI programs may lie in several folders (`cni.bin_dirs`).
-  bool has_list_of_network_folders() const { return *this >= ContainerdRelease{2, 1, 0}; }
   /// True: a runtime may have a snapshotter of its own.
   bool has_runtime_snapshotters() const { return *this >= ContainerdRelease{1, 7, 0}; }
   /// True: a relative import with a star is relative to its file. False: to the daemon's working directory,

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "kata-manager/containerd/containerd_parts.h"
+#include "kata-manager/containerd/containerd_config.h"
 #include "kata-manager/containerd/containerd_place.h"
 
 namespace ferry::kata {
@@ -72,7 +72,8 @@ class Planner {
     ours_ = std::move(*here);
     if (!handlers_.empty()) {
       if (auto r = check_managed(folder_, files_); !r) return fail(std::move(r).error());
-      if (auto r = check_snapshotters(); !r) return fail(std::move(r).error());
+      if (auto r = check_snapshotters(handlers_, release_, "a k0s with containerd"); !r)
+        return fail(std::move(r).error());
       if (auto r = check_names(); !r) return fail(std::move(r).error());
     }
     FileChange change{.path = folder_ / kDropIn, .before = {}, .after = {}};
@@ -107,17 +108,6 @@ class Planner {
     return kHeader + fmt::format("version = {}\n", number) + body_of(place, handlers_, false, release_);
   }
 
-  Result<> check_snapshotters() const {
-    for (const RuntimeHandler& handler : handlers_) {
-      if (!handler.snapshotter || release_.has_runtime_snapshotters()) continue;
-      return fail(Errc::unsupported,
-                  fmt::format("containerd {} has no snapshotter for one runtime alone, and {} asks for {}",
-                              release_.text(), handler.name, *handler.snapshotter),
-                  "leave it out, or take a k0s with containerd 1.7 or later");
-    }
-    return {};
-  }
-
   Result<> check_names() const {
     auto drop_ins = files_.glob(folder_ / "*.toml");
     if (!drop_ins) return fail(std::move(drop_ins).error());
@@ -138,12 +128,9 @@ class Planner {
 
   Result<> check_names_in(const std::filesystem::path& path, const TomlTable& runtimes) const {
     for (const RuntimeHandler& handler : handlers_) {
-      const auto there = runtimes.find(handler.name);
-      if (there == runtimes.end()) continue;
-      const TomlValue* configuration = there->second.table() == nullptr
-                                           ? nullptr
-                                           : find(*there->second.table(), {"options", "ConfigPath"});
-      if (configuration != nullptr && *configuration == TomlValue{handler.configuration.string()}) continue;
+      if (!runtimes.contains(handler.name)) continue;
+      if (text_at(runtimes, {handler.name, "options", "ConfigPath"}) == handler.configuration.string())
+        continue;
       return fail(Errc::refused,
                   fmt::format("{} has a runtime {} that is not ours", path.string(), handler.name),
                   "give ours another name, or take that one away");

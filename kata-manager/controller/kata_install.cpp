@@ -22,10 +22,8 @@ RuntimeState as_predicted(const RuntimePlan& plan) {
   RuntimeState out;
   auto& runtimes = out.runtimes.emplace();
   for (const auto& [name, entry] : plan.after.runtimes()) {
-    const TomlTable* const table = entry.table();
-    const TomlValue* const path = table == nullptr ? nullptr : find(*table, {"options", "ConfigPath"});
-    const std::string* const text = path == nullptr ? nullptr : path->string();
-    if (text != nullptr) runtimes.push_back({.name = name, .type = {}, .shim = {}, .configuration = *text});
+    const std::string path = text_at(plan.after.runtimes(), {name, "options", "ConfigPath"});
+    if (!path.empty()) runtimes.push_back({.name = name, .type = {}, .shim = {}, .configuration = path});
   }
   return out;
 }
@@ -124,8 +122,7 @@ RuntimeChange change_of(const KataChange& change) {
   RuntimeChange out{.files = change.plan.changes,
                     .handlers = change.setup.handlers,
                     .leaving = change.plan.leaving,
-                    .gone = change.setup.gone,
-                    .staying = {}};
+                    .gone = change.setup.gone};
   if (change.runtime.place.kind == RuntimeKind::containerd) {
     auto& staying = out.staying.emplace();
     for (const auto& [name, entry] : change.plan.after.runtimes()) staying.push_back(name);
@@ -195,7 +192,7 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
   // A class counts as present while it has a folder. So the folder goes last, and a killed run is resumed.
   if (artifacts_dir && *lock) {
     for (const std::string& name : change.setup.gone) {
-      if (auto r = remove_locked_artifact(*context.host, *artifacts_dir, name); !r)
+      if (auto r = remove_artifact(*context.host, *artifacts_dir, name); !r)
         return fail(std::move(r).error());
     }
   }

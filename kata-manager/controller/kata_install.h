@@ -3,7 +3,6 @@
 // hostd`. Fetches nothing.
 #pragma once
 
-#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>

@@ -51,27 +51,27 @@ bool is_placed_so(const ConfiguredRuntime& placed, const RuntimeHandler& handler
 class Planner {
  public:
   Planner(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
-          const DesiredInputs& sight)
-      : host_(host), desired_(desired), file_(file), sight_(sight), possible_(file) {
+          const DesiredInputs& inputs)
+      : host_(host), desired_(desired), file_(file), inputs_(inputs), possible_(file) {
     possible_.classes.clear();
   }
 
   Result<DesiredPlan> plan() {
-    auto placed = configured_runtimes(host_, *sight_.runtime);
+    auto placed = configured_runtimes(host_, *inputs_.runtime);
     if (!placed) return fail(std::move(placed).error());
     placed_ = std::move(*placed);
     for (const KataClass& kata : file_.classes) sort_out(kata);
     auto setup = set_up(
-        host_, possible_, sight_.devices,
+        host_, possible_, inputs_.devices,
         [&](const KataClass& kata) { return Result<std::optional<Artifact>>(artifacts_.at(kata.name)); },
-        sight_.runtime->version_of);
+        inputs_.runtime->version_of);
     if (!setup) return fail(std::move(setup).error());
-    out_.change.runtime = *sight_.runtime;
+    out_.change.runtime = *inputs_.runtime;
     out_.change.setup = std::move(*setup);
     own_ = out_.change.setup.handlers.size();
     look_at_what_leaves();
     leave_alone();
-    auto plan = plan_runtime(host_, *sight_.runtime, out_.change.setup.handlers);
+    auto plan = plan_runtime(host_, *inputs_.runtime, out_.change.setup.handlers);
     if (!plan) return fail(std::move(plan).error());
     out_.change.plan = std::move(*plan);
     // The same handlers in another order need no restart.
@@ -103,11 +103,11 @@ class Planner {
     ClassFile alone = file_;
     alone.classes = {kata};
     const auto setup = set_up(
-        host_, alone, sight_.devices, [&](const KataClass&) { return artifact; }, sight_.runtime->version_of);
+        host_, alone, inputs_.devices, [&](const KataClass&) { return artifact; },
+        inputs_.runtime->version_of);
     if (!setup) return set_aside(kata, HandlerState::blocked, words_of(setup.error()));
-    for (const RefusedClass& refused : setup->refused) {
+    for (const RefusedClass& refused : setup->refused)
       for (const std::string& name : kata.handlers()) say(name, HandlerState::blocked, words_of(refused.why));
-    }
     if (setup->refused.empty() && !*artifact)
       return set_aside(kata, HandlerState::missing_artifact, kata.artifacts.url + " is to be fetched");
     artifacts_.emplace(kata.name, std::move(*artifact));
@@ -158,7 +158,7 @@ class Planner {
     for (const RuntimeHandler& handler : this->handlers()) leaving.others.push_back(handler.name);
     for (const ConfiguredRuntime& placed : placed_)
       if (class_of(placed.configuration) != name) leaving.others.push_back(placed.name);
-    const auto who = who_has(host_, *sight_.asked, sight_.state, leaving);
+    const auto who = who_has(host_, *inputs_.asked, inputs_.state, leaving);
     if (!who) return "whether it is in use is not known: " + words_of(who.error());
     const auto& users = *who;
     if (!users) return std::nullopt;
@@ -181,7 +181,7 @@ class Planner {
   }
 
   bool is_so(const ConfiguredRuntime& placed, const RuntimeHandler& handler) const {
-    return is_placed_so(placed, handler, sight_.runtime->release);
+    return is_placed_so(placed, handler, inputs_.runtime->release);
   }
   bool is_placed_already() const {
     return placed_.size() == handlers().size() && std::ranges::all_of(handlers(), [&](const auto& handler) {
@@ -190,7 +190,7 @@ class Planner {
   }
 
   bool is_known(const RuntimeHandler& handler) const {
-    return !sight_.state.tells() || sight_.state.knows(handler);
+    return !inputs_.state.tells() || inputs_.state.knows(handler);
   }
 
   void find_what_changes() {
@@ -220,7 +220,7 @@ class Planner {
   const HostFs& host_;
   const DesiredClasses& desired_;
   const ClassFile& file_;
-  const DesiredInputs& sight_;
+  const DesiredInputs& inputs_;
   ClassFile possible_;  // `file_` without the classes that are set aside
   std::map<std::string, std::optional<Artifact>> artifacts_;
   std::vector<ConfiguredRuntime> placed_;
@@ -233,15 +233,11 @@ class Planner {
 }  // namespace
 
 Result<DesiredPlan> plan_desired(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
-                                 const DesiredInputs& sight) {
-  return Planner(host, desired, file, sight).plan();
+                                 const DesiredInputs& inputs) {
+  return Planner(host, desired, file, inputs).plan();
 }
 
 namespace {
-
-bool is(const Error& error, Errc code) {
-  return error.code == make_error_code(code);
-}
 
 /// The desired state as one text, without its generation and permissions.
 std::string summary_of(const DesiredClasses& desired) {
@@ -308,7 +304,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::obey(const RuntimeState
   const HandlersFile before = as_said_before();
   file.others.clear();
   file.error.clear();
-  file.changing = uses_.host->exists(kRuntimeRecord);
+  file.applying = uses_.host->exists(kRuntimeRecord);
   const auto desired = read_desired_classes(*uses_.host);
   std::optional<Clock::time_point> again;
   if (!desired) {
@@ -317,7 +313,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::obey(const RuntimeState
     file.generation = there->generation;
     again = keep(*there, state, now, file);
   } else {
-    file = {.ready = std::move(file.ready), .changing = file.changing};
+    file = {.ready = std::move(file.ready), .applying = file.applying};
     failure_.reset();
     return again;
   }
@@ -347,12 +343,11 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
   if (classes->restart.how == RuntimeRestart::How::command) {
     file.error =
         "restart: a command counts in `ferry kata install` alone (name a unit, or none, in the cluster's "
-        "class "
-        "file)";
+        "class file)";
     return std::nullopt;
   }
   // A killed run may be why the container runtime does not answer, so that run is finished first.
-  if (state == nullptr && !file.changing) {
+  if (state == nullptr && !file.applying) {
     file.error = "the container runtime does not answer";
     return std::nullopt;
   }
@@ -374,7 +369,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
     return later(now, file);
   }
   const bool nobody_reads = !runtime->control && plan->change.plan.changes.empty() &&
-                            plan->change.setup.files.empty() && !file.changing;
+                            plan->change.setup.files.empty() && !file.applying;
   if (nobody_reads) {
     say(file, plan->changed, HandlerState::blocked,
         "it is written, and known when the container runtime is started anew, which is left to somebody "
@@ -402,13 +397,13 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
   }
   const auto changed = change(desired, *classes, *runtime, file);
   if (!changed) {
-    const bool refused = is(changed.error(), Errc::refused);
+    const bool refused = changed.error().code == Errc::refused;
     tell("Kata's runtimes: " + words_of(changed.error()));
     const Failure& failure = fails(summary, refused ? HandlerState::blocked : HandlerState::failed,
                                    words_of(changed.error()), now);
     file.others = plan->others;
     say(file, plan->changed, failure.state, failure.why);
-    file.changing = uses_.host->exists(kRuntimeRecord);
+    file.applying = uses_.host->exists(kRuntimeRecord);
     return failure.until;
   }
   if (*changed == Changed::nothing_yet) return now + pauses_.first;
@@ -446,7 +441,7 @@ Result<KataKeeper::Changed> KataKeeper::change(const DesiredClasses& desired, co
     const bool leaves = plan->leaving.contains(name);
     say(file, name, leaves ? HandlerState::leaving : HandlerState::installing, "");
   }
-  file.changing = true;
+  file.applying = true;
   if (auto r = publish(file); !r) return fail(std::move(r).error());
   if (auto r = carry_out(classes, runtime, *plan, file); !r) return fail(std::move(r).error());
   return Changed::all;
@@ -456,15 +451,14 @@ Result<> KataKeeper::carry_out(const ClassFile& classes, KataRuntime& runtime, D
                                HandlersFile& file) {
   const bool any = !plan.change.setup.handlers.empty();
   if (any && classes.load_modules) {
-    if (auto r = load_kata_modules(*uses_.writer,
-                                   "Kata's VMs need it: install the kernel's modules, or say loadModules: "
-                                   "false in the class file");
+    if (auto r = load_kata_modules(
+            *uses_.writer,
+            "Kata's VMs need it: install the kernel's modules, or say loadModules: false in the class file");
         !r)
       return r;
   }
-  if (any) {
+  if (any)
     if (auto r = remember_artifacts_dir(*uses_.host, classes.artifacts_dir); !r) return r;
-  }
   const auto done = carry_out_kata(context_of(runtime), *uses_.writer, plan.change, classes.artifacts_dir);
   if (!done) return fail(Error(done.error()));
   for (const std::string& note : plan.change.plan.notes) spdlog::info("{}", note);

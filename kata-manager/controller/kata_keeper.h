@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/directory_watch.h"
 #include "hostfs/host_fs.h"
@@ -41,8 +42,8 @@ struct DesiredPlan {
   KataChange change;
   bool needed = false;               ///< a file must be written, or the runtime must read its files
   std::set<std::string> changed;     ///< handlers that the change adds, alters or removes
-  std::set<std::string> leaving;     ///< handlers on the host that are not desired, waiting ones included
-  std::vector<OtherHandler> others;  ///< handlers that wait, but not for a permission, by name
+  std::set<std::string> leaving;     ///< handlers on the host that are not desired, pending ones included
+  std::vector<OtherHandler> others;  ///< handlers in a state other than `pending`, by name
 };
 
 /// The planner's input beside the host's files.
@@ -56,7 +57,7 @@ struct DesiredInputs {
 /// Writes nothing. `file` is desired_class_file() of `desired`. Errors, if they do not come from one class
 /// alone: as plan_kata() and configured_runtimes().
 Result<DesiredPlan> plan_desired(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
-                                 const DesiredInputs& sight);
+                                 const DesiredInputs& inputs);
 
 class KataKeeper {
  public:
@@ -130,7 +131,7 @@ class KataKeeper {
 /// Runs a KataKeeper's rounds: at the start; after the container runtime's socket is made anew, which means
 /// a start; after its desired file is written, if it follows one; and from time to time, because a reload
 /// causes no event. Each round blocks the loop's thread.
-class ReadyWatch {
+class ReadyWatch : Pinned {
  public:
   struct Pauses {
     std::chrono::milliseconds settling{500};     ///< from an event to the round
@@ -142,10 +143,6 @@ class ReadyWatch {
   /// file.
   ReadyWatch(EventLoop& loop, const HostFs& host, KataKeeper& keeper, const std::filesystem::path& socket,
              bool desired, Pauses pauses);
-  ReadyWatch(const ReadyWatch&) = delete;
-  ReadyWatch& operator=(const ReadyWatch&) = delete;
-  ReadyWatch(ReadyWatch&&) = delete;
-  ReadyWatch& operator=(ReadyWatch&&) = delete;
   ~ReadyWatch();
 
  private:

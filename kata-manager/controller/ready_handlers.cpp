@@ -110,7 +110,7 @@ std::string handlers_file_text(const HandlersFile& file) {
   for (const std::string& name : file.ready) ready.push_back({{"name", name}});
   Json out = {{"version", kVersion}, {"handlers", std::move(ready)}};
   if (file.generation) out["generation"] = *file.generation;
-  if (file.generation || file.changing) out["applying"] = file.changing;
+  if (file.generation || file.applying) out["applying"] = file.applying;
   auto others = Json::array();
   for (const OtherHandler& other : file.others) {
     Json entry = {{"name", other.name}, {"state", text(other.state)}};
@@ -120,10 +120,6 @@ std::string handlers_file_text(const HandlersFile& file) {
   if (!others.empty()) out["others"] = std::move(others);
   if (!file.error.empty()) out["error"] = file.error;
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::string ready_handlers_text(const std::set<std::string>& handlers) {
-  return handlers_file_text({.ready = handlers});
 }
 
 Result<HandlersFile> read_handlers_file(std::string_view text) {
@@ -136,13 +132,12 @@ Result<HandlersFile> read_handlers_file(std::string_view text) {
     if (!generation->is_number_unsigned()) return broken("generation is no number from 0 on");
     out.generation = generation->get<std::uint64_t>();
   }
-  if (const auto changing = file->find("applying"); changing != file->end()) {
-    if (!changing->is_boolean()) return broken("applying is neither true nor false");
-    out.changing = changing->get<bool>();
+  if (const auto applying = file->find("applying"); applying != file->end()) {
+    if (!applying->is_boolean()) return broken("applying is neither true nor false");
+    out.applying = applying->get<bool>();
   }
-  if (const auto others = file->find("others"); others != file->end()) {
+  if (const auto others = file->find("others"); others != file->end())
     if (auto r = read_others(*others, out.others); !r) return fail(std::move(r).error());
-  }
   if (const auto error = file->find("error"); error != file->end()) {
     if (!error->is_string()) return broken("error is no text");
     out.error = error->get<std::string>();

@@ -54,7 +54,7 @@ struct OtherHandler {
 struct HandlersFile {
   std::set<std::string> ready;
   std::optional<std::uint64_t> generation = {};
-  bool changing = false;
+  bool applying = false;                  ///< a change is neither proven nor rolled back
   std::vector<OtherHandler> others = {};  ///< each name once
   std::string error = {};                 ///< empty: none
   bool operator==(const HandlersFile&) const = default;
@@ -69,8 +69,6 @@ std::vector<std::string> unstartable_handlers(const RuntimeState& state);
 
 /// The text for read_handlers_file(). UTF-8; invalid bytes are replaced.
 std::string handlers_file_text(const HandlersFile& file);
-/// A file with ready handlers only.
-std::string ready_handlers_text(const std::set<std::string>& handlers);
 
 /// Skips unknown keys and states. Errc::malformed_host: no such file, or another version.
 Result<HandlersFile> read_handlers_file(std::string_view text);

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "kata-manager/toml/toml_text.h"
+#include "common/text/text.h"
+#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {
@@ -56,24 +58,23 @@ std::string with_built_in_runtimes(std::string_view printed) {
   return out;
 }
 
-Result<std::optional<TomlTable>> CrioProgram::configuration(const std::filesystem::path& folder) const {
+Result<std::optional<TomlTable>> crio_configuration(HostWriter& writer, const std::filesystem::path& program,
+                                                    const std::filesystem::path& folder) {
   const auto cannot = std::optional<TomlTable>();
   auto text =
-      writer_->output({.root = {},
-                       .words = {program_.string(), "--config", (folder.parent_path() / "crio.conf").string(),
-                                 "--config-dir", folder.string(), "config"},
-                       .device = {}},
-                      kPatience);
+      writer.output({.words = {program.string(), "--config", (folder.parent_path() / "crio.conf").string(),
+                               "--config-dir", folder.string(), "config"}},
+                    kPatience);
   if (!text && text.error().code == make_error_code(Errc::failed)) return cannot;
   if (!text) return fail(std::move(text).error());
-  const std::string name = program_.string() + " config";
+  const std::string name = program.string() + " config";
   auto said = parse_toml(with_built_in_runtimes(*text), name);
   // A comment may only look like a runtime. Then the comments stay comments.
   if (!said) said = parse_toml(*text, name);
   if (!said) return fail(Error(said.error()));
-  const TomlValue* crio = find(*said, {"crio"});
-  if (crio == nullptr || crio->table() == nullptr) return cannot;
-  return std::optional(*crio->table());
+  const TomlTable* crio = find_table(*said, {"crio"});
+  if (crio == nullptr) return cannot;
+  return std::optional(*crio);
 }
 
 std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
@@ -82,20 +83,19 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
                                      std::span<const RuntimeHandler> handlers) {
   if (!after) return "it cannot read them";
   for (const RuntimeHandler& handler : handlers) {
-    const TomlValue* said = find(*after, {"runtime", "runtimes", handler.name});
+    const TomlTable* said = find_table(*after, {"runtime", "runtimes", handler.name});
     const std::string name = "runtime " + handler.name;
-    if (said == nullptr || said->table() == nullptr) return name + " is not there";
+    if (said == nullptr) return name + " is not there";
     for (const auto& [key, value] : crio_entry_of(handler)) {
-      const auto there = said->table()->find(key);
-      const bool is_there = there != said->table()->end();
+      const auto there = said->find(key);
+      const bool is_there = there != said->end();
       // Some releases lack, or do not print, some of the keys.
       if (!is_there && is_needed(key)) return fmt::format("{}.{} is not there", name, key);
       if (is_there && !(there->second == value)) return fmt::format("{}.{} has another value", name, key);
     }
   }
-  for (const std::string& name : leaving) {
+  for (const std::string& name : leaving)
     if (find(*after, {"runtime", "runtimes", name}) != nullptr) return "runtime " + name + " is still there";
-  }
   if (!before) return std::nullopt;
   TomlTable was = *before;
   TomlTable is = *after;
@@ -121,18 +121,16 @@ constexpr std::int64_t kCreateSeconds = 1200;
 
 const TomlTable& runtimes_of(const TomlTable& root) {
   static const TomlTable none;
-  const TomlValue* runtimes = find(root, {"crio", "runtime", "runtimes"});
-  return runtimes == nullptr || runtimes->table() == nullptr ? none : *runtimes->table();
+  const TomlTable* runtimes = find_table(root, {"crio", "runtime", "runtimes"});
+  return runtimes == nullptr ? none : *runtimes;
 }
 
 // ABI: CRI-O's own check of a runtime of type vm: ^containerd-shim-[a-zA-Z0-9\-\+]+$
 bool is_shim_name(const std::string& name) {
   constexpr std::string_view kPrefix = "containerd-shim-";
   return name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
-         std::all_of(name.begin() + kPrefix.size(), name.end(), [](unsigned char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
-                  c == '+';
-         });
+         std::all_of(name.begin() + kPrefix.size(), name.end(),
+                     [](char c) { return is_alphanumeric(c) || c == '-' || c == '+'; });
 }
 
 Result<> check(const RuntimeHandler& handler) {
@@ -152,9 +150,8 @@ Result<> check(const RuntimeHandler& handler) {
 
 std::string text_of(std::span<const RuntimeHandler> handlers) {
   std::string out = kHeader;
-  for (const RuntimeHandler& handler : handlers) {
+  for (const RuntimeHandler& handler : handlers)
     out += toml_text({"crio", "runtime", "runtimes", handler.name}, crio_entry_of(handler));
-  }
   return out;
 }
 
@@ -199,12 +196,10 @@ Result<> check_names(const std::filesystem::path& folder, const ConfigFiles& fil
 
 Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigFiles& files,
                               std::span<const RuntimeHandler> handlers) {
-  for (const RuntimeHandler& handler : handlers) {
+  for (const RuntimeHandler& handler : handlers)
     if (auto r = check(handler); !r) return fail(std::move(r).error());
-  }
-  if (!handlers.empty()) {
+  if (!handlers.empty())
     if (auto r = check_names(folder, files, handlers); !r) return fail(std::move(r).error());
-  }
   RuntimePlan out;
   FileChange change{.path = folder / kDropIn, .before = {}, .after = {}};
   const auto now = files.read_if_there(change.path);
@@ -238,14 +233,10 @@ Result<std::vector<ConfiguredRuntime>> configured_in_crio(const std::filesystem:
   std::vector<ConfiguredRuntime> out;
   for (const auto& [name, entry] : runtimes_of(*root)) {
     if (entry.table() == nullptr) continue;
-    const auto text = [&](const char* key) {
-      const TomlValue* value = find(*entry.table(), {key});
-      return value != nullptr && value->string() != nullptr ? *value->string() : std::string();
-    };
     out.push_back({.name = name,
                    .file = path,
-                   .shim = text("runtime_path"),
-                   .configuration = text("runtime_config_path")});
+                   .shim = text_at(*entry.table(), {"runtime_path"}),
+                   .configuration = text_at(*entry.table(), {"runtime_config_path"})});
   }
   return out;
 }

@@ -9,7 +9,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "common/result.h"
@@ -21,23 +20,11 @@
 
 namespace ferry::kata {
 
-class CrioProgram {
- public:
-  /// `writer` must outlive this object.
-  CrioProgram(HostWriter& writer, std::filesystem::path program)
-      : writer_(&writer), program_(std::move(program)) {}
-
-  const std::filesystem::path& path() const { return program_; }
-
-  /// The table `crio` as the program reads it from the drop-ins and the main file beside their folder;
-  /// absent: it cannot read them, or refuses them. Errors: as HostWriter::output(); Errc::invalid_config:
-  /// its answer is not TOML.
-  Result<std::optional<TomlTable>> configuration(const std::filesystem::path& folder) const;
-
- private:
-  HostWriter* writer_;
-  std::filesystem::path program_;
-};
+/// The table `crio` as the program reads it from the drop-ins and the main file beside their folder; absent:
+/// it cannot read them, or refuses them. Errors: as HostWriter::output(); Errc::invalid_config: its answer is
+/// not TOML.
+Result<std::optional<TomlTable>> crio_configuration(HostWriter& writer, const std::filesystem::path& program,
+                                                    const std::filesystem::path& folder);
 
 /// The output of `crio config` as TOML, with commented runtimes made plain. CRI-O comments its built-in
 /// runtimes only while no file adds one.
@@ -45,7 +32,7 @@ std::string with_built_in_runtimes(std::string_view printed);
 
 /// A difference between the program's reading and the plan; absent: Ferry's runtimes are as written,
 /// leaving ones are gone, and the rest is unchanged. `before` and `after` are from
-/// CrioProgram::configuration(). Without `before`, only Ferry's runtimes are checked.
+/// crio_configuration(). Without `before`, only Ferry's runtimes are checked.
 std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
                                      const std::optional<TomlTable>& after,
                                      const std::vector<std::string>& leaving,

@@ -121,7 +121,7 @@ class Fetch {
   }
 
   Result<Artifact> asked(RegistryClient& registry, const ImageReference& reference) {
-    auto document = registry.manifest(reference.desired());
+    auto document = registry.manifest(reference.manifest_key());
     if (!document) return fail(std::move(document).error());
     answered_ = true;
     auto parsed = parse_manifest(document->bytes, document->content_type, request_->limits);

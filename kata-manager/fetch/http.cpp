@@ -2,14 +2,13 @@
 #include "kata-manager/fetch/http.h"
 
 #include <algorithm>
-#include <array>
 #include <curl/curl.h>
 #include <new>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/version.h"
+#include "common/http/curl_request.h"
 #include "kata-manager/artifacts/image_reference.h"
 
 namespace ferry::kata {
@@ -31,79 +30,51 @@ std::string_view trimmed(std::string_view text) {
 struct FreeUrl {
   void operator()(CURLU* url) const { ::curl_url_cleanup(url); }
 };
-struct FreeList {
-  void operator()(curl_slist* list) const { ::curl_slist_free_all(list); }
-};
 using Url = std::unique_ptr<CURLU, FreeUrl>;
-using List = std::unique_ptr<curl_slist, FreeList>;
-
-// The state of one request during libcurl's callbacks.
-struct Exchange {
-  const HttpRequest* request = nullptr;
-  CURL* curl = nullptr;
-  HttpReply reply;
-  bool head_ended = false;
-  std::optional<Error> failure;
-};
 
 constexpr int kOk = 200;
 constexpr int kPartial = 206;
 constexpr std::size_t kMostHeaders = 200;  // more headers count as an attack
 
-std::size_t take_header(const char* bytes, std::size_t size, std::size_t count, void* to) {
-  auto& exchange = *static_cast<Exchange*>(to);
-  const std::string_view line = trimmed({bytes, size * count});
-  if (line.starts_with("HTTP/")) {  // each reply begins anew, "100 Continue" too
-    exchange.reply.headers.clear();
-    exchange.head_ended = false;
-  } else if (line.empty()) {
-    exchange.head_ended = true;
-  } else if (const auto colon = line.find(':'); colon != std::string_view::npos) {
-    if (exchange.reply.headers.size() >= kMostHeaders) return 0;
-    exchange.reply.headers.emplace(lower(trimmed(line.substr(0, colon))), trimmed(line.substr(colon + 1)));
-  }
-  return size * count;
-}
+// The state of one request during libcurl's callbacks.
+struct Exchange {
+  const HttpRequest* request = nullptr;
+  const CurlRequest* curl = nullptr;
+  HttpReply reply = {};
+  bool head_ended = false;
+  std::optional<Error> failure = {};
 
-std::size_t take_body(const char* bytes, std::size_t size, std::size_t count, void* to) {
-  auto& exchange = *static_cast<Exchange*>(to);
-  const std::string_view chunk(bytes, size * count);
-  long status = 0;
-  ::curl_easy_getinfo(exchange.curl, CURLINFO_RESPONSE_CODE, &status);
-  exchange.reply.status = static_cast<int>(status);
-  if (exchange.request->body && (status == kOk || status == kPartial)) {
-    if (auto taken = exchange.request->body(exchange.reply, chunk); !taken) {
-      exchange.failure = std::move(taken).error();
-      return 0;
+  bool take_header(std::string_view text) {
+    const std::string_view line = trimmed(text);
+    if (line.starts_with("HTTP/")) {  // each reply begins anew, "100 Continue" too
+      reply.headers.clear();
+      head_ended = false;
+    } else if (line.empty()) {
+      head_ended = true;
+    } else if (const auto colon = line.find(':'); colon != std::string_view::npos) {
+      if (reply.headers.size() >= kMostHeaders) return false;
+      reply.headers.emplace(lower(trimmed(line.substr(0, colon))), trimmed(line.substr(colon + 1)));
     }
-    return chunk.size();
+    return true;
   }
-  if (exchange.reply.text.size() + chunk.size() > exchange.request->most_text) {
-    exchange.failure = {
-        .code = make_error_code(Errc::refused),
-        .message = fmt::format("the answer has more than {} bytes, the limit", exchange.request->most_text),
-        .hint = {}};
-    return 0;
-  }
-  exchange.reply.text += chunk;
-  return chunk.size();
-}
 
-Errc code_of(CURLcode code) {
-  switch (static_cast<int>(code)) {
-    case CURLE_SSL_CACERT_BADFILE:
-      return Errc::invalid_config;
-    case CURLE_PEER_FAILED_VERIFICATION:
-    case CURLE_SSL_CERTPROBLEM:
-    case CURLE_UNSUPPORTED_PROTOCOL:
-    case CURLE_URL_MALFORMAT:
-    case CURLE_WRITE_ERROR:
-    case CURLE_OUT_OF_MEMORY:
-      return Errc::failed;
-    default:
-      return Errc::unreachable;
+  bool take_body(std::string_view chunk) {
+    reply.status = curl->status();
+    if (request->body && (reply.status == kOk || reply.status == kPartial)) {
+      auto taken = request->body(reply, chunk);
+      if (!taken) failure = std::move(taken).error();
+      return !failure;
+    }
+    if (reply.text.size() + chunk.size() > request->most_text) {
+      failure = {.code = make_error_code(Errc::refused),
+                 .message = fmt::format("the answer has more than {} bytes, the limit", request->most_text),
+                 .hint = {}};
+      return false;
+    }
+    reply.text += chunk;
+    return true;
   }
-}
+};
 
 Result<Url> parsed_url(const std::string& text) {
   Url url(::curl_url());
@@ -128,93 +99,46 @@ std::string HttpReply::header(const std::string& name) const {
   return found == headers.end() ? std::string() : found->second;
 }
 
-struct HttpClient::Easy {
-  CURL* curl = nullptr;
-};
+HttpClient::HttpClient(HttpSetup setup) : setup_(std::move(setup)), curl_(std::make_unique<CurlRequest>()) {}
 
-HttpClient::HttpClient(HttpSetup setup) : setup_(std::move(setup)), easy_(std::make_unique<Easy>()) {
-  static const CURLcode kReady = ::curl_global_init(CURL_GLOBAL_DEFAULT);
-  easy_->curl = kReady == CURLE_OK ? ::curl_easy_init() : nullptr;
-  if (easy_->curl == nullptr) throw std::bad_alloc();
-}
-
-HttpClient::~HttpClient() {
-  ::curl_easy_cleanup(easy_->curl);
-}
+HttpClient::~HttpClient() = default;
 
 Result<HttpReply> HttpClient::perform(const HttpRequest& request) {
-  CURL* const curl = easy_->curl;
   const auto origin = HttpOrigin::of(request.url);
   if (!origin) return fail(origin.error());
-  ::curl_easy_reset(curl);  // keeps connections open
-  Exchange exchange{.request = &request, .curl = curl, .reply = {}, .failure = {}};
-  std::array<char, CURL_ERROR_SIZE> why{};
-  List headers;
-  for (const std::string& header : request.headers) {
-    curl_slist* longer = ::curl_slist_append(headers.get(), header.c_str());
-    if (longer == nullptr) throw std::bad_alloc();
-    (void)headers.release();
-    headers.reset(longer);
-  }
-
-  ::curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
-  ::curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  CurlRequest& curl = *curl_;
+  Exchange exchange{.request = &request, .curl = &curl};
+  curl.begin(request.url, setup_.patience.connect);
   // After a failed request libcurl keeps an HTTP/2 connection. If that is dead, each retry would wait for
   // it, so HTTP/1.1 is used.
-  ::curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-  ::curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
-  ::curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
-  ::curl_easy_setopt(curl, CURLOPT_USERAGENT, (std::string("ferry/") + kVersion).c_str());
-  ::curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
-  ::curl_easy_setopt(curl, CURLOPT_HEADERDATA, &exchange);
-  ::curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
-  ::curl_easy_setopt(curl, CURLOPT_WRITEDATA, &exchange);
-  ::curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why.data());
-  ::curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(setup_.patience.connect.count()));
-  ::curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(setup_.patience.slow_bytes));
-  ::curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(setup_.patience.slow.count()));
-  ::curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
-  ::curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 1L);
-  ::curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 2L);
+  curl.set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  curl.set(CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(setup_.patience.slow_bytes));
+  curl.set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(setup_.patience.slow.count()));
+  for (const std::string& header : request.headers) curl.add_header(header);
+  curl.receive(exchange);
   const std::string no_proxy = fmt::format("{}", fmt::join(setup_.no_proxy, ","));
-  if (!setup_.proxy.empty()) ::curl_easy_setopt(curl, CURLOPT_PROXY, setup_.proxy.c_str());
-  if (!no_proxy.empty()) ::curl_easy_setopt(curl, CURLOPT_NOPROXY, no_proxy.c_str());
+  if (!setup_.proxy.empty()) curl.set(CURLOPT_PROXY, setup_.proxy.c_str());
+  if (!no_proxy.empty()) curl.set(CURLOPT_NOPROXY, no_proxy.c_str());
   // A proxy cannot reach this host's loopback.
-  if (origin->is_loopback()) ::curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
-  if (!setup_.authorities.empty()) {
-    // The system's certificates stay trusted, by their folder.
-    curl_blob blob{
-        .data = setup_.authorities.data(), .len = setup_.authorities.size(), .flags = CURL_BLOB_NOCOPY};
-    ::curl_easy_setopt(curl, CURLOPT_CAINFO_BLOB, &blob);
-  }
-  if (!request.username.empty() || !request.password.empty()) {
-    ::curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
-    ::curl_easy_setopt(curl, CURLOPT_USERNAME, request.username.c_str());
-    ::curl_easy_setopt(curl, CURLOPT_PASSWORD, request.password.c_str());
-  }
-  if (request.form) {
-    ::curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.form->size()));
-    ::curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request.form->c_str());
-  }
+  if (origin->is_loopback()) curl.set(CURLOPT_NOPROXY, "*");
+  curl.trust(setup_.authorities, true);
+  curl.sign_in(request.username, request.password);
+  if (request.form) curl.send(*request.form);
 
-  const CURLcode code = ::curl_easy_perform(curl);
+  const CURLcode code = ::curl_easy_perform(curl.handle());
   if (exchange.failure) return fail(std::move(*exchange.failure));
   if (code != CURLE_OK) {
-    const std::string_view said = why.front() != '\0' ? why.data() : ::curl_easy_strerror(code);
-    return fail(code_of(code), fmt::format("{}: {}", origin->text(), said),
-                code == CURLE_PEER_FAILED_VERIFICATION
-                    ? "name the authority that signed its certificate, if it is yours"
-                    : "");
+    Error error = curl.failure(code).during(origin->text());
+    if (code == CURLE_SSL_CACERT_BADFILE) error.code = make_error_code(Errc::invalid_config);
+    if (code == CURLE_PEER_FAILED_VERIFICATION)
+      error.hint = "name the authority that signed its certificate, if it is yours";
+    return fail(std::move(error));
   }
   // libcurl treats a head that was cut after its first line as whole, and its missing body as complete.
   if (!exchange.head_ended)
     return fail(Errc::unreachable, fmt::format("{}: cut off in the head of its answer", origin->text()));
-  long status = 0;
-  ::curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-  exchange.reply.status = static_cast<int>(status);
-  curl_off_t seconds = 0;
-  ::curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &seconds);
-  exchange.reply.retry_after = std::chrono::seconds(seconds);
+  exchange.reply.status = curl.status();
+  exchange.reply.retry_after = curl.retry_after();
   return std::move(exchange.reply);
 }
 

@@ -16,6 +16,10 @@
 #include "common/result.h"
 #include "kata-manager/artifacts/artifacts.h"
 
+namespace ferry {
+class CurlRequest;
+}
+
 namespace ferry::kata {
 
 struct HttpReply {
@@ -59,9 +63,8 @@ class HttpClient {
   Result<HttpReply> perform(const HttpRequest& request);
 
  private:
-  struct Easy;
   HttpSetup setup_;
-  std::unique_ptr<Easy> easy_;
+  std::unique_ptr<CurlRequest> curl_;
 };
 
 /// The parts of a URL that identify the server.

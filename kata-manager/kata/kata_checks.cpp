@@ -15,6 +15,7 @@
 #include "common/text/text.h"
 #include "hostfs/cdi_registry.h"
 #include "kata-manager/classes/host_paths.h"
+#include "kata-manager/classes/kubelet_settings.h"
 #include "kata-manager/classes/kubernetes_words.h"
 #include "kata-manager/classes/runtime_class.h"
 #include "kata-manager/containerd/containerd_config.h"
@@ -52,17 +53,9 @@ struct Installed {
   std::optional<std::vector<std::string>> pod_annotations = {};
 };
 
-std::vector<std::string> texts_in(const TomlValue* list) {
-  std::vector<std::string> out;
-  if (list == nullptr || list->array() == nullptr) return out;
-  for (const TomlValue& element : *list->array())
-    if (const auto* text = element.string()) out.push_back(*text);
-  return out;
-}
-
 // The files' content under one release. The plan proves the present release's reading of it.
 std::vector<ContainerdFile> files_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
-  return predict_containerd(ContainerdRelease{2, 3, 4}, files, place.configuration).files;
+  return read_containerd_files(ContainerdRelease{2, 3, 4}, files, place.configuration).files;
 }
 TomlTable runtimes_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
   TomlTable out;
@@ -72,12 +65,10 @@ TomlTable runtimes_of_containerd(const RuntimePlace& place, const ConfigFiles& f
 }
 
 std::optional<Installed> installed_in(const TomlTable& runtimes, const std::string& handler) {
-  const TomlValue* entry = find(runtimes, {handler});
-  if (entry == nullptr || entry->table() == nullptr) return std::nullopt;
-  const TomlValue* path = find(*entry->table(), {"options", "ConfigPath"});
-  return Installed{
-      .configuration = path == nullptr || path->string() == nullptr ? std::string() : *path->string(),
-      .pod_annotations = texts_in(find(*entry->table(), {"pod_annotations"}))};
+  const TomlTable* entry = find_table(runtimes, {handler});
+  if (entry == nullptr) return std::nullopt;
+  return Installed{.configuration = text_at(*entry, {"options", "ConfigPath"}),
+                   .pod_annotations = texts_at(*entry, {"pod_annotations"})};
 }
 
 /// Absent: no file of the runtime has the handler.
@@ -312,10 +303,9 @@ Check question(std::string id, std::string why) {
 Check kvm_check(const HostFs& host) {
   Check check = question("kvm-there", "Kata's VMs are KVM's");
   if (host.exists("dev/kvm")) return std::move(check).passed("/dev/kvm is there");
-  return std::move(check).failed(
-      "there is no /dev/kvm",
-      "switch VT-x or AMD-V (SVM) on in the firmware, then `modprobe kvm_intel` or `modprobe kvm_amd`; in a "
-      "VM, allow nested virtualisation");
+  return std::move(check).failed("there is no /dev/kvm",
+                                 "switch VT-x or AMD-V (SVM) on in the firmware, then `modprobe kvm_intel` "
+                                 "or `modprobe kvm_amd`; in a VM, allow nested virtualisation");
 }
 
 /// Checks a module's device node. `ferry kata install` loads the module if loadModules is true.
@@ -418,10 +408,9 @@ Check mode_check(const ClassFile& file, const ConfidentialMode& mode) {
                          "confidential VMs want GPUs in a mode of their own, other VMs GPUs in none");
   const std::string found = "the mode of the GPUs for confidential computing is " + mode.text();
   if (!mode.known())
-    return std::move(check).unknown(
-        found,
-        "name the node's object, which NVIDIA's CC manager labels: kubectl get node NODE -o yaml > FILE; "
-        "ferry doctor --for kata --node-file FILE");
+    return std::move(check).unknown(found,
+                                    "name the node's object, which NVIDIA's CC manager labels: kubectl get "
+                                    "node NODE -o yaml > FILE; ferry doctor --for kata --node-file FILE");
   for (const KataClass& kata : file.classes) {
     if (const auto admitted = mode.admits(kata); !admitted)
       return std::move(check).failed(found, admitted.error().hint);
@@ -455,9 +444,8 @@ std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const 
   if (mode.known() || std::ranges::any_of(file.classes, is_confidential, &KataClass::kind))
     out.push_back(mode_check(file, mode));
   if (file.classes.empty()) out.push_back(shim_check(host, file, version_of));
-  for (const KataClass& kata : file.classes) {
+  for (const KataClass& kata : file.classes)
     std::ranges::move(class_checks(host, file, kata, confidential, version_of), std::back_inserter(out));
-  }
   return out;
 }
 

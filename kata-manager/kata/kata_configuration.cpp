@@ -9,7 +9,7 @@
 #include "kata-manager/classes/runtime_class.h"
 #include "kata-manager/kata/kata_parts.h"
 #include "kata-manager/runtime/container_runtime.h"
-#include "kata-manager/toml/toml_text.h"
+#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {
@@ -106,9 +106,8 @@ class DropInMaker {
     for (const Source& source : later_) merge_over(out.effective, source.settings);
     const auto still = hypervisor_of(out.effective);
     if (!still) return refuse(still.error().message, still.error().hint);
-    if (const auto wrong = wrong_in(kata_, out.effective, *still)) {
+    if (const auto wrong = wrong_in(kata_, out.effective, *still))
       return refuse(fmt::format("hypervisor.{}: {}", *still, *wrong), blame());
-    }
     if (auto wrong = wrong_for_shim(base_.shim, out.effective, *still, pod_resources)) {
       if (wrong->hint.empty()) wrong->hint = blame();
       return fail(std::move(*wrong).during(fmt::format("{}: class {}", kata_.place, kata_.name)));

@@ -90,10 +90,10 @@ Wrong wrong_kind(const KataClass& kata, const HypervisorSettings& settings, cons
 }  // namespace
 
 Result<std::string> hypervisor_of(const TomlTable& configuration) {
-  const TomlValue* all = find(configuration, {kHypervisor});
+  const TomlTable* all = find_table(configuration, {kHypervisor});
   std::vector<std::string> names;
-  if (all != nullptr && all->table() != nullptr) {
-    for (const auto& [name, settings] : *all->table()) {
+  if (all != nullptr) {
+    for (const auto& [name, settings] : *all) {
       if (settings.table() == nullptr)
         return fail(Errc::invalid_config, fmt::format("hypervisor.{} is no table", name));
       names.push_back(name);
@@ -114,9 +114,9 @@ Result<std::string> hypervisor_of(const TomlTable& configuration) {
 }
 
 HypervisorSettings::HypervisorSettings(const TomlTable& configuration, std::string_view hypervisor) {
-  const TomlValue* value = ferry::kata::find(configuration, {kHypervisor, hypervisor});
   static const TomlTable kNone;
-  table_ = value == nullptr || value->table() == nullptr ? &kNone : value->table();
+  table_ = find_table(configuration, {kHypervisor, hypervisor});
+  if (table_ == nullptr) table_ = &kNone;
 }
 
 const TomlValue* HypervisorSettings::find(std::string_view key) const {
@@ -124,8 +124,7 @@ const TomlValue* HypervisorSettings::find(std::string_view key) const {
 }
 
 std::string HypervisorSettings::text(std::string_view key) const {
-  const TomlValue* value = find(key);
-  return value == nullptr || value->string() == nullptr ? std::string() : *value->string();
+  return text_at(*table_, {key});
 }
 
 std::optional<std::int64_t> HypervisorSettings::number(std::string_view key) const {
@@ -135,8 +134,7 @@ std::optional<std::int64_t> HypervisorSettings::number(std::string_view key) con
 }
 
 bool HypervisorSettings::flag(std::string_view key) const {
-  const TomlValue* value = find(key);
-  return value != nullptr && value->boolean() != nullptr && *value->boolean();
+  return is_true_at(*table_, {key});
 }
 
 std::vector<std::filesystem::path> host_files_of(const HypervisorSettings& settings) {
@@ -148,9 +146,9 @@ std::vector<std::filesystem::path> host_files_of(const HypervisorSettings& setti
   const TomlValue* images = settings.find("guest_extension_images");
   if (images == nullptr || images->array() == nullptr) return out;
   for (const TomlValue& image : *images->array()) {
-    const TomlValue* path = image.table() == nullptr ? nullptr : find(*image.table(), {"path"});
-    if (path != nullptr && path->string() != nullptr && std::filesystem::path(*path->string()).is_absolute())
-      out.emplace_back(*path->string());
+    if (image.table() == nullptr) continue;
+    const std::filesystem::path path = text_at(*image.table(), {"path"});
+    if (path.is_absolute()) out.push_back(path);
   }
   return out;
 }
@@ -169,11 +167,10 @@ std::optional<Error> wrong_for_shim(const KataShim& shim, const TomlTable& effec
         fmt::format(
             "{} does not ask the kubelet which devices a pod has: with cold_plug_vfio = {} a pod gets none",
             shim.text(), cold),
-        fmt::format(
-            "install Kata 3.24.0 or later (of runtime-rs 3.31.0); or plug hot, `configuration: {{hypervisor: "
-            "{{{}: {{cold_plug_vfio: no-port, hot_plug_vfio: root-port}}}}}}`; or say `podResources: \"\"` "
-            "and name devices by annotations cdi.k8s.io/…",
-            hypervisor));
+        fmt::format("install Kata 3.24.0 or later (of runtime-rs 3.31.0); or plug hot, `configuration: "
+                    "{{hypervisor: {{{}: {{cold_plug_vfio: no-port, hot_plug_vfio: root-port}}}}}}`; or say "
+                    "`podResources: \"\"` and name devices by annotations cdi.k8s.io/…",
+                    hypervisor));
   }
   if (runtime_of(shim, effective) != ShimRuntime::rust) return std::nullopt;
   if (shim.refuses_settings_of_go() && find(effective, {"agent", "kata", "dial_timeout"}) != nullptr) {
@@ -186,9 +183,9 @@ std::optional<Error> wrong_for_shim(const KataShim& shim, const TomlTable& effec
       settings.number("pcie_switch_port").value_or(0) > 0) {
     return wrong(
         Errc::invalid_config,
-        fmt::format("hypervisor.{}: pcie_root_port and pcie_switch_port are both given: runtime-rs takes "
-                    "one of them",
-                    hypervisor));
+        fmt::format(
+            "hypervisor.{}: pcie_root_port and pcie_switch_port are both given: runtime-rs takes one of them",
+            hypervisor));
   }
   return std::nullopt;
 }

@@ -2,15 +2,12 @@
 // The settings that Ferry adds to Kata's configuration: the part of NVIDIA's GPU configurations in Kata
 // 4.1.0 without which a GPU does not reach a pod.
 #include <algorithm>
-#include <array>
+#include <initializer_list>
 #include <iterator>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "kata-manager/classes/runtime_class.h"
 #include "kata-manager/kata/kata_parts.h"
-#include "kata-manager/toml/toml_text.h"
+#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {
@@ -54,9 +51,8 @@ std::optional<std::filesystem::path> file_of(const KataBase& base, const std::fi
 // A shipped configuration has the paths of its build host. A path without a file in the artifact stays as
 // it is.
 void set_paths(const KataBase& base, const HypervisorSettings& was, TomlTable& out) {
-  for (const char* key : {"kernel", "image", "initrd", "firmware", "firmware_volume"}) {
+  for (const char* key : {"kernel", "image", "initrd", "firmware", "firmware_volume"})
     if (const auto file = file_of(base, was.text(key))) set(out, key, file->string());
-  }
 }
 
 // Kata makes one port for each device when a VM starts, and at least the configured number. Confidential
@@ -68,8 +64,8 @@ void set_ports(const KataClass& kata, const KataDevices& devices, const Hypervis
   if (!plugs_hot && !was.text(kHotPlug).empty()) set(out, kHotPlug, std::string(kNoPort));
   if (is_confidential(kata.kind)) return;
   const std::string key = cold == "switch-port" ? "pcie_switch_port" : "pcie_root_port";
-  const std::int64_t desired = std::min<std::int64_t>(devices.ports(), kMostPorts);
-  set(out, key, std::max(was.number(key).value_or(0), desired));
+  const std::int64_t needed = std::min<std::int64_t>(devices.ports(), kMostPorts);
+  set(out, key, std::max(was.number(key).value_or(0), needed));
 }
 
 void set_kernel_parameters(const KataClass& kata, const HypervisorSettings& was, TomlTable& out) {
@@ -107,32 +103,25 @@ void set_confidential(const KataClass& kata, TomlTable& out) {
 }
 
 /// Sets `key` to its present value, or to `least` if that is more.
-void set_at_least(TomlTable& out, const TomlTable& before, const std::vector<std::string>& tables,
+void set_at_least(TomlTable& out, const TomlTable& before, std::initializer_list<std::string_view> tables,
                   const std::string& key, std::int64_t least) {
-  const TomlTable* was = &before;
-  TomlTable* table = &out;
-  for (const std::string& name : tables) {
-    const TomlValue* inner = was == nullptr ? nullptr : find(*was, {name});
-    was = inner == nullptr ? nullptr : inner->table();
-    table = &table_at(*table, {name});
-  }
+  const TomlTable* was = find_table(before, tables);
   const TomlValue* value = was == nullptr ? nullptr : find(*was, {key});
   const std::int64_t* number = value == nullptr ? nullptr : value->integer();
-  set(*table, key, std::max(number == nullptr ? 0 : *number, least));
+  set(table_at(out, tables), key, std::max(number == nullptr ? 0 : *number, least));
 }
 
 void set_timeouts(ShimRuntime runtime, const TomlTable& before, TomlTable& out) {
   constexpr const char* kCreate = "create_container_timeout";
-  const std::vector<std::string> agent = {"agent", "kata"};
   if (runtime == ShimRuntime::go) {
     set_at_least(out, before, {"runtime"}, kCreate, kStartSeconds);
-    set_at_least(out, before, agent, "dial_timeout", kStartSeconds);
+    set_at_least(out, before, {"agent", "kata"}, "dial_timeout", kStartSeconds);
     return;
   }
   constexpr std::int64_t kMilliseconds = 1000;
-  set_at_least(out, before, agent, kCreate, kStartSeconds);
+  set_at_least(out, before, {"agent", "kata"}, kCreate, kStartSeconds);
   // runtime-rs's limit is `reconnect_timeout_ms`; its `dial_timeout_ms` is the pause between two attempts.
-  set_at_least(out, before, agent, "reconnect_timeout_ms", kStartSeconds * kMilliseconds);
+  set_at_least(out, before, {"agent", "kata"}, "reconnect_timeout_ms", kStartSeconds * kMilliseconds);
 }
 
 bool is_header_of_extension_image(std::string_view line) {
@@ -154,9 +143,8 @@ std::string with_extension_images_of(const KataBase& base) {
     if (line.starts_with('[')) in_image = is_header_of_extension_image(line);
     const auto setting =
         in_image && line.starts_with("path") ? parse_toml(line, base.file) : Result<TomlTable>(TomlTable());
-    const TomlValue* value = setting ? find(*setting, {"path"}) : nullptr;
-    const auto file =
-        value == nullptr || value->string() == nullptr ? std::nullopt : file_of(base, *value->string());
+    const std::string path = setting ? text_at(*setting, {"path"}) : "";
+    const auto file = path.empty() ? std::nullopt : file_of(base, path);
     if (file) {
       out += toml_text({}, {{"path", {file->string()}}});
     } else {
@@ -209,9 +197,8 @@ TomlTable ready_settings(const KataClass& kata, const KataBase& base, const Kata
   if (hypervisor == kQemu) set_kernel_parameters(kata, was, settings);
   set_annotations(kata, was, settings);
   set_confidential(kata, settings);
-  if (!was.number("default_memory")) {
+  if (!was.number("default_memory"))
     set(settings, "default_memory", static_cast<std::int64_t>(kGuestMemoryMib));
-  }
   TomlTable& runtime = table_at(out, {"runtime"});
   set(runtime, "vfio_mode", std::string("guest-kernel"));
   set(runtime, "sandbox_cgroup_only", true);

@@ -90,9 +90,7 @@ class SettingUp {
                          .handlers = kata.handlers(),
                          .shim = shim->path,
                          .configuration = kata_configuration_folder(kata.name) / kConfiguration,
-                         .artifact = std::move(artifact),
-                         .guest_memory_mib = {},
-                         .programs = {}};
+                         .artifact = std::move(artifact)};
     note_tag(kata, setup.artifact);
     if (const auto& here = setup.artifact) {
       auto added = add_configuration(kata, *here, std::move(*configuration), *shim, setup);
@@ -200,9 +198,8 @@ Result<std::vector<std::string>> classes_here(const HostFs& host) {
   if (!entries && is_gone(entries.error())) return std::vector<std::string>();
   if (!entries) return fail(Error(entries.error()));
   std::vector<std::string> out;
-  for (const DirectoryEntry& entry : *entries) {
+  for (const DirectoryEntry& entry : *entries)
     if (entry.is_directory && is_handler_name(entry.name)) out.push_back(entry.name);
-  }
   return out;
 }
 
@@ -223,9 +220,8 @@ Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files) {
     if (change.after) continue;
     // A folder with an administrator's own drop-in stays.
     const auto above = all_folders().parent_path().parent_path();
-    for (auto folder = change.path.parent_path(); folder != above; folder = folder.parent_path()) {
+    for (auto folder = change.path.parent_path(); folder != above; folder = folder.parent_path())
       if (!host.remove_empty_folder(folder.relative_path())) break;
-    }
   }
   return {};
 }

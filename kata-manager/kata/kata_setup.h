@@ -32,7 +32,7 @@ struct KataClassSetup {
   std::filesystem::path shim;
   std::filesystem::path configuration;
   std::optional<Artifact> artifact;  ///< absent: not fetched yet, so its configuration is unknown too
-  std::optional<std::uint64_t> guest_memory_mib;
+  std::optional<std::uint64_t> guest_memory_mib = {};
   /// Programs of the host that the shim starts as root, the hypervisor first. Empty: the configuration is
   /// not known.
   std::vector<std::filesystem::path> programs = {};

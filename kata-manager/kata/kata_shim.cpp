@@ -5,7 +5,6 @@
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -48,14 +47,14 @@ std::optional<KataRelease> release_of_installation(const HostFs& host, const std
 }
 
 tl::unexpected<Error> of_other_runtime(const KataClass& kata, const std::vector<KataShim>& here,
-                                       ShimRuntime desired) {
+                                       ShimRuntime runtime) {
   std::vector<std::string> names;
   for (const KataShim& shim : here) names.push_back(shim.text());
   return fail(
       Errc::unsupported,
       fmt::format("{}: class {}: its artifact's configuration is for {}, and the shim here is {}", kata.place,
-                  kata.name, text(desired), fmt::join(names, ", ")),
-      desired == ShimRuntime::rust
+                  kata.name, text(runtime), fmt::join(names, ", ")),
+      runtime == ShimRuntime::rust
           ? "install runtime-rs (Kata has its shim in /opt/kata/runtime-rs/bin), name its shim in the "
             "class, or take an artifact for the Go runtime"
           : "install Kata's Go runtime, name its shim in the class, or take an artifact for runtime-rs");
@@ -106,9 +105,7 @@ bool KataShim::refuses_settings_of_go() const {
 
 VersionOf version_by(HostWriter& writer) {
   return [&writer](const std::filesystem::path& program) {
-    return writer.output(
-        {.root = {}, .words = {program.string(), "--version"}, .device = {}, .killed_when_late = true},
-        kPatience);
+    return writer.output({.words = {program.string(), "--version"}, .killed_when_late = true}, kPatience);
   };
 }
 
@@ -136,7 +133,7 @@ KataShim kata_shim_at(const HostFs& host, const std::filesystem::path& path, con
 }
 
 Result<KataShim> find_kata_shim(const HostFs& host, const KataClass& kata, const VersionOf& version_of,
-                                std::optional<ShimRuntime> desired) {
+                                std::optional<ShimRuntime> runtime) {
   constexpr std::array kPlaces = {
       "/opt/kata/bin/containerd-shim-kata-v2", "/opt/kata/runtime-rs/bin/containerd-shim-kata-v2",
       "/usr/local/bin/containerd-shim-kata-v2", "/usr/bin/containerd-shim-kata-v2"};
@@ -157,13 +154,13 @@ Result<KataShim> find_kata_shim(const HostFs& host, const KataClass& kata, const
         fmt::format("class {}: no shim of Kata's is there: not {}", kata.name, fmt::join(kPlaces, ", ")),
         "install Kata, or say in the class where it is: `shim: /DIR/containerd-shim-kata-v2`");
   }
-  if (!desired) return here.front();
+  if (!runtime) return here.front();
   // A shim that gave no answer may be of either runtime, so a shim that is known to fit comes first.
-  for (const auto& fitting : {desired, std::optional<ShimRuntime>()}) {
+  for (const auto& fitting : {runtime, std::optional<ShimRuntime>()}) {
     const auto found = std::ranges::find(here, fitting, &KataShim::runtime);
     if (found != here.end()) return *found;
   }
-  return of_other_runtime(kata, here, *desired);
+  return of_other_runtime(kata, here, *runtime);
 }
 
 }  // namespace ferry::kata

@@ -64,10 +64,10 @@ std::optional<ShimRuntime> runtime_of_configuration(const TomlTable& configurati
 KataShim kata_shim_at(const HostFs& host, const std::filesystem::path& path,
                       const VersionOf& version_of = {});
 
-/// The shim for a class's VMs: the path that the class names, or the first of the `desired` runtime where
+/// The shim for a class's VMs: the path that the class names, or the first of `runtime` where
 /// Kata's installers and distributions put it (/opt/kata, /usr/local/bin, /usr/bin). Errc::not_found: no
 /// shim. Errc::unsupported: only shims of the other runtime.
 Result<KataShim> find_kata_shim(const HostFs& host, const KataClass& kata, const VersionOf& version_of = {},
-                                std::optional<ShimRuntime> desired = {});
+                                std::optional<ShimRuntime> runtime = {});
 
 }  // namespace ferry::kata

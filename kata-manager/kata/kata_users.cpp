@@ -2,10 +2,7 @@
 #include "kata-manager/kata/kata_users.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
-#include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -73,13 +70,12 @@ Result<KataShims> kata_shims(const HostFs& host) {
   if (!names && is_gone(names.error())) return out;
   if (!names) return fail(Error(names.error()));
   for (const std::string& name : *names) {
-    pid_t pid = 0;
-    const auto read = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (read.ec != std::errc() || read.ptr != name.data() + name.size()) continue;
+    const auto pid = whole_number<pid_t>(name);
+    if (!pid) continue;
     out.any_process = true;
     auto sandbox = sandbox_of(host, name);
     if (!sandbox) return fail(std::move(sandbox).error());
-    if (auto& of = *sandbox) out.by_sandbox.emplace(std::move(*of), pid);
+    if (auto& of = *sandbox) out.by_sandbox.emplace(std::move(*of), *pid);
   }
   return out;
 }

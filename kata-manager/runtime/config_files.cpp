@@ -71,10 +71,7 @@ Result<std::vector<std::filesystem::path>> ConfigFiles::glob(const std::filesyst
 }
 
 Result<std::optional<std::string>> content_of(const HostFs& host, const std::filesystem::path& path) {
-  auto text = host.read_file(path.relative_path());
-  if (text) return std::optional(std::move(*text));
-  if (text.error().code == std::errc::no_such_file_or_directory) return std::optional<std::string>();
-  return fail(std::move(text).error());
+  return ConfigFiles(host).read_if_there(path);
 }
 
 Result<> check_is_no_link(const HostFs& host, const std::filesystem::path& path) {
@@ -192,9 +189,8 @@ Result<std::string> with_block(const std::optional<std::string>& text, std::stri
   const auto block = find_block(*text);
   if (!block) return fail(Error(block.error()));
   const std::string_view end = line_end_of(*text);
-  if (const auto& there = *block) {
+  if (const auto& there = *block)
     return text->substr(0, there->body) + with_line_ends(body, end) + text->substr(there->last);
-  }
   const bool unended = !text->empty() && !text->ends_with('\n');
   std::string out = *text;
   if (unended) out += end;
@@ -221,9 +217,8 @@ Result<std::optional<std::string>> block_of(std::string_view text) {
   if (!block) return fail(Error(block.error()));
   if (!*block) return std::optional<std::string>();
   std::string out;
-  for (const char c : text.substr((*block)->body, (*block)->last - (*block)->body)) {
+  for (const char c : text.substr((*block)->body, (*block)->last - (*block)->body))
     if (c != '\r') out += c;
-  }
   return std::optional<std::string>(std::move(out));
 }
 

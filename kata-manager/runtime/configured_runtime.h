@@ -7,7 +7,6 @@
 
 #include "kata-manager/runtime/container_runtime.h"
 #include "kata-manager/toml/toml.h"
-#include "kata-manager/toml/toml_text.h"
 
 namespace ferry::kata {
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "kata-manager/containerd/containerd_release.h"
 
@@ -95,13 +96,8 @@ struct RunningPod {
 /// "kube-system/web-1 (kata-nvidia-gpu)"
 std::string text(const RunningPod& pod);
 
-class ContainerRuntime {
+class ContainerRuntime : Pinned {
  public:
-  ContainerRuntime() = default;
-  ContainerRuntime(const ContainerRuntime&) = delete;
-  ContainerRuntime& operator=(const ContainerRuntime&) = delete;
-  ContainerRuntime(ContainerRuntime&&) = delete;
-  ContainerRuntime& operator=(ContainerRuntime&&) = delete;
   virtual ~ContainerRuntime() = default;
 
   /// Errors: Errc::not_found: the socket has no listener, so the runtime does not run; Errc::unreachable:

@@ -28,9 +28,8 @@ Result<UniqueFd> connect(const HostFs& host, const std::filesystem::path& socket
     return fail(Errc::not_found, fmt::format("there is no {}", socket.string()));
   Error error = std::move(connection).error().during(socket.parent_path().string());
   // The socket is left from a stopped daemon.
-  if (error.code == std::errc::connection_refused) error.code = make_error_code(Errc::not_found);
-  if (error.code == std::errc::resource_unavailable_try_again)
-    error.code = make_error_code(Errc::unreachable);
+  if (error.code == std::errc::connection_refused) error.code = Errc::not_found;
+  if (error.code == std::errc::resource_unavailable_try_again) error.code = Errc::unreachable;
   return fail(std::move(error));
 }
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/runtime/device_ownership.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -9,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "kata-manager/containerd/containerd_config.h"
-#include "kata-manager/kata/kata_checks.h"
 #include "kata-manager/runtime/config_files.h"
 #include "kata-manager/runtime/runtime_place.h"
 #include "kata-manager/toml/toml.h"
@@ -42,9 +43,8 @@ Result<Setting> of_crio(const ConfigFiles& files, const std::filesystem::path& f
     if (!text) return fail(Error(text.error()));
     const auto root = parse_toml((*text).value_or(""), path.string());
     if (!root) return fail(Error(root.error()));
-    const TomlValue* const value = find(*root, {"crio", "runtime", kKey});
-    if (value == nullptr) continue;
-    out.on = value->boolean() != nullptr && *value->boolean();
+    if (find(*root, {"crio", "runtime", kKey}) == nullptr) continue;
+    out.on = is_true_at(*root, {"crio", "runtime", kKey});
     out.place = fmt::format("[crio.runtime] of {}", path.string());
   }
   return out;
@@ -58,13 +58,6 @@ std::filesystem::path edited_file(const HostFs& host, const RuntimePlace& place)
   for (const char* const name : {"config-v3.toml.tmpl", "config.toml.tmpl"})
     if (host.exists((folder / name).relative_path())) return folder / name;
   return folder / "config.toml.tmpl";
-}
-
-bool is_on(const ContainerdOutcome& outcome) {
-  const auto section = outcome.plugins.find(outcome.runtime_section);
-  if (section == outcome.plugins.end() || section->second.table() == nullptr) return false;
-  const TomlValue* const value = find(*section->second.table(), {kKey});
-  return value != nullptr && value->boolean() != nullptr && *value->boolean();
 }
 
 Result<Setting> of_containerd(const HostFs& host, const RuntimePlace& place) {
@@ -82,7 +75,7 @@ Result<Setting> of_containerd(const HostFs& host, const RuntimePlace& place) {
         problem = std::move(outcome.no_start);
         continue;
       }
-      found.push_back(is_on(outcome));
+      found.push_back(is_true_at(outcome.plugins, {outcome.runtime_section, kKey}));
       if (!outcome.files.empty() && outcome.files.front().version() > 2) section = kCriRuntime;
     }
     if (found.empty()) return fail(std::move(*problem));
@@ -96,11 +89,9 @@ Result<Setting> of_containerd(const HostFs& host, const RuntimePlace& place) {
 }  // namespace
 
 Check device_ownership_check(const HostFs& host) {
-  Check check{.id = "cdev-ownership",
-              .subject = kHostSubject,
-              .why =
-                  "KubeVirt's launchers are not root, and have /dev/iommu and the nodes below "
-                  "/dev/vfio/devices only where the container runtime makes these the container's"};
+  Check check{"cdev-ownership", kHostSubject,
+              "KubeVirt's launchers are not root, and have /dev/iommu and the nodes below "
+              "/dev/vfio/devices only where the container runtime makes these the container's"};
   const auto place = find_runtime(host, {});
   if (!place) return std::move(check).unknown(place.error().message);
   const auto setting = place->kind == RuntimeKind::crio ? of_crio(ConfigFiles(host), place->configuration)

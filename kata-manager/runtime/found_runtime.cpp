@@ -2,7 +2,6 @@
 #include "kata-manager/runtime/found_runtime.h"
 
 #include <algorithm>
-#include <array>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -26,7 +25,7 @@ ContainerdSetup setup_of(const FoundRuntime& runtime) {
           .placeholders = runtime.place.placeholders};
 }
 
-std::string without_witness(const FoundRuntime& runtime) {
+std::string without_config_dump(const FoundRuntime& runtime) {
   const bool is_crio = runtime.place.kind == RuntimeKind::crio;
   return fmt::format(
       "this is proven by Ferry's model of {} alone: its own program could not be asked what it makes of the "
@@ -35,22 +34,9 @@ std::string without_witness(const FoundRuntime& runtime) {
       runtime.no_program.empty() ? "it is not known" : runtime.no_program);
 }
 
-std::function<Result<std::optional<std::string>>()> witness_of_crio(
-    const CrioProgram& program, const FoundRuntime& runtime, const RuntimePlan& plan,
-    std::span<const RuntimeHandler> handlers) {
-  auto before = program.configuration(runtime.place.configuration);
-  // A program that cannot read CRI-O's present files proves nothing: it may lack parts in its own root.
-  if (!before || !*before) return {};
-  return [program, before = *before, &runtime, &plan, handlers]() -> Result<std::optional<std::string>> {
-    const auto after = program.configuration(runtime.place.configuration);
-    if (!after) return fail(Error(after.error()));
-    return unplanned(before, *after, plan.leaving, handlers);
-  };
-}
-
-class Looking {
+class RuntimeSearch {
  public:
-  Looking(const HostFs& host, HostWriter& writer, ContainerRuntime& running, RuntimePlace place)
+  RuntimeSearch(const HostFs& host, HostWriter& writer, ContainerRuntime& running, RuntimePlace place)
       : host_(host), writer_(writer), running_(running) {
     out_.notes = std::move(place.notes);
     out_.place = std::move(place);
@@ -68,7 +54,7 @@ class Looking {
       auto release = ContainerdRelease::parse(*said);
       if (!release) {
         Error error = std::move(release).error();
-        error.code = make_error_code(Errc::usage);
+        error.code = Errc::usage;
         return fail(std::move(error));
       }
       out_.release = *release;
@@ -79,8 +65,8 @@ class Looking {
       out_.release = *by_itself;
       out_.release_by = "the running containerd itself";
     } else {
-      return fail(Errc::not_found, "which release of containerd this is, nobody tells: " + why(),
-                  "say it: --containerd-version 1.7.24");
+      return fail(Errc::failed, "containerd was not found, or does not tell its version: " + why(),
+                  "install or start containerd, or name its version: --containerd-version 1.7.24");
     }
     if (by_itself && *by_itself != out_.release) {
       out_.notes.push_back(fmt::format("containerd {} runs, and {} starts with its next restart (by {})",
@@ -120,7 +106,7 @@ class Looking {
         add_to(out_.no_program, "there is no " + path);
         continue;
       }
-      auto release = ContainerdProgram(writer_, candidate.path).release();
+      auto release = containerd_release(writer_, candidate.path);
       if (!release) {
         add_to(out_.no_program, release.error().message);
         continue;
@@ -189,7 +175,7 @@ std::string FoundRuntime::text() const {
 
 Result<FoundRuntime> found_runtime(const HostFs& host, HostWriter& writer, ContainerRuntime& running,
                                    RuntimePlace place, const std::optional<std::string>& said) {
-  return Looking(host, writer, running, std::move(place)).look(said);
+  return RuntimeSearch(host, writer, running, std::move(place)).look(said);
 }
 
 Result<RuntimePlan> plan_runtime(const HostFs& host, const FoundRuntime& runtime,
@@ -205,7 +191,7 @@ Result<RuntimePlan> plan_runtime(const HostFs& host, const FoundRuntime& runtime
     plan->notes.push_back(
         "nothing proves this before containerd reads it: k0s takes its drop-ins in by itself, at once");
   } else if (plan && !plan->changes.empty() && !runtime.program) {
-    plan->notes.push_back(without_witness(runtime));
+    plan->notes.push_back(without_config_dump(runtime));
   }
   return plan;
 }
@@ -222,16 +208,23 @@ std::function<Result<std::optional<std::string>>()> config_dump_check(
     std::span<const RuntimeHandler> handlers) {
   // k0s writes containerd's file only later, so there is nothing to compare.
   if (!runtime.program || runtime.place.kind == RuntimeKind::k0s) return {};
-  if (runtime.place.kind == RuntimeKind::crio)
-    return witness_of_crio(CrioProgram(writer, *runtime.program), runtime, plan, handlers);
-  const ContainerdProgram program(writer, *runtime.program);
-  auto before = program.plugins(runtime.place.configuration);
-  if (!before) return {};  // it gives its release, but cannot read the files
-  return [program, before = *before, &runtime, &plan, handlers]() -> Result<std::optional<std::string>> {
-    const auto after = program.plugins(runtime.place.configuration);
-    if (!after) return fail(Error(after.error()));
-    return unplanned(before, *after, plan, handlers, runtime.release);
+  const bool is_crio = runtime.place.kind == RuntimeKind::crio;
+  const auto read = [&writer, &runtime, is_crio] {
+    const std::filesystem::path& files = runtime.place.configuration;
+    return is_crio ? crio_configuration(writer, *runtime.program, files)
+                   : containerd_plugins(writer, *runtime.program, files);
   };
+  auto before = read();
+  if (!before) return {};  // it gives its release, but cannot read the files
+  // A program that cannot read CRI-O's present files proves nothing: it may lack parts in its own root.
+  if (is_crio && !*before) return {};
+  return
+      [read, is_crio, before = *before, &runtime, &plan, handlers]() -> Result<std::optional<std::string>> {
+        const auto after = read();
+        if (!after) return fail(Error(after.error()));
+        return is_crio ? unplanned(before, *after, plan.leaving, handlers)
+                       : unplanned(before, *after, plan, handlers, runtime.release);
+      };
 }
 
 namespace {
@@ -240,7 +233,7 @@ constexpr const char* kUsualFile = "/etc/containerd/config.toml";
 constexpr const char* kUsualSocket = "/run/containerd/containerd.sock";
 
 bool is_number(std::string_view name) {
-  return !name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
+  return !name.empty() && std::ranges::all_of(name, is_digit);
 }
 
 /// ABI: proc(5), /proc/PID/exe: a deleted file has this suffix.
@@ -309,9 +302,8 @@ void forget(TomlTable& plugins, const std::string& section, const std::string& n
 
 }  // namespace
 
-Result<ContainerdRelease> ContainerdProgram::release() const {
-  auto text =
-      writer_->output({.root = {}, .words = {program_.string(), "--version"}, .device = {}}, kPatience);
+Result<ContainerdRelease> containerd_release(HostWriter& writer, const std::filesystem::path& program) {
+  auto text = writer.output({.words = {program.string(), "--version"}}, kPatience);
   if (!text) return fail(std::move(text).error());
   // Example: "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6+deb13u1"
   std::istringstream words(*text);
@@ -319,24 +311,24 @@ Result<ContainerdRelease> ContainerdProgram::release() const {
   std::string repository;
   std::string version;
   if (!(words >> name >> repository >> version) || name != "containerd") {
-    return fail(Errc::malformed_host, fmt::format("{} --version says \"{}\"", program_.string(),
-                                                  text->substr(0, text->find('\n'))));
+    return fail(Errc::malformed_host,
+                fmt::format("{} --version says \"{}\"", program.string(), text->substr(0, text->find('\n'))));
   }
   return ContainerdRelease::parse(version);
 }
 
-Result<std::optional<TomlTable>> ContainerdProgram::plugins(const std::filesystem::path& main) const {
+Result<std::optional<TomlTable>> containerd_plugins(HostWriter& writer, const std::filesystem::path& program,
+                                                    const std::filesystem::path& main) {
   const auto cannot = std::optional<TomlTable>();
-  auto text = writer_->output(
-      {.root = {}, .words = {program_.string(), "--config", main.string(), "config", "dump"}, .device = {}},
-      kPatience);
-  if (!text && text.error().code == make_error_code(Errc::failed)) return cannot;
+  auto text =
+      writer.output({.words = {program.string(), "--config", main.string(), "config", "dump"}}, kPatience);
+  if (!text && text.error().code == Errc::failed) return cannot;
   if (!text) return fail(std::move(text).error());
-  const auto said = parse_toml(*text, program_.string() + " config dump");
+  const auto said = parse_toml(*text, program.string() + " config dump");
   if (!said) return fail(Error(said.error()));
-  const TomlValue* plugins = find(*said, {"plugins"});
-  if (plugins == nullptr || plugins->table() == nullptr) return cannot;
-  return std::optional(*plugins->table());
+  const TomlTable* plugins = find_table(*said, {"plugins"});
+  if (plugins == nullptr) return cannot;
+  return std::optional(*plugins);
 }
 
 std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
@@ -346,11 +338,11 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
   if (!after) return "it cannot read them";
   const std::string& section = plan.after.runtime_section;
   for (const RuntimeHandler& handler : handlers) {
-    const TomlValue* said = find(*after, {section, "containerd", "runtimes", handler.name});
+    const TomlTable* said = find_table(*after, {section, "containerd", "runtimes", handler.name});
     const std::string name = "runtime " + handler.name;
-    if (said == nullptr || said->table() == nullptr) return name + " is not there";
-    const TomlTable desired = entry_of(told_as_in(said, handler), release);
-    if (auto found = missing_or_other(desired, *said->table(), name)) return found;
+    if (said == nullptr) return name + " is not there";
+    const TomlTable expected = entry_of(told_as_in(said, handler), release);
+    if (auto found = missing_or_other(expected, *said, name)) return found;
   }
   for (const std::string& name : plan.leaving) {
     if (find(*after, {section, "containerd", "runtimes", name}) != nullptr)

@@ -65,30 +65,18 @@ std::function<Result<std::optional<std::string>>()> config_dump_check(
 /// start, the new file is meant. Absent: no such process, or several (another one in a container).
 std::optional<std::filesystem::path> running_containerd(const HostFs& host, const RuntimePlace& place);
 
-class ContainerdProgram {
- public:
-  /// `writer` must outlive this object.
-  ContainerdProgram(HostWriter& writer, std::filesystem::path program)
-      : writer_(&writer), program_(std::move(program)) {}
+/// The release of a containerd program. Errors: as HostWriter::output() and ContainerdRelease::parse().
+Result<ContainerdRelease> containerd_release(HostWriter& writer, const std::filesystem::path& program);
 
-  const std::filesystem::path& path() const { return program_; }
-
-  /// Errors: as HostWriter::output() and ContainerdRelease::parse().
-  Result<ContainerdRelease> release() const;
-
-  /// Each plugin's section, built-in values included, as the program reads the files at `main`; absent: it
-  /// cannot read them. Some faults that end a daemon are missing here; containerd_config.h has more.
-  /// Errors: as HostWriter::output().
-  Result<std::optional<TomlTable>> plugins(const std::filesystem::path& main) const;
-
- private:
-  HostWriter* writer_;
-  std::filesystem::path program_;
-};
+/// Each plugin's section, built-in values included, as the program reads the files at `main`; absent: it
+/// cannot read them. Some faults that end a daemon are missing here; a trial start finds them
+/// (restart_check.h). Errors: as HostWriter::output().
+Result<std::optional<TomlTable>> containerd_plugins(HostWriter& writer, const std::filesystem::path& program,
+                                                    const std::filesystem::path& main);
 
 /// A difference between the program's reading and the plan; absent: Ferry's runtimes are as planned, and
-/// the rest is unchanged. `before` and `after` are from plugins(). Without `before`, only Ferry's runtimes
-/// are checked.
+/// the rest is unchanged. `before` and `after` are from containerd_plugins(). Without `before`, only Ferry's
+/// runtimes are checked.
 std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
                                      const std::optional<TomlTable>& after, const RuntimePlan& plan,
                                      std::span<const RuntimeHandler> handlers,

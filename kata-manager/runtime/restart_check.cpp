@@ -15,8 +15,9 @@
 #include <fmt/ranges.h>
 
 #include "kata-manager/artifacts/artifact_store.h"
+#include "kata-manager/containerd/containerd_place.h"
 #include "kata-manager/runtime/runtime_record.h"
-#include "kata-manager/toml/toml_text.h"
+#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {
@@ -34,10 +35,6 @@ constexpr std::array kOff = {"io.containerd.internal.v1.opt",     "io.containerd
                              "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
                              "io.containerd.server.v1.debug",     "io.containerd.server.v1.metrics",
                              "io.containerd.server.v1.grpc-tcp"};
-
-// Built-in snapshotters, which run even if no configuration names them.
-constexpr std::array kBuiltInSnapshotters = {"aufs",  "blockfile", "btrfs", "devmapper",
-                                             "erofs", "overlayfs", "zfs"};
 
 // Plugins whose paths are only read, or lie below root and state.
 constexpr std::array kHarmless = {"io.containerd.grpc.v1.cri",
@@ -59,9 +56,8 @@ bool is_harmless(const std::string& id) {
 bool leads_elsewhere(const TomlValue& value) {
   if (const auto* text = value.string()) return text->find('/') != std::string::npos;
   if (const auto* list = value.array()) return std::ranges::any_of(*list, leads_elsewhere);
-  if (const auto* table = value.table()) {
+  if (const auto* table = value.table())
     return std::ranges::any_of(*table, [](const auto& entry) { return leads_elsewhere(entry.second); });
-  }
   return false;
 }
 
@@ -104,7 +100,8 @@ void keep_transfer_apart(TomlTable& section) {
 
 void keep_plugins_apart(TomlTable& root, const std::filesystem::path& folder) {
   std::vector<std::string> off(kOff.begin(), kOff.end());
-  for (const char* name : kBuiltInSnapshotters) off.push_back(std::string(kSnapshotters) + name);
+  for (const std::string_view name : kBuiltInSnapshotters)
+    if (name != kNative) off.push_back(fmt::format("{}{}", kSnapshotters, name));
   TomlTable& plugins = table_at(root, {"plugins"});
   for (auto& [id, section] : plugins) {
     const bool other_snapshotter =
@@ -221,7 +218,7 @@ class Trial {
   }
 
   HostCommand command(const std::vector<std::string>& words) const {
-    HostCommand out{.root = {}, .words = {program_.string()}, .device = {}, .killed_when_late = true};
+    HostCommand out{.words = {program_.string()}, .killed_when_late = true};
     out.words.insert(out.words.end(), words.begin(), words.end());
     return out;
   }
@@ -232,22 +229,16 @@ class Trial {
   std::filesystem::path folder_;
 };
 
-/// True if a TOML line sets a key, or is the header of a table of that name.
-bool has_key(std::string_view line, const std::string& key) {
-  const auto first = line.find_first_not_of(" \t");
-  if (first == std::string_view::npos || line[first] == '#') return false;
-  line.remove_prefix(first);
-  if (line.front() == '[') {
-    const auto end = line.find('#');
-    const std::string_view header = line.substr(0, end);
-    const auto at = header.find("." + key);
-    if (at == std::string_view::npos) return false;
-    const auto behind = at + 1 + key.size();
-    return behind < header.size() && (header[behind] == ']' || header[behind] == '.');
+/// Adds the line of each value of that key, at any depth.
+void add_lines_of(const std::string& key, std::string_view text, const TomlTable& table, TomlPath path,
+                  std::vector<std::uint32_t>& into) {
+  for (const auto& [name, value] : table) {
+    path.push_back(name);
+    const auto line = name == key ? line_of(text, path) : std::nullopt;
+    if (line) into.push_back(*line);
+    if (value.table() != nullptr) add_lines_of(key, text, *value.table(), path, into);
+    path.pop_back();
   }
-  if (!line.starts_with(key)) return false;
-  const auto next = line.find_first_not_of(" \t", key.size());
-  return next != std::string_view::npos && (line[next] == '=' || line[next] == '.');
 }
 
 }  // namespace
@@ -262,8 +253,7 @@ TomlTable kept_apart(TomlTable dump, const std::filesystem::path& folder) {
   dump["ttrpc"] = {TomlTable{{"address", text(folder / "ttrpc.sock")}}};
   dump["debug"] = {TomlTable{{"level", text("error")}}};
   TomlArray required = {text(kCriOfVersion2), text(kNoSuchPlugin)};
-  const TomlValue* plugins = find(dump, {"plugins"});
-  if (plugins != nullptr && plugins->table() != nullptr && plugins->table()->contains(kCriRuntime))
+  if (find(dump, {"plugins", kCriRuntime}) != nullptr)
     required.insert(required.begin(), {text(kCriImages), text(kCriRuntime)});
   dump["required_plugins"] = {std::move(required)};
   keep_plugins_apart(dump, folder);
@@ -281,12 +271,9 @@ std::string place_of_reason(const HostFs& host, std::span<const ContainerdFile> 
     for (const ContainerdFile& file : files) {
       const auto content = host.read_file(file.path.relative_path());
       if (!content) continue;
-      std::istringstream lines(*content);
-      std::size_t number = 0;
-      for (std::string line; std::getline(lines, line);) {
-        ++number;
-        if (has_key(line, key)) return fmt::format("{}:{}", file.path.string(), number);
-      }
+      std::vector<std::uint32_t> lines;
+      add_lines_of(key, *content, file.root, {}, lines);
+      if (!lines.empty()) return fmt::format("{}:{}", file.path.string(), std::ranges::min(lines));
     }
   }
   return {};

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kata-manager/runtime/config_files.h"
@@ -22,13 +23,8 @@
 namespace ferry::kata {
 
 /// Makes a runtime read its files.
-class RuntimeControl {
+class RuntimeControl : Pinned {
  public:
-  RuntimeControl() = default;
-  RuntimeControl(const RuntimeControl&) = delete;
-  RuntimeControl& operator=(const RuntimeControl&) = delete;
-  RuntimeControl(RuntimeControl&&) = delete;
-  RuntimeControl& operator=(RuntimeControl&&) = delete;
   virtual ~RuntimeControl() = default;
 
   /// "restart containerd.service"

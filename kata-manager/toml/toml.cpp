@@ -2,7 +2,6 @@
 #include "kata-manager/toml/toml.h"
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -40,107 +39,6 @@ constexpr void must_hold(bool holds) {
 namespace ferry::kata {
 namespace {
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr std::size_t kLongMark = 3;  // length of the mark of a multi-line string
-
-bool is_long(std::string_view rest) {
-  return rest.size() >= kLongMark && rest[1] == rest[0] && rest[2] == rest[0];
-}
-
-/// The end of the string that begins at `at`; without a closing mark, the end of its line or of the text.
-std::size_t behind_string(std::string_view text, std::size_t at) {
-  const char mark = text[at];
-  const bool over_lines = is_long(text.substr(at));
-  for (at += over_lines ? kLongMark : 1; at < text.size(); ++at) {
-    if (text[at] == '\\' && mark == '"') {
-      ++at;
-    } else if (text[at] == '\n' && !over_lines) {
-      return at;
-    } else if (text[at] == mark && (!over_lines || is_long(text.substr(at)))) {
-      // Up to two more marks are the last characters of a long string.
-      return over_lines ? std::min(text.find_first_not_of(mark, at), text.size()) : at + 1;
-    }
-  }
-  return text.size();
-}
-
-bool is_bare(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '+';
-}
-
-/// Tracks a text character by character, to know where a string may begin: a quote inside a value begins
-/// none.
-class Place {
- public:
-  void step(char c) {
-    if (c == ' ' || c == '\t' || c == '\r') return;
-    if (c == '\n') return begin_line();
-    if (c == '=' || c == ',') {
-      begun_ = false;
-      in_value_ = c == '=' || (!open_.empty() && open_.back() == '[');
-    } else if (c == '[' || c == '{') {
-      open(c);
-    } else if (c == ']' || c == '}') {
-      if (!open_.empty()) open_.pop_back();
-      begun_ = true;
-      in_value_ = true;
-    } else {
-      begun_ = true;
-    }
-    last_ = c;
-  }
-  void begin_line() {
-    last_ = '\n';
-    if (!open_.empty()) return;
-    in_value_ = false;
-    begun_ = false;
-  }
-  /// In a key each part may be a string; in a value, only the whole.
-  bool may_begin_string() const { return in_value_ ? !begun_ : !is_bare(last_); }
-
- private:
-  void open(char c) {
-    const bool header = c == '[' && !in_value_ && open_.empty();
-    begun_ = false;
-    if (header) {
-      last_ = c;
-      return;  // a table's header: keys up to the end of the line
-    }
-    open_ += c;
-    in_value_ = c == '[';
-  }
-
-  std::string open_;       // open brackets of values
-  bool in_value_ = false;  // false: in a key
-  bool begun_ = false;     // the value has begun
-  char last_ = '\n';       // last character that is no blank
-};
-
-}  // namespace
-
-std::optional<std::size_t> stray_character(std::string_view text) {
-  constexpr unsigned char kFirstAboveAscii = 0x80;
-  Place place;
-  std::size_t at = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
-  while (at < text.size()) {
-    const char c = text[at];
-    if (c == '#') {
-      at = std::min(text.find('\n', at), text.size());
-    } else if ((c == '"' || c == '\'') && place.may_begin_string()) {
-      at = behind_string(text, at);
-      place.step('"');
-    } else if (static_cast<unsigned char>(c) >= kFirstAboveAscii) {
-      return at;
-    } else {
-      place.step(c);
-      ++at;
-    }
-  }
-  return std::nullopt;
-}
-
-namespace {
-
 TomlTable as_values(const toml::table& table);
 
 TomlValue as_value(const toml::node& node) {
@@ -166,18 +64,6 @@ TomlTable as_values(const toml::table& table) {
   TomlTable out;
   for (const auto& [key, node] : table) out.emplace(key.str(), as_value(node));
   return out;
-}
-
-/// Absent: the text is not TOML.
-std::optional<toml::table> parsed(std::string_view text) {
-  if (stray_character(text)) return std::nullopt;
-  try {
-    return toml::parse(text);
-  } catch (const toml::parse_error&) {
-    return std::nullopt;
-  } catch (const std::logic_error&) {
-    return std::nullopt;
-  }
 }
 
 /// The key of a line as written: in a header the part between the brackets, else the part before `=`.
@@ -219,18 +105,10 @@ std::string with_key_as_written(std::string_view description, std::string_view t
   return out;
 }
 
-}  // namespace
-
-Result<TomlTable> parse_toml(std::string_view text, const std::string& file) {
-  if (const auto stray = stray_character(text)) {
-    const std::string_view before = text.substr(0, *stray);
-    const auto line = std::ranges::count(before, '\n') + 1;
-    const auto column = *stray - (before.find_last_of('\n') + 1) + 1;  // npos + 1 is 0
-    return fail(Errc::invalid_config,
-                fmt::format("{}:{}:{}: a character above ASCII needs quotes", file, line, column));
-  }
+/// Errors: as parse_toml().
+Result<toml::table> parsed(std::string_view text, const std::string& file = {}) {
   try {
-    return as_values(toml::parse(text));
+    return toml::parse(text);
   } catch (const toml::parse_error& error) {
     const toml::source_position at = error.source().begin;
     return fail(Errc::invalid_config, fmt::format("{}:{}:{}: {}", file, at.line, at.column,
@@ -238,6 +116,14 @@ Result<TomlTable> parse_toml(std::string_view text, const std::string& file) {
   } catch (const std::logic_error& error) {
     return fail(Errc::invalid_config, fmt::format("{}: {}", file, error.what()));
   }
+}
+
+}  // namespace
+
+Result<TomlTable> parse_toml(std::string_view text, const std::string& file) {
+  const auto root = parsed(text, file);
+  if (!root) return fail(Error(root.error()));
+  return as_values(*root);
 }
 
 std::optional<InlineTable> inline_table_on(std::string_view text, const std::vector<std::string>& keys) {
@@ -274,6 +160,30 @@ const TomlValue* find(const TomlTable& root, std::initializer_list<std::string_v
     table = value->table();
   }
   return value;
+}
+
+const TomlTable* find_table(const TomlTable& root, std::initializer_list<std::string_view> keys) {
+  const TomlValue* const value = find(root, keys);
+  return value == nullptr ? nullptr : value->table();
+}
+
+std::string text_at(const TomlTable& root, std::initializer_list<std::string_view> keys) {
+  const TomlValue* const value = find(root, keys);
+  return value == nullptr || value->string() == nullptr ? std::string() : *value->string();
+}
+
+std::vector<std::string> texts_at(const TomlTable& root, std::initializer_list<std::string_view> keys) {
+  const TomlValue* const list = find(root, keys);
+  std::vector<std::string> out;
+  if (list == nullptr || list->array() == nullptr) return out;
+  for (const TomlValue& text : *list->array())
+    out.push_back(text.string() != nullptr ? *text.string() : std::string());
+  return out;
+}
+
+bool is_true_at(const TomlTable& root, std::initializer_list<std::string_view> keys) {
+  const TomlValue* const value = find(root, keys);
+  return value != nullptr && *value == TomlValue{true};
 }
 
 TomlTable& table_at(TomlTable& root, std::initializer_list<std::string_view> keys) {

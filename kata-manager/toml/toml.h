@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -16,11 +17,6 @@
 #include "common/result.h"
 
 namespace ferry::kata {
-
-/// The place of the first byte above ASCII outside of strings and comments, which TOML forbids; toml++ does
-/// not report that the character needs quotes. A leading byte-order mark is skipped. In a text that is not
-/// TOML, a byte in a string may be reported, too.
-std::optional<std::size_t> stray_character(std::string_view text);
 
 struct TomlValue;
 using TomlArray = std::vector<TomlValue>;
@@ -57,6 +53,18 @@ std::optional<std::uint32_t> line_of(std::string_view text, const std::vector<st
 /// The value at a path of keys; nullptr: no value, or a key on the way is no table.
 const TomlValue* find(const TomlTable& root, std::initializer_list<std::string_view> keys);
 
+/// The table at a path of keys; nullptr: no value, or another type.
+const TomlTable* find_table(const TomlTable& root, std::initializer_list<std::string_view> keys);
+
+/// The string at a path of keys; empty: no value, or another type.
+std::string text_at(const TomlTable& root, std::initializer_list<std::string_view> keys);
+
+/// The strings of the list at a path of keys; another element is an empty string. Empty: no list.
+std::vector<std::string> texts_at(const TomlTable& root, std::initializer_list<std::string_view> keys);
+
+/// True: the value at a path of keys is `true`.
+bool is_true_at(const TomlTable& root, std::initializer_list<std::string_view> keys);
+
 /// The table at a path of keys. Missing tables are made; other values on the way are replaced.
 TomlTable& table_at(TomlTable& root, std::initializer_list<std::string_view> keys);
 
@@ -67,5 +75,25 @@ void merge_over(TomlTable& base, const TomlTable& later);
 /// absent, as for a program that decodes into variables. Absent: no difference.
 std::optional<std::string> first_difference(const TomlTable& is, const TomlTable& would_be,
                                             const std::string& path);
+
+// Writes values as TOML, for files or parts of files that only Ferry edits.
+
+/// Keys joined as in a header: `plugins."io.containerd.cri.v1.runtime".containerd`.
+std::string dotted(const std::vector<std::string>& keys);
+
+/// A table under its header, followed by its inner tables. `path`: the header's keys; empty: the table is a
+/// whole file.
+std::string toml_text(const std::vector<std::string>& path, const TomlTable& table);
+
+// Removes tables from a TOML file's text. All other bytes stay.
+
+/// The keys of a table: {"plugins", "io.containerd.grpc.v1.cri", "containerd", "runtimes", "kata"}.
+using TomlPath = std::vector<std::string>;
+
+/// The text without these tables and their inner tables. `file` names the text in errors. Errors:
+/// Errc::refused: a table has no header of its own (an inline table, dotted keys), so its lines cannot be
+/// separated; the error names the file and the tables. Errc::invalid_config: the text is not TOML.
+Result<std::string> without_tables(std::string_view text, const std::string& file,
+                                   std::span<const TomlPath> paths);
 
 }  // namespace ferry::kata

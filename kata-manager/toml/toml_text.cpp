@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/toml/toml_text.h"
-
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "common/text/text.h"
+#include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
 namespace {
@@ -30,9 +31,7 @@ std::string quoted_text(std::string_view text) {
 }
 
 std::string key_text(const std::string& key) {
-  const auto is_plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-  };
+  const auto is_plain = [](char c) { return is_alphanumeric(c) || c == '-' || c == '_'; };
   return !key.empty() && std::ranges::all_of(key, is_plain) ? key : quoted_text(key);
 }
 
@@ -68,9 +67,8 @@ std::string dotted(const std::vector<std::string>& keys) {
 
 std::string toml_text(const std::vector<std::string>& path, const TomlTable& table) {
   std::string out = path.empty() ? "" : fmt::format("[{}]\n", dotted(path));
-  for (const auto& [key, value] : table) {
+  for (const auto& [key, value] : table)
     if (value.table() == nullptr) out += key_text(key) + " = " + value_text(value) + "\n";
-  }
   for (const auto& [key, value] : table) {
     if (value.table() == nullptr) continue;
     std::vector<std::string> inner = path;
@@ -130,9 +128,9 @@ void prune(TomlTable& table) {
 
 Result<std::string> without_tables(std::string_view text, const std::string& file,
                                    std::span<const TomlPath> paths) {
-  auto desired = parse_toml(text, file);
-  if (!desired) return fail(std::move(desired).error());
-  for (const TomlPath& path : paths) erase(*desired, path);
+  auto expected = parse_toml(text, file);
+  if (!expected) return fail(std::move(expected).error());
+  for (const TomlPath& path : paths) erase(*expected, path);
   std::string out;
   std::string skipped;  // may belong to the next table
   bool removing = false;
@@ -155,9 +153,9 @@ Result<std::string> without_tables(std::string_view text, const std::string& fil
   out += skipped;
   // Proves that only these tables are gone.
   auto left = parse_toml(out, file);
-  prune(*desired);
+  prune(*expected);
   if (left) prune(*left);
-  if (left && *left == *desired) return out;
+  if (left && *left == *expected) return out;
   std::string names;
   for (const TomlPath& path : paths) names += (names.empty() ? "[" : ", [") + dotted(path) + "]";
   return fail(

@@ -23,15 +23,15 @@ bool looks_the_same(const ListedResource& one, const ListedResource& other) {
 using HeldGroups = std::unordered_map<std::uint32_t, std::string>;
 
 /// For each allocated IOMMU group, the reason why its other devices are not available.
-HeldGroups held_groups(const Allocations& book) {
+HeldGroups held_groups(const Allocations& allocations) {
   HeldGroups held;
-  for (const auto& resource_devices : book.device_lists())
-    for (const auto& slot : resource_devices.slots)
-      if (slot.user != 0) {
-        held.emplace(slot.device.iommu_group, fmt::format("held back: {} of its IOMMU group {} is allocated",
-                                                          slot.device.id, slot.device.iommu_group));
+  for (const auto& resource_devices : allocations.device_lists())
+    for (const auto& entry : resource_devices.entries)
+      if (entry.user != 0) {
+        held.emplace(entry.device.iommu_group, fmt::format("held back: {} of its IOMMU group {} is allocated",
+                                                           entry.device.id, entry.device.iommu_group));
       }
-  for (const auto& claim : book.claims())
+  for (const auto& claim : allocations.claims())
     if (claim.group)
       held.emplace(*claim.group, fmt::format("held back: {} of its IOMMU group {} is allocated as {}",
                                              claim.id, *claim.group, claim.resource));
@@ -41,25 +41,25 @@ HeldGroups held_groups(const Allocations& book) {
 ListedResource list(const Allocations::ResourceDevices& resource_devices, const HeldGroups& held,
                     const std::map<std::uint32_t, std::string>& left_open) {
   const bool all_nodes_known =
-      std::all_of(resource_devices.slots.begin(), resource_devices.slots.end(),
-                  [](const auto& slot) { return slot.device.numa_node.has_value(); });
+      std::all_of(resource_devices.entries.begin(), resource_devices.entries.end(),
+                  [](const auto& entry) { return entry.device.numa_node.has_value(); });
   ListedResource listed{.name = resource_devices.name,
                         .env_prefix = resource_devices.env_prefix,
                         .devices = {},
                         .places = false};
-  listed.devices.reserve(resource_devices.slots.size());
-  for (const auto& slot : resource_devices.slots) {
-    ListedDevice device{.id = slot.device.id,
-                        .reason = slot.device.problem.empty() ? slot.fault : slot.device.problem,
-                        .numa_node = all_nodes_known ? slot.device.numa_node : std::nullopt,
-                        .iommu_group = slot.device.iommu_group,
-                        .allocated = slot.user != 0,
+  listed.devices.reserve(resource_devices.entries.size());
+  for (const auto& entry : resource_devices.entries) {
+    ListedDevice device{.id = entry.device.id,
+                        .reason = entry.device.problem.empty() ? entry.fault : entry.device.problem,
+                        .numa_node = all_nodes_known ? entry.device.numa_node : std::nullopt,
+                        .iommu_group = entry.device.iommu_group,
+                        .allocated = entry.user != 0,
                         .awaits_release = false};
     // The pod's name counts only if it belongs to the present allocation.
-    if (device.allocated && slot.named == slot.user) device.pod = slot.pod;
+    if (device.allocated && entry.named == entry.user) device.pod = entry.pod;
     const auto open = left_open.find(device.iommu_group);
     const bool is_open = open != left_open.end();
-    device.awaits_release = slot.gone || is_open || (device.allocated && !device.reason.empty());
+    device.awaits_release = entry.gone || is_open || (device.allocated && !device.reason.empty());
     const auto user = held.find(device.iommu_group);
     // An allocated device stays Healthy: the kubelet does not allocate it again anyway.
     if (device.reason.empty() && !device.allocated && user != held.end()) {
@@ -74,17 +74,17 @@ ListedResource list(const Allocations::ResourceDevices& resource_devices, const 
   return listed;
 }
 
-/// The places of one resource. `listed`: the device lists of `shelves`, in the same order. A place has no
-/// NUMA node, since its pod's GPU may be on any.
+/// The places of one resource. `listed`: the lists of all resources, in the order of `device_lists`. A place
+/// has no NUMA node, since its pod's GPU may be on any.
 ListedResource list_places(const ResourceName& name, EnvPrefix env_prefix,
                            const std::vector<Allocations::ResourceDevices>& device_lists,
                            std::span<const std::shared_ptr<const ListedResource>> listed) {
   ListedResource places{.name = name, .env_prefix = env_prefix, .devices = {}, .places = true};
   for (std::size_t i = 0; i < device_lists.size(); ++i) {
     if (device_lists[i].places) continue;
-    for (std::size_t j = 0; j < device_lists[i].slots.size(); ++j) {
+    for (std::size_t j = 0; j < device_lists[i].entries.size(); ++j) {
       const auto& gpu = listed[i]->devices.at(j);
-      for (const auto& companion : device_lists[i].slots[j].device.companions) {
+      for (const auto& companion : device_lists[i].entries[j].device.companions) {
         if (companion.resource != name.text()) continue;
         places.devices.push_back(
             {.id = companion.place(),
@@ -103,32 +103,32 @@ bool decides_placement(const std::vector<Allocations::ResourceDevices>& device_l
   std::unordered_map<std::string_view, const Allocations::ResourceDevices*> carried_as;
   std::unordered_set<std::string_view> of_several_types;
   for (const auto& resource_devices : device_lists)
-    for (const auto& slot : resource_devices.slots)
-      if (!slot.device.gpu.empty() &&
-          carried_as.emplace(slot.device.gpu, &resource_devices).first->second != &resource_devices)
-        of_several_types.insert(slot.device.gpu);
+    for (const auto& entry : resource_devices.entries)
+      if (!entry.device.gpu.empty() &&
+          carried_as.emplace(entry.device.gpu, &resource_devices).first->second != &resource_devices)
+        of_several_types.insert(entry.device.gpu);
   return std::ranges::any_of(device_lists, [&](const Allocations::ResourceDevices& resource_devices) {
-    return std::ranges::any_of(resource_devices.slots, [&](const Allocations::Slot& slot) {
-      return slot.user != 0 && of_several_types.contains(slot.device.gpu);
+    return std::ranges::any_of(resource_devices.entries, [&](const Allocations::Entry& entry) {
+      return entry.user != 0 && of_several_types.contains(entry.device.gpu);
     });
   });
 }
 
 /// True if a listed group has two allocations, as an earlier plugin that ignored groups could make. If the
 /// kubelet allocates the group again, both may have been released without any notice.
-bool has_group_of_two_holders(const Allocations& book) {
+bool has_group_of_two_users(const Allocations& allocations) {
   std::unordered_map<std::uint32_t, Allocations::Ticket> users;
   const auto is_second = [&](std::uint32_t group, Allocations::Ticket user) {
     return users.emplace(group, user).first->second != user;
   };
   std::unordered_set<std::uint32_t> ours;
-  for (const auto& resource_devices : book.device_lists()) {
-    for (const auto& slot : resource_devices.slots) {
-      if (slot.user != 0 && is_second(slot.device.iommu_group, slot.user)) return true;
-      ours.insert(slot.device.iommu_group);
+  for (const auto& resource_devices : allocations.device_lists()) {
+    for (const auto& entry : resource_devices.entries) {
+      if (entry.user != 0 && is_second(entry.device.iommu_group, entry.user)) return true;
+      ours.insert(entry.device.iommu_group);
     }
   }
-  return std::ranges::any_of(book.claims(), [&](const Allocations::Claim& claim) {
+  return std::ranges::any_of(allocations.claims(), [&](const Allocations::Claim& claim) {
     return claim.group && ours.contains(*claim.group) && is_second(*claim.group, claim.ticket);
   });
 }
@@ -142,14 +142,14 @@ bool any_device(const Snapshot& snapshot, Predicate holds) {
 
 }  // namespace
 
-std::optional<NextLists> next_lists(const Allocations& book, const std::vector<bool>& stale,
+std::optional<NextLists> next_lists(const Allocations& allocations, const std::vector<bool>& stale,
                                     const Snapshot& before) {
-  const auto& device_lists = book.device_lists();
-  auto unlisted = book.unlisted();
+  const auto& device_lists = allocations.device_lists();
+  auto unlisted = allocations.unlisted();
   bool same = before.resources.size() == device_lists.size() && before.unlisted == unlisted;
   if (same && std::ranges::find(stale, true) == stale.end()) return std::nullopt;
 
-  const auto held = held_groups(book);
+  const auto held = held_groups(allocations);
   auto next = std::make_shared<Snapshot>();
   next->generation = before.generation + 1;
   next->unlisted = std::move(unlisted);
@@ -170,14 +170,14 @@ std::optional<NextLists> next_lists(const Allocations& book, const std::vector<b
     if (former(i) != nullptr && !stale[i]) {
       next->resources[i] = former(i);
     } else {
-      put(i, list(device_lists[i], held, book.left_open()));
+      put(i, list(device_lists[i], held, allocations.left_open()));
     }
   }
   for (std::size_t i = 0; i < device_lists.size(); ++i)  // after the devices, on whose health places depend
     if (device_lists[i].places)
       put(i, list_places(device_lists[i].name, device_lists[i].env_prefix, device_lists, next->resources));
   next->awaits_release = !next->unlisted.empty() || any_device(*next, &ListedDevice::awaits_release) ||
-                         decides_placement(device_lists) || has_group_of_two_holders(book);
+                         decides_placement(device_lists) || has_group_of_two_users(allocations);
   if (same && next->awaits_release == before.awaits_release) return std::nullopt;
   next->is_allocated = any_device(*next, &ListedDevice::allocated);
   next->awaits_name =
@@ -228,7 +228,7 @@ AllocationCore::AllocationCore(const DeviceCheck& check, Listener listener, Vgpu
 
 void AllocationCore::came_before(std::set<std::string> former) {
   const std::scoped_lock lock(mutex_);
-  book_.came_before(std::move(former));
+  allocations_.came_before(std::move(former));
 }
 
 std::shared_ptr<const Snapshot> AllocationCore::snapshot() const {
@@ -238,12 +238,13 @@ std::shared_ptr<const Snapshot> AllocationCore::snapshot() const {
 
 bool AllocationCore::is_claimed(std::string_view resource) const {
   const std::scoped_lock lock(mutex_);
-  return std::ranges::find(book_.claims(), resource, &Allocations::Claim::resource) != book_.claims().end();
+  return std::ranges::find(allocations_.claims(), resource, &Allocations::Claim::resource) !=
+         allocations_.claims().end();
 }
 
 AllocationCore::Ticket AllocationCore::ticket() const {
   const std::scoped_lock lock(mutex_);
-  return book_.ticket();
+  return allocations_.ticket();
 }
 
 Allocations::Groups AllocationCore::ask_groups(std::span<const Holding> held,
@@ -252,8 +253,9 @@ Allocations::Groups AllocationCore::ask_groups(std::span<const Holding> held,
   std::set<std::string> advertised;
   {
     const std::scoped_lock lock(mutex_);
-    numbered = book_.numbered();
-    for (const auto& resource_devices : book_.device_lists()) advertised.insert(resource_devices.name.text());
+    numbered = allocations_.numbered();
+    for (const auto& resource_devices : allocations_.device_lists())
+      advertised.insert(resource_devices.name.text());
   }
   for (const auto& resource : scanned) advertised.insert(resource.name.text());
   Allocations::Groups groups;
@@ -275,14 +277,14 @@ void AllocationCore::replace(std::span<const Resource> scanned, std::span<const 
   std::vector<Holding> claimed;
   {
     const std::scoped_lock lock(mutex_);
-    for (const auto& claim : book_.claims())
+    for (const auto& claim : allocations_.claims())
       claimed.push_back({.resource = claim.resource, .ids = {claim.id}});
   }
   const auto groups = ask_groups(claimed, scanned);
   News news;
   {
     const std::scoped_lock lock(mutex_);
-    book_.replace(scanned, lost, reassigned, groups);
+    allocations_.replace(scanned, lost, reassigned, groups);
     news = publish();
   }
   tell(news);
@@ -292,7 +294,7 @@ void AllocationCore::node_gone(const std::string& node) {
   News news;
   {
     const std::scoped_lock lock(mutex_);
-    book_.node_gone(node);
+    allocations_.node_gone(node);
     news = publish();
   }
   tell(news);
@@ -301,7 +303,7 @@ void AllocationCore::node_gone(const std::string& node) {
 Result<std::shared_ptr<DeviceStream>> AllocationCore::watch(std::string_view resource,
                                                             std::function<void()> wake) {
   const std::scoped_lock lock(mutex_);
-  const auto resource_devices = book_.find_resource(resource);
+  const auto resource_devices = allocations_.find_resource(resource);
   if (!resource_devices) return fail(resource_devices.error());
   auto stream = std::make_shared<DeviceStream>(std::move(wake));
   stream->put(snapshot_->resources.at(*resource_devices));
@@ -336,10 +338,7 @@ AllocationCore::Verdict AllocationCore::judge(const Allocations::Grant& grant, H
     if (state == said.groups.end() || state->second == GroupState::closed) continue;
     const std::string why = state->second == GroupState::open ? still_open(group) : silent(group);
     found.open.emplace(group, why);
-    if (!found.error) {
-      found.error = Error{
-          .code = make_error_code(Errc::refused), .message = fmt::format("{}: {}", id, why), .hint = {}};
-    }
+    if (!found.error) found.error = Error{.code = Errc::refused, .message = fmt::format("{}: {}", id, why)};
   }
   if (found.error) return found;
 
@@ -368,9 +367,9 @@ Result<std::vector<Allocation>> AllocationCore::conclude(const Allocations::Gran
   {
     const std::scoped_lock lock(mutex_);
     if (found.error) {
-      book_.give_up(grant, found);
+      allocations_.give_up(grant, found);
     } else {
-      book_.commit(grant);
+      allocations_.commit(grant);
     }
     news = publish();
   }
@@ -390,14 +389,14 @@ void AllocationCore::allocate(std::string_view resource, std::span<const std::ve
   const auto grant = std::make_shared<Allocations::Grant>();
   {
     std::unique_lock lock(mutex_);
-    if (const auto resource_devices = book_.find_resource(resource);
-        resource_devices && book_.device_lists()[*resource_devices].places) {
+    if (const auto resource_devices = allocations_.find_resource(resource);
+        resource_devices && allocations_.device_lists()[*resource_devices].places) {
       auto taken = take_places(*resource_devices, containers);
       lock.unlock();
       return tell_whom(std::move(taken));
     }
     // A request that is refused in any case must not open a node that a VM may be about to open.
-    auto reserved = book_.reserve(resource, containers);
+    auto reserved = allocations_.reserve(resource, containers);
     if (!reserved) {
       lock.unlock();
       return tell_whom(fail(std::move(reserved).error()));
@@ -423,10 +422,10 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
   std::shared_ptr<const ListedResource> listed;
   {
     const std::scoped_lock lock(mutex_);
-    const auto resource_devices = book_.find_resource(resource);
+    const auto resource_devices = allocations_.find_resource(resource);
     if (!resource_devices) return fail(resource_devices.error());
     listed = snapshot_->resources.at(*resource_devices);
-    if (book_.device_lists()[*resource_devices].places) {
+    if (allocations_.device_lists()[*resource_devices].places) {
       in_order.assign(available.begin(), available.end());
       std::ranges::sort(in_order);
       available = in_order;
@@ -438,12 +437,12 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
                             .bus_path = device.bus_path,
                             .gpu = device.gpu});
     };
-    for (const auto& slot : book_.device_lists()[*resource_devices].slots) add(slot.device);
+    for (const auto& entry : allocations_.device_lists()[*resource_devices].entries) add(entry.device);
     // A vGPU takes room on its GPU whatever its type, so those of other resources count too.
-    for (const auto& other : book_.device_lists())
-      if (&other != &book_.device_lists()[*resource_devices])
-        for (const auto& slot : other.slots)
-          if (slot.user != 0 && !slot.device.gpu.empty()) add(slot.device);
+    for (const auto& other : allocations_.device_lists())
+      if (&other != &allocations_.device_lists()[*resource_devices])
+        for (const auto& entry : other.entries)
+          if (entry.user != 0 && !entry.device.gpu.empty()) add(entry.device);
   }
   // The kubelet may not have read that list yet. It decides itself when an allocated device is free.
   for (const auto& device : listed->devices)
@@ -462,7 +461,7 @@ std::map<std::uint32_t, bool> AllocationCore::ask_released(std::span<const Holdi
   std::set<std::uint32_t> groups;
   {
     const std::scoped_lock lock(mutex_);
-    groups = book_.may_be_released(held, time);
+    groups = allocations_.may_be_released(held, time);
   }
   const auto open = check_.open_groups(groups);
   std::map<std::uint32_t, bool> asked;
@@ -476,14 +475,14 @@ void AllocationCore::reconcile(std::span<const Holding> held, const ListTime& ti
   News news;
   {
     const std::scoped_lock lock(mutex_);
-    book_.reconcile(held, groups, asked_open, time);
+    allocations_.reconcile(held, groups, asked_open, time);
     news = publish();
   }
   tell(news);
 }
 
 AllocationCore::News AllocationCore::publish() {
-  auto next = next_lists(book_, book_.take_stale(), *snapshot_);
+  auto next = next_lists(allocations_, allocations_.take_stale(), *snapshot_);
   if (!next) return {};
   snapshot_ = std::move(next->snapshot);
 

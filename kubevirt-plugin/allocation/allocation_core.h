@@ -78,8 +78,8 @@ struct NextLists {
 };
 
 /// The next lists after `before`; absent: nothing has changed. `stale` is the result of
-/// Allocations::take_stale(): other shelves keep their lists.
-std::optional<NextLists> next_lists(const Allocations& book, const std::vector<bool>& stale,
+/// Allocations::take_stale(): other resources keep their lists.
+std::optional<NextLists> next_lists(const Allocations& allocations, const std::vector<bool>& stale,
                                     const Snapshot& before);
 
 /// The queue of lists for one listener. Each list replaces the one before, so only the newest is kept, and a
@@ -229,7 +229,7 @@ class AllocationCore {
   const VgpuPlacement placement_;
 
   mutable std::mutex mutex_;
-  Allocations book_;
+  Allocations allocations_;
   std::vector<Watcher> watchers_;
   std::shared_ptr<const Snapshot> snapshot_;
 };

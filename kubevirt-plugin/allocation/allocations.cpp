@@ -35,11 +35,11 @@ class Losses {
   std::unordered_map<std::string_view, Loss> by_name_;
 };
 
-auto* find_slot(auto& resource_devices, std::string_view id) {
-  const auto slot =
-      std::ranges::lower_bound(resource_devices.slots, id, {},
-                               [](const Allocations::Slot& one) { return std::string_view(one.device.id); });
-  return slot == resource_devices.slots.end() || slot->device.id != id ? nullptr : &*slot;
+auto* find_entry(auto& resource_devices, std::string_view id) {
+  const auto entry =
+      std::ranges::lower_bound(resource_devices.entries, id, {},
+                               [](const Allocations::Entry& one) { return std::string_view(one.device.id); });
+  return entry == resource_devices.entries.end() || entry->device.id != id ? nullptr : &*entry;
 }
 
 /// The reason for a device that the scan does not mention.
@@ -73,15 +73,15 @@ std::set<std::string> Allocations::numbered() const {
   return numbered;
 }
 
-/// Claims become allocations once a shelf has their devices.
+/// Claims become allocations once a resource lists their devices.
 void Allocations::take_up_claims(const Groups& groups) {
   std::erase_if(claims_, [&](Claim& claim) {
     if (const auto now = groups.find({claim.resource, claim.id}); now != groups.end())
       claim.group = now->second;
     const auto resource_devices = find_resource(claim.resource);
-    auto* const slot = resource_devices ? find_slot(device_lists_[*resource_devices], claim.id) : nullptr;
-    if (slot == nullptr) return false;
-    if (slot->user == 0) slot->user = claim.ticket;
+    auto* const entry = resource_devices ? find_entry(device_lists_[*resource_devices], claim.id) : nullptr;
+    if (entry == nullptr) return false;
+    if (entry->user == 0) entry->user = claim.ticket;
     return true;
   });
 }
@@ -93,27 +93,27 @@ const Allocations::Claim* Allocations::claim_on(std::uint32_t group,
   return claim == claims_.end() ? nullptr : &*claim;
 }
 
-/// Puts a scanned resource on its shelf; devices keep the holders that they had there.
+/// Replaces the devices of a scanned resource; they keep their users.
 void Allocations::put(const Resource& resource, Kept& kept) {
   auto at = find_resource(resource.name.text());
   if (!at) {
     device_lists_.push_back(
-        {.name = resource.name, .env_prefix = resource.env_prefix, .slots = {}, .places = resource.places});
+        {.name = resource.name, .env_prefix = resource.env_prefix, .entries = {}, .places = resource.places});
     at = device_lists_.size() - 1;
   }
   auto& resource_devices = device_lists_[*at];
   resource_devices.env_prefix = resource.env_prefix;
   for (const auto& device : resource.devices) {
-    Slot slot{.device = device, .fault = {}};
+    Entry entry{.device = device, .fault = {}};
     // The kubelet counts by resource and ID, so under a new resource the device is free to it. Its pod keeps
     // the device under the resource that it asked for.
     if (const auto before = kept.extract({*at, device.id})) {
-      slot.user = before.mapped().user;
-      slot.before = before.mapped().before;
-      slot.pod = before.mapped().pod;
-      slot.named = before.mapped().named;
+      entry.user = before.mapped().user;
+      entry.before = before.mapped().before;
+      entry.pod = before.mapped().pod;
+      entry.named = before.mapped().named;
     }
-    resource_devices.slots.push_back(std::move(slot));
+    resource_devices.entries.push_back(std::move(entry));
   }
 }
 
@@ -122,33 +122,33 @@ void Allocations::replace(std::span<const Resource> scanned, std::span<const Not
   const Losses losses(lost, reassigned);
   Kept kept;
   for (std::size_t i = 0; i < device_lists_.size(); ++i) {
-    for (const auto& slot : device_lists_[i].slots) {
-      const auto* const loss = losses.of(slot.device);
-      if (slot.user != 0 || (loss != nullptr && loss->listed))
-        kept.emplace(std::pair(i, slot.device.id), slot);
+    for (const auto& entry : device_lists_[i].entries) {
+      const auto* const loss = losses.of(entry.device);
+      if (entry.user != 0 || (loss != nullptr && loss->listed))
+        kept.emplace(std::pair(i, entry.device.id), entry);
     }
   }
   std::vector<ResourceDevices> before = std::exchange(device_lists_, {});
   for (const auto& resource_devices : before)
     device_lists_.push_back({.name = resource_devices.name,
                              .env_prefix = resource_devices.env_prefix,
-                             .slots = {},
+                             .entries = {},
                              .places = resource_devices.places});
   for (const auto& resource : scanned) put(resource, kept);
   for (std::size_t i = 0; i < before.size(); ++i) {
-    for (auto& slot : before[i].slots) {
-      if (!kept.contains({i, slot.device.id})) continue;
-      const auto* const loss = losses.of(slot.device);
-      slot.gone = loss == nullptr || !loss->listed;
-      slot.device.problem =
-          loss == nullptr ? why_not_had(slot.device.id, scanned) : std::string(loss->reason);
-      slot.fault.clear();
-      device_lists_[i].slots.push_back(std::move(slot));
+    for (auto& entry : before[i].entries) {
+      if (!kept.contains({i, entry.device.id})) continue;
+      const auto* const loss = losses.of(entry.device);
+      entry.gone = loss == nullptr || !loss->listed;
+      entry.device.problem =
+          loss == nullptr ? why_not_had(entry.device.id, scanned) : std::string(loss->reason);
+      entry.fault.clear();
+      device_lists_[i].entries.push_back(std::move(entry));
     }
   }
   for (auto& resource_devices : device_lists_)
-    std::ranges::sort(resource_devices.slots, {},
-                      [](const Slot& slot) -> const std::string& { return slot.device.id; });
+    std::ranges::sort(resource_devices.entries, {},
+                      [](const Entry& entry) -> const std::string& { return entry.device.id; });
   take_up_claims(groups);
 }
 
@@ -159,50 +159,50 @@ Result<Allocations::Request> Allocations::examine(std::string_view resource,
   auto& resource_devices = device_lists_[*at];
 
   Request request{.resource_devices = *at, .containers = {}, .superseded = {}, .groups = {}};
-  std::vector<Slot*> slots;
+  std::vector<Entry*> entries;
   for (const auto& ids : containers) {
     auto& asked = request.containers.emplace_back();
     if (ids.empty()) return fail(Errc::usage, "a container asks for no device");
     for (const auto& id : ids) {
-      auto* const slot = find_slot(resource_devices, id);
-      if (slot == nullptr) return fail(Errc::not_found, fmt::format("{}: no such device is advertised", id));
-      if (std::find(slots.begin(), slots.end(), slot) != slots.end())
+      auto* const entry = find_entry(resource_devices, id);
+      if (entry == nullptr) return fail(Errc::not_found, fmt::format("{}: no such device is advertised", id));
+      if (std::find(entries.begin(), entries.end(), entry) != entries.end())
         return fail(Errc::usage, fmt::format("{}: asked for twice", id));
-      if (!slot->device.problem.empty() || !slot->fault.empty()) {
+      if (!entry->device.problem.empty() || !entry->fault.empty()) {
         return fail(Errc::refused,
                     fmt::format("{}: Unhealthy: {}", id,
-                                slot->device.problem.empty() ? slot->fault : slot->device.problem));
+                                entry->device.problem.empty() ? entry->fault : entry->device.problem));
       }
-      if (pending_.contains(slot->user))
+      if (pending_.contains(entry->user))
         return fail(Errc::refused, fmt::format("{}: another request for it is not answered yet", id));
-      if (slot->user != 0) request.superseded.insert(slot->user);
-      request.groups.emplace(slot->device.iommu_group, id);
-      slots.push_back(slot);
-      asked.push_back(slot);
+      if (entry->user != 0) request.superseded.insert(entry->user);
+      request.groups.emplace(entry->device.iommu_group, id);
+      entries.push_back(entry);
+      asked.push_back(entry);
     }
   }
-  if (slots.empty()) return fail(Errc::usage, "the request is for no container");
+  if (entries.empty()) return fail(Errc::usage, "the request is for no container");
 
-  for (const auto* const slot : slots) {
-    if (const auto* const claim = claim_on(slot->device.iommu_group, request.superseded); claim != nullptr) {
+  for (const auto* const entry : entries) {
+    if (const auto* const claim = claim_on(entry->device.iommu_group, request.superseded); claim != nullptr) {
       return fail(Errc::refused,
-                  fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", slot->device.id,
-                              slot->device.iommu_group, claim->id, claim->resource));
+                  fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", entry->device.id,
+                              entry->device.iommu_group, claim->id, claim->resource));
     }
   }
   for (const auto& other : device_lists_) {
-    for (const auto& member : other.slots) {
+    for (const auto& member : other.entries) {
       if (member.user == 0) continue;
       if (request.superseded.contains(member.user)) {  // an allocation's devices are released together
         request.groups.emplace(member.device.iommu_group, member.device.id);
         continue;
       }
-      const auto stopped = std::ranges::find_if(slots, [&](const Slot* slot) {
+      const auto stopped = std::ranges::find_if(entries, [&](const Entry* entry) {
         // The same group, or the same device under another resource, whose group may have changed.
-        return slot->device.iommu_group == member.device.iommu_group ||
-               (&other != &resource_devices && slot->device.id == member.device.id);
+        return entry->device.iommu_group == member.device.iommu_group ||
+               (&other != &resource_devices && entry->device.id == member.device.id);
       });
-      if (stopped == slots.end()) continue;
+      if (stopped == entries.end()) continue;
       return fail(Errc::refused,
                   fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", (*stopped)->device.id,
                               (*stopped)->device.iommu_group, member.device.id, other.name.text()));
@@ -225,11 +225,11 @@ Result<Allocations::Grant> Allocations::reserve(std::string_view resource,
               .containers = {},
               .superseded = std::move(request->superseded),
               .groups = std::move(request->groups)};
-  for (const auto& slots : request->containers) {
+  for (const auto& entries : request->containers) {
     auto& devices = grant.containers.emplace_back();
-    for (auto* const slot : slots) {
-      slot->before = std::exchange(slot->user, grant.ticket);
-      devices.push_back(slot->device);
+    for (auto* const entry : entries) {
+      entry->before = std::exchange(entry->user, grant.ticket);
+      devices.push_back(entry->device);
     }
   }
   pending_.insert(grant.ticket);
@@ -241,15 +241,15 @@ void Allocations::commit(const Grant& grant) {
   // The kubelet's lists that were requested before this answer do not contain the allocation.
   const Ticket answered = ++last_ticket_;
   for (auto& resource_devices : device_lists_) {
-    for (auto& slot : resource_devices.slots) {
-      if (slot.user == grant.ticket) {
-        slot.user = answered;
-        const Ticket former = std::exchange(slot.before, 0);
+    for (auto& entry : resource_devices.entries) {
+      if (entry.user == grant.ticket) {
+        entry.user = answered;
+        const Ticket former = std::exchange(entry.before, 0);
         // If the previous allocation's pod was never identified, the published list already shows this device
         // as allocated, so the group need not be sent again.
-        if (former == 0 || slot.named == former) mark_stale(slot.device.iommu_group);
-      } else if (grant.superseded.contains(slot.user)) {
-        voided_[slot.device.id] = grant.ticket;
+        if (former == 0 || entry.named == former) mark_stale(entry.device.iommu_group);
+      } else if (grant.superseded.contains(entry.user)) {
+        voided_[entry.device.id] = grant.ticket;
       }
     }
   }
@@ -260,14 +260,14 @@ void Allocations::commit(const Grant& grant) {
 void Allocations::give_up(const Grant& grant, const Doubts& found) {
   pending_.erase(grant.ticket);
   for (auto& resource_devices : device_lists_) {
-    for (auto& slot : resource_devices.slots) {
-      if (slot.device.id == found.faulty) {
-        slot.fault = found.fault;
+    for (auto& entry : resource_devices.entries) {
+      if (entry.device.id == found.faulty) {
+        entry.fault = found.fault;
         resource_devices.stale = true;
       }
-      if (slot.user != grant.ticket) continue;
-      slot.user = std::exchange(slot.before, 0);
-      mark_stale(slot.device.iommu_group);  // it may have been listed as allocated
+      if (entry.user != grant.ticket) continue;
+      entry.user = std::exchange(entry.before, 0);
+      mark_stale(entry.device.iommu_group);  // it may have been listed as allocated
     }
   }
   for (const auto& [group, why] : found.open) {
@@ -280,8 +280,8 @@ void Allocations::give_up(const Grant& grant, const Doubts& found) {
 std::set<Allocations::Ticket> Allocations::being_decided() const {
   std::set<Ticket> tickets = pending_;
   for (const auto& resource_devices : device_lists_)
-    for (const auto& slot : resource_devices.slots)
-      if (slot.before != 0) tickets.insert(slot.before);
+    for (const auto& entry : resource_devices.entries)
+      if (entry.before != 0) tickets.insert(entry.before);
   return tickets;
 }
 
@@ -297,12 +297,12 @@ std::set<std::uint32_t> Allocations::may_be_released(std::span<const Holding> he
   const auto undecided = being_decided();
   std::set<std::uint32_t> not_ours;
   for (const auto& resource_devices : device_lists_) {
-    for (const auto& slot : resource_devices.slots) {
-      if (slot.user == 0) continue;
+    for (const auto& entry : resource_devices.entries) {
+      if (entry.user == 0) continue;
       // A younger one's pod may be starting: the node is its VM's to open.
-      const bool over = time.may_release(slot.user) && !undecided.contains(slot.user) &&
-                        !listed(resource_devices.name.text(), slot.device.id);
-      (over ? groups : not_ours).insert(slot.device.iommu_group);
+      const bool over = time.may_release(entry.user) && !undecided.contains(entry.user) &&
+                        !listed(resource_devices.name.text(), entry.device.id);
+      (over ? groups : not_ours).insert(entry.device.iommu_group);
     }
   }
   for (const auto& claim : claims_) {
@@ -319,8 +319,8 @@ bool Allocations::is_older(const Holding& holding, Ticket asked) const {
   const auto resource_devices = find_resource(holding.resource);
   return std::ranges::any_of(holding.ids, [&](const std::string& id) {
     const auto voided = voided_.find(id);
-    const auto* const slot = resource_devices ? find_slot(device_lists_[*resource_devices], id) : nullptr;
-    return (voided != voided_.end() && voided->second > asked) || (slot != nullptr && slot->user > asked);
+    const auto* const entry = resource_devices ? find_entry(device_lists_[*resource_devices], id) : nullptr;
+    return (voided != voided_.end() && voided->second > asked) || (entry != nullptr && entry->user > asked);
   });
 }
 
@@ -328,13 +328,13 @@ bool Allocations::is_older(const Holding& holding, Ticket asked) const {
 void Allocations::join(const Holding& holding) {
   const auto resource_devices = find_resource(holding.resource);
   if (!resource_devices) return;  // devices of an unknown resource may be shared, so each keeps its own claim
-  std::vector<Slot*> slots;
+  std::vector<Entry*> entries;
   std::vector<Claim*> claims;
   std::set<Ticket> tickets;
   for (const auto& id : holding.ids) {
-    if (auto* const slot = find_slot(device_lists_[*resource_devices], id); slot != nullptr) {
-      slots.push_back(slot);
-      tickets.insert(slot->user);
+    if (auto* const entry = find_entry(device_lists_[*resource_devices], id); entry != nullptr) {
+      entries.push_back(entry);
+      tickets.insert(entry->user);
     }
     for (auto& claim : claims_) {
       if (claim.resource != holding.resource || claim.id != id) continue;
@@ -346,10 +346,10 @@ void Allocations::join(const Holding& holding) {
   const auto undecided = being_decided();
   if (std::ranges::any_of(tickets, [&](Ticket one) { return undecided.contains(one); })) return;
   const Ticket first = *tickets.begin();
-  for (auto* const slot : slots) {
-    if (slot->named == slot->user) slot->named = first;
-    slot->user = first;
-    mark_stale(slot->device.iommu_group);
+  for (auto* const entry : entries) {
+    if (entry->named == entry->user) entry->named = first;
+    entry->user = first;
+    mark_stale(entry->device.iommu_group);
   }
   for (auto* const claim : claims) claim->ticket = first;
 }
@@ -363,20 +363,20 @@ std::set<Allocations::Ticket> Allocations::adopt(std::span<const Holding> held, 
     const auto resource_devices = find_resource(holding.resource);
     const Ticket ticket = last_ticket_ + 1;  // one ticket for all devices of a container
     for (const auto& id : holding.ids) {
-      if (auto* const slot = resource_devices ? find_slot(device_lists_[*resource_devices], id) : nullptr;
-          slot != nullptr) {
-        if (slot->user == 0) {
-          slot->user = ticket;
-          mark_stale(slot->device.iommu_group);
+      if (auto* const entry = resource_devices ? find_entry(device_lists_[*resource_devices], id) : nullptr;
+          entry != nullptr) {
+        if (entry->user == 0) {
+          entry->user = ticket;
+          mark_stale(entry->device.iommu_group);
         }
         // Until the pending request is answered, the list names the previous pod.
-        const bool names = !holding.pod.empty() && !pending_.contains(slot->user);
-        if (names && (slot->named != slot->user || slot->pod != holding.pod)) {
-          slot->named = slot->user;
-          slot->pod = holding.pod;
+        const bool names = !holding.pod.empty() && !pending_.contains(entry->user);
+        if (names && (entry->named != entry->user || entry->pod != holding.pod)) {
+          entry->named = entry->user;
+          entry->pod = holding.pod;
           device_lists_[*resource_devices].stale = true;
         }
-        kept.insert(slot->user);
+        kept.insert(entry->user);
         continue;
       }
       const auto known = std::ranges::find_if(
@@ -414,11 +414,11 @@ void Allocations::reconcile(std::span<const Holding> held, const Groups& groups,
     if (!open) forget_open(group);
   std::map<Ticket, bool> lost;  // whether all groups of it were found closed
   for (const auto& resource_devices : device_lists_) {
-    for (const auto& slot : resource_devices.slots) {
-      const auto group = slot.device.iommu_group;
-      if (named.contains(slot.user)) forget_open(group);
-      if (!is_lost(slot.user)) continue;
-      auto& closed = lost.emplace(slot.user, true).first->second;
+    for (const auto& entry : resource_devices.entries) {
+      const auto group = entry.device.iommu_group;
+      if (named.contains(entry.user)) forget_open(group);
+      if (!is_lost(entry.user)) continue;
+      auto& closed = lost.emplace(entry.user, true).first->second;
       closed = closed && was_found(group, false);
       if (was_found(group, true)) {
         left_open_.insert_or_assign(group, still_open(group));
@@ -441,10 +441,10 @@ void Allocations::reconcile(std::span<const Holding> held, const Groups& groups,
 void Allocations::release(const std::set<Ticket>& tickets) {
   if (tickets.empty()) return;
   for (auto& resource_devices : device_lists_) {
-    for (auto& slot : resource_devices.slots) {
-      if (!tickets.contains(slot.user)) continue;
-      slot.user = 0;
-      mark_stale(slot.device.iommu_group);
+    for (auto& entry : resource_devices.entries) {
+      if (!tickets.contains(entry.user)) continue;
+      entry.user = 0;
+      mark_stale(entry.device.iommu_group);
     }
   }
   std::erase_if(claims_, [&](const Claim& claim) {
@@ -461,18 +461,18 @@ void Allocations::forget_open(std::uint32_t group) {
 void Allocations::mark_stale(std::uint32_t group) {
   for (auto& resource_devices : device_lists_) {
     resource_devices.stale =
-        resource_devices.stale || std::ranges::any_of(resource_devices.slots, [&](const Slot& slot) {
-          return slot.device.iommu_group == group;
+        resource_devices.stale || std::ranges::any_of(resource_devices.entries, [&](const Entry& entry) {
+          return entry.device.iommu_group == group;
         });
   }
 }
 
 void Allocations::node_gone(const std::string& node) {
   for (auto& resource_devices : device_lists_) {
-    for (auto& slot : resource_devices.slots) {
-      if (!slot.fault.empty() || std::ranges::find(slot.device.nodes, node) == slot.device.nodes.end())
+    for (auto& entry : resource_devices.entries) {
+      if (!entry.fault.empty() || std::ranges::find(entry.device.nodes, node) == entry.device.nodes.end())
         continue;
-      slot.fault = node + " is gone";
+      entry.fault = node + " is gone";
       resource_devices.stale = true;
     }
   }
@@ -492,7 +492,8 @@ std::vector<bool> Allocations::take_stale() {
   for (auto& resource_devices : device_lists_) {
     stale.push_back(std::exchange(resource_devices.stale, false));
     if (stale.back())
-      std::erase_if(resource_devices.slots, [](const Slot& slot) { return slot.gone && slot.user == 0; });
+      std::erase_if(resource_devices.entries,
+                    [](const Entry& entry) { return entry.gone && entry.user == 0; });
   }
   return stale;
 }

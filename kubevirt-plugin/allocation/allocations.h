@@ -50,23 +50,23 @@ class Allocations {
     bool may_release(Ticket ticket) const { return ticket > kept && ticket <= settled; }
   };
 
-  struct Slot {
+  struct Entry {
     AdvertisedDevice device;
     Ticket user = 0;       ///< 0: free
     Ticket before = 0;     ///< the allocation before a pending one, which returns if that fails
     std::string fault;     ///< the host's objection at the last attempt to allocate it
-    std::string pod = {};  ///< the pod's name, by the list in which `named` was the holder
+    std::string pod = {};  ///< the pod's name, by the list in which `named` was the user
     Ticket named = 0;
     bool gone = false;  ///< no longer on the host and still allocated: leaves with its release
   };
   struct ResourceDevices {
     ResourceName name;
     EnvPrefix env_prefix = EnvPrefix::pci_resource;
-    std::vector<Slot> slots;  ///< sorted by ID, which find_slot() relies on
-    bool places = false;      ///< a resource of places, which has no slots
-    bool stale = true;        ///< a device of it has changed
+    std::vector<Entry> entries;  ///< sorted by ID, which find_entry() relies on
+    bool places = false;         ///< a resource of places, which has no entries
+    bool stale = true;           ///< a device of it has changed
   };
-  /// An allocation that no shelf has under this resource and ID.
+  /// An allocation that no resource lists under this name and ID.
   struct Claim {
     std::string resource;
     std::string id;
@@ -89,7 +89,7 @@ class Allocations {
     std::map<std::uint32_t, std::string> open;  ///< the grant's open groups, each with its message
   };
 
-  /// The vector only grows; shelves are in order of first appearance.
+  /// The vector only grows; resources are in order of first appearance.
   const std::vector<ResourceDevices>& device_lists() const { return device_lists_; }
   const std::vector<Claim>& claims() const { return claims_; }
   /// Groups that are open or do not answer although the kubelet knows no pod with them, each with its
@@ -102,7 +102,7 @@ class Allocations {
   /// The number of the last allocation.
   Ticket ticket() const { return last_ticket_; }
 
-  /// True for each shelf that has changed since the last call. Removes devices that were kept only until
+  /// True for each resource that has changed since the last call. Removes devices that were kept only until
   /// their release.
   std::vector<bool> take_stale();
 
@@ -132,13 +132,13 @@ class Allocations {
  private:
   struct Request {  // valid until the next change
     std::size_t resource_devices = 0;
-    std::vector<std::vector<Slot*>> containers;
+    std::vector<std::vector<Entry*>> containers;
     std::set<Ticket> superseded;
     std::map<std::uint32_t, std::string> groups;  // as Grant's
   };
 
-  /// Listed devices that the new scan does not have, by shelf and ID.
-  using Kept = std::map<std::pair<std::size_t, std::string>, Slot>;
+  /// Listed devices that the new scan does not have, by resource and ID.
+  using Kept = std::map<std::pair<std::size_t, std::string>, Entry>;
 
   void put(const Resource& resource, Kept& kept);
   Result<Request> examine(std::string_view resource, std::span<const std::vector<std::string>> containers);

@@ -48,9 +48,7 @@ class Container {
     return entries_.emplace_back(vfio::PodDevice{.name_space = pod_.namespace_(),
                                                  .pod = pod_.name(),
                                                  .container = container_.name(),
-                                                 .resource = resource,
-                                                 .ids = {},
-                                                 .numa_nodes = {}});
+                                                 .resource = resource});
   }
 
   const v1::PodResources& pod_;

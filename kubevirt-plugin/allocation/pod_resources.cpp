@@ -37,7 +37,7 @@ Result<std::optional<UniqueFd>> connect_pod_resources(const HostFs& host,
     // Pods run on without a kubelet, with unknown devices. EAGAIN: the socket's queue is full.
     if (error.code == std::errc::connection_refused ||
         error.code == std::errc::resource_unavailable_try_again)
-      error.code = make_error_code(Errc::unreachable);
+      error.code = Errc::unreachable;
     return fail(std::move(error));
   }
   return std::optional<UniqueFd>(std::move(*connection));

@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/rpc/client_call.h"
 #include "common/unique_fd.h"
@@ -51,17 +52,13 @@ ClientCall::Question pod_list_question();
 Result<PodList> pod_list_answer(const ClientCall& call);
 
 /// An asynchronous call of List.
-class PodListCall {
+class PodListCall : Pinned {
  public:
   /// Called once, on the queue's thread.
   using Done = std::function<void(Result<PodList>)>;
 
   /// Starts the call on a connection to the pod resources socket, with kPodListDeadline.
   PodListCall(RpcQueue& queue, UniqueFd connection, Done done);
-  PodListCall(const PodListCall&) = delete;
-  PodListCall& operator=(const PodListCall&) = delete;
-  PodListCall(PodListCall&&) = delete;
-  PodListCall& operator=(PodListCall&&) = delete;
   /// Cancels the call, if it is not over.
   ~PodListCall();
 

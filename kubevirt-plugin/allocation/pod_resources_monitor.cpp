@@ -78,7 +78,7 @@ void PodResourcesMonitor::start_patience() {
     const std::string why =
         last_error_.message.empty() ? "the kubelet has not answered yet" : last_error_.message;
     spdlog::error("who holds devices is not known, so none is given out: {}", why);
-    gate_.close({.code = make_error_code(Errc::unreachable),
+    gate_.close({.code = Errc::unreachable,
                  .message = "who holds devices is not known: " + why,
                  .hint = "see whether the kubelet answers on its pod resources socket"});
   });
@@ -95,7 +95,7 @@ void PodResourcesMonitor::somebody_waits() {
 void PodResourcesMonitor::kubelet_is_there() {
   there_since_ = Clock::now();
   there_at_ = core_.ticket();
-  sight_ = Sight::doubted;
+  pods_known_ = PodsKnown::unproven;
   doubt_told_ = false;
   learning_ = true;
   pause_ = kFirstPause;
@@ -134,7 +134,7 @@ bool PodResourcesMonitor::must_learn() const {
 }
 
 std::optional<Clock::duration> PodResourcesMonitor::pause_for(const Snapshot& snapshot) const {
-  const bool doubted = there_since_ && sight_ != Sight::whole;
+  const bool doubted = there_since_ && pods_known_ != PodsKnown::all;
   if (doubted || snapshot.awaits_release || (settings_.names && snapshot.awaits_name))
     return settings_.period;
   if (settings_.names && snapshot.is_allocated) return settings_.between_looks;
@@ -176,7 +176,7 @@ PodResourcesMonitor::ListTime PodResourcesMonitor::time_of_list() {
     settled_when_ = asked_when_;
     time.settled = std::exchange(settled_, asked_at_);
   }
-  if (!there_since_ || asked_when_ < *there_since_ || sight_ == Sight::doubted) {
+  if (!there_since_ || asked_when_ < *there_since_ || pods_known_ == PodsKnown::unproven) {
     time.settled = 0;
   } else if (asked_when_ < *there_since_ + settings_.settling) {
     time.kept = there_at_;
@@ -188,8 +188,8 @@ PodResourcesMonitor::ListTime PodResourcesMonitor::time_of_list() {
 /// incomplete.
 void PodResourcesMonitor::judge(const PodList& list) {
   if (!there_since_ || asked_when_ < *there_since_) return;  // of the one before, perhaps
-  if (sight_ != Sight::doubted) {
-    sight_ = Sight::whole;
+  if (pods_known_ != PodsKnown::unproven) {
+    pods_known_ = PodsKnown::all;
     return;
   }
   const bool late = asked_when_ - *there_since_ >= settings_.doubt;
@@ -198,7 +198,7 @@ void PodResourcesMonitor::judge(const PodList& list) {
                          : std::ranges::find(list.pods, settings_.own_pod) != list.pods.end() ||
                                (late && !list.devices.empty());
   if (knows) {
-    sight_ = Sight::begun;
+    pods_known_ = PodsKnown::some;
   } else if (late && !std::exchange(doubt_told_, true)) {
     spdlog::warn("the kubelet does not list our own pod, {}, and so nothing counts as released",
                  settings_.own_pod);
@@ -229,7 +229,7 @@ void PodResourcesMonitor::decide_gate() {
   loop_.cancel(patience_timer_);
   patient_ = false;
   too_late_ = false;
-  sees_whole() ? gate_.open() : gate_.let_pass(asked_for_);
+  knows_all_pods() ? gate_.open() : gate_.let_pass(asked_for_);
   if (gate_.anybody_waits()) start_patience();
   if (!std::exchange(told_learnt_, true)) learnt_();
 }

@@ -24,6 +24,7 @@
 #include <string>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/allocation/allocate_gate.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
@@ -35,7 +36,7 @@ class PodListCall;
 class RpcQueue;
 
 /// Belongs to the loop's thread.
-class PodResourcesMonitor {
+class PodResourcesMonitor : Pinned {
  public:
   struct Settings {
     std::filesystem::path socket;  ///< of pod resources, relative to the host's root
@@ -63,10 +64,6 @@ class PodResourcesMonitor {
   /// All must outlive this object. `learnt` is called once known() is true.
   PodResourcesMonitor(const HostFs& host, EventLoop& loop, RpcQueue& queue, AllocationCore& core,
                       AllocateGate& gate, std::function<void()> learnt, Settings settings);
-  PodResourcesMonitor(const PodResourcesMonitor&) = delete;
-  PodResourcesMonitor& operator=(const PodResourcesMonitor&) = delete;
-  PodResourcesMonitor(PodResourcesMonitor&&) = delete;
-  PodResourcesMonitor& operator=(PodResourcesMonitor&&) = delete;
   ~PodResourcesMonitor();
 
   /// Asks now, and again with a growing pause until there is an answer. The gate then opens, or closes if the
@@ -102,7 +99,7 @@ class PodResourcesMonitor {
   ListTime time_of_list();
   void judge(const PodList& list);
   /// True if all pods that have a device of the plugin are known, up to the next Allocate.
-  bool sees_whole() const { return there_since_ && sight_ == Sight::whole; }
+  bool knows_all_pods() const { return there_since_ && pods_known_ == PodsKnown::all; }
   /// Decides after an answer which Allocate calls may pass the gate and which wait for the next answer.
   void decide_gate();
   /// True if an answer is needed at once, with repeated questions until it comes.
@@ -137,8 +134,8 @@ class PodResourcesMonitor {
   std::optional<EventLoop::Clock::time_point> there_since_;  // since a kubelet reads the lists
   AllocationCore::Ticket there_at_ = 0;                      // the last allocation before that
   /// The kubelet's knowledge, by its lists: not shown yet; of pods, perhaps not all; of all its pods.
-  enum class Sight { doubted, begun, whole };
-  Sight sight_ = Sight::doubted;
+  enum class PodsKnown { unproven, some, all };
+  PodsKnown pods_known_ = PodsKnown::unproven;
   bool doubt_told_ = false;
   bool once_more_ = false;  // when the call is over
   EventLoop::Clock::time_point asked_when_;

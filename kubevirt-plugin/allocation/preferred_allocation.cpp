@@ -5,7 +5,6 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -77,29 +76,29 @@ std::vector<Branch> branches(const Choices& free, const Choices& chosen, std::si
   return out;
 }
 
-/// Appends the `desired` devices of `free` that are closest to each other and to `chosen`.
-void take_closest(const Choices& free, const Choices& chosen, std::size_t level, std::size_t desired,
+/// Appends the `needed` devices of `free` that are closest to each other and to `chosen`.
+void take_closest(const Choices& free, const Choices& chosen, std::size_t level, std::size_t needed,
                   Choices& taken) {
   const bool leaves = std::ranges::none_of(free, [&](const Choice& one) { return one.has_step(level); });
-  if (free.size() <= desired || leaves) {
+  if (free.size() <= needed || leaves) {
     taken.insert(taken.end(), free.begin(),
-                 free.begin() + static_cast<Choices::difference_type>(std::min(desired, free.size())));
+                 free.begin() + static_cast<Choices::difference_type>(std::min(needed, free.size())));
     return;
   }
   auto rest = branches(free, chosen, level);
-  while (desired > 0 && !rest.empty()) {
+  while (needed > 0 && !rest.empty()) {
     // The best branch is the smallest one with room for all, else the one that leaves the fewest to find.
     const auto worse = [&](const Branch& a, const Branch& b) {
-      const bool a_holds = a.free.size() >= desired;
-      const bool b_holds = b.free.size() >= desired;
+      const bool a_holds = a.free.size() >= needed;
+      const bool b_holds = b.free.size() >= needed;
       if (a_holds != b_holds) return b_holds;
       if (a.chosen.size() != b.chosen.size()) return a.chosen.size() < b.chosen.size();
       return a_holds ? a.free.size() > b.free.size() : a.free.size() < b.free.size();
     };
     const auto best = std::max_element(rest.begin(), rest.end(), worse);
-    const auto count = std::min(desired, best->free.size());
+    const auto count = std::min(needed, best->free.size());
     take_closest(best->free, best->chosen, level + 1, count, taken);
-    desired -= count;
+    needed -= count;
     rest.erase(best);
   }
 }
@@ -109,9 +108,9 @@ bool is_worse(VgpuPlacement placement, std::size_t in_a, std::size_t in_b) {
   return placement == VgpuPlacement::pack ? in_a < in_b : in_a > in_b;
 }
 
-/// Appends `desired` vGPUs of `free`, GPU by GPU. `taken_of`: the number of taken vGPUs by GPU.
+/// Appends `needed` vGPUs of `free`, GPU by GPU. `taken_of`: the number of taken vGPUs by GPU.
 void take_vgpus(const Choices& free, std::map<std::string, std::size_t> taken_of, VgpuPlacement placement,
-                std::size_t desired, Choices& taken) {
+                std::size_t needed, Choices& taken) {
   std::vector<Choices> gpus;  // in order of their first vGPU
   std::map<std::string, std::size_t> index;
   for (const auto& choice : free) {
@@ -120,7 +119,7 @@ void take_vgpus(const Choices& free, std::map<std::string, std::size_t> taken_of
     gpus[entry->second].push_back(choice);
   }
   for (auto& gpu : gpus) std::ranges::reverse(gpu);  // the first to take is at the back
-  for (; desired > 0 && !gpus.empty(); --desired) {
+  for (; needed > 0 && !gpus.empty(); --needed) {
     const auto worse = [&](const Choices& a, const Choices& b) {
       return is_worse(placement, taken_of[a.back().gpu()], taken_of[b.back().gpu()]);
     };
@@ -141,12 +140,12 @@ std::map<std::string, std::size_t> taken_by_gpu(std::span<const Candidate> candi
 }
 
 /// The vGPUs of the NUMA node that can hold the whole request; if none can, all of them.
-Choices of_one_node(const Choices& free, const Choices& chosen, std::size_t desired,
+Choices of_one_node(const Choices& free, const Choices& chosen, std::size_t needed,
                     std::map<std::string, std::size_t> taken_of, VgpuPlacement placement) {
   std::map<Node, std::size_t> on_node;  // the unknown node counts as a node
   for (const auto* const group : {&chosen, &free})
     for (const auto& choice : *group) ++on_node[choice.node()];
-  const auto holds = [&](const Choice& choice) { return on_node[choice.node()] >= desired; };
+  const auto holds = [&](const Choice& choice) { return on_node[choice.node()] >= needed; };
   const Choice* best = nullptr;
   if (const auto first = std::ranges::find_if(chosen, holds); first != chosen.end()) best = &*first;
   if (best == nullptr) {
@@ -170,24 +169,24 @@ Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate>
                                                       std::span<const std::string> must_include, int size,
                                                       VgpuPlacement placement) {
   if (size < 0) return fail(Errc::usage, fmt::format("allocation size {} is negative", size));
-  const auto desired = static_cast<std::size_t>(size);
+  const auto needed = static_cast<std::size_t>(size);
 
   Known known;
   for (const auto& candidate : candidates) known.emplace(candidate.id, &candidate);
   std::unordered_set<std::string_view> seen;
   const auto chosen = choices(must_include, known, seen);
   const auto free = choices(available, known, seen);
-  if (chosen.size() > desired) {
+  if (chosen.size() > needed) {
     return fail(Errc::usage,
-                fmt::format("{} devices must be included in an allocation of {}", chosen.size(), desired));
+                fmt::format("{} devices must be included in an allocation of {}", chosen.size(), needed));
   }
 
   Choices taken;
-  const std::size_t more = desired - chosen.size();
+  const std::size_t more = needed - chosen.size();
   const auto sorted = by_id(free);
   if (std::ranges::any_of(free, [](const Choice& choice) { return !choice.gpu().empty(); })) {
     const auto taken_of = taken_by_gpu(candidates, free);
-    const auto pool = of_one_node(sorted, by_id(chosen), desired, taken_of, placement);
+    const auto pool = of_one_node(sorted, by_id(chosen), needed, taken_of, placement);
     take_vgpus(pool, taken_of, placement, more, taken);
   } else {
     take_closest(sorted, chosen, 0, more, taken);

@@ -22,10 +22,10 @@ enum class DeviceKind {
 /// A function that goes to a VM with its GPU, and that a pod can ask for by a place.
 struct Companion {
   std::string address;
-  std::string model;     ///< as AdvertisedDevice::model
-  std::string driver;    ///< as AdvertisedDevice::driver
-  std::string resource;  ///< the resource of its places
-  std::string env_name;  ///< of that resource
+  std::string model;          ///< as AdvertisedDevice::model
+  std::string driver;         ///< as AdvertisedDevice::driver
+  std::string resource = {};  ///< the resource of its places
+  std::string env_name = {};  ///< of that resource
 
   /// The kubelet device ID of its place. The ID is not the address, since a pod with this place may have
   /// another GPU, and that GPU's companion.

@@ -66,11 +66,11 @@ void BackgroundScan::begin() {
   }
   shared_->under_way = true;  // no other thread exists yet
   const auto scan = [this, shared = shared_] {
-    auto offer = std::make_shared<Result<ResourceSet>>(scanned_by(shared->scanner));
+    auto found = std::make_shared<Result<ResourceSet>>(scanned_by(shared->scanner));
     const std::scoped_lock lock(shared->mutex);
     shared->under_way = false;
     shared->changed.notify_all();
-    if (!shared->over) loop_.post([this, offer] { ended(std::move(*offer)); });
+    if (!shared->over) loop_.post([this, found] { ended(std::move(*found)); });
   };
   try {
     std::thread(scan).detach();
@@ -87,12 +87,12 @@ void BackgroundScan::begin() {
   });
 }
 
-void BackgroundScan::ended(Result<ResourceSet> offer) {
+void BackgroundScan::ended(Result<ResourceSet> found) {
   under_way_ = false;
   loop_.cancel(patience_);
   if (std::exchange(lasts_, false)) spdlog::info("the host answers a scan again");
   const bool again = std::exchange(once_more_, false);
-  scanned_(std::move(offer));
+  scanned_(std::move(found));
   if (again) begin();
 }
 

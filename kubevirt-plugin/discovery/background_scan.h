@@ -6,6 +6,7 @@
 #include <span>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/discovery/resource_assembly.h"
@@ -17,17 +18,13 @@ namespace ferry::plugin {
 /// Scans the host on a thread of its own, which lives as long as the scan. If a driver hangs, a read of sysfs
 /// may take minutes or never return, and the plugin must serve the kubelet meanwhile. Belongs to the loop's
 /// thread.
-class BackgroundScan {
+class BackgroundScan : Pinned {
  public:
   using Scanned = std::function<void(Result<ResourceSet>)>;
 
   /// `loop` must outlive this object and calls `scanned`.
   BackgroundScan(const HostFs& host, const ResourceRules& rules, ReadVgpus read_vgpus, EventLoop& loop,
                  Scanned scanned);
-  BackgroundScan(const BackgroundScan&) = delete;
-  BackgroundScan& operator=(const BackgroundScan&) = delete;
-  BackgroundScan(BackgroundScan&&) = delete;
-  BackgroundScan& operator=(BackgroundScan&&) = delete;
   /// Waits for a running scan, but only briefly.
   ~BackgroundScan();
 
@@ -40,7 +37,7 @@ class BackgroundScan {
  private:
   struct Shared;
 
-  void ended(Result<ResourceSet> offer);
+  void ended(Result<ResourceSet> found);
 
   EventLoop& loop_;
   const Scanned scanned_;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "kubevirt-plugin/discovery/advertised_device.h"
 
@@ -45,15 +46,10 @@ struct HostAnswer {
 
 /// Asks the host again about a device before it is allocated, since a scan may be outdated. Any thread may
 /// call.
-class DeviceCheck {
+class DeviceCheck : Pinned {
  public:
   using Answered = std::function<void(HostAnswer)>;
 
-  DeviceCheck() = default;
-  DeviceCheck(const DeviceCheck&) = delete;
-  DeviceCheck& operator=(const DeviceCheck&) = delete;
-  DeviceCheck(DeviceCheck&&) = delete;
-  DeviceCheck& operator=(DeviceCheck&&) = delete;
   virtual ~DeviceCheck() = default;
 
   /// Asks on this thread if all groups are closed, and then about the devices. `answered` is called once and

@@ -17,9 +17,9 @@ namespace ferry::plugin {
 /// The facts that matter about one function of a group.
 struct GroupMember {
   vfio::PciAddress address;
-  std::string driver;       ///< empty: none bound
-  bool usable = false;      ///< its driver does not keep the group from a VM: blocks_viability()
-  std::string vfio_device;  ///< "vfio3"; empty: none, or another vendor's, which is given by its group
+  std::string driver;            ///< empty: none bound
+  bool usable = false;           ///< its driver does not keep the group from a VM: blocks_viability()
+  std::string vfio_device = {};  ///< "vfio3"; empty: none, or another vendor's, which is given by its group
 };
 
 /// The reason why the group cannot be opened, with the first function in the way; empty: it can.

@@ -49,24 +49,24 @@ Result<std::pair<std::string, std::string>> parse_alias(std::string_view text) {
 }
 
 void ResourceAssembly::refuse(std::string id, std::string reason) {
-  offer_.not_advertised.push_back({.id = std::move(id), .reason = std::move(reason)});
+  found_.not_advertised.push_back({.id = std::move(id), .reason = std::move(reason)});
 }
 
 void ResourceAssembly::leave_out(std::string id, std::string reason) {
-  offer_.not_advertised.push_back({.id = std::move(id), .reason = std::move(reason), .by_kind = true});
+  found_.not_advertised.push_back({.id = std::move(id), .reason = std::move(reason), .by_kind = true});
 }
 
 void ResourceAssembly::leave(std::string id, const std::optional<std::string>& driver) {
   if (driver) {
-    offer_.left_to_host.push_back({.id = std::move(id), .reason = "its driver is " + *driver});
+    found_.left_to_host.push_back({.id = std::move(id), .reason = "its driver is " + *driver});
   } else {
-    offer_.driverless.push_back({.id = std::move(id), .reason = "no driver is bound to it"});
+    found_.driverless.push_back({.id = std::move(id), .reason = "no driver is bound to it"});
   }
 }
 
 void ResourceAssembly::miss(std::string id, std::string why) {
-  offer_.driverless.push_back({.id = std::move(id), .reason = std::move(why)});
-  offer_.unsettled = true;
+  found_.driverless.push_back({.id = std::move(id), .reason = std::move(why)});
+  found_.unsettled = true;
 }
 
 Result<ResourceName> ResourceAssembly::name_of(const std::string& domain, const std::string& model,
@@ -154,14 +154,14 @@ ResourceSet ResourceAssembly::finish() && {
     }
     std::sort(resource.devices.begin(), resource.devices.end(),
               [](const AdvertisedDevice& a, const AdvertisedDevice& b) { return a.id < b.id; });
-    offer_.resources.push_back(std::move(resource));
+    found_.resources.push_back(std::move(resource));
   }
-  return std::move(offer_);
+  return std::move(found_);
 }
 
 void ResourceAssembly::warn(std::string text) {
-  if (std::find(offer_.warnings.begin(), offer_.warnings.end(), text) == offer_.warnings.end())
-    offer_.warnings.push_back(std::move(text));
+  if (std::find(found_.warnings.begin(), found_.warnings.end(), text) == found_.warnings.end())
+    found_.warnings.push_back(std::move(text));
 }
 
 }  // namespace ferry::plugin

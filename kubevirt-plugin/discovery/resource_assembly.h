@@ -100,7 +100,7 @@ class ResourceAssembly {
   std::string domain_;
   std::map<ResourceName, Resource> resources_;
   std::vector<Waiting> companions_;  // wait until all devices have their names
-  ResourceSet offer_;
+  ResourceSet found_;
 };
 
 }  // namespace ferry::plugin

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
+
 namespace ferry::plugin {
 namespace {
 
@@ -16,21 +18,9 @@ constexpr std::size_t kLongestDomain = 253;
 // of them: /var/lib/kubelet/plugins_registry/.
 constexpr std::size_t kLongestEndpoint = 73;
 
-// The character classes of the C locale, whatever the process's locale is.
+// White space of the C locale, whatever the process's locale is.
 constexpr bool is_space(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
-}
-constexpr bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-constexpr bool is_upper(char c) {
-  return c >= 'A' && c <= 'Z';
-}
-constexpr bool is_lower(char c) {
-  return c >= 'a' && c <= 'z';
-}
-constexpr bool is_alphanumeric(char c) {
-  return is_digit(c) || is_upper(c) || is_lower(c);
 }
 constexpr char upper(char c) {
   return is_lower(c) ? static_cast<char>(c - 'a' + 'A') : c;

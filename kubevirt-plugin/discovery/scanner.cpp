@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,8 +11,8 @@
 #include "hostfs/host_directory.h"
 #include "kubevirt-plugin/discovery/device_nodes.h"
 #include "kubevirt-plugin/discovery/resource_assembly.h"
-#include "mdev/held_gpus.h"
-#include "mdev/vendor_vfio.h"
+#include "mdev/framework.h"
+#include "mdev/stuck_gpus.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/bind/move_members.h"
 #include "vfio/pci/inventory.h"
@@ -81,7 +80,7 @@ bool is_for_kata(const vfio::PciFunction& function, const ResourceRules& rules) 
 }
 
 /// The IOMMU group that goes to a VM with the function, or the obstacle.
-Result<std::uint32_t> group_to_offer(const vfio::PciFunction& function) {
+Result<std::uint32_t> group_to_advertise(const vfio::PciFunction& function) {
   if (function.problem) return fail(Error(*function.problem));
   if (!function.iommu_group) return fail(Errc::unsupported, "it has no IOMMU group");
   return *function.iommu_group;
@@ -89,7 +88,7 @@ Result<std::uint32_t> group_to_offer(const vfio::PciFunction& function) {
 
 /// The same for KubeVirt, which uses addresses, while Kata uses numbers.
 Result<std::uint32_t> group_for_kubevirt(const vfio::PciFunction& function) {
-  auto group = group_to_offer(function);
+  auto group = group_to_advertise(function);
   if (group && function.address.domain > kLastDomain)
     return fail(Errc::unsupported, "KubeVirt reads addresses of four domain digits only");
   return group;
@@ -163,10 +162,10 @@ class Scanner::Round {
       for (const auto& vgpu : gpu.devices) {
         if (const Error* why = unread(gpu, vgpu); why != nullptr && !is_name(vgpu.type_name, vgpu.type_id)) {
           assembly_.refuse(vgpu.id.text, why->message);
-        } else if (gpu.framework == mdev::VgpuFramework::vendor_vfio) {
-          add_vendor_vgpu(gpu, vgpu);
-        } else {
+        } else if (gpu.framework->has_mediated_devices()) {
           add_mediated_device(gpu, vgpu);
+        } else {
+          add_vendor_vgpu(gpu, vgpu);
         }
       }
     }
@@ -218,7 +217,7 @@ class Scanner::Round {
     const Error* const why = trouble_with(parent);
     if (why == nullptr || scanner_.unread_.contains(vgpu.id.text)) return why;
     const bool listed =
-        gpu.framework == mdev::VgpuFramework::vendor_vfio ||
+        gpu.framework->lists_only_creatable_types() ||
         std::ranges::find(parent->types, vgpu.type_id, &mdev::VgpuType::id) != parent->types.end();
     return listed ? nullptr : why;
   }
@@ -229,7 +228,7 @@ class Scanner::Round {
 
   void add_function(const vfio::PciFunction& function, bool kubevirt, bool kata) {
     const std::string id = function.address.text();
-    const auto group = group_to_offer(function);
+    const auto group = group_to_advertise(function);
     if (!group) return assembly_.refuse(id, group.error().message);
     const auto members = members_of(inventory_, function, rules_);
     if (auto problem = group_problem(*group, members); !problem.empty())
@@ -289,13 +288,10 @@ class Scanner::Round {
         return assembly_.refuse(id, group.error().message);
       if (auto problem = scanner_.fatal_errors_.problem(host_, function.address); !problem.empty())
         return assembly_.refuse(id, std::move(problem));
-      return assembly_.add_companion(gpu->address.text(),
-                                     {.address = id,
-                                      .model = function.ids(),
-                                      .driver = function.driver.value_or(""),
-                                      .resource = {},
-                                      .env_name = {}},
-                                     function_part(function, human_name(function)), hex_of(function));
+      return assembly_.add_companion(
+          gpu->address.text(),
+          {.address = id, .model = function.ids(), .driver = function.driver.value_or("")},
+          function_part(function, human_name(function)), hex_of(function));
     }
   }
 
@@ -332,14 +328,13 @@ class Scanner::Round {
     const auto [seen, is_new] =
         kata_seen_.try_emplace(key.id, Seen{.address = address, .group = device.iommu_group});
     if (!is_new && seen->second.group == device.iommu_group)
-      return;  // offered by another function of the group
+      return;  // advertised by another function of the group
     if (!is_new) {
       // The same function may still be advertised to KubeVirt.
-      return assembly_.refuse(
-          rules_.kubevirt ? address + " for Kata" : address,
-          fmt::format("its number for Kata, {}, is that of {}: one has a node of its own, "
-                      "/dev/vfio/devices/vfio{}, and the other the IOMMU group {}",
-                      key.id, seen->second.address, key.id, key.id));
+      return assembly_.refuse(rules_.kubevirt ? address + " for Kata" : address,
+                              fmt::format("its number for Kata, {}, is that of {}: one has a node of its "
+                                          "own, /dev/vfio/devices/vfio{}, and the other the IOMMU group {}",
+                                          key.id, seen->second.address, key.id, key.id));
     }
     device.id = key.id;
     device.sysfs_name = address;
@@ -452,20 +447,20 @@ Result<ResourceSet> Scanner::scan() {
   Round round(*this, *inventory);
   round.add_functions();
   if (!rules_.kubevirt) {  // Kata uses no vGPUs
-    auto offer = std::move(round).finish();
-    offer.fatal_errors = fatal_errors_.found();
-    return offer;
+    auto found = std::move(round).finish();
+    found.fatal_errors = fatal_errors_.found();
+    return found;
   }
   auto vgpus = read_vgpus_(host_, *inventory, rules_.accelerators);
   if (!vgpus) return fail(vgpus.error());
   name_types(*vgpus);
   const bool unsettled = keep_what_was_known(*vgpus);
   round.add_vgpus(*vgpus);
-  auto offer = std::move(round).finish();
-  offer.unsettled = offer.unsettled || unsettled;
-  offer.fatal_errors = fatal_errors_.found();
-  offer.vanished = vanished_since(*vgpus);
-  return offer;
+  auto found = std::move(round).finish();
+  found.unsettled = found.unsettled || unsettled;
+  found.fatal_errors = fatal_errors_.found();
+  found.vanished = vanished_since(*vgpus);
+  return found;
 }
 
 void Scanner::name_types(mdev::VgpuInventory& vgpus) {
@@ -489,16 +484,10 @@ bool Scanner::keep_what_is_unread(mdev::VgpuGpu& gpu) {
       gpu.parents, [](const mdev::VgpuParent& parent) { return parent.problem.has_value(); });
   const auto before = known_.find({gpu.address(), gpu.function.ids()});
   if (!any || before == known_.end()) return any;
-  // The kernel shows if the vGPU exists; for a virtual function its driver does, as far as it answers.
-  const auto is_there = [&](const mdev::VgpuDevice& device) {
-    if (gpu.framework != mdev::VgpuFramework::vendor_vfio)
-      return host_.exists("sys/bus/mdev/devices/" + device.id.text);
-    const auto type = host_.read_attribute(mdev::current_type_path(device.parent));
-    return type ? *type != "0" : !is_gone(type.error());
-  };
   for (const mdev::VgpuDevice& device : before->second) {
     const bool read = std::ranges::find(gpu.devices, device.id, &mdev::VgpuDevice::id) != gpu.devices.end();
-    if (read || trouble_with(parent_of(gpu, device)) == nullptr || !is_there(device)) continue;
+    if (read || trouble_with(parent_of(gpu, device)) == nullptr) continue;
+    if (!gpu.framework->exists(host_, device)) continue;
     gpu.devices.push_back(device);
     unread_.insert(device.id.text);
   }
@@ -508,7 +497,7 @@ bool Scanner::keep_what_is_unread(mdev::VgpuGpu& gpu) {
 bool Scanner::keep_what_was_known(mdev::VgpuInventory& vgpus) {
   bool any = false;
   unread_.clear();
-  const auto held = mdev::HeldGpus::read(host_);
+  const auto stuck = mdev::StuckGpus::read(host_);
   for (auto& gpu : vgpus.gpus) {
     const bool written_to = std::ranges::any_of(gpu.parents, [](const mdev::VgpuParent& parent) {
       return parent.problem && parent.problem->code == Errc::stuck;
@@ -518,12 +507,12 @@ bool Scanner::keep_what_was_known(mdev::VgpuInventory& vgpus) {
       known_.insert_or_assign({gpu.address(), gpu.function.ids()}, gpu.devices);
       continue;
     }
-    if (!held || held->holds_for_good(host_, gpu.address())) continue;
+    if (!stuck || stuck->is_late(host_, gpu.address())) continue;
     any = true;
-    // The kernel shows which mediated devices exist, and which functions the driver has.
+    // The kernel shows which vGPUs exist, or at least which functions the driver has.
     const auto is_there = [&](const mdev::VgpuDevice& device) {
-      if (held->is_on(device.id.text)) return false;
-      if (gpu.framework == mdev::VgpuFramework::vendor_vfio)
+      if (stuck->is_on(device.id.text)) return false;
+      if (!gpu.framework->kernel_lists_devices())
         return std::ranges::find(gpu.parents, device.parent, &mdev::VgpuParent::address) != gpu.parents.end();
       return std::ranges::find(gpu.devices, device.id, &mdev::VgpuDevice::id) != gpu.devices.end();
     };
@@ -537,7 +526,7 @@ bool Scanner::keep_what_was_known(mdev::VgpuInventory& vgpus) {
 std::vector<NotAdvertised> Scanner::vanished_since(const mdev::VgpuInventory& now) {
   std::map<std::string, std::string> there;  // UUID -> type
   for (const auto& gpu : now.gpus)
-    if (gpu.framework != mdev::VgpuFramework::vendor_vfio)
+    if (gpu.framework->has_mediated_devices())
       for (const auto& device : gpu.devices) there.emplace(device.id.text, device.type_name);
   const auto before = std::exchange(mediated_, std::move(there));
   std::vector<NotAdvertised> vanished;

@@ -46,7 +46,7 @@ class Scanner {
   /// and no new binding since. Errors: the PCI bus cannot be listed; a missing mdev bus is not an error.
   Result<ResourceSet> scan();
 
-  /// Takes a finding of an earlier scanner (Offer::fatal_errors).
+  /// Takes a finding of an earlier scanner (ResourceSet::fatal_errors).
   void remember(const FatalErrorsOf& before) { fatal_errors_.remember(before); }
 
  private:

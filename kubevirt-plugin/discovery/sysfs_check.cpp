@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <exception>
 #include <fcntl.h>
 #include <future>
@@ -16,8 +15,9 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/text/text.h"
 #include "kubevirt-plugin/discovery/device_nodes.h"
-#include "mdev/held_gpus.h"
+#include "mdev/stuck_gpus.h"
 #include "mdev/text_parts.h"
 #include "mdev/vendor_vfio.h"
 
@@ -113,8 +113,7 @@ GroupMember read_member(const HostFs& host, const HostDirectory& directory, cons
     function.leaves_dma = vfio::has_vfio_vfs(host, address, function.driver.value_or(""));
   GroupMember member{.address = address,
                      .driver = function.driver.value_or(""),
-                     .usable = !vfio::blocks_viability(function),
-                     .vfio_device = {}};
+                     .usable = !vfio::blocks_viability(function)};
   if (own_nodes && !function.vfio_devices.empty() &&
       is_vendor(directory.read_attribute("vendor"), vendors, advertised))
     member.vfio_device = function.vfio_devices.front();
@@ -227,10 +226,9 @@ Result<> expect_companions(const HostFs& host, const AdvertisedDevice& advertise
     const auto member = std::ranges::find_if(
         members, [&](const GroupMember& one) { return one.address.text() == companion.address; });
     if (member == members.end())
-      return fail(Error{
-          .code = make_error_code(Errc::differs),
-          .message = "it is not of the GPU's IOMMU group any more",
-          .hint = {}}.during(during()));
+      return fail(
+          Error{.code = Errc::differs, .message = "it is not of the GPU's IOMMU group any more"}.during(
+              during()));
     const std::string driver = member->driver.empty() ? "none" : member->driver;
     if (auto same = expect("its driver", driver, companion.driver); !same)
       return fail(std::move(same).error().during(during()));
@@ -254,10 +252,10 @@ Result<bool> gpu_is_written_to(const HostFs& host, const AdvertisedDevice& adver
   if (advertised.gpu.empty()) return false;  // the usual case, which needs no PCI address
   const auto gpu = vfio::PciAddress::parse(advertised.gpu);
   if (!gpu) return false;
-  const auto held = mdev::HeldGpus::read(host);
-  if (!held) return fail(Error(held.error()));
-  if (held->is_on(advertised.id) || held->holds_for_good(host, *gpu)) return fail(mdev::held_by_an_act(*gpu));
-  return held->holds(host, *gpu);
+  const auto stuck = mdev::StuckGpus::read(host);
+  if (!stuck) return fail(Error(stuck.error()));
+  if (stuck->is_on(advertised.id) || stuck->is_late(host, *gpu)) return fail(mdev::stuck_error(*gpu));
+  return stuck->contains(host, *gpu);
 }
 
 /// A vGPU's driver may still report it after its GPU is gone.
@@ -313,13 +311,6 @@ Result<std::vector<std::string>> kata_nodes_now(const HostFs& host, const Advert
     return fail(std::move(same).error());
   if (key.nodes.empty()) return fail(Errc::not_found, std::move(key.missing));
   return std::move(key.nodes);
-}
-
-std::optional<std::uint32_t> group_number(std::string_view text) {
-  std::uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
 }
 
 bool is_uuid(std::string_view text) {
@@ -554,11 +545,11 @@ std::set<std::uint32_t> SysfsCheck::open_groups(const std::set<std::uint32_t>& g
 
 std::optional<std::uint32_t> SysfsCheck::group_of(std::string_view id) const {
   const auto linked = [&](const std::filesystem::path& device) {
-    return group_number(source_->host.link_name(device / "iommu_group").value_or(""));
+    return whole_number(source_->host.link_name(device / "iommu_group").value_or(""));
   };
   if (const auto address = vfio::PciAddress::parse(id)) return linked(vfio::sysfs_path(*address));
   if (is_uuid(id)) return linked(std::filesystem::path("sys/bus/mdev/devices") / id);
-  const auto number = group_number(id);
+  const auto number = whole_number(id);
   if (!number) return std::nullopt;
   // The number means the function's own node if the host has such nodes, else the group, as in kata_key().
   if (source_->host.exists(kIommufd))
@@ -567,7 +558,7 @@ std::optional<std::uint32_t> SysfsCheck::group_of(std::string_view id) const {
 }
 
 std::optional<std::uint32_t> SysfsCheck::group_numbered(std::string_view id) const {
-  const auto number = group_number(id);
+  const auto number = whole_number(id);
   const bool there = number && source_->host.exists(fmt::format("sys/kernel/iommu_groups/{}", *number));
   return there ? number : std::nullopt;
 }

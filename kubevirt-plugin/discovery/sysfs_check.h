@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "hostfs/host_directory.h"
@@ -30,7 +31,7 @@ namespace ferry::plugin {
 /// reset a device that a VM closed, or after a driver has finished, and ignores signals until then. Passing
 /// each question to another thread would take longer than the question. Therefore the caller's thread asks,
 /// and if the kernel delays it, a watching thread reports that in its place. Safe for several threads.
-class GroupErrands {
+class GroupErrands : Pinned {
  public:
   /// The job calls this before each step, with the step's group. False: the job is late, its remaining result
   /// is not needed, and its other groups may be in use by other jobs.
@@ -48,10 +49,6 @@ class GroupErrands {
   static constexpr std::chrono::milliseconds kDeadline{500};
 
   explicit GroupErrands(std::chrono::milliseconds deadline = kDeadline);
-  GroupErrands(const GroupErrands&) = delete;
-  GroupErrands& operator=(const GroupErrands&) = delete;
-  GroupErrands(GroupErrands&&) = delete;
-  GroupErrands& operator=(GroupErrands&&) = delete;
   /// Every unfinished job counts as late. Does not wait for threads that the kernel delays.
   ~GroupErrands();
 

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/pinned.h"
 #include "common/rpc/client_call.h"
 #include "common/rpc/grpc_core.h"
 #include "common/rpc/socket_file.h"
@@ -72,7 +73,7 @@ constexpr Clock::duration kNoDescriptors = std::chrono::seconds(1);
 
 }  // namespace
 
-class KubeletTransport::Impl {
+class KubeletTransport::Impl : Pinned {
  public:
   Impl(const Parts& parts, UniqueFd directory, std::string where, DirectoryWatch watch, Listener listener)
       : loop_(parts.loop),
@@ -89,10 +90,6 @@ class KubeletTransport::Impl {
         listener_(std::move(listener)) {
     loop_.watch(watch_.fd(), [this] { read_directory_events(); });
   }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-  Impl(Impl&&) = delete;
-  Impl& operator=(Impl&&) = delete;
 
   ~Impl() {
     loop_.forget(watch_.fd());
@@ -254,7 +251,7 @@ class KubeletTransport::Impl {
   }
 
   Error gone() const {
-    return {.code = make_error_code(Errc::not_found),
+    return {.code = Errc::not_found,
             .message = fmt::format("the kubelet's directory {} has gone away", where_),
             .hint = "start again when the kubelet has made it"};
   }

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "kubevirt-plugin/allocation/allocate_gate.h"
@@ -30,7 +31,7 @@ namespace ferry::plugin {
 class RpcQueue;
 
 /// A call of v1beta1.Registration/Register.
-class RegisterCall {
+class RegisterCall : Pinned {
  public:
   /// Called once, on the queue's thread. Errc::unreachable: the kubelet did not answer; Errc::refused: it
   /// answered with an error.
@@ -40,10 +41,6 @@ class RegisterCall {
   /// back before it answers, and `limit` covers both.
   RegisterCall(RpcQueue& queue, std::shared_ptr<const ClientChannel> kubelet, const std::string& endpoint,
                const std::string& resource, std::chrono::milliseconds limit, Done done);
-  RegisterCall(const RegisterCall&) = delete;
-  RegisterCall& operator=(const RegisterCall&) = delete;
-  RegisterCall(RegisterCall&&) = delete;
-  RegisterCall& operator=(RegisterCall&&) = delete;
   /// Cancels the call, if it is not over.
   ~RegisterCall();
 
@@ -57,7 +54,7 @@ class RegisterCall {
 class RpcQueue;
 
 /// Belongs to the loop's thread.
-class KubeletTransport {
+class KubeletTransport : Pinned {
  public:
   struct Listener {
     /// registered() has a new result.
@@ -86,10 +83,6 @@ class KubeletTransport {
   /// watched.
   static Result<std::unique_ptr<KubeletTransport>> open(const Parts& parts, UniqueFd directory,
                                                         std::string where, Listener listener);
-  KubeletTransport(const KubeletTransport&) = delete;
-  KubeletTransport& operator=(const KubeletTransport&) = delete;
-  KubeletTransport(KubeletTransport&&) = delete;
-  KubeletTransport& operator=(KubeletTransport&&) = delete;
   /// Ends every stream with OK, waits only briefly for calls in progress and removes its sockets. No call may
   /// wait at the gate any more.
   ~KubeletTransport();

@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include "common/pinned.h"
 #include "common/rpc/grpc_core.h"
 #include "deviceplugin.pb.h"
 #include "kubevirt-plugin/server/rpc_queue.h"
@@ -110,12 +111,8 @@ namespace {
 constexpr std::size_t kLargestRequest = std::size_t{4} << 20;
 
 /// The data of an incoming call.
-struct Incoming {
+struct Incoming : Pinned {
   Incoming() { grpc_metadata_array_init(&metadata); }
-  Incoming(const Incoming&) = delete;
-  Incoming& operator=(const Incoming&) = delete;
-  Incoming(Incoming&&) = delete;
-  Incoming& operator=(Incoming&&) = delete;
   ~Incoming() {
     grpc_metadata_array_destroy(&metadata);
     grpc_byte_buffer_destroy(payload);
@@ -127,15 +124,11 @@ struct Incoming {
 };
 
 /// The data of a call of an unregistered method.
-struct Other {
+struct Other : Pinned {
   Other() {
     grpc_call_details_init(&details);
     grpc_metadata_array_init(&metadata);
   }
-  Other(const Other&) = delete;
-  Other& operator=(const Other&) = delete;
-  Other(Other&&) = delete;
-  Other& operator=(Other&&) = delete;
   ~Other() {
     grpc_metadata_array_destroy(&metadata);
     grpc_call_details_destroy(&details);
@@ -157,13 +150,8 @@ grpc_status_code status_of(const Error& error) {
   return GRPC_STATUS_FAILED_PRECONDITION;
 }
 
-/// The message and the hint as one text, since the kubelet has one text for both.
-std::string told(const Error& error) {
-  return error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
-}
-
 Answer refusal(const Error& error) {
-  return {.status = status_of(error), .message = told(error), .wire = nullptr};
+  return {.status = status_of(error), .message = error.text(), .wire = nullptr};
 }
 
 Answer unreadable() {
@@ -219,7 +207,7 @@ grpc_server* create_server() {
 
 }  // namespace
 
-class ResourceServer::Impl {
+class ResourceServer::Impl : Pinned {
  public:
   Impl(RpcQueue& queue, AllocationCore& core, AllocateGate& gate, std::string resource, bool cdi_names,
        StreamHook hook)
@@ -240,10 +228,6 @@ class ResourceServer::Impl {
     expect_other();
   }
 
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-  Impl(Impl&&) = delete;
-  Impl& operator=(Impl&&) = delete;
   ~Impl() {
     begin_stop();
     wait_stopped(std::chrono::steady_clock::now());
@@ -403,7 +387,7 @@ class ResourceServer::Impl {
   }
 
   static Answer refused(const Error& error) {
-    spdlog::error("{}", told(error));
+    spdlog::error("{}", error.text());
     return refusal(error);
   }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 
+#include "common/pinned.h"
 #include "common/unique_fd.h"
 #include "kubevirt-plugin/allocation/allocate_gate.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
@@ -17,14 +18,10 @@ namespace ferry::plugin {
 
 /// A ListAndWatch call. It sends the lists of a DeviceStream one after the other, each once gRPC has taken
 /// the one before. A kubelet that does not read delays no other call, and nothing piles up.
-class ListStream : public std::enable_shared_from_this<ListStream> {
+class ListStream : public std::enable_shared_from_this<ListStream>, Pinned {
  public:
   /// Takes ownership of the call.
   explicit ListStream(grpc_call* call) : call_(call) {}
-  ListStream(const ListStream&) = delete;
-  ListStream& operator=(const ListStream&) = delete;
-  ListStream(ListStream&&) = delete;
-  ListStream& operator=(ListStream&&) = delete;
   ~ListStream();
 
   /// `closed` is called once, on the queue's thread, when the call has ended for any reason.
@@ -52,7 +49,7 @@ class RpcQueue;
 
 /// Answers the kubelet for one resource over connections from add_connection(). It serves
 /// v1beta1.DevicePlugin, and pluginregistration.Registration for a kubelet that finds plugins by itself.
-class ResourceServer {
+class ResourceServer : Pinned {
  public:
   using Stream = std::uint64_t;  ///< unique within a server
   /// A client has begun to read the list, or no longer reads it. Called on the queue's thread.
@@ -63,10 +60,6 @@ class ResourceServer {
   /// their nodes.
   ResourceServer(RpcQueue& queue, AllocationCore& core, AllocateGate& gate, std::string resource,
                  bool cdi_names, StreamHook hook);
-  ResourceServer(const ResourceServer&) = delete;
-  ResourceServer& operator=(const ResourceServer&) = delete;
-  ResourceServer(ResourceServer&&) = delete;
-  ResourceServer& operator=(ResourceServer&&) = delete;
   /// Stops the server, if it still runs.
   ~ResourceServer();
 

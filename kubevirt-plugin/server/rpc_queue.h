@@ -11,17 +11,15 @@
 #include <thread>
 #include <utility>
 
+#include "common/pinned.h"
+
 namespace ferry::plugin {
 
 /// A completion queue and the thread that handles its completions, one at a time unless relieve() replaces
 /// the thread.
-class RpcQueue {
+class RpcQueue : Pinned {
  public:
   RpcQueue();
-  RpcQueue(const RpcQueue&) = delete;
-  RpcQueue& operator=(const RpcQueue&) = delete;
-  RpcQueue(RpcQueue&&) = delete;
-  RpcQueue& operator=(RpcQueue&&) = delete;
   /// Waits for all started operations; servers must be shut down, and calls must be over or cancelled.
   ~RpcQueue();
 

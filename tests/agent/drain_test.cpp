@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "agent/drain/drain_mark.h"
-#include "agent/node_step.h"
+#include "agent/reconcile.h"
 #include "tests/agent/snapshots.h"
 
 namespace ferry::agent {
@@ -90,18 +90,20 @@ DrainSnapshot& drain_of(NodeSnapshot& view) {
   return *view.drain;
 }
 std::string state_of(const NodeSnapshot& view) {
-  return with_changes(view.node.labels, node_step(view).labels).at(kStateLabel);
+  return with_changes(view.node.labels, reconcile(view).labels).at(kStateLabel);
 }
 auto undoes_all() {
-  return testing::AllOf(
-      Field(&NodeStep::unschedulable, std::optional(false)), Field(&NodeStep::evict, IsEmpty()),
-      Field(&NodeStep::annotations, testing::AllOf(Contains(Pair(kDrainAnnotation, std::nullopt)),
-                                                   Contains(Pair(kCordonedAnnotation, std::nullopt)))));
+  return testing::AllOf(Field(&ReconcileResult::unschedulable, std::optional(false)),
+                        Field(&ReconcileResult::evict, IsEmpty()),
+                        Field(&ReconcileResult::annotations,
+                              testing::AllOf(Contains(Pair(kDrainAnnotation, std::nullopt)),
+                                             Contains(Pair(kCordonedAnnotation, std::nullopt)))));
 }
 auto leaves_it() {
-  return testing::AllOf(Field(&NodeStep::unschedulable, std::nullopt), Field(&NodeStep::evict, IsEmpty()),
-                        Field(&NodeStep::annotations, Not(Contains(testing::Key(kDrainAnnotation)))),
-                        Field(&NodeStep::annotations, Not(Contains(testing::Key(kCordonedAnnotation)))));
+  return testing::AllOf(
+      Field(&ReconcileResult::unschedulable, std::nullopt), Field(&ReconcileResult::evict, IsEmpty()),
+      Field(&ReconcileResult::annotations, Not(Contains(testing::Key(kDrainAnnotation)))),
+      Field(&ReconcileResult::annotations, Not(Contains(testing::Key(kCordonedAnnotation)))));
 }
 
 // An operand that came back would have the GPUs open, and nobody may evict a DaemonSet's pod.
@@ -110,14 +112,14 @@ TEST(Drain, KeepsOperandsAwayMeanwhile) {
   for (NodeSnapshot view :
        {refused({held_by({vm_in("vm")})}, {pod("vm")}), begun({held_by({vm_in("vm")})}, {pod("vm")})}) {
     view.node.labels[kDcgm] = "paused-for-gpu-ferry";
-    EXPECT_FALSE(node_step(view).labels.contains(kDcgm));
+    EXPECT_FALSE(reconcile(view).labels.contains(kDcgm));
     view.node.labels[kDcgm] = "true";
-    EXPECT_THAT(node_step(view).labels, Contains(Pair(kDcgm, "paused-for-gpu-ferry")));
+    EXPECT_THAT(reconcile(view).labels, Contains(Pair(kDcgm, "paused-for-gpu-ferry")));
   }
   NodeSnapshot late = begun({held_by({vm_in("vm")})}, {pod("vm")});
   late.node.labels[kDcgm] = "paused-for-gpu-ferry";
   drain_of(late).now = at(0) + kTimeout + seconds(1);
-  EXPECT_THAT(node_step(late).labels, Contains(Pair(kDcgm, "true")));
+  EXPECT_THAT(reconcile(late).labels, Contains(Pair(kDcgm, "true")));
 }
 
 // --- Its beginning -----------------------------------------------------------------------------------------
@@ -125,7 +127,7 @@ TEST(Drain, KeepsOperandsAwayMeanwhile) {
 TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {
   NodeSnapshot view =
       refused({held_by({vm_in("vm"), of_kubelet("vm"), kByThePlugin})}, {pod("vm"), pod("other")});
-  NodeStep step = node_step(view);
+  ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.unschedulable, true);
   EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, running())));
   EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, kOurs)));
@@ -137,7 +139,7 @@ TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {
   view.node.labels = with_changes(view.node.labels, step.labels);
   view.node.annotations = with_changes(view.node.annotations, step.annotations);
   drain_of(view).cordoned = true;
-  step = node_step(view);
+  step = reconcile(view);
   EXPECT_EQ(step.unschedulable, std::nullopt);
   EXPECT_THAT(step.annotations, IsEmpty());
   EXPECT_THAT(step.labels, IsEmpty());
@@ -149,16 +151,16 @@ TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {
 TEST(Drain, WhatSomebodyElseHasCordonedIsNotOurs) {
   NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   drain_of(view).cordoned = true;
-  const NodeStep step = node_step(view);
+  const ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.unschedulable, std::nullopt);
   EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, running())));
   EXPECT_THAT(step.annotations, Not(Contains(testing::Key(kCordonedAnnotation))));
 
   view.node.annotations = {{kDrainAnnotation, running()}};
-  EXPECT_THAT(node_step(view).evict, ElementsAre(pod("p")));
+  EXPECT_THAT(reconcile(view).evict, ElementsAre(pod("p")));
   view.host.status->phase = NodePhase::ready;
-  EXPECT_EQ(node_step(view).unschedulable, std::nullopt) << "nor is it given back";
-  EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
+  EXPECT_EQ(reconcile(view).unschedulable, std::nullopt) << "nor is it given back";
+  EXPECT_THAT(reconcile(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
 }
 
 struct NoDrain {
@@ -173,7 +175,7 @@ void PrintTo(const NoDrain& row, std::ostream* out) {
 class NobodyIsEvicted : public testing::TestWithParam<NoDrain> {};
 
 TEST_P(NobodyIsEvicted, AndTheNodeIsLeftAlone) {
-  const NodeStep step = node_step(GetParam().view);
+  const ReconcileResult step = reconcile(GetParam().view);
   EXPECT_THAT(step, leaves_it());
   EXPECT_THAT(step.report.trouble, HasSubstr(GetParam().said));
   EXPECT_EQ(step.report.trouble.find("evicted") != std::string::npos, *GetParam().said != '\0')
@@ -228,39 +230,39 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Drain, OfAnotherUidUnderTheSameNameIsAnotherPod) {
   ReportedUser user = of_kubelet("p");
   user.pod_uid = "uid-former";
-  EXPECT_THAT(node_step(refused({held_by({user})}, {pod("p")})), leaves_it());
-  EXPECT_THAT(node_step(begun({held_by({user})}, {pod("p")})).evict, IsEmpty());
+  EXPECT_THAT(reconcile(refused({held_by({user})}, {pod("p")})), leaves_it());
+  EXPECT_THAT(reconcile(begun({held_by({user})}, {pod("p")})).evict, IsEmpty());
 }
 
 TEST(Drain, BeginsOnlyForARefusalOfWhatIsAskedForNow) {
   for (const NodePhase phase : {NodePhase::ready, NodePhase::applying, NodePhase::failed, NodePhase::idle}) {
     NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
     view.host.status->phase = phase;
-    EXPECT_THAT(node_step(view), leaves_it());
+    EXPECT_THAT(reconcile(view), leaves_it());
   }
   NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   view.host.status->desired = kGeneration - 1;
-  EXPECT_THAT(node_step(view), leaves_it()) << "an answer to something else";
+  EXPECT_THAT(reconcile(view), leaves_it()) << "an answer to something else";
   view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   view.node.labels[kWorkloadLabel] = "container";
-  EXPECT_THAT(node_step(view), leaves_it());
+  EXPECT_THAT(reconcile(view), leaves_it());
   view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   view.host.hostd_down = kGonePatience + seconds(1);
-  EXPECT_THAT(node_step(view), leaves_it()) << "the word of a hostd that is gone";
+  EXPECT_THAT(reconcile(view), leaves_it()) << "the word of a hostd that is gone";
   view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   view.host.hostd_speaks = false;
-  EXPECT_THAT(node_step(view), leaves_it()) << "or of one that has just gone";
+  EXPECT_THAT(reconcile(view), leaves_it()) << "or of one that has just gone";
 }
 
 // --- Its turn ----------------------------------------------------------------------------------------------
 
-Rollout budget_of(const NodeSnapshot& view, bool renewed) {
+Rollout rollout_of(const NodeSnapshot& view, bool renewed) {
   Rollout rollout;
   rollout.known = rollout.searched = true;
-  rollout.slots = {{.index = 0,
-                    .holder = view.node.name,
-                    .configuration = configuration_id(
-                        resolve_desired_state(view.node, view.configs, {}).desired_policy.policy)}};
+  rollout.leases = {{.index = 0,
+                     .holder = view.node.name,
+                     .configuration = configuration_id(
+                         resolve_desired_state(view.node, view.configs, {}).desired_policy.policy)}};
   rollout.renewed = renewed;
   return rollout;
 }
@@ -270,19 +272,19 @@ TEST(Drain, NeedsATurnOfItsOwn) {
   Rollout nobody_changes;
   nobody_changes.known = nobody_changes.searched = true;
   view.rollout = nobody_changes;
-  NodeStep step = node_step(view);
+  ReconcileResult step = reconcile(view);
   EXPECT_THAT(step, leaves_it());
   EXPECT_EQ(step.rollout.kind, RolloutStep::Kind::take);
-  view.rollout = budget_of(view, true);
-  step = node_step(view);
+  view.rollout = rollout_of(view, true);
+  step = reconcile(view);
   EXPECT_EQ(step.rollout.kind, RolloutStep::Kind::nothing) << "it keeps the one of the change";
   EXPECT_EQ(step.unschedulable, true);
 
   view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.rollout = budget_of(view, true);
-  EXPECT_THAT(node_step(view).evict, SizeIs(1));
-  view.rollout = budget_of(view, false);
-  step = node_step(view);
+  view.rollout = rollout_of(view, true);
+  EXPECT_THAT(reconcile(view).evict, SizeIs(1));
+  view.rollout = rollout_of(view, false);
+  step = reconcile(view);
   EXPECT_THAT(step, leaves_it()) << "somebody else may have taken it";
   EXPECT_EQ(step.rollout.kind, RolloutStep::Kind::take);
   EXPECT_EQ(state_of(view), "draining");
@@ -290,29 +292,29 @@ TEST(Drain, NeedsATurnOfItsOwn) {
 
 TEST(Drain, IsUndoneWhereItsPolicyIsHeldBack) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  Rollout rollout = budget_of(view, true);
-  rollout.verdicts.failed[rollout.slots.front().configuration] = "n9: no";
+  Rollout rollout = rollout_of(view, true);
+  rollout.verdicts.failed[rollout.leases.front().configuration] = "n9: no";
   view.rollout = rollout;
-  EXPECT_THAT(node_step(view), leaves_it());
-  EXPECT_EQ(node_step(view).rollout.kind, RolloutStep::Kind::give_back);
-  rollout.slots.front().holder.clear();
+  EXPECT_THAT(reconcile(view), leaves_it());
+  EXPECT_EQ(reconcile(view).rollout.kind, RolloutStep::Kind::give_back);
+  rollout.leases.front().holder.clear();
   view.rollout = rollout;
-  EXPECT_THAT(node_step(view), undoes_all());
-  EXPECT_THAT(node_step(view).report.trouble, HasSubstr("pods are not evicted: it has failed on n9: no"));
+  EXPECT_THAT(reconcile(view), undoes_all());
+  EXPECT_THAT(reconcile(view).report.trouble, HasSubstr("pods are not evicted: it has failed on n9: no"));
 }
 
 TEST(Drain, GivesItsTurnBackWhenItHasFailed) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-  view.rollout = budget_of(view, true);
+  view.rollout = rollout_of(view, true);
   drain_of(view).now = at(600);
-  EXPECT_EQ(node_step(view).rollout.kind, RolloutStep::Kind::give_back);
-  EXPECT_EQ(node_step(view).rollout.verdict, std::nullopt) << "it says nothing of the policy";
+  EXPECT_EQ(reconcile(view).rollout.kind, RolloutStep::Kind::give_back);
+  EXPECT_EQ(reconcile(view).rollout.verdict, std::nullopt) << "it says nothing of the policy";
 }
 
 // --- Its course --------------------------------------------------------------------------------------------
 
 TEST(Drain, AsksOnlyThoseThatAreNotGoing) {
-  EXPECT_THAT(node_step(begun({held_by({of_kubelet("p"), of_kubelet("q"), of_kubelet("gone")})},
+  EXPECT_THAT(reconcile(begun({held_by({of_kubelet("p"), of_kubelet("q"), of_kubelet("gone")})},
                               {pod("p"), pod("q", "", true)}))
                   .evict,
               ElementsAre(pod("p")));
@@ -320,24 +322,22 @@ TEST(Drain, AsksOnlyThoseThatAreNotGoing) {
 
 TEST(Drain, WaitsWhileSomebodyElseHoldsItToo) {
   const NodeSnapshot view = begun({held_by({of_kubelet("p"), kProcess})}, {pod("p")});
-  EXPECT_THAT(node_step(view), leaves_it());
+  EXPECT_THAT(reconcile(view), leaves_it());
   EXPECT_EQ(state_of(view), "draining");
 }
 
 TEST(Drain, StaysWhileHostdIsAtIt) {
-  for (const NodePhase phase : {NodePhase::applying, NodePhase::applying}) {
-    NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
-    view.host.status->phase = phase;
-    drain_of(view).now = at(5'000);
-    EXPECT_THAT(node_step(view), leaves_it()) << "it has worked, however long ago it began";
-    view.host.silent = kChangePatience + seconds(1);
-    EXPECT_THAT(node_step(view), undoes_all()) << "nobody stays cordoned for a host that says nothing more";
-  }
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  view.host.status->phase = NodePhase::applying;
+  drain_of(view).now = at(5'000);
+  EXPECT_THAT(reconcile(view), leaves_it()) << "it has worked, however long ago it began";
+  view.host.silent = kChangePatience + seconds(1);
+  EXPECT_THAT(reconcile(view), undoes_all()) << "nobody stays cordoned for a host that says nothing more";
+  view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   view.host.status.reset();
-  EXPECT_THAT(node_step(view), leaves_it()) << "hostd may be starting";
+  EXPECT_THAT(reconcile(view), leaves_it()) << "hostd may be starting";
   view.host.silent = kAnswerPatience + seconds(1);
-  EXPECT_THAT(node_step(view), undoes_all());
+  EXPECT_THAT(reconcile(view), undoes_all());
 }
 
 // --- Its end -----------------------------------------------------------------------------------------------
@@ -345,47 +345,47 @@ TEST(Drain, StaysWhileHostdIsAtIt) {
 TEST(Drain, WaitsForAHostdThatDoesNotRunAsLongAsItMayTakeAndHasNotFailedThen) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   view.host.hostd_speaks = false;
-  NodeStep step = node_step(view);
+  ReconcileResult step = reconcile(view);
   EXPECT_THAT(step, leaves_it());
   EXPECT_EQ(step.drain_left, kTimeout);
   EXPECT_THAT(step.labels, IsEmpty()) << "it is draining";
   drain_of(view).now = at(static_cast<int>(kTimeout.count()));
-  EXPECT_THAT(node_step(view), undoes_all());
+  EXPECT_THAT(reconcile(view), undoes_all());
 }
 
 TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
   const NodeSnapshot before = begun({held_by({of_kubelet("p")})}, {pod("p")});
   NodeSnapshot view = before;
   view.host.status->phase = NodePhase::ready;
-  EXPECT_THAT(node_step(view), undoes_all());
+  EXPECT_THAT(reconcile(view), undoes_all());
   view.host.status->phase = NodePhase::failed;
-  EXPECT_THAT(node_step(view), undoes_all());
+  EXPECT_THAT(reconcile(view), undoes_all());
   view = before;
   view.host.hostd_down = kGonePatience + seconds(1);
-  EXPECT_THAT(node_step(view), undoes_all()) << "nobody would do what they make room for";
+  EXPECT_THAT(reconcile(view), undoes_all()) << "nobody would do what they make room for";
   view = before;
   view.node.labels.erase(kWorkloadLabel);
-  EXPECT_THAT(node_step(view), undoes_all());
+  EXPECT_THAT(reconcile(view), undoes_all());
   view = before;
   view.node.labels[kWorkloadLabel] = "container";
-  EXPECT_THAT(node_step(view), undoes_all());
+  EXPECT_THAT(reconcile(view), undoes_all());
   view = before;
   view.node.labels[kOperandsLabel] = "false";
-  EXPECT_THAT(node_step(view), undoes_all());
+  EXPECT_THAT(reconcile(view), undoes_all());
   view = before;
   view.host.written->generation = view.host.status->desired.emplace(8);
-  EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, running(0, 8))))
+  EXPECT_THAT(reconcile(view).annotations, Contains(Pair(kDrainAnnotation, running(0, 8))))
       << "it is another one for another desired state";
   view = before;
   drain_of(view).timeout.reset();
-  EXPECT_THAT(node_step(view), undoes_all()) << "an agent that is started without it";
+  EXPECT_THAT(reconcile(view), undoes_all()) << "an agent that is started without it";
   view = before;
   view.drain.reset();
-  EXPECT_THAT(node_step(view), leaves_it()) << "whoever has nothing to do with it";
+  EXPECT_THAT(reconcile(view), leaves_it()) << "whoever has nothing to do with it";
   view = before;
   view.node.annotations.erase(kDrainAnnotation);
   view.host.status->phase = NodePhase::ready;
-  const NodeStep step = node_step(view);
+  const ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.unschedulable, false) << "half a mark is one";
   EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, std::nullopt)));
 }
@@ -393,9 +393,9 @@ TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
 TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
   NodeSnapshot view = begun({held_by({vm_in("vm"), kProcess})}, {pod("vm")});
   drain_of(view).now = at(599);
-  EXPECT_EQ(node_step(view).drain_left, seconds(1));
+  EXPECT_EQ(reconcile(view).drain_left, seconds(1));
   drain_of(view).now = at(600);
-  NodeStep step = node_step(view);
+  ReconcileResult step = reconcile(view);
   const std::string why = "after 600 seconds the GPUs are still in use by pod a/vm, process python3 (pid 9)";
   EXPECT_EQ(step.unschedulable, false);
   EXPECT_THAT(step.evict, IsEmpty());
@@ -411,31 +411,31 @@ TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
   view.host.status->accelerators = {held_by({of_kubelet("vm")})};
   for (const int later : {601, 100'000}) {
     drain_of(view).now = at(later);
-    step = node_step(view);
+    step = reconcile(view);
     EXPECT_THAT(step, leaves_it());
     EXPECT_THAT(step.events, Not(Contains(Field(&NodeEvent::reason, "DrainFailed")))) << "told once";
   }
   view.host.status->phase = NodePhase::applying;
-  EXPECT_THAT(node_step(view), leaves_it());
+  EXPECT_THAT(reconcile(view), leaves_it());
   view.host.status->phase = NodePhase::failed;
-  EXPECT_THAT(node_step(view), leaves_it());
+  EXPECT_THAT(reconcile(view), leaves_it());
   view.host.status->phase = NodePhase::blocked;
   view.host.written->generation = view.host.status->desired.emplace(8);
-  EXPECT_EQ(node_step(view).unschedulable, true) << "another desired state";
+  EXPECT_EQ(reconcile(view).unschedulable, true) << "another desired state";
   view.host.status->phase = NodePhase::ready;
-  EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
+  EXPECT_THAT(reconcile(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
 }
 
 TEST(Drain, AClockThatWasSetBackEndsItTooSomeTime) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   drain_of(view).now = at(-100'000);
-  EXPECT_EQ(node_step(view).unschedulable, false);
+  EXPECT_EQ(reconcile(view).unschedulable, false);
 }
 
 TEST(Drain, WhoeverUncordonsEndsIt) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   drain_of(view).cordoned = false;
-  const NodeStep step = node_step(view);
+  const ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.unschedulable, std::nullopt);
   EXPECT_THAT(step.evict, IsEmpty());
   EXPECT_THAT(step.report.trouble, HasSubstr("somebody has uncordoned the node"));
@@ -444,7 +444,7 @@ TEST(Drain, WhoeverUncordonsEndsIt) {
 TEST(Drain, AMissingRightEndsIt) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   drain_of(view).eviction_refused = "create on pods/eviction";
-  const NodeStep step = node_step(view);
+  const ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.unschedulable, false);
   EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, has_failed("create on pods/eviction"))));
 }
@@ -452,21 +452,21 @@ TEST(Drain, AMissingRightEndsIt) {
 TEST(Drain, WhereCordoningIsRefusedTheRestIsSaid) {
   NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   drain_of(view).cordon_refused = "a policy is against it";
-  const NodeStep step = node_step(view);
+  const ReconcileResult step = reconcile(view);
   EXPECT_THAT(step, leaves_it());
   EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "blocked")));
   EXPECT_THAT(step.report.trouble, HasSubstr("a policy is against it"));
   view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   view.host.status->phase = NodePhase::ready;
   drain_of(view).cordon_refused = "a policy is against it";
-  EXPECT_THAT(node_step(view), leaves_it());
+  EXPECT_THAT(reconcile(view), leaves_it());
 }
 
 TEST(Drain, TellsPeersThatItIsOnItsWay) {
   NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   view.node.labels = {{policy::kVgpuConfigLabel, "render-mix"}};
   view.host.written = test::written(resolve_desired_state(view.node, view.configs, view.defaults));
-  EXPECT_THAT(node_step(view).labels, Contains(Pair(kVgpuStateLabel, "pending")));
+  EXPECT_THAT(reconcile(view).labels, Contains(Pair(kVgpuStateLabel, "pending")));
 }
 
 // --- What is remembered ------------------------------------------------------------------------------------
@@ -511,7 +511,7 @@ TEST(DrainMark, ThatCannotBeReadIsTakenOff) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   view.node.annotations[kDrainAnnotation] = "by hand";
   view.host.status->phase = NodePhase::ready;
-  EXPECT_THAT(node_step(view), undoes_all());
+  EXPECT_THAT(reconcile(view), undoes_all());
 }
 
 }  // namespace

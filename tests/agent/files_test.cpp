@@ -10,7 +10,7 @@
 #include "agent/desired_state/desired_file.h"
 #include "agent/host_files.h"
 #include "agent/host_status.h"
-#include "agent/operator_compat/status_files.h"
+#include "agent/operator_compat/validation_files.h"
 #include "common/plugin_files.h"
 #include "kata-manager/classes/desired_classes.h"
 #include "kata-manager/controller/ready_handlers.h"
@@ -49,7 +49,7 @@ TEST(FilesBetweenProcesses, KeepTheAgentWaitingNowhere) {
   HostFs host(scratch.path());
   scratch.directory(std::filesystem::path(kServingFile).parent_path());
   ASSERT_EQ(::mkfifo((scratch.path() / kServingFile).c_str(), 0600), 0);
-  NodeStep step;
+  ReconcileResult step;
   step.standby = "another serves";
   EXPECT_FALSE(write_serving(host, step, false));
 }
@@ -59,7 +59,7 @@ TEST(FilesBetweenProcesses, KeepTheAgentWaitingNowhere) {
 TEST(ServingFileOfTheAgent, IsThereWhileThePluginStandsBack) {
   const test::ScratchDirectory scratch;
   HostFs host(scratch.path());
-  NodeStep step;
+  ReconcileResult step;
   const auto write = [&](bool dry_run = false) { return must(write_serving(host, step, dry_run)); };
   EXPECT_FALSE(write()) << "nothing is said of it";
   step.standby = "";
@@ -81,7 +81,7 @@ TEST(ServingFileOfTheAgent, IsThereWhileThePluginStandsBack) {
 TEST(ServingFileOfTheAgent, IsNoPersons) {
   const test::ScratchDirectory scratch;
   HostFs host(scratch.path());
-  NodeStep step;
+  ReconcileResult step;
   for (const char* const text :
        {R"({"version": 1, "serve": false})", R"({"version": 1, "serve": true, "by": "me"})", "half of"}) {
     must(host.write_file(kServingFile, text));
@@ -276,12 +276,13 @@ TEST(HostStatus, OfAnotherFormIsAnErrorThatNamesTheFile) {
 
 // ---- /run/nvidia/validations
 
-class StatusFiles : public testing::Test {
+class ValidationFiles : public testing::Test {
  protected:
   static constexpr const char* kFolder = "run/nvidia/validations/";
   std::vector<std::string> write(const DesiredState& desired_state, const HostSide& side) {
     std::vector<std::string> out;
-    for (const StatusFileChange& change : must(write_status_files(host_, status_files(desired_state, side))))
+    for (const ValidationFileChange& change :
+         must(write_validation_files(host_, validation_files(desired_state, side))))
       out.push_back((change.removed ? "-" : "+") + change.path.substr(std::string_view(kFolder).size()));
     return out;
   }
@@ -297,7 +298,7 @@ class StatusFiles : public testing::Test {
   HostFs host_{scratch_.path()};
 };
 
-TEST_F(StatusFiles, OfPassthroughSayWhenEveryGpuIsOnVfio) {
+TEST_F(ValidationFiles, OfPassthroughSayWhenEveryGpuIsOnVfio) {
   EXPECT_THAT(write(passthrough_, answer(passthrough_, NodePhase::applying)), ElementsAre("+workload-type"));
   EXPECT_EQ(content("workload-type"), "vm-passthrough\n");
   EXPECT_THAT(write(passthrough_, answer(passthrough_, NodePhase::blocked)), IsEmpty());
@@ -310,7 +311,7 @@ TEST_F(StatusFiles, OfPassthroughSayWhenEveryGpuIsOnVfio) {
   EXPECT_EQ(status.st_mode & 0777U, 0644U);
 }
 
-TEST_F(StatusFiles, WrittenTwiceAreNotWritten) {
+TEST_F(ValidationFiles, WrittenTwiceAreNotWritten) {
   const HostSide done =
       answer(passthrough_, NodePhase::ready, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)});
   EXPECT_THAT(write(passthrough_, done), ElementsAre("+vfio-pci-ready", "+workload-type"));
@@ -318,11 +319,11 @@ TEST_F(StatusFiles, WrittenTwiceAreNotWritten) {
 }
 
 // NVIDIA's validator says ready; but no VM can have a GPU here.
-TEST_F(StatusFiles, OfPassthroughOnAHostWithoutGpusDoNotSayReady) {
+TEST_F(ValidationFiles, OfPassthroughOnAHostWithoutGpusDoNotSayReady) {
   EXPECT_THAT(write(passthrough_, answer(passthrough_, NodePhase::ready)), ElementsAre("+workload-type"));
 }
 
-TEST_F(StatusFiles, OfVgpusSayWhenThereIsOne) {
+TEST_F(ValidationFiles, OfVgpusSayWhenThereIsOne) {
   AcceleratorStatus empty = gpu(policy::Mode::vgpu, policy::Mode::vgpu);
   empty.vgpus.clear();
   EXPECT_THAT(write(vgpus_, answer(vgpus_, NodePhase::ready, {empty})), ElementsAre("+workload-type"));
@@ -338,7 +339,7 @@ TEST_F(StatusFiles, OfVgpusSayWhenThereIsOne) {
               ElementsAre("+vgpu-devices-ready"));
 }
 
-TEST_F(StatusFiles, ThatAreNoLongerTrueGo) {
+TEST_F(ValidationFiles, ThatAreNoLongerTrueGo) {
   write(passthrough_,
         answer(passthrough_, NodePhase::ready, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
   EXPECT_THAT(write(passthrough_, answer(passthrough_, NodePhase::applying)), ElementsAre("-vfio-pci-ready"));
@@ -352,7 +353,7 @@ TEST_F(StatusFiles, ThatAreNoLongerTrueGo) {
   EXPECT_THAT(names(), IsEmpty());
 }
 
-TEST_F(StatusFiles, OfANodeOfSeveralKindsSayBoth) {
+TEST_F(ValidationFiles, OfANodeOfSeveralKindsSayBoth) {
   EXPECT_THAT(write(mixed_, answer(mixed_, NodePhase::ready,
                                    {gpu(policy::Mode::vgpu, policy::Mode::vgpu),
                                     gpu(policy::Mode::passthrough, policy::Mode::passthrough),
@@ -361,7 +362,7 @@ TEST_F(StatusFiles, OfANodeOfSeveralKindsSayBoth) {
   EXPECT_EQ(content("workload-type"), "vm-vgpu\n");
 }
 
-TEST_F(StatusFiles, OfOthersAreLeftAlone) {
+TEST_F(ValidationFiles, OfOthersAreLeftAlone) {
   for (const char* name : {"driver-ready", ".driver-ctr-ready", ".vfio-pci-ready", "vgpu-manager-ready"})
     scratch_.file(std::string(kFolder) + name, "theirs\n");
   scratch_.file(std::string(kFolder) + "vfio-pci-ready", "");
@@ -377,7 +378,7 @@ TEST_F(StatusFiles, OfOthersAreLeftAlone) {
                                    "vgpu-manager-ready", "workload-type"));
 }
 
-TEST_F(StatusFiles, AreLeftToAnotherOwnerAndWhereTheHostIsLeft) {
+TEST_F(ValidationFiles, AreLeftToAnotherOwnerAndWhereTheHostIsLeft) {
   write(passthrough_,
         answer(passthrough_, NodePhase::ready, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
   EXPECT_THAT(write(desired_state_for({{kPolicyLabel, "typo"}}), {}), IsEmpty());
@@ -392,20 +393,20 @@ TEST_F(StatusFiles, AreLeftToAnotherOwnerAndWhereTheHostIsLeft) {
   EXPECT_THAT(write(standby, {}), IsEmpty());
 }
 
-TEST_F(StatusFiles, OfADryRunAreSaidAlone) {
-  const auto files = status_files(
+TEST_F(ValidationFiles, OfADryRunAreSaidAlone) {
+  const auto files = validation_files(
       passthrough_,
       answer(passthrough_, NodePhase::ready, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
-  EXPECT_EQ(must(write_status_files(host_, files, true)).size(), 2U);
+  EXPECT_EQ(must(write_validation_files(host_, files, true)).size(), 2U);
   EXPECT_THAT(names(), IsEmpty());
 }
 
-TEST_F(StatusFiles, ThatCannotBeReadAreAnError) {
+TEST_F(ValidationFiles, ThatCannotBeReadAreAnError) {
   scratch_.directory(std::string(kFolder) + "vfio-pci-ready");
-  const auto files = status_files(
+  const auto files = validation_files(
       passthrough_,
       answer(passthrough_, NodePhase::ready, {gpu(policy::Mode::passthrough, policy::Mode::passthrough)}));
-  const auto done = write_status_files(host_, files);
+  const auto done = write_validation_files(host_, files);
   EXPECT_EQ(done ? "" : done.error().message, "read /run/nvidia/validations/vfio-pci-ready: Is a directory");
 }
 

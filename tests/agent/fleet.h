@@ -134,7 +134,7 @@ class Fleet {
     return out;
   }
   std::string lease_path(std::size_t slot) const {
-    return kube::path_of(agent::change_lease("gpus", slot)).value_or("");
+    return kube::path_of(agent::rollout_lease_ref("gpus", slot)).value_or("");
   }
   /// Who has slots, by slot.
   std::map<std::size_t, std::string> holders() const {

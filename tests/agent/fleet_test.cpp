@@ -141,7 +141,7 @@ TEST(Fleet, ARefusalIsNoReasonToStop) {
   EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
 
-/// Of two nodes the one that goes ahead is withdrawing, and its hostd ends.
+/// The first of two nodes waits for the device plugin, and its hostd ends.
 Fleet::Machine& end_in_a_withdrawal(Fleet& fleet) {
   settle_first(fleet);
   fleet.configure(2);
@@ -164,21 +164,6 @@ TEST(Fleet, AHostdThatEndsBeforeAChangeCondemnsNothing) {
   EXPECT_EQ(fleet.most_seen, 1U);
   EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
   EXPECT_THAT(fleet.reasons(first.name), Not(Contains("Failed")));
-}
-
-TEST(Fleet, LastWordsOfAFormerVersionCondemnNothing) {
-  Fleet fleet(2, 1);
-  for (const auto& machine : fleet.machines) machine->hostd.calls_its_end_a_failure = true;
-  Fleet::Machine& first = end_in_a_withdrawal(fleet);
-  // Its pod ends as a whole.
-  first.agent.reset();
-  fleet.start(first);
-  fleet.pass(1min);
-  EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first.name)));
-  first.hostd.start();
-  fleet.pass(2min);
-  EXPECT_EQ(fleet.in_state("ready"), 2U);
-  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
 
 TEST(Fleet, AKilledAgentGoesOnInItsTurn) {

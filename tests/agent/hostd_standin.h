@@ -71,7 +71,7 @@ class HostdStandin {
     clock_.cancel(next_);
     if (runs && phase_ == "applying") {
       error_ = "hostd ended before the node reached its desired state";
-      say(generation_, calls_its_end_a_failure ? "failed" : "applying");
+      say(generation_, "applying");
       error_.clear();
     }
     runs = false;
@@ -96,13 +96,12 @@ class HostdStandin {
   bool user = false;                        ///< a VM has the GPU
   std::function<nlohmann::json()> users;    ///< others, as status.json has them; empty: none
   bool fails = false;
-  bool fails_late = false;               ///< once it has changed something; it tries that again
-  bool dies = false;                     ///< likewise, and somebody starts it anew
-  bool has_failed = false;               ///< ever
-  bool calls_its_end_a_failure = false;  ///< as versions did before, where it was withdrawing
-  bool under_way = false;                ///< a change that desired.json has begun is on its way
-  std::size_t tries_unasked = 0;         ///< changes that were refused or had failed, and were tried again
-  bool matches = true;                   ///< what is wanted says something of the GPU
+  bool fails_late = false;        ///< once it has changed something; it tries that again
+  bool dies = false;              ///< likewise, and somebody starts it anew
+  bool has_failed = false;        ///< ever
+  bool under_way = false;         ///< a change that desired.json has begun is on its way
+  std::size_t tries_unasked = 0;  ///< changes that were refused or had failed, and were tried again
+  bool matches = true;            ///< what is wanted says something of the GPU
   std::chrono::seconds takes{5};
   std::string is = "kept";
 

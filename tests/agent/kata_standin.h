@@ -88,7 +88,7 @@ class KataHostdStandin {
   void begin(const kata::DesiredClasses& desired, const std::map<std::string, std::string>& shall,
              kata::HandlersFile& out) {
     changing_ = true;
-    out.changing = true;
+    out.applying = true;
     ++changes;
     began();
     end_ = clock_.at(clock_.now() + takes, [this, desired, shall] {

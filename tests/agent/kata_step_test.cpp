@@ -111,7 +111,7 @@ TEST(KataStep, PermitsInItsTurnAloneAndForOneGeneration) {
   scene.host.kata_written = permitted;
   EXPECT_FALSE(scene.step().file) << "hostd has not answered this one yet";
   EXPECT_EQ(scene.outcome, ChangeOutcome::open);
-  scene.host.kata = {.ready = {}, .generation = 2, .changing = true};
+  scene.host.kata = {.ready = {}, .generation = 2, .applying = true};
   EXPECT_FALSE(scene.step().file);
   EXPECT_EQ(scene.outcome, ChangeOutcome::open);
   scene.host.kata = {.ready = {"kata-a", "kata-b"}, .generation = 2};
@@ -137,7 +137,7 @@ TEST(KataStep, AFailureIsOneAndARefusalIsNone) {
 
 TEST(KataStep, GoesOnWithWhatAKilledHostdHasBegun) {
   Scene scene;
-  scene.host.kata.changing = true;
+  scene.host.kata.applying = true;
   scene.host.kata.others = {{"kata-a", kata::HandlerState::pending}};
   EXPECT_TRUE(scene.step().file->permitted);
   scene.host.kata.others = {{"kata-a", kata::HandlerState::installing}};
@@ -307,7 +307,7 @@ TEST(SharedLease, IsOfOneOfTheTwo) {
   EXPECT_FALSE(turn.kata.may_begin);
   EXPECT_EQ(share_lease(rollout, change(""), change(id)).lease.configuration, id);
 
-  rollout.slots = {{.index = 0, .holder = "n1", .configuration = id}};
+  rollout.leases = {{.index = 0, .holder = "n1", .configuration = id}};
   turn = share_lease(rollout, change("8f3a"), change(id));
   EXPECT_FALSE(turn.gpus.may_begin);
   EXPECT_TRUE(turn.kata.may_begin);
@@ -315,7 +315,7 @@ TEST(SharedLease, IsOfOneOfTheTwo) {
   EXPECT_TRUE(share_lease(rollout, change(""), change(id)).gpus.may_begin);
 
   // Held until a person does something: nobody waits for that.
-  rollout.slots = {{.index = 0, .holder = "", .configuration = ""}};
+  rollout.leases = {{.index = 0, .holder = "", .configuration = ""}};
   rollout.verdicts.failed["8f3a"] = "n7: why";
   EXPECT_EQ(share_lease(rollout, change("8f3a"), change(id)).lease.configuration, id);
 }

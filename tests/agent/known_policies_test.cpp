@@ -32,7 +32,7 @@ TEST(KnownPolicies, AreThoseOfTheTextAndItsPlace) {
 TEST(KnownPolicies, OfManyEachIsReadOnce) {
   constexpr std::size_t kMany = 40;
   const auto each = [] {
-    begin_look_at_policies();
+    drop_unused_policies();
     std::vector<std::shared_ptr<const Result<policy::PolicyFile>>> out;
     out.reserve(kMany);
     for (std::size_t i = 0; i < kMany; ++i) out.push_back(known_policies(text_with(fmt::format("one{}", i))));
@@ -44,9 +44,9 @@ TEST(KnownPolicies, OfManyEachIsReadOnce) {
 
 TEST(KnownPolicies, WhatALookHasNotAskedForIsForgotten) {
   const std::weak_ptr<const Result<policy::PolicyFile>> first = known_policies(text_with("a"));
-  begin_look_at_policies();
+  drop_unused_policies();
   EXPECT_FALSE(first.expired());
-  begin_look_at_policies();
+  drop_unused_policies();
   EXPECT_TRUE(first.expired());
   EXPECT_EQ((*known_policies(text_with("a")))->policies.at(0).name, "a");
 }

@@ -107,7 +107,7 @@ class World {
     expect_features();
     EXPECT_EQ(troubled, standby || desired_state.kind == DesiredState::Kind::invalid);
     // What no one disturbs is not written again.
-    const NodeStep step = node_step(view_);
+    const ReconcileResult step = reconcile(view_);
     EXPECT_TRUE(step.labels.empty() && step.annotations.empty() && step.events.empty() &&
                 !step.desired_file && !step.remove_desired_file);
   }
@@ -207,7 +207,7 @@ class World {
   void agent(unsigned effects) {
     if (effects != kWhole) ++kills_;
     update_pods();
-    const NodeStep step = node_step(view_);
+    const ReconcileResult step = reconcile(view_);
     if (effects == 0) return;
     Labels& labels = view_.node.labels;
     labels = with_changes(labels, step.labels);
@@ -220,8 +220,8 @@ class World {
       relabelled_ = false;
     }
     if (effects == 2) return;
-    for (const NodeEvent& event : step.events) view_.told.insert(event.message);
-    if (effects == 3) view_.told.clear();
+    for (const NodeEvent& event : step.events) view_.memory.messages.warnings.insert(event.message);
+    if (effects == 3) view_.memory.messages.warnings.clear();
   }
 
   // A pod goes a while after its label.

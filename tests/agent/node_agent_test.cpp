@@ -19,7 +19,7 @@
 #include "agent/desired_state/desired_file.h"
 #include "agent/labels/feature_file.h"
 #include "agent/operator_compat/operands.h"
-#include "agent/operator_compat/status_files.h"
+#include "agent/operator_compat/validation_files.h"
 #include "common/plugin_files.h"
 #include "hostfs/host_fs.h"
 #include "kube/api_path.h"

@@ -16,13 +16,13 @@ using testing::Le;
 
 const std::string kWaits = std::string(kKataPrefix) + "kata";
 
-NodeStep with_labels(const std::vector<std::string>& names) {
-  NodeStep step;
+NodeChanges with_labels(const std::vector<std::string>& names) {
+  NodeChanges step;
   for (const std::string& name : names) step.labels[name] = "ready";
   return step;
 }
 
-NodeStep with_note(NodeStep step) {
+NodeChanges with_note(NodeChanges step) {
   step.annotations[kErrorAnnotation] = "0000:3b:00.0 is in use";
   return step;
 }
@@ -32,13 +32,14 @@ class NodeRefusalsTest : public testing::Test {
   static constexpr auto kSoon = kube::Backoff::kFirst;        // within each pause but the cordon's
   static constexpr auto kLater = 10 * kube::Backoff::kFirst;  // behind each first one
 
-  NodeRefusals refusals_{[] { return 0.999; }};
-  const NodeRefusals::Moment now_ = NodeRefusals::Moment(1h);
+  const kube::Random random_ = [] { return 0.999; };
+  NodeRefusals refusals_;
+  const Moment now_ = Moment(1h);
 };
 
 TEST_F(NodeRefusalsTest, WhatIsWrongIsLeftOutFirstAndForAWhile) {
-  NodeStep step = with_note(with_labels({kStateLabel}));
-  refusals_.refuse(step, "no", now_);
+  NodeChanges step = with_note(with_labels({kStateLabel}));
+  refusals_.refuse(step, "no", now_, random_);
   EXPECT_TRUE(refusals_.are_notes_left_out(now_ + kSoon));
   EXPECT_EQ(refusals_.own(now_ + kSoon), "");
   refusals_.leave_out(step, now_ + kSoon);
@@ -48,20 +49,20 @@ TEST_F(NodeRefusalsTest, WhatIsWrongIsLeftOutFirstAndForAWhile) {
 }
 
 TEST_F(NodeRefusalsTest, WhatIsRefusedWithoutTheWordsTooWasNotTheWords) {
-  refusals_.refuse(with_note(with_labels({kStateLabel})), "no", now_);
-  refusals_.refuse(with_labels({kStateLabel}), "no label", now_);
+  refusals_.refuse(with_note(with_labels({kStateLabel})), "no", now_, random_);
+  refusals_.refuse(with_labels({kStateLabel}), "no label", now_, random_);
   EXPECT_FALSE(refusals_.are_notes_left_out(now_));
   EXPECT_EQ(refusals_.own(now_), "no label");
-  refusals_.refuse(with_note(with_labels({kStateLabel})), "no label", now_ + kLater);
+  refusals_.refuse(with_note(with_labels({kStateLabel})), "no label", now_ + kLater, random_);
   EXPECT_FALSE(refusals_.are_notes_left_out(now_ + kLater)) << "the label is known to be refused";
 }
 
 TEST_F(NodeRefusalsTest, LabelsThatCanWaitAreLeftOutBeforeTheOthers) {
-  refusals_.refuse(with_labels({kWaits, kStateLabel}), "no kata", now_);
+  refusals_.refuse(with_labels({kWaits, kStateLabel}), "no kata", now_, random_);
   EXPECT_EQ(refusals_.labels(now_ + kSoon), "no kata");
   EXPECT_EQ(refusals_.own(now_ + kSoon), "");
   EXPECT_EQ(refusals_.labels(now_ + kLater), "") << "it is tried again";
-  refusals_.refuse(with_labels({kStateLabel}), "no state", now_);
+  refusals_.refuse(with_labels({kStateLabel}), "no state", now_, random_);
   EXPECT_EQ(refusals_.own(now_ + kSoon), "no state");
   EXPECT_FALSE(refusals_.is_all_left_out(now_ + kSoon)) << "annotations go on";
   refusals_.take(with_labels({kWaits}));
@@ -70,20 +71,20 @@ TEST_F(NodeRefusalsTest, LabelsThatCanWaitAreLeftOutBeforeTheOthers) {
 }
 
 TEST_F(NodeRefusalsTest, ACordonIsTriedAgainSoon) {
-  NodeStep cordon;
+  NodeChanges cordon;
   cordon.unschedulable = true;
-  refusals_.refuse(cordon, "no cordon", now_);
+  refusals_.refuse(cordon, "no cordon", now_, random_);
   EXPECT_EQ(refusals_.cordon(now_), "no cordon");
   EXPECT_EQ(refusals_.cordon(now_ + kSoon), "");
   refusals_.take(with_labels({kWaits}));  // whatever is taken, the next pause is short again
-  refusals_.refuse(cordon, "no cordon", now_);
+  refusals_.refuse(cordon, "no cordon", now_, random_);
   EXPECT_EQ(refusals_.cordon(now_ + kSoon), "");
 }
 
 TEST_F(NodeRefusalsTest, WhereAnnotationsAloneAreRefusedNothingIsTaken) {
-  NodeStep features;
+  NodeChanges features;
   features.annotations["gpu-ferry.io/other"] = "x";
-  refusals_.refuse(features, "nothing", now_);
+  refusals_.refuse(features, "nothing", now_, random_);
   EXPECT_TRUE(refusals_.is_all_left_out(now_ + kSoon));
   EXPECT_FALSE(refusals_.remembers(now_ + kLater)) << "until the Node has shown something";
   EXPECT_FALSE(refusals_.may_forget_own(now_ + kSoon));
@@ -94,9 +95,9 @@ TEST_F(NodeRefusalsTest, WhereAnnotationsAloneAreRefusedNothingIsTaken) {
 }
 
 TEST_F(NodeRefusalsTest, PausesGrowUntilItIsTaken) {
-  const NodeStep step = with_labels({kWaits});
+  const NodeChanges step = with_labels({kWaits});
   const auto pause = [&] {
-    refusals_.refuse(step, "no", now_);
+    refusals_.refuse(step, "no", now_, random_);
     const auto moments = refusals_.moments();
     return *std::ranges::max_element(moments) - now_;
   };

@@ -23,12 +23,12 @@ RolloutLease slot(std::size_t index, std::string holder, std::string configurati
           .silent = silent};
 }
 
-Rollout budget_of(std::size_t most, std::vector<RolloutLease> slots = {}) {
+Rollout rollout_of(std::size_t most, std::vector<RolloutLease> leases = {}) {
   Rollout out;
   out.most = most;
   out.space = "gpus";
   out.known = out.searched = true;
-  out.slots = std::move(slots);
+  out.leases = std::move(leases);
   out.renewed = true;
   return out;
 }
@@ -49,7 +49,7 @@ NodeChange has_written(std::string configuration, ChangeOutcome outcome) {
   return out;
 }
 
-struct BudgetCase {
+struct RolloutCase {
   const char* name;
   Rollout rollout;
   NodeChange change;
@@ -58,7 +58,7 @@ struct BudgetCase {
   bool may_begin;
   bool looks;
 };
-void PrintTo(const BudgetCase& one, std::ostream* out) {
+void PrintTo(const RolloutCase& one, std::ostream* out) {
   *out << one.name;
 }
 
@@ -88,25 +88,25 @@ NodeChange as_news(NodeChange change) {
   return change;
 }
 
-class Budget : public testing::TestWithParam<BudgetCase> {};
+class Budget : public testing::TestWithParam<RolloutCase> {};
 
 TEST_P(Budget, SaysWhatIsToBeDone) {
-  const BudgetCase& one = GetParam();
+  const RolloutCase& one = GetParam();
   const RolloutStep step = rollout_step(one.rollout, one.change);
   EXPECT_EQ(step.kind, one.kind);
   if (one.kind != Kind::nothing && one.kind != Kind::judge) {
-    EXPECT_EQ(step.slot, one.slot);
+    EXPECT_EQ(step.index, one.slot);
   }
   EXPECT_EQ(step.may_begin, one.may_begin);
   EXPECT_EQ(step.looks, one.looks);
   EXPECT_EQ(step.waits_for.empty(), step.may_begin);
 }
 
-const Rollout kFree = budget_of(3);
+const Rollout kFree = rollout_of(3);
 const Rollout kUnknown = with(kFree, [](Rollout& rollout) { rollout.known = false; });
 const Rollout kUnsearched = with(kUnknown, [](Rollout& rollout) { rollout.searched = false; });
-const Rollout kMine = budget_of(3, {slot(0, "me", "new")});
-const Rollout kMyThird = budget_of(3, {slot(2, "me", "new")});
+const Rollout kMine = rollout_of(3, {slot(0, "me", "new")});
+const Rollout kMyThird = rollout_of(3, {slot(2, "me", "new")});
 const Rollout kStale = with(kMine, [](Rollout& rollout) { rollout.renewed = false; });
 constexpr auto kOpen = ChangeOutcome::open;
 constexpr auto kDone = ChangeOutcome::done;
@@ -117,79 +117,80 @@ INSTANTIATE_TEST_SUITE_P(
     Rules, Budget,
     testing::Values(
         // Who has nothing to begin asks nobody, but once after a start.
-        BudgetCase{"AtRest", kUnknown, has_written("old", kDone), Kind::nothing, 0, true, false},
-        BudgetCase{"AtTheStart", kUnsearched, has_written("old", kDone), Kind::nothing, 0, true, true},
-        BudgetCase{"AtRestAndKnown", kFree, has_written("old", kDone), Kind::nothing, 0, true, false},
-        BudgetCase{"BegunBeforeABoot", kFree, has_written("new", kOpen), Kind::nothing, 0, true, false},
-        BudgetCase{"NotKnownYet", kUnknown, begins("new"), Kind::nothing, 0, false, true},
+        RolloutCase{"AtRest", kUnknown, has_written("old", kDone), Kind::nothing, 0, true, false},
+        RolloutCase{"AtTheStart", kUnsearched, has_written("old", kDone), Kind::nothing, 0, true, true},
+        RolloutCase{"AtRestAndKnown", kFree, has_written("old", kDone), Kind::nothing, 0, true, false},
+        RolloutCase{"BegunBeforeABoot", kFree, has_written("new", kOpen), Kind::nothing, 0, true, false},
+        RolloutCase{"NotKnownYet", kUnknown, begins("new"), Kind::nothing, 0, false, true},
         // What is new goes by slot 0 alone.
-        BudgetCase{"Canary", kFree, begins("new"), Kind::take, 0, false, true},
-        BudgetCase{"BehindTheCanary", budget_of(3, {slot(0, "gpu-1", "new")}), begins("new"), Kind::nothing,
-                   0, false, true},
-        BudgetCase{"BehindAnothersCanary", budget_of(3, {slot(0, "gpu-1", "other")}), begins("new"),
-                   Kind::nothing, 0, false, true},
-        BudgetCase{"CanaryBesideOthers", budget_of(3, {slot(2, "gpu-1", "old")}), begins("new"), Kind::take,
-                   0, false, true},
-        BudgetCase{"AfterTheCanary", proven(budget_of(3, {slot(0, "gpu-1", "other")})), begins("new"),
-                   Kind::take, 2, false, true},
-        BudgetCase{"LastFreeOne",
-                   proven(budget_of(3, {slot(1, "gpu-1", "new"), slot(2, "gpu-2", "new"), slot(0, "", "")})),
-                   begins("new"), Kind::take, 0, false, true},
-        BudgetCase{"NoneFree", proven(budget_of(1, {slot(0, "gpu-1", "new")})), begins("new"), Kind::nothing,
-                   0, false, true},
-        BudgetCase{"SlotOfAnotherNumber", proven(budget_of(1, {slot(0, "gpu-1", "new"), slot(4, "", "")})),
-                   begins("new"), Kind::nothing, 0, false, true},
-        BudgetCase{"SilentOnesSlot", proven(budget_of(1, {slot(0, "gpu-1", "new", true)})), begins("new"),
-                   Kind::take, 0, false, true},
-        BudgetCase{"SilentCanary", budget_of(1, {slot(0, "gpu-1", "new", true)}), begins("new"), Kind::close,
-                   0, false, true},
-        BudgetCase{"SilentCanaryOfAnother", budget_of(1, {slot(0, "gpu-1", "other", true)}), begins("new"),
-                   Kind::take, 0, false, true},
+        RolloutCase{"Canary", kFree, begins("new"), Kind::take, 0, false, true},
+        RolloutCase{"BehindTheCanary", rollout_of(3, {slot(0, "gpu-1", "new")}), begins("new"), Kind::nothing,
+                    0, false, true},
+        RolloutCase{"BehindAnothersCanary", rollout_of(3, {slot(0, "gpu-1", "other")}), begins("new"),
+                    Kind::nothing, 0, false, true},
+        RolloutCase{"CanaryBesideOthers", rollout_of(3, {slot(2, "gpu-1", "old")}), begins("new"), Kind::take,
+                    0, false, true},
+        RolloutCase{"AfterTheCanary", proven(rollout_of(3, {slot(0, "gpu-1", "other")})), begins("new"),
+                    Kind::take, 2, false, true},
+        RolloutCase{
+            "LastFreeOne",
+            proven(rollout_of(3, {slot(1, "gpu-1", "new"), slot(2, "gpu-2", "new"), slot(0, "", "")})),
+            begins("new"), Kind::take, 0, false, true},
+        RolloutCase{"NoneFree", proven(rollout_of(1, {slot(0, "gpu-1", "new")})), begins("new"),
+                    Kind::nothing, 0, false, true},
+        RolloutCase{"SlotOfAnotherNumber", proven(rollout_of(1, {slot(0, "gpu-1", "new"), slot(4, "", "")})),
+                    begins("new"), Kind::nothing, 0, false, true},
+        RolloutCase{"SilentOnesSlot", proven(rollout_of(1, {slot(0, "gpu-1", "new", true)})), begins("new"),
+                    Kind::take, 0, false, true},
+        RolloutCase{"SilentCanary", rollout_of(1, {slot(0, "gpu-1", "new", true)}), begins("new"),
+                    Kind::close, 0, false, true},
+        RolloutCase{"SilentCanaryOfAnother", rollout_of(1, {slot(0, "gpu-1", "other", true)}), begins("new"),
+                    Kind::take, 0, false, true},
         // With a slot.
-        BudgetCase{"Begins", kMine, begins("new"), Kind::nothing, 0, true, true},
-        BudgetCase{"NotSaidLately", kStale, begins("new"), Kind::take, 0, false, true},
-        BudgetCase{"OnItsWay", kMine, has_written("new", kOpen), Kind::nothing, 0, true, true},
-        BudgetCase{"OnItsWayNotSaidLately", kStale, has_written("new", kOpen), Kind::take, 0, true, true},
-        BudgetCase{"UnprovenInAHigherSlot", kMyThird, begins("new"), Kind::give_back, 2, false, true},
-        BudgetCase{"ProvenInAHigherSlot", proven(kMyThird), begins("new"), Kind::nothing, 2, true, true},
-        BudgetCase{"SlotThatIsNoMore", proven(budget_of(1, {slot(2, "me", "new")})), begins("new"),
-                   Kind::give_back, 2, false, true},
-        BudgetCase{"AskedForNoMore", kMine, has_written("old", kDone), Kind::give_back, 0, true, true},
-        BudgetCase{"AnotherDesiredStateBeforeItBegan", kMine, begins("newer"), Kind::give_back, 0, false,
-                   true},
-        BudgetCase{"AnotherDesiredStateOnTheWay", kMine, and_begins(has_written("new", kOpen), "newer"),
-                   Kind::nothing, 0, false, true},
-        BudgetCase{"Refused", kMine, has_written("new", kRefused), Kind::give_back, 0, true, true},
-        BudgetCase{"Done", kMine, has_written("new", kDone), Kind::give_back, 0, true, true},
-        BudgetCase{"Failed", kMine, has_written("new", kFailed), Kind::give_back, 0, true, true},
-        BudgetCase{"DoneInAHigherSlot", proven(kMyThird), has_written("new", kDone), Kind::give_back, 2, true,
-                   true},
-        BudgetCase{"FailedInAHigherSlot", proven(kMyThird), has_written("new", kFailed), Kind::judge, 0, true,
-                   true},
-        BudgetCase{"FailedAndSaid", failed(proven(kMyThird)), has_written("new", kFailed), Kind::give_back, 2,
-                   true, true},
+        RolloutCase{"Begins", kMine, begins("new"), Kind::nothing, 0, true, true},
+        RolloutCase{"NotSaidLately", kStale, begins("new"), Kind::take, 0, false, true},
+        RolloutCase{"OnItsWay", kMine, has_written("new", kOpen), Kind::nothing, 0, true, true},
+        RolloutCase{"OnItsWayNotSaidLately", kStale, has_written("new", kOpen), Kind::take, 0, true, true},
+        RolloutCase{"UnprovenInAHigherSlot", kMyThird, begins("new"), Kind::give_back, 2, false, true},
+        RolloutCase{"ProvenInAHigherSlot", proven(kMyThird), begins("new"), Kind::nothing, 2, true, true},
+        RolloutCase{"SlotThatIsNoMore", proven(rollout_of(1, {slot(2, "me", "new")})), begins("new"),
+                    Kind::give_back, 2, false, true},
+        RolloutCase{"AskedForNoMore", kMine, has_written("old", kDone), Kind::give_back, 0, true, true},
+        RolloutCase{"AnotherDesiredStateBeforeItBegan", kMine, begins("newer"), Kind::give_back, 0, false,
+                    true},
+        RolloutCase{"AnotherDesiredStateOnTheWay", kMine, and_begins(has_written("new", kOpen), "newer"),
+                    Kind::nothing, 0, false, true},
+        RolloutCase{"Refused", kMine, has_written("new", kRefused), Kind::give_back, 0, true, true},
+        RolloutCase{"Done", kMine, has_written("new", kDone), Kind::give_back, 0, true, true},
+        RolloutCase{"Failed", kMine, has_written("new", kFailed), Kind::give_back, 0, true, true},
+        RolloutCase{"DoneInAHigherSlot", proven(kMyThird), has_written("new", kDone), Kind::give_back, 2,
+                    true, true},
+        RolloutCase{"FailedInAHigherSlot", proven(kMyThird), has_written("new", kFailed), Kind::judge, 0,
+                    true, true},
+        RolloutCase{"FailedAndSaid", failed(proven(kMyThird)), has_written("new", kFailed), Kind::give_back,
+                    2, true, true},
         // Failures.
-        BudgetCase{"FailedElsewhere", failed(kFree), begins("new"), Kind::nothing, 0, false, true},
-        BudgetCase{"FailedElsewhereAfterItsCanary", failed(proven(kFree)), begins("new"), Kind::nothing, 0,
-                   false, true},
-        BudgetCase{"LabelledThoughItFailed", failed(proven(kFree)), by_label(begins("new")), Kind::take, 2,
-                   false, true},
-        BudgetCase{"LabelledThoughItWorksNowhere", failed(kFree), by_label(begins("new")), Kind::nothing, 0,
-                   false, true},
-        BudgetCase{"FailedWhileWeHaveASlot", failed(kMine), begins("new"), Kind::give_back, 0, false, true},
-        BudgetCase{"StillFailed", failed(kFree, "me"), has_written("new", kFailed), Kind::nothing, 0, true,
-                   true},
-        BudgetCase{"FailedWithoutASlot", proven(kFree), as_news(has_written("new", kFailed)), Kind::judge, 0,
-                   true, true},
-        BudgetCase{"FailedWithoutASlotAndTold", proven(kFree), has_written("new", kFailed), Kind::nothing, 0,
-                   true, true},
-        BudgetCase{"FailedWithoutASlotAsAnotherHas", failed(kFree), as_news(has_written("new", kFailed)),
-                   Kind::nothing, 0, true, true},
-        BudgetCase{"OnTheWayToBeMended", failed(kFree, "me"), has_written("new", kOpen), Kind::nothing, 0,
-                   true, true},
-        BudgetCase{"Mended", failed(kFree, "me"), has_written("new", kDone), Kind::judge, 0, true, true},
-        BudgetCase{"AnothersFailure", failed(kFree, "me2"), has_written("new", kDone), Kind::nothing, 0, true,
-                   false}),
+        RolloutCase{"FailedElsewhere", failed(kFree), begins("new"), Kind::nothing, 0, false, true},
+        RolloutCase{"FailedElsewhereAfterItsCanary", failed(proven(kFree)), begins("new"), Kind::nothing, 0,
+                    false, true},
+        RolloutCase{"LabelledThoughItFailed", failed(proven(kFree)), by_label(begins("new")), Kind::take, 2,
+                    false, true},
+        RolloutCase{"LabelledThoughItWorksNowhere", failed(kFree), by_label(begins("new")), Kind::nothing, 0,
+                    false, true},
+        RolloutCase{"FailedWhileWeHaveASlot", failed(kMine), begins("new"), Kind::give_back, 0, false, true},
+        RolloutCase{"StillFailed", failed(kFree, "me"), has_written("new", kFailed), Kind::nothing, 0, true,
+                    true},
+        RolloutCase{"FailedWithoutASlot", proven(kFree), as_news(has_written("new", kFailed)), Kind::judge, 0,
+                    true, true},
+        RolloutCase{"FailedWithoutASlotAndTold", proven(kFree), has_written("new", kFailed), Kind::nothing, 0,
+                    true, true},
+        RolloutCase{"FailedWithoutASlotAsAnotherHas", failed(kFree), as_news(has_written("new", kFailed)),
+                    Kind::nothing, 0, true, true},
+        RolloutCase{"OnTheWayToBeMended", failed(kFree, "me"), has_written("new", kOpen), Kind::nothing, 0,
+                    true, true},
+        RolloutCase{"Mended", failed(kFree, "me"), has_written("new", kDone), Kind::judge, 0, true, true},
+        RolloutCase{"AnothersFailure", failed(kFree, "me2"), has_written("new", kDone), Kind::nothing, 0,
+                    true, false}),
     [](const auto& one) { return one.param.name; });
 
 TEST(BudgetVerdict, OfWhatHasEnded) {
@@ -198,7 +199,7 @@ TEST(BudgetVerdict, OfWhatHasEnded) {
   EXPECT_EQ(rollout_step(kMine, has_written("new", kRefused)).verdict, std::nullopt) << "it was not tried";
   EXPECT_EQ(rollout_step(kMine, has_written("old", kDone)).verdict, std::nullopt) << "of another one";
   EXPECT_EQ(rollout_step(proven(kMine), has_written("new", kDone)).verdict, std::nullopt);
-  const auto silent = rollout_step(budget_of(1, {slot(0, "gpu-1", "new", true)}), begins("new"));
+  const auto silent = rollout_step(rollout_of(1, {slot(0, "gpu-1", "new", true)}), begins("new"));
   EXPECT_THAT(silent.verdict.value_or(""), HasSubstr("gpu-1: the node has gone silent"));
 }
 
@@ -224,13 +225,13 @@ TEST(BudgetTold, WhatOnlyAPersonEnds) {
   EXPECT_THAT(rollout_step(hidden, begins("new")).held, HasSubstr("forbidden"));
   EXPECT_EQ(rollout_step(hidden, has_written("old", kDone)).held, "");
   EXPECT_EQ(rollout_step(kUnknown, begins("new")).held, "");
-  EXPECT_EQ(rollout_step(budget_of(1, {slot(0, "gpu-1", "new")}), begins("new")).held, "");
+  EXPECT_EQ(rollout_step(rollout_of(1, {slot(0, "gpu-1", "new")}), begins("new")).held, "");
 }
 
 TEST(BudgetTold, WhoIsWaitedFor) {
-  const auto busy = proven(budget_of(2, {slot(0, "gpu-1", "new"), slot(1, "gpu-2", "new")}));
+  const auto busy = proven(rollout_of(2, {slot(0, "gpu-1", "new"), slot(1, "gpu-2", "new")}));
   EXPECT_EQ(rollout_step(busy, begins("new")).waits_for, "one of gpu-1, gpu-2 to be done");
-  EXPECT_EQ(rollout_step(budget_of(2, {slot(0, "gpu-1", "new")}), begins("new")).waits_for,
+  EXPECT_EQ(rollout_step(rollout_of(2, {slot(0, "gpu-1", "new")}), begins("new")).waits_for,
             "gpu-1 to be done, which goes ahead of others");
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "agent/cluster_words.h"
-#include "agent/node_step.h"
+#include "agent/reconcile.h"
 
 namespace ferry::test {
 

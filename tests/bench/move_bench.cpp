@@ -40,10 +40,10 @@ AttributeWrite write_of(const vfio::Step& step) {
       return driver("unbind");
     case vfio::Step::Kind::bind:
       return driver("bind");
-    case vfio::Step::Kind::let_go:
+    case vfio::Step::Kind::quiesce:
     case vfio::Step::Kind::load_module:
     case vfio::Step::Kind::probe:
-    case vfio::Step::Kind::take_hold:
+    case vfio::Step::Kind::resume:
       break;
   }
   throw std::runtime_error("not a plain write: " + step.text() + "; is vfio-pci loaded?");

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "mdev/framework.h"
 #include "tests/bench/pairs.h"
 #include "tests/support/must.h"
 #include "vgpu-dm/plan/plan.h"
@@ -28,7 +29,7 @@ mdev::VgpuGpu gpu_number(unsigned index) {
   mdev::VgpuGpu gpu;
   gpu.index = index;
   gpu.function.address.bus = static_cast<std::uint8_t>(index + 1);
-  gpu.framework = mdev::VgpuFramework::mdev_on_vf;
+  gpu.framework = &mdev::mediated_on_functions();
   for (unsigned f = 0; f < kFunctions; ++f) {
     mdev::VgpuParent parent;
     parent.address = gpu.function.address;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `ferry agent --once` as a user calls it.
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -228,6 +230,29 @@ TEST_F(AgentVerb, BecomesTheProgramWithAllThatItIsTold) {
   EXPECT_THAT(run_ferry({"agent", "--node-name", "n1", "--drain", "--among-others"}).err,
               AllOf(HasSubstr("ferry: "), HasSubstr("excludes")))
       << "before the program changes";
+}
+
+// A person's programs do: see kubectl_program_test.cpp and kubevirt_cr_test.cpp.
+TEST_F(AgentVerb, RunsNoProgramOfAKubeconfig) {
+  scratch_.file("login", "#!/bin/sh\n: > '" + path("ran") + "'\n");
+  std::filesystem::permissions(path("login"), std::filesystem::perms::owner_all);
+  scratch_.file("kubeconfig",
+                "current-context: c\n"
+                "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+                "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+                "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1beta1, "
+                "command: ./login}}}]\n");
+  for (const auto& result :
+       {run_ferry({"agent", "--node-name=n1", "--namespace=gpus", "--kubeconfig", path("kubeconfig")}),
+        test::run_beside_ferry("ferry-agent", {"retire", "--daemon-set=d", "--namespace=gpus"},
+                               {"KUBECONFIG=" + path("kubeconfig")})}) {
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.err, HasSubstr("users[0].user.exec: Ferry runs no programs of a kubeconfig"));
+  }
+  // hostd asks no API server.
+  test::run_ferry_as("ferry", {"--host-root", scratch_.path().string(), "hostd", "--once"},
+                     {"KUBECONFIG=" + path("kubeconfig")});
+  EXPECT_FALSE(std::filesystem::exists(path("ran")));
 }
 
 TEST_F(AgentVerb, SaysWhatItCannotUse) {

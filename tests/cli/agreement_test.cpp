@@ -258,11 +258,11 @@ class Agreement : public plugin_test::Fixture {
     kernel.file("dev/vfio/vfio", "");
     kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
     kernel.directory("proc/1/fd");
-    options.users = {.socket = plugin::kPodResourcesSocket,
-                     .period = 20ms,
-                     .settling = 0ms,
-                     .names = true,
-                     .between_looks = 20ms};
+    options.pod_resources = {.socket = plugin::kPodResourcesSocket,
+                             .period = 20ms,
+                             .settling = 0ms,
+                             .names = true,
+                             .between_looks = 20ms};
     kubelet = make_kubelet();
   }
 

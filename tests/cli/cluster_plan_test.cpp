@@ -63,16 +63,16 @@ TEST_F(ClusterPlan, SaysWhatWouldBeAskedForAndWhoIsInTheWay) {
       "gpu-ferry.io/policy  mixed    whole\n"
       "now asked for: policy mixed (label gpu-ferry.io/policy=mixed)\n"
       "then asked for: policy whole (label gpu-ferry.io/policy=whole)\n"
-      "hostd would be asked for this, when it is the node's turn; GPUs that are so already are not touched,\n"
-      "one that is in use is refused and stays as it is until it is let go:\n"
+      "hostd would be asked for this, when the node gets a rollout lease; GPUs in their desired mode are\n"
+      "not touched, and a GPU in use is blocked until its user ends:\n"
       "version: v2\n"
       "policies:\n"
       "  whole:\n"
       "  - devices: all\n"
       "    mode: passthrough\n"
       "in use: 1 x nvidia.com/AD102GL_L40S by VM studio/render-a\n"
-      "note: which GPU is in which mode, and what else holds one, only the node knows: there `ferry apply\n"
-      "--dry-run -f FILE -c NAME` says what would be written\n");
+      "note: only the node knows the mode of each GPU and its other users: `ferry apply --dry-run -f FILE\n"
+      "-c NAME` there prints the writes\n");
   const json document = kubectl::plan_document(change);
   EXPECT_EQ(document["effect"], "change");
   EXPECT_EQ(document["labels"],
@@ -162,8 +162,17 @@ TEST(LabelChangesOfWords, AreThoseOfKubectl) {
                                              {" /x=1"},
                                              {"/x=1"},
                                              {"A.com/x=1"},
-                                             {"a/b/c=1"}})
+                                             {"a/b/c=1"},
+                                             {"gpu-ferry.io/polcy=x"},
+                                             {"nvidia.com/gpu.workload.config=vm-pass"}})
     EXPECT_EQ(code_of(kubectl::parse_label_changes(words)), Errc::usage) << words.front();
+}
+
+TEST(LabelChangesOfWords, NameWhatWasMeant) {
+  EXPECT_THAT(message_of(kubectl::parse_label_changes({"gpu-ferry.io/polcy=x"})),
+              HasSubstr("did you mean 'gpu-ferry.io/policy'?"));
+  EXPECT_THAT(message_of(kubectl::parse_label_changes({"nvidia.com/gpu.workload.config=vm-pass"})),
+              HasSubstr("there is no workload 'vm-pass'"));
 }
 
 TEST(AgentPod, IsKnownByItsProgram) {

@@ -23,6 +23,7 @@ using test::run_ferry;
 using test::run_ferry_redirected;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::StartsWith;
 
 /// A host tree that the program is pointed at. Its kernel does not react to another process's writes, so what
@@ -79,7 +80,37 @@ TEST_P(BadInputTest, GetsOneClearLineAndWhatToDo) {
 INSTANTIATE_TEST_SUITE_P(
     Table, BadInputTest,
     testing::Values(
-        BadInput{"NoVerb", {}, 2, "subcommand is required", "--help"},
+        BadInput{"NoVerb", {}, 2, "a verb is missing", "--help"},
+        BadInput{"NoVerbBelowAGroup", {"vfio"}, 2, "a verb is missing", "ferry vfio --help"},
+        BadInput{"VerbBelowAGroupLikeNoOther",
+                 {"vfio", "xyzzy"},
+                 2,
+                 "there is no verb 'vfio xyzzy'",
+                 "ferry vfio"},
+        BadInput{"NoDeviceToExplain",
+                 {"explain"},
+                 2,
+                 "ferry: name a device\n",
+                 "for example `ferry explain 0000:3b:00.0`"},
+        BadInput{"NoShell", {"completion"}, 2, "name a shell", "completion --help"},
+        BadInput{"UnknownOptionWithAValue",
+                 {"vfio", "bind", "--devcie", "0000:01:00.0"},
+                 2,
+                 "unknown option --devcie; did you mean '--device'?",
+                 "ferry vfio bind --help"},
+        BadInput{"UnexpectedWord", {"status", "now"}, 2, "unexpected word 'now'", "ferry status --help"},
+        BadInput{"NoHelpForThat",
+                 {"help", "vfio", "bnd"},
+                 2,
+                 "there is no verb 'vfio bnd'; did you mean 'bind'?",
+                 "ferry help"},
+        BadInput{"NothingOnThisHost",
+                 {"explain", "nvidia.com/AD102GL_L40S"},
+                 2,
+                 "ferry plugin has not advertised 'nvidia.com/AD102GL_L40S' on this host yet",
+                 "ferry kubevirt-cr"},
+        BadInput{
+            "NothingForVmsYet", {"kubevirt-cr"}, 4, "this host has no device for VMs yet", "ferry vfio bind"},
         BadInput{"UnknownVerb", {"stauts"}, 2, "did you mean 'status'?", "ferry --help"},
         BadInput{"VerbLikeNoOther", {"xyzzy"}, 2, "there is no verb 'xyzzy'", "ferry --help"},
         BadInput{"GlobalOptionMistyped",
@@ -103,10 +134,18 @@ INSTANTIATE_TEST_SUITE_P(
                  2,
                  "another one",
                  ""},
-        BadInput{"UnknownVfioVerb", {"vfio", "bnid"}, 2, "did you mean 'bind'?", "ferry vfio --help"},
+        BadInput{"UnknownVfioVerb",
+                 {"vfio", "bnid"},
+                 2,
+                 "there is no verb 'vfio bnid'; did you mean 'bind'?",
+                 "ferry vfio --help"},
         BadInput{
             "UnknownOption", {"vfio", "bind", "--al"}, 2, "did you mean '--all'?", "ferry vfio bind --help"},
-        BadInput{"UnknownOutput", {"-o", "xml", "status"}, 2, "xml", "--help"},
+        BadInput{"UnknownOutput",
+                 {"-o", "jsn", "status"},
+                 2,
+                 "--output: 'jsn' is none of json, table, wide, yaml; did you mean 'json'?",
+                 "--help"},
         BadInput{"CaptureNowhere", {"status", "--capture", ""}, 2, "'' names no folder", "status --help"},
         BadInput{"UnknownLogLevel",
                  {"--log-level", "loud", "status"},
@@ -235,6 +274,7 @@ TEST_F(CommandLine, PlansToReleaseWhatIsListedAndRefusesTheRest) {
 
   const auto explained = ferry({"vfio", "plan", "--explain", "--device", "0000:65:00.0"});
   EXPECT_THAT(explained.out, HasSubstr("stop nvidia-persistenced.service  because it holds a device"));
+  EXPECT_THAT(explained.out, Not(HasSubstr("because so that")));
 
   const auto refused = ferry({"vfio", "plan", "--device", "0000:65:00.0", "--release", "none"});
   EXPECT_EQ(refused.status, 4);
@@ -293,6 +333,11 @@ TEST_F(CommandLine, ShowsAHostWithoutChangingIt) {
   EXPECT_THAT(result.out, HasSubstr("0000:65:00.0     AD102 [GeForce RTX 4090]  41     nouveau"));
   EXPECT_THAT(result.out, HasSubstr("|- 0000:65:00.1  audio                            snd_hda_intel"));
   EXPECT_FALSE(kernel_.exists("run/ferry"));
+  EXPECT_THAT(ferry({"status", "-o", "wide"}).out,
+              HasSubstr("ACCELERATOR      MODEL                     GROUP  NUMA"));
+  EXPECT_THAT(ferry({"status", "--color=always"}).out, HasSubstr("\033[1mACCELERATOR"));
+  EXPECT_THAT(ferry({"status", "--color", "sometimes"}).err,
+              HasSubstr("'sometimes' is none of always, auto, never"));
   const auto json = nlohmann::json::parse(ferry({"status", "-o", "json"}).out);
   EXPECT_EQ(json["accelerators"][0]["address"], "0000:65:00.0");
   EXPECT_EQ(json["accelerators"][0]["iommu_group"], 41);
@@ -454,6 +499,7 @@ TEST_F(CommandLine, ExitsWith4WhenSomethingCannotMove) {
   EXPECT_THAT(plan.out,
               HasSubstr("the kernel's own rule is against it too: 0000:66:00.0 would still not be on vfio"));
   EXPECT_EQ(ferry({"vfio", "bind", "--all"}).status, 4);
+  EXPECT_THAT(ferry({"status"}).out, HasSubstr("not viable"));
   const auto json = nlohmann::json::parse(ferry({"vfio", "plan", "--all", "-o", "json"}).out);
   EXPECT_EQ(json["results"][0]["status"], "refused");
 }
@@ -498,7 +544,7 @@ TEST_F(CommandLine, HasTheVerbsThatItsPageLists) {
   const auto in_help = [](const std::string& verb) {
     const auto help = verb.empty() ? run_ferry({"--help"}) : run_ferry({verb, "--help"});
     std::set<std::string> out;
-    std::istringstream lines(help.out.substr(help.out.find("Subcommands:\n")));
+    std::istringstream lines(help.out.substr(help.out.find("\nCommands:\n") + 1));
     std::string line;
     std::getline(lines, line);
     while (std::getline(lines, line) && line.starts_with("  ")) {
@@ -541,9 +587,13 @@ TEST_F(CommandLine, ListsItsVerbsAndItsVersion) {
   EXPECT_EQ(help.status, 0);
   for (const char* verb : {"status", "vfio", "vgpu", "plugin", "selftest"})
     EXPECT_THAT(help.out, HasSubstr(verb));
-  EXPECT_THAT(help.out, HasSubstr("Exit status: 0 done"));
-  EXPECT_THAT(help.out, HasSubstr("-o,--output FORMAT")) << "and not a table of numbers";
-  EXPECT_EQ(run_ferry({"--version"}).out, std::string("ferry ") + kVersion + "\n");
+  EXPECT_THAT(help.out, HasSubstr("\nExit status:\n  0  done"));
+  EXPECT_THAT(help.out, HasSubstr("-o, --output FORMAT")) << "and not a table of numbers";
+  for (const char* word : {"--version", "version"})
+    EXPECT_EQ(run_ferry({word}).out, std::string("ferry ") + kVersion + "\n");
+  EXPECT_EQ(run_ferry({"help"}).out, help.out);
+  EXPECT_EQ(run_ferry({"help", "vfio", "bind"}).out, run_ferry({"vfio", "bind", "--help"}).out);
+  EXPECT_THAT(run_ferry({"--host-root", "status"}).err, HasSubstr("--host-root took 'status' as its folder"));
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `ferry doctor` as a user meets it: exit status, what is printed, the shape of the document.
+#include <sstream>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -28,14 +31,16 @@ class Doctor : public testing::Test {
 };
 
 TEST_F(Doctor, ExitsWith0OnAHealthyHostAndSumsUp) {
+  constexpr const char* kVerdict = "passthrough: ready (30 passed, 0 warnings, 0 failed, 0 unknown)\n";
   const auto result = doctor();
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.out,
-              StartsWith("host\n  pass     firmware-iommu-table    /sys/firmware/acpi/tables has DMAR\n"));
-  EXPECT_THAT(result.out,
-              HasSubstr("\n0000:65:00.0 AD102 [GeForce RTX 4090]\n  pass     function-readable "));
-  EXPECT_THAT(result.out, testing::EndsWith("\n30 passed, 0 warnings, 0 failed, 0 unknown\n"));
-  EXPECT_THAT(result.out, Not(HasSubstr("why: ")));
+  EXPECT_EQ(result.out, std::string(kVerdict) + "`-v` also prints the checks that passed\n");
+  const auto all = doctor({"-v"});
+  EXPECT_THAT(all.out, StartsWith(std::string(kVerdict) +
+                                  "host\n  pass     firmware-iommu-table    /sys/firmware/acpi/tables has "
+                                  "DMAR\n"));
+  EXPECT_THAT(all.out, HasSubstr("\n0000:65:00.0 AD102 [GeForce RTX 4090]\n  pass     function-readable "));
+  EXPECT_THAT(all.out, Not(HasSubstr("why: ")));
   EXPECT_FALSE(kernel_.exists("run/ferry"));
 }
 
@@ -46,15 +51,32 @@ TEST_F(Doctor, ExitsWith0OnWarningsAndOnWhatIsUnknown) {
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("  warn     boot-display "));
   EXPECT_THAT(result.out, HasSubstr("  unknown  power-state "));
-  EXPECT_THAT(result.out, testing::EndsWith("\n28 passed, 1 warning, 0 failed, 1 unknown\n"));
+  EXPECT_THAT(result.out,
+              StartsWith("passthrough: ready, with remarks (28 passed, 1 warning, 0 failed, 1 unknown)\n"));
+  EXPECT_THAT(result.out, Not(HasSubstr("  pass ")));
 }
 
 TEST_F(Doctor, ExitsWith1WhenACheckFailsAndShowsTheFix) {
   kernel_.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
   const auto result = doctor();
   EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out, StartsWith("passthrough: not ready ("));
   EXPECT_THAT(result.out, HasSubstr("  fail     noiommu-mode "));
   EXPECT_THAT(result.out, HasSubstr("\n           fix: write N to it"));
+}
+
+TEST_F(Doctor, FitsTheTerminal) {
+  kernel_.file(of_gpu("boot_vga"), "1\n");
+  const auto result =
+      test::run_ferry_as("ferry", {"--host-root", kernel_.root().string(), "doctor", "-v"}, {"COLUMNS=80"});
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
+}
+
+TEST_F(Doctor, NamesThePurposeOfEachHeading) {
+  const auto result = doctor({"-v", "--for", "passthrough,kubevirt"});
+  EXPECT_THAT(result.out, HasSubstr("\nhost, for passthrough\n"));
+  EXPECT_THAT(result.out, HasSubstr("\nhost, for kubevirt\n"));
 }
 
 TEST_F(Doctor, PrintsTheSameForMachines) {

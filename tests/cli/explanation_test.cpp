@@ -81,7 +81,7 @@ TEST_F(StoryOfAnOffer, KnowsAResourceThatHasPlacesAloneOrNothingNow) {
   advertised().resources.push_back({.name = "nvidia.com/AUDIO", .places = 2});
   advertised().resources.push_back({.name = "nvidia.com/GONE"});
   EXPECT_THAT(told_of("nvidia.com/AUDIO"),
-              AllOf(HasSubstr("0 devices"), HasSubstr("2 places to ask for beside a GPU")));
+              AllOf(HasSubstr("0 devices"), HasSubstr("2 places to ask for together with a GPU")));
   EXPECT_THAT(told_of("nvidia.com/GONE"), AllOf(HasSubstr("0 devices"), Not(HasSubstr("place"))));
 }
 

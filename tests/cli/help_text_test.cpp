@@ -1,16 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/output/help_text.h"
+
 #include <algorithm>
+#include <array>
 #include <iterator>
+#include <set>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 
 #include "cli/command_line.h"
+#include "cli/commands/examples.h"
 #include "cli/completion/command_model.h"
 #include "tests/cli/run_program.h"
+#include "tests/cli/written_commands.h"
 
 namespace ferry::cli {
 namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
 
 std::vector<std::string> words(const std::string& text) {
   std::istringstream in(text);
@@ -24,22 +35,65 @@ std::size_t widest(const std::string& text) {
   return width;
 }
 
-TEST(HelpText, HasDescriptionsBelowTheirBeginning) {
-  constexpr const char* kWide =
-      "Options:\n"
-      "  --with TEXT ...             also move this foreign member of a group; may be repeated\n"
-      "  --force                     short\n"
-      "\n"
-      "Exit status: 0 done or already so, 1 failed, 2 wrong usage or invalid file\n";
-  EXPECT_EQ(fitted_help(kWide, {.columns = 60}),
-            "Options:\n"
-            "  --with TEXT ...             also move this foreign member\n"
-            "                              of a group; may be repeated\n"
-            "  --force                     short\n"
+/// A command with one of each kind of thing.
+CommandModel composed_command() {
+  CommandModel out;
+  out.path = {"make"};
+  out.description = "make it";
+  out.positionals = {
+      {.description = "a device: its address", .value = "ADDRESS", .required = true, .group = "Options"}};
+  out.options = {{.names = {"-h", "--help"}, .description = "print this help", .group = "Options"},
+                 {.names = {"--with"},
+                  .description = "include this device, which shares the group; may be repeated",
+                  .value = "ADDRESS",
+                  .repeats = true,
+                  .group = "Options",
+                  .excludes = {"--all"}},
+                 {.names = {"--a-name-that-is-longer-than-the-column"},
+                  .description = "long",
+                  .value = "NAME",
+                  .usual = "none",
+                  .group = "Resources"}};
+  out.inherited = {{.names = {"-o", "--output"}, .description = "the format", .value = "FORMAT"}};
+  out.notes = "One note.\nAnother note.";
+  return out;
+}
+
+TEST(HelpText, HasTwoColumnsThatNeverRunTogether) {
+  constexpr std::array kExamples = {Example{"make", "Make it", "ferry make 0000:3b:00.0"},
+                                    Example{"other", "Not this", "ferry other"}};
+  constexpr std::array kStatuses = {StatusMeaning{"0", "done"}};
+  const HelpFrame frame{.program = "ferry", .examples = kExamples, .statuses = kStatuses};
+  EXPECT_EQ(help_text(composed_command(), frame, {.columns = 60}),
+            "Usage: ferry make ADDRESS [OPTION ...]\n"
             "\n"
-            "Exit status: 0 done or already so, 1 failed, 2 wrong usage\n"
-            "or invalid file\n");
-  EXPECT_EQ(fitted_help(kWide, {}), kWide) << "into a file";
+            "Make it.\n"
+            "\n"
+            "Arguments:\n"
+            "  ADDRESS  a device: its address\n"
+            "\n"
+            "Options:\n"
+            "  -h, --help      print this help\n"
+            "  --with ADDRESS  include this device, which shares the\n"
+            "                  group; may be repeated (not with --all)\n"
+            "\n"
+            "Resources:\n"
+            "  --a-name-that-is-longer-than-the-column NAME\n"
+            "    long (default: none)\n"
+            "\n"
+            "Options of every command: -o FORMAT. `ferry --help`\n"
+            "describes them.\n"
+            "\n"
+            "One note.\n"
+            "\n"
+            "Another note.\n"
+            "\n"
+            "Examples:\n"
+            "  Make it:\n"
+            "    ferry make 0000:3b:00.0\n"
+            "\n"
+            "Exit status:\n"
+            "  0  done\n");
 }
 
 TEST(HelpText, FitsTheTerminalWhateverTheCommand) {
@@ -51,6 +105,24 @@ TEST(HelpText, FitsTheTerminalWhateverTheCommand) {
     const auto fitted = test::run_ferry_as("ferry", arguments, {"COLUMNS=80"});
     EXPECT_LE(widest(fitted.out), 80U) << command->words();
     EXPECT_EQ(words(fitted.out), words(whole.out)) << command->words();
+  }
+}
+
+TEST(HelpText, EndsWithExamplesThatAreUnderstood) {
+  const CommandModel root = ferry_commands();
+  std::set<std::string> with_examples;
+  for (const Example& example : ferry_examples()) {
+    with_examples.insert(std::string(example.command));
+    const auto commands = test::commands_in(std::string(example.line));
+    ASSERT_EQ(commands.size(), 1U) << example.line;
+    EXPECT_THAT(test::problem_with(root, commands.front()), IsEmpty()) << example.line;
+    EXPECT_THAT(std::string(example.line), HasSubstr("ferry " + std::string(example.command)));
+  }
+  for (const CommandModel* command : all_commands(root)) {
+    if (command->commands.empty()) {
+      EXPECT_TRUE(with_examples.contains(command->words())) << command->words();
+    }
+    EXPECT_THAT(help_text(*command, help_frame(), {}), HasSubstr("\nExamples:\n  ")) << command->words();
   }
 }
 

@@ -172,12 +172,13 @@ TEST_F(KataManagerProgram, TakesPathsForThoseOfTheHostSaveOnesInsideItsContainer
   const auto inside =
       run_ferry_as("k8s-kata-manager", {},
                    environment({"RUNTIME=containerd", "CONTAINERD_CONFIG=/runtime/config-dir/config.toml"}));
-  EXPECT_EQ(inside.status, 1) << "a tree without a daemon: nobody tells its version";
-  EXPECT_THAT(inside.err, testing::AllOf(HasSubstr("is inside a container"), HasSubstr("nobody tells")));
+  EXPECT_EQ(inside.status, 1) << "a tree without a daemon, whose version is not known";
+  EXPECT_THAT(inside.err,
+              testing::AllOf(HasSubstr("is inside a container"), HasSubstr("containerd was not found")));
   const auto elsewhere =
       run_ferry_as("k8s-kata-manager", {"--containerd-config", "/srv/containerd.toml"}, environment());
   EXPECT_EQ(elsewhere.status, 1);
-  EXPECT_THAT(elsewhere.err, HasSubstr("nobody tells"));
+  EXPECT_THAT(elsewhere.err, HasSubstr("containerd was not found"));
 }
 
 }  // namespace

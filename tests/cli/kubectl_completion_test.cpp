@@ -33,12 +33,13 @@ TEST(KubectlCompletion, OffersWhatMayStandInTheLastPlace) {
     std::vector<std::string> words;
     std::vector<std::string> advertised;
   };
-  const std::vector<std::string> verbs = {"list", "node", "vms", "plan", "doctor", "gather", ":4"};
+  const std::vector<std::string> verbs = {"list",        "node",   "vms",  "plan",    "doctor",
+                                          "kubevirt-cr", "gather", "help", "version", ":4"};
   for (const Row& row : {Row{{""}, verbs},
                          Row{{}, verbs},
                          Row{{"no"}, {"node", ":4"}},
                          Row{{"x"}, {":4"}},
-                         Row{{"-o", ""}, {"json", "table", "yaml", ":4"}},
+                         Row{{"-o", ""}, {"json", "table", "wide", "yaml", ":4"}},
                          Row{{"-o", "j"}, {"json", ":4"}},
                          Row{{"--output=j"}, {"json", ":4"}},
                          Row{{"--output", "list", ""}, verbs},
@@ -60,13 +61,13 @@ TEST(KubectlCompletion, OffersWhatMayStandInTheLastPlace) {
 
 TEST(KubectlCompletion, SaysWhatAWordIs) {
   EXPECT_THAT(kubectl::kubectl_completion(kubectl::kubectl_commands(), {"gath"}),
-              StartsWith("gather\twhat support needs, as one JSON document"));
+              StartsWith("gather\tprint what support needs as one JSON document"));
 }
 
 // Of the tree that parses: each verb, and behind it each of its options and those of all.
 TEST(KubectlCompletion, OffersAllThatIsParsed) {
   const CommandModel root = kubectl::kubectl_commands();
-  EXPECT_EQ(root.commands.size(), 6U);
+  EXPECT_EQ(root.commands.size(), 9U);
   for (const CommandModel* command : all_commands(root)) {
     std::vector<std::string> words = command->path;
     words.emplace_back("-");

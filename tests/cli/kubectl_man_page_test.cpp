@@ -34,7 +34,7 @@ TEST(KubectlManPage, NamesEachWordThatAnOptionTakes) {
     for (const OptionModel& option : command->options) {
       if (option.words.empty()) continue;
       const auto options = described().at(command->words());
-      const auto found = options.find(test::signature(option.names, true));
+      const auto found = options.find(test::signature(option.names, option.value));
       ASSERT_NE(found, options.end());
       for (const std::string& word : option.words) EXPECT_THAT(found->second, HasSubstr(".Cm " + word));
       ++seen;

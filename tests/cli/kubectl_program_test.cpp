@@ -2,6 +2,7 @@
 // `kubectl ferry` as a user meets it: the program that kubectl finds, and an HTTP server for the cluster.
 #include "kubectl/kubectl_program.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -55,6 +56,9 @@ class KubectlFerry : public testing::Test {
           .body = json{{"kind", "List"}, {"metadata", json::object()}, {"items", items}}.dump()};
     };
     const auto& objects = test::composed_cluster("passthrough").objects;
+    const std::string only = only_token_.load();
+    if (!only.empty() && seen.header("authorization") != only)
+      return {.status = 401, .body = R"({"kind": "Status", "reason": "Unauthorized", "code": 401})"};
     if (refuse_) return {.status = 403, .body = R"({"kind": "Status", "reason": "Forbidden", "code": 403})"};
     if (seen.path.starts_with("/api/v1/nodes?fieldSelector=&")) return list(objects.nodes);
     if (seen.path.starts_with("/api/v1/nodes?fieldSelector=metadata.name%3Dgpu-1&"))
@@ -62,9 +66,31 @@ class KubectlFerry : public testing::Test {
     if (seen.path.starts_with("/api/v1/nodes?")) return list({});
     if (seen.path.starts_with("/api/v1/pods?")) return list(objects.pods);
     if (seen.path.starts_with("/apis/kubevirt.io/v1/virtualmachineinstances?")) return list(objects.vmis);
+    if (seen.path.starts_with("/apis/kubevirt.io/v1/namespaces/studio/virtualmachineinstances?")) {
+      std::vector<json> named;
+      for (const json& vmi : objects.vmis)
+        if (seen.path.find("metadata.name%3D" + vmi["metadata"]["name"].get<std::string>() + "&") !=
+            std::string::npos)
+          named.push_back(vmi);
+      return list(named);
+    }
     return {.status = 404, .body = "404 page not found\n"};
   }
 
+  /// A kubeconfig whose user has this `exec`, and the script that it runs.
+  std::string exec_config(const std::string& exec, const std::string& script) {
+    const auto program = folder_.path() / "ferry-login";
+    folder_.file("ferry-login", "#!/bin/sh\n" + script);
+    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+    folder_.file("exec", fmt::format("current-context: c\n"
+                                     "contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
+                                     "clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}]\n"
+                                     "users: [{{name: u, user: {{exec: {{{}}}}}}}]\n",
+                                     server_.address(), exec));
+    return (folder_.path() / "exec").string();
+  }
+
+  std::atomic<const char*> only_token_ = "";  ///< the only Authorization that is accepted; empty: each
   std::atomic<bool> refuse_ = false;
   test::ScratchDirectory folder_;
   test::HttpStandin server_{[this](const HttpSeen& seen) { return answer(seen); }};
@@ -87,6 +113,27 @@ TEST_F(KubectlFerry, ShowsTheCluster) {
   }
 }
 
+TEST_F(KubectlFerry, ShowsTheChosenNodes) {
+  const auto one = run({"list", "gpu-1"});
+  EXPECT_EQ(one.status, 0) << one.err;
+  EXPECT_THAT(one.out, HasSubstr("gpu-1"));
+  EXPECT_THAT(run({"list", "gpu-11"}).err, HasSubstr("there is no node 'gpu-11'; did you mean 'gpu-1'?"));
+  EXPECT_EQ(run({"list", "-l", "zone=a"}).status, 0);
+  EXPECT_THAT(server_.seen().back().path, Not(HasSubstr("zone")));
+  EXPECT_TRUE(std::ranges::any_of(server_.seen(), [](const HttpSeen& seen) {
+    return seen.path.find("labelSelector=zone%3Da") != std::string::npos;
+  }));
+}
+
+TEST_F(KubectlFerry, ExplainsAVm) {
+  const auto vm = run({"doctor", "vm", "studio/render-c", "-v"});
+  EXPECT_EQ(vm.status, 0) << vm.out << vm.err;
+  EXPECT_THAT(vm.out, AllOf(StartsWith("VM studio/render-c: ready, with remarks"),
+                            HasSubstr("vm-asks-for-gpus"), HasSubstr("has 1 free of")));
+  EXPECT_EQ(run({"doctor", "vm", "studio/render-x"}).status, 2);
+  EXPECT_EQ(run({"doctor", "gpu-1", "gpu-2"}).status, 2);
+}
+
 TEST_F(KubectlFerry, ShowsMachinesTheSame) {
   const json as_json = json::parse(run({"list", "-o", "json"}).out, nullptr, false);
   EXPECT_EQ(as_json["nodes"][0]["resources"][0]["used"], 3);
@@ -105,8 +152,9 @@ TEST_F(KubectlFerry, PlansAndGathersAndChecks) {
   const auto gathered = json::parse(run({"gather", "-n", "gpu-system"}).out, nullptr, false);
   EXPECT_EQ(gathered["nodes"].size(), 2U);
   EXPECT_TRUE(gathered["logs"].is_array());
-  const auto doctor = run({"doctor", "gpu-1"});
+  const auto doctor = run({"doctor", "gpu-1", "-v"});
   EXPECT_EQ(doctor.status, 0) << doctor.err;
+  EXPECT_THAT(doctor.out, StartsWith("node gpu-1: ready"));
   EXPECT_THAT(doctor.out, HasSubstr("pass     node-ready"));
 }
 
@@ -123,6 +171,63 @@ TEST_F(KubectlFerry, SaysWhatIsWrong) {
   EXPECT_THAT(refused.err,
               AllOf(HasSubstr("hint: "), HasSubstr("list on nodes"), Not(HasSubstr("secret-token"))));
   EXPECT_THAT(refused.out, IsEmpty());
+}
+
+TEST_F(KubectlFerry, LogsInByTheProgramOfTheKubeconfig) {
+  const std::string runs = (folder_.path() / "runs").string();
+  const std::string config = exec_config(
+      "apiVersion: client.authentication.k8s.io/v1, command: ./ferry-login, args: [get-token], "
+      "interactiveMode: IfAvailable",
+      fmt::format(
+          "echo run >> '{0}'\n"
+          "n=0; while read -r line; do n=$((n+1)); done < '{0}'\n"
+          "echo \"$1: run $n\" >&2\n"
+          "printf '{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCredential\", '\n"
+          "printf '\"status\": {{\"token\": \"token-%s\"}}}}' \"$n\"\n",
+          runs));
+  const auto list = run({"list", "--kubeconfig", config});
+  EXPECT_EQ(list.status, 0) << list.err;
+  EXPECT_THAT(list.out, StartsWith("NODE   STATE"));
+  EXPECT_EQ(list.err, "get-token: run 1\n");
+  for (const HttpSeen& seen : server_.seen()) EXPECT_EQ(seen.header("authorization"), "Bearer token-1");
+
+  // The first run of this command gives token-2, which the server refuses.
+  only_token_ = "Bearer token-3";
+  const auto again = run({"list", "--kubeconfig", config});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(again.err, "get-token: run 2\nget-token: run 3\n");
+  only_token_ = "Bearer other";
+  const auto refused = run({"list", "--kubeconfig", config});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, AllOf(StartsWith("get-token: run 4\nget-token: run 5\nkubectl ferry: "),
+                                 HasSubstr("401"), Not(HasSubstr("run 6")), Not(HasSubstr("token-"))));
+}
+
+TEST_F(KubectlFerry, SaysWhyTheProgramOfTheKubeconfigGaveNothing) {
+  const std::string config =
+      exec_config("apiVersion: client.authentication.k8s.io/v1beta1, command: ./ferry-login",
+                  "echo 'please log in' >&2; exit 7");
+  const auto failed = run({"list", "--kubeconfig", config});
+  EXPECT_EQ(failed.status, 1);
+  EXPECT_EQ(failed.err,
+            "please log in\nkubectl ferry: " + config +
+                ":4: users[0].user.exec: './ferry-login' has ended with status 7; its own message is above\n"
+                "hint: `kubectl get nodes` runs the same program: does that work?\n");
+  exec_config(
+      "apiVersion: client.authentication.k8s.io/v1, command: no-such-login, interactiveMode: Never, "
+      "installHint: 'Get it from example.com.'",
+      "");
+  const auto missing = run({"list", "--kubeconfig", config});
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("there is no program 'no-such-login' in PATH"),
+                                 HasSubstr("hint: Get it from example.com.\n")));
+  folder_.file("kuberc", "credentialPluginPolicy: DenyAll\n");
+  const auto denied =
+      run({"list", "--kubeconfig", config}, {"KUBERC=" + (folder_.path() / "kuberc").string()});
+  EXPECT_EQ(denied.status, 2);
+  EXPECT_THAT(denied.err,
+              HasSubstr("kuberc:1: credentialPluginPolicy: the string 'DenyAll' forbids the program"));
+  EXPECT_THAT(server_.seen(), IsEmpty());
 }
 
 TEST_F(KubectlFerry, SaysSoonWhoNamedAServerThatDoesNotAnswer) {
@@ -148,9 +253,16 @@ TEST_F(KubectlFerry, IsToldHowByItsHelp) {
   EXPECT_THAT(run({"list", "--contxt", "x"}).err, HasSubstr("did you mean '--context'?"));
   const auto help = run({"--help"});
   EXPECT_EQ(help.status, 0);
-  for (const char* const verb : {"list", "node", "vms", "plan", "doctor", "gather"})
+  for (const char* const verb :
+       {"list", "node", "vms", "plan", "doctor", "kubevirt-cr", "gather", "help", "version"})
     EXPECT_THAT(help.out, HasSubstr(std::string("\n  ") + verb));
-  EXPECT_EQ(run({"--version"}).out, std::string("ferry ") + kVersion + "\n");
+  for (const char* const word : {"--version", "version"})
+    EXPECT_EQ(run({word}).out, std::string("ferry ") + kVersion + "\n");
+  EXPECT_EQ(run({"help", "list"}).out, run({"list", "--help"}).out);
+  EXPECT_THAT(run({"status"}).err, HasSubstr("there is no verb 'status'; did you mean 'list'?"));
+  EXPECT_THAT(run({"node"}).err, AllOf(HasSubstr("kubectl ferry: name a node\n"),
+                                       HasSubstr("for example `kubectl ferry node gpu-1`")));
+  EXPECT_THAT(run({"help", "lst"}).err, HasSubstr("there is no verb 'lst'; did you mean 'list'?"));
 }
 
 // --- What the pages show

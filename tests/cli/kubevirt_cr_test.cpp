@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `ferry kubevirt-cr` as a user meets it, and the names that it shares with `plugin` and `doctor`.
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -49,9 +51,9 @@ class KubevirtCr : public testing::Test {
   json permitted(std::vector<std::string> arguments = {}) const {
     arguments.insert(arguments.begin(), {"-o", "json", "kubevirt-cr"});
     const auto result = ferry(std::move(arguments));
-    EXPECT_EQ(result.status, 0) << result.err;
     const auto document = json::parse(result.out, nullptr, false);
     EXPECT_EQ(document.value("kind", ""), "KubeVirt");
+    EXPECT_EQ(result.status, result.out.find("resourceName") == std::string::npos ? 4 : 0) << result.err;
     return document.value("/spec/configuration/permittedHostDevices"_json_pointer, json("nothing"));
   }
   static json entry(const char* selector, const char* value, const char* resource) {
@@ -115,7 +117,7 @@ TEST_F(KubevirtCr, RefusesAnAliasThatIsNoneInAllVerbsThatTakeIt) {
 TEST_F(KubevirtCr, IsCheckedByTheDoctorUnderTheNamesThatItIsGiven) {
   add_gpu();
   const auto checks = [&](const std::vector<std::string>& naming) {
-    std::vector<std::string> arguments = {"doctor", "--for", "kubevirt"};
+    std::vector<std::string> arguments = {"doctor", "-v", "--for", "kubevirt"};
     arguments.insert(arguments.end(), naming.begin(), naming.end());
     return ferry(arguments).out;
   };
@@ -128,7 +130,7 @@ TEST_F(KubevirtCr, IsAskedByTheDoctorWhoseTheNodesOfIommufdAreInAContainer) {
   add_gpu();
   kernel_.file("run/containerd/containerd.sock", "");
   kernel_.file("etc/containerd/config.toml", "version = 2\n");
-  const auto checks = [&] { return ferry({"doctor", "--for", "kubevirt"}).out; };
+  const auto checks = [&] { return ferry({"doctor", "-v", "--for", "kubevirt"}).out; };
   EXPECT_THAT(checks(), Not(HasSubstr("cdev-ownership")));
   kernel_.file("dev/iommu", "");
   EXPECT_THAT(checks(), AllOf(HasSubstr("warn     cdev-ownership"),
@@ -157,6 +159,22 @@ TEST_F(KubevirtCr, AsksTheApiServerByTheProgramThatSpeaksToIt) {
     EXPECT_EQ(result.status, 2) << result.err;
     EXPECT_THAT(result.err, AllOf(HasSubstr("ferry kubevirt-cr: "), HasSubstr(absent)));
   }
+}
+
+TEST_F(KubevirtCr, LogsInByTheProgramOfTheKubeconfig) {
+  add_gpu();
+  kernel_.file("login", "#!/bin/sh\nexit 7\n");
+  std::filesystem::permissions(kernel_.root() / "login", std::filesystem::perms::owner_all);
+  kernel_.file("kubeconfig",
+               "current-context: c\n"
+               "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+               "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+               "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1beta1, "
+               "command: ./login}}}]\n");
+  const auto result =
+      ferry({"kubevirt-cr", "--check", "--kubeconfig", (kernel_.root() / "kubeconfig").string()});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("users[0].user.exec: './login' has ended with status 7"));
 }
 
 TEST_F(KubevirtCr, SaysWhatItCannotUse) {

@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 
 #include "cli/command_line.h"
+#include "cli/commands/examples.h"
 #include "common/exit_status.h"
 #include "tests/cli/written_commands.h"
 #include "tests/cli/written_manual.h"
@@ -56,7 +57,7 @@ TEST(ManPages, NameEachWordThatAnOptionTakes) {
       for (const OptionModel& option : *some) {
         if (option.words.empty()) continue;
         const auto& options = described().at(command->words());
-        const auto found = options.find(test::signature(option.names, true));
+        const auto found = options.find(test::signature(option.names, option.value));
         ASSERT_NE(found, options.end());
         for (const std::string& word : option.words)
           EXPECT_THAT(found->second, testing::HasSubstr(".Cm " + word))
@@ -129,14 +130,39 @@ TEST(ManPages, ShowCommandsThatAreUnderstood) {
       constexpr std::size_t kCommand = std::string_view(".Nm ferry ").size();
       const bool synopsis = line.size() > kCommand && line.starts_with(".Nm ferry ") &&
                             std::islower(static_cast<unsigned char>(line[kCommand])) != 0;
-      if (!synopsis && !line.starts_with("$ ")) continue;
-      for (const auto& words : test::commands_in(synopsis ? line.substr(4) : line)) {
+      const bool display = line.starts_with(".Dl $ ");
+      if (!synopsis && !display && !line.starts_with("$ ")) continue;
+      for (const auto& words : test::commands_in(synopsis || display ? line.substr(4) : line)) {
         ++seen;
         EXPECT_THAT(test::problem_with(root, words), IsEmpty()) << page << ": " << line;
       }
     }
   }
   EXPECT_GT(seen, 20U);
+}
+
+/// The command lines of a page's examples, without what only shows the exit status.
+std::set<std::string> examples_in(const std::filesystem::path& page) {
+  std::set<std::string> out;
+  bool inside = false;
+  for (std::string line : lines_of(page)) {
+    if (line.starts_with(".Sh ")) inside = line == ".Sh EXAMPLES";
+    if (line.starts_with(".Dl ")) line.erase(0, 4);
+    if (!inside || !line.starts_with("$ ferry ")) continue;
+    constexpr std::string_view kStatus = "; echo $?";
+    if (line.ends_with(kStatus)) line.erase(line.size() - kStatus.size());
+    out.insert(line.substr(2));
+  }
+  return out;
+}
+
+TEST(ManPages, HaveTheExamplesOfTheHelp) {
+  std::set<std::string> written;
+  for (const auto& page : pages())
+    if (page.extension() == ".8") written.merge(examples_in(page));
+  std::set<std::string> in_help;
+  for (const Example& example : ferry_examples()) in_help.insert(std::string(example.line));
+  EXPECT_EQ(written, in_help);
 }
 
 TEST(ManPages, AreFormattedWithoutAWarning) {

@@ -60,8 +60,8 @@ TEST(PluginOptions, ServeKubeVirtFromTheKubeletsOwnDirectory) {
   EXPECT_TRUE(options.rules.kubevirt);
   EXPECT_FALSE(options.rules.kata);
   EXPECT_FALSE(options.cdi_names);
-  EXPECT_FALSE(options.users.names);
-  EXPECT_EQ(options.users.own_pod, "");
+  EXPECT_FALSE(options.pod_resources.names);
+  EXPECT_EQ(options.pod_resources.own_pod, "");
   EXPECT_EQ(options.vgpu_placement, plugin::VgpuPlacement::pack);
 }
 
@@ -75,14 +75,14 @@ TEST(PluginOptions, GoByTheCommandLine) {
   EXPECT_EQ(options.rules.kata_names.gpu_alias, "pgpu");
   EXPECT_EQ(options.rules.kata_names.switch_alias, "nvswitch");
   EXPECT_TRUE(options.cdi_names);
-  EXPECT_TRUE(options.users.names);
+  EXPECT_TRUE(options.pod_resources.names);
   EXPECT_EQ(options.vgpu_placement, plugin::VgpuPlacement::spread);
   const auto both = options_for(parsed({"--mode", "both", "--kubelet-directory", "/elsewhere"}));
   EXPECT_EQ(both.kubelet_directory, "elsewhere");
   EXPECT_FALSE(both.plugin_watcher);
   EXPECT_TRUE(both.rules.kubevirt);
   EXPECT_FALSE(both.cdi_names);
-  EXPECT_FALSE(both.users.names);
+  EXPECT_FALSE(both.pod_resources.names);
 }
 
 // Each switch by itself: two of the same type that had changed places would be seen.
@@ -121,7 +121,7 @@ TEST(PluginOptions, TakeNamesFromTheEnvironment) {
   const auto options = options_for(serving);
   EXPECT_EQ(options.rules.kata_names.gpu_alias, "") << "empty is one name for each model";
   EXPECT_EQ(options.rules.kata_names.switch_alias, "fabric");
-  EXPECT_EQ(options.users.own_pod, "gpus/ferry-x");
+  EXPECT_EQ(options.pod_resources.own_pod, "gpus/ferry-x");
 }
 
 TEST(PluginOptions, ReadTheDesiredStateForLabelsAsGoReadsIt) {

@@ -197,7 +197,8 @@ TEST(StatusText, PointsToADoctorWhereNothingElseIsKnown) {
   gpu.movable_reasons = {"nobody knows"};
   gpu.movable_hint.clear();
   const Explanation explanation = explanation_of(inputs, must(find_subject(inputs, gpu.address().text())));
-  EXPECT_THAT(lines_of(explanation, "to change"), testing::Contains(HasSubstr("`ferry doctor` says what")));
+  EXPECT_THAT(lines_of(explanation, "to change"),
+              testing::Contains(HasSubstr("`ferry doctor` lists what is wrong")));
 }
 
 struct Explained {
@@ -223,7 +224,8 @@ std::string explained(const ExplainInputs& inputs, const std::vector<std::string
                            [&](const TextOutput& output) { return explanation_text(explanation, output); });
     const json document = to_json(inputs, subject);
     for (const ExplanationPart& part : explanation.parts)
-      EXPECT_EQ(document.at("story").at(part.label).size(), part.lines.size()) << word << ' ' << part.label;
+      EXPECT_EQ(document.at("description").at(part.label).size(), part.lines.size())
+          << word << ' ' << part.label;
   }
   return out;
 }
@@ -316,7 +318,7 @@ TEST(ExplainResource, NamesWhatCanBeAskedForNext) {
   const std::string text =
       explanation_text(explanation_of(inputs, must(find_subject(inputs, "nvidia.com/pgpu"))), {});
   EXPECT_THAT(text, HasSubstr("42 (0000:3b:00.0), allocated to pod studio/render-a\n"));
-  EXPECT_THAT(text, HasSubstr("`ferry explain 0000:3b:00.0` tells of one of them\n"));
+  EXPECT_THAT(text, HasSubstr("`ferry explain 0000:3b:00.0` describes one of them\n"));
   const Subject by_number = must(find_subject(inputs, "42"));
   EXPECT_EQ(by_number.kind, Subject::Kind::function);
   EXPECT_EQ(by_number.address.text(), gpu);

@@ -188,8 +188,7 @@ TEST_F(VgpuVerbs, ValidateHoldsAFileAgainstTheHost) {
   EXPECT_EQ(bare.status, 4) << bare.out;
   const json host = json::parse(bare.out).at("host").at(0);
   EXPECT_EQ(host.at("works"), false);
-  EXPECT_THAT(host.at("gpus").at(1).at("fault").at("message").get<std::string>(),
-              HasSubstr("no parent devices found for GPU at index 1"));
+  EXPECT_THAT(host.at("gpus").at(1).at("fault").at("message").get<std::string>(), HasSubstr("GPU 1 (0000:"));
   const auto all = validate({"--host"});
   EXPECT_EQ(all.status, 4);
   EXPECT_THAT(all.out, AllOf(HasSubstr("profile fits: works\n"),
@@ -299,14 +298,11 @@ class VgpuVerbsOnFunctions : public testing::Test {
 };
 
 TEST_F(VgpuVerbsOnFunctions, TypesHasARowForEachTypeOfAGpu) {
-  EXPECT_EQ(
-      ferry({"vgpu", "types"}).out,
-      "GPU                   FRAMEWORK             ID    TYPE      NAME             MEMORY     CAN STILL BE "
-      "MADE  AT MOST\n"
-      "GPU 0 (0000:05:00.0)  vendor-specific VFIO  1153  L40S-12Q  NVIDIA L40S-12Q  12288 MiB  4           "
-      "       4\n"
-      "GPU 0 (0000:05:00.0)  vendor-specific VFIO  1155  L40S-24Q  NVIDIA L40S-24Q  24576 MiB  2           "
-      "       2\n");
+  EXPECT_EQ(ferry({"vgpu", "types"}).out,
+            "GPU 0 (0000:05:00.0), AD102GL [L40S]: vendor-specific VFIO\n"
+            "ID    TYPE      NAME             MEMORY     AVAILABLE  MAX\n"
+            "1153  L40S-12Q  NVIDIA L40S-12Q  12288 MiB  4          4\n"
+            "1155  L40S-24Q  NVIDIA L40S-24Q  24576 MiB  2          2\n");
   const json gpu = json::parse(ferry({"vgpu", "types", "-o", "json"}).out).at("gpus").at(0);
   EXPECT_EQ(gpu.at("types").size(), 8U) << "one for each function";
   EXPECT_EQ(gpu.at("types").at(0).at("parent"), "0000:05:00.4");

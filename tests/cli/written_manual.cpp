@@ -24,9 +24,9 @@ std::vector<std::string> words_of(const std::string& line) {
   return out;
 }
 
-std::string signature(std::vector<std::string> names, bool takes_value) {
+std::string signature(std::vector<std::string> names, const std::string& value) {
   std::ranges::sort(names);
-  return fmt::format("{}{}", fmt::join(names, " "), takes_value ? " VALUE" : "");
+  return fmt::format("{}{}{}", fmt::join(names, " "), value.empty() ? "" : " ", value);
 }
 
 namespace {
@@ -34,12 +34,14 @@ namespace {
 /// ".It Fl f , -file Ar FILE"
 std::string signature_of_item(const std::vector<std::string>& words) {
   std::vector<std::string> names;
-  bool takes_value = false;
-  for (std::size_t at = 1; at < words.size() && !takes_value; ++at) {
-    takes_value = words[at] == "Ar";
-    if (!takes_value && words[at] != "Fl" && words[at] != ",") names.push_back("-" + words[at]);
+  std::string value;
+  for (std::size_t at = 1; at < words.size() && value.empty(); ++at) {
+    if (words[at] == "Ar")
+      value = at + 1 < words.size() ? words[at + 1] : "";
+    else if (words[at] != "Fl" && words[at] != ",")
+      names.push_back("-" + words[at]);
   }
-  return signature(std::move(names), takes_value);
+  return signature(std::move(names), value);
 }
 
 // ".Ss ferry vfio plan, ferry vfio bind": what is listed below is of each of them.
@@ -97,10 +99,10 @@ std::map<std::string, std::multiset<std::string>> parsed(const cli::CommandModel
     auto& options = out[command->words()];
     for (const cli::OptionModel& option : command->options) {
       if (command->path.empty() || option.names.back() != "--help")
-        options.insert(signature(option.names, option.takes_value()));
+        options.insert(signature(option.names, option.value));
     }
-    for ([[maybe_unused]] const cli::OptionModel& positional : command->positionals)
-      options.insert(signature({}, true));
+    for (const cli::OptionModel& positional : command->positionals)
+      options.insert(signature({}, positional.value));
   }
   return out;
 }

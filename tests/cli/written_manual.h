@@ -17,7 +17,7 @@ namespace ferry::test {
 std::vector<std::string> words_of(const std::string& line);
 
 /// An option or a positional as a page has it or the program: "-f --file VALUE".
-std::string signature(std::vector<std::string> names, bool takes_value);
+std::string signature(std::vector<std::string> names, const std::string& value);
 
 /// What pages say, by command ("vfio bind"; "" is the program): each option with what stands below it.
 using Described = std::map<std::string, std::multimap<std::string, std::string>>;

@@ -33,7 +33,7 @@ std::vector<Kind> kinds(const DirectoryWatch& watch) {
 TEST(DirectoryWatch, TellsOfWritingOnlyWhereItIsAsked) {
   const test::ScratchDirectory tree;
   tree.file("a", "1");
-  const auto told = test::must(DirectoryWatch::open(tree.path(), Contents::told));
+  const auto told = test::must(DirectoryWatch::open(tree.path(), Contents::written));
   const auto untold = test::must(DirectoryWatch::open(tree.path()));
   tree.file("a", "2");
   EXPECT_THAT(kinds(told), testing::ElementsAre(Kind::written));
@@ -93,7 +93,7 @@ TEST_P(DirectoryWatchWithout, ATimerHasTheDirectoryLookedAtAndTheLimitIsNamed) {
   const test::LogOf log;
   std::optional<test::NoMoreOf> limit(what);
   const auto watch =
-      test::must(DirectoryWatch::open(tree.path(), Contents::told, std::chrono::milliseconds(1)));
+      test::must(DirectoryWatch::open(tree.path(), Contents::written, std::chrono::milliseconds(1)));
   EXPECT_THAT(log.text(), testing::HasSubstr(std::string("raise the sysctl ") + sysctl));
   EXPECT_THAT(log.text(), testing::HasSubstr(tree.path().string()));
   EXPECT_THAT(next(watch), testing::ElementsAre(Kind::lost));
@@ -109,7 +109,7 @@ TEST_P(DirectoryWatchWithout, ADirectoryThatIsRemovedIsGone) {
   tree.directory("a");
   const test::NoMoreOf limit(GetParam().first);
   const auto watch =
-      test::must(DirectoryWatch::open(tree.path() / "a", Contents::told, std::chrono::milliseconds(1)));
+      test::must(DirectoryWatch::open(tree.path() / "a", Contents::written, std::chrono::milliseconds(1)));
   std::filesystem::remove(tree.path() / "a");
   auto events = next(watch);
   if (events == std::vector{Kind::lost}) events = next(watch);  // looked at just before

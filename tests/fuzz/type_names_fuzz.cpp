@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "mdev/framework.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"
 #include "vgpu-dm/types/type_names.h"
@@ -13,7 +14,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   gpu.function.address = {.domain = 0, .bus = 0x17, .device = 0, .function = 0};
   gpu.function.vendor = 0x10de;
   gpu.function.device = 0x26b9;
-  gpu.framework = mdev::VgpuFramework::vendor_vfio;
+  gpu.framework = &mdev::vendor_vfio();
   mdev::VgpuDevice device;
   device.type_id = device.type_name = device.short_name = "1182";
   gpu.devices.push_back(device);

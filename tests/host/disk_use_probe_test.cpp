@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "host/usage/disk_use_probe.h"
+
 #include <cerrno>
 #include <map>
 #include <sys/stat.h>
@@ -6,7 +8,6 @@
 
 #include <gmock/gmock.h>
 
-#include "host/usage/use_probes.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

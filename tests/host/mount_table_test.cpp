@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gmock/gmock.h>
+#include "host/usage/mount_table.h"
 
-#include "host/usage/use_probes.h"
+#include <gmock/gmock.h>
 
 namespace ferry::host {
 namespace {

@@ -57,7 +57,7 @@ TEST_F(NodeViewTest, WhatHostdSaysComesBeforeWhatIsSeen) {
   };
   for (const Row& row :
        {Row{GpuState::failed, "failed", Health::bad}, Row{GpuState::blocked, "blocked", Health::bad},
-        Row{GpuState::pending, "applying", Health::attention}}) {
+        Row{GpuState::pending, "pending", Health::attention}}) {
     sight.state.emplace().accelerators = {said("0000:3b:00.0", row.condition)};
     const Condition condition = of(sight, "0000:3b:00.0").condition;
     EXPECT_EQ(condition.word, row.word);
@@ -133,6 +133,8 @@ TEST_F(NodeViewTest, WhereAHolderMayHaveGoneUnseenNothingIsCalledFree) {
 TEST_F(NodeViewTest, AMemberThatIsNotSeenIntoKeepsItsGroupFromBeingCalledFree) {
   NodeSnapshot sight = sight_of("one-group");
   sight.use.users.clear();
+  // Without a driver it keeps nothing from a VM.
+  sight.inventory.functions.at(must(vfio::PciAddress::parse("0000:45:00.0"))).driver.reset();
   sight.use.unseen["0000:45:00.0"] = "no permission";
   EXPECT_EQ(of(sight, "0000:44:00.0").condition.word, "use unknown");
   sight.use.users["0000:45:00.0"] = {test::vm_holder("net", 9, "/dev/vfio/7")};

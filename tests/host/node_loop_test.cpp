@@ -473,7 +473,7 @@ TEST_F(NodeLoopTest, IsSeenToRunWhileItKeepsTheNode) {
 
 TEST_F(NodeLoopTest, TellsThatItRunsWhereItsFileIsThereAlready) {
   kernel_.file(kLiveness, "");
-  const auto folder = must(DirectoryWatch::open(kernel_, "run/ferry", DirectoryWatch::Contents::told));
+  const auto folder = must(DirectoryWatch::open(kernel_, "run/ferry", DirectoryWatch::Contents::written));
   start();
   ASSERT_TRUE(becomes(NodePhase::idle, policy::Mode::host));
   const auto events = folder.read();

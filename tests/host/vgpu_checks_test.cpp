@@ -81,7 +81,7 @@ TEST_F(VgpuChecks, TellAnOrdinaryDriver) {
 
 TEST_F(VgpuChecks, TellAGpuThatIsGivenAway) {
   add_gpu("vfio-pci");
-  EXPECT_EQ(answer("vgpu-host-driver"), "warn: bound to vfio-pci: given away whole");
+  EXPECT_EQ(answer("vgpu-host-driver"), "warn: bound to vfio-pci for passthrough");
 }
 
 TEST_F(VgpuChecks, WantTheDaemonWhereThereIsAHostDriver) {

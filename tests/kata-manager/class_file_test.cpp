@@ -316,6 +316,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadClasses{
             "runtimeClasses: [a]\n",
             "k.yaml:1: runtimeClasses[0]: expected a map with name and artifacts, found the string 'a'"},
+        BadClasses{"version: v2\ncontainerd: {}\n", "k.yaml:2: containerd: unknown key"},
         BadClasses{"version: v2\nruntime: docker\n",
                    "k.yaml:2: runtime: expected a map, found the string 'docker'"},
         BadClasses{"version: v2\nruntime: {name: crio}\n",

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prediction against what real releases did, case by case (tests/fixtures/containerd).
+// The model against what real releases did, case by case (tests/fixtures/containerd). The model refuses
+// nothing that runs, and merges the files as the release does. Faults that it leaves to the trial start of
+// the host's own containerd have names here.
 #include "kata-manager/containerd/containerd_config.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,8 +38,28 @@ std::vector<std::string> all_cases() {
   return out;
 }
 
+/// Cases with a fault that only containerd itself finds.
+const std::set<std::string>& found_by_a_trial_alone() {
+  static const std::set<std::string> cases = {
+      "cni-bin-dirs",       "err-type-bool",       "err-type-dropin",         "err-type-string",
+      "legacy-engine-root", "peer-both-main2-nv3", "peer-nvidia-main2-drop3", "spell-unquoted-plugin-id",
+      "unknown-plugin-id"};
+  return cases;
+}
+
 class OfRealReleases : public testing::TestWithParam<std::string> {
  protected:
+  /// CRI's section of a release without any file.
+  static json built_in(const std::string& id, const std::string& release) {
+    for (const json& outcome : measured().at("empty-file").at("outcomes")) {
+      for (const auto& one : outcome.at("releases")) {
+        if (one == release)
+          return test::as_upstream(outcome.at("sections").value(id, json::object()), release);
+      }
+    }
+    return json::object();
+  }
+
   static void compare(const json& outcome, const std::string& release) {
     SCOPED_TRACE(release);
     const HostFs host(fixtures() / "corpus");
@@ -44,17 +67,28 @@ class OfRealReleases : public testing::TestWithParam<std::string> {
     const auto predicted =
         predict_containerd(test::must(ContainerdRelease::parse(release == "main" ? "2.4.0" : release)), files,
                            "/" + GetParam() + "/config.toml");
-    ASSERT_EQ(!predicted.no_start, outcome.at("starts"))
-        << (predicted.no_start ? predicted.no_start->message : "it would start");
-    if (predicted.no_start) return;
-    EXPECT_EQ(!predicted.no_cri, outcome.at("cri")) << (predicted.no_cri ? predicted.no_cri->message : "");
-    auto disabled = predicted.disabled_plugins;
-    std::ranges::sort(disabled);
+    const bool starts = outcome.at("starts").get<bool>();
+    const bool serves = starts && outcome.at("cri").get<bool>();
+    if (predicted.no_start) {
+      EXPECT_FALSE(starts) << predicted.no_start->message;
+      return;
+    }
+    if (predicted.no_cri) {
+      EXPECT_FALSE(serves) << predicted.no_cri->message;
+    } else if (!found_by_a_trial_alone().contains(GetParam())) {
+      EXPECT_TRUE(serves) << "the model has no objection";
+    }
+    if (!starts) return;
+    std::set<std::string> disabled;
+    for (const ContainerdFile& file : predicted.files) {
+      for (const std::string& id : texts_at(file.root, {"disabled_plugins"})) disabled.insert(id);
+    }
     EXPECT_EQ(json(disabled), outcome.value("disabled_plugins", json::array()));
     for (const auto& [id, section] : outcome.at("sections").items()) {
-      ASSERT_TRUE(predicted.plugins.contains(id));
-      const json desired = test::as_upstream(section, release);
-      EXPECT_EQ(test::without_later_keys(test::summary(*predicted.plugins.at(id).table()), release), desired)
+      const auto found = predicted.plugins.find(id);
+      const TomlTable modelled = found == predicted.plugins.end() ? TomlTable() : *found->second.table();
+      EXPECT_EQ(test::as_modelled(test::summary(modelled, built_in(id, release)), release),
+                test::as_modelled(test::as_upstream(section, release), release))
           << id;
     }
   }

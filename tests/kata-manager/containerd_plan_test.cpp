@@ -18,7 +18,7 @@
 
 #include "common/text/text.h"
 #include "kata-manager/runtime/runtime_place.h"
-#include "kata-manager/toml/toml_text.h"
+#include "kata-manager/toml/toml.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kata-manager/containerd_summary.h"
 
+#include <initializer_list>
+#include <string>
+#include <utility>
+
 namespace ferry::test {
 namespace {
 
@@ -39,19 +43,28 @@ json without_what_is_empty(const json& value) {
 
 }  // namespace
 
-nlohmann::json summary(const kata::TomlTable& section) {
+nlohmann::json summary(const kata::TomlTable& section, const json& built_in) {
   const json all = as_json({section});
-  json out;
-  const auto take = [&](const char* name, const char* path) {
-    const json::json_pointer at(path);
-    if (all.contains(at) && !is_empty(all.at(at))) out[name] = without_what_is_empty(all.at(at));
+  json out = json::object();
+  const auto take = [&](const char* name, std::initializer_list<const char*> paths) {
+    for (const char* path : paths) {
+      const json::json_pointer at(path);
+      if (!all.contains(at)) continue;
+      if (!is_empty(all.at(at))) out[name] = without_what_is_empty(all.at(at));
+      return;
+    }
+    if (built_in.contains(name)) out[name] = built_in.at(name);
   };
-  take("sandbox_image", "/sandbox_image");
-  take("sandbox_image", "/pinned_images/sandbox");
-  take("registry_config_path", "/registry/config_path");
-  take("default_runtime_name", "/containerd/default_runtime_name");
-  take("enable_cdi", "/enable_cdi");
-  take("cdi_spec_dirs", "/cdi_spec_dirs");
+  take("sandbox_image", {"/sandbox_image", "/pinned_images/sandbox"});
+  take("registry_config_path", {"/registry/config_path"});
+  take("default_runtime_name", {"/containerd/default_runtime_name"});
+  take("enable_cdi", {"/enable_cdi"});
+  take("cdi_spec_dirs", {"/cdi_spec_dirs"});
+  for (const char* key : {"bin_dir", "bin_dirs", "conf_dir"}) {
+    const json::json_pointer in_section(std::string("/cni/") + key);
+    const json& from = all.contains(in_section) ? all : built_in;
+    if (from.contains(in_section) && !is_empty(from.at(in_section))) out["cni"][key] = from.at(in_section);
+  }
   const json::json_pointer runtimes("/containerd/runtimes");
   if (!all.contains(runtimes)) return out;
   for (const auto& [handler, entry] : all.at(runtimes).items()) {
@@ -62,10 +75,6 @@ nlohmann::json summary(const kata::TomlTable& section) {
       if (json kept = without_what_is_empty(entry.at(key)); !is_empty(kept))
         out["runtimes"][handler][key] = std::move(kept);
     }
-  }
-  for (const char* key : {"bin_dir", "bin_dirs", "conf_dir"}) {
-    const json::json_pointer at(std::string("/cni/") + key);
-    if (all.contains(at) && !is_empty(all.at(at))) out["cni"][key] = all.at(at);
   }
   return out;
 }
@@ -80,11 +89,16 @@ nlohmann::json as_upstream(nlohmann::json section, std::string_view release) {
   return section;
 }
 
-nlohmann::json without_later_keys(nlohmann::json summary, std::string_view release) {
-  if (release.starts_with("2.0.") && summary.contains("cni")) summary["cni"].erase("bin_dirs");
+nlohmann::json as_modelled(nlohmann::json summary, std::string_view release) {
   if (release.starts_with("1.6.")) {
     summary.erase("enable_cdi");
     summary.erase("cdi_spec_dirs");
+  }
+  if (release.starts_with("1.")) return summary;
+  summary.erase("sandbox_image");
+  if (summary.contains("cni")) {
+    for (const char* key : {"bin_dir", "bin_dirs"}) summary["cni"].erase(key);
+    if (summary["cni"].empty()) summary.erase("cni");
   }
   return summary;
 }

@@ -5,7 +5,7 @@
 #include "kata-manager/crio/crio.h"
 #include "kata-manager/runtime/found_runtime.h"
 #include "kata-manager/runtime/runtime_change.h"
-#include "kata-manager/toml/toml_text.h"
+#include "kata-manager/toml/toml.h"
 #include "tests/kata-manager/told_programs.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
@@ -170,7 +170,7 @@ TEST_F(Crio, PrintsSomethingElse) {
         "[crio.runtime.runtimes.a]\n# [crio.runtime.runtimes.a]\n", "# [crio.runtime.runtimes.a\n[crio]\n",
         "crio = 1\n", "[crio]\n# [crio.runtime.runtimes.a]\n# a = [\n"}) {
     writer.programs["/usr/bin/crio"] = [&](const auto&) { return Result<std::string>(text); };
-    const auto said = CrioProgram(writer, "/usr/bin/crio").configuration(kFolder);
+    const auto said = crio_configuration(writer, "/usr/bin/crio", kFolder);
     if (!said) {
       EXPECT_EQ(said.error().code, Errc::invalid_config) << text;
     }
@@ -178,7 +178,7 @@ TEST_F(Crio, PrintsSomethingElse) {
   writer.programs["/usr/bin/crio"] = [&](const auto&) {
     return Result<std::string>("[crio.image]\npause = \"p\"\n# [crio.runtime.runtimes.a]\n# a = [\n");
   };
-  const auto said = must(CrioProgram(writer, "/usr/bin/crio").configuration(kFolder));
+  const auto said = must(crio_configuration(writer, "/usr/bin/crio", kFolder));
   ASSERT_TRUE(said);
   EXPECT_NE(find(*said, {"image", "pause"}), nullptr) << "what is none is not lost by a comment";
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/runtime/device_ownership.h"
+
 #include <gmock/gmock.h>
 
-#include "kata-manager/kata/kata_checks.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry::kata {

@@ -48,12 +48,12 @@ TEST(ImageReference, IsTakenApart) {
 
 TEST(ImageReference, IsWantedByItsDigestFirst) {
   const auto both = must(ImageReference::parse("a.b/c:tag@sha256:" + kSha256));
-  EXPECT_EQ(both.desired(), "sha256:" + kSha256);
+  EXPECT_EQ(both.manifest_key(), "sha256:" + kSha256);
   EXPECT_EQ(both.text(), "a.b/c:tag@sha256:" + kSha256);
   const auto alone = must(ImageReference::parse("a.b/c@sha512:" + kSha512));
-  EXPECT_EQ(alone.desired(), "sha512:" + kSha512);
+  EXPECT_EQ(alone.manifest_key(), "sha512:" + kSha512);
   EXPECT_EQ(alone.tag, "");
-  EXPECT_EQ(must(ImageReference::parse("a.b/c")).desired(), "latest");
+  EXPECT_EQ(must(ImageReference::parse("a.b/c")).manifest_key(), "latest");
 }
 
 TEST(ImageReference, IsRefusedWithItsPartAndTheReason) {

@@ -420,7 +420,7 @@ TEST_F(KataKeeperTest, PutsBackWhatFailsAndTriesAgainWithGrowingPauses) {
     EXPECT_EQ(text(kMain), kMainText);
     EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a")) << "Kata's own files";
     EXPECT_TRUE(says("kata-a", HandlerState::failed));
-    EXPECT_FALSE(said().changing);
+    EXPECT_FALSE(said().applying);
     ++desired.generation;  // as with another permission
     write_wanted();
     pauses.push_back(std::chrono::duration_cast<seconds>(*again - now));
@@ -512,7 +512,7 @@ TEST_F(KataKeeperTest, SaysOnlyWhatIsReadyWhereNoFileIsObeyed) {
   want(kOneClass, {"kata-a"});
   KataKeeper only({.host = &host, .writer = &writer, .asked = daemon.get()}, {});
   EXPECT_TRUE(only.round(now).answered);
-  EXPECT_EQ(text(kReadyHandlersFile), ready_handlers_text({}));
+  EXPECT_EQ(text(kReadyHandlersFile), handlers_file_text({}));
   EXPECT_EQ(text(kMain), kMainText);
 }
 
@@ -571,7 +571,7 @@ TEST(KataKeeperAtEachWrite, ThatIsItsLastTheNextOneGoesOn) {
       if (WEXITSTATUS(status) != EXIT_SUCCESS) break;
       ++deaths;
       const auto said = node.said();
-      EXPECT_TRUE(!node.host.exists(kRuntimeRecord) || said.changing) << "its Lease is kept";
+      EXPECT_TRUE(!node.host.exists(kRuntimeRecord) || said.applying) << "its Lease is kept";
       node.begin();
       EXPECT_TRUE(node.daemon->runs);
       node.expect_done();

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,16 +54,12 @@ class PredictedDaemon final : public kata::ContainerRuntime, public kata::Runtim
     runs = !outcome.no_start && !outcome.no_cri;
     known_.clear();
     for (const auto& [name, entry] : outcome.runtimes()) {
-      const auto text = [&, table = entry.table()](std::initializer_list<std::string_view> keys) {
-        const kata::TomlValue* value = table == nullptr ? nullptr : kata::find(*table, keys);
-        return value == nullptr || value->string() == nullptr ? std::string() : *value->string();
-      };
       if (name == forgets) continue;
       const kata::ConfiguredRuntime placed = entry.table() == nullptr
                                                  ? kata::ConfiguredRuntime()
                                                  : kata::configured_runtime(name, {}, *entry.table());
       known_.push_back({.name = name,
-                        .type = text({"runtime_type"}),
+                        .type = placed.type,
                         .shim = placed.shim,
                         .configuration = placed.configuration,
                         .snapshotter = keeps_snapshotter.value_or(placed.snapshotter),

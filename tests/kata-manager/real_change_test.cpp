@@ -55,7 +55,7 @@ class Node {
   Node(const test::ContainerdBinary& binary, const std::string& main)
       : setup{.release = binary.release, .main = kMain},
         daemon(binary, scratch.path()),
-        program_(writer_, binary.path) {
+        program_(binary.path) {
     scratch.file(kMain.relative_path(), main.empty() ? daemon.own_settings() : main);
   }
   Result<RuntimeOutcome> install(const std::vector<RuntimeHandler>& handlers) {
@@ -63,13 +63,14 @@ class Node {
     return make_so(handlers);
   }
   Result<RuntimeOutcome> make_so(const std::vector<RuntimeHandler>& handlers) {
-    const auto before = test::must(program_.plugins(daemon.main()));
+    const auto before = test::must(containerd_plugins(writer_, program_, daemon.main()));
     return carry_out({.host = &host,
                       .runtime = &runtime,
                       .control = &restart,
                       .contradiction = [&]() -> Result<std::optional<std::string>> {
-                        return unplanned(before, test::must(program_.plugins(daemon.main())), plan, handlers,
-                                         setup.release);
+                        return unplanned(before,
+                                         test::must(containerd_plugins(writer_, program_, daemon.main())),
+                                         plan, handlers, setup.release);
                       },
                       .patience = patience},
                      {.files = plan.changes, .handlers = handlers, .leaving = plan.leaving});
@@ -88,7 +89,7 @@ class Node {
  private:
   HostFs machine_{"/"};
   SpawningWriter writer_{machine_};
-  ContainerdProgram program_;
+  std::filesystem::path program_;
 };
 
 std::vector<RuntimeHandler> ours(const std::string& configuration) {
@@ -265,10 +266,10 @@ TEST_F(RealChange, IsPlannedForWhatTheProgramSaysThatItIs) {
   HostFs writable("/");
   SpawningWriter writer(writable);
   for (const auto& binary : test::containerd_binaries())
-    EXPECT_EQ(test::must(ContainerdProgram(writer, binary.path).release()), binary.release);
-  EXPECT_FALSE(ContainerdProgram(writer, "/bin/true").release().has_value());
-  EXPECT_FALSE(ContainerdProgram(writer, "/bin/false").release().has_value());
-  EXPECT_FALSE(ContainerdProgram(writer, "/nowhere/containerd").release().has_value());
+    EXPECT_EQ(test::must(containerd_release(writer, binary.path)), binary.release);
+  EXPECT_FALSE(containerd_release(writer, "/bin/true").has_value());
+  EXPECT_FALSE(containerd_release(writer, "/bin/false").has_value());
+  EXPECT_FALSE(containerd_release(writer, "/nowhere/containerd").has_value());
 }
 
 /// Each file below a folder with its size and the time of its last change.
@@ -305,6 +306,12 @@ TEST_F(Trial, SaysWhyCriWouldNotLoad) {
       "[plugins.\"io.containerd.grpc.v1.cri\".registry]\nconfig_path = \"/etc/containerd/certs.d\"\n"
       "[plugins.\"io.containerd.grpc.v1.cri\".registry.mirrors.\"docker.io\"]\n"
       "endpoint = [\"https://mirror.example\"]\n";
+  constexpr const char* kWrongType =
+      "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
+      "runtime_type = \"io.containerd.runc.v2\"\nprivileged_without_host_devices = \"true\"\n";
+  constexpr const char* kOldEngine =
+      "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
+      "runtime_type = \"io.containerd.runc.v2\"\nruntime_engine = \"/usr/bin/runc\"\n";
   constexpr const char* kNoSpec =
       "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
       "runtime_type = \"io.containerd.runc.v2\"\nbase_runtime_spec = \"/no/such/spec.json\"\n";
@@ -323,6 +330,10 @@ TEST_F(Trial, SaysWhyCriWouldNotLoad) {
     }
     EXPECT_THAT(test::must(why(binary, std::string("version = 2\n") + kNoSpec)).value_or("it loads"),
                 HasSubstr("/no/such/spec.json"));
+    // Faults that the model does not know.
+    EXPECT_NE(test::must(why(binary, std::string("version = 2\n") + kWrongType)), std::nullopt);
+    const auto engine = test::must(why(binary, std::string("version = 2\n") + kOldEngine));
+    EXPECT_EQ(engine.has_value(), !binary.release.merges_sections()) << "containerd 2 has no such key";
     EXPECT_FALSE(std::filesystem::exists(scratch.path() / "trial"));
   }
 }

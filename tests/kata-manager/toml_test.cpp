@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/toml/toml_text.h"
 #include "tests/support/must.h"
 
 namespace ferry::kata {
@@ -23,6 +22,18 @@ TEST(Toml, IsReadAsValues) {
   EXPECT_EQ(find(root, {"a", "b"}), nullptr);
   EXPECT_EQ(find(root, {"d", "e"}), nullptr);
   EXPECT_EQ(find(root, {"none"}), nullptr);
+}
+
+TEST(Toml, IsLookedUpByType) {
+  const TomlTable root = parse("a = \"x\"\nb.c = [true, \"y\"]\nd = true\ne = \"\"\n");
+  EXPECT_EQ(find_table(root, {"b"})->size(), 1U);
+  for (const char* key : {"a", "none"}) EXPECT_EQ(find_table(root, {key}), nullptr) << key;
+  EXPECT_EQ(text_at(root, {"a"}), "x");
+  for (const char* key : {"b", "d", "e", "none"}) EXPECT_EQ(text_at(root, {key}), "") << key;
+  EXPECT_EQ(texts_at(root, {"b", "c"}), (std::vector<std::string>{"", "y"}));
+  EXPECT_TRUE(texts_at(root, {"a"}).empty());
+  EXPECT_TRUE(is_true_at(root, {"d"}));
+  for (const char* key : {"a", "b", "none"}) EXPECT_FALSE(is_true_at(root, {key})) << key;
 }
 
 TEST(Toml, SaysWhichTableIsWrittenInOneLine) {
@@ -85,6 +96,15 @@ TEST(Toml, SaysWhereItIsMalformed) {
   }
 }
 
+// toml++ asserts that a header begins with a key.
+TEST(Toml, IsMalformedWhereTheLibraryAsserts) {
+  for (const char* bad : {"[.a]\n", "[.\"a.b\".c]\nd = 1\n"}) {
+    const auto result = parse_toml(bad, "f.toml");
+    ASSERT_FALSE(result) << bad;
+    EXPECT_EQ(result.error().code, Errc::invalid_config);
+  }
+}
+
 TEST(Toml, HasCharactersAboveAsciiInStringsAndCommentsAlone) {
   for (const char* good :
        {"# \xc3\xa4\na = 1\n", "a = \"\xc3\xa4\\\"\xc3\xa4\"\n", "a = '\xc3\xa4\\' # \xc3\xa4\n",
@@ -99,12 +119,17 @@ TEST(Toml, HasCharactersAboveAsciiInStringsAndCommentsAlone) {
         // A quote within a value begins no string.
         "a =0\"\xc3\xa4\"\n", "a = 0.\"\xc3\xa4\"\n", "a = [0.'\xc3\xa4']\n",
         "a = [\n1,\n  t.\"\xc3\xa4\"]\n", "a = {b = 1.'\xc3\xa4'}\n", "a = {b = [2.\"\xc3\xa4\"]}\n",
-        "a\"\xc3\xa4\" = 1\n"})
-    EXPECT_THAT(parse_toml(bad, "f.toml").error().message,
-                testing::HasSubstr("a character above ASCII needs quotes"))
-        << bad;
-  EXPECT_EQ(parse_toml("a = 1\nb\xc3\xa4 = 2\n", "f.toml").error().message,
-            "f.toml:2:2: a character above ASCII needs quotes");
+        "a\"\xc3\xa4\" = 1\n",
+        // Blanks and line ends of Unicode are none of TOML's.
+        "a =\xe2\x80\xa8 1\n", "a = [\xe2\x80\xa8]\n", "a = 1\xe2\x80\xa8\x62 = 2\n",
+        "a = 1 #\n\xc2\x85\x62 = 2\n"}) {
+    const auto result = parse_toml(bad, "f.toml");
+    ASSERT_FALSE(result) << bad;
+    EXPECT_EQ(result.error().code, Errc::invalid_config);
+    EXPECT_THAT(result.error().message, testing::StartsWith("f.toml:"));
+  }
+  EXPECT_THAT(parse_toml("a = 1\nb\xc3\xa4 = 2\n", "f.toml").error().message,
+              testing::StartsWith("f.toml:2:"));
 }
 
 // The library asks of each character behind such a backslash whether it is a blank. The sanitizer tells.

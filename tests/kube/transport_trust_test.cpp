@@ -195,6 +195,42 @@ TEST_F(TransportTrust, SendsNoTokenThatIsNone) {
   EXPECT_THAT(server.seen(), IsEmpty());
 }
 
+TEST_F(TransportTrust, TakesTheTokenInPlaceWhileItsFileCannotBeRead) {
+  const ApiStandin server(with_tls());
+  ClusterAccess access = access_to(server);
+  access.token = {.text = "in-place", .file = folder_.path() / "token"};
+  open(access);
+  EXPECT_EQ(get("/echo").status(), 200);
+  replace("token", "in-the-file");
+  EXPECT_EQ(get("/echo").status(), 200);
+  EXPECT_EQ(server.seen().at(0).header("authorization"), "Bearer in-place");
+  EXPECT_EQ(server.seen().at(1).header("authorization"), "Bearer in-the-file");
+}
+
+TEST_F(TransportTrust, ActsAsAnotherUser) {
+  const ApiStandin server(with_tls());
+  ClusterAccess access = access_to(server);
+  access.token.text = "own";
+  access.impersonation = {"Impersonate-User: other", "Impersonate-Group: one"};
+  open(access);
+  EXPECT_EQ(get("/echo").status(), 200);
+  EXPECT_EQ(server.seen().at(0).header("authorization"), "Bearer own");
+  EXPECT_EQ(server.seen().at(0).header("impersonate-user"), "other");
+  EXPECT_EQ(server.seen().at(0).header("impersonate-group"), "one");
+}
+
+TEST_F(TransportTrust, IsForAnyServerIfThatIsChosen) {
+  for (const char* name : {"named", "ended"}) {
+    const ApiStandin server(with_tls(name));
+    ClusterAccess access = access_to(server);
+    access.authorities = {};
+    access.insecure = true;
+    open(access);
+    const Heard heard = get("/echo");
+    EXPECT_EQ(heard.status(), 200) << heard.message();
+  }
+}
+
 TEST_F(TransportTrust, SendsAPassword) {
   const ApiStandin server(with_tls());
   ClusterAccess access = access_to(server);

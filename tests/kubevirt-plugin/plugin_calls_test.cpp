@@ -87,7 +87,7 @@ class PluginCallsTest : public plugin_test::Fixture {
 // Newer kubelets say localhost, older ones the socket's path, with and without its slashes written out.
 // It can see no socket of the kubelet's own there: that none lists its pods is no answer.
 TEST_F(PluginCallsTest, GivesNothingToAKubeletThatFindsItAndListsNoPods) {
-  options.users.patience = 10ms;
+  options.pod_resources.patience = 10ms;
   start_to_be_found();
   v1beta1::AllocateResponse response;
   const auto status = allocate({{kFirst}}, response);
@@ -208,7 +208,7 @@ TEST_F(PluginCallsTest, LearnsThatTheKubeletIsAnotherThoughSomebodyReadsOn) {
   serve_pods([&] {
     if (is_another.exchange(false)) asked.set_value();
   });
-  options.users.period = std::chrono::hours(1);
+  options.pod_resources.period = std::chrono::hours(1);
   start_with_two_gpus();
   const auto reader = caller();
   grpc::ClientContext context;

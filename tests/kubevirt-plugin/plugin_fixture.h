@@ -79,7 +79,7 @@ class Fixture : public testing::Test {
 
   /// A kubelet that lists its pods too.
   std::unique_ptr<standin::Kubelet> make_kubelet(standin::Options with = {}) const {
-    with.pod_resources = (kernel.root() / options.users.socket).parent_path();
+    with.pod_resources = (kernel.root() / options.pod_resources.socket).parent_path();
     with.on_fault = [](const std::string& fault) { ADD_FAILURE() << fault; };
     auto made = std::make_unique<standin::Kubelet>(directory(), std::move(with));
     made->remember({.name = "ferry", .resource = {}, .ids = {}});
@@ -89,8 +89,8 @@ class Fixture : public testing::Test {
   void serve_pods(std::function<void()> on_list) { kubelet = make_kubelet({.on_list = std::move(on_list)}); }
   /// As a kubelet leaves it that ended.
   UniqueFd bind_pods_socket() {
-    kernel.directory(options.users.socket.parent_path());
-    return bind_socket(kernel.root() / options.users.socket);
+    kernel.directory(options.pod_resources.socket.parent_path());
+    return bind_socket(kernel.root() / options.pod_resources.socket);
   }
   static sockaddr_un address_of(const std::filesystem::path& path) {
     sockaddr_un address{};
@@ -175,7 +175,7 @@ class Fixture : public testing::Test {
       .kubelet_directory = "kubelet",
       .rules = test::nvidia_rules(),
       .advertised_file = "run/ferry/plugin/advertised.json",
-      .users = {.socket = "pods/kubelet.sock", .settling = 0ms, .own_pod = "default/ferry"}};
+      .pod_resources = {.socket = "pods/kubelet.sock", .settling = 0ms, .own_pod = "default/ferry"}};
   std::unique_ptr<standin::Kubelet> kubelet = make_kubelet();
   std::future<Result<>> result;
   std::jthread plugin;

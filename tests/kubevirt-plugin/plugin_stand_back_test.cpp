@@ -18,7 +18,7 @@ class PluginStandBackTest : public plugin_test::Fixture {
   PluginStandBackTest() {
     add_gpu("0000:01:00.0", 15);
     add_gpu("0000:02:00.0", 16);
-    options.users.period = 20ms;
+    options.pod_resources.period = 20ms;
   }
   /// Replaced as hostd does it. `standby`: why nothing is to be advertised; empty: it is.
   void publish(unsigned generation, const std::string& standby) {
@@ -180,8 +180,8 @@ TEST_F(PluginStandBackTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
 
 // While another serves nobody tells what it gives out, and what comes free.
 TEST_F(PluginStandBackTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) {
-  options.users.names = true;
-  options.users.between_looks = 20ms;
+  options.pod_resources.names = true;
+  options.pod_resources.between_looks = 20ms;
   std::promise<void> leave;
   const std::shared_future<void> left = leave.get_future().share();
   const auto blocks = std::make_shared<std::atomic<bool>>(false);

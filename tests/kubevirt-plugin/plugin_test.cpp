@@ -86,8 +86,9 @@ class PluginTest : public plugin_test::Fixture {
   /// One that has heard of no pod yet. `lists` must outlive it.
   std::unique_ptr<standin::Kubelet> make_ignorant_kubelet(ListCount& lists) const {
     return std::make_unique<standin::Kubelet>(
-        directory(), standin::Options{.pod_resources = (kernel.root() / options.users.socket).parent_path(),
-                                      .on_list = [&lists] { lists.add(); }});
+        directory(),
+        standin::Options{.pod_resources = (kernel.root() / options.pod_resources.socket).parent_path(),
+                         .on_list = [&lists] { lists.add(); }});
   }
 };
 
@@ -547,7 +548,7 @@ TEST_F(PluginTest, KnowsWhichGpusItsPredecessorFoundWithFatalErrors) {
 }
 
 TEST_F(PluginTest, WithdrawsAGpuThatGoesBackToTheHostOnceNobodyHoldsIt) {
-  options.users.period = 20ms;
+  options.pod_resources.period = 20ms;
   add_gpu("0000:01:00.0", 15);
   add_gpu("0000:02:00.0", 16);
   start_both();
@@ -648,7 +649,7 @@ TEST_F(PluginTest, GivesAGpuToKubeVirtOrToKata) {
 TEST_F(PluginTest, LearnsOfAReleaseWhileAGroupIsHeldBackAndAsksNobodyOtherwise) {
   std::atomic<int> lists = 0;
   serve_pods([&] { lists.fetch_add(1); });
-  options.users.period = 1ms;
+  options.pod_resources.period = 1ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -689,7 +690,7 @@ TEST_F(PluginTest, GivesNothingOutBeforeItKnowsWhatItsPredecessorGave) {
 TEST_F(PluginTest, HoldsWhatItsPredecessorGaveUnderOtherNames) {
   serve_pods([] {});
   options.rules.names.aliases = {{"10de:2684", "renamed"}};
-  options.users.period = 1ms;
+  options.pod_resources.period = 1ms;
   kernel.file(options.advertised_file, R"({"resources": [{"name": "nvidia.com/pgpu", "env": ""}]})");
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -711,7 +712,7 @@ TEST_F(PluginTest, HoldsWhatItsPredecessorGaveUnderOtherNames) {
 TEST_F(PluginTest, SaysThatNobodyTellsWhatIsHeldAndGoesOnWhenSomebodyDoes) {
   const UniqueFd nobody_listens = bind_pods_socket();
   kubelet = std::make_unique<standin::Kubelet>(directory());
-  options.users.patience = 20ms;
+  options.pod_resources.patience = 20ms;
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -731,7 +732,7 @@ TEST_F(PluginTest, SaysThatNobodyTellsWhatIsHeldAndGoesOnWhenSomebodyDoes) {
 
 TEST_F(PluginTest, GivesNothingOutWhereAKubeletIsThatDoesNotSayWhatIsHeld) {
   kubelet = std::make_unique<standin::Kubelet>(directory());
-  options.users.patience = 20ms;
+  options.pod_resources.patience = 20ms;
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -740,8 +741,8 @@ TEST_F(PluginTest, GivesNothingOutWhereAKubeletIsThatDoesNotSayWhatIsHeld) {
 }
 
 TEST_F(PluginTest, SaysWhichPodHasADeviceWhereThatIsAskedFor) {
-  options.users.period = 1ms;
-  options.users.names = true;
+  options.pod_resources.period = 1ms;
+  options.pod_resources.names = true;
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -755,9 +756,9 @@ TEST_F(PluginTest, SaysWhichPodHasADeviceWhereThatIsAskedFor) {
 }
 
 TEST_F(PluginTest, SaysThatAPodHasGoneWherePodsAreNamed) {
-  options.users.period = 1ms;
-  options.users.between_looks = 1ms;
-  options.users.names = true;
+  options.pod_resources.period = 1ms;
+  options.pod_resources.between_looks = 1ms;
+  options.pod_resources.names = true;
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -775,8 +776,8 @@ TEST_F(PluginTest, SaysThatAPodHasGoneWherePodsAreNamed) {
 
 // A pod of seconds, of a kubelet that has come a moment before: it knows the pods of its own allocations.
 TEST_F(PluginTest, KnowsThatAPodHasEndedWhileItsKubeletSettles) {
-  options.users.period = 1ms;
-  options.users.settling = std::chrono::hours(1);
+  options.pod_resources.period = 1ms;
+  options.pod_resources.settling = std::chrono::hours(1);
   options.rules.companions = Companions::devices;
   for (const unsigned card : {1U, 2U}) {
     add_gpu("0000:0" + std::to_string(card) + ":00.0", 14 + card);
@@ -799,7 +800,7 @@ TEST_F(PluginTest, KnowsThatAPodHasEndedWhileItsKubeletSettles) {
 }
 
 TEST_F(PluginTest, TakesNothingForReleasedWhenNobodySaysWhatIsHeld) {
-  options.users.period = 1ms;
+  options.pod_resources.period = 1ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -807,7 +808,7 @@ TEST_F(PluginTest, TakesNothingForReleasedWhenNobodySaysWhatIsHeld) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kAudio, 0));
   fs::remove(directory() / "kubelet.sock");
-  fs::remove(kernel.root() / options.users.socket);
+  fs::remove(kernel.root() / options.pod_resources.socket);
   add_gpu("0000:02:00.0", 16);
   ASSERT_TRUE(allocatable(kGpu, 2)) << "far longer than the period";
   EXPECT_EQ(kubelet->allocate(kAudio, {"0000:01:00.1"}, true).status, 9) << "FAILED_PRECONDITION";
@@ -815,7 +816,7 @@ TEST_F(PluginTest, TakesNothingForReleasedWhenNobodySaysWhatIsHeld) {
 
 // A kubelet lists pods as soon as it listens, before it knows them all and long before it reads our lists.
 TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatHasNotComeYet) {
-  options.users.period = 1ms;
+  options.pod_resources.period = 1ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -831,7 +832,7 @@ TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatHasNotComeYet) {
   kernel.directory("elsewhere");
   standin::Kubelet young(
       kernel.root() / "elsewhere",
-      {.pod_resources = (kernel.root() / options.users.socket).parent_path(), .on_list = [&] {
+      {.pod_resources = (kernel.root() / options.pod_resources.socket).parent_path(), .on_list = [&] {
          if (lists.fetch_add(1) == kManyLists) many.set_value();
        }});
   ASSERT_TRUE(young.start());
@@ -841,7 +842,7 @@ TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatHasNotComeYet) {
 
 // Without the API server a kubelet serves, and lists none of the pods whose devices its checkpoint has.
 TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatDoesNotKnowItsPodsYet) {
-  options.users.period = 1ms;
+  options.pod_resources.period = 1ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -868,7 +869,7 @@ TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatDoesNotKnowItsPodsYet)
 }
 
 TEST_F(PluginTest, AsksAKubeletUntilItKnowsItsPodsThoughNothingIsAllocated) {
-  options.users.period = 1ms;
+  options.pod_resources.period = 1ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -885,7 +886,7 @@ TEST_F(PluginTest, AsksAKubeletUntilItKnowsItsPodsThoughNothingIsAllocated) {
 // After a boot a pod keeps what the checkpoint has for it without an Allocate, and the next asks before the
 // kubelet is looked at again.
 TEST_F(PluginTest, AsksAKubeletThatDoesNotKnowItsPodsYetBeforeEachAllocate) {
-  options.users.period = std::chrono::hours(1);
+  options.pod_resources.period = std::chrono::hours(1);
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -903,17 +904,18 @@ TEST_F(PluginTest, AsksAKubeletThatDoesNotKnowItsPodsYetBeforeEachAllocate) {
 }
 
 TEST_F(PluginTest, RefusesWhatItCannotAskAKubeletAboutThatDoesNotKnowItsPods) {
-  options.users.period = std::chrono::hours(1);
-  options.users.patience = 200ms;
+  options.pod_resources.period = std::chrono::hours(1);
+  options.pod_resources.patience = 200ms;
   std::atomic<bool> hangs = false;
   std::promise<void> leave;
   ListCount lists;
   kubelet = std::make_unique<standin::Kubelet>(
-      directory(), standin::Options{.pod_resources = (kernel.root() / options.users.socket).parent_path(),
-                                    .on_list = [&, left = leave.get_future().share()] {
-                                      lists.add();
-                                      if (hangs) left.wait_for(kPatience);
-                                    }});
+      directory(),
+      standin::Options{.pod_resources = (kernel.root() / options.pod_resources.socket).parent_path(),
+                       .on_list = [&, left = leave.get_future().share()] {
+                         lists.add();
+                         if (hangs) left.wait_for(kPatience);
+                       }});
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -930,9 +932,9 @@ TEST_F(PluginTest, RefusesWhatItCannotAskAKubeletAboutThatDoesNotKnowItsPods) {
 }
 
 TEST_F(PluginTest, BelievesInTheEndThatNothingIsHeldWhereItIsNoPod) {
-  options.users.period = 1ms;
-  options.users.own_pod = {};
-  options.users.doubt = 50ms;
+  options.pod_resources.period = 1ms;
+  options.pod_resources.own_pod = {};
+  options.pod_resources.doubt = 50ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -942,8 +944,8 @@ TEST_F(PluginTest, BelievesInTheEndThatNothingIsHeldWhereItIsNoPod) {
 }
 
 TEST_F(PluginTest, BelievesAKubeletThatGivesADeviceOutWhereItIsNoPod) {
-  options.users.period = 1ms;
-  options.users.own_pod = {};
+  options.pod_resources.period = 1ms;
+  options.pod_resources.own_pod = {};
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -963,9 +965,9 @@ TEST_F(PluginTest, BelievesAKubeletThatGivesADeviceOutWhereItIsNoPod) {
 }
 
 TEST_F(PluginTest, BelievesAKubeletThatNeverListsItsPodOnlyWhereItListsADevice) {
-  options.users.period = 1ms;
-  options.users.own_pod = "default/of-another-name";
-  options.users.doubt = 1ms;
+  options.pod_resources.period = 1ms;
+  options.pod_resources.own_pod = "default/of-another-name";
+  options.pod_resources.doubt = 1ms;
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);

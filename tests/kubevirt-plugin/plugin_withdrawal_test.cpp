@@ -35,7 +35,7 @@ class PluginWithdrawalTest : public plugin_test::Fixture {
   void offer_to_kata() {
     options.rules.kubevirt = false;
     options.rules.kata = true;
-    options.users.period = 20ms;
+    options.pod_resources.period = 20ms;
   }
   /// Of kPgpu, as Kata finds it.
   std::string specification() const {
@@ -112,7 +112,7 @@ TEST_F(PluginWithdrawalTest, WithdrawsAGpuAndSaysWhichFileItHasFollowed) {
   publish(7, {"0000:01:00.0"});
   ASSERT_TRUE(follows(7));
   EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:02:00.0"));
-  EXPECT_EQ(advertised()["not_advertised"][0]["reason"], "withdrawn: it is wanted elsewhere");
+  EXPECT_EQ(advertised()["not_advertised"][0]["reason"], "unavailable: it is wanted elsewhere");
   EXPECT_TRUE(allocatable(kGpu, 1));
   EXPECT_EQ(kubelet->allocate(kGpu, {"0000:01:00.0"}, true).status, 5) << "NOT_FOUND";
 
@@ -133,7 +133,7 @@ TEST_F(PluginWithdrawalTest, OffersNothingAtItsStartThatIsWithdrawn) {
 }
 
 TEST_F(PluginWithdrawalTest, KeepsWhatAPodHasUntilThePodEnds) {
-  options.users.period = 20ms;
+  options.pod_resources.period = 20ms;
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -143,7 +143,7 @@ TEST_F(PluginWithdrawalTest, KeepsWhatAPodHasUntilThePodEnds) {
   const auto device = advertised()["resources"][0]["devices"][0];
   EXPECT_EQ(device["allocated"], true);
   EXPECT_EQ(device["healthy"], false);
-  EXPECT_THAT(std::string(device["reason"]), HasSubstr("withdrawn"));
+  EXPECT_THAT(std::string(device["reason"]), HasSubstr("unavailable"));
   kubelet->release({"0000:01:00.0"});
   EXPECT_TRUE(offered_becomes([](const Json& file) { return listed(file).empty(); }));
 }
@@ -153,9 +153,9 @@ TEST_F(PluginWithdrawalTest, RemembersOverARestartWhatItHasJustGivenOut) {
   kubelet = std::make_unique<standin::Kubelet>(directory(), standin::Options{});
   kernel.directory("elsewhere");
   standin::Kubelet forgetful(kernel.root() / "elsewhere",
-                             {.pod_resources = (kernel.root() / options.users.socket).parent_path()});
+                             {.pod_resources = (kernel.root() / options.pod_resources.socket).parent_path()});
   ASSERT_TRUE(forgetful.start());
-  options.users.settling = 30s;
+  options.pod_resources.settling = 30s;
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -170,7 +170,7 @@ TEST_F(PluginWithdrawalTest, RemembersOverARestartWhatItHasJustGivenOut) {
 }
 
 TEST_F(PluginWithdrawalTest, ListsWhatAPodHasThoughItIsWithdrawnAtTheStart) {
-  options.users.period = 20ms;
+  options.pod_resources.period = 20ms;
   add_gpu("0000:01:00.0", 15);
   publish(7, {"0000:01:00.0"});
   kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
@@ -242,7 +242,7 @@ TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpOverARestart) {
   kubelet = std::make_unique<standin::Kubelet>(directory(), standin::Options{});
   kernel.directory("elsewhere");
   standin::Kubelet forgetful(kernel.root() / "elsewhere",
-                             {.pod_resources = (kernel.root() / options.users.socket).parent_path()});
+                             {.pod_resources = (kernel.root() / options.pod_resources.socket).parent_path()});
   ASSERT_TRUE(forgetful.start());
   offer_to_kata();
   add_gpu("0000:01:00.0", 15);

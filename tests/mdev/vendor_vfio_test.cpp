@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "mdev/framework.h"
 #include "tests/support/fake_vendor_vfio.h"
 
 namespace ferry::mdev {
@@ -177,8 +178,12 @@ TEST_F(VendorFunctionRead, TellsThatTheTypesCannotBeRead) {
 }
 
 TEST_F(VendorFunctionRead, IsToldByItsAttribute) {
-  EXPECT_TRUE(has_vendor_vfio(kernel, at(kFirst)));
-  EXPECT_FALSE(has_vendor_vfio(kernel, at(kGpu)));
+  const StuckGpus stuck = StuckGpus::read(kernel).value();
+  const MdevBus bus{};
+  const vfio::Inventory inventory{};
+  const HostScan scan{.host = kernel, .inventory = inventory, .stuck = stuck, .bus = bus};
+  EXPECT_TRUE(vendor_vfio().is_parent(scan, at(kFirst)));
+  EXPECT_FALSE(vendor_vfio().is_parent(scan, at(kGpu)));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "mdev/framework.h"
 #include "tests/support/fake_vendor_vfio.h"
 
 namespace ferry::mdev {
@@ -80,7 +81,7 @@ TEST_F(VgpuScan, SeesVgpusOnTheGpuItself) {
   mdev.add_device("0000:05:00.0", "nvidia-232", kA);
   const VgpuInventory seen = read();
   const VgpuGpu& gpu = seen.gpus.at(0);
-  EXPECT_EQ(gpu.framework, VgpuFramework::mdev_on_pf);
+  EXPECT_EQ(gpu.framework, &mediated_on_gpu());
   EXPECT_EQ(gpu.obstacle, "");
   ASSERT_EQ(gpu.parents.size(), 1U);
   EXPECT_EQ(gpu.parents[0].types.size(), test::t4_types().size());
@@ -108,7 +109,7 @@ TEST_F(VgpuScan, SeesMediatedDevicesOnVirtualFunctions) {
   mdev.add_device("0000:17:00.5", "nvidia-1153", kA);
   const VgpuInventory seen = read();
   const VgpuGpu& gpu = seen.gpus.at(0);
-  EXPECT_EQ(gpu.framework, VgpuFramework::mdev_on_vf);
+  EXPECT_EQ(gpu.framework, &mediated_on_functions());
   EXPECT_TRUE(gpu.on_virtual_functions());
   EXPECT_EQ(gpu.obstacle, "");
   EXPECT_THAT(addresses_of(gpu), ElementsAre("0000:17:00.4", "0000:17:00.5"));
@@ -146,7 +147,7 @@ TEST_F(VgpuScan, SeesVendorSpecificVfio) {
   vendor.add_gpu("0000:17:00.0");
   vendor.set("0000:17:00.5", "1153");
   const VgpuGpu gpu = read().gpus.at(0);
-  EXPECT_EQ(gpu.framework, VgpuFramework::vendor_vfio);
+  EXPECT_EQ(gpu.framework, &vendor_vfio());
   EXPECT_TRUE(gpu.on_virtual_functions());
   EXPECT_EQ(gpu.obstacle, "");
   EXPECT_THAT(addresses_of(gpu), ElementsAre("0000:17:00.4", "0000:17:00.5", "0000:17:00.6"));
@@ -205,7 +206,7 @@ TEST_F(VgpuScan, GoesByTheVirtualFunctionsWhereTheGpuKeepsItsDirectory) {
   add_sriov_gpu();
   mdev.add_parent("0000:17:00.0", {{"nvidia-1153", "NVIDIA L40S-12Q", 12288, 0}});
   mdev.add_parent("0000:17:00.4", {{"nvidia-1153", "NVIDIA L40S-12Q", 12288, 1}});
-  EXPECT_EQ(read().gpus.at(0).framework, VgpuFramework::mdev_on_vf);
+  EXPECT_EQ(read().gpus.at(0).framework, &mediated_on_functions());
 }
 
 // nvidia-vgpud lists a GPU's types once it has started. Until then nothing on the host tells a T4 from a
@@ -251,13 +252,13 @@ TEST_F(VgpuScan, SaysWhyAGpuCarriesNoVgpus) {
     kernel.file(host_driver_sign(vfio::PciAddress::parse(divided).value()), "0\n");
   std::vector<std::string> obstacles;
   for (const VgpuGpu& gpu : read().gpus) {
-    EXPECT_EQ(gpu.framework, VgpuFramework::none);
+    EXPECT_EQ(gpu.framework, &no_framework());
     EXPECT_EQ(gpu.may_get_virtual_functions(), gpu.address().text() == "0000:07:00.0") << gpu.label();
     obstacles.push_back(gpu.obstacle);
   }
   EXPECT_THAT(
       obstacles,
-      ElementsAre("bound to vfio-pci: given away whole", "no driver is bound to it",
+      ElementsAre("bound to vfio-pci for passthrough", "no driver is bound to it",
                   "its driver nvidia offers no vGPU types and is no vGPU host driver",
                   "its driver nvidia offers no vGPU types and is no vGPU host driver",
                   "cannot be read: open /sys/bus/pci/devices/0000:05:00.0/config: No such file or directory",

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "mdev/framework.h"
 #include "policy/kubernetes_files.h"
 #include "policy/policy_export.h"
 #include "policy/policy_yaml.h"
@@ -232,7 +233,7 @@ TEST(PolicyExport, SaysMixedSizesWhereVgpusDifferOrNvmlSaysSo) {
   Host host;
   for (int i = 0; i < 4; ++i) {
     mdev::VgpuGpu& gpu = host.add("nvidia");
-    gpu.framework = mdev::VgpuFramework::vendor_vfio;
+    gpu.framework = &mdev::vendor_vfio();
     gpu.unlisted = {sized("L40S-8Q", 8192), sized("L40S-16Q", 16384)};
     host.carry(gpu.index, "L40S-8Q");
     host.vgpus.gpus.back().devices.back().type_name = "L40S-8Q";
@@ -269,7 +270,7 @@ TEST(PolicyExport, SaysMixedSizesWhereVgpusDifferOrNvmlSaysSo) {
 TEST(PolicyExport, TakesMigBackedVgpusOfSeveralSizesForNoMixedOnes) {
   Host host;
   mdev::VgpuGpu& gpu = host.add("nvidia");
-  gpu.framework = mdev::VgpuFramework::vendor_vfio;
+  gpu.framework = &mdev::vendor_vfio();
   gpu.unlisted = {sized("H200X-1-18C", 18432), sized("H200X-2-35C", 35840)};
   for (const char* type : {"H200X-1-18C", "H200X-2-35C"}) {
     host.carry(0, type);

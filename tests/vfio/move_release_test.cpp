@@ -143,8 +143,8 @@ TEST(MoveRelease, StopsOnceForAllGroupsAndStartsOnceAfterThem) {
   EXPECT_EQ(host.told.front(), "stop nvidia-persistenced.service");
   EXPECT_EQ(host.told.back(), "start nvidia-persistenced.service");
   for (const MoveResult& result : outcome.results) {
-    EXPECT_EQ(result.move.steps.front().kind, Step::Kind::let_go);
-    EXPECT_EQ(result.move.steps.back().kind, Step::Kind::take_hold);
+    EXPECT_EQ(result.move.steps.front().kind, Step::Kind::quiesce);
+    EXPECT_EQ(result.move.steps.back().kind, Step::Kind::resume);
   }
   EXPECT_TRUE(host.services.runs(kDaemon));
   EXPECT_FALSE(host.kernel.exists(kRecord));

@@ -98,7 +98,7 @@ TEST(MayRelease, IsForTheConsoleOfTheListedModule) {
   const DeviceUser console{
       .kind = DeviceUser::Kind::console, .name = "nvidia_drm", .pid = {}, .what = {}, .pod_uid = {}};
   const auto may = may_release(console, {"nvidia_drm"});
-  EXPECT_EQ(may ? may->letting_go() : "it may not", "unload module nvidia_drm");
+  EXPECT_EQ(may ? may->quiesce_text() : "it may not", "unload module nvidia_drm");
   EXPECT_FALSE(may_release(console, default_release())) << "only if somebody says so: a screen goes dark";
   DeviceUser process = console;
   process.kind = DeviceUser::Kind::process;

@@ -112,7 +112,7 @@ class Mig : public Held<test::MigNode> {
 /// Two GPUs without virtual functions.
 class Two : public Held<test::KindNode> {
  public:
-  Two() : Held(mdev::VgpuFramework::vendor_vfio, 2U, false) {}
+  Two() : Held(&mdev::vendor_vfio(), 2U, false) {}
 };
 
 const vfio::Releasable kDcgmItself{.kind = vfio::Releasable::Kind::service, .name = kDcgm};

@@ -1,19 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node with a GPU of each of the kinds that there are of making vGPUs. The board is the same on all of
-// them, a T4, so that one profile can be asked of each.
+// A node whose GPUs make vGPUs by one framework. The board is the same for all frameworks, a T4, so that one
+// profile can be asked of each.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <ostream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "mdev/framework.h"
 #include "tests/support/fake_vendor_vfio.h"
 #include "tests/vgpu-dm/gpu_node.h"
 
+namespace ferry::mdev {
+
+/// Prints the name: an address would differ in each run.
+inline void PrintTo(const Framework* framework, std::ostream* out) {
+  *out << framework->name();
+}
+
+}  // namespace ferry::mdev
+
 namespace ferry::test {
+
+/// All frameworks that make vGPUs.
+inline std::array<const mdev::Framework*, 3> frameworks() {
+  return {&mdev::mediated_on_gpu(), &mdev::mediated_on_functions(), &mdev::vendor_vfio()};
+}
+
+/// A framework in the name of a test.
+inline std::string name_of(const mdev::Framework* framework) {
+  if (framework == &mdev::mediated_on_gpu()) return "MdevOnGpu";
+  if (framework == &mdev::mediated_on_functions()) return "MdevOnFunctions";
+  return "VendorVfio";
+}
 
 class KindNode {
  public:
@@ -21,7 +45,7 @@ class KindNode {
   static constexpr unsigned kVfs = 8;
 
   /// `functions` false: a GPU that makes vGPUs on virtual functions has none yet.
-  explicit KindNode(mdev::VgpuFramework framework, unsigned gpus = 1, bool functions = true)
+  explicit KindNode(const mdev::Framework* framework, unsigned gpus = 1, bool functions = true)
       : framework_(framework), functions_(functions) {
     kernel.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}, .sriov = true});
     for (unsigned i = 0; i < gpus; ++i) add_gpu(gpu(i));
@@ -52,7 +76,7 @@ class KindNode {
   }
   /// A vGPU that somebody else makes on a function; mediated ones get the UUID.
   void carry(const std::string& parent, const std::string& type_id, const std::string& uuid = kUuid) {
-    if (framework_ == mdev::VgpuFramework::vendor_vfio) {
+    if (framework_ == &mdev::vendor_vfio()) {
       vendor.set(parent, type_id.substr(type_id.find('-') + 1));
     } else {
       mdev.add_device(parent, type_id, uuid);
@@ -60,7 +84,7 @@ class KindNode {
   }
   /// "T4-4Q ID" of each vGPU of a GPU; the id is a UUID or a virtual function.
   std::vector<std::string> devices(const std::string& gpu = kGpu) const {
-    return framework_ == mdev::VgpuFramework::vendor_vfio ? vendor.devices_on(gpu) : mdev.devices_on(gpu);
+    return framework_ == &mdev::vendor_vfio() ? vendor.devices_on(gpu) : mdev.devices_on(gpu);
   }
   /// The writes, without what stands before the function.
   std::vector<std::string> writes() const {
@@ -89,16 +113,16 @@ class KindNode {
                          .group = static_cast<unsigned>(std::stoul(address.substr(5, 2), nullptr, 16)),
                          .driver = "nvidia",
                          .totalvfs = kVfs});
-    if (framework_ == mdev::VgpuFramework::mdev_on_pf) return mdev.add_parent(address);
+    if (framework_ == &mdev::mediated_on_gpu()) return mdev.add_parent(address);
     if (functions_) kernel.enable_vfs(address, kVfs);
-    if (framework_ == mdev::VgpuFramework::mdev_on_vf) {
+    if (framework_ == &mdev::mediated_on_functions()) {
       mdev.add_vf_parents(address, t4_types());
     } else {
       vendor.add_gpu(address, t4_types());
     }
   }
 
-  mdev::VgpuFramework framework_;
+  const mdev::Framework* framework_;
   bool functions_;
 };
 

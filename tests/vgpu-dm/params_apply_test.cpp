@@ -26,7 +26,7 @@ Profile tuned(const std::string& vgpus, const std::string& params) {
   return profile;
 }
 
-class ParamsApply : public testing::TestWithParam<mdev::VgpuFramework> {
+class ParamsApply : public testing::TestWithParam<const mdev::Framework*> {
  protected:
   /// What the driver shows of each vGPU of the GPU.
   std::vector<std::string> params() {
@@ -107,12 +107,11 @@ TEST_P(ParamsApply, PutsThemBackWhenSomethingFails) {
   EXPECT_THAT(params(), Each("a=1"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Frameworks, ParamsApply,
-                         testing::Values(mdev::VgpuFramework::mdev_on_pf, mdev::VgpuFramework::mdev_on_vf,
-                                         mdev::VgpuFramework::vendor_vfio));
+INSTANTIATE_TEST_SUITE_P(Frameworks, ParamsApply, testing::ValuesIn(test::frameworks()),
+                         [](const auto& row) { return test::name_of(row.param); });
 
 TEST(ParamsApplyOnMdev, ReadsThemBack) {
-  KindNode node(mdev::VgpuFramework::mdev_on_pf);
+  KindNode node(&mdev::mediated_on_gpu());
   node.mdev.swallow_params = true;
   const GpuOutcome outcome = node.apply(tuned("{T4-4Q: 1}", "a=1")).gpus.front();
   EXPECT_EQ(outcome.kind, Kind::failed);
@@ -122,7 +121,7 @@ TEST(ParamsApplyOnMdev, ReadsThemBack) {
 }
 
 TEST(ParamsApplyOnMdev, RefusesADriverThatHasNone) {
-  KindNode node(mdev::VgpuFramework::mdev_on_pf);
+  KindNode node(&mdev::mediated_on_gpu());
   node.mdev.has_params = false;
   node.make(test::on("[0]", "{T4-4Q: 1}"));
   const GpuOutcome outcome = node.apply(tuned("{T4-4Q: 1}", "a=1")).gpus.front();

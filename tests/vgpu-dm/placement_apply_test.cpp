@@ -27,7 +27,7 @@ Profile placed(const std::string& vgpus, const std::vector<Places>& places) {
   return profile;
 }
 
-class PlacementApply : public testing::TestWithParam<mdev::VgpuFramework> {
+class PlacementApply : public testing::TestWithParam<const mdev::Framework*> {
  protected:
   /// "T4-4Q 3" of each vGPU, in order of its virtual function.
   std::vector<std::string> places() {
@@ -145,7 +145,7 @@ TEST_P(PlacementApply, IsUndoneWhereTheDriverHasNoSuchPlace) {
 
 // EPERM is a VM's: whoever fills new vGPUs at once may have started one.
 TEST_P(PlacementApply, IsUndoneWhereTheNewOneCannotBePutInItsPlace) {
-  node.kernel.fail_change(GetParam() == mdev::VgpuFramework::vendor_vfio ? 3 : 2, EPERM);
+  node.kernel.fail_change(GetParam() == &mdev::vendor_vfio() ? 3 : 2, EPERM);
   const GpuOutcome outcome = apply(placed("{T4-4Q: 1}", {{2}}));
   EXPECT_EQ(outcome.kind, Kind::failed) << "something was written";
   EXPECT_EQ(test::code_of(outcome.error), Errc::refused);
@@ -176,10 +176,11 @@ TEST_P(PlacementApply, RefusesAGpuThatTellsNoPlaces) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Frameworks, PlacementApply,
-                         testing::Values(mdev::VgpuFramework::mdev_on_vf, mdev::VgpuFramework::vendor_vfio));
+                         testing::Values(&mdev::mediated_on_functions(), &mdev::vendor_vfio()),
+                         [](const auto& row) { return test::name_of(row.param); });
 
 TEST(PlacementApplyOnVendorVfio, ReadsItBack) {
-  KindNode node(mdev::VgpuFramework::vendor_vfio);
+  KindNode node(&mdev::vendor_vfio());
   node.vendor.swallow_moves = true;
   const GpuOutcome outcome = node.apply(placed("{T4-4Q: 1}", {{1}})).gpus.front();
   EXPECT_EQ(outcome.kind, Kind::failed);
@@ -189,7 +190,7 @@ TEST(PlacementApplyOnVendorVfio, ReadsItBack) {
 }
 
 TEST(PlacementApplyOnMdev, RefusesAGpuThatMakesVgpusOnItself) {
-  KindNode node(mdev::VgpuFramework::mdev_on_pf);
+  KindNode node(&mdev::mediated_on_gpu());
   const GpuOutcome outcome = node.apply(placed("{T4-4Q: 1}", {{0}})).gpus.front();
   EXPECT_EQ(outcome.kind, Kind::refused);
   EXPECT_EQ(test::code_of(outcome.error), Errc::unsupported);

@@ -301,7 +301,7 @@ TEST_F(ProfilePlan, RefusesATypeThatTheGpuDoesNotOffer) {
 TEST_F(ProfilePlan, RefusesAGpuThatOffersNoVgpus) {
   const GpuPlan plan = plan_profile(on("[2]", "{T4-4Q: 1}"), node.view()).gpus.at(2);
   EXPECT_EQ(refusal(plan, Errc::unsupported),
-            "p.yaml:5: GPU 2 (0000:07:00.0): no parent devices found for GPU at index 2: its driver nouveau "
+            "p.yaml:5: GPU 2 (0000:07:00.0): no parent devices found: its driver nouveau "
             "offers no vGPU types and is no vGPU host driver");
 }
 

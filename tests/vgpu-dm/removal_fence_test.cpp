@@ -42,7 +42,7 @@ class RemovalFenceTest : public testing::Test {
     }
     return out;
   }
-  KindNode node_{mdev::VgpuFramework::mdev_on_pf};
+  KindNode node_{&mdev::mediated_on_gpu()};
 };
 
 TEST_F(RemovalFenceTest, HoldsAllUntilItGoes) {
@@ -83,7 +83,7 @@ TEST_F(RemovalFenceTest, LeavesOpenWhatItMayNotOpen) {
 }
 
 TEST(RemovalFenceOfVendorVfio, IsTheDrivers) {
-  KindNode node(mdev::VgpuFramework::vendor_vfio);
+  KindNode node(&mdev::vendor_vfio());
   node.make(on("[0]", "{T4-4Q: 1}"));
   const auto steps = plan_profile(on("[0]", "{}"), node.view()).gpus.at(0).steps;
   RemovalFence fence(

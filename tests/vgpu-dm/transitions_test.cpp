@@ -19,6 +19,7 @@ namespace {
 
 using Kind = GpuOutcome::Kind;
 using test::KindNode;
+using test::name_of;
 using testing::IsEmpty;
 
 using DesiredState = std::map<std::string, std::uint32_t>;
@@ -87,24 +88,7 @@ std::size_t could_stay(const DesiredState& from, const DesiredState& to) {
   return out;
 }
 
-std::string name_of(mdev::VgpuFramework framework) {
-  switch (framework) {
-    case mdev::VgpuFramework::mdev_on_pf:
-      return "MdevOnPf";
-    case mdev::VgpuFramework::mdev_on_vf:
-      return "MdevOnVf";
-    case mdev::VgpuFramework::vendor_vfio:
-      return "VendorVfio";
-    case mdev::VgpuFramework::none:
-      break;
-  }
-  return "None";
-}
-
-constexpr std::array kKinds = {mdev::VgpuFramework::mdev_on_pf, mdev::VgpuFramework::mdev_on_vf,
-                               mdev::VgpuFramework::vendor_vfio};
-
-class EveryTransition : public testing::TestWithParam<mdev::VgpuFramework> {};
+class EveryTransition : public testing::TestWithParam<const mdev::Framework*> {};
 
 // A walk that takes each way between two profiles once: out to each later one and back.
 std::vector<std::size_t> walk() {
@@ -163,7 +147,7 @@ TEST_P(EveryTransition, LeavesWhatARebootWouldBringBack) {
     const auto moved = [&](const std::string& device) {
       return std::ranges::count(had, device) > 0 && std::ranges::count(rebooted[desired], device) == 0;
     };
-    if (GetParam() != mdev::VgpuFramework::mdev_on_pf && std::ranges::any_of(has, moved)) {
+    if (GetParam() != &mdev::mediated_on_gpu() && std::ranges::any_of(has, moved)) {
       ++of_the_past;
       continue;
     }
@@ -173,12 +157,12 @@ TEST_P(EveryTransition, LeavesWhatARebootWouldBringBack) {
   EXPECT_GT(compared, of_the_past * 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, EveryTransition, testing::ValuesIn(kKinds),
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryTransition, testing::ValuesIn(test::frameworks()),
                          [](const auto& row) { return name_of(row.param); });
 
 /// A way whose every write is disturbed.
 struct Way {
-  mdev::VgpuFramework framework = mdev::VgpuFramework::none;
+  const mdev::Framework* framework = &mdev::no_framework();
   std::size_t from = 0;
   std::size_t to = 0;
 };
@@ -202,7 +186,7 @@ std::vector<std::pair<std::size_t, std::size_t>> ways() {
 
 std::vector<Way> disturbed_ways() {
   std::vector<Way> out;
-  for (const mdev::VgpuFramework framework : kKinds) {
+  for (const mdev::Framework* framework : test::frameworks()) {
     for (const auto& [from, to] : ways()) out.push_back({.framework = framework, .from = from, .to = to});
   }
   return out;

@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include "mdev/framework.h"
 #include "tests/vgpu-dm/gpu_node.h"
 #include "vgpu-dm/types/type_names.h"
 
@@ -198,7 +199,7 @@ TEST(FillIn, BoundsATypeWithoutAMaximumByTheFramebuffer) {
   // L40S: 48 GiB. The table has maxima of series Q alone.
   const auto most = [](const char* name) {
     mdev::VgpuInventory inventory = one_gpu(board(0x26b9), type_called("7", name));
-    inventory.gpus[0].framework = mdev::VgpuFramework::vendor_vfio;
+    inventory.gpus[0].framework = &mdev::vendor_vfio();
     fill_in(inventory);
     return inventory.gpus[0].parents[0].types[0].max_instances;
   };

@@ -23,9 +23,9 @@ constexpr const char* kFirst = "0000:05:00.4";
 constexpr const char* kSecond = "0000:05:00.5";
 constexpr const char* kThird = "0000:05:00.6";
 
-class OnFunctions : public testing::TestWithParam<mdev::VgpuFramework> {
+class OnFunctions : public testing::TestWithParam<const mdev::Framework*> {
  protected:
-  static bool vendor() { return GetParam() == mdev::VgpuFramework::vendor_vfio; }
+  static bool vendor() { return GetParam() == &mdev::vendor_vfio(); }
   static std::string id(const std::string& function, const std::string& type) {
     return vendor() ? function : stable_uuid("node-a", test::at(function), type, 0).text;
   }
@@ -50,9 +50,9 @@ class OnFunctions : public testing::TestWithParam<mdev::VgpuFramework> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Vfs, OnFunctions,
-                         testing::Values(mdev::VgpuFramework::mdev_on_vf, mdev::VgpuFramework::vendor_vfio),
+                         testing::Values(&mdev::mediated_on_functions(), &mdev::vendor_vfio()),
                          [](const auto& row) {
-                           return row.param == mdev::VgpuFramework::mdev_on_vf ? "Mdev" : "VendorVfio";
+                           return row.param == &mdev::mediated_on_functions() ? "Mdev" : "VendorVfio";
                          });
 
 TEST_P(OnFunctions, GoOneOnEachOfTheLowestFreeOnes) {
@@ -290,7 +290,7 @@ class VendorVfio : public testing::Test {
   GpuOutcome apply(const Profile& desired) { return node.apply(desired).gpus.at(0); }
   void make_unknown() { node.kernel.overwrite_id("0000:05:00.0", "device", "0x1eb9\n"); }
 
-  KindNode node{mdev::VgpuFramework::vendor_vfio};
+  KindNode node{&mdev::vendor_vfio()};
 };
 
 TEST_F(VendorVfio, RefusesWhatTheDriverSaysAVmHolds) {
@@ -367,7 +367,7 @@ TEST_F(VendorVfio, TriesWhatNoTableKnowsOnceTheOthersAreGone) {
 
 TEST_F(VendorVfio, SaysThatATypeOfTheBoardIsNotOffered) {
   // A GPU whose driver lists less than the table has.
-  KindNode other(mdev::VgpuFramework::vendor_vfio);
+  KindNode other(&mdev::vendor_vfio());
   other.vendor.add_gpu(KindNode::kGpu, {{"nvidia-230", "GRID T4-1Q", 1024, 16}});
   const GpuOutcome outcome = other.apply(on("[0]", "{T4-4Q: 1}")).gpus.at(0);
   EXPECT_EQ(outcome.kind, Kind::refused);

@@ -22,7 +22,7 @@ using testing::SizeIs;
 
 constexpr const char* kNumvfs = "0000:05:00.0/sriov_numvfs";
 
-class EnablingFunctions : public testing::TestWithParam<mdev::VgpuFramework> {
+class EnablingFunctions : public testing::TestWithParam<const mdev::Framework*> {
  protected:
   GpuOutcome apply(const char* vgpus) { return node.apply(on("[0]", vgpus)).gpus.at(0); }
   GpuPlan plan(const char* vgpus) { return plan_profile(on("[0]", vgpus), node.view()).gpus.at(0); }
@@ -42,8 +42,8 @@ class EnablingFunctions : public testing::TestWithParam<mdev::VgpuFramework> {
 
   /// Which change it is, behind the tool; between comes the file of names, where there is one and it is new.
   std::size_t first_vgpu() const {
-    const bool kept = node.kernel.exists("run/ferry/hostd/vgpu-type-names.json") ||
-                      GetParam() != mdev::VgpuFramework::vendor_vfio;
+    const bool kept =
+        node.kernel.exists("run/ferry/hostd/vgpu-type-names.json") || GetParam() != &mdev::vendor_vfio();
     return kept ? 2 : 3;
   }
 
@@ -52,9 +52,9 @@ class EnablingFunctions : public testing::TestWithParam<mdev::VgpuFramework> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Vfs, EnablingFunctions,
-                         testing::Values(mdev::VgpuFramework::mdev_on_vf, mdev::VgpuFramework::vendor_vfio),
+                         testing::Values(&mdev::mediated_on_functions(), &mdev::vendor_vfio()),
                          [](const auto& row) {
-                           return row.param == mdev::VgpuFramework::mdev_on_vf ? "Mdev" : "VendorVfio";
+                           return row.param == &mdev::mediated_on_functions() ? "Mdev" : "VendorVfio";
                          });
 
 TEST_P(EnablingFunctions, IsPlannedWithWhatComesThen) {
@@ -106,7 +106,7 @@ TEST_P(EnablingFunctions, IsNotTriedUnderAnOrdinaryDriver) {
     EXPECT_EQ(outcome.kind, Kind::refused);
     EXPECT_EQ(test::code_of(outcome.error), Errc::unsupported);
     EXPECT_EQ(test::message_of(outcome.error),
-              "p.yaml:5: GPU 0 (0000:05:00.0): no parent devices found for GPU at index 0: its driver nvidia "
+              "p.yaml:5: GPU 0 (0000:05:00.0): no parent devices found: its driver nvidia "
               "offers no vGPU types and is no vGPU host driver");
     EXPECT_THAT(test::hint_of(outcome.error), testing::HasSubstr("ferry doctor --for vgpu"));
   }
@@ -261,7 +261,7 @@ TEST_P(EnablingFunctions, IsUndoneWhereTheVgpusCannotBeMade) {
 
 TEST_P(EnablingFunctions, IsNotUndoneUnderAVm) {
   // The second vGPU; between comes the file of names, where there is one.
-  node.kernel.fail_change(GetParam() == mdev::VgpuFramework::vendor_vfio ? 4 : 3, EIO);
+  node.kernel.fail_change(GetParam() == &mdev::vendor_vfio() ? 4 : 3, EIO);
   node.probe.before_look = [this](int) {
     for (const std::string& device : node.devices()) node.probe.hold(device.substr(device.find(' ') + 1));
   };
@@ -278,7 +278,7 @@ TEST_P(EnablingFunctions, AreNotTakenAwayUnreadOnTheWayBack) {
   node.probe.before_look = [this](int) {
     if (functions() == 0) return;
     const std::string function = "sys/devices/pci0000:00/" + node.vf(7);
-    const bool vendor = GetParam() == mdev::VgpuFramework::vendor_vfio;
+    const bool vendor = GetParam() == &mdev::vendor_vfio();
     node.kernel.file(function + (vendor ? "/nvidia/current_vgpu_type"
                                         : "/mdev_supported_types/nvidia-232/available_instances"),
                      "?\n");
@@ -315,7 +315,7 @@ TEST_P(EnablingFunctions, AreNotTakenFromAVmOnTheWayBack) {
 
 // A VM that nobody saw has taken the first vGPU, and its removal is refused: what it is on stays.
 TEST(UndoOfFunctions, WaitsForVgpusThatDoNotGo) {
-  KindNode node(mdev::VgpuFramework::vendor_vfio, 1, false);
+  KindNode node(&mdev::vendor_vfio(), 1, false);
   node.kernel.fail_change(4, EIO);
   node.probe.before_look = [&](int) {
     for (const std::string& device : node.devices()) node.vendor.hold(device.substr(device.find(' ') + 1));
@@ -329,7 +329,7 @@ TEST(UndoOfFunctions, WaitsForVgpusThatDoNotGo) {
 
 // Whoever fills new functions at once, as KubeVirt does, may have started a VM before our next stage.
 TEST(LaterStages, AskAnewWhoUsesWhatCameMeanwhile) {
-  KindNode node(mdev::VgpuFramework::mdev_on_vf, 1, false);
+  KindNode node(&mdev::mediated_on_functions(), 1, false);
   node.kernel.on_vfs(
       [&](const std::string& function) {
         if (!node.devices().empty()) return;
@@ -346,7 +346,7 @@ TEST(LaterStages, AskAnewWhoUsesWhatCameMeanwhile) {
 
 TEST_P(EnablingFunctions, SaysThatNothingIsOfferedOnThem) {
   node.mdev.add_vf_parents(KindNode::kGpu, {});
-  KindNode other(mdev::VgpuFramework::mdev_on_vf, 1, false);
+  KindNode other(&mdev::mediated_on_functions(), 1, false);
   other.mdev.add_vf_parents(KindNode::kGpu, {});
   const GpuOutcome outcome = other.apply(on("[0]", "{T4-4Q: 1}")).gpus.at(0);
   EXPECT_EQ(outcome.kind, Kind::failed);
@@ -374,14 +374,10 @@ TEST_P(EnablingFunctions, FailsWhereTheDriverTakesNone) {
   EXPECT_THAT(outcome.done, IsEmpty());
 }
 
-class SideBySide : public testing::TestWithParam<mdev::VgpuFramework> {};
+class SideBySide : public testing::TestWithParam<const mdev::Framework*> {};
 
-INSTANTIATE_TEST_SUITE_P(Kinds, SideBySide,
-                         testing::Values(mdev::VgpuFramework::mdev_on_pf, mdev::VgpuFramework::mdev_on_vf,
-                                         mdev::VgpuFramework::vendor_vfio),
-                         [](const auto& row) {
-                           return "Kind" + std::to_string(static_cast<int>(row.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, SideBySide, testing::ValuesIn(test::frameworks()),
+                         [](const auto& row) { return test::name_of(row.param); });
 
 TEST_P(SideBySide, GpusWaitForTheirDriversTogether) {
   constexpr unsigned kGpus = 4;

@@ -31,7 +31,7 @@ TEST_F(LibvirtDomains, TellsTheRunningOnesWithWhatTheyHave) {
 }
 
 TEST_F(LibvirtDomains, DoesNotFindKvmWithADriverThatHasNone) {
-  EXPECT_FALSE(offers_kvm(must(connect(host_, tree_.uri(), Access::full))));
+  EXPECT_FALSE(has_kvm(must(connect(host_, tree_.uri(), Access::full))));
 }
 
 TEST_F(LibvirtDomains, SayWhichUriIsNotReachableAndWhatToDo) {

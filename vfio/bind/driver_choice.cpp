@@ -85,13 +85,12 @@ VfioDriverTable VfioDriverTable::read(const HostFs& host) {
 VfioDriver VfioDriverTable::choose(std::string_view modalias) const {
   constexpr std::string_view kPrefix = "pci:";
   const Alias* best = nullptr;
-  Fields desired;
-  if (modalias.starts_with(kPrefix) && split(modalias.substr(kPrefix.size()), desired)) {
+  Fields ids;
+  if (modalias.starts_with(kPrefix) && split(modalias.substr(kPrefix.size()), ids)) {
     for (const Alias& alias : aliases_) {
       bool matches = true;
-      for (std::size_t i = 0; i < kFields && matches; ++i) {
-        matches = alias.fields[i] == "*" || alias.fields[i] == desired[i];
-      }
+      for (std::size_t i = 0; i < kFields && matches; ++i)
+        matches = alias.fields[i] == "*" || alias.fields[i] == ids[i];
       if (matches && (best == nullptr || alias.wildcards < best->wildcards)) best = &alias;
     }
   }
@@ -103,7 +102,7 @@ VfioDriver VfioDriverTable::choose(std::string_view modalias) const {
 namespace {
 
 Error still_read(const StuckWrite& act) {
-  return {.code = make_error_code(Errc::stuck),
+  return {.code = Errc::stuck,
           .message = "an earlier act has not returned from the kernel: " + act.act,
           .hint = kLockedHint};
 }

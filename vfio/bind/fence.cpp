@@ -71,9 +71,8 @@ Fence::~Fence() {
 
 void Fence::open() {
   groups_.clear();
-  for (const PciAddress& device : std::exchange(locked_, {})) {
+  for (const PciAddress& device : std::exchange(locked_, {}))
     if (!give_back(device)) break;
-  }
 }
 
 // A lock that cannot be released stays recorded, so that the next run tries again.

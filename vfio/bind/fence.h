@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
@@ -35,13 +36,8 @@ Result<std::vector<PciAddress>> recorded_locks(const HostFs& host);
 
 /// A host driver's own lock against unbinding while in use. The caller supplies it and knows which drivers
 /// have one. Several threads call it at once, each for another device.
-class DriverLock {
+class DriverLock : Pinned {
  public:
-  DriverLock() = default;
-  DriverLock(const DriverLock&) = delete;
-  DriverLock& operator=(const DriverLock&) = delete;
-  DriverLock(DriverLock&&) = delete;
-  DriverLock& operator=(DriverLock&&) = delete;
   virtual ~DriverLock() = default;
 
   /// True if this device's driver has such a lock.

@@ -22,7 +22,7 @@
 #include "vfio/pci/driver_modules.h"
 #include "vfio/pci/inventory.h"
 #include "vfio/pci/kernel_options.h"
-#include "vfio/quiesce/letting_go.h"
+#include "vfio/quiesce/quiesce_plan.h"
 #include "vfio/quiesce/stopped_services.h"
 
 namespace ferry::vfio {
@@ -103,9 +103,7 @@ struct FirstLook {
 
 /// Errc::not_found: "there is no PCI function 0000:17:00.0 any more".
 Error gone(const PciAddress& device) {
-  return {.code = make_error_code(Errc::not_found),
-          .message = "there is no PCI function " + device.text() + " any more",
-          .hint = {}};
+  return {.code = Errc::not_found, .message = "there is no PCI function " + device.text() + " any more"};
 }
 
 // Counts sys/devices/.../0000:01:00.0/UUID/mdev_type. ABI: Documentation/driver-api/vfio-mediated-device.rst
@@ -151,9 +149,8 @@ Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>&
   if (!stuck) return fail(std::move(stuck).error());
   for (const StuckWrite& write : *stuck) {
     if (is_read(write)) continue;  // read_overrides() reports it
-    for (const PciAddress& address : members) {
+    for (const PciAddress& address : members)
       if (concerns(write, address.text())) out.stuck.insert(address.text());
-    }
   }
   return out;
 }
@@ -176,9 +173,8 @@ MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveReques
 Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction) {
   auto seen = look(context, request.accelerators, request.with);
   if (!seen) return fail(std::move(seen).error());
-  if (direction == Direction::to_vfio) {
+  if (direction == Direction::to_vfio)
     if (auto iommu = require_iommu(seen->inventory); !iommu) return fail(std::move(iommu).error());
-  }
   FirstLook out{.seen = std::move(*seen), .request = request, .vanished = {}};
   out.request.accelerators.clear();
   for (const PciAddress& device : request.accelerators) {
@@ -203,9 +199,8 @@ std::vector<std::string> MoveLook::notes(Direction direction) const {
 MoveResult already(const MoveContext& context, Move move, Direction direction) {
   // A run killed between its record and its first write has left a record of functions that never changed.
   if (direction == Direction::back) {
-    if (auto forgotten = forget(*context.host, move.moving()); !forgotten) {
+    if (auto forgotten = forget(*context.host, move.moving()); !forgotten)
       return failed(std::move(move), std::move(forgotten).error());
-    }
   }
   return result_of(MoveResult::Status::already, std::move(move));
 }
@@ -279,15 +274,15 @@ class Apply {
     }
   }
   /// Quiesces before anything else is touched. A unit whose service or module cannot be quiesced has failed.
-  void let_go(const Inventory& inventory) {
-    std::vector<Asker> askers;
-    askers.reserve(units_.moves.size());
+  void quiesce(const Inventory& inventory) {
+    std::vector<QuiesceRequest> requests;
+    requests.reserve(units_.moves.size());
     for (const Move& move : units_.moves)
-      askers.push_back({.devices = move.moving(), .users = releasing(move.steps)});
-    ferry::vfio::let_go(release_context(context_), inventory, services_, askers);
-    auto asker = askers.begin();
+      requests.push_back({.devices = move.moving(), .users = users_quiesced_by(move.steps)});
+    ferry::vfio::quiesce(release_context(context_), inventory, services_, requests);
+    auto request = requests.begin();
     units_.each([&](Move& move) -> std::optional<MoveResult> {
-      auto& [devices, users, released, failure, refusal] = *asker++;
+      auto& [devices, users, released, failure, refusal] = *request++;
       for (const PciAddress& device : move.devices)
         released_[device].insert(released.begin(), released.end());
       if (failure) return failed(std::move(move), std::move(*failure));
@@ -311,16 +306,14 @@ class Apply {
     std::map<std::string, std::optional<Error>> loaded;
     units_.each([&](Move& move) -> std::optional<MoveResult> {
       for (const Step& step : move.steps) {
-        if (step.of_a_holder()) continue;
+        if (step.of_a_device_user()) continue;
         if (!is_load(step)) break;
         auto known = loaded.find(step.value);
         if (known == loaded.end()) {
           auto done = perform(context_, step);
           known = loaded.emplace(step.value, done ? std::nullopt : std::optional(done.error())).first;
         }
-        if (known->second) {
-          return failed(std::move(move), Error(*known->second).during(step.text()));
-        }
+        if (known->second) return failed(std::move(move), Error(*known->second).during(step.text()));
       }
       return std::nullopt;
     });
@@ -362,9 +355,8 @@ class Apply {
     }
     seen_ = std::move(*seen);
     units_.each([&](Move& move) -> std::optional<MoveResult> {
-      for (const PciAddress& device : move.devices) {
+      for (const PciAddress& device : move.devices)
         if (seen_.inventory.find(device) == nullptr) return failed(std::move(move), gone(device));
-      }
       return std::nullopt;
     });
     MoveRequest request = request_;
@@ -379,17 +371,17 @@ class Apply {
     open_fences_of_others();
     if (direction_ == Direction::back) return;
     units_.each([&](Move& move) -> std::optional<MoveResult> {
-      if (const Step& first = move.steps.front(); first.kind == Step::Kind::let_go) {
-        const Error held = held_on(first.user, "a device of the group");
+      if (const Step& first = move.steps.front(); first.kind == Step::Kind::quiesce) {
+        const Error held = still_in_use(first.user, "a device of the group");
         return refused(
             {.devices = move.devices, .groups = move.groups, .reasons = {held.message}, .hint = held.hint});
       }
       if (!is_load(move.steps.front())) {
-        tell_released(move);
+        add_quiesced(move);
         return std::nullopt;
       }
       const std::string module = move.steps.front().value;
-      return failed(std::move(move), {.code = make_error_code(Errc::failed),
+      return failed(std::move(move), {.code = Errc::failed,
                                       .message = "module " + module + " is loaded but brought no PCI driver",
                                       .hint = hint_of_blocked_module(*context_.host, module)});
     });
@@ -414,13 +406,13 @@ class Apply {
 
  private:
   // Adds quiesced services and modules to the new plan, which does not see them as obstacles any more.
-  void tell_released(Move& move) const {
+  void add_quiesced(Move& move) const {
     std::set<Releasable> users;
     for (const PciAddress& device : move.devices) {
       if (const auto found = released_.find(device); found != released_.end())
         users.insert(found->second.begin(), found->second.end());
     }
-    release_around(move.steps, users);
+    quiesce_around(move.steps, users);
   }
 
   Result<> ask_what_must_stay(MoveRequest& request) const {
@@ -472,7 +464,7 @@ Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& requ
   Apply apply(context, request, direction, services);
   apply.begin(first->vanished);
   apply.begin(plan(context, first->seen, first->request, direction));
-  apply.let_go(first->seen.inventory);
+  apply.quiesce(first->seen.inventory);
   apply.load_modules();
   apply.close_fences(first->seen.inventory);
   context.writer->prepare(apply.side_by_side_at_most());  // children start during the next scan
@@ -497,10 +489,8 @@ Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest&
   if (!stopped) return fail(std::move(stopped).error());
   MovePreview preview{.plan = plan(context, first->seen, first->request, direction),
                       .notes = first->seen.notes(direction)};
-  for (const PciAddress& device : first->vanished) {
-    preview.plan.refusals.push_back(
-        {.devices = {device}, .groups = {}, .reasons = {gone(device).message}, .hint = {}});
-  }
+  for (const PciAddress& device : first->vanished)
+    preview.plan.refusals.push_back({.devices = {device}, .groups = {}, .reasons = {gone(device).message}});
   preview.notes.insert(preview.notes.end(), stopped->begin(), stopped->end());
   return preview;
 }

@@ -72,9 +72,8 @@ std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddr
 
 std::vector<std::uint32_t> groups_of(const Inventory& inventory, const std::set<PciAddress>& functions) {
   std::set<std::uint32_t> groups;
-  for (const PciAddress& address : functions) {
+  for (const PciAddress& address : functions)
     if (const auto group = inventory.find(address)->iommu_group) groups.insert(*group);
-  }
   return {groups.begin(), groups.end()};
 }
 
@@ -101,9 +100,8 @@ std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<
                                   const std::set<PciAddress>& with) {
   std::set<PciAddress> all;
   for (const Unit& unit : units_of(inventory, accelerators, with)) {
-    for (const PciAddress& address : unit.functions) {
+    for (const PciAddress& address : unit.functions)
       if (!inventory.find(address)->is_bridge()) all.insert(address);
-    }
   }
   return {all.begin(), all.end()};
 }
@@ -112,9 +110,8 @@ std::vector<PciAddress> viability_blockers(const Inventory& inventory, std::uint
   std::vector<PciAddress> out;
   const auto found = inventory.groups.find(group);
   if (found == inventory.groups.end()) return out;
-  for (const PciAddress& address : found->second) {
+  for (const PciAddress& address : found->second)
     if (blocks_viability(*inventory.find(address))) out.push_back(address);
-  }
   return out;
 }
 

@@ -76,7 +76,7 @@ void object_to_unreadable(const PciFunction& function, Objections& objections) {
 }
 
 void object_to_moving(const PciFunction& function, const MoveRequest& request, const UseReport& use,
-                      const std::set<std::string>& stuck, Objections& objections, Released* released) {
+                      const std::set<std::string>& stuck, Objections& objections, QuiescePlan* to_quiesce) {
   const std::string name = function.address.text();
   object_to_unreadable(function, objections);
   object_to_stuck(function, stuck, objections);
@@ -86,12 +86,12 @@ void object_to_moving(const PciFunction& function, const MoveRequest& request, c
   }
   for (const DeviceUser& user : use.of(name)) {
     if (request.force && user.only_a_screen()) continue;
-    if (const auto may = may_release(user, request.release); released != nullptr && may) {
-      released->add(*may, user, function.address);
+    if (const auto may = may_release(user, request.release); to_quiesce != nullptr && may) {
+      to_quiesce->add(*may, user, function.address);
       continue;
     }
     objections.add_user(fmt::format("{} is in use: {}", name, user.text()),
-                        released != nullptr ? remedy_by_release(user) : std::string(user.remedy()));
+                        to_quiesce != nullptr ? remedy_by_release(user) : std::string(user.remedy()));
   }
 }
 

@@ -2,14 +2,12 @@
 // Objections to a change of a unit's drivers: members of its groups, device users, and reasons to stay.
 #pragma once
 
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "vfio/bind/move_members.h"
-#include "vfio/quiesce/letting_go.h"
-#include "vfio/quiesce/release.h"
+#include "vfio/quiesce/quiesce_plan.h"
 
 namespace ferry::vfio {
 
@@ -58,9 +56,9 @@ void object_to_member(const Inventory& inventory, const Unit& unit, const Accele
 void object_to_unreadable(const PciFunction& function, Objections& objections);
 
 /// Objects to a change of `function`: it cannot be read, it has a stuck write (`stuck`), or it has device
-/// users or may have some. A user that may be quiesced goes to `released`, if that is given, instead.
+/// users or may have some. A user that may be quiesced goes to `to_quiesce`, if that is given, instead.
 void object_to_moving(const PciFunction& function, const MoveRequest& request, const UseReport& use,
-                      const std::set<std::string>& stuck, Objections& objections, Released* released);
+                      const std::set<std::string>& stuck, Objections& objections, QuiescePlan* to_quiesce);
 
 /// Objects to any change in the group while a write to `function` is stuck. The kernel removes a function's
 /// driver before the driver has finished, so a function whose unbind hangs looks like one without a driver.

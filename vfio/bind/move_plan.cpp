@@ -38,19 +38,18 @@ std::string Step::text() const {
       return "bind " + address.text() + " to " + value;
     case Kind::probe:
       return "let the kernel choose a driver for " + address.text();
-    case Kind::let_go:
-      return user.letting_go();
-    case Kind::take_hold:
-      return user.taking_hold();
+    case Kind::quiesce:
+      return user.quiesce_text();
+    case Kind::resume:
+      return user.resume_text();
   }
   return {};
 }
 
 std::vector<PciAddress> Move::moving() const {
   std::vector<PciAddress> out;
-  for (const Member& member : members) {
+  for (const Member& member : members)
     if (moves(member.role)) out.push_back(member.address);
-  }
   return out;
 }
 
@@ -60,14 +59,15 @@ Step override_step(const PciFunction& function, const std::string& value, std::s
 }
 
 void add_override(const PciFunction& function, const std::string& driver,
-                  const std::optional<std::string>& desired, const std::string& why, OverrideSteps& steps) {
-  const bool after = desired && *desired != driver;
-  const std::string for_bind = after ? driver : desired.value_or("");
+                  const std::optional<std::string>& override_after, const std::string& why,
+                  OverrideSteps& steps) {
+  const bool after = override_after && *override_after != driver;
+  const std::string for_bind = after ? driver : override_after.value_or("");
   if (function.driver_override.value_or("") != for_bind) {
     steps.before_bind.push_back(override_step(
         function, for_bind, after ? "the earlier one would keep the driver from binding" : why));
   }
-  if (after) steps.after_bind.push_back(override_step(function, *desired, why));
+  if (after) steps.after_bind.push_back(override_step(function, *override_after, why));
 }
 
 bool take_nothing(const std::vector<Step>& steps) {

@@ -44,16 +44,16 @@ struct Member {
 /// A single write, or an order to quiesce or resume. `value` is a module, an override ("" clears it) or a
 /// driver, depending on the kind.
 struct Step {
-  enum class Kind { let_go, load_module, set_override, unbind, bind, probe, take_hold };
+  enum class Kind { quiesce, load_module, set_override, unbind, bind, probe, resume };
   Kind kind = Kind::bind;
-  PciAddress address;  ///< the function; of load_module: the one whose driver was unloaded, if any
-  std::string value;
-  std::string why;
+  PciAddress address = {};  ///< the function; of load_module: the one whose driver was unloaded, if any
+  std::string value = {};
+  std::string why = {};
   Releasable user = {};  ///< the service or module to quiesce or resume; unused for other kinds
   /// The step in words: "unbind 0000:01:00.1 from snd_hda_intel".
   std::string text() const;
-  bool of_a_holder() const { return kind == Kind::let_go || kind == Kind::take_hold; }
-  bool of_a_function() const { return kind != Kind::load_module && !of_a_holder(); }
+  bool of_a_device_user() const { return kind == Kind::quiesce || kind == Kind::resume; }
+  bool of_a_function() const { return kind != Kind::load_module && !of_a_device_user(); }
   bool operator==(const Step&) const = default;
 };
 
@@ -65,11 +65,12 @@ struct OverrideSteps {
   std::vector<Step> before_bind;
   std::vector<Step> after_bind;
 };
-/// Adds the steps that leave `function` with the override `desired` once `driver` is bound; absent: unset.
-/// The kernel refuses to bind another driver than the override names (ENODEV). An override that names another
-/// driver is thus set after the bind, and is `driver` until then.
+/// Adds the steps that leave `function` with the override `override_after` once `driver` is bound; absent:
+/// unset. The kernel refuses to bind another driver than the override names (ENODEV). An override that names
+/// another driver is thus set after the bind, and is `driver` until then.
 void add_override(const PciFunction& function, const std::string& driver,
-                  const std::optional<std::string>& desired, const std::string& why, OverrideSteps& steps);
+                  const std::optional<std::string>& override_after, const std::string& why,
+                  OverrideSteps& steps);
 
 /// True if `steps` only set overrides, which takes no device from its user.
 bool take_nothing(const std::vector<Step>& steps);
@@ -90,7 +91,7 @@ struct Refusal {
   std::vector<PciAddress> devices;  ///< the accelerators of the request
   std::vector<std::uint32_t> groups;
   std::vector<std::string> reasons;  ///< the obstacles, each with its address
-  std::string hint;
+  std::string hint = {};
   /// The members that would block the groups by the kernel's viability rule after the whole request was bound
   /// to vfio. Absent: the request was no bind.
   std::optional<std::vector<PciAddress>> blockers = {};

@@ -16,7 +16,7 @@ struct Candidate {
   Unit unit;
   Move move;
   Objections objections;
-  Released released;
+  QuiescePlan to_quiesce;
 };
 
 // Objects to modules that serve devices outside the change, since a module closes all its devices or none. A
@@ -32,7 +32,7 @@ void object_to_shared_modules(std::vector<Candidate>& candidates, bool (Objectio
     for (Candidate& candidate : candidates) {
       if ((candidate.objections.*stays)()) continue;
       for (const Error& stays_for :
-           serving_others(candidate.released, moving, "which does not move with this")) {
+           serving_others(candidate.to_quiesce, moving, "which does not move with this")) {
         settled = false;
         candidate.objections.add(stays_for.message, stays_for.hint);
       }
@@ -40,8 +40,8 @@ void object_to_shared_modules(std::vector<Candidate>& candidates, bool (Objectio
   }
 }
 
-std::set<Releasable> who_lets_go(const Inventory& inventory, const AcceleratorRules& rules,
-                                 const MoveRequest& request, const Released& released) {
+std::set<Releasable> users_to_quiesce_of(const Inventory& inventory, const AcceleratorRules& rules,
+                                         const MoveRequest& request, const QuiescePlan& to_quiesce) {
   const auto is_gpu = [&](const PciAddress& address) { return rules.match(*inventory.find(address)); };
   const auto serves_others = [&](const PciAddress& held) {
     return std::ranges::any_of(inventory.functions, [&](const auto& entry) {
@@ -50,7 +50,7 @@ std::set<Releasable> who_lets_go(const Inventory& inventory, const AcceleratorRu
              std::ranges::find(request.accelerators, address) == request.accelerators.end();
     });
   };
-  return asked_to_let_go(released, request.persistence_by_gpu, is_gpu, serves_others);
+  return users_to_quiesce(to_quiesce, request.persistence_by_gpu, is_gpu, serves_others);
 }
 
 // Companions first, unless `accelerators_first`: a card's audio depends on its GPU in power management.
@@ -59,9 +59,8 @@ std::vector<const PciFunction*> in_order(const Inventory& inventory, const std::
   std::vector<const PciFunction*> out;
   const auto take = [&](bool accelerators) {
     for (const Member& member : members) {
-      if (moves(member.role) && (member.role == MemberRole::accelerator) == accelerators) {
+      if (moves(member.role) && (member.role == MemberRole::accelerator) == accelerators)
         out.push_back(inventory.find(member.address));
-      }
     }
   };
   take(accelerators_first);
@@ -94,9 +93,8 @@ std::vector<Step> overrides_as_before(const std::vector<const PciFunction*>& fun
     const auto had = request.as_before.find(function->address);
     if (had == request.as_before.end() || function->override_unread) continue;
     std::optional<std::string> now = function->driver_override;
-    for (const Step& step : steps) {
+    for (const Step& step : steps)
       if (step.kind == Step::Kind::set_override && step.address == function->address) now = step.value;
-    }
     if (now != had->second.driver_override)
       out.push_back(override_step(*function, had->second.driver_override.value_or(""), "it was so before"));
   }
@@ -125,31 +123,26 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
     if (!inventory.drivers.contains(driver) && loading.insert(module).second) {
       steps.push_back(
           {.kind = Step::Kind::load_module,
-           .address = {},
            .value = module,
            .why = "its driver is loaded before anything is unbound: a failure then changes nothing"});
     }
   }
   for (const PciFunction* function : functions) {
     const std::string driver = driver_for(inventory, table, request, *function).driver;
-    if (function->driver_override != driver) {
+    if (function->driver_override != driver)
       steps.push_back(override_step(*function, driver, "so that no other driver takes it in between"));
-    }
   }
   steps.insert(steps.end(), lost_overrides.begin(), lost_overrides.end());
   for (const PciFunction* function : functions) {
     if (function->driver) {
-      steps.push_back({.kind = Step::Kind::unbind,
-                       .address = function->address,
-                       .value = *function->driver,
-                       .why = "the host's driver lets go"});
+      steps.push_back(
+          {Step::Kind::unbind, function->address, *function->driver, "the host's driver lets go"});
     }
   }
   for (const PciFunction* function : functions) {
-    steps.push_back({.kind = Step::Kind::bind,
-                     .address = function->address,
-                     .value = driver_for(inventory, table, request, *function).driver,
-                     .why = "every member of the group must be on a vfio driver"});
+    steps.push_back({Step::Kind::bind, function->address,
+                     driver_for(inventory, table, request, *function).driver,
+                     "every member of the group must be on a vfio driver"});
   }
   std::ranges::move(overrides_as_before(in_order(inventory, members, false), steps, request),
                     std::back_inserter(steps));
@@ -217,14 +210,14 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
     }
     note_what_stays(inventory, unit, rules, move.notes);
     if (!objections.any()) move.steps = steps_to_vfio(inventory, move.members, drivers, record, request);
-    Released released;
+    QuiescePlan to_quiesce;
     // A function that is on vfio already stays there even if it is in use, since that is its purpose.
     if (!move.steps.empty()) {
       const bool harmless = take_nothing(move.steps);
       object_to_unreadable_records(record, move.groups, objections);
       for (const PciAddress& address : move.moving()) {
         const PciFunction& function = *inventory.find(address);
-        object_to_moving(function, request, harmless ? kNobody : use, stuck, objections, &released);
+        object_to_moving(function, request, harmless ? kNobody : use, stuck, objections, &to_quiesce);
         if (harmless) continue;
         if (!function.iommu_group) {
           objections.add(fmt::format("{} is in no IOMMU group", address.text()),
@@ -232,9 +225,8 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
                                                : inventory.iommu_cure);
         }
         if (!request.sheds_functions.contains(address)) object_to_virtual_functions(function, objections);
-        if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end()) {
+        if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end())
           objections.add(fmt::format("{} {}", address.text(), kept->second));
-        }
       }
       for (const Member& member : move.members) {
         if (moves(member.role) || harmless) continue;
@@ -252,20 +244,20 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
     candidates.push_back({.unit = std::move(unit),
                           .move = std::move(move),
                           .objections = std::move(objections),
-                          .released = std::move(released)});
+                          .to_quiesce = std::move(to_quiesce)});
   }
   // Lasting objections come first: no service should stop for a unit that is refused anyway.
   object_to_shared_modules(candidates, &Objections::lasting);
   object_to_shared_modules(candidates, &Objections::any);
   MovePlan plan;
-  for (auto& [unit, move, objections, released] : candidates) {
+  for (auto& [unit, move, objections, to_quiesce] : candidates) {
     if (objections.any()) {
       auto blockers = still_blocking(inventory, move);
       plan.refusals.push_back(std::move(objections).refusal(unit, std::move(move.groups)));
       plan.refusals.back().blockers = std::move(blockers);
       continue;
     }
-    release_around(move.steps, who_lets_go(inventory, rules, request, released));
+    quiesce_around(move.steps, users_to_quiesce_of(inventory, rules, request, to_quiesce));
     plan.moves.push_back(std::move(move));
   }
   return plan;

@@ -38,17 +38,13 @@ void leave_to_who_comes(const Home& home, std::vector<Step>& unbinds, std::vecto
                         std::vector<std::string>& notes) {
   const PciFunction& function = *home.function;
   if (function.driver) {
-    unbinds.push_back({.kind = Step::Kind::unbind,
-                       .address = function.address,
-                       .value = *function.driver,
-                       .why = "given back to the host"});
+    unbinds.push_back({Step::Kind::unbind, function.address, *function.driver, "given back to the host"});
     notes.push_back(fmt::format(
         "{} had {}, which is not loaded, and the host has no module {} to load: the kernel chooses",
         function.address.text(), home.prior.driver.value_or(""), module_for(home.prior)));
   }
   binds.push_back({.kind = Step::Kind::probe,
                    .address = function.address,
-                   .value = {},
                    .why = "the driver it had before cannot be loaded: the kernel chooses"});
 }
 
@@ -67,16 +63,10 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
         overrides.before_bind.push_back(
             override_step(function, "", "no record of an earlier override: it is cleared"));
       }
-      if (function.driver) {
-        unbinds.push_back({.kind = Step::Kind::unbind,
-                           .address = function.address,
-                           .value = *function.driver,
-                           .why = "given back to the host"});
-      }
-      binds.push_back({.kind = Step::Kind::probe,
-                       .address = function.address,
-                       .value = {},
-                       .why = "no record of an earlier driver: the kernel chooses"});
+      if (function.driver)
+        unbinds.push_back({Step::Kind::unbind, function.address, *function.driver, "given back to the host"});
+      binds.push_back(
+          {Step::Kind::probe, function.address, {}, "no record of an earlier driver: the kernel chooses"});
       continue;
     }
     const bool home_already = function.driver == home.prior.driver;
@@ -103,23 +93,14 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
       leave_to_who_comes(home, unbinds, binds, notes);
       continue;
     }
-    if (function.driver) {
-      unbinds.push_back({.kind = Step::Kind::unbind,
-                         .address = function.address,
-                         .value = *function.driver,
-                         .why = "given back to the host"});
-    }
+    if (function.driver)
+      unbinds.push_back({Step::Kind::unbind, function.address, *function.driver, "given back to the host"});
     if (home.prior.driver) {
       if (!inventory.drivers.contains(*home.prior.driver)) {
-        steps.push_back({.kind = Step::Kind::load_module,
-                         .address = function.address,
-                         .value = module_for(home.prior),
-                         .why = "the driver it had before is no longer loaded"});
+        steps.push_back({Step::Kind::load_module, function.address, module_for(home.prior),
+                         "the driver it had before is no longer loaded"});
       }
-      binds.push_back({.kind = Step::Kind::bind,
-                       .address = function.address,
-                       .value = *home.prior.driver,
-                       .why = "the driver it had before"});
+      binds.push_back({Step::Kind::bind, function.address, *home.prior.driver, "the driver it had before"});
     }
   }
   for (const auto* part : {&overrides.before_bind, &unbinds, &binds, &overrides.after_bind})
@@ -129,9 +110,8 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
 
 Home home_of(const PciFunction& function, const UndoJournal& record) {
   const auto found = record.members.find(function.address);
-  if (found == record.members.end() || found->second.ids != function.ids()) {
+  if (found == record.members.end() || found->second.ids != function.ids())
     return {.function = &function, .known = false, .prior = {}};
-  }
   return {.function = &function,
           .known = true,
           .prior = found->second,
@@ -194,9 +174,8 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
           object_to_stuck(*inventory.find(member.address), stuck, objections);
       }
     } else {
-      for (const Home& home : homes) {
+      for (const Home& home : homes)
         if (!home.function->override_unread) object_to_unreadable(*home.function, objections);
-      }
     }
     if (objections.any()) {
       plan.refusals.push_back(std::move(objections).refusal(unit, std::move(move.groups)));

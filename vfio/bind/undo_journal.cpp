@@ -152,9 +152,8 @@ bool is_in_group(const HostFs& host, const PciAddress& address, std::uint32_t gr
 
 std::set<PciAddress> UndoJournal::gone_along() const {
   std::set<PciAddress> out;
-  for (const auto& [address, prior] : members) {
+  for (const auto& [address, prior] : members)
     if (prior.role != "accelerator") out.insert(address);
-  }
   return out;
 }
 
@@ -205,9 +204,8 @@ Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddre
     const auto found = known->members.find(address);
     if (found != known->members.end() && lacks_its_override(found->second, prior)) continue;
     // Another card at the same address replaces the entry.
-    if (found == known->members.end() || found->second.ids != prior.ids || fresh.contains(address)) {
+    if (found == known->members.end() || found->second.ids != prior.ids || fresh.contains(address))
       known->members.insert_or_assign(address, prior);
-    }
   }
   if (known->members == before) return {};
   return write(host, group, known->members);
@@ -236,9 +234,8 @@ std::vector<PciAddress> unfinished(const Inventory& inventory, const Accelerator
     for (const PciAddress& member : concerned(inventory, {address}, record.gone_along()))
       reached.insert(member);
   };
-  for (const auto& [address, function] : inventory.functions) {
+  for (const auto& [address, function] : inventory.functions)
     if (rules.match_by_name(function) || is_accelerators_vf(inventory, rules, function)) reach(address);
-  }
   std::vector<PciAddress> out;
   for (const auto& [address, function] : inventory.functions) {
     if (reached.contains(address) || function.is_bridge() || !record.speaks_of(function)) continue;

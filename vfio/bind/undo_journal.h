@@ -25,7 +25,7 @@ namespace ferry::vfio {
 /// A function's state before Ferry changed it.
 struct PriorState {
   std::string ids;  ///< "10de:2684"; a record does not count for another card at the address
-  std::optional<std::string> driver;           ///< absent: none was bound
+  std::optional<std::string> driver = {};      ///< absent: none was bound
   std::optional<std::string> driver_override;  ///< absent: unset
   std::string role;                            ///< "accelerator", "companion": for gone_along()
   std::optional<std::string> module = {};      ///< module of the driver; absent: built in, or unknown

@@ -32,8 +32,8 @@ std::optional<AttributeWrite> write_of(const Step& step) {
     case Step::Kind::probe:
       return AttributeWrite{.path = bus / "drivers_probe", .value = address};
     case Step::Kind::load_module:
-    case Step::Kind::let_go:
-    case Step::Kind::take_hold:
+    case Step::Kind::quiesce:
+    case Step::Kind::resume:
       break;
   }
   return std::nullopt;
@@ -98,9 +98,10 @@ std::vector<Failure> perform_each(const MoveContext& context, std::vector<Step> 
     failures.push_back({.step = failed, .error = std::move(done).error()});
     if (failures.back().error.code == Errc::stuck) break;
     const auto rest = left.begin() + static_cast<std::ptrdiff_t>(next);
-    left.erase(std::remove_if(
-                   rest, left.end(),
-                   [&](const Step& step) { return !step.of_a_holder() && step.address == failed.address; }),
+    left.erase(std::remove_if(rest, left.end(),
+                              [&](const Step& step) {
+                                return !step.of_a_device_user() && step.address == failed.address;
+                              }),
                left.end());
   }
   return failures;
@@ -111,7 +112,7 @@ bool hangs(const std::vector<Failure>& failures) {
 }
 
 // The first error is reported, with the number of failures; a hang comes before all others.
-Result<> told_together(std::vector<Failure> failures) {
+Result<> combined(std::vector<Failure> failures) {
   if (failures.empty()) return {};
   if (hangs(failures)) return fail(std::move(failures.back().error));
   Error& first = failures.front().error;
@@ -139,9 +140,8 @@ Result<> record_before(const MoveContext& context, const Inventory& inventory, c
                                                        .role = std::string(text(member.role)),
                                                        .module = module_of(*context.host, function)};
   }
-  for (const auto& [group, members] : by_group) {
+  for (const auto& [group, members] : by_group)
     if (auto written = write_record(*context.host, group, members, fresh); !written) return written;
-  }
   return {};
 }
 
@@ -153,21 +153,18 @@ Result<> record_before_way_back(const MoveContext& context, const Inventory& inv
     const PciFunction& function = *inventory.find(member.address);
     if (member.driver_after != kKernelsChoice || !on_vfio_driver(function) || !function.iommu_group) continue;
     by_group[*function.iommu_group][member.address] = {.ids = function.ids(),
-                                                       .driver = {},
                                                        .driver_override = function.driver_override,
                                                        .role = std::string(text(member.role)),
-                                                       .module = {},
                                                        .kernels_choice = true};
   }
-  for (const auto& [group, members] : by_group) {
+  for (const auto& [group, members] : by_group)
     if (auto written = write_record(*context.host, group, members); !written) return written;
-  }
   return {};
 }
 
-Result<> not_as_desired(const PciFunction& function, const std::string& desired) {
+Result<> not_as_planned(const PciFunction& function, const std::string& planned) {
   return fail(Errc::failed, fmt::format("{} is on {} after the move, not on {}", function.address.text(),
-                                        function.driver.value_or("no driver"), desired));
+                                        function.driver.value_or("no driver"), planned));
 }
 
 std::vector<PciAddress> all_members(const Move& move) {
@@ -198,12 +195,11 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
   if (!now) return fail(std::move(now).error().during("read back"));
   for (const Member& member : move.members) {
     const PciFunction* function = now->find(member.address);
-    if (function == nullptr) {
+    if (function == nullptr)
       return fail(Errc::failed, fmt::format("{} vanished during the move", member.address.text()));
-    }
     if (member.role == MemberRole::bridge || member.role == MemberRole::bystander) continue;
     if (direction == Direction::to_vfio) {
-      if (!on_vfio_driver(*function)) return not_as_desired(*function, member.driver_after);
+      if (!on_vfio_driver(*function)) return not_as_planned(*function, member.driver_after);
       if (!has_node(*context.host, *function)) {
         return fail(Errc::failed, fmt::format("{} is bound, but /dev/vfio/{} is not there",
                                               function->address.text(), function->iommu_group.value_or(0)));
@@ -218,9 +214,8 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
                       function->driver.value_or("vfio")),
           "an ids= option of vfio-pci names it (/etc/modprobe.d, kernel command line): `ferry doctor` looks");
     }
-    if (member.driver_after != kKernelsChoice && function->driver.value_or("") != member.driver_after) {
-      return not_as_desired(*function, member.driver_after.empty() ? "none" : member.driver_after);
-    }
+    if (member.driver_after != kKernelsChoice && function->driver.value_or("") != member.driver_after)
+      return not_as_planned(*function, member.driver_after.empty() ? "none" : member.driver_after);
   }
   if (direction == Direction::to_vfio) {
     for (const std::uint32_t group : move.groups) {
@@ -247,8 +242,7 @@ void tell_choice(const MoveContext& context, const Inventory& before, Move& move
     if (function->driver) continue;
     move.notes.push_back(
         fmt::format("{} has no driver now: none that is loaded takes it, and one that is loaded later will; "
-                    "`ferry vfio bind "
-                    "--device {}` has it on vfio again",
+                    "`ferry vfio bind --device {}` has it on vfio again",
                     member.address.text(), move.devices.front().text()));
   }
 }
@@ -256,9 +250,8 @@ void tell_choice(const MoveContext& context, const Inventory& before, Move& move
 // The functions that `steps` unbind.
 std::set<PciAddress> taken_by(const std::vector<Step>& steps) {
   std::set<PciAddress> out;
-  for (const Step& step : steps) {
+  for (const Step& step : steps)
     if (step.kind == Step::Kind::unbind) out.insert(step.address);
-  }
   return out;
 }
 
@@ -371,10 +364,10 @@ std::vector<Failure> stay_on_vfio(const MoveContext& context, const Inventory& b
 // A failure does not stop the others: each function that gets its driver is a gain.
 Result<> give_each_back(const MoveContext& context, const Inventory& before, const Move& move) {
   auto failures = perform_each(context, move.steps);
-  if (failures.empty() || hangs(failures)) return told_together(std::move(failures));
+  if (failures.empty() || hangs(failures)) return combined(std::move(failures));
   if (auto staying = stay_on_vfio(context, before, move, failures); hangs(staying))
     failures.push_back(std::move(staying.back()));
-  return told_together(std::move(failures));
+  return combined(std::move(failures));
 }
 
 // Adds the places of functions that the unbind has not returned to their drivers.
@@ -446,7 +439,7 @@ Result<> load(const MoveContext& context, const Step& step) {
 }  // namespace
 
 Result<> perform(const MoveContext& context, const Step& step) {
-  if (step.of_a_holder()) return {};  // several units may share it: see StoppedServices
+  if (step.of_a_device_user()) return {};  // several units may share it: see StoppedServices
   if (step.kind == Step::Kind::load_module) return load(context, step);
   if (context.on_step) context.on_step(step);
   if (const auto write = write_of(step)) return context.writer->write(write->path, write->value);

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "hostfs/check_reading.h"
 #include "vfio/bind/move_members.h"
 #include "vfio/checks/passthrough_checks.h"
 #include "vfio/pci/bridge_config.h"
@@ -89,12 +88,9 @@ void look_at(const HostFs& host, const PciAddress& bridge, Way& way) {
 }
 
 Check acs_check(const HostFs& host, const Inventory& inventory, const PciFunction& function) {
-  Check check{.id = "acs-isolation",
-              .subject = function.address.text(),
-              .why =
-                  "a bridge that lets the devices below it reach each other past the IOMMU makes them one "
-                  "group, and a "
-                  "VM gets all of it or nothing"};
+  Check check{"acs-isolation", function.address.text(),
+              "a bridge that lets the devices below it reach each other past the IOMMU makes them one group, "
+              "and a VM gets all of it or nothing"};
   if (!function.iommu_group || !inventory.has_iommu()) {
     return std::move(check).unknown("without an IOMMU group there is none to judge",
                                     "see iommu-active and in-iommu-group");
@@ -110,9 +106,8 @@ Check acs_check(const HostFs& host, const Inventory& inventory, const PciFunctio
     return std::move(check).warned(fmt::format("{}; {}", shared, fmt::join(way.open, "; ")),
                                    fmt::format("{}", fmt::join(way.cures, "; ")));
   }
-  if (!way.trouble.empty()) {
+  if (!way.trouble.empty())
     return std::move(check).unknown(fmt::format("{}; {}", shared, way.trouble.front()), "run as root");
-  }
   return std::move(check).unknown(
       bridges.empty() ? shared + "; there is no bridge above it that could keep them apart"
                       : shared + "; by their ACS registers the bridges above it keep devices apart",

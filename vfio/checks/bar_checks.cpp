@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "hostfs/check_reading.h"
 #include "vfio/checks/passthrough_checks.h"
 #include "vfio/pci/bridge_config.h"
 #include "vfio/pci/device_facts.h"
@@ -16,10 +15,6 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
 constexpr std::uint64_t k4GiB = std::uint64_t{1} << 32U;
-
-std::string path_text(const PciFunction& function, std::string_view attribute) {
-  return fmt::format("/{}/{}", sysfs_path(function.address).string(), attribute);
-}
 
 // A size in the largest unit that leaves a whole number: sizes here are powers of two.
 std::string size_text(std::uint64_t bytes) {
@@ -38,9 +33,9 @@ std::optional<PciAddress> bridge_above(const HostFs& host, const PciFunction& fu
   return bridge ? std::optional(*bridge) : std::nullopt;
 }
 
-// ", and the window of bridge 0000:64:00.0 above it has 512 MiB", if less than `desired`; else "".
+// ", and the window of bridge 0000:64:00.0 above it has 512 MiB", if less than `needed`; else "".
 std::string window_note(const HostFs& host, const PciFunction& function, const Bar& bar,
-                        std::uint64_t desired) {
+                        std::uint64_t needed) {
   const auto bridge = bridge_above(host, function);
   if (!bridge) return {};
   const auto config = host.read_file(sysfs_path(*bridge) / "config");
@@ -48,7 +43,7 @@ std::string window_note(const HostFs& host, const PciFunction& function, const B
   const auto window = prefetchable_window(*config);
   // A BAR outside this window lies in another one, which is not read.
   if (!window || bar.start < window->start || bar.start - window->start >= window->size) return {};
-  if (window->size >= desired) return {};
+  if (window->size >= needed) return {};
   return fmt::format(", and the window of bridge {} above it has {}", bridge->text(),
                      size_text(window->size));
 }
@@ -66,9 +61,8 @@ void judge(const HostFs& host, const PciFunction& function, const std::vector<Ba
            const ResizableBar& can, Sizes& sizes) {
   const std::string file = path_text(function, fmt::format("resource{}_resize", can.index));
   constexpr std::uint64_t kMostMib = std::uint64_t{1} << 43U;  // PCI Express Base 5.0, 7.8.6.3: 8 EiB
-  if (can.sizes_mib.empty() || can.sizes_mib.back() > kMostMib) {
+  if (can.sizes_mib.empty() || can.sizes_mib.back() > kMostMib)
     return sizes.odd.push_back(fmt::format("{} names no size that a BAR can have", file));
-  }
   const std::uint64_t most = can.sizes_mib.back() * kMiB;
   const auto write_for = [&](std::uint64_t mib) {
     return fmt::format("{} to {}", std::bit_width(mib) - 1, file);
@@ -96,15 +90,14 @@ std::string guest_note(const std::vector<Bar>& bars) {
   const auto largest = std::ranges::max_element(bars, {}, &Bar::size);
   if (largest == bars.end() || largest->size < k4GiB) return {};
   return fmt::format(
-      "; a guest needs a 64-bit window for the {} of BAR {}: Q35, OVMF and a CPU of mode "
-      "host-passthrough have it",
+      "; a guest needs a 64-bit window for the {} of BAR {}: Q35, OVMF and a CPU of mode host-passthrough "
+      "have it",
       size_text(largest->size), largest->index);
 }
 
 Check size_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
-  Check check{.id = "bar-size",
-              .subject = function.address.text(),
-              .why = "a guest finds the BARs as large as they are here, and cannot make them larger"};
+  Check check{"bar-size", function.address.text(),
+              "a guest finds the BARs as large as they are here, and cannot make them larger"};
   const auto path = path_text(function, "resource");
   if (const auto trouble = trouble_with(facts, "resource"); !trouble.empty())
     return std::move(check).unknown(trouble, "run as root");
@@ -114,22 +107,19 @@ Check size_check(const HostFs& host, const PciFunction& function, const DeviceFa
   if (!sizes.homeless.empty()) {
     return std::move(check).failed(
         fmt::format("{}", fmt::join(sizes.homeless, "; ")),
-        fmt::format(
-            "see bars-assigned; where the firmware has no more room, a smaller size may find some: write {} "
-            "while no driver has the device",
-            fmt::join(sizes.cures, ", ")));
+        fmt::format("see bars-assigned; where the firmware has no more room, a smaller size may find some: "
+                    "write {} while no driver has the device",
+                    fmt::join(sizes.cures, ", ")));
   }
   if (!sizes.odd.empty()) return std::move(check).unknown(fmt::format("{}", fmt::join(sizes.odd, "; ")));
   for (unsigned index = 0; index < 6; ++index) {
-    if (const auto trouble = trouble_with(facts, fmt::format("resource{}_resize", index)); !trouble.empty()) {
+    if (const auto trouble = trouble_with(facts, fmt::format("resource{}_resize", index)); !trouble.empty())
       return std::move(check).unknown(trouble, "run as root");
-    }
   }
   if (!sizes.small.empty()) {
     return std::move(check).warned(fmt::format("{}", fmt::join(sizes.small, "; ")),
                                    fmt::format("switch Resizable BAR and Above 4G Decoding on in the "
-                                               "firmware setup; or write {} while no driver "
-                                               "has the device",
+                                               "firmware setup; or write {} while no driver has the device",
                                                fmt::join(sizes.cures, ", ")));
   }
   const std::string guest = guest_note(*facts.bars);
@@ -144,13 +134,11 @@ Check size_check(const HostFs& host, const PciFunction& function, const DeviceFa
 }
 
 Check rom_check(const PciFunction& function, const DeviceFacts& facts) {
-  Check check{
-      .id = "option-rom",
-      .subject = function.address.text(),
-      .why = "a guest's firmware draws on a display with what the ROM of the card holds; drivers need none"};
+  Check check{"option-rom", function.address.text(),
+              "a guest's firmware draws on a display with what the ROM of the card holds; drivers need none"};
   constexpr const char* kNone =
-      "nothing if the guest's driver alone uses the card; for its boot screen give the VM the "
-      "card's ROM as a file (libvirt: <rom file='FILE'/>)";
+      "nothing if the guest's driver alone uses the card; for its boot screen give the VM the card's ROM as "
+      "a file (libvirt: <rom file='FILE'/>)";
   if (function.pci_class() != PciClass::vga) {
     return std::move(check).passed(fmt::format("{} is {:#08x}: no VGA device, which alone would need one",
                                                path_text(function, "class"), function.class_code));
@@ -168,8 +156,7 @@ Check rom_check(const PciFunction& function, const DeviceFacts& facts) {
         fmt::format("{} is the copy in RAM, at {:#x}, that the firmware has run: {} says so", path,
                     facts.rom_range->start, path_text(function, "resource")),
         "make another display the first in the firmware setup; or give the VM the card's ROM as a file "
-        "(libvirt: <rom "
-        "file='FILE'/>) or none (<rom bar='off'/>)");
+        "(libvirt: <rom file='FILE'/>) or none (<rom bar='off'/>)");
   }
   if (!*facts.rom)
     return std::move(check).warned(fmt::format("there is no {}: the kernel found none", path), kNone);
@@ -177,8 +164,7 @@ Check rom_check(const PciFunction& function, const DeviceFacts& facts) {
     return std::move(check).unknown(
         fmt::format("{} has no address for {}", path_text(function, "resource"), path),
         "it shows in reading: write 1 to it, read it, write 0; if that gives an error or nothing, a guest "
-        "gets nothing "
-        "either");
+        "gets nothing either");
   }
   return std::move(check).passed(
       fmt::format("{} has {} at {:#x}", path, size_text(facts.rom_range->size), facts.rom_range->start));

@@ -12,58 +12,44 @@
 namespace ferry::vfio::checks {
 namespace {
 
-std::string path_text(const PciFunction& function, std::string_view attribute) {
-  return fmt::format("/{}/{}", sysfs_path(function.address).string(), attribute);
-}
-
 Check reset_check(const PciFunction& function, const DeviceFacts& facts) {
   constexpr const char* kCure =
       "it works once: after a guest's crash a cold start of the host may be needed; a firmware update of the "
-      "card "
-      "may add a way";
-  Check check{.id = "reset-method",
-              .subject = function.address.text(),
-              .why = "between two VMs only a reset clears what the first left in the device"};
-  if (const auto trouble = trouble_with(facts, "reset_method"); !trouble.empty()) {
+      "card may add a way";
+  Check check{"reset-method", function.address.text(),
+              "between two VMs only a reset clears what the first left in the device"};
+  if (const auto trouble = trouble_with(facts, "reset_method"); !trouble.empty())
     return std::move(check).unknown(trouble, "run as root");
-  }
   if (!facts.reset.offered) return std::move(check).unknown("its directory cannot be read");
   const auto path = path_text(function, "reset_method");
   if (facts.reset.methods) {
-    if (!facts.reset.methods->empty()) {
+    if (!facts.reset.methods->empty())
       return std::move(check).passed(fmt::format("{} has {}", path, fmt::join(*facts.reset.methods, ", ")));
-    }
     return std::move(check).warned(path + " is empty: the kernel knows no way, or was told to use none",
                                    fmt::format("write `default` to it; if it stays empty, {}", kCure));
   }
-  if (*facts.reset.offered) {
+  if (*facts.reset.offered)
     return std::move(check).passed(fmt::format("{} is there", path_text(function, "reset")));
-  }
   return std::move(check).warned(fmt::format("neither {} nor reset is there: the kernel knows no way", path),
                                  kCure);
 }
 
 Check power_check(const PciFunction& function, const DeviceFacts& facts) {
-  Check check{.id = "power-state",
-              .subject = function.address.text(),
-              .why = "a device without power does not answer, and some come back broken"};
+  Check check{"power-state", function.address.text(),
+              "a device without power does not answer, and some come back broken"};
   const auto path = path_text(function, "power_state");
-  if (const auto trouble = trouble_with(facts, "power_state"); !trouble.empty()) {
+  if (const auto trouble = trouble_with(facts, "power_state"); !trouble.empty())
     return std::move(check).unknown(trouble, "run as root");
-  }
   if (!facts.power.state) return std::move(check).unknown(fmt::format("there is no {}", path));
   const std::string& state = *facts.power.state;
-  if (state == "D0" || state == "D1" || state == "D2") {
+  if (state == "D0" || state == "D1" || state == "D2")
     return std::move(check).passed(fmt::format("{} is {}", path, state));
-  }
-  if (state == "D3hot") {
+  if (state == "D3hot")
     return std::move(check).passed(fmt::format("{} is D3hot: asleep while nobody uses it", path));
-  }
   if (state == "D3cold") {
     return std::move(check).warned(
         fmt::format("{} is D3cold: without power", path),
-        fmt::format("if it does not come back, keep it awake: write 0 to {} and on to "
-                    "{}",
+        fmt::format("if it does not come back, keep it awake: write 0 to {} and on to {}",
                     path_text(function, "d3cold_allowed"), path_text(function, "power/control")));
   }
   if (state == "error") {
@@ -93,10 +79,8 @@ std::vector<unsigned> desired_64bit_bars(std::string_view config) {
 }
 
 Check bars_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
-  Check check{
-      .id = "bars-assigned",
-      .subject = function.address.text(),
-      .why = "a GPU whose memory window has no address cannot be used by any driver, a guest's included"};
+  Check check{"bars-assigned", function.address.text(),
+              "a GPU whose memory window has no address cannot be used by any driver, a guest's included"};
   const auto path = path_text(function, "resource");
   const auto trouble = trouble_with(facts, "resource");
   if (!facts.bars) {
@@ -116,9 +100,8 @@ Check bars_check(const HostFs& host, const PciFunction& function, const DeviceFa
   const auto config = host.read_file(sysfs_path(function.address) / "config");
   if (config && trouble.empty()) {
     for (const unsigned index : desired_64bit_bars(*config)) {
-      if (std::ranges::find(*facts.bars, index, &Bar::index) == facts.bars->end()) {
+      if (std::ranges::find(*facts.bars, index, &Bar::index) == facts.bars->end())
         missing.push_back(fmt::format("BAR {} (64-bit)", index));
-      }
     }
   }
   if (!missing.empty()) {
@@ -137,31 +120,26 @@ Check bars_check(const HostFs& host, const PciFunction& function, const DeviceFa
 std::optional<unsigned> tenths(const std::string& speed) {
   unsigned value = 0;
   std::size_t i = 0;
-  for (; i < speed.size() && i < 4 && speed[i] >= '0' && speed[i] <= '9'; ++i) {
+  for (; i < speed.size() && i < 4 && speed[i] >= '0' && speed[i] <= '9'; ++i)
     value = value * 10 + static_cast<unsigned>(speed[i] - '0');
-  }
   if (i == 0) return std::nullopt;
   value *= 10;
-  if (i + 1 < speed.size() && speed[i] == '.' && speed[i + 1] >= '0' && speed[i + 1] <= '9') {
+  if (i + 1 < speed.size() && speed[i] == '.' && speed[i + 1] >= '0' && speed[i + 1] <= '9')
     value += static_cast<unsigned>(speed[i + 1] - '0');
-  }
   return value;
 }
 
 Check link_check(const PciFunction& function, const DeviceFacts& facts) {
-  Check check{.id = "pcie-link",
-              .subject = function.address.text(),
-              .why = "a link below what the card can do makes every transfer of the guest slower"};
+  Check check{"pcie-link", function.address.text(),
+              "a link below what the card can do makes every transfer of the guest slower"};
   for (const char* name : {"current_link_speed", "max_link_speed", "current_link_width", "max_link_width"}) {
-    if (const auto trouble = trouble_with(facts, name); !trouble.empty()) {
+    if (const auto trouble = trouble_with(facts, name); !trouble.empty())
       return std::move(check).unknown(trouble, "run as root");
-    }
   }
   const auto path = path_text(function, "{current,max}_link_{speed,width}");
   const LinkFacts& link = facts.link;
-  if (!link.current_speed || !link.max_speed || !link.current_width || !link.max_width) {
+  if (!link.current_speed || !link.max_speed || !link.current_width || !link.max_width)
     return std::move(check).unknown(fmt::format("{} do not all say something", path));
-  }
   const auto current = tenths(*link.current_speed);
   const auto most = tenths(*link.max_speed);
   if (!current || !most) {
@@ -171,35 +149,30 @@ Check link_check(const PciFunction& function, const DeviceFacts& facts) {
   const std::string found = fmt::format("{}: {} x{} of {} x{}", path, shown(*link.current_speed),
                                         *link.current_width, shown(*link.max_speed), *link.max_width);
   if (*link.current_width < *link.max_width) {
-    return std::move(check).warned(
-        found,
-        "a slot with more lanes, or the card seated anew; risers and bifurcation in the firmware setup "
-        "take lanes away");
+    return std::move(check).warned(found,
+                                   "a slot with more lanes, or the card seated anew; risers and bifurcation "
+                                   "in the firmware setup take lanes away");
   }
   if (*current < *most) {
-    return std::move(check).warned(
-        found,
-        "look again under load: an idle GPU lowers its link by itself; if it stays, "
-        "the slot's speed in the firmware setup, or a riser");
+    return std::move(check).warned(found,
+                                   "look again under load: an idle GPU lowers its link by itself; if it "
+                                   "stays, the slot's speed in the firmware setup, or a riser");
   }
   return std::move(check).passed(found);
 }
 
 Check numa_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
   constexpr const char* kNodes = "sys/devices/system/node/online";
-  Check check{.id = "numa-node",
-              .subject = function.address.text(),
-              .why = "a VM whose memory and CPUs are on the GPU's node transfers faster"};
-  if (const auto trouble = trouble_with(facts, "numa_node"); !trouble.empty()) {
+  Check check{"numa-node", function.address.text(),
+              "a VM whose memory and CPUs are on the GPU's node transfers faster"};
+  if (const auto trouble = trouble_with(facts, "numa_node"); !trouble.empty())
     return std::move(check).unknown(trouble, "run as root");
-  }
   const auto path = path_text(function, "numa_node");
   if (facts.numa_node) return std::move(check).passed(fmt::format("{} is {}", path, *facts.numa_node));
   const auto nodes = read_text(host, kNodes);
   if (!nodes && !is_gone(nodes.error())) return std::move(check).unknown(nodes.error().message);
-  if (!nodes || *nodes == "0") {
+  if (!nodes || *nodes == "0")
     return std::move(check).passed(fmt::format("{} names none, and this host has only one", path));
-  }
   return std::move(check).unknown(
       fmt::format("{} names none; /{} is {}", path, kNodes, shown(*nodes)),
       "a firmware update may tell the kernel; without it VMs are placed anywhere");
@@ -210,9 +183,8 @@ Check numa_check(const HostFs& host, const PciFunction& function, const DeviceFa
 // A note begins with the attribute's name, or is a failed call's message, whose path ends with that name.
 std::string trouble_with(const DeviceFacts& facts, std::string_view attribute) {
   const std::string start = fmt::format("{}: ", attribute);
-  for (const std::string& note : facts.notes) {
+  for (const std::string& note : facts.notes)
     if (note.starts_with(start) || note.find("/" + start) != std::string::npos) return note;
-  }
   return {};
 }
 

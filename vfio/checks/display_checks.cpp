@@ -11,17 +11,13 @@ namespace ferry::vfio::checks {
 namespace {
 
 Check boot_display_check(const HostFs& host, const PciFunction& function) {
-  Check check{
-      .id = "boot-display",
-      .subject = function.address.text(),
-      .why =
-          "the firmware and the console draw on the boot display: the host's screen goes dark with it, "
-          "and its ROM may be a shadowed copy"};
+  Check check{"boot-display", function.address.text(),
+              "the firmware and the console draw on the boot display: the host's screen goes dark with it, "
+              "and its ROM may be a shadowed copy"};
   const auto path = sysfs_path(function.address) / "boot_vga";
   const auto text = read_text(host, path);
-  if (!text && is_gone(text.error())) {
+  if (!text && is_gone(text.error()))
     return std::move(check).passed(fmt::format("there is no /{}: no VGA device", path.string()));
-  }
   if (!text) return std::move(check).unreadable(text.error());
   if (*text == "0") return std::move(check).passed(fmt::format("/{} is 0", path.string()));
   if (*text == "1") {
@@ -34,15 +30,13 @@ Check boot_display_check(const HostFs& host, const PciFunction& function) {
 
 Check firmware_framebuffer_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
   constexpr const char* kPath = "proc/iomem";
-  Check check{.id = "firmware-framebuffer",
-              .subject = function.address.text(),
-              .why = "a BAR that the firmware's framebuffer holds cannot be reserved for a VM"};
+  Check check{"firmware-framebuffer", function.address.text(),
+              "a BAR that the firmware's framebuffer holds cannot be reserved for a VM"};
   const auto text = read_text(host, kPath, kListBytes);
   if (!text) return std::move(check).unreadable(text.error());
   const MemoryMap map = parse_memory_map(*text);
-  if (map.hidden()) {
+  if (map.hidden())
     return std::move(check).unknown(fmt::format("/{} hides all addresses", kPath), "run as root");
-  }
   if (!facts.bars) {
     const std::string trouble = trouble_with(facts, "resource");
     return std::move(check).unknown("the BARs are not known" + (trouble.empty() ? "" : ": " + trouble));
@@ -108,9 +102,8 @@ Result<std::vector<std::string>> bound_consoles(const HostFs& host) {
 }
 
 Check console_check(const HostFs& host, const PciFunction& function) {
-  Check check{.id = "console-framebuffer",
-              .subject = function.address.text(),
-              .why = "a text console that draws on the GPU uses its driver, and may keep it from letting go"};
+  Check check{"console-framebuffer", function.address.text(),
+              "a text console that draws on the GPU uses its driver, and may keep it from letting go"};
   const Framebuffers ours = framebuffers_of(host, function);
   if (ours.names.empty()) {
     if (!ours.trouble.empty()) return std::move(check).unknown(ours.trouble, "run as root");

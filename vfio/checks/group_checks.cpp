@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // ABI: Documentation/ABI/testing/sysfs-bus-pci, sysfs-kernel-iommu_groups; Documentation/driver-api/vfio.rst.
-#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -11,35 +10,27 @@
 namespace ferry::vfio::checks {
 namespace {
 
-std::string path_text(const PciFunction& function, std::string_view attribute) {
-  return fmt::format("/{}/{}", sysfs_path(function.address).string(), attribute);
-}
-
 Check readable_check(const PciFunction& function) {
-  Check check{.id = "function-readable",
-              .subject = function.address.text(),
-              .why = "ferry writes nothing to a function that it cannot read"};
-  if (!function.problem) {
+  Check check{"function-readable", function.address.text(),
+              "ferry writes nothing to a function that it cannot read"};
+  if (!function.problem)
     return std::move(check).passed(fmt::format("{} in /sys/bus/pci/devices", function.ids()));
-  }
   return std::move(check).failed(
       function.problem->message,
       "run as root; a device that reads all ones is off the bus and comes back with a cold start, if at all");
 }
 
 Check in_group_check(const HostFs& host, const Inventory& inventory, const PciFunction& function) {
-  Check check{.id = "in-iommu-group",
-              .subject = function.address.text(),
-              .why = "vfio-pci refuses (EINVAL) a device that no IOMMU handles"};
+  Check check{"in-iommu-group", function.address.text(),
+              "vfio-pci refuses (EINVAL) a device that no IOMMU handles"};
   const auto link = host.link_name(sysfs_path(function.address) / "iommu_group");
   if (!link) {
     if (!is_gone(link.error())) return std::move(check).unreadable(link.error());
-    return std::move(check).failed(
-        fmt::format("there is no {}", path_text(function, "iommu_group")),
-        inventory.groups.empty()
-            ? "see iommu-active"
-            : "another slot: others on this host have a group, so the IOMMU is on and does "
-              "not cover this one");
+    return std::move(check).failed(fmt::format("there is no {}", path_text(function, "iommu_group")),
+                                   inventory.groups.empty()
+                                       ? "see iommu-active"
+                                       : "another slot: others on this host have a group, so the IOMMU is on "
+                                         "and does not cover this one");
   }
   if (!function.iommu_group) {
     return std::move(check).unknown(
@@ -54,23 +45,18 @@ Check in_group_check(const HostFs& host, const Inventory& inventory, const PciFu
 }
 
 Check virtual_functions_check(const PciFunction& function) {
-  Check check{.id = "virtual-functions-off",
-              .subject = function.address.text(),
-              .why =
-                  "vfio-pci refuses (EBUSY) a physical function whose virtual functions are enabled, and by "
-                  "then the old driver is gone"};
+  Check check{"virtual-functions-off", function.address.text(),
+              "vfio-pci refuses (EBUSY) a physical function whose virtual functions are enabled, and by then "
+              "the old driver is gone"};
   const auto path = sysfs_path(function.address);
-  if (function.sriov_totalvfs == 0) {
+  if (function.sriov_totalvfs == 0)
     return std::move(check).passed(fmt::format("/{} offers no SR-IOV", path.string()));
-  }
-  if (function.sriov_numvfs == 0) {
+  if (function.sriov_numvfs == 0)
     return std::move(check).passed(fmt::format("/{} has no virtfn*", path.string()));
-  }
   return std::move(check).failed(fmt::format("/{} has {} virtual function{} (virtfn*)", path.string(),
                                              function.sriov_numvfs, function.sriov_numvfs == 1 ? "" : "s"),
                                  "leave this GPU to vGPUs, or let its driver disable them: write 0 to "
-                                 "sriov_numvfs there when none is in "
-                                 "use");
+                                 "sriov_numvfs there when none is in use");
 }
 
 Check undecided_group_check(const PciFunction& function) {
@@ -107,9 +93,8 @@ std::vector<Check> group_checks(const Inventory& inventory, const AcceleratorRul
   }
   // The choice of vfio driver does not decide if a function can be bound, so the driver table stays empty.
   const MovePlan plan = plan_bind(without_vfs, rules, request, {}, {}, {}, {});
-  for (const Move& move : plan.moves) {
+  for (const Move& move : plan.moves)
     for (const PciAddress& address : move.devices) out.push_back(moves_check(move, *inventory.find(address)));
-  }
   for (const Refusal& refusal : plan.refusals) {
     for (const PciAddress& address : refusal.devices) {
       out.push_back(undecided_group_check(*inventory.find(address))

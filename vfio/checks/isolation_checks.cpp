@@ -70,9 +70,8 @@ std::string firmware_switch(const Processor& processor) {
 // The tables among `names` that announce an IOMMU.
 std::vector<std::string> iommu_tables(const std::vector<std::string>& names) {
   std::vector<std::string> out;
-  for (const char* table : {"DMAR", "IVRS", "IORT", "VIOT"}) {
+  for (const char* table : {"DMAR", "IVRS", "IORT", "VIOT"})
     if (std::ranges::find(names, table) != names.end()) out.emplace_back(table);
-  }
   return out;
 }
 
@@ -86,12 +85,10 @@ struct IommuState {
 };
 
 Check firmware_table_check(const HostFs& host, const IommuState& state) {
-  Check check{.id = "firmware-iommu-table",
-              .subject = kHostSubject,
-              .why = "the kernel finds an IOMMU only where the firmware announces one"};
-  if (!state.tables && !is_gone(state.tables.error())) {
+  Check check{"firmware-iommu-table", kHostSubject,
+              "the kernel finds an IOMMU only where the firmware announces one"};
+  if (!state.tables && !is_gone(state.tables.error()))
     return std::move(check).unreadable(state.tables.error());
-  }
   if (!state.tables) {
     const bool tree = host.exists("sys/firmware/devicetree/base");
     return std::move(check).unknown(
@@ -101,9 +98,8 @@ Check firmware_table_check(const HostFs& host, const IommuState& state) {
                          : ""));
   }
   const auto tables = iommu_tables(*state.tables);
-  if (!tables.empty()) {
+  if (!tables.empty())
     return std::move(check).passed(fmt::format("/{} has {}", kTables, fmt::join(tables, ", ")));
-  }
   const std::string found = fmt::format("/{} has none of DMAR, IVRS, IORT, VIOT", kTables);
   if (state.active()) return std::move(check).passed(found + "; an IOMMU is active all the same");
   return std::move(check).failed(found, firmware_switch(state.processor));
@@ -122,9 +118,8 @@ const KernelParameter* off_switch(const KernelCommandLine& line) {
 // The advice for the most likely reason why no IOMMU is active.
 std::string cure_of_inactive(const IommuState& state, const Result<KernelCommandLine>& command_line) {
   if (command_line) {
-    if (const auto* off = off_switch(*command_line)) {
+    if (const auto* off = off_switch(*command_line))
       return fmt::format("take {} out of the kernel's command line and reboot", shown(off->text));
-    }
   }
   if (!state.tables) {
     return firmware_switch(state.processor) + (state.processor.maker == Processor::Maker::other ||
@@ -136,22 +131,18 @@ std::string cure_of_inactive(const IommuState& state, const Result<KernelCommand
   if (tables.empty()) return firmware_switch(state.processor);
   const auto has = [&](const char* table) { return std::ranges::find(tables, table) != tables.end(); };
   if (has("DMAR")) {
-    if (!command_line || command_line->listing("intel_iommu", "on") == nullptr) {
+    if (!command_line || command_line->listing("intel_iommu", "on") == nullptr)
       return "boot with intel_iommu=on: many kernels leave Intel's IOMMU off unless told";
-    }
     return "the kernel was told to and did not: `dmesg` says why in its lines with DMAR; a firmware update "
-           "may "
-           "mend the table";
+           "may mend the table";
   }
   if (has("IVRS")) {
     return "the firmware announces it and the kernel did not take it: `dmesg` says why in its lines with "
-           "AMD-Vi "
-           "(the kernel needs CONFIG_AMD_IOMMU)";
+           "AMD-Vi (the kernel needs CONFIG_AMD_IOMMU)";
   }
   if (has("IORT")) {
     return "IORT is there on boards without an SMMU too: switch the SMMU on in the firmware setup; the "
-           "kernel "
-           "needs CONFIG_ARM_SMMU_V3";
+           "kernel needs CONFIG_ARM_SMMU_V3";
   }
   return "the IOMMU is a virtual one: the kernel needs CONFIG_VIRTIO_IOMMU, and its module early";
 }
@@ -162,17 +153,15 @@ std::string command_line_note(const Result<KernelCommandLine>& command_line) {
   constexpr std::array<std::string_view, 4> kNames = {"iommu", "intel_iommu", "amd_iommu",
                                                       "iommu.passthrough"};
   std::vector<std::string> said;
-  for (const KernelParameter& parameter : command_line->parameters()) {
+  for (const KernelParameter& parameter : command_line->parameters())
     if (std::ranges::find(kNames, parameter.name) != kNames.end()) said.push_back(shown(parameter.text));
-  }
   if (said.empty()) return {};
   return fmt::format("; /proc/cmdline has {}", fmt::join(said, " "));
 }
 
 Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& command_line) {
-  Check check{.id = "iommu-active",
-              .subject = kHostSubject,
-              .why = "vfio takes a device only when an IOMMU keeps it to its VM's memory"};
+  Check check{"iommu-active", kHostSubject,
+              "vfio takes a device only when an IOMMU keeps it to its VM's memory"};
   if (!state.units) return std::move(check).unreadable(state.units.error());
   if (!state.groups) return std::move(check).unreadable(state.groups.error());
   const std::size_t units = state.units->size();
@@ -191,15 +180,12 @@ Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& comm
 
 Check noiommu_check(const HostFs& host) {
   constexpr const char* kPath = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
-  Check check{.id = "noiommu-mode",
-              .subject = kHostSubject,
-              .why =
-                  "in that mode a guest's device reads and writes all of the host's memory; ferry moves "
-                  "nothing while it is on"};
+  Check check{"noiommu-mode", kHostSubject,
+              "in that mode a guest's device reads and writes all of the host's memory; ferry moves nothing "
+              "while it is on"};
   const auto on = read_switch(host, kPath);
-  if (!on && is_gone(on.error())) {
+  if (!on && is_gone(on.error()))
     return std::move(check).passed(fmt::format("there is no /{}: vfio has no such mode now", kPath));
-  }
   if (!on) return std::move(check).unreadable(on.error());
   if (!*on) return std::move(check).passed(fmt::format("/{} is N", kPath));
   return std::move(check).failed(fmt::format("/{} is Y", kPath),
@@ -210,9 +196,8 @@ Check noiommu_check(const HostFs& host) {
 // The chip of a line "  24:   0   9  IR-PCI-MSI 327680-edge  xhci_hcd": the first word after the counts.
 std::string_view interrupt_chip(std::string_view line) {
   cut(line, ':');
-  for (const auto word : words_of(line)) {
+  for (const auto word : words_of(line))
     if (word.find_first_not_of("0123456789") != std::string_view::npos) return word;
-  }
   return {};
 }
 
@@ -221,19 +206,16 @@ std::string_view interrupt_chip(std::string_view line) {
 // design, is named ITS. Remapping can thus be proven, but never its absence.
 Check remapping_check(const HostFs& host) {
   constexpr const char* kPath = "proc/interrupts";
-  Check check{.id = "interrupt-remapping",
-              .subject = kHostSubject,
-              .why =
-                  "without it a guest can raise any interrupt of the host; vfio then refuses a VM's start "
-                  "with EPERM"};
+  Check check{
+      "interrupt-remapping", kHostSubject,
+      "without it a guest can raise any interrupt of the host; vfio then refuses a VM's start with EPERM"};
   const auto text = read_text(host, kPath, kListBytes);
   if (!text) return std::move(check).unreadable(text.error());
   std::string_view rest = *text;
   while (!rest.empty()) {
     const auto chip = interrupt_chip(cut(rest, '\n'));
-    if (chip.starts_with("IR-") || chip.starts_with("ITS-")) {
+    if (chip.starts_with("IR-") || chip.starts_with("ITS-"))
       return std::move(check).passed(fmt::format("/{} has the interrupt chip {}", kPath, shown(chip)));
-    }
   }
   return std::move(check).unknown(
       fmt::format("/{} names no chip that remaps (IR-, ITS-), and the kernel says it nowhere else", kPath),
@@ -242,34 +224,28 @@ Check remapping_check(const HostFs& host) {
 }
 
 Check unsafe_interrupts_check(const HostFs& host) {
-  Check check{.id = "unsafe-interrupts",
-              .subject = kHostSubject,
-              .why = "with that parameter a guest can raise any interrupt of the host"};
+  Check check{"unsafe-interrupts", kHostSubject,
+              "with that parameter a guest can raise any interrupt of the host"};
   std::vector<std::string> on;
   for (const char* module : {"vfio_iommu_type1", "iommufd"}) {
     const auto path = fmt::format("sys/module/{}/parameters/allow_unsafe_interrupts", module);
     const auto value = read_switch(host, path);
-    if (!value && !is_gone(value.error())) {
-      return std::move(check).unreadable(value.error());
-    }
+    if (!value && !is_gone(value.error())) return std::move(check).unreadable(value.error());
     if (value && *value) on.push_back("/" + path);
   }
   if (on.empty()) {
     return std::move(check).passed(
         "allow_unsafe_interrupts is on in neither /sys/module/vfio_iommu_type1 nor /sys/module/iommufd");
   }
-  return std::move(check).warned(
-      fmt::format("{} is Y", fmt::join(on, ", ")),
-      "take allow_unsafe_interrupts out of /etc/modprobe.d and the kernel's command "
-      "line; a host that needs it lacks interrupt remapping");
+  return std::move(check).warned(fmt::format("{} is Y", fmt::join(on, ", ")),
+                                 "take allow_unsafe_interrupts out of /etc/modprobe.d and the kernel's "
+                                 "command line; a host that needs it lacks interrupt remapping");
 }
 
 // vfio asks for the capability when it probes a device, and no file shows it. A device on vfio proves it.
 Check coherency_check(const Inventory& inventory, const AcceleratorRules& rules) {
-  Check check{
-      .id = "cache-coherency",
-      .subject = kHostSubject,
-      .why = "vfio refuses a device (EINVAL) whose DMA does not snoop the caches, as on some Arm boards"};
+  Check check{"cache-coherency", kHostSubject,
+              "vfio refuses a device (EINVAL) whose DMA does not snoop the caches, as on some Arm boards"};
   for (const auto& [address, function] : inventory.functions) {
     if (rules.match(function) && on_vfio_driver(function) && inventory.has_iommu()) {
       return std::move(check).passed(
@@ -281,11 +257,9 @@ Check coherency_check(const Inventory& inventory, const AcceleratorRules& rules)
 
 // A parameter that splits groups does not isolate their devices.
 Check acs_check(const Result<KernelCommandLine>& command_line) {
-  Check check{.id = "acs-override",
-              .subject = kHostSubject,
-              .why =
-                  "groups split by such a parameter look isolated and are not: their devices can reach each "
-                  "other past the IOMMU"};
+  Check check{"acs-override", kHostSubject,
+              "groups split by such a parameter look isolated and are not: their devices can reach each "
+              "other past the IOMMU"};
   if (!command_line) return std::move(check).unknown(command_line.error().message);
   std::vector<std::string> said;
   for (const KernelParameter& parameter : command_line->parameters()) {

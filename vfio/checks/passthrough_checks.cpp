@@ -14,9 +14,7 @@ namespace {
 
 Check accelerators_check(const Inventory& inventory, const AcceleratorRules& rules,
                          const std::vector<PciAddress>& accelerators) {
-  Check check{.id = "accelerators-present",
-              .subject = kHostSubject,
-              .why = "without one there is nothing to give to a VM"};
+  Check check{"accelerators-present", kHostSubject, "without one there is nothing to give to a VM"};
   std::vector<std::string> by_name;
   for (const auto& [address, function] : inventory.functions) {
     if (rules.only_by_name(function))
@@ -25,29 +23,25 @@ Check accelerators_check(const Inventory& inventory, const AcceleratorRules& rul
   const std::string others =
       by_name.empty() ? std::string()
                       : fmt::format("; counted only where they are named: {}", fmt::join(by_name, ", "));
-  if (accelerators.empty() && !by_name.empty()) {
+  if (accelerators.empty() && !by_name.empty())
     return std::move(check).passed(fmt::format("none of {} in /sys/bus/pci/devices{}", rules.whose, others));
-  }
   if (accelerators.empty()) {
     return std::move(check).warned(
         "none of the functions in /sys/bus/pci/devices is an accelerator",
-        "see whether `lspci` has the card; one that is missing there was not found "
-        "by the firmware");
+        "see whether `lspci` has the card; one that is missing there was not found by the firmware");
   }
   return std::move(check).passed(fmt::format("{} in /sys/bus/pci/devices{}", accelerators.size(), others));
 }
 
 // Accelerators have a check of their own, so this one covers functions that are not recognised as one.
 Check functions_check(const Inventory& inventory, const AcceleratorRules& rules) {
-  Check check{.id = "pci-functions-readable",
-              .subject = kHostSubject,
-              .why = "what cannot be read may be an accelerator, or stand in the way of one"};
+  Check check{"pci-functions-readable", kHostSubject,
+              "what cannot be read may be an accelerator, or stand in the way of one"};
   std::vector<std::string> problems;
   for (const auto& entry : inventory.functions) {
     const PciFunction& function = entry.second;
-    if (function.problem && !rules.match(function)) {
+    if (function.problem && !rules.match(function))
       problems.push_back(fmt::format("{}: {}", function.address.text(), function.problem->message));
-    }
   }
   if (problems.empty()) {
     return std::move(check).passed("/sys/bus/pci/devices has " +
@@ -68,9 +62,8 @@ void append(std::vector<Check>& to, std::vector<Check> more) {
 std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inventory,
                                       const AcceleratorRules& rules) {
   std::vector<PciAddress> accelerators;
-  for (const auto& [address, function] : inventory.functions) {
+  for (const auto& [address, function] : inventory.functions)
     if (rules.match(function)) accelerators.push_back(address);
-  }
   const auto command_line = KernelCommandLine::read(host);
   std::vector<Check> out = checks::of_isolation(host, inventory, rules, command_line);
   append(out, checks::of_vfio_setup(host, inventory, accelerators, command_line));

@@ -2,7 +2,6 @@
 // ABI: modules.dep(5), modprobe.d(5), driverctl(8); Documentation/driver-api/vfio.rst;
 // security/lockdown/lockdown.c for the file lockdown.
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -17,11 +16,9 @@ namespace {
 
 Check lockdown_check(const HostFs& host) {
   constexpr const char* kPath = "sys/kernel/security/lockdown";
-  Check check{.id = "kernel-lockdown",
-              .subject = kHostSubject,
-              .why =
-                  "a locked-down kernel loads signed modules only (EKEYREJECTED) and refuses raw access to "
-                  "PCI config space and BARs; binding drivers stays allowed"};
+  Check check{"kernel-lockdown", kHostSubject,
+              "a locked-down kernel loads signed modules only (EKEYREJECTED) and refuses raw access to "
+              "PCI config space and BARs; binding drivers stays allowed"};
   const auto text = read_text(host, kPath);
   if (!text && !is_gone(text.error())) return std::move(check).unreadable(text.error());
   if (!text) {
@@ -48,9 +45,8 @@ Check vfio_pci_check(const HostFs& host, const Inventory& inventory) {
   constexpr const char* kModule = "vfio_pci";
   constexpr const char* kReboot =
       "reboot into the kernel that is installed, or install the modules of the one that runs";
-  Check check{.id = "vfio-pci-available",
-              .subject = kHostSubject,
-              .why = "a device leaves the host through the driver vfio-pci or one made for its model"};
+  Check check{"vfio-pci-available", kHostSubject,
+              "a device leaves the host through the driver vfio-pci or one made for its model"};
   const auto release = read_text(host, "proc/sys/kernel/osrelease");
   if (inventory.drivers.contains("vfio-pci")) {
     const std::string found = "/sys/bus/pci/drivers/vfio-pci is there";
@@ -72,9 +68,8 @@ Check vfio_pci_check(const HostFs& host, const Inventory& inventory) {
   }
   const auto builtin = read_text(host, directory / "modules.builtin", kListBytes);
   if (!builtin && !is_gone(builtin.error())) return std::move(check).unknown(builtin.error().message);
-  if (builtin && path_of_module(*builtin, kModule)) {
+  if (builtin && path_of_module(*builtin, kModule))
     return std::move(check).passed(fmt::format("built in, says /{}/modules.builtin", directory.string()));
-  }
   const auto loadable = read_text(host, directory / "modules.dep", kListBytes);
   if (!loadable) return std::move(check).unknown(loadable.error().message, "run `depmod`");
   if (loadable->empty()) {
@@ -107,16 +102,14 @@ Result<Node> find_node(const HostFs& host, const char* directory, const char* na
     if (is_gone(entries.error())) return Node::missing;
     return fail(entries.error());
   }
-  for (const DirectoryEntry& entry : *entries) {
+  for (const DirectoryEntry& entry : *entries)
     if (entry.name == name) return entry.is_directory ? Node::directory : Node::there;
-  }
   return Node::missing;
 }
 
 Check nodes_check(const HostFs& host) {
-  Check check{.id = "vfio-container-node",
-              .subject = kHostSubject,
-              .why = "a VM's process opens /dev/vfio/vfio or /dev/iommu before it gets any device"};
+  Check check{"vfio-container-node", kHostSubject,
+              "a VM's process opens /dev/vfio/vfio or /dev/iommu before it gets any device"};
   const auto container = find_node(host, "dev/vfio", "vfio");
   if (!container) return std::move(check).unreadable(container.error());
   const auto iommufd = find_node(host, "dev", "iommu");
@@ -144,22 +137,18 @@ Check nodes_check(const HostFs& host) {
 }
 
 Check ids_check(const ModprobeConfig& modprobe, const Result<KernelCommandLine>& command_line) {
-  Check check{.id = "vfio-pci-ids",
-              .subject = kHostSubject,
-              .why =
-                  "vfio-pci then takes every device of that model, now and at each hot-plug: none of them "
-                  "can be given back to the host for good"};
+  Check check{"vfio-pci-ids", kHostSubject,
+              "vfio-pci then takes every device of that model, now and at each hot-plug: none of them "
+              "can be given back to the host for good"};
   std::vector<std::string> said;
   if (command_line) {
-    for (const KernelParameter& parameter : command_line->parameters()) {
+    for (const KernelParameter& parameter : command_line->parameters())
       if (parameter.name == "vfio_pci.ids") said.push_back("/proc/cmdline: " + shown(parameter.text));
-    }
   }
   for (const ModprobeLine& line : modprobe.lines) {
     if (line.words.size() < 3 || line.words[0] != "options" || line.words[1] != "vfio_pci") continue;
-    for (const std::string& option : line.words) {
+    for (const std::string& option : line.words)
       if (option.starts_with("ids=")) said.push_back(fmt::format("{}: {}", line.where, shown(option)));
-    }
   }
   if (!said.empty()) {
     return std::move(check).warned(
@@ -174,9 +163,8 @@ Check ids_check(const ModprobeConfig& modprobe, const Result<KernelCommandLine>&
 
 // Finds lines like `install vfio-pci /bin/false`: modprobe then runs the command instead of loading.
 Check install_check(const ModprobeConfig& modprobe) {
-  Check check{.id = "vfio-not-blocked",
-              .subject = kHostSubject,
-              .why = "an install command is run in the module's place, often to keep it from loading"};
+  Check check{"vfio-not-blocked", kHostSubject,
+              "an install command is run in the module's place, often to keep it from loading"};
   for (const ModprobeLine& line : modprobe.lines) {
     if (line.words.size() > 2 && line.words[0] == "install" &&
         (line.words[1] == "vfio" || line.words[1] == "vfio_pci" || line.words[1] == "vfio_iommu_type1")) {
@@ -194,11 +182,9 @@ Check driverctl_check(const HostFs& host, const Inventory& inventory,
                       const std::vector<PciAddress>& accelerators) {
   constexpr const char* kPath = "etc/driverctl.d";
   constexpr std::string_view kBus = "pci-";
-  Check check{.id = "driverctl-overrides",
-              .subject = kHostSubject,
-              .why =
-                  "driverctl sets these drivers at each boot; ferry recognises them and does not fight: what "
-                  "it gives back gets the override it had"};
+  Check check{"driverctl-overrides", kHostSubject,
+              "driverctl sets these drivers at each boot; ferry recognises them and does not fight: what "
+              "it gives back gets the override it had"};
   const auto names = names_in(host, kPath);
   if (!names) return std::move(check).unreadable(names.error());
   if (names->empty()) return std::move(check).passed(fmt::format("/{} has none", kPath));
@@ -222,11 +208,9 @@ Check driverctl_check(const HostFs& host, const Inventory& inventory,
 }
 
 Check override_check(const Inventory& inventory, const std::vector<PciAddress>& accelerators) {
-  Check check{.id = "driver-override",
-              .subject = kHostSubject,
-              .why =
-                  "the kernel binds no other driver than the one that driver_override names: once unbound, a "
-                  "function gets its present driver back only after the override is cleared"};
+  Check check{"driver-override", kHostSubject,
+              "the kernel binds no other driver than the one that driver_override names: once unbound, a "
+              "function gets its present driver back only after the override is cleared"};
   std::vector<std::string> differing;
   for (const PciAddress& address : concerned(inventory, accelerators)) {
     const PciFunction& function = *inventory.find(address);

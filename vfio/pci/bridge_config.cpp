@@ -3,7 +3,6 @@
 
 #include <array>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -31,7 +30,7 @@ tl::unexpected<Error> malformed(std::string_view what) {
 }
 
 // The offset of a capability; absent: not in the list. Needs kConventionalBytes.
-Result<std::optional<std::size_t>> find_capability(std::string_view config, std::uint8_t desired) {
+Result<std::optional<std::size_t>> find_capability(std::string_view config, std::uint8_t capability) {
   constexpr std::size_t kStatus = 0x06;
   constexpr unsigned kHasList = 0x10;
   constexpr std::size_t kFirst = 0x34;
@@ -43,33 +42,29 @@ Result<std::optional<std::size_t>> find_capability(std::string_view config, std:
     if (!seen.insert(at).second) return malformed(fmt::format("the capability at {:#x} comes twice", at));
     const std::uint8_t id = byte_at(config, at);
     if (id == 0xff) return malformed(fmt::format("all ones at {:#x}, where a capability should be", at));
-    if (id == desired) return std::optional(at);
+    if (id == capability) return std::optional(at);
     at = byte_at(config, at + 1) & 0xfcU;
   }
   return std::optional<std::size_t>();
 }
 
 // The offset of an extended capability. Config space that ends before them has none.
-Result<std::optional<std::size_t>> find_extended(std::string_view config, std::uint16_t desired) {
+Result<std::optional<std::size_t>> find_extended(std::string_view config, std::uint16_t capability) {
   constexpr std::size_t kHeader = 4;
   std::set<std::size_t> seen;
   for (std::size_t at = kConventionalBytes; config.size() > kConventionalBytes;) {
-    if (at + kHeader > config.size()) {
+    if (at + kHeader > config.size())
       return malformed(fmt::format("an extended capability at {:#x}, and only {} bytes", at, config.size()));
-    }
-    if (!seen.insert(at).second) {
+    if (!seen.insert(at).second)
       return malformed(fmt::format("the extended capability at {:#x} comes twice", at));
-    }
     const std::uint32_t header = dword_at(config, at);
-    if (header == 0xffffffffU) {
+    if (header == 0xffffffffU)
       return malformed(fmt::format("all ones at {:#x}, where an extended capability should be", at));
-    }
-    if ((header & 0xffffU) == desired) return std::optional(at);
+    if ((header & 0xffffU) == capability) return std::optional(at);
     const std::size_t next = (header >> 20U) & 0xffcU;  // the lower two bits are reserved
     if (next == 0) break;
-    if (next < kConventionalBytes) {
+    if (next < kConventionalBytes)
       return malformed(fmt::format("an extended capability at {:#x}, before their list", next));
-    }
     at = next;
   }
   return std::optional<std::size_t>();
@@ -80,24 +75,22 @@ struct AcsBit {
   const char* name;
 };
 // ACS bits that the kernel requires of a port that isolates devices (drivers/iommu/iommu.c, REQ_ACS_FLAGS).
-constexpr std::array<AcsBit, 4> kDesired = {{{.bit = 0x0001, .name = "source validation"},
-                                             {.bit = 0x0004, .name = "P2P request redirect"},
-                                             {.bit = 0x0008, .name = "P2P completion redirect"},
-                                             {.bit = 0x0010, .name = "upstream forwarding"}}};
+constexpr std::array<AcsBit, 4> kIsolationBits = {{{.bit = 0x0001, .name = "source validation"},
+                                                   {.bit = 0x0004, .name = "P2P request redirect"},
+                                                   {.bit = 0x0008, .name = "P2P completion redirect"},
+                                                   {.bit = 0x0010, .name = "upstream forwarding"}}};
 
 // Judges a port with ACS at `at`. A bit that the port lacks is not required: the hardware is wired that way.
 Result<PortIsolation> acs_of_port(std::string_view config, std::size_t at) {
   constexpr std::size_t kCapability = 4;
   constexpr std::size_t kControl = 6;
-  if (at + kControl + 2 > config.size()) {
+  if (at + kControl + 2 > config.size())
     return malformed(fmt::format("ACS at {:#x}, and only {} bytes", at, config.size()));
-  }
   const std::uint16_t can = word_at(config, at + kCapability);
   const std::uint16_t does = word_at(config, at + kControl);
   std::uint16_t missing = 0;
-  for (const AcsBit& desired : kDesired) {
-    if ((can & desired.bit) != 0 && (does & desired.bit) == 0) missing |= desired.bit;
-  }
+  for (const AcsBit& needed : kIsolationBits)
+    if ((can & needed.bit) != 0 && (does & needed.bit) == 0) missing |= needed.bit;
   if (missing == 0) return PortIsolation{};
   return PortIsolation{.kind = PortIsolation::Kind::bits_off,
                        .control = does,
@@ -117,33 +110,29 @@ Result<PortIsolation> port_isolation(std::string_view config) {
     to_conventional = 7,
     of_conventional = 8
   };
-  if (config.size() < kConventionalBytes) {
+  if (config.size() < kConventionalBytes)
     return malformed(fmt::format("only {} bytes; the rest is root's to read", config.size()));
-  }
   const auto express = find_capability(config, kPciExpress);
   if (!express) return fail(Error(express.error()));
   if (!*express) return PortIsolation{.kind = PortIsolation::Kind::conventional};
   // Capabilities begin at multiples of four, so their first four bytes are inside config space.
   const unsigned type = (word_at(config, **express + 2) >> 4U) & 0xfU;
-  if (type == to_conventional || type == of_conventional) {
+  if (type == to_conventional || type == of_conventional)
     return PortIsolation{.kind = PortIsolation::Kind::conventional};
-  }
   // The devices below a port of another type can reach no neighbour except functions beside the port.
   const bool beside = (byte_at(config, kHeaderType) & kMultiFunction) != 0;
   if (type != root && type != downstream && !beside) return PortIsolation{};
   const auto acs = find_extended(config, kAcs);
   if (!acs) return fail(Error(acs.error()));
-  if (!*acs) {
+  if (!*acs)
     return PortIsolation{.kind = PortIsolation::Kind::no_acs, .extended = config.size() > kConventionalBytes};
-  }
   return acs_of_port(config, **acs);
 }
 
 std::string acs_bits_text(std::uint16_t bits) {
   std::vector<std::string> names;
-  for (const AcsBit& known : kDesired) {
+  for (const AcsBit& known : kIsolationBits)
     if ((bits & known.bit) != 0) names.push_back(fmt::format("{} ({:#06x})", known.name, known.bit));
-  }
   return fmt::format("{}", fmt::join(names, ", "));
 }
 

@@ -2,24 +2,16 @@
 #include "vfio/pci/device_facts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 #include <map>
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "vfio/pci/pci_function.h"
 
 namespace ferry::vfio {
 namespace {
-
-template <typename Number>
-std::optional<Number> decimal(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 // A directory's names, each true for a directory: a careless bind mount makes a directory in place of a node.
 std::map<std::string, bool> is_directory_by_name(std::vector<DirectoryEntry> entries) {
@@ -78,7 +70,7 @@ class FactReader {
   std::optional<Number> number(const std::string& name) {
     const auto content = line(name);
     if (!content) return std::nullopt;
-    const auto value = decimal<Number>(*content);
+    const auto value = whole_number<Number>(*content);
     if (!value) note(name, fmt::format("'{:.40}' is not a number", *content));
     return value;
   }

@@ -84,13 +84,13 @@ std::string module_named_as(std::string driver) {
 }
 
 std::vector<std::string> modules_for(std::string_view modalias, std::string_view modules_alias) {
-  const std::string desired(modalias);
+  const std::string id(modalias);
   std::vector<std::string> modules;
   while (!modules_alias.empty()) {
     const auto words = words_of(cut(modules_alias, '\n'));
     if (words.size() != 3 || words[0] != "alias" || !words[1].starts_with("pci:")) continue;
     const std::string module(words[2]);
-    if (::fnmatch(std::string(words[1]).c_str(), desired.c_str(), 0) == 0 &&
+    if (::fnmatch(std::string(words[1]).c_str(), id.c_str(), 0) == 0 &&
         std::ranges::find(modules, module) == modules.end()) {
       modules.push_back(module);
     }
@@ -99,13 +99,13 @@ std::vector<std::string> modules_for(std::string_view modalias, std::string_view
 }
 
 std::optional<std::string> path_of_module(std::string_view list, std::string_view module) {
-  const std::string desired = with_underscores(module);
+  const std::string name = with_underscores(module);
   while (!list.empty()) {
     std::string_view line = cut(list, '\n');
     const auto path = cut(line, ':');
     const auto file = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
     const auto end = file.find(".ko");
-    if (end == std::string_view::npos || with_underscores(file.substr(0, end)) != desired) continue;
+    if (end == std::string_view::npos || with_underscores(file.substr(0, end)) != name) continue;
     const auto suffix = file.substr(end);
     if (suffix == ".ko" || suffix.starts_with(".ko.")) return std::string(path);
   }

@@ -14,9 +14,9 @@ bool AcceleratorRules::match_by_name(const PciFunction& function) const {
   return classes.contains(what) || on_request.contains(what);
 }
 
-AcceleratorRules AcceleratorRules::asking_for(PciClass desired) const {
+AcceleratorRules AcceleratorRules::asking_for(PciClass asked) const {
   AcceleratorRules rules = *this;
-  if (rules.on_request.erase(desired) > 0) rules.classes.insert(desired);
+  if (rules.on_request.erase(asked) > 0) rules.classes.insert(asked);
   return rules;
 }
 
@@ -33,9 +33,8 @@ const PciFunction* Inventory::find(const PciAddress& address) const {
 }
 
 std::vector<PciAddress> Inventory::group_of(const PciFunction& function) const {
-  if (function.iommu_group) {
+  if (function.iommu_group)
     if (const auto found = groups.find(*function.iommu_group); found != groups.end()) return found->second;
-  }
   return {function.address};
 }
 
@@ -78,9 +77,7 @@ void read_into(const HostFs& host, const PciAddress& address, Inventory& invento
 void read_host_facts(const HostFs& host, Inventory& inventory) {
   // Names come in text order, in which the domain 10000 stands before 2000.
   for (auto& [group, members] : inventory.groups) std::sort(members.begin(), members.end());
-  if (auto drivers = host.list("sys/bus/pci/drivers")) {
-    inventory.drivers = {drivers->begin(), drivers->end()};
-  }
+  if (auto drivers = host.list("sys/bus/pci/drivers")) inventory.drivers = {drivers->begin(), drivers->end()};
   inventory.unsafe_noiommu =
       host.read_attribute("sys/module/vfio/parameters/enable_unsafe_noiommu_mode").value_or("N") == "Y";
   if (inventory.groups.empty()) inventory.iommu_cure = checks::cure_of_inactive_iommu(host);
@@ -104,39 +101,38 @@ namespace {
 
 Result<std::set<PciAddress>> members_of(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                         const std::vector<PciAddress>& functions) {
-  std::set<PciAddress> desired(functions.begin(), functions.end());
+  std::set<PciAddress> addresses(functions.begin(), functions.end());
   for (const std::uint32_t group : groups) {
     auto names = host.list("sys/kernel/iommu_groups/" + std::to_string(group) + "/devices");
     if (!names) {
       if (is_gone(names.error())) continue;
       return fail(std::move(names).error());
     }
-    for (const std::string& name : *names) {
-      if (const auto address = PciAddress::parse(name)) desired.insert(*address);
-    }
+    for (const std::string& name : *names)
+      if (const auto address = PciAddress::parse(name)) addresses.insert(*address);
   }
-  return desired;
+  return addresses;
 }
 
 }  // namespace
 
 Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                const std::vector<PciAddress>& functions) {
-  const auto desired = members_of(host, groups, functions);
-  if (!desired) return fail(Error(desired.error()));
+  const auto addresses = members_of(host, groups, functions);
+  if (!addresses) return fail(Error(addresses.error()));
   Inventory inventory;
-  for (const PciAddress& address : *desired) read_into(host, address, inventory);
+  for (const PciAddress& address : *addresses) read_into(host, address, inventory);
   read_host_facts(host, inventory);
   return inventory;
 }
 
 Result<Inventory> scan_members_again(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                      const std::vector<PciAddress>& functions, const Inventory& before) {
-  const auto desired = members_of(host, groups, functions);
-  if (!desired) return fail(Error(desired.error()));
+  const auto addresses = members_of(host, groups, functions);
+  if (!addresses) return fail(Error(addresses.error()));
   Inventory inventory;
   inventory.unsafe_noiommu = before.unsafe_noiommu;
-  for (const PciAddress& address : *desired) {
+  for (const PciAddress& address : *addresses) {
     const PciFunction* known = before.find(address);
     if (known == nullptr) {
       read_into(host, address, inventory);

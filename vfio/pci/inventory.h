@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -47,8 +46,8 @@ struct AcceleratorRules {
   bool match_by_name(const PciFunction& function) const;
   /// True for a function that would count if it were named, and does not count now.
   bool only_by_name(const PciFunction& function) const { return match_by_name(function) && !match(function); }
-  /// The rules of a command that asks for class `desired`, which differ only if the class is on request.
-  AcceleratorRules asking_for(PciClass desired) const;
+  /// The rules of a command that asks for class `asked`, which differ only if the class is on request.
+  AcceleratorRules asking_for(PciClass asked) const;
   /// True for a function that only another vendor's name can make an accelerator.
   bool is_of_another_vendor(const PciFunction& function) const {
     return !vendors.contains(function.vendor) && match_by_name(function);

@@ -21,9 +21,8 @@ std::string_view next_word(std::string_view& text) {
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
   bool quoted = false;
   std::size_t end = 0;
-  for (; end < text.size() && (quoted || !is_space(text[end])); ++end) {
+  for (; end < text.size() && (quoted || !is_space(text[end])); ++end)
     if (text[end] == '"') quoted = !quoted;
-  }
   const auto word = text.substr(0, end);
   text.remove_prefix(end);
   return word;
@@ -42,9 +41,8 @@ std::string_view unquoted(std::string_view text) {
 bool KernelParameter::lists(std::string_view word) const {
   if (!value) return false;
   std::string_view rest = *value;
-  while (!rest.empty()) {
+  while (!rest.empty())
     if (cut(rest, ',') == word) return true;
-  }
   return false;
 }
 
@@ -71,9 +69,8 @@ Result<KernelCommandLine> KernelCommandLine::read(const HostFs& host) {
 
 const KernelParameter* KernelCommandLine::last(std::string_view name) const {
   const KernelParameter* found = nullptr;
-  for (const KernelParameter& parameter : parameters_) {
+  for (const KernelParameter& parameter : parameters_)
     if (parameter.name == name) found = &parameter;
-  }
   return found;
 }
 

@@ -3,19 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
+#include "common/text/text.h"
 #include "hostfs/check_reading.h"
 
 namespace ferry::vfio {
-namespace {
-
-bool parse_hex(std::string_view text, std::uint64_t& into) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into, 16);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-}  // namespace
 
 bool MemoryMap::hidden() const {
   return !claims.empty() &&
@@ -29,15 +21,15 @@ MemoryMap parse_memory_map(std::string_view text) {
     std::string_view line = cut(text, '\n');
     line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
     const auto name = line.find(kBeforeName);
-    MemoryClaim claim;
     std::string_view range = line.substr(0, name);
-    if (name == std::string_view::npos || !parse_hex(cut(range, '-'), claim.start) ||
-        !parse_hex(range, claim.end) || claim.end < claim.start) {
+    const auto start = whole_number<std::uint64_t>(cut(range, '-'), 16);
+    const auto end = whole_number<std::uint64_t>(range, 16);
+    if (name == std::string_view::npos || !start || !end || *end < *start) {
       ++map.malformed;
       continue;
     }
-    claim.name = line.substr(name + kBeforeName.size());
-    map.claims.push_back(std::move(claim));
+    map.claims.push_back(
+        {.start = *start, .end = *end, .name = std::string(line.substr(name + kBeforeName.size()))});
   }
   return map;
 }
@@ -62,9 +54,8 @@ bool holds(const Bar& bar, const MemoryClaim& claim) {
 std::optional<FirmwareFramebuffer> firmware_framebuffer(const MemoryMap& map, const std::vector<Bar>& bars) {
   for (const MemoryClaim& claim : map.claims) {
     if (!is_firmware_framebuffer(claim.name)) continue;
-    for (const Bar& bar : bars) {
+    for (const Bar& bar : bars)
       if (holds(bar, claim)) return FirmwareFramebuffer{.name = claim.name, .bar = bar.index};
-    }
   }
   return std::nullopt;
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/pci/pci_address.h"
 
-#include <charconv>
 #include <optional>
 
 #include <fmt/format.h>
+
+#include "common/text/text.h"
 
 namespace ferry::vfio {
 namespace {
@@ -12,10 +13,7 @@ namespace {
 // All of `text` as one hex number of min..max digits, without a sign or prefix.
 std::optional<std::uint32_t> hex(std::string_view text, std::size_t min, std::size_t max) {
   if (text.size() < min || text.size() > max) return std::nullopt;
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return whole_number(text, 16);
 }
 
 std::optional<PciAddress> parse_exactly(std::string_view text) {

@@ -2,7 +2,6 @@
 #include "vfio/pci/pci_function.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,14 +19,12 @@ class Fields {
   explicit Fields(std::string_view text) : rest_(text) {}
 
   std::uint16_t take(std::string_view marker, std::size_t digits) {
-    std::uint16_t value = 0;
     const std::size_t size = marker.size() + digits;
     if (!rest_.starts_with(marker) || rest_.size() < size) return fail();
-    const char* const end = rest_.data() + size;
-    const auto [stopped, error] = std::from_chars(rest_.data() + marker.size(), end, value, 16);
-    if (error != std::errc() || stopped != end) return fail();
+    const auto value = whole_number<std::uint16_t>(rest_.substr(marker.size(), digits), 16);
+    if (!value) return fail();
     rest_.remove_prefix(size);
-    return value;
+    return *value;
   }
   bool all_taken() const { return good_ && rest_.empty(); }
 
@@ -61,18 +58,10 @@ namespace {
 
 template <typename Number>
 Result<Number> parse_number(std::string_view text, const std::filesystem::path& where) {
-  int base = 10;
-  std::string_view digits = text;
-  if (digits.starts_with("0x")) {
-    base = 16;
-    digits.remove_prefix(2);
-  }
-  Number value{};
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (error != std::errc() || end != digits.data() + digits.size()) {
-    return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not a number", where.string(), text));
-  }
-  return value;
+  const auto value =
+      text.starts_with("0x") ? whole_number<Number>(text.substr(2), 16) : whole_number<Number>(text);
+  if (value) return *value;
+  return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not a number", where.string(), text));
 }
 
 /// Reads attributes and keeps the first error as the function's problem.
@@ -186,9 +175,8 @@ Result<HeaderType> read_header_type(const HostDirectory& directory, const std::f
                 fmt::format("/{}/config: reads all ones; the device is off the bus", path.string()));
   }
   const auto type = static_cast<std::uint8_t>((*config)[kHeaderTypeOffset]) & 0x7fU;
-  if (type > static_cast<std::uint8_t>(HeaderType::cardbus_bridge)) {
+  if (type > static_cast<std::uint8_t>(HeaderType::cardbus_bridge))
     return fail(Errc::malformed_host, fmt::format("/{}/config: header type {:#x}", path.string(), type));
-  }
   return static_cast<HeaderType>(type);
 }
 
@@ -201,9 +189,8 @@ void read_directory(const HostDirectory& directory, const std::vector<std::strin
   bool sriov = false;
   for (const std::string& name : names) {
     if (name.starts_with(kConsumer)) {
-      if (auto consumer = PciAddress::parse(std::string_view(name).substr(kConsumer.size()))) {
+      if (auto consumer = PciAddress::parse(std::string_view(name).substr(kConsumer.size())))
         function.consumers.push_back(*consumer);
-      }
     } else if (name == "vfio-dev") {
       function.vfio_devices = directory.list("vfio-dev").value_or(std::vector<std::string>{});
     } else if (name.starts_with(kVirtualFunction)) {
@@ -223,9 +210,7 @@ void read_dma(const HostFs& host, PciFunction& function) {
 }
 
 Error no_function(const PciAddress& address) {
-  return {.code = make_error_code(Errc::not_found),
-          .message = "there is no PCI function " + address.text(),
-          .hint = {}};
+  return {.code = Errc::not_found, .message = "there is no PCI function " + address.text()};
 }
 
 }  // namespace
@@ -290,6 +275,10 @@ std::filesystem::path sysfs_path(const PciAddress& address) {
   return std::filesystem::path("sys/bus/pci/devices") / address.text();
 }
 
+std::string path_text(const PciFunction& function, std::string_view attribute) {
+  return fmt::format("/{}/{}", sysfs_path(function.address).string(), attribute);
+}
+
 Result<PciFunction> read_function(const HostFs& host, const PciAddress& address) {
   PciFunction function;
   function.address = address;
@@ -325,9 +314,8 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   if (function.numa_node && *function.numa_node < 0) function.numa_node.reset();
   std::optional<std::string> physical;
   if (has("physfn")) reader.optional_link("physfn", physical);
-  if (physical) {
+  if (physical)
     if (auto parent = PciAddress::parse(*physical)) function.physical_function = *parent;
-  }
   read_directory(*directory, names, function, reader);
   read_dma(host, function);
 

@@ -109,4 +109,7 @@ std::string kind_of(const PciFunction& function);
 /// The function's directory: sys/bus/pci/devices/ADDRESS.
 std::filesystem::path sysfs_path(const PciAddress& address);
 
+/// The absolute path of a file in the function's directory, for a message.
+std::string path_text(const PciFunction& function, std::string_view attribute);
+
 }  // namespace ferry::vfio

@@ -2,9 +2,11 @@
 #include "vfio/pci/pci_resources.h"
 
 #include <array>
-#include <charconv>
 
 #include <fmt/format.h>
+
+#include "common/text/text.h"
+#include "hostfs/check_reading.h"
 
 namespace ferry::vfio {
 namespace {
@@ -12,17 +14,7 @@ namespace {
 // Parses hex with or without "0x": `resource` has the prefix, `resourceN_resize` has not.
 std::optional<std::uint64_t> hex(std::string_view text) {
   if (text.starts_with("0x")) text.remove_prefix(2);
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-std::string_view cut(std::string_view& text, char separator) {
-  const auto end = text.find(separator);
-  const auto part = text.substr(0, end);
-  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  return part;
+  return whole_number<std::uint64_t>(text, 16);
 }
 
 // Absent: the line is malformed. Size 0: the register does not exist.

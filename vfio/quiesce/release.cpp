@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
+
 namespace ferry::vfio {
 namespace {
 
@@ -15,8 +17,7 @@ constexpr std::string_view kNone = "none";
 
 // Characters of a unit's name: systemd.unit(5).
 bool is_unit_letter(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         std::string_view(":-_.\\@").find(c) != std::string_view::npos;
+  return is_alphanumeric(c) || std::string_view(":-_.\\@").find(c) != std::string_view::npos;
 }
 
 // Units of other kinds have no device open.
@@ -28,7 +29,7 @@ bool of_another_kind(std::string_view name) {
 
 }  // namespace
 
-std::string Releasable::letting_go() const {
+std::string Releasable::quiesce_text() const {
   switch (kind) {
     case Kind::persistence:
       return "switch persistence of " + name + " off";
@@ -40,7 +41,7 @@ std::string Releasable::letting_go() const {
   return {};
 }
 
-std::string Releasable::taking_hold() const {
+std::string Releasable::resume_text() const {
   switch (kind) {
     case Kind::persistence:
       return "switch persistence of " + name + " on again";

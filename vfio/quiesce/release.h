@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "vfio/pci/pci_address.h"
 #include "vfio/use_probe.h"
@@ -33,20 +34,15 @@ struct Releasable {
   Kind kind = Kind::service;
   std::string name;
   /// The order that quiesces: "stop nvidia-dcgm.service", "unload module nvidia_drm".
-  std::string letting_go() const;
+  std::string quiesce_text() const;
   /// The order that resumes: "start nvidia-dcgm.service", "load module nvidia_drm again".
-  std::string taking_hold() const;
+  std::string resume_text() const;
   auto operator<=>(const Releasable&) const = default;
 };
 
 /// Stops and starts units of the host's service manager.
-class Releaser {
+class Releaser : Pinned {
  public:
-  Releaser() = default;
-  Releaser(const Releaser&) = delete;
-  Releaser& operator=(const Releaser&) = delete;
-  Releaser(Releaser&&) = delete;
-  Releaser& operator=(Releaser&&) = delete;
   virtual ~Releaser() = default;
 
   /// Returns once all processes of `unit` ("nvidia-persistenced.service") have ended. On an error the unit
@@ -57,13 +53,8 @@ class Releaser {
 };
 
 /// Switches nvidia-persistenced for single GPUs, by a tool of the host that the caller chooses.
-class PersistenceSwitch {
+class PersistenceSwitch : Pinned {
  public:
-  PersistenceSwitch() = default;
-  PersistenceSwitch(const PersistenceSwitch&) = delete;
-  PersistenceSwitch& operator=(const PersistenceSwitch&) = delete;
-  PersistenceSwitch(PersistenceSwitch&&) = delete;
-  PersistenceSwitch& operator=(PersistenceSwitch&&) = delete;
   virtual ~PersistenceSwitch() = default;
 
   /// Returns once the daemon has answered. Success proves nothing, so the caller must look for users again.
@@ -87,7 +78,7 @@ Result<std::set<std::string>> release_list(const std::vector<std::string>& names
 bool runs_others(std::string_view unit);
 
 /// The service or module to quiesce for `user`: on `list`, and running no VMs or containers. Absent: the
-/// holder must not be quiesced.
+/// user must not be quiesced.
 std::optional<Releasable> may_release(const DeviceUser& user, const std::set<std::string>& list);
 
 /// Advice about a device user that could be on the list and is not: to put it there, or DeviceUser::remedy().

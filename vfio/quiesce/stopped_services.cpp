@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <ranges>
 #include <utility>
 
@@ -153,10 +152,10 @@ Result<> StoppedServices::take_over() {
 }
 
 void StoppedServices::tell(Step::Kind kind, const Releasable& user) const {
-  if (context_.on_step) context_.on_step({.kind = kind, .address = {}, .value = {}, .why = {}, .user = user});
+  if (context_.on_step) context_.on_step({.kind = kind, .user = user});
 }
 
-Result<> StoppedServices::let_go(const Releasable& user) const {
+Result<> StoppedServices::quiesce(const Releasable& user) const {
   switch (user.kind) {
     case Releasable::Kind::persistence:
       return context_.persistence->set(PciAddress::parse(user.name).value(), false);
@@ -168,7 +167,7 @@ Result<> StoppedServices::let_go(const Releasable& user) const {
   return {};
 }
 
-Result<> StoppedServices::take_hold(const Releasable& user) const {
+Result<> StoppedServices::resume(const Releasable& user) const {
   switch (user.kind) {
     case Releasable::Kind::persistence:
       return context_.persistence->set(PciAddress::parse(user.name).value(), true);
@@ -194,9 +193,7 @@ bool StoppedServices::is_stuck(const Releasable& user) const {
 }
 
 Result<> StoppedServices::stop(const Releasable& user) {
-  if (const auto known = tried_.find(user); known != tried_.end()) {
-    return known->second;
-  }
+  if (const auto known = tried_.find(user); known != tried_.end()) return known->second;
   if (is_stuck(user)) {
     return fail(Errc::stuck, "an earlier order about it has not returned from the kernel",
                 "see /run/ferry/hostd/stuck; if it never returns, only a reboot helps");
@@ -205,8 +202,8 @@ Result<> StoppedServices::stop(const Releasable& user) {
   after[user] = StoppedService::to_start;
   Result<> done = record(std::move(after));
   if (done) {
-    tell(Step::Kind::let_go, user);
-    done = let_go(user);
+    tell(Step::Kind::quiesce, user);
+    done = quiesce(user);
     // A tool that could not be run at all cannot switch persistence on either; the service that is stopped
     // instead does so at its start. A tool that ran and failed may still have switched it off.
     const bool asked = done || done.error().code == Errc::stuck || done.error().code == Errc::failed;
@@ -241,26 +238,24 @@ StoppedServices::Restart StoppedServices::start_all() {
       after[user] = state;
       out.notes.push_back(
           service ? fmt::format("{} is stopped and no service manager is there to start it", user.name)
-                  : fmt::format("persistence of {} is off and no nvidia-smi is there to "
-                                "switch it on",
+                  : fmt::format("persistence of {} is off and no nvidia-smi is there to switch it on",
                                 user.name));
       continue;
     }
     if (is_stuck(user)) {
       after[user] = state;
       out.notes.push_back(
-          fmt::format("{}: waits, since an earlier order about it has not returned "
-                      "(/run/ferry/hostd/stuck)",
-                      user.taking_hold()));
+          fmt::format("{}: waits, since an earlier order about it has not returned (/run/ferry/hostd/stuck)",
+                      user.resume_text()));
       continue;
     }
-    tell(Step::Kind::take_hold, user);
-    auto started = take_hold(user);
+    tell(Step::Kind::resume, user);
+    auto started = resume(user);
     if (started) {
       out.notes.push_back(again(user, tried_.contains(user)));
       continue;
     }
-    Error error = std::move(started).error().during(user.taking_hold());
+    Error error = std::move(started).error().during(user.resume_text());
     // nvidia-smi fails for other reasons too, and a second try would fail again.
     if (user.kind == Releasable::Kind::persistence && error.code == Errc::failed) {
       out.notes.push_back(error.message + "; see whether it is on: nvidia-smi -q -i " + user.name);
@@ -286,11 +281,11 @@ Result<std::vector<std::string>> notes_on_stopped_services(const HostFs& host) {
     if (state == StoppedService::to_start) {
       notes.push_back(user.kind == Releasable::Kind::service
                           ? fmt::format("{} was stopped by an earlier run: the next one starts it", user.name)
-                          : fmt::format("left by an earlier run to the next: {}", user.taking_hold()));
+                          : fmt::format("left by an earlier run to the next: {}", user.resume_text()));
     } else {
       notes.push_back(user.kind == Releasable::Kind::service
                           ? fmt::format("{} is started again with the next accelerator", user.name)
-                          : fmt::format("once a GPU is back on its driver: {}", user.taking_hold()));
+                          : fmt::format("once a GPU is back on its driver: {}", user.resume_text()));
     }
   }
   return notes;

@@ -175,7 +175,7 @@ void look_again(const VgpuHost& on, const GpuPlanner& planner, Seen& seen, VgpuP
   }
 }
 
-GpuOutcome not_let_go_of(const GpuPlan& plan, Error why) {
+GpuOutcome not_quiesced(const GpuPlan& plan, Error why) {
   GpuOutcome out;
   out.index = plan.index;
   out.gpu = plan.gpu;
@@ -197,7 +197,7 @@ VgpuOutcome carry_out(const VgpuHost& on, vfio::StoppedServices& services, Seen 
       std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return !gpu.steps.empty(); }));
   // Writing processes start during the scan. A process that no turn is for would only slow the others down.
   on.writer.prepare(std::min({busy, kMostSideBySide, std::size_t{WriteTurns::at_once()}}));
-  auto askers = let_go(release_context(on), seen.inventory, services, plan);
+  auto requests = quiesce(release_context(on), seen.inventory, services, plan);
   look_again(on, planner, seen, plan);
   refuse_held(seen.view, plan);
   const auto begin = std::chrono::steady_clock::now();
@@ -206,14 +206,14 @@ VgpuOutcome carry_out(const VgpuHost& on, vfio::StoppedServices& services, Seen 
   std::atomic<bool> one_has_ended = false;
   side_by_side(plan.gpus.size(), [&](std::size_t i) {
     const GpuPlan& gpu = plan.gpus[i];
-    if (auto& failure = askers[i].failure) {
-      out.gpus[i] = not_let_go_of(gpu, std::move(*failure));
+    if (auto& failure = requests[i].failure) {
+      out.gpus[i] = not_quiesced(gpu, std::move(*failure));
       return;
     }
     const Look age = one_has_ended ? Look::old : Look::fresh;
     out.gpus[i] = run_gpu(shared, planner, seen.inventory, view_of(seen.view, gpu.gpu), gpu, age, told);
     if (!gpu.steps.empty()) one_has_ended = true;
-    out.gpus[i].released = std::move(askers[i].released);
+    out.gpus[i].released = std::move(requests[i].released);
   });
   out.applied = std::chrono::steady_clock::now() - begin;
   return out;
@@ -234,15 +234,15 @@ Result<VgpuOutcome> plan_and_carry_out(const VgpuHost& on, const GpuPlanner& pla
 }
 
 /// Device users of the GPU that may be quiesced. Modules are left out: other GPUs may need them by now.
-std::set<vfio::Releasable> who_may_let_go(const VgpuHost& on, const Seen& seen, const mdev::VgpuGpu& gpu,
-                                          const vfio::UseReport& use) {
-  vfio::Released out;
+std::set<vfio::Releasable> users_to_quiesce_of(const VgpuHost& on, const Seen& seen, const mdev::VgpuGpu& gpu,
+                                               const vfio::UseReport& use) {
+  vfio::QuiescePlan out;
   for (const vfio::DeviceUser& user : use.of(gpu.address().text())) {
     const auto may = vfio::may_release(user, seen.view.release);
     if (may && may->kind != vfio::Releasable::Kind::module) out.add(*may, user, gpu.address());
   }
   const auto yes = [](const vfio::PciAddress&) { return true; };
-  return vfio::asked_to_let_go(out, on.persistence != nullptr, yes, yes);
+  return vfio::users_to_quiesce(out, on.persistence != nullptr, yes, yes);
 }
 
 /// A planner without plans, for a scan on behalf of any of these profiles.
@@ -285,7 +285,7 @@ GpuPlanner planner_for(const Removal& removal) {
 std::string_view text(GpuOutcome::Kind kind) {
   switch (kind) {
     case GpuOutcome::Kind::unmanaged:
-      return "left alone";
+      return "skipped";
     case GpuOutcome::Kind::already_so:
       return "already so";
     case GpuOutcome::Kind::changed:
@@ -337,17 +337,17 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
   }
   std::vector<Error> errors;
   vfio::StoppedServices services(release_context(on));
-  std::vector<vfio::Asker> askers(1);
+  std::vector<vfio::QuiesceRequest> requests(1);
   if (std::ranges::any_of(changed.done, &VgpuStep::needs_gpu_free)) {
     if (auto read = services.take_over(); !read) return {std::move(read).error()};
     const mdev::VgpuGpu& gpu = *seen->view.inventory.find(changed.gpu);
     const auto itself = [](const mdev::VgpuGpu& one) { return std::vector{one.address()}; };
     const auto use = ask(on, seen->inventory, {&gpu, 1}, itself);
     if (!use) return {use.error()};
-    askers.front().devices = {changed.gpu};
-    askers.front().users = who_may_let_go(on, *seen, gpu, *use);
-    let_go(release_context(on), seen->inventory, services, askers);
-    for (const auto& why : {askers.front().failure, askers.front().refusal})
+    requests.front().devices = {changed.gpu};
+    requests.front().users = users_to_quiesce_of(on, *seen, gpu, *use);
+    quiesce(release_context(on), seen->inventory, services, requests);
+    for (const auto& why : {requests.front().failure, requests.front().refusal})
       if (why) errors.push_back(*why);
   }
   // After a stuck order about the GPU nothing more is written.

@@ -22,7 +22,7 @@ namespace {
 struct Candidate {
   GpuPlan* plan;
   const VgpuStep* step;
-  vfio::Released released = {};
+  vfio::QuiescePlan to_quiesce = {};
 };
 
 const VgpuStep* first_switch(const GpuPlan& plan) {
@@ -70,7 +70,8 @@ void refuse_for_modules(std::vector<Candidate>& candidates) {
     }
     for (const Candidate& candidate : candidates) {
       if (candidate.plan->refusal) continue;
-      for (Error& why : vfio::serving_others(candidate.released, freed, "which does not change with this")) {
+      for (Error& why :
+           vfio::serving_others(candidate.to_quiesce, freed, "which does not change with this")) {
         settled = false;
         refuse(*candidate.plan, std::move(why).during(candidate.plan->label()));
       }
@@ -87,7 +88,7 @@ void plan_release(const VgpuSnapshot& view, VgpuPlan& plan) {
     for (const vfio::DeviceUser& user : view.use.of(gpu.text())) {
       if (!has_it_open(user)) continue;
       if (const auto may = vfio::may_release(user, view.release)) {
-        candidate.released.add(*may, user, gpu);
+        candidate.to_quiesce.add(*may, user, gpu);
       } else {
         refuse(*candidate.plan, in_the_way(candidate, user));
       }
@@ -113,27 +114,28 @@ void plan_release(const VgpuSnapshot& view, VgpuPlan& plan) {
   };
   for (const Candidate& candidate : candidates) {
     if (candidate.plan->refusal) continue;
-    candidate.plan->releases = vfio::asked_to_let_go(
-        candidate.released, view.persistence_by_gpu, [](const vfio::PciAddress&) { return true; },
+    candidate.plan->releases = vfio::users_to_quiesce(
+        candidate.to_quiesce, view.persistence_by_gpu, [](const vfio::PciAddress&) { return true; },
         serves_others);
   }
 }
 
-std::vector<vfio::Asker> let_go(const vfio::ReleaseContext& context, const vfio::Inventory& inventory,
-                                vfio::StoppedServices& services, VgpuPlan& plan) {
-  std::vector<vfio::Asker> askers;
-  askers.reserve(plan.gpus.size());
+std::vector<vfio::QuiesceRequest> quiesce(const vfio::ReleaseContext& context,
+                                          const vfio::Inventory& inventory, vfio::StoppedServices& services,
+                                          VgpuPlan& plan) {
+  std::vector<vfio::QuiesceRequest> requests;
+  requests.reserve(plan.gpus.size());
   for (const GpuPlan& gpu : plan.gpus) {
-    vfio::Asker& asker = askers.emplace_back();
-    asker.devices = {gpu.gpu};
-    asker.users = gpu.releases;
+    vfio::QuiesceRequest& request = requests.emplace_back();
+    request.devices = {gpu.gpu};
+    request.users = gpu.releases;
   }
-  let_go(context, inventory, services, askers);
-  for (std::size_t i = 0; i < askers.size(); ++i) {
-    if (auto& refusal = askers[i].refusal)
+  quiesce(context, inventory, services, requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (auto& refusal = requests[i].refusal)
       plan.gpus[i].refusal = std::move(*refusal).during(plan.gpus[i].label());
   }
-  return askers;
+  return requests;
 }
 
 void refuse_held(const VgpuSnapshot& view, VgpuPlan& plan) {
@@ -142,7 +144,7 @@ void refuse_held(const VgpuSnapshot& view, VgpuPlan& plan) {
     for (const vfio::DeviceUser& user : view.use.of(gpu.gpu.text())) {
       if (!has_it_open(user)) continue;
       const auto asked = vfio::may_release(user, view.release);
-      refuse(gpu, asked && gpu.releases.contains(*asked) ? vfio::held_on(*asked, gpu.label())
+      refuse(gpu, asked && gpu.releases.contains(*asked) ? vfio::still_in_use(*asked, gpu.label())
                                                          : in_the_way(candidate, user));
     }
   }

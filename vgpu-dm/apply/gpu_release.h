@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "vfio/quiesce/letting_go.h"
+#include "vfio/quiesce/quiesce_plan.h"
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/plan.h"
 
@@ -18,8 +18,9 @@ void plan_release(const VgpuSnapshot& view, VgpuPlan& plan);
 
 /// Quiesces these users and returns the result for each GPU of the plan. A GPU is refused in the plan if one
 /// of its users was not even asked.
-std::vector<vfio::Asker> let_go(const vfio::ReleaseContext& context, const vfio::Inventory& inventory,
-                                vfio::StoppedServices& services, VgpuPlan& plan);
+std::vector<vfio::QuiesceRequest> quiesce(const vfio::ReleaseContext& context,
+                                          const vfio::Inventory& inventory, vfio::StoppedServices& services,
+                                          VgpuPlan& plan);
 
 /// Decides from a scan after the quiesce: refuses GPUs that are still, or again, open.
 void refuse_held(const VgpuSnapshot& view, VgpuPlan& plan);

@@ -14,7 +14,7 @@
 
 #include "common/text/text.h"
 #include "mdev/vgpu_inventory.h"
-#include "mdev/vgpu_writes.h"
+#include "mdev/virtual_functions.h"
 #include "vfio/bind/move_plan.h"
 #include "vgpu-dm/apply/write_turns.h"
 #include "vgpu-dm/plan/gpu_preparation.h"
@@ -118,7 +118,7 @@ class GpuRun {
                                               gpu()->function.driver.value_or("no driver"),
                                               before.function.driver.value_or("none")));
       }
-      const bool offers = !gpu()->parents.empty() || before.framework != mdev::VgpuFramework::mdev_on_pf;
+      const bool offers = !gpu()->parents.empty() || !before.on_itself();
       if (offers || look == kMostLooks) return {};
       on_.pause(kBetweenLooksForTypes);
       if (auto r = look_again(Users::as_before); !r) return r;

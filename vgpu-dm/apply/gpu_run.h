@@ -62,7 +62,7 @@ Result<vfio::UseReport> ask(
 // The write of each kind of step, and the check that the host shows its effect.
 
 /// The write of a step with VgpuStep::Target::vgpu. For set_placement, and for the placement of a new vGPU,
-/// see placement_write().
+/// see mdev::Framework::placement_write().
 AttributeWrite write_of(const VgpuStep& step);
 
 /// Moves a vGPU to a placement. No write if the vGPU is already there: the driver's first free placement may

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "mdev/vgpu_writes.h"
+#include "mdev/framework.h"
 #include "vfio/use_probe.h"
 #include "vgpu-dm/apply/gpu_run.h"
 #include "vgpu-dm/apply/vgpu_params.h"
@@ -29,7 +29,7 @@ Error held_by_a_vm(const Error& error) {
 
 // The number still available changes with each vGPU that is made, by any program.
 bool is_offered(const VgpuHost& on, const VgpuStep& step) {
-  return mdev::available_now(on.host, step.framework, step.parent, step.type_id).value_or(1) > 0;
+  return step.framework->available_now(on.host, step.parent, step.type_id).value_or(1) > 0;
 }
 
 using Kind = VgpuStep::Kind;
@@ -82,7 +82,7 @@ bool has_held(const VgpuStep& step, const mdev::ManagedGpu& now) {
 }  // namespace
 
 Result<> place(const VgpuHost& on, const VgpuStep& step, std::uint32_t placement) {
-  const AttributeWrite write = mdev::placement_write(step.framework, step.parent, step.id, placement);
+  const AttributeWrite write = step.framework->placement_write(step.parent, step.id, placement);
   if (const auto now = on.host.read_attribute(write.path); now && *now == write.value) return {};
   auto done = on.writer.write(write.path, write.value);
   if (done) return done;
@@ -99,19 +99,16 @@ Error explained(const VgpuHost& on, const VgpuStep& step, Error error) {
                 fmt::format("{} no longer offers {}: {}", step.parent.text(), step.short_name, error.message),
             .hint = "something else may be creating vGPUs on this node"};
   }
-  const bool tells =
-      step.kind == VgpuStep::Kind::set_params ||
-      (step.kind == VgpuStep::Kind::remove && step.framework == mdev::VgpuFramework::vendor_vfio);
+  const bool tells = step.kind == VgpuStep::Kind::set_params ||
+                     (step.kind == VgpuStep::Kind::remove && step.framework->refuses_removal_in_use());
   if (!tells || !is_errno(error, EPERM)) return error;
   return held_by_a_vm(error);
 }
 
 AttributeWrite write_of(const VgpuStep& step) {
-  if (step.kind == Kind::create)
-    return mdev::creation_write(step.framework, step.parent, step.type_id, step.id);
-  if (step.kind == Kind::set_params)
-    return mdev::params_write(step.framework, step.parent, step.id, step.params);
-  return mdev::removal_write(step.framework, step.parent, step.id);
+  if (step.kind == Kind::create) return step.framework->creation_write(step.parent, step.type_id, step.id);
+  if (step.kind == Kind::set_params) return step.framework->params_write(step.parent, step.id, step.params);
+  return step.framework->removal_write(step.parent, step.id);
 }
 
 Result<> have_library_do(mdev::GpuManagement& library, const VgpuStep& step) {
@@ -131,21 +128,14 @@ Result<> verify(const VgpuStep& step, const mdev::VgpuGpu& now, const Result<mde
   return fail(Errc::failed, fmt::format("{}: the driver took it, but it is not so", step.text()));
 }
 
-namespace {
-
-bool driver_refuses(const VgpuStep& removal) {
-  return removal.framework == mdev::VgpuFramework::vendor_vfio;
-}
-
-}  // namespace
-
 RemovalFence::RemovalFence(const HostFs& host)
     : open_([&host](const std::filesystem::path& relative) { return host.open(relative, O_RDWR); }) {}
 
 Result<> RemovalFence::close(const mdev::VgpuGpu& gpu, std::span<const VgpuStep> removals) {
   for (const VgpuStep& step : removals) {
     const auto device = std::ranges::find(gpu.devices, step.id, &mdev::VgpuDevice::id);
-    if (driver_refuses(step) || device == gpu.devices.end() || !device->iommu_group) continue;
+    if (step.framework->refuses_removal_in_use() || device == gpu.devices.end() || !device->iommu_group)
+      continue;
     for (const std::string& name : vfio::group_node_names(*device->iommu_group)) {
       auto node = open_("dev/vfio/" + name);
       if (node) {
@@ -165,7 +155,7 @@ Result<> RemovalFence::close(const mdev::VgpuGpu& gpu, std::span<const VgpuStep>
 }
 
 bool RemovalFence::leaves_open(const VgpuStep& removal) const {
-  return !driver_refuses(removal) && !held_.contains(removal.id.text);
+  return !removal.framework->refuses_removal_in_use() && !held_.contains(removal.id.text);
 }
 
 }  // namespace ferry::vgpu

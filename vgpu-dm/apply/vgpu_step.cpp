@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "common/text/text.h"
+#include "mdev/framework.h"
 
 namespace ferry::vgpu {
 
@@ -38,8 +39,7 @@ bool VgpuStep::only_adds() const {
 }
 
 std::string VgpuStep::text() const {
-  const std::string what =
-      framework == mdev::VgpuFramework::vendor_vfio ? short_name : short_name + " " + id.text;
+  const std::string what = framework->has_uuids() ? short_name + " " + id.text : short_name;
   switch (kind) {
     case Kind::remove:
       return fmt::format("remove {} from {}", what, parent.text());

@@ -27,7 +27,7 @@ struct VgpuStep {
     set_mixed_sizes,
   };
   Kind kind = Kind::create;
-  mdev::VgpuFramework framework = mdev::VgpuFramework::none;  ///< selects the write (vgpu_writes.h)
+  const mdev::Framework* framework = &mdev::no_framework();  ///< makes the writes; never nullptr
   mdev::VgpuId id;
   vfio::PciAddress parent;  ///< the GPU itself for steps on virtual functions
   /// Number of virtual functions; number of the GPU instance to remove, or of the profile to make; 1 or 0 for

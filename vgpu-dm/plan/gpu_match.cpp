@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "mdev/vgpu.h"
+#include "mdev/framework.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 #include "vgpu-dm/profile/profile.h"
 
@@ -65,10 +65,10 @@ bool fits(const mdev::VgpuDevice& device, const Want& want) {
 }
 
 // Error if the driver tells neither a vGPU's type name nor the number of a desired type. Both may be the same
-// type, and no change would be needed. (Mediated devices always tell both.)
+// type, and no change would be needed.
 std::optional<Error> cannot_tell(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   const auto nameless = std::ranges::find_if(gpu.devices, is_nameless);
-  if (gpu.framework != mdev::VgpuFramework::vendor_vfio || nameless == gpu.devices.end()) return std::nullopt;
+  if (!gpu.framework->lists_only_creatable_types() || nameless == gpu.devices.end()) return std::nullopt;
   for (const Want& want : match.wants) {
     const bool number_known = want.listed || (want.type != nullptr && !want.type->id.empty());
     if (number_known || want.missing() == 0) continue;
@@ -90,15 +90,13 @@ bool has_params(const mdev::VgpuDevice& device, const VgpuParams& desired) {
   return now && *now == desired;
 }
 
-/// Boards that make vGPUs on the GPU itself are too old to choose placements.
 std::optional<Error> has_no_places(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
   const auto placed =
       std::ranges::find_if(item.vgpus, [](const VgpuCount& entry) { return !entry.placement.empty(); });
-  if (placed == item.vgpus.end() || gpu.framework != mdev::VgpuFramework::mdev_on_pf) return std::nullopt;
+  const std::string_view why = gpu.framework->why_no_placement();
+  if (placed == item.vgpus.end() || why.empty()) return std::nullopt;
   return Error{.code = Errc::unsupported,
-               .message = fmt::format("{}: {}: makes vGPUs on itself, and no places for them can be chosen "
-                                      "there",
-                                      placed->place, gpu.label()),
+               .message = fmt::format("{}: {}: {}", placed->place, gpu.label(), why),
                .hint =
                    "leave placement out for such GPUs: GPUs from Ada on have it, and those from Ampere "
                    "on with mixed sizes"};

@@ -278,7 +278,7 @@ std::optional<Error> cannot_lose_instances(const ProfileItem& item, const mdev::
 
 bool asks_library(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
   if (sheds_functions(item, gpu)) return true;  // this deletes GPU instances too
-  if (item.vgpus.empty() || gpu.framework == mdev::VgpuFramework::mdev_on_pf) return false;
+  if (item.vgpus.empty()) return false;
   if (!gpu.on_virtual_functions() && !gpu.may_get_virtual_functions()) return false;
   if (wants_instances(item) || item.mixed_sizes) return true;
   if (gpu.may_get_virtual_functions()) return true;

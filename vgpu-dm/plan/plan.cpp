@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "common/text/text.h"
+#include "mdev/framework.h"
 #include "vgpu-dm/apply/gpu_release.h"
 #include "vgpu-dm/plan/gpu_capacity.h"
 #include "vgpu-dm/plan/gpu_match.h"
@@ -20,7 +21,7 @@ namespace {
 
 // Present vGPUs may hide a type: true if the driver may list it once they are removed.
 bool may_be_listed_later(const Want& want, const GpuMatch& match, const mdev::VgpuGpu& gpu) {
-  if (gpu.framework != mdev::VgpuFramework::vendor_vfio || gpu.devices.empty()) return false;
+  if (!gpu.framework->lists_only_creatable_types() || gpu.devices.empty()) return false;
   // check_capacity() reports missing room beside vGPUs that stay. For a board that is not in the table,
   // unlisted types are unknown.
   return want.type != nullptr || (gpu.unlisted.empty() && !match.leftover.empty());
@@ -68,10 +69,9 @@ std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& g
   if (missing == match.wants.end()) return std::nullopt;
   if (!gpu.obstacle.empty()) {
     const std::string place = missing->entry->place + ": " + gpu.label();
-    const bool none = gpu.framework == mdev::VgpuFramework::none;
+    const bool none = !gpu.framework->makes_vgpus();
     return Error{.code = Errc::unsupported,
-                 .message = none ? fmt::format("{}: no parent devices found for GPU at index {}: {}", place,
-                                               gpu.index, gpu.obstacle)
+                 .message = none ? fmt::format("{}: no parent devices found: {}", place, gpu.obstacle)
                                  : fmt::format("{}: {}", place, gpu.obstacle),
                  .hint = none ? hint_without_parents(gpu) : ""};
   }
@@ -160,9 +160,8 @@ void add_creations(const Room& room, const mdev::VgpuGpu& gpu, ParentSource pare
       plan.steps.push_back(
           {.kind = VgpuStep::Kind::create,
            .framework = gpu.framework,
-           .id = gpu.framework == mdev::VgpuFramework::vendor_vfio
-                     ? mdev::VgpuId{parent->text()}
-                     : ids.next(*parent, want->type->short_name),
+           .id = gpu.framework->has_uuids() ? ids.next(*parent, want->type->short_name)
+                                            : mdev::VgpuId{parent->text()},
            .parent = *parent,
            .number = 0,
            .type_id = want->type->id,
@@ -199,9 +198,9 @@ GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch
   return plan;
 }
 
-// Vendor-specific VFIO does not tell who made a vGPU.
+// Without a UUID nothing shows who made a vGPU.
 bool is_foreign(const mdev::VgpuDevice& device, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
-  return gpu.framework != mdev::VgpuFramework::vendor_vfio && !is_ours(view.node, device);
+  return gpu.framework->has_uuids() && !is_ours(view.node, device);
 }
 
 // A foreign vGPU that is not spared is removed, as under NVIDIA's program, and a note tells of it.
@@ -250,8 +249,9 @@ GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, 
                       const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
   plan.refusal = lacking_on_functions(match, gpu);
   for (const Want& want : match.wants) {
-    // Types of mediated devices are listed in any state of the GPU; the table knows all others.
-    const bool all_known = gpu.framework == mdev::VgpuFramework::mdev_on_vf || !gpu.unlisted.empty();
+    // A driver that does not list all its types may have more than are listed; the table knows them.
+    const bool all_listed = gpu.framework->makes_vgpus() && !gpu.framework->lists_only_creatable_types();
+    const bool all_known = all_listed || !gpu.unlisted.empty();
     if (!plan.refusal && want.type == nullptr && all_known) plan.refusal = not_advertised(want, gpu);
   }
   if (plan.refusal) return plan;
@@ -303,7 +303,7 @@ GpuPlan plan_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSn
   if (!plan.refusal) plan.refusal = match.problem;
   if (!plan.refusal && item.whole) return plan_whole(std::move(plan), item, match, gpu, view);
   // No preparation would help such a GPU.
-  if (!plan.refusal && gpu.framework == mdev::VgpuFramework::none && !gpu.may_get_virtual_functions())
+  if (!plan.refusal && !gpu.framework->makes_vgpus() && !gpu.may_get_virtual_functions())
     plan.refusal = cannot_create(match, gpu);
   if (plan.refusal) return plan;
   Preparation first = prepare(item, match, gpu, view);
@@ -376,11 +376,10 @@ GpuPlan plan_gpu_removal(const Removal& removal, const mdev::VgpuGpu& gpu, const
       leaving.push_back(&device);
     } else {
       plan.kept.push_back(device.id);
-      plan.notes.push_back(fmt::format("{}: vGPU {} ({}) {}: left; --foreign takes it too", gpu.label(),
-                                       device.id.text, device.short_name,
-                                       gpu.framework == mdev::VgpuFramework::vendor_vfio
-                                           ? "has no UUID that would tell whether Ferry made it"
-                                           : "was not made by Ferry"));
+      plan.notes.push_back(fmt::format(
+          "{}: vGPU {} ({}) {}: left; --foreign takes it too", gpu.label(), device.id.text, device.short_name,
+          gpu.framework->has_uuids() ? "was not made by Ferry"
+                                     : "has no UUID that would tell whether Ferry made it"));
     }
   }
   plan.refusal = cannot_write(gpu, view);  // a part that could not be read may hide vGPUs

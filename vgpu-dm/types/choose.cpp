@@ -44,9 +44,9 @@ std::string meant(std::string_view unit) {
 
 Result<std::uint32_t> parse_memory_mib(std::string_view text) {
   const auto refuse = [&](const std::string& why) {
-    return fail(Errc::usage, fmt::format("'{}' is not an amount of memory: {}", text, why),
-                "write a whole number and its unit: 6GiB or 6Gi, 4096MiB, 6G (6,000,000,000 bytes, which is "
-                "5723 MiB)");
+    return fail(
+        Errc::usage, fmt::format("'{}' is not an amount of memory: {}", text, why),
+        "write a whole number and its unit: 6GiB or 6Gi, 4096MiB, or 6G, which means 6,000,000,000 bytes");
   };
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   const std::string_view unit_name = text.substr(digits);

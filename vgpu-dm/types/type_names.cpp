@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hostfs/kernel_facts.h"
+#include "mdev/framework.h"
 
 namespace ferry::vgpu {
 namespace {
@@ -146,7 +147,7 @@ bool is_nameless(const mdev::VgpuDevice& device) {
 }
 
 bool needs_names(const mdev::VgpuGpu& gpu) {
-  return gpu.framework == mdev::VgpuFramework::vendor_vfio && std::ranges::any_of(gpu.devices, is_nameless);
+  return gpu.framework->lists_only_creatable_types() && std::ranges::any_of(gpu.devices, is_nameless);
 }
 
 void give_name(mdev::VgpuDevice& device, const std::string& called) {
@@ -167,7 +168,7 @@ void name(const Memory& memory, mdev::VgpuGpu& gpu) {
 /// Type names that the driver lists for a GPU now.
 Names listed_on(const mdev::VgpuGpu& gpu) {
   Names out;
-  if (gpu.framework != mdev::VgpuFramework::vendor_vfio) return out;
+  if (!gpu.framework->lists_only_creatable_types()) return out;
   for (const mdev::VgpuParent& parent : gpu.parents) {
     for (const mdev::VgpuType& type : parent.types) out.emplace(type.id, type.name);
   }
@@ -177,7 +178,7 @@ Names listed_on(const mdev::VgpuGpu& gpu) {
 /// vGPUs whose type names the driver has listed neither now nor earlier.
 std::vector<mdev::VgpuDevice*> untold(const HostFs& host, mdev::VgpuGpu& gpu) {
   std::vector<mdev::VgpuDevice*> out;
-  if (gpu.framework != mdev::VgpuFramework::vendor_vfio) return out;
+  if (!gpu.framework->lists_only_creatable_types()) return out;
   const Names listed = listed_on(gpu);
   for (mdev::VgpuDevice& device : gpu.devices) {
     if (!listed.contains(device.type_id)) out.push_back(&device);

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "vgpu-dm/types/type_names.h"
 
@@ -145,8 +146,7 @@ bool has_nothing_to_complete(const mdev::VgpuGpu& gpu) {
          !gpu.awaits_types();
 }
 
-// For vendor-specific VFIO, or a GPU that may come to it. Mediated devices list their types whether or not
-// they can be created.
+// For a driver that lists only creatable types, or a GPU that may come to have such a driver's functions.
 void add_unlisted(const BoardTypes& known, mdev::VgpuGpu& gpu) {
   std::set<std::string_view> listed;  // names and ids: a release may have another name for an id
   for (const mdev::VgpuParent& parent : gpu.parents) {
@@ -211,8 +211,7 @@ void complete(const BoardTypes& known, mdev::VgpuGpu& gpu) {
   }
   for (mdev::VgpuDevice& device : gpu.devices) complete(known, device);
   gpu.unlisted.clear();
-  if (gpu.framework == mdev::VgpuFramework::vendor_vfio || gpu.may_get_virtual_functions() ||
-      gpu.awaits_types())
+  if (gpu.framework->lists_only_creatable_types() || gpu.may_get_virtual_functions() || gpu.awaits_types())
     add_unlisted(known, gpu);
   bound_by_framebuffer(known, gpu);
 }

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent's memory from one reconcile to the next. Most state is on the Node and in the host's files, which
+// outlive the agent. The memory holds facts that neither can show, above all times. It is a part of the
+// snapshot (reconcile.h). An agent that restarts begins with an empty memory.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "agent/node_refusals.h"
+#include "agent/operator_compat/operands.h"
+#include "kube/backoff.h"
+
+namespace ferry::agent {
+
+/// The last contents of the host's files, and hostd's liveness. Needed to measure silence: a file's own time
+/// comes from a clock that may be set. Lost at a restart: each patience with hostd begins anew, and hostd's
+/// earlier ends and failures no longer count.
+struct HostMemory {
+  std::optional<std::string> files;        ///< desired.json and status.json; absent: not read yet
+  std::optional<std::string> kata_files;   ///< kata.json and kata-classes.json; absent: not read yet
+  Moment changed_at;                       ///< start of HostSide::silent
+  Moment kata_changed_at;                  ///< start of HostSide::kata_silent
+  std::optional<Moment> down_since;        ///< absent: hostd runs
+  int ends = 0;                            ///< HostSide::ends
+  bool has_failed = false;                 ///< HostSide::has_failed
+  std::optional<std::string> last_status;  ///< status.json of a hostd that has ended; absent: it is newer
+};
+
+/// The change that the desired state asks for. Needed for the time limit of operands, and to report a late
+/// failure of a blocked change to other nodes. Lost at a restart: operands get the whole time again, and such
+/// a failure stays this node's own.
+struct ChangeMemory {
+  std::optional<Moment> waits_since;     ///< start of ReconcileResult::awaits_operands
+  std::optional<std::uint64_t> blocked;  ///< generation of desired.json that was blocked, and is not done yet
+};
+
+/// The last writes of desired.json. Lost at a restart: until hostd has answered a file with the same content
+/// in other words, the node is `pending`.
+struct DesiredFileMemory {
+  std::string unwritable;  ///< HostSide::unwritable
+  /// Generations of desired.json: the written one, and an earlier one with the same content in other words.
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> same;
+};
+
+/// Kata's handlers. Lost at a restart: the kubelet gets the whole time again to list a handler, and an
+/// artifact that hostd has not noticed is pulled once more.
+struct KataMemory {
+  std::set<std::string> unlisted;  ///< ready handlers that the kubelet does not list
+  Moment unlisted_since;           ///< start of HostSide::kata_unlisted
+  bool fetched = false;            ///< hostd has to notice a pulled artifact
+  std::string unwritable;          ///< KataSnapshot::unwritable
+};
+
+/// NVIDIA's programs. Lost at a restart: Ferry's device plugin stays on standby for the whole time again, and
+/// pods of a DaemonSet that was removed before are not NVIDIA's.
+struct OthersMemory {
+  std::set<std::string> daemon_set_uids;  ///< present and former DaemonSets of the operator
+  std::optional<Moment> unserved_since;   ///< start of OtherPrograms::unserved; absent: 0 or unknown
+};
+
+/// Patches of the Node. Needed because other programs may revert a patch, or refuse it, and because the text
+/// of an error may change at each reconcile. Lost at a restart: such a patch is sent again at once.
+struct PatchMemory {
+  NodeRefusals refusals;
+  NodeChanges last;  ///< of the last accepted patch
+  Moment last_at;
+  Moment again;  ///< the same patch is not sent before
+  kube::Backoff repeats;
+  Moment error_again;  ///< the error alone is not changed before
+  std::chrono::seconds error_pause{0};
+};
+
+/// The file for Node Feature Discovery. Lost at a restart: the file is written once more.
+struct FeatureFileMemory {
+  std::optional<Labels> labels;  ///< absent: unknown
+  Moment renewed_at;             ///< when it has to be renewed
+};
+
+/// Messages that are not repeated. Lost at a restart: each is logged or recorded once more.
+struct MessageMemory {
+  std::set<std::string> warnings;  ///< DesiredState::warnings, recorded as events
+  std::set<std::string> events;    ///< recorded while the Node cannot show them
+  std::set<std::string> doubts;    ///< logged PodOnNode::doubt
+  bool node_is_missing = false;    ///< logged
+};
+
+struct AgentMemory {
+  HostMemory host;
+  ChangeMemory change;
+  DesiredFileMemory desired_file;
+  KataMemory kata;
+  OthersMemory others;
+  PatchMemory patch;
+  FeatureFileMemory feature_file;
+  MessageMemory messages;
+};
+
+}  // namespace ferry::agent

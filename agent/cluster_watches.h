@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The objects of the cluster that the agent watches: the Node, the pods on it, NVIDIA's DaemonSets, and the
+// ConfigMaps with policies and with Kata's classes. For one thread.
+//
+// RBAC may forbid objects, the server may fail at some kinds of them, and there may be more than are kept.
+// After a patience the agent goes on without such objects. If the server reports nothing at all, it waits.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/node_agent.h"
+#include "agent/reconcile.h"
+#include "agent/reconcile_queue.h"
+#include "common/result.h"
+#include "kube/api_path.h"
+#include "kube/api_transport.h"
+#include "kube/backoff.h"
+#include "kube/field_filter.h"
+#include "kube/object_watch.h"
+#include "kube/timers.h"
+
+namespace ferry::agent {
+
+class ClusterWatches {
+ public:
+  using Objects = kube::ObjectWatch::Objects;
+
+  /// Each change of an object schedules a reconcile. The references must outlive this object.
+  ClusterWatches(kube::ApiTransport& transport, kube::Timers& timers, kube::Random random,
+                 const NodeAgent::Settings& settings, ReconcileQueue& queue);
+  ClusterWatches(const ClusterWatches&) = delete;
+  ClusterWatches& operator=(const ClusterWatches&) = delete;
+  ClusterWatches(ClusterWatches&&) = delete;
+  ClusterWatches& operator=(ClusterWatches&&) = delete;
+  ~ClusterWatches() = default;
+
+  /// Errc::usage: a name that no object can have.
+  Result<> begin();
+
+  /// Null: there is no such Node, or it is not listed yet.
+  const nlohmann::json* node() const;
+  bool lists_node() const { return node_.watch->listed(); }
+  /// To be called before a patch of the Node is sent, and with the Node of the answer. The latter counts
+  /// until the watch reports the Node. The watch may report later changes before the answer comes.
+  void expect_patch() { reported_since_patch_ = false; }
+  void patched(nlohmann::json node) {
+    if (!reported_since_patch_) patched_ = std::move(node);
+  }
+
+  /// Null: they are not watched, not listed, or known only in part.
+  const Objects* pods() const { return objects(pods_); }
+  const Objects* daemon_sets() const { return objects(daemon_sets_); }
+
+  /// The sources of the GPUs' desired state are not known yet, so that no reconcile is possible.
+  struct Unknown {
+    std::optional<Moment> until;  ///< end of the patience; absent: the API server has to answer first
+  };
+  /// Absent: they are known.
+  std::optional<Unknown> unknown() const;
+
+  /// Sets the parts of the snapshot that are about the ConfigMaps. Kata's may be unknown: the GPUs' desired
+  /// state does not wait for it.
+  void add_configurations(NodeSnapshot& snapshot) const;
+
+ private:
+  struct Watched {
+    std::unique_ptr<kube::ObjectWatch> watch = {};  ///< null: not watched
+    /// The newest error of the watch, and the time of the first one of its kind.
+    std::optional<Error> error = {};
+    Moment error_since = {};
+  };
+
+  void watch(Watched& watched, kube::Selection selection, kube::FieldChoice fields = kube::whole_object());
+  const Objects* objects(const Watched& watched) const;
+  std::optional<Unknown> unknown(const Watched& watched) const;
+  Moment end_of_patience(const Watched& watched) const;
+  void add_kata(NodeSnapshot& snapshot) const;
+
+  kube::ApiTransport& transport_;
+  kube::Timers& timers_;
+  const kube::Random random_;
+  const NodeAgent::Settings& settings_;
+  ReconcileQueue& queue_;
+  Watched node_;
+  Watched pods_;
+  Watched daemon_sets_;
+  Watched kata_;
+  std::deque<Watched> config_maps_;
+  bool node_in_trouble_ = false;           ///< the watch of the Node has an error too
+  Moment node_well_since_;                 ///< end of the last such error
+  std::optional<nlohmann::json> patched_;  ///< the Node after the last patch, until the watch reports it
+  bool reported_since_patch_ = false;
+};
+
+}  // namespace ferry::agent

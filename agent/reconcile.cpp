@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/reconcile.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent/cluster_words.h"
+#include "agent/desired_state/known_policies.h"
+#include "agent/labels/feature_file.h"
+#include "agent/labels/own_labels.h"
+#include "agent/rollout/rollout.h"
+
+namespace ferry::agent {
+namespace {
+
+DesiredState desired_state_for(const NodeSnapshot& snapshot, const std::vector<OtherOwner>& owners) {
+  DesiredState desired_state =
+      resolve_desired_state(snapshot.node, snapshot.configs, snapshot.defaults, snapshot.unreadable);
+  if (snapshot.incomplete && desired_state.kind != DesiredState::Kind::nothing) {
+    desired_state.kind = DesiredState::Kind::invalid;
+    desired_state.error = Error(*snapshot.incomplete).during("no GPU is changed");
+    return desired_state;
+  }
+  // Without a desired state there is no reason for standby.
+  if (owners.empty() || desired_state.kind == DesiredState::Kind::nothing) return desired_state;
+  desired_state.kind = DesiredState::Kind::standby;
+  desired_state.reason = standby_because(owners);
+  desired_state.of_vgpu_config = false;  // the other program reports its state
+  return desired_state;
+}
+
+/// True if all GPUs are in the desired mode already. Only a policy with an item for all GPUs, and without
+/// vGPUs, can be decided here.
+bool host_is_so(const policy::Policy& policy, const HostStatus& host) {
+  if (policy.items.size() != 1) return false;
+  const policy::PolicyItem& item = policy.items.front();
+  const bool of_all = item.gpus.all_devices && item.gpus.filters.empty() && item.selection.models.empty() &&
+                      item.selection.addresses.empty() && item.selection.numa_nodes.empty() &&
+                      item.selection.vendors.empty();
+  return of_all && item.mode != policy::Mode::vgpu &&
+         std::ranges::all_of(host.accelerators,
+                             [&](const AcceleratorStatus& gpu) { return gpu.mode == item.mode; });
+}
+
+bool is_written(const DesiredState& desired_state, const HostSide& host) {
+  return host.written && host.written->says(desired_state.desired_policy);
+}
+
+/// True if writing the desired state changes GPUs, or may. Once it is written, hostd reports the result.
+bool would_change(const DesiredState& desired_state, const HostSide& host) {
+  if (desired_state.kind != DesiredState::Kind::policy || is_written(desired_state, host)) return false;
+  // A running change may have changed a GPU already.
+  if (host.status && !host_is_changing(host) && host_is_so(desired_state.desired_policy.policy, *host.status))
+    return false;
+  return !is_done_already(desired_state, host);
+}
+
+/// True if a change follows. An unwritable desired.json must not keep operands paused.
+bool change_is_coming(const DesiredState& desired_state, const HostSide& host) {
+  return host.unwritable.empty() && would_change(desired_state, host);
+}
+
+/// True if hostd refused a GPU that only pausable operands use. They were resumed when another device user
+/// led to the refusal, and opened the GPU again. After kPausePatience the operands are not waited for.
+bool operands_are_in_the_way(const NodeSnapshot& snapshot, const DesiredState& desired_state) {
+  const HostSide& host = snapshot.host;
+  if (!is_taken_up(desired_state, host) || !host.status || !host.hostd_speaks || !snapshot.others.pods)
+    return false;
+  if (host.status->phase != NodePhase::blocked || host.silent > kPausePatience) return false;
+  const auto is_operands = [&](const ReportedUser& user) {
+    const auto pod = std::ranges::find(*snapshot.others.pods, user.pod_uid, &PodOnNode::uid);
+    return !user.pod_uid.empty() && pod != snapshot.others.pods->end() &&
+           can_be_paused(snapshot.node.labels, pod->daemon_set);
+  };
+  return std::ranges::any_of(host.status->accelerators, [&](const AcceleratorStatus& gpu) {
+    return gpu.state == "blocked" && gpu.only_in_use && !gpu.users.empty() &&
+           std::ranges::all_of(gpu.users, is_operands);
+  });
+}
+
+void add_warnings(const NodeSnapshot& snapshot, bool pause, DesiredState& desired_state) {
+  if (desired_state.kind == DesiredState::Kind::policy || desired_state.kind == DesiredState::Kind::invalid)
+    desired_state.warnings.insert(desired_state.warnings.end(), snapshot.passed_over.begin(),
+                                  snapshot.passed_over.end());
+  if (!pause) return;
+  for (const std::string& label : operands_that_stay(snapshot.node.labels))
+    desired_state.warnings.push_back(
+        fmt::format("label {} cannot be paused: its value is too long for the mark behind it", label));
+}
+
+/// Warns of an idle device plugin. On standby the message of the standby says it.
+void warn_of_idle_plugin(const OtherPrograms& others, const std::vector<OtherOwner>& owners,
+                         DesiredState& desired_state) {
+  if (desired_state.kind == DesiredState::Kind::standby || others.are_neighbours) return;
+  const std::string why = plugin_is_on_standby(others).value_or(std::string());
+  if (why.empty()) return;
+  const std::string lines = hand_over_text(owners);
+  desired_state.warnings.push_back(fmt::format(
+      "Ferry's device plugin advertises nothing here: {}; {}", why,
+      lines.empty() ? "remove it to hand the node over" : "ClusterPolicy hands it over with " + lines));
+}
+
+/// True if a label of this node asks for the policy, and desired.json is not from that label.
+bool is_by_label(const DesiredState& desired_state, const HostSide& host) {
+  return desired_state.desired_policy.source.starts_with("label ") &&
+         (!host.written || host.written->source != desired_state.desired_policy.source);
+}
+
+NodeChange change_of(const NodeSnapshot& snapshot, const DesiredState& desired_state,
+                     const DrainNeed& drain) {
+  const HostSide& host = snapshot.host;
+  NodeChange change;
+  change.node = snapshot.node.name;
+  // While desired.json cannot be written, each try may be the one that begins the change.
+  if (would_change(desired_state, host)) {
+    change.begin = configuration_id(desired_state.desired_policy.policy);
+    change.by_label = is_by_label(desired_state, host);
+  }
+  if (drain.kind == DrainNeed::Kind::evict) {
+    change.begin = configuration_id(desired_state.desired_policy.policy);
+    change.by_label = desired_state.desired_policy.source.starts_with("label ");
+  }
+  if (host.written) {
+    const auto policy = host.written->read();
+    change.written = policy ? configuration_id(*policy) : std::string();
+  }
+  change.outcome = change_outcome(host);
+  if (change.outcome == ChangeOutcome::failed) change.why = failure_of(host);
+  // A hostd that has not come back, as after a boot, says nothing about its desired state.
+  const bool was_blocked = host.written && snapshot.memory.change.blocked == host.written->generation;
+  change.is_news = host.hostd_speaks && was_blocked && says_that_it_failed(host);
+  change.has_any = host.status &&
+                   std::ranges::any_of(host.status->accelerators,
+                                       [](const AcceleratorStatus& gpu) { return gpu.desired.has_value(); });
+  return change;
+}
+
+bool is_recorded(const std::optional<Rollout>& rollout, const NodeChange& change) {
+  return change.outcome == ChangeOutcome::failed && rollout && rollout->known &&
+         rollout->verdicts.failed.contains(change.written);
+}
+
+/// The rollout leases of the node; without a budget no lease is needed.
+SharedLease leases_of(const NodeSnapshot& snapshot, const NodeChange& gpus, const KataPlan& kata) {
+  if (!snapshot.rollout) return {};
+  NodeChange of_kata = kata.change;
+  of_kata.node = snapshot.node.name;
+  return share_lease(*snapshot.rollout, gpus, of_kata);
+}
+
+/// The part of `desired` that `labels` do not have yet.
+LabelChanges differences(const Labels& labels, const LabelChanges& desired) {
+  LabelChanges out;
+  for (const auto& [key, value] : desired) {
+    const auto now = labels.find(key);
+    if (value ? now == labels.end() || now->second != *value : now != labels.end()) out[key] = value;
+  }
+  return out;
+}
+
+/// The pod of a paused operand that still has to end; empty: none.
+std::string still_to_go(const NodeSnapshot& snapshot) {
+  const auto going = paused_daemon_sets(snapshot.node.labels);
+  if (going.empty()) return {};
+  if (!snapshot.others.pods) return "the paused operands' pods, which cannot be seen, to end";
+  const auto pod = std::ranges::find_if(*snapshot.others.pods,
+                                        [&](const PodOnNode& one) { return going.contains(one.daemon_set); });
+  return pod == snapshot.others.pods->end() ? std::string() : fmt::format("pod {} to end", text(*pod));
+}
+
+void plan_desired_file(const NodeSnapshot& snapshot, const std::vector<OtherOwner>& owners,
+                       const LabelChanges& pausing, ReconcileResult& result) {
+  const HostSide& host = snapshot.host;
+  if (result.desired_state.kind == DesiredState::Kind::invalid) return;
+  if (result.desired_state.kind != DesiredState::Kind::policy) {
+    // If only a label says so, and no DaemonSet was listed, Ferry does not give up a node that it serves.
+    const bool sure = result.desired_state.kind == DesiredState::Kind::nothing ||
+                      std::ranges::any_of(owners, [](const OtherOwner& owner) { return owner.seen; });
+    result.remove_desired_file = sure && host.written.has_value();
+    return;
+  }
+  if (is_written(result.desired_state, host)) return;
+  if (!result.rollout.may_begin) {
+    result.waits_for = result.rollout.waits_for;
+    return;
+  }
+  if (snapshot.paused <= kPausePatience) {
+    if (!snapshot.memory.patch.refusals.own(snapshot.now).empty()) {
+      result.waits_for = "the API server to take labels of ours";
+    } else if (!pausing.empty()) {
+      result.waits_for = "the operands' labels to be paused";
+    } else if (change_is_coming(result.desired_state, host)) {
+      result.waits_for = still_to_go(snapshot);
+    }
+  }
+  result.awaits_operands = !result.waits_for.empty();
+  if (result.awaits_operands) return;
+  // Higher than any generation that hostd has read, even of a lost file: its answer must belong to this file.
+  const std::uint64_t written = host.written ? host.written->generation : 0;
+  const std::uint64_t seen = host.status ? host.status->desired.value_or(0) : 0;
+  result.desired_file = {.generation = std::max(written, seen) + 1,
+                         .policy = result.desired_state.desired_policy.name,
+                         .config = result.desired_state.desired_policy.config,
+                         .source = result.desired_state.desired_policy.source};
+}
+
+/// Absent: the host status is not known, and the labels stay. Labels that vanish at each boot would move the
+/// pods that they place. If hostd is down for too long, the labels are removed, since they are not kept up to
+/// date.
+std::optional<Labels> features_of(const HostSide& host) {
+  if (hostd_is_gone(host)) return Labels();
+  return host.status ? feature_labels(*host.status) : std::nullopt;
+}
+
+void plan_features(const NodeSnapshot& snapshot, LabelChanges& labels, LabelChanges& annotations,
+                   ReconcileResult& result) {
+  auto features = features_of(snapshot.host);
+  if (snapshot.features == FeatureWay::node && !features) return;
+  const auto annotation = [&](const char* name) {
+    const auto found = snapshot.node.annotations.find(name);
+    return found == snapshot.node.annotations.end() ? std::string_view() : std::string_view(found->second);
+  };
+  const bool ours = snapshot.features == FeatureWay::node;
+  // NFD may have set these labels already, and not yet listed them in its annotation.
+  const bool nfds = snapshot.features == FeatureWay::file || snapshot.features == FeatureWay::nfd;
+  Labels record = read_label_record(annotation(kFeaturesAnnotation));
+  std::erase_if(record, [](const auto& label) { return !is_feature_label(label.first); });
+  OwnLabels own =
+      own_labels(snapshot.node.labels, std::move(record), ours ? features.value_or(Labels()) : Labels(),
+                 nfds ? Labels() : own_features(snapshot.node.labels, annotation(kNfdAnnotation)));
+  if (snapshot.memory.patch.refusals.labels(snapshot.now).empty()) {
+    labels.merge(own.changes);
+    annotations[kFeaturesAnnotation] = std::move(own.record);
+  } else if (!own.changes.empty()) {
+    return;  // NFD sets no label that the agent has yet to remove
+  }
+  if (snapshot.features == FeatureWay::file)
+    result.feature_file = std::move(features);
+  else if (snapshot.features == FeatureWay::nfd)
+    result.node_feature = std::move(features);
+}
+
+/// Reports labels that the API server refuses; empty `why`: it refuses none.
+void add_refusal(const char* which, const std::string& why, ReconcileResult& result) {
+  if (why.empty()) return;
+  std::string text = fmt::format("{} stay as they are: {}", which, why);
+  add_to_error(result.report, text);
+  result.desired_state.warnings.push_back(std::move(text));
+}
+
+/// The plan of an agent that ends: no change and no pull begins.
+KataPlan last_kata_plan(const NodeSnapshot& snapshot) {
+  if (!snapshot.kata) return {};
+  KataSnapshot kata = *snapshot.kata;
+  kata.pulls_no_more = true;
+  KataPlan out =
+      kata_plan(snapshot.node, snapshot.host, kata, snapshot.rollout ? &*snapshot.rollout : nullptr);
+  out.change.begin.clear();
+  return out;
+}
+
+/// A vGPU configuration that is no longer desired, and that hostd never took up, is not pending.
+void end_pending(const Labels& labels, ReconcileResult& result) {
+  if (result.desired_state.of_vgpu_config || result.desired_state.kind == DesiredState::Kind::policy) return;
+  const auto now = labels.find(kVgpuStateLabel);
+  if (now != labels.end() && now->second == "pending") result.report.labels[kVgpuStateLabel] = std::nullopt;
+}
+
+/// Operands are awaited from the first wait until desired.json is written or needs no write. A blocked change
+/// that later fails without a rollout lease is reported to the other nodes, but once only: a person may
+/// remove the verdict. A failure after success is this node's own trouble.
+ChangeMemory next_change(const NodeSnapshot& snapshot, const ReconcileResult& result) {
+  ChangeMemory next = snapshot.memory.change;
+  if (result.awaits_operands && !next.waits_since) next.waits_since = snapshot.now;
+  if (!result.awaits_operands && !result.desired_file) next.waits_since.reset();
+  if (!snapshot.host.written) return next;
+  if (result.outcome == ChangeOutcome::blocked) next.blocked = snapshot.host.written->generation;
+  if (result.outcome == ChangeOutcome::done || result.failure_is_recorded) next.blocked.reset();
+  return next;
+}
+
+void plan_patch(const NodeSnapshot& snapshot, ReconcileResult& result) {
+  const PatchMemory& memory = snapshot.memory.patch;
+  const NodeChanges& changes = result;
+  memory.refusals.leave_out(result, snapshot.now);
+  const bool in_vain = memory.refusals.is_all_left_out(snapshot.now);
+  // The text may differ in each reconcile, as if a GPU is in use by a new process each time.
+  const bool waits = (changes == memory.last && snapshot.now < memory.again) ||
+                     (changes.is_error_alone() && snapshot.now < memory.error_again);
+  if (!changes.empty())
+    result.patch = waits || in_vain ? ReconcileResult::Patch::held : ReconcileResult::Patch::send;
+  result.record_events = in_vain || changes.empty();
+}
+
+void plan_feature_file(const NodeSnapshot& snapshot, ReconcileResult& result) {
+  const FeatureFileMemory& memory = snapshot.memory.feature_file;
+  if (!result.feature_file) return;
+  const bool is_so =
+      memory.labels == result.feature_file && snapshot.has_feature_file != result.feature_file->empty();
+  result.write_feature_file = !is_so || snapshot.now >= memory.renewed_at;
+}
+
+/// The first deadline that no watch and no file reports, as for a silent hostd.
+std::optional<Requeue> next_deadline(const NodeSnapshot& snapshot, const ReconcileResult& result) {
+  constexpr std::chrono::seconds kBeyond{1};
+  const AgentMemory& memory = snapshot.memory;
+  std::optional<Requeue> first;
+  const auto at = [&](Moment when, std::string_view reason) {
+    if (when <= snapshot.now) return;
+    if (!first || when - snapshot.now < first->after)
+      first = {.after = when - snapshot.now, .reason = reason};
+  };
+  if (result.kata.awaits_kubelet)
+    at(memory.kata.unlisted_since + kListPatience + kBeyond, "the kubelet has not listed a handler");
+  if (memory.others.unserved_since && !result.standby)
+    at(*memory.others.unserved_since + kUnservedPatience, "NVIDIA's device plugin has been gone for a while");
+  if (result.patch == ReconcileResult::Patch::held || memory.patch.refusals.is_all_left_out(snapshot.now)) {
+    at(memory.patch.again, "the patch that others reverted is sent again");
+    at(memory.patch.error_again, "the last text of the error is shown");
+  }
+  for (const Moment when : memory.patch.refusals.moments()) at(when, "a refused patch is tried again");
+  if (memory.host.down_since)
+    at(*memory.host.down_since + kGonePatience + kBeyond, "the host status is too old");
+  if (result.drain_left)
+    at(snapshot.now + *result.drain_left + kBeyond, "the drain has reached its time limit");
+  if (snapshot.kata_given_up_at) at(*snapshot.kata_given_up_at, "Kata's ConfigMap counts as missing");
+  if (result.feature_file)
+    at(result.write_feature_file ? snapshot.now + kFeatureFileRenewal : memory.feature_file.renewed_at,
+       "the feature file is renewed");
+  if (result.change.waits_since)
+    at(*result.change.waits_since + kPausePatience + kBeyond, "the change begins without operands");
+  const Moment host = memory.host.changed_at + kBeyond;
+  // Operands must not stay paused for a silent host, whatever the desired state is by now.
+  const bool paused = !resume_operands(snapshot.node.labels).empty();
+  if (paused) at(host + kPausePatience, "operands are resumed without hostd");
+  if (result.kata.awaited)
+    at(memory.host.kata_changed_at + *result.kata.awaited + kBeyond, "hostd is silent about Kata's handlers");
+  if (paused || result.report.condition == NodeCondition::pending ||
+      result.report.condition == NodeCondition::applying)
+    at(host + (has_answered(snapshot.host) ? kChangePatience : kAnswerPatience), "hostd is silent");
+  return first;
+}
+
+}  // namespace
+
+ReconcileResult reconcile(const NodeSnapshot& snapshot) {
+  drop_unused_policies();
+  const Labels& labels = snapshot.node.labels;
+  const auto owners = other_owners(labels, snapshot.others);
+  const NodeRefusals& refusals = snapshot.memory.patch.refusals;
+  const std::string labels_refused = refusals.labels(snapshot.now);
+  const std::string own_refused = refusals.own(snapshot.now);
+  ReconcileResult result;
+  result.desired_state = desired_state_for(snapshot, owners);
+  const DrainNeed need = snapshot.drain
+                             ? drain_need(snapshot.node, result.desired_state, snapshot.host, *snapshot.drain)
+                             : DrainNeed();
+  const KataPlan kata = snapshot.kata ? kata_plan(snapshot.node, snapshot.host, *snapshot.kata,
+                                                  snapshot.rollout ? &*snapshot.rollout : nullptr)
+                                      : KataPlan();
+  const NodeChange change = change_of(snapshot, result.desired_state, need);
+  result.outcome = change.outcome;
+  result.failure_is_recorded = is_recorded(snapshot.rollout, change);
+  SharedLease leases = leases_of(snapshot, change, kata);
+  result.rollout = std::move(leases.gpus);
+  result.lease = std::move(leases.lease);
+  if (snapshot.kata) result.kata = kata_step(snapshot.node, snapshot.host, *snapshot.kata, kata, leases.kata);
+  DrainStep drain =
+      snapshot.drain ? drain_step(snapshot.node, result.desired_state, *snapshot.drain, need, result.rollout)
+                     : DrainStep();
+  result.report = node_report(result.desired_state, snapshot.host, result.rollout.held, drain.report);
+  add_refusal("labels of features and of Kata's handlers", labels_refused, result);
+  add_refusal("labels that report the state, and those of operands,", own_refused, result);
+
+  // Operands are not paused for a silent host, whatever the desired state is by now.
+  const bool in_vain = waits_in_vain(snapshot.host);
+  const bool changing = host_is_changing(snapshot.host) && !in_vain;
+  // A drain counts too: an operand that came back would open the GPUs, and its pod is never evicted.
+  const bool coming =
+      change_is_coming(result.desired_state, snapshot.host) || need.kind == DrainNeed::Kind::evict;
+  const bool pause = result.desired_state.kind == DesiredState::Kind::policy &&
+                     !is_silent(result.desired_state, snapshot.host) &&
+                     ((changing && !snapshot.host.has_failed) || (coming && result.rollout.may_begin) ||
+                      operands_are_in_the_way(snapshot, result.desired_state));
+  // The labels may ask for another state by now, but hostd may still work on the last one.
+  const bool keep = (changing || !has_answered(snapshot.host)) && !in_vain;
+  const LabelChanges pausing = pause ? pause_operands(labels) : LabelChanges();
+  add_warnings(snapshot, pause, result.desired_state);
+  warn_of_idle_plugin(snapshot.others, owners, result.desired_state);
+  if (owners.empty() && !keep) end_pending(labels, result);
+  LabelChanges desired;
+  if (own_refused.empty()) {
+    desired = result.report.labels;
+    desired.merge(pause ? LabelChanges(pausing) : keep ? LabelChanges() : resume_operands(labels));
+  }
+  if (labels_refused.empty())
+    desired.merge(kata_labels(labels, snapshot.kata
+                                          ? labelled_handlers(snapshot.node, snapshot.host)
+                                          : known_to_kubelet(snapshot.node, snapshot.host.kata.ready)));
+  drain.annotations.merge(LabelChanges(result.report.annotations));
+  drain.annotations[kKataErrorAnnotation] =
+      result.kata.trouble.empty() ? std::nullopt : std::optional<std::string>(result.kata.trouble);
+  plan_features(snapshot, desired, drain.annotations, result);
+  result.labels = differences(labels, desired);
+  result.annotations = differences(snapshot.node.annotations, drain.annotations);
+  result.unschedulable = drain.unschedulable;
+  result.evict = std::move(drain.evict);
+  result.drain_left = drain.left;
+  result.events = node_events(snapshot.node, result.desired_state, snapshot.host, result.report,
+                              snapshot.memory.messages.warnings);
+  std::ranges::move(drain.events, std::back_inserter(result.events));
+  std::ranges::copy(result.kata.events, std::back_inserter(result.events));
+  result.files = validation_files(result.desired_state, snapshot.host);
+  plan_desired_file(snapshot, owners, pausing, result);
+  if (!snapshot.others.are_neighbours) result.standby = plugin_is_on_standby(snapshot.others);
+  result.change = next_change(snapshot, result);
+  plan_patch(snapshot, result);
+  plan_feature_file(snapshot, result);
+  result.requeue = next_deadline(snapshot, result);
+  return result;
+}
+
+LastLease last_lease(const NodeSnapshot& snapshot) {
+  LastLease out;
+  if (!snapshot.rollout) return out;
+  RolloutStep lease =
+      leases_of(snapshot, change_of(snapshot, DesiredState(), DrainNeed()), last_kata_plan(snapshot)).lease;
+  if (lease.kind == RolloutStep::Kind::take) return out;
+  out.lease = std::move(lease);
+  const auto& written = snapshot.host.kata_written;
+  if (is_kata_configuration(out.lease.configuration) && written && written->permitted) {
+    out.kata = written;
+    out.kata->permitted = false;
+  }
+  return out;
+}
+
+}  // namespace ferry::agent

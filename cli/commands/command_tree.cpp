@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands/command_tree.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "cli/completion/command_model.h"
+#include "cli/options/choice_option.h"
+#include "common/version.h"
+
+namespace ferry::cli {
+
+struct CommandTree::Entry {
+  std::string_view name;
+  void (CommandTree::*add)(CLI::App&);
+};
+
+const std::vector<CommandTree::Entry>& CommandTree::verbs() {
+  static const std::vector<Entry> kVerbs = {{"status", &CommandTree::add_status},
+                                            {"explain", &CommandTree::add_explain},
+                                            {"doctor", &CommandTree::add_doctor},
+                                            {"apply", &CommandTree::add_apply},
+                                            {"assert", &CommandTree::add_assert},
+                                            {"export", &CommandTree::add_export},
+                                            {"convert", &CommandTree::add_convert},
+                                            {"hostd", &CommandTree::add_hostd},
+                                            {"vfio", &CommandTree::add_vfio},
+                                            {"vgpu", &CommandTree::add_vgpu},
+                                            {"plugin", &CommandTree::add_plugin},
+                                            {"agent", &CommandTree::add_agent},
+                                            {"kubevirt-cr", &CommandTree::add_kubevirt_cr},
+                                            {"kata", &CommandTree::add_kata},
+                                            {"selftest", &CommandTree::add_selftest},
+                                            {"completion", &CommandTree::add_completion},
+                                            {"help", &CommandTree::add_help},
+                                            {"version", &CommandTree::add_version}};
+  return kVerbs;
+}
+
+CommandTree::CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayBeNamed& may_be_named)
+    : globals_(globals), verb_(verb) {
+  app.require_subcommand(1);
+  app.set_help_flag("-h,--help", "print this help");
+  app.add_option("--host-root", globals.host_root, "the folder on which the root of the host is mounted")
+      ->check(CLI::ExistingDirectory)
+      ->option_text("DIR [/]");
+  add_choice(app, "-o,--output", globals.output, output_formats(),
+             "the format of the data: table, wide (a table with more columns), json or yaml")
+      ->option_text("FORMAT [table]");
+  add_choice(
+      app, "--color", globals.colours,
+      {{"auto", ColourChoice::terminal}, {"always", ColourChoice::always}, {"never", ColourChoice::never}},
+      "when to use colours: auto (on a terminal, unless NO_COLOR is set), always or never")
+      ->option_text("WHEN [auto]");
+  suggest_words(app.add_option("--log-level", globals.log_level,
+                               "the least severe messages to log: trace, debug, info, warn, error or off"),
+                {"trace", "debug", "info", "warn", "error", "off"})
+      ->option_text("LEVEL [warn]");
+  add_choice(app, "--log-format", globals.log_format, {{"text", LogFormat::text}, {"json", LogFormat::json}},
+             "the format of the log: text or json")
+      ->option_text("FORMAT [text]");
+  app.set_version_flag("--version", std::string("ferry ") + kVersion, "print the version");
+  app.footer("Data goes to standard output, messages go to standard error.");
+
+  for (const Entry& entry : verbs())
+    if (may_be_named(entry.name)) (this->*entry.add)(app);
+}
+
+CLI::App* CommandTree::add_verb(CLI::App& parent, const std::string& name, const std::string& description,
+                                Verb action) {
+  CLI::App* verb = parent.add_subcommand(name, description);
+  verb->fallthrough();  // global options may follow the verb
+  verb->callback([this, action = std::move(action)] { verb_ = action; });
+  return verb;
+}
+
+CLI::App* CommandTree::add_changing_verb(CLI::App& parent, const std::string& name,
+                                         const std::string& description, Verb action) {
+  CLI::App* verb = add_verb(parent, name, description, std::move(action));
+  verb->add_flag("--dry-run", globals_.dry_run, "print the writes and make none");
+  verb->add_flag("--explain", globals_.explain, "print the reason of each write");
+  return verb;
+}
+
+CLI::App* CommandTree::add_plan_verb(CLI::App& parent, const std::string& description, Verb action) {
+  CLI::App* plan = add_verb(parent, "plan", description, nullptr);
+  plan->add_flag("--explain", globals_.explain, "print the reason of each write");
+  plan->callback([this, action = std::move(action)] {
+    globals_.dry_run = true;
+    verb_ = action;
+  });
+  return plan;
+}
+
+CLI::App* CommandTree::add_group(CLI::App& app, const std::string& name, const std::string& description) {
+  CLI::App* group = app.add_subcommand(name, description);
+  group->require_subcommand(1);
+  group->fallthrough();
+  return group;
+}
+
+void CommandTree::add_release(CLI::App* verb, std::vector<std::string>& names) {
+  verb->add_option("--release", names,
+                   "a service of the host that may be stopped during the change, or nvidia_drm for its "
+                   "console; nvidia-persistenced needs no entry; none stops no service; may be repeated")
+      ->option_text("NAME ...");
+}
+
+void CommandTree::add_foreign(CLI::App* verb) {
+  verb->add_flag("--foreign", profile_.foreign,
+                 "also remove mediated devices that Ferry did not make, if they are not asked for");
+}
+
+}  // namespace ferry::cli

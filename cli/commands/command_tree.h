@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tree of verbs with their options. The chosen verb leaves its action behind.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "agent/agent_options.h"
+#include "cli/verbs/verbs.h"
+#include "common/log.h"
+
+namespace ferry::cli {
+
+/// The options of every command.
+struct Globals {
+  std::string host_root = "/";
+  OutputFormat output = OutputFormat::table;
+  ColourChoice colours = ColourChoice::terminal;
+  std::string log_level = "warn";
+  LogFormat log_format = LogFormat::text;
+  bool dry_run = false;
+  bool explain = false;
+};
+
+using Verb = std::function<ExitStatus(const Session&)>;
+
+/// False: no word of the command line is this verb, so it is not built.
+using MayBeNamed = std::function<bool(std::string_view verb)>;
+
+/// Builds the tree below `app`. Parsing writes `globals`, and `verb` gets the action of the chosen verb. All
+/// three must outlive the tree.
+class CommandTree {
+ public:
+  CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayBeNamed& may_be_named);
+
+ private:
+  struct Entry;
+  static const std::vector<Entry>& verbs();  ///< in the order of the help text
+
+  CLI::App* add_verb(CLI::App& parent, const std::string& name, const std::string& description, Verb action);
+  CLI::App* add_changing_verb(CLI::App& parent, const std::string& name, const std::string& description,
+                              Verb action);
+  /// A verb that prints what a changing one would do.
+  CLI::App* add_plan_verb(CLI::App& parent, const std::string& description, Verb action);
+  static CLI::App* add_group(CLI::App& app, const std::string& name, const std::string& description);
+  static void add_release(CLI::App* verb, std::vector<std::string>& names);
+  void add_foreign(CLI::App* verb);
+
+  // looking_commands.cpp
+  void add_status(CLI::App& app);
+  void add_explain(CLI::App& app);
+  void add_doctor(CLI::App& app);
+  void add_selftest(CLI::App& app);
+  void add_completion(CLI::App& app);
+  void add_help(CLI::App& app);
+  void add_version(CLI::App& app);
+
+  // node_commands.cpp
+  void add_policy(CLI::App* verb, const std::string& name_is);
+  void add_apply(CLI::App& app);
+  void add_assert(CLI::App& app);
+  void add_export(CLI::App& app);
+  void add_convert(CLI::App& app);
+  void add_hostd(CLI::App& app);
+  void add_agent(CLI::App& app);
+  void add_plugin(CLI::App& app);
+  void add_kubevirt_cr(CLI::App& app);
+
+  // gpu_commands.cpp
+  void add_selection(CLI::App* verb);
+  void add_vfio(CLI::App& app);
+  void add_profile(CLI::App* verb);
+  void add_profile_of_node(CLI::App* verb);
+  void add_vgpu(CLI::App& app);
+  void add_vgpu_choose(CLI::App& vgpu);
+
+  // kata_commands.cpp
+  CLI::App* with_class_file(CLI::App* verb);
+  CLI::App* with_runtime(CLI::App* verb);
+  CLI::App* with_node(CLI::App* verb);
+  void with_edited_files(CLI::App* verb);
+  void add_installation(CLI::App* verb);
+  void add_kata(CLI::App& app);
+
+  Globals& globals_;
+  Verb& verb_;
+  StatusOptions status_;
+  std::string word_;
+  std::vector<std::string> help_for_;
+  DoctorOptions doctor_;
+  SelectionOptions selection_;
+  ProfileOptions profile_;
+  KeepingOptions keeping_;
+  bool on_host_ = false;
+  std::string export_name_ = "current";
+  ChoiceOptions choice_;
+  RemovalOptions removal_;
+  virt::SelftestOptions selftest_;
+  KataOptions kata_;
+  ServingOptions serving_;
+  AgentOptions agent_;
+  std::optional<agent::AgentOptionList> agent_list_;
+  KubevirtCrOptions permits_;
+  std::string shell_;
+};
+
+/// A command line's parser, and the values that it fills.
+struct Program {
+  explicit Program(const MayBeNamed& may_be_named) : tree(app, globals, verb, may_be_named) {}
+
+  CLI::App app{"Gives the GPUs of a Kubernetes node to virtual machines", "ferry"};
+  Globals globals;
+  Verb verb;
+  const CommandTree tree;
+};
+
+}  // namespace ferry::cli

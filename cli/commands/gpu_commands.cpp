@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands for whole GPUs and for vGPUs.
+#include "cli/commands/command_tree.h"
+#include "cli/completion/command_model.h"
+
+namespace ferry::cli {
+
+void CommandTree::add_selection(CLI::App* verb) {
+  verb->add_flag(
+      "--all", selection_.all,
+      "every accelerator; bind leaves out those with vGPUs, and those whose driver offers vGPU types");
+  verb->add_option("--device", selection_.devices, "this accelerator, such as 0000:3b:00.0; may be repeated")
+      ->option_text("ADDRESS ...");
+  verb->add_option("--group", selection_.groups, "the accelerators of this IOMMU group; may be repeated")
+      ->option_text("NUMBER ...");
+  verb->add_option("--vendor", selection_.filter.vendors,
+                   "the accelerators of this vendor, such as 10de or nvidia; may be repeated")
+      ->option_text("VENDOR ...");
+  suggest_words(
+      verb->add_option("--class", selection_.filter.classes,
+                       "the accelerators of this class: 0302, vga, 3d or nvswitch; may be repeated"),
+      {"vga", "3d", "nvswitch"})
+      ->option_text("CLASS ...");
+  verb->add_option("--model", selection_.filter.models,
+                   "the accelerators of this model, such as '*H100*' or 10de:2330; may be repeated")
+      ->option_text("MODEL ...");
+  verb->add_option("--numa", selection_.filter.numa_nodes,
+                   "the accelerators on this NUMA node; may be repeated")
+      ->option_text("NODE ...");
+  verb->add_option(
+          "--with", selection_.with,
+          "include this device, which shares the group or the slot but is not part of the card; may be "
+          "repeated")
+      ->option_text("ADDRESS ...");
+}
+
+void CommandTree::add_vfio(CLI::App& app) {
+  CLI::App* vfio = add_group(app, "vfio", "bind whole GPUs to vfio-pci by IOMMU group, and unbind them");
+  const auto to_vfio = [this](const Session& session) {
+    return move_verb(session, selection_, vfio::Direction::to_vfio);
+  };
+  CLI::App* plan = add_plan_verb(*vfio, "print what bind would do, and write nothing", to_vfio);
+  add_selection(plan);
+  CLI::App* bind =
+      add_changing_verb(*vfio, "bind", "bind accelerators and their IOMMU groups to vfio", to_vfio);
+  add_selection(bind);
+  for (CLI::App* verb : {plan, bind}) {
+    verb->add_flag(
+        "--force", selection_.force,
+        "include a device on which only a screen depends; a device in use is refused all the same");
+    add_release(verb, selection_.release);
+  }
+  add_selection(add_changing_verb(
+      *vfio, "unbind", "return accelerators and their groups to the drivers that they had",
+      [this](const Session& session) { return move_verb(session, selection_, vfio::Direction::back); }));
+  add_selection(add_changing_verb(
+      *vfio, "restore", "return all that Ferry has bound, or the chosen part, to the earlier drivers",
+      [this](const Session& session) { return restore_verb(session, selection_); }));
+}
+
+void CommandTree::add_profile(CLI::App* verb) {
+  verb->add_option("-f,--file", profile_.file, "the profile file or ConfigMap; - is standard input")
+      ->option_text("FILE")
+      ->required();
+  verb->add_option("-c,--config", profile_.name, "the profile; a file with a single profile needs no name")
+      ->option_text("NAME");
+  verb->add_flag("--lenient", profile_.lenient,
+                 "accept the faults that NVIDIA's program accepts, such as a repeated key, with a warning");
+}
+
+void CommandTree::add_profile_of_node(CLI::App* verb) {
+  add_profile(verb);
+  verb->add_option("--node", profile_.node,
+                   "a Node object, whose label nvidia.com/vgpu.config names the profile")
+      ->option_text("FILE");
+  verb->add_option("--default", profile_.otherwise, "the profile of a Node without that label")
+      ->option_text("NAME");
+}
+
+void CommandTree::add_vgpu(CLI::App& app) {
+  CLI::App* vgpu = add_group(app, "vgpu", "make vGPUs by a profile");
+  add_verb(*vgpu, "types", "list the vGPU types that each GPU can be divided into now", vgpu_types_verb);
+  CLI::App* validate =
+      add_verb(*vgpu, "validate", "check a profile file, alone or against this host",
+               [this](const Session& session) { return vgpu_validate_verb(session, profile_, on_host_); });
+  add_profile(validate);
+  validate->add_flag("--host", on_host_, "also print which parts of the profile this host cannot do");
+  const auto to_profile = [this](const Session& session) { return vgpu_apply_verb(session, profile_); };
+  CLI::App* plan = add_plan_verb(*vgpu, "print what apply would do, and write nothing", to_profile);
+  CLI::App* apply = add_changing_verb(
+      *vgpu, "apply", "make and remove vGPUs until the host has those of a profile", to_profile);
+  for (CLI::App* verb : {plan, apply}) {
+    add_profile_of_node(verb);
+    add_release(verb, profile_.release);
+    add_foreign(verb);
+  }
+  add_profile_of_node(
+      add_verb(*vgpu, "assert", "compare the host with a profile; the exit status is 3 if they differ",
+               [this](const Session& session) { return vgpu_assert_verb(session, profile_); }));
+  add_verb(*vgpu, "export", "print the vGPUs of the host as a profile for apply and assert",
+           [this](const Session& session) { return vgpu_export_verb(session, export_name_); })
+      ->add_option("-c,--config", export_name_, "the name of the printed profile")
+      ->option_text("NAME [current]");
+  add_vgpu_choose(*vgpu);
+  CLI::App* remove = add_changing_verb(*vgpu, "delete", "remove vGPUs", [this](const Session& session) {
+    return vgpu_delete_verb(session, removal_);
+  });
+  remove->add_flag("--all", removal_.all, "remove the vGPUs of every GPU");
+  remove->add_option("--device", removal_.devices, "remove the vGPUs of this GPU; may be repeated")
+      ->option_text("ADDRESS ...");
+  remove->add_flag("--foreign", removal_.foreign, "also remove vGPUs that Ferry did not make");
+}
+
+void CommandTree::add_vgpu_choose(CLI::App& vgpu) {
+  CLI::App* choose = add_verb(
+      vgpu, "choose", "find the smallest vGPU type with enough memory, and how many can still be made",
+      [this](const Session& session) { return vgpu_choose_verb(session, choice_); });
+  choose
+      ->add_option("--memory", choice_.memory,
+                   "the least memory of the vGPU, such as 6GiB or 4096MiB; 6G means 6,000,000,000 bytes")
+      ->option_text("AMOUNT")
+      ->required();
+  suggest_words(choose->add_option("--series", choice_.series,
+                                   "the series of the type: Q, C, B or A; the default is any, and Q first"),
+                {"Q", "C", "B", "A"})
+      ->option_text("SERIES");
+  choose->add_option("--device", choice_.devices, "only this GPU; may be repeated; the default is all GPUs")
+      ->option_text("ADDRESS ...");
+}
+
+}  // namespace ferry::cli

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands that look at this host, or at the program itself.
+#include <map>
+
+#include <fmt/format.h>
+
+#include "cli/command_line.h"
+#include "cli/commands/command_tree.h"
+#include "cli/commands/examples.h"
+#include "cli/completion/completion.h"
+#include "cli/options/plugin_options.h"
+#include "cli/output/help_text.h"
+#include "common/version.h"
+
+namespace ferry::cli {
+namespace {
+
+ExitStatus help_verb(const Session& session, const std::vector<std::string>& words) {
+  const auto text = help_of(ferry_commands(), words, help_frame(), text_output(session));
+  if (!text) return complain(text.error());
+  fmt::print(session.out, "{}", *text);
+  return ExitStatus::done;
+}
+
+}  // namespace
+
+void CommandTree::add_status(CLI::App& app) {
+  CLI::App* status =
+      add_verb(app, "status", "list the accelerators of this host with their groups, drivers and users",
+               [this](const Session& session) { return status_verb(session, status_); });
+  CLI::Option* watch = status->add_flag("--watch", status_.watch,
+                                        "print the table again whenever something changes, until Ctrl-C");
+  status
+      ->add_option("--capture", status_.capture,
+                   "write this host into a folder instead, for a report or a test; --host-root reads it")
+      ->option_text("DIR")
+      ->check([](const std::string& to) { return to.empty() ? "'' names no folder" : ""; })
+      ->excludes(watch);
+  status->footer(
+      "On a terminal the table is as wide as the terminal. The environment variable COLUMNS sets another "
+      "width. `-o wide` also prints the NUMA node, the PCIe link, the desired mode and the resource of each "
+      "GPU.");
+}
+
+void CommandTree::add_explain(CLI::App& app) {
+  add_verb(app, "explain", "describe one device: its place, the reason for its mode, its users",
+           [this](const Session& session) { return explain_verb(session, word_); })
+      ->add_option("what", word_, "a device: a PCI address, a vGPU's UUID, or a resource's name")
+      ->required()
+      ->option_text("ADDRESS|UUID|RESOURCE");
+}
+
+void CommandTree::add_doctor(CLI::App& app) {
+  CLI::App* doctor = add_verb(app, "doctor", "find what keeps this host from giving GPUs to VMs",
+                              [this](const Session& session) { return doctor_verb(session, doctor_); });
+  suggest_words(doctor->add_option(
+                    "--for", doctor_.purposes,
+                    "the purpose to check for: passthrough, vgpu, kubevirt or kata; several with commas"),
+                {"passthrough", "vgpu", "kubevirt", "kata"})
+      ->option_text("PURPOSE [passthrough]");
+  doctor->add_flag("-v,--verbose", doctor_.verbose, "also print the checks that passed");
+  doctor->add_option("--classes", doctor_.classes, "for kata: a class file, whose classes are checked, too")
+      ->option_text("FILE");
+  doctor
+      ->add_option("--node-file", doctor_.node,
+                   "for kata: the Node object, for the confidential mode of its GPUs")
+      ->option_text("FILE");
+  add_naming_options(*doctor, doctor_.naming);
+}
+
+void CommandTree::add_selftest(CLI::App& app) {
+  CLI::App* selftest =
+      add_verb(app, "selftest", "start a temporary VM that has the devices, and look from inside",
+               [this](const Session& session) { return selftest_verb(session, selftest_); });
+  selftest
+      ->add_option("--device", selftest_.devices,
+                   "the PCI address of a GPU, or the UUID of a vGPU; may be repeated")
+      ->required()
+      ->option_text("ADDRESS|UUID ...");
+  selftest->add_option("--kernel", selftest_.kernel, "the kernel of the VM")->option_text("FILE")->required();
+  selftest
+      ->add_option("--initrd", selftest_.initrd,
+                   "the initrd of the VM, which has to print the PCI devices that it sees")
+      ->option_text("FILE")
+      ->required();
+  selftest->add_option("--memory", selftest_.memory_mib, "the memory of the VM in MiB")
+      ->option_text(fmt::format("MIB [{}]", selftest_.memory_mib));
+  selftest
+      ->add_option_function<unsigned>(
+          "--timeout", [this](unsigned seconds) { selftest_.timeout = std::chrono::seconds(seconds); },
+          "the time after which Ferry ends the VM and fails")
+      ->option_text(fmt::format("SECONDS [{}]", selftest_.timeout.count()));
+}
+
+void CommandTree::add_completion(CLI::App& app) {
+  CLI::App* completion = add_verb(app, "completion", "print a script that completes command lines in a shell",
+                                  [this](const Session& session) {
+                                    static const std::map<std::string, Shell> kShells = {
+                                        {"bash", Shell::bash}, {"zsh", Shell::zsh}, {"fish", Shell::fish}};
+                                    const auto script =
+                                        completion_script(ferry_commands(), kShells.at(shell_), {"ferry"});
+                                    fmt::print(session.out, "{}", script);
+                                    return ExitStatus::done;
+                                  });
+  completion->add_option("shell", shell_, "a shell: bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}))
+      ->option_text("bash|zsh|fish");
+  completion->footer(
+      "For the running shell use `source <(ferry completion bash)`, the same for zsh, and `ferry completion "
+      "fish | source` in fish.\n"
+      "For all users write the script to bash-completion/completions/ferry, zsh/site-functions/_ferry or "
+      "fish/vendor_completions.d/ferry.fish below /usr/share.");
+}
+
+void CommandTree::add_help(CLI::App& app) {
+  add_verb(app, "help", "print the commands, or the options and examples of one",
+           [this](const Session& session) { return help_verb(session, help_for_); })
+      ->add_option("verb", help_for_, "the words of a command")
+      ->option_text("VERB...");
+}
+
+void CommandTree::add_version(CLI::App& app) {
+  add_verb(app, "version", "print the version", [](const Session& session) {
+    fmt::print(session.out, "ferry {}\n", kVersion);
+    return ExitStatus::done;
+  });
+}
+
+}  // namespace ferry::cli

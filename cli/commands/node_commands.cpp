@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands for a node as a whole, and the processes that serve it.
+#include <limits>
+
+#include "cli/commands/command_tree.h"
+#include "cli/completion/command_model.h"
+#include "cli/options/plugin_options.h"
+
+namespace ferry::cli {
+
+void CommandTree::add_policy(CLI::App* verb, const std::string& name_is) {
+  verb->add_option("-f,--file", profile_.file,
+                   "the policy file, vGPU profile file or ConfigMap; - is standard input")
+      ->option_text("FILE")
+      ->required();
+  verb->add_option("-c,--config", profile_.name, name_is)->option_text("NAME");
+  verb->add_flag("--lenient", profile_.lenient,
+                 "accept the faults of a vGPU profile file that NVIDIA's program accepts, with a warning");
+}
+
+void CommandTree::add_apply(CLI::App& app) {
+  CLI::App* apply =
+      add_changing_verb(app, "apply", "give each GPU of the node the mode that a policy names",
+                        [this](const Session& session) { return apply_verb(session, profile_); });
+  add_policy(apply, "the policy; a file with a single policy needs no name");
+  add_foreign(apply);
+}
+
+void CommandTree::add_assert(CLI::App& app) {
+  add_policy(add_verb(app, "assert", "compare the node with a policy; the exit status is 3 if they differ",
+                      [this](const Session& session) { return assert_verb(session, profile_); }),
+             "the policy; a file with a single policy needs no name");
+}
+
+void CommandTree::add_export(CLI::App& app) {
+  add_verb(app, "export", "print the present state of the node as a policy for apply and assert",
+           [this](const Session& session) { return export_verb(session, export_name_); })
+      ->add_option("-c,--config", export_name_, "the name of the printed policy")
+      ->option_text("NAME [current]");
+}
+
+void CommandTree::add_convert(CLI::App& app) {
+  add_policy(add_verb(app, "convert", "print a vGPU profile file as a policy file",
+                      [this](const Session& session) { return convert_verb(session, profile_); }),
+             "print this policy alone");
+}
+
+void CommandTree::add_hostd(CLI::App& app) {
+  CLI::App* hostd =
+      add_changing_verb(app, "hostd", "keep the node in the desired state of a file, until SIGTERM",
+                        [this](const Session& session) { return hostd_verb(session, keeping_); });
+  hostd->add_flag("--once", keeping_.once, "apply the desired state once, and end as `ferry apply` does");
+  hostd->add_flag("--own-scope", keeping_.own_scope,
+                  "for a container: let the host's systemd move hostd into a scope of its own, where the "
+                  "device rules of the container do not apply");
+  CLI::Option* socket =
+      hostd->add_option("--cri-socket", keeping_.cri_socket,
+                        "the socket of the container runtime, such as /run/containerd/containerd.sock, to "
+                        "report which Kata handlers of Ferry it knows");
+  socket->option_text("FILE");
+  hostd
+      ->add_flag(
+          "--kata", keeping_.kata,
+          "install the Kata runtimes of /var/lib/ferry/kata-classes.json, and remove Ferry's other ones")
+      ->needs(socket);
+  CLI::Option* group =
+      hostd->add_option("--agent-group", keeping_.agent_group,
+                        "the number of the group of an agent that is not root; the group may "
+                        "write /var/lib/ferry and the folders of the next two options");
+  group->check(CLI::Range(1U, std::numeric_limits<unsigned>::max() - 1))->option_text("GID");
+  hostd
+      ->add_option("--agent-folder", keeping_.agent_folders,
+                   "a folder of the host that the agent may write; may be repeated")
+      ->option_text("DIR ...")
+      ->needs(group);
+  hostd
+      ->add_option("--agent-tree", keeping_.agent_trees,
+                   "a folder that the agent may write, with all files in it that root owns, which an earlier "
+                   "agent has left; may be repeated")
+      ->option_text("DIR ...")
+      ->needs(group);
+  hostd->add_flag("--lenient", keeping_.lenient,
+                  "accept the faults of a vGPU profile file that NVIDIA's program accepts, with a warning");
+  hostd->add_option("--wanted", keeping_.desired, "the file of the host with the desired state")
+      ->option_text("FILE [/var/lib/ferry/desired.json]");
+  hostd->add_option("--state", keeping_.state, "the file of the host for the host status")
+      ->option_text("FILE [/run/ferry/status.json]");
+  hostd->footer(
+      "Without the file of the desired state hostd changes nothing. Before it changes a device that `ferry "
+      "plugin` advertises, it asks the plugin to make the device unavailable. A device in use is blocked, "
+      "and hostd changes it when its last user has ended. When hostd ends, all devices stay as they are.");
+}
+
+void CommandTree::add_agent(CLI::App& app) {
+  CLI::App* agent = add_changing_verb(
+      app, "agent", "turn the labels of a Node into the desired state of its host, and report the result",
+      [this, level = app.get_option("--log-level")](const Session& session) {
+        agent_.only_for_the_server = agent_list_->given_for_the_server();
+        // The agent's actions are worth log lines, while other verbs print theirs as output.
+        agent_.words = {"--host-root",  globals_.host_root,
+                        "--log-level",  level->count() > 0 ? globals_.log_level : "info",
+                        "--log-format", globals_.log_format == LogFormat::json ? "json" : "text"};
+        const auto more = agent_list_->words();
+        agent_.words.insert(agent_.words.end(), more.begin(), more.end());
+        return agent_verb(session, agent_);
+      });
+  agent->add_flag("--once", agent_.once,
+                  "read files once, without an API server, and print what the cluster would get");
+  agent
+      ->add_option("--node-file", agent_.node,
+                   "with --once: the file with the Node object; - is standard input")
+      ->option_text("FILE");
+  agent
+      ->add_option("--config", agent_.configs,
+                   "with --once: a file with policies or vGPU profiles, alone or in a ConfigMap; may be "
+                   "repeated")
+      ->option_text("FILE ...");
+  agent->add_flag(
+      "--handed-over", agent_.handed_over,
+      "with --once: assume that the gpu-operator's managers and device plugins for VMs are switched "
+      "off, even if it labels the node for them");
+  agent_list_.emplace(*agent, agent_.program);
+  agent->footer(
+      "Without --once the agent serves the node until SIGTERM, as the program ferry-agent.\n"
+      "It writes /var/lib/ferry/desired.json and /run/nvidia/validations. With --once the exit status is 4 "
+      "if NVIDIA's programs or another agent serve the node.");
+}
+
+void CommandTree::add_plugin(CLI::App& app) {
+  CLI::App* plugin = add_verb(app, "plugin", "advertise GPUs and vGPUs to the kubelet, until SIGTERM",
+                              [this](const Session& session) { return plugin_verb(session, serving_); });
+  add_plugin_options(*plugin, serving_);
+}
+
+void CommandTree::add_kubevirt_cr(CLI::App& app) {
+  CLI::App* verb =
+      add_verb(app, "kubevirt-cr", "print the part of the KubeVirt object that permits this host's devices",
+               [this](const Session& session) { return kubevirt_cr_verb(session, permits_); });
+  CLI::Option* check = verb->add_flag(
+      "--check", permits_.check,
+      "compare the object of the cluster with this host; the exit status is 3 if an entry is missing");
+  verb->add_flag("--apply", permits_.apply,
+                 "add the missing entries to the object of the cluster, and keep all others")
+      ->excludes(check);
+  verb->add_flag("--dry-run", globals_.dry_run, "with --apply: print the entries that would be added");
+  verb->add_option(
+          "--kubeconfig", permits_.kubeconfig,
+          "how to reach the API server; the default is $KUBECONFIG, then the pod's own account, then "
+          "~/.kube/config")
+      ->option_text("FILE");
+  verb->add_option("--context", permits_.context,
+                   "the context of that file; the default is its current context")
+      ->option_text("NAME");
+  verb->footer(
+      "Give it the naming options of `ferry plugin`. Without --check or --apply it only prints. Do not apply "
+      "that output with kubectl: it would replace the lists of the object, with the entries of other nodes.");
+  add_naming_options(*verb, permits_.naming);
+}
+
+}  // namespace ferry::cli

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/output/explanation_parts.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/text/text.h"
+#include "mdev/vgpu_inventory.h"
+#include "vfio/bind/move_members.h"
+#include "vgpu-dm/plan/stable_uuid.h"
+
+namespace ferry::cli {
+
+std::string driver_text(const std::optional<std::string>& driver) {
+  return driver ? "driver " + *driver : "no driver";
+}
+
+ExplanationPart part(std::string label, std::vector<std::string> texts) {
+  ExplanationPart out{.label = std::move(label), .lines = {}};
+  for (std::string& text : texts) out.lines.push_back({.text = std::move(text)});
+  return out;
+}
+
+std::vector<std::string> place_lines(const ExplainInputs& inputs, const vfio::PciFunction& function) {
+  std::vector<std::string> lines;
+  vfio::DevicePlace place;
+  if (const auto known = inputs.places.find(function.address); known != inputs.places.end())
+    place = known->second;
+  std::vector<std::string> words;
+  words.push_back(place.slot ? "slot " + *place.slot : "no named slot");
+  words.push_back(function.numa_node ? fmt::format("NUMA node {}", *function.numa_node)
+                                     : std::string("no NUMA node is known"));
+  lines.push_back(fmt::format("{}", fmt::join(words, ", ")));
+  if (!place.above.empty()) lines.push_back(fmt::format("below {}", fmt::join(place.above, " > ")));
+  return lines;
+}
+
+ExplanationPart group_part(const ExplainInputs& inputs, const vfio::PciFunction& function) {
+  ExplanationPart out{.label = "group", .lines = {}};
+  const vfio::Inventory& inventory = inputs.sight.inventory;
+  if (!function.iommu_group) {
+    const auto& none = inputs.view.no_iommu;
+    out.lines.push_back(
+        {.text = none ? "none: " + none->message : "none: no IOMMU handles it", .tint = Tint::bad});
+    if (none && !none->hint.empty()) out.lines.push_back({.text = "hint: " + none->hint, .tint = Tint::dim});
+    return out;
+  }
+  const auto members = inventory.group_of(function);
+  // Without a member on vfio no other member blocks the group.
+  const bool given = std::ranges::any_of(members, [&](const vfio::PciAddress& address) {
+    const vfio::PciFunction* member = inventory.find(address);
+    return member != nullptr && vfio::on_vfio_driver(*member);
+  });
+  const auto blockers =
+      given ? vfio::viability_blockers(inventory, *function.iommu_group) : std::vector<vfio::PciAddress>{};
+  out.lines.push_back(
+      {.text = fmt::format("IOMMU group {}, {}", *function.iommu_group,
+                           members.size() == 1 ? "alone in it" : counted(members.size(), "member"))});
+  for (const vfio::PciAddress& address : members) {
+    const vfio::PciFunction* member = inventory.find(address);
+    if (member == nullptr || members.size() == 1) continue;
+    const bool blocks = std::ranges::find(blockers, address) != blockers.end();
+    out.lines.push_back(
+        {.text = fmt::format("{}  {}, {}{}", address.text(), vfio::kind_of(*member),
+                             driver_text(member->driver), blocks ? ": keeps the group from VMs" : ""),
+         .tint = Tint::plain});
+  }
+  return out;
+}
+
+namespace {
+
+std::optional<double> gigatransfers(const std::optional<std::string>& speed) {
+  if (!speed) return std::nullopt;
+  double value = 0;
+  const char* const end = speed->data() + speed->size();
+  if (std::from_chars(speed->data(), end, value).ec != std::errc()) return std::nullopt;
+  return value;
+}
+
+std::string link_text(const std::optional<std::string>& speed, const std::optional<unsigned>& width) {
+  std::string text = speed ? speed->substr(0, speed->find(" PCIe")) : "speed not known";
+  if (width) text += fmt::format(" x{}", *width);
+  return text;
+}
+
+}  // namespace
+
+ExplanationLine link_line(const vfio::LinkFacts& link) {
+  if (!link.current_speed && !link.current_width) return {};
+  ExplanationLine line{.text = link_text(link.current_speed, link.current_width)};
+  const bool narrow = link.current_width && link.max_width && *link.current_width < *link.max_width;
+  const auto now = gigatransfers(link.current_speed);
+  const auto most = gigatransfers(link.max_speed);
+  const bool slow = now && most && *now < *most;
+  if (narrow || slow) line.text += ", could be " + link_text(link.max_speed, link.max_width);
+  if (narrow) {
+    line.text += ": fewer lanes than the card has (the slot, a riser, or a bad contact)";
+    line.tint = Tint::attention;
+  } else if (slow) {
+    line.text += " (an idle card slows its link down)";
+  }
+  return line;
+}
+
+std::vector<std::string> user_lines(const std::vector<vfio::DeviceUser>& users) {
+  std::vector<std::string> lines;
+  std::ranges::transform(users, std::back_inserter(lines), &vfio::DeviceUser::text);
+  return lines;
+}
+
+ExplanationPart users_part(const ExplainInputs& inputs, const std::vector<vfio::DeviceUser>& users) {
+  auto lines = user_lines(users);
+  if (lines.empty()) lines.emplace_back("no user was found");
+  for (const std::string& unknown : inputs.view.unknown) lines.push_back("not known: " + unknown);
+  return part("used by", std::move(lines));
+}
+
+std::string allocated_text(const std::string& pod) {
+  return pod.empty() ? "allocated to a pod" : "allocated to pod " + pod;
+}
+
+std::string not_served(const ExplainInputs& inputs, const std::string& resource) {
+  if (!inputs.plugin_runs) return "ferry plugin does not run";
+  if (!inputs.sight.advertised) return {};
+  if (!inputs.sight.advertised->standby.empty())
+    return "ferry plugin is on standby: " + inputs.sight.advertised->standby;
+  const host::AdvertisedResource* found = inputs.sight.advertised->resource(resource);
+  return found == nullptr || found->registered ? std::string() : "the kubelet does not read its list";
+}
+
+ExplanationPart advertised_part(const ExplainInputs& inputs,
+                                const std::vector<host::AdvertisedAs>& advertised_as,
+                                const std::string& not_advertised) {
+  ExplanationPart out{.label = "advertised", .lines = {}};
+  for (const host::AdvertisedAs& offer : advertised_as) {
+    const std::string who =
+        fmt::format("as {}{}", offer.resource, offer.allocated ? ", " + allocated_text(offer.pod) : "");
+    if (offer.healthy) {
+      out.lines.push_back({.text = who});
+    } else if (!offer.sick()) {
+      out.lines.push_back({.text = fmt::format("{}, {}", who, offer.reason)});
+    } else {
+      out.lines.push_back({.text = fmt::format("{}, unhealthy: {}", who, offer.reason), .tint = Tint::bad});
+    }
+  }
+  if (!advertised_as.empty()) {
+    if (const auto why = not_served(inputs, advertised_as.front().resource); !why.empty())
+      out.lines.push_back({.text = "to no further pod now: " + why, .tint = Tint::attention});
+  }
+  if (!not_advertised.empty())
+    out.lines.push_back({.text = "not: " + not_advertised, .tint = Tint::attention});
+  if (out.lines.empty())
+    out.lines.push_back({.text = inputs.sight.advertised ? "to no pod" : "ferry plugin has not run here"});
+  return out;
+}
+
+std::string removal_of(const ExplainInputs& inputs, const vfio::PciAddress& address) {
+  const mdev::VgpuGpu* gpu = inputs.sight.vgpus.find(address);
+  const auto ours = [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(inputs.node, device); };
+  return gpu == nullptr ? "" : mdev::removal_command(*gpu, ours);
+}
+
+ExplanationPart ways_part(const std::vector<Way>& ways) {
+  ExplanationPart out{.label = "to change", .lines = {}};
+  for (const Way& way : ways)
+    out.lines.push_back(
+        {.text = way.command.empty() ? way.does : fmt::format("`{}` {}", way.command, way.does)});
+  return out;
+}
+
+FoundVgpu find_vgpu(const host::NodeDescription& view, const std::string& id) {
+  for (const host::AcceleratorDescription& gpu : view.accelerators)
+    for (const host::VgpuDescription& vgpu : gpu.vgpus)
+      if (vgpu.device.id.text == id) return {.gpu = &gpu, .vgpu = &vgpu};
+  return {};
+}
+
+const host::AcceleratorDescription* gpu_of(const ExplainInputs& inputs, const vfio::PciFunction& function) {
+  if (function.physical_function) return inputs.view.find(*function.physical_function);
+  for (const host::AcceleratorDescription& view : inputs.view.accelerators)
+    if (view.address().same_slot(function.address)) return &view;
+  for (const host::AcceleratorDescription& view : inputs.view.accelerators)
+    if (view.function.iommu_group && view.function.iommu_group == function.iommu_group) return &view;
+  return nullptr;
+}
+
+}  // namespace ferry::cli

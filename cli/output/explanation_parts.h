@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pieces of explanations that several kinds of objects share.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/output/explanation.h"
+
+namespace ferry::cli {
+
+/// A command that the user could type, and its effect. Without a command it is advice.
+struct Way {
+  std::string command;
+  std::string does;
+};
+
+std::string driver_text(const std::optional<std::string>& driver);
+ExplanationPart part(std::string label, std::vector<std::string> texts);
+
+/// The slot, the NUMA node and the bridges above a function.
+std::vector<std::string> place_lines(const ExplainInputs& inputs, const vfio::PciFunction& function);
+ExplanationPart group_part(const ExplainInputs& inputs, const vfio::PciFunction& function);
+std::vector<std::string> user_lines(const std::vector<vfio::DeviceUser>& users);
+/// user_lines(), or a line that none was found, and the sources that could not be asked.
+ExplanationPart users_part(const ExplainInputs& inputs, const std::vector<vfio::DeviceUser>& users);
+/// "allocated to pod studio/render"
+std::string allocated_text(const std::string& pod);
+/// The reason why the kubelet allocates none of the resource, even if the file lists it; empty: it allocates.
+/// The file outlives the plugin that wrote it.
+std::string not_served(const ExplainInputs& inputs, const std::string& resource);
+ExplanationPart advertised_part(const ExplainInputs& inputs,
+                                const std::vector<host::AdvertisedAs>& advertised_as,
+                                const std::string& not_advertised);
+/// The command that removes the vGPUs of a GPU.
+std::string removal_of(const ExplainInputs& inputs, const vfio::PciAddress& address);
+ExplanationPart ways_part(const std::vector<Way>& ways);
+
+/// A vGPU with its GPU; nullptr: there is none.
+struct FoundVgpu {
+  const host::AcceleratorDescription* gpu = nullptr;
+  const host::VgpuDescription* vgpu = nullptr;
+};
+FoundVgpu find_vgpu(const host::NodeDescription& view, const std::string& id);
+
+/// The accelerator on the function's card or in its group; nullptr: none.
+const host::AcceleratorDescription* gpu_of(const ExplainInputs& inputs, const vfio::PciFunction& function);
+
+// The explanations of the kinds of objects, each with the commands that would change it.
+
+std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDescription& view);
+Explanation of_accelerator(const ExplainInputs& inputs, const host::AcceleratorDescription& view);
+
+Way way_by_name(const vfio::PciFunction& function);
+Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& function);
+
+Explanation of_vgpu(const ExplainInputs& inputs, const FoundVgpu& found);
+
+std::vector<host::AdvertisedDevice> devices_of(const ExplainInputs& inputs, const std::string& resource);
+/// The object of an advertised device; absent: it is not on this host.
+std::optional<Subject> subject_of(const ExplainInputs& inputs, const host::AdvertisedDevice& device);
+Explanation of_resource(const ExplainInputs& inputs, const std::string& resource);
+
+}  // namespace ferry::cli

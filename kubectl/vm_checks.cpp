@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks of `kubectl ferry doctor vm`.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "common/text/text.h"
+#include "kubectl/cluster_reader.h"
+#include "kubectl/cluster_verbs.h"
+
+namespace ferry::kubectl {
+namespace {
+
+using nlohmann::json;
+
+/// The devices of any domain that a VM asks for by name.
+ResourceCounts asked_by(const json& vmi) {
+  ResourceCounts out;
+  const json& devices = field_at(vmi, {"spec", "domain", "devices"});
+  for (const char* const kind : {"gpus", "hostDevices"})
+    for (const json& device : items_field(devices, kind))
+      if (const std::string name = text_field(device, "deviceName"); !name.empty()) ++out[name];
+  return out;
+}
+
+// The conditions of a VM that say why it does not start.
+std::string trouble_of(const json& vmi) {
+  for (const json& condition : items_field(field(vmi, "status"), "conditions")) {
+    const std::string message = text_field(condition, "message");
+    if (text_field(condition, "status") == "False" && !message.empty()) return message;
+  }
+  return {};
+}
+
+Check vm_runs(const json& vmi, const std::string& vm) {
+  Check check{.id = "vm-runs", .subject = vm, .why = "a VM has its GPUs only while it runs"};
+  const json& status = field(vmi, "status");
+  const std::string phase = text_field(status, "phase");
+  const std::string node = text_field(status, "nodeName");
+  if (phase == "Running") return std::move(check).passed("it runs on node " + node);
+  const std::string trouble = trouble_of(vmi);
+  const std::string found = fmt::format("its phase is {}{}", phase.empty() ? "not reported" : phase,
+                                        trouble.empty() ? "" : ": " + trouble);
+  if (phase == "Failed")
+    return std::move(check).failed(found,
+                                   fmt::format("kubectl describe vmi -n {} {}", vm.substr(0, vm.find('/')),
+                                               vm.substr(vm.find('/') + 1)));
+  return std::move(check).warned(found, "the next checks show whether a node has what it asks for");
+}
+
+Check vm_asks(const ResourceCounts& asked, const json& vmi, const std::string& vm) {
+  Check check{.id = "vm-asks-for-gpus",
+              .subject = vm,
+              .why = "KubeVirt gives a VM the devices that it names under gpus or hostDevices"};
+  std::vector<std::string> parts;
+  parts.reserve(asked.size());
+  for (const auto& [name, count] : asked) parts.push_back(fmt::format("{} x {}", count, name));
+  if (!parts.empty()) return std::move(check).passed(fmt::format("{}", fmt::join(parts, ", ")));
+  const json& gpus = field_at(vmi, {"spec", "domain", "devices", "gpus"});
+  if (gpus.is_array() && !gpus.empty())
+    return std::move(check).unknown("it asks by claims (DRA), which do not name their purpose");
+  return std::move(check).failed("it names no device",
+                                 "add spec.template.spec.domain.devices.gpus: [{name: gpu1, deviceName: "
+                                 "RESOURCE}]; `kubectl ferry list` shows the resources");
+}
+
+/// Node and devices that are free there; by name of the node.
+std::map<std::string, std::uint64_t> free_on_nodes(const ClusterGpus& cluster, const std::string& resource) {
+  std::map<std::string, std::uint64_t> out;
+  for (const ClusterNode& node : cluster.nodes) {
+    const auto found = node.resources.find(resource);
+    if (found == node.resources.end() || found->second.capacity == 0) continue;
+    const NodeResource& one = found->second;
+    out[node.name] = one.allocatable > one.used ? one.allocatable - one.used : 0;
+  }
+  return out;
+}
+
+Check resource_is_free(const ClusterGpus& cluster, const std::string& vm, const std::string& resource,
+                       std::uint64_t count, bool runs) {
+  Check check{.id = "gpu-free",
+              .subject = vm,
+              .why = "the scheduler starts a VM only on a node that has all devices that it asks for"};
+  const auto free = free_on_nodes(cluster, resource);
+  if (free.empty()) {
+    std::vector<std::string> known;
+    for (const ClusterNode& node : cluster.nodes)
+      for (const auto& [name, numbers] : node.resources) known.push_back(name);
+    return std::move(check).failed(
+        fmt::format("it asks for {}, which no node advertises{}", resource, did_you_mean(resource, known)),
+        "`kubectl ferry list` shows the resources; deviceName must be one of them");
+  }
+  if (runs) return std::move(check).passed(fmt::format("{} x {} is allocated to it", count, resource));
+  std::vector<std::string> parts;
+  for (const auto& [node, left] : free) {
+    const auto found = std::ranges::find(cluster.nodes, node, &ClusterNode::name);
+    const bool usable = found != cluster.nodes.end() && found->ready && !found->cordoned;
+    if (left >= count && usable)
+      return std::move(check).passed(fmt::format("node {} has {} free of {}", node, left, resource));
+    parts.push_back(fmt::format("{} has {} free{}", node, left, usable ? "" : " and takes no pods now"));
+  }
+  return std::move(check).failed(
+      fmt::format("it asks for {} x {}, which no node has free: {}", count, resource, fmt::join(parts, ", ")),
+      "`kubectl ferry list` shows the VMs and pods that have them");
+}
+
+Check resource_is_permitted(const std::optional<std::vector<json>>& kubevirts, const std::string& vm,
+                            const std::string& resource) {
+  Check check{.id = "kubevirt-permits",
+              .subject = vm,
+              .why = "KubeVirt starts no VM with a device that its object does not list"};
+  constexpr const char* kCure = "`kubectl ferry kubevirt-cr` shows what the object lacks";
+  if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be read");
+  if (kubevirts->empty()) return std::move(check).unknown("the cluster has no KubeVirt object");
+  const auto permitted = permitted_by(kubevirts->front());
+  if (!permitted) return std::move(check).passed("it permits everything");
+  const auto entry = permitted->find(resource);
+  if (entry == permitted->end()) return std::move(check).failed(resource + " is not listed", kCure);
+  if (!entry->second)
+    return std::move(check).warned(resource + " is not marked with externalResourceProvider: true", kCure);
+  return std::move(check).passed(resource + " is listed");
+}
+
+}  // namespace
+
+std::vector<Check> vm_checks(const json& vmi, const ClusterObjects& objects,
+                             const std::optional<std::vector<json>>& kubevirts) {
+  const json& metadata = field(vmi, "metadata");
+  const std::string vm = text_field(metadata, "namespace") + "/" + text_field(metadata, "name");
+  const ClusterGpus cluster = cluster_gpus(objects, NodesShown::all);
+  const ResourceCounts asked = asked_by(vmi);
+  const bool runs = text_field(field(vmi, "status"), "phase") == "Running";
+  std::vector<Check> out = {vm_runs(vmi, vm), vm_asks(asked, vmi, vm)};
+  for (const auto& [resource, count] : asked) {
+    // Names outside the plugin's domain are devices of others, of which nothing is known here.
+    if (!resource.starts_with(kGpuResources)) continue;
+    out.push_back(resource_is_free(cluster, vm, resource, count, runs));
+    out.push_back(resource_is_permitted(kubevirts, vm, resource));
+  }
+  return out;
+}
+
+}  // namespace ferry::kubectl

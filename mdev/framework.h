@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// A vGPU framework: the way in which a kernel and its driver make the vGPUs of a GPU. All differences between
+// frameworks are questions, reads and writes of this interface. A new framework is one file that implements
+// it, and its line in framework.cpp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
+#include "mdev/mdev_bus.h"
+#include "mdev/stuck_gpus.h"
+#include "mdev/vgpu.h"
+#include "vfio/pci/inventory.h"
+
+namespace ferry::mdev {
+
+/// The facts that the scans of all GPUs of a host share.
+struct HostScan {
+  const HostFs& host;
+  const vfio::Inventory& inventory;
+  const StuckGpus& stuck;
+  const MdevBus& bus;
+};
+
+/// A GPU's virtual functions, in order of address.
+using VirtualFunctions = std::span<const vfio::PciFunction* const>;
+
+/// Frameworks are static objects, so two of them are equal if their addresses are.
+class Framework {
+ public:
+  Framework() = default;
+  Framework(const Framework&) = delete;
+  Framework& operator=(const Framework&) = delete;
+  Framework(Framework&&) = delete;
+  Framework& operator=(Framework&&) = delete;
+  virtual ~Framework() = default;
+
+  // Questions.
+
+  /// The name in messages and in JSON: "mdev on the GPU". Users see it, so it never changes.
+  virtual std::string_view name() const = 0;
+  /// Ferry makes and removes vGPUs by it, as a profile asks. False: no step of a plan asks for its writes,
+  /// and its types are only read.
+  virtual bool makes_vgpus() const { return true; }
+  /// vGPUs are made on the GPU's virtual functions, at most one on each. False: on the GPU itself, many of
+  /// them, and the driver counts there how many can still be made on the whole GPU.
+  virtual bool on_virtual_functions() const = 0;
+  /// A vGPU is a mediated device on the kernel's mdev bus, which KubeVirt may remove. False: a VM gets the
+  /// virtual function itself.
+  virtual bool has_mediated_devices() const = 0;
+  /// The maker of a vGPU chooses a UUID as its ID, which then shows whether Ferry made it. False: the address
+  /// of its virtual function is its ID, and nothing shows who made it.
+  virtual bool has_uuids() const = 0;
+  /// A parent lists only types that can be created now. So a vGPU may have a type that the driver names
+  /// nowhere, and a type may be listed once other vGPUs are removed. False: all types are always listed.
+  virtual bool lists_only_creatable_types() const = 0;
+  /// The kernel itself lists the vGPUs, also while the driver does not answer.
+  virtual bool kernel_lists_devices() const = 0;
+  /// The driver refuses to remove a vGPU that a VM uses (EPERM). False: the write may hang until the VM ends.
+  virtual bool refuses_removal_in_use() const = 0;
+  /// The reason, as a clause about the GPU, why no placement in its memory can be chosen for a vGPU. Empty:
+  /// one can be, if the board allows it.
+  virtual std::string_view why_no_placement() const { return {}; }
+
+  // Reads.
+
+  /// True if vGPUs can be made on `function` by this framework.
+  virtual bool is_parent(const HostScan& scan, const vfio::PciAddress& function) const = 0;
+  /// Adds a GPU's parents to `gpu`, and those of its vGPUs that the mdev bus does not list. A part that
+  /// cannot be read becomes its parent's problem; while a write to the GPU is stuck, no attribute of its
+  /// driver is read.
+  virtual void read_gpu(const HostScan& scan, VirtualFunctions functions, VgpuGpu& gpu) const = 0;
+  /// Appends the vGPUs on the known parents of `gpu`, named by the types that these have.
+  virtual void read_devices(const HostFs& host, const vfio::Inventory& inventory, VgpuFacts facts,
+                            VgpuGpu& gpu) const = 0;
+  /// True if a known vGPU still exists, also if all else about it cannot be read.
+  virtual bool exists(const HostFs& host, const VgpuDevice& device) const = 0;
+  /// The number of vGPUs of a type that a parent can create now. Creating one on a virtual function changes
+  /// the number for all its siblings.
+  virtual Result<std::uint32_t> available_now(const HostFs& host, const vfio::PciAddress& parent,
+                                              const std::string& type_id) const = 0;
+
+  // Writes.
+
+  /// Creates a vGPU. A mediated device: EINVAL if the type no longer fits, EEXIST if the UUID is in use on
+  /// the host. Vendor-specific VFIO: EINVAL or EIO if the type no longer fits, EEXIST if the function has a
+  /// vGPU by now, which the driver would replace.
+  virtual AttributeWrite creation_write(const vfio::PciAddress& parent, const std::string& type_id,
+                                        const VgpuId& id) const = 0;
+  /// Removes a vGPU; refuses_removal_in_use() answers what happens while a VM uses it.
+  virtual AttributeWrite removal_write(const vfio::PciAddress& parent, const VgpuId& id) const = 0;
+  /// Replaces all plug-in parameters of a vGPU; a blank clears them. EPERM while a VM uses the vGPU.
+  virtual AttributeWrite params_write(const vfio::PciAddress& parent, const VgpuId& id,
+                                      const std::string& params) const = 0;
+  /// Moves a vGPU within the GPU's memory. EINVAL: not free, or no placement of its type. ENXIO or ENOENT:
+  /// the GPU offers no choice. EPERM: a VM uses the vGPU.
+  virtual AttributeWrite placement_write(const vfio::PciAddress& parent, const VgpuId& id,
+                                         std::uint32_t placement) const = 0;
+};
+
+/// Mediated devices on the GPU itself, as GPUs without virtual functions have them.
+const Framework& mediated_on_gpu();
+/// Mediated devices on virtual functions, one on each.
+const Framework& mediated_on_functions();
+/// The driver's own attributes on each virtual function, without mdev (vendor_vfio.h).
+const Framework& vendor_vfio();
+
+/// Virtual functions that go to a VM whole, as other vendors' do: read only.
+const Framework& whole_functions();
+
+/// The framework that makes a GPU's vGPUs now, or no_framework().
+const Framework& framework_of(const HostScan& scan, const vfio::PciAddress& gpu, VirtualFunctions functions);
+
+}  // namespace ferry::mdev

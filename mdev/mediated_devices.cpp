@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The frameworks whose vGPUs are mediated devices (mdev_bus.h), made on the GPU itself or on its virtual
+// functions.
+#include <fmt/format.h>
+
+#include "mdev/framework.h"
+#include "mdev/text_parts.h"
+
+namespace ferry::mdev {
+namespace {
+
+class MediatedDevices : public Framework {
+ public:
+  bool has_mediated_devices() const final { return true; }
+  bool has_uuids() const final { return true; }
+  bool lists_only_creatable_types() const final { return false; }
+  bool kernel_lists_devices() const final { return true; }
+  bool refuses_removal_in_use() const final { return false; }
+
+  bool is_parent(const HostScan& scan, const vfio::PciAddress& function) const final {
+    const auto parent = scan.bus.parents.find(function);
+    return parent != scan.bus.parents.end() && (!parent->second.types.empty() || parent->second.problem);
+  }
+
+  void read_gpu(const HostScan& scan, VirtualFunctions functions, VgpuGpu& gpu) const final {
+    const auto add = [&](const vfio::PciAddress& address) {
+      if (const auto known = scan.bus.parents.find(address); known != scan.bus.parents.end())
+        gpu.parents.push_back(known->second);
+    };
+    if (!on_virtual_functions()) add(gpu.address());
+    for (const vfio::PciFunction* function : functions) add(function->address);
+  }
+
+  void read_devices(const HostFs& host, const vfio::Inventory& /*inventory*/, VgpuFacts facts,
+                    VgpuGpu& gpu) const final {
+    for (VgpuParent& parent : gpu.parents) read_mdev_devices(host, facts, parent, gpu.devices);
+  }
+
+  bool exists(const HostFs& host, const VgpuDevice& device) const final {
+    return host.exists("sys/bus/mdev/devices/" + device.id.text);
+  }
+
+  Result<std::uint32_t> available_now(const HostFs& host, const vfio::PciAddress& parent,
+                                      const std::string& type_id) const final {
+    const auto path = available_path(parent, type_id);
+    auto text = host.read_attribute(path);
+    if (!text) return fail(std::move(text).error());
+    const auto number = number_at_start(*text);
+    if (!number) {
+      return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not a number", path.string(), *text));
+    }
+    return *number;
+  }
+
+  AttributeWrite creation_write(const vfio::PciAddress& parent, const std::string& type_id,
+                                const VgpuId& id) const final {
+    return {.path = create_path(parent, type_id), .value = id.text};
+  }
+  AttributeWrite removal_write(const vfio::PciAddress& parent, const VgpuId& id) const final {
+    return {.path = remove_path(parent, id), .value = "1"};
+  }
+  AttributeWrite params_write(const vfio::PciAddress& parent, const VgpuId& id,
+                              const std::string& params) const final {
+    return {.path = params_path(parent, id), .value = params};
+  }
+  AttributeWrite placement_write(const vfio::PciAddress& parent, const VgpuId& id,
+                                 std::uint32_t placement) const final {
+    return {.path = placement_path(parent, id), .value = std::to_string(placement)};
+  }
+};
+
+class OnGpu final : public MediatedDevices {
+ public:
+  std::string_view name() const override { return "mdev on the GPU"; }
+  bool on_virtual_functions() const override { return false; }
+  /// Boards that make vGPUs on the GPU itself are too old to choose placements.
+  std::string_view why_no_placement() const override {
+    return "makes vGPUs on itself, and no places for them can be chosen there";
+  }
+};
+
+class OnFunctions final : public MediatedDevices {
+ public:
+  std::string_view name() const override { return "mdev on virtual functions"; }
+  bool on_virtual_functions() const override { return true; }
+};
+
+/// A GPU whose driver lists no types may still have mediated devices.
+class None final : public MediatedDevices {
+ public:
+  std::string_view name() const override { return "none"; }
+  bool makes_vgpus() const override { return false; }
+  bool on_virtual_functions() const override { return false; }
+};
+
+}  // namespace
+
+const Framework& mediated_on_gpu() {
+  static const OnGpu framework;
+  return framework;
+}
+
+const Framework& mediated_on_functions() {
+  static const OnFunctions framework;
+  return framework;
+}
+
+const Framework& no_framework() {
+  static const None framework;
+  return framework;
+}
+
+}  // namespace ferry::mdev

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mdev/virtual_functions.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "common/text/text.h"
+#include "vfio/pci/pci_function.h"
+
+namespace ferry::mdev {
+namespace {
+
+constexpr const char* kTool = "usr/lib/nvidia/sriov-manage";
+constexpr int kMostTries = 5;
+constexpr std::chrono::seconds kBetweenTries{1};
+
+constexpr const char* kOpenHint =
+    "whatever has the GPU open (nvidia-persistenced, DCGM, nvidia-smi, a CUDA program) keeps its driver from "
+    "it: stop that; the kernel's log says more";
+
+// Hint after EPERM: the tool is below another root, or the driver takes virtual functions from NVIDIA's tool
+// only, and hostd in a container does not see that tool.
+constexpr const char* kRightHint =
+    "NVIDIA's sriov-manage takes CAP_SYS_CHROOT where hostd is in a container, and the host's root: "
+    "hostd.hostTools of the chart";
+
+constexpr const char* kBindHint =
+    "its address, written to `bind` of the driver in /sys/bus/pci/drivers, binds it; the kernel's log says "
+    "more";
+
+// The tool unbinds the GPU from its driver and binds it again, and may fail in between. This function then
+// binds the GPU, so that it does not stay without a driver.
+Result<> bind_as_before(const VfSwitch& on, const vfio::PciAddress& gpu, const std::string& driver) {
+  const auto link = vfio::sysfs_path(gpu) / "driver";
+  auto now = on.host.link_name(link);
+  if (!now && is_gone(now.error())) {
+    auto bound = on.writer.write(std::filesystem::path("sys/bus/pci/drivers") / driver / "bind", gpu.text(),
+                                 on.deadline);
+    if (!bound && bound.error().code == Errc::stuck) return bound;
+    now = on.host.link_name(link);
+    if (!now && !bound) return fail(Error(bound.error()).during("it was left without its driver"));
+  }
+  if (now && *now == driver) return {};
+  return fail(Errc::failed,
+              fmt::format("it was left {} instead of on {}", now ? "on " + *now : "without a driver", driver),
+              kBindHint);
+}
+
+Result<> try_once(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t count) {
+  if (const auto tool = sriov_tool(on.host, gpu, count > 0)) return on.writer.run(*tool, on.deadline);
+  return on.writer.write(vfio::sysfs_path(gpu) / "sriov_numvfs", std::to_string(count), on.deadline);
+}
+
+// Returns the final number of virtual functions. A partly enabled set is not tried again. A try that enabled
+// none, or left some to disable, may have met a process that had the GPU open for a moment.
+Result<std::uint32_t> switch_to(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t count) {
+  const bool with_tool = sriov_tool(on.host, gpu, count > 0).has_value();
+  const auto driver = on.host.link_name(vfio::sysfs_path(gpu) / "driver");
+  for (int attempt = 1;; ++attempt) {
+    auto done = try_once(on, gpu, count);
+    if (!done && done.error().code == Errc::stuck) return fail(std::move(done).error());
+    if (with_tool && driver) {
+      if (auto bound = bind_as_before(on, gpu, *driver); !bound) return fail(std::move(bound).error());
+    }
+    auto now = count_vfs(on.host, gpu);
+    if (!now || *now == count) return now;
+    const bool in_part = count > 0 && *now > 0;
+    const bool not_permitted = !done && done.error().code == std::errc::operation_not_permitted;
+    if (with_tool && !in_part && !not_permitted && attempt < kMostTries) {
+      on.pause(kBetweenTries);
+      continue;
+    }
+    if (done || in_part) return now;
+    if (done.error().hint.empty()) done.error().hint = not_permitted ? kRightHint : kOpenHint;
+    return fail(std::move(done).error());
+  }
+}
+
+}  // namespace
+
+std::optional<HostCommand> sriov_tool(const HostFs& host, const vfio::PciAddress& gpu, bool on) {
+  for (const char* root : std::array{"", "run/nvidia/driver"}) {
+    if (!host.exists(std::filesystem::path(root) / kTool)) continue;
+    return HostCommand{.root = root,
+                       .words = {std::string("/") + kTool, on ? "-e" : "-d", gpu.text()},
+                       .device = gpu.text()};
+  }
+  return std::nullopt;
+}
+
+// Counts links: reading sriov_numvfs takes the device's lock, which a hanging driver keeps.
+Result<std::uint32_t> count_vfs(const HostFs& host, const vfio::PciAddress& gpu) {
+  auto names = host.list(vfio::sysfs_path(gpu));
+  if (!names) return fail(std::move(names).error());
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(*names, [](const std::string& name) { return name.starts_with("virtfn"); }));
+}
+
+Result<> enable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t total) {
+  const auto now = switch_to(on, gpu, total);
+  if (!now) return fail(Error(now.error()));
+  if (*now >= total) return {};  // the tool enables all functions, which may be more
+  if (*now == 0)
+    return fail(Errc::failed, fmt::format("none of its {} came", counted(total, "virtual function")),
+                kOpenHint);
+  return fail(Errc::failed, fmt::format("only {} of {} came", *now, counted(total, "virtual function")),
+              kOpenHint);
+}
+
+Result<> disable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu) {
+  const auto now = switch_to(on, gpu, 0);
+  if (!now) return fail(Error(now.error()));
+  if (*now == 0) return {};
+  return fail(Errc::failed, fmt::format("{} stayed", counted(*now, "virtual function")), kOpenHint);
+}
+
+}  // namespace ferry::mdev

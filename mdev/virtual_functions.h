@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Enables all virtual functions of a GPU, and disables them. After a boot a driver that makes vGPUs on
+// virtual functions has none.
+//
+// NVIDIA's tool sriov-manage is used if the host has it: the tool takes the driver's unbind lock and rebinds
+// the GPU, without which the driver may refuse. The tool's exit status is unreliable (0 without any function,
+// or the failure of another tool), so the links to the functions are counted. ABI: NVIDIA's sriov-manage;
+// sriov_numvfs: Documentation/ABI/testing/sysfs-bus-pci.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "common/result.h"
+#include "hostfs/host_fs.h"
+#include "hostfs/host_writer.h"
+#include "vfio/pci/pci_address.h"
+
+namespace ferry::mdev {
+
+struct VfSwitch {
+  const HostFs& host;
+  HostWriter& writer;
+  std::chrono::milliseconds deadline = kWriteDeadline;
+  std::function<void(std::chrono::milliseconds)> pause;  ///< waits between two tries of the tool
+};
+
+/// `sriov-manage -e ADDRESS` (or -d) of the host or of a driver container's root; absent: neither has it.
+std::optional<HostCommand> sriov_tool(const HostFs& host, const vfio::PciAddress& gpu, bool on);
+
+/// The number of virtual functions that a GPU has now.
+Result<std::uint32_t> count_vfs(const HostFs& host, const vfio::PciAddress& gpu);
+
+/// Enables `total` virtual functions on a GPU that has none; the tool enables all that the GPU can have.
+/// While none has appeared, the tool is tried up to five times, a second apart: a process with the GPU open
+/// keeps the tool from the lock. A GPU that the tool leaves without a driver is bound to its old one. Errors:
+/// the tool's or the write's if none appeared, or the bind's. Errc::failed: some are missing, or the GPU is
+/// on another driver. Errc::stuck.
+Result<> enable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t total);
+
+/// Disables all virtual functions, which must carry nothing. The tool is tried again, as above, while any is
+/// left. Errors as above, if any is left.
+Result<> disable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu);
+
+}  // namespace ferry::mdev
