@@ -76,7 +76,8 @@ OptionModel option_model(const CLI::Option& option) {
                   .usual = usual_value(option),
                   .group = option.get_group(),
                   .needs = names_of(option.get_needs()),
-                  .excludes = names_of(option.get_excludes())};
+                  .excludes = names_of(option.get_excludes()),
+                  .variable = option.get_envname()};
   for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
   return out;

@@ -24,6 +24,7 @@ struct OptionModel {
   std::string group = {};                  ///< the heading in help: "Options"
   std::vector<std::string> needs = {};     ///< options that must be given, too
   std::vector<std::string> excludes = {};  ///< options that must not be given, too
+  std::string variable = {};               ///< environment variable that gives the value; empty: none
 
   bool takes_value() const { return !value.empty(); }
 };

@@ -79,6 +79,7 @@ std::string left_of(const OptionModel& option) {
 std::string right_of(const OptionModel& option) {
   std::vector<std::string> more;
   if (!option.usual.empty()) more.push_back("default: " + option.usual);
+  if (!option.variable.empty()) more.push_back("or environment variable " + option.variable);
   if (option.required && !option.names.empty()) more.emplace_back("required");
   if (!option.needs.empty()) more.push_back(fmt::format("with {}", fmt::join(option.needs, ", ")));
   if (!option.excludes.empty()) more.push_back(fmt::format("not with {}", fmt::join(option.excludes, ", ")));

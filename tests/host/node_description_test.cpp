@@ -133,6 +133,8 @@ TEST_F(NodeViewTest, WhereAHolderMayHaveGoneUnseenNothingIsCalledFree) {
 TEST_F(NodeViewTest, AMemberThatIsNotSeenIntoKeepsItsGroupFromBeingCalledFree) {
   NodeSnapshot sight = sight_of("one-group");
   sight.use.users.clear();
+  // Without a driver it keeps nothing from a VM.
+  sight.inventory.functions.at(must(vfio::PciAddress::parse("0000:45:00.0"))).driver.reset();
   sight.use.unseen["0000:45:00.0"] = "no permission";
   EXPECT_EQ(of(sight, "0000:44:00.0").condition.word, "use unknown");
   sight.use.users["0000:45:00.0"] = {test::vm_holder("net", 9, "/dev/vfio/7")};

@@ -215,11 +215,11 @@ TEST(PersonsKubeconfig, RunsNoProgramForAUserWithOtherCredentials) {
 
 TEST(PersonsKubeconfig, MayActAsAnotherUser) {
   EXPECT_THAT(must(read_for_person("token: abc, as: system:admin, as-uid: u-1, as-groups: [one, system:two], "
-                                   "as-user-extra: {Example.com/a%b: [x, y], empty: []}"))
+                                   "as-user-extra: {Example.com/a%b: [x, z], empty: []}"))
                   .impersonation,
               ElementsAre("Impersonate-User: system:admin", "Impersonate-Uid: u-1", "Impersonate-Group: one",
                           "Impersonate-Group: system:two", "Impersonate-Extra-Example.com%2Fa%25b: x",
-                          "Impersonate-Extra-Example.com%2Fa%25b: y"));
+                          "Impersonate-Extra-Example.com%2Fa%25b: z"));
   EXPECT_THAT(must(read_for_person("token: abc, as: '', as-groups: ")).impersonation, IsEmpty());
 }
 

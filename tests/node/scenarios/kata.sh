@@ -120,8 +120,10 @@ want_classes() { # GENERATION UNLABELLED NAME...
   mv /var/lib/ferry/.wanted /var/lib/ferry/kata-classes.json
 }
 said() { jq -r "$1" /run/ferry/kata.json 2> /dev/null; }
-# hostd fetches nothing. A refused installation has fetched.
+# hostd fetches nothing, and a refused installation does not either: the links are those of a finished one.
 mkdir -p /opt/ferry/kata
+ln -s /srv/gpu /opt/ferry/kata/kata-a
+ln -s /srv/gpu /opt/ferry/kata/kata-d
 classes kata-a kata-d | sed 's,^artifactsDir:.*,artifactsDir: /opt/ferry/kata,' > /run/fetched.yaml
 unit /bin/true control-group
 systemctl daemon-reload
