@@ -191,7 +191,7 @@ Condition of_vgpu(const NodeSnapshot& sight, const AcceleratorDescription& view)
 Condition of_host_mode(const NodeSnapshot& sight, const AcceleratorDescription& view) {
   if (!view.users.empty() || view.framework->makes_vgpus()) return of_use(sight, view);
   if (view.status && view.status->desired == policy::Mode::vgpu && !view.obstacle.empty())
-    return {.word = "no vGPU host driver",
+    return {.word = view.host_driver ? "no vGPU types" : "no vGPU host driver",
             .health = Health::attention,
             .reason = view.obstacle,
             .hint = "`ferry doctor --for vgpu` lists what is missing"};
@@ -259,6 +259,7 @@ AcceleratorDescription accelerator(const NodeSnapshot& sight, const vfio::Accele
   view.users = users_of(sight, function);
   view.vgpus = vgpus_of(sight, gpu);
   view.framework = gpu == nullptr ? &mdev::no_framework() : gpu->framework;
+  view.host_driver = gpu != nullptr && gpu->host_driver;
   view.obstacle = gpu == nullptr ? "" : gpu->obstacle;
   // Kata's plugin advertises numbers, so the IOMMU group tells which GPU is meant; a whole group is one GPU
   // then.

@@ -94,6 +94,7 @@ struct AcceleratorDescription {
   std::vector<vfio::DeviceUser> users;     ///< of the group and of its vGPUs, each once
   std::vector<VgpuDescription> vgpus;
   const mdev::Framework* framework = &mdev::no_framework();  ///< VgpuGpu::framework
+  bool host_driver = false;                                  ///< VgpuGpu::host_driver
   std::string obstacle = {};                                 ///< VgpuGpu::obstacle
   std::vector<AdvertisedAs> advertised_as;                   ///< of the function itself
   std::string not_advertised = {};  ///< reason why the plugin does not list it; empty: it does, or has none

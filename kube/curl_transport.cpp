@@ -77,13 +77,13 @@ class CurlExchange {
   CurlList connect_to_;
   std::string server_;
   std::shared_ptr<CurlPool> pool_;
-  CurlRequest curl_;  // ends before what it points to
 
   Clock::time_point began_ = Clock::now();
   std::optional<Clock::time_point> last_byte_;
   std::string body_;
   bool too_large_ = false;
   bool cancelled_ = false;
+  CurlRequest curl_;  // the last member, so that it ends before what it points to
 };
 
 using std::chrono::milliseconds;

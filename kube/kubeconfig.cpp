@@ -422,15 +422,16 @@ std::string header_key(std::string_view key) {
   return out;
 }
 
-/// Headers of one name. An empty value would be no header.
+/// Headers of one name. A blank value would be no header.
 Result<> add_headers(const Part& part, const std::string& key, const std::string& header,
                      std::vector<std::string>& into) {
   const auto values = part.words(key);
   if (!values) return fail(Error(values.error()));
   for (const std::string& value : *values) {
-    if (value.empty() || std::ranges::any_of(value, Part::is_control))
+    const bool is_blank = value.find_first_not_of(' ') == std::string::npos;
+    if (is_blank || std::ranges::any_of(value, Part::is_control))
       return part.refuse(*part.find(key), key,
-                         value.empty() ? "an empty name is in it" : "a control character is in it");
+                         is_blank ? "an empty name is in it" : "a control character is in it");
     into.push_back(fmt::format("{}: {}", header, value));
   }
   return {};
@@ -448,6 +449,9 @@ Result<std::vector<std::string>> read_impersonation(const Part& user) {
         return user.refuse(*node, key, "only a user named by `as` can have it", "add `as`, or take it away");
     return out;
   }
+  // A blank header is not sent, and the request would be made as the user's own account.
+  if (name->find_first_not_of(' ') == std::string::npos)
+    return user.refuse(*user.find("as"), "as", "an empty name is in it");
   out.push_back("Impersonate-User: " + *name);
   const auto uid = user.word("as-uid");
   if (!uid) return fail(Error(uid.error()));

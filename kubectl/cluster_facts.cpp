@@ -268,7 +268,7 @@ ClusterNode node_of(const json& object) {
   node.cordoned = flag_field(field(object, "spec"), "unschedulable");
   node.cordoned_by_ferry = node.cordoned && text_field(annotations, agent::kCordonedAnnotation) == "true";
   node.asked_for = asked_for(labels);
-  node.state_since = unix_time(text_field(state_manager(object), "time"));
+  node.last_changed = unix_time(text_field(state_manager(object), "time"));
   node.last_error = text_field(annotations, agent::kErrorAnnotation);
   node.drain = drain_text(text_field(annotations, agent::kDrainAnnotation));
   for (const auto& [name, value] : labels) {

@@ -79,7 +79,7 @@ struct ClusterNode {
   bool cordoned_by_ferry = false;  ///< for a drain, which ends with the agent uncordoning it
   std::string state;               ///< gpu-ferry.io/state; empty: no agent of Ferry has set it
   /// Unix time in seconds of the last change that the agent made of the Node's metadata; absent: not shown.
-  std::optional<std::int64_t> state_since;
+  std::optional<std::int64_t> last_changed;
   std::string asked_for;                   ///< desired state of its labels, "policy mixed"; empty: none
   std::string last_error;                  ///< gpu-ferry.io/last-error
   std::string vgpu_state;                  ///< nvidia.com/vgpu.config.state

@@ -70,7 +70,7 @@ json node_part(const ClusterGpus& cluster, const ClusterNode& node) {
           {"ready", node.ready},
           {"cordoned", node.cordoned},
           {"state", or_null(node.state)},
-          {"state_since", node.state_since ? json(*node.state_since) : json()},
+          {"last_changed", node.last_changed ? json(*node.last_changed) : json()},
           {"asked_for", or_null(node.asked_for)},
           {"last_error", or_null(node.last_error)},
           {"vgpu_config_state", or_null(node.vgpu_state)},
@@ -106,13 +106,13 @@ namespace {
 using Columns = std::optional<std::size_t>;
 using Now = std::optional<std::int64_t>;
 
-// "40s", "12m", "3h" or "5d"; empty: not known.
+// The time since the agent's last change: "40s", "12m", "3h" or "5d"; empty: not known.
 std::string age_text(const ClusterNode& node, Now now) {
-  if (!now || !node.state_since || node.state.empty() || *node.state_since > *now) return {};
+  if (!now || !node.last_changed || node.state.empty() || *node.last_changed > *now) return {};
   constexpr std::int64_t kMinute = 60;
   constexpr std::int64_t kHour = 60 * kMinute;
   constexpr std::int64_t kDay = 24 * kHour;
-  const std::int64_t age = *now - *node.state_since;
+  const std::int64_t age = *now - *node.last_changed;
   if (age < 2 * kMinute) return fmt::format("{}s", age);
   if (age < 2 * kHour) return fmt::format("{}m", age / kMinute);
   if (age < 2 * kDay) return fmt::format("{}h", age / kHour);
@@ -194,8 +194,8 @@ cli::Table list_table(const ClusterGpus& cluster, Names names, Now now) {
     out.insert(out.end(), of_resource.begin(), of_resource.end());
     return out;
   };
-  cli::Table table(
-      row("NODE", "STATE", "AGE", {whole ? "RESOURCE" : std::string(kGpuResources), "MODE", "USED", "BY"}));
+  cli::Table table(row("NODE", "STATE", "CHANGED",
+                       {whole ? "RESOURCE" : std::string(kGpuResources), "MODE", "USED", "BY"}));
   for (const ClusterNode& node : cluster.nodes) {
     if (node.resources.empty())
       table.add(row(node.name, state_text(node), age_text(node, now), {"", "", "", ""}));
@@ -285,8 +285,8 @@ std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Colum
   say("node", node.name + (node.ready ? "" : ", not ready") + (node.cordoned ? ", cordoned" : ""));
   say("asked for", node.asked_for.empty() ? "nothing by its labels" : node.asked_for);
   const std::string age = age_text(node, now);
-  say("state", node.state.empty() ? "none: no agent of Ferry has reported it"
-                                  : spaced(node.state) + (age.empty() ? "" : ", for " + age));
+  say("state", node.state.empty() ? "none: no agent of Ferry has reported it" : spaced(node.state));
+  say("last changed", age.empty() ? "" : age + " ago by the agent");
   say("last error", node.last_error);
   say("vGPU configuration", node.vgpu_state);
   say("drain", node.drain);

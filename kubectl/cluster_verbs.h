@@ -37,7 +37,7 @@ nlohmann::json vms_document(const ClusterGpus& cluster);
 // The output for people. `columns` absent: no limit of width.
 
 /// A row for each resource of each node, with its users; below the rows the faults. `now`: Unix time in
-/// seconds; given, the rows also have the age of each node's state.
+/// seconds; given, the rows also have the time since the agent last changed a label or annotation.
 std::string list_text(const ClusterGpus& cluster, std::optional<std::size_t> columns,
                       std::optional<std::int64_t> now = {});
 std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, std::optional<std::size_t> columns,
@@ -72,7 +72,8 @@ struct PermittedResource {
 std::vector<PermittedResource> permitted_resources(const ClusterGpus& cluster,
                                                    const nlohmann::json& kubevirt);
 nlohmann::json permitted_document(const std::vector<PermittedResource>& resources);
-std::string permitted_text(const std::vector<PermittedResource>& resources,
+/// `kubevirt`: the object that the hint names.
+std::string permitted_text(const std::vector<PermittedResource>& resources, const nlohmann::json& kubevirt,
                            std::optional<std::size_t> columns);
 
 // `kubectl ferry gather`: the facts about a cluster that support needs, as one document. It takes only listed

@@ -51,7 +51,7 @@ constexpr const char* kNotes =
 
 constexpr std::array kExamples = {
     cli::Example{"list", "Show which VM or pod has which GPUs", "kubectl ferry list"},
-    cli::Example{"list", "Show two nodes, with the ages of their states",
+    cli::Example{"list", "Show two nodes, and how long ago each was last changed",
                  "kubectl ferry list gpu-1 gpu-2 -o wide"},
     cli::Example{"node", "Show one node", "kubectl ferry node gpu-1"},
     cli::Example{"vms", "List the VMs that have GPUs or ask for some", "kubectl ferry vms"},
@@ -87,6 +87,7 @@ cli::HelpFrame frame() {
 struct Report {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
   json document;
   std::string text;
+  std::optional<std::string> without_ages = {};  ///< `text` without ages; absent: it has none
   ExitStatus status = ExitStatus::done;
   bool tinted = false;                  ///< `text` has escapes of cli::tinted()
   std::vector<std::string> notes = {};  ///< for stderr, when the document goes to a file
@@ -127,8 +128,10 @@ Result<Report> list_cluster(const Cluster& cluster, const Command& command) {
   if (!objects) return fail(objects.error());
   const bool named = !command.nodes.empty() || !command.labels.empty();
   const ClusterGpus gpus = cluster_gpus(*objects, named ? NodesShown::all : NodesShown::with_gpus);
-  const auto now = command.output == cli::OutputFormat::wide ? cluster.now : std::nullopt;
-  return Report{.document = list_document(gpus), .text = list_text(gpus, cluster.columns(), now)};
+  Report out{.document = list_document(gpus), .text = list_text(gpus, cluster.columns())};
+  if (command.output == cli::OutputFormat::wide)
+    out.without_ages = std::exchange(out.text, list_text(gpus, cluster.columns(), cluster.now));
+  return out;
 }
 
 Result<Report> show_node(const Cluster& cluster, const Command& command) {
@@ -206,8 +209,14 @@ Result<Report> check_vm(const Cluster& cluster, const Command& command) {
 }
 
 Result<Report> check(const Cluster& cluster, const Command& command) {
-  if (command.target.size() == 1) return check_node(cluster, command);
-  if (command.target.size() == 2 && command.target.front() == "vm") return check_vm(cluster, command);
+  return command.target.front() == "vm" ? check_vm(cluster, command) : check_node(cluster, command);
+}
+
+/// Errc::usage: the words after `doctor` are neither a node nor the word vm and a VM. Other verbs have none.
+Result<> check_target(const Command& command) {
+  if (command.target.empty()) return {};
+  const std::size_t count = command.target.front() == "vm" ? 2U : 1U;
+  if (command.target.size() == count) return {};
   return fail(Errc::usage, "doctor takes one node, or the word vm and one VM",
               "for example `kubectl ferry doctor gpu-1`, or `kubectl ferry doctor vm studio/render`");
 }
@@ -217,15 +226,16 @@ Result<Report> show_permitted(const Cluster& cluster) {
   if (!objects) return fail(objects.error());
   const auto kubevirts = read_kubevirts(cluster.ask);
   if (!kubevirts) return fail(kubevirts.error());
-  if (!*kubevirts || (*kubevirts)->empty()) {
-    return fail(Errc::failed,
-                *kubevirts ? "the cluster has no KubeVirt object" : "your role may not list KubeVirt objects",
+  if (!*kubevirts)
+    return fail(Errc::failed, "your role may not list KubeVirt objects",
+                "let your role list `kubevirts` in the API group \"kubevirt.io\"");
+  if ((*kubevirts)->empty())
+    return fail(Errc::failed, "the cluster has no KubeVirt object",
                 "KubeVirt is installed by its operator and the object kubevirt/kubevirt");
-  }
   const auto resources = permitted_resources(cluster_gpus(*objects), (*kubevirts)->front());
   const bool all = std::ranges::all_of(resources, &PermittedResource::permitted);
   return Report{.document = permitted_document(resources),
-                .text = permitted_text(resources, cluster.columns()),
+                .text = permitted_text(resources, (*kubevirts)->front(), cluster.columns()),
                 .status = all ? ExitStatus::done : ExitStatus::differs};
 }
 
@@ -295,7 +305,8 @@ class PluginVerbs {
                      "only nodes with these labels, such as zone=a,gpu-ferry.io/state!=ready")
         ->option_text("SELECTOR");
     list->add_flag("-w,--watch", command_.watch, "print the list again when it changes, until Ctrl-C");
-    list->footer("`-o wide` also prints the age of each node's state.");
+    list->footer(
+        "`-o wide` also prints how long ago the agent last changed a label or annotation of each node.");
   }
   void add_plan(CLI::App& app) {
     CLI::App* const plan = add(app, "plan", "print what other labels of a node would ask for",
@@ -333,10 +344,14 @@ int tell(const Error& error) {
   return static_cast<int>(exit_status_of(error));
 }
 
-// Prints a report; done: all was written.
-ExitStatus print(const Command& command, const Report& report) {
-  const std::string out = cli::printed(command.output, report.document, report.text,
-                                       report.tinted ? Colours::kept : Colours::told);
+/// A report in the format of `-o`.
+std::string formatted(const Command& command, const Report& report) {
+  return cli::printed(command.output, report.document, report.text,
+                      report.tinted ? Colours::kept : Colours::told);
+}
+
+/// Prints to standard output; done: all was written.
+ExitStatus write_out(const std::string& out) {
   static_cast<void>(std::fwrite(out.data(), 1, out.size(), stdout));
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return ExitStatus::done;
   print_to_stderr("kubectl ferry: write standard output: {}\n", std::generic_category().message(errno));
@@ -344,24 +359,34 @@ ExitStatus print(const Command& command, const Report& report) {
 }
 
 /// Looks again and again, and prints each change, until a signal ends the program or nothing can be printed.
+/// If the first look fails, it ends, too: the names or the role may be wrong. Each later error is printed
+/// once. Ages alone are no change.
 int watch(const Command& command, const ClusterVerb& verb, const std::function<Cluster()>& cluster) {
   constexpr auto kPause = std::chrono::seconds(5);
+  bool begun = false;
   std::string last;
   std::string complaint;
   for (;; std::this_thread::sleep_for(kPause)) {
     const auto report = verb(cluster());
     if (!report) {
+      if (!begun) return tell(report.error());
       if (std::exchange(complaint, report.error().message) != report.error().message) tell(report.error());
       continue;
     }
     complaint.clear();
-    if (std::exchange(last, report->text) == report->text) continue;
-    if (const ExitStatus status = print(command, *report); status != ExitStatus::done)
+    std::string block = formatted(command, *report);
+    std::string compared = report->without_ages.value_or(block);
+    if (begun && compared == last) continue;
+    last = std::move(compared);
+    if (std::exchange(begun, true))
+      block.insert(0, command.output == cli::OutputFormat::yaml ? "---\n" : "\n");
+    if (const ExitStatus status = write_out(block); status != ExitStatus::done)
       return static_cast<int>(status);
   }
 }
 
 int run(const Command& command, const ClusterVerb& verb) {
+  if (const auto target = check_target(command); !target) return tell(target.error());
   const auto calls = kube::ApiCalls::reach(command.kubeconfig, command.context);
   if (!calls) return tell(calls.error());
   kube::ApiCalls& api = **calls;
@@ -377,7 +402,7 @@ int run(const Command& command, const ClusterVerb& verb) {
   if (command.watch) return watch(command, verb, cluster);
   const auto report = verb(cluster());
   if (!report) return tell(report.error());
-  if (const ExitStatus status = print(command, *report); status != ExitStatus::done)
+  if (const ExitStatus status = write_out(formatted(command, *report)); status != ExitStatus::done)
     return static_cast<int>(status);
   for (const std::string& note : report->notes) print_to_stderr("kubectl ferry: note: {}\n", note);
   return static_cast<int>(report->status);

@@ -65,7 +65,7 @@ json permitted_document(const std::vector<PermittedResource>& resources) {
   return {{"resources", std::move(list)}};
 }
 
-std::string permitted_text(const std::vector<PermittedResource>& resources,
+std::string permitted_text(const std::vector<PermittedResource>& resources, const json& kubevirt,
                            std::optional<std::size_t> columns) {
   if (resources.empty()) return "no node advertises GPUs to VMs\n";
   cli::Table table({"RESOURCE", "KUBEVIRT", "NODES"});
@@ -84,10 +84,12 @@ std::string permitted_text(const std::vector<PermittedResource>& resources,
   const auto missing = std::ranges::find_if_not(resources, &PermittedResource::permitted);
   if (missing == resources.end()) return out;
   say("VMs can ask only for resources that the KubeVirt object lists with externalResourceProvider: true");
+  const json& metadata = field(kubevirt, "metadata");
   say(fmt::format(
       "hint: in Ferry's pod on node {} `ferry --host-root=/host kubevirt-cr` prints the entries with "
-      "their selectors; `kubectl edit kubevirt -A` adds them",
-      missing->nodes.front()));
+      "their selectors; add them with `kubectl edit kubevirt -n {} {}`, or with `ferry kubevirt-cr --apply`, "
+      "which keeps all other entries",
+      missing->nodes.front(), text_field(metadata, "namespace"), text_field(metadata, "name")));
   return out;
 }
 

@@ -82,8 +82,19 @@ std::map<std::string, std::uint64_t> free_on_nodes(const ClusterGpus& cluster, c
   return out;
 }
 
+/// True: the VM has a pod on a node with devices of the resource, which count as used there. Its phase may be
+/// earlier than Running.
+bool has_devices(const ClusterGpus& cluster, const json& metadata, const std::string& resource) {
+  const std::string space = text_field(metadata, "namespace");
+  const std::string name = text_field(metadata, "name");
+  return std::ranges::any_of(cluster.users, [&](const GpuUser& user) {
+    return user.kind == GpuUser::Kind::vm && user.space == space && user.name == name &&
+           user.is_on(user.node) && user.resources.contains(resource);
+  });
+}
+
 Check resource_is_free(const ClusterGpus& cluster, const std::string& vm, const std::string& resource,
-                       std::uint64_t count, bool runs) {
+                       std::uint64_t count, bool allocated) {
   Check check{.id = "gpu-free",
               .subject = vm,
               .why = "the scheduler starts a VM only on a node that has all devices that it asks for"};
@@ -96,7 +107,7 @@ Check resource_is_free(const ClusterGpus& cluster, const std::string& vm, const 
         fmt::format("it asks for {}, which no node advertises{}", resource, did_you_mean(resource, known)),
         "`kubectl ferry list` shows the resources; deviceName must be one of them");
   }
-  if (runs) return std::move(check).passed(fmt::format("{} x {} is allocated to it", count, resource));
+  if (allocated) return std::move(check).passed(fmt::format("{} x {} is allocated to it", count, resource));
   std::vector<std::string> parts;
   for (const auto& [node, left] : free) {
     const auto found = std::ranges::find(cluster.nodes, node, &ClusterNode::name);
@@ -140,7 +151,8 @@ std::vector<Check> vm_checks(const json& vmi, const ClusterObjects& objects,
   for (const auto& [resource, count] : asked) {
     // Names outside the plugin's domain are devices of others, of which nothing is known here.
     if (!resource.starts_with(kGpuResources)) continue;
-    out.push_back(resource_is_free(cluster, vm, resource, count, runs));
+    const bool allocated = runs || has_devices(cluster, metadata, resource);
+    out.push_back(resource_is_free(cluster, vm, resource, count, allocated));
     out.push_back(resource_is_permitted(kubevirts, vm, resource));
   }
   return out;

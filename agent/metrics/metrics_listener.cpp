@@ -112,13 +112,13 @@ int socket_of(MHD_Connection* client) {
   return info->connect_fd;  // NOLINT(cppcoreguidelines-pro-type-union-access): the library's interface
 }
 
-/// Bytes of the request that have come, and bytes of the answer that the client has acknowledged. Bytes that
-/// were only written do not count: the kernel's send buffer takes megabytes.
-std::uint64_t progress_of(int socket) {
+/// Bytes of the request that have come; of an answered client the bytes of the answer that it has
+/// acknowledged. Bytes that were only written do not count: the kernel's send buffer takes megabytes.
+std::uint64_t progress_of(int socket, bool is_answered) {
   tcp_info info{};  // ABI: linux/tcp.h, Linux 4.1
   socklen_t size = sizeof(info);
   ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size);
-  return info.tcpi_bytes_received + info.tcpi_bytes_acked;
+  return is_answered ? info.tcpi_bytes_acked : info.tcpi_bytes_received;
 }
 
 /// Ends a connection. The server closes the socket when it runs next. Without the linger option the kernel
@@ -325,9 +325,12 @@ void MetricsListener::accept_client() {
   // The kernel's limit holds for the end of an answer, too, which the server has left to it.
   const auto most = static_cast<unsigned>(settings_.to_take.count());
   ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &most, sizeof(most));
-  connections_.push_back({.socket = socket, .address = host_of(client)});
+  connections_.push_back({.socket = socket, .address = host_of(client), .since = EventLoop::Clock::now()});
   limit(connections_.back(), settings_.to_ask);
-  if (::MHD_add_connection(server_.get(), socket, address, size) != MHD_YES) closed(socket);
+  if (::MHD_add_connection(server_.get(), socket, address, size) != MHD_YES) {
+    log_once(refusal_, "a client is refused", error_from_errno(errno, "libmicrohttpd"));
+    closed(socket);
+  }
   run_server();
 }
 
@@ -346,14 +349,17 @@ void MetricsListener::wait_for_room() {
 }
 
 /// Measures the progress of all connections, and ends those that have made none since the last time, while a
-/// client waits. They end together, so that a client behind many silent ones waits only once.
+/// client waits. They end together, so that a client behind many silent ones waits only once. A client that
+/// has not finished its request after a quarter of its time counts as silent: it may send a byte each second.
 void MetricsListener::look_for_progress() {
   progress_ = {};
   std::vector<int> take_nothing;
   std::vector<int> send_nothing;
+  const auto late = EventLoop::Clock::now() - settings_.to_ask / 4;
   for (Connection& connection : connections_) {
-    const std::uint64_t progress = progress_of(connection.socket);
-    if (waits_for_room_ && connection.progress == progress)
+    const std::uint64_t progress = progress_of(connection.socket, connection.is_answered);
+    const bool is_late = !connection.is_answered && connection.since < late;
+    if (waits_for_room_ && (is_late || connection.progress == progress))
       (connection.is_answered ? take_nothing : send_nothing).push_back(connection.socket);
     connection.progress = waits_for_room_ ? std::optional(progress) : std::nullopt;
   }
@@ -411,6 +417,7 @@ bool MetricsListener::answer(MHD_Connection* client, std::string_view path, std:
   if (answer.status == MHD_HTTP_UNAUTHORIZED) add(MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
   if (answer.status == MHD_HTTP_METHOD_NOT_ALLOWED) add(MHD_HTTP_HEADER_ALLOW, "GET");
   found->is_answered = true;
+  found->progress.reset();
   limit(*found, settings_.to_take);
   return ::MHD_queue_response(client, answer.status, response.get()) == MHD_YES;
 }

@@ -82,6 +82,7 @@ class MetricsListener : Pinned {
   struct Connection {
     int socket = -1;  ///< the server's, which closes it
     std::string address;
+    EventLoop::Clock::time_point since = {};     ///< when it was accepted
     bool is_answered = false;                    ///< its answer is being sent
     EventLoop::Timer deadline = {};              ///< of the request or of the answer
     std::optional<std::uint64_t> progress = {};  ///< bytes until the last look_for_progress()
@@ -117,6 +118,7 @@ class MetricsListener : Pinned {
   std::string loaded_;             ///< the certificate and the key of `server_`
   std::string certificate_error_;  ///< last logged error of the certificate or its key
   std::string token_error_;        ///< last logged error of the token file
+  std::string refusal_;            ///< last logged error of a client that the library refused
   std::string server_error_;       ///< first message of the library since start_server()
   UniqueFd socket_;
   std::uint16_t port_ = 0;

@@ -32,6 +32,10 @@ void CommandTree::add_selection(CLI::App* verb) {
           "include this device, which shares the group or the slot but is not part of the card; may be "
           "repeated")
       ->option_text("ADDRESS ...");
+  verb->footer(
+      "Name accelerators by --device or --group. Or choose among all by --all, --vendor, --class, --model "
+      "and --numa: an accelerator has to match each of these options that is given, and one of the values of "
+      "a repeated option.");
 }
 
 void CommandTree::add_vfio(CLI::App& app) {
@@ -45,9 +49,9 @@ void CommandTree::add_vfio(CLI::App& app) {
       add_changing_verb(*vfio, "bind", "bind accelerators and their IOMMU groups to vfio", to_vfio);
   add_selection(bind);
   for (CLI::App* verb : {plan, bind}) {
-    verb->add_flag(
-        "--force", selection_.force,
-        "include a device on which only a screen depends; a device in use is refused all the same");
+    verb->add_flag("--force", selection_.force,
+                   "include a device on which only a screen depends, which then stays dark; a device in use "
+                   "is refused all the same");
     add_release(verb, selection_.release);
   }
   add_selection(add_changing_verb(

@@ -52,6 +52,10 @@ void CommandTree::add_installation(CLI::App* verb) {
                  "only write the files; the container runtime reads them at its next start");
   with_edited_files(verb);
   verb->add_flag("--no-modules", kata_.no_modules, "load no kernel modules");
+  verb->footer(
+      "install restarts the container runtime, unless --no-restart is given. It refuses a restart that would "
+      "end running pods. If the restarted container runtime does not know the classes, install puts back all "
+      "of its files.");
 }
 
 void CommandTree::add_kata(CLI::App& app) {

@@ -175,8 +175,9 @@ void add_plugin_options(CLI::App& verb, ServingOptions& serving) {
       ->check(CLI::IsMember({"kubevirt", "kata", "both"}))
       ->option_text("MODE [kubevirt]");
   add_naming_options(verb, serving.naming);
-  verb.add_option("--vgpu-placement", serving.vgpu_placement,
-                  "the order in which vGPUs are allocated: pack prefers few GPUs, spread prefers all GPUs")
+  verb.add_option(
+          "--vgpu-placement", serving.vgpu_placement,
+          "the order in which vGPUs are allocated: pack prefers few GPUs, spread spreads them over all GPUs")
       ->check(CLI::IsMember({"pack", "spread"}))
       ->option_text("HOW [pack]");
   verb.add_flag(

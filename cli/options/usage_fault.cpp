@@ -102,7 +102,18 @@ std::string of_a_missing_part(const CLI::App& app, const CLI::App& at, const CLI
   return error.what();
 }
 
-std::string of_a_value(const CLI::App& app, std::string text) {
+/// The value that an option takes, as its help has it: "ADDRESS"; empty: help has none.
+std::string value_of(const CLI::App& at, const std::string& name) {
+  for (const CLI::App* with = &at; with != nullptr; with = with->get_parent()) {
+    const CLI::Option* const option = with->get_option_no_throw(name);
+    if (option == nullptr) continue;
+    const std::string& value = option->get_option_text();
+    return value.substr(0, value.find(' '));
+  }
+  return {};
+}
+
+std::string of_a_value(const CLI::App& app, const CLI::App& at, std::string text) {
   // "--output: jsn not in {json,table,yaml}"
   constexpr std::string_view kNotIn = " not in {";
   constexpr std::string_view kNoFolder = "Directory does not exist: ";
@@ -110,9 +121,14 @@ std::string of_a_value(const CLI::App& app, std::string text) {
   if (colon == std::string::npos) return text;
   const std::string option = text.substr(0, colon);
   const std::string rest = text.substr(colon + 2);
-  if (const auto at = rest.find(kNotIn); at != std::string::npos && rest.ends_with('}')) {
-    const std::string given = rest.substr(0, at);
-    const std::size_t begin = at + kNotIn.size();
+  // "--device: 1 required TEXT missing"
+  if (rest.find(" required ") != std::string::npos && rest.ends_with(" missing")) {
+    const std::string value = value_of(at, option);
+    return fmt::format("{} needs a value{}{}", option, value.empty() ? "" : ": ", value);
+  }
+  if (const auto list = rest.find(kNotIn); list != std::string::npos && rest.ends_with('}')) {
+    const std::string given = rest.substr(0, list);
+    const std::size_t begin = list + kNotIn.size();
     const auto words = words_between(std::string_view(rest).substr(begin, rest.size() - begin - 1), ',');
     return fmt::format("{}: '{}' is none of {}{}", option, given, fmt::join(words, ", "),
                        did_you_mean(given, words));
@@ -129,7 +145,7 @@ std::string message_of(const CLI::App& app, const CLI::App& at, const CLI::Parse
   const bool lacks = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
   if (lacks || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
     return of_a_missing_part(app, at, error, unread, frame);
-  return of_a_value(app, error.what());
+  return of_a_value(app, at, error.what());
 }
 
 }  // namespace

@@ -79,8 +79,12 @@ std::string left_of(const OptionModel& option) {
 std::string right_of(const OptionModel& option) {
   std::vector<std::string> more;
   if (!option.usual.empty()) more.push_back("default: " + option.usual);
-  if (!option.variable.empty()) more.push_back("or environment variable " + option.variable);
-  if (option.required && !option.names.empty()) more.emplace_back("required");
+  // "the default is $NODE_NAME" says both.
+  const bool says_variable =
+      !option.variable.empty() && option.description.find("$" + option.variable) != std::string::npos;
+  if (!option.variable.empty() && !says_variable)
+    more.push_back("or environment variable " + option.variable);
+  if (option.required && !option.names.empty() && !says_variable) more.emplace_back("required");
   if (!option.needs.empty()) more.push_back(fmt::format("with {}", fmt::join(option.needs, ", ")));
   if (!option.excludes.empty()) more.push_back(fmt::format("not with {}", fmt::join(option.excludes, ", ")));
   return option.description + (more.empty() ? "" : fmt::format(" ({})", fmt::join(more, "; ")));

@@ -53,7 +53,7 @@ ExitStatus status_of(const vgpu::Choice& choice, bool named) {
 }
 
 Shown show(const vgpu::TypeRequest& request, const vgpu::Choice& choice, bool named) {
-  Table table({"GPU", "TYPE", "NAME", "MEMORY", "CAN STILL BE MADE"});
+  Table table({"GPU", "TYPE", "NAME", "MEMORY", "AVAILABLE"});
   json gpus = json::array();
   for (const vgpu::GpuChoice& gpu : choice.gpus) {
     const std::string label = fmt::format("GPU {} ({})", gpu.index, gpu.gpu.text());

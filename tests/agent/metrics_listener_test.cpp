@@ -244,6 +244,22 @@ TEST(MetricsListener, ManySilentOnesKeepNobodyOut) {
   EXPECT_EQ(receive_all(silent.front()), "");  // the oldest has made room
 }
 
+TEST(MetricsListener, ManyThatSendAByteNowAndThenKeepNobodyOut) {
+  const Served served({.to_ask = 8s, .to_stall = 50ms});
+  std::vector<UniqueFd> slow;
+  for (std::size_t i = 0; i < MetricsListener::kMostConnections; ++i)
+    slow.push_back(connect_to(served.port(), 0, i + 2));
+  const std::jthread sender([&slow](const std::stop_token& ends) {
+    while (!ends.stop_requested()) {
+      for (const UniqueFd& socket : slow) ::send(socket.get(), "G", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      std::this_thread::sleep_for(10ms);  // how fast such a client sends, not a wait for a state
+    }
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(served.ask(get("/metrics")), StartsWith("HTTP/1.1 200 "));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 6s) << "each has 8 s alone, and a quarter of it now";
+}
+
 // More than the server's kernel takes for a client that reads nothing.
 constexpr std::size_t kLargeAnswer = 8U << 20U;
 constexpr int kSmallBuffer = 4096;

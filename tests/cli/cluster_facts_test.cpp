@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubectl/cluster_facts.h"
 
+#include <cstdint>
 #include <functional>
 #include <set>
 
@@ -18,8 +19,11 @@ using test::gpu_node;
 using test::gpu_pod;
 using test::kEighthA40;
 using test::kWholeL40s;
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::Pair;
 using testing::SizeIs;
 
@@ -81,6 +85,24 @@ TEST(ClusterFacts, ShowsNodesThatHaveToDoWithGpus) {
   };
   EXPECT_THAT(names(kubectl::cluster_gpus(objects)), ElementsAre("asked", "has-some"));
   EXPECT_THAT(names(kubectl::cluster_gpus(objects, kubectl::NodesShown::all)), SizeIs(4));
+}
+
+// The server records when the agent last wrote any label or annotation, and not since when a state lasts.
+TEST(ClusterFacts, ShowsWhenTheAgentLastChangedTheNode) {
+  kubectl::ClusterObjects objects;
+  objects.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "ready"}}, {{kWholeL40s, 1}})};
+  json manager = {{"time", "2026-11-27T20:00:00Z"}};
+  manager["fieldsV1"]["f:metadata"]["f:labels"]["f:gpu-ferry.io/state"] = json::object();
+  objects.nodes[0]["metadata"]["managedFields"] = json::array({manager});
+  const auto cluster = kubectl::cluster_gpus(objects);
+  const auto& node = cluster.nodes.at(0);
+  ASSERT_TRUE(node.last_changed);
+  EXPECT_EQ(kubectl::node_document(cluster, node)["last_changed"], *node.last_changed);
+  const std::int64_t now = *node.last_changed + 12 * 60;
+  EXPECT_THAT(kubectl::node_text(cluster, node, {}, now),
+              HasSubstr("state: ready\nlast changed: 12m ago by the agent\n"));
+  EXPECT_THAT(kubectl::list_text(cluster, {}, now), AllOf(HasSubstr("CHANGED"), HasSubstr("12m")));
+  EXPECT_THAT(kubectl::list_text(cluster, {}), Not(HasSubstr("CHANGED")));
 }
 
 TEST(ClusterFacts, KnowsAVmByItsPodsOwner) {

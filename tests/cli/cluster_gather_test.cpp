@@ -405,6 +405,31 @@ TEST(ClusterChecks, FindWhichOfTheTwoDaemonSetsIsMissing) {
   EXPECT_THAT(verdicts(objects), Contains("ferry-hostd: unknown"));
 }
 
+TEST(VmChecks, CountADeviceOfTheVmsOwnPodAsAllocated) {
+  const auto gpu_free = [](const kubectl::ClusterObjects& objects) -> std::string {
+    const json waits = vmi("studio", "render", "", {kWholeL40s}, "Scheduling");
+    for (const Check& check : kubectl::vm_checks(waits, objects, std::vector<json>()))
+      if (check.id == "gpu-free") return std::string(text(check.verdict)) + ": " + check.found;
+    return {};
+  };
+  auto objects = healthy();
+  EXPECT_THAT(gpu_free(objects), HasSubstr("pass: node n has 1 free"));
+  objects.pods.push_back(launcher("studio", "render", "n", {{kWholeL40s, 1}}));
+  EXPECT_EQ(gpu_free(objects), std::string("pass: 1 x ") + kWholeL40s + " is allocated to it");
+  objects.pods.back()["spec"].erase("nodeName");
+  objects.pods.push_back(launcher("studio", "other", "n", {{kWholeL40s, 1}}));
+  EXPECT_THAT(gpu_free(objects), HasSubstr("which no node has free")) << "its pod is on no node yet";
+}
+
+TEST(KubevirtPermits, NameTheObjectThatLacksAnEntry) {
+  const json kubevirt = {{"metadata", {{"name", "main"}, {"namespace", "virt"}}},
+                         {"spec", {{"configuration", {{"permittedHostDevices", json::object()}}}}}};
+  const auto resources = kubectl::permitted_resources(kubectl::cluster_gpus(healthy()), kubevirt);
+  EXPECT_THAT(kubectl::permitted_text(resources, kubevirt, {}),
+              AllOf(HasSubstr("not listed"), HasSubstr("`kubectl edit kubevirt -n virt main`"),
+                    HasSubstr("`ferry kubevirt-cr --apply`")));
+}
+
 TEST(ClusterChecks, FindTwoVersionsSideBySide) {
   auto objects = healthy();
   for (json& container : objects.pods[1]["spec"]["containers"]) container["image"] = "r/ferry:2";

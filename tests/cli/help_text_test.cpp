@@ -20,6 +20,7 @@
 namespace ferry::cli {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -94,6 +95,27 @@ TEST(HelpText, HasTwoColumnsThatNeverRunTogether) {
             "\n"
             "Exit status:\n"
             "  0  done\n");
+}
+
+TEST(HelpText, NamesAnEnvironmentVariableOnce) {
+  CommandModel command;
+  command.path = {"make"};
+  command.description = "make it";
+  command.options = {{.names = {"--node"},
+                      .description = "the node; the default is $NODE_NAME",
+                      .value = "NAME",
+                      .required = true,
+                      .group = "Options",
+                      .variable = "NODE_NAME"},
+                     {.names = {"--folder"},
+                      .description = "the folder",
+                      .value = "DIR",
+                      .required = true,
+                      .group = "Options",
+                      .variable = "FOLDER"}};
+  EXPECT_THAT(help_text(command, help_frame(), {}),
+              AllOf(HasSubstr("--node NAME   the node; the default is $NODE_NAME\n"),
+                    HasSubstr("--folder DIR  the folder (or environment variable FOLDER; required)\n")));
 }
 
 TEST(HelpText, FitsTheTerminalWhateverTheCommand) {

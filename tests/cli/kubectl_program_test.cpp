@@ -3,10 +3,17 @@
 #include "kubectl/kubectl_program.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <ctime>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -31,6 +38,26 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  const std::size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return {text.data(), size};
+}
+
+std::string content(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::size_t count_of(std::string_view text, std::string_view part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string_view::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
 
 class KubectlFerry : public testing::Test {
  protected:
@@ -60,11 +87,21 @@ class KubectlFerry : public testing::Test {
     if (!only.empty() && seen.header("authorization") != only)
       return {.status = 401, .body = R"({"kind": "Status", "reason": "Unauthorized", "code": 401})"};
     if (refuse_) return {.status = 403, .body = R"({"kind": "Status", "reason": "Forbidden", "code": 403})"};
-    if (seen.path.starts_with("/api/v1/nodes?fieldSelector=&")) return list(objects.nodes);
+    if (seen.path.starts_with("/api/v1/nodes?fieldSelector=&")) {
+      std::vector<json> nodes = objects.nodes;
+      if (written_now_) {
+        json manager = {{"time", began_}};
+        manager["fieldsV1"]["f:metadata"]["f:labels"]["f:gpu-ferry.io/state"] = json::object();
+        nodes.front()["metadata"]["managedFields"] = json::array({manager});
+      }
+      return list(nodes);
+    }
     if (seen.path.starts_with("/api/v1/nodes?fieldSelector=metadata.name%3Dgpu-1&"))
       return list({objects.nodes.front()});
     if (seen.path.starts_with("/api/v1/nodes?")) return list({});
     if (seen.path.starts_with("/api/v1/pods?")) return list(objects.pods);
+    if (hides_kubevirts_ && seen.path.starts_with("/apis/kubevirt.io/v1/kubevirts?"))
+      return {.status = 403, .body = R"({"kind": "Status", "reason": "Forbidden", "code": 403})"};
     if (seen.path.starts_with("/apis/kubevirt.io/v1/virtualmachineinstances?")) return list(objects.vmis);
     if (seen.path.starts_with("/apis/kubevirt.io/v1/namespaces/studio/virtualmachineinstances?")) {
       std::vector<json> named;
@@ -92,6 +129,9 @@ class KubectlFerry : public testing::Test {
 
   std::atomic<const char*> only_token_ = "";  ///< the only Authorization that is accepted; empty: each
   std::atomic<bool> refuse_ = false;
+  std::atomic<bool> hides_kubevirts_ = false;
+  std::atomic<bool> written_now_ = false;  ///< the agent has written labels, in the moment of `began_`
+  std::string began_ = utc_now();
   test::ScratchDirectory folder_;
   test::HttpStandin server_{[this](const HttpSeen& seen) { return answer(seen); }};
 };
@@ -131,7 +171,60 @@ TEST_F(KubectlFerry, ExplainsAVm) {
   EXPECT_THAT(vm.out, AllOf(StartsWith("VM studio/render-c: ready, with remarks"),
                             HasSubstr("vm-asks-for-gpus"), HasSubstr("has 1 free of")));
   EXPECT_EQ(run({"doctor", "vm", "studio/render-x"}).status, 2);
-  EXPECT_EQ(run({"doctor", "gpu-1", "gpu-2"}).status, 2);
+}
+
+TEST_F(KubectlFerry, AsksNoServerAboutAWrongTarget) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"doctor", "vm"}, {"doctor", "gpu-1", "gpu-2"}, {"doctor", "vm", "a", "b"}}) {
+    const auto result = run(words);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.err, HasSubstr("doctor takes one node, or the word vm and one VM"));
+  }
+  EXPECT_EQ(run({"doctor", "vm", "--kubeconfig", "/none"}).err, run({"doctor", "vm"}).err);
+  EXPECT_THAT(server_.seen(), IsEmpty());
+}
+
+TEST_F(KubectlFerry, SaysWhyNoKubevirtObjectIsThere) {
+  const auto none = run({"kubevirt-cr"});
+  EXPECT_EQ(none.status, 1);
+  EXPECT_THAT(none.err, AllOf(HasSubstr("the cluster has no KubeVirt object"), HasSubstr("by its operator")));
+  hides_kubevirts_ = true;
+  const auto hidden = run({"kubevirt-cr"});
+  EXPECT_EQ(hidden.status, 1);
+  EXPECT_THAT(hidden.err, AllOf(HasSubstr("your role may not list KubeVirt objects"),
+                                HasSubstr("let your role list `kubevirts`"), Not(HasSubstr("operator"))));
+}
+
+TEST_F(KubectlFerry, WatchesNothingIfItsFirstLookFails) {
+  const auto no_node = run({"list", "-w", "gpu-11"});
+  EXPECT_EQ(no_node.status, 2);
+  EXPECT_THAT(no_node.err, HasSubstr("there is no node 'gpu-11'"));
+  refuse_ = true;
+  const auto refused = run({"list", "-w"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.out, IsEmpty());
+}
+
+TEST_F(KubectlFerry, WatchPrintsAChangeAndNotAnAge) {
+  const std::vector<std::string> environment = {"KUBECONFIG=" + (folder_.path() / "config").string()};
+  const auto wide = folder_.path() / "wide";
+  const auto yaml = folder_.path() / "yaml";
+  test::RunningProgram in_wide("kubectl-ferry", {"list", "-w", "-o", "wide"}, environment, wide);
+  ASSERT_TRUE(in_wide.until([&] { return !content(wide).empty(); }));
+  test::RunningProgram in_yaml("kubectl-ferry", {"list", "-w", "-o", "yaml"}, environment, yaml);
+  ASSERT_TRUE(in_yaml.until([&] { return !content(yaml).empty(); }));
+  written_now_ = true;  // which only the document and the ages show
+  ASSERT_TRUE(in_yaml.until([&] { return count_of(content(yaml), "\n---\n") > 0; })) << content(yaml);
+  // The third look of the first program comes after all that its second could print.
+  ASSERT_TRUE(in_wide.until([&] {
+    const auto seen = server_.seen();
+    return std::ranges::count_if(
+               seen, [](const HttpSeen& one) { return one.path.starts_with("/api/v1/pods?"); }) >= 5;
+  }));
+  in_wide.end_by(SIGTERM);
+  in_yaml.end_by(SIGTERM);
+  EXPECT_EQ(count_of(content(yaml), "\n---\n"), 1U);
+  EXPECT_EQ(count_of(content(wide), "CHANGED"), 1U) << content(wide);
 }
 
 TEST_F(KubectlFerry, ShowsMachinesTheSame) {

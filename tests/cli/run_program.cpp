@@ -105,12 +105,14 @@ RunningProgram::RunningProgram(const std::string& name, const std::vector<std::s
   words.insert(words.end(), arguments.begin(), arguments.end());
   const auto argv = pointers(words);
   const auto envp = pointers(environment);
+  std::filesystem::path program = FERRY_PROGRAM;
+  if (name == "kubectl-ferry") program.replace_filename(name);
   pid_ = ::fork();
   if (pid_ != 0) return;
   const int null = ::open("/dev/null", O_RDWR);
   const int out = into.empty() ? null : ::open(into.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   if (null < 0 || out < 0 || ::dup2(null, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(null, 2) < 0) ::_exit(126);
-  ::execve(FERRY_PROGRAM, argv.data(), envp.data());
+  ::execve(program.c_str(), argv.data(), envp.data());
   ::_exit(127);
 }
 

@@ -30,6 +30,7 @@ ProgramResult run_beside_ferry(const std::string& name, const std::vector<std::s
                                const std::vector<std::string>& environment = {});
 
 /// `ferry` under another name, until it is told to end. What it prints goes to the file `into`, or nowhere.
+/// The name kubectl-ferry starts kubectl's plugin.
 class RunningProgram {
  public:
   RunningProgram(const std::string& name, const std::vector<std::string>& arguments,

@@ -113,7 +113,7 @@ TEST_F(VgpuVerbs, ChooseNamesTheSmallestTypeAndHowManyAreLeft) {
   const auto result = ferry({"vgpu", "choose", "--memory", "6GiB"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.out,
-            "GPU                   TYPE   NAME        MEMORY    CAN STILL BE MADE\n"
+            "GPU                   TYPE   NAME        MEMORY    AVAILABLE\n"
             "GPU 0 (0000:05:00.0)  T4-8Q  GRID T4-8Q  8192 MiB  1\n"
             "GPU 1 (0000:07:00.0)  -      -           -         -\n"
             "GPU 1 (0000:07:00.0): its driver nouveau offers no vGPU types and is no vGPU host driver\n"

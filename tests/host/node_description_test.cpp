@@ -71,6 +71,27 @@ TEST_F(NodeViewTest, WhatHostdSaysComesBeforeWhatIsSeen) {
   }
 }
 
+// A host driver may offer no types yet, for example until nvidia-vgpud lists them.
+TEST_F(NodeViewTest, AGpuThatCannotHaveItsVgpusYetHasAWordForTheReason) {
+  NodeSnapshot sight = sight_of("t4-server");
+  AcceleratorStatus asked = said("0000:3b:00.0", GpuState::ready);
+  asked.desired = policy::Mode::vgpu;
+  sight.state.emplace().accelerators = {asked};
+  const Condition without = of(sight, "0000:3b:00.0").condition;
+  EXPECT_EQ(without.word, "no vGPU host driver");
+  EXPECT_EQ(without.health, Health::attention);
+  EXPECT_THAT(without.reason, HasSubstr("is no vGPU host driver"));
+  for (mdev::VgpuGpu& gpu : sight.vgpus.gpus) {
+    if (gpu.address().text() != "0000:3b:00.0") continue;
+    gpu.host_driver = true;
+    gpu.obstacle = "its driver nvidia offers no vGPU types until nvidia-vgpud lists them";
+  }
+  const Condition awaited = of(sight, "0000:3b:00.0").condition;
+  EXPECT_EQ(awaited.word, "no vGPU types");
+  EXPECT_EQ(awaited.health, Health::attention);
+  EXPECT_THAT(awaited.reason, HasSubstr("until nvidia-vgpud lists them"));
+}
+
 // Its file outlives it, and others move devices too.
 TEST_F(NodeViewTest, WhatHostdSaidOfAnotherDriverIsNotBelieved) {
   NodeSnapshot sight = sight_of("t4-server");
