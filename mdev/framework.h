@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
@@ -31,13 +32,8 @@ struct HostScan {
 using VirtualFunctions = std::span<const vfio::PciFunction* const>;
 
 /// Frameworks are static objects, so two of them are equal if their addresses are.
-class Framework {
+class Framework : Pinned {
  public:
-  Framework() = default;
-  Framework(const Framework&) = delete;
-  Framework& operator=(const Framework&) = delete;
-  Framework(Framework&&) = delete;
-  Framework& operator=(Framework&&) = delete;
   virtual ~Framework() = default;
 
   // Questions.

@@ -76,6 +76,9 @@ struct VgpuDevice {
   std::optional<std::uint32_t> placement = {};
   /// Set on a captured host only (vgpu_inventory.h): the number from which Ferry derived the vGPU's UUID.
   std::optional<unsigned> captured_number = {};
+
+  /// True for a mediated device. Else it is its parent, a virtual function under vendor-specific VFIO.
+  bool is_mediated() const { return id.text != parent.text(); }
 };
 
 /// The amount of facts that is read of a vGPU.

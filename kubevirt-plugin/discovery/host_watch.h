@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "hostfs/directory_watch.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/uevents.h"
@@ -15,7 +16,7 @@ namespace ferry::plugin {
 
 /// Reports changes of the host's devices: the kernel's uevents, and the nodes below /dev/vfio. Either source
 /// suffices. Without both, changes are seen when a device is asked about. Belongs to the loop's thread.
-class HostWatch {
+class HostWatch : Pinned {
  public:
   struct Events {
     /// Something changed, and a scan shows which device.

@@ -162,7 +162,7 @@ class Scanner::Round {
       for (const auto& vgpu : gpu.devices) {
         if (const Error* why = unread(gpu, vgpu); why != nullptr && !is_name(vgpu.type_name, vgpu.type_id)) {
           assembly_.refuse(vgpu.id.text, why->message);
-        } else if (gpu.framework->has_mediated_devices()) {
+        } else if (vgpu.is_mediated()) {
           add_mediated_device(gpu, vgpu);
         } else {
           add_vendor_vgpu(gpu, vgpu);
@@ -526,8 +526,8 @@ bool Scanner::keep_what_was_known(mdev::VgpuInventory& vgpus) {
 std::vector<NotAdvertised> Scanner::vanished_since(const mdev::VgpuInventory& now) {
   std::map<std::string, std::string> there;  // UUID -> type
   for (const auto& gpu : now.gpus)
-    if (gpu.framework->has_mediated_devices())
-      for (const auto& device : gpu.devices) there.emplace(device.id.text, device.type_name);
+    for (const auto& device : gpu.devices)
+      if (device.is_mediated()) there.emplace(device.id.text, device.type_name);
   const auto before = std::exchange(mediated_, std::move(there));
   std::vector<NotAdvertised> vanished;
   for (const auto& [id, type] : before) {

@@ -689,6 +689,24 @@ TEST_F(ScannerTest, SaysWhoMayHaveTakenAMediatedDeviceAway) {
   EXPECT_THAT(scan().vanished, IsEmpty()) << "said once";
 }
 
+TEST_F(ScannerTest, SeesAMediatedDeviceOfAGpuWithWholeVirtualFunctions) {
+  rules.accelerators.vendors.insert(0x8086);
+  kernel.add_driver({.name = "i915"});
+  add_gpu("0000:81:00.0", 30, "i915", -1, "8086:56c0");
+  kernel.add_function({.address = "0000:81:00.1",
+                       .ids = "8086:56c0",
+                       .group = 31,
+                       .driver = "i915",
+                       .physical_function = "0000:81:00.0"});
+  add_vgpu("0000:81:00.0", kUuid, "i915-1", "GVTg V5", 211);
+  const AdvertisedDevice device = only_device();
+  EXPECT_EQ(device.id, kUuid);
+  EXPECT_EQ(device.kind, DeviceKind::mediated_device);
+  kernel.remove(std::string("sys/bus/mdev/devices/") + kUuid);
+  kernel.remove(std::string("sys/devices/pci0000:00/0000:81:00.0/") + kUuid);
+  EXPECT_EQ(scan().vanished.size(), 1U);
+}
+
 TEST_F(ScannerTest, RefusesVgpuTypesThatKubeVirtCannotTellApart) {
   add_gpu("0000:81:00.0", 30, "nvidia");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "GRID T4.1Q", 211);

@@ -90,7 +90,7 @@ TEST_F(WholeFunctions, AreNotMadeByProfiles) {
   EXPECT_FALSE(gpu.on_virtual_functions());
   EXPECT_FALSE(gpu.on_itself());
   EXPECT_FALSE(gpu.may_get_virtual_functions());
-  EXPECT_NE(gpu.obstacle, "");
+  EXPECT_EQ(gpu.obstacle, "its virtual functions are passed through whole");
 }
 
 TEST_F(WholeFunctions, AreReadAgain) {
@@ -115,6 +115,23 @@ TEST_F(WholeFunctions, AreKnownByTheGpusDriver) {
   EXPECT_EQ(found.gpus.at(0).framework, &whole_functions());
   EXPECT_EQ(found.gpus.at(1).framework, &no_framework());
   EXPECT_THAT(found.gpus.at(1).parents, IsEmpty());
+}
+
+// As under i915, whose GPU may have mediated devices beside its functions.
+TEST_F(WholeFunctions, GiveWayToMediatedDevicesOnTheGpu) {
+  add_instinct();
+  const std::string gpu = kGpu;
+  const std::string home = "sys/devices/pci0000:00/" + gpu + "/";
+  const std::string uuid = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11";
+  kernel.link("sys/class/mdev_bus/" + gpu, "../../devices/pci0000:00/" + gpu);
+  kernel.file(home + "mdev_supported_types/i915-1/name", "GVTg 1\n");
+  kernel.file(home + "mdev_supported_types/i915-1/available_instances", "3\n");
+  kernel.link(home + uuid + "/mdev_type", "../mdev_supported_types/i915-1");
+  kernel.link("sys/bus/mdev/devices/" + uuid, "../../../devices/pci0000:00/" + gpu + "/" + uuid);
+  const VgpuInventory found = read();
+  EXPECT_EQ(found.gpus.at(0).framework, &mediated_on_gpu());
+  ASSERT_EQ(found.gpus.at(0).devices.size(), 1U);
+  EXPECT_TRUE(found.gpus.at(0).devices.at(0).is_mediated());
 }
 
 TEST_F(WholeFunctions, NeedAGpuThatHasFunctions) {
