@@ -138,8 +138,8 @@ std::string trouble_of(const DesiredState& desired_state, const HostSide& host, 
       return is_silent(desired_state, host) ? silence(desired_state, host, condition) : std::string();
     case NodeCondition::unknown:
       return fmt::format(
-          "ferry hostd has not run on this node for more than {} minutes, and nobody knows what its GPUs are "
-          "now; `systemctl status ferry-hostd` on the node, or the log of its container, says why",
+          "ferry hostd has not run on this node for more than {} minutes, and the state of its GPUs is not "
+          "known; `systemctl status ferry-hostd` on the node, or the log of its container, says why",
           std::chrono::duration_cast<std::chrono::minutes>(kGonePatience).count());
     case NodeCondition::draining:
     case NodeCondition::blocked:

@@ -190,7 +190,7 @@ void plan_desired_file(const NodeSnapshot& snapshot, const std::vector<OtherOwne
   }
   if (snapshot.paused <= kPausePatience) {
     if (!snapshot.memory.patch.refusals.own(snapshot.now).empty()) {
-      result.waits_for = "the API server to take labels of ours";
+      result.waits_for = "the API server to accept Ferry's labels";
     } else if (!pausing.empty()) {
       result.waits_for = "the operands' labels to be paused";
     } else if (change_is_coming(result.desired_state, host)) {

@@ -143,7 +143,7 @@ Condition free_as_far_as_seen(const NodeSnapshot& sight, const AcceleratorDescri
     return {.word = "free"};
   return {.word = "use unknown",
           .health = Health::attention,
-          .reason = "nobody that can be seen uses it, and not all can be seen"};
+          .reason = "no device user was found, but Ferry cannot see all of them"};
 }
 
 Condition of_use(const NodeSnapshot& sight, const AcceleratorDescription& view) {
@@ -182,7 +182,7 @@ Condition of_vgpu(const NodeSnapshot& sight, const AcceleratorDescription& view)
             .health = Health::bad,
             .reason = fmt::format("vGPU {} has no {}: no VM can be given it", lost->device.id.text,
                                   lost->device.driver ? "IOMMU group" : "driver"),
-            .hint = "taken away and made anew it may get one: `ferry vgpu delete`, then `apply`"};
+            .hint = "removed and made again, it may get one: `ferry vgpu delete`, then `apply`"};
   if (used > 0) return {.word = fmt::format("{} in use", used)};
   return free_as_far_as_seen(sight, view);
 }

@@ -124,9 +124,9 @@ class NodeLoop {
   void show_liveness() {
     if (options_.once) return;
     auto shown = LivenessLock::announce(host_, api::kHostdLiveness);
-    if (!shown) return spdlog::warn("nobody sees that this runs: {}", shown.error().message);
+    if (!shown) return spdlog::warn("other processes cannot see that hostd runs: {}", shown.error().message);
     liveness_.emplace(std::move(*shown));
-    // A lock raises no event where the file was there before; that somebody closes it does.
+    // A lock raises no event where the file was there before; closing the file does.
     if (const auto told = host_.open(api::kHostdLiveness, O_WRONLY); !told)
       spdlog::warn("{}", told.error().message);
   }

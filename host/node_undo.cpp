@@ -114,7 +114,7 @@ bool undo_emptied(const NodeHost& host, const BeforeStages& before, NodeOutcome&
     const auto trouble = trouble_given_away(outcome, gpu.gpu);
     if (!trouble) continue;
     any = true;
-    undo_vgpus(host, before, gpu, prefixed(*trouble, "it could not be given away"));
+    undo_vgpus(host, before, gpu, prefixed(*trouble, "it could not be bound for passthrough"));
   }
   return any;
 }

@@ -53,7 +53,8 @@ class ExecAuthenticator {
     Environment environment = {};  ///< the program's, besides its own variables; PATH finds it
     bool has_terminal = false;     ///< standard input is a terminal
     std::function<std::chrono::system_clock::time_point()> now = std::chrono::system_clock::now;
-    std::chrono::milliseconds most = std::chrono::minutes(10);  ///< for a program that asks nobody here
+    std::chrono::milliseconds most =
+        std::chrono::minutes(10);  ///< for a program that cannot ask a person here
   };
 
   /// `authorities` are the cluster's.

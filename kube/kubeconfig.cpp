@@ -28,13 +28,13 @@ struct Refused {
 };
 
 constexpr const char* kTokenInstead = "give it a token, a tokenFile or a client certificate";
-constexpr Refused kExec{
-    "exec", "Ferry runs no programs of a kubeconfig, so that nobody can be logged in by one", kTokenInstead};
+constexpr Refused kExec{"exec", "Ferry runs no programs of a kubeconfig here, so exec cannot log it in",
+                        kTokenInstead};
 constexpr Refused kProvider{
     "auth-provider", "logging in by a provider is not done here",
     "log in by exec, as with kubelogin, or by a token, a tokenFile or a client certificate"};
-constexpr const char* kWhyNotAs = "Ferry acts as nobody but the user that it is logged in as";
-constexpr const char* kHintAs = "take it away, and give that user's own credentials";
+constexpr const char* kWhyNotAs = "Ferry acts only as the user that it is logged in as";
+constexpr const char* kHintAs = "remove it, and give that user's own credentials";
 
 /// A file whose texts are secrets: its values are never shown.
 struct File {
@@ -446,7 +446,7 @@ Result<std::vector<std::string>> read_impersonation(const Part& user) {
   if (name->empty()) {
     for (const char* key : {"as-uid", "as-groups", "as-user-extra"})
       if (const ConfigNode* node = user.find(key); node != nullptr)
-        return user.refuse(*node, key, "only a user named by `as` can have it", "add `as`, or take it away");
+        return user.refuse(*node, key, "only a user named by `as` can have it", "add `as`, or remove it");
     return out;
   }
   // A blank header is not sent, and the request would be made as the user's own account.

@@ -31,7 +31,7 @@ using nlohmann::json;
 Error no_change(const std::string& word, const char* why) {
   return {.code = Errc::usage,
           .message = fmt::format("'{}': {}", word, why),
-          .hint = "KEY=VALUE sets a label, KEY- takes it away: gpu-ferry.io/policy=NAME"};
+          .hint = "KEY=VALUE sets a label, KEY- removes it: gpu-ferry.io/policy=NAME"};
 }
 
 /// Errc::usage: a label of Ferry's domain that the agent does not read, most likely a typing error.

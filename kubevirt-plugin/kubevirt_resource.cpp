@@ -123,8 +123,8 @@ Check kubelet_check(const HostFs& host) {
 }
 
 Check pods_check(const HostFs& host) {
-  Check check =
-      question("pod-resources", "who holds a device, and that it was released, is told there alone");
+  Check check = question("pod-resources",
+                         "only the kubelet's pod resources say who uses a device, and that it was released");
   if (host.exists(kPods)) return std::move(check).passed(fmt::format("/{} is there", kPods));
   constexpr const char* kFix =
       "in a container, mount its directory; before Kubernetes 1.28 let the feature gate KubeletPodResources "
@@ -177,7 +177,7 @@ Check rival_check(const HostFs& host, const ResourceRules& rules, const Resource
   return std::move(check).warned(
       fmt::format("/{} has {}", kPlugins, fmt::join(found, ", ")),
       "set externalResourceProvider: true for these resources in the KubeVirt object, `ferry kubevirt-cr` "
-      "prints them so; NVIDIA's plugin has such sockets too, and one that nobody serves can be removed");
+      "prints them so; NVIDIA's plugin has such sockets too, and one that no program serves can be removed");
 }
 
 Check reading_check(const api::AdvertisedResources& advertised) {

@@ -383,9 +383,8 @@ Result<> Nvml::remove_instance(const vfio::PciAddress& gpu, std::uint32_t instan
   if (!found) return found;
   const ComputeInstances inside = compute_instances_in(library, handle);
   if (is_divided(inside)) {
-    return fail(
-        Errc::refused, fmt::format("{}: it is divided into compute instances", what),
-        fmt::format("`nvidia-smi mig -dci -gi {}` takes them away, once nothing uses them", instance));
+    return fail(Errc::refused, fmt::format("{}: it is divided into compute instances", what),
+                fmt::format("`nvidia-smi mig -dci -gi {}` removes them, once nothing uses them", instance));
   }
   for (nvml::ComputeInstance one : inside.all) {
     if (auto gone = library.checked(library.call("nvmlComputeInstanceDestroy", one), what); !gone)

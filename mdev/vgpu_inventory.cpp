@@ -207,7 +207,7 @@ std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& i
     for (const VgpuDevice& device : gpu.devices) ++carried[device.parent];
     if (!gpu.devices.empty()) carried[gpu.address()] = gpu.devices.size();  // all its vGPUs
     for (const auto& [carrier, count] : carried) {
-      out[carrier] = fmt::format("carries {}; `{}` takes {} away", counted(count, "vGPU"),
+      out[carrier] = fmt::format("carries {}; `{}` removes {}", counted(count, "vGPU"),
                                  removal_command(gpu, ours), count == 1 ? "it" : "them");
     }
     for (const VgpuParent& parent : gpu.parents) {

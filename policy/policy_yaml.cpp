@@ -236,9 +236,9 @@ Result<std::optional<Foreign>> read_foreign(const vgpu::ItemReader& reader, cons
   if (word == nullptr) return std::nullopt;
   auto known = word->value.is_string() ? parse_foreign(word->value.text) : std::nullopt;
   if (known) return known;
-  return reader.refuse(word->value, kForeign,
-                       fmt::format("expected keep or take, found {}", word->value.described()),
-                       "keep refuses a GPU on which a mediated device of somebody else's would have to go");
+  return reader.refuse(
+      word->value, kForeign, fmt::format("expected keep or take, found {}", word->value.described()),
+      "keep refuses a GPU on which a mediated device that Ferry did not make would have to be removed");
 }
 
 Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {

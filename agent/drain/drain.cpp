@@ -111,7 +111,7 @@ DrainNeed need_at_first(const HostSide& host, const DrainSnapshot& snapshot, Dev
 DrainNeed need_when_begun(const HostSide& host, const DrainSnapshot& snapshot, DeviceUsers users,
                           DrainMark::Time since, DrainNeed need) {
   need.begun = true;
-  if (!snapshot.cordoned) return over(need, "somebody has uncordoned the node");
+  if (!snapshot.cordoned) return over(need, "the node was uncordoned during the drain");
   if (!snapshot.eviction_refused.empty()) return over(need, snapshot.eviction_refused);
   // A clock that was set back must not prolong the drain.
   const auto passed = std::chrono::abs(std::chrono::duration_cast<seconds>(snapshot.now - since));
@@ -160,12 +160,13 @@ DrainStep failed(const policy::NodeObject& node, const DesiredState& desired_sta
   out.annotations[api::kDrainAnnotation] = text;
   out.report.note = "pods are no longer evicted: " + why;
   if (value_of(node, api::kDrainAnnotation) != text) {
-    out.events.push_back({.warning = true,
-                          .reason = api::event::kDrainFailed,
-                          .message = one_line(fmt::format(
-                              "pods are no longer evicted for {}: {}; it is done when they have let go, and "
-                              "nobody is evicted again unless something else is asked for",
-                              purpose(desired_state), why))});
+    out.events.push_back(
+        {.warning = true,
+         .reason = api::event::kDrainFailed,
+         .message = one_line(
+             fmt::format("pods are no longer evicted for {}: {}; hostd applies it when the pods have "
+                         "released the devices, and no pod is evicted again until the desired state changes",
+                         purpose(desired_state), why))});
   }
   return out;
 }

@@ -46,7 +46,7 @@ DesiredRuntimes desired_runtimes(const KataSource& source, const Labels& labels)
   }
   if (source.texts.empty()) {
     out.trouble =
-        fmt::format("{} is not there, or has no class file: {}; one with `runtimeClasses: []` takes all away",
+        fmt::format("{} is not there, or has no class file: {}; one with `runtimeClasses: []` removes all",
                     source.name, kStay);
     return out;
   }
@@ -61,7 +61,7 @@ DesiredRuntimes desired_runtimes(const KataSource& source, const Labels& labels)
     return out;
   }
   if (file->classes.empty() && !says_none(source.texts.front())) {
-    out.trouble = fmt::format("{}: no runtime classes in it: {}; `runtimeClasses: []` takes all away",
+    out.trouble = fmt::format("{}: no runtime classes in it: {}; `runtimeClasses: []` removes all",
                               source.texts.front().file, kStay);
     return out;
   }

@@ -220,7 +220,7 @@ class Owners {
     }
     for (const api::Withdrawal& device : host->withdraw) withdrawn_.insert(device.id);
   }
-  /// Empty: nobody knows. For Kata a device has a number of its own, and its group tells which it is.
+  /// Empty: it is not known. For Kata a device has a number of its own, and its group tells which it is.
   std::string of(const api::AdvertisedDevice& device) const {
     if (const auto found = by_id_.find(device.id); found != by_id_.end()) return found->second;
     const auto found = by_group_.find(device.iommu_group);

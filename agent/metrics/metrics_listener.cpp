@@ -451,7 +451,7 @@ std::string MetricsListener::own_token() {
     token_error_.clear();
     return std::move(*token);
   }
-  log_once(token_error_, "nobody is answered", token.error());
+  log_once(token_error_, "requests for /metrics are refused", token.error());
   return {};
 }
 

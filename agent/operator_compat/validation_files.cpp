@@ -40,7 +40,7 @@ ValidationFile workload_file(const DesiredState& desired_state) {
 
 ValidationFile vfio_file(const DesiredState& desired_state, const api::HostStatus* host) {
   if (!desired_state.desired_policy.policy.asks_for(policy::Mode::passthrough))
-    return ready_file(kVfioReady, false, "no GPU is to be given away");
+    return ready_file(kVfioReady, false, "the policy has no GPU for passthrough");
   if (host == nullptr) return ready_file(kVfioReady, false, "the host is not in its desired state");
   const bool ready = std::ranges::all_of(host->accelerators, [](const api::AcceleratorStatus& gpu) {
     return gpu.desired != policy::Mode::passthrough || gpu.mode == policy::Mode::passthrough;

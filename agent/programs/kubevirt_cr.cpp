@@ -306,7 +306,7 @@ Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
   }
   if (has_vgpus && makes_vgpus(kubevirt)) {
     change.by_hand.emplace_back(
-        "KubeVirt makes mediated vGPUs itself (mediatedDevicesConfiguration): take its types away, or set "
+        "KubeVirt makes mediated vGPUs itself (mediatedDevicesConfiguration): remove its types, or set "
         "enabled: false");
   }
   if (!has_gate(kubevirt, "HostDevices"))

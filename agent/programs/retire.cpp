@@ -119,7 +119,7 @@ Result<> retire(const Command& command, const std::stop_token& stop) {
   if (!access) return fail(std::move(access).error());
   std::string space = command.space.empty() ? access->default_namespace : command.space;
   if (space.empty())
-    return fail(Errc::usage, "nobody says in which namespace the DaemonSet is", "name it: --namespace");
+    return fail(Errc::usage, "the namespace of the DaemonSet is not known", "name it: --namespace");
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());
   kube::LoopTimers timers(**loop);

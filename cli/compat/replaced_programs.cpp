@@ -119,11 +119,10 @@ int vfio_manage(int argc, char** argv) {
 int driver_manager(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "uninstall_driver" || command == "preflight_check") {
-    fmt::print(
-        stderr,
-        "driver-manager: {} is not needed: ferry moves a GPU that nobody uses whether or not a driver is "
-        "installed, and refuses one that is in use, naming who uses it\n",
-        command);
+    fmt::print(stderr,
+               "driver-manager: {} is not needed: ferry binds or unbinds a GPU that is not in use, whether "
+               "or not a driver is installed, and refuses one that is in use, naming who uses it\n",
+               command);
     return 0;
   }
   print_to_stderr("driver-manager: there is no command '{}'\nhint: uninstall_driver, preflight_check\n",

@@ -142,7 +142,7 @@ std::string_view how_it_goes_on(const agent::ReconcileResult& step, const Writte
       !written.hostd_runs)
     return {};
   if (!*written.hostd_runs)
-    return "ferry hostd does not run: nobody does it now; `ferry hostd --once` does it one time";
+    return "ferry hostd does not run, so nothing is applied now; `ferry hostd --once` applies it once";
   const bool begun = now == agent::NodeCondition::pending || now == agent::NodeCondition::applying;
   if (!begun || (dry_run && step.desired_file)) return {};
   return "ferry hostd is at it; the same command again says what has come of it";

@@ -64,7 +64,7 @@ Result<kata::ClassFile> read_some_classes(const KataOptions& options) {
   auto file = read_classes_for(options);
   if (file && file->classes.empty()) {
     return fail(Errc::invalid_config, options.file.string() + ": no runtime classes in it",
-                "`ferry kata uninstall` takes all of them away");
+                "`ferry kata uninstall` removes all of them");
   }
   return file;
 }
@@ -241,7 +241,7 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
                 fmt::format("{} knows runtimes of Ferry that are not in {}", runtime->at_hand.text(),
                             runtime->at_hand.place.configuration.string()),
                 "name the class file that they were installed by (-f); take a copy of our section out of its "
-                "other files; or restart it if they were taken away without");
+                "other files; or restart it if they were removed without");
   }
   kata::LeavingClasses leaving{.classes = *classes, .handlers = {}, .others = {}};
   for (const kata::ConfiguredRuntime& placed : *here) leaving.handlers.push_back(placed.name);

@@ -96,9 +96,7 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
       stderr,
       "This is one node's part: the lists of all nodes belong into the one object of the cluster.\n"
       "`ferry kubevirt-cr --apply` adds the entries to the lists that are there; `kubectl apply` or a merge\n"
-      "patch of this alone would replace them, and take away what other nodes, or others than ferry, have "
-      "in\n"
-      "them.\n"
+      "patch of this alone would replace them, and remove the entries of other nodes and of other programs.\n"
       "VMs that ask under hostDevices need KubeVirt's feature gate HostDevices.\n");
   const auto grace = std::ranges::find_if(
       devices->pci, [](const plugin::PermittedDevice& one) { return is_grace_gpu(one.selector); });

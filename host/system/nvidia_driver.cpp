@@ -55,7 +55,7 @@ Result<> NvidiaUnbindLock::take(const vfio::PciAddress& device) {
   if (*answer == "1") return {};
   return fail(
       Errc::refused,
-      device.text() + " is in use: its driver refuses the unbind lock, though nobody was found who holds it",
+      device.text() + " is in use: its driver refuses the unbind lock, though no device user was found",
       "a console or a kernel client may hold it: see refcnt and holders of /sys/module/nvidia");
 }
 

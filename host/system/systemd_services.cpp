@@ -294,7 +294,8 @@ constexpr int kKilled = 128;  // as in a shell
 
 // Moves a process into a scope. `process` is its number in the PID namespace of the host's systemd and /proc.
 Result<> enclose(const HostFs& host, pid_t process) {
-  if (process == 0) return fail(Errc::failed, "nobody says which process of the host's this is");
+  if (process == 0)
+    return fail(Errc::failed, "the number of this process in the host's PID namespace is not known");
   const std::string unit = fmt::format("ferry-hostd-{}.scope", process);
   if (auto started = SystemdServices(host).start_scope(unit, process); !started) return started;
   const auto group = host.read_file(fmt::format("proc/{}/cgroup", process));

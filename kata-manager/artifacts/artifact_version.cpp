@@ -300,7 +300,8 @@ class Builder {
       return fail(error_from_errno(errno, "rename " + part));
     done_ += layer.size;
     last_word_ = {};  // so that the end of each layer is reported
-    if (!tell(0)) return fail(Errc::failed, "ended: nobody waits for it any more");
+    if (!tell(0))
+      return fail(Errc::failed, "ended: the program that asked for this download no longer waits for it");
     return {};
   }
 

@@ -96,7 +96,7 @@ Error explained(Error error, const KataClass& kata, const FetchRequest& request)
   error = std::move(error).during(kata.place + ": " + kata.name);
   if (!kata.artifacts.pull_secret.empty() && request.docker_config.empty())
     error.hint = fmt::format(
-        "nobody gave the Secret {0}: name a folder that has {0}/.dockerconfigjson with --pull-secrets, or "
+        "the Secret {0} was not given: name a folder that has {0}/.dockerconfigjson with --pull-secrets, or "
         "a file of credentials with --docker-config",
         kata.artifacts.pull_secret);
   return error;

@@ -268,7 +268,7 @@ class Planner {
       if (there == before_.runtimes().end() || staying_.contains(handler.name)) continue;
       return fail(Errc::refused,
                   fmt::format("the configuration has a runtime {} that is not ours", handler.name),
-                  "give ours another name, or take that one away");
+                  "give Ferry's another name, or remove that one");
     }
     return {};
   }
@@ -344,12 +344,11 @@ class Planner {
   Result<> check_main_lasts() const {
     if (setup_.release.merges_sections() || !setup_.main_is_rendered) return {};
     if (last_with(section_before_2()) != setup_.main) return {};
-    return fail(
-        Errc::refused,
-        fmt::format("{}: another program writes it anew at each start, and a drop-in of ours would take "
-                    "CRI's whole section in it away: containerd {} merges none",
-                    setup_.main.string(), setup_.release.text()),
-        "take a release of it with containerd 2");
+    return fail(Errc::refused,
+                fmt::format("{}: another program writes it at each start, and a drop-in of Ferry's would "
+                            "replace its whole CRI section: containerd {} merges no sections",
+                            setup_.main.string(), setup_.release.text()),
+                "take a release of it with containerd 2");
   }
 
   const char* section_before_2() const {

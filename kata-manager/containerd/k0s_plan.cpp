@@ -45,7 +45,7 @@ Result<> check_managed(const std::filesystem::path& folder, const ConfigFiles& f
   if (!*text || is_managed((*text).value_or(""))) return {};
   return fail(
       Errc::refused,
-      fmt::format("{} is not k0s's own: it has no comment `# {}`, and nobody reads {}", path.string(),
+      fmt::format("{} is not k0s's own: it has no comment `# {}`, and so k0s does not read {}", path.string(),
                   kManaged, folder.string()),
       fmt::format("say `runtime: {{name: containerd, config: {}, socket: /run/k0s/containerd.sock}}` and "
                   "how it is restarted in the class file",
@@ -133,7 +133,7 @@ class Planner {
         continue;
       return fail(Errc::refused,
                   fmt::format("{} has a runtime {} that is not ours", path.string(), handler.name),
-                  "give ours another name, or take that one away");
+                  "give Ferry's another name, or remove that one");
     }
     return {};
   }

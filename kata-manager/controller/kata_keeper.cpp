@@ -369,12 +369,12 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
     pause_ = pauses_.first;
     return later(now, file);
   }
-  const bool nobody_reads = !runtime->control && plan->change.plan.changes.empty() &&
-                            plan->change.setup.files.empty() && !file.applying;
-  if (nobody_reads) {
+  const bool awaits_restart = !runtime->control && plan->change.plan.changes.empty() &&
+                              plan->change.setup.files.empty() && !file.applying;
+  if (awaits_restart) {
     say(file, plan->changed, HandlerState::blocked,
-        "it is written, and known when the container runtime is started anew, which is left to somebody "
-        "else");
+        "it is written, and takes effect when the container runtime is restarted; Ferry does not restart it "
+        "here");
     return later(now, file);
   }
   if (failure_ && now < failure_->until) {
@@ -499,7 +499,7 @@ Result<> KataKeeper::publish(const HandlersFile& file) {
   const auto before = as_said_before().ready;
   auto written = uses_.host->write_file(api::kReadyHandlersFile, text);
   if (written && before != file.ready)
-    spdlog::info("these Kata handlers of ours are ready: {}", fmt::join(file.ready, ", "));
+    spdlog::info("Ferry's Kata handlers that are ready: {}", fmt::join(file.ready, ", "));
   return written;
 }
 

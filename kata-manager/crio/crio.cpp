@@ -186,7 +186,7 @@ Result<> check_names(const std::filesystem::path& folder, const ConfigFiles& fil
       if (!runtimes_of(*root).contains(handler.name)) continue;
       return fail(Errc::refused,
                   fmt::format("{} has a runtime {} that is not ours", path.string(), handler.name),
-                  "give ours another name, or take that one away");
+                  "give Ferry's another name, or remove that one");
     }
   }
   return {};

@@ -160,7 +160,7 @@ struct RegistryClient::State {
       if (auto added = into.add(bytes); !added) return added;
       if (!told || told()) return {};
       ended = true;
-      return fail(Errc::failed, "ended: nobody waits for it any more");
+      return fail(Errc::failed, "ended: the program that asked for this download no longer waits for it");
     };
     auto reply = session.ask_once(endpoint, question);
     // A connection cut after the last byte is no error: the digest decides.

@@ -189,7 +189,7 @@ class ClassChecks {
 
   Check annotations_check(const Installed& installed) const {
     Check check =
-        question("annotations-pass", "Kata is told by annotations, and sees those that are let through");
+        question("annotations-pass", "Kata reads annotations, and the container runtime must pass them on");
     if (!installed.pod_annotations) return std::move(check).passed("CRI-O lets all of them through");
     std::vector<std::string> needed = {"io.katacontainers.*"};
     if (file_.pod_resources.empty()) needed.emplace_back("cdi.k8s.io/*");
@@ -327,7 +327,7 @@ Check socket_check(const HostFs& host, const ClassFile& file) {
   const std::string socket = file.pod_resources;
   if (socket.empty())
     return std::move(check).passed(
-        "nobody asks: the class file says podResources: \"\", annotations name devices");
+        "Kata does not ask: the class file says podResources: \"\", annotations name devices");
   if (host.exists(file.pod_resources.relative_path())) return std::move(check).passed(socket + " is there");
   return std::move(check).failed(
       fmt::format("there is no {}: pods would start without their devices", socket),
@@ -338,7 +338,7 @@ Check gate_check(const ClassFile& file, const Result<KubeletSettings>& kubelet) 
   Check check =
       question("pod-resources-get",
                "Kata asks for one pod, which the kubelet answers by itself from Kubernetes 1.34 on");
-  if (file.pod_resources.empty()) return std::move(check).passed("nobody asks");
+  if (file.pod_resources.empty()) return std::move(check).passed("Kata does not ask");
   constexpr const char* kFix =
       "before Kubernetes 1.34 set the gate in the kubelet's configuration: featureGates: "
       "{KubeletPodResourcesGet: true}";

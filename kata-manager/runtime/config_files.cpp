@@ -88,7 +88,7 @@ Result<> make(HostFs& host, const FileChange& change) {
   if (*now == change.after) return {};
   if (auto r = check_is_no_link(host, change.path); !r) return r;
   if (*now != change.before) {
-    return fail(Errc::refused, change.path.string() + " has been changed by somebody else meanwhile",
+    return fail(Errc::refused, change.path.string() + " was changed since the plan was made",
                 "try again: what to write is planned anew");
   }
   if (change.after) return host.write_file(change.path.relative_path(), *change.after);

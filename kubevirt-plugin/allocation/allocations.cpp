@@ -54,7 +54,7 @@ std::string why_not_had(const std::string& id, std::span<const Resource> scanned
 }  // namespace
 
 std::string still_open(std::uint32_t group) {
-  return fmt::format("/dev/vfio/{} is open: who had it before has not let go yet", group);
+  return fmt::format("/dev/vfio/{} is open: its previous user has not closed it yet", group);
 }
 
 Result<std::size_t> Allocations::find_resource(std::string_view resource) const {

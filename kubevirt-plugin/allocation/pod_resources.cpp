@@ -26,12 +26,12 @@ Result<std::vector<vfio::PodDevice>> ask(UniqueFd connection, std::chrono::milli
 
 Result<std::optional<UniqueFd>> connect_pod_resources(const HostFs& host,
                                                       const std::filesystem::path& socket) {
-  std::optional<UniqueFd> nobody;
+  std::optional<UniqueFd> no_server;
   const auto directory = host.open(socket.parent_path(), O_PATH | O_DIRECTORY);
-  if (!directory && is_gone(directory.error())) return nobody;
+  if (!directory && is_gone(directory.error())) return no_server;
   if (!directory) return fail(directory.error());
   auto connection = connect_to_socket(directory->get(), socket.filename());
-  if (!connection && is_gone(connection.error())) return nobody;
+  if (!connection && is_gone(connection.error())) return no_server;
   if (!connection) {
     auto error = std::move(connection).error().during("/" + socket.parent_path().string());
     // Pods run on without a kubelet, with unknown devices. EAGAIN: the socket's queue is full.
@@ -47,9 +47,9 @@ Result<std::vector<vfio::PodDevice>> list_pod_devices(const HostFs& host, const 
                                                       std::chrono::milliseconds deadline) {
   auto connection = connect_pod_resources(host, socket);
   if (!connection) return fail(std::move(connection).error());
-  std::optional<UniqueFd>& nobody_or_it = *connection;
-  if (!nobody_or_it) return std::vector<vfio::PodDevice>();
-  auto devices = ask(std::move(*nobody_or_it), deadline);
+  std::optional<UniqueFd>& answered = *connection;
+  if (!answered) return std::vector<vfio::PodDevice>();
+  auto devices = ask(std::move(*answered), deadline);
   if (!devices) return fail(std::move(devices).error().during("/" + socket.string()));
   return devices;
 }

@@ -533,7 +533,7 @@ std::vector<NotAdvertised> Scanner::vanished_since(const mdev::VgpuInventory& no
   for (const auto& [id, type] : before) {
     if (mediated_.contains(id)) continue;
     vanished.push_back(
-        {id, fmt::format("{} is gone. Where nobody on this host has removed it, KubeVirt has: it removes "
+        {id, fmt::format("{} is gone. Unless it was removed on purpose, KubeVirt has removed it: it removes "
                          "mediated devices of types that its object does not permit with "
                          "externalResourceProvider: true (`ferry kubevirt-cr` prints how)",
                          type)});

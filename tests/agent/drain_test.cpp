@@ -435,7 +435,7 @@ TEST(Drain, WhoeverUncordonsEndsIt) {
   const ReconcileResult step = reconcile(view);
   EXPECT_EQ(step.unschedulable, std::nullopt);
   EXPECT_THAT(step.evict, IsEmpty());
-  EXPECT_THAT(step.report.trouble, HasSubstr("somebody has uncordoned the node"));
+  EXPECT_THAT(step.report.trouble, HasSubstr("the node was uncordoned during the drain"));
 }
 
 TEST(Drain, AMissingRightEndsIt) {

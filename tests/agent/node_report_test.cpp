@@ -219,10 +219,9 @@ TEST(NodeReport, SaysNothingForAHostdThatIsGone) {
     EXPECT_EQ(change(report.labels, api::kStateLabel), "unknown");
     EXPECT_EQ(change(report.labels, api::kVgpuStateLabel), phase == api::NodePhase::ready ? "success" : "")
         << "what was done then stays so";
-    EXPECT_EQ(
-        report.trouble,
-        "ferry hostd has not run on this node for more than 10 minutes, and nobody knows what its GPUs are "
-        "now; `systemctl status ferry-hostd` on the node, or the log of its container, says why");
+    EXPECT_EQ(report.trouble,
+              "ferry hostd has not run on this node for more than 10 minutes, and the state of its GPUs is "
+              "not known; `systemctl status ferry-hostd` on the node, or the log of its container, says why");
   }
 }
 

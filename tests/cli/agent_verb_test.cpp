@@ -64,7 +64,7 @@ TEST_F(AgentVerb, AsksTheHostAndSaysWhatItAnswers) {
   EXPECT_EQ(asked.out,
             "node gpu-7: policy render-mix, by label nvidia.com/vgpu.config=render-mix\n"
             "state: pending\n"
-            "  ferry hostd does not run: nobody does it now; `ferry hostd --once` does it one time\n"
+            "  ferry hostd does not run, so nothing is applied now; `ferry hostd --once` applies it once\n"
             "/var/lib/ferry/desired.json: written, generation 1\n"
             "  because label nvidia.com/vgpu.config=render-mix\n"
             "/run/nvidia/validations/workload-type: written\n"
@@ -91,7 +91,7 @@ TEST_F(AgentVerb, AsksTheHostAndSaysWhatItAnswers) {
 }
 
 TEST_F(AgentVerb, SaysWhoseTurnItIsUntilItIsDone) {
-  constexpr const char* kAbsent = "ferry hostd does not run: nobody does it now";
+  constexpr const char* kAbsent = "ferry hostd does not run, so nothing is applied now";
   constexpr const char* kAtIt = "ferry hostd is at it";
   EXPECT_THAT(agent({"--dry-run"}).out, HasSubstr(kAbsent));
   {

@@ -489,7 +489,8 @@ TEST_F(CommandLine, PlansWithReasonsAndWritesNothing) {
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("0000:65:00.0 (group 41): would move"));
   EXPECT_THAT(result.out, HasSubstr("0000:65:00.1  snd_hda_intel -> vfio-pci (companion)"));
-  EXPECT_THAT(result.out, HasSubstr("unbind 0000:65:00.0 from nouveau  because the host's driver lets go"));
+  EXPECT_THAT(result.out,
+              HasSubstr("unbind 0000:65:00.0 from nouveau  because the host's driver must release it"));
   EXPECT_FALSE(kernel_.exists("run/ferry"));
   EXPECT_EQ(kernel_.driver_of("0000:65:00.0"), "nouveau");
 }

@@ -144,7 +144,7 @@ TEST_F(KubevirtCr, SaysThatItReplacesWhatOthersPermit) {
   EXPECT_EQ(result.status, 0);
   EXPECT_THAT(result.out, HasSubstr("pciVendorSelector: \"10DE:2684\""));
   EXPECT_THAT(result.out, Not(HasSubstr("mediatedDevices")));
-  EXPECT_THAT(result.err, HasSubstr("take away what other nodes"));
+  EXPECT_THAT(result.err, HasSubstr("remove the entries of other nodes"));
   EXPECT_THAT(test::run_ferry({"kubevirt-cr", "--help"}).out, HasSubstr("would replace the lists"));
 }
 

@@ -50,7 +50,7 @@ TEST_F(PolicyVerbs, ApplyTakesNoVgpuAwayWhileTheKubeletIsSilent) {
   kernel_.file("var/lib/kubelet/pod-resources/kubelet.sock", "");  // nobody answers
   const auto silent = ferry(dry);
   EXPECT_EQ(silent.status, 4) << silent.err;
-  EXPECT_THAT(silent.out, HasSubstr("nobody can say whether its vGPUs are free"));
+  EXPECT_THAT(silent.out, HasSubstr("Ferry cannot find out whether its vGPUs are in use"));
 }
 
 TEST_F(PolicyVerbs, AssertSaysWhatDiffers) {

@@ -114,7 +114,7 @@ TEST_F(SelectionTest, AVirtualFunctionThatCarriesAVgpuMustStay) {
   EXPECT_THAT(
       selection->request.untouchable,
       Contains(Pair(at("0000:0a:00.4"), HasSubstr("carries 1 vGPU; `ferry vgpu delete --device 0000:0a:00.0 "
-                                                  "--foreign` takes it away"))));
+                                                  "--foreign` removes it"))));
 }
 
 TEST_F(SelectionTest, ACompanionStandsForItsAcceleratorAndEachCountsOnce) {

@@ -371,9 +371,10 @@ TEST_F(NodeWithFunctions, LeavesThemWithTheHost) {
 TEST_F(NodeWithFunctions, KeepsOneOfWhoseFunctionsOneIsInUse) {
   probe_.held = "0000:08:00.6";  // without a vGPU
   const NodeOutcome outcome = apply(kAway);
-  EXPECT_EQ(refusal_of(outcome),
-            "GPU 3 (0000:08:00.0): its virtual functions would have to go, and 0000:08:00.6 is in use: VM "
-            "tenant (pid 412) holds its group");
+  EXPECT_EQ(
+      refusal_of(outcome),
+      "GPU 3 (0000:08:00.0): its virtual functions would have to be removed, and 0000:08:00.6 is in use: VM "
+      "tenant (pid 412) holds its group");
   EXPECT_EQ(fourth(), "nvidia 4 2");
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci") << "the others go";
 }
@@ -381,7 +382,7 @@ TEST_F(NodeWithFunctions, KeepsOneOfWhoseFunctionsOneIsInUse) {
 TEST_F(NodeWithFunctions, KeepsOneOfWhoseFunctionsOneIsGivenAway) {
   kernel_.remove("sys/devices/pci0000:00/0000:08:00.7/nvidia/current_vgpu_type");
   kernel_.link("sys/devices/pci0000:00/0000:08:00.7/driver", "../../../bus/pci/drivers/vfio-pci");
-  EXPECT_THAT(refusal_of(apply(kAway)), HasSubstr("0000:08:00.7 is given away itself"));
+  EXPECT_THAT(refusal_of(apply(kAway)), HasSubstr("0000:08:00.7 is bound to a VFIO driver for passthrough"));
   EXPECT_EQ(fourth(), "nvidia 4 2");
 }
 
@@ -408,7 +409,7 @@ TEST_F(NodeWithFunctions, SaysBesideWhoUsesItWhatLasts) {
   kernel_.remove("sys/devices/pci0000:00/0000:08:00.7/nvidia/current_vgpu_type");
   kernel_.link("sys/devices/pci0000:00/0000:08:00.7/driver", "../../../bus/pci/drivers/vfio-pci");
   const vfio::PciAddress fourth = vfio::PciAddress::parse(kFourth).value();
-  const auto away_itself = HasSubstr("0000:08:00.7 is given away itself");
+  const auto away_itself = HasSubstr("0000:08:00.7 is bound to a VFIO driver for passthrough");
   for (const char* held : {kFourth, "0000:08:00.4"}) {
     SCOPED_TRACE(held);
     probe_.held = held;
@@ -519,7 +520,8 @@ TEST_F(NodeApplyUndo, MakesVgpusAgainUnderTheirUuidsWhereTheGpuCannotBeGivenAway
   const vgpu::GpuOutcome& gpu = outcome.vgpus.gpus.at(0);
   EXPECT_EQ(gpu.kind, vgpu::GpuOutcome::Kind::failed);
   ASSERT_TRUE(gpu.error);
-  EXPECT_THAT(gpu.error->message, HasSubstr("it could not be given away: bind 0000:05:00.0 to vfio-pci"));
+  EXPECT_THAT(gpu.error->message,
+              HasSubstr("it could not be bound for passthrough: bind 0000:05:00.0 to vfio-pci"));
   EXPECT_THAT(gpu.undo_errors, IsEmpty());
   EXPECT_EQ(condition(outcome, kFirst).state, api::GpuState::failed);
   EXPECT_THAT(state(), ElementsAre("nvidia 2", "vfio-pci 0", "nvidia 1")) << "the others go on";
@@ -536,7 +538,8 @@ TEST_F(NodeApplyUndo, SaysBothErrorsWhereVgpusDoNotComeAgain) {
   const NodeOutcome outcome = apply("  - {devices: [0], mode: passthrough}\n");
   EXPECT_THAT(state(), ElementsAre("nvidia 0", "nvidia 0", "vfio-pci 0"));
   EXPECT_THAT(condition(outcome, kFirst).reasons,
-              ElementsAre(HasSubstr("it could not be given away: bind"), HasSubstr("still to do: create")));
+              ElementsAre(HasSubstr("it could not be bound for passthrough: bind"),
+                          HasSubstr("still to do: create")));
 }
 
 TEST_F(NodeApplyUndo, RefusesAsTheLaterStageDidWhereThatWroteNothing) {

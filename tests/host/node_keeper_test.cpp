@@ -998,7 +998,7 @@ TEST_F(NodeKeeperTest, OffersWhatWasTakenBackAndTriesAgain) {
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "nvidia"));
   EXPECT_EQ(gpu(kFirst).vgpus, vgpus);
   EXPECT_EQ(gpu(kFirst).state, api::GpuState::failed);
-  EXPECT_THAT(gpu(kFirst).reason, HasSubstr("it could not be given away: bind 0000:05:00.0"));
+  EXPECT_THAT(gpu(kFirst).reason, HasSubstr("it could not be bound for passthrough: bind 0000:05:00.0"));
   EXPECT_EQ(gpu(kSecond).state, api::GpuState::blocked);
   EXPECT_THAT(gpu(kSecond).reason, HasSubstr("L40S-12Q"));
   EXPECT_THAT(withdrawn(), IsEmpty());

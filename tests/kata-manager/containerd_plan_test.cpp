@@ -446,7 +446,7 @@ TEST_F(Containerd, IsNotAddedToBefore2WhereAnotherProgramWritesTheFile) {
           "/config.toml.d/*.toml\"]\n[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"p:1\"\n");
   const auto refused = plan("1.7.24", ours());
   EXPECT_THAT(message_of(refused), testing::AllOf(HasSubstr("another program writes it anew at each start"),
-                                                  HasSubstr("containerd 1.7.24 merges none"),
+                                                  HasSubstr("containerd 1.7.24 merges no sections"),
                                                   Not(HasSubstr("imports no folder"))));
   EXPECT_THAT(refused.error().hint, HasSubstr("containerd 2"));
   // Who has the section in a file of his own has that one added to.

@@ -136,7 +136,7 @@ TEST_F(K0sPlan, IsMadeOnlyWhereK0sReadsTheFolder) {
   scratch.file("etc/k0s/containerd.toml", "version = 2\n");
   const auto elsewhere = plan(ours);
   EXPECT_THAT(error_of(elsewhere), AllOf(HasSubstr("/etc/k0s/containerd.toml is not k0s's own"),
-                                         HasSubstr("nobody reads /etc/k0s/containerd.d")));
+                                         HasSubstr("k0s does not read /etc/k0s/containerd.d")));
   scratch.file("etc/k0s/containerd.toml", "x = \"k0s_managed=true\"\n");
   EXPECT_FALSE(plan(ours)) << "no comment";
   scratch.file(kDropIn, kOf1);

@@ -159,7 +159,7 @@ TEST_F(KataChecks, KnowHowKataLearnsOfDevices) {
             "devices");
   const ClassFile by_annotation = file_of("kind: gpu", "podResources: \"\"\n");
   EXPECT_THAT(answer("pod-resources", by_annotation), StartsWith("pass: "));
-  EXPECT_EQ(answer("pod-resources-get", by_annotation), "pass: nobody asks");
+  EXPECT_EQ(answer("pod-resources-get", by_annotation), "pass: Kata does not ask");
   EXPECT_THAT(answer("annotations-pass", by_annotation), StartsWith("pass: "));
   install(R"("io.katacontainers.*")");
   EXPECT_EQ(answer("annotations-pass", by_annotation), "fail: pod_annotations lacks cdi.k8s.io/*");

@@ -483,7 +483,7 @@ TEST_F(KataKeeperTest, LeavesTheRestartToWhoWantsIt) {
   want(kOneClass, {"kata-a"}, {}, "loadModules: false\nrestart: none\n");
   settle();
   EXPECT_TRUE(says("kata-a", HandlerState::blocked));
-  EXPECT_THAT(why_of("kata-a"), HasSubstr("left to somebody else"));
+  EXPECT_THAT(why_of("kata-a"), HasSubstr("Ferry does not restart it here"));
   EXPECT_THAT(text(kMain), HasSubstr("kata-a"));
   EXPECT_THAT(said().ready, IsEmpty());
   must(daemon->act());

@@ -341,12 +341,12 @@ INSTANTIATE_TEST_SUITE_P(
     User, BadKubeconfigTest,
     testing::Values(
         bad_user("exec: {command: aws, args: [hunter2]}",
-                 ".exec: Ferry runs no programs of a kubeconfig, so that nobody can be logged in by one"),
+                 ".exec: Ferry runs no programs of a kubeconfig here, so exec cannot log it in"),
         bad_user("token: a, exec: {}",
-                 ".exec: Ferry runs no programs of a kubeconfig, so that nobody can be logged in by one"),
+                 ".exec: Ferry runs no programs of a kubeconfig here, so exec cannot log it in"),
         bad_user("auth-provider: {name: gcp}", ".auth-provider: logging in by a provider is not done here"),
-        bad_user("as: admin", ".as: Ferry acts as nobody but the user that it is logged in as"),
-        bad_user("as-groups: [a]", ".as-groups: Ferry acts as nobody but the user that it is logged in as"),
+        bad_user("as: admin", ".as: Ferry acts only as the user that it is logged in as"),
+        bad_user("as-groups: [a]", ".as-groups: Ferry acts only as the user that it is logged in as"),
         bad_user("tokn: hunter2", ".tokn: unknown key; did you mean 'token'?"),
         bad_user("token: 1234", ".token: expected a string, found a number, a boolean or a date"),
         bad_user("token: [hunter2]", ".token: expected a string, found a list"),
@@ -365,12 +365,12 @@ INSTANTIATE_TEST_SUITE_P(
     OfAService, BadKubeconfigTest,
     testing::Values(
         BadKubeconfig{"some-day: 1", ":1: some-day: unknown key"},
-        bad_user("as-uid: u", ".as-uid: Ferry acts as nobody but the user that it is logged in as"),
+        bad_user("as-uid: u", ".as-uid: Ferry acts only as the user that it is logged in as"),
         bad_user("as-user-extra: {a: [b]}",
-                 ".as-user-extra: Ferry acts as nobody but the user that it is logged in as"),
+                 ".as-user-extra: Ferry acts only as the user that it is logged in as"),
         bad_user("token: a, exec: {apiVersion: client.authentication.k8s.io/v1, command: a, interactiveMode: "
                  "Never}",
-                 ".exec: Ferry runs no programs of a kubeconfig, so that nobody can be logged in by one")));
+                 ".exec: Ferry runs no programs of a kubeconfig here, so exec cannot log it in")));
 
 class BadPersonsKubeconfigTest : public testing::TestWithParam<BadKubeconfig> {};
 

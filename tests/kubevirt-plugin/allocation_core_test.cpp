@@ -287,11 +287,11 @@ TEST_F(AllocationCoreTest, GivesNothingOfAGroupThatIsStillOpenThoughTheKubeletDo
   const auto again = allocate("CARD", {"0000:01:00.0"});
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().code, Errc::refused);
-  EXPECT_EQ(
-      again.error().message,
-      "allocate nvidia.com/CARD: 0000:01:00.0: /dev/vfio/15 is open: who had it before has not let go yet");
+  EXPECT_EQ(again.error().message,
+            "allocate nvidia.com/CARD: 0000:01:00.0: /dev/vfio/15 is open: its previous user has not closed "
+            "it yet");
   EXPECT_TRUE(allocated("0000:01:00.0")) << "it stays with whom it was given to";
-  EXPECT_EQ(reason("0000:01:00.0"), "/dev/vfio/15 is open: who had it before has not let go yet");
+  EXPECT_EQ(reason("0000:01:00.0"), "/dev/vfio/15 is open: its previous user has not closed it yet");
   EXPECT_EQ(doubts, 0) << "the scan was right";
   check.open.clear();
   EXPECT_TRUE(allocate("CARD", {"0000:01:00.0"}));
@@ -351,7 +351,7 @@ TEST_F(AllocationCoreTest, ListsUnhealthyWhatTheKubeletHasForgottenAndAVmHasNot)
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
   check.open = {15};
   reconcile({}, core.ticket());
-  EXPECT_EQ(reason("0000:01:00.0"), "/dev/vfio/15 is open: who had it before has not let go yet");
+  EXPECT_EQ(reason("0000:01:00.0"), "/dev/vfio/15 is open: its previous user has not closed it yet");
   EXPECT_EQ(reason("0000:01:00.1"), "held back: 0000:01:00.0 of its IOMMU group 15 is allocated");
   core.replace(machine());
   EXPECT_NE(reason("0000:01:00.0"), "") << "a scan knows nothing of it";
@@ -371,7 +371,7 @@ TEST_F(AllocationCoreTest, ListsUnhealthyWhatARequestHasFoundOpenUntilItIsClosed
   check.open = {15};
   EXPECT_EQ(allocate("CARD", {"0000:01:00.0"}).error().code, Errc::refused);
   for (const char* const id : {"0000:01:00.0", "0000:01:00.1"}) {
-    EXPECT_EQ(reason(id), "/dev/vfio/15 is open: who had it before has not let go yet");
+    EXPECT_EQ(reason(id), "/dev/vfio/15 is open: its previous user has not closed it yet");
     EXPECT_FALSE(allocated(id));
   }
   EXPECT_TRUE(core.snapshot()->awaits_release) << "so that somebody looks again";

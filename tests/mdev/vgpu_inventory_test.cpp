@@ -299,14 +299,13 @@ TEST_F(VgpuScan, KeepsForVgpusWhatOffersHasOrCarriesThem) {
 TEST_F(VgpuScan, CountsWhatCannotBeReadAmongTheCarriers) {
   add_t4("0000:05:00.0");
   mdev.add_device("0000:05:00.0", "nvidia-232", kA);
-  EXPECT_THAT(
-      carriers_of_vgpus(read(), [](const VgpuDevice& device) { return device.id.text == kA; }),
-      ElementsAre(std::pair(at("0000:05:00.0"),
-                            "carries 1 vGPU; `ferry vgpu delete --device 0000:05:00.0` takes it away")));
+  EXPECT_THAT(carriers_of_vgpus(read(), [](const VgpuDevice& device) { return device.id.text == kA; }),
+              ElementsAre(std::pair(at("0000:05:00.0"),
+                                    "carries 1 vGPU; `ferry vgpu delete --device 0000:05:00.0` removes it")));
   EXPECT_THAT(carriers_of_vgpus(read()),
               ElementsAre(std::pair(
                   at("0000:05:00.0"),
-                  "carries 1 vGPU; `ferry vgpu delete --device 0000:05:00.0 --foreign` takes it away")));
+                  "carries 1 vGPU; `ferry vgpu delete --device 0000:05:00.0 --foreign` removes it")));
   kernel.file("sys/class/vfio/100/dev", "odd\n");
   EXPECT_THAT(carriers_of_vgpus(read()).at(at("0000:05:00.0")),
               testing::StartsWith("may carry vGPUs that cannot be read: /sys/class/vfio/100/dev"));

@@ -391,7 +391,9 @@ void build_empty(Machine& machine) {
 constexpr std::array<ComposedMachine, 13> kMachines = {{
     {.name = "laptop", .what = "a laptop whose GPU sleeps beside the processor's", .build = build_laptop},
     {.name = "nvswitch-board", .what = "eight H100 joined by four NVSwitches", .build = build_nvswitch_board},
-    {.name = "t4-server", .what = "four T4: the host's, given away, divided, full", .build = build_t4_server},
+    {.name = "t4-server",
+     .what = "four T4: the host's, passthrough, divided, full",
+     .build = build_t4_server},
     {.name = "sriov-host", .what = "two L40S divided on virtual functions", .build = build_sriov_host},
     {.name = "grace", .what = "two Grace Hopper modules", .build = build_grace},
     {.name = "without-iommu", .what = "a host whose IOMMU is off", .build = build_without_iommu},

@@ -332,7 +332,7 @@ TEST_F(MoveApplyTest, LeavesWhatSomebodyElseMovedMeanwhile) {
   const auto back = apply(Direction::back);
   EXPECT_EQ(back->results.at(0).status, Status::done);
   EXPECT_THAT(back->results.at(0).move.notes,
-              ElementsAre(HasSubstr("0000:65:00.1 was moved to pci-stub by somebody")));
+              ElementsAre(HasSubstr("0000:65:00.1 was bound to pci-stub by another program")));
   EXPECT_EQ(kernel_.driver_of("0000:65:00.1"), "pci-stub");
   EXPECT_EQ(kernel_.driver_of("0000:65:00.0"), "nouveau");
 }
@@ -409,8 +409,9 @@ TEST_F(MoveApplyTest, RefusesOnlyTheGroupOfADeviceWhoseHoldersMayGoUnseen) {
   const auto outcome = must(apply_moves(ctx, request, Direction::to_vfio));
   ASSERT_EQ(outcome.results.size(), 2U);
   EXPECT_EQ(outcome.results[0].status, Status::refused);
-  EXPECT_THAT(outcome.results[0].refusal.reasons,
-              ElementsAre("nobody can say whether 0000:65:00.0 is free: its driver does not answer"));
+  EXPECT_THAT(
+      outcome.results[0].refusal.reasons,
+      ElementsAre("Ferry cannot find out whether 0000:65:00.0 is in use: its driver does not answer"));
   EXPECT_EQ(outcome.results[1].status, Status::done);
 }
 

@@ -241,7 +241,7 @@ TEST(MoveRelease, RefusesAndStartsAgainWhenTheServiceDoesNotLetGo) {
   host.services.will_not_let_go = {kDaemon};
   const auto outcome = host.apply();
   ASSERT_EQ(statuses(outcome), std::vector<Status>{Status::refused});
-  EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre(HasSubstr("although it was to let go")));
+  EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre(HasSubstr("although Ferry quiesced it")));
   EXPECT_THAT(host.services.orders,
               ElementsAre("stop nvidia-persistenced.service", "start nvidia-persistenced.service"));
   EXPECT_THAT(host.kernel.writes(), IsEmpty());

@@ -82,7 +82,7 @@ TEST_F(Choose, SaysWhatIsInTheWay) {
       message_of(choice.reason),
       "GPU 0 (0000:05:00.0): T4-8Q (8192 MiB) would do, but none can be made now; it carries 1 x T4-8C, "
       "1 x T4-8Q");
-  EXPECT_THAT(hint_of(choice.reason), HasSubstr("take away what it carries"));
+  EXPECT_THAT(hint_of(choice.reason), HasSubstr("remove its vGPUs"));
 }
 
 TEST_F(Choose, SaysWhichIsTheLargestWhereNoneIsEnough) {

@@ -237,7 +237,7 @@ TEST(GpuRelease, OfWhoHoldsOnIsRefusedAndEnds) {
   node.services.will_not_let_go = {kDcgm};
   const GpuOutcome gpu = node.apply(kToMig).gpus.at(0);
   EXPECT_EQ(gpu.kind, Kind::refused);
-  EXPECT_THAT(message_of(gpu.error), HasSubstr("although it was to let go"));
+  EXPECT_THAT(message_of(gpu.error), HasSubstr("although Ferry quiesced it"));
   EXPECT_THAT(node.services.orders, ElementsAre("stop nvidia-dcgm.service", "start nvidia-dcgm.service"));
   EXPECT_THAT(node.kernel.writes(), IsEmpty());
   EXPECT_FALSE(node.kernel.exists(kRecord));

@@ -258,7 +258,8 @@ TEST(MigApply, AFunctionInUseKeepsTheMode) {
     const GpuOutcome refused = node.apply(on("[0]", "{H200X-1-18C: 1}"));
     EXPECT_EQ(refused.kind, Kind::refused);
     EXPECT_EQ(message_of(refused.error),
-              "GPU 0 (0000:17:00.0): its virtual functions would have to go, and 0000:17:00.7 is in use: VM "
+              "GPU 0 (0000:17:00.0): its virtual functions would have to be removed, and 0000:17:00.7 is in "
+              "use: VM "
               "render (pid 412) holds /dev/vfio/100");
     EXPECT_THAT(node.kernel.changes(), IsEmpty());
     EXPECT_EQ(node.state(), before);
@@ -335,8 +336,9 @@ TEST(MigApply, TheWayBackIsNotBelievedFromALibraryThatAnswersNoMore) {
       continue;
     }
     ASSERT_THAT(failed.undo_errors, testing::SizeIs(1));
-    EXPECT_THAT(failed.undo_errors.front().message,
-                HasSubstr("nobody says whether MIG mode, GPU instances and mixed sizes are as before"));
+    EXPECT_THAT(
+        failed.undo_errors.front().message,
+        HasSubstr("Ferry cannot find out whether MIG mode, GPU instances and mixed sizes are as before"));
   }
 }
 
@@ -579,10 +581,10 @@ TEST(MigPlan, TakesNoInstanceAwayThatIsDivided) {
     EXPECT_FALSE(refusal_of(vgpus, false));
     const auto refusal = refusal_of(vgpus, true);
     EXPECT_EQ(code_of(refusal), Errc::refused);
-    EXPECT_EQ(
-        message_of(refusal),
-        "p.yaml:4: GPU 0 (0000:17:00.0): GPU instance 7 would have to go, and it is divided into compute "
-        "instances");
+    EXPECT_EQ(message_of(refusal),
+              "p.yaml:4: GPU 0 (0000:17:00.0): GPU instance 7 would have to be removed, and it is divided "
+              "into compute "
+              "instances");
     EXPECT_THAT(hint_of(refusal), HasSubstr("-dci -gi 7"));
   }
   EXPECT_FALSE(refusal_of("{H200X-1-18C: 6}", true)) << "nothing has to go";
@@ -603,8 +605,9 @@ TEST(MigPlan, TellsBesideTheUsersWhatLasts) {
                            .what = "it",
                            .pod_uid = {}}};
   const GpuPlan plan = plan_profile(whole, view).gpus.at(0);
-  EXPECT_THAT(plan.reasons, ElementsAre(HasSubstr("divided into compute instances"),
-                                        HasSubstr("(H200X-1-18C) would have to go: VM tenant (pid 412)")));
+  EXPECT_THAT(plan.reasons,
+              ElementsAre(HasSubstr("divided into compute instances"),
+                          HasSubstr("(H200X-1-18C) would have to be removed: VM tenant (pid 412)")));
   for (const std::string& reason : plan.reasons) EXPECT_THAT(message_of(plan.refusal), HasSubstr(reason));
   EXPECT_THAT(hint_of(plan.refusal), HasSubstr("-dci"));
   EXPECT_THAT(plan.steps, IsEmpty());

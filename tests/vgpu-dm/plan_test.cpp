@@ -103,7 +103,7 @@ TEST_F(ProfilePlan, NamesWhatGoesAndIsNotOurs) {
   const GpuPlan plan = first(on("[0]", "{}"));
   EXPECT_THAT(plan.steps, testing::SizeIs(2));
   const std::string note = std::string("GPU 0 (0000:05:00.0): vGPU ") + kA +
-                           " (T4-8Q) was not made by Ferry, and goes: p.yaml:4 does not ask for it";
+                           " (T4-8Q) was not made by Ferry, and is removed: p.yaml:4 does not ask for it";
   EXPECT_THAT(plan.notes, ElementsAre(note));
   const GpuOutcome outcome = node.apply(on("[0]", "{}")).gpus.at(0);
   EXPECT_EQ(outcome.kind, GpuOutcome::Kind::changed);
@@ -119,9 +119,10 @@ TEST_F(ProfilePlan, SparesWhatIsNotOursWhereThatIsAskedFor) {
   whole.items.at(0).whole = true;
   for (const Profile& desired : {on("[0]", "{}"), on("[0]", "{T4-4Q: 1}"), whole}) {
     const GpuPlan plan = plan_profile(desired, view).gpus.at(0);
-    EXPECT_EQ(refusal(plan, Errc::refused),
-              std::string("GPU 0 (0000:05:00.0): 1 vGPU would have to go and was not made by Ferry: ") + kA +
-                  " (T4-8Q)");
+    EXPECT_EQ(
+        refusal(plan, Errc::refused),
+        std::string("GPU 0 (0000:05:00.0): 1 vGPU would have to be removed and was not made by Ferry: ") +
+            kA + " (T4-8Q)");
     EXPECT_THAT(test::hint_of(plan.refusal), testing::HasSubstr("--foreign"));
   }
   // What fits stays, and what is ours goes.
@@ -197,7 +198,7 @@ TEST_F(ProfilePlan, RefusesAGpuWhoseVgpuAVmHolds) {
   const GpuPlan plan = first(on("[0]", "{T4-8Q: 2}"));
   EXPECT_EQ(refusal(plan, Errc::refused),
             std::string("GPU 0 (0000:05:00.0): vGPU ") + kB +
-                " (T4-4Q) would have to go: VM render (pid 412) holds /dev/vfio/100");
+                " (T4-4Q) would have to be removed: VM render (pid 412) holds /dev/vfio/100");
   EXPECT_EQ(test::hint_of(plan.refusal), "stop what uses it, or ask for it in the profile");
 }
 
@@ -367,13 +368,13 @@ TEST_F(ProfilePlan, KeepsTheNumbersThatARebootWouldGive) {
 TEST_F(ProfilePlan, TakesNothingAwayWhenHoldersMayBeUnseen) {
   carry("nvidia-232", kA);
   node.probe.blind = "2 processes cannot be looked into";
-  EXPECT_EQ(
-      refusal(first(on("[0]", "{}")), Errc::refused),
-      "GPU 0 (0000:05:00.0): nobody can say whether its vGPUs are free: 2 processes cannot be looked into");
+  EXPECT_EQ(refusal(first(on("[0]", "{}")), Errc::refused),
+            "GPU 0 (0000:05:00.0): Ferry cannot find out whether its vGPUs are in use: 2 processes cannot be "
+            "looked into");
   EXPECT_FALSE(first(on("[0]", "{T4-4Q: 2}")).refusal) << "nothing has to go for that";
-  EXPECT_EQ(
-      refusal(plan_removal({.gpus = {}, .foreign = true}, node.view()).gpus.at(0), Errc::refused),
-      "GPU 0 (0000:05:00.0): nobody can say whether its vGPUs are free: 2 processes cannot be looked into");
+  EXPECT_EQ(refusal(plan_removal({.gpus = {}, .foreign = true}, node.view()).gpus.at(0), Errc::refused),
+            "GPU 0 (0000:05:00.0): Ferry cannot find out whether its vGPUs are in use: 2 processes cannot be "
+            "looked into");
 }
 
 TEST_F(ProfilePlan, FindsTypesByWhatTheirNamesMean) {
@@ -418,7 +419,7 @@ TEST_F(RemovalPlan, RefusesAGpuWhoseVgpuAVmHolds) {
   node.probe.hold(ours("T4-4Q", 1));
   EXPECT_EQ(refusal(remove_first({}), Errc::refused),
             "GPU 0 (0000:05:00.0): vGPU " + ours("T4-4Q", 1) +
-                " (T4-4Q) would have to go: VM render (pid 412) holds /dev/vfio/100");
+                " (T4-4Q) would have to be removed: VM render (pid 412) holds /dev/vfio/100");
 }
 
 TEST_F(RemovalPlan, IsNotKeptByAVmOnAForeignOne) {

@@ -66,8 +66,8 @@ TEST_F(RemovalFenceTest, RefusesAllWhereSomebodyHasOne) {
   ASSERT_FALSE(closed);
   EXPECT_EQ(closed.error().code, Errc::refused);
   EXPECT_EQ(closed.error().message, "GPU 0 (0000:05:00.0): vGPU " + removals().at(1).id.text +
-                                        " (T4-4Q) would have to go: somebody has opened /" + taken +
-                                        " since its users were looked for");
+                                        " (T4-4Q) would have to be removed: /" + taken +
+                                        " was opened after the check for device users");
   EXPECT_THAT(held(), IsEmpty());
 }
 
@@ -114,7 +114,7 @@ TEST_F(RemovalFenceTest, WhereThereIsNoneUsersAreLookedForBeforeEach) {
   const GpuOutcome outcome = node_.apply(on("[0]", "{}")).gpus.at(0);
   EXPECT_EQ(outcome.kind, Kind::failed);
   EXPECT_EQ(test::code_of(outcome.error), Errc::refused);
-  EXPECT_THAT(message_of(outcome.error), HasSubstr("vGPU " + second + " (T4-4Q) would have to go"));
+  EXPECT_THAT(message_of(outcome.error), HasSubstr("vGPU " + second + " (T4-4Q) would have to be removed"));
   EXPECT_THAT(outcome.undo_errors, IsEmpty());
   EXPECT_EQ(node_.devices(), before);
 }

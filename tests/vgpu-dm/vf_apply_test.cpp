@@ -126,7 +126,7 @@ TEST_P(OnFunctions, AreAskedAboutByTheirNodes) {
   EXPECT_EQ(outcome.kind, Kind::refused);
   EXPECT_EQ(test::message_of(outcome.error),
             "GPU 0 (0000:05:00.0): vGPU " + held +
-                " (T4-8Q) would have to go: VM render (pid 412) holds /dev/vfio/100");
+                " (T4-8Q) would have to be removed: VM render (pid 412) holds /dev/vfio/100");
   EXPECT_THAT(node.writes(), IsEmpty());
   const vfio::UseQuestion question = mdev::use_question(node.view().inventory.gpus.at(0).devices.at(0));
   EXPECT_EQ(question.device, held);

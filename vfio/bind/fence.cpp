@@ -109,7 +109,7 @@ Result<> Fence::hold_group(std::uint32_t group) {
     }
     if (is_gone(held.error()) && has_no_node(*host_, name)) continue;
     if (held.error().code == std::errc::device_or_resource_busy) {
-      return fail(Errc::refused, "somebody has opened /" + node + " since its users were looked for",
+      return fail(Errc::refused, "/" + node + " was opened after the check for device users",
                   "stop the VM first");
     }
     auto error = std::move(held).error().during("keep VMs from group " + std::to_string(group));

@@ -81,7 +81,7 @@ void object_to_moving(const PciFunction& function, const MoveRequest& request, c
   object_to_unreadable(function, objections);
   object_to_stuck(function, stuck, objections);
   if (const auto why = use.blind_to(name); !why.empty()) {
-    objections.add(fmt::format("nobody can say whether {} is free: {}", name, why),
+    objections.add(fmt::format("Ferry cannot find out whether {} is in use: {}", name, why),
                    "run as root in the host's PID namespace, with the capabilities that SECURITY.md names");
   }
   for (const DeviceUser& user : use.of(name)) {

@@ -136,7 +136,7 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
   for (const PciFunction* function : functions) {
     if (function->driver) {
       steps.push_back(
-          {Step::Kind::unbind, function->address, *function->driver, "the host's driver lets go"});
+          {Step::Kind::unbind, function->address, *function->driver, "the host's driver must release it"});
     }
   }
   for (const PciFunction* function : functions) {

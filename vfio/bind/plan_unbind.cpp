@@ -73,8 +73,8 @@ std::vector<Step> rollback(const Inventory& inventory, const std::vector<Home>& 
     if (in_other_hands(home)) {
       // The kernel may have chosen that driver at an earlier unbind.
       if (home.lost) continue;
-      notes.push_back(fmt::format("{} was moved to {} by somebody else and is left there",
-                                  function.address.text(), function.driver.value_or("no driver")));
+      notes.push_back(fmt::format("{} was {} by another program and stays so", function.address.text(),
+                                  function.driver ? "bound to " + *function.driver : "unbound"));
       continue;
     }
     const std::string why = "the override it had before";

@@ -45,7 +45,7 @@ Check power_check(const PciFunction& function, const DeviceFacts& facts) {
   if (state == "D0" || state == "D1" || state == "D2")
     return std::move(check).passed(fmt::format("{} is {}", path, state));
   if (state == "D3hot")
-    return std::move(check).passed(fmt::format("{} is D3hot: asleep while nobody uses it", path));
+    return std::move(check).passed(fmt::format("{} is D3hot: asleep while not in use", path));
   if (state == "D3cold") {
     return std::move(check).warned(
         fmt::format("{} is D3cold: without power", path),

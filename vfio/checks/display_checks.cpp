@@ -49,9 +49,9 @@ Check firmware_framebuffer_check(const HostFs& host, const PciFunction& function
     return std::move(check).warned(
         fmt::format("/{} has {} inside BAR {}", kPath, found->name, found->bar),
         function.pci_class() == PciClass::vga
-            ? "Linux 6.0 and newer lets go of it when vfio-pci takes the device; before, boot with "
+            ? "Linux 6.0 and newer releases it when vfio-pci takes the device; before, boot with "
               "video=efifb:off"
-            : "boot with initcall_blacklist=sysfb_init: vfio-pci lets go of it for VGA devices only");
+            : "boot with initcall_blacklist=sysfb_init: vfio-pci releases it for VGA devices only");
   }
   if (map.claims.empty() || map.malformed > 0) {
     return std::move(check).unknown(

@@ -150,7 +150,7 @@ std::vector<Error> serving_others(const QuiescePlan& plan, const std::set<std::s
 Error still_in_use(const Releasable& user, const std::string& what) {
   const std::string who = user.kind == Kind::persistence ? kPersistenced : user.name;
   return {.code = Errc::refused,
-          .message = fmt::format("{} holds {} although it was to let go", who, what),
+          .message = fmt::format("{} still uses {}, although Ferry quiesced it", who, what),
           .hint = "find out what starts it meanwhile, or stop it first"};
 }
 

@@ -232,9 +232,9 @@ StoppedServices::Restart StoppedServices::start_all() {
       after[user] = StoppedService::waits_for_a_device;
       continue;
     }
-    const bool nobody = (service && context_.releaser == nullptr) ||
-                        (user.kind == Releasable::Kind::persistence && context_.persistence == nullptr);
-    if (nobody) {
+    const bool no_tool = (service && context_.releaser == nullptr) ||
+                         (user.kind == Releasable::Kind::persistence && context_.persistence == nullptr);
+    if (no_tool) {
       after[user] = state;
       out.notes.push_back(
           service ? fmt::format("{} is stopped and no service manager is there to start it", user.name)

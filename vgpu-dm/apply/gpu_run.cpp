@@ -467,9 +467,9 @@ class GpuRun {
     if (!outcome_.undo_errors.empty()) return {};
     if (!left.empty()) return fail(Errc::failed, fmt::format("undo: still to do: {}", left.front().text()));
     if (managed_before_ && prepared_ && !managed()) {
-      return fail(
-          Error(view_.managed.at(outcome_.gpu).error())
-              .during("undo: nobody says whether MIG mode, GPU instances and mixed sizes are as before"));
+      return fail(Error(view_.managed.at(outcome_.gpu).error())
+                      .during("undo: Ferry cannot find out whether MIG mode, GPU instances and mixed sizes "
+                              "are as before"));
     }
     auto lost = not_put_back(with_strangers(before), *gpu());
     if (const auto now = managed(); now && managed_before_)

@@ -122,7 +122,7 @@ Result<> verify(const VgpuStep& step, const mdev::VgpuGpu& now, const Result<mde
   const VgpuStep::Target target = step.target();
   if (target == VgpuStep::Target::vgpu) return verify_vgpu(step, now);
   if (target == VgpuStep::Target::functions) return verify_functions(step, now);
-  if (said == nullptr) return fail(Errc::failed, step.text() + ": nobody says whether it is so");
+  if (said == nullptr) return fail(Errc::failed, step.text() + ": Ferry cannot find out whether it was done");
   if (!*said) return fail(Error(said->error()).during(step.text()));
   if (has_held(step, **said)) return {};
   return fail(Errc::failed, fmt::format("{}: the driver took it, but it is not so", step.text()));
@@ -145,8 +145,8 @@ Result<> RemovalFence::close(const mdev::VgpuGpu& gpu, std::span<const VgpuStep>
       if (node.error().code != std::errc::device_or_resource_busy) continue;
       open();
       return fail(Errc::refused,
-                  fmt::format("{}: vGPU {} ({}) would have to go: somebody has opened /dev/vfio/{} since its "
-                              "users were looked for",
+                  fmt::format("{}: vGPU {} ({}) would have to be removed: /dev/vfio/{} was opened after the "
+                              "check for device users",
                               gpu.label(), step.id.text, step.short_name, name),
                   "stop the VM first");
     }

@@ -130,7 +130,7 @@ const Want* beyond_mode(const GpuMatch& match, const mdev::ManagedGpu& now) {
   return found == match.wants.end() ? nullptr : &*found;
 }
 
-constexpr const char* kEmptyIt = "`ferry vgpu delete` takes away what it carries";
+constexpr const char* kEmptyIt = "`ferry vgpu delete` removes its vGPUs";
 
 // Plans to switch mixed sizes off: then more vGPUs of one size fit. Under vGPUs that stay it cannot change.
 Preparation plan_one_size(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
@@ -199,13 +199,11 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const md
   const bool some_go = std::ranges::any_of(
       plan.steps, [](const InstanceStep& step) { return step.kind == InstanceStep::Kind::remove; });
   if (const mdev::VgpuDevice* device = on_untold_instance(match); device != nullptr && some_go) {
-    return refused(
-        Errc::refused,
-        fmt::format(
-            "{}: GPU instances would have to go, and vGPU {} ({}), which stays, does not tell which it "
-            "is on",
-            label(item, gpu), device->id.text, device->short_name),
-        "`ferry vgpu delete` takes away what the GPU carries; then nothing can be on them");
+    return refused(Errc::refused,
+                   fmt::format("{}: GPU instances would have to be removed, and vGPU {} ({}), which stays, "
+                               "does not show which it is on",
+                               label(item, gpu), device->id.text, device->short_name),
+                   "`ferry vgpu delete` removes the GPU's vGPUs; then no vGPU can be on them");
   }
   Preparation out{.steps = {}, .refusal = std::move(plan.refusal)};
   out.steps.reserve(plan.steps.size());
@@ -258,9 +256,9 @@ Preparation cannot_lose(const ProfileItem& item, const mdev::VgpuGpu& gpu,
                         const mdev::GpuInstance& instance) {
   return refused(
       Errc::refused,
-      fmt::format("{}: GPU instance {} would have to go, and it is divided into compute instances",
+      fmt::format("{}: GPU instance {} would have to be removed, and it is divided into compute instances",
                   label(item, gpu), instance.id),
-      fmt::format("`nvidia-smi mig -dci -gi {}` takes them away, once nothing uses them", instance.id));
+      fmt::format("`nvidia-smi mig -dci -gi {}` removes them, once nothing uses them", instance.id));
 }
 
 }  // namespace

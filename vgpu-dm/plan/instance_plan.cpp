@@ -162,7 +162,7 @@ std::string hint_for_capacity(std::span<const InstanceWant> wants) {
       std::ranges::any_of(wants, [](const InstanceWant& want) { return !want.staying.empty(); });
   return some_stay
              ? "ask for fewer, or for smaller ones; a vGPU that stays keeps its GPU instance for its own "
-               "size: `ferry vgpu delete` takes away those that nobody uses"
+               "size: `ferry vgpu delete` removes those that are not in use"
              : "ask for fewer, or for smaller ones";
 }
 

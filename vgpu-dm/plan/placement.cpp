@@ -103,7 +103,7 @@ std::optional<Error> cannot_place(const GpuMatch& match, const mdev::VgpuGpu& gp
       .code = Errc::unsupported,
       .message = fmt::format("{}: vGPU {} ({}) would have to change places with another one", gpu.label(),
                              moves.front().device->id.text, moves.front().device->short_name),
-      .hint = "`ferry vgpu delete` takes them away; made anew they get the places that are asked for"};
+      .hint = "`ferry vgpu delete` removes them; made again, they get the places that are asked for"};
 }
 
 void add_moves(const GpuMatch& match, const mdev::VgpuGpu& gpu, GpuPlan& plan) {

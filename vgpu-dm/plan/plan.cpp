@@ -212,8 +212,8 @@ void add_removals(const ProfileItem& item, const GpuMatch& match, const mdev::Vg
                                                 : "no driver has taken it, so no VM could be given it";
     plan.steps.push_back(removal_of(gpu, *device, why + (foreign ? "; it was not made by Ferry" : "")));
     if (!foreign) continue;
-    plan.notes.push_back(fmt::format("{}: vGPU {} ({}) was not made by Ferry, and goes: {}", gpu.label(),
-                                     device->id.text, device->short_name, why));
+    plan.notes.push_back(fmt::format("{}: vGPU {} ({}) was not made by Ferry, and is removed: {}",
+                                     gpu.label(), device->id.text, device->short_name, why));
   }
 }
 
@@ -227,7 +227,7 @@ std::optional<Error> cannot_spare(const GpuMatch& match, const mdev::VgpuGpu& gp
   if (foreign.empty()) return std::nullopt;
   return Error{
       .code = Errc::refused,
-      .message = fmt::format("{}: {} would have to go and {} not made by Ferry: {}", gpu.label(),
+      .message = fmt::format("{}: {} would have to be removed and {} not made by Ferry: {}", gpu.label(),
                              counted(foreign.size(), "vGPU"), foreign.size() == 1 ? "was" : "were",
                              fmt::join(foreign, ", ")),
       .hint =

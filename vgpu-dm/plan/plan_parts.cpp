@@ -44,16 +44,16 @@ std::string users_of(const mdev::VgpuDevice& device, const vfio::UseReport& use)
 std::optional<Error> in_use(const mdev::VgpuGpu& gpu, const std::vector<const mdev::VgpuDevice*>& devices,
                             const vfio::UseReport& use, std::string hint) {
   if (!use.blind.empty() && !devices.empty()) {
-    return Error{
-        .code = Errc::refused,
-        .message = fmt::format("{}: nobody can say whether its vGPUs are free: {}", gpu.label(), use.blind),
-        .hint = kSeeAll};
+    return Error{.code = Errc::refused,
+                 .message = fmt::format("{}: Ferry cannot find out whether its vGPUs are in use: {}",
+                                        gpu.label(), use.blind),
+                 .hint = kSeeAll};
   }
   std::vector<std::string> reasons;
   for (const mdev::VgpuDevice* device : devices) {
     if (use.of(device->id.text).empty()) continue;
-    reasons.push_back(fmt::format("vGPU {} ({}) would have to go: {}", device->id.text, device->short_name,
-                                  users_of(*device, use)));
+    reasons.push_back(fmt::format("vGPU {} ({}) would have to be removed: {}", device->id.text,
+                                  device->short_name, users_of(*device, use)));
   }
   if (reasons.empty()) return std::nullopt;
   return Error{.code = Errc::refused,
@@ -76,17 +76,17 @@ std::vector<Error> functions_in_use(const mdev::VgpuGpu& gpu, const vfio::UseRep
                                     const std::vector<const mdev::VgpuDevice*>& leaving) {
   std::vector<Error> out;
   const auto refused = [&](const std::string& what, std::string hint) {
-    out.push_back(
-        {.code = Errc::refused,
-         .message = fmt::format("{}: its virtual functions would have to go, and {}", gpu.label(), what),
-         .hint = std::move(hint)});
+    out.push_back({.code = Errc::refused,
+                   .message = fmt::format("{}: its virtual functions would have to be removed, and {}",
+                                          gpu.label(), what),
+                   .hint = std::move(hint)});
   };
   if (!gpu.functions_away.empty()) {
     const std::string away = gpu.functions_away.front().text();
-    refused(away + " is given away itself",
-            fmt::format("`ferry vfio unbind --device {}` takes it back", away));
+    refused(away + " is bound to a VFIO driver for passthrough",
+            fmt::format("`ferry vfio unbind --device {}` returns it to the host", away));
   }
-  if (!use.blind.empty()) refused("nobody can say whether they are free: " + use.blind, kSeeAll);
+  if (!use.blind.empty()) refused("Ferry cannot find out whether they are in use: " + use.blind, kSeeAll);
   std::vector<std::string> reasons;
   for (const vfio::PciAddress& function : gpu.functions) {
     const auto is_on_it = [&](const mdev::VgpuDevice* device) { return device->id.text == function.text(); };
@@ -112,9 +112,10 @@ void refuse(GpuPlan& plan, std::optional<Error> why) {
 std::optional<Error> cannot_change(const mdev::VgpuDevice& device, const std::string& what,
                                    const vfio::UseReport& use) {
   if (!use.blind.empty()) {
-    return Error{.code = Errc::refused,
-                 .message = fmt::format("{}: nobody can say whether it is free: {}", what, use.blind),
-                 .hint = kSeeAll};
+    return Error{
+        .code = Errc::refused,
+        .message = fmt::format("{}: Ferry cannot find out whether it is in use: {}", what, use.blind),
+        .hint = kSeeAll};
   }
   if (use.of(device.id.text).empty()) return std::nullopt;
   return Error{.code = Errc::refused,

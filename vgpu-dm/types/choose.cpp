@@ -134,7 +134,7 @@ Error no_fit(const mdev::VgpuGpu& gpu, const std::vector<Candidate>& fitting,
     return {.code = Errc::refused,
             .message = fmt::format("{}: {} would do, but none can be made now; it carries {}", gpu.label(),
                                    described(fitting.front().fit), carried),
-            .hint = "all vGPUs of a GPU have one size: take away what it carries, or ask for that size"};
+            .hint = "all vGPUs of a GPU have one size: remove its vGPUs, or ask for that size"};
   }
   if (all.empty()) {
     return {.code = Errc::unsupported,

@@ -43,8 +43,8 @@ expect_status "the three" 0 with $look ferry vfio unbind --dry-run --device "$(d
 for lacking in sys_ptrace dac_read_search checkpoint_restore; do
   rest=$(tr , '\n' <<< $look | grep -vx $lacking | paste -sd,)
   expect_status "without $lacking" 4 with "$rest" ferry vfio unbind --device "$(dev lone)"
-  expect_match "why" "nobody can say whether $(dev lone) is free: .*could not be looked into: not permitted" "$REPLY"
-  evidence "without $lacking" "$(grep "nobody can say" <<< "$REPLY")"
+  expect_match "why" "Ferry cannot find out whether $(dev lone) is in use: .*could not be looked into: not permitted" "$REPLY"
+  evidence "without $lacking" "$(grep "cannot find out whether" <<< "$REPLY")"
   expect_equal "drivers and overrides without $lacking" "$(< /run/bound)" "$(snapshot)"
 done
 expect_status "CAP_SYS_ADMIN in the place of CAP_CHECKPOINT_RESTORE" 0 \
