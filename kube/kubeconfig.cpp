@@ -28,8 +28,8 @@ struct Refused {
 };
 
 constexpr const char* kTokenInstead = "give it a token, a tokenFile or a client certificate";
-constexpr Refused kExec{
-    "exec", "Ferry runs no programs of a kubeconfig, so that nobody can be logged in by one", kTokenInstead};
+constexpr Refused kExec{"exec", "Ferry runs no programs of a kubeconfig here, so exec cannot log it in",
+                        kTokenInstead};
 constexpr Refused kProvider{
     "auth-provider", "logging in by a provider is not done here",
     "log in by exec, as with kubelogin, or by a token, a tokenFile or a client certificate"};

@@ -341,9 +341,9 @@ INSTANTIATE_TEST_SUITE_P(
     User, BadKubeconfigTest,
     testing::Values(
         bad_user("exec: {command: aws, args: [hunter2]}",
-                 ".exec: Ferry runs no programs of a kubeconfig, so that nobody can be logged in by one"),
+                 ".exec: Ferry runs no programs of a kubeconfig here, so exec cannot log it in"),
         bad_user("token: a, exec: {}",
-                 ".exec: Ferry runs no programs of a kubeconfig, so that nobody can be logged in by one"),
+                 ".exec: Ferry runs no programs of a kubeconfig here, so exec cannot log it in"),
         bad_user("auth-provider: {name: gcp}", ".auth-provider: logging in by a provider is not done here"),
         bad_user("as: admin", ".as: Ferry acts as nobody but the user that it is logged in as"),
         bad_user("as-groups: [a]", ".as-groups: Ferry acts as nobody but the user that it is logged in as"),
@@ -370,7 +370,7 @@ INSTANTIATE_TEST_SUITE_P(
                  ".as-user-extra: Ferry acts as nobody but the user that it is logged in as"),
         bad_user("token: a, exec: {apiVersion: client.authentication.k8s.io/v1, command: a, interactiveMode: "
                  "Never}",
-                 ".exec: Ferry runs no programs of a kubeconfig, so that nobody can be logged in by one")));
+                 ".exec: Ferry runs no programs of a kubeconfig here, so exec cannot log it in")));
 
 class BadPersonsKubeconfigTest : public testing::TestWithParam<BadKubeconfig> {};
 
