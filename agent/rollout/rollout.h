@@ -47,7 +47,7 @@ struct Rollout {
   bool known = false;     ///< the fields below are up to date
   bool searched = false;  ///< they have been so once, and would have shown a lease of this node
   std::string trouble;    ///< why the Leases cannot be read or written; empty: no lasting error
-  /// Those that have an object; a lease without one is free.
+  /// The leases that have an object; a lease without one is free.
   std::vector<RolloutLease> leases;
   CanaryResults verdicts;
   bool renewed = false;  ///< this node's lease was renewed so lately that no other node can have it

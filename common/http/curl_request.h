@@ -44,7 +44,7 @@ class CurlRequest {
   void trust(const std::string& authorities, bool and_system);
   /// Sent as Basic, unless both are empty.
   void sign_in(const std::string& username, const std::string& password);
-  /// By POST if no other method is set. `body` must outlive the request.
+  /// Sends `body` by POST if no other method is set. `body` must outlive the request.
   void send(const std::string& body);
 
   /// `to` takes the answer by `bool take_header(std::string_view line)` and `bool take_body(std::string_view
@@ -67,7 +67,7 @@ class CurlRequest {
   /// The reason of a failed request. Errc::unreachable: no connection, cut off, or too slow, so a retry may
   /// help. Errc::failed: the certificate is not trusted, or the request cannot be made. Without a hint.
   Error failure(CURLcode code) const;
-  /// Of the answer, also while it comes.
+  /// The HTTP status of the answer, also while the answer comes; 0: none yet.
   int status() const;
   /// From Retry-After, at most a day; 0: none.
   std::chrono::seconds retry_after() const;

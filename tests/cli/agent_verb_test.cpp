@@ -248,7 +248,7 @@ TEST_F(AgentVerb, RunsNoProgramOfAKubeconfig) {
         test::run_beside_ferry("ferry-agent", {"retire", "--daemon-set=d", "--namespace=gpus"},
                                {"KUBECONFIG=" + path("kubeconfig")})}) {
     EXPECT_EQ(result.status, 2);
-    EXPECT_THAT(result.err, HasSubstr("users[0].user.exec: Ferry runs no programs of a kubeconfig"));
+    EXPECT_THAT(result.err, HasSubstr("users[0].user.exec: Ferry runs no programs of a kubeconfig here"));
   }
   // hostd asks no API server.
   test::run_ferry_as("ferry", {"--host-root", scratch_.path().string(), "hostd", "--once"},

@@ -236,7 +236,7 @@ TEST_F(RealContainerd, RunsWithWhatIsPlanned) {
   if (served == 0) GTEST_SKIP() << "no release of containerd serves CRI here whatever its files say";
 }
 
-// What is refused since containerd would not run with it: it does not. Faults that the model leaves to a
+// Real containerd does not run with the files that Ferry's model refuses. Faults that the model leaves to a
 // trial start are in real_change_test.cpp.
 TEST_F(RealContainerd, DoesNotRunWithWhatIsRefused) {
   const std::vector<RuntimeHandler> ours = {{.name = "kata-nvidia-gpu",
