@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -96,6 +97,20 @@ AdvertisedResources read_whole(const JsonObject& file) {
   return out;
 }
 
+/// The entries of a list. Empty: it is no list.
+const std::vector<nlohmann::json>& entries(const nlohmann::json& object, std::string_view key) {
+  static const std::vector<nlohmann::json> kNone;
+  const auto* const list = json_at(object, key).get_ptr<const nlohmann::json::array_t*>();
+  return list == nullptr ? kNone : *list;
+}
+
+std::uint32_t group_of(const nlohmann::json& device) {
+  const nlohmann::json& group = json_at(device, "iommu_group");
+  const bool fits =
+      group.is_number_unsigned() && group.get<std::uint64_t>() <= std::numeric_limits<std::uint32_t>::max();
+  return fits ? group.get<std::uint32_t>() : 0;
+}
+
 }  // namespace
 
 const AdvertisedDevice* AdvertisedResources::find(const std::set<std::string>& ids,
@@ -132,6 +147,32 @@ std::string advertised_resources_text(const AdvertisedResources& advertised) {
 
 Result<AdvertisedResources> read_advertised_resources(std::string_view text) {
   return read_json(text, kAdvertisedFile, "ferry plugin writes it: is it of the same version?", read_whole);
+}
+
+Result<AdvertisedResources> read_allocations(std::string_view text) {
+  const auto file = nlohmann::json::parse(text, nullptr, false);
+  if (file.is_discarded())
+    return fail(Errc::malformed_host, "/" + std::string(kAdvertisedFile) + ": not JSON");
+  AdvertisedResources out;
+  for (const nlohmann::json& resource : entries(file, "resources")) {
+    const std::string name = text_at(resource, "name");
+    if (json_at(resource, "env").is_string())
+      out.resources.push_back({.name = name, .env = text_at(resource, "env")});
+    for (const nlohmann::json& device : entries(resource, "devices")) {
+      if (json_at(device, "allocated") != true) continue;
+      out.devices.push_back({.resource = name,
+                             .id = text_at(device, "id"),
+                             .iommu_group = group_of(device),
+                             .allocated = true,
+                             .pod = text_at(device, "pod")});
+    }
+  }
+  for (const nlohmann::json& errors : entries(file, "fatal_errors")) {
+    std::string fault;
+    auto read = read_fatal_errors(JsonObject(errors, fault));
+    if (fault.empty()) out.fatal_errors.push_back(std::move(read));
+  }
+  return out;
 }
 
 }  // namespace ferry::api

@@ -18,7 +18,8 @@
 // `devices` also has devices that a pod has and that the kubelet's list lacks, as Unhealthy: a process that
 // has just started does not advertise withdrawn devices. The file outlives its writer. The next process takes
 // over its allocations, since the kubelet reports a pod only a little after its Allocate. A reader sees by
-// the lock kPluginLiveness whether a plugin serves now. New versions of Ferry only add keys.
+// the lock kPluginLiveness whether a plugin serves now. New versions of Ferry only add keys; another change
+// raises `version`.
 #pragma once
 
 #include <cstdint>
@@ -97,5 +98,10 @@ std::string advertised_resources_text(const AdvertisedResources& advertised);
 /// Unknown keys are ignored, and keys that a reader can do without may be absent. Errc::malformed_host: not
 /// such a file, another version, or a key that is missing or has a wrong value; the message has the place.
 Result<AdvertisedResources> read_advertised_resources(std::string_view text);
+
+/// Reads, of any version, only facts that must not get lost between two processes: the allocated devices, the
+/// resources with their variables, and fatal errors. An entry of another form is left out, and the others
+/// count. Errc::malformed_host: the text is not JSON.
+Result<AdvertisedResources> read_allocations(std::string_view text);
 
 }  // namespace ferry::api

@@ -21,7 +21,7 @@
 //    "standby": "NVIDIA's sandbox-device-plugin serves this node" | null}
 //
 // `desired.generation` is null if desired.json has none, and `standby` if the device plugin may serve. New
-// versions of Ferry only add keys.
+// versions of Ferry only add keys; another change raises `version`.
 #pragma once
 
 #include <cstdint>

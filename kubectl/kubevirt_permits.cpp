@@ -84,7 +84,7 @@ std::string permitted_text(const std::vector<PermittedResource>& resources, cons
   const auto missing = std::ranges::find_if_not(resources, &PermittedResource::permitted);
   if (missing == resources.end()) return out;
   say("VMs can ask only for resources that the KubeVirt object lists with externalResourceProvider: true");
-  const json& metadata = field(kubevirt, "metadata");
+  const json& metadata = json_at(kubevirt, "metadata");
   say(fmt::format(
       "hint: in Ferry's pod on node {} `ferry --host-root=/host kubevirt-cr` prints the entries with "
       "their selectors; add them with `kubectl edit kubevirt -n {} {}`, or with `ferry kubevirt-cr --apply`, "

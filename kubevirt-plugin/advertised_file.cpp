@@ -4,6 +4,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
 namespace ferry::plugin {
 
 api::AdvertisedResources advertised_resources(const Snapshot& snapshot,
@@ -56,10 +58,15 @@ api::AdvertisedResources advertised_resources(const Snapshot& snapshot,
   return out;
 }
 
-api::AdvertisedResources read_advertised(const HostFs& host, const std::filesystem::path& file) {
-  const auto text = host.read_file(file);
-  return text ? api::read_advertised_resources(*text).value_or(api::AdvertisedResources())
-              : api::AdvertisedResources();
+api::AdvertisedResources read_former(const HostFs& host, const std::filesystem::path& file) {
+  auto text = host.read_file(file);
+  if (!text && is_gone(text.error())) return {};
+  auto read =
+      text ? api::read_allocations(*text) : Result<api::AdvertisedResources>(fail(std::move(text).error()));
+  if (read) return std::move(*read);
+  spdlog::warn("the allocations of the earlier ferry plugin are unknown until the kubelet lists its pods: {}",
+               read.error().message);
+  return {};
 }
 
 std::vector<Holding> allocated_by(const api::AdvertisedResources& advertised) {

@@ -27,8 +27,9 @@ api::AdvertisedResources advertised_resources(const Snapshot& snapshot,
                                               std::span<const api::FatalErrorsOf> fatal_errors = {},
                                               const std::string& standby = {});
 
-/// The file of this or an earlier process. Empty: there is none, or it cannot be read.
-api::AdvertisedResources read_advertised(const HostFs& host, const std::filesystem::path& file);
+/// The part of an earlier process's file that this process takes over (api::read_allocations()). Empty: there
+/// is no file, or it cannot be read, which is logged.
+api::AdvertisedResources read_former(const HostFs& host, const std::filesystem::path& file);
 
 /// The allocated devices, each by itself.
 std::vector<Holding> allocated_by(const api::AdvertisedResources& advertised);

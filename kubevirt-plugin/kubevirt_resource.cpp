@@ -180,9 +180,12 @@ Check rival_check(const HostFs& host, const ResourceRules& rules, const Resource
       "prints them so; NVIDIA's plugin has such sockets too, and one that no program serves can be removed");
 }
 
+Check reading_question() {
+  return question("kubelet-reads", "a resource whose list the kubelet does not read is not advertised");
+}
+
 Check reading_check(const api::AdvertisedResources& advertised) {
-  Check check =
-      question("kubelet-reads", "a resource whose list the kubelet does not read is not advertised");
+  Check check = reading_question();
   std::vector<std::string> unread;
   for (const auto& resource : advertised.resources)
     if (!resource.registered) unread.push_back('"' + resource.name + '"');
@@ -303,7 +306,11 @@ std::vector<Check> device_checks(const ResourceSet& scan, std::span<const NotAdv
 }  // namespace
 
 std::vector<Check> kubevirt_checks(const HostFs& host, const ResourceRules& rules, ReadVgpus read_vgpus) {
-  const api::AdvertisedResources advertised = read_advertised(host, api::kAdvertisedFile);
+  const auto file = host.read_file(api::kAdvertisedFile);
+  const auto read = file                    ? api::read_advertised_resources(*file)
+                    : is_gone(file.error()) ? api::AdvertisedResources()
+                                            : Result<api::AdvertisedResources>(fail(Error(file.error())));
+  const api::AdvertisedResources advertised = read.value_or(api::AdvertisedResources());
   Scanner scanner(host, rules, std::move(read_vgpus));
   const bool captured = is_captured(host);
   for (auto errors : advertised.fatal_errors) {
@@ -315,8 +322,9 @@ std::vector<Check> kubevirt_checks(const HostFs& host, const ResourceRules& rule
                                rival_check(host, rules, scan ? &*scan : nullptr), iommufd_check(host)};
   const bool runs = plugin_runs(host);
   if (runs)
-    checks.push_back(advertised.standby.empty() ? reading_check(advertised)
-                                                : standby_check(advertised.standby));
+    checks.push_back(!read                        ? reading_question().unreadable(read.error())
+                     : advertised.standby.empty() ? reading_check(advertised)
+                                                  : standby_check(advertised.standby));
   if (!scan) {
     checks.push_back(
         question("resources-advertised", "a pod can ask for nothing else").unreadable(scan.error()));

@@ -119,7 +119,7 @@ class Plugin : Pinned {
   }
 
   void serve() {
-    const auto before = read_advertised(host_, options_.advertised_file);
+    const auto before = read_former(host_, options_.advertised_file);
     cdi_.begin(kata_resources_of(before));
     scan_.remember(before.fatal_errors);
     host_watch_.begin();  // before the scan, so that no event is missed
@@ -129,7 +129,7 @@ class Plugin : Pinned {
 
   /// Begins to serve with the first scan; until then the earlier process's file stands.
   Result<> begin_to_advertise(ResourceSet scan) {
-    const auto before = allocated_by(read_advertised(host_, options_.advertised_file));
+    const auto before = allocated_by(read_former(host_, options_.advertised_file));
     take_in(std::move(scan));
     advertised_ = true;
     // The kubelet may list those pods only in a moment. Allocations that are over are released as usual.

@@ -52,7 +52,8 @@ std::string obstacle(const VgpuGpu& gpu) {
   }
   if (vfio::on_vfio_driver(function)) return fmt::format("bound to {} for passthrough", *function.driver);
   if (!function.driver) return "no driver is bound to it";
-  if (gpu.framework == &whole_functions()) return "its virtual functions are passed through whole";
+  if (gpu.framework == &whole_functions())
+    return fmt::format("its driver {} makes whole virtual functions, and no vGPU types", *function.driver);
   if (function.sriov_numvfs > 0) {
     return fmt::format("its driver {} offers no vGPU types on its {}", *function.driver,
                        counted(function.sriov_numvfs, "virtual function"));

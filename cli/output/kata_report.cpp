@@ -116,7 +116,7 @@ std::string ending(const kata::KataChange& report) {
            (refusal->hint.empty() ? "" : "hint: " + refusal->hint + "\n");
   }
   if (!report.outcome) {
-    if (report.plan.changes.empty()) return "the container runtime's files already match the class file\n";
+    if (report.plan.changes.empty()) return "the container runtime's files need no change\n";
     return report.control.empty()
                ? "nothing restarts the container runtime, which reads them at its next start\n"
                : "then: " + report.control + "\n";
@@ -124,7 +124,7 @@ std::string ending(const kata::KataChange& report) {
   const kata::RuntimeOutcome& outcome = *report.outcome;
   if (outcome.unproven) return fmt::format("{}: {}\n", report.runtime.text(), *outcome.unproven);
   if (!outcome.written && !outcome.acted && report.setup.files.empty())
-    return "nothing to do: everything already matches the class file\n";
+    return "nothing to do: no file has to change\n";
   return outcome.acted ? fmt::format("{} has read its files; its handlers match the class file\n",
                                      report.runtime.text())
                        : fmt::format("{}: its handlers match the class file\n", report.runtime.text());

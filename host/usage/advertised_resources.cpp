@@ -8,14 +8,15 @@
 
 namespace ferry::host {
 
-Result<std::optional<api::AdvertisedResources>> read_advertised_resources(const HostFs& host,
-                                                                          const std::filesystem::path& file) {
+Result<std::optional<api::AdvertisedResources>> read_advertised_resources(
+    const HostFs& host, const std::filesystem::path& file,
+    Result<api::AdvertisedResources> (*read)(std::string_view)) {
   const auto text = host.read_file(file);
   if (!text && is_gone(text.error())) return std::optional<api::AdvertisedResources>();
   if (!text) return fail(Error(text.error()));
-  auto read = api::read_advertised_resources(*text);
-  if (!read) return fail(std::move(read).error());
-  return std::optional(std::move(*read));
+  auto advertised = read(*text);
+  if (!advertised) return fail(std::move(advertised).error());
+  return std::optional(std::move(*advertised));
 }
 
 std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::string& device) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "api/advertised_resources.h"
 #include "api/files.h"
@@ -14,9 +15,10 @@
 
 namespace ferry::host {
 
-/// Absent: there is no such file, so no device is advertised.
+/// Absent: there is no such file, so no device is advertised. `read` may be api::read_allocations instead.
 Result<std::optional<api::AdvertisedResources>> read_advertised_resources(
-    const HostFs& host, const std::filesystem::path& file = api::kAdvertisedFile);
+    const HostFs& host, const std::filesystem::path& file = api::kAdvertisedFile,
+    Result<api::AdvertisedResources> (*read)(std::string_view) = api::read_advertised_resources);
 
 /// The IOMMU group of a PCI function or a mediated device; absent: it has none.
 std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::string& device);

@@ -37,7 +37,7 @@ bool lists(const std::vector<vfio::PodDevice>& pods, const api::AdvertisedDevice
 Result<vfio::UseReport> AdvertisedUseProbe::look(std::span<const vfio::UseQuestion> questions) {
   vfio::UseReport report;
   if (questions.empty()) return report;
-  auto read = read_advertised_resources(*host_);
+  auto read = read_advertised_resources(*host_, api::kAdvertisedFile, api::read_allocations);
   if (!read) report.unknown.push_back(read.error().message);
   api::AdvertisedResources given = read.value_or(std::nullopt).value_or(api::AdvertisedResources());
   std::erase_if(given.devices, [](const api::AdvertisedDevice& device) { return !device.allocated; });

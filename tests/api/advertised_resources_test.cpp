@@ -174,5 +174,35 @@ TEST(AdvertisedFile, OfAnotherFormIsRefusedWithTheKey) {
     EXPECT_FALSE(read_advertised_resources(bad)) << bad;
 }
 
+// One bad entry, or another version, must not make an allocated device free.
+TEST(Allocations, AreReadWhateverElseIsInTheFile) {
+  for (const auto& [from, to] : std::vector<std::pair<const char*, const char*>>{
+           {R"("version": 2)", R"("version": 3)"},
+           {R"("reason": "gone")", R"("reason": 7)"},
+           {R"("iommu_group": 43)", R"("iommu_group": -1)"},
+           {R"("id": "7")", R"("id": {})"},
+           {R"("not_advertised": [)", R"("not_advertised": [7, )"},
+           {R"({"function": "a", "since": 1})", R"({"function": "a", "since": -1})"},
+           {R"("standby": "another serves")", R"("standby": true)"}}) {
+    std::string text = kFile;
+    text.replace(text.find(from), std::string_view(from).size(), to);
+    const AdvertisedResources read = must(read_allocations(text));
+    ASSERT_EQ(read.devices.size(), 1U) << to;
+    EXPECT_EQ(read.devices[0].resource, "nvidia.com/L40S");
+    EXPECT_EQ(read.devices[0].id, "0000:17:00.0");
+    EXPECT_EQ(read.devices[0].iommu_group, 42U);
+    EXPECT_EQ(read.devices[0].pod, "studio/render");
+    EXPECT_TRUE(read.devices[0].allocated);
+    ASSERT_FALSE(read.fatal_errors.empty()) << to;
+    EXPECT_EQ(read.fatal_errors[0].function, "0000:17:00.0");
+    ASSERT_EQ(read.resources.size(), 2U) << "a resource without a variable is of an unknown kind";
+    EXPECT_EQ(read.resources[1].name, "nvidia.com/audio");
+  }
+  EXPECT_FALSE(read_allocations(""));
+  EXPECT_FALSE(read_allocations("{"));
+  for (const char* other : {"null", "[]", "7", "{}", R"({"resources": 1, "fatal_errors": {}})"})
+    EXPECT_THAT(must(read_allocations(other)).devices, IsEmpty()) << other;
+}
+
 }  // namespace
 }  // namespace ferry::api

@@ -66,7 +66,7 @@ TEST_P(KataCases, EndAsTheReportNeedsIt) {
 
 constexpr const char* kFile = "+++ /etc/containerd/config.toml\n";
 constexpr const char* kK3s = "/var/lib/rancher/k3s/agent/etc/containerd/config";
-constexpr const char* kRewritten = "another program writes it anew at each start";
+constexpr const char* kRewritten = "another program writes it at each start";
 constexpr const char* kMirrors =
     "would not run with the configuration that is there: CRI does not load: /etc/containerd/config.toml:13: "
     "registry.mirrors and registry.config_path are both given\nhint: leave one of them";

@@ -74,8 +74,8 @@ TEST_F(NodeViewTest, WhatHostdSaysComesBeforeWhatIsSeen) {
 // A host driver may offer no types yet, for example until nvidia-vgpud lists them.
 TEST_F(NodeViewTest, AGpuThatCannotHaveItsVgpusYetHasAWordForTheReason) {
   NodeSnapshot sight = sight_of("t4-server");
-  AcceleratorStatus asked = said("0000:3b:00.0", GpuState::ready);
-  asked.desired = policy::Mode::vgpu;
+  api::AcceleratorStatus asked = said("0000:3b:00.0", api::GpuState::ready);
+  asked.desired = api::Mode::vgpu;
   sight.state.emplace().accelerators = {asked};
   const Condition without = of(sight, "0000:3b:00.0").condition;
   EXPECT_EQ(without.word, "no vGPU host driver");

@@ -445,7 +445,7 @@ TEST_F(Containerd, IsNotAddedToBefore2WhereAnotherProgramWritesTheFile) {
       std::string("version = 2\nimports = [\"/") + kFolder +
           "/config.toml.d/*.toml\"]\n[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"p:1\"\n");
   const auto refused = plan("1.7.24", ours());
-  EXPECT_THAT(message_of(refused), testing::AllOf(HasSubstr("another program writes it anew at each start"),
+  EXPECT_THAT(message_of(refused), testing::AllOf(HasSubstr("another program writes it at each start"),
                                                   HasSubstr("containerd 1.7.24 merges no sections"),
                                                   Not(HasSubstr("imports no folder"))));
   EXPECT_THAT(refused.error().hint, HasSubstr("containerd 2"));

@@ -25,7 +25,7 @@ TEST(OfferedFile, IsReadBackByASuccessor) {
   snapshot.unlisted.push_back({.resource = name.text(), .id = "18", .iommu_group = 18});
   const test::ScratchDirectory scratch;
   scratch.file("offered.json", api::advertised_resources_text(advertised_resources(snapshot, {}, {}, 7)));
-  const auto before = read_advertised(HostFs(scratch.path()), "offered.json");
+  const auto before = read_former(HostFs(scratch.path()), "offered.json");
   std::vector<std::string> ids;
   for (const Holding& one : allocated_by(before)) {
     EXPECT_EQ(one.resource, "nvidia.com/CARD");
@@ -75,17 +75,17 @@ TEST(OfferedFile, HandsFatalErrorsOn) {
   EXPECT_EQ(advertised_resources({}, {}, {}, 0, errors).fatal_errors, errors);
 }
 
-// As after a crash of the host, or from another version.
-TEST(OfferedFile, ThatCannotBeReadHandsNothingOn) {
+// As after a crash of the host.
+TEST(AdvertisedFile, ThatCannotBeReadPassesNothingOn) {
   const test::ScratchDirectory scratch;
   const HostFs host(scratch.path());
-  for (const char* bad : {"", "{", "[]", R"({"version": 1, "resources": []})"}) {
+  for (const char* bad : {"", "{", "[]", R"({"resources": {}, "fatal_errors": 1})"}) {
     scratch.file("offered.json", bad);
-    const auto read = read_advertised(host, "offered.json");
+    const auto read = read_former(host, "offered.json");
     EXPECT_THAT(read.devices, IsEmpty()) << bad;
     EXPECT_THAT(read.resources, IsEmpty()) << bad;
   }
-  EXPECT_THAT(read_advertised(host, "none.json").devices, IsEmpty());
+  EXPECT_THAT(read_former(host, "none.json").devices, IsEmpty());
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST_F(WholeFunctions, AreNotMadeByProfiles) {
   EXPECT_FALSE(gpu.on_virtual_functions());
   EXPECT_FALSE(gpu.on_itself());
   EXPECT_FALSE(gpu.may_get_virtual_functions());
-  EXPECT_EQ(gpu.obstacle, "its virtual functions are passed through whole");
+  EXPECT_EQ(gpu.obstacle, "its driver gim makes whole virtual functions, and no vGPU types");
 }
 
 TEST_F(WholeFunctions, AreReadAgain) {

@@ -112,7 +112,7 @@ TEST(MigPlan, TakesNoInstanceAwayWhileOneThatStaysDoesNotTellItsOwn) {
   view.inventory.gpus.at(0).devices.at(0).gpu_instance.reset();
   const GpuPlan refused = plan_profile(profile, view).gpus.at(0);
   EXPECT_EQ(code_of(refused.refusal), Errc::refused);
-  EXPECT_THAT(message_of(refused.refusal), HasSubstr("does not tell which it is on"));
+  EXPECT_THAT(message_of(refused.refusal), HasSubstr("does not show which it is on"));
   EXPECT_THAT(refused.steps, IsEmpty());
 }
 
