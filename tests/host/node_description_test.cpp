@@ -120,7 +120,7 @@ TEST_F(NodeViewTest, AVgpuThatNoVmCanBeGivenIsToldOf) {
     if (!gpu.devices.empty()) gpu.devices.front().iommu_group.reset();
   const Condition condition = of(sight, "0000:af:00.0").condition;
   EXPECT_EQ(condition.word, "unusable");
-  EXPECT_THAT(condition.hint, testing::HasSubstr("made anew"));
+  EXPECT_THAT(condition.hint, HasSubstr("made again"));
   EXPECT_THAT(condition.reason, HasSubstr("has no IOMMU group"));
 }
 

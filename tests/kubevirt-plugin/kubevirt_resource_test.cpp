@@ -157,8 +157,11 @@ TEST_F(KubeVirtTest, NamesWhatTheKubeletDoesNotRead) {
   EXPECT_EQ(check("kubelet-reads").verdict, Verdict::pass);
   for (const char* const odd : {"", "[]", R"({"version": 2, "resources": 1})"}) {
     kernel.file(api::kAdvertisedFile, odd);
-    EXPECT_EQ(check("kubelet-reads").verdict, Verdict::pass) << odd;
+    EXPECT_EQ(check("kubelet-reads").verdict, Verdict::unknown) << odd;
+    EXPECT_THAT(check("kubelet-reads").found, HasSubstr("/run/ferry/plugin/advertised.json: "));
   }
+  kernel.remove(api::kAdvertisedFile);
+  EXPECT_EQ(check("kubelet-reads").verdict, Verdict::pass) << "the plugin writes it in a moment";
 }
 
 TEST_F(KubeVirtTest, NamesThePluginThatStandsBack) {
