@@ -34,6 +34,8 @@
 #include "common/process/standard_streams.h"
 #include "common/version.h"
 #include "kube/api_calls.h"
+#include "kube/api_error.h"
+#include "kube/paged_list.h"
 #include "kubectl/cluster_facts.h"
 #include "kubectl/cluster_reader.h"
 #include "kubectl/cluster_verbs.h"
@@ -358,30 +360,63 @@ ExitStatus write_out(const std::string& out) {
   return ExitStatus::failed;
 }
 
-/// Looks again and again, and prints each change, until a signal ends the program or nothing can be printed.
-/// If the first look fails, it ends, too: the names or the role may be wrong. Each later error is printed
-/// once. Ages alone are no change.
-int watch(const Command& command, const ClusterVerb& verb, const std::function<Cluster()>& cluster) {
-  constexpr auto kPause = std::chrono::seconds(5);
-  bool begun = false;
-  std::string last;
-  std::string complaint;
-  for (;; std::this_thread::sleep_for(kPause)) {
-    const auto report = verb(cluster());
+/// Prints the first report, and each later one that differs. Each later error is printed once. Ages alone are
+/// no difference.
+class WatchOutput {
+ public:
+  explicit WatchOutput(const Command& command) : command_(command) {}
+
+  /// True: all was printed, if anything was to print.
+  bool look(const Result<Report>& report) {
     if (!report) {
-      if (!begun) return tell(report.error());
-      if (std::exchange(complaint, report.error().message) != report.error().message) tell(report.error());
-      continue;
+      if (std::exchange(complaint_, report.error().message) != report.error().message) tell(report.error());
+      return true;
     }
-    complaint.clear();
-    std::string block = formatted(command, *report);
+    complaint_.clear();
+    std::string block = formatted(command_, *report);
     std::string compared = report->without_ages.value_or(block);
-    if (begun && compared == last) continue;
-    last = std::move(compared);
-    if (std::exchange(begun, true))
-      block.insert(0, command.output == cli::OutputFormat::yaml ? "---\n" : "\n");
-    if (const ExitStatus status = write_out(block); status != ExitStatus::done)
-      return static_cast<int>(status);
+    if (begun_ && compared == last_) return true;
+    last_ = std::move(compared);
+    if (std::exchange(begun_, true))
+      block.insert(0, command_.output == cli::OutputFormat::yaml ? "---\n" : "\n");
+    return write_out(block) == ExitStatus::done;
+  }
+
+ private:
+  const Command& command_;
+  bool begun_ = false;
+  std::string last_;
+  std::string complaint_;
+};
+
+/// Prints the list whenever it changes, until a signal ends the program or nothing can be printed. If the
+/// first look fails, it ends, too: the names or the role may be wrong. The API server reports the changes. A
+/// role that does not permit that still permits to read the list again and again.
+int watch(const Command& command, const ClusterVerb& verb, kube::ApiCalls& api,
+          const std::function<Cluster()>& cluster) {
+  constexpr auto kPause = std::chrono::seconds(5);
+  constexpr unsigned kLooksBetweenWatches = 12;
+  WatchOutput output(command);
+  const auto first = verb(cluster());
+  if (!first) return tell(first.error());
+  if (!output.look(first)) return static_cast<int>(ExitStatus::failed);
+  const auto lists = cluster_lists({.names = command.nodes, .labels = command.labels});
+  const auto look = [&](const kube::AskForPart& ask) {
+    Cluster watched = cluster();
+    watched.ask = ask;
+    return output.look(verb(watched));
+  };
+  for (bool noted = false;; noted = true) {
+    const auto followed = api.follow(lists, look);
+    if (followed) return static_cast<int>(ExitStatus::failed);
+    if (followed.error().code != kube::ApiErrc::forbidden) return tell(followed.error());
+    if (!noted)
+      print_to_stderr("kubectl ferry: note: {}; the list is read again every {} seconds instead\n",
+                      followed.error().text(), kPause.count());
+    for (unsigned looks = 0; looks < kLooksBetweenWatches; ++looks) {
+      std::this_thread::sleep_for(kPause);
+      if (!output.look(verb(cluster()))) return static_cast<int>(ExitStatus::failed);
+    }
   }
 }
 
@@ -399,7 +434,7 @@ int run(const Command& command, const ClusterVerb& verb) {
                    .output = cli::text_output_of(stdout),
                    .now = std::time(nullptr)};
   };
-  if (command.watch) return watch(command, verb, cluster);
+  if (command.watch) return watch(command, verb, api, cluster);
   const auto report = verb(cluster());
   if (!report) return tell(report.error());
   if (const ExitStatus status = write_out(formatted(command, *report)); status != ExitStatus::done)
