@@ -65,7 +65,7 @@ Place place_behind(const cli::CommandModel& root, const std::vector<std::string>
     }
     const auto& below = place.command->commands;
     const auto named =
-        std::ranges::find_if(below, [&](const cli::CommandModel& one) { return one.path.back() == word; });
+        std::ranges::find_if(below, [&](const cli::CommandModel& one) { return one.is_called(word); });
     if (named == below.end())
       ++place.positional;
     else

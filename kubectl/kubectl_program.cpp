@@ -77,9 +77,8 @@ constexpr std::array kStatuses = {
     cli::StatusMeaning{"4", "plan: NVIDIA's programs serve the node"}};
 
 // Verbs of `ferry` and of kubectl.
-constexpr std::array kOtherWords = {cli::OtherWord{"status", "list"}, cli::OtherWord{"get", "list"},
-                                    cli::OtherWord{"nodes", "list"}, cli::OtherWord{"describe", "node"},
-                                    cli::OtherWord{"explain", "node"}};
+constexpr std::array kOtherWords = {cli::OtherWord{"get", "list"}, cli::OtherWord{"nodes", "list"},
+                                    cli::OtherWord{"describe", "node"}, cli::OtherWord{"explain", "node"}};
 
 cli::HelpFrame frame() {
   return {
@@ -268,8 +267,12 @@ class PluginVerbs {
     app.set_version_flag("--version", std::string("ferry ") + kVersion, "print the version");
     app.footer(kNotes);
     add_list(app);
-    add(app, "node", "show one node: its desired state, its state, its GPUs and their users",
+    add(app, "node", "show one node: its desired state, its state, its GPUs and their users (also: status)",
         [this](const Cluster& cluster) { return show_node(cluster, command_); })
+        ->alias("status")
+        ->footer(
+            "The last line is the command that shows each GPU of the node. It needs the right to create "
+            "pods/exec in the namespace of Ferry.")
         ->add_option("node", command_.node, "a node")
         ->required()
         ->option_text("NODE");

@@ -169,6 +169,7 @@ TEST_F(KubectlFerry, ShowsTheCluster) {
   const auto node = run({"node", "gpu-1"});
   EXPECT_EQ(node.status, 0) << node.err;
   EXPECT_THAT(node.out, HasSubstr("asked for: vm-passthrough"));
+  EXPECT_EQ(run({"status", "gpu-1"}).out, node.out);
   for (const HttpSeen& seen : server_.seen()) {
     EXPECT_EQ(seen.method, "GET");
     EXPECT_EQ(seen.header("authorization"), "Bearer secret-token");
@@ -387,7 +388,9 @@ TEST_F(KubectlFerry, IsToldHowByItsHelp) {
   for (const char* const word : {"--version", "version"})
     EXPECT_EQ(run({word}).out, std::string("ferry ") + kVersion + "\n");
   EXPECT_EQ(run({"help", "list"}).out, run({"list", "--help"}).out);
-  EXPECT_THAT(run({"status"}).err, HasSubstr("there is no verb 'status'; did you mean 'list'?"));
+  EXPECT_THAT(run({"get"}).err, HasSubstr("there is no verb 'get'; did you mean 'list'?"));
+  EXPECT_THAT(run({"status"}).err, HasSubstr("kubectl ferry: name a node\n"));
+  EXPECT_EQ(run({"help", "status"}).out, run({"node", "--help"}).out);
   EXPECT_THAT(run({"node"}).err, AllOf(HasSubstr("kubectl ferry: name a node\n"),
                                        HasSubstr("for example `kubectl ferry node gpu-1`")));
   EXPECT_THAT(run({"help", "lst"}).err, HasSubstr("there is no verb 'lst'; did you mean 'list'?"));
