@@ -263,6 +263,24 @@ TEST_F(KubectlFerry, WatchReadsTheListAgainIfTheRoleForbidsAWatch) {
   EXPECT_EQ(server_.held("/"), 0U);
 }
 
+TEST_F(KubectlFerry, CompletesNamesOfTheCluster) {
+  const std::vector<std::string> environment = {"KUBECONFIG=" + (folder_.path() / "config").string()};
+  const auto completed = [&](const std::vector<std::string>& words) {
+    return test::run_beside_ferry("kubectl_complete-ferry", words, environment);
+  };
+  EXPECT_EQ(completed({"node", "g"}).out, "gpu-1\n:4\n");
+  EXPECT_EQ(completed({"doctor", "vm", "studio/render-a"}).out, "studio/render-a\n:4\n");
+  refuse_ = true;
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"node", "g"},
+                                                {"node", "--context", "nowhere", ""},
+                                                {"node", "--context", "other", ""}}) {
+    const auto none = completed(words);
+    EXPECT_EQ(none.status, 0);
+    EXPECT_EQ(none.out, ":4\n");
+    EXPECT_THAT(none.err, IsEmpty());
+  }
+}
+
 TEST_F(KubectlFerry, ShowsMachinesTheSame) {
   const json as_json = json::parse(run({"list", "-o", "json"}).out, nullptr, false);
   EXPECT_EQ(as_json["nodes"][0]["resources"][0]["used"], 3);
