@@ -34,6 +34,7 @@
 #include "cli/output/check_report.h"
 #include "cli/output/help_text.h"
 #include "cli/output/text_output.h"
+#include "cli/output/wait_note.h"
 #include "common/exit_status.h"
 #include "common/process/standard_streams.h"
 #include "common/version.h"
@@ -367,6 +368,12 @@ ExitStatus write_out(const std::string& out) {
   return ExitStatus::failed;
 }
 
+/// The report, with a note for a person who waits long for it.
+Result<Report> with_note(const ClusterVerb& verb, const std::function<Cluster()>& cluster) {
+  const cli::WaitNote waits("reading from the API server");
+  return verb(cluster());
+}
+
 /// Prints the first report, and each later one that differs. Each later error is printed once. Ages alone are
 /// no difference.
 class WatchOutput {
@@ -404,7 +411,7 @@ int watch(const Command& command, const ClusterVerb& verb, kube::ApiCalls& api,
   constexpr auto kPause = std::chrono::seconds(5);
   constexpr unsigned kLooksBetweenWatches = 12;
   WatchOutput output(command);
-  const auto first = verb(cluster());
+  const auto first = with_note(verb, cluster);
   if (!first) return tell(first.error());
   if (!output.look(first)) return static_cast<int>(ExitStatus::failed);
   const auto lists = cluster_lists({.names = command.nodes, .labels = command.labels});
@@ -442,7 +449,7 @@ int run(const Command& command, const ClusterVerb& verb) {
                    .now = std::time(nullptr)};
   };
   if (command.watch) return watch(command, verb, api, cluster);
-  const auto report = verb(cluster());
+  const auto report = with_note(verb, cluster);
   if (!report) return tell(report.error());
   if (const ExitStatus status = write_out(formatted(command, *report)); status != ExitStatus::done)
     return static_cast<int>(status);

@@ -34,8 +34,4 @@ Error changed_since_question(const std::string& now) {
           .hint = "run the command again"};
 }
 
-std::string counted(std::size_t count, const std::string& one) {
-  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
-}
-
 }  // namespace ferry::cli

@@ -2,7 +2,6 @@
 // Questions to a person on a terminal, before a command changes every device that it can.
 #pragma once
 
-#include <cstddef>
 #include <string>
 
 #include "common/result.h"
@@ -17,8 +16,5 @@ Result<> ask(const std::string& question);
 
 /// The error of a change that would concern more devices than the answer was about. `now`: "5 vGPUs".
 Error changed_since_question(const std::string& now);
-
-/// "1 vGPU", "3 vGPUs".
-std::string counted(std::size_t count, const std::string& one);
 
 }  // namespace ferry::cli

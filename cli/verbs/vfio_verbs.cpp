@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include "cli/output/move_report.h"
+#include "cli/output/wait_note.h"
 #include "cli/verbs/question.h"
 #include "cli/verbs/verbs.h"
+#include "common/text/text.h"
 #include "mdev/vgpu_inventory.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
@@ -29,6 +31,7 @@ ExitStatus preview(const vfio::MoveContext& context, const Session& session, con
 
 ExitStatus apply(const vfio::MoveContext& context, const Session& session, const ChosenUnits& selection,
                  vfio::Direction direction) {
+  const WaitNote waits("changing drivers");
   auto outcome = vfio::apply_moves(context, selection.request, direction);
   if (!outcome) return complain_of_refusal(std::move(outcome).error());
   return print(session, show_moves(session, *outcome, selection.skipped, direction));

@@ -11,9 +11,11 @@
 #include "cli/output/document.h"
 #include "cli/output/table.h"
 #include "cli/output/vgpu_report.h"
+#include "cli/output/wait_note.h"
 #include "cli/verbs/question.h"
 #include "cli/verbs/verbs.h"
 #include "cli/verbs/vgpu_inputs.h"
+#include "common/text/text.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "mdev/framework.h"
 #include "policy/kubernetes_files.h"
@@ -178,6 +180,7 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
   }
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
+  const WaitNote waits("changing vGPUs");
   auto outcome = vgpu::apply_profile(*on, *profile, log_step);
   if (!outcome) return complain(outcome.error());
   return print(session, show_vgpus(session, *outcome));
@@ -225,6 +228,7 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
   if (session.dry_run) return preview(session, vgpu::plan_removal(*removal, *view));
   const std::size_t count = *agreed ? removed_by(vgpu::plan_removal(*removal, *view)) : 0;
   if (*agreed && count > **agreed) return complain(changed_since_question(counted(count, "vGPU")));
+  const WaitNote waits("removing vGPUs");
   auto outcome = vgpu::remove_vgpus(*on, *removal, log_step);
   if (!outcome) return complain(outcome.error());
   return print(session, show_vgpus(session, *outcome));

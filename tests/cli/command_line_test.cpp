@@ -21,6 +21,7 @@ namespace {
 using test::FakeKernel;
 using test::run_ferry;
 using test::run_ferry_redirected;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
