@@ -9,8 +9,6 @@
 #include <system_error>
 #include <unistd.h>
 
-#include <fmt/format.h>
-
 #include "api/advertised_resources.h"
 #include "api/files.h"
 #include "common/process/this_process.h"
