@@ -13,6 +13,7 @@
 
 #include "cli/commands/command_tree.h"
 #include "cli/commands/examples.h"
+#include "cli/completion/completed_names.h"
 #include "cli/options/usage_fault.h"
 #include "common/log.h"
 #include "common/process/standard_streams.h"
@@ -78,8 +79,10 @@ CommandModel ferry_commands() {
 }
 
 int run_command_line(int argc, char** argv) {
-  // Building all verbs takes a quarter of a start, so the first try has only those that a word may name.
   const std::span<char*> words(argv, static_cast<std::size_t>(argc));
+  if (words.size() > 1 && words[1] == kNamesWord)
+    return print_completed_names({words.begin() + 2, words.end()});
+  // Building all verbs takes a quarter of a start, so the first try has only those that a word may name.
   Program program([words](std::string_view verb) { return std::ranges::find(words, verb) != words.end(); });
   try {
     program.app.parse(argc, argv);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "cli/output/wait_note.h"
 #include "common/process/standard_streams.h"
 #include "host/system/nvidia_driver.h"
 #include "host/system/systemd_services.h"
@@ -77,7 +78,10 @@ Result<> require_root(const Session& session) {
 Result<std::unique_ptr<HostChange>> begin_change(const Session& session) {
   if (auto r = require_root(session); !r) return fail(std::move(r).error());
   constexpr std::chrono::seconds kPatience{30};  // a move of many groups takes a few seconds
-  auto lock = NodeLock::take(*session.host, kPatience);
+  auto lock = [&] {
+    const WaitNote waits("waiting for another command that changes this host");
+    return NodeLock::take(*session.host, kPatience);
+  }();
   if (!lock) return fail(std::move(lock).error());
   return std::make_unique<HostChange>(std::move(*lock));
 }

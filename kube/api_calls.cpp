@@ -22,6 +22,12 @@ namespace {
 // A person waits. A server that restarts, or a load balancer that changes over, is back by then.
 constexpr std::chrono::milliseconds kPatience{5'000};
 
+Random draws() {
+  return [generator = std::mt19937_64(std::random_device{}())]() mutable {
+    return std::uniform_real_distribution<double>(0, 1)(generator);
+  };
+}
+
 }  // namespace
 
 struct ApiCalls::Parts {
@@ -34,12 +40,7 @@ struct ApiCalls::Parts {
         timers(*loop),
         curl(*loop, std::move(access)),
         transport(curl, std::move(authenticator)),
-        client(
-            transport, timers,
-            [generator = std::mt19937_64(std::random_device{}())]() mutable {
-              return std::uniform_real_distribution<double>(0, 1)(generator);
-            },
-            kPatience) {}
+        client(transport, timers, draws(), kPatience) {}
 
   const std::string space;
   const std::string how;  ///< how the server is reached
@@ -85,12 +86,15 @@ Result<Answer> ApiCalls::wait(const std::function<void(std::function<void(Result
   });
   parts_->loop->run(stop.get_token());
   if (!answer) return fail(Errc::failed, "the loop has ended without an answer");
-  if (*answer || answer->error().code != Errc::unreachable || !answer->error().hint.empty())
-    return std::move(*answer);
-  Error error = std::move(*answer).error();
-  error.hint =
-      fmt::format("{}: is that the cluster that you mean, and does its API server run?", parts_->how);
-  return fail(std::move(error));
+  if (*answer) return std::move(*answer);
+  return fail(with_way(std::move(*answer).error()));
+}
+
+Error ApiCalls::with_way(Error error) const {
+  if (error.code == Errc::unreachable && error.hint.empty())
+    error.hint =
+        fmt::format("{}: is that the cluster that you mean, and does its API server run?", parts_->how);
+  return error;
 }
 
 Result<nlohmann::json> ApiCalls::list(const Selection& selection, const ListRange& range) {
@@ -106,6 +110,27 @@ Result<nlohmann::json> ApiCalls::change(const ObjectRef& object, const ApiClient
                                         const nlohmann::json& known) {
   return wait<nlohmann::json>(
       [&](ApiClient::Done done) { parts_->client.change(object, make, std::move(done), &known); });
+}
+
+Result<> ApiCalls::follow(const std::vector<WatchedList>& lists,
+                          const std::function<bool(const AskForPart&)>& look) {
+  std::optional<Error> refused;
+  std::stop_source stop;
+  std::optional<WatchedLists> watched;
+  const AskForPart ask = [&](const Selection& selection,
+                             const ListRange& /*range*/) -> Result<nlohmann::json> {
+    auto list = watched->list(selection);
+    if (!list) return fail(with_way(std::move(list).error()));
+    return list;
+  };
+  watched.emplace(parts_->transport, parts_->timers, draws(), lists, [&] {
+    refused = watched->forbidden();
+    if (refused || !look(ask)) stop.request_stop();
+  });
+  if (auto begun = watched->begin(); !begun) return begun;
+  parts_->loop->run(stop.get_token());
+  if (refused) return fail(std::move(*refused));
+  return {};
 }
 
 const std::string& ApiCalls::default_namespace() const {

@@ -5,12 +5,15 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include "common/result.h"
 #include "kube/api_client.h"
 #include "kube/api_path.h"
+#include "kube/paged_list.h"
+#include "kube/watched_lists.h"
 
 namespace ferry::kube {
 
@@ -34,6 +37,12 @@ class ApiCalls {
   Result<nlohmann::json> change(const ObjectRef& object, const ApiClient::MakePatch& make,
                                 const nlohmann::json& known);
 
+  /// Keeps `lists` up to date by watches, and calls `look` when they are there and after each change, until
+  /// it returns false. `look` gets the lists, or the error of a watch, from memory; WatchedLists::list() has
+  /// the errors. Errors: those of WatchedLists::begin(); ApiErrc::forbidden: the role does not permit one of
+  /// the watches.
+  Result<> follow(const std::vector<WatchedList>& lists, const std::function<bool(const AskForPart&)>& look);
+
   /// The namespace of the context or the pod; empty: not given.
   const std::string& default_namespace() const;
 
@@ -42,6 +51,8 @@ class ApiCalls {
   explicit ApiCalls(std::unique_ptr<Parts> parts);
   template <typename Answer>
   Result<Answer> wait(const std::function<void(std::function<void(Result<Answer>)>)>& begin);
+  /// The error, with the way to a server that does not answer as its hint.
+  Error with_way(Error error) const;
 
   const std::unique_ptr<Parts> parts_;
 };

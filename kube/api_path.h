@@ -52,6 +52,7 @@ struct Selection {
   std::string labels = {};  ///< a label selector; empty: any
   /// "Node metadata.name=n1", "Pod in gpu-operator app=x"
   std::string text() const;
+  bool operator==(const Selection&) const = default;
 };
 
 /// Selects a part of a list.

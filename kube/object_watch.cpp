@@ -108,13 +108,13 @@ std::size_t size_of(const json& object) {
 class ObjectWatch::Impl {
  public:
   Impl(ApiTransport& transport, Timers& timers, Random random, Selection selection, Listener listener,
-       FieldChoice fields)
+       Kept parts)
       : transport_(transport),
         timers_(timers),
         random_(std::move(random)),
         selection_(std::move(selection)),
         listener_(std::move(listener)),
-        fields_(std::move(fields)) {}
+        kept_(std::move(parts)) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   Impl(Impl&&) = delete;
@@ -154,7 +154,7 @@ class ObjectWatch::Impl {
     // Without a resourceVersion etcd answers, never a cache of older state. A single name is one key.
     std::string path = fmt::format("{}&limit={}", path_, kPage);
     if (!after_.empty()) path += "&continue=" + percent_escaped(after_);
-    filter_ = std::make_unique<FieldFilter>(in_a_list(fields_), kMostKept - size_so_far_);
+    filter_ = std::make_unique<FieldFilter>(in_a_list(kept_.fields), room_of_page());
     open_ = transport_.send({.path = std::move(path)}, {.received =
                                                             [this](std::string_view bytes) {
                                                               if (filter_->take(bytes)) return;
@@ -200,7 +200,7 @@ class ObjectWatch::Impl {
 
   Result<> read_page() {
     const std::string text = filter_->finish();
-    size_so_far_ += text.size();
+    if (!kept_.take) size_so_far_ += text.size();
     auto list = object_of(text, asked("list"));
     if (!list) return fail(std::move(list).error());
     const auto items = list->find("items");
@@ -217,14 +217,21 @@ class ObjectWatch::Impl {
       for (auto& item : *items) {
         auto key = object_key(item);
         if (key.empty()) return malformed("has an item without a name");
-        listed_so_far_.insert_or_assign(std::move(key), kept(std::move(item)));
+        json object = kept(std::move(item));
+        if (object.is_null()) continue;
+        if (kept_.take) size_so_far_ += size_of(object);
+        listed_so_far_.insert_or_assign(std::move(key), std::move(object));
       }
     }
+    if (size_so_far_ > kept_.most) return fail(too_large("list"));
     std::string next = continues_with(*list);
     if (!next.empty() && next == after_) return malformed("continues with itself");
     after_ = std::move(next);
     return {};
   }
+
+  /// Bytes of the next page. What `take` leaves out of a page makes room again.
+  std::size_t room_of_page() const { return kept_.take ? kept_.most : kept_.most - size_so_far_; }
 
   Error too_large(std::string_view verb) const {
     const std::string space =
@@ -232,7 +239,7 @@ class ObjectWatch::Impl {
     return {.code = make_error_code(ApiErrc::too_large),
             .message = fmt::format("{} {}: Ferry would have to keep more than {} bytes of these objects, the "
                                    "limit",
-                                   verb, selection_.text(), kMostKept),
+                                   verb, selection_.text(), kept_.most),
             .hint = fmt::format("look for objects that are too many or too large, and delete them: kubectl "
                                 "get {} {} --field-selector '{}' --output yaml",
                                 selection_.kind.plural, space, selection_.fields)};
@@ -242,7 +249,10 @@ class ObjectWatch::Impl {
     if (const auto open = std::exchange(open_, {})) transport_.cancel(*open);
   }
 
+  /// Null: the object is not kept.
   json kept(json object) const {
+    if (kept_.take) object = kept_.take(std::move(object));
+    if (object.is_null()) return object;
     // A list has both once for all its items.
     object["apiVersion"] = selection_.kind.api_version;
     object["kind"] = selection_.kind.kind;
@@ -252,7 +262,7 @@ class ObjectWatch::Impl {
   void watch() {
     const auto lasts =
         kLeastWatch + seconds(static_cast<int>(random_() * static_cast<double>(kMoreWatch.count())));
-    filter_ = std::make_unique<FieldFilter>(in_a_watch(fields_), kMostKept);
+    filter_ = std::make_unique<FieldFilter>(in_a_watch(kept_.fields), kept_.most);
     began_ = timers_.now();
     moved_ = false;
     open_ = transport_.send(
@@ -305,14 +315,15 @@ class ObjectWatch::Impl {
     version_ = event.version;
     if (event.kind == WatchEvent::Kind::bookmark) return {};
     const auto known = objects_.find(event.key);
+    json object = event.kind == WatchEvent::Kind::deleted ? json() : kept(std::move(event.object));
+    const bool same = known == objects_.end() ? object.is_null() : object == known->second;
+    if (same) return {};
     if (known != objects_.end()) size_ -= size_of(known->second);
-    if (event.kind == WatchEvent::Kind::deleted) {
-      if (known == objects_.end()) return {};
+    if (object.is_null()) {
       objects_.erase(known);
     } else {
-      json object = kept(std::move(event.object));
       size_ += size_of(object);
-      if (size_ > kMostKept) return fail(too_large("watch"));
+      if (size_ > kept_.most) return fail(too_large("watch"));
       objects_.insert_or_assign(event.key, std::move(object));
     }
     changed = true;
@@ -369,7 +380,7 @@ class ObjectWatch::Impl {
   const Random random_;
   const Selection selection_;
   const Listener listener_;
-  const FieldChoice fields_;
+  const Kept kept_;
   std::string path_;
 
   Objects objects_;
@@ -398,9 +409,13 @@ class ObjectWatch::Impl {
 };
 
 ObjectWatch::ObjectWatch(ApiTransport& transport, Timers& timers, Random random, Selection selection,
-                         Listener listener, FieldChoice fields)
+                         Listener listener, Kept kept)
     : impl_(std::make_unique<Impl>(transport, timers, std::move(random), std::move(selection),
-                                   std::move(listener), std::move(fields))) {}
+                                   std::move(listener), std::move(kept))) {}
+ObjectWatch::ObjectWatch(ApiTransport& transport, Timers& timers, Random random, Selection selection,
+                         Listener listener, FieldChoice fields)
+    : ObjectWatch(transport, timers, std::move(random), std::move(selection), std::move(listener),
+                  Kept{.fields = std::move(fields)}) {}
 ObjectWatch::~ObjectWatch() = default;
 
 Result<> ObjectWatch::begin() {

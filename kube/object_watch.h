@@ -2,6 +2,7 @@
 // The objects of one kind as the API server has them, kept up to date by a watch.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "kube/api_transport.h"
 #include "kube/backoff.h"
 #include "kube/field_filter.h"
+#include "kube/paged_list.h"
 #include "kube/timers.h"
 
 namespace ferry::kube {
@@ -50,7 +52,7 @@ bool is_later(std::string_view version, std::string_view than);
 /// nothing.
 ///
 /// Lists come in pages; a list that the server has forgotten before its last page (410) begins anew. Memory
-/// follows the fields that are kept, whatever else the objects hold. If these fields exceed 2 MiB, the
+/// follows the parts that are kept, whatever else the objects hold. If these parts exceed the limit, the
 /// trouble is ApiErrc::too_large, and objects() keeps its earlier content.
 ///
 /// For one thread. The listener is never called within a call of this object, and must not destroy it.
@@ -70,8 +72,18 @@ class ObjectWatch {
     std::function<void()> well;
   };
 
-  /// Transport and timers must outlive this. `fields` are kept, and must include name, namespace and
-  /// resourceVersion in `metadata`.
+  /// The parts of objects to keep.
+  struct Kept {
+    /// Must include name, namespace and resourceVersion in `metadata`.
+    FieldChoice fields = whole_object();
+    /// Takes the part of these fields that is kept; null: the object is not kept. Absent: all of them.
+    TakeOfObject take = {};
+    std::size_t most = kMostKept;  ///< bytes of all objects together, and of one answer or event
+  };
+
+  /// Transport and timers must outlive this.
+  ObjectWatch(ApiTransport& transport, Timers& timers, Random random, Selection selection, Listener listener,
+              Kept kept);
   ObjectWatch(ApiTransport& transport, Timers& timers, Random random, Selection selection, Listener listener,
               FieldChoice fields = whole_object());
   ObjectWatch(const ObjectWatch&) = delete;

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "kubectl/cluster_reader.h"
@@ -27,6 +29,22 @@ std::vector<std::string> words_of(const json& container) {
     for (const json& word : items_field(container, part))
       if (word.is_string()) words.push_back(word.get<std::string>());
   return words;
+}
+
+/// The option that names the root of the host, with a blank before it; empty: there is none, or a shell would
+/// not take it as one word.
+std::string host_root_in(const std::vector<std::string>& words) {
+  constexpr std::string_view kOption = "--host-root";
+  const auto option =
+      std::ranges::find_if(words, [&](const std::string& word) { return word.starts_with(kOption); });
+  if (option == words.end()) return {};
+  std::string out = *option;
+  if (out == kOption && std::next(option) != words.end()) out += "=" + *std::next(option);
+  const bool plain = std::ranges::all_of(out, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-=/._").find(c) != std::string_view::npos;
+  });
+  return plain ? " " + out : std::string();
 }
 
 /// The arguments of `ferry-agent` or `ferry agent`; absent: the container runs another program.
@@ -55,6 +73,17 @@ std::string ferry_verb_in(const json& container) {
   const auto verb = std::ranges::find_if(
       words, [](const std::string& word) { return word == "hostd" || word == "plugin"; });
   return verb == words.end() ? std::string() : *verb;
+}
+
+std::string status_command_in(const json& pod) {
+  if (text_field(json_at(pod, "status"), "phase") != "Running") return {};
+  const json& metadata = json_at(pod, "metadata");
+  for (const json& container : items_field(json_at(pod, "spec"), "containers"))
+    if (ferry_verb_in(container) == "hostd")
+      return fmt::format("kubectl -n {} exec {} -c {} -- ferry{} status", text_field(metadata, "namespace"),
+                         text_field(metadata, "name"), text_field(container, "name"),
+                         host_root_in(words_of(container)));
+  return {};
 }
 
 bool is_of_ferry(const json& pod, const std::string& space) {

@@ -18,6 +18,10 @@ std::string_view ferry_program_in(const nlohmann::json& container);
 /// The verb by which a container serves a node: `hostd` or `plugin` of the program `ferry`. Empty: neither.
 std::string ferry_verb_in(const nlohmann::json& container);
 
+/// The command that prints each GPU of the node of a pod that runs hostd, by `kubectl exec` into that pod.
+/// Empty: the pod does not run hostd, or not now.
+std::string status_command_in(const nlohmann::json& pod);
+
 /// True: a pod belongs to an installation of Ferry, by its namespace or by the chart's labels. The program's
 /// name is not enough, since other programs may be called `ferry`, too.
 bool is_of_ferry(const nlohmann::json& pod, const std::string& space);

@@ -16,6 +16,7 @@
 #include "agent/drain/drain_mark.h"
 #include "api/labels.h"
 #include "common/text/visible_text.h"
+#include "kubectl/agent_pod.h"
 #include "kubectl/cluster_reader.h"
 #include "policy/kubernetes_files.h"
 #include "vgpu-dm/types/type_names.h"
@@ -349,6 +350,10 @@ std::vector<const GpuUser*> ClusterGpus::users_of(const std::string& node,
 
 ClusterGpus cluster_gpus(const ClusterObjects& objects, NodesShown shown) {
   ClusterGpus out{.nodes = {}, .users = users_in(objects), .notes = objects.notes};
+  std::map<std::string, std::string> commands;  // by node
+  for (const json& pod : objects.pods)
+    if (std::string command = status_command_in(pod); !command.empty())
+      commands.emplace(text_field(json_at(pod, "spec"), "nodeName"), std::move(command));
   for (const json& object : objects.nodes) {
     ClusterNode node = node_of(object);
     // An object without a name is no Node, and would get every pod that is on no node.
@@ -358,6 +363,8 @@ ClusterGpus cluster_gpus(const ClusterObjects& objects, NodesShown shown) {
       for (const auto& [resource, count] : user.resources) node.resources[resource].used += count;
     }
     tell_held_back(node.resources);
+    if (const auto command = commands.find(node.name); command != commands.end())
+      node.status_command = command->second;
     if (shown == NodesShown::all || has_to_do_with_gpus(node)) out.nodes.push_back(std::move(node));
   }
   std::ranges::sort(out.nodes, {}, &ClusterNode::name);

@@ -90,6 +90,7 @@ json list_document(const ClusterGpus& cluster) {
 json node_document(const ClusterGpus& cluster, const ClusterNode& node) {
   json out = node_part(cluster, node);
   out["labels"] = node.labels;
+  out["status_command"] = or_null(node.status_command);
   out["notes"] = cluster.notes;
   return out;
 }
@@ -301,6 +302,7 @@ std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Colum
                  users_text(cluster, node, name)});
     out += table.text(columns);
   }
+  say("each GPU", node.status_command);
   add_notes(out, cluster, columns);
   return out;
 }

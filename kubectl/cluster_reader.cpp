@@ -2,11 +2,13 @@
 #include "kubectl/cluster_reader.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
 #include "kube/api_error.h"
+#include "kube/field_filter.h"
 
 namespace ferry::kubectl {
 
@@ -93,16 +95,34 @@ Result<> keep_named(const kube::AskForPart& ask, const std::vector<std::string>&
   return {};
 }
 
+kube::Selection chosen_nodes(const NodeChoice& choice) {
+  return {.kind = kube::kNodes, .labels = choice.labels};
+}
+
+kube::Selection running_pods() {
+  return {.kind = kube::kPods, .fields = std::string(kube::kNotEndedPods)};
+}
+
 }  // namespace
+
+std::vector<kube::WatchedList> cluster_lists(const NodeChoice& choice) {
+  // A cluster of 5,000 nodes has some 15 MiB of these parts.
+  constexpr std::size_t kMost = std::size_t{64} << 20U;
+  // managedFields have the time of the agent's last change. The list of images is the longest part.
+  const kube::FieldChoice no_images{.mode = kube::FieldChoice::Mode::all_but,
+                                    .fields = {{"status", {{"images"}}}}};
+  return {
+      {.selection = chosen_nodes(choice), .kept = {.fields = no_images, .take = counted_node, .most = kMost}},
+      {.selection = running_pods(), .kept = {.take = counted_pod, .most = kMost}}};
+}
 
 Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis, const NodeChoice& choice) {
   ClusterObjects out;
-  auto nodes = kube::list_by_parts(ask, {.kind = kube::kNodes, .labels = choice.labels}, counted_node);
+  auto nodes = kube::list_by_parts(ask, chosen_nodes(choice), counted_node);
   if (!nodes) return fail(std::move(nodes).error());
   out.nodes = std::move(*nodes);
   if (auto chosen = keep_named(ask, choice.names, out.nodes); !chosen) return fail(std::move(chosen).error());
-  auto pods = kube::list_by_parts(ask, {.kind = kube::kPods, .fields = std::string(kube::kNotEndedPods)},
-                                  counted_pod);
+  auto pods = kube::list_by_parts(ask, running_pods(), counted_pod);
   if (!pods) return fail(std::move(pods).error());
   out.pods = std::move(*pods);
   if (vmis == VmisRead::yes)

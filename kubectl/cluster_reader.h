@@ -16,6 +16,7 @@
 #include "common/result.h"
 #include "common/text/json.h"
 #include "kube/paged_list.h"
+#include "kube/watched_lists.h"
 #include "kubectl/cluster_facts.h"
 
 namespace ferry::kubectl {
@@ -48,6 +49,9 @@ struct NodeChoice {
 };
 /// Errc::not_found: there is no node of a chosen name.
 Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis, const NodeChoice& nodes = {});
+
+/// The lists that read_cluster() asks for without VMs, to be watched.
+std::vector<kube::WatchedList> cluster_lists(const NodeChoice& nodes);
 
 /// Reads one node and its pods that have not ended. Errc::not_found: there is no such node.
 Result<ClusterObjects> read_cluster_node(const kube::AskForPart& ask, const std::string& node);

@@ -46,13 +46,21 @@ struct Place {
   const cli::CommandModel* command = nullptr;
   const cli::OptionModel* value_of = nullptr;  ///< an option that takes the word as its value
   std::size_t positional = 0;                  ///< number among the command's positionals
+  std::string last_positional = {};            ///< the one before the word; empty: none
   bool only_positionals = false;               ///< "--" stands before the word
+  NameQuestion question = {};                  ///< the cluster that the words before name
 };
+
+void take_value(NameQuestion& question, std::string_view option, std::string_view value) {
+  if (option == "--kubeconfig") question.kubeconfig = value;
+  if (option == "--context") question.context = value;
+}
 
 Place place_behind(const cli::CommandModel& root, const std::vector<std::string>& before) {
   Place place{.command = &root};
   for (const std::string& word : before) {
     if (place.value_of != nullptr) {
+      take_value(place.question, place.value_of->names.back(), word);
       place.value_of = nullptr;
       continue;
     }
@@ -61,15 +69,19 @@ Place place_behind(const cli::CommandModel& root, const std::vector<std::string>
       // An option that is unknown or has its value after '=' takes no word of its own.
       const cli::OptionModel* const option = find_option(*place.command, word);
       if (option != nullptr && option->takes_value()) place.value_of = option;
+      if (const auto equals = word.find('='); equals != std::string::npos)
+        take_value(place.question, word.substr(0, equals), word.substr(equals + 1));
       continue;
     }
     const auto& below = place.command->commands;
     const auto named =
-        std::ranges::find_if(below, [&](const cli::CommandModel& one) { return one.path.back() == word; });
-    if (named == below.end())
+        std::ranges::find_if(below, [&](const cli::CommandModel& one) { return one.is_called(word); });
+    if (named == below.end()) {
       ++place.positional;
-    else
+      place.last_positional = word;
+    } else {
       place.command = &*named;
+    }
   }
   return place;
 }
@@ -78,6 +90,17 @@ const cli::OptionModel* positional_at(const cli::CommandModel& command, std::siz
   if (at < command.positionals.size()) return &command.positionals[at];
   if (command.positionals.empty() || !command.positionals.back().repeats) return nullptr;
   return &command.positionals.back();
+}
+
+/// Offers the names that the positional takes: NODE, NODE..., or NODE|vm... of `doctor`.
+void offer_names(const cli::OptionModel& positional, Place place, const AskForNames& ask, Answer& answer) {
+  const bool is_target = positional.value.starts_with("NODE|vm");
+  const bool is_vm = is_target && place.positional == 1 && place.last_positional == "vm";
+  const bool is_node = positional.value.starts_with("NODE") && (!is_target || place.positional == 0);
+  if (!is_node && !is_vm) return;
+  if (is_target && is_node) answer.offer("vm", "a VM, as NAMESPACE/NAME");
+  place.question.kind = is_vm ? NameQuestion::Kind::vms : NameQuestion::Kind::nodes;
+  for (const std::string& name : ask(place.question)) answer.offer(name);
 }
 
 void offer_options(const cli::CommandModel& command, Answer& answer) {
@@ -92,7 +115,8 @@ bool is_kubectl_completion(std::string_view name) {
   return std::filesystem::path(name).filename() == "kubectl_complete-ferry";
 }
 
-std::string kubectl_completion(const cli::CommandModel& root, const std::vector<std::string>& words) {
+std::string kubectl_completion(const cli::CommandModel& root, const std::vector<std::string>& words,
+                               const AskForNames& ask) {
   const std::string typed = words.empty() ? std::string() : words.back();
   const std::vector<std::string> before(words.begin(), words.empty() ? words.end() : words.end() - 1);
   const Place place = place_behind(root, before);
@@ -115,6 +139,7 @@ std::string kubectl_completion(const cli::CommandModel& root, const std::vector<
       answer.offer(below.path.back(), below.description);
   } else if (const cli::OptionModel* const positional = positional_at(*place.command, place.positional)) {
     answer.offer_value_of(*positional);
+    offer_names(*positional, place, ask, answer);
   }
   return answer.text();
 }

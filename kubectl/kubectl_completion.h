@@ -4,6 +4,7 @@
 // kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins; the output is that of programs made with Cobra.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,8 +16,23 @@ namespace ferry::kubectl {
 /// True: the program is called `kubectl_complete-ferry` (argv[0], with or without a path).
 bool is_kubectl_completion(std::string_view name);
 
+/// Names of a cluster's objects that a word may be.
+struct NameQuestion {
+  enum class Kind {
+    nodes,
+    vms,  ///< "NAMESPACE/NAME" of VirtualMachineInstances
+  };
+  Kind kind = Kind::nodes;
+  std::string kubeconfig = {};  ///< of the command line; empty: not given
+  std::string context = {};     ///< as `kubeconfig`
+};
+/// Returns the names; none if they are not known.
+using AskForNames = std::function<std::vector<std::string>(const NameQuestion&)>;
+
 /// A line for each word that may replace the last of `words`, with its description after a tab. The last line
-/// is the directive: ":4" nothing else, ":0" a file, ":16" a folder. It runs no program and asks no server.
-std::string kubectl_completion(const cli::CommandModel& root, const std::vector<std::string>& words);
+/// is the directive: ":4" nothing else, ":0" a file, ":16" a folder. `ask` runs only if such a name may stand
+/// in that place.
+std::string kubectl_completion(const cli::CommandModel& root, const std::vector<std::string>& words,
+                               const AskForNames& ask);
 
 }  // namespace ferry::kubectl

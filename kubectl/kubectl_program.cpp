@@ -5,17 +5,21 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <exception>
+#include <fcntl.h>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -30,10 +34,13 @@
 #include "cli/output/check_report.h"
 #include "cli/output/help_text.h"
 #include "cli/output/text_output.h"
+#include "cli/output/wait_note.h"
 #include "common/exit_status.h"
 #include "common/process/standard_streams.h"
 #include "common/version.h"
 #include "kube/api_calls.h"
+#include "kube/api_error.h"
+#include "kube/paged_list.h"
 #include "kubectl/cluster_facts.h"
 #include "kubectl/cluster_reader.h"
 #include "kubectl/cluster_verbs.h"
@@ -75,9 +82,8 @@ constexpr std::array kStatuses = {
     cli::StatusMeaning{"4", "plan: NVIDIA's programs serve the node"}};
 
 // Verbs of `ferry` and of kubectl.
-constexpr std::array kOtherWords = {cli::OtherWord{"status", "list"}, cli::OtherWord{"get", "list"},
-                                    cli::OtherWord{"nodes", "list"}, cli::OtherWord{"describe", "node"},
-                                    cli::OtherWord{"explain", "node"}};
+constexpr std::array kOtherWords = {cli::OtherWord{"get", "list"}, cli::OtherWord{"nodes", "list"},
+                                    cli::OtherWord{"describe", "node"}, cli::OtherWord{"explain", "node"}};
 
 cli::HelpFrame frame() {
   return {
@@ -266,8 +272,12 @@ class PluginVerbs {
     app.set_version_flag("--version", std::string("ferry ") + kVersion, "print the version");
     app.footer(kNotes);
     add_list(app);
-    add(app, "node", "show one node: its desired state, its state, its GPUs and their users",
+    add(app, "node", "show one node: its desired state, its state, its GPUs and their users (also: status)",
         [this](const Cluster& cluster) { return show_node(cluster, command_); })
+        ->alias("status")
+        ->footer(
+            "The last line is the command that shows each GPU of the node. It needs the right to create "
+            "pods/exec in the namespace of Ferry.")
         ->add_option("node", command_.node, "a node")
         ->required()
         ->option_text("NODE");
@@ -358,30 +368,69 @@ ExitStatus write_out(const std::string& out) {
   return ExitStatus::failed;
 }
 
-/// Looks again and again, and prints each change, until a signal ends the program or nothing can be printed.
-/// If the first look fails, it ends, too: the names or the role may be wrong. Each later error is printed
-/// once. Ages alone are no change.
-int watch(const Command& command, const ClusterVerb& verb, const std::function<Cluster()>& cluster) {
-  constexpr auto kPause = std::chrono::seconds(5);
-  bool begun = false;
-  std::string last;
-  std::string complaint;
-  for (;; std::this_thread::sleep_for(kPause)) {
-    const auto report = verb(cluster());
+/// The report, with a note for a person who waits long for it.
+Result<Report> with_note(const ClusterVerb& verb, const std::function<Cluster()>& cluster) {
+  const cli::WaitNote waits("reading from the API server");
+  return verb(cluster());
+}
+
+/// Prints the first report, and each later one that differs. Each later error is printed once. Ages alone are
+/// no difference.
+class WatchOutput {
+ public:
+  explicit WatchOutput(const Command& command) : command_(command) {}
+
+  /// True: all was printed, if anything was to print.
+  bool look(const Result<Report>& report) {
     if (!report) {
-      if (!begun) return tell(report.error());
-      if (std::exchange(complaint, report.error().message) != report.error().message) tell(report.error());
-      continue;
+      if (std::exchange(complaint_, report.error().message) != report.error().message) tell(report.error());
+      return true;
     }
-    complaint.clear();
-    std::string block = formatted(command, *report);
+    complaint_.clear();
+    std::string block = formatted(command_, *report);
     std::string compared = report->without_ages.value_or(block);
-    if (begun && compared == last) continue;
-    last = std::move(compared);
-    if (std::exchange(begun, true))
-      block.insert(0, command.output == cli::OutputFormat::yaml ? "---\n" : "\n");
-    if (const ExitStatus status = write_out(block); status != ExitStatus::done)
-      return static_cast<int>(status);
+    if (begun_ && compared == last_) return true;
+    last_ = std::move(compared);
+    if (std::exchange(begun_, true))
+      block.insert(0, command_.output == cli::OutputFormat::yaml ? "---\n" : "\n");
+    return write_out(block) == ExitStatus::done;
+  }
+
+ private:
+  const Command& command_;
+  bool begun_ = false;
+  std::string last_;
+  std::string complaint_;
+};
+
+/// Prints the list whenever it changes, until a signal ends the program or nothing can be printed. If the
+/// first look fails, it ends, too: the names or the role may be wrong. The API server reports the changes. A
+/// role that does not permit that still permits to read the list again and again.
+int watch(const Command& command, const ClusterVerb& verb, kube::ApiCalls& api,
+          const std::function<Cluster()>& cluster) {
+  constexpr auto kPause = std::chrono::seconds(5);
+  constexpr unsigned kLooksBetweenWatches = 12;
+  WatchOutput output(command);
+  const auto first = with_note(verb, cluster);
+  if (!first) return tell(first.error());
+  if (!output.look(first)) return static_cast<int>(ExitStatus::failed);
+  const auto lists = cluster_lists({.names = command.nodes, .labels = command.labels});
+  const auto look = [&](const kube::AskForPart& ask) {
+    Cluster watched = cluster();
+    watched.ask = ask;
+    return output.look(verb(watched));
+  };
+  for (bool noted = false;; noted = true) {
+    const auto followed = api.follow(lists, look);
+    if (followed) return static_cast<int>(ExitStatus::failed);
+    if (followed.error().code != kube::ApiErrc::forbidden) return tell(followed.error());
+    if (!noted)
+      print_to_stderr("kubectl ferry: note: {}; the list is read again every {} seconds instead\n",
+                      followed.error().text(), kPause.count());
+    for (unsigned looks = 0; looks < kLooksBetweenWatches; ++looks) {
+      std::this_thread::sleep_for(kPause);
+      if (!output.look(verb(cluster()))) return static_cast<int>(ExitStatus::failed);
+    }
   }
 }
 
@@ -399,8 +448,8 @@ int run(const Command& command, const ClusterVerb& verb) {
                    .output = cli::text_output_of(stdout),
                    .now = std::time(nullptr)};
   };
-  if (command.watch) return watch(command, verb, cluster);
-  const auto report = verb(cluster());
+  if (command.watch) return watch(command, verb, api, cluster);
+  const auto report = with_note(verb, cluster);
   if (!report) return tell(report.error());
   if (const ExitStatus status = write_out(formatted(command, *report)); status != ExitStatus::done)
     return static_cast<int>(status);
@@ -421,6 +470,40 @@ int run_alone(const CLI::App& app, const Command& command) {
   return static_cast<int>(ExitStatus::done);
 }
 
+/// Ends a completion whose names do not come in time, without a word: the directive is "nothing else".
+void end_without_names(int /*signal*/) {
+  constexpr std::string_view kNothing = ":4\n";
+  const bool written = ::write(STDOUT_FILENO, kNothing.data(), kNothing.size()) > 0;
+  ::_exit(written ? 0 : 1);
+}
+
+/// The names of a cluster's objects, or none: a user who completes a word gets no messages and no questions.
+std::vector<std::string> names_in_cluster(const NameQuestion& question) {
+  constexpr unsigned kSeconds = 3;
+  std::signal(SIGALRM, end_without_names);
+  ::alarm(kSeconds);
+  // A program that logs the user in has these streams, too.
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null < 0 || ::dup2(null, STDIN_FILENO) < 0 || ::dup2(null, STDERR_FILENO) < 0) return {};
+  const auto api = kube::ApiCalls::reach(question.kubeconfig, question.context);
+  if (!api) return {};
+  const bool of_vms = question.kind == NameQuestion::Kind::vms;
+  const auto name_of = [of_vms](const json& object) -> json {
+    const json& metadata = json_at(object, "metadata");
+    const std::string name = text_field(metadata, "name");
+    return of_vms ? text_field(metadata, "namespace") + "/" + name : name;
+  };
+  const auto names = kube::list_by_parts(
+      [&api](const kube::Selection& what, const kube::ListRange& range) { return (*api)->list(what, range); },
+      {.kind = of_vms ? kube::kVmis : kube::kNodes}, name_of);
+  ::alarm(0);
+  if (!names) return {};
+  std::vector<std::string> out;
+  out.reserve(names->size());
+  for (const json& name : *names) out.push_back(name.get<std::string>());
+  return out;
+}
+
 }  // namespace
 
 bool is_kubectl_plugin(std::string_view name) {
@@ -436,8 +519,8 @@ cli::CommandModel kubectl_commands() {
 }
 
 int kubectl_completion_program(int argc, char** argv) {
-  const std::string out =
-      kubectl_completion(kubectl_commands(), std::vector<std::string>(argv + 1, argv + argc));
+  const std::string out = kubectl_completion(
+      kubectl_commands(), std::vector<std::string>(argv + 1, argv + argc), names_in_cluster);
   const bool written =
       std::fwrite(out.data(), 1, out.size(), stdout) == out.size() && std::fflush(stdout) == 0;
   return static_cast<int>(written ? ExitStatus::done : ExitStatus::failed);

@@ -107,6 +107,10 @@ void CommandTree::add_release(CLI::App* verb, std::vector<std::string>& names) {
       ->option_text("NAME ...");
 }
 
+void CommandTree::add_yes(CLI::App* verb, bool& yes) {
+  verb->add_flag("-y,--yes", yes, "ask no question; without it --all asks one on a terminal");
+}
+
 void CommandTree::add_foreign(CLI::App* verb) {
   verb->add_flag("--foreign", profile_.foreign,
                  "also remove mediated devices that Ferry did not make, if they are not asked for");

@@ -50,6 +50,7 @@ class CommandTree {
   static CLI::App* add_group(CLI::App& app, const std::string& name, const std::string& description);
   static void add_release(CLI::App* verb, std::vector<std::string>& names);
   void add_foreign(CLI::App* verb);
+  static void add_yes(CLI::App* verb, bool& yes);
 
   // looking_commands.cpp
   void add_status(CLI::App& app);

@@ -48,6 +48,7 @@ void CommandTree::add_vfio(CLI::App& app) {
   CLI::App* bind =
       add_changing_verb(*vfio, "bind", "bind accelerators and their IOMMU groups to vfio", to_vfio);
   add_selection(bind);
+  add_yes(bind, selection_.yes);
   for (CLI::App* verb : {plan, bind}) {
     verb->add_flag("--force", selection_.force,
                    "include a device on which only a screen depends, which then stays dark; a device in use "
@@ -113,6 +114,7 @@ void CommandTree::add_vgpu(CLI::App& app) {
   remove->add_option("--device", removal_.devices, "remove the vGPUs of this GPU; may be repeated")
       ->option_text("ADDRESS ...");
   remove->add_flag("--foreign", removal_.foreign, "also remove vGPUs that Ferry did not make");
+  add_yes(remove, removal_.yes);
 }
 
 void CommandTree::add_vgpu_choose(CLI::App& vgpu) {

@@ -80,6 +80,7 @@ class VfioManage {
     const Session session = open_session(host_root_);
     SelectionOptions options;
     options.all = all_;
+    options.yes = true;  // the replaced program asks nothing
     if (!device_.empty()) options.devices = {device_};
     if (all_ && switches_) options.filter.classes = {"vga", "3d", "nvswitch"};
     return move_verb(session, options, direction_);

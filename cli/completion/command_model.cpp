@@ -112,6 +112,7 @@ CommandModel model_below(const CLI::App& app, std::vector<std::string> path,
     std::vector<std::string> below = out.path;
     below.push_back(command->get_name());
     out.commands.push_back(model_below(*command, std::move(below), to_all));
+    out.commands.back().aliases = command->get_aliases();
   }
   return out;
 }
@@ -120,6 +121,10 @@ CommandModel model_below(const CLI::App& app, std::vector<std::string> path,
 
 std::string CommandModel::words() const {
   return fmt::format("{}", fmt::join(path, " "));
+}
+
+bool CommandModel::is_called(std::string_view word) const {
+  return (!path.empty() && path.back() == word) || std::ranges::find(aliases, word) != aliases.end();
 }
 
 CommandModel command_model(const CLI::App& app) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -30,7 +31,8 @@ struct OptionModel {
 };
 
 struct CommandModel {
-  std::vector<std::string> path = {};  ///< words after the program's; none for the program
+  std::vector<std::string> path = {};     ///< words after the program's; none for the program
+  std::vector<std::string> aliases = {};  ///< other last words of the path
   std::string description = {};
   std::vector<OptionModel> options = {};
   std::vector<OptionModel> inherited = {};  ///< of the commands above, valid here, too
@@ -39,6 +41,8 @@ struct CommandModel {
   std::string notes = {};  ///< further paragraphs of its help, one a line
 
   std::string words() const;  ///< the path with blanks between: "vfio bind"
+  /// True: `word` is the last word of the path, or an alias.
+  bool is_called(std::string_view word) const;
 };
 
 /// The model of `app` without hidden options and commands, which have no group.

@@ -12,8 +12,8 @@ namespace ferry::cli {
 enum class Shell { bash, zsh, fish };
 
 /// A script for the shell that completes commands, options and words of `root` for each of `programs`. Its
-/// functions are named after the first program. FILE and DIR complete to existing paths, other values do not
-/// complete. The script runs no program.
+/// functions are named after the first program. FILE and DIR complete to existing paths. For names of the
+/// host (completed_names.h) the script runs the first program; other values do not complete.
 std::string completion_script(const CommandModel& root, Shell shell,
                               const std::vector<std::string>& programs);
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/completion/completed_names.h"
 #include "cli/completion/completion.h"
 
 namespace ferry::cli {
@@ -13,7 +15,8 @@ namespace {
 
 // The part of the script that is the same for every program; @ stands for its name. It uses no function of
 // bash-completion, which may be absent. bash passes '=' as a word of its own, unless the user has removed it
-// from COMP_WORDBREAKS.
+// from COMP_WORDBREAKS. The same holds for ':': the script joins such words, and bash completes the part
+// behind the last colon.
 constexpr const char* kWalk = R"(
 _@_is_among() {
     local word=$1 each
@@ -23,12 +26,24 @@ _@_is_among() {
 }
 
 _@() {
-    local cur=${COMP_WORDS[COMP_CWORD]} path='' option='' prefix='' kind='' place=0 word i
-    local -a commands options valued words=()
+    local cur path='' option='' prefix='' kind='' names='' colons='' place=0 word i last=0
+    local -a commands options valued words=() line=("${COMP_WORDS[0]}")
     COMPREPLY=()
-    _@_commands ''
-    for ((i = 1; i < COMP_CWORD; i++)); do
+    for ((i = 1; i <= COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
+        if ((last > 0)) && [[ $word == :* || ${line[last]} == *: ]]; then
+            line[last]+=$word
+            colons=yes
+        else
+            line+=("$word")
+            last=$((last + 1))
+            colons=''
+        fi
+    done
+    cur=${line[last]}
+    _@_commands ''
+    for ((i = 1; i < last; i++)); do
+        word=${line[i]}
         if [[ $word == = ]]; then
             continue
         elif [[ -n $option ]]; then
@@ -57,12 +72,23 @@ _@() {
         _@_values "$path #$place"
         if [[ -z $kind ]]; then words=("${options[@]}"); fi
     fi
+    if [[ -n $names ]]; then
+        mapfile -t words < <("${line[0]}" complete-names "$names" "${line[@]:1}" 2> /dev/null)
+        words=("${words[@]%%$'\t'*}")
+    fi
+    if [[ -n $colons ]]; then
+        colons=$prefix$cur
+        colons=${colons%"${colons##*:}"}
+    fi
     case $kind in
     FILE) compopt -o default ;;
     DIR) compopt -o dirnames ;;
     *)
         for word in "${words[@]}"; do
-            if [[ $word == "$cur"* ]]; then COMPREPLY+=("$prefix$word"); fi
+            if [[ $word == "$cur"* ]]; then
+                word=$prefix$word
+                COMPREPLY+=("${word#"$colons"}")
+            fi
         done
         ;;
     esac
@@ -95,7 +121,9 @@ std::string what_stands_behind(const CommandModel& command) {
 // Shell assignments that describe an option's value; empty: the value is free.
 std::string assignments(const OptionModel& option) {
   if (!option.words.empty()) return fmt::format("kind=words words={}", list(option.words));
-  return option.value == "FILE" || option.value == "DIR" ? "kind=" + option.value : "";
+  if (option.value == "FILE" || option.value == "DIR") return "kind=" + option.value;
+  const std::string_view names = name_kind(option);
+  return names.empty() ? std::string() : fmt::format("kind=names names={}", names);
 }
 
 /// Maps a description of values to the places that take such a value.

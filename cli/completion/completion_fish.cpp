@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/completion/completed_names.h"
 #include "cli/completion/completion.h"
 
 namespace ferry::cli {
@@ -41,6 +43,10 @@ function __@_is_at
     end
 end
 
+function __@_names
+    PROGRAM complete-names $argv[1] (commandline -opc)[2..-1] 2>/dev/null
+end
+
 )";
 
 std::string value_words(const OptionModel& option) {
@@ -48,6 +54,8 @@ std::string value_words(const OptionModel& option) {
     return fmt::format(" -x -a {}", fish_quoted(fmt::format("{}", fmt::join(option.words, " "))));
   if (option.value == "FILE") return " -r -F";
   if (option.value == "DIR") return " -x -a '(__fish_complete_directories)'";
+  if (const std::string_view names = name_kind(option); !names.empty())
+    return fmt::format(" -x -a '(__@_names {})'", names);
   return option.takes_value() ? " -x" : "";
 }
 
@@ -98,7 +106,7 @@ std::string fish_completion(const CommandModel& root, const std::vector<std::str
   std::string out =
       fmt::format("# Completion of {} for fish.\n\nset -g __@_commands{}\nset -g __@_valued{}\n",
                   fmt::join(programs, ", "), commands, valued);
-  out += kAt;
+  out += replaced(kAt, "PROGRAM", programs.front());
   out += "complete -c @ -f\n" + lines;
   // Options belong to the program's first name; its other names wrap that one.
   out = replaced(std::move(out), "__@_", "__" + function_name(programs.front()) + "_");

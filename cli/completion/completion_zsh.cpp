@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/completion/completed_names.h"
 #include "cli/completion/completion.h"
 
 namespace ferry::cli {
@@ -37,6 +38,8 @@ std::string value_spec(const OptionModel& option) {
     action = "_files";
   } else if (option.value == "DIR") {
     action = "_files -/";
+  } else if (const std::string_view names = name_kind(option); !names.empty()) {
+    action = fmt::format("_@_names {}", names);
   }
   return ":" + with_backslashes(option.value, kBetweenColons) + ":" + action;
 }
@@ -89,6 +92,19 @@ std::string function_text(const CommandModel& command) {
   return out + "        esac\n        ;;\n    esac\n}\n\n";
 }
 
+// Offers names of the host. Its last argument is their kind, and those before it are for compadd.
+constexpr const char* kNames = R"zsh(_@_names() {
+    local found
+    local -a names texts
+    for found in ${(f)"$(PROGRAM complete-names $argv[-1] ${words[2,-1]} 2> /dev/null)"}; do
+        names+=("${found%%$'\t'*}")
+        texts+=("${found/$'\t'/  }")
+    done
+    compadd "${(@)argv[1,-2]}" -d texts -a names
+}
+
+)zsh";
+
 }  // namespace
 
 std::string zsh_completion(const CommandModel& root, const std::vector<std::string>& programs) {
@@ -96,6 +112,7 @@ std::string zsh_completion(const CommandModel& root, const std::vector<std::stri
   std::string out =
       fmt::format("#compdef {}\n# Completion of {} for zsh.\n\n", names, fmt::join(programs, ", "));
   for (const CommandModel* command : all_commands(root)) out += function_text(*command);
+  out += replaced(kNames, "PROGRAM", programs.front());
   // zsh runs a file of its own folders as the function's body. A script that is read in any other way only
   // defines the function.
   out +=

@@ -81,6 +81,7 @@ struct SelectionOptions {
   std::vector<std::uint32_t> groups;
   std::vector<std::string> with;
   bool force = false;                     ///< see MoveRequest::force
+  bool yes = false;                       ///< `all` asks no person
   std::vector<std::string> release = {};  ///< names beside the default, or "none": see release_list()
   FilterOptions filter = {};              ///< alone, or narrowing `all`
 };

@@ -20,8 +20,10 @@ namespace {
 
 std::vector<std::string> verbs_of(const CLI::App& app) {
   std::vector<std::string> out;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
     out.push_back(verb->get_name());
+    out.insert(out.end(), verb->get_aliases().begin(), verb->get_aliases().end());
+  }
   return out;
 }
 

@@ -210,7 +210,7 @@ Result<std::string> help_of(const CommandModel& root, const std::vector<std::str
     const CommandModel* next = nullptr;
     for (const CommandModel& below : at->commands) {
       known.push_back(below.path.back());
-      if (known.back() == word) next = &below;
+      if (below.is_called(word)) next = &below;
     }
     if (next == nullptr) {
       const std::string path = at->path.empty() ? word : at->words() + " " + word;

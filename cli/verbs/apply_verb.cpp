@@ -7,6 +7,7 @@
 #include "cli/output/document.h"
 #include "cli/output/move_report.h"
 #include "cli/output/vgpu_report.h"
+#include "cli/output/wait_note.h"
 #include "cli/verbs/policy_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "policy/policy_verdict.h"
@@ -104,6 +105,7 @@ ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   if (!change) return complain(change.error());
   const auto idle = idle_items(session, *policy);
   if (!idle) return complain(idle.error());
+  const WaitNote waits(fmt::format("applying policy {}", policy->name));
   const auto outcome = host::apply_policy(*host, *policy);
   if (!outcome) return complain(outcome.error());
   return print(session, show(session, *policy, *outcome, *idle));

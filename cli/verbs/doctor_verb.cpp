@@ -13,6 +13,7 @@
 #include "cli/output/check_report.h"
 #include "cli/output/document.h"
 #include "cli/output/shown.h"
+#include "cli/output/wait_note.h"
 #include "cli/verbs/kata_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/text/text.h"
@@ -165,6 +166,7 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   if (const auto asked = check_usage(options, *purposes); !asked) return complain(asked.error());
   const auto rules = resource_rules(session, options.naming);
   if (!rules) return complain(rules.error());
+  const WaitNote waits("checking the host");
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return complain(inventory.error());
   const auto members = host::asked_of(*inventory, session.rules);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "cli/output/kata_report.h"
+#include "cli/output/wait_note.h"
 #include "common/process/standard_streams.h"
 #include "host/system/systemd_services.h"
 #include "kata-manager/artifacts/content_hash.h"
@@ -53,7 +54,10 @@ class UnitRestart final : public kata::RuntimeControl {
     return fmt::format("{} has KillMode={}, and the processes that keep pods running are its own", unit_,
                        mode);
   }
-  Result<> act() override { return host::SystemdServices(host_, kPatience).restart(unit_); }
+  Result<> act() override {
+    const WaitNote waits(text());
+    return host::SystemdServices(host_, kPatience).restart(unit_);
+  }
 
  private:
   const HostFs& host_;
@@ -66,7 +70,10 @@ class UnitReload final : public kata::RuntimeControl {
   UnitReload(const HostFs& host, std::string unit) : host_(host), unit_(std::move(unit)) {}
   std::string text() const override { return "reload " + unit_; }
   std::optional<std::string> harm() const override { return std::nullopt; }
-  Result<> act() override { return host::SystemdServices(host_, kPatience).reload(unit_); }
+  Result<> act() override {
+    const WaitNote waits(text());
+    return host::SystemdServices(host_, kPatience).reload(unit_);
+  }
 
  private:
   const HostFs& host_;
@@ -79,7 +86,10 @@ class CommandRun final : public kata::RuntimeControl {
       : writer_(writer), command_{.words = std::move(words), .killed_when_late = true} {}
   std::string text() const override { return "run " + command_.text(); }
   std::optional<std::string> harm() const override { return std::nullopt; }
-  Result<> act() override { return writer_.run(command_, kPatience); }
+  Result<> act() override {
+    const WaitNote waits(text());
+    return writer_.run(command_, kPatience);
+  }
 
  private:
   HostWriter& writer_;

@@ -4,6 +4,7 @@
 
 #include "cli/output/document.h"
 #include "cli/output/table.h"
+#include "cli/output/wait_note.h"
 #include "cli/verbs/verbs.h"
 #include "virt/virt_client.h"
 
@@ -28,7 +29,10 @@ json to_json(const virt::PciIds& ids) {
 
 ExitStatus selftest_verb(const Session& session, const virt::SelftestOptions& options) {
   const virt::VirtHelper helper{.program = virt::virt_program(), .host_root = session.host->root()};
-  auto report = virt::run_selftest(helper, options);
+  auto report = [&] {
+    const WaitNote waits("running the VM");
+    return virt::run_selftest(helper, options);
+  }();
   if (!report) return complain(report.error());
 
   Table table({"DEVICE", "IDS (SUBSYSTEM)", "SEEN IN THE GUEST AS"});

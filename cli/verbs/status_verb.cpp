@@ -17,6 +17,7 @@
 #include "cli/output/status_document.h"
 #include "cli/output/status_text.h"
 #include "cli/output/text_output.h"
+#include "cli/output/wait_note.h"
 #include "cli/session.h"
 #include "cli/verbs/capture.h"
 #include "cli/verbs/node_look.h"
@@ -217,6 +218,7 @@ Result<Shown> look(const Session& session) {
 }
 
 ExitStatus capture(const Session& session, const std::filesystem::path& to) {
+  const WaitNote waits("copying the host");
   const auto captured = capture_host(*session.host, *session.writer, session.rules, to);
   if (!captured) return complain(captured.error());
   Shown shown;

@@ -49,7 +49,7 @@ struct DoctorOptions {
 /// `doctor`: the obstacles of this host to a purpose, and their fixes. Failed: a check fails.
 ExitStatus doctor_verb(const Session& session, const DoctorOptions& options);
 
-/// `vfio plan` (a dry run of bind), `bind`, `unbind`.
+/// `vfio plan` (a dry run of bind), `bind`, `unbind`. On a terminal a bind with `all` asks first.
 ExitStatus move_verb(const Session& session, const SelectionOptions& options, vfio::Direction direction);
 /// `vfio restore`: returns all that Ferry has moved, or the selected part, to its drivers.
 ExitStatus restore_verb(const Session& session, const SelectionOptions& options);
@@ -85,6 +85,7 @@ ExitStatus vgpu_choose_verb(const Session& session, const ChoiceOptions& options
 
 struct RemovalOptions {
   bool all = false;
+  bool yes = false;  ///< `all` asks no person
   std::vector<std::string> devices;
   bool foreign = false;
 };

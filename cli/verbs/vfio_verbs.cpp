@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
 #include "cli/output/move_report.h"
+#include "cli/output/wait_note.h"
+#include "cli/verbs/question.h"
 #include "cli/verbs/verbs.h"
+#include "common/text/text.h"
 #include "mdev/vgpu_inventory.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
@@ -22,30 +31,68 @@ ExitStatus preview(const vfio::MoveContext& context, const Session& session, con
 
 ExitStatus apply(const vfio::MoveContext& context, const Session& session, const ChosenUnits& selection,
                  vfio::Direction direction) {
+  const WaitNote waits("changing drivers");
   auto outcome = vfio::apply_moves(context, selection.request, direction);
   if (!outcome) return complain_of_refusal(std::move(outcome).error());
   return print(session, show_moves(session, *outcome, selection.skipped, direction));
 }
 
-// `choose` runs only under the lock of the host, since its answer may change until then.
+/// The accelerators that a bind would change.
+Result<std::size_t> bound_by(const Session& session, const ChosenUnits& selection) {
+  auto preview = vfio::preview_moves(move_context(session, selection.rules), selection.request,
+                                     vfio::Direction::to_vfio);
+  if (!preview) return fail(std::move(preview).error());
+  std::size_t count = 0;
+  for (const vfio::Move& move : preview->plan.moves)
+    if (!move.steps.empty()) count += move.devices.size();
+  return count;
+}
+
+/// Asks a person before all accelerators are bound. Returns how many may be bound.
+Result<std::size_t> answered(const Session& session, const ChosenUnits& selection) {
+  auto count = bound_by(session, selection);
+  if (!count || *count == 0) return count;
+  auto agreed = ask(fmt::format("bind {} to vfio? Containers then cannot use {}.",
+                                counted(*count, "accelerator"), *count == 1 ? "it" : "them"));
+  if (!agreed) return fail(std::move(agreed).error());
+  return count;
+}
+
+// `choose` runs under the lock of the host, since its answer may change until then, and before that for the
+// question of a command that `asks`.
 template <typename Choose>
-ExitStatus run(const Session& session, vfio::Direction direction, Choose choose) {
+ExitStatus run(const Session& session, vfio::Direction direction, bool asks, Choose choose) {
   if (session.dry_run) {
     auto selection = choose();
     if (!selection) return complain(selection.error());
     return preview(move_context(session, selection->rules), session, *selection, direction);
   }
+  std::optional<std::size_t> agreed;
+  if (asks) {
+    if (const auto root = require_root(session); !root) return complain(root.error());
+    const auto selection = choose();
+    if (!selection) return complain(selection.error());
+    const auto answer = answered(session, *selection);
+    if (!answer) return complain_of_refusal(Error(answer.error()));
+    agreed = *answer;
+  }
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
   auto selection = choose();
   if (!selection) return complain(selection.error());
+  if (agreed) {
+    const auto count = bound_by(session, *selection);
+    if (!count) return complain_of_refusal(Error(count.error()));
+    if (*count > *agreed) return complain(changed_since_question(counted(*count, "accelerator")));
+  }
   return apply(move_context(session, selection->rules), session, *selection, direction);
 }
 
 }  // namespace
 
 ExitStatus move_verb(const Session& session, const SelectionOptions& options, vfio::Direction direction) {
-  return run(session, direction, [&]() -> Result<ChosenUnits> {
+  const bool asks = direction == vfio::Direction::to_vfio && options.all && !options.yes && can_ask();
+  return run(session, direction, asks, [&]() -> Result<ChosenUnits> {
     auto inventory = vfio::scan(*session.host);
     if (!inventory) return fail(std::move(inventory).error());
     auto vgpus = mdev::scan_vgpus(*session.host, *inventory, session.rules);
@@ -67,7 +114,7 @@ ExitStatus move_verb(const Session& session, const SelectionOptions& options, vf
 }
 
 ExitStatus restore_verb(const Session& session, const SelectionOptions& options) {
-  return run(session, vfio::Direction::back, [&]() -> Result<ChosenUnits> {
+  return run(session, vfio::Direction::back, false, [&]() -> Result<ChosenUnits> {
     auto inventory = vfio::scan(*session.host);
     if (!inventory) return fail(std::move(inventory).error());
     auto record = vfio::read_records(*session.host);

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
@@ -6,8 +11,11 @@
 #include "cli/output/document.h"
 #include "cli/output/table.h"
 #include "cli/output/vgpu_report.h"
+#include "cli/output/wait_note.h"
+#include "cli/verbs/question.h"
 #include "cli/verbs/verbs.h"
 #include "cli/verbs/vgpu_inputs.h"
+#include "common/text/text.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "mdev/framework.h"
 #include "policy/kubernetes_files.h"
@@ -102,6 +110,31 @@ std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
   return out + table.text(output.columns);
 }
 
+/// The vGPUs that the plan removes.
+std::size_t removed_by(const vgpu::VgpuPlan& plan) {
+  std::size_t count = 0;
+  for (const vgpu::GpuPlan& gpu : plan.gpus)
+    for (const auto* const steps : {&gpu.steps, &gpu.later})
+      count += static_cast<std::size_t>(std::ranges::count_if(
+          *steps, [](const vgpu::VgpuStep& step) { return step.kind == vgpu::VgpuStep::Kind::remove; }));
+  return count;
+}
+
+/// Asks a person before all vGPUs go. Returns how many may go; absent: the command asks for no answer.
+Result<std::optional<std::size_t>> answered(const Session& session, const RemovalOptions& options,
+                                            const vgpu::VgpuHost& on, const vgpu::Removal& removal) {
+  using Count = std::optional<std::size_t>;
+  if (!options.all || options.yes || session.dry_run || !can_ask()) return Count();
+  if (auto root = require_root(session); !root) return fail(std::move(root).error());
+  const auto view = vgpu::look(on);
+  if (!view) return fail(Error(view.error()));
+  const std::size_t count = removed_by(vgpu::plan_removal(removal, *view));
+  if (count == 0) return Count(0);
+  if (auto agreed = ask(fmt::format("remove {}?", counted(count, "vGPU"))); !agreed)
+    return fail(std::move(agreed).error());
+  return Count(count);
+}
+
 }  // namespace
 
 ExitStatus vgpu_types_verb(const Session& session) {
@@ -147,6 +180,7 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
   }
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
+  const WaitNote waits("changing vGPUs");
   auto outcome = vgpu::apply_profile(*on, *profile, log_step);
   if (!outcome) return complain(outcome.error());
   return print(session, show_vgpus(session, *outcome));
@@ -184,12 +218,17 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
   if (!removal) return complain(removal.error());
   auto on = vgpu_host(session);
   if (!on) return complain(on.error());
+  const auto agreed = answered(session, options, *on, *removal);
+  if (!agreed) return complain(agreed.error());
   auto change = session.dry_run ? Result<std::unique_ptr<HostChange>>() : begin_change(session);
   if (!change) return complain(change.error());
   auto view = vgpu::look(*on);
   if (!view) return complain(view.error());
   if (auto there = check_gpus(removal->gpus, view->inventory); !there) return complain(there.error());
   if (session.dry_run) return preview(session, vgpu::plan_removal(*removal, *view));
+  const std::size_t count = *agreed ? removed_by(vgpu::plan_removal(*removal, *view)) : 0;
+  if (*agreed && count > **agreed) return complain(changed_since_question(counted(count, "vGPU")));
+  const WaitNote waits("removing vGPUs");
   auto outcome = vgpu::remove_vgpus(*on, *removal, log_step);
   if (!outcome) return complain(outcome.error());
   return print(session, show_vgpus(session, *outcome));

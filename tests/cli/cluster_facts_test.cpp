@@ -105,6 +105,27 @@ TEST(ClusterFacts, ShowsWhenTheAgentLastChangedTheNode) {
   EXPECT_THAT(kubectl::list_text(cluster, {}), Not(HasSubstr("CHANGED")));
 }
 
+TEST(ClusterFacts, NameTheCommandThatShowsEachGpu) {
+  kubectl::ClusterObjects objects = one_node({{kWholeL40s, 1}}, {test::agent_pod("n", {})});
+  const auto command = [&objects] {
+    const auto cluster = kubectl::cluster_gpus(objects, kubectl::NodesShown::all);
+    const json document = kubectl::node_document(cluster, cluster.nodes.at(0));
+    EXPECT_EQ(kubectl::node_text(cluster, cluster.nodes.at(0), {}).find("each GPU: ") == std::string::npos,
+              document["status_command"].is_null());
+    return document["status_command"].is_null() ? "" : document["status_command"].get<std::string>();
+  };
+  EXPECT_THAT(command(), IsEmpty());
+  objects.pods.push_back(test::host_pod("n"));
+  EXPECT_EQ(command(), "kubectl -n gpu-system exec ferry-host-n -c hostd -- ferry --host-root=/host status");
+  json& words = objects.pods[1]["spec"]["containers"][0]["args"];
+  words = {"--host-root", "/host", "hostd"};
+  EXPECT_THAT(command(), HasSubstr("-- ferry --host-root=/host status"));
+  words = {"--host-root=/; reboot", "hostd"};
+  EXPECT_THAT(command(), HasSubstr("-- ferry status"));
+  objects.pods[1]["status"]["phase"] = "Pending";
+  EXPECT_THAT(command(), IsEmpty());
+}
+
 TEST(ClusterFacts, KnowsAVmByItsPodsOwner) {
   const auto cluster = kubectl::cluster_gpus(
       one_node({{kWholeL40s, 4}}, {test::launcher("s", "render", "n", {{kWholeL40s, 2}})}));

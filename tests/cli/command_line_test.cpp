@@ -21,6 +21,7 @@ namespace {
 using test::FakeKernel;
 using test::run_ferry;
 using test::run_ferry_redirected;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -289,6 +290,21 @@ TEST_F(CommandLine, PlansToReleaseWhatIsListedAndRefusesTheRest) {
 
   kernel_.file("proc/77/cgroup", "0::/user.slice/user-0.slice/session-1.scope\n");
   EXPECT_EQ(ferry({"vfio", "plan", "--device", "0000:65:00.0"}).status, 4);
+}
+
+TEST_F(CommandLine, BindAsksAPersonAboutAllAccelerators) {
+  const std::string root = kernel_.root().string();
+  const auto asked = test::run_ferry_on_terminal({"--host-root", root, "vfio", "bind", "--all"}, "no\n");
+  EXPECT_EQ(asked.status, 4) << asked.out;
+  EXPECT_THAT(asked.out, AllOf(HasSubstr("bind 1 accelerator to vfio? Containers then cannot use it. [y/N] "),
+                               HasSubstr("nothing was changed: the answer is not yes"),
+                               HasSubstr("--yes asks no question")));
+  EXPECT_EQ(kernel_.driver_of("0000:65:00.0"), "nouveau");
+  // A dry run writes nothing, and a command without a terminal has no person to ask.
+  const auto dry =
+      test::run_ferry_on_terminal({"--host-root", root, "vfio", "bind", "--all", "--dry-run"}, "");
+  EXPECT_THAT(dry.out, Not(HasSubstr("[y/N]")));
+  EXPECT_THAT(ferry({"vfio", "plan", "--all"}).err, Not(HasSubstr("[y/N]")));
 }
 
 TEST_F(CommandLine, SaysThatAHostHasNoIommu) {

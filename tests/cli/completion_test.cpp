@@ -4,27 +4,36 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <fstream>
+#include <map>
 #include <ostream>
 #include <sstream>
 #include <string>
+#include <sys/stat.h>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
+#include "api/advertised_resources.h"
+#include "api/files.h"
 #include "cli/command_line.h"
+#include "cli/completion/completed_names.h"
 #include "common/process/spawn.h"
 #include "common/unique_fd.h"
 #include "tests/cli/run_program.h"
+#include "tests/support/machines.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry::cli {
 namespace {
 
+using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::IsSupersetOf;
 using testing::Not;
 
 std::vector<std::string> lines_of(const std::filesystem::path& file) {
@@ -157,6 +166,109 @@ TEST(BashCompletion, IsQuietWhenItIsRead) {
   EXPECT_THAT(run_bash("set -eu\n" + bash_completion(ferry_commands(), {"ferry"})), IsEmpty());
 }
 
+TEST(BashCompletion, RunsTheProgramForNames) {
+  const std::string script = bash_completion(ferry_commands(), {"ferry"});
+  const std::string with_names = script + "ferry() { printf '%s\\tL40S\\n' 0000:3b:00.0 0000:3c:00.0; }\n";
+  const auto completed = [&](Words words) {
+    words.insert(words.begin(), {"ferry", "vfio", "bind"});
+    return advertised(with_names, "_ferry", words);
+  };
+  EXPECT_THAT(completed({"--device", ""}), ElementsAre("0000:3b:00.0", "0000:3c:00.0"));
+  // bash splits words at colons, and completes the part behind the last one.
+  EXPECT_THAT(completed({"--device", "0000", ":", "3b"}), ElementsAre("3b:00.0"));
+  EXPECT_THAT(completed({"--device", "0000", ":"}), ElementsAre("3b:00.0", "3c:00.0"));
+  EXPECT_THAT(completed({"--device", "=", "0000", ":", "3c", ":", "0"}), ElementsAre("00.0"));
+  EXPECT_THAT(completed({"--device=0000", ":", "3c"}), ElementsAre("3c:00.0"));
+  EXPECT_THAT(completed({"--device", "0000:3c"}), ElementsAre("0000:3c:00.0"));
+  EXPECT_THAT(completed({"--device", "0000", ":", "3b", ":", "00.0", "--dr"}), ElementsAre("--dry-run"));
+  const std::string with_words = script + "ferry() { echo \"$*\"; }\n";
+  EXPECT_THAT(advertised(with_words, "_ferry", {"ferry", "apply", "-f", "x.yaml", "-c", ""}),
+              ElementsAre("complete-names policies apply -f x.yaml -c "));
+}
+
+/// The names that complete a word on a composed host, without their descriptions.
+class CompletedNames : public testing::Test {
+ protected:
+  void build(const std::string& name) { test::composed_machine(name).build(machine_); }
+  std::string root() const { return machine_.kernel.root().string(); }
+  Words names(const std::string& kind, const Words& more = {}) const {
+    Words words = {"--host-root", root()};
+    words.insert(words.end(), more.begin(), more.end());
+    std::istringstream lines(completed_names(kind, words));
+    Words out;
+    for (std::string line; std::getline(lines, line);) out.push_back(line.substr(0, line.find('\t')));
+    return out;
+  }
+  test::Machine machine_;
+  test::ScratchDirectory scratch_;
+};
+
+TEST_F(CompletedNames, AreThoseOfTheHost) {
+  build("t4-server");
+  EXPECT_THAT(names("addresses"),
+              ElementsAre("0000:3b:00.0", "0000:5e:00.0", "0000:af:00.0", "0000:d8:00.0"));
+  EXPECT_THAT(names("devices"), IsSupersetOf(names("addresses")));
+  EXPECT_THAT(names("models"), ElementsAre("10de:1eb8"));
+  EXPECT_THAT(names("groups"), ElementsAre("30", "31", "32", "33"));
+  EXPECT_THAT(names("numa-nodes"), ElementsAre("0", "1"));
+  EXPECT_THAT(names("nonsense"), IsEmpty());
+  EXPECT_THAT(completed_names("addresses", {"--host-root=" + root()}),
+              HasSubstr("0000:3b:00.0\tTU104GL [Tesla T4]\n"));
+  EXPECT_THAT(completed_names("addresses", {"--host-root", "/none"}), IsEmpty());
+  const auto run = test::run_ferry({"complete-names", "models", "--host-root", root()});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("10de:1eb8\t"));
+  EXPECT_EQ(test::run_ferry({"complete-names"}).status, 0);
+}
+
+TEST_F(CompletedNames, AreAdvertisedResources) {
+  build("t4-server");
+  api::AdvertisedResources advertised;
+  advertised.resources = {{.name = "nvidia.com/TU104GL_TESLA_T4"}, {.name = "not; plain"}};
+  machine_.kernel.file(api::kAdvertisedFile, api::advertised_resources_text(advertised));
+  EXPECT_THAT(names("devices"), Contains("nvidia.com/TU104GL_TESLA_T4"));
+  EXPECT_THAT(names("devices"), Not(Contains("not; plain")));
+}
+
+TEST_F(CompletedNames, ArePoliciesOfTheFileOnTheCommandLine) {
+  scratch_.file("policy.yaml",
+                "version: v2\npolicies:\n  whole:\n  - {devices: all, mode: passthrough}\n"
+                "  none:\n  - {devices: all, mode: host}\n");
+  const std::string file = (scratch_.path() / "policy.yaml").string();
+  EXPECT_THAT(names("policies", {"apply", "-f", file}), ElementsAre("none", "whole"));
+  EXPECT_THAT(names("policies", {"apply", "--file=" + file}), ElementsAre("none", "whole"));
+  EXPECT_THAT(names("policies", {"apply", "--file", "=", file}), ElementsAre("none", "whole"));
+  EXPECT_THAT(names("policies", {"apply", "-f", "-"}), IsEmpty());
+  EXPECT_THAT(names("policies", {"apply"}), IsEmpty());
+  const std::string pipe = (scratch_.path() / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(names("policies", {"apply", "-f", pipe}), IsEmpty());
+}
+
+TEST(NameKind, IsThatOfTheOption) {
+  const CommandModel root = ferry_commands();
+  std::map<std::string, std::string> kinds;
+  for (const CommandModel* command : all_commands(root)) {
+    for (const auto* some : {&command->options, &command->positionals}) {
+      for (const OptionModel& option : *some) {
+        const std::string name = option.names.empty() ? option.value : option.names.back();
+        if (const auto kind = name_kind(option); !kind.empty()) kinds[command->words() + " " + name] = kind;
+      }
+    }
+  }
+  EXPECT_EQ(kinds["vfio bind --device"], "addresses");
+  EXPECT_EQ(kinds["vfio bind --with"], "addresses");
+  EXPECT_EQ(kinds["vfio unbind --group"], "groups");
+  EXPECT_EQ(kinds["vfio restore --numa"], "numa-nodes");
+  EXPECT_EQ(kinds["vfio plan --model"], "models");
+  EXPECT_EQ(kinds["explain ADDRESS|UUID|RESOURCE"], "devices");
+  EXPECT_EQ(kinds["selftest --device"], "devices");
+  EXPECT_EQ(kinds["apply --config"], "policies");
+  EXPECT_EQ(kinds["vgpu validate --config"], "policies");
+  EXPECT_EQ(kinds.count("vgpu export --config"), 0U);
+  EXPECT_EQ(kinds.count("agent --config"), 0U);
+}
+
 TEST(ZshCompletion, HasAFunctionForEachCommand) {
   const CommandModel root = ferry_commands();
   const std::string script = zsh_completion(root, {"ferry"});
@@ -182,6 +294,9 @@ TEST(ZshCompletion, SaysWhatEachOptionTakes) {
   EXPECT_THAT(script, HasSubstr("'(--flag)--flag[a flag]'"));
   EXPECT_THAT(script, HasSubstr("':FILE:_files'"));
   EXPECT_THAT(script, HasSubstr(R"('a-verb:does: '\''it'\''')"));
+  EXPECT_THAT(zsh_completion(ferry_commands(), {"ferry"}),
+              AllOf(HasSubstr(":ADDRESS:_ferry_names addresses'"), HasSubstr("$(ferry complete-names "),
+                    HasSubstr("\n_ferry_names() {\n")));
 }
 
 TEST(FishCompletion, SaysWhatEachOptionTakes) {
@@ -201,6 +316,9 @@ TEST(FishCompletion, SaysWhatEachOptionTakes) {
   EXPECT_THAT(script, HasSubstr(R"(is_at \'a-verb\' 0' -r -F -d )"));
   EXPECT_THAT(script, HasSubstr("\ncomplete -c od -w odd-one\n"));
   EXPECT_THAT(script, Not(HasSubstr("@")));
+  EXPECT_THAT(fish_completion(ferry_commands(), {"ferry"}),
+              AllOf(HasSubstr(" -l device -x -a '(__ferry_names addresses)'"),
+                    HasSubstr("\nfunction __ferry_names\n    ferry complete-names $argv[1] ")));
 }
 
 TEST(FishCompletion, HasEachOptionOfEachCommand) {

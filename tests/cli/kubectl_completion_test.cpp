@@ -24,8 +24,14 @@ std::vector<std::string> words_of(const std::string& text) {
   for (std::string line; std::getline(lines, line);) out.push_back(line.substr(0, line.find('\t')));
   return out;
 }
+/// A cluster with two nodes and a VM; the context "empty" has none.
+std::vector<std::string> names(const kubectl::NameQuestion& question) {
+  if (question.context == "empty" || question.kubeconfig == "/none") return {};
+  if (question.kind == kubectl::NameQuestion::Kind::vms) return {"studio/render"};
+  return {"gpu-1", "node-2"};
+}
 std::vector<std::string> advertised(const std::vector<std::string>& words) {
-  return words_of(kubectl::kubectl_completion(kubectl::kubectl_commands(), words));
+  return words_of(kubectl::kubectl_completion(kubectl::kubectl_commands(), words, names));
 }
 
 TEST(KubectlCompletion, OffersWhatMayStandInTheLastPlace) {
@@ -48,7 +54,19 @@ TEST(KubectlCompletion, OffersWhatMayStandInTheLastPlace) {
                          Row{{"list", "--kubeconfig", ""}, {":0"}},
                          Row{{"list", "--kubeconfig="}, {":0"}},
                          Row{{"--kubeconfig", "file", "list", "-o", "y"}, {"yaml", ":4"}},
-                         Row{{"node", "n"}, {":4"}},
+                         Row{{"node", "n"}, {"node-2", ":4"}},
+                         Row{{"status", "n"}, {"node-2", ":4"}},
+                         Row{{"node", "gpu-1", ""}, {":4"}},
+                         Row{{"node", "--context", "empty", ""}, {":4"}},
+                         Row{{"--context=empty", "node", ""}, {":4"}},
+                         Row{{"node", "--kubeconfig", "/none", ""}, {":4"}},
+                         Row{{"list", ""}, {"gpu-1", "node-2", ":4"}},
+                         Row{{"list", "gpu-1", ""}, {"gpu-1", "node-2", ":4"}},
+                         Row{{"plan", "g"}, {"gpu-1", ":4"}},
+                         Row{{"doctor", ""}, {"vm", "gpu-1", "node-2", ":4"}},
+                         Row{{"doctor", "vm", ""}, {"studio/render", ":4"}},
+                         Row{{"doctor", "gpu-1", ""}, {":4"}},
+                         Row{{"help", ""}, {":4"}},
                          Row{{"node", "--", "-"}, {":4"}},
                          Row{{"plan", "n1", "a=b", ""}, {":4"}},
                          Row{{"plan", "n1", "--config-m"}, {"--config-map", ":4"}},
@@ -60,7 +78,7 @@ TEST(KubectlCompletion, OffersWhatMayStandInTheLastPlace) {
 }
 
 TEST(KubectlCompletion, SaysWhatAWordIs) {
-  EXPECT_THAT(kubectl::kubectl_completion(kubectl::kubectl_commands(), {"gath"}),
+  EXPECT_THAT(kubectl::kubectl_completion(kubectl::kubectl_commands(), {"gath"}, names),
               StartsWith("gather\tprint what support needs as one JSON document"));
 }
 
@@ -83,8 +101,8 @@ TEST(KubectlCompletion, OffersAllThatIsParsed) {
 TEST(KubectlCompletion, FoldersAreTheShells) {
   const CommandModel root{.options = {{.names = {"--into"}, .value = "DIR"}},
                           .positionals = {{.value = "WORD", .words = {"one", "two"}, .repeats = true}}};
-  EXPECT_THAT(words_of(kubectl::kubectl_completion(root, {"--into", ""})), ElementsAre(":16"));
-  EXPECT_THAT(words_of(kubectl::kubectl_completion(root, {"one", "--into=x", "t"})),
+  EXPECT_THAT(words_of(kubectl::kubectl_completion(root, {"--into", ""}, names)), ElementsAre(":16"));
+  EXPECT_THAT(words_of(kubectl::kubectl_completion(root, {"one", "--into=x", "t"}, names)),
               ElementsAre("two", ":4"));
 }
 

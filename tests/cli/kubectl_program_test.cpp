@@ -80,20 +80,21 @@ class KubectlFerry : public testing::Test {
     const auto list = [](const std::vector<json>& items) {
       return HttpAnswer{
           .headers = {"Content-Type: application/json"},
-          .body = json{{"kind", "List"}, {"metadata", json::object()}, {"items", items}}.dump()};
+          .body = json{{"kind", "List"}, {"metadata", {{"resourceVersion", "7"}}}, {"items", items}}.dump()};
     };
     const auto& objects = test::composed_cluster("passthrough").objects;
     const std::string only = only_token_.load();
     if (!only.empty() && seen.header("authorization") != only)
       return {.status = 401, .body = R"({"kind": "Status", "reason": "Unauthorized", "code": 401})"};
     if (refuse_) return {.status = 403, .body = R"({"kind": "Status", "reason": "Forbidden", "code": 403})"};
+    if (seen.path.find("&watch=1&") != std::string::npos) {
+      if (forbids_watches_)
+        return {.status = 403, .body = R"({"kind": "Status", "reason": "Forbidden", "code": 403})"};
+      return {.headers = {"Content-Type: application/json"}, .held = true};
+    }
     if (seen.path.starts_with("/api/v1/nodes?fieldSelector=&")) {
       std::vector<json> nodes = objects.nodes;
-      if (written_now_) {
-        json manager = {{"time", began_}};
-        manager["fieldsV1"]["f:metadata"]["f:labels"]["f:gpu-ferry.io/state"] = json::object();
-        nodes.front()["metadata"]["managedFields"] = json::array({manager});
-      }
+      if (written_now_) nodes.front() = written(nodes.front());
       return list(nodes);
     }
     if (seen.path.starts_with("/api/v1/nodes?fieldSelector=metadata.name%3Dgpu-1&"))
@@ -114,6 +115,26 @@ class KubectlFerry : public testing::Test {
     return {.status = 404, .body = "404 page not found\n"};
   }
 
+  /// The Node after the agent has written labels, in the moment of `began_`.
+  json written(json node) const {
+    json manager = {{"time", began_}};
+    manager["fieldsV1"]["f:metadata"]["f:labels"]["f:gpu-ferry.io/state"] = json::object();
+    node["metadata"]["managedFields"] = json::array({manager});
+    return node;
+  }
+  /// Sends a changed Node to all who watch them.
+  void send_changed(json node, const std::string& version) {
+    node["metadata"]["resourceVersion"] = version;
+    server_.send_to_held("/api/v1/nodes?", json{{"type", "MODIFIED"}, {"object", node}}.dump() + "\n");
+  }
+  /// The lists of pods that were asked for.
+  std::ptrdiff_t pod_lists() const {
+    const auto seen = server_.seen();
+    return std::ranges::count_if(seen, [](const HttpSeen& one) {
+      return one.path.starts_with("/api/v1/pods?") && one.path.find("&watch=1&") == std::string::npos;
+    });
+  }
+
   /// A kubeconfig whose user has this `exec`, and the script that it runs.
   std::string exec_config(const std::string& exec, const std::string& script) {
     const auto program = folder_.path() / "ferry-login";
@@ -130,7 +151,8 @@ class KubectlFerry : public testing::Test {
   std::atomic<const char*> only_token_ = "";  ///< the only Authorization that is accepted; empty: each
   std::atomic<bool> refuse_ = false;
   std::atomic<bool> hides_kubevirts_ = false;
-  std::atomic<bool> written_now_ = false;  ///< the agent has written labels, in the moment of `began_`
+  std::atomic<bool> forbids_watches_ = false;
+  std::atomic<bool> written_now_ = false;  ///< the agent has written labels
   std::string began_ = utc_now();
   test::ScratchDirectory folder_;
   test::HttpStandin server_{[this](const HttpSeen& seen) { return answer(seen); }};
@@ -147,6 +169,7 @@ TEST_F(KubectlFerry, ShowsTheCluster) {
   const auto node = run({"node", "gpu-1"});
   EXPECT_EQ(node.status, 0) << node.err;
   EXPECT_THAT(node.out, HasSubstr("asked for: vm-passthrough"));
+  EXPECT_EQ(run({"status", "gpu-1"}).out, node.out);
   for (const HttpSeen& seen : server_.seen()) {
     EXPECT_EQ(seen.method, "GET");
     EXPECT_EQ(seen.header("authorization"), "Bearer secret-token");
@@ -210,21 +233,52 @@ TEST_F(KubectlFerry, WatchPrintsAChangeAndNotAnAge) {
   const auto wide = folder_.path() / "wide";
   const auto yaml = folder_.path() / "yaml";
   test::RunningProgram in_wide("kubectl-ferry", {"list", "-w", "-o", "wide"}, environment, wide);
-  ASSERT_TRUE(in_wide.until([&] { return !content(wide).empty(); }));
   test::RunningProgram in_yaml("kubectl-ferry", {"list", "-w", "-o", "yaml"}, environment, yaml);
-  ASSERT_TRUE(in_yaml.until([&] { return !content(yaml).empty(); }));
-  written_now_ = true;  // which only the document and the ages show
-  ASSERT_TRUE(in_yaml.until([&] { return count_of(content(yaml), "\n---\n") > 0; })) << content(yaml);
-  // The third look of the first program comes after all that its second could print.
-  ASSERT_TRUE(in_wide.until([&] {
-    const auto seen = server_.seen();
-    return std::ranges::count_if(
-               seen, [](const HttpSeen& one) { return one.path.starts_with("/api/v1/pods?"); }) >= 5;
-  }));
+  const auto watched = [this](const char* path) { return server_.held(path) == 2; };
+  ASSERT_TRUE(in_yaml.until([&] { return watched("/api/v1/nodes?") && watched("/api/v1/pods?"); }));
+  const json& node = test::composed_cluster("passthrough").objects.nodes.front();
+  // Only the document and the ages show this.
+  send_changed(written(node), "8");
+  ASSERT_TRUE(in_yaml.until([&] { return count_of(content(yaml), "\n---\n") == 1; })) << content(yaml);
+  json failed = written(node);
+  failed["metadata"]["labels"]["gpu-ferry.io/state"] = "failed";
+  send_changed(failed, "9");
+  ASSERT_TRUE(in_wide.until([&] { return count_of(content(wide), "CHANGED") == 2; })) << content(wide);
+  ASSERT_TRUE(in_yaml.until([&] { return count_of(content(yaml), "\n---\n") == 2; })) << content(yaml);
   in_wide.end_by(SIGTERM);
   in_yaml.end_by(SIGTERM);
-  EXPECT_EQ(count_of(content(yaml), "\n---\n"), 1U);
-  EXPECT_EQ(count_of(content(wide), "CHANGED"), 1U) << content(wide);
+  EXPECT_THAT(content(wide), HasSubstr("failed"));
+  EXPECT_EQ(pod_lists(), 4) << "each program lists them for its first look, and for its watch";
+}
+
+TEST_F(KubectlFerry, WatchReadsTheListAgainIfTheRoleForbidsAWatch) {
+  forbids_watches_ = true;
+  const std::vector<std::string> environment = {"KUBECONFIG=" + (folder_.path() / "config").string()};
+  const auto yaml = folder_.path() / "yaml";
+  test::RunningProgram in_yaml("kubectl-ferry", {"list", "-w", "-o", "yaml"}, environment, yaml);
+  ASSERT_TRUE(in_yaml.until([&] { return !content(yaml).empty(); }));
+  written_now_ = true;
+  ASSERT_TRUE(in_yaml.until([&] { return count_of(content(yaml), "\n---\n") == 1; })) << content(yaml);
+  in_yaml.end_by(SIGTERM);
+  EXPECT_EQ(server_.held("/"), 0U);
+}
+
+TEST_F(KubectlFerry, CompletesNamesOfTheCluster) {
+  const std::vector<std::string> environment = {"KUBECONFIG=" + (folder_.path() / "config").string()};
+  const auto completed = [&](const std::vector<std::string>& words) {
+    return test::run_beside_ferry("kubectl_complete-ferry", words, environment);
+  };
+  EXPECT_EQ(completed({"node", "g"}).out, "gpu-1\n:4\n");
+  EXPECT_EQ(completed({"doctor", "vm", "studio/render-a"}).out, "studio/render-a\n:4\n");
+  refuse_ = true;
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"node", "g"},
+                                                {"node", "--context", "nowhere", ""},
+                                                {"node", "--context", "other", ""}}) {
+    const auto none = completed(words);
+    EXPECT_EQ(none.status, 0);
+    EXPECT_EQ(none.out, ":4\n");
+    EXPECT_THAT(none.err, IsEmpty());
+  }
 }
 
 TEST_F(KubectlFerry, ShowsMachinesTheSame) {
@@ -352,7 +406,9 @@ TEST_F(KubectlFerry, IsToldHowByItsHelp) {
   for (const char* const word : {"--version", "version"})
     EXPECT_EQ(run({word}).out, std::string("ferry ") + kVersion + "\n");
   EXPECT_EQ(run({"help", "list"}).out, run({"list", "--help"}).out);
-  EXPECT_THAT(run({"status"}).err, HasSubstr("there is no verb 'status'; did you mean 'list'?"));
+  EXPECT_THAT(run({"get"}).err, HasSubstr("there is no verb 'get'; did you mean 'list'?"));
+  EXPECT_THAT(run({"status"}).err, HasSubstr("kubectl ferry: name a node\n"));
+  EXPECT_EQ(run({"help", "status"}).out, run({"node", "--help"}).out);
   EXPECT_THAT(run({"node"}).err, AllOf(HasSubstr("kubectl ferry: name a node\n"),
                                        HasSubstr("for example `kubectl ferry node gpu-1`")));
   EXPECT_THAT(run({"help", "lst"}).err, HasSubstr("there is no verb 'lst'; did you mean 'list'?"));

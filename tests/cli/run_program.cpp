@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cli/run_program.h"
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -8,12 +9,14 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <pty.h>
 #include <string_view>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
 
+#include "common/unique_fd.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry::test {
@@ -77,6 +80,30 @@ ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user
   std::vector<std::string> words = {FERRY_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return run(std::move(words), std::nullopt, user);
+}
+
+ProgramResult run_ferry_on_terminal(const std::vector<std::string>& arguments, const std::string& typed) {
+  std::vector<std::string> words = {FERRY_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const auto argv = pointers(words);
+  std::vector<std::string> environment = own_environment();
+  const auto envp = pointers(environment);
+  int screen = -1;
+  const pid_t child = ::forkpty(&screen, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    ::execve(FERRY_PROGRAM, argv.data(), envp.data());
+    ::_exit(127);
+  }
+  const UniqueFd owned(screen);
+  ProgramResult result;
+  if (child < 0 || ::write(screen, typed.data(), typed.size()) < 0) return result;
+  std::array<char, 4096> some{};
+  // The read fails once the program has closed the terminal.
+  for (ssize_t count = 0; (count = ::read(screen, some.data(), some.size())) > 0;)
+    result.out.append(some.data(), static_cast<std::size_t>(count));
+  int status = 0;
+  if (::waitpid(child, &status, 0) == child && WIFEXITED(status)) result.status = WEXITSTATUS(status);
+  return result;
 }
 
 ProgramResult run_ferry_as(const std::string& name, const std::vector<std::string>& arguments,

@@ -56,6 +56,29 @@ TEST_F(VgpuVerbs, ExportInEveryFormIsTakenBackByAssertAndApply) {
   EXPECT_THAT(mdev_.devices_on(kT4), testing::ElementsAre(std::string("T4-4Q ") + kA));
 }
 
+TEST_F(VgpuVerbs, DeleteAsksAPersonAboutAllVgpus) {
+  mdev_.add_device(kT4, "nvidia-232", kA);
+  const auto on_terminal = [this](std::vector<std::string> arguments, const std::string& typed) {
+    arguments.insert(arguments.begin(), {"--host-root", kernel_.root().string()});
+    return test::run_ferry_on_terminal(arguments, typed);
+  };
+  for (const char* const typed : {"n\n", "\n", "\x04"}) {
+    const auto asked = on_terminal({"vgpu", "delete", "--all", "--foreign"}, typed);
+    EXPECT_EQ(asked.status, 4) << asked.out;
+    EXPECT_THAT(asked.out, AllOf(HasSubstr("remove 1 vGPU? [y/N] "),
+                                 HasSubstr("nothing was changed: the answer is not yes")));
+  }
+  EXPECT_THAT(mdev_.devices_on(kT4), testing::ElementsAre(std::string("T4-4Q ") + kA));
+  const auto none = on_terminal({"vgpu", "delete", "--all"}, "");
+  EXPECT_THAT(none.out, testing::Not(HasSubstr("[y/N]"))) << "Ferry made none";
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--all", "--foreign", "--yes"}, {"--all", "--foreign", "--dry-run"}}) {
+    std::vector<std::string> arguments = {"vgpu", "delete"};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    EXPECT_THAT(on_terminal(arguments, "").out, testing::Not(HasSubstr("[y/N]")));
+  }
+}
+
 TEST_F(VgpuVerbs, SpareWhatFerryHasNotMadeUnlessTold) {
   mdev_.add_device(kT4, "nvidia-232", kA);
   kernel_.file("p.yaml", "version: v1\nvgpu-configs:\n  a:\n  - {devices: [0], vgpu-devices: {T4-8Q: 1}}\n");

@@ -94,7 +94,7 @@ std::string problem_with(const cli::CommandModel& root, const CommandWords& word
       continue;
     }
     const auto below = std::ranges::find_if(
-        at->commands, [&](const cli::CommandModel& command) { return command.path.back() == word; });
+        at->commands, [&](const cli::CommandModel& command) { return command.is_called(word); });
     if (below != at->commands.end())
       at = &*below;
     else if (at->positionals.empty())

@@ -3,6 +3,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
@@ -577,6 +578,56 @@ TEST_F(LongList, SoIsOneThatComesLater) {
   ASSERT_THAT(watching.said, ElementsAre("trouble"));
   EXPECT_EQ(watching.troubles.front().code, kube::ApiErrc::too_large);
   EXPECT_EQ(watching->objects().size(), before.size() + 1);
+}
+
+// --- Parts of objects --------------------------------------------------------------------------------------
+
+/// A thousand bytes of each tenth ConfigMap.
+class TakenParts : public LongList {
+ protected:
+  static json part_of_some(const json& map) {
+    const std::string name = map["metadata"]["name"];
+    if (!name.ends_with('7')) return {};
+    return {{"metadata", {{"name", name}}}, {"text", std::string(1'000, 'x')}};
+  }
+  int changes = 0;
+  std::vector<Error> troubles;
+  kube::ObjectWatch watch{server,
+                          clock,
+                          [] { return 0.5; },
+                          maps,
+                          {.changed = [this] { ++changes; },
+                           .trouble = [this](const Error& error) { troubles.push_back(error); },
+                           .well = [] {}},
+                          kube::ObjectWatch::Kept{.take = part_of_some, .most = 16'384}};
+};
+
+TEST_F(TakenParts, AreKeptAlone) {
+  ASSERT_TRUE(watch.begin());
+  clock.run_for(5s);
+  EXPECT_EQ(watch.objects().size(), 12U) << "of all pages";
+  EXPECT_EQ(watch.objects().at("a/m1007")["kind"], "ConfigMap");
+  EXPECT_FALSE(watch.objects().at("a/m1007").contains("data"));
+  server.put(config_map("a", "m1007", "another text"));
+  server.put(config_map("a", "n8"));
+  clock.run_for(5s);
+  EXPECT_EQ(changes, 1);
+  server.put(config_map("a", "n7"));
+  server.erase("/api/v1/namespaces/a/configmaps/m1017");
+  clock.run_for(5s);
+  EXPECT_TRUE(watch.objects().contains("a/n7"));
+  EXPECT_FALSE(watch.objects().contains("a/m1017"));
+  EXPECT_THAT(troubles, IsEmpty());
+}
+
+TEST_F(TakenParts, MayBeTooManyTogether) {
+  for (int i = 0; i < 100; ++i) server.put(config_map("a", "n" + std::to_string(i) + "7"));
+  ASSERT_TRUE(watch.begin());
+  clock.run_for(5s);
+  EXPECT_FALSE(watch.listed());
+  ASSERT_EQ(troubles.size(), 1U);
+  EXPECT_EQ(troubles.front().code, kube::ApiErrc::too_large);
+  EXPECT_THAT(troubles.front().message, HasSubstr("more than 16384 bytes"));
 }
 
 TEST_F(ObjectWatchTest, AnEmptyListMayBeNull) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <fmt/format.h>
@@ -20,6 +21,10 @@ std::string lower(std::string text) {
 std::string trimmed(const std::string& text) {
   const auto begin = text.find_first_not_of(' ');
   return begin == std::string::npos ? "" : text.substr(begin);
+}
+
+std::string chunk_of(std::string_view bytes) {
+  return fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
 }
 
 // The head's lines; what is behind it stays in `text`.
@@ -50,6 +55,23 @@ std::vector<HttpSeen> HttpStandin::seen() const {
   return seen_;
 }
 
+void HttpStandin::send_to_held(std::string_view path, std::string_view bytes) {
+  const std::lock_guard guard(mutex_);
+  for (const auto& [asked, connection] : held_)
+    if (asked.starts_with(path)) send_all(connection.get(), chunk_of(bytes));
+}
+
+std::size_t HttpStandin::held(std::string_view path) const {
+  const std::lock_guard guard(mutex_);
+  return static_cast<std::size_t>(
+      std::ranges::count_if(held_, [&](const auto& one) { return one.first.starts_with(path); }));
+}
+
+void HttpStandin::end_held() {
+  const std::lock_guard guard(mutex_);
+  held_.clear();
+}
+
 void HttpStandin::answer(int connection) {
   std::string text;
   std::array<char, 4096> buffer{};
@@ -74,10 +96,17 @@ void HttpStandin::answer(int connection) {
   const HttpAnswer answer = handler_(seen);
   std::string head = fmt::format("HTTP/1.1 {} As the test says\r\nConnection: close\r\n", answer.status);
   for (const std::string& header : answer.headers) head += header + "\r\n";
-  head += answer.chunked ? "Transfer-Encoding: chunked\r\n\r\n"
-                         : fmt::format("Content-Length: {}\r\n\r\n", answer.body.size());
+  head += answer.chunked || answer.held ? "Transfer-Encoding: chunked\r\n\r\n"
+                                        : fmt::format("Content-Length: {}\r\n\r\n", answer.body.size());
+  if (answer.held) {
+    UniqueFd own(::fcntl(connection, F_DUPFD_CLOEXEC, 0));
+    send_all(own.get(), head + (answer.body.empty() ? "" : chunk_of(answer.body)));
+    const std::lock_guard guard(mutex_);
+    held_.emplace_back(seen.path, std::move(own));
+    return;
+  }
   const std::string body = answer.body.substr(0, answer.sent);
-  if (answer.chunked && !body.empty()) head += fmt::format("{:x}\r\n{}\r\n", body.size(), body);
+  if (answer.chunked && !body.empty()) head += chunk_of(body);
   if (answer.chunked && answer.sent >= answer.body.size()) head += "0\r\n\r\n";
   if (!answer.chunked) head += body;
   send_all(connection, head);

@@ -10,8 +10,10 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "common/unique_fd.h"
 #include "tests/support/loopback.h"
 
 namespace ferry::test {
@@ -34,6 +36,7 @@ struct HttpAnswer {
   std::size_t sent = std::string::npos;  ///< bytes of the body that are sent before the connection is cut
   bool stalls = false;                   ///< instead of cutting it nothing more comes
   bool chunked = false;                  ///< the length is not said beforehand
+  bool held = false;                     ///< chunked, and left open for send_to_held()
 };
 
 class HttpStandin {
@@ -46,12 +49,20 @@ class HttpStandin {
   std::string other_address() const { return "localhost:" + std::to_string(port()); }
   std::vector<HttpSeen> seen() const;
 
+  /// Sends a chunk to whoever asked for a path that begins so, and was given an answer that is held.
+  void send_to_held(std::string_view path, std::string_view bytes);
+  /// The connections of answers that are held, of such paths.
+  std::size_t held(std::string_view path) const;
+  /// Ends all answers that are held.
+  void end_held();
+
  private:
   void answer(int connection);
 
   std::function<HttpAnswer(const HttpSeen&)> handler_;
   mutable std::mutex mutex_;
   std::vector<HttpSeen> seen_;
+  std::vector<std::pair<std::string, UniqueFd>> held_;  ///< by path
   LoopbackServer server_;
 };
 

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/completion/completed_names.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <unistd.h>
+
+#include "api/advertised_resources.h"
+#include "api/files.h"
+#include "common/process/this_process.h"
+#include "common/text/visible_text.h"
+#include "hostfs/host_fs.h"
+#include "kubevirt-plugin/discovery/device_names.h"
+#include "policy/accelerators.h"
+#include "policy/kubernetes_files.h"
+#include "vfio/pci/inventory.h"
+
+namespace ferry::cli {
+namespace {
+
+/// Descriptions by name.
+using Names = std::map<std::string, std::string>;
+
+/// True: every shell takes the name as one word, without quotes.
+bool is_plain(const std::string& name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("._:/@%+-").find(c) != std::string_view::npos;
+  });
+}
+
+/// The value of an option that the words give: "-f FILE", "--file FILE", "--file=FILE", "--file = FILE".
+std::string given_value(const std::vector<std::string>& words, std::string_view long_name,
+                        std::string_view short_name = {}) {
+  const std::string with_sign = std::string(long_name) + "=";
+  std::string out;
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    if (words[at].starts_with(with_sign)) out = words[at].substr(with_sign.size());
+    if (words[at] != long_name && (short_name.empty() || words[at] != short_name)) continue;
+    const std::size_t value = at + 1 < words.size() && words[at + 1] == "=" ? at + 2 : at + 1;
+    if (value < words.size()) out = words[value];
+  }
+  if (out.starts_with("~/")) out.replace(0, 1, value_of(process_environment(), "HOME"));
+  return out;
+}
+
+std::string root_of(const std::vector<std::string>& words) {
+  const std::string given = given_value(words, "--host-root");
+  return given.empty() ? "/" : given;
+}
+
+/// The accelerators that a command may name.
+std::vector<vfio::PciFunction> accelerators(const HostFs& host) {
+  const auto inventory = vfio::scan(host);
+  if (!inventory) return {};
+  const vfio::AcceleratorRules rules = policy::default_accelerator_rules();
+  std::vector<vfio::PciFunction> out;
+  for (const auto& [address, function] : inventory->functions)
+    if (rules.match(function) || rules.match_by_name(function)) out.push_back(function);
+  return out;
+}
+
+/// `name_of` is empty for an accelerator without such a name.
+template <typename NameOf>
+Names names_of_accelerators(const HostFs& host, const NameOf& name_of) {
+  plugin::DeviceNames products(host);
+  Names out;
+  for (const vfio::PciFunction& function : accelerators(host)) {
+    const std::string name = name_of(function);
+    const std::string model = products.find(function.vendor, function.device).value_or(function.ids());
+    if (name.empty()) continue;
+    std::string& text = out[name];
+    if (text.find(model) == std::string::npos) text += (text.empty() ? "" : ", ") + model;
+  }
+  return out;
+}
+
+Names addresses(const HostFs& host) {
+  return names_of_accelerators(host,
+                               [](const vfio::PciFunction& function) { return function.address.text(); });
+}
+
+Names models(const HostFs& host) {
+  return names_of_accelerators(host, [](const vfio::PciFunction& function) { return function.ids(); });
+}
+
+Names groups(const HostFs& host) {
+  return names_of_accelerators(host, [](const vfio::PciFunction& function) {
+    return function.iommu_group ? std::to_string(*function.iommu_group) : std::string();
+  });
+}
+
+Names numa_nodes(const HostFs& host) {
+  return names_of_accelerators(host, [](const vfio::PciFunction& function) {
+    return function.numa_node ? std::to_string(*function.numa_node) : std::string();
+  });
+}
+
+Names devices(const HostFs& host) {
+  Names out = addresses(host);
+  if (const auto vgpus = host.list("sys/bus/mdev/devices"))
+    for (const std::string& uuid : *vgpus) out.emplace(uuid, "mediated device");
+  const auto text = host.read_file(api::kAdvertisedFile);
+  const auto advertised = text ? api::read_advertised_resources(*text) : Result<api::AdvertisedResources>();
+  if (advertised)
+    for (const api::AdvertisedResource& resource : advertised->resources)
+      out.emplace(resource.name, "resource");
+  return out;
+}
+
+Names policies(const std::vector<std::string>& words) {
+  const std::filesystem::path path = given_value(words, "--file", "-f");
+  std::error_code fault;
+  // Reading a pipe would wait for its writer.
+  if (!std::filesystem::is_regular_file(path, fault)) return {};
+  Names out;
+  if (const auto file = policy::read_policy_file(path, Reading::lenient))
+    for (const policy::Policy& one : file->policies) out.emplace(one.name, "");
+  return out;
+}
+
+Names names(std::string_view kind, const std::vector<std::string>& words) {
+  if (kind == "policies") return policies(words);
+  const HostFs host(root_of(words));
+  if (kind == "addresses") return addresses(host);
+  if (kind == "devices") return devices(host);
+  if (kind == "models") return models(host);
+  if (kind == "groups") return groups(host);
+  if (kind == "numa-nodes") return numa_nodes(host);
+  return {};
+}
+
+}  // namespace
+
+std::string_view name_kind(const OptionModel& option) {
+  const auto is_called = [&option](std::string_view name) {
+    return std::ranges::find(option.names, name) != option.names.end();
+  };
+  if (option.value == "ADDRESS") return "addresses";
+  if (option.value.starts_with("ADDRESS|")) return "devices";
+  if (option.value == "MODEL") return "models";
+  if (is_called("--group")) return "groups";
+  if (is_called("--numa")) return "numa-nodes";
+  // With a default it names a policy to print.
+  if (is_called("--config") && option.value == "NAME" && option.usual.empty()) return "policies";
+  return {};
+}
+
+std::string completed_names(std::string_view kind, const std::vector<std::string>& words) {
+  std::string out;
+  for (const auto& [name, description] : names(kind, words))
+    if (is_plain(name))
+      out += description.empty() ? name + "\n" : name + "\t" + visible_line(description) + "\n";
+  return out;
+}
+
+int print_completed_names(const std::vector<std::string>& words) {
+  constexpr unsigned kSeconds = 2;
+  std::signal(SIGALRM, [](int /*signal*/) { ::_exit(0); });
+  ::alarm(kSeconds);
+  if (words.empty()) return 0;
+  const std::string out = completed_names(words.front(), {words.begin() + 1, words.end()});
+  ::alarm(0);
+  return std::fwrite(out.data(), 1, out.size(), stdout) == out.size() && std::fflush(stdout) == 0 ? 0 : 1;
+}
+
+}  // namespace ferry::cli
