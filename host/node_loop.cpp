@@ -284,7 +284,7 @@ class NodeLoop {
 
   /// Without vGPUs no timer runs.
   void keep_looking_at_use() {
-    looks_at_use_ = keeper_.tells_of_vgpus();
+    looks_at_use_ = keeper_.reports_vgpus();
     if (!looks_at_use_) return;
     // If another hostd has begun, the next round reports it.
     if (holds_lock()) look_at_use();
