@@ -134,7 +134,7 @@ NodeKeeper::Round NodeKeeper::keep(const DesiredState& desired) {
   const std::optional<NodeHost> host(host_for(std::move(*plain), desired.policy));
   auto node = scan_node(*host);
   if (!node) return begin_nothing(snapshot.desired, {.error = node.error()});
-  auto preview = preview_policy(*host, desired.policy);
+  auto preview = preview_policy(*host, desired.policy, &node->inventory);
   if (!preview) {
     // A policy that asks for the impossible was read completely, so its withdrawals end.
     const bool refused = preview.error().code == Errc::refused;
@@ -208,8 +208,10 @@ NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot s
       snapshot.error = std::move(outcome).error();
   }
   ReconcileResult next = reconcile_and_remember(Stage::attempted, snapshot);
+  std::optional<ScannedNode> scanned;
   if (next.action == Action::plan_again) {
-    const auto after = preview_policy(*host, desired.policy);
+    if (auto node = scan_node(*host)) scanned = std::move(*node);
+    const auto after = preview_policy(*host, desired.policy, scanned ? &scanned->inventory : nullptr);
     snapshot.still_writes = after && writes(*after);
     next = reconcile_and_remember(Stage::attempted, snapshot);
   }
@@ -217,17 +219,21 @@ NodeKeeper::Round NodeKeeper::apply(const DesiredState& desired, RoundSnapshot s
   snapshot.conditions = std::move(next.conditions);
   snapshot.error = std::move(next.error);
   snapshot.in_vain = in_vain;
-  Round round = settle(*host, desired, std::move(snapshot), uses);
+  Round round = settle(*host, desired, std::move(snapshot), uses, std::move(scanned));
   return in_vain ? back_off(std::move(round)) : round;
 }
 
-/// Publishes the result of a round.
+/// Publishes the result of a round. `scanned`: the present host; absent: it is scanned here.
 NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const DesiredState& desired,
-                                     RoundSnapshot snapshot, const NodeProbes& uses) {
-  auto node = scan_node(host);
-  if (!node) return broken(snapshot.desired, {.error = node.error()});
-  add_users(host_, *node, uses.moves, snapshot.conditions);
-  set_node(host, desired, std::move(*node), snapshot);
+                                     RoundSnapshot snapshot, const NodeProbes& uses,
+                                     std::optional<ScannedNode> scanned) {
+  if (!scanned) {
+    auto node = scan_node(host);
+    if (!node) return broken(snapshot.desired, {.error = node.error()});
+    scanned = std::move(*node);
+  }
+  add_users(host_, *scanned, uses.moves, snapshot.conditions);
+  set_node(host, desired, std::move(*scanned), snapshot);
   remember_vgpus(snapshot.node);
   snapshot.plugin.runs = plugin_runs(host_, settings_.plugin_liveness);
   if (snapshot.plugin.runs) snapshot.plugin.listed = advertised().value_or(api::AdvertisedResources());

@@ -101,7 +101,7 @@ class NodeKeeper : Pinned {
   Round change(const NodeHost& host, const DesiredState& desired, RoundSnapshot snapshot);
   Round apply(const DesiredState& desired, RoundSnapshot snapshot, const NodeProbes& uses);
   Round settle(const NodeHost& host, const DesiredState& desired, RoundSnapshot snapshot,
-               const NodeProbes& uses);
+               const NodeProbes& uses, std::optional<ScannedNode> scanned = {});
   Round begin_nothing(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
   Round broken(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
   Round back_off(Round round);
