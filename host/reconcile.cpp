@@ -14,12 +14,6 @@ constexpr const char* kPodsRemedy = "delete the pod first";
 constexpr const char* kPluginsRemedy =
     "see by its log whether `ferry plugin` answers, and restart it where it does not";
 
-std::set<std::string> ids_of(const std::vector<api::Withdrawal>& withdrawals) {
-  std::set<std::string> ids;
-  for (const api::Withdrawal& one : withdrawals) ids.insert(one.id);
-  return ids;
-}
-
 void merge(std::vector<api::Withdrawal>& into, const std::vector<api::Withdrawal>& more) {
   for (const api::Withdrawal& one : more)
     if (!ids_of(into).contains(one.id)) into.push_back(one);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <unistd.h>
 #include <utility>
@@ -12,17 +11,12 @@
 #include <spdlog/spdlog.h>
 
 #include "api/serving.h"
+#include "host/gpu_conditions.h"
 #include "host/usage/advertised_resources.h"
 #include "hostfs/kernel_facts.h"
 
 namespace ferry::host {
 namespace {
-
-std::set<std::string> ids_of(const std::vector<api::Withdrawal>& withdrawals) {
-  std::set<std::string> ids;
-  for (const api::Withdrawal& one : withdrawals) ids.insert(one.id);
-  return ids;
-}
 
 void log_change(const api::HostStatus& now, const std::optional<api::HostStatus>& before) {
   if (!before || before->phase != now.phase) spdlog::info("node: {}", text(now.phase));
