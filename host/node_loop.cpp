@@ -3,6 +3,8 @@
 #include <chrono>
 #include <fcntl.h>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -15,10 +17,11 @@
 
 #include "api/files.h"
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/process/this_process.h"
 #include "host/node_keeper.h"
 #include "host/usage/process_facts.h"
-#include "host/watched_files.h"
+#include "hostfs/directory_watch.h"
 #include "hostfs/earlier_record.h"
 #include "hostfs/locks.h"
 #include "vfio/pci/uevents.h"
@@ -29,6 +32,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = NodeKeeper::Clock;
 
+// The symbolic link that the kubelet switches when a ConfigMap changes.
+constexpr const char* kConfigMapsData = "..data";
 // A move of one IOMMU group causes several events.
 constexpr auto kSettle = std::chrono::milliseconds(100);
 // Such a round repeats a failed attempt, and a job's processes may end by the hundred.
@@ -43,6 +48,111 @@ std::vector<fs::path> files_to_watch(const KeeperSettings& files) {
 KeeperSettings with_ends_told(KeeperSettings settings, ProcessEnds& ends) {
   settings.watch_ends = [&ends](const std::set<int>& processes) { return ends.watch(processes); };
   return settings;
+}
+
+/// Reports changes of the files that lead to a round. Belongs to the loop's thread.
+class WatchedFiles : Pinned {
+ public:
+  /// `files` are relative to the host's root, and need not exist. `changed` is called from the loop, `failed`
+  /// for each folder that cannot be watched. `loop` and `host` must outlive this object.
+  WatchedFiles(EventLoop& loop, const HostFs& host, std::vector<fs::path> files,
+               std::function<void()> changed, std::function<void(const Error&)> failed)
+      : loop_(loop),
+        host_(host),
+        files_(std::move(files)),
+        changed_(std::move(changed)),
+        failed_(std::move(failed)) {}
+
+  /// Also watches this policy file, and its targets if it is a link, from the next watch() on. Absent: none.
+  void set_policy(std::optional<fs::path> policy) { policy_ = std::move(policy); }
+
+  /// Watches the folders of the present files and no others. True: a folder was added.
+  bool watch();
+
+  /// The next watch() opens this folder anew.
+  void forget(const fs::path& folder);
+
+ private:
+  struct Folder {
+    DirectoryWatch watch;
+    std::set<std::string> names;  // the files that matter
+  };
+  using Names = std::map<fs::path, std::set<std::string>>;
+
+  void add_policy(Names& names, fs::path file) const;
+  void read(const fs::path& folder);
+
+  EventLoop& loop_;
+  const HostFs& host_;
+  const std::vector<fs::path> files_;
+  const std::function<void()> changed_;
+  const std::function<void(const Error&)> failed_;
+  std::map<fs::path, Folder> folders_;
+  std::optional<fs::path> policy_;  // the file that desired.json named last
+};
+
+/// Adds a file and, if it is a link, the link's targets, all below the host's root.
+void WatchedFiles::add_policy(Names& names, fs::path file) const {
+  constexpr int kMostLinks = 8;
+  for (int i = 0; i < kMostLinks; ++i) {
+    names[file.parent_path()].insert(file.filename().string());
+    const auto target = host_.link_target(file);
+    if (!target) return;
+    const fs::path to = *target;
+    file = (to.is_absolute() ? to.relative_path() : file.parent_path() / to).lexically_normal();
+  }
+}
+
+bool WatchedFiles::watch() {
+  Names names;
+  for (const fs::path& file : files_) names[file.parent_path()].insert(file.filename().string());
+  if (policy_) {
+    add_policy(names, policy_->relative_path());
+    names[policy_->relative_path().parent_path()].insert(kConfigMapsData);
+  }
+  std::erase_if(folders_, [&](const auto& known) {
+    if (names.contains(known.first)) return false;
+    loop_.forget(known.second.watch.fd());
+    return true;
+  });
+  bool anew = false;
+  for (auto& [folder, matter] : names) {
+    if (const auto known = folders_.find(folder); known != folders_.end()) {
+      known->second.names = std::move(matter);
+      continue;
+    }
+    // Changes of content count too, since a person may write into a file instead of replacing it.
+    auto watch = DirectoryWatch::open(host_, folder, DirectoryWatch::Contents::written);
+    if (!watch) {
+      failed_(watch.error());
+      continue;
+    }
+    const int fd = watch->fd();
+    folders_.emplace(folder, Folder{.watch = std::move(*watch), .names = std::move(matter)});
+    loop_.watch(fd, [this, at = folder] { read(at); });
+    anew = true;
+  }
+  return anew;
+}
+
+void WatchedFiles::forget(const fs::path& folder) {
+  const auto found = folders_.find(folder);
+  if (found == folders_.end()) return;
+  loop_.forget(found->second.watch.fd());
+  folders_.erase(found);
+}
+
+void WatchedFiles::read(const fs::path& folder) {
+  const auto found = folders_.find(folder);
+  if (found == folders_.end()) return;
+  const auto events = found->second.watch.read();
+  const auto matters = [&](const DirectoryEvent& event) {
+    return event.name.empty() || found->second.names.contains(event.name);
+  };
+  const bool news = std::ranges::any_of(events, matters);
+  const auto gone = [](const DirectoryEvent& event) { return event.kind == DirectoryEvent::Kind::gone; };
+  if (std::ranges::any_of(events, gone)) forget(folder);
+  if (news) changed_();
 }
 
 class NodeLoop {
