@@ -187,6 +187,12 @@ bool writes(const NodePreview& preview) {
   return moves(preview.given_back.plan) || !preview.vgpus.writes_nothing() || moves(preview.given_away.plan);
 }
 
+std::set<std::string> ids_of(const std::vector<api::Withdrawal>& withdrawals) {
+  std::set<std::string> ids;
+  for (const api::Withdrawal& one : withdrawals) ids.insert(one.id);
+  return ids;
+}
+
 std::vector<api::Withdrawal> going(const NodePreview& preview, const ScannedNode& node,
                                    const api::AdvertisedResources& advertised) {
   std::vector<api::Withdrawal> out;

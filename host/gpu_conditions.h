@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,8 @@ std::vector<api::Withdrawal> coming(const NodePreview& preview);
 /// are withdrawn, so that no other pod gets them when this pod ends.
 std::vector<api::Withdrawal> awaited(const GpuConditions& conditions, const ScannedNode& node,
                                      const api::AdvertisedResources& advertised);
+
+std::set<std::string> ids_of(const std::vector<api::Withdrawal>& withdrawals);
 
 /// A device user in the form of status.json.
 api::ReportedUser reported_user(const vfio::DeviceUser& user);

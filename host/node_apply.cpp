@@ -54,8 +54,10 @@ Result<> check_possible(const Seen& seen) {
   return any_away ? vfio::require_iommu(seen.inventory) : Result<>();
 }
 
-Result<Seen> see(const NodeHost& host, const policy::Policy& policy) {
-  auto inventory = vfio::scan(*host.moves.host);
+// `scanned` as for preview_policy(), here and below.
+Result<Seen> see(const NodeHost& host, const policy::Policy& policy,
+                 const vfio::Inventory* scanned = nullptr) {
+  auto inventory = scanned != nullptr ? Result<vfio::Inventory>(*scanned) : vfio::scan(*host.moves.host);
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = vgpu::scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
@@ -99,14 +101,14 @@ vfio::MoveRequest to_give_away(const NodeHost& host, const Seen& seen) {
 // An empty request asks no probe and needs no IOMMU. Even then the last stage resumes the services that a
 // killed run left stopped; the first stage leaves that to the last.
 Result<vfio::MoveOutcome> move(const NodeHost& host, const vfio::MoveRequest& request,
-                               vfio::Direction direction) {
-  if (!request.accelerators.empty()) return vfio::apply_moves(host.moves, request, direction);
+                               vfio::Direction direction, const vfio::Inventory* scanned = nullptr) {
+  if (!request.accelerators.empty()) return vfio::apply_moves(host.moves, request, direction, scanned);
   return direction == vfio::Direction::to_vfio ? vfio::start_what_was_stopped(host.moves)
                                                : vfio::MoveOutcome{};
 }
 Result<vfio::MovePreview> preview(const NodeHost& host, const vfio::MoveRequest& request,
-                                  vfio::Direction direction) {
-  if (!request.accelerators.empty()) return vfio::preview_moves(host.moves, request, direction);
+                                  vfio::Direction direction, const vfio::Inventory& scanned) {
+  if (!request.accelerators.empty()) return vfio::preview_moves(host.moves, request, direction, &scanned);
   if (direction == vfio::Direction::back) return vfio::MovePreview{};
   auto notes = vfio::notes_on_stopped_services(*host.moves.host);
   if (!notes) return fail(std::move(notes).error());
@@ -148,8 +150,8 @@ vgpu::VgpuHost dividing(const NodeHost& host, const policy::DesiredState& desire
 
 /// Adds the other obstacles for these GPUs: those to the loss of their vGPUs and functions.
 Result<> add_what_keeps_vgpus(const vgpu::VgpuHost& on, const vgpu::Profile& vgpus,
-                              std::vector<vfio::Refusal>& refusals) {
-  auto view = look(on, {&vgpus, 1});
+                              const vfio::Inventory* scanned, std::vector<vfio::Refusal>& refusals) {
+  auto view = look(on, {&vgpus, 1}, scanned);
   if (!view) return fail(Error(view.error()));
   // The users of the GPU itself are among the reasons already.
   for (const vfio::Refusal& refusal : refusals)
@@ -166,11 +168,12 @@ Result<> add_what_keeps_vgpus(const vgpu::VgpuHost& on, const vgpu::Profile& vgp
 
 // GPUs whose move to vfio would be refused keep their vGPUs and functions, which would otherwise be lost in
 // vain. Returns these refusals.
-Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, Seen& seen) {
+Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, Seen& seen,
+                                                       const vfio::Inventory* scanned) {
   const std::set<vfio::PciAddress> emptied = to_be_emptied(seen);
   if (emptied.empty()) return std::vector<vfio::Refusal>{};
   auto away = vfio::preview_moves(host.moves, once_empty(to_give_away(host, seen), emptied),
-                                  vfio::Direction::to_vfio);
+                                  vfio::Direction::to_vfio, scanned);
   if (!away) return fail(std::move(away).error());
   const auto loses_nothing = [&](const vfio::Refusal& refusal) {
     return std::ranges::none_of(refusal.devices,
@@ -186,7 +189,8 @@ Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeHost& host, See
   vgpu::Profile refused = seen.desired.vgpus;
   std::erase_if(refused.items, [&](const vgpu::ProfileItem& item) { return !is_refused(item); });
   std::erase_if(seen.desired.vgpus.items, is_refused);
-  if (auto added = add_what_keeps_vgpus(dividing(host, seen.desired), refused, away->plan.refusals); !added)
+  if (auto added = add_what_keeps_vgpus(dividing(host, seen.desired), refused, scanned, away->plan.refusals);
+      !added)
     return fail(std::move(added).error());
   return std::move(away->plan.refusals);
 }
@@ -220,10 +224,11 @@ Result<vfio::MoveOutcome> give_back(const NodeHost& host, const Rollback& back) 
   outcome->applied += more->applied;
   return outcome;
 }
-Result<vfio::MovePreview> preview_back(const NodeHost& host, const Rollback& back) {
-  auto planned = preview(host, back.gpus, vfio::Direction::back);
+Result<vfio::MovePreview> preview_back(const NodeHost& host, const Rollback& back,
+                                       const vfio::Inventory& scanned) {
+  auto planned = preview(host, back.gpus, vfio::Direction::back, scanned);
   if (!planned || back.unfinished.accelerators.empty()) return planned;
-  auto more = preview(host, back.unfinished, vfio::Direction::back);
+  auto more = preview(host, back.unfinished, vfio::Direction::back, scanned);
   if (!more) return more;
   append(planned->plan.moves, std::move(more->plan.moves));
   append(planned->plan.refusals, std::move(more->plan.refusals));
@@ -253,19 +258,20 @@ NodeHost host_for(NodeHost host, const policy::Policy& policy) {
   return host;
 }
 
-Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& policy) {
+Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& policy,
+                                   const vfio::Inventory* scanned) {
   const NodeHost host = host_for(on, policy);
-  auto seen = see(host, policy);
+  auto seen = see(host, policy, scanned);
   if (!seen) return fail(std::move(seen).error());
   if (auto possible = check_possible(*seen); !possible) return fail(std::move(possible).error());
   const auto back = to_give_back(host, *seen);
   if (!back) return fail(Error(back.error()));
-  auto given_back = preview_back(host, *back);
+  auto given_back = preview_back(host, *back, seen->inventory);
   if (!given_back) return fail(std::move(given_back).error());
 
-  auto kept = keep_what_cannot_go(host, *seen);
+  auto kept = keep_what_cannot_go(host, *seen, &seen->inventory);
   if (!kept) return fail(std::move(kept).error());
-  auto view = look(dividing(host, seen->desired), {&seen->desired.vgpus, 1});
+  auto view = look(dividing(host, seen->desired), {&seen->desired.vgpus, 1}, &seen->inventory);
   if (!view) return fail(std::move(view).error());
   vgpu::VgpuPlan vgpus = vgpu::plan_profile(seen->desired.vgpus, *view);
   std::set<vfio::PciAddress> emptied;
@@ -277,7 +283,7 @@ Result<NodePreview> preview_policy(const NodeHost& on, const policy::Policy& pol
     if (gpu.matched && !gpu.refusal) emptied.insert(gpu.gpu);
   }
   const vfio::MoveRequest away = without(to_give_away(host, *seen), *kept);
-  auto given_away = preview(host, once_empty(away, emptied), vfio::Direction::to_vfio);
+  auto given_away = preview(host, once_empty(away, emptied), vfio::Direction::to_vfio, seen->inventory);
   if (!given_away) return fail(std::move(given_away).error());
   std::ranges::move(*kept, std::back_inserter(given_away->plan.refusals));
   return NodePreview{
@@ -311,29 +317,51 @@ void await_types(const NodeHost& host, const vgpu::Profile& carried, const vfio:
   }
 }
 
-// Runs the stages after the first. An error that keeps a stage from beginning ends the run.
+// True if no GPU has vGPUs or virtual functions, and none is to have vGPUs.
+bool has_whole_gpus_only(const Seen& seen) {
+  return std::ranges::all_of(seen.desired.vgpus.items,
+                             [](const vgpu::ProfileItem& item) { return item.vgpus.empty(); }) &&
+         std::ranges::all_of(seen.vgpus.gpus, [](const mdev::VgpuGpu& gpu) {
+           return gpu.devices.empty() && gpu.function.sriov_numvfs == 0;
+         });
+}
+
+bool did_nothing(const vgpu::VgpuOutcome& outcome) {
+  return outcome.errors.empty() && std::ranges::all_of(outcome.gpus, [](const vgpu::GpuOutcome& gpu) {
+           return gpu.kind == vgpu::GpuOutcome::Kind::unmanaged ||
+                  gpu.kind == vgpu::GpuOutcome::Kind::already_so;
+         });
+}
+
+// Runs the stages after the first. An error that keeps a stage from beginning ends the run. If only the last
+// stage has anything to do, the scan before the first one serves for all. The last stage plans again from a
+// new scan, behind its fences.
 NodeOutcome go_on(const NodeHost& host, const policy::Policy& policy, Result<Seen> seen,
                   NodeOutcome outcome) {
-  const auto kept = keep_what_cannot_go(host, *seen);
+  const vfio::Inventory first = seen->inventory;
+  const bool is_unchanged = outcome.given_back.results.empty() && has_whole_gpus_only(*seen);
+  const vfio::Inventory* scanned = is_unchanged ? &first : nullptr;
+  const auto kept = keep_what_cannot_go(host, *seen, nullptr);
   if (!kept) {
     outcome.error = kept.error();
     return outcome;
   }
   const vgpu::Profile carried = without_those_still_away(std::move(*seen), outcome.given_back);
   await_types(host, carried, outcome.given_back);
-  auto vgpus = vgpu::apply_profile(host.vgpus, carried);
+  auto vgpus = vgpu::apply_profile(host.vgpus, carried, {}, scanned);
   if (!vgpus) {
     outcome.error = std::move(vgpus).error().during("vGPUs");
     return outcome;
   }
   outcome.vgpus = std::move(*vgpus);
 
-  seen = see(host, policy);
+  if (!did_nothing(outcome.vgpus)) scanned = nullptr;
+  seen = see(host, policy, scanned);
   if (!seen) {
     outcome.error = std::move(seen).error();
     return outcome;
   }
-  auto given_away = move(host, without(to_give_away(host, *seen), *kept), vfio::Direction::to_vfio);
+  auto given_away = move(host, without(to_give_away(host, *seen), *kept), vfio::Direction::to_vfio, scanned);
   if (given_away) {
     outcome.given_away = std::move(*given_away);
     for (const vfio::Refusal& refusal : *kept) outcome.given_away.results.push_back(result_of(refusal));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings a whole node to its policy in three stages, each with a new scan. First the GPUs in mode host or
-// vgpu come back from vfio, then vGPUs are created and deleted, then the GPUs in mode passthrough go to vfio.
+// Brings a whole node to its policy in three stages. First the GPUs in mode host or vgpu come back from vfio,
+// then vGPUs are created and deleted, then the GPUs in mode passthrough go to vfio. Each stage is planned
+// from a new scan, unless only the last one has anything to do.
 //
 // Functions that went to vfio with a GPU that was unplugged later also come back, whatever the policy says.
 // The refusal of one GPU does not keep other GPUs from their modes. GPUs that no item of the policy matches
@@ -52,10 +53,12 @@ struct NodeOutcome {
   std::optional<Error> error;  ///< a stage could not begin: this stage and those after it have done nothing
 };
 
-/// Plans the changes for the present host and writes nothing. Errors: the host cannot be read, it has no
-/// IOMMU although GPUs go to vfio, or the device users cannot be found. Errc::refused: the policy puts GPUs
-/// of one IOMMU group into two modes.
-Result<NodePreview> preview_policy(const NodeHost& host, const policy::Policy& policy);
+/// Plans the changes for the present host and writes nothing. `scanned`: its PCI functions, if the caller has
+/// just scanned them; nullptr: they are scanned here. Errors: the host cannot be read, it has no IOMMU
+/// although GPUs go to vfio, or the device users cannot be found. Errc::refused: the policy puts GPUs of one
+/// IOMMU group into two modes.
+Result<NodePreview> preview_policy(const NodeHost& host, const policy::Policy& policy,
+                                   const vfio::Inventory* scanned = nullptr);
 
 /// Applies the policy. Errors as above, with nothing done; later errors are in NodeOutcome::error.
 Result<NodeOutcome> apply_policy(const NodeHost& host, const policy::Policy& policy);

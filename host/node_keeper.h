@@ -17,29 +17,29 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <stop_token>
 #include <string>
-#include <vector>
 
 #include "api/files.h"
 #include "api/host_status.h"
 #include "common/event_loop.h"
 #include "common/exit_status.h"
+#include "common/pinned.h"
 #include "common/result.h"
 #include "host/desired_state.h"
 #include "host/gpu_conditions.h"
+#include "host/keeper_memory.h"
 #include "host/node_apply.h"
+#include "host/reconcile.h"
+#include "host/status_file.h"
 #include "host/usage/advertised_resources.h"
 #include "hostfs/host_fs.h"
 #include "vfio/pci/uevents.h"
-#include "vfio/use_probe.h"
 
 namespace ferry::host {
 
@@ -63,15 +63,13 @@ struct KeeperSettings {
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
-class NodeKeeper {
+/// The loop's rounds: reads the facts of each stage, reconciles (reconcile.h), and carries out the action.
+class NodeKeeper : Pinned {
  public:
   using Clock = std::chrono::steady_clock;
+  using Round = ferry::host::Round;
   /// Builds the host with these probes.
   using HostFor = std::function<Result<NodeHost>(const NodeProbes& uses)>;
-
-  static constexpr std::chrono::seconds kFirstPause{10};
-  static constexpr std::chrono::seconds kLongestPause{300};
-  static constexpr std::chrono::seconds kSettlingPause{1};
 
   /// `host` and the probes must outlive this object.
   NodeKeeper(HostFs& host, const NodeProbes& uses, HostFor node_host, KeeperSettings settings);
@@ -80,15 +78,6 @@ class NodeKeeper {
   enum class News {
     anything,       ///< a file or a device may have changed, or it is time
     process_ended,  ///< one of Round::processes
-  };
-
-  struct Round {
-    api::NodePhase phase = api::NodePhase::idle;
-    ExitStatus status = ExitStatus::done;       ///< the status that `ferry apply` would exit with
-    bool unfinished = false;                    ///< the next round says how it ends
-    std::optional<Clock::time_point> again;     ///< time of the next round without an event
-    std::set<int> processes;                    ///< the users of blocked GPUs
-    std::optional<std::filesystem::path> file;  ///< the policy file that desired.json names
   };
 
   /// After a failure the next attempt waits for the back-off, a new desired state, or the end of a pod or
@@ -100,72 +89,39 @@ class NodeKeeper {
   /// periodically, because libvirt and QEMU open a vGPU without an event. Without vGPUs the probe is not
   /// asked.
   Result<> look_at_use();
-  bool tells_of_vgpus() const { return !vgpu_questions_.empty(); }
+  bool reports_vgpus() const { return !memory_.vgpu_use.questions.empty(); }
 
   /// Advertises withdrawn devices again, since no change follows. A change that had not begun stays
   /// `applying` with an error that says why, because the end of hostd is not a failure of the policy.
   Result<> end();
 
  private:
-  void hand_on_serving();
-  Round settling() const;
-  Round reconcile(Result<std::optional<DesiredState>> desired);
-  Round keep(const DesiredState& desired);
-  Round carry_out(const DesiredState& desired, const GpuConditions& refused_before, bool writes,
-                  const NodeProbes& uses);
-  Round settle(const NodeHost& host, const DesiredState& desired, GpuConditions conditions,
-               const std::optional<Error>& error, const NodeProbes& uses, bool in_vain = false);
   Round idle();
-  std::optional<Error> roll_back(const NodeHost& host) const;
-  enum class Awaited { kept, given_back };
-  Round begin_nothing(const std::optional<api::DesiredMark>& desired, const Error& error,
-                      Awaited withdrawn = Awaited::kept);
-  Round broken(const std::optional<api::DesiredMark>& desired, const Error& error,
-               Awaited withdrawn = Awaited::kept, std::optional<api::NodePhase> as = std::nullopt);
+  Round keep(const DesiredState& desired);
+  Round change(const NodeHost& host, const DesiredState& desired, RoundSnapshot snapshot);
+  Round apply(const DesiredState& desired, RoundSnapshot snapshot, const NodeProbes& uses);
+  Round settle(const NodeHost& host, const DesiredState& desired, RoundSnapshot snapshot,
+               const NodeProbes& uses, std::optional<ScannedNode> scanned = {});
+  Round begin_nothing(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
+  Round broken(const std::optional<api::DesiredMark>& desired, Obstacle obstacle);
   Round back_off(Round round);
-  void refuse_what_pods_have(const ScannedNode& node, const std::set<std::string>& asked,
-                             vfio::UseProbe& guarded, GpuConditions& conditions) const;
-  std::vector<vfio::DeviceUser> who_holds(const ScannedNode& node, vfio::UseProbe& uses,
-                                          const vfio::PciAddress& gpu) const;
-  void ask_who_holds(const ScannedNode& node, vfio::UseProbe& uses, GpuConditions& conditions) const;
-  bool all_told(const GpuConditions& conditions, const std::vector<api::Withdrawal>& awaited,
-                const std::set<int>& processes) const;
+  std::optional<Error> roll_back(const NodeHost& host) const;
+
+  ReconcileResult reconcile_at(Stage stage, RoundSnapshot& snapshot) const;
+  ReconcileResult reconcile_and_remember(Stage stage, RoundSnapshot& snapshot);
+  Result<> publish(ReconcileResult& result);
+  void remember_vgpus(const ScannedNode& node);
 
   /// Absent also if it cannot be read: StillAdvertisedProbe then permits no change.
   std::optional<api::AdvertisedResources> advertised() const;
-  api::AdvertisedResources listed_devices() const;
   std::optional<std::set<std::string>> allocated_now() const;
-  bool a_pod_has_ended();
-  bool has_withdrawn(const std::set<std::string>& asked) const;
-  api::HostStatus state_with(const std::optional<api::DesiredMark>& desired, api::NodePhase phase) const;
-  using Modes = std::map<vfio::PciAddress, policy::Mode>;
-  void tell(api::HostStatus& next, const ScannedNode& node, const Modes& desired,
-            const GpuConditions& conditions, const policy::ModelNames& models);
-  Result<> publish(api::HostStatus next);
-  api::HostStatus left_by_the_last() const;
-  void begin_generations();
-  Clock::time_point pause();
 
   HostFs& host_;
   const NodeProbes uses_;
   const HostFor node_host_;
   const KeeperSettings settings_;
-
-  std::optional<api::HostStatus> published_;
-  std::vector<vfio::UseQuestion> vgpu_questions_;                       ///< of the last scan
-  std::map<std::string, std::vector<api::ReportedUser>> vgpu_holders_;  ///< by vGPU, of the last look
-  std::uint64_t generation_ = 0;
-  std::uint64_t withdrawn_in_ = 0;             ///< generation that first had the present withdrawals
-  std::optional<Clock::time_point> asked_at_;  ///< time of the request to the plugin, until it answers
-
-  std::string standby_;        ///< api::HostStatus::standby
-  std::string serving_fault_;  ///< why serving.json could not be read last; logged once
-
-  std::optional<std::string> summary_;
-  unsigned failures_ = 0;  ///< in a row
-  std::optional<Clock::time_point> back_off_until_;
-  std::set<std::string> allocated_;  ///< by the plugin, at the last round of the back-off
-  Round last_;
+  KeeperMemory memory_;
+  StatusFile status_;
 };
 
 // `ferry hostd` as one function: it starts a NodeKeeper's round after each event that may matter.

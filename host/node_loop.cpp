@@ -2,17 +2,22 @@
 #include <algorithm>
 #include <chrono>
 #include <fcntl.h>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "api/files.h"
 #include "common/event_loop.h"
+#include "common/pinned.h"
 #include "common/process/this_process.h"
 #include "host/node_keeper.h"
 #include "host/usage/process_facts.h"
@@ -34,9 +39,120 @@ constexpr auto kSettle = std::chrono::milliseconds(100);
 // Such a round repeats a failed attempt, and a job's processes may end by the hundred.
 constexpr auto kBetweenEnds = std::chrono::seconds(1);
 
+// The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
+std::vector<fs::path> files_to_watch(const KeeperSettings& files) {
+  return {files.desired_file, files.serving_file(), files.advertised_file, files.plugin_liveness,
+          api::kHostdLock};
+}
+
 KeeperSettings with_ends_told(KeeperSettings settings, ProcessEnds& ends) {
   settings.watch_ends = [&ends](const std::set<int>& processes) { return ends.watch(processes); };
   return settings;
+}
+
+/// Reports changes of the files that lead to a round. Belongs to the loop's thread.
+class WatchedFiles : Pinned {
+ public:
+  /// `files` are relative to the host's root, and need not exist. `changed` is called from the loop, `failed`
+  /// for each folder that cannot be watched. `loop` and `host` must outlive this object.
+  WatchedFiles(EventLoop& loop, const HostFs& host, std::vector<fs::path> files,
+               std::function<void()> changed, std::function<void(const Error&)> failed)
+      : loop_(loop),
+        host_(host),
+        files_(std::move(files)),
+        changed_(std::move(changed)),
+        failed_(std::move(failed)) {}
+
+  /// Also watches this policy file, and its targets if it is a link, from the next watch() on. Absent: none.
+  void set_policy(std::optional<fs::path> policy) { policy_ = std::move(policy); }
+
+  /// Watches the folders of the present files and no others. True: a folder was added.
+  bool watch();
+
+  /// The next watch() opens this folder anew.
+  void forget(const fs::path& folder);
+
+ private:
+  struct Folder {
+    DirectoryWatch watch;
+    std::set<std::string> names;  // the files that matter
+  };
+  using Names = std::map<fs::path, std::set<std::string>>;
+
+  void add_policy(Names& names, fs::path file) const;
+  void read(const fs::path& folder);
+
+  EventLoop& loop_;
+  const HostFs& host_;
+  const std::vector<fs::path> files_;
+  const std::function<void()> changed_;
+  const std::function<void(const Error&)> failed_;
+  std::map<fs::path, Folder> folders_;
+  std::optional<fs::path> policy_;  // the file that desired.json named last
+};
+
+/// Adds a file and, if it is a link, the link's targets, all below the host's root.
+void WatchedFiles::add_policy(Names& names, fs::path file) const {
+  constexpr int kMostLinks = 8;
+  for (int i = 0; i < kMostLinks; ++i) {
+    names[file.parent_path()].insert(file.filename().string());
+    const auto target = host_.link_target(file);
+    if (!target) return;
+    const fs::path to = *target;
+    file = (to.is_absolute() ? to.relative_path() : file.parent_path() / to).lexically_normal();
+  }
+}
+
+bool WatchedFiles::watch() {
+  Names names;
+  for (const fs::path& file : files_) names[file.parent_path()].insert(file.filename().string());
+  if (policy_) {
+    add_policy(names, policy_->relative_path());
+    names[policy_->relative_path().parent_path()].insert(kConfigMapsData);
+  }
+  std::erase_if(folders_, [&](const auto& known) {
+    if (names.contains(known.first)) return false;
+    loop_.forget(known.second.watch.fd());
+    return true;
+  });
+  bool anew = false;
+  for (auto& [folder, matter] : names) {
+    if (const auto known = folders_.find(folder); known != folders_.end()) {
+      known->second.names = std::move(matter);
+      continue;
+    }
+    // Changes of content count too, since a person may write into a file instead of replacing it.
+    auto watch = DirectoryWatch::open(host_, folder, DirectoryWatch::Contents::written);
+    if (!watch) {
+      failed_(watch.error());
+      continue;
+    }
+    const int fd = watch->fd();
+    folders_.emplace(folder, Folder{.watch = std::move(*watch), .names = std::move(matter)});
+    loop_.watch(fd, [this, at = folder] { read(at); });
+    anew = true;
+  }
+  return anew;
+}
+
+void WatchedFiles::forget(const fs::path& folder) {
+  const auto found = folders_.find(folder);
+  if (found == folders_.end()) return;
+  loop_.forget(found->second.watch.fd());
+  folders_.erase(found);
+}
+
+void WatchedFiles::read(const fs::path& folder) {
+  const auto found = folders_.find(folder);
+  if (found == folders_.end()) return;
+  const auto events = found->second.watch.read();
+  const auto matters = [&](const DirectoryEvent& event) {
+    return event.name.empty() || found->second.names.contains(event.name);
+  };
+  const bool news = std::ranges::any_of(events, matters);
+  const auto gone = [](const DirectoryEvent& event) { return event.kind == DirectoryEvent::Kind::gone; };
+  if (std::ranges::any_of(events, gone)) forget(folder);
+  if (news) changed_();
 }
 
 class NodeLoop {
@@ -47,7 +163,10 @@ class NodeLoop {
         options_(options),
         loop_(loop),
         ends_(loop, host, [this] { a_process_has_ended(); }),
-        keeper_(host, uses, std::move(node_host), with_ends_told(options.files, ends_)) {}
+        keeper_(host, uses, std::move(node_host), with_ends_told(options.files, ends_)),
+        files_(
+            loop, host, files_to_watch(options.files), [this] { round_soon(); },
+            [this](const Error& error) { warn_once(error); }) {}
 
   Result<ExitStatus> run(const std::stop_token& stop) {
     raise_descriptor_limit();
@@ -75,9 +194,13 @@ class NodeLoop {
   }
 
  private:
-  struct Folder {
-    DirectoryWatch watch;
-    std::set<std::string> names;  // the files that matter
+  /// The rounds and looks that are due.
+  struct Due {
+    bool soon = false;          // a round
+    bool ends_soon = false;     // a round after the end of a process
+    bool looks_at_use = false;  // a timer for look_at_use() is set
+    Clock::time_point no_ends_before;
+    EventLoop::Timer again;  // a round without an event
   };
 
   /// Makes the folders of the shared files, so that they can be watched before the files exist.
@@ -110,9 +233,9 @@ class NodeLoop {
     if (again) {
       only_.emplace(std::move(*again));
       // The directory was replaced too, and its old watch stays silent while a process has a file of it open.
-      forget_folder(fs::path(api::kHostdLock).parent_path());
+      files_.forget(fs::path(api::kHostdLock).parent_path());
       show_liveness();
-      watch_folders();
+      files_.watch();
       return true;
     }
     failure_ = again.error().code == Errc::refused ? another_one() : std::move(again).error();
@@ -134,7 +257,7 @@ class NodeLoop {
   void begin() {
     show_liveness();
     for (const Error& error : earlier_records(host_)) spdlog::warn("{}; {}", error.message, error.hint);
-    watch_folders();  // before the first look, so that nothing comes between
+    files_.watch();  // before the first look, so that nothing comes between
     listen_to_the_kernel();
     loop_.post([this] { round(NodeKeeper::News::anything); });
     if (options_.beside) beside_ = options_.beside(loop_);
@@ -168,101 +291,30 @@ class NodeLoop {
          .hint = "run hostd in the host's network namespace (`hostNetwork: true` in a pod)"});
   }
 
-  using Names = std::map<fs::path, std::set<std::string>>;
-
-  /// Adds a file and, if it is a link, the link's targets, all below the host's root.
-  void add_file(Names& names, fs::path file) const {
-    constexpr int kMostLinks = 8;
-    for (int i = 0; i < kMostLinks; ++i) {
-      names[file.parent_path()].insert(file.filename().string());
-      const auto target = host_.link_target(file);
-      if (!target) return;
-      const fs::path to = *target;
-      file = (to.is_absolute() ? to.relative_path() : file.parent_path() / to).lexically_normal();
-    }
-  }
-
-  /// Watches the folders of the present files and no others. True: a folder was added.
-  bool watch_folders() {
-    const auto& files = options_.files;
-    Names names;
-    // The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
-    for (const fs::path& file : {files.desired_file, files.serving_file(), files.advertised_file,
-                                 files.plugin_liveness, fs::path(api::kHostdLock)})
-      names[file.parent_path()].insert(file.filename().string());
-    if (policy_) {
-      add_file(names, policy_->relative_path());
-      names[policy_->relative_path().parent_path()].insert(kConfigMapsData);
-    }
-    std::erase_if(folders_, [&](const auto& known) {
-      if (names.contains(known.first)) return false;
-      loop_.forget(known.second.watch.fd());
-      return true;
-    });
-    bool anew = false;
-    for (auto& [folder, matter] : names) {
-      if (const auto known = folders_.find(folder); known != folders_.end()) {
-        known->second.names = std::move(matter);
-        continue;
-      }
-      // Changes of content count too, since a person may write into a file instead of replacing it.
-      auto watch = DirectoryWatch::open(host_, folder, DirectoryWatch::Contents::written);
-      if (!watch) {
-        warn_once(watch.error());
-        continue;
-      }
-      const int fd = watch->fd();
-      folders_.emplace(folder, Folder{.watch = std::move(*watch), .names = std::move(matter)});
-      loop_.watch(fd, [this, at = folder] { folder_told(at); });
-      anew = true;
-    }
-    return anew;
-  }
-
   void warn_once(const Error& error) {
     if (warned_.insert(error.message).second) spdlog::warn("{}", error.message);
   }
 
-  void forget_folder(const fs::path& folder) {
-    const auto found = folders_.find(folder);
-    if (found == folders_.end()) return;
-    loop_.forget(found->second.watch.fd());
-    folders_.erase(found);
-  }
-
-  void folder_told(const fs::path& folder) {
-    const auto found = folders_.find(folder);
-    if (found == folders_.end()) return;
-    const auto events = found->second.watch.read();
-    const auto matters = [&](const DirectoryEvent& event) {
-      return event.name.empty() || found->second.names.contains(event.name);
-    };
-    const bool news = std::ranges::any_of(events, matters);
-    const auto gone = [](const DirectoryEvent& event) { return event.kind == DirectoryEvent::Kind::gone; };
-    if (std::ranges::any_of(events, gone)) forget_folder(folder);
-    if (news) round_soon();
-  }
-
   void round_soon() {
-    if (std::exchange(soon_, true)) return;
+    if (std::exchange(due_.soon, true)) return;
     loop_.at(Clock::now() + kSettle, [this] { round(NodeKeeper::News::anything); });
   }
 
   /// Processes that end together lead to one round; the next one follows after kBetweenEnds.
   void a_process_has_ended() {
-    if (std::exchange(ends_soon_, true)) return;
-    loop_.at(std::max(Clock::now() + kSettle, no_ends_before_), [this] {
-      ends_soon_ = false;
+    if (std::exchange(due_.ends_soon, true)) return;
+    loop_.at(std::max(Clock::now() + kSettle, due_.no_ends_before), [this] {
+      due_.ends_soon = false;
       round(NodeKeeper::News::process_ended);
-      no_ends_before_ = Clock::now() + kBetweenEnds;
+      due_.no_ends_before = Clock::now() + kBetweenEnds;
     });
   }
 
   void round(NodeKeeper::News news) {
-    soon_ = false;
-    loop_.cancel(again_);
+    due_.soon = false;
+    loop_.cancel(due_.again);
     if (auto made = make_folders(); !made) spdlog::error("{}", made.error().message);
-    watch_folders();
+    files_.watch();
     if (!is_alone()) return;
     const auto done = keeper_.round(news);
     status_ = done.status;
@@ -270,12 +322,12 @@ class NodeLoop {
       look_at_use();
       return loop_.finish();
     }
-    if (!looks_at_use_ && !options_.once) keep_looking_at_use();
-    policy_ = done.file;
+    if (!due_.looks_at_use && !options_.once) keep_looking_at_use();
+    files_.set_policy(done.file);
     // The policy file may have changed between its reading and its watch.
-    if (watch_folders()) round_soon();
+    if (files_.watch()) round_soon();
     ends_.watch(done.processes);  // empty: the keeper waits for no process
-    if (done.again) again_ = loop_.at(*done.again, [this] { round(NodeKeeper::News::anything); });
+    if (done.again) due_.again = loop_.at(*done.again, [this] { round(NodeKeeper::News::anything); });
   }
 
   void look_at_use() {
@@ -284,8 +336,8 @@ class NodeLoop {
 
   /// Without vGPUs no timer runs.
   void keep_looking_at_use() {
-    looks_at_use_ = keeper_.tells_of_vgpus();
-    if (!looks_at_use_) return;
+    due_.looks_at_use = keeper_.reports_vgpus();
+    if (!due_.looks_at_use) return;
     // If another hostd has begun, the next round reports it.
     if (holds_lock()) look_at_use();
     loop_.at(Clock::now() + options_.between_use_looks, [this] { keep_looking_at_use(); });
@@ -298,17 +350,12 @@ class NodeLoop {
   NodeKeeper keeper_;
   std::optional<InstanceLock> only_;
   std::optional<InstanceLockQueue> turn_;
-  bool looks_at_use_ = false;  // a timer for look_at_use() is set
   std::optional<LivenessLock> liveness_;
   std::optional<Error> failure_;
-  std::map<fs::path, Folder> folders_;
-  std::optional<fs::path> policy_;  // the file that desired.json named last
+  WatchedFiles files_;
   std::set<std::string> warned_;
   std::optional<vfio::Uevents> uevents_;
-  bool soon_ = false;
-  bool ends_soon_ = false;
-  Clock::time_point no_ends_before_;
-  EventLoop::Timer again_;
+  Due due_;
   ExitStatus status_ = ExitStatus::done;
   std::shared_ptr<void> beside_;
 };

@@ -116,12 +116,12 @@ std::size_t mediated_devices(const HostFs& host, const PciAddress& parent) {
   }));
 }
 
-/// Takes a snapshot; `accelerators` that are gone are skipped. Errors: the host cannot be scanned, the
-/// records cannot be listed, or no probe for device users works.
+/// Takes a snapshot; `accelerators` that are gone are skipped. `scanned` as for preview_moves(). Errors: the
+/// host cannot be scanned, the records cannot be listed, or no probe for device users works.
 Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>& accelerators,
-                      const std::set<PciAddress>& with) {
+                      const std::set<PciAddress>& with, const Inventory* scanned = nullptr) {
   MoveLook out;
-  auto inventory = scan(*context.host);
+  auto inventory = scanned != nullptr ? Result<Inventory>(*scanned) : scan(*context.host);
   if (!inventory) return fail(std::move(inventory).error());
   out.inventory = std::move(*inventory);
   out.drivers = VfioDriverTable::read(*context.host);
@@ -170,8 +170,9 @@ MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveReques
 }
 
 /// Takes the first snapshot, in which accelerators of `by_name` must exist. Errors as preview_moves().
-Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction) {
-  auto seen = look(context, request.accelerators, request.with);
+Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction,
+                              const Inventory* scanned) {
+  auto seen = look(context, request.accelerators, request.with, scanned);
   if (!seen) return fail(std::move(seen).error());
   if (direction == Direction::to_vfio)
     if (auto iommu = require_iommu(seen->inventory); !iommu) return fail(std::move(iommu).error());
@@ -456,9 +457,9 @@ std::vector<std::string> give_back_left_locks(const MoveContext& context) {
 }
 
 Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& request, Direction direction,
-                             StoppedServices& services) {
+                             const Inventory* scanned, StoppedServices& services) {
   context.writer->prepare(1);
-  auto first = look_at_all(context, request, direction);
+  auto first = look_at_all(context, request, direction, scanned);
   if (!first) return fail(std::move(first).error());
   MoveOutcome outcome{.results = {}, .notes = first->seen.notes(direction)};
   Apply apply(context, request, direction, services);
@@ -481,9 +482,9 @@ Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& requ
 
 }  // namespace
 
-Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
-                                  Direction direction) {
-  auto first = look_at_all(context, request, direction);
+Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request, Direction direction,
+                                  const Inventory* scanned) {
+  auto first = look_at_all(context, request, direction, scanned);
   if (!first) return fail(std::move(first).error());
   auto stopped = notes_on_stopped_services(*context.host);
   if (!stopped) return fail(std::move(stopped).error());
@@ -504,13 +505,14 @@ Result<MoveOutcome> start_what_was_stopped(const MoveContext& context) {
   return MoveOutcome{.results = {}, .notes = std::move(notes), .errors = std::move(restart.errors)};
 }
 
-Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction) {
+Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction,
+                                const Inventory* scanned) {
   OneAtATime shared(context);
   const MoveContext guarded = shared.around(context);
   StoppedServices services(release_context(guarded));
   if (auto read = services.take_over(); !read) return fail(std::move(read).error());
   auto locks = give_back_left_locks(guarded);
-  auto outcome = move_all(guarded, request, direction, services);
+  auto outcome = move_all(guarded, request, direction, scanned, services);
   if (outcome) std::ranges::move(locks, std::back_inserter(outcome->notes));
   tell(services.start_all(), outcome);
   return outcome;

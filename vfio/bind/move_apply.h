@@ -70,18 +70,20 @@ struct MoveOutcome {
   std::chrono::nanoseconds applied{};
 };
 
-/// Plans and writes nothing. Errors: the host cannot be scanned; a bind finds no IOMMU (Errc::unsupported);
-/// an accelerator of `by_name` is gone (Errc::not_found); the records cannot be listed; no probe for device
+/// Plans and writes nothing. `scanned`: the present host, if the caller has just scanned it; nullptr: it is
+/// scanned here. Errors: the host cannot be scanned; a bind finds no IOMMU (Errc::unsupported); an
+/// accelerator of `by_name` is gone (Errc::not_found); the records cannot be listed; no probe for device
 /// users works.
-Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
-                                  Direction direction);
+Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request, Direction direction,
+                                  const Inventory* scanned = nullptr);
 
 /// Applies the plan: quiesces services and modules, loads drivers' modules, closes fences, looks for device
 /// users again, then changes the units side by side. A failed unit does not stop the others. A write that
 /// does not return ends its own unit only, as `failed` with Errc::stuck: nothing more is written there, not
-/// even a roll back. Everything quiesced resumes in any case, also that of a killed run. Errors as
-/// preview_moves().
-Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction);
+/// even a roll back. Everything quiesced resumes in any case, also that of a killed run. `scanned` is as for
+/// preview_moves(); behind the fences the host is scanned in any case. Errors as preview_moves().
+Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction,
+                                const Inventory* scanned = nullptr);
 
 /// Cleans up after a killed run when no driver is to change: starts stopped services and releases drivers'
 /// locks. `results` is empty. Errors as read_service_record().

@@ -58,8 +58,9 @@ Result<vfio::UseReport> ask_users(const VgpuHost& on, const GpuPlanner& planner,
   });
 }
 
-Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner) {
-  auto inventory = vfio::scan(on.host);
+Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner,
+                         const vfio::Inventory* scanned = nullptr) {
+  auto inventory = scanned != nullptr ? Result<vfio::Inventory>(*scanned) : vfio::scan(on.host);
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = scan_known_vgpus(on.host, *inventory, on.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
@@ -222,10 +223,10 @@ VgpuOutcome carry_out(const VgpuHost& on, vfio::StoppedServices& services, Seen 
 /// Scans, plans and applies; quiesces device users for it and resumes them.
 template <typename Plan>
 Result<VgpuOutcome> plan_and_carry_out(const VgpuHost& on, const GpuPlanner& planner, const Plan& plan,
-                                       const StepObserver& observe) {
+                                       const StepObserver& observe, const vfio::Inventory* scanned) {
   vfio::StoppedServices services(release_context(on));
   if (auto read = services.take_over(); !read) return fail(std::move(read).error());
-  Result<VgpuOutcome> outcome = look_at_all(on, planner).map([&](Seen seen) {
+  Result<VgpuOutcome> outcome = look_at_all(on, planner, scanned).map([&](Seen seen) {
     VgpuPlan planned = plan(seen.view);
     return carry_out(on, services, std::move(seen), std::move(planned), planner, observe);
   });
@@ -315,15 +316,17 @@ Result<VgpuSnapshot> look(const VgpuHost& on) {
   return look(on, {});
 }
 
-Result<VgpuSnapshot> look(const VgpuHost& on, std::span<const Profile> profiles) {
-  auto seen = look_at_all(on, looker_for(profiles));
+Result<VgpuSnapshot> look(const VgpuHost& on, std::span<const Profile> profiles,
+                          const vfio::Inventory* scanned) {
+  auto seen = look_at_all(on, looker_for(profiles), scanned);
   if (!seen) return fail(std::move(seen).error());
   return std::move(seen->view);
 }
 
-Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile, const StepObserver& observe) {
+Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile, const StepObserver& observe,
+                                  const vfio::Inventory* scanned) {
   const auto plan = [&](const VgpuSnapshot& view) { return plan_profile(profile, view); };
-  return plan_and_carry_out(on, planner_for(profile), plan, observe);
+  return plan_and_carry_out(on, planner_for(profile), plan, observe, scanned);
 }
 
 std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const GpuOutcome& changed,
@@ -361,7 +364,7 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
 
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal, const StepObserver& observe) {
   const auto plan = [&](const VgpuSnapshot& view) { return plan_removal(removal, view); };
-  return plan_and_carry_out(on, planner_for(removal), plan, observe);
+  return plan_and_carry_out(on, planner_for(removal), plan, observe, nullptr);
 }
 
 }  // namespace ferry::vgpu

@@ -57,7 +57,10 @@ struct VgpuHost {
 /// Scans the host and probes the users of its vGPUs. Reads only.
 Result<VgpuSnapshot> look(const VgpuHost& on);
 /// Also asks the driver's library about each GPU that a plan for one of these profiles needs it for.
-Result<VgpuSnapshot> look(const VgpuHost& on, std::span<const Profile> profiles);
+/// `scanned`: the PCI functions of the present host, if the caller has just scanned them; nullptr: they are
+/// scanned here.
+Result<VgpuSnapshot> look(const VgpuHost& on, std::span<const Profile> profiles,
+                          const vfio::Inventory* scanned = nullptr);
 
 /// State of a GPU before the first write to it.
 struct GpuBefore {
@@ -103,10 +106,11 @@ struct VgpuOutcome {
 /// the order of each GPU's own steps.
 using StepObserver = std::function<void(const VgpuStep&, const Result<>&)>;
 
-/// Resumes quiesced device users in any case, also those of an earlier run that was killed. Errors: the scan
-/// or the use probe failed, and nothing was written; or those of read_service_record().
+/// Resumes quiesced device users in any case, also those of an earlier run that was killed. `scanned` as for
+/// look(); a GPU that will be written to is scanned again. Errors: the scan or the use probe failed, and
+/// nothing was written; or those of read_service_record().
 Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile,
-                                  const StepObserver& observe = {});
+                                  const StepObserver& observe = {}, const vfio::Inventory* scanned = nullptr);
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal,
                                  const StepObserver& observe = {});
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of hostd from one round to the next. Most state is on the host and in its files, which outlive
+// hostd. The memory holds facts that neither can show, above all times. It is a part of the snapshot
+// (reconcile.h). A hostd that restarts begins with an empty memory.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "api/host_status.h"
+#include "common/exit_status.h"
+#include "vfio/use_probe.h"
+
+namespace ferry::host {
+
+using Moment = std::chrono::steady_clock::time_point;
+
+/// The result of a round for the loop around it.
+struct Round {
+  api::NodePhase phase = api::NodePhase::idle;
+  ExitStatus status = ExitStatus::done;            ///< the status that `ferry apply` would exit with
+  bool unfinished = false;                         ///< the next round says how it ends
+  std::optional<Moment> again = {};                ///< time of the next round without an event
+  std::set<int> processes = {};                    ///< the users of blocked GPUs
+  std::optional<std::filesystem::path> file = {};  ///< the policy file that desired.json names
+};
+
+/// The last status.json of this hostd. Needed to write the file only after a change, to report accelerators
+/// while the host cannot be scanned, and to see which status the plugin has answered. Lost at a restart: the
+/// file is written once more. Its generation and withdrawals are read from the file of the earlier hostd.
+struct StatusMemory {
+  std::optional<api::HostStatus> published;  ///< absent: this hostd has written none yet
+  std::uint64_t generation = 0;              ///< of the last file
+  std::uint64_t withdrawn_in = 0;            ///< generation that first had the present withdrawals
+};
+
+/// The last serving.json that could be read. Needed because the last order stands while the file is
+/// unreadable. Lost at a restart: the order is read from the status.json of the earlier hostd, and an
+/// unreadable file is logged once more.
+struct ServingMemory {
+  std::string standby;  ///< api::HostStatus::standby
+  std::string fault;    ///< why serving.json could not be read last; logged once
+};
+
+/// The users of vGPUs. Needed because a look for them is not a part of each round. Lost at a restart: they
+/// are absent in status.json until the first look.
+struct VgpuUseMemory {
+  std::vector<vfio::UseQuestion> questions;                     ///< about the vGPUs of the last scan
+  std::map<std::string, std::vector<api::ReportedUser>> users;  ///< by vGPU, of the last look
+};
+
+/// The attempts to reach the desired state. Needed for the plugin's time limit, and because events after a
+/// failed attempt are probably its own. Lost at a restart: the plugin gets the whole time again, and a failed
+/// attempt is repeated at once, after which the first back-off follows.
+struct AttemptMemory {
+  std::optional<std::string> summary;    ///< of the desired state of the last round; absent: the first round
+  std::optional<Moment> asked_at;        ///< time of the request to the plugin, until it answers
+  unsigned failures = 0;                 ///< in a row
+  std::optional<Moment> back_off_until;  ///< absent: each event leads to an attempt
+  std::set<std::string> allocated;       ///< by the plugin, at the last round of the back-off
+  Round last;                            ///< repeated during the back-off
+};
+
+struct KeeperMemory {
+  StatusMemory status;
+  ServingMemory serving;
+  VgpuUseMemory vgpu_use;
+  AttemptMemory attempt;
+};
+
+}  // namespace ferry::host

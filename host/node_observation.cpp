@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/node_observation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "host/usage/advertised_resources.h"
+#include "mdev/vgpu_inventory.h"
+#include "vfio/bind/fence.h"
+#include "vfio/bind/move_plan.h"
+#include "vfio/quiesce/stopped_services.h"
+#include "vgpu-dm/types/type_table.h"
+
+namespace ferry::host {
+namespace {
+
+/// Questions about everything that may keep a GPU from a change.
+std::vector<vfio::UseQuestion> questions_about(const HostFs& host, const ScannedNode& node,
+                                               const vfio::PciAddress& gpu) {
+  if (node.inventory.find(gpu) == nullptr) return {};  // unplugged since
+  auto questions = vfio::use_questions(host, node.inventory, vfio::concerned(node.inventory, {gpu}));
+  const mdev::VgpuGpu* divided = node.vgpus.find(gpu);
+  if (divided == nullptr) return questions;
+  for (const mdev::VgpuDevice& vgpu : divided->devices) questions.push_back(mdev::use_question(vgpu));
+  for (vfio::UseQuestion& question : vfio::use_questions(host, node.inventory, divided->functions))
+    questions.push_back(std::move(question));
+  return questions;
+}
+
+std::vector<vfio::DeviceUser> users_of(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses,
+                                       const vfio::PciAddress& gpu) {
+  std::vector<vfio::DeviceUser> users;
+  const auto questions = questions_about(host, node, gpu);
+  const auto report = uses.look(questions);
+  if (!report) return users;
+  for (const vfio::UseQuestion& question : questions)
+    for (const vfio::DeviceUser& user : report->of(question.device))
+      if (std::ranges::find(users, user) == users.end()) users.push_back(user);
+  return users;
+}
+
+}  // namespace
+
+Result<ScannedNode> scan_node(const NodeHost& host) {
+  auto inventory = vfio::scan(*host.moves.host);
+  if (!inventory) return fail(std::move(inventory).error());
+  auto vgpus = vgpu::scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
+  if (!vgpus) return fail(std::move(vgpus).error());
+  return ScannedNode{.inventory = std::move(*inventory),
+                     .vgpus = std::move(*vgpus),
+                     .machine = machine_name(*host.moves.host)};
+}
+
+bool has_leftovers(const HostFs& host) {
+  const auto notes = vfio::notes_on_stopped_services(host);
+  const auto locks = vfio::recorded_locks(host);
+  return !notes || !notes->empty() || !locks || !locks->empty();
+}
+
+void add_users(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, GpuConditions& conditions) {
+  for (auto& [gpu, condition] : conditions)
+    if (condition.state == api::GpuState::blocked && condition.users.empty())
+      condition.users = users_of(host, node, uses, gpu);
+}
+
+std::map<vfio::PciAddress, std::vector<vfio::DeviceUser>> users_of_listed(
+    const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, const GpuConditions& conditions,
+    const std::set<std::string>& asked, const api::AdvertisedResources& listed) {
+  std::map<vfio::PciAddress, std::vector<vfio::DeviceUser>> out;
+  const auto is_listed = [&](const vfio::UseQuestion& question) {
+    return asked.contains(question.device) && find_device(host, listed, question.device) != nullptr;
+  };
+  for (const auto& [gpu, condition] : conditions)
+    if (condition.state == api::GpuState::pending &&
+        std::ranges::any_of(questions_about(host, node, gpu), is_listed))
+      out.emplace(gpu, users_of(host, node, uses, gpu));
+  return out;
+}
+
+}  // namespace ferry::host

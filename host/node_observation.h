@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the facts of a round's snapshot (reconcile.h) from the host.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "api/advertised_resources.h"
+#include "common/result.h"
+#include "host/gpu_conditions.h"
+#include "host/node_apply.h"
+#include "hostfs/host_fs.h"
+#include "vfio/pci/pci_address.h"
+#include "vfio/use_probe.h"
+
+namespace ferry::host {
+
+Result<ScannedNode> scan_node(const NodeHost& host);
+
+/// True if a killed run left stopped services or driver locks, which any later run restores. Also if that
+/// cannot be read.
+bool has_leftovers(const HostFs& host);
+
+/// Finds the users of blocked GPUs that have none listed yet. A GPU has none if the probe fails.
+void add_users(const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, GpuConditions& conditions);
+
+/// The users of the pending GPUs with a device that is among `asked` and still in the plugin's lists. The
+/// lists of Kata name IOMMU groups, so this reads sysfs.
+std::map<vfio::PciAddress, std::vector<vfio::DeviceUser>> users_of_listed(
+    const HostFs& host, const ScannedNode& node, vfio::UseProbe& uses, const GpuConditions& conditions,
+    const std::set<std::string>& asked, const api::AdvertisedResources& listed);
+
+}  // namespace ferry::host

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/reconcile.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/exit_status.h"
+#include "host/usage/advertised_use_probe.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr const char* kPodsRemedy = "delete the pod first";
+constexpr const char* kPluginsRemedy =
+    "see by its log whether `ferry plugin` answers, and restart it where it does not";
+
+void merge(std::vector<api::Withdrawal>& into, const std::vector<api::Withdrawal>& more) {
+  for (const api::Withdrawal& one : more)
+    if (!ids_of(into).contains(one.id)) into.push_back(one);
+}
+
+/// The end of the back-off that begins now.
+Moment back_off(AttemptMemory& memory, Moment now) {
+  constexpr unsigned kMost = 5;  // 10 s doubled five times exceeds kLongestPause
+  const auto length = std::min(kLongestPause, kFirstPause * (1U << std::min(memory.failures, kMost)));
+  ++memory.failures;
+  return now + length;
+}
+
+/// True if a device that was allocated at the failure, or since then, is no longer allocated.
+bool has_pod_ended(const BeginSnapshot& snapshot, AttemptMemory& memory) {
+  if (!snapshot.allocated) return false;
+  if (!std::ranges::includes(*snapshot.allocated, memory.allocated)) return true;
+  memory.allocated = *snapshot.allocated;  // a pod may come and go within one pause
+  return false;
+}
+
+ReconcileResult result_for(const RoundSnapshot& snapshot) {
+  ReconcileResult out;
+  out.conditions = snapshot.conditions;
+  out.memory = snapshot.memory.attempt;
+  return out;
+}
+
+api::HostStatus status_of(const RoundSnapshot& snapshot, api::NodePhase phase,
+                          const GpuConditions& conditions) {
+  api::HostStatus out;
+  out.desired = snapshot.desired;
+  out.phase = phase;
+  if (!snapshot.is_scanned) return out;
+  out.accelerators = describe(snapshot.node, snapshot.modes, conditions, snapshot.models);
+  out.features = features_of(snapshot.node);
+  return out;
+}
+
+ReconcileResult report_idle(const RoundSnapshot& snapshot) {
+  ReconcileResult out = result_for(snapshot);
+  out.status = status_of(snapshot, api::NodePhase::idle, {});
+  out.round.phase = api::NodePhase::idle;
+  out.memory.failures = 0;
+  return out;
+}
+
+/// If the host cannot be scanned, the accelerators stay as last published.
+ReconcileResult report_obstacle(const RoundSnapshot& snapshot) {
+  ReconcileResult out = result_for(snapshot);
+  const Obstacle& obstacle = snapshot.obstacle;
+  Round& round = out.round;
+  round.status = exit_status_of(obstacle.error);
+  round.phase = round.status == ExitStatus::refused ? api::NodePhase::blocked : api::NodePhase::failed;
+  if (obstacle.of_the_lock) {
+    out.memory.asked_at.reset();  // the plugin has answered
+    // If another process has the lock, the change was not attempted and has not failed.
+    if (obstacle.error.code == Errc::failed) round.phase = api::NodePhase::applying;
+  }
+  api::HostStatus next = status_of(snapshot, round.phase, {});
+  next.error = api::StatusError{.message = obstacle.error.message, .hint = obstacle.error.hint};
+  if (const auto& published = snapshot.memory.status.published; published && !snapshot.is_scanned) {
+    next.accelerators = published->accelerators;
+    next.features = published->features;
+  }
+  if (!obstacle.ends_withdrawals) next.withdraw = snapshot.withdrawals;
+  round.again = back_off(out.memory, snapshot.now);
+  out.status = std::move(next);
+  return out;
+}
+
+/// The request to the plugin before a change. It is the same in all stages of the change.
+struct Request {
+  std::set<std::string> asked;  ///< ReconcileResult::asked
+  api::HostStatus status;       ///< with all withdrawals
+};
+
+Request request_for(const RoundSnapshot& snapshot) {
+  std::vector<api::Withdrawal> withdrawn = going(snapshot.plan, snapshot.node, snapshot.plugin.listed);
+  Request out{.asked = ids_of(withdrawn),
+              .status = status_of(snapshot, api::NodePhase::applying, snapshot.conditions)};
+  merge(withdrawn, awaited(snapshot.conditions, snapshot.node, snapshot.plugin.listed));
+  merge(withdrawn, coming(snapshot.plan));
+  out.status.withdraw = std::move(withdrawn);
+  return out;
+}
+
+/// True if the plugin has read that these devices are withdrawn.
+bool has_withdrawn(const RoundSnapshot& snapshot, const std::set<std::string>& asked) {
+  const StatusMemory& memory = snapshot.memory.status;
+  if (!memory.published || !std::ranges::includes(ids_of(memory.published->withdraw), asked)) return false;
+  const auto& answered = snapshot.plugin.state_generation;
+  return answered && *answered >= memory.withdrawn_in;
+}
+
+ReconcileResult begin_change(const RoundSnapshot& snapshot) {
+  ReconcileResult out = result_for(snapshot);
+  if (!writes(snapshot.plan)) {
+    out.action = snapshot.leftovers ? Action::apply : Action::settle;
+    return out;
+  }
+  Request request = request_for(snapshot);
+  out.action = Action::observe_plugin;
+  // The list is published even without a plugin, since one that starts now reads it before it lists devices.
+  if (!request.asked.empty() && !has_withdrawn(snapshot, request.asked))
+    out.status = std::move(request.status);
+  return out;
+}
+
+/// The change begins, with this result. The status has the conditions of the plan: a GPU that a pod has is
+/// not reported as blocked before the attempt is over.
+ReconcileResult apply_now(ReconcileResult out, Request request) {
+  out.action = Action::apply;
+  out.status = std::move(request.status);
+  return out;
+}
+
+ReconcileResult await_plugin(const RoundSnapshot& snapshot) {
+  ReconcileResult out = result_for(snapshot);
+  Request request = request_for(snapshot);
+  const bool answered =
+      !snapshot.plugin.runs || request.asked.empty() || has_withdrawn(snapshot, request.asked);
+  // The deadline counts from the first request, whatever came or went since.
+  if (!answered && !out.memory.asked_at) out.memory.asked_at = snapshot.now;
+  const Moment deadline = out.memory.asked_at.value_or(Moment()) + snapshot.plugin_patience;
+  if (!answered && snapshot.now < deadline) {
+    out.round.phase = api::NodePhase::applying;
+    out.round.unfinished = true;
+    out.round.again = deadline;
+    return out;
+  }
+  out.asked = request.asked;
+  if (!snapshot.plugin.runs || !answered) return apply_now(std::move(out), std::move(request));
+  out.action = Action::find_pods;
+  return out;
+}
+
+/// The plugin has read the withdrawals, so a device that it still lists has been allocated to a pod.
+ReconcileResult refuse_devices_of_pods(const RoundSnapshot& snapshot) {
+  ReconcileResult out = result_for(snapshot);
+  for (const auto& [gpu, users] : snapshot.pods) {
+    GpuCondition condition;
+    condition.state = api::GpuState::blocked;
+    condition.users = users;
+    for (const vfio::DeviceUser& user : users)
+      condition.reasons.push_back(gpu.text() + " is in use: " + user.text());
+    condition.hint = kPodsRemedy;
+    out.conditions.insert_or_assign(gpu, std::move(condition));
+  }
+  if (any(out.conditions, api::GpuState::pending)) return apply_now(std::move(out), request_for(snapshot));
+  out.action = Action::roll_back;
+  return out;
+}
+
+std::optional<Error> first_error_of(const NodeOutcome& outcome) {
+  if (outcome.error) return outcome.error;
+  for (const auto* errors : {&outcome.given_back.errors, &outcome.given_away.errors, &outcome.vgpus.errors})
+    if (!errors->empty()) return errors->front();
+  return std::nullopt;
+}
+
+/// The result of an attempt. `snapshot.conditions` are those before it.
+ReconcileResult judge_attempt(const RoundSnapshot& snapshot) {
+  ReconcileResult out = result_for(snapshot);
+  out.conditions.clear();
+  out.error = snapshot.error;
+  if (snapshot.outcome) {
+    out.conditions = conditions_of(*snapshot.outcome);
+    // A GPU that stays blocked keeps its first reasons; later ones name the plugin's list, which is correct.
+    for (auto& [gpu, condition] : out.conditions)
+      if (const auto known = snapshot.conditions.find(gpu);
+          known != snapshot.conditions.end() && known->second.state == condition.state)
+        condition = known->second;
+    out.error = first_error_of(*snapshot.outcome);
+  }
+  const bool planned = writes(snapshot.plan);
+  // A second plan must find nothing to do, or else every round would repeat the change.
+  if (planned && !out.error && out.conditions.empty()) {
+    if (!snapshot.still_writes) {
+      out.action = Action::plan_again;
+      return out;
+    }
+    if (*snapshot.still_writes) {
+      out.error = Error{.code = Errc::failed,
+                        .message = "every step succeeded, but the host is not in the desired state",
+                        .hint = "`ferry hostd --dry-run` says what is left to do"};
+    }
+  }
+  out.action = Action::settle;
+  out.in_vain = out.error || any(out.conditions, api::GpuState::failed) ||
+                (planned && beyond(out.conditions, snapshot.conditions));
+  return out;
+}
+
+/// True if an event follows for each blocked GPU that becomes free: from the plugin for a pod's device, and
+/// from the kernel for the end of a process.
+bool all_reported(const GpuConditions& conditions, const std::vector<api::Withdrawal>& awaited,
+                  bool ends_are_reported) {
+  const auto ids = ids_of(awaited);
+  return std::ranges::all_of(conditions, [&](const auto& one) {
+    const auto& [gpu, condition] = one;
+    if (condition.state != api::GpuState::blocked || ids.contains(gpu.text())) return true;
+    return ends_are_reported && !condition.users.empty() &&
+           std::ranges::all_of(condition.users,
+                               [](const vfio::DeviceUser& user) { return user.pid.has_value(); });
+  });
+}
+
+/// The result of a round, with the withdrawals for pods that still have a device.
+ReconcileResult settle(const RoundSnapshot& snapshot) {
+  ReconcileResult out = result_for(snapshot);
+  GpuConditions& conditions = out.conditions;
+  for (auto& [gpu, condition] : conditions) {
+    const auto silent = [](const vfio::DeviceUser& user) { return user.name == kAnyPod; };
+    if (condition.state == api::GpuState::blocked && std::ranges::any_of(condition.users, silent))
+      condition.hint = kPluginsRemedy;
+  }
+  const auto& error = snapshot.error;
+  Round& round = out.round;
+  const bool failed = error || any(conditions, api::GpuState::failed);
+  const bool refused = any(conditions, api::GpuState::blocked);
+  round.phase = failed ? api::NodePhase::failed : refused ? api::NodePhase::blocked : api::NodePhase::ready;
+  if (refused) round.status = ExitStatus::refused;
+  if (failed) round.status = worse(round.status, error ? exit_status_of(*error) : ExitStatus::failed);
+  api::HostStatus next = status_of(snapshot, round.phase, conditions);
+  if (error) next.error = api::StatusError{.message = error->message, .hint = error->hint};
+  if (snapshot.plugin.runs) next.withdraw = awaited(conditions, snapshot.node, snapshot.plugin.listed);
+  for (const auto& [gpu, condition] : conditions)
+    for (const vfio::DeviceUser& user : condition.users)
+      if (user.pid) round.processes.insert(*user.pid);
+  const bool in_vain = snapshot.in_vain;
+  if (refused && !failed && !in_vain && !snapshot.ends_are_reported) {
+    out.action = Action::watch_ends;
+    return out;
+  }
+  if (failed || in_vain ||
+      (refused && !all_reported(conditions, next.withdraw, snapshot.ends_are_reported.value_or(false)))) {
+    const Moment again = back_off(out.memory, snapshot.now);
+    // The kubelet forgets a pod without an event, and the agent may have evicted it, so hostd looks soon.
+    const bool soon = !failed && !in_vain && only_pods_hold(conditions);
+    round.again = soon ? std::min(again, snapshot.now + kFirstPause) : again;
+  } else {
+    out.memory.failures = 0;
+    // A device user may close the device without an exit, and the program that reports it may be gone.
+    if (refused) round.again = snapshot.now + kLongestPause;
+  }
+  out.status = std::move(next);
+  return out;
+}
+
+}  // namespace
+
+BeginResult begin_round(const BeginSnapshot& snapshot) {
+  BeginResult out;
+  out.memory = snapshot.memory;
+  AttemptMemory& memory = out.memory;
+  out.is_news = memory.summary != snapshot.summary;
+  if (out.is_news && snapshot.settling) {
+    out.kind = BeginResult::Kind::settles;
+    out.is_news = false;
+    out.round = memory.last;
+    out.round.again = snapshot.now + kSettlingPause;
+    out.round.unfinished = true;
+    return out;
+  }
+  if (out.is_news) {
+    memory.summary = snapshot.summary;
+    memory.failures = 0;
+    memory.back_off_until.reset();
+    memory.asked_at.reset();
+  }
+  if (memory.back_off_until && snapshot.now < *memory.back_off_until && !snapshot.process_ended &&
+      !has_pod_ended(snapshot, memory)) {
+    out.kind = BeginResult::Kind::backs_off;
+    out.round = memory.last;
+    return out;
+  }
+  memory.back_off_until.reset();
+  return out;
+}
+
+ReconcileResult reconcile(const RoundSnapshot& snapshot) {
+  switch (snapshot.stage) {
+    case Stage::idle:
+      return report_idle(snapshot);
+    case Stage::failed:
+      return report_obstacle(snapshot);
+    case Stage::planned:
+      return begin_change(snapshot);
+    case Stage::withdrawn:
+      return await_plugin(snapshot);
+    case Stage::checked:
+      return refuse_devices_of_pods(snapshot);
+    case Stage::attempted:
+      return judge_attempt(snapshot);
+    case Stage::settled:
+      return settle(snapshot);
+  }
+  return {};
+}
+
+}  // namespace ferry::host

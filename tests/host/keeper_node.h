@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node with hostd's rounds: a fake host, and a stand-in for the device plugin that follows its files.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "api/desired_state.h"
+#include "api/host_status.h"
+#include "host/node_keeper.h"
+#include "host/usage/advertised_resources.h"
+#include "hostfs/locks.h"
+#include "tests/support/fake_kernel.h"
+#include "tests/support/fake_mdev.h"
+#include "tests/support/must.h"
+#include "vfio/bind/fence.h"
+#include "vfio/quiesce/release.h"
+
+namespace ferry::host {
+
+/// Free, but for what a test says.
+class DeviceUsers final : public vfio::UseProbe {
+ public:
+  std::map<std::string, vfio::DeviceUser> held;
+  std::function<void()> before_look;
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
+    if (before_look) before_look();
+    vfio::UseReport report;
+    for (const vfio::UseQuestion& question : questions)
+      if (const auto user = held.find(question.device); user != held.end())
+        report.users[question.device] = {user->second};
+    return report;
+  }
+};
+
+/// As another one, but for what it cannot see.
+class Cautious final : public vfio::UseProbe {
+ public:
+  explicit Cautious(vfio::UseProbe& as) : as_(as) {}
+  std::string blind;
+  std::vector<std::string> unknown;
+  std::optional<Error> error;
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
+    if (error) return fail(Error(*error));
+    auto report = as_.look(questions);
+    if (report) report->blind = blind;
+    if (report) report->unknown = unknown;
+    return report;
+  }
+
+ private:
+  vfio::UseProbe& as_;
+};
+
+/// Keeps what it was told to start, and can do it but where a test says not.
+class Orders final : public vfio::Releaser {
+ public:
+  std::vector<std::string> started;
+  bool fails = false;
+  Result<> stop(const std::string& /*unit*/) override { return {}; }
+  Result<> start(const std::string& unit) override {
+    started.push_back(unit);
+    return fails ? Result<>(fail(Errc::failed, unit + " does not start")) : Result<>();
+  }
+};
+
+/// Of a driver that has none, but for those that were left.
+class Locks final : public vfio::DriverLock {
+ public:
+  std::vector<std::string> released;
+  bool fails = false;
+  bool has(const vfio::PciAddress& /*device*/) const override { return false; }
+  Result<> take(const vfio::PciAddress& /*device*/) override { return {}; }
+  Result<> release(const vfio::PciAddress& device) override {
+    released.push_back(device.text());
+    return fails ? Result<>(fail(Errc::failed, "the driver says no")) : Result<>();
+  }
+};
+
+inline vfio::DeviceUser vm(int pid) {
+  return {.kind = vfio::DeviceUser::Kind::virtual_machine,
+          .name = "tenant",
+          .pid = pid,
+          .what = "its group",
+          .pod_uid = "uid-7"};
+}
+
+/// Three T4s, each in a group of its own, on the driver that divides them.
+class NodeKeeperTest : public testing::Test {
+ protected:
+  using Clock = NodeKeeper::Clock;
+  using News = NodeKeeper::News;
+  static constexpr const char* kFirst = "0000:05:00.0";
+  static constexpr const char* kSecond = "0000:06:00.0";
+  static constexpr const char* kThird = "0000:07:00.0";
+  static constexpr const char* kDesired = "var/lib/ferry/desired.json";
+  static constexpr const char* kServing = "var/lib/ferry/serving.json";
+
+  NodeKeeperTest() {
+    kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}});
+    unsigned group = 5;
+    for (const char* address : {kFirst, kSecond, kThird}) {
+      kernel_.add_function({.address = address,
+                            .ids = "10de:1eb8",
+                            .subsystem_ids = "10de:12a2",
+                            .class_code = 0x030200,
+                            .group = group++,
+                            .driver = "nvidia"});
+      mdev_.add_parent(address);
+    }
+    kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
+  }
+
+  NodeHost host(const NodeProbes& uses) {
+    const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
+    return {
+        .moves = {.host = &kernel_,
+                  .writer = &kernel_,
+                  .probe = &uses.moves,
+                  .rules = rules,
+                  .on_step = {},
+                  .driver_lock = &locks_,
+                  .releaser = &services_},
+        .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses.vgpus, .rules = rules, .node = "node-a"}};
+  }
+  NodeKeeper make_keeper() {
+    return {kernel_,
+            {.moves = holders_, .vgpus = vgpu_holders_, .open = open_holders_},
+            [this](const NodeProbes& uses) { return host(uses); },
+            settings_};
+  }
+  /// `items`: of the policy's list.
+  void want(const std::string& items, std::uint64_t generation = 1) {
+    const api::DesiredFile desired{
+        .generation = generation,
+        .policy = "a",
+        .config = ConfigText{.file = {}, .text = "version: v2\npolicies:\n  a:\n" + items},
+        .source = "a test"};
+    kernel_.file(kDesired, api::desired_file_text(desired));
+  }
+  NodeKeeper::Round round(News news = News::anything) {
+    now_ += std::chrono::seconds(1);
+    return keeper_.round(news);
+  }
+  /// As the loop does it: the plugin is told, answers, and that is news.
+  NodeKeeper::Round rounds() {
+    auto last = round();
+    for (int i = 0; i < 10 && plugin_follows(); ++i) last = round();
+    return last;
+  }
+
+  api::HostStatus state() const {
+    return test::must(api::read_host_status(test::must(kernel_.read_file("run/ferry/status.json"))));
+  }
+  api::AcceleratorStatus gpu(const std::string& address) const {
+    for (const api::AcceleratorStatus& one : state().accelerators)
+      if (one.address.text() == address) return one;
+    throw std::runtime_error("no " + address + " in status.json");
+  }
+  std::vector<std::string> withdrawn() const {
+    std::vector<std::string> ids;
+    for (const api::Withdrawal& one : state().withdraw) ids.push_back(one.id);
+    return ids;
+  }
+  std::vector<std::string> drivers() const {
+    std::vector<std::string> out;
+    for (const char* address : {kFirst, kSecond, kThird}) out.push_back(kernel_.driver_of(address));
+    return out;
+  }
+  std::vector<std::string> host_writes() const {
+    std::vector<std::string> out = kernel_.writes();
+    std::erase_if(out, [](const std::string& write) { return write.find("run/ferry") != std::string::npos; });
+    return out;
+  }
+
+  // -- the plugin --
+  void start_plugin() {
+    liveness_.emplace(test::must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock")));
+    plugin_follows();
+  }
+  void kill_plugin() { liveness_.reset(); }
+  /// It has read status.json, and lists what is on vfio, and vGPUs, and is not withdrawn; what it has listed
+  /// before also without a driver; what is allocated in any case. Whether its file is another now.
+  bool plugin_follows() {
+    if (!liveness_ || silent_) return false;
+    const auto text = kernel_.read_file("run/ferry/status.json");
+    const auto withdrawals = text ? test::must(api::read_withdrawals(*text)) : api::HostStatus();
+    auto devices = nlohmann::json::array();
+    const auto add = [&](const std::string& id, unsigned group) {
+      const bool allocated = allocated_.contains(id);
+      if (!allocated && std::ranges::any_of(withdrawals.withdraw, [&](const api::Withdrawal& one) {
+            return one.id == id || (kata_ && iommu_group_of(kernel_, one.id) == group);
+          })) {
+        listed_.erase(id);
+        return;
+      }
+      listed_.insert(id);
+      devices.push_back(
+          {{"id", kata_ ? std::to_string(group) : id}, {"iommu_group", group}, {"allocated", allocated}});
+    };
+    for (const char* address : {kFirst, kSecond, kThird}) {
+      const std::string driver = kernel_.driver_of(address);
+      if (driver == "vfio-pci" || (driver.empty() && listed_.contains(address)))
+        add(address, *iommu_group_of(kernel_, address));
+      if (!driver.empty() && driver != "vfio-pci") listed_.erase(address);
+      for (const std::string& vgpu : mdev_.devices_on(address)) add(vgpu.substr(vgpu.find(' ') + 1), 200);
+    }
+    const nlohmann::json file = {{"version", 2},
+                                 {"state_generation", withdrawals.generation + answer_ahead_},
+                                 {"resources", {{{"name", "nvidia.com/T4"}, {"devices", devices}}}}};
+    const std::string now = file.dump();
+    if (now == kernel_.read_file("run/ferry/plugin/advertised.json").value_or("")) return false;
+    kernel_.file("run/ferry/plugin/advertised.json", now);
+    return true;
+  }
+
+  test::FakeKernel kernel_;
+  test::FakeMdev mdev_{kernel_};
+  DeviceUsers holders_;
+  Cautious vgpu_holders_{holders_};
+  Cautious open_holders_{holders_};
+  Orders services_;
+  Locks locks_;
+  KeeperSettings settings_{.lock_patience = std::chrono::milliseconds(1),
+                           .watch_ends = [](const std::set<int>& processes) { return processes.size() <= 2; },
+                           .now = [this] { return now_; }};
+  NodeKeeper keeper_ = make_keeper();
+  Clock::time_point now_ = Clock::time_point() + std::chrono::hours(1);
+  std::optional<LivenessLock> liveness_;
+  std::set<std::string> allocated_;
+  std::set<std::string> listed_;
+  bool silent_ = false;
+  bool kata_ = false;
+  std::uint64_t answer_ahead_ = 0;
+};
+
+inline constexpr const char* kAllAway = "  - {devices: all, mode: passthrough}\n";
+inline constexpr const char* kAllBack = "  - {devices: all, mode: host}\n";
+inline constexpr const char* kFirstBack =
+    "  - {devices: all, mode: passthrough}\n  - {devices: [0], mode: host}\n";
+inline constexpr const char* kDivided = "  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n";
+
+}  // namespace ferry::host

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rounds of hostd: the device plugin withdraws devices before a change.
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "api/host_status.h"
+#include "hostfs/locks.h"
+#include "tests/host/keeper_node.h"
+#include "tests/support/must.h"
+
+namespace ferry::host {
+namespace {
+
+using namespace std::chrono_literals;
+using test::must;
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// -- the plugin makes way first --
+
+TEST_F(NodeKeeperTest, WaitsForThePluginBeforeItTakesAGpuBack) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  kernel_.forget_changes();
+  want(kFirstBack);
+  const auto waiting = round();
+  EXPECT_EQ(waiting.phase, api::NodePhase::applying);
+  EXPECT_TRUE(waiting.again) << "a plugin that never answers";
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  EXPECT_EQ(gpu(kFirst).state, api::GpuState::pending);
+  EXPECT_EQ(round().phase, api::NodePhase::applying) << "other news";
+  EXPECT_THAT(host_writes(), IsEmpty());
+
+  ASSERT_TRUE(plugin_follows());
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
+  EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "vfio-pci"));
+  EXPECT_THAT(withdrawn(), IsEmpty()) << "whatever is there now may be advertised";
+}
+
+TEST_F(NodeKeeperTest, TakesNoAnswerToAnEarlierFile) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  want(kFirstBack);
+  EXPECT_EQ(round().phase, api::NodePhase::applying) << "it has answered the file before";
+  kernel_.forget_changes();
+  // It lists nothing, but from before it was asked: it may be about to list the GPU.
+  nlohmann::json file = {
+      {"version", 2}, {"state_generation", state().generation - 1}, {"resources", nlohmann::json::array()}};
+  kernel_.file("run/ferry/plugin/advertised.json", file.dump());
+  EXPECT_EQ(round().phase, api::NodePhase::applying);
+  EXPECT_THAT(host_writes(), IsEmpty());
+  file["state_generation"] = state().generation;
+  kernel_.file("run/ferry/plugin/advertised.json", file.dump());
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
+}
+
+TEST_F(NodeKeeperTest, CountsOnFromWhereThePluginIs) {
+  want(kAllAway);
+  answer_ahead_ = 500;
+  start_plugin();
+  round();
+  EXPECT_GT(state().generation, 500U);
+}
+
+TEST_F(NodeKeeperTest, WaitsForVgpusThatGo) {
+  want(kDivided);
+  start_plugin();
+  rounds();
+  const std::string id = gpu(kSecond).vgpus.at(0).id;
+  want("  - {devices: [1], mode: vgpu, vgpu-devices: {T4-8Q: 1}}\n");
+  kernel_.forget_changes();
+  EXPECT_EQ(round().phase, api::NodePhase::applying);
+  EXPECT_THAT(withdrawn(), AllOf(SizeIs(3), Contains(id))) << "and the one that is made in their place";
+  EXPECT_THAT(host_writes(), IsEmpty());
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+  EXPECT_EQ(gpu(kSecond).vgpus.at(0).type, "T4-8Q");
+}
+
+// Somebody has unbound what the plugin had offered: it is listed, Unhealthy, until it is withdrawn.
+TEST_F(NodeKeeperTest, AsksForWhatIsListedThoughItHasLostItsDriver) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  plugin_follows();
+  must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kFirst));
+  plugin_follows();
+  ASSERT_TRUE(listed_.contains(kFirst));
+  EXPECT_EQ(round().phase, api::NodePhase::applying);
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  ASSERT_TRUE(plugin_follows());
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+  EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
+  EXPECT_THAT(withdrawn(), IsEmpty());
+}
+
+TEST_F(NodeKeeperTest, KnowsKatasNumbersByTheirGroups) {
+  want(kAllAway);
+  kata_ = true;
+  start_plugin();
+  rounds();
+  want(kFirstBack);
+  round();
+  // It has read the file and lists the GPU's group still: a pod's.
+  allocated_ = {kFirst};
+  ASSERT_TRUE(plugin_follows());
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
+  EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
+  allocated_.clear();
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+  EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
+}
+
+TEST_F(NodeKeeperTest, WaitsForNobodyWithoutAPlugin) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  kill_plugin();
+  want(kFirstBack);
+  EXPECT_EQ(round().phase, api::NodePhase::ready) << "what it left in its file is nobody's";
+  EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
+}
+
+TEST_F(NodeKeeperTest, DoesNotAskAboutWhatThePluginCannotOffer) {
+  start_plugin();
+  silent_ = true;
+  want(kAllAway);
+  EXPECT_EQ(round().phase, api::NodePhase::ready);
+}
+
+TEST_F(NodeKeeperTest, RefusesWhenThePluginDoesNotAnswer) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  silent_ = true;
+  want(kFirstBack);
+  EXPECT_EQ(round().phase, api::NodePhase::applying);
+  now_ += 31s;
+  kernel_.forget_changes();
+  const auto refused = round();
+  EXPECT_EQ(refused.phase, api::NodePhase::blocked);
+  EXPECT_EQ(refused.status, ExitStatus::refused);
+  EXPECT_THAT(host_writes(), IsEmpty());
+  EXPECT_THAT(gpu(kFirst).reason, HasSubstr("the device plugin"));
+  EXPECT_THAT(gpu(kFirst).hint, HasSubstr("`ferry plugin`")) << "there is no pod to delete";
+  EXPECT_THAT(withdrawn(), IsEmpty()) << "the node is as it was";
+  ASSERT_TRUE(refused.again) << "nobody tells when it wakes up";
+  EXPECT_EQ(*refused.again, now_ + 10s);
+}
+
+TEST_F(NodeKeeperTest, LetsNothingBeOfferedThatIsStillBeingMade) {
+  start_plugin();
+  std::vector<std::string> withheld;
+  holders_.before_look = [&] {
+    if (kernel_.exists("run/ferry/status.json") && state().phase == api::NodePhase::applying)
+      withheld = withdrawn();
+  };
+  want(
+      "  - {devices: [0], mode: passthrough}\n"
+      "  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n");
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+  ASSERT_THAT(gpu(kSecond).vgpus, SizeIs(2));
+  EXPECT_THAT(withheld, testing::UnorderedElementsAre(kFirst, gpu(kSecond).vgpus.at(0).id,
+                                                      gpu(kSecond).vgpus.at(1).id));
+  EXPECT_THAT(withdrawn(), IsEmpty()) << "and then it is";
+}
+
+// It may take half a minute to get the node's lock.
+TEST_F(NodeKeeperTest, MindsAPluginThatHasStartedSinceThePlan) {
+  want(kAllAway);
+  round();
+  holders_.before_look = [this] {
+    if (liveness_ || state().phase != api::NodePhase::applying) return;
+    // It has read an earlier file, and has offered the GPU.
+    kernel_.file("run/ferry/plugin/advertised.json",
+                 R"({"version": 2, "resources": [{"name": "nvidia.com/T4", "devices": [
+                     {"id": "0000:05:00.0", "iommu_group": 5, "allocated": false}]}]})");
+    liveness_.emplace(must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock")));
+  };
+  want(kFirstBack);
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
+  EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
+}
+
+TEST_F(NodeKeeperTest, WaitsForThePluginNoLongerBecauseTheQuestionGrows) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  plugin_follows();
+  want(kFirstBack);
+  ASSERT_EQ(round().phase, api::NodePhase::applying);
+  const auto asked = now_;
+  silent_ = true;
+  now_ += 20s;
+  // By now a pod has another one, which is waited for too.
+  want(kAllBack);
+  ASSERT_EQ(round().phase, api::NodePhase::applying) << "another desired state is another question";
+  const auto asked_again = now_;
+  EXPECT_GT(asked_again, asked);
+  now_ += 20s;
+  holders_.held = {{kSecond, vm(412)}};
+  ASSERT_EQ(round().phase, api::NodePhase::applying);
+  ASSERT_THAT(withdrawn(), ElementsAre(kFirst, kThird));
+  now_ = asked_again + 30s;
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
+}
+
+}  // namespace
+}  // namespace ferry::host
