@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
@@ -139,6 +141,7 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
   if (!profile) return complain(profile.error());
   auto on = vgpu_host(session, options.release);
   if (!on) return complain(on.error());
+  on->rules = vgpu::rules_for(*profile, std::move(on->rules));
   on->spares_foreign = !options.foreign;
   if (session.dry_run) {
     auto view = vgpu::look(*on, {&*profile, 1});
@@ -155,7 +158,7 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
 ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& options) {
   auto profile = chosen_profile(options);
   if (!profile) return complain(profile.error());
-  auto vgpus = read_vgpus(session);
+  auto vgpus = read_vgpus(session, vgpu::rules_for(*profile, session.rules));
   if (!vgpus) return complain(vgpus.error());
   const auto idle = policy::items_without_gpu(*profile, *vgpus);
   warn_of_idle(idle);
@@ -184,6 +187,11 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
   if (!removal) return complain(removal.error());
   auto on = vgpu_host(session);
   if (!on) return complain(on.error());
+  if (!removal->gpus.empty()) {
+    auto rules = vgpu_rules(session);
+    if (!rules) return complain(rules.error());
+    on->rules = std::move(*rules);
+  }
   auto change = session.dry_run ? Result<std::unique_ptr<HostChange>>() : begin_change(session);
   if (!change) return complain(change.error());
   auto view = vgpu::look(*on);
