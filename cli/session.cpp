@@ -14,6 +14,7 @@
 #include "host/usage/proc_use_probe.h"
 #include "host/usage/use_probes.h"
 #include "kubevirt-plugin/allocation/pod_resources.h"
+#include "mdev/framework.h"
 #include "mdev/gpu_management.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/accelerators.h"
@@ -61,10 +62,22 @@ vfio::MoveContext move_context(const Session& session, const vfio::AcceleratorRu
           }};
 }
 
-Result<mdev::VgpuInventory> read_vgpus(const Session& session) {
+Result<vfio::AcceleratorRules> vgpu_rules(const Session& session) {
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(std::move(inventory).error());
-  return vgpu::scan_known_vgpus(*session.host, *inventory, session.rules);
+  return mdev::naming_vgpu_vendors(*inventory, session.rules);
+}
+
+Result<mdev::VgpuInventory> read_vgpus(const Session& session, const vfio::AcceleratorRules& rules) {
+  auto inventory = vfio::scan(*session.host);
+  if (!inventory) return fail(std::move(inventory).error());
+  return vgpu::scan_known_vgpus(*session.host, *inventory, rules);
+}
+
+Result<mdev::VgpuInventory> read_vgpus(const Session& session) {
+  const auto rules = vgpu_rules(session);
+  if (!rules) return fail(Error(rules.error()));
+  return read_vgpus(session, *rules);
 }
 
 Result<> require_root(const Session& session) {

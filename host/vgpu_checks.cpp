@@ -139,6 +139,11 @@ Check functions_check(const mdev::VgpuGpu& gpu, const Virtuals& virtuals) {
     return std::move(check).failed(named(virtuals.without_group) + " in no IOMMU group",
                                    "switch the IOMMU on, then have the virtual functions made anew");
   }
+  if (gpu.framework->binds_functions() && !virtuals.all.empty()) {
+    return std::move(check).passed(fmt::format("{}, {} of them on VFIO drivers",
+                                               counted(virtuals.all.size(), "virtual function"),
+                                               gpu.devices.size()));
+  }
   if (!virtuals.on_vfio.empty()) {
     return std::move(check).failed(
         named(virtuals.on_vfio) + " on vfio-pci, where no vGPU can be made",
@@ -163,7 +168,9 @@ Check functions_check(const mdev::VgpuGpu& gpu, const Virtuals& virtuals) {
   }
   return std::move(check).warned(
       fmt::format("none of its {} virtual functions is enabled", function.sriov_totalvfs),
-      gpu.host_driver
+      !gpu.framework->by_nvidias_driver()
+          ? "`ferry vgpu apply` has as many enabled as a profile asks for vGPUs"
+      : gpu.host_driver
           ? fmt::format("`ferry vgpu apply` has them enabled where a profile wants vGPUs; by hand `{} -e {}`",
                         kDriverTool, gpu.address().text())
           : "none can be, before a vGPU host driver has taken the GPU");
@@ -199,7 +206,7 @@ Check types_check(const mdev::VgpuGpu& gpu, bool others_pass) {
 
 std::vector<Check> vgpu_checks(const HostFs& host, const vfio::Inventory& inventory,
                                const vfio::AcceleratorRules& rules) {
-  const auto vgpus = mdev::scan_vgpus(host, inventory, rules);
+  const auto vgpus = mdev::scan_vgpus(host, inventory, mdev::naming_vgpu_vendors(inventory, rules));
   struct GpuChecks {
     const mdev::VgpuGpu* gpu = nullptr;
     Check driver;
@@ -209,11 +216,12 @@ std::vector<Check> vgpu_checks(const HostFs& host, const vfio::Inventory& invent
   bool host_driver = false;
   bool mediated = false;
   bool on_virtual_functions = false;
-  const auto gpus = vgpus ? vgpus->gpus : std::vector<mdev::VgpuGpu>{};
+  auto gpus = vgpus ? vgpus->gpus : std::vector<mdev::VgpuGpu>{};
+  std::erase_if(gpus, [](const mdev::VgpuGpu& gpu) { return gpu.by_name && !gpu.framework->makes_vgpus(); });
   for (const mdev::VgpuGpu& gpu : gpus) {
     const Virtuals virtuals = virtual_functions(inventory, gpu);
     Check driver = driver_check(host, gpu);
-    host_driver = host_driver || driver.verdict == Verdict::pass;
+    host_driver = host_driver || (driver.verdict == Verdict::pass && gpu.framework->by_nvidias_driver());
     mediated = mediated || (gpu.framework->makes_vgpus() && gpu.framework->has_mediated_devices());
     on_virtual_functions = on_virtual_functions || !virtuals.all.empty() || gpu.on_virtual_functions();
     of_gpus.push_back(

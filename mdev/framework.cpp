@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 namespace ferry::mdev {
 namespace {
@@ -17,23 +18,41 @@ auto all() {
   });
 }
 
-bool is_on(const Framework& framework, const HostScan& scan, const vfio::PciAddress& gpu,
-           VirtualFunctions functions) {
-  if (!framework.on_virtual_functions()) return framework.is_parent(scan, gpu);
-  return std::ranges::any_of(functions, [&](const vfio::PciFunction* function) {
-    return framework.is_parent(scan, function->address);
-  });
+}  // namespace
+
+bool Framework::is_on(const HostScan& scan, const vfio::PciAddress& gpu, VirtualFunctions functions) const {
+  if (!on_virtual_functions()) return is_parent(scan, gpu);
+  return std::ranges::any_of(
+      functions, [&](const vfio::PciFunction* function) { return is_parent(scan, function->address); });
 }
 
-}  // namespace
+Result<> Framework::enable_functions(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t number,
+                                     bool /*for_host*/) const {
+  return enable_vfs(on, gpu, number);
+}
+
+Result<> Framework::disable_functions(const VfSwitch& on, const vfio::PciAddress& gpu) const {
+  return disable_vfs(on, gpu);
+}
 
 // Virtual functions with vGPUs are checked first: once they are enabled, the GPU itself offers nothing,
 // though its directory may stay. Virtual functions that VMs get whole come last: the GPU may make vGPUs
 // beside them.
 const Framework& framework_of(const HostScan& scan, const vfio::PciAddress& gpu, VirtualFunctions functions) {
   for (const Framework* framework : all())
-    if (is_on(*framework, scan, gpu, functions)) return *framework;
+    if (framework->is_on(scan, gpu, functions)) return *framework;
   return no_framework();
+}
+
+vfio::AcceleratorRules naming_vgpu_vendors(const vfio::Inventory& inventory, vfio::AcceleratorRules rules) {
+  std::set<std::uint16_t> vendors;
+  for (const auto& [address, function] : inventory.functions) {
+    if (!rules.only_by_name(function)) continue;
+    for (const Framework* framework : all())
+      if (framework->is_shown_by_driver(function)) vendors.insert(function.vendor);
+  }
+  rules.named_vendors.merge(vendors);
+  return rules;
 }
 
 }  // namespace ferry::mdev

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/pinned.h"
 #include "common/result.h"
@@ -16,6 +17,7 @@
 #include "mdev/mdev_bus.h"
 #include "mdev/stuck_gpus.h"
 #include "mdev/vgpu.h"
+#include "mdev/virtual_functions.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::mdev {
@@ -65,6 +67,11 @@ class Framework : Pinned {
 
   // Reads.
 
+  /// True if the GPU makes vGPUs by this framework now: by default if the GPU, or a virtual function of it,
+  /// is a parent.
+  virtual bool is_on(const HostScan& scan, const vfio::PciAddress& gpu, VirtualFunctions functions) const;
+  /// True if the driver alone shows that the GPU makes vGPUs by this framework, whatever its vendor is.
+  virtual bool is_shown_by_driver(const vfio::PciFunction& /*gpu*/) const { return false; }
   /// True if vGPUs can be made on `function` by this framework.
   virtual bool is_parent(const HostScan& scan, const vfio::PciAddress& function) const = 0;
   /// Adds a GPU's parents to `gpu`, and those of its vGPUs that the mdev bus does not list. A part that
@@ -90,13 +97,21 @@ class Framework : Pinned {
                                         const VgpuId& id) const = 0;
   /// Removes a vGPU; refuses_removal_in_use() answers what happens while a VM uses it.
   virtual AttributeWrite removal_write(const vfio::PciAddress& parent, const VgpuId& id) const = 0;
-  /// Replaces all plug-in parameters of a vGPU; a blank clears them. EPERM while a VM uses the vGPU.
-  virtual AttributeWrite params_write(const vfio::PciAddress& parent, const VgpuId& id,
-                                      const std::string& params) const = 0;
+  /// Replaces all parameters of a vGPU; a blank clears them. EPERM while a VM uses the vGPU. Errors:
+  /// Errc::unsupported if the vGPU cannot have such parameters.
+  virtual Result<std::vector<AttributeWrite>> params_writes(const HostFs& host,
+                                                            const vfio::PciAddress& parent, const VgpuId& id,
+                                                            const std::string& params) const = 0;
   /// Moves a vGPU within the GPU's memory. EINVAL: not free, or no placement of its type. ENXIO or ENOENT:
   /// the GPU offers no choice. EPERM: a VM uses the vGPU.
   virtual AttributeWrite placement_write(const vfio::PciAddress& parent, const VgpuId& id,
                                          std::uint32_t placement) const = 0;
+  /// Gives a GPU without virtual functions `number` of them: by default enable_vfs(), and its errors.
+  /// `for_host`: drivers of the host may take them, also where vGPUs need functions without a driver.
+  virtual Result<> enable_functions(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t number,
+                                    bool for_host) const;
+  /// Removes all virtual functions of a GPU, which must have no vGPU: by default disable_vfs().
+  virtual Result<> disable_functions(const VfSwitch& on, const vfio::PciAddress& gpu) const;
 };
 
 /// Mediated devices on the GPU itself, as GPUs without virtual functions have them.
@@ -106,10 +121,14 @@ const Framework& mediated_on_functions();
 /// The driver's own attributes on each virtual function, without mdev (vendor_vfio.h).
 const Framework& vendor_vfio();
 
-/// Virtual functions that go to a VM whole, as other vendors' do: read only.
+/// Virtual functions that go to a VM whole, as other vendors' do.
 const Framework& whole_functions();
 
 /// The framework that makes a GPU's vGPUs now, or no_framework().
 const Framework& framework_of(const HostScan& scan, const vfio::PciAddress& gpu, VirtualFunctions functions);
+
+/// The rules that also count the accelerators of each vendor that has a GPU of is_shown_by_driver() here. For
+/// commands that show vGPUs without a file that names the GPUs.
+vfio::AcceleratorRules naming_vgpu_vendors(const vfio::Inventory& inventory, vfio::AcceleratorRules rules);
 
 }  // namespace ferry::mdev

@@ -59,9 +59,9 @@ class MediatedDevices : public Framework {
   AttributeWrite removal_write(const vfio::PciAddress& parent, const VgpuId& id) const final {
     return {.path = remove_path(parent, id), .value = "1"};
   }
-  AttributeWrite params_write(const vfio::PciAddress& parent, const VgpuId& id,
-                              const std::string& params) const final {
-    return {.path = params_path(parent, id), .value = params};
+  Result<std::vector<AttributeWrite>> params_writes(const HostFs& /*host*/, const vfio::PciAddress& parent,
+                                                    const VgpuId& id, const std::string& params) const final {
+    return std::vector{AttributeWrite{.path = params_path(parent, id), .value = params}};
   }
   AttributeWrite placement_write(const vfio::PciAddress& parent, const VgpuId& id,
                                  std::uint32_t placement) const final {

@@ -227,9 +227,10 @@ class VendorVfio final : public Framework {
   AttributeWrite removal_write(const vfio::PciAddress& parent, const VgpuId& /*id*/) const override {
     return {.path = current_type_path(parent), .value = "0"};
   }
-  AttributeWrite params_write(const vfio::PciAddress& parent, const VgpuId& /*id*/,
-                              const std::string& params) const override {
-    return {.path = params_path(parent), .value = params};
+  Result<std::vector<AttributeWrite>> params_writes(const HostFs& /*host*/, const vfio::PciAddress& parent,
+                                                    const VgpuId& /*id*/,
+                                                    const std::string& params) const override {
+    return std::vector{AttributeWrite{.path = params_path(parent), .value = params}};
   }
   AttributeWrite placement_write(const vfio::PciAddress& parent, const VgpuId& /*id*/,
                                  std::uint32_t placement) const override {

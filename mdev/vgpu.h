@@ -25,7 +25,7 @@ class Framework;  // framework.h
 const Framework& no_framework();
 
 /// A vGPU's name on its host, and the key of its device users. A mediated device has its UUID in lower case.
-/// A vGPU of vendor-specific VFIO has no UUID, so the address of its virtual function is used.
+/// Another vGPU has no UUID, so the address of its virtual function is used.
 struct VgpuId {
   std::string text;
   auto operator<=>(const VgpuId&) const = default;
@@ -37,6 +37,7 @@ Result<VgpuId> parse_mdev_uuid(std::string_view text);
 /// A type that a parent offers.
 struct VgpuType {
   /// The name in sysfs: the directory ("nvidia-230"), or for vendor-specific VFIO the bare number ("1153").
+  /// Of a whole virtual function: its IDs ("1002:75b3").
   std::string id;
   std::string name;        ///< the driver's name, "GRID T4-1Q"; the id if the driver gives none
   std::string short_name;  ///< the last word of the name: "T4-1Q"
@@ -77,7 +78,7 @@ struct VgpuDevice {
   /// Set on a captured host only (vgpu_inventory.h): the number from which Ferry derived the vGPU's UUID.
   std::optional<unsigned> captured_number = {};
 
-  /// True for a mediated device. Else it is its parent, a virtual function under vendor-specific VFIO.
+  /// True for a mediated device. Else it is its parent, a virtual function.
   bool is_mediated() const { return id.text != parent.text(); }
 };
 
@@ -113,9 +114,14 @@ struct VgpuGpu {
   std::string obstacle;
   /// In order of address, which is also the order of virtual functions' numbers (SR-IOV counts upwards).
   std::vector<VgpuParent> parents;
-  /// Types that the board is known to have but no parent lists now, because the GPU's vGPUs hide them. They
-  /// come from a table: the id may be empty, and must be read from the driver before it is written.
+  /// Types that the board is known to have but no parent lists now, because the GPU's vGPUs hide them, or
+  /// because the GPU has no virtual functions. Those of a table may have an empty id, which must be read from
+  /// the driver before it is written.
   std::vector<VgpuType> unlisted;
+  /// read_autoprobe(); absent also if the GPU's framework leaves the setting alone.
+  std::optional<bool> vf_autoprobe = {};
+  /// Such a framework's functions: one of them is on a driver of the host.
+  bool host_has_vfs = false;
   std::vector<VgpuDevice> devices;  ///< in order of parent, then id
 
   const vfio::PciAddress& address() const { return function.address; }

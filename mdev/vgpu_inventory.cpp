@@ -48,12 +48,12 @@ std::string obstacle(const VgpuGpu& gpu) {
     for (const VgpuParent& parent : gpu.parents) {
       if (parent.problem) return "its vGPU types cannot be read: " + parent.problem->message;
     }
-    return {};
+    if (!gpu.framework->binds_functions() || !gpu.functions.empty()) return {};
+    return fmt::format("none of its {} virtual functions is enabled{}", function.sriov_totalvfs,
+                       gpu.unlisted.empty() ? "" : "; each would be a " + gpu.unlisted.front().short_name);
   }
   if (vfio::on_vfio_driver(function)) return fmt::format("bound to {} for passthrough", *function.driver);
   if (!function.driver) return "no driver is bound to it";
-  if (gpu.framework == &whole_functions())
-    return fmt::format("its driver {} makes whole virtual functions, and no vGPU types", *function.driver);
   if (function.sriov_numvfs > 0) {
     return fmt::format("its driver {} offers no vGPU types on its {}", *function.driver,
                        counted(function.sriov_numvfs, "virtual function"));
@@ -185,7 +185,7 @@ std::map<vfio::PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inve
   for (const VgpuGpu& gpu : inventory.gpus) {
     if (!gpu.devices.empty()) {
       out[gpu.address()] = "it carries " + counted(gpu.devices.size(), "vGPU");
-    } else if (gpu.framework->makes_vgpus()) {
+    } else if (gpu.framework->makes_vgpus() && !gpu.framework->binds_functions()) {
       out[gpu.address()] = "its driver offers vGPU types";
     } else if (gpu.function.sriov_numvfs > 0) {
       out[gpu.address()] = "it has " + counted(gpu.function.sriov_numvfs, "virtual function");
@@ -204,6 +204,8 @@ std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& i
                                                           const MadeByFerry& ours) {
   std::map<vfio::PciAddress, std::string> out;
   for (const VgpuGpu& gpu : inventory.gpus) {
+    // vfio/ binds and unbinds such a function by name too, and binds no GPU that has virtual functions.
+    if (gpu.framework->binds_functions()) continue;
     std::map<vfio::PciAddress, std::size_t> carried;
     for (const VgpuDevice& device : gpu.devices) ++carried[device.parent];
     if (!gpu.devices.empty()) carried[gpu.address()] = gpu.devices.size();  // all its vGPUs

@@ -51,7 +51,7 @@ void scan_devices_again(const HostFs& host, const vfio::Inventory& inventory, Vg
 std::map<vfio::PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory);
 
 /// The GPUs and virtual functions that carry vGPUs, or may carry vGPUs that cannot be read. They must stay
-/// bound even if named. The value is the reason, as a clause.
+/// bound even if named; a whole virtual function need not. The value is the reason, as a clause.
 std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory);
 
 /// The UseProbe question about a vGPU: its group's node and its own VFIO device node, if they exist.

@@ -118,4 +118,57 @@ Result<> disable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu) {
   return fail(Errc::failed, fmt::format("{} stayed", counted(*now, "virtual function")), kOpenHint);
 }
 
+namespace {
+
+constexpr const char* kDriverHint = "the GPU's driver decides how many it makes; the kernel's log says more";
+
+std::filesystem::path autoprobe_path(const vfio::PciAddress& gpu) {
+  return vfio::sysfs_path(gpu) / "sriov_drivers_autoprobe";
+}
+
+Result<> write_number(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t number) {
+  return on.writer.write(vfio::sysfs_path(gpu) / "sriov_numvfs", std::to_string(number), on.deadline);
+}
+
+}  // namespace
+
+std::optional<bool> read_autoprobe(const HostFs& host, const vfio::PciAddress& gpu) {
+  const auto text = host.read_attribute(autoprobe_path(gpu));
+  if (!text) return std::nullopt;
+  return *text != "0";
+}
+
+Result<> set_autoprobe(const VfSwitch& on, const vfio::PciAddress& gpu, bool probe) {
+  return on.writer.write(autoprobe_path(gpu), probe ? "1" : "0", on.deadline);
+}
+
+Result<> enable_bare_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t number,
+                         bool for_host) {
+  const bool probed = !for_host && read_autoprobe(on.host, gpu).value_or(false);
+  if (probed) {
+    if (auto off = set_autoprobe(on, gpu, false); !off) return off;
+  }
+  auto done = write_number(on, gpu, number);
+  // A write that has not returned keeps the GPU's lock: nothing more is written to the GPU.
+  if (!done && done.error().code == Errc::stuck) return done;
+  if (probed) {
+    auto as_before = set_autoprobe(on, gpu, true);
+    if (done && !as_before) return as_before;
+  }
+  if (!done) return done;
+  const auto now = count_vfs(on.host, gpu);
+  if (!now) return fail(Error(now.error()));
+  if (*now == number) return {};
+  return fail(Errc::failed, fmt::format("only {} of {} came", *now, counted(number, "virtual function")),
+              kDriverHint);
+}
+
+Result<> disable_bare_vfs(const VfSwitch& on, const vfio::PciAddress& gpu) {
+  if (auto done = write_number(on, gpu, 0); !done) return done;
+  const auto now = count_vfs(on.host, gpu);
+  if (!now) return fail(Error(now.error()));
+  if (*now == 0) return {};
+  return fail(Errc::failed, fmt::format("{} stayed", counted(*now, "virtual function")), kDriverHint);
+}
+
 }  // namespace ferry::mdev

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Enables all virtual functions of a GPU, and disables them. After a boot a driver that makes vGPUs on
-// virtual functions has none.
+// Enables virtual functions of a GPU, and disables them. After a boot a driver that makes vGPUs on virtual
+// functions has none.
 //
 // NVIDIA's tool sriov-manage is used if the host has it: the tool takes the driver's unbind lock and rebinds
 // the GPU, without which the driver may refuse. The tool's exit status is unreliable (0 without any function,
 // or the failure of another tool), so the links to the functions are counted. ABI: NVIDIA's sriov-manage;
-// sriov_numvfs: Documentation/ABI/testing/sysfs-bus-pci.
+// sriov_numvfs, sriov_drivers_autoprobe: Documentation/ABI/testing/sysfs-bus-pci.
 #pragma once
 
 #include <chrono>
@@ -43,5 +43,23 @@ Result<> enable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32
 /// Disables all virtual functions, which must carry nothing. The tool is tried again, as above, while any is
 /// left. Errors as above, if any is left.
 Result<> disable_vfs(const VfSwitch& on, const vfio::PciAddress& gpu);
+
+// Virtual functions that no driver of the host gets, of a GPU without NVIDIA's tool.
+
+/// sriov_drivers_autoprobe: the kernel offers new virtual functions of the GPU to drivers. Absent: the kernel
+/// does not say.
+std::optional<bool> read_autoprobe(const HostFs& host, const vfio::PciAddress& gpu);
+
+/// Writes sriov_drivers_autoprobe. Errors: those of HostWriter::write().
+Result<> set_autoprobe(const VfSwitch& on, const vfio::PciAddress& gpu, bool probe);
+
+/// Enables `number` virtual functions on a GPU that has none, by sriov_numvfs. Unless they are `for_host`,
+/// sriov_drivers_autoprobe is 0 meanwhile, and then what it was before. Errors: those of the writes.
+/// Errc::failed: some are missing.
+Result<> enable_bare_vfs(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t number,
+                         bool for_host);
+
+/// Disables all virtual functions by sriov_numvfs. Errors: the write's. Errc::failed: some stayed.
+Result<> disable_bare_vfs(const VfSwitch& on, const vfio::PciAddress& gpu);
 
 }  // namespace ferry::mdev

@@ -1,37 +1,133 @@
 // SPDX-License-Identifier: Apache-2.0
-// SR-IOV virtual functions that go to a VM whole, by vfio-pci: those of AMD Instinct GPUs under gim, and of
-// Intel's GPUs under xe or i915. The GPU itself stays on its driver. All functions of a GPU are alike, so
-// each offers one type, called by the function's IDs. Ferry only reads them as types so far: vfio/ binds
-// them. ABI: Documentation/ABI/testing/sysfs-bus-pci; drivers/gpu/drm/xe/xe_sriov_pf_sysfs.c.
+// SR-IOV virtual functions that go to a VM whole, on a VFIO driver: those of AMD Instinct GPUs under gim, and
+// of Intel's GPUs under xe or i915. The GPU itself stays on its driver. All functions of a GPU are alike, so
+// each offers one type, called by the function's IDs, and a function on a VFIO driver is a vGPU of this type.
+// ABI: Documentation/ABI/testing/sysfs-bus-pci; drivers/gpu/drm/xe/xe_sriov_pf_sysfs.c.
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "mdev/framework.h"
+#include "mdev/text_parts.h"
+#include "mdev/vfio_nodes.h"
 
 namespace ferry::mdev {
 namespace {
 
+constexpr std::string_view kI915 = "i915";
 /// Drivers whose virtual functions are GPUs without vGPU types.
-constexpr std::array<std::string_view, 3> kDrivers = {"gim", "i915", "xe"};
+constexpr std::array<std::string_view, 3> kDrivers = {"gim", kI915, "xe"};
 
-VgpuType type_of(const vfio::PciFunction& function, std::uint32_t functions) {
+/// Attributes in sriov_admin/vfN/profile that a profile may set. Of each, 0 sets no bound.
+constexpr std::array<std::string_view, 2> kParams = {"exec_quantum_ms", "preempt_timeout_us"};
+
+bool has_such_driver(const vfio::PciFunction& gpu) {
+  return gpu.driver && std::ranges::find(kDrivers, *gpu.driver) != kDrivers.end();
+}
+
+VgpuType type_of(std::string ids, std::uint32_t most, bool available) {
   VgpuType out;
-  out.id = function.ids();
-  out.name = out.id;
-  out.short_name = out.id;
-  out.available = vfio::on_vfio_driver(function) ? 0 : 1;
-  out.max_instances = functions;
+  out.name = "virtual function " + ids;
+  out.short_name = ids;
+  out.id = std::move(ids);
+  out.available = available ? 1 : 0;
+  out.max_instances = most;
   out.device_api = "vfio-pci";
   return out;
+}
+
+/// The IDs that the GPU's virtual functions will have; absent: the kernel does not say.
+std::optional<std::string> ids_to_come(const HostFs& host, const vfio::PciFunction& gpu) {
+  const auto text = host.read_attribute(vfio::sysfs_path(gpu.address) / "sriov_vf_device");
+  if (!text) return std::nullopt;
+  std::uint16_t device = 0;  // the kernel writes hex digits without zeros in front
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), device, 16);
+  if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
+  return fmt::format("{:04x}:{:04x}", gpu.vendor, device);
+}
+
+/// The directory of a function's provisioning attributes; absent: the driver of its GPU has none.
+std::optional<std::filesystem::path> profile_path(const HostFs& host, const vfio::PciAddress& function) {
+  const auto gpu = host.link_name(vfio::sysfs_path(function) / "physfn");
+  if (!gpu) return std::nullopt;
+  const std::filesystem::path home = std::filesystem::path("sys/bus/pci/devices") / *gpu;
+  const std::filesystem::path admin = home / "sriov_admin";
+  if (!host.exists(admin)) return std::nullopt;
+  for (unsigned number = 0;; ++number) {  // sriov_admin counts from 1
+    const auto name = host.link_name(home / fmt::format("virtfn{}", number));
+    if (!name) return std::nullopt;
+    if (*name == function.text()) return admin / fmt::format("vf{}/profile", number + 1);
+  }
+}
+
+/// "exec_quantum_ms=20,preempt_timeout_us=1000"; attributes that read 0 are left out.
+std::optional<std::string> read_params(const HostFs& host, const vfio::PciAddress& function) {
+  const auto profile = profile_path(host, function);
+  if (!profile) return std::nullopt;
+  std::string out;
+  for (const std::string_view name : kParams) {
+    const auto value = whole_number(trimmed(host.read_attribute(*profile / name).value_or("")));
+    if (value.value_or(0) == 0) continue;
+    out += fmt::format("{}{}={}", out.empty() ? "" : ",", name, *value);
+  }
+  return out;
+}
+
+/// The function as a vGPU; absent: it is on no VFIO driver, or has vanished.
+Result<std::optional<VgpuDevice>> read_device(const HostFs& host, VgpuFacts facts,
+                                              const vfio::PciFunction& function, bool stuck) {
+  if (function.problem) return fail(Error(*function.problem));
+  if (!vfio::on_vfio_driver(function)) return std::optional<VgpuDevice>();
+  VgpuDevice device;
+  device.id.text = function.address.text();
+  device.parent = function.address;
+  const VgpuType type = type_of(function.ids(), 0, false);
+  device.type_id = type.id;
+  device.type_name = type.name;
+  device.short_name = type.short_name;
+  device.iommu_group = function.iommu_group;
+  device.driver = function.driver;
+  if (facts == VgpuFacts::identity) return device;
+  auto nodes = read_vfio_nodes(host, vfio::sysfs_path(function.address), function.iommu_group);
+  if (!nodes) return fail(std::move(nodes).error());
+  device.nodes = std::move(*nodes);
+  if (!stuck) device.params = read_params(host, function.address);
+  return device;
+}
+
+/// Reads a parent's function anew, since its driver may have changed after the scan of the host. `most`: the
+/// vGPUs that the GPU can have; absent: the parent's types stay.
+void read_parent(const HostFs& host, VgpuFacts facts, bool stuck, std::optional<std::uint32_t> most,
+                 VgpuParent& parent, std::vector<VgpuDevice>& devices) {
+  const auto function = vfio::read_function(host, parent.address);
+  if (!function) {
+    if (!is_gone(function.error())) parent.problem = function.error();
+    return;
+  }
+  auto device = read_device(host, facts, *function, stuck);
+  if (!device) {
+    parent.problem = std::move(device).error();
+    return;
+  }
+  if (most) parent.types.push_back(type_of(function->ids(), *most, !device->has_value()));
+  if (auto& found = *device) devices.push_back(std::move(*found));
 }
 
 class WholeFunctions final : public Framework {
  public:
   std::string_view name() const override { return "whole virtual functions"; }
-  bool makes_vgpus() const override { return false; }
   bool on_virtual_functions() const override { return true; }
   bool has_mediated_devices() const override { return false; }
+  bool binds_functions() const override { return true; }
+  bool by_nvidias_driver() const override { return false; }
   bool has_uuids() const override { return false; }
   bool lists_only_creatable_types() const override { return false; }
   bool kernel_lists_devices() const override { return true; }
@@ -40,29 +136,47 @@ class WholeFunctions final : public Framework {
     return "passes its virtual functions through whole, and no places for them can be chosen";
   }
 
+  bool is_on(const HostScan& scan, const vfio::PciAddress& gpu, VirtualFunctions functions) const override {
+    const vfio::PciFunction* physical = scan.inventory.find(gpu);
+    return physical != nullptr && has_such_driver(*physical) &&
+           (physical->sriov_totalvfs > 0 || !functions.empty());
+  }
+
+  /// Under i915 a GPU may have the files of SR-IOV although its driver makes no virtual functions.
+  bool is_shown_by_driver(const vfio::PciFunction& gpu) const override {
+    return has_such_driver(gpu) && gpu.sriov_totalvfs > 0 && (gpu.driver != kI915 || gpu.sriov_numvfs > 0);
+  }
+
   bool is_parent(const HostScan& scan, const vfio::PciAddress& address) const override {
     const vfio::PciFunction* function = scan.inventory.find(address);
     if (function == nullptr || !function->physical_function) return false;
     const vfio::PciFunction* gpu = scan.inventory.find(*function->physical_function);
-    return gpu != nullptr && gpu->driver && std::ranges::find(kDrivers, *gpu->driver) != kDrivers.end();
+    return gpu != nullptr && has_such_driver(*gpu);
   }
 
-  /// The functions that VMs may have are VgpuGpu::functions_away, not vGPUs. A function that cannot be read
-  /// has no type.
-  void read_gpu(const HostScan& /*scan*/, VirtualFunctions functions, VgpuGpu& gpu) const override {
-    const auto all = static_cast<std::uint32_t>(functions.size());
+  void read_gpu(const HostScan& scan, VirtualFunctions functions, VgpuGpu& gpu) const override {
+    const bool stuck = scan.stuck.contains(scan.host, gpu.address());
+    gpu.vf_autoprobe = read_autoprobe(scan.host, gpu.address());
+    const auto most = std::max(gpu.function.sriov_totalvfs, static_cast<std::uint32_t>(functions.size()));
     for (const vfio::PciFunction* function : functions) {
+      if (function->driver && !vfio::on_vfio_driver(*function)) gpu.host_has_vfs = true;
       VgpuParent& parent = gpu.parents.emplace_back();
       parent.address = function->address;
-      if (!function->problem) parent.types.push_back(type_of(*function, all));
+      read_parent(scan.host, VgpuFacts::all, stuck, most, parent, gpu.devices);
     }
+    if (!functions.empty()) return;
+    if (auto ids = ids_to_come(scan.host, gpu.function))
+      gpu.unlisted.push_back(type_of(std::move(*ids), most, false));
   }
 
-  void read_devices(const HostFs& /*host*/, const vfio::Inventory& /*inventory*/, VgpuFacts /*facts*/,
-                    VgpuGpu& /*gpu*/) const override {}
+  void read_devices(const HostFs& host, const vfio::Inventory& /*inventory*/, VgpuFacts facts,
+                    VgpuGpu& gpu) const override {
+    for (VgpuParent& parent : gpu.parents) read_parent(host, facts, false, {}, parent, gpu.devices);
+  }
 
   bool exists(const HostFs& host, const VgpuDevice& device) const override {
-    return host.exists(vfio::sysfs_path(device.parent));
+    const auto function = vfio::read_function(host, device.parent);
+    return function ? vfio::on_vfio_driver(*function) : !is_gone(function.error());
   }
 
   Result<std::uint32_t> available_now(const HostFs& host, const vfio::PciAddress& parent,
@@ -73,7 +187,7 @@ class WholeFunctions final : public Framework {
     return function->ids() == type_id && !vfio::on_vfio_driver(*function) ? 1U : 0U;
   }
 
-  // No step has these writes, since makes_vgpus() is false: a function changes hands by its driver.
+  // No step has these two writes: see binds_functions().
   AttributeWrite creation_write(const vfio::PciAddress& /*parent*/, const std::string& /*type_id*/,
                                 const VgpuId& /*id*/) const override {
     return {};
@@ -81,13 +195,49 @@ class WholeFunctions final : public Framework {
   AttributeWrite removal_write(const vfio::PciAddress& /*parent*/, const VgpuId& /*id*/) const override {
     return {};
   }
-  AttributeWrite params_write(const vfio::PciAddress& /*parent*/, const VgpuId& /*id*/,
-                              const std::string& /*params*/) const override {
-    return {};
+
+  /// A parameter that is not named becomes 0.
+  Result<std::vector<AttributeWrite>> params_writes(const HostFs& host, const vfio::PciAddress& parent,
+                                                    const VgpuId& /*id*/,
+                                                    const std::string& params) const override {
+    const auto profile = profile_path(host, parent);
+    if (!profile) {
+      return fail(Errc::unsupported, "the driver of its GPU has no sriov_admin/ with its parameters",
+                  "leave vgpu-params out");
+    }
+    std::array<std::uint32_t, kParams.size()> values{};
+    for (std::string_view left = params; !left.empty();) {
+      const auto comma = left.find(',');
+      const std::string_view one = trimmed(left.substr(0, comma));
+      left = comma == std::string_view::npos ? std::string_view() : left.substr(comma + 1);
+      if (one.empty()) continue;
+      const auto equals = one.find('=');
+      const auto* const known = std::ranges::find(kParams, one.substr(0, equals));
+      const auto value =
+          equals == std::string_view::npos ? std::nullopt : whole_number(one.substr(equals + 1));
+      if (known == kParams.end() || value.value_or(0) == 0) {
+        return fail(Errc::unsupported, fmt::format("a virtual function has no parameter '{}'", one),
+                    "exec_quantum_ms and preempt_timeout_us are known, each with a number above 0");
+      }
+      values.at(static_cast<std::size_t>(known - kParams.begin())) = *value;
+    }
+    std::vector<AttributeWrite> out;
+    for (std::size_t i = 0; i < kParams.size(); ++i)
+      out.push_back({.path = *profile / kParams.at(i), .value = std::to_string(values.at(i))});
+    return out;
   }
+
   AttributeWrite placement_write(const vfio::PciAddress& /*parent*/, const VgpuId& /*id*/,
                                  std::uint32_t /*placement*/) const override {
     return {};
+  }
+
+  Result<> enable_functions(const VfSwitch& on, const vfio::PciAddress& gpu, std::uint32_t number,
+                            bool for_host) const override {
+    return enable_bare_vfs(on, gpu, number, for_host);
+  }
+  Result<> disable_functions(const VfSwitch& on, const vfio::PciAddress& gpu) const override {
+    return disable_bare_vfs(on, gpu);
   }
 };
 

@@ -15,14 +15,15 @@ std::optional<Foreign> parse_foreign(std::string_view word) {
 }
 
 bool PolicyItem::matches(const mdev::VgpuGpu& gpu, const ModelNames& models) const {
-  if (gpu.by_name && selection.addresses.empty() && selection.vendors.empty()) return false;
-  return gpus.matches(gpu) && selection.matches(gpu, models);
+  const bool named = !selection.addresses.empty() || !selection.vendors.empty();
+  return (named ? gpus.selects(gpu) : gpus.matches(gpu)) && selection.matches(gpu, models);
 }
 
 vfio::AcceleratorRules rules_for(const Policy& policy, vfio::AcceleratorRules rules) {
   for (const PolicyItem& item : policy.items) {
     rules.named.insert(item.selection.addresses.begin(), item.selection.addresses.end());
     rules.named_vendors.insert(item.selection.vendors.begin(), item.selection.vendors.end());
+    for (const vgpu::DeviceFilter& filter : item.gpus.filters) rules.named_vendors.insert(filter.vendor);
   }
   return rules;
 }

@@ -52,7 +52,8 @@ struct Policy {
   bool asks_for(Mode mode) const;
 };
 
-/// A host's rules for `policy`: functions that its items name by address or by vendor count too.
+/// A host's rules for `policy`: functions that its items name by address, by vendor, or by the vendor of a
+/// device filter count too.
 vfio::AcceleratorRules rules_for(const Policy& policy, vfio::AcceleratorRules rules);
 
 struct PolicyFile {

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "common/config/config_tree.h"
+#include "mdev/framework.h"
 #include "policy/policy_verdict.h"
 #include "policy/policy_yaml.h"
 #include "vgpu-dm/types/export.h"
@@ -62,7 +63,8 @@ Result<> check(const Policy& policy, const vfio::Inventory& inventory, const mde
 }  // namespace
 
 bool asks_library_to_export(const mdev::VgpuGpu& gpu) {
-  if (!gpu.on_virtual_functions() || mode_of(gpu) != Mode::vgpu || vgpu::extras_of(gpu).several_sizes)
+  if (!gpu.framework->by_nvidias_driver() || !gpu.on_virtual_functions() || mode_of(gpu) != Mode::vgpu ||
+      vgpu::extras_of(gpu).several_sizes)
     return false;
   return std::ranges::none_of(gpu.devices, [](const mdev::VgpuDevice& device) {
     const auto name = vgpu::VgpuTypeName::parse(device.short_name);
@@ -77,7 +79,14 @@ Result<ExportedPolicy> export_policy(const vfio::Inventory& inventory, const mde
   ExportedPolicy out{.policy = {.name = name, .items = {}, .place = {}}, .notes = {}};
   auto& items = out.policy.items;
   for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
+    if (gpu.by_name && gpu.devices.empty()) continue;  // not in the profile either
     PolicyItem item = item_of(gpu, profile->item_for(gpu), managed, out.notes);
+    if (gpu.by_name) {
+      item.gpus.all_devices = true;
+      item.selection.addresses = {gpu.address()};
+      items.push_back(std::move(item));
+      continue;
+    }
     auto found = std::ranges::find_if(items, [&](const PolicyItem& other) { return same(other, item); });
     if (found == items.end()) found = items.insert(items.end(), std::move(item));
     found->gpus.indices.push_back(gpu.index);

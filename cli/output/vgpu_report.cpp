@@ -33,6 +33,8 @@ const char* kind_of(const vgpu::VgpuStep& step) {
       return "remove_gpu_instance";
     case vgpu::VgpuStep::Kind::set_mixed_sizes:
       return "set_mixed_sizes";
+    case vgpu::VgpuStep::Kind::set_autoprobe:
+      return "set_autoprobe";
     case vgpu::VgpuStep::Kind::set_params:
       return "set_params";
     case vgpu::VgpuStep::Kind::set_placement:

@@ -94,6 +94,7 @@ const Names& function_texts() {
                               "sriov_totalvfs",
                               "sriov_offset",
                               "sriov_stride",
+                              "sriov_vf_device",
                               "reset_method",
                               "power_state",
                               "d3cold_allowed",

@@ -113,7 +113,9 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
 }
 
 ExitStatus export_verb(const Session& session, const std::string& name) {
-  const auto node = read_node(session, session.rules);
+  const auto rules = vgpu_rules(session);
+  if (!rules) return complain(rules.error());
+  const auto node = read_node(session, *rules);
   if (!node) return complain(node.error());
   policy::ManagedGpus managed;
   for (const mdev::VgpuGpu& gpu : node->vgpus.gpus) {

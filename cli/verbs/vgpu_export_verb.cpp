@@ -21,6 +21,8 @@ json document_of(const vgpu::Profile& profile) {
     for (const vgpu::VgpuCount& vgpu : item.vgpus) vgpus[vgpu.type.text()] = vgpu.count;
     items.push_back(
         {{"devices", item.all_devices ? json("all") : json(item.indices)}, {"vgpu-devices", vgpus}});
+    for (const vgpu::DeviceFilter& filter : item.filters)
+      items.back()["device-filter"].push_back(filter.text());
   }
   return {{"version", "v1"}, {"vgpu-configs", {{profile.name, items}}}};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -76,6 +77,7 @@ Result<std::vector<vgpu::HostCheck>> checks_of(const Session& session, const vgp
   std::vector<vgpu::Profile> profiles;
   std::ranges::copy_if(file.profiles, std::back_inserter(profiles),
                        [&](const vgpu::Profile& profile) { return !name || profile.name == *name; });
+  for (const vgpu::Profile& profile : profiles) on->rules = vgpu::rules_for(profile, std::move(on->rules));
   auto view = vgpu::look(*on, profiles);
   if (!view) return fail(std::move(view).error());
   std::vector<vgpu::HostCheck> out;

@@ -172,6 +172,7 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
   if (!profile) return complain(profile.error());
   auto on = vgpu_host(session, options.release);
   if (!on) return complain(on.error());
+  on->rules = vgpu::rules_for(*profile, std::move(on->rules));
   on->spares_foreign = !options.foreign;
   if (session.dry_run) {
     auto view = vgpu::look(*on, {&*profile, 1});
@@ -189,7 +190,7 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
 ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& options) {
   auto profile = chosen_profile(options);
   if (!profile) return complain(profile.error());
-  auto vgpus = read_vgpus(session);
+  auto vgpus = read_vgpus(session, vgpu::rules_for(*profile, session.rules));
   if (!vgpus) return complain(vgpus.error());
   const auto idle = policy::items_without_gpu(*profile, *vgpus);
   warn_of_idle(idle);
@@ -218,6 +219,11 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
   if (!removal) return complain(removal.error());
   auto on = vgpu_host(session);
   if (!on) return complain(on.error());
+  if (!removal->gpus.empty()) {
+    auto rules = vgpu_rules(session);
+    if (!rules) return complain(rules.error());
+    on->rules = std::move(*rules);
+  }
   const auto agreed = answered(session, options, *on, *removal);
   if (!agreed) return complain(agreed.error());
   auto change = session.dry_run ? Result<std::unique_ptr<HostChange>>() : begin_change(session);

@@ -158,6 +158,7 @@ class Scanner::Round {
   void add_vgpus(const mdev::VgpuInventory& vgpus) {
     known_nodes_.clear();  // reading the vGPUs may have taken long
     for (const auto& gpu : vgpus.gpus) {
+      if (gpu.framework->binds_functions()) continue;  // add_functions() advertises them by their product
       gpu_problem_ = problem_of(gpu);
       for (const auto& vgpu : gpu.devices) {
         if (const Error* why = unread(gpu, vgpu); why != nullptr && !is_name(vgpu.type_name, vgpu.type_id)) {

@@ -417,5 +417,88 @@ TEST_F(VgpuVerbsOnFunctions, DeleteLeavesWhatMayBeSomebodyElses) {
               HasSubstr("  remove L40S-24Q from 0000:05:00.5\n"));
 }
 
+/// An MI355X, whose virtual functions VMs get whole.
+class VgpuVerbsOnWholeFunctions : public testing::Test {
+ protected:
+  static constexpr const char* kGpu = "0000:05:00.0";
+  static constexpr const char* kFirst = "0000:05:00.4";
+
+  VgpuVerbsOnWholeFunctions() {
+    kernel_.add_driver({.name = "gim", .ids = {"1002:75a3", "1002:75b3"}, .sriov = true});
+    kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel_.add_function({.address = kGpu,
+                          .ids = "1002:75a3",
+                          .class_code = 0x120000,
+                          .group = 5,
+                          .driver = "gim",
+                          .totalvfs = 4,
+                          .vf_ids = "1002:75b3"});
+    kernel_.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+    kernel_.directory("proc/1/fd");
+    kernel_.file("p.yaml",
+                 "version: v1\nvgpu-configs:\n  two:\n  - device-filter: \"0x75A31002\"\n    devices: all\n"
+                 "    vgpu-devices: {\"1002:75b3\": 2}\n");
+  }
+  test::ProgramResult ferry(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--host-root", kernel_.root().string()});
+    return run_ferry(arguments);
+  }
+  std::string profile() const { return (kernel_.root() / "p.yaml").string(); }
+  void bind_first() {
+    kernel_.enable_vfs(kGpu, 1);
+    kernel_.file(std::string("sys/devices/pci0000:00/") + kFirst + "/driver_override", "vfio-pci\n");
+    ASSERT_TRUE(kernel_.write("sys/bus/pci/drivers/gim/unbind", kFirst));
+    ASSERT_TRUE(kernel_.write("sys/bus/pci/drivers/vfio-pci/bind", kFirst));
+  }
+  test::FakeKernel kernel_;
+};
+
+TEST_F(VgpuVerbsOnWholeFunctions, TypesNamesTheTypeBeforeThereIsOne) {
+  EXPECT_THAT(ferry({"vgpu", "types"}).out,
+              HasSubstr("none of its 4 virtual functions is enabled; each would be a 1002:75b3\n"));
+  kernel_.enable_vfs(kGpu, 2);
+  EXPECT_THAT(ferry({"vgpu", "types"}).out,
+              AllOf(HasSubstr(": whole virtual functions\n"),
+                    HasSubstr("1002:75b3  1002:75b3  virtual function 1002:75b3")));
+}
+
+TEST_F(VgpuVerbsOnWholeFunctions, PlanCountsThem) {
+  const auto none = ferry({"vgpu", "plan", "-f", profile()});
+  EXPECT_EQ(none.status, 0) << none.out << none.err;
+  EXPECT_THAT(none.out, AllOf(HasSubstr("  enable 2 virtual functions of 0000:05:00.0\n"),
+                              HasSubstr("2 x 1002:75b3\n")));
+  EXPECT_EQ(ferry({"vgpu", "validate", "--host", "-f", profile()}).status, 0);
+  kernel_.enable_vfs(kGpu, 2);
+  EXPECT_THAT(ferry({"vgpu", "plan", "-f", profile()}).out,
+              HasSubstr("  create 1002:75b3 on 0000:05:00.4\n"));
+  const auto differs = ferry({"vgpu", "assert", "-f", profile()});
+  EXPECT_EQ(differs.status, 3) << differs.out << differs.err;
+  EXPECT_THAT(differs.out, HasSubstr("expected 2 x 1002:75b3, found none\n"));
+}
+
+TEST_F(VgpuVerbsOnWholeFunctions, ExportIsTakenBackByAssert) {
+  bind_first();
+  for (const char* form : {"table", "json", "yaml"}) {
+    const auto exported = ferry({"vgpu", "export", "-o", form});
+    EXPECT_EQ(exported.status, 0) << exported.err;
+    kernel_.file("exported", exported.out);
+    const auto agrees = ferry({"vgpu", "assert", "-f", (kernel_.root() / "exported").string()});
+    EXPECT_EQ(agrees.status, 0) << form << "\n" << exported.out << agrees.out << agrees.err;
+  }
+  const auto policy = ferry({"export"});
+  EXPECT_THAT(policy.out, AllOf(HasSubstr("address: \"0000:05:00.0\"\n"), HasSubstr("\"1002:75b3\": 1\n")))
+      << policy.err;
+}
+
+TEST_F(VgpuVerbsOnWholeFunctions, DeleteNeedsTheGpusNameAndForeign) {
+  bind_first();
+  EXPECT_THAT(ferry({"vgpu", "delete", "--dry-run", "--all", "--foreign"}).out,
+              testing::Not(HasSubstr(kFirst)));
+  EXPECT_THAT(ferry({"vgpu", "delete", "--dry-run", "--device", kGpu}).out,
+              HasSubstr("has no UUID that would tell whether Ferry made it: left"));
+  EXPECT_THAT(ferry({"vgpu", "delete", "--dry-run", "--device", kGpu, "--foreign"}).out,
+              HasSubstr("  remove 1002:75b3 from 0000:05:00.4\n"));
+}
+
 }  // namespace
 }  // namespace ferry::cli

@@ -43,7 +43,9 @@ class VgpuChecks : public testing::Test {
     mdev_.add_parent(kGpu);
   }
   std::vector<Check> checks() {
-    const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
+    const vfio::AcceleratorRules rules{.vendors = {0x10de},
+                                       .classes = {vfio::PciClass::display_3d},
+                                       .of_other_vendors = {vfio::PciClass::processing_accelerator}};
     return vgpu_checks(kernel_, vfio::scan(kernel_).value(), rules);
   }
   /// "pass: what was found"; "(none)" for no check of that id.
@@ -189,6 +191,23 @@ TEST_F(VgpuChecks, WantAnIommuForVirtualFunctions) {
                         .driver = "nvidia",
                         .physical_function = kGpu});
   EXPECT_THAT(answer("vgpu-iommu"), HasSubstr("fail: "));
+}
+
+TEST_F(VgpuChecks, KnowVirtualFunctionsThatVmsGetWhole) {
+  kernel_.file("proc/412/comm", "nvidia-smi\n");
+  kernel_.add_driver({.name = "gim", .ids = {"1002:75a3"}, .sriov = true});
+  kernel_.add_function({.address = kGpu,
+                        .ids = "1002:75a3",
+                        .class_code = 0x120000,
+                        .group = 5,
+                        .driver = "gim",
+                        .totalvfs = 8});
+  EXPECT_EQ(answer("vgpu-host-driver"), "pass: its driver gim makes vGPUs by whole virtual functions");
+  EXPECT_EQ(answer("vgpu-virtual-functions"), "warn: none of its 8 virtual functions is enabled");
+  EXPECT_THAT(answer("vgpu-manager-runs"), HasSubstr("pass: ")) << "NVIDIA's daemon is not for it";
+  kernel_.enable_vfs(kGpu, 2);
+  EXPECT_EQ(answer("vgpu-virtual-functions"), "pass: 2 virtual functions, 0 of them on VFIO drivers");
+  EXPECT_EQ(answer("vgpu-types-offered"), "pass: by whole virtual functions; it carries 0 vGPUs");
 }
 
 TEST_F(VgpuChecks, SayThatThereIsNoGpu) {

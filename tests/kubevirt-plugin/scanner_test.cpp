@@ -776,6 +776,8 @@ TEST_F(ScannerTest, OffersOtherVendorsVirtualFunctionsThatAreOnVfio) {
   EXPECT_THAT(amd.nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/21"));
   EXPECT_EQ(*nodes_now(amd), amd.nodes);
   EXPECT_EQ(offer.resources.at(2).devices.at(0).id, "0000:19:00.1");
+  rules.accelerators.named_vendors = {0x1002, 0x8086};
+  EXPECT_EQ(resource_names(scan()), resource_names(offer)) << "they are vGPUs then, and no second resource";
 }
 
 TEST_F(ScannerTest, SaysThatAVirtualFunctionBelowVfioNeedsAToken) {

@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/fake_kernel.h"
+
 namespace ferry::mdev {
 namespace {
 
@@ -16,10 +18,14 @@ const VgpuId kId{"5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10"};
 
 /// "VALUE > FILE" of each write, below the parent's directory.
 std::vector<std::string> writes_of(const Framework& framework) {
+  const test::FakeKernel host;
+  std::vector<AttributeWrite> writes = {framework.creation_write(kParent, "nvidia-1153", kId)};
+  const auto params = framework.params_writes(host, kParent, kId, "a=1").value();
+  writes.insert(writes.end(), params.begin(), params.end());
+  writes.push_back(framework.placement_write(kParent, kId, 3));
+  writes.push_back(framework.removal_write(kParent, kId));
   std::vector<std::string> out;
-  for (const AttributeWrite& write :
-       {framework.creation_write(kParent, "nvidia-1153", kId), framework.params_write(kParent, kId, "a=1"),
-        framework.placement_write(kParent, kId, 3), framework.removal_write(kParent, kId)}) {
+  for (const AttributeWrite& write : writes) {
     out.push_back(write.value + " > " +
                   std::filesystem::path(write.path).lexically_relative(vfio::sysfs_path(kParent)).string());
   }

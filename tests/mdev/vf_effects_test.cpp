@@ -257,6 +257,10 @@ EffectWrite numvfs(const std::string& value) {
   return {kDevices + "{sriov}/sriov_numvfs", value};
 }
 
+EffectWrite autoprobe(const std::string& value) {
+  return {kDevices + "{sriov}/sriov_drivers_autoprobe", value};
+}
+
 // A driver that makes virtual functions and leaves them behind: by the kernel's own simplest.
 const std::string kLeaver = "sys/bus/pci/drivers/pci-pf-stub";
 EffectWrite override_with(const std::string& driver) {
@@ -300,6 +304,12 @@ std::vector<KernelEffect> vf_effects() {
        .after = {{Kind::reads, kDevices + "{sriov}/sriov_numvfs", "1"},
                  {Kind::absent, kDevices + "{sriov}/virtfn1"}},
        .restore = {numvfs("0")}},
+      {.name = "WithoutProbesTheyHaveNoDriver",
+       .before = {autoprobe("0")},
+       .write = numvfs("1"),
+       .after = {{Kind::present, kDevices + "{sriov}/virtfn0/iommu_group"},
+                 {Kind::absent, kDevices + "{sriov}/virtfn0/driver"}},
+       .restore = {numvfs("0"), autoprobe("1")}},
       {.name = "AnotherNumberIsEBUSY",
        .before = {numvfs("4")},
        .write = numvfs("2"),

@@ -4,6 +4,7 @@
 
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
+#include "mdev/virtual_functions.h"
 #include "tests/support/fake_kernel.h"
 
 namespace ferry::mdev {
@@ -21,8 +22,9 @@ constexpr const char* kThird = "0000:17:02.2";
 class WholeFunctions : public testing::Test {
  protected:
   WholeFunctions() {
-    kernel.add_driver({.name = "gim", .ids = {"1002:75a3", "1002:75b3"}});
+    kernel.add_driver({.name = "gim", .ids = {"1002:75a3", "1002:75b3", "1002:05b3"}, .sriov = true});
     kernel.add_driver({.name = "xe", .ids = {"8086:56c0"}});
+    kernel.add_driver({.name = "i915", .ids = {"8086:56c0"}, .sriov = true});
     kernel.add_driver({.name = "amdgpu", .ids = {"1002:744c"}});
     kernel.add_driver({.name = "vfio-pci", .vfio = true});
   }
@@ -42,9 +44,23 @@ class WholeFunctions : public testing::Test {
     add(kSecond, "1002:75b3", "vfio-pci", kGpu);
     add(kThird, "1002:75b3", "gim", kGpu);
   }
-  VgpuInventory read() const {
+  /// An MI355X without functions; theirs has an ID with a zero in front.
+  void add_bare() {
+    kernel.add_function({.address = kGpu,
+                         .ids = "1002:75a3",
+                         .class_code = 0x120000,
+                         .group = 5,
+                         .driver = "gim",
+                         .totalvfs = 8,
+                         .vf_ids = "1002:05b3"});
+  }
+  static vfio::AcceleratorRules rules_of_nvidia() {
     vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
-    rules.of_other_vendors = {vfio::PciClass::processing_accelerator};
+    rules.of_other_vendors = {vfio::PciClass::vga, vfio::PciClass::processing_accelerator};
+    return rules;
+  }
+  VgpuInventory read() const {
+    vfio::AcceleratorRules rules = rules_of_nvidia();
     rules.named_vendors = {0x1002, 0x8086};
     return scan_vgpus(kernel, vfio::scan(kernel).value(), rules).value();
   }
@@ -73,24 +89,113 @@ TEST_F(WholeFunctions, OfferOneTypeEach) {
   EXPECT_EQ(types[0].max_instances, 3U);
 }
 
-TEST_F(WholeFunctions, AreNoVgpusWhileVmsHaveThem) {
+TEST_F(WholeFunctions, AreVgpusOnVfioDrivers) {
   add_instinct();
   const VgpuInventory found = read();
   const VgpuGpu& gpu = found.gpus.at(0);
-  EXPECT_THAT(gpu.devices, IsEmpty());
-  EXPECT_THAT(gpu.functions_away, ElementsAre(at(kSecond)));
+  ASSERT_EQ(gpu.devices.size(), 1U);
+  EXPECT_EQ(gpu.devices[0].id.text, kSecond);
+  EXPECT_EQ(gpu.devices[0].short_name, "1002:75b3");
+  EXPECT_EQ(gpu.devices[0].driver, "vfio-pci");
+  EXPECT_EQ(gpu.devices[0].nodes.size(), 1U);
+  EXPECT_FALSE(gpu.devices[0].is_mediated());
+  EXPECT_FALSE(gpu.devices[0].params);
+  EXPECT_TRUE(gpu.host_has_vfs);
+  EXPECT_THAT(gpu.functions_away, IsEmpty());
   EXPECT_THAT(carriers_of_vgpus(found), IsEmpty()) << "each can be bound and unbound by name";
+  EXPECT_TRUE(whole_functions().exists(kernel, gpu.devices[0]));
+  VgpuDevice other = gpu.devices[0];
+  other.parent = at(kFirst);
+  EXPECT_FALSE(whole_functions().exists(kernel, other));
 }
 
-TEST_F(WholeFunctions, AreNotMadeByProfiles) {
+TEST_F(WholeFunctions, AreMadeByProfiles) {
   add_instinct();
   const VgpuInventory found = read();
   const VgpuGpu& gpu = found.gpus.at(0);
-  EXPECT_FALSE(gpu.host_driver);
-  EXPECT_FALSE(gpu.on_virtual_functions());
+  EXPECT_TRUE(gpu.on_virtual_functions());
   EXPECT_FALSE(gpu.on_itself());
   EXPECT_FALSE(gpu.may_get_virtual_functions());
-  EXPECT_EQ(gpu.obstacle, "its driver gim makes whole virtual functions, and no vGPU types");
+  EXPECT_EQ(gpu.obstacle, "");
+}
+
+TEST_F(WholeFunctions, AreForeseenOnAGpuWithoutAny) {
+  add_bare();
+  const VgpuInventory found = read();
+  const VgpuGpu& gpu = found.gpus.at(0);
+  EXPECT_EQ(gpu.framework, &whole_functions());
+  ASSERT_EQ(gpu.unlisted.size(), 1U);
+  EXPECT_EQ(gpu.unlisted[0].id, "1002:05b3") << "the kernel writes 5b3";
+  EXPECT_EQ(gpu.unlisted[0].max_instances, 8U);
+  EXPECT_EQ(gpu.vf_autoprobe, true);
+  EXPECT_EQ(gpu.obstacle, "none of its 8 virtual functions is enabled; each would be a 1002:05b3");
+  EXPECT_THAT(kept_for_vgpus(found), IsEmpty()) << "it can go to a VM whole";
+}
+
+TEST_F(WholeFunctions, ComeWithoutADriver) {
+  add_bare();
+  const VfSwitch on{.host = kernel, .writer = kernel, .pause = [](auto) {}};
+  ASSERT_TRUE(whole_functions().enable_functions(on, at(kGpu), 2, false));
+  EXPECT_THAT(kernel.writes(), ElementsAre("0 > sys/bus/pci/devices/0000:17:00.0/sriov_drivers_autoprobe",
+                                           "2 > sys/bus/pci/devices/0000:17:00.0/sriov_numvfs",
+                                           "1 > sys/bus/pci/devices/0000:17:00.0/sriov_drivers_autoprobe"));
+  for (const std::string& function : kernel.vfs_of(kGpu)) EXPECT_EQ(kernel.driver_of(function), "");
+  EXPECT_FALSE(read().gpus.at(0).host_has_vfs);
+  ASSERT_TRUE(whole_functions().disable_functions(on, at(kGpu)));
+  EXPECT_THAT(kernel.vfs_of(kGpu), IsEmpty());
+  ASSERT_TRUE(whole_functions().enable_functions(on, at(kGpu), 1, true));
+  EXPECT_EQ(kernel.driver_of(kernel.vfs_of(kGpu).at(0)), "gim");
+}
+
+TEST_F(WholeFunctions, AreProbedAgainAfterAFailure) {
+  add_bare();
+  const VfSwitch on{.host = kernel, .writer = kernel, .pause = [](auto) {}};
+  const auto none = whole_functions().enable_functions(on, at(kGpu), 9, false);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, std::errc::result_out_of_range);
+  EXPECT_EQ(read_autoprobe(kernel, at(kGpu)), true);
+}
+
+TEST_F(WholeFunctions, ShowTheirProvisioning) {
+  add_bare();
+  const VfSwitch on{.host = kernel, .writer = kernel, .pause = [](auto) {}};
+  ASSERT_TRUE(whole_functions().enable_functions(on, at(kGpu), 2, false));
+  const std::string second = kernel.vfs_of(kGpu).at(1);
+  const VgpuId id{second};
+  EXPECT_FALSE(whole_functions().params_writes(kernel, at(second.c_str()), id, "exec_quantum_ms=20"));
+  const std::string profile = std::string("sys/devices/pci0000:00/") + kGpu + "/sriov_admin/vf2/profile/";
+  kernel.file(profile + "exec_quantum_ms", "0\n");
+  kernel.file(profile + "preempt_timeout_us", "1000\n");
+  const auto writes = whole_functions().params_writes(kernel, at(second.c_str()), id, "exec_quantum_ms=20");
+  ASSERT_TRUE(writes);
+  ASSERT_EQ(writes->size(), 2U);
+  EXPECT_EQ(writes->at(0).path.string(),
+            "sys/bus/pci/devices/0000:17:00.0/sriov_admin/vf2/profile/exec_quantum_ms");
+  EXPECT_EQ(writes->at(0).value, "20");
+  EXPECT_EQ(writes->at(1).value, "0") << "all are replaced";
+  for (const char* bad : {"exec_quantum_ms=0", "exec_quantum_ms=x", "exec_quantum_ms", "sched_priority=low"})
+    EXPECT_FALSE(whole_functions().params_writes(kernel, at(second.c_str()), id, bad)) << bad;
+  EXPECT_TRUE(whole_functions().params_writes(kernel, at(second.c_str()), id, " "));
+  kernel.file(std::string("sys/devices/pci0000:00/") + second + "/driver_override", "vfio-pci\n");
+  ASSERT_TRUE(kernel.write("sys/bus/pci/drivers/vfio-pci/bind", second));
+  const VgpuInventory found = read();
+  ASSERT_EQ(found.gpus.at(0).devices.size(), 1U);
+  EXPECT_EQ(found.gpus.at(0).devices[0].params, "preempt_timeout_us=1000");
+}
+
+TEST_F(WholeFunctions, HaveTheirVendorNamed) {
+  const vfio::AcceleratorRules plain = rules_of_nvidia();
+  add_bare();
+  kernel.add_function({.address = "0000:18:00.0",
+                       .ids = "8086:56c0",
+                       .class_code = 0x030000,
+                       .driver = "i915",
+                       .totalvfs = 7});
+  const auto named = naming_vgpu_vendors(vfio::scan(kernel).value(), plain).named_vendors;
+  EXPECT_THAT(named, ElementsAre(0x1002)) << "i915 has the files, and may make no functions";
+  kernel.enable_vfs("0000:18:00.0", 2);
+  EXPECT_THAT(naming_vgpu_vendors(vfio::scan(kernel).value(), plain).named_vendors,
+              ElementsAre(0x1002, 0x8086));
 }
 
 TEST_F(WholeFunctions, AreReadAgain) {
@@ -99,8 +204,14 @@ TEST_F(WholeFunctions, AreReadAgain) {
   VgpuGpu gpu = scan_gpu_again(kernel, inventory, read().gpus.at(0)).value();
   EXPECT_EQ(gpu.framework, &whole_functions());
   EXPECT_EQ(gpu.parents.size(), 3U);
+  // The inventory is older than this bind.
+  kernel.file(std::string("sys/devices/pci0000:00/") + kFirst + "/driver_override", "vfio-pci\n");
+  ASSERT_TRUE(kernel.write("sys/bus/pci/drivers/gim/unbind", kFirst));
+  ASSERT_TRUE(kernel.write("sys/bus/pci/drivers/vfio-pci/bind", kFirst));
   scan_devices_again(kernel, inventory, VgpuFacts::all, gpu);
-  EXPECT_THAT(gpu.devices, IsEmpty());
+  EXPECT_EQ(gpu.devices.size(), 2U);
+  EXPECT_EQ(whole_functions().available_now(kernel, at(kFirst), "1002:75b3").value(), 0U);
+  ASSERT_TRUE(kernel.write("sys/bus/pci/drivers/vfio-pci/unbind", kFirst));
   EXPECT_EQ(whole_functions().available_now(kernel, at(kFirst), "1002:75b3").value(), 1U);
   EXPECT_EQ(whole_functions().available_now(kernel, at(kFirst), "1002:744c").value(), 0U);
   EXPECT_EQ(whole_functions().available_now(kernel, at(kSecond), "1002:75b3").value(), 0U);
@@ -134,7 +245,7 @@ TEST_F(WholeFunctions, GiveWayToMediatedDevicesOnTheGpu) {
   EXPECT_TRUE(found.gpus.at(0).devices.at(0).is_mediated());
 }
 
-TEST_F(WholeFunctions, NeedAGpuThatHasFunctions) {
+TEST_F(WholeFunctions, NeedAGpuThatCanHaveFunctions) {
   add(kGpu, "1002:75a3", "gim");
   EXPECT_EQ(read().gpus.at(0).framework, &no_framework());
 }

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "policy/policy.h"
 #include "policy/policy_yaml.h"
 
 namespace ferry::policy {
@@ -127,15 +128,23 @@ TEST(PolicyVgpus, MayHavePlacesAndSeveralSizes) {
 }
 
 // The GPU of another vendor, which counts by its name.
-TEST(GpuSelection, MeansAnotherVendorsGpuByAddressAndVendorAlone) {
+TEST(GpuSelection, MeansAnotherVendorsGpuByAddressVendorOrFilterAlone) {
   mdev::VgpuGpu other = gpu(4, "0000:07:00.0", 0x73bf, 0);
   other.function.vendor = 0x1002;
   other.by_name = true;
   for (const char* unnamed : {"devices: all", "devices: [4]", "numa-node: 0", "model: '*'"})
     EXPECT_FALSE(item(unnamed).matches(other, name_of)) << unnamed;
-  for (const char* named : {"address: '0000:07:00.0'", "vendor: amd", "vendor: 1002, numa-node: 0"})
+  for (const char* named : {"address: '0000:07:00.0'", "vendor: amd", "vendor: 1002, numa-node: 0",
+                            "device-filter: '0x73BF1002'"})
     EXPECT_TRUE(item(named).matches(other, name_of)) << named;
   EXPECT_FALSE(item("vendor: intel").matches(other, name_of));
+  EXPECT_FALSE(item("device-filter: '0x75A31002'").matches(other, name_of));
+}
+
+TEST(GpuSelection, NamesTheVendorOfADeviceFilter) {
+  Policy policy;
+  policy.items.push_back(item("device-filter: ['0x73BF1002', '0x26B910DE']"));
+  EXPECT_THAT(rules_for(policy, {}).named_vendors, ElementsAre(0x1002, 0x10de));
 }
 
 }  // namespace

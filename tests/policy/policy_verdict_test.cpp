@@ -267,6 +267,27 @@ TEST(PolicyExport, SaysMixedSizesWhereVgpusDifferOrNvmlSaysSo) {
             "libnvidia-ml.so.1\n");
 }
 
+TEST(PolicyExport, NamesAGpuOfAnotherVendorByItsAddress) {
+  Host host;
+  for (const char* driver : {"nvidia", "gim", "gim"}) host.add(driver);
+  for (const unsigned index : {1U, 2U}) {
+    mdev::VgpuGpu& gpu = host.vgpus.gpus[index];
+    gpu.by_name = true;
+    gpu.function.vendor = 0x1002;
+    gpu.framework = &mdev::whole_functions();
+  }
+  host.carry(1, "1002:75b3");
+  host.vgpus.gpus[1].function.sriov_numvfs = 1;
+  EXPECT_FALSE(asks_library_to_export(host.vgpus.gpus[1]));
+  EXPECT_EQ(exported(host),
+            "  - devices: [0]\n"
+            "    mode: host\n"
+            "  - address: \"0000:01:00.0\"\n"
+            "    mode: vgpu\n"
+            "    vgpu-devices:\n"
+            "      \"1002:75b3\": 1\n");
+}
+
 TEST(PolicyExport, TakesMigBackedVgpusOfSeveralSizesForNoMixedOnes) {
   Host host;
   mdev::VgpuGpu& gpu = host.add("nvidia");

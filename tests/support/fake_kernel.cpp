@@ -135,6 +135,9 @@ void FakeKernel::add_function(const FakeFunction& f) {
   if (f.totalvfs) {
     file(dir / "sriov_totalvfs", fmt::format("{}\n", *f.totalvfs));
     file(dir / "sriov_numvfs", fmt::format("{}\n", f.numvfs));
+    file(dir / "sriov_drivers_autoprobe", "1\n");
+    const std::string of_vfs = (f.vf_ids.empty() ? f.ids : f.vf_ids).substr(5, 4);
+    file(dir / "sriov_vf_device", fmt::format("{:x}\n", std::stoul(of_vfs, nullptr, 16)));
     for (unsigned i = 0; i < f.numvfs; ++i) link(dir / fmt::format("virtfn{}", i), fmt::format("../vf{}", i));
   }
   if (!f.physical_function.empty()) link(dir / "physfn", fs::path("..") / f.physical_function);
@@ -180,6 +183,15 @@ std::vector<std::string> FakeKernel::vfs_of(const std::string& address) const {
   }
 }
 
+namespace {
+
+/// Makes of a GPU's facts those of its virtual function.
+void take_vf_ids(FakeFunction& function) {
+  if (!function.vf_ids.empty()) function.ids = std::exchange(function.vf_ids, {});
+}
+
+}  // namespace
+
 void FakeKernel::enable_vfs(const std::string& address, unsigned count) {
   const auto dir = device_path(address);
   const auto there = vfs_of(address);
@@ -196,6 +208,8 @@ void FakeKernel::enable_vfs(const std::string& address, unsigned count) {
     if (physical.group) function.group = free_group();
     function.driver_override.clear();
     if (driver != nullptr && driver->leaves_vfs) function.driver.clear();
+    if (read_attribute(dir / "sriov_drivers_autoprobe").value_or("1") == "0") function.driver.clear();
+    take_vf_ids(function);
     function.physical_function = address;
     function.totalvfs.reset();
     function.numvfs = 0;
@@ -215,6 +229,7 @@ void FakeKernel::adopt_vfs(const std::string& address) {
   const auto now = vfs_of(address);
   for (const std::string& name : now) {
     FakeFunction function = functions_.at(address);
+    take_vf_ids(function);
     function.address = name;
     function.group = group_of(name);
     function.physical_function = address;

@@ -37,6 +37,7 @@ struct FakeFunction {
   std::optional<unsigned> totalvfs = {};  ///< set: the SR-IOV files exist
   unsigned numvfs = 0;                    ///< links to so many; enable_vfs() also makes the functions
   unsigned vf_offset = 4;                 ///< of the first virtual function's routing ID from the GPU's
+  std::string vf_ids = {};                ///< of its virtual functions; empty: its own
   bool boot_display = false;
   std::vector<std::string> consumers = {};
 };
@@ -74,8 +75,9 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   void add_module(const FakeDriver& driver);  ///< comes with load_module()
   /// A module without a PCI driver, loaded, with its parameters; goes with unload_module(), and comes again.
   void add_plain_module(const std::string& name, const std::map<std::string, std::string>& parameters);
-  /// Makes all virtual functions of a function, with its IDs and class, each in an IOMMU group of its own
-  /// where the function has one, and on the function's driver; or, with 0, none. As sriov_numvfs does.
+  /// Makes all virtual functions of a function, with its vf_ids and class, each in an IOMMU group of its own
+  /// where the function has one, and on the function's driver unless sriov_drivers_autoprobe reads 0; or,
+  /// with 0, none. As sriov_numvfs does.
   void enable_vfs(const std::string& address, unsigned count);
   /// Takes over the virtual functions in the tree, which a process that has died has made or taken away.
   void adopt_vfs(const std::string& address);

@@ -6,6 +6,7 @@
 
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
+#include "vfio/quiesce/stopped_services.h"
 
 namespace ferry::vfio {
 namespace {
@@ -80,6 +81,20 @@ TEST_F(MoveApplyTest, WritesNothingTheSecondTime) {
   kernel_.forget_changes();
   EXPECT_EQ(apply(Direction::back)->results.at(0).status, Status::already);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+TEST_F(MoveApplyTest, LeavesServicesToACallerThatStopsThem) {
+  std::map<Releasable, StoppedService> stopped;
+  stopped[{.kind = Releasable::Kind::service, .name = "nvidia-dcgm.service"}] = StoppedService::to_start;
+  ASSERT_TRUE(write_service_record(kernel_, stopped));
+  const std::string record = kernel_.read_file("run/ferry/hostd/stopped-services.json").value();
+  MoveRequest request;
+  request.accelerators = {at("0000:65:00.0")};
+  const auto outcome = apply_moves_only(context(), request, Direction::to_vfio);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->results.at(0).status, Status::done);
+  EXPECT_THAT(outcome->errors, IsEmpty());
+  EXPECT_EQ(kernel_.read_file("run/ferry/hostd/stopped-services.json").value(), record);
 }
 
 TEST_F(MoveApplyTest, WritesNothingToARefusedGroup) {

@@ -50,7 +50,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Good{"A100-1-5CNOME", "A100", 1, 5, 'C', MigAttribute::nome, "A100-1-5C"},
                     Good{"A100-1-5CMEALL", "A100", 1, 5, 'C', MigAttribute::meall, "A100-1-5C"},
                     Good{"DC-2-48QGFX", "DC", 2, 48, 'Q', MigAttribute::gfx, "DC-2-48Q"},
-                    Good{"6000D-1-42C", "6000D", 1, 42, 'C', MigAttribute::none, "6000D-1-42C"}));
+                    Good{"6000D-1-42C", "6000D", 1, 42, 'C', MigAttribute::none, "6000D-1-42C"},
+                    Good{"1002:75b3", "1002:75b3", {}, 0, 'Q', MigAttribute::none, "1002:75b3"}));
 
 class BadTypeName : public testing::TestWithParam<const char*> {};
 
@@ -68,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "T4-1Q ", "T4 -1Q", "GRID T4-1Q", "NVIDIA L40S-48", "T4-2B4", "P40-1B4", "3060", "-1Q",
                     "RTX6000-Ada2-24Q", "RTX6000-Ada-1-24Q", "A100-0-5C", "A100-10-5C", "A100-1-05C",
                     "A100-1-5CXX", "A100-1-5CMEX", "T4-1QGFX", "T4-1QME", "H100-1-10C-ME", "T4-99999999999Q",
-                    "T4-1.5Q", "T4--1Q", "nvidia-230",
+                    "T4-1.5Q", "T4--1Q", "nvidia-230", "1002:75B3", "1002:75b", "75b3", "1002:75b3-1Q",
                     "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMN-1Q"));
 
 std::vector<mdev::VgpuType> offered(const std::vector<std::string>& names) {

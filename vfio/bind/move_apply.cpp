@@ -518,4 +518,12 @@ Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& r
   return outcome;
 }
 
+Result<MoveOutcome> apply_moves_only(const MoveContext& context, MoveRequest request, Direction direction) {
+  request.release.clear();
+  OneAtATime shared(context);
+  const MoveContext guarded = shared.around(context);
+  StoppedServices services(release_context(guarded));
+  return move_all(guarded, request, direction, services);
+}
+
 }  // namespace ferry::vfio

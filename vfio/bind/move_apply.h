@@ -85,6 +85,10 @@ Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest&
 Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction,
                                 const Inventory* scanned = nullptr);
 
+/// apply_moves() for a caller that stops and starts services itself: no service or module is quiesced, as
+/// with an empty `request.release`, and none is started. Several threads may call it for different groups.
+Result<MoveOutcome> apply_moves_only(const MoveContext& context, MoveRequest request, Direction direction);
+
 /// Cleans up after a killed run when no driver is to change: starts stopped services and releases drivers'
 /// locks. `results` is empty. Errors as read_service_record().
 Result<MoveOutcome> start_what_was_stopped(const MoveContext& context);

@@ -13,8 +13,10 @@
 #include <fmt/ranges.h>
 
 #include "common/text/text.h"
+#include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "mdev/virtual_functions.h"
+#include "vfio/bind/move_apply.h"
 #include "vfio/bind/move_plan.h"
 #include "vgpu-dm/apply/write_turns.h"
 #include "vgpu-dm/plan/gpu_preparation.h"
@@ -205,9 +207,13 @@ class GpuRun {
     only_devices_are_fresh_ = true;
   }
 
+  mdev::VfSwitch vf_switch() const {
+    return {.host = on_.host, .writer = on_.writer, .deadline = on_.deadline, .pause = on_.pause};
+  }
+
   Result<> switch_functions(const VgpuStep& step) {
-    const mdev::VfSwitch vfs{
-        .host = on_.host, .writer = on_.writer, .deadline = on_.deadline, .pause = on_.pause};
+    if (step.kind == VgpuStep::Kind::set_autoprobe)
+      return mdev::set_autoprobe(vf_switch(), step.parent, step.number != 0);
     Result<> done;
     {
       const std::lock_guard lock(driver_calls());
@@ -217,8 +223,9 @@ class GpuRun {
         return rescan();
       }
       if (step.kind == VgpuStep::Kind::enable_vfs) functions_are_ours_ = true;
-      done = step.kind == VgpuStep::Kind::enable_vfs ? mdev::enable_vfs(vfs, step.parent, step.number)
-                                                     : mdev::disable_vfs(vfs, step.parent);
+      done = step.kind == VgpuStep::Kind::enable_vfs
+                 ? step.framework->enable_functions(vf_switch(), step.parent, step.number, step.for_host)
+                 : step.framework->disable_functions(vf_switch(), step.parent);
     }
     if (done && step.kind == VgpuStep::Kind::disable_vfs) functions_are_ours_ = false;
     // Also after a failure: some functions may have come.
@@ -269,6 +276,10 @@ class GpuRun {
   }
 
   Result<> write_vgpu(const VgpuStep& step) {
+    if (step.binds_function()) {
+      const auto moved = move_functions({&step, 1});
+      return moved_to(moved, step);
+    }
     if (step.kind == VgpuStep::Kind::remove) {
       RemovalFence fence(on_.host);
       if (auto r = keep_users_away({&step, 1}, fence); !r) return r;
@@ -284,9 +295,60 @@ class GpuRun {
     return placed;
   }
 
+  // Binds the functions of vGPUs that are made to a VFIO driver, or unbinds those of removed vGPUs.
+  Result<vfio::MoveOutcome> move_functions(std::span<const VgpuStep> steps) {
+    const bool made = steps.front().kind == VgpuStep::Kind::create;
+    const vfio::MoveContext context{
+        .host = &on_.host, .writer = &on_.writer, .probe = &on_.uses, .rules = on_.rules, .on_step = {}};
+    vfio::MoveRequest request;
+    for (const VgpuStep& step : steps) request.accelerators.push_back(step.parent);
+    return vfio::apply_moves_only(context, std::move(request),
+                                  made ? vfio::Direction::to_vfio : vfio::Direction::back);
+  }
+
+  // The result of one of the steps that move_functions() was called with.
+  static Result<> moved_to(const Result<vfio::MoveOutcome>& outcome, const VgpuStep& step) {
+    if (!outcome) return fail(Error(outcome.error()));
+    const auto is_of = [&](const vfio::MoveResult& result) {
+      return std::ranges::find(result.devices, step.parent) != result.devices.end();
+    };
+    const auto result = std::ranges::find_if(outcome->results, is_of);
+    if (result == outcome->results.end()) return fail(Errc::failed, "nothing came of it");
+    switch (result->status) {
+      case vfio::MoveResult::Status::done:
+      case vfio::MoveResult::Status::already:
+        return {};
+      case vfio::MoveResult::Status::refused:
+        return fail(Errc::refused, fmt::format("{}", fmt::join(result->refusal.reasons, "; ")),
+                    result->refusal.hint);
+      case vfio::MoveResult::Status::failed:
+        break;
+    }
+    return fail(result->error.value_or(
+        Error{.code = make_error_code(Errc::failed), .message = "its driver has not changed"}));
+  }
+
+  // Moves the functions together; the error is that of the first function that did not change.
+  Result<> move_all(std::span<const VgpuStep> steps) {
+    const auto moved = move_functions(steps);
+    Result<> first;
+    for (const VgpuStep& step : steps) {
+      auto done = moved_to(moved, step);
+      if (done) {
+        succeeded(step);
+        continue;
+      }
+      done = fail(std::move(done).error().during(step.text()));
+      if (observe_) observe_(step, done);
+      if (first || done.error().code == Errc::stuck) first = std::move(done);
+    }
+    return first;
+  }
+
   Result<> write_attribute_of(const VgpuStep& step) {
-    const AttributeWrite write = write_of(step);
-    auto done = on_.writer.write_in_order({&write, 1}, {});
+    const auto writes = writes_of(on_.host, step);
+    if (!writes) return fail(Error(writes.error()));
+    auto done = on_.writer.write_in_order(*writes, {});
     if (done) return done;
     note_failure(step, done.error());
     return fail(explained(on_, step, std::move(done).error()));
@@ -344,16 +406,26 @@ class GpuRun {
   // Hands all writes to the writing process at once: waiting for each would double the cost. Needs a turn.
   Result<> write_together(std::span<const VgpuStep> steps) {
     std::vector<AttributeWrite> writes;
-    writes.reserve(steps.size());
-    for (const VgpuStep& step : steps) writes.push_back(write_of(step));
-    for (std::size_t done_before = 0; done_before < steps.size();) {
-      std::size_t at = done_before;
-      const auto begin = [&](std::size_t begun) {
-        for (; at < done_before + begun; ++at) succeeded(steps[at]);
-      };
-      auto done = on_.writer.write_in_order(std::span(writes).subspan(done_before), begin);
+    std::vector<std::size_t> step_of;  // the step of each write
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      auto of_step = writes_of(on_.host, steps[i]);
+      if (!of_step) {
+        const Result<> failed = fail(std::move(of_step).error().during(steps[i].text()));
+        if (observe_) observe_(steps[i], failed);
+        return failed;
+      }
+      std::ranges::move(*of_step, std::back_inserter(writes));
+      step_of.resize(writes.size(), i);
+    }
+    std::size_t at = 0;  // the steps before this one have ended
+    const auto end_before = [&](std::size_t step) {
+      for (; at < step; ++at) succeeded(steps[at]);
+    };
+    for (std::size_t first = 0; first < writes.size();) {
+      const auto begin = [&](std::size_t begun) { end_before(step_of[first + begun]); };
+      auto done = on_.writer.write_in_order(std::span(writes).subspan(first), begin);
       if (done) {
-        begin(steps.size() - done_before);
+        end_before(steps.size());
         return {};
       }
       const VgpuStep& step = steps[at];
@@ -363,7 +435,8 @@ class GpuRun {
       done = fail(explained(on_, step, std::move(done).error()).during(step.text()));
       if (observe_) observe_(step, done);
       if (!gone) return done;
-      done_before = at + 1;
+      ++at;
+      while (first < writes.size() && step_of[first] < at) ++first;
     }
     return {};
   }
@@ -390,6 +463,7 @@ class GpuRun {
   }
 
   Result<> write_stage(std::span<const VgpuStep> stage, bool placed) {
+    if (stage.front().binds_function()) return move_all(stage);
     if (stage.front().kind == VgpuStep::Kind::remove) return remove_all(stage);
     const bool together = stage.front().target() == VgpuStep::Target::vgpu && !placed;
     if (!together) return write_each(stage);
@@ -445,8 +519,10 @@ class GpuRun {
     };
     const auto preparation = [&] { return undo_of_preparation(before); };
     // Functions first: switching them off would delete restored GPU instances.
-    for (const VgpuStep::Kind kind : {VgpuStep::Kind::remove, VgpuStep::Kind::disable_vfs}) {
+    for (const VgpuStep::Kind kind :
+         {VgpuStep::Kind::remove, VgpuStep::Kind::disable_vfs, VgpuStep::Kind::set_autoprobe}) {
       if (kind == VgpuStep::Kind::disable_vfs && !outcome_.undo_errors.empty()) break;
+      if (kind == VgpuStep::Kind::set_autoprobe && vgpus(kind)().empty()) continue;
       if (auto r = undo_stage(vgpus(kind)); !r) return r;
     }
     for (int stage = 0; stage < kMostUndoStages && outcome_.undo_errors.empty(); ++stage) {

@@ -61,9 +61,10 @@ Result<vfio::UseReport> ask(
 
 // The write of each kind of step, and the check that the host shows its effect.
 
-/// The write of a step with VgpuStep::Target::vgpu. For set_placement, and for the placement of a new vGPU,
-/// see mdev::Framework::placement_write().
-AttributeWrite write_of(const VgpuStep& step);
+/// The writes of a step with VgpuStep::Target::vgpu, unless vfio/ makes it (VgpuStep::binds_function()). For
+/// set_placement, and for the placement of a new vGPU, see mdev::Framework::placement_write(). Errors: those
+/// of mdev::Framework::params_writes().
+Result<std::vector<AttributeWrite>> writes_of(const HostFs& host, const VgpuStep& step);
 
 /// Moves a vGPU to a placement. No write if the vGPU is already there: the driver's first free placement may
 /// be the requested one.
@@ -84,7 +85,8 @@ Result<> verify(const VgpuStep& step, const mdev::VgpuGpu& now, const Result<mde
 //
 // A group's node has one opener, who also blocks the node of the device itself (drivers/vfio/group.c). The
 // removal waits only for open devices, so an open group node does not delay it. A vGPU of vendor-specific
-// VFIO needs no fence: its driver refuses the removal while a VM has it.
+// VFIO needs no fence: its driver refuses the removal while a VM has it. vfio/ has its own fence around a
+// whole virtual function.
 
 class RemovalFence {
  public:

@@ -59,11 +59,15 @@ Result<> verify_vgpu(const VgpuStep& step, const mdev::VgpuGpu& now) {
 }
 
 Result<> verify_functions(const VgpuStep& step, const mdev::VgpuGpu& now) {
+  if (step.kind == Kind::set_autoprobe) {
+    if (now.vf_autoprobe == (step.number != 0)) return {};
+    return lied(step, "another value is read back");
+  }
   if (step.kind == Kind::disable_vfs) {
     if (now.function.sriov_numvfs == 0) return {};
     return lied(step, "they are still there");
   }
-  if (now.on_virtual_functions()) return {};
+  if (now.on_virtual_functions() && !now.parents.empty()) return {};
   return fail(Errc::failed, fmt::format("{}: they are there, and {}", step.text(), now.obstacle),
               "is its driver one that makes vGPUs?");
 }
@@ -105,10 +109,12 @@ Error explained(const VgpuHost& on, const VgpuStep& step, Error error) {
   return held_by_a_vm(error);
 }
 
-AttributeWrite write_of(const VgpuStep& step) {
-  if (step.kind == Kind::create) return step.framework->creation_write(step.parent, step.type_id, step.id);
-  if (step.kind == Kind::set_params) return step.framework->params_write(step.parent, step.id, step.params);
-  return step.framework->removal_write(step.parent, step.id);
+Result<std::vector<AttributeWrite>> writes_of(const HostFs& host, const VgpuStep& step) {
+  if (step.kind == Kind::set_params)
+    return step.framework->params_writes(host, step.parent, step.id, step.params);
+  return std::vector{step.kind == Kind::create
+                         ? step.framework->creation_write(step.parent, step.type_id, step.id)
+                         : step.framework->removal_write(step.parent, step.id)};
 }
 
 Result<> have_library_do(mdev::GpuManagement& library, const VgpuStep& step) {

@@ -18,6 +18,7 @@ VgpuStep::Target VgpuStep::target() const {
       return Target::vgpu;
     case Kind::enable_vfs:
     case Kind::disable_vfs:
+    case Kind::set_autoprobe:
       return Target::functions;
     case Kind::set_mig:
     case Kind::make_instance:
@@ -28,10 +29,15 @@ VgpuStep::Target VgpuStep::target() const {
   return Target::library;
 }
 
+bool VgpuStep::binds_function() const {
+  return framework->binds_functions() && (kind == Kind::create || kind == Kind::remove);
+}
+
 // The tool binds the GPU anew to switch functions. MIG mode and mixed sizes are refused, or wait for a reset,
 // while the GPU has clients. GPU instances come and go beside clients.
 bool VgpuStep::needs_gpu_free() const {
-  return target() == Target::functions || kind == Kind::set_mig || kind == Kind::set_mixed_sizes;
+  return framework->by_nvidias_driver() &&
+         (target() == Target::functions || kind == Kind::set_mig || kind == Kind::set_mixed_sizes);
 }
 
 bool VgpuStep::only_adds() const {
@@ -60,6 +66,8 @@ std::string VgpuStep::text() const {
       return fmt::format("remove GPU instance {} ({}) from {}", number, short_name, parent.text());
     case Kind::set_mixed_sizes:
       return fmt::format("switch mixed sizes {} on {}", number == 0 ? "off" : "on", parent.text());
+    case Kind::set_autoprobe:
+      return fmt::format("set sriov_drivers_autoprobe of {} to {}", parent.text(), number);
     case Kind::set_params:
       return fmt::format("set the parameters of {} on {} to '{}'", what, parent.text(),
                          params == " " ? "" : params);

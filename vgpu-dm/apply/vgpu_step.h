@@ -25,13 +25,14 @@ struct VgpuStep {
     make_instance,
     remove_instance,
     set_mixed_sizes,
+    set_autoprobe,
   };
   Kind kind = Kind::create;
   const mdev::Framework* framework = &mdev::no_framework();  ///< makes the writes; never nullptr
   mdev::VgpuId id;
   vfio::PciAddress parent;  ///< the GPU itself for steps on virtual functions
   /// Number of virtual functions; number of the GPU instance to remove, or of the profile to make; 1 or 0 for
-  /// a mode on or off. 0 for steps on vGPUs.
+  /// a mode or a setting on or off. 0 for steps on vGPUs.
   std::uint32_t number = 0;
   std::string type_id;     ///< "nvidia-230"
   std::string short_name;  ///< "T4-1Q"; for a GPU instance its profile, "2g.35gb"
@@ -39,14 +40,17 @@ struct VgpuStep {
   std::string params = {};  ///< text to write, for set_params
   /// Placement ID, for set_placement and create. Absent: the driver chooses.
   std::optional<std::uint32_t> placement = {};
+  bool for_host = false;  ///< of enable_vfs: see mdev::Framework::enable_functions()
 
   /// The changed object, which decides how a step is applied and verified.
   enum class Target {
-    vgpu,       ///< writes an attribute of the driver; a scan of the GPU's vGPUs verifies it
+    vgpu,       ///< makes, removes or sets a vGPU by its framework; a scan of the GPU's vGPUs verifies it
     functions,  ///< switches virtual functions by the driver's tool or sysfs; a scan verifies it
     library,    ///< applied and verified by the driver's library alone
   };
   Target target() const;
+  /// True if vfio/ makes or removes the vGPU (mdev::Framework::binds_functions()).
+  bool binds_function() const;
   /// True if the step needs a GPU that no process has open.
   bool needs_gpu_free() const;
   /// True if the step leaves existing vGPUs as they are, so that their users need not be known.

@@ -102,6 +102,16 @@ std::optional<Error> has_no_places(const ProfileItem& item, const mdev::VgpuGpu&
                    "on with mixed sizes"};
 }
 
+/// The number of vGPUs decides the share of the GPU that each has, so there are no functions beside them. An
+/// item without vGPUs leaves the functions to the host.
+std::optional<std::uint32_t> other_number_of_functions(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
+  if (!gpu.framework->binds_functions() || item.vgpus.empty()) return std::nullopt;
+  std::uint32_t desired = 0;
+  for (const VgpuCount& entry : item.vgpus) desired += entry.count;
+  if (desired == gpu.function.sriov_numvfs) return std::nullopt;
+  return desired;
+}
+
 bool is_at_a_place(const mdev::VgpuDevice& device, const VgpuCount& entry) {
   return device.placement && std::ranges::find(entry.placement, *device.placement) != entry.placement.end();
 }
@@ -167,9 +177,10 @@ Placing Want::placing() const {
 }
 
 bool GpuMatch::agrees() const {
-  return !problem && leftover.empty() && std::all_of(wants.begin(), wants.end(), [](const Want& want) {
-    return want.missing() == 0 && want.untuned().empty() && want.placing().moves.empty();
-  });
+  return !problem && !functions && leftover.empty() &&
+         std::all_of(wants.begin(), wants.end(), [](const Want& want) {
+           return want.missing() == 0 && want.untuned().empty() && want.placing().moves.empty();
+         });
 }
 
 std::vector<TypeCount> GpuMatch::desired() const {
@@ -199,6 +210,7 @@ GpuMatch match_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const vfio
                    std::string_view node, bool spares_foreign) {
   GpuMatch out;
   out.mixed_sizes = item.mixed_sizes;
+  out.functions = other_number_of_functions(item, gpu);
   out.problem = has_no_places(item, gpu);
   std::vector<const mdev::VgpuDevice*> devices;
   devices.reserve(gpu.devices.size());

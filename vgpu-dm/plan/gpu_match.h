@@ -2,6 +2,8 @@
 // Compares a profile's item with the vGPUs of one GPU.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "mdev/vgpu.h"
@@ -42,6 +44,9 @@ struct GpuMatch {
   std::vector<Want> wants;                        ///< in order of the item
   std::vector<const mdev::VgpuDevice*> leftover;  ///< vGPUs that the item does not ask for
   bool mixed_sizes = false;                       ///< see ProfileItem::mixed_sizes
+  /// The number of virtual functions that the GPU is to have in place of its present number; absent: that
+  /// number stays. Only a framework with mdev::Framework::binds_functions() takes it from the item.
+  std::optional<std::uint32_t> functions;
   std::optional<Error> problem;  ///< a type name or a vGPU's type is ambiguous, or the GPU has no placements
 
   bool agrees() const;

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "mdev/framework.h"
 #include "vgpu-dm/plan/plan_parts.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -39,7 +40,7 @@ VgpuStep step_of(VgpuStep::Kind kind, const mdev::VgpuGpu& gpu, std::uint32_t nu
 }
 
 VgpuStep switch_on_functions(const mdev::VgpuGpu& gpu, std::string why) {
-  return step_of(VgpuStep::Kind::enable_vfs, gpu, gpu.function.sriov_totalvfs, {}, std::move(why));
+  return functions_on(gpu, gpu.function.sriov_totalvfs, std::move(why));
 }
 
 Preparation refused(Errc code, std::string message, std::string hint) {
@@ -263,10 +264,6 @@ Preparation cannot_lose(const ProfileItem& item, const mdev::VgpuGpu& gpu,
 
 }  // namespace
 
-VgpuStep functions_off(const mdev::VgpuGpu& gpu, std::string why) {
-  return step_of(VgpuStep::Kind::disable_vfs, gpu, gpu.function.sriov_numvfs, {}, std::move(why));
-}
-
 std::optional<Error> cannot_lose_instances(const ProfileItem& item, const mdev::VgpuGpu& gpu,
                                            const VgpuSnapshot& view) {
   const mdev::GpuInstance* lost = lost_by({}, true, managed(view, gpu));
@@ -275,6 +272,7 @@ std::optional<Error> cannot_lose_instances(const ProfileItem& item, const mdev::
 }
 
 bool asks_library(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
+  if (!gpu.framework->by_nvidias_driver()) return false;
   if (sheds_functions(item, gpu)) return true;  // this deletes GPU instances too
   if (item.vgpus.empty()) return false;
   if (!gpu.on_virtual_functions() && !gpu.may_get_virtual_functions()) return false;
@@ -287,6 +285,7 @@ bool asks_library(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
 
 bool may_shed_functions(const ProfileItem& item, const mdev::VgpuGpu& gpu, const mdev::ManagedGpu* said) {
   if (sheds_functions(item, gpu)) return true;
+  if (gpu.framework->binds_functions()) return !item.vgpus.empty();
   if (said == nullptr || gpu.function.sriov_numvfs == 0) return false;
   return said->mig != mdev::GpuSwitch::unsupported &&
          (said->mig == mdev::GpuSwitch::on) != wants_instances(item);

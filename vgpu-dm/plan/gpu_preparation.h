@@ -71,8 +71,9 @@ InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant
 /// True if a plan for the item needs the library's answer. Asking is slow: it wakes the GPU.
 bool asks_library(const ProfileItem& item, const mdev::VgpuGpu& gpu);
 
-/// True if a GPU's virtual functions may have to be switched off for an item: the GPU goes to a VM whole, or
-/// its MIG mode changes. `said`: the library's answer; nullptr: none, and MIG mode stays.
+/// True if a GPU's virtual functions may have to be switched off or bound for an item: the GPU goes to a VM
+/// whole, its MIG mode changes, or its vGPUs are such functions. `said`: the library's answer; nullptr: none,
+/// and MIG mode stays.
 bool may_shed_functions(const ProfileItem& item, const mdev::VgpuGpu& gpu, const mdev::ManagedGpu* said);
 
 /// True if functions or modes may have to be switched for an item; false: certainly not. `said` as above.
@@ -93,8 +94,6 @@ Preparation prepare(const ProfileItem& item, const GpuMatch& match, const mdev::
 /// std::nullopt: none would be lost, or the library has not answered.
 std::optional<Error> cannot_lose_instances(const ProfileItem& item, const mdev::VgpuGpu& gpu,
                                            const VgpuSnapshot& view);
-
-VgpuStep functions_off(const mdev::VgpuGpu& gpu, std::string why);
 
 /// Plans the rollback of a preparation, one stage at a time. While the GPU carries a vGPU, only GPU instances
 /// without vGPUs change. Virtual functions in use stay, and so does the mode. `had_functions`: the GPU had

@@ -185,14 +185,8 @@ GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch
   }
   if (!plan.refusal) plan.refusal = lacking_on_functions(match, gpu);
   if (plan.refusal) return plan;
-  plan.steps.push_back({.kind = VgpuStep::Kind::enable_vfs,
-                        .framework = gpu.framework,
-                        .id = {},
-                        .parent = gpu.address(),
-                        .number = gpu.function.sriov_totalvfs,
-                        .type_id = {},
-                        .short_name = {},
-                        .why = plan.place + " asks for vGPUs, and " + gpu.obstacle});
+  plan.steps.push_back(
+      functions_on(gpu, gpu.function.sriov_totalvfs, plan.place + " asks for vGPUs, and " + gpu.obstacle));
   plan.later = std::move(later);
   plan.then = plan.desired;
   return plan;
@@ -201,6 +195,14 @@ GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch
 // Without a UUID nothing shows who made a vGPU.
 bool is_foreign(const mdev::VgpuDevice& device, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
   return gpu.framework->has_uuids() && !is_ours(view.node, device);
+}
+
+/// Error if no VM could get a virtual function of the GPU.
+std::optional<Error> needs_iommu(const mdev::VgpuGpu& gpu) {
+  if (!gpu.framework->binds_functions() || gpu.function.iommu_group) return std::nullopt;
+  return Error{.code = make_error_code(Errc::unsupported),
+               .message = gpu.label() + ": it is in no IOMMU group: no VM can get a virtual function of it",
+               .hint = "`ferry doctor` says why the IOMMU is off"};
 }
 
 // A foreign vGPU that is not spared is removed, as under NVIDIA's program, and a note tells of it.
@@ -286,6 +288,64 @@ GpuPlan plan_whole(GpuPlan plan, const ProfileItem& item, const GpuMatch& match,
   return plan;
 }
 
+// The kernel changes the number of virtual functions only from and to 0, so every vGPU goes first.
+GpuPlan plan_recount(GpuPlan plan, const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
+                     const VgpuSnapshot& view, std::uint32_t number) {
+  plan.kept.clear();
+  for (const Want& want : match.wants) {
+    if (plan.refusal) return plan;
+    if (want.type == nullptr) {
+      plan.refusal = not_advertised(want, gpu);
+    } else if (want.entry->count > gpu.function.sriov_totalvfs) {
+      plan.refusal = Error{
+          .code = make_error_code(Errc::invalid_config),
+          .message = fmt::format("{}: {}: no room for {} x {}: {} fit", want.entry->place, gpu.label(),
+                                 want.entry->count, want.entry->type.text(), gpu.function.sriov_totalvfs),
+          .hint = "'ferry vgpu types' shows what each GPU can carry"};
+    }
+  }
+  if (!plan.refusal) plan.refusal = needs_iommu(gpu);
+  if (plan.refusal) return plan;
+  std::vector<const mdev::VgpuDevice*> leaving;
+  for (const mdev::VgpuDevice& device : gpu.devices) leaving.push_back(&device);
+  const bool has_some = gpu.function.sriov_numvfs > 0;
+  if (has_some) {
+    for (Error& why : functions_in_use(gpu, view.use, leaving)) refuse(plan, std::move(why));
+  }
+  refuse(plan, in_use(gpu, leaving, view.use, "stop what uses it"));
+  if (plan.refusal) return plan;
+  const std::string why =
+      fmt::format("{} asks for {}, and it has {}", item.place, counted(number, "virtual function"),
+                  has_some ? std::to_string(gpu.function.sriov_numvfs) : "none");
+  for (const mdev::VgpuDevice* device : leaving) plan.steps.push_back(removal_of(gpu, *device, why));
+  if (has_some) plan.steps.push_back(functions_off(gpu, why));
+  (has_some ? plan.later : plan.steps).push_back(functions_on(gpu, number, why));
+  plan.then = plan.desired;
+  return plan;
+}
+
+// Refuses functions that have another user and would have to be bound.
+void refuse_for_bound(const mdev::VgpuGpu& gpu, const VgpuSnapshot& view, GpuPlan& plan) {
+  std::vector<std::string> reasons;
+  bool any = false;
+  for (const VgpuStep& step : plan.steps) {
+    if (step.kind != VgpuStep::Kind::create || !step.binds_function()) continue;
+    any = true;
+    for (const vfio::DeviceUser& user : view.use.of(step.parent.text()))
+      reasons.push_back(fmt::format("virtual function {} would have to be bound to a VFIO driver: {}",
+                                    step.parent.text(), user.text()));
+  }
+  if (any && !view.use.blind.empty())
+    reasons.push_back("Ferry cannot find out whether its virtual functions are in use: " + view.use.blind);
+  if (any) refuse(plan, needs_iommu(gpu));
+  if (!reasons.empty()) {
+    refuse(plan, Error{.code = make_error_code(Errc::refused),
+                       .message = fmt::format("{}: {}", gpu.label(), fmt::join(reasons, "; ")),
+                       .hint = "stop what uses it"});
+  }
+  if (plan.refusal) plan.steps.clear();
+}
+
 GpuPlan plan_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSnapshot& view) {
   GpuPlan plan{.index = gpu.index, .gpu = gpu.address(), .matched = true, .place = item.place};
   const GpuMatch match = match_gpu(item, gpu, view.use, view.node, view.spares_foreign);
@@ -302,6 +362,8 @@ GpuPlan plan_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSn
   plan.refusal = cannot_write(gpu, view);
   if (!plan.refusal) plan.refusal = match.problem;
   if (!plan.refusal && item.whole) return plan_whole(std::move(plan), item, match, gpu, view);
+  if (const auto number = match.functions; number && !plan.refusal)
+    return plan_recount(std::move(plan), item, match, gpu, view, *number);
   // No preparation would help such a GPU.
   if (!plan.refusal && !gpu.framework->makes_vgpus() && !gpu.may_get_virtual_functions())
     plan.refusal = cannot_create(match, gpu);
@@ -328,6 +390,7 @@ GpuPlan plan_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSn
   add_creations(room, gpu, ParentSource(gpu, match.leftover), IdSource(view, match.leftover), plan);
   place_creations(match, plan);
   add_params(match, gpu, plan);
+  refuse_for_bound(gpu, view, plan);
   return plan;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -96,6 +97,23 @@ std::vector<Error> functions_in_use(const mdev::VgpuGpu& gpu, const vfio::UseRep
   }
   if (!reasons.empty()) refused(fmt::format("{}", fmt::join(reasons, "; ")), "stop what uses it");
   return out;
+}
+
+VgpuStep functions_on(const mdev::VgpuGpu& gpu, std::uint32_t number, std::string why) {
+  return {.kind = VgpuStep::Kind::enable_vfs,
+          .framework = gpu.framework,
+          .id = {},
+          .parent = gpu.address(),
+          .number = number,
+          .type_id = {},
+          .short_name = {},
+          .why = std::move(why)};
+}
+
+VgpuStep functions_off(const mdev::VgpuGpu& gpu, std::string why) {
+  VgpuStep step = functions_on(gpu, gpu.function.sriov_numvfs, std::move(why));
+  step.kind = VgpuStep::Kind::disable_vfs;
+  return step;
 }
 
 void refuse(GpuPlan& plan, std::optional<Error> why) {

@@ -2,6 +2,7 @@
 // Helpers that all kinds of plans share.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,10 @@ bool sheds_functions(const ProfileItem& item, const mdev::VgpuGpu& gpu);
 /// `leaving` vGPUs are on. Lasting reasons come first. Empty: they may be switched off.
 std::vector<Error> functions_in_use(const mdev::VgpuGpu& gpu, const vfio::UseReport& use,
                                     const std::vector<const mdev::VgpuDevice*>& leaving = {});
+
+/// Steps that switch virtual functions on and off; `number` is that of functions to enable.
+VgpuStep functions_on(const mdev::VgpuGpu& gpu, std::uint32_t number, std::string why);
+VgpuStep functions_off(const mdev::VgpuGpu& gpu, std::string why);
 
 /// Error if a vGPU that stays may not be changed: the given text ("p.yaml:7: GPU 0 (...): ... cannot be set")
 /// and the vGPU's users; std::nullopt: it may.

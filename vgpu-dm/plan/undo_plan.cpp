@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
+#include "mdev/framework.h"
 #include "vgpu-dm/plan/placement.h"
 #include "vgpu-dm/plan/plan.h"
 #include "vgpu-dm/plan/plan_parts.h"
@@ -16,6 +18,13 @@ auto same(const mdev::VgpuDevice& a) {
   return [&a](const mdev::VgpuDevice& b) {
     return a.id == b.id && a.parent == b.parent && a.type_id == b.type_id;
   };
+}
+
+/// True if the GPU has virtual functions, but not as many as before, and their number counts. The kernel
+/// changes the number only from and to 0.
+bool must_recount(const mdev::VgpuGpu& before, const mdev::VgpuGpu& now) {
+  return now.framework->binds_functions() && now.function.sriov_numvfs > 0 &&
+         now.function.sriov_numvfs != before.function.sriov_numvfs;
 }
 
 bool has(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& device) {
@@ -38,8 +47,13 @@ std::vector<std::string> not_put_back(const mdev::VgpuGpu& before, const mdev::V
     out.push_back(fmt::format("it is on {} instead of on {}", now.function.driver.value_or("no driver"),
                               *before.function.driver));
   const bool had_functions = before.function.sriov_numvfs > 0;
-  if (had_functions != (now.function.sriov_numvfs > 0))
+  if (had_functions != (now.function.sriov_numvfs > 0)) {
     out.push_back(fmt::format("its virtual functions are still {}", had_functions ? "off" : "on"));
+  } else if (must_recount(before, now)) {
+    out.push_back(fmt::format("it has {} instead of {}",
+                              counted(now.function.sriov_numvfs, "virtual function"),
+                              before.function.sriov_numvfs));
+  }
   return out;
 }
 
@@ -47,35 +61,29 @@ std::vector<VgpuStep> plan_undo(const mdev::VgpuGpu& before, const mdev::VgpuGpu
                                 const vfio::UseReport& use) {
   std::vector<VgpuStep> steps;
   std::set<vfio::PciAddress> occupied;  // have a vGPU that stays
+  const bool recount = must_recount(before, now);
   for (const mdev::VgpuDevice& device : now.devices) {
-    if (!has(before, device) && use.blind.empty() && use.of(device.id.text).empty()) {
+    if ((recount || !has(before, device)) && use.blind.empty() && use.of(device.id.text).empty()) {
       steps.push_back(removal_of(now, device, "it was not there before"));
     } else if (now.on_virtual_functions()) {
       occupied.insert(device.parent);
     }
   }
   // Only if no vGPU is on them, whoever made it: a vGPU to be removed may still turn out to be in use.
-  if (before.function.sriov_numvfs == 0 && now.function.sriov_numvfs > 0 && !may_carry(now) &&
-      functions_in_use(now, use).empty()) {
-    steps.push_back({.kind = VgpuStep::Kind::disable_vfs,
-                     .framework = now.framework,
-                     .id = {},
-                     .parent = now.address(),
-                     .number = now.function.sriov_numvfs,
-                     .type_id = {},
-                     .short_name = {},
-                     .why = "there were none before"});
-  }
+  const bool had_none = before.function.sriov_numvfs == 0 && now.function.sriov_numvfs > 0;
+  if ((had_none || recount) && !may_carry(now) && functions_in_use(now, use).empty())
+    steps.push_back(
+        functions_off(now, had_none ? "there were none before" : "it had another number of them before"));
   if (before.function.sriov_numvfs > 0 && now.function.sriov_numvfs == 0 && now.devices.empty()) {
-    steps.push_back({.kind = VgpuStep::Kind::enable_vfs,
-                     .framework = before.framework,
-                     .id = {},
-                     .parent = now.address(),
-                     .number = before.function.sriov_numvfs,
-                     .type_id = {},
-                     .short_name = {},
-                     .why = "they were there before"});
+    steps.push_back(functions_on(before, before.function.sriov_numvfs, "they were there before"));
+    steps.back().for_host = before.host_has_vfs;
   }
+  if (before.vf_autoprobe && now.vf_autoprobe && before.vf_autoprobe != now.vf_autoprobe) {
+    VgpuStep setting = functions_on(now, *before.vf_autoprobe ? 1 : 0, "it was so before");
+    setting.kind = VgpuStep::Kind::set_autoprobe;
+    steps.push_back(std::move(setting));
+  }
+  if (recount) return steps;
   std::vector<VgpuStep> made;
   std::vector<VgpuStep> params;
   std::vector<VgpuMove> moves;

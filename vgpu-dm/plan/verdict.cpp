@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "common/text/text.h"
+#include "mdev/framework.h"
 #include "vgpu-dm/plan/gpu_match.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -18,6 +19,10 @@ std::string difference(const mdev::VgpuGpu& gpu, const GpuMatch& match) {
   const bool counts_agree = match.leftover.empty() && std::ranges::all_of(match.wants, [](const Want& want) {
                               return want.missing() == 0;
                             });
+  if (counts_agree && match.functions) {
+    return fmt::format("{}: expected {}, found {}", gpu.label(),
+                       counted(*match.functions, "virtual function"), gpu.function.sriov_numvfs);
+  }
   if (counts_agree) {
     for (const Want& want : match.wants) {
       const auto untuned = want.untuned();
@@ -54,7 +59,9 @@ GpuVerdict judge_gpu(const Profile& profile, const mdev::VgpuGpu& gpu) {
   verdict.desired = match.desired();
   verdict.found = match.found();
   const std::string unreadable = unreadable_part(gpu);
-  if (item == nullptr) {
+  if (item == nullptr && gpu.by_name) {
+    verdict.difference.clear();  // another item may be the one that names its vendor
+  } else if (item == nullptr) {
     verdict.difference = fmt::format("{}: no item of '{}' is for it", gpu.label(), profile.name);
   } else if (!unreadable.empty()) {
     verdict.difference = fmt::format("{}: {}", gpu.label(), unreadable);
@@ -128,6 +135,7 @@ std::optional<Error> cannot_be(const VgpuCount& entry, const mdev::VgpuGpu& gpu,
 void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuCheck& check) {
   const BoardTypes known(gpu.function);
   const bool offers =
+      gpu.framework->binds_functions() ||
       std::ranges::any_of(gpu.parents, [](const mdev::VgpuParent& parent) { return !parent.types.empty(); });
   for (const VgpuCount& entry : item.vgpus) {
     const KnownType* type = known.find(entry.type.text());

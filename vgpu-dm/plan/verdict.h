@@ -26,7 +26,7 @@ struct GpuVerdict {
 
 /// Gives a verdict for each GPU of the node, in order of index. A GPU that no item matches does not agree, as
 /// under NVIDIA's program: a profile that passes describes the whole node. (An item with `devices: all` and
-/// `vgpu-devices: {}` in front covers the other GPUs.)
+/// `vgpu-devices: {}` in front covers the other GPUs.) A GPU that counts only by name agrees then.
 std::vector<GpuVerdict> judge(const Profile& profile, const mdev::VgpuInventory& inventory);
 
 /// Errc::differs with every difference, or success; a node without GPUs agrees.

@@ -9,6 +9,10 @@
 namespace ferry::vgpu {
 
 bool ProfileItem::matches(const mdev::VgpuGpu& gpu) const {
+  return selects(gpu) && (!gpu.by_name || only || !filters.empty());
+}
+
+bool ProfileItem::selects(const mdev::VgpuGpu& gpu) const {
   if (only) return gpu.address() == *only;
   const bool chosen =
       all_devices || std::find(indices.begin(), indices.end(), std::int64_t{gpu.index}) != indices.end();
@@ -21,6 +25,12 @@ const ProfileItem* Profile::item_for(const mdev::VgpuGpu& gpu) const {
   const auto last =
       std::find_if(items.rbegin(), items.rend(), [&](const ProfileItem& item) { return item.matches(gpu); });
   return last == items.rend() ? nullptr : &*last;
+}
+
+vfio::AcceleratorRules rules_for(const Profile& profile, vfio::AcceleratorRules rules) {
+  for (const ProfileItem& item : profile.items)
+    for (const DeviceFilter& filter : item.filters) rules.named_vendors.insert(filter.vendor);
+  return rules;
 }
 
 std::vector<std::string> ProfileFile::names() const {

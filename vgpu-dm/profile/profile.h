@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "vfio/pci/inventory.h"
 #include "vfio/pci/pci_address.h"
 #include "vfio/pci/pci_function.h"
 #include "vgpu-dm/apply/vgpu_params.h"
@@ -56,7 +57,10 @@ struct ProfileItem {
   bool whole = false;
   std::string place;
 
+  /// A GPU that counts only by name needs a filter or `only`.
   bool matches(const mdev::VgpuGpu& gpu) const;
+  /// matches(), where other keys name the GPU.
+  bool selects(const mdev::VgpuGpu& gpu) const;
 };
 
 struct Profile {
@@ -67,6 +71,9 @@ struct Profile {
   /// The item in effect for a GPU; nullptr: none matches, and the GPU is left as it is.
   const ProfileItem* item_for(const mdev::VgpuGpu& gpu) const;
 };
+
+/// A host's rules for `profile`: GPUs of the vendors that its device filters have count too.
+vfio::AcceleratorRules rules_for(const Profile& profile, vfio::AcceleratorRules rules);
 
 struct ProfileFile {
   std::string file;

@@ -95,7 +95,7 @@ std::vector<Candidate> candidates_on(const mdev::VgpuGpu& gpu) {
   std::vector<Candidate> out;
   for (const mdev::VgpuType& type : types) {
     const auto name = VgpuTypeName::parse(type.short_name);
-    if (!name) continue;
+    if (!name || name->is_whole_function()) continue;  // nothing tells the memory of such a function
     const auto found = find_type(*name, types);
     if (!found || *found != &type) continue;  // a name that two types share chooses neither
     const auto size = type.framebuffer_mib ? type.framebuffer_mib : size_by_name(*name);

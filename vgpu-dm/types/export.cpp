@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -107,6 +108,16 @@ Result<Carried> carried_by(const mdev::VgpuGpu& gpu) {
   return out;
 }
 
+/// The filter that names a GPU which counts only by name; empty: it needs none.
+std::vector<DeviceFilter> filters_for(const mdev::VgpuGpu& gpu) {
+  if (!gpu.by_name) return {};
+  const vfio::PciFunction& function = gpu.function;
+  return {DeviceFilter{.vendor = function.vendor,
+                       .device = function.device,
+                       .subsystem_vendor = function.subsystem_vendor,
+                       .subsystem_device = function.subsystem_device}};
+}
+
 ProfileItem item_of(const Carried& carried) {
   ProfileItem item;
   for (const auto& [type, count] : carried) {
@@ -134,23 +145,37 @@ std::string key_text(const std::string& key) {
 Result<Profile> export_profile(const mdev::VgpuInventory& inventory, const std::string& name) {
   if (auto fits = check_name(name); !fits) return fail(std::move(fits).error());
   Profile profile{.name = name, .items = {}, .place = {}};
-  std::map<Carried, std::size_t> item_for;  // value: index into profile.items
+  // Keyed by the filter that a GPU which counts only by name needs, and its vGPUs; value: index into
+  // profile.items.
+  std::map<std::pair<std::string, Carried>, std::size_t> item_for;
+  std::map<std::string, std::size_t> items_of;  // by that filter; empty: none is needed
   for (const mdev::VgpuGpu& gpu : inventory.gpus) {
     auto carried = carried_by(gpu);
     if (!carried) return fail(std::move(carried).error());
+    const std::vector<DeviceFilter> filters = filters_for(gpu);
+    const std::string filter = filters.empty() ? std::string() : filters.front().text();
+    const auto carries_beside = [&](const mdev::VgpuGpu& other) {
+      return !other.devices.empty() && other.by_name && filters_for(other) == filters;
+    };
+    // judge() lets such a GPU be without an item, unless an item's filter names it too.
+    if (gpu.by_name && std::ranges::none_of(inventory.gpus, carries_beside)) continue;
     // A GPU that cannot carry vGPUs has an item too, `vgpu-devices: {}`. Without an item `assert` fails, here
     // as under NVIDIA's program; `apply` changes nothing on a GPU without vGPUs, whatever its driver.
-    const auto [place, fresh] = item_for.emplace(*carried, profile.items.size());
-    if (fresh) profile.items.push_back(item_of(*carried));
+    const auto [place, fresh] = item_for.emplace(std::pair(filter, *carried), profile.items.size());
+    if (fresh) {
+      profile.items.push_back(item_of(*carried));
+      profile.items.back().filters = filters;
+      ++items_of[filter];
+    }
     profile.items[place->second].indices.push_back(std::int64_t{gpu.index});
   }
-  if (profile.items.empty()) {
-    // A configuration has an item. It is not for `all`: applied elsewhere, that would clear a whole node.
-    profile.items.emplace_back();
-  } else if (profile.items.size() == 1) {
-    profile.items.front().indices.clear();
-    profile.items.front().all_devices = true;
+  for (const auto& [key, place] : item_for) {
+    if (items_of.at(key.first) > 1) continue;
+    profile.items[place].indices.clear();
+    profile.items[place].all_devices = true;
   }
+  // A configuration has an item. It is not for `all`: applied elsewhere, that would clear a whole node.
+  if (profile.items.empty()) profile.items.emplace_back();
   if (auto checked = check(profile, inventory); !checked) return fail(std::move(checked).error());
   return profile;
 }

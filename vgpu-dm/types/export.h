@@ -33,7 +33,8 @@ std::vector<std::string> unsaid_by_v1(const mdev::VgpuInventory& inventory);
 /// A profile that the node already agrees with: judge() finds no difference, and applying it writes nothing.
 /// It has one item for each set of GPUs with the same vGPUs, in order of the sets' first GPUs, without
 /// filters. Every GPU is in an item, also GPUs without vGPUs. `devices: all` if one item has all GPUs;
-/// `devices: []` if the node has no GPU.
+/// `devices: []` if the node has no GPU. GPUs that count only by name have items of their own, with a filter,
+/// or none if they have no vGPUs.
 ///
 /// Errc::usage: the name is no label value (can_be_label()). Errc::unsupported: no v1 file can express a
 /// GPU's vGPUs. Errc::failed: no driver has bound a vGPU. Or the scan's own error, if vGPUs cannot be read.

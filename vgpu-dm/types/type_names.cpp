@@ -43,6 +43,7 @@ MigAttribute attribute_of(std::string_view text) {
 }
 
 std::string compose(const VgpuTypeName& name, MigAttribute attribute) {
+  if (name.is_whole_function()) return name.board;
   const std::string slices = name.slices ? fmt::format("-{}", *name.slices) : "";
   return fmt::format("{}{}-{}{}{}", name.board, slices, name.size_gib, name.series, text_of(attribute));
 }
@@ -64,9 +65,10 @@ Result<const mdev::VgpuType*> find_by_short_name(std::string_view name,
 }  // namespace
 
 Result<VgpuTypeName> VgpuTypeName::parse(std::string_view text) {
-  // No text matches both, so their order affects only speed.
+  // No text matches two of them, so their order affects only speed.
   static const std::regex kTimeSliced("([A-Z0-9]+(?:-[A-Za-z]+)*)-(0|[1-9][0-9]*)([ABCQ])");
   static const std::regex kMigBacked("([A-Z0-9]+)-([1-9])-(0|[1-9][0-9]*)([ABCQ])(ME|NOME|MEALL|GFX)?");
+  static const std::regex kWholeFunction("[0-9a-f]{4}:[0-9a-f]{4}");
 
   const auto refuse = [&]() -> tl::unexpected<Error> {
     // The text may be the driver's own name, as `nvidia-smi vgpu` prints it.
@@ -89,6 +91,9 @@ Result<VgpuTypeName> VgpuTypeName::parse(std::string_view text) {
     name.slices = static_cast<std::uint32_t>(*match[2].first - '0');
     name.attribute = attribute_of(match[5].str());
     size_part = 3;
+  } else if (std::regex_match(text.begin(), text.end(), kWholeFunction)) {
+    name.board = text;
+    return name;
   } else if (!std::regex_match(text.begin(), text.end(), match, kTimeSliced)) {
     return refuse();
   }

@@ -25,7 +25,8 @@ namespace ferry::vgpu {
 /// name. The others only choose the GPU instance; no driver ends a name in them.
 enum class MigAttribute { none, me, nome, meall, gfx };
 
-/// "L40S-12Q", "RTX6000-Ada-24Q" (time-sliced) or "H100-1-10CME" (MIG-backed). Case matters.
+/// "L40S-12Q", "RTX6000-Ada-24Q" (time-sliced) or "H100-1-10CME" (MIG-backed); case matters. Or "1002:75b3",
+/// the IDs of a virtual function that a VM gets whole: then it has nothing but `board`.
 struct VgpuTypeName {
   std::string board;
   std::optional<std::uint32_t> slices;  ///< 1..9; only in a MIG-backed name
@@ -37,6 +38,7 @@ struct VgpuTypeName {
   static Result<VgpuTypeName> parse(std::string_view text);
 
   bool is_mig_backed() const { return slices.has_value(); }
+  bool is_whole_function() const { return board.find(':') != std::string::npos; }
   std::string text() const;
   /// The driver's short name for it: without NOME, MEALL and GFX.
   std::string driver_short_name() const;

@@ -17,6 +17,8 @@
  *   no room (another size, a full GPU, a VF that has one), EINVAL for an id that the board has not; what
  *   failed reads as before. creatable_vgpu_types: a header, then those that have room. gpu_instance_id,
  *   placement_id, vgpu_params: ENXIO without a vGPU. No such folder on the GPU itself.
+ * Virtual functions that VMs get whole (whole_driver.c)
+ *   driver xe makes them by sriov_numvfs and takes them, unless sriov_drivers_autoprobe is 0.
  * What has room (gpu.c)
  *   All vGPUs of a GPU, on whichever of its functions, have one framebuffer size; fewer than the maximum of
  *   the type exist, of whatever type; the VF has none. The last one to go frees the size.
@@ -26,6 +28,7 @@
 #include "costume.h"
 #include "nvidia_driver.h"
 #include "vgpu_device.h"
+#include "whole_driver.h"
 
 static char *ids[64];
 static unsigned int num_ids;
@@ -45,8 +48,13 @@ static int __init ferry_testgpu_init(void)
 	ret = register_nvidia_driver();
 	if (ret)
 		goto unregister_mdev;
+	ret = register_whole_driver();
+	if (ret)
+		goto unregister_nvidia;
 	return 0;
 
+unregister_nvidia:
+	unregister_nvidia_driver();
 unregister_mdev:
 	mdev_unregister_driver(&vgpu_mdev_driver);
 restore:
@@ -57,6 +65,7 @@ module_init(ferry_testgpu_init);
 
 static void __exit ferry_testgpu_exit(void)
 {
+	unregister_whole_driver();
 	unregister_nvidia_driver();
 	mdev_unregister_driver(&vgpu_mdev_driver);
 	restore_ids();

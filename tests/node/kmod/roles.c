@@ -13,19 +13,21 @@
 	static char *name[MOST];                                                                             \
 	static unsigned int num_##name;                                                                      \
 	module_param_array(name, charp, &num_##name, 0444);                                                  \
-	MODULE_PARM_DESC(name, "DDDD:BB:SS.F,...: functions that driver nvidia takes" what)
+	MODULE_PARM_DESC(name, "DDDD:BB:SS.F,...: functions that driver " what)
 
-ROLE_PARAMETER(host, " without offering vGPU types");
-ROLE_PARAMETER(vgpu, " and that offer vGPU types themselves");
-ROLE_PARAMETER(sriov_mdev, " and whose virtual functions offer vGPU types");
-ROLE_PARAMETER(sriov_vfio, " and whose virtual functions become vGPUs by vendor-specific VFIO");
+ROLE_PARAMETER(host, "nvidia takes without offering vGPU types");
+ROLE_PARAMETER(vgpu, "nvidia takes and that offer vGPU types themselves");
+ROLE_PARAMETER(sriov_mdev, "nvidia takes and whose virtual functions offer vGPU types");
+ROLE_PARAMETER(sriov_vfio,
+	       "nvidia takes and whose virtual functions become vGPUs by vendor-specific VFIO");
+ROLE_PARAMETER(sriov_whole, "xe takes with its virtual functions");
 
 struct assignment {
 	struct pci_address address;
 	enum role role;
 };
 
-static struct assignment assignments[4 * MOST];
+static struct assignment assignments[5 * MOST];
 static unsigned int num_assignments;
 
 static int assign(char **addresses, unsigned int count, enum role role, const char *parameter)
@@ -58,6 +60,8 @@ int assign_roles(void)
 		ret = assign(sriov_mdev, num_sriov_mdev, ROLE_SRIOV_MDEV, "sriov_mdev");
 	if (!ret)
 		ret = assign(sriov_vfio, num_sriov_vfio, ROLE_SRIOV_VFIO, "sriov_vfio");
+	if (!ret)
+		ret = assign(sriov_whole, num_sriov_whole, ROLE_SRIOV_WHOLE, "sriov_whole");
 	return ret;
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What driver nvidia does with which function: the module's parameters vgpu, sriov_mdev, sriov_vfio, host. */
+/*
+ * What driver nvidia does with which function: the module's parameters vgpu, sriov_mdev, sriov_vfio, host. And which
+ * functions driver xe takes: sriov_whole.
+ */
 #ifndef FERRY_ROLES_H
 #define FERRY_ROLES_H
 
@@ -11,6 +14,7 @@ enum role {
 	ROLE_MDEV, /* vGPUs are mediated devices of the function itself */
 	ROLE_SRIOV_MDEV, /* ... of its VFs */
 	ROLE_SRIOV_VFIO, /* vGPUs are its VFs, by attributes of the driver's own */
+	ROLE_SRIOV_WHOLE, /* of driver xe: VMs get its VFs whole */
 };
 
 /* Reads the parameters. -EINVAL, with a line in the log, if an address is malformed or has two roles. */

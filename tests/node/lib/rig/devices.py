@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .scenario import Table
 
-# The kernel module of a driver where it is not named like the driver. nvidia is the test module's own.
-DRIVER_MODULES = {"bochs-drm": "bochs", "nvidia": "ferry_testgpu", "virtio-pci": "virtio_pci", "xhci_hcd": "xhci_pci"}
+# The kernel module of a driver where it is not named like the driver. nvidia and xe are the test module's own.
+DRIVER_MODULES = {"bochs-drm": "bochs", "nvidia": "ferry_testgpu", "virtio-pci": "virtio_pci", "xe": "ferry_testgpu",
+                  "xhci_hcd": "xhci_pci"}
 
 # Emulated devices that a scenario may use, and whether QEMU lets them be plugged while the machine runs.
 MODELS = {
@@ -20,8 +21,8 @@ MODELS = {
     "virtio-gpu-pci": True, "virtio-net-pci": True, "virtio-rng-pci": True,
 }
 
-# How vGPUs come to exist on a device, by the test module: on itself, on its virtual functions, as these.
-VGPU_FRAMEWORKS = ["mdev", "mdev-on-vfs", "vendor-vfio"]
+# How vGPUs come to exist on a device, by the test module: on itself, on its virtual functions, as these, as these whole.
+VGPU_FRAMEWORKS = ["mdev", "mdev-on-vfs", "vendor-vfio", "whole-vfs"]
 
 FIRST_PORT_SLOT = 0x10
 LAST_PORT_SLOT = 0x1E

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+// Virtual functions that VMs get whole, by profile: made, bound, counted anew, removed and undone.
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <ostream>
+#include <stdexcept>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "mdev/framework.h"
+#include "tests/vgpu-dm/gpu_node.h"
+#include "vgpu-dm/plan/verdict.h"
+#include "vgpu-dm/types/export.h"
+
+namespace ferry::vgpu {
+namespace {
+
+using Kind = GpuOutcome::Kind;
+using test::code_of;
+using test::message_of;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::StartsWith;
+
+constexpr const char* kGpu = "0000:05:00.0";
+constexpr const char* kFirst = "0000:05:00.4";
+constexpr const char* kSecond = "0000:05:00.5";
+constexpr unsigned kVfs = 8;
+
+vfio::AcceleratorRules rules() {
+  return {.vendors = {0x10de},
+          .classes = {vfio::PciClass::display_3d},
+          .of_other_vendors = {vfio::PciClass::processing_accelerator}};
+}
+
+/// `vgpus` on each MI355X.
+Profile profile(const std::string& vgpus) {
+  return test::profile("  - device-filter: \"0x75A31002\"\n    devices: all\n    vgpu-devices: " + vgpus +
+                       "\n");
+}
+Profile functions(unsigned count) {
+  return profile(count == 0 ? std::string("{}") : fmt::format("{{\"1002:75b3\": {}}}", count));
+}
+
+/// An MI355X under gim.
+class WholeNode {
+ public:
+  WholeNode() {
+    kernel.add_driver({.name = "gim", .ids = {"1002:75a3", "1002:75b3"}, .sriov = true});
+    kernel.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel.add_function({.address = kGpu,
+                         .ids = "1002:75a3",
+                         .class_code = 0x120000,
+                         .group = 5,
+                         .driver = "gim",
+                         .totalvfs = kVfs,
+                         .vf_ids = "1002:75b3"});
+  }
+  VgpuHost host() {
+    return {.host = kernel,
+            .writer = kernel,
+            .uses = probe,
+            .rules = rules_for(functions(1), rules()),
+            .node = "node-a",
+            .pause = [](auto) {}};
+  }
+  VgpuSnapshot view() { return look(host()).value(); }
+  GpuOutcome apply(const Profile& desired) { return apply_profile(host(), desired).value().gpus.at(0); }
+  GpuPlan plan(const Profile& desired) {
+    return plan_profile(desired, look(host(), {&desired, 1}).value()).gpus.at(0);
+  }
+  void make(unsigned count) {
+    const GpuOutcome made = apply(functions(count));
+    if (made.error) throw std::logic_error(made.error->message);
+    kernel.forget_changes();
+  }
+  /// Files that the driver xe has for each function.
+  void add_provisioning() {
+    for (unsigned number = 1; number <= kVfs; ++number) {
+      const std::string folder =
+          fmt::format("sys/devices/pci0000:00/{}/sriov_admin/vf{}/profile/", kGpu, number);
+      kernel.file(folder + "exec_quantum_ms", "0\n");
+      kernel.file(folder + "preempt_timeout_us", "0\n");
+      kernel.file(folder + "sched_priority", "[low] normal high\n");
+    }
+  }
+  std::string provisioning(unsigned number, const std::string& name) const {
+    return kernel
+        .read_attribute(fmt::format("sys/bus/pci/devices/{}/sriov_admin/vf{}/profile/{}", kGpu, number, name))
+        .value();
+  }
+  /// The drivers of the functions, in order.
+  std::vector<std::string> drivers() const {
+    std::vector<std::string> out;
+    for (const std::string& function : kernel.vfs_of(kGpu)) out.push_back(kernel.driver_of(function));
+    return out;
+  }
+  std::string autoprobe() const {
+    return kernel.read_attribute(fmt::format("sys/bus/pci/devices/{}/sriov_drivers_autoprobe", kGpu)).value();
+  }
+  /// The functions with their drivers and overrides.
+  std::string state() const {
+    std::string out = kernel.driver_of(kGpu) + ":";
+    for (const std::string& function : kernel.vfs_of(kGpu))
+      out += fmt::format(" {} {} {}", function, kernel.driver_of(function), kernel.override_of(function));
+    return out;
+  }
+  /// The attribute writes, without the folder of PCI devices.
+  std::vector<std::string> writes() const {
+    std::vector<std::string> out;
+    const std::string folder = "sys/bus/pci/";
+    for (std::string write : kernel.writes()) out.push_back(write.erase(write.find(folder), folder.size()));
+    return out;
+  }
+
+  test::FakeKernel kernel;
+  test::TableProbe probe;
+};
+
+class WholeFunctions : public testing::Test {
+ protected:
+  WholeNode node;
+};
+
+TEST_F(WholeFunctions, ComeWithoutADriverAndAreBound) {
+  const Profile desired = functions(1);
+  EXPECT_EQ(node.apply(desired).kind, Kind::changed);
+  EXPECT_THAT(
+      node.writes(),
+      ElementsAre("0 > devices/0000:05:00.0/sriov_drivers_autoprobe", "1 > devices/0000:05:00.0/sriov_numvfs",
+                  "1 > devices/0000:05:00.0/sriov_drivers_autoprobe",
+                  "vfio-pci > devices/0000:05:00.4/driver_override", "0000:05:00.4 > drivers/vfio-pci/bind"));
+  EXPECT_EQ(node.kernel.driver_of(kGpu), "gim");
+  EXPECT_TRUE(assert_profile(desired, node.view().inventory));
+}
+
+TEST_F(WholeFunctions, AreNotMadeTwice) {
+  for (const unsigned count : {3U, 1U, 8U, 0U}) {
+    node.make(count);
+    EXPECT_EQ(node.apply(functions(count)).kind, Kind::already_so) << count;
+    EXPECT_TRUE(assert_profile(functions(count), node.view().inventory)) << count;
+    EXPECT_THAT(node.kernel.changes(), IsEmpty()) << count;
+  }
+}
+
+TEST_F(WholeFunctions, AreAsManyAsAreAsked) {
+  node.make(4);
+  const GpuPlan plan = node.plan(functions(2));
+  std::vector<std::string> steps;
+  for (const VgpuStep& step : plan.steps) steps.push_back(step.text());
+  EXPECT_THAT(steps, ElementsAre("remove 1002:75b3 from 0000:05:00.4", "remove 1002:75b3 from 0000:05:00.5",
+                                 "remove 1002:75b3 from 0000:05:00.6", "remove 1002:75b3 from 0000:05:00.7",
+                                 "disable 4 virtual functions of 0000:05:00.0"));
+  ASSERT_THAT(plan.later, SizeIs(1));
+  EXPECT_EQ(plan.later[0].text(), "enable 2 virtual functions of 0000:05:00.0");
+  EXPECT_EQ(text(plan.then), "2 x 1002:75b3");
+  EXPECT_EQ(node.apply(functions(2)).kind, Kind::changed);
+  EXPECT_THAT(node.drivers(), ElementsAre("vfio-pci", "vfio-pci"));
+}
+
+TEST_F(WholeFunctions, StayOnTheHostWhereNoneIsAsked) {
+  node.make(2);
+  EXPECT_EQ(node.apply(functions(0)).kind, Kind::changed);
+  EXPECT_THAT(node.drivers(), ElementsAre("", ""));
+  node.kernel.enable_vfs(kGpu, 0);
+  node.kernel.enable_vfs(kGpu, 3);
+  node.kernel.forget_changes();
+  EXPECT_EQ(node.apply(functions(0)).kind, Kind::already_so);
+  EXPECT_THAT(node.drivers(), ElementsAre("gim", "gim", "gim"));
+}
+
+TEST_F(WholeFunctions, AreTakenFromTheHostsDriver) {
+  node.kernel.enable_vfs(kGpu, 2);
+  EXPECT_EQ(node.apply(functions(2)).kind, Kind::changed);
+  EXPECT_THAT(node.drivers(), ElementsAre("vfio-pci", "vfio-pci"));
+  EXPECT_EQ(node.apply(functions(0)).kind, Kind::changed);
+  EXPECT_THAT(node.drivers(), ElementsAre("gim", "gim")) << "each goes back to the driver that it had";
+}
+
+TEST_F(WholeFunctions, AreRefusedWhileAVmHasOne) {
+  node.make(2);
+  node.probe.hold(kSecond);
+  for (const unsigned count : {3U, 0U}) {
+    const auto outcome = apply_profile(node.host(), functions(count)).value();
+    EXPECT_EQ(outcome.status(), ExitStatus::refused) << count;
+    EXPECT_EQ(code_of(outcome.gpus.at(0).error), Errc::refused) << count;
+    EXPECT_THAT(message_of(outcome.gpus.at(0).error),
+                HasSubstr("0000:05:00.5 (1002:75b3) would have to be removed: VM render (pid 412)"))
+        << count;
+  }
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+TEST_F(WholeFunctions, AreRefusedWhileTheHostUsesOne) {
+  node.kernel.enable_vfs(kGpu, 2);
+  node.probe.users[kFirst] = {{.kind = vfio::DeviceUser::Kind::process,
+                               .name = "rocm",
+                               .pid = 77,
+                               .what = "/dev/dri/renderD129",
+                               .pod_uid = {}}};
+  for (const unsigned count : {2U, 4U}) {
+    EXPECT_EQ(code_of(node.plan(functions(count)).refusal), Errc::refused) << count;
+    const auto outcome = apply_profile(node.host(), functions(count)).value();
+    EXPECT_EQ(outcome.status(), ExitStatus::refused) << count;
+    EXPECT_THAT(message_of(outcome.gpus.at(0).error), HasSubstr("rocm")) << count;
+  }
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+TEST_F(WholeFunctions, HaveToFitOnTheGpu) {
+  const auto refusal = [&](const char* vgpus) {
+    const GpuOutcome outcome = node.apply(profile(vgpus));
+    EXPECT_EQ(outcome.kind, Kind::refused);
+    EXPECT_EQ(code_of(outcome.error), Errc::invalid_config);
+    return message_of(outcome.error);
+  };
+  EXPECT_EQ(refusal("{\"1002:75b3\": 9}"),
+            "p.yaml:6: GPU 0 (0000:05:00.0): no room for 9 x 1002:75b3: 8 fit");
+  EXPECT_THAT(refusal("{\"1002:744c\": 1}"),
+              StartsWith("p.yaml:6: GPU 0 (0000:05:00.0): offers no type 1002:744c"));
+  EXPECT_THAT(refusal("{L40S-12Q: 1}"),
+              StartsWith("p.yaml:6: GPU 0 (0000:05:00.0): offers no type L40S-12Q"));
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+TEST_F(WholeFunctions, NeedAnIommu) {
+  WholeNode bare;
+  bare.kernel.add_function({.address = "0000:06:00.0",
+                            .ids = "1002:75a3",
+                            .class_code = 0x120000,
+                            .driver = "gim",
+                            .totalvfs = kVfs,
+                            .vf_ids = "1002:75b3"});
+  const auto outcome = apply_profile(bare.host(), functions(1)).value();
+  EXPECT_EQ(outcome.gpus.at(0).kind, Kind::changed);
+  EXPECT_EQ(outcome.gpus.at(1).kind, Kind::refused);
+  EXPECT_EQ(code_of(outcome.gpus.at(1).error), Errc::unsupported);
+}
+
+TEST_F(WholeFunctions, OfAnotherVendorNeedAFilter) {
+  const Profile all = test::on("all", "{\"1002:75b3\": 1}");
+  EXPECT_THAT(look(VgpuHost{.host = node.kernel,
+                            .writer = node.kernel,
+                            .uses = node.probe,
+                            .rules = rules_for(all, rules()),
+                            .node = "node-a"})
+                  .value()
+                  .inventory.gpus,
+              IsEmpty());
+  EXPECT_EQ(node.apply(all).kind, Kind::unmanaged) << "`devices: all` names no GPU of another vendor";
+  EXPECT_TRUE(assert_profile(all, node.view().inventory));
+}
+
+TEST_F(WholeFunctions, AreDeletedOnRequest) {
+  node.make(2);
+  const GpuOutcome left = remove_vgpus(node.host(), {}).value().gpus.at(0);
+  EXPECT_EQ(left.kind, Kind::already_so) << "nothing shows that Ferry bound them";
+  EXPECT_THAT(left.notes, SizeIs(2));
+  const GpuOutcome gone = remove_vgpus(node.host(), {.gpus = {}, .foreign = true}).value().gpus.at(0);
+  EXPECT_EQ(gone.kind, Kind::changed) << message_of(gone.error);
+  EXPECT_THAT(node.drivers(), ElementsAre("", ""));
+}
+
+TEST_F(WholeFunctions, AreExportedWithTheFilterOfTheirGpu) {
+  node.make(2);
+  const auto exported = export_profile(node.view().inventory, "now");
+  ASSERT_TRUE(exported) << exported.error().message;
+  EXPECT_EQ(profile_text(*exported),
+            "version: v1\n"
+            "vgpu-configs:\n"
+            "  now:\n"
+            "  - devices: all\n"
+            "    device-filter: [\"0x75A31002:0x16F310DE\"]\n"
+            "    vgpu-devices:\n"
+            "      1002:75b3: 2\n");
+  EXPECT_EQ(node.apply(*exported).kind, Kind::already_so);
+}
+
+TEST_F(WholeFunctions, BesideOthersCannotBeExported) {
+  node.kernel.enable_vfs(kGpu, 2);
+  node.kernel.file(fmt::format("sys/devices/pci0000:00/{}/driver_override", kFirst), "vfio-pci\n");
+  ASSERT_TRUE(node.kernel.write("sys/bus/pci/drivers/gim/unbind", kFirst));
+  ASSERT_TRUE(node.kernel.write("sys/bus/pci/drivers/vfio-pci/bind", kFirst));
+  const auto exported = export_profile(node.view().inventory, "now");
+  ASSERT_FALSE(exported);
+  EXPECT_EQ(code_of(exported.error()), Errc::unsupported);
+  EXPECT_THAT(exported.error().message, HasSubstr("expected 1 virtual function, found 2"));
+}
+
+TEST_F(WholeFunctions, GetTheirProvisioning) {
+  node.add_provisioning();
+  Profile desired = functions(2);
+  desired.items.front().vgpus.front().params =
+      VgpuParams::parse("exec_quantum_ms=20,preempt_timeout_us=1000").value();
+  EXPECT_EQ(node.apply(desired).kind, Kind::changed);
+  for (const unsigned number : {1U, 2U}) {
+    EXPECT_EQ(node.provisioning(number, "exec_quantum_ms"), "20") << number;
+    EXPECT_EQ(node.provisioning(number, "preempt_timeout_us"), "1000") << number;
+  }
+  EXPECT_EQ(node.provisioning(3, "exec_quantum_ms"), "0");
+  EXPECT_EQ(node.apply(desired).kind, Kind::already_so);
+  desired.items.front().vgpus.front().params = VgpuParams::parse("exec_quantum_ms=40").value();
+  EXPECT_EQ(node.apply(desired).kind, Kind::changed);
+  EXPECT_EQ(node.provisioning(1, "exec_quantum_ms"), "40");
+  EXPECT_EQ(node.provisioning(1, "preempt_timeout_us"), "0") << "all parameters are replaced";
+  EXPECT_THAT(unsaid_by_v1(node.view().inventory), SizeIs(1));
+}
+
+TEST_F(WholeFunctions, GetTheirProvisioningBackAfterAFailure) {
+  node.add_provisioning();
+  Profile desired = functions(2);
+  desired.items.front().vgpus.front().params = VgpuParams::parse("exec_quantum_ms=20").value();
+  ASSERT_EQ(node.apply(desired).kind, Kind::changed);
+  desired.items.front().vgpus.front().params = VgpuParams::parse("preempt_timeout_us=500").value();
+  for (std::size_t n = 1; n <= 4; ++n) {
+    node.kernel.fail_change(n, EIO);
+    const GpuOutcome outcome = node.apply(desired);
+    EXPECT_EQ(outcome.kind, Kind::failed) << n;
+    EXPECT_THAT(outcome.undo_errors, IsEmpty()) << n;
+    for (const unsigned number : {1U, 2U}) {
+      EXPECT_EQ(node.provisioning(number, "exec_quantum_ms"), "20") << n;
+      EXPECT_EQ(node.provisioning(number, "preempt_timeout_us"), "0") << n;
+    }
+  }
+}
+
+TEST_F(WholeFunctions, HaveOnlyTheParametersOfTheirDriver) {
+  Profile desired = functions(1);
+  desired.items.front().vgpus.front().params = VgpuParams::parse("exec_quantum_ms=20").value();
+  GpuOutcome outcome = node.apply(desired);
+  EXPECT_EQ(outcome.kind, Kind::failed) << "gim has none";
+  EXPECT_EQ(code_of(outcome.error), Errc::unsupported);
+  EXPECT_THAT(outcome.undo_errors, IsEmpty());
+  EXPECT_THAT(node.drivers(), IsEmpty());
+  node.add_provisioning();
+  desired.items.front().vgpus.front().params = VgpuParams::parse("frame_rate_limiter=0").value();
+  outcome = node.apply(desired);
+  EXPECT_EQ(outcome.kind, Kind::failed);
+  EXPECT_THAT(message_of(outcome.error), HasSubstr("no parameter 'frame_rate_limiter=0'"));
+  EXPECT_THAT(node.drivers(), IsEmpty());
+}
+
+TEST_F(WholeFunctions, LeaveTheSettingOfProbesAsItWas) {
+  node.kernel.file(fmt::format("sys/devices/pci0000:00/{}/sriov_drivers_autoprobe", kGpu), "0\n");
+  node.make(1);
+  EXPECT_EQ(node.autoprobe(), "0");
+  node.kernel.enable_vfs(kGpu, 0);
+  EXPECT_EQ(node.apply(functions(1)).kind, Kind::changed);
+  EXPECT_THAT(node.writes(), testing::Not(testing::Contains(HasSubstr("autoprobe"))));
+}
+
+/// From one number of functions on vfio-pci to another.
+struct Way {
+  const char* name;
+  unsigned from = 0;
+  unsigned to = 0;
+  bool of_host = false;  ///< those before are on the host's driver
+  bool whole = false;    ///< the GPU shall have none at the end
+};
+void PrintTo(const Way& way, std::ostream* out) {
+  *out << way.name;
+}
+
+constexpr std::array kWays = {
+    Way{.name = "FromNone", .from = 0, .to = 1},
+    Way{.name = "ToNone", .from = 1, .to = 0},
+    Way{.name = "ToFewer", .from = 2, .to = 1},
+    Way{.name = "ToMore", .from = 1, .to = 2},
+    Way{.name = "FromTheHost", .from = 1, .to = 1, .of_host = true},
+    Way{.name = "FromOtherNumberOfTheHost", .from = 2, .to = 1, .of_host = true},
+    Way{.name = "ToWhole", .from = 1, .to = 0, .whole = true},
+};
+
+class Journey {
+ public:
+  explicit Journey(const Way& way) : way_(way) {
+    if (way.of_host) {
+      node.kernel.enable_vfs(kGpu, way.from);
+    } else if (way.from > 0) {
+      node.make(way.from);
+    }
+    node.kernel.forget_changes();
+  }
+  Profile profile() const {
+    Profile out = functions(way_.to);
+    out.items.front().whole = way_.whole;
+    return out;
+  }
+  GpuOutcome run() { return node.apply(profile()); }
+  WholeNode node;
+
+ private:
+  const Way& way_;
+};
+
+class EveryChange : public testing::TestWithParam<Way> {
+ protected:
+  EveryChange() {
+    Journey model(GetParam());
+    before_ = model.node.state();
+    const GpuOutcome made = model.run();
+    EXPECT_EQ(made.kind, Kind::changed) << message_of(made.error);
+    after_ = model.node.state();
+    changes_ = model.node.kernel.changes();
+  }
+  void runs_again(Journey& journey) const {
+    const GpuOutcome again = journey.run();
+    EXPECT_FALSE(again.error) << message_of(again.error);
+    EXPECT_EQ(journey.node.state(), after_);
+    journey.node.kernel.forget_changes();
+    EXPECT_EQ(journey.run().kind, Kind::already_so);
+    EXPECT_THAT(journey.node.kernel.changes(), IsEmpty());
+  }
+  std::string before_;
+  std::string after_;
+  std::vector<test::HostChange> changes_;
+};
+
+TEST_P(EveryChange, ThatFailsLeavesTheGpuAsItWas) {
+  for (const int error : {EIO, EBUSY}) {
+    for (std::size_t n = 1; n <= changes_.size(); ++n) {
+      SCOPED_TRACE(testing::Message() << "change " << n << ", errno " << error);
+      Journey journey(GetParam());
+      journey.node.kernel.fail_change(n, error);
+      const GpuOutcome outcome = journey.run();
+      EXPECT_EQ(outcome.kind, Kind::failed);
+      for (const Error& undo : outcome.undo_errors) ADD_FAILURE() << undo.message;
+      EXPECT_EQ(journey.node.state(), before_);
+      EXPECT_EQ(journey.node.autoprobe(), "1");
+      runs_again(journey);
+    }
+  }
+}
+
+TEST_P(EveryChange, IsTakenBackWhereWhatComesBehindFails) {
+  Journey journey(GetParam());
+  const GpuOutcome outcome = journey.run();
+  EXPECT_EQ(journey.node.state(), after_);
+  for (const Error& error : put_back(journey.node.host(), journey.profile(), outcome))
+    ADD_FAILURE() << error.message;
+  EXPECT_EQ(journey.node.state(), before_);
+  EXPECT_EQ(journey.node.autoprobe(), "1");
+  runs_again(journey);
+}
+
+// A file of Ferry does not hang. Several functions are bound side by side, so the number of a change does not
+// tell then which change it is.
+TEST_P(EveryChange, ThatHangsIsLeftAloneUntilItReturns) {
+  if (GetParam().from > 1 || GetParam().to > 1) return;
+  for (std::size_t n = 1; n <= changes_.size(); ++n) {
+    if (!changes_[n - 1].path.starts_with("sys/")) continue;
+    SCOPED_TRACE(n);
+    Journey journey(GetParam());
+    journey.node.kernel.hang_change(n);
+    const GpuOutcome hung = journey.run();
+    EXPECT_EQ(code_of(hung.error), Errc::stuck) << message_of(hung.error);
+    EXPECT_EQ(journey.run().kind, Kind::refused);
+    journey.node.kernel.release_stuck();
+    runs_again(journey);
+  }
+}
+
+TEST_P(EveryChange, ThatIsTheLastBeforeDeathIsRepairedByTheNextRun) {
+  for (std::size_t n = 1; n <= changes_.size(); ++n) {
+    SCOPED_TRACE(n);
+    Journey journey(GetParam());
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      journey.node.kernel.die_at_change(n);
+      (void)journey.run();
+      ::_exit(EXIT_FAILURE);  // it should have died
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+    journey.node.kernel.adopt_vfs(kGpu);
+    runs_again(journey);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, EveryChange, testing::ValuesIn(kWays),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+}  // namespace
+}  // namespace ferry::vgpu
