@@ -107,7 +107,8 @@ struct VgpuOutcome {
 using StepObserver = std::function<void(const VgpuStep&, const Result<>&)>;
 
 /// Resumes quiesced device users in any case, also those of an earlier run that was killed. `scanned` as for
-/// look(); a GPU that will be written to is scanned again. Errors: the scan or the use probe failed, and
+/// look(). vGPUs are read again before a write; PCI facts stay those of `scanned`, except before virtual
+/// functions are switched. Errors: the scan or the use probe failed, and
 /// nothing was written; or those of read_service_record().
 Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile,
                                   const StepObserver& observe = {}, const vfio::Inventory* scanned = nullptr);
