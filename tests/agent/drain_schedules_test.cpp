@@ -215,7 +215,7 @@ class DrainSchedules : public testing::TestWithParam<int> {
       EXPECT_EQ(yard.mark(node) + yard.cordon_mark(node), "") << node;
       EXPECT_EQ(yard.operand(node), "true") << node << ": an operand was left paused";
     }
-    EXPECT_THAT(fleet.holders(), IsEmpty()) << "a turn was kept";
+    EXPECT_THAT(fleet.lease_holders(), IsEmpty()) << "a turn was kept";
     for (const auto& seen : fleet.server.seen()) {
       if (seen.request.method != "PATCH") continue;
       begun_ += seen.request.body.find("\\\"since\\\"") != std::string::npos ? 1 : 0;

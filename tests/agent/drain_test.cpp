@@ -290,7 +290,7 @@ TEST(Drain, NeedsATurnOfItsOwn) {
 TEST(Drain, IsUndoneWhereItsPolicyIsHeldBack) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   Rollout rollout = rollout_of(view, true);
-  rollout.verdicts.failed[rollout.leases.front().configuration] = "n9: no";
+  rollout.results.failed[rollout.leases.front().configuration] = "n9: no";
   view.rollout = rollout;
   EXPECT_THAT(reconcile(view), leaves_it());
   EXPECT_EQ(reconcile(view).rollout.kind, RolloutStep::Kind::give_back);
@@ -305,7 +305,7 @@ TEST(Drain, GivesItsTurnBackWhenItHasFailed) {
   view.rollout = rollout_of(view, true);
   drain_of(view).now = at(600);
   EXPECT_EQ(reconcile(view).rollout.kind, RolloutStep::Kind::give_back);
-  EXPECT_EQ(reconcile(view).rollout.verdict, std::nullopt) << "it says nothing of the policy";
+  EXPECT_EQ(reconcile(view).rollout.result, std::nullopt) << "it says nothing of the policy";
 }
 
 // --- Its course --------------------------------------------------------------------------------------------

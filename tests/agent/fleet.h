@@ -134,19 +134,19 @@ class Fleet {
       if (event.at("involvedObject").at("name") == node) out.insert(event.at("reason").get<std::string>());
     return out;
   }
-  std::string lease_path(std::size_t slot) const {
-    return kube::path_of(agent::rollout_lease_ref("gpus", slot)).value_or("");
+  std::string lease_path(std::size_t index) const {
+    return kube::path_of(agent::rollout_lease_ref("gpus", index)).value_or("");
   }
-  /// Who has slots, by slot.
-  std::map<std::size_t, std::string> holders() const {
+  /// The nodes that have a rollout lease, by its index.
+  std::map<std::size_t, std::string> lease_holders() const {
     std::map<std::size_t, std::string> out;
     for (const auto& [name, lease] : server.objects(agent::rollout_lease_objects("gpus"))) {
-      const auto slot = agent::rollout_lease_of(lease);
-      if (slot && !slot->holder.empty()) out[slot->index] = slot->holder;
+      const auto rollout_lease = agent::rollout_lease_of(lease);
+      if (rollout_lease && !rollout_lease->holder.empty()) out[rollout_lease->index] = rollout_lease->holder;
     }
     return out;
   }
-  agent::CanaryResults verdicts() const {
+  agent::CanaryResults results() const {
     agent::CanaryResults out;
     for (const auto& [name, lease] : server.objects(agent::rollout_lease_objects("gpus")))
       agent::read_canary_results(lease, out);

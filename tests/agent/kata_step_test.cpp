@@ -316,7 +316,7 @@ TEST(SharedLease, IsOfOneOfTheTwo) {
 
   // Held until a person does something: nobody waits for that.
   rollout.leases = {{.index = 0, .holder = "", .configuration = ""}};
-  rollout.verdicts.failed["8f3a"] = "n7: why";
+  rollout.results.failed["8f3a"] = "n7: why";
   EXPECT_EQ(share_lease(rollout, change("8f3a"), change(id)).lease.configuration, id);
 }
 

@@ -204,7 +204,8 @@ class Yard {
     const auto uid = eviction.at("/deleteOptions/preconditions/uid"_json_pointer).get<std::string>();
     EXPECT_TRUE(held_[node].contains(uid)) << request.path;
     EXPECT_FALSE(eviction.at("deleteOptions").contains("gracePeriodSeconds")) << "by force";
-    EXPECT_TRUE(std::ranges::any_of(fleet.holders(), [&](const auto& slot) { return slot.second == node; }))
+    EXPECT_TRUE(
+        std::ranges::any_of(fleet.lease_holders(), [&](const auto& lease) { return lease.second == node; }))
         << node << " has no turn";
     const auto shown = agent::read_drain_mark(mark(node));
     EXPECT_TRUE(shown && shown->since) << node << ": " << mark(node);
