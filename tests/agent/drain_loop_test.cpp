@@ -239,7 +239,7 @@ TEST(DrainLoop, OneNodeIsEmptiedAfterTheOther) {
 }
 
 // It has been given back, as far as the server goes, and its holder hears of nothing.
-TEST(DrainLoop, ATurnThatIsOnItsWayBackIsNone) {
+TEST(DrainLoop, ALeaseThatIsBeingFreedIsNone) {
   Yard yard(1);
   yard.put_pod("n0", "guest");
   yard.with_process.insert("n0");
@@ -385,7 +385,7 @@ TEST(DrainLoop, NoPodIsEvictedBeforeItsDaemonSetIsKnown) {
   EXPECT_THAT(yard.fleet.error("n0"), HasSubstr("lacks the verb get on daemonsets"));
 }
 
-TEST(DrainLoop, DoesNotBeginForAHostdThatDiedBeforeItsTurn) {
+TEST(DrainLoop, DoesNotBeginForAHostdThatDiedBeforeItsLease) {
   Yard yard(2);
   yard.put_pod("n0", "guest-0");
   yard.put_pod("n1", "guest-1");
@@ -495,7 +495,7 @@ void expect_the_other_goes_on(Yard& yard, std::size_t first) {
   EXPECT_THAT(fleet.lease_holders(), IsEmpty());
 }
 
-TEST(DrainLoop, AnAgentThatEndsInADrainGivesItsTurnToTheNext) {
+TEST(DrainLoop, AnAgentThatEndsInADrainFreesItsLease) {
   Yard yard(2);
   yard.put_pod("n0", "guest");
   yard.fleet.server.disruption_budgeted = {"tenants/guest"};
@@ -509,7 +509,7 @@ TEST(DrainLoop, AnAgentThatEndsInADrainGivesItsTurnToTheNext) {
   expect_the_other_goes_on(yard, 0);
 }
 
-TEST(DrainLoop, AnAgentThatEndsAsItWaitsForOperandsGivesItsTurnToTheNext) {
+TEST(DrainLoop, AnAgentThatEndsAsItWaitsForOperandsFreesItsLease) {
   Yard yard(2);
   yard.begin_operator();
   yard.fleet.start();

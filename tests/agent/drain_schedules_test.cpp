@@ -254,7 +254,7 @@ class DrainSchedules : public testing::TestWithParam<int> {
   inline static std::size_t asked_ = 0;
 };
 
-TEST_P(DrainSchedules, EndAsWantedAndNobodyIsEvictedWithoutReason) {
+TEST_P(DrainSchedules, EndInTheDesiredStateAndNoPodIsEvictedWithoutReason) {
   run(static_cast<std::uint64_t>(GetParam()));
 }
 

@@ -71,7 +71,7 @@ TEST_F(FetchRunnerTest, HearsHowFarItIsAndWhatHasComeOfIt) {
   EXPECT_TRUE(ends());
 }
 
-TEST_F(FetchRunnerTest, OneThatIsStoppedIsGoneAndTellsNothing) {
+TEST_F(FetchRunnerTest, OneThatIsStoppedIsGoneAndReportsNothing) {
   FetchRunner runner(*loop_, host_,
                      program("echo $$ > " + (scratch_.path() / "pid").string() +
                              "\necho '{\"progress\":{\"done\":1,\"total\":2}}'\nexec sleep 600\n"));

@@ -166,7 +166,7 @@ TEST(Fleet, AHostdThatEndsBeforeAChangeCondemnsNothing) {
   EXPECT_THAT(fleet.reasons(first.name), Not(Contains("Failed")));
 }
 
-TEST(Fleet, AKilledAgentGoesOnInItsTurn) {
+TEST(Fleet, AKilledAgentGoesOnWithItsLease) {
   Fleet fleet(2, 1);
   fleet.start();
   fleet.label_all("divided");
@@ -182,7 +182,7 @@ TEST(Fleet, AKilledAgentGoesOnInItsTurn) {
   EXPECT_THAT(fleet.lease_holders(), IsEmpty());
 }
 
-TEST(Fleet, WhatFailsWhenItsHolderHasGoneStopsTheOthers) {
+TEST(Fleet, AFailureAfterTheDeviceUserHasEndedStopsTheOthers) {
   Fleet fleet(3, 1);
   settle_first(fleet);
   Fleet::Machine& first = *fleet.machines.at(0);
@@ -225,7 +225,7 @@ TEST(Fleet, ANodeWithoutSuchGpusProvesNothing) {
   EXPECT_EQ(fleet.in_state("failed"), 1U) << "one goes ahead all the same";
 }
 
-TEST(Fleet, ADeadNodesTurnIsTakenWhenItHasBeenSilentForLong) {
+TEST(Fleet, ADeadNodesLeaseIsTakenWhenItHasBeenSilentForLong) {
   Fleet fleet(3, 1);
   settle_first(fleet);
   fleet.configure(2);
@@ -275,7 +275,7 @@ Fleet::Machine& first_in_turn(Fleet& fleet) {
   return *fleet.machines.at(fleet.lease_holders().begin()->second == "n0" ? 0 : 1);
 }
 
-TEST(Fleet, AnAgentThatEndsInAChangeTellsFirstWhatHasComeOfIt) {
+TEST(Fleet, AnAgentThatEndsInAChangeReportsItsResultFirst) {
   for (const bool fails : {false, true}) {
     Fleet fleet(2, 1);
     settle_first(fleet);
@@ -294,7 +294,7 @@ TEST(Fleet, AnAgentThatEndsInAChangeTellsFirstWhatHasComeOfIt) {
 }
 
 // Another would change beside it, by what nobody knows the end of.
-TEST(Fleet, AnAgentThatEndsKeepsTheTurnOfAChangeWhoseEndIsOpen) {
+TEST(Fleet, AnAgentThatEndsKeepsTheLeaseOfAChangeWhoseEndIsOpen) {
   Fleet fleet(2, 1);
   settle_first(fleet);
   for (const auto& machine : fleet.machines) machine->hostd.takes = 3min;
@@ -311,7 +311,7 @@ TEST(Fleet, AnAgentThatEndsKeepsTheTurnOfAChangeWhoseEndIsOpen) {
 }
 
 // Its request is on the way: the turn is its own before it knows of it.
-TEST(Fleet, AnAgentThatEndsGivesBackATurnThatItIsJustGiven) {
+TEST(Fleet, AnAgentThatEndsFreesALeaseThatItHasJustTaken) {
   Fleet fleet(1, 1);
   fleet.start();
   fleet.label_all("divided");
@@ -322,7 +322,7 @@ TEST(Fleet, AnAgentThatEndsGivesBackATurnThatItIsJustGiven) {
   EXPECT_EQ(fleet.machines[0]->hostd.is, "kept");
 }
 
-TEST(Fleet, AnAgentThatMayNotGiveItsTurnBackEndsAllTheSame) {
+TEST(Fleet, AnAgentThatMayNotFreeItsLeaseEndsAllTheSame) {
   for (const int status : {403, 503}) {
     Fleet fleet(1, 1);
     fleet.machines[0]->hostd.takes = 20s;
@@ -340,7 +340,7 @@ TEST(Fleet, AnAgentThatMayNotGiveItsTurnBackEndsAllTheSame) {
   }
 }
 
-TEST(Fleet, ALongChangeKeepsItsTurn) {
+TEST(Fleet, ALongChangeKeepsItsLease) {
   Fleet fleet(2, 1);
   for (const auto& machine : fleet.machines) machine->hostd.takes = 25min;
   fleet.start();
@@ -351,7 +351,7 @@ TEST(Fleet, ALongChangeKeepsItsTurn) {
   EXPECT_EQ(fleet.most_seen, 1U);
 }
 
-TEST(Fleet, AnOutageEndsNoChangeAndTheTurnIsGivenBackAfterIt) {
+TEST(Fleet, AnOutageEndsNoChangeAndTheLeaseIsFreedAfterIt) {
   Fleet fleet(2, 1);
   fleet.start();
   fleet.label_all("divided");
@@ -388,7 +388,7 @@ TEST(Fleet, ARoleThatLacksLeasesHoldsTheChangeAndSaysSo) {
   EXPECT_EQ(fleet.error("n0"), "");
 }
 
-TEST(Fleet, WhatBeganBeforeABootNeedsNoTurn) {
+TEST(Fleet, AChangeFromBeforeABootNeedsNoLease) {
   Fleet fleet(2, 1);
   settle_first(fleet);
   for (const auto& machine : fleet.machines) {
@@ -536,7 +536,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
   Overlaps::Recent recent_;
 };
 
-TEST_P(FleetSchedules, EndAsWantedAndNeverTooManyAtOnce) {
+TEST_P(FleetSchedules, EndInTheDesiredStateAndNeverTooManyAtOnce) {
   run(static_cast<std::uint64_t>(GetParam()));
 }
 

@@ -104,7 +104,7 @@ class KataLoop : public testing::Test {
   std::size_t most_at_once = 0;
 };
 
-TEST_F(KataLoop, PullsInstallsInItsTurnAndLabels) {
+TEST_F(KataLoop, PullsInstallsWithItsLeaseAndLabels) {
   make(1);
   classes(class_text("kata-a", "registry.example/a:1", "  aliases: [kata-b]\n"));
   fleet->start();
@@ -136,7 +136,7 @@ TEST_F(KataLoop, PullsInstallsInItsTurnAndLabels) {
 }
 
 // What was permitted and not used would be done without a turn.
-TEST_F(KataLoop, AnAgentThatEndsTakesThePermissionBackBeforeTheTurn) {
+TEST_F(KataLoop, AnAgentThatEndsTakesThePermissionBackBeforeItFreesItsLease) {
   make(1);
   classes(class_text("kata-a", "registry.example/a:1"));
   fleet->start();
@@ -150,7 +150,7 @@ TEST_F(KataLoop, AnAgentThatEndsTakesThePermissionBackBeforeTheTurn) {
 }
 
 // Nobody may come after it, and nothing has begun: the others would wait for its silence to be a failure.
-TEST_F(KataLoop, AnAgentThatEndsDuringAPullGivesTheTurnBack) {
+TEST_F(KataLoop, AnAgentThatEndsDuringAPullFreesItsLease) {
   make(1);
   classes(class_text("kata-a", "registry.example/a:1"));
   fleet->start();
@@ -248,7 +248,7 @@ TEST_F(KataLoop, NothingGoesWhileTheServerHasNotSaidThatTheLabelIsGone) {
   EXPECT_THAT(of().hostd.installed, IsEmpty());
 }
 
-TEST_F(KataLoop, APullThatFailsIsToldAndTriedAgain) {
+TEST_F(KataLoop, APullThatFailsIsReportedAndTriedAgain) {
   make(1);
   of().fetcher.failures = 3;
   classes(class_text("kata-a", "registry.example/a:1"));
@@ -364,7 +364,7 @@ TEST_F(KataLoop, AKubeletThatDoesNotListTheHandlerIsAFailureAndNoOtherNodeBegins
   EXPECT_THAT(fleet->results().failed, IsEmpty());
 }
 
-TEST_F(KataLoop, AnotherVersionOfWhatIsInUseIsPulledInTheTurn) {
+TEST_F(KataLoop, AnotherVersionOfWhatIsInUseIsPulledWithALease) {
   make(2);
   classes(class_text("kata-a", "registry.example/a:1"));
   fleet->start();
@@ -424,7 +424,7 @@ TEST_F(KataLoop, ClassesAreForTheNodesThatTheirSelectorNames) {
   EXPECT_FALSE(of("n1").hostd.installed.contains("kata-b"));
 }
 
-TEST_F(KataLoop, GpusAndRuntimesTakeTurns) {
+TEST_F(KataLoop, GpusAndRuntimesShareTheLease) {
   make(2);
   for (const auto& machine : fleet->machines) machine->hostd.takes = 40s;
   of("n0").hostd.takes = of("n1").hostd.takes = 40s;
@@ -455,7 +455,7 @@ TEST_F(KataLoop, SaysThatHostdIsSilent) {
   EXPECT_EQ(label("n0", "kata-a"), "ready");
 }
 
-TEST_F(KataLoop, ATurnIsNotKeptForAHostdThatDies) {
+TEST_F(KataLoop, ALeaseIsNotKeptForAHostdThatDies) {
   make(1);
   classes(class_text("kata-a", "registry.example/a:1"));
   of().hostd.artifacts = {"registry.example/a:1"};

@@ -59,7 +59,7 @@ TEST_F(AgentLoop, FollowsALabelAndSaysWhatHasComeOfIt) {
   EXPECT_EQ(cluster.hostd.is, "given") << "the host is left as it is";
 }
 
-TEST_F(AgentLoop, TellsARefusalAndIsDoneWhenTheHolderGoes) {
+TEST_F(AgentLoop, ReportsARefusalAndIsDoneWhenTheDeviceUserEnds) {
   cluster.start_agent();
   cluster.hostd.user = true;
   cluster.label(api::kPolicyLabel, "given");
@@ -233,7 +233,7 @@ TEST_F(AgentLoop, DoesNotFightWhoTakesAwayWhatItSays) {
   EXPECT_LE(cluster.server.count("PATCH", "/nodes/"), 30U);
 }
 
-TEST_F(AgentLoop, KeepsItsFilesTrueWhileTheServerCannotBeTold) {
+TEST_F(AgentLoop, KeepsItsFilesTrueWhileTheServerTakesNoWrites) {
   const char* const ready = "run/nvidia/validations/vfio-pci-ready";
   cluster.start_agent();
   cluster.label(api::kPolicyLabel, "given");
@@ -251,7 +251,7 @@ TEST_F(AgentLoop, KeepsItsFilesTrueWhileTheServerCannotBeTold) {
   EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
 }
 
-TEST_F(AgentLoop, TellsOfAChangeWhoseAnswerWasLost) {
+TEST_F(AgentLoop, RecordsAChangeWhoseAnswerWasLost) {
   int patches = 0;
   cluster.server.script = [&](const kube::ApiRequest& request) {
     return request.method == "PATCH" && ++patches == 1 ? std::optional(test::ApiFault::lost_after())

@@ -135,7 +135,7 @@ TEST(ChangeOutcome, OfWhatIsDoneOrInUseOutlivesHostd) {
   }
 }
 
-TEST(NodeReport, NamesDeviceHolderAndHint) {
+TEST(NodeReport, NamesDeviceUserAndHint) {
   const NodeReport report = node_report(passthrough_desired(), refused(passthrough_desired()));
   EXPECT_EQ(report.trouble, "0000:02:00.0 (NVIDIA L40S): in use; users: vm guest-7 (pid 4711); stop the VM");
   HostSide host = answer(passthrough_desired(), api::NodePhase::failed,
@@ -148,7 +148,7 @@ TEST(NodeReport, NamesDeviceHolderAndHint) {
             "this host has no active IOMMU; intel_iommu=on; 0000:02:00.0: failed");
 }
 
-TEST(NodeReport, NamesAHolderOnce) {
+TEST(NodeReport, NamesADeviceUserOnce) {
   HostSide host = refused(passthrough_desired());
   ASSERT_TRUE(host.status);
   api::AcceleratorStatus& card = host.status->accelerators.back();
@@ -331,7 +331,7 @@ TEST(NodeEvents, OfADesiredStateThatCannotBeSayWhy) {
   EXPECT_THAT(events(shows("failed", node_report(desired_state, {}).trouble), desired_state, {}), IsEmpty());
 }
 
-TEST(NodeEvents, TellAWarningOnce) {
+TEST(NodeEvents, RecordAWarningOnce) {
   const DesiredState desired_state = desired_state_for({{api::kWorkloadLabel, "vm"}});
   ASSERT_THAT(desired_state.warnings, SizeIs(1));
   EXPECT_THAT(events(shows("idle"), desired_state, {}),

@@ -224,7 +224,7 @@ class RandomSchedules : public Schedule, public testing::WithParamInterface<int>
   inline static int ended_ = 0;  ///< those of this process, which may have a part of them
 };
 
-TEST_P(RandomSchedules, EndAsWantedWithNothingPaused) {
+TEST_P(RandomSchedules, EndInTheDesiredStateWithNothingPaused) {
   run(static_cast<std::uint64_t>(GetParam()));
   ++ended_;
 }
@@ -315,7 +315,7 @@ class SchedulesOverTls : public Schedule, public testing::WithParamInterface<int
   AwaitedCalls client_{transport_};
 };
 
-TEST_P(SchedulesOverTls, EndAsWantedWithNothingPaused) {
+TEST_P(SchedulesOverTls, EndInTheDesiredStateWithNothingPaused) {
   run(static_cast<std::uint64_t>(GetParam()));
   EXPECT_GT(connections(), 0U);
 }

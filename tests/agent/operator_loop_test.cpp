@@ -178,7 +178,7 @@ TEST_F(AgentLoop, ResumesThePodWhereTheNodeIsToBeLeftAlone) {
 }
 
 // NVIDIA's device plugin installed without the operator is in kube-system, and no label speaks of it.
-TEST_F(AgentLoop, StandsBackFromAPodInANamespaceThatIsNamed) {
+TEST_F(AgentLoop, IsOnStandbyForAPodInANamespaceThatIsNamed) {
   cluster.put_pod("kube-system", "plugin", "nvidia-kubevirt-gpu-dp-daemonset");
   cluster.start_agent();
   cluster.label(api::kPolicyLabel, "given");
@@ -191,7 +191,7 @@ TEST_F(AgentLoop, StandsBackFromAPodInANamespaceThatIsNamed) {
 }
 
 // A tenant may call its DaemonSets as it likes.
-TEST_F(AgentLoop, StandsBackForNoTenantsDaemonSet) {
+TEST_F(AgentLoop, IsNotOnStandbyForATenantsDaemonSet) {
   cluster.put_pod("tenant", "plugin", "nvidia-kubevirt-gpu-dp-daemonset");
   cluster.put_pod("tenant", "manager", "nvidia-vfio-manager");
   cluster.start_agent();
@@ -272,7 +272,7 @@ TEST_F(AgentLoop, LeavesThePluginAsItWasBeforeItKnowsThePods) {
 }
 
 // The operator is in a namespace that nobody named: no DaemonSet there is no proof that none serves.
-TEST_F(AgentLoop, StandsBackByLabelWhereTheOperatorIsNotSeen) {
+TEST_F(AgentLoop, IsOnStandbyByLabelWhereTheOperatorIsNotSeen) {
   cluster.label(kVfioManager, "true");
   cluster.start_agent();
   cluster.label(api::kPolicyLabel, "given");

@@ -47,7 +47,7 @@ class AgainstTheAgent : public AgentLoop {
   std::size_t refusals = 0;
 };
 
-TEST_F(AgainstTheAgent, TellsOnceWhatTheNodeDoesNotShow) {
+TEST_F(AgainstTheAgent, RecordsOnceWhatTheNodeDoesNotShow) {
   refuse(422, api::kStateLabel);
   cluster.hostd.fails = true;
   cluster.start_agent();

@@ -126,7 +126,7 @@ TEST(TwoOwners, SayHowTheNodeIsHandedOver) {
 }
 
 // Withdrawn is every resource of the node, so only for one that runs.
-TEST(TwoOwners, HaveOurPluginStandBackFromThatOfNvidias) {
+TEST(TwoOwners, PutOurPluginOnStandbyBesideNvidias) {
   const auto said = [](const OtherPrograms& others) {
     return plugin_is_on_standby(others).value_or("as before");
   };

@@ -17,7 +17,7 @@ Result<DesiredFile> read(const std::string& text) {
   return read_desired_file({.file = "w.json", .text = text});
 }
 
-TEST(DesiredFile, CarriesItsConfigurationOrNamesIt) {
+TEST(DesiredFile, HasItsConfigurationOrNamesIt) {
   const auto carried = must(read(
       R"({"version": 2, "generation": 12, "policy": "a", "config": "version: v2\n", "source": "a label"})"));
   EXPECT_EQ(carried.generation, 12U);

@@ -30,7 +30,7 @@ std::vector<Kind> kinds(const DirectoryWatch& watch) {
   return out;
 }
 
-TEST(DirectoryWatch, TellsOfWritingOnlyWhereItIsAsked) {
+TEST(DirectoryWatch, ReportsWritingOnlyWhereItIsAsked) {
   const test::ScratchDirectory tree;
   tree.file("a", "1");
   const auto told = test::must(DirectoryWatch::open(tree.path(), Contents::written));
@@ -40,7 +40,7 @@ TEST(DirectoryWatch, TellsOfWritingOnlyWhereItIsAsked) {
   EXPECT_THAT(kinds(untold), testing::IsEmpty());
 }
 
-TEST(DirectoryWatch, TellsOfAnotherModeOnlyWhereItIsAsked) {
+TEST(DirectoryWatch, ReportsAnotherModeOnlyWhereItIsAsked) {
   const test::ScratchDirectory tree;
   tree.file("a", "1");
   const auto told = test::must(DirectoryWatch::open(tree.path(), Contents::attributes));
@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Limits, DirectoryWatchWithout,
                            return row.param.first == test::Inotify::instance ? "Instances" : "Watches";
                          });
 
-TEST(DirectoryWatch, WhoHasNoDescriptorLeftIsToldSo) {
+TEST(DirectoryWatch, SaysThatNoDescriptorIsLeft) {
   const test::ScratchDirectory tree;
   const auto there = test::must(DirectoryWatch::open(tree.path()));
   const test::FewDescriptors few(static_cast<rlim_t>(there.fd()));

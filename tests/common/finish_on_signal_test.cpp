@@ -145,7 +145,7 @@ TEST_F(FinishOnSignalDeathTest, LeavesIgnoredWhatOurParentIgnores) {
   ::_exit(threads == 1 ? 7 : 121);
 }
 
-TEST_F(FinishOnSignalDeathTest, StandsBackWhereSomebodyWaitsForThem) {
+TEST_F(FinishOnSignalDeathTest, LeavesThemToAProgramThatWaitsForThem) {
   EXPECT_EXIT(somebody_waits(), ExitedWithCode(7), "");
 }
 

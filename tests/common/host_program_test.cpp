@@ -50,7 +50,7 @@ TEST_F(HostProgramTest, IsGivenItsWordsAndNothingOfOurs) {
 }
 
 // A service that is stopped takes the host writer's process with it, and not what sleeps in the kernel.
-TEST_F(HostProgramTest, IsStillToldOfWhenWhoStartedItIsKilled) {
+TEST_F(HostProgramTest, IsStillRecordedWhenItsParentIsKilled) {
   tree_.file("out", "");
   ASSERT_EQ(::mkfifo((tree_.path() / "held").c_str(), 0600), 0);
   const UniqueFd held(::open((tree_.path() / "held").c_str(), O_RDWR | O_CLOEXEC));
@@ -69,7 +69,7 @@ TEST_F(HostProgramTest, IsStillToldOfWhenWhoStartedItIsKilled) {
   (void)host_.remove_file(file);
 }
 
-TEST_F(HostProgramTest, TellsItsStatusAndThatThereIsNone) {
+TEST_F(HostProgramTest, ReportsItsStatusAndThatThereIsNone) {
   ASSERT_FALSE(run("exit 3"));
   EXPECT_EQ(run("exit 3").error().code, Errc::failed);
   EXPECT_THAT(run("exit 3").error().message, HasSubstr("it ended with status 3"));

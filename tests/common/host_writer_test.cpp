@@ -123,7 +123,7 @@ TEST_F(HostWriterTest, IsWokenOnceForSeveralWrites) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 60s);
 }
 
-TEST_F(HostWriterTest, HasWhatItNeedsToTellOfActsOnceTheyAreExpected) {
+TEST_F(HostWriterTest, MakesItsJournalOnceWritesAreExpected) {
   tree_.file("sys/a", "");
   ASSERT_TRUE(writer_.read("sys/a", 10s));
   EXPECT_FALSE(host_.exists("run/ferry/hostd/acts")) << "who only reads leaves nothing";
@@ -201,7 +201,7 @@ std::optional<std::string> unused_loop_device(const HostFs& host) {
   return std::nullopt;
 }
 
-TEST_F(HostWriterTest, TellsWhetherABlockDeviceIsClaimedAndLeavesItFree) {
+TEST_F(HostWriterTest, FindsWhetherABlockDeviceIsClaimedAndLeavesItFree) {
   HostFs real("/");
   const std::string name = unused_loop_device(real).value_or("");
   if (name.empty()) GTEST_SKIP() << "no unused loop device here that may be opened";

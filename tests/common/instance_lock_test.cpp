@@ -67,7 +67,7 @@ TEST_F(PresenceTest, LetsOneAlone) {
   EXPECT_TRUE(InstanceLock::claim(host_, kFile));
 }
 
-TEST_F(PresenceTest, TellsThatItsNameIsGoneFromThatItCannotBeAsked) {
+TEST_F(PresenceTest, DistinguishesThatItsNameIsGoneFromThatItCannotBeAsked) {
   const auto only = must(InstanceLock::claim(host_, kFile));
   EXPECT_TRUE(must(only.is_at(host_, kFile)));
   // A sanitizer's first look at the type of an error takes a pipe, which is not to be had below.

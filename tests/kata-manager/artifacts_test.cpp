@@ -89,7 +89,7 @@ TEST_F(Artifacts, AreNotWaitedForWithoutEnd) {
   EXPECT_THAT(late.error().message, HasSubstr("deadline"));
 }
 
-TEST(FetchProtocol, CarriesEveryField) {
+TEST(FetchProtocol, PassesOnEveryField) {
   FetchJob job{.host_root = "/host", .request = {}};
   job.request = {.name = "n",
                  .url = "u",

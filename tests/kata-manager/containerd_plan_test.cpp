@@ -306,7 +306,7 @@ TEST_F(Containerd, AnInlineTableIsNamedWithWhatToWriteInstead) {
   EXPECT_THAT(test::must(plan("1.7.24", {ours()[0]})).changes, SizeIs(1));
 }
 
-TEST_F(Containerd, IsToldInTheMainFileWhereItImportsNothing) {
+TEST_F(Containerd, IsConfiguredInTheMainFileWhereItImportsNothing) {
   tree.file(kMain,
             "version = 2  # site\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"r/p:3.9\"\n");
   const auto planned = test::must(plan("1.7.24", {ours()[0]}));
@@ -331,7 +331,7 @@ ConfigPath = "/etc/ferry/kata/a/configuration.toml"
 )") << "with the runc that a table of runtimes leaves out before 2.0";
 }
 
-TEST_F(Containerd, IsToldOfTheShimByItsTypeWhereItLooksForNoPath) {
+TEST_F(Containerd, IsGivenTheShimByItsTypeWhereItLooksForNoPath) {
   const std::string by_name = "runtime_type = \"io.containerd.kata-nvidia-gpu.v2\"";
   const std::string by_path = "runtime_type = \"/opt/kata/bin/containerd-shim-kata-v2\"";
   for (const char* release : {"1.6.20", "1.6.39"})
@@ -360,7 +360,7 @@ constexpr const char* kOfVersion1 =
     "[plugins.cri.containerd.runtimes.crun]\nruntime_type = \"io.containerd.runc.v2\"\n";
 
 // 2.x makes the one name of CRI's section of the other, and of two in one file either may be lost.
-TEST_F(Containerd, IsToldByTheNameThatAFileOfVersion1HasForItsSection) {
+TEST_F(Containerd, IsConfiguredByTheNameThatAFileOfVersion1HasForItsSection) {
   for (const char* version : {"", "version = 1\n"}) {
     tree.file(kMain, std::string(version) + kOfVersion1);
     for (const char* release : {"1.7.24", "2.3.4"}) {
@@ -386,7 +386,7 @@ TEST_F(Containerd, DoesNotReadTheNameOfVersion1InALaterFile) {
   }
 }
 
-TEST_F(Containerd, IsToldWhereItsSectionComesFromBefore2) {
+TEST_F(Containerd, IsConfiguredWhereItsSectionComesFromBefore2) {
   tree.file(kMain, "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n");
   tree.file("etc/containerd/conf.d/99-nvidia.toml",
             "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
@@ -489,7 +489,7 @@ TEST_F(Containerd, KeepsTheRuntimesOfAMainFileWithADropInOfVersion1) {
   }
 }
 
-TEST_F(Containerd, IsToldNothingWhereItsCriIsSwitchedOff) {
+TEST_F(Containerd, IsNotConfiguredWhereItsCriIsSwitchedOff) {
   for (const char* id : {"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}) {
     tree.file(kMain, std::string("disabled_plugins = [\"") + id + "\"]\n");
     EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr(std::string("disabled_plugins has ") + id));

@@ -117,7 +117,7 @@ TEST_F(AtHand, ThePlanSaysThatTheModelAloneProvesIt) {
   EXPECT_FALSE(config_dump_check(writer, at_hand, RuntimePlan(), ours));
 }
 
-TEST_F(AtHand, SaysThatNobodyTellsTheRelease) {
+TEST_F(AtHand, SaysThatTheReleaseIsUnknown) {
   scratch.file("etc/containerd/config.toml", "");
   const auto unknown = found_runtime(host, writer, running, must(find_runtime(host, {})), {});
   ASSERT_FALSE(unknown);

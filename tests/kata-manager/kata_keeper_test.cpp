@@ -133,7 +133,7 @@ struct Node {
 
 class KataKeeperTest : public testing::Test, protected Node {};
 
-TEST_F(KataKeeperTest, InstallsWhatIsWantedOnce) {
+TEST_F(KataKeeperTest, InstallsDesiredClassesOnce) {
   want(kTwoClasses, {"kata-a"});
   const auto said = settle();
   EXPECT_EQ(said, (HandlersFile{.ready = {"kata-a"}, .generation = 1}));
@@ -317,7 +317,7 @@ TEST_F(KataKeeperTest, WhatComesDoesNotWaitForWhatLeaves) {
   EXPECT_THAT(text(kMain), AllOf(HasSubstr("runtimes.kata-a]"), HasSubstr("runtimes.kata-b]")));
 }
 
-TEST_F(KataKeeperTest, WhatIsWantedAgainIsReadyAgain) {
+TEST_F(KataKeeperTest, AClassThatIsDesiredAgainIsReadyAgain) {
   want(kOneClass, {"kata-a"});
   settle();
   want(kOneClass, {});
@@ -352,7 +352,7 @@ TEST_F(KataKeeperTest, WhatLeavesStaysWhileAPodRunsWithIt) {
   EXPECT_FALSE(host.exists("opt/art/kata-a"));
 }
 
-TEST_F(KataKeeperTest, TakesAllOfOursAwayWhenNoClassIsWanted) {
+TEST_F(KataKeeperTest, TakesAllOfOursAwayWhenNoClassIsDesired) {
   want(kTwoClasses, {"kata-a", "kata-b"});
   settle();
   want(kTwoClasses, {}, {"kata-a", "kata-b"});
@@ -479,7 +479,7 @@ TEST_F(KataKeeperTest, RefusesARestartThatWouldEndPods) {
   EXPECT_EQ(daemon->acts, 0);
 }
 
-TEST_F(KataKeeperTest, LeavesTheRestartToWhoWantsIt) {
+TEST_F(KataKeeperTest, LeavesTheRestartToAPersonWhereThatIsAskedFor) {
   want(kOneClass, {"kata-a"}, {}, "loadModules: false\nrestart: none\n");
   settle();
   EXPECT_TRUE(says("kata-a", HandlerState::blocked));

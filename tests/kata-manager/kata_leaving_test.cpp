@@ -226,7 +226,7 @@ TEST_F(KataLeaving, DoesNotWaitForARuntimeThatIsForgottenAndIsNotKatas) {
 }
 
 // CRI-O does not tell what its runtimes are made of.
-TEST_F(KataLeaving, IsKeptForAPodOfARuntimeThatTellsNothing) {
+TEST_F(KataLeaving, IsKeptForAPodOfARuntimeThatReportsNothing) {
   daemon->tells = false;
   shim("80", "abc");
   daemon->running = {pod("kata-alias")};
@@ -494,7 +494,7 @@ TEST_F(KataLeaving, IsMadeOfTheFilesOfOneVersion) {
               HasSubstr(std::string("kernel = \"/") + kVersion + "/vmlinuz\"\n"));
 }
 
-TEST(KataShims, AreToldByTheirPrograms) {
+TEST(KataShims, AreKnownByTheirPrograms) {
   const test::ScratchDirectory scratch;
   const HostFs host(scratch.path());
   EXPECT_FALSE(must(kata_shims(host)).any_process) << "nothing runs on a tree";

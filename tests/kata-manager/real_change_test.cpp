@@ -206,7 +206,7 @@ class RestartOf final : public RuntimeControl {
   Restart& restart_;
 };
 
-TEST_F(RealChange, IsWhatAFileWantsAndNothingThatHasALabelLeaves) {
+TEST_F(RealChange, IsWhatAFileAsksForAndNothingThatHasALabelLeaves) {
   for (const auto& binary : test::containerd_binaries()) {
     SCOPED_TRACE(binary.release.text());
     Node node(binary, "");

@@ -84,7 +84,7 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
   std::vector<std::string> names_;
 };
 
-TEST(RuntimeStateTest, KnowsARuntimeAsFarAsItTells) {
+TEST(RuntimeStateTest, KnowsARuntimeAsFarAsItReports) {
   const RuntimeHandler ours = {
       .name = "ours", .shim = "/shim", .configuration = "/configuration", .snapshotter = "nydus"};
   const KnownRuntime same = {.name = "ours",
@@ -413,7 +413,7 @@ TEST_F(RuntimeChangeTest, OfARuntimeThatDoesNotRunIsWrittenOnly) {
   EXPECT_FALSE(host.exists(kRuntimeRecord));
 }
 
-TEST_F(RuntimeChangeTest, OfARuntimeThatTellsNothingIsTriedByItsAnswering) {
+TEST_F(RuntimeChangeTest, OfARuntimeThatReportsNothingIsTriedByItsAnswering) {
   runtime.tells = false;
   EXPECT_THAT(test::must(carry_out(context(), installation())).unproven.value_or(""),
               HasSubstr("does not say"));

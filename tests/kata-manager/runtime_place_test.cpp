@@ -92,7 +92,7 @@ TEST_F(RuntimePlaceTest, HasTheFileThatItsUnitNames) {
   EXPECT_EQ(test::must(found({.unit = "kata.service"})).configuration, "/etc/kata.toml");
 }
 
-TEST_F(RuntimePlaceTest, SaysWhereItsUnitDoesNotTell) {
+TEST_F(RuntimePlaceTest, SaysThatItsUnitDoesNotNameIt) {
   scratch.file("usr/bin/containerd", "");
   const auto with = [&](const std::string& line) {
     scratch.file("lib/systemd/system/containerd.service", "[Service]\nExecStart=" + line + "\n");

@@ -119,7 +119,7 @@ TEST_F(ApiServerTest, EqualSeedsFailAlike) {
   EXPECT_NE(explanation(7), explanation(8));
 }
 
-TEST_F(ApiServerTest, StreamsTellWhatHappenedSinceAVersion) {
+TEST_F(ApiServerTest, StreamsHaveEventsSinceAVersion) {
   server.put(node("n1"));
   const auto from = version();
   server.edit(kNode, labels("a", "1"));

@@ -69,7 +69,7 @@ TEST_F(ObjectWatchTest, HasWhatTheServerHas) {
   EXPECT_THAT(watching.said, IsEmpty());
 }
 
-TEST_F(ObjectWatchTest, TellsThatThereIsNothing) {
+TEST_F(ObjectWatchTest, ReportsThatThereIsNothing) {
   const Watching none(*this, kube::only(kube::config_map_ref("a", "m")), [] { return 0.5; });
   clock.run_for(1s);
   EXPECT_TRUE(none->listed());
@@ -304,7 +304,7 @@ TEST_F(ObjectWatchTest, WhatIsSentTwiceOrLateChangesNothing) {
   EXPECT_THAT(watching->objects(), IsEmpty()) << "what is gone is not brought back";
 }
 
-TEST_F(ObjectWatchTest, IsToldOnceForAllThatCameTogether) {
+TEST_F(ObjectWatchTest, ReportsOnceForAllThatCameTogether) {
   settle();
   for (int i = 0; i < 10; ++i) server.put(node("n1", {{"a", std::to_string(i)}}));
   clock.run_for(1s);
@@ -366,7 +366,7 @@ TEST_F(ObjectWatchTest, AServerThatIsBusyOnceIsNoTrouble) {
 
 // --- Trouble ----------------------------------------------------------------------------------------------
 
-TEST_F(ObjectWatchTest, TellsOfTroubleOnceAndWhenItIsOver) {
+TEST_F(ObjectWatchTest, ReportsTroubleOnceAndWhenItIsOver) {
   settle();
   server.set_down(true);
   clock.run_for(10min);
@@ -398,7 +398,7 @@ struct Documented {
 
 class RefusedWatch : public ObjectWatchTest, public testing::WithParamInterface<Documented> {};
 
-TEST_P(RefusedWatch, IsToldAndTriedAgain) {
+TEST_P(RefusedWatch, IsReportedAndTriedAgain) {
   const auto refusal = ApiFault::status_of(GetParam().code, GetParam().reason, "because");
   server.script = [=](const kube::ApiRequest&) { return refusal; };
   settle();
@@ -467,7 +467,7 @@ TEST_F(ObjectWatchTest, WaitsAsLongAsTheServerAsks) {
   EXPECT_TRUE(watching->listed());
 }
 
-TEST_F(ObjectWatchTest, TellsAgainWhenTheReasonIsAnother) {
+TEST_F(ObjectWatchTest, ReportsAgainWhenTheReasonIsAnother) {
   server.next = {ApiFault::status_of(500, "InternalError"), ApiFault::status_of(503, "ServiceUnavailable"),
                  ApiFault::status_of(503, "ServiceUnavailable"), ApiFault::status_of(403, "Forbidden")};
   clock.run_for(10min);

@@ -54,7 +54,7 @@ TEST_F(AllocateGateTest, IsOpenForEverybodyUntilItIsToBeFoundOutAnew) {
   EXPECT_THAT(told, ElementsAre("one", "two"));
 }
 
-TEST_F(AllocateGateTest, TellsEverybodyWhyItIsClosedUntilSomebodyMayPass) {
+TEST_F(AllocateGateTest, AnswersWhyItIsClosedUntilACallMayPass) {
   come("one");
   gate.close(error("nobody knows"));
   come("two");

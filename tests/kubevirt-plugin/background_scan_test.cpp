@@ -72,7 +72,7 @@ TEST_F(BackgroundScanTest, ScansOnceMoreHoweverOftenItIsAskedMeanwhile) {
   EXPECT_EQ(reading_->scans, 2);
 }
 
-TEST_F(BackgroundScanTest, TellsNobodyWhoHasGone) {
+TEST_F(BackgroundScanTest, CallsNoCallerThatHasGone) {
   begin_first();
   scan_.reset();
   reading_->let_go_on.set_value();

@@ -54,7 +54,7 @@ TEST(GroupErrands, DoesAJobWhereItIsAsked) {
   EXPECT_EQ(outcome.teller, std::this_thread::get_id());
 }
 
-TEST(GroupErrands, TellsByAnotherThreadWhatIsLate) {
+TEST(GroupErrands, ReportsByAnotherThreadWhatIsLate) {
   const auto hang = std::make_shared<Hang>();
   const GroupErrands errands(100ms);
   Outcome outcome;

@@ -98,7 +98,7 @@ TEST_F(KubeVirtTest, PermitsEachModelAndTypeOnceUnderSomebodyElsesCare) {
             "        externalResourceProvider: true\n");
 }
 
-TEST_F(KubeVirtTest, PermitsNothingWhereNothingIsOffered) {
+TEST_F(KubeVirtTest, PermitsNothingWhereNothingIsAdvertised) {
   EXPECT_THAT(resource(), HasSubstr("permittedHostDevices:\n      {}\n"));
 }
 
@@ -127,7 +127,7 @@ TEST_F(KubeVirtTest, FindsAReadyHost) {
 }
 
 // Its sockets for mediated devices are called as ours are, and as NVIDIA's.
-TEST_F(KubeVirtTest, TellsKubeVirtsOwnPluginFromOurs) {
+TEST_F(KubeVirtTest, DistinguishesKubeVirtsOwnPluginFromOurs) {
   const auto found = [&] { return check("kubevirt-leaves-them"); };
   add_gpu("0000:01:00.0", 15);
   add_mdev();
@@ -161,7 +161,7 @@ TEST_F(KubeVirtTest, NamesWhatTheKubeletDoesNotRead) {
   }
 }
 
-TEST_F(KubeVirtTest, NamesThePluginThatStandsBack) {
+TEST_F(KubeVirtTest, NamesThePluginOnStandby) {
   const auto is_told = [&] {
     const auto checks = kubevirt_checks(kernel, rules);
     return std::ranges::find(checks, "plugin-serves", &Check::id) != checks.end();

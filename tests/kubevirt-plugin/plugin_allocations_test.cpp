@@ -21,7 +21,7 @@ using namespace plugin_test;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-TEST_F(PluginTest, LearnsOfAReleaseWhileAGroupIsHeldBackAndAsksNobodyOtherwise) {
+TEST_F(PluginTest, LearnsOfAReleaseWhileAGroupIsUnavailableAndAsksNobodyOtherwise) {
   std::atomic<int> lists = 0;
   serve_pods([&] { lists.fetch_add(1); });
   options.pod_resources.period = 1ms;
@@ -84,7 +84,7 @@ TEST_F(PluginTest, HoldsWhatItsPredecessorGaveUnderOtherNames) {
   EXPECT_TRUE(allocatable("nvidia.com/renamed", 3)) << "their pods are gone";
 }
 
-TEST_F(PluginTest, SaysThatNobodyTellsWhatIsHeldAndGoesOnWhenSomebodyDoes) {
+TEST_F(PluginTest, SaysThatAllocationsAreUnknownAndGoesOnOnceTheyAreKnown) {
   const UniqueFd nobody_listens = bind_pods_socket();
   kubelet = std::make_unique<standin::Kubelet>(directory());
   options.pod_resources.patience = 20ms;
@@ -358,7 +358,7 @@ TEST_F(PluginTest, BelievesAKubeletThatNeverListsItsPodOnlyWhereItListsADevice) 
   EXPECT_TRUE(allocatable(kAudio, 1));
 }
 
-TEST_F(PluginTest, EndsWhileAnAllocateWaitsToKnowTheHolders) {
+TEST_F(PluginTest, EndsWhileAnAllocateWaitsToKnowTheAllocations) {
   std::promise<void> leave;
   serve_pods([left = leave.get_future().share()] { left.wait_for(kPatience); });
   add_gpu("0000:01:00.0", 15);

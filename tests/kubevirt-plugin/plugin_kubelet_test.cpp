@@ -23,7 +23,7 @@ using testing::IsEmpty;
 namespace fs = std::filesystem;
 
 // A socket that could not be made when a device came is made when the next news of the host comes.
-TEST_F(PluginTest, OffersAResourceWhoseSocketCouldNotBeMadeAtFirst) {
+TEST_F(PluginTest, AdvertisesAResourceWhoseSocketCouldNotBeMadeAtFirst) {
   add_gpu("0000:01:00.0", 10);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -38,7 +38,7 @@ TEST_F(PluginTest, OffersAResourceWhoseSocketCouldNotBeMadeAtFirst) {
   EXPECT_TRUE(allocatable(kH100, 1));
 }
 
-TEST_F(PluginTest, OffersTheOthersWhereOneSocketCannotBeMade) {
+TEST_F(PluginTest, AdvertisesTheOthersWhereOneSocketCannotBeMade) {
   options.after_failure = 1ms;
   const auto blocked = options.kubelet_directory / kGpuSocket;
   add_gpu("0000:01:00.0", 10);
@@ -301,7 +301,7 @@ TEST_F(PluginTest, EndsWhenItHasSomethingToServeInADirectoryThatWasMadeAnew) {
   EXPECT_THAT(ended.error().message, HasSubstr("has gone away"));
 }
 
-TEST_F(PluginTest, RunsWithNothingToOffer) {
+TEST_F(PluginTest, RunsWithNothingToAdvertise) {
   start_both();
   ASSERT_TRUE(
       offered_becomes([](const auto& file) { return file.is_object() && file["resources"].empty(); }));
@@ -309,7 +309,7 @@ TEST_F(PluginTest, RunsWithNothingToOffer) {
   EXPECT_THAT(kubelet->registrations(), IsEmpty());
 }
 
-TEST_F(PluginTest, PublishesWhatItOffersAndWhatIsAllocated) {
+TEST_F(PluginTest, PublishesWhatItAdvertisesAndWhatIsAllocated) {
   options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15, "10de:2684", 0);
   add_audio("0000:01:00.1", 15);

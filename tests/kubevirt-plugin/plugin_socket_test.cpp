@@ -143,7 +143,7 @@ TEST_F(PluginSocketTest, RegistersWithTheKubeletThatComesAfterOneThatClosesHalfW
   expect_service();
 }
 
-TEST_F(PluginSocketTest, TellsOfAllResourcesOverOneConnection) {
+TEST_F(PluginSocketTest, RegistersAllResourcesOverOneConnection) {
   const UniqueFd listener = bind_socket(directory() / "kubelet.sock");
   ASSERT_EQ(::listen(listener.get(), 8), 0);
   add_gpu("0000:01:00.0", 15);
@@ -210,7 +210,7 @@ TEST_F(PluginSocketTest, GoesOnAskingAKubeletOfAnotherVersion) {
   expect_service();
 }
 
-TEST_F(PluginSocketTest, TellsAKubeletOnceMoreThatTakesARegistrationAndNeverReads) {
+TEST_F(PluginSocketTest, RegistersOnceMoreWithAKubeletThatTakesARegistrationAndNeverReads) {
   options.unread = 20ms;
   kubelet = make_kubelet(standin::Options{.reads_lists = false});
   add_gpu("0000:01:00.0", 15);

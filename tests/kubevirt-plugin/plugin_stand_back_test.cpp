@@ -13,9 +13,9 @@ using namespace plugin_test;
 using testing::IsEmpty;
 using Json = nlohmann::json;
 
-class PluginStandBackTest : public plugin_test::Fixture {
+class PluginStandbyTest : public plugin_test::Fixture {
  protected:
-  PluginStandBackTest() {
+  PluginStandbyTest() {
     add_gpu("0000:01:00.0", 15);
     add_gpu("0000:02:00.0", 16);
     options.pod_resources.period = 20ms;
@@ -54,7 +54,7 @@ class PluginStandBackTest : public plugin_test::Fixture {
   static Json device(const Json& file, std::size_t index) { return file["resources"][0]["devices"][index]; }
 };
 
-TEST_F(PluginStandBackTest, WithdrawsAllInOrderAndServesAgain) {
+TEST_F(PluginStandbyTest, WithdrawsAllInOrderAndServesAgain) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 2));
   publish(3, "another serves");
@@ -75,7 +75,7 @@ TEST_F(PluginStandBackTest, WithdrawsAllInOrderAndServesAgain) {
   }));
 }
 
-TEST_F(PluginStandBackTest, RegistersNothingAtItsStart) {
+TEST_F(PluginStandbyTest, RegistersNothingAtItsStart) {
   publish(3, "another serves");
   start_both();
   ASSERT_TRUE(follows(3));
@@ -86,7 +86,7 @@ TEST_F(PluginStandBackTest, RegistersNothingAtItsStart) {
 }
 
 // A kubelet that starts is asked for nothing, and neither is it for what comes meanwhile.
-TEST_F(PluginStandBackTest, RegistersNothingWhateverHappens) {
+TEST_F(PluginStandbyTest, RegistersNothingWhateverHappens) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 2));
   publish(3, "another serves");
@@ -103,7 +103,7 @@ TEST_F(PluginStandBackTest, RegistersNothingWhateverHappens) {
   EXPECT_TRUE(allocatable(kH100, 1));
 }
 
-TEST_F(PluginStandBackTest, EndsWhenItIsToServeInADirectoryThatWasMadeAnew) {
+TEST_F(PluginStandbyTest, EndsWhenItIsToServeInADirectoryThatWasMadeAnew) {
   publish(3, "another serves");
   start();
   ASSERT_TRUE(follows(3));
@@ -116,7 +116,7 @@ TEST_F(PluginStandBackTest, EndsWhenItIsToServeInADirectoryThatWasMadeAnew) {
   EXPECT_THAT(ended.error().message, testing::HasSubstr("has gone away"));
 }
 
-TEST_F(PluginStandBackTest, KnowsOnWhatAPodHas) {
+TEST_F(PluginStandbyTest, KnowsOnWhatAPodHas) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 2));
   ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
@@ -131,7 +131,7 @@ TEST_F(PluginStandBackTest, KnowsOnWhatAPodHas) {
 }
 
 // Those who wait until it is known who holds what are answered, and the process goes on.
-TEST_F(PluginStandBackTest, KeepsNobodyWaitingWhoAskedBeforeIt) {
+TEST_F(PluginStandbyTest, KeepsNobodyWaitingWhoAskedBeforeIt) {
   std::promise<void> leave;
   const std::shared_future<void> left = leave.get_future().share();
   serve_pods([left] { left.wait_for(kPatience); });
@@ -151,7 +151,7 @@ TEST_F(PluginStandBackTest, KeepsNobodyWaitingWhoAskedBeforeIt) {
 }
 
 // They are told nothing of a standing back that has ended: they wait, as at a start.
-TEST_F(PluginStandBackTest, KeepsThoseWaitingWhoAskAfterIt) {
+TEST_F(PluginStandbyTest, KeepsThoseWaitingWhoAskAfterIt) {
   std::promise<void> leave;
   const std::shared_future<void> left = leave.get_future().share();
   serve_pods([left] { left.wait_for(kPatience); });
@@ -165,7 +165,7 @@ TEST_F(PluginStandBackTest, KeepsThoseWaitingWhoAskAfterIt) {
 }
 
 // Nor are those told of it whom it serves first after it.
-TEST_F(PluginStandBackTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
+TEST_F(PluginStandbyTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
   std::promise<void> leave;
   const std::shared_future<void> left = leave.get_future().share();
   serve_pods([left] { left.wait_for(kPatience); });
@@ -179,7 +179,7 @@ TEST_F(PluginStandBackTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
 }
 
 // While another serves nobody tells what it gives out, and what comes free.
-TEST_F(PluginStandBackTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) {
+TEST_F(PluginStandbyTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) {
   options.pod_resources.names = true;
   options.pod_resources.between_looks = 20ms;
   std::promise<void> leave;

@@ -32,7 +32,7 @@ using testing::Not;
 using testing::Pair;
 namespace fs = std::filesystem;
 
-TEST_F(PluginTest, RegistersAndListsWhatTheHostOffers) {
+TEST_F(PluginTest, RegistersAndListsWhatTheHostHas) {
   add_gpu("0000:01:00.0", 15, "10de:2684", 1);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -506,7 +506,7 @@ TEST_F(PluginTest, WithdrawsAGpuThatGoesBackToTheHostOnceNobodyHoldsIt) {
   EXPECT_TRUE(eventually([](const auto& resources) { return resources.at(kGpu).capacity() == 0; }));
 }
 
-TEST_F(PluginTest, OffersToKataWithCdiSpecifications) {
+TEST_F(PluginTest, AdvertisesToKataWithCdiSpecifications) {
   options.rules.kata = true;
   options.rules.kubevirt = false;
   options.cdi_names = true;

@@ -97,7 +97,7 @@ TEST_F(PluginWithdrawalTest, HearsOfNodesThoughTheirFolderCameLater) {
   EXPECT_TRUE(allocatable(kGpu, 2));
 }
 
-TEST_F(PluginWithdrawalTest, OffersAllWithoutAStateFile) {
+TEST_F(PluginWithdrawalTest, AdvertisesAllWithoutAStatusFile) {
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -121,7 +121,7 @@ TEST_F(PluginWithdrawalTest, WithdrawsAGpuAndSaysWhichFileItHasFollowed) {
   EXPECT_TRUE(allocatable(kGpu, 2)) << "without any event of the host";
 }
 
-TEST_F(PluginWithdrawalTest, OffersNothingAtItsStartThatIsWithdrawn) {
+TEST_F(PluginWithdrawalTest, AdvertisesNothingAtItsStartThatIsUnavailable) {
   add_gpu("0000:01:00.0", 15);
   add_gpu("0000:02:00.0", 16);
   publish(7, {"0000:01:00.0"});
@@ -275,7 +275,7 @@ TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpUnderTheNameOfBefore) {
   EXPECT_TRUE(allocatable("nvidia.com/gpu-for-kata", 2));
 }
 
-TEST_F(PluginWithdrawalTest, RemovesKatasFilesWhenKataIsOfferedNothingAndNoPodHasADevice) {
+TEST_F(PluginWithdrawalTest, RemovesKatasFilesWhenKataHasNothingAndNoPodHasADevice) {
   const std::string before = begin_with_one_of_two_given_to_kata();
   EXPECT_TRUE(stop());
   options.rules.kata = false;
@@ -325,7 +325,7 @@ TEST_F(PluginWithdrawalTest, AnswersNothingAfterAScanThatFailed) {
 }
 
 // hostd says what it withdraws, and then makes it: whoever sees it finds it in the file.
-TEST_F(PluginWithdrawalTest, OffersNothingForAMomentThatIsBeingMade) {
+TEST_F(PluginWithdrawalTest, AdvertisesNothingForAMomentThatIsBeingMade) {
   add_gpu("0000:01:00.0", 15);
   std::atomic<bool> makes = false;
   options.read_vgpus = [&](const HostFs& host, const vfio::Inventory& inventory,
@@ -353,7 +353,7 @@ TEST_F(PluginWithdrawalTest, SaysThatOnlyTheCountHasChanged) {
 }
 
 // A rolling update that starts the new one first: an answer of one must not pass for both.
-TEST_F(PluginWithdrawalTest, OneOfTwoOffersAndAnswersUntilItEnds) {
+TEST_F(PluginWithdrawalTest, OneOfTwoAdvertisesAndAnswersUntilItEnds) {
   add_gpu("0000:01:00.0", 15);
   add_gpu("0000:02:00.0", 16);
   start_both();

@@ -75,7 +75,7 @@ TEST_F(ScannerTest, FallsBackWhereAnAliasIsNoLegalName) {
                                           HasSubstr("advertised as nvidia.com/GRID_T4-1Q")));
 }
 
-TEST_F(ScannerTest, OffersToKataByGroupUnderOneName) {
+TEST_F(ScannerTest, AdvertisesToKataByGroupUnderOneName) {
   rules.kata = true;
   rules.kubevirt = false;
   rules.accelerators.on_request = {vfio::PciClass::bridge_other};
@@ -100,7 +100,7 @@ TEST_F(ScannerTest, OffersToKataByGroupUnderOneName) {
                                                   "nvidia.com/GH100_H100_SXM5_80GB", "nvidia.com/nvswitch"));
 }
 
-TEST_F(ScannerTest, OffersToKataByVfioDeviceWhereThereIsIommufd) {
+TEST_F(ScannerTest, AdvertisesToKataByVfioDeviceWhereThereIsIommufd) {
   rules.kata = true;
   rules.kubevirt = false;
   add_gpu("0000:01:00.0", 15);
@@ -159,7 +159,7 @@ TEST_F(ScannerTest, NamesForKataAsNvidiasPluginDoesAndAsCdiCanSay) {
 }
 
 // It goes by numbers.
-TEST_F(ScannerTest, OffersToKataWhatKubeVirtCannotRead) {
+TEST_F(ScannerTest, AdvertisesToKataWhatKubeVirtCannotRead) {
   rules.kata = true;
   add_gpu("10000:01:00.0", 15);
   const auto offer = scan();
@@ -168,7 +168,7 @@ TEST_F(ScannerTest, OffersToKataWhatKubeVirtCannotRead) {
               ElementsAre(testing::Field(&NotAdvertised::reason, HasSubstr("four domain digits"))));
 }
 
-TEST_F(ScannerTest, OffersToBothUnlessTheNamesAreTheSame) {
+TEST_F(ScannerTest, AdvertisesToBothUnlessTheNamesAreTheSame) {
   rules.kata = true;
   add_gpu("0000:01:00.0", 15);
   EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090", "nvidia.com/pgpu"));

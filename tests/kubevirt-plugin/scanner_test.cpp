@@ -20,7 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-TEST_F(ScannerTest, OffersAGpuOnAVfioDriverWithItsGroupsNode) {
+TEST_F(ScannerTest, AdvertisesAGpuOnAVfioDriverWithItsGroupsNode) {
   add_gpu("0000:17:00.0", 42, "vfio-pci", 1, "10de:2330");
   const auto offer = scan();
   ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/GH100_H100_SXM5_80GB"));
@@ -56,7 +56,7 @@ TEST_F(ScannerTest, MakesUpNoNumaNode) {
   EXPECT_EQ(only_device().numa_node, 0);
 }
 
-TEST_F(ScannerTest, OffersNoGpuOfAGroupThatCannotBeOpened) {
+TEST_F(ScannerTest, AdvertisesNoGpuOfAGroupThatCannotBeOpened) {
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15, "snd_hda_intel");
   const auto offer = scan();
@@ -81,7 +81,7 @@ TEST_F(ScannerTest, MindsNeitherDriverlessMembersNorBridges) {
 }
 
 // The kernel minds a bridge's driver as it does any other's, pcieport apart.
-TEST_F(ScannerTest, OffersNoGpuBesideABridgeWhoseDriverKeepsTheGroup) {
+TEST_F(ScannerTest, AdvertisesNoGpuBesideABridgeWhoseDriverKeepsTheGroup) {
   kernel.add_driver({.name = "shpchp", .ids = {"class:0604"}});
   kernel.add_function({.address = "0000:00:01.0",
                        .ids = "1b36:000e",
@@ -97,7 +97,7 @@ TEST_F(ScannerTest, OffersNoGpuBesideABridgeWhoseDriverKeepsTheGroup) {
   EXPECT_EQ(refusal(device), reason);
 }
 
-TEST_F(ScannerTest, OffersAGpuWithAFatalErrorUnhealthyUntilItIsBoundAnew) {
+TEST_F(ScannerTest, AdvertisesAGpuWithAFatalErrorUnhealthyUntilItIsBoundAnew) {
   const std::string counter = "sys/devices/pci0000:00/0000:01:00.0/aer_dev_fatal";
   add_gpu("0000:01:00.0", 15);
   kernel.file(counter, "Undefined 0\nDLP 2\nTOTAL_ERR_FATAL 2\n");
@@ -132,7 +132,7 @@ TEST_F(ScannerTest, OffersAGpuWithAFatalErrorUnhealthyUntilItIsBoundAnew) {
 }
 
 // A plugin was down meanwhile, or heard nothing of it.
-TEST_F(ScannerTest, TellsABindingFromTheOneThatAnotherProcessSaw) {
+TEST_F(ScannerTest, DistinguishesABindingFromTheOneThatAnotherProcessSaw) {
   const std::string counter = "sys/devices/pci0000:00/0000:01:00.0/aer_dev_fatal";
   add_gpu("0000:01:00.0", 15);
   kernel.file(counter, "TOTAL_ERR_FATAL 0\n");
@@ -213,7 +213,7 @@ TEST_F(ScannerTest, FindsTheGroupOfAKubeletId) {
     EXPECT_EQ(check.group_numbered(other), std::nullopt) << other;
 }
 
-TEST_F(ScannerTest, OffersCompanionsOnlyWhenAsked) {
+TEST_F(ScannerTest, AdvertisesCompanionsOnlyWhenAsked) {
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
   EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090"));
@@ -223,7 +223,7 @@ TEST_F(ScannerTest, OffersCompanionsOnlyWhenAsked) {
 }
 
 // It is of a group of its own, and so goes with no GPU.
-TEST_F(ScannerTest, OffersSwitchesToKubeVirtWithTheCompanionsOnly) {
+TEST_F(ScannerTest, AdvertisesSwitchesToKubeVirtWithTheCompanionsOnly) {
   kernel.add_function({.address = "0000:01:00.0",
                        .ids = "10de:22a3",
                        .class_code = 0x068000,
@@ -236,7 +236,7 @@ TEST_F(ScannerTest, OffersSwitchesToKubeVirtWithTheCompanionsOnly) {
   EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/GH100_H100_NVSWITCH"));
 }
 
-TEST_F(ScannerTest, OffersPlacesForTheCompanionsOfItsGpus) {
+TEST_F(ScannerTest, AdvertisesPlacesForTheCompanionsOfItsGpus) {
   rules.companions = Companions::places;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
@@ -287,7 +287,7 @@ TEST_F(ScannerTest, NamesPlacesAsFunctionsAndGivesDevicesTheName) {
                   "0000:01:00.1", "KubeVirt cannot tell nvidia.com/GPU-2684 from nvidia.com/gpu-2684"}));
 }
 
-TEST_F(ScannerTest, OffersNoPlaceForACompanionWithAFatalError) {
+TEST_F(ScannerTest, AdvertisesNoPlaceForACompanionWithAFatalError) {
   rules.companions = Companions::places;
   const std::string counter = "sys/devices/pci0000:00/0000:01:00.1/aer_dev_fatal";
   add_gpu("0000:01:00.0", 15);
@@ -302,7 +302,7 @@ TEST_F(ScannerTest, OffersNoPlaceForACompanionWithAFatalError) {
   EXPECT_THAT(offer.not_advertised[0].reason, HasSubstr("1 fatal PCIe error"));
 }
 
-TEST_F(ScannerTest, OffersKataNoPlaces) {
+TEST_F(ScannerTest, AdvertisesKataNoPlaces) {
   rules.companions = Companions::places;
   rules.kata = true;
   rules.kubevirt = false;
@@ -334,7 +334,7 @@ TEST_F(ScannerTest, SeesThatTheCompanionOfAPlaceIsNoLongerWhatItWas) {
   EXPECT_EQ(refusal(gpu), "its companion 0000:01:00.1: it is not of the GPU's IOMMU group any more");
 }
 
-TEST_F(ScannerTest, OffersOnlyTheRulesVendors) {
+TEST_F(ScannerTest, AdvertisesOnlyTheRulesVendors) {
   kernel.add_function({.address = "0000:03:00.0", .ids = "1002:744c", .group = 20, .driver = "vfio-pci"});
   EXPECT_THAT(scan().resources, IsEmpty());
   rules.accelerators.vendors = {0x1002};
@@ -343,7 +343,7 @@ TEST_F(ScannerTest, OffersOnlyTheRulesVendors) {
   EXPECT_THAT(resource_names(scan()), ElementsAre("amd.com/NAVI_31"));
 }
 
-TEST_F(ScannerTest, OffersOtherVendorsGpusThatAreOnVfioUnderTheirVendorsDomain) {
+TEST_F(ScannerTest, AdvertisesOtherVendorsGpusThatAreOnVfioUnderTheirVendorsDomain) {
   rules.accelerators.of_other_vendors = {vfio::PciClass::vga};
   rules.domains = {{0x8086, "intel.com"}};
   kernel.directory("sys/class/misc/iommu");
@@ -409,13 +409,13 @@ TEST_F(ScannerTest, ListsADeviceWithoutItsNodeUnhealthy) {
   EXPECT_EQ(only_device().problem, "/dev/vfio/vfio and /dev/vfio/15 are not both there");
 }
 
-TEST_F(ScannerTest, OffersNoAddressThatKubeVirtCannotRead) {
+TEST_F(ScannerTest, AdvertisesNoAddressThatKubeVirtCannotRead) {
   add_gpu("10000:01:00.0", 15);
   EXPECT_THAT(scan().not_advertised,
               ElementsAre(testing::Field(&NotAdvertised::reason, HasSubstr("four domain digits"))));
 }
 
-TEST_F(ScannerTest, OffersTheOthersWhenOneFunctionCannotBeRead) {
+TEST_F(ScannerTest, AdvertisesTheOthersWhenOneFunctionCannotBeRead) {
   add_gpu("0000:01:00.0", 15);
   add_gpu("0000:02:00.0", 16);
   kernel.file("sys/devices/pci0000:00/0000:02:00.0/config", "");

@@ -22,7 +22,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-TEST_F(ScannerTest, OffersAVgpuByItsType) {
+TEST_F(ScannerTest, AdvertisesAVgpuByItsType) {
   add_gpu("0000:81:00.0", 30, "nvidia", 1, "10de:2235");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
   const auto offer = scan();
@@ -44,7 +44,7 @@ TEST_F(ScannerTest, OffersAVgpuByItsType) {
 }
 
 // A GPU that is off the bus, say. Its vGPUs are there, and may be in VMs.
-TEST_F(ScannerTest, KeepsAVgpuUnderItsNameWhileItsDriverDoesNotTell) {
+TEST_F(ScannerTest, KeepsAVgpuUnderItsNameWhileItsDriverIsSilent) {
   add_gpu("0000:81:00.0", 30, "nvidia");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
   const auto before = only_device();
@@ -87,7 +87,7 @@ TEST_F(ScannerTest, BlamesNoVgpuForWhatFailsOfAnother) {
   EXPECT_EQ(offer.resources[1].devices.at(0).problem, "");
 }
 
-TEST_F(ScannerTest, KeepsAVirtualFunctionsVgpuWhileItsDriverDoesNotTell) {
+TEST_F(ScannerTest, KeepsAVirtualFunctionsVgpuWhileItsDriverIsSilent) {
   kernel.add_function({.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .totalvfs = 3});
   kernel.enable_vfs("0000:17:00.0", 3);
   for (const char* node : {"dev/vfio/100", "dev/vfio/101", "dev/vfio/102"}) kernel.file(node, "");
@@ -112,7 +112,7 @@ TEST_F(ScannerTest, KeepsAVirtualFunctionsVgpuWhileItsDriverDoesNotTell) {
   EXPECT_THAT(ids(scan().resources.at(0)), ElementsAre("0000:17:00.4"));
 }
 
-TEST_F(ScannerTest, OffersNoVgpuWhoseNameCouldNeverBeRead) {
+TEST_F(ScannerTest, AdvertisesNoVgpuWhoseNameCouldNeverBeRead) {
   add_gpu("0000:81:00.0", 30, "nvidia");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
   const std::string name = "sys/devices/pci0000:00/0000:81:00.0/mdev_supported_types/nvidia-558/name";
@@ -205,7 +205,7 @@ TEST_F(ScannerTest, RefusesAVgpuTypeNamedAsAWholeGpuIs) {
   EXPECT_THAT(offer.not_advertised, ElementsAre(testing::Field(&NotAdvertised::id, kUuid)));
 }
 
-TEST_F(ScannerTest, OffersNoVgpuWithAnIllegalName) {
+TEST_F(ScannerTest, AdvertisesNoVgpuWithAnIllegalName) {
   add_gpu("0000:81:00.0", 30, "nvidia");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "T4 (1Q)", 211);
   const auto offer = scan();
@@ -214,7 +214,7 @@ TEST_F(ScannerTest, OffersNoVgpuWithAnIllegalName) {
 }
 
 // Other vendors have no vGPU types: a virtual function that vfio-pci has goes to a VM whole.
-TEST_F(ScannerTest, OffersOtherVendorsVirtualFunctionsThatAreOnVfio) {
+TEST_F(ScannerTest, AdvertisesOtherVendorsVirtualFunctionsThatAreOnVfio) {
   rules.accelerators.of_other_vendors = {vfio::PciClass::display_3d, vfio::PciClass::processing_accelerator};
   kernel.file("usr/share/misc/pci.ids",
               "1002  Advanced Micro Devices, Inc. [AMD/ATI]\n\t75a3  MI355X\n\t75b3  MI355X VF\n"
@@ -272,7 +272,7 @@ TEST_F(ScannerTest, SaysThatAVirtualFunctionBelowVfioNeedsAToken) {
               HasSubstr("its physical function 0000:19:00.0 is on vfio-pci, and a VM then needs a VF token"));
 }
 
-TEST_F(ScannerTest, SaysWhyAVirtualFunctionOnVfioIsNotOffered) {
+TEST_F(ScannerTest, SaysWhyAVirtualFunctionOnVfioIsNotAdvertised) {
   kernel.add_function({.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .totalvfs = 2});
   kernel.enable_vfs("0000:17:00.0", 2);
   EXPECT_THAT(scan().not_advertised, IsEmpty())
@@ -290,7 +290,7 @@ TEST_F(ScannerTest, SaysWhyAVirtualFunctionOnVfioIsNotOffered) {
 }
 
 // Virtual functions and GPU share their IDs, so that nothing but the type tells what a pod gets.
-TEST_F(ScannerTest, OffersAVgpuThatIsAVirtualFunctionByItsType) {
+TEST_F(ScannerTest, AdvertisesAVgpuThatIsAVirtualFunctionByItsType) {
   kernel.add_function(
       {.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .numa_node = 1, .totalvfs = 3});
   kernel.enable_vfs("0000:17:00.0", 3);
@@ -323,7 +323,7 @@ TEST_F(ScannerTest, OffersAVgpuThatIsAVirtualFunctionByItsType) {
 
 // A driver whose virtual functions are vfio's leaves DMA to VFIO for its GPU too, and so does not block their
 // group.
-TEST_F(ScannerTest, OffersAVirtualFunctionThatSharesTheGroupOfItsGpu) {
+TEST_F(ScannerTest, AdvertisesAVirtualFunctionThatSharesTheGroupOfItsGpu) {
   kernel.add_function(
       {.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .numa_node = 1, .totalvfs = 3});
   kernel.enable_vfs("0000:17:00.0", 3);
@@ -409,7 +409,7 @@ TEST_F(ScannerBesideAWrite, KeepsTheNamesOfMediatedDevices) {
   EXPECT_THAT(scan().resources, IsEmpty()) << "which the kernel tells";
 }
 
-TEST_F(ScannerTest, OffersNoVgpuWhoseTypeNobodyNames) {
+TEST_F(ScannerTest, AdvertisesNoVgpuWhoseTypeNobodyNames) {
   kernel.add_function({.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .totalvfs = 1});
   kernel.enable_vfs("0000:17:00.0", 1);
   test::FakeVendorVfio vendor(kernel);
@@ -440,7 +440,7 @@ TEST_F(ScannerTest, KeepsTheNameOfATypeThatItsGpuDoesNotListAnyMore) {
   }
 }
 
-TEST_F(ScannerTest, OffersNoVgpuThatNoDriverHasTaken) {
+TEST_F(ScannerTest, AdvertisesNoVgpuThatNoDriverHasTaken) {
   add_gpu("0000:81:00.0", 30, "nvidia");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "T4-1Q", 211);
   for (const char* const link : {"/driver", "/iommu_group"})

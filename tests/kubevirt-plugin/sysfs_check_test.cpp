@@ -94,7 +94,7 @@ class SysfsCheckTest : public testing::Test {
   const ResourceRules rules = test::nvidia_rules();
 };
 
-TEST_F(SysfsCheckTest, TellsOnlyABusyNodeFromOthers) {
+TEST_F(SysfsCheckTest, DistinguishesOnlyABusyNodeFromOthers) {
   EXPECT_EQ(state(EBUSY), GroupState::open);
   EXPECT_EQ(state(0), GroupState::closed);
   EXPECT_EQ(state(ENODEV), GroupState::closed);
@@ -348,7 +348,7 @@ void wait_until_alone() {
   while (threads() > kOwn && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
 }
 
-TEST_F(SysfsCheckTest, IsToldByTheKernelThatANodeIsBusy) {
+TEST_F(SysfsCheckTest, LearnsFromTheKernelThatANodeIsBusy) {
   wait_until_alone();
   const auto proof = prove_in_a_child(kernel.root());
   if (proof == Proof::not_to_be_had) GTEST_SKIP() << "no terminals of one's own in a user namespace here";

@@ -375,7 +375,7 @@ TEST_F(MoveApplyTest, TakesNothingBackFromAVmThatCameInBetween) {
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
 
-TEST_F(MoveApplyTest, WritesNothingWhileAHolderMayGoUnseen) {
+TEST_F(MoveApplyTest, WritesNothingWhileADeviceUserMayGoUnseen) {
   class Blind final : public UseProbe {
    public:
     Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
@@ -392,7 +392,7 @@ TEST_F(MoveApplyTest, WritesNothingWhileAHolderMayGoUnseen) {
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
-TEST_F(MoveApplyTest, RefusesOnlyTheGroupOfADeviceWhoseHoldersMayGoUnseen) {
+TEST_F(MoveApplyTest, RefusesOnlyTheGroupOfADeviceWhoseUsersMayGoUnseen) {
   class BlindToOne final : public UseProbe {
    public:
     Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {

@@ -411,7 +411,7 @@ TEST_P(EveryChange, ThatFailsForGoodLeavesEachFunctionWhereItWasOrWhereItShallBe
 
 class EveryFailure : public EveryChange {};
 
-TEST_P(EveryFailure, AndADeathOnTheWayBackFromItAreRepairedByTheNextRun) {
+TEST_P(EveryFailure, AndADeathInItsRollbackAreRepairedByTheNextRun) {
   for (std::size_t later = 1;; ++later) {
     Host host(*GetParam().machine);
     host.prepare(GetParam().direction);
@@ -479,7 +479,7 @@ TEST_P(EveryChange, ThatHangsIsLeftAloneUntilItReturns) {
   }
 }
 
-TEST_P(EveryFailure, AndAHangOnTheWayBackFromItIsLeftAloneUntilItReturns) {
+TEST_P(EveryFailure, AndAHangInItsRollbackIsLeftAloneUntilItReturns) {
   for (std::size_t later = 1;; ++later) {
     SCOPED_TRACE(later);
     Host host(*GetParam().machine);

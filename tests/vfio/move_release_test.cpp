@@ -236,7 +236,7 @@ TEST(MoveRelease, ServesTheGroupsThatCanMoveThoughOneCannot) {
   EXPECT_TRUE(host.services.runs(kDaemon));
 }
 
-TEST(MoveRelease, RefusesAndStartsAgainWhenTheServiceDoesNotLetGo) {
+TEST(MoveRelease, RefusesAndStartsAgainWhenTheServiceKeepsTheDevice) {
   Host host(1);
   host.services.will_not_let_go = {kDaemon};
   const auto outcome = host.apply();
@@ -340,7 +340,7 @@ TEST(MoveRelease, MovesNothingWhileItsRecordCannotBeRead) {
   EXPECT_THAT(host.services.orders, IsEmpty());
 }
 
-TEST(MoveRelease, StopsAndStartsNothingOnTheWayBack) {
+TEST(MoveRelease, StopsAndStartsNothingInARollback) {
   Host host(1);
   host.apply();
   host.services.orders.clear();

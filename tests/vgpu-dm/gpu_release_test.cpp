@@ -191,7 +191,7 @@ TEST(GpuRelease, IsNotForTheManagerOfVgpus) {
   EXPECT_EQ(outcome.status(), ExitStatus::done) << message_of(outcome.gpus.at(0).error);
 }
 
-TEST(GpuRelease, IsAskedForAgainOnTheWayBack) {
+TEST(GpuRelease, IsAskedForAgainInARollback) {
   Mig node;
   const VgpuOutcome outcome = node.apply(kToMig);
   ASSERT_EQ(outcome.status(), ExitStatus::done) << message_of(outcome.gpus.at(0).error);

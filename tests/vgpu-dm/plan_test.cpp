@@ -269,7 +269,7 @@ TEST_F(ProfilePlan, TrustsTheDriverMoreThanItsDescription) {
             "p.yaml:5: GPU 0 (0000:05:00.0): no room for 1 x T4-8Q: 0 fit");
 }
 
-TEST_F(ProfilePlan, SaysWhatOnlyTheDriverCanTell) {
+TEST_F(ProfilePlan, SaysWhatOnlyTheDriverKnows) {
   carry("nvidia-232", kA);
   node.undescribe(GpuNode::kFirst, "nvidia-233");
   node.make_unknown(GpuNode::kFirst);
@@ -291,7 +291,7 @@ TEST_F(ProfilePlan, OrdersCreationsSoThatEachStillFits) {
             "p.yaml:5: GPU 0 (0000:05:00.0): no room for 3 x X-1A: 4 fit, and 2 others are asked for");
 }
 
-TEST_F(ProfilePlan, RefusesATypeThatTheGpuDoesNotOffer) {
+TEST_F(ProfilePlan, RefusesATypeThatTheGpuDoesNotHave) {
   const GpuPlan plan = first(on("[0]", "{T4-3Q: 1}"));
   EXPECT_EQ(refusal(plan, Errc::invalid_config),
             "p.yaml:5: GPU 0 (0000:05:00.0): offers no type T4-3Q; did you mean 'T4-1Q'?");
@@ -299,7 +299,7 @@ TEST_F(ProfilePlan, RefusesATypeThatTheGpuDoesNotOffer) {
             "it offers T4-1B, T4-2B, T4-1A, T4-2A, T4-1Q, T4-2Q, T4-4Q, T4-8Q, T4-16Q, T4-4C, T4-8C, T4-16C");
 }
 
-TEST_F(ProfilePlan, RefusesAGpuThatOffersNoVgpus) {
+TEST_F(ProfilePlan, RefusesAGpuThatHasNoVgpuTypes) {
   const GpuPlan plan = plan_profile(on("[2]", "{T4-4Q: 1}"), node.view()).gpus.at(2);
   EXPECT_EQ(refusal(plan, Errc::unsupported),
             "p.yaml:5: GPU 2 (0000:07:00.0): no parent devices found: its driver nouveau "
@@ -365,7 +365,7 @@ TEST_F(ProfilePlan, KeepsTheNumbersThatARebootWouldGive) {
   EXPECT_THAT(kept, testing::UnorderedElementsAreArray(expected));
 }
 
-TEST_F(ProfilePlan, TakesNothingAwayWhenHoldersMayBeUnseen) {
+TEST_F(ProfilePlan, TakesNothingAwayWhenDeviceUsersMayBeUnseen) {
   carry("nvidia-232", kA);
   node.probe.blind = "2 processes cannot be looked into";
   EXPECT_EQ(refusal(first(on("[0]", "{}")), Errc::refused),
@@ -435,7 +435,7 @@ TEST_F(RemovalPlan, IsEmptyWhereNothingIs) {
 
 class UndoPlan : public ProfilePlan {};
 
-TEST_F(UndoPlan, IsTheWayBackFromAnyState) {
+TEST_F(UndoPlan, IsTheRollbackFromAnyState) {
   carry("nvidia-232", kA);
   carry("nvidia-319", kB);
   const mdev::VgpuGpu before = node.view().inventory.gpus[0];
@@ -467,7 +467,7 @@ TEST_F(UndoPlan, LeavesWhatAVmHasTakenMeanwhile) {
   EXPECT_THAT(plan_undo(before, view.inventory.gpus[0], view.use), IsEmpty());
 }
 
-TEST_F(UndoPlan, TakesNothingAwayWhenHoldersMayBeUnseen) {
+TEST_F(UndoPlan, TakesNothingAwayWhenDeviceUsersMayBeUnseen) {
   const mdev::VgpuGpu before = node.view().inventory.gpus.at(0);
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   const mdev::VgpuGpu now = node.view().inventory.gpus.at(0);

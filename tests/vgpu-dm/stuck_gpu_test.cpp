@@ -29,7 +29,7 @@ class StuckGpu : public testing::TestWithParam<const mdev::Framework*> {
 INSTANTIATE_TEST_SUITE_P(Kinds, StuckGpu, testing::ValuesIn(test::frameworks()),
                          [](const auto& row) { return test::name_of(row.param); });
 
-TEST_P(StuckGpu, IsToldOfWithoutItsDriver) {
+TEST_P(StuckGpu, IsReportedWithoutItsDriver) {
   const mdev::VgpuInventory now = node.view().inventory;
   const mdev::VgpuGpu& stuck = now.gpus.at(0);
   EXPECT_EQ(stuck.framework, GetParam());

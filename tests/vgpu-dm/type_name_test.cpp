@@ -93,23 +93,23 @@ std::string found(const char* name, const std::vector<std::string>& names) {
   return *type == nullptr ? "(none)" : (*type)->short_name;
 }
 
-TEST(OfferedType, IsFoundByWhatItsNameMeans) {
+TEST(AvailableType, IsFoundByWhatItsNameMeans) {
   EXPECT_EQ(found("DC-2-48QGFX", {"DC-2-48C", "DC-2-48Q"}), "DC-2-48Q");
   EXPECT_EQ(found("A100-1-5CNOME", {"A100-1-5C", "A100-1-5CME"}), "A100-1-5C");
   EXPECT_EQ(found("A100-1-5CMEALL", {"A100-1-5C", "A100-1-5CME"}), "A100-1-5C");
   EXPECT_EQ(found("T4-2Q", {"T4-1Q", "T4-2B4", "T4-2Q"}), "T4-2Q");
 }
 
-TEST(OfferedType, IsTheExactOneWhereBothAreThere) {
+TEST(AvailableType, IsTheExactOneWhereBothAreThere) {
   EXPECT_EQ(found("DC-2-48QGFX", {"DC-2-48Q", "DC-2-48QGFX"}), "DC-2-48QGFX");
 }
 
-TEST(OfferedType, IsNeverAnotherKindForTheSakeOfMe) {
+TEST(AvailableType, IsNeverAnotherKindForTheSakeOfMe) {
   EXPECT_EQ(found("A100-1-5CME", {"A100-1-5C"}), "(none)");
   EXPECT_EQ(found("A100-1-5C", {"A100-1-5CME"}), "(none)");
 }
 
-TEST(OfferedType, IsNotGuessedWhereTwoHaveTheName) {
+TEST(AvailableType, IsNotGuessedWhereTwoHaveTheName) {
   const auto types = offered({"DC-16Q", "DC-8Q", "DC-16Q"});
   const auto type = find_type(VgpuTypeName::parse("DC-16Q").value(), types);
   ASSERT_FALSE(type);

@@ -365,7 +365,7 @@ TEST_F(VendorVfio, TriesWhatNoTableKnowsOnceTheOthersAreGone) {
   EXPECT_THAT(node.devices(), ElementsAre("T4-4Q 0000:05:00.4", "T4-4Q 0000:05:00.5"));
 }
 
-TEST_F(VendorVfio, SaysThatATypeOfTheBoardIsNotOffered) {
+TEST_F(VendorVfio, SaysThatATypeOfTheBoardIsNotAvailable) {
   // A GPU whose driver lists less than the table has.
   KindNode other(&mdev::vendor_vfio());
   other.vendor.add_gpu(KindNode::kGpu, {{"nvidia-230", "GRID T4-1Q", 1024, 16}});
