@@ -415,7 +415,7 @@ TEST(DrainLoop, DoesNotBeginForAHostdThatDiedBeforeItsLease) {
   hostd.come();
   yard.pass(1min);
   expect_nothing();  // what its predecessor said is not its word
-  hostd.wanted_changed();
+  hostd.desired_changed();
   yard.pass(1min);
   EXPECT_EQ(yard.fleet.state("n1"), "ready");
   EXPECT_THAT(yard.pods(), IsEmpty());

@@ -192,7 +192,7 @@ class DrainSchedules : public testing::TestWithParam<int> {
     fleet.server.disruption_budgeted.clear();
     yard.with_process.clear();
     for (const auto& machine : fleet.machines)
-      machine->hostd.runs ? machine->hostd.wanted_changed() : machine->hostd.start();
+      machine->hostd.runs ? machine->hostd.desired_changed() : machine->hostd.start();
     for (const std::string& pod : yard.pods())
       if (fleet.server.object(Yard::path_of_pod(pod)).at("/metadata/ownerReferences/0/kind"_json_pointer) ==
           "DaemonSet")

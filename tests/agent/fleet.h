@@ -55,7 +55,7 @@ class Fleet {
     std::unique_ptr<agent::NodeAgent> agent;
     HostdStandin hostd;
     std::chrono::seconds skew{0};  ///< of its clock on the wall
-    std::string told;              ///< the desired.json that hostd knows of
+    std::string known_desired;     ///< the desired.json that hostd knows of
   };
 
   Fleet(std::size_t nodes, std::size_t most_changing, std::uint64_t seed = 1)
@@ -163,7 +163,7 @@ class Fleet {
       clock.run_for(std::min<kube::Timers::Clock::duration>(std::chrono::seconds(1), end - clock.now()));
       for (const auto& machine : machines) {
         const std::string now = machine->host.read_file(api::kDesiredFile).value_or("");
-        if (std::exchange(machine->told, now) != now) machine->hostd.wanted_changed();
+        if (std::exchange(machine->known_desired, now) != now) machine->hostd.desired_changed();
         if (each_second) each_second(*machine);
       }
     }

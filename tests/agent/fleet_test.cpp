@@ -110,7 +110,7 @@ TEST(Fleet, GoesOnWhenTheOneThatFailedIsMended) {
   ASSERT_EQ(fleet.in_state("failed"), 1U);
   for (const auto& machine : fleet.machines) {
     machine->hostd.fails = false;
-    machine->hostd.wanted_changed();
+    machine->hostd.desired_changed();
   }
   fleet.pass(3min);
   EXPECT_EQ(fleet.in_state("ready"), 3U);
@@ -193,7 +193,7 @@ TEST(Fleet, AFailureAfterTheDeviceUserHasEndedStopsTheOthers) {
   // The VM ends, and it is tried without a turn.
   first.hostd.user = false;
   first.hostd.fails = true;
-  first.hostd.wanted_changed();
+  first.hostd.desired_changed();
   fleet.pass(1min);
   EXPECT_EQ(first.hostd.tries_unasked, 1U);
   const auto failed = fleet.results().failed;
@@ -205,7 +205,7 @@ TEST(Fleet, AFailureAfterTheDeviceUserHasEndedStopsTheOthers) {
   fleet.pass(1min);
   first.agent.reset();
   fleet.start(first);
-  first.hostd.wanted_changed();
+  first.hostd.desired_changed();
   fleet.pass(1min);
   EXPECT_THAT(fleet.results().failed, IsEmpty());
 }
@@ -477,10 +477,10 @@ class FleetSchedules : public testing::TestWithParam<int> {
         return machine.hostd.start();
       case user:
         machine.hostd.user = !machine.hostd.user;
-        return machine.hostd.wanted_changed();
+        return machine.hostd.desired_changed();
       case failing:
         machine.hostd.fails = !machine.hostd.fails;
-        return machine.hostd.wanted_changed();
+        return machine.hostd.desired_changed();
       case streams_cut:
         return fleet.server.cut_streams();
       case compacted:
@@ -509,7 +509,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
     fleet.server.set_down(false);
     for (const auto& machine : fleet.machines) {
       machine->hostd.user = machine->hostd.fails = false;
-      machine->hostd.wanted_changed();
+      machine->hostd.desired_changed();
     }
     fleet.label_all("divided");
     fleet.configure(9);

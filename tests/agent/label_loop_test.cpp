@@ -32,7 +32,7 @@ using testing::HasSubstr;
 
 TEST_F(AgentLabels, AreSetKeptUpAndTakenOff) {
   cluster.label("nvidia.com/gpu.product", "NVIDIA-L40S");  // by GPU feature discovery
-  cluster.hostd.wanted_changed();
+  cluster.hostd.desired_changed();
   start(FeatureWay::node);
   EXPECT_EQ(cluster.label(kCount), "1");
   EXPECT_EQ(cluster.label(kGiven), "0");
@@ -52,7 +52,7 @@ TEST_F(AgentLabels, AreSetKeptUpAndTakenOff) {
 }
 
 TEST_F(AgentLabels, StayUntilHostdHasSpoken) {
-  cluster.hostd.wanted_changed();
+  cluster.hostd.desired_changed();
   start(FeatureWay::node);
   ASSERT_EQ(cluster.label(kCount), "1");
   cluster.kill_agent();
@@ -64,7 +64,7 @@ TEST_F(AgentLabels, StayUntilHostdHasSpoken) {
 
 TEST_F(AgentLabels, WhoseRecordIsLostAreKnownByName) {
   const std::string old_type = "gpu-ferry.io/vgpu.T4-8Q.count";
-  cluster.hostd.wanted_changed();
+  cluster.hostd.desired_changed();
   for (const FeatureWay way : {FeatureWay::node, FeatureWay::none, FeatureWay::file}) {
     cluster.label(kGiven, "7");
     cluster.label(old_type, "2");
@@ -81,7 +81,7 @@ TEST_F(AgentLabels, WhoseRecordIsLostAreKnownByName) {
 }
 
 TEST_F(AgentLabels, ThatNfdHasSetAreItsOwn) {
-  cluster.hostd.wanted_changed();
+  cluster.hostd.desired_changed();
   cluster.label(kGiven, "7");
   cluster.server.edit(kNode, {{"metadata", {{"annotations", {{api::kNfdAnnotation, kGiven}}}}}});
   start(FeatureWay::node);
@@ -130,7 +130,7 @@ TEST_F(AgentLabels, GoWithHostdOnceItIsGoneAndComeAgain) {
 }
 
 TEST_F(AgentLabels, OfANodeWhoseHostdDoesNotStartAfterABootGoToo) {
-  cluster.hostd.wanted_changed();
+  cluster.hostd.desired_changed();
   start(FeatureWay::node);
   ASSERT_EQ(cluster.label(kCount), "1");
   cluster.kill_agent();
@@ -145,7 +145,7 @@ TEST_F(AgentLabels, OfANodeWhoseHostdDoesNotStartAfterABootGoToo) {
 
 // Whoever asks has the lock for that moment, and looks like hostd to who else asks.
 TEST_F(AgentLabels, AreNotKeptByWhoElseAsksWhetherHostdRuns) {
-  cluster.hostd.wanted_changed();
+  cluster.hostd.desired_changed();
   start(FeatureWay::node);
   cluster.hostd.stop();
   pass(5min);
@@ -170,7 +170,7 @@ TEST_F(AgentLabels, ThatAreRefusedKeepNothingElseFromGoingOn) {
       ++refusals;
       return test::ApiFault::status_of(status, status == 403 ? "Forbidden" : "Invalid", "a webhook says no");
     };
-    cluster.hostd.wanted_changed();
+    cluster.hostd.desired_changed();
     start(FeatureWay::node);
     EXPECT_FALSE(cluster.server.object(kNode).value("/spec/unschedulable"_json_pointer, false));
     EXPECT_EQ(cluster.annotation(api::kCordonedAnnotation), "");
@@ -214,7 +214,7 @@ TEST_F(AgentLabels, OfOthersStayWhateverTheAnnotationSays) {
 }
 
 TEST_F(AgentLabels, AreLeftToNodeFeatureDiscovery) {
-  cluster.hostd.wanted_changed();
+  cluster.hostd.desired_changed();
   start(FeatureWay::node);
   cluster.kill_agent();
   start(FeatureWay::file);
@@ -234,7 +234,7 @@ TEST_F(AgentLabels, AreLeftToNodeFeatureDiscovery) {
 }
 
 TEST_F(AgentLabels, OfAFileGoWithHostd) {
-  cluster.hostd.wanted_changed();
+  cluster.hostd.desired_changed();
   start(FeatureWay::file);
   ASSERT_NE(file(), "");
   cluster.hostd.stop();
@@ -246,7 +246,7 @@ TEST_F(AgentLabels, OfAFileGoWithHostd) {
 }
 
 TEST_F(AgentLabels, OfAFileAreRenewedBeforeItsEnd) {
-  cluster.hostd.wanted_changed();
+  cluster.hostd.desired_changed();
   start(FeatureWay::file);
   const std::string first = file();
   ASSERT_NE(first, "");

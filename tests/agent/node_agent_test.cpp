@@ -71,7 +71,7 @@ TEST_F(AgentLoop, ReportsARefusalAndIsDoneWhenTheDeviceUserEnds) {
   pass(30min);
   EXPECT_LT(cluster.server.seen().size() - asked, 30U) << "waiting is not asking";
   cluster.hostd.user = false;
-  cluster.hostd.wanted_changed();
+  cluster.hostd.desired_changed();
   pass(20s);
   EXPECT_EQ(cluster.label(api::kStateLabel), "ready");
   EXPECT_EQ(cluster.annotation(api::kErrorAnnotation), "");
@@ -87,7 +87,7 @@ TEST_F(AgentLoop, SaysTheLastOfManyTextsAndNotEachOfThem) {
   const auto shown = [&] { return says().find(fmt::format("(pid {})", pid)) != std::string::npos; };
   const auto change = [&](kube::Timers::Clock::duration pause) {
     ++pid;
-    cluster.hostd.wanted_changed();
+    cluster.hostd.desired_changed();
     cluster.clock.run_for(pause);
   };
   cluster.start_agent();
@@ -114,7 +114,7 @@ TEST_F(AgentLoop, SaysTheLastOfManyTextsAndNotEachOfThem) {
   EXPECT_TRUE(shown()) << "the first of them at once";
   change(100ms);
   cluster.hostd.users = nullptr;
-  cluster.hostd.wanted_changed();
+  cluster.hostd.desired_changed();
   pass(1s);
   EXPECT_NE(cluster.label(api::kStateLabel), "blocked") << "only words wait";
 }
@@ -217,7 +217,7 @@ TEST_F(AgentLoop, IsCalmWhereNothingChanges) {
   cluster.label(api::kPolicyLabel, "same");
   EXPECT_FALSE(cluster.clock.run_until(disturbed, 10s)) << "hostd has not answered yet";
   EXPECT_EQ(cluster.desired(), "same");
-  tell_hostd();
+  notify_hostd();
   EXPECT_FALSE(cluster.clock.run_until(disturbed, 10s));
 }
 

@@ -30,7 +30,7 @@ class AgentNodeFeature : public AgentLabels {
   static constexpr const char* kOwner = "/api/v1/namespaces/gpus/configmaps/ferry-features";
 
   AgentNodeFeature() {
-    cluster.hostd.wanted_changed();
+    cluster.hostd.desired_changed();
     cluster.server.script = [this](const kube::ApiRequest& request) -> std::optional<test::ApiFault> {
       if (nfd_is_there || request.path.find("nfd.k8s-sigs.io") == std::string::npos) return std::nullopt;
       return test::ApiFault::status_of(404, "NotFound");
@@ -90,8 +90,8 @@ class LateAnswers final : public kube::ApiTransport {
 
   Call send(kube::ApiRequest request, kube::ApiListener listener) override {
     if (request.method == "PATCH" && request.path.find("nodefeatures") != std::string::npos) {
-      listener.ended = [this, told = std::move(listener.ended)](const Result<kube::ApiReply>& reply) {
-        clock_.at(clock_.now() + 4s, [told, reply] { told(reply); });
+      listener.ended = [this, ended = std::move(listener.ended)](const Result<kube::ApiReply>& reply) {
+        clock_.at(clock_.now() + 4s, [ended, reply] { ended(reply); });
       };
     }
     return under_.send(std::move(request), std::move(listener));

@@ -263,10 +263,10 @@ TEST(NodeReport, HasLegalLabelValues) {
 // ---- events
 
 std::vector<std::string> events(const policy::NodeObject& node, const DesiredState& desired_state,
-                                const HostSide& host, const std::set<std::string>& told_before = {}) {
+                                const HostSide& host, const std::set<std::string>& recorded_before = {}) {
   std::vector<std::string> out;
   for (const NodeEvent& event :
-       node_events(node, desired_state, host, node_report(desired_state, host), told_before))
+       node_events(node, desired_state, host, node_report(desired_state, host), recorded_before))
     out.push_back((event.warning ? "Warning " : "Normal ") + event.reason + ": " + event.message);
   return out;
 }
@@ -323,8 +323,8 @@ TEST(NodeEvents, SayWhyAHostFailsOrIsSilent) {
 
 TEST(NodeEvents, OfADesiredStateThatCannotBeSayWhy) {
   const DesiredState desired_state = desired_state_for({{api::kPolicyLabel, "mixd"}});
-  const auto told_once = events(shows("ready"), desired_state, {});
-  EXPECT_THAT(told_once,
+  const auto recorded_once = events(shows("ready"), desired_state, {});
+  EXPECT_THAT(recorded_once,
               ElementsAre("Warning InvalidConfig: label gpu-ferry.io/policy=mixd: no configuration "
                           "holds 'mixd'; did you mean 'mixed'?; there are: default, render-mix, "
                           "mixed, quarters"));

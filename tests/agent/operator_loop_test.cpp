@@ -81,7 +81,7 @@ TEST_F(AgentLoop, PausesTheOperatorsPodForAChangeAndResumesIt) {
   EXPECT_EQ(cluster.label(kValidator), kPauseMark);
   EXPECT_EQ(cluster.desired(), "nothing") << "its pod is still there";
   cluster.clock.run_for(30s);  // the operator takes its time
-  tell_hostd();
+  notify_hostd();
   EXPECT_EQ(cluster.desired(), "nothing") << "its pod is still there";
   pass(40s);
   EXPECT_EQ(cluster.label(api::kStateLabel), "ready");

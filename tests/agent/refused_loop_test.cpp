@@ -37,7 +37,7 @@ class AgainstTheAgent : public AgentLoop {
                      : std::nullopt;
     };
   }
-  std::size_t told() const {
+  std::size_t recorded() const {
     std::size_t count = 0;
     for (const auto& [name, event] : cluster.server.objects({.kind = kube::kEvents, .space = "default"}))
       if (event.at("message").get<std::string>().find("a webhook says no") != std::string::npos)
@@ -54,7 +54,7 @@ TEST_F(AgainstTheAgent, RecordsOnceWhatTheNodeDoesNotShow) {
   cluster.label(api::kPolicyLabel, "given");
   for (int i = 0; i < 30; ++i) {
     pass(1min);
-    cluster.hostd.wanted_changed();
+    cluster.hostd.desired_changed();
   }
   std::size_t count = 0;
   for (const auto& [name, event] : cluster.server.objects({.kind = kube::kEvents, .space = "default"}))
@@ -68,7 +68,7 @@ TEST_F(AgainstTheAgent, WhatIsAskedForIsDoneAllTheSame) {
     for (const int status : {403, 422}) {
       cluster.put_validator();
       refuse(status, word);
-      const auto told_before = told();
+      const auto recorded_before = recorded();
       const std::string desired_policy = status == 403 ? "given" : "divided";
       cluster.label(api::kPolicyLabel, desired_policy);
       pass(1min);
@@ -79,12 +79,12 @@ TEST_F(AgainstTheAgent, WhatIsAskedForIsDoneAllTheSame) {
       pass(3min);
       EXPECT_EQ(cluster.desired(), desired_policy) << word;
       EXPECT_EQ(cluster.hostd.is, desired_policy) << word;
-      EXPECT_GT(told(), told_before) << word;
+      EXPECT_GT(recorded(), recorded_before) << word;
       pass(30min);
       const auto tried = refusals;
-      const auto once = told();
+      const auto once = recorded();
       pass(2h);
-      EXPECT_EQ(told(), once) << "nothing is told twice";
+      EXPECT_EQ(recorded(), once) << "nothing is recorded twice";
       EXPECT_LE(refusals - tried, 120U) << word;
       cluster.server.script = nullptr;
       pass(11min);
@@ -108,10 +108,10 @@ TEST_F(AgainstTheAgent, WhatIsDoneWaitsForNoWords) {
   EXPECT_EQ(cluster.label(kValidator), "true");
   EXPECT_EQ(cluster.annotation(api::kErrorAnnotation), "");
   pass(30min);
-  const auto once = told();
+  const auto once = recorded();
   const auto tried = refusals;
   pass(2h);
-  EXPECT_EQ(told(), once) << "nothing is told twice";
+  EXPECT_EQ(recorded(), once) << "nothing is recorded twice";
   EXPECT_GE(refusals - tried, 5U) << "it may be permitted by now";
   EXPECT_LE(refusals - tried, 60U);
   cluster.server.script = nullptr;

@@ -128,7 +128,7 @@ class Yard {
   void tell_hostds() {
     for (const auto& machine : fleet.machines) {
       const std::string now = users(*machine).dump();
-      if (std::exchange(told_[machine->name], now) != now) machine->hostd.wanted_changed();
+      if (std::exchange(known_desired_[machine->name], now) != now) machine->hostd.desired_changed();
     }
   }
   std::size_t evictions() const { return fleet.server.count("POST", "/eviction"); }
@@ -217,7 +217,7 @@ class Yard {
   }
 
   inline static const kube::Selection kTenants = {.kind = kube::kPods, .space = "tenants"};
-  std::map<std::string, std::string> told_;
+  std::map<std::string, std::string> known_desired_;
   std::map<std::string, std::set<std::string>> held_;  ///< UIDs, by node
 };
 

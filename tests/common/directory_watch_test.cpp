@@ -33,24 +33,24 @@ std::vector<Kind> kinds(const DirectoryWatch& watch) {
 TEST(DirectoryWatch, ReportsWritingOnlyWhereItIsAsked) {
   const test::ScratchDirectory tree;
   tree.file("a", "1");
-  const auto told = test::must(DirectoryWatch::open(tree.path(), Contents::written));
-  const auto untold = test::must(DirectoryWatch::open(tree.path()));
+  const auto asked = test::must(DirectoryWatch::open(tree.path(), Contents::written));
+  const auto not_asked = test::must(DirectoryWatch::open(tree.path()));
   tree.file("a", "2");
-  EXPECT_THAT(kinds(told), testing::ElementsAre(Kind::written));
-  EXPECT_THAT(kinds(untold), testing::IsEmpty());
+  EXPECT_THAT(kinds(asked), testing::ElementsAre(Kind::written));
+  EXPECT_THAT(kinds(not_asked), testing::IsEmpty());
 }
 
 TEST(DirectoryWatch, ReportsAnotherModeOnlyWhereItIsAsked) {
   const test::ScratchDirectory tree;
   tree.file("a", "1");
-  const auto told = test::must(DirectoryWatch::open(tree.path(), Contents::attributes));
-  const auto untold = test::must(DirectoryWatch::open(tree.path()));
+  const auto asked = test::must(DirectoryWatch::open(tree.path(), Contents::attributes));
+  const auto not_asked = test::must(DirectoryWatch::open(tree.path()));
   std::filesystem::permissions(tree.path() / "a", std::filesystem::perms(0640));
-  const auto events = told.read();
+  const auto events = asked.read();
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].kind, Kind::changed);
   EXPECT_EQ(events[0].name, "a");
-  EXPECT_THAT(kinds(untold), testing::IsEmpty());
+  EXPECT_THAT(kinds(not_asked), testing::IsEmpty());
 }
 
 TEST(DirectoryWatch, SaysAfterAllThatItKeptThatEventsWereLost) {

@@ -61,11 +61,11 @@ TEST_F(HostProgramTest, IsStillRecordedWhenItsParentIsKilled) {
   std::istringstream(must(HostFs(tree_.path()).read_file("out"))) >> pid >> parent;
   const std::string file = "run/ferry/hostd/acts/" +
                            file_name_of({.pid = parent, .pid_namespace = must(own_pid_namespace(host_))});
-  const UniqueFd told = must(host_.open(file, O_RDONLY));
-  EXPECT_NE(::flock(told.get(), LOCK_SH | LOCK_NB), 0) << "it lives, and holds the lock";
+  const UniqueFd record = must(host_.open(file, O_RDONLY));
+  EXPECT_NE(::flock(record.get(), LOCK_SH | LOCK_NB), 0) << "it lives, and holds the lock";
   EXPECT_EQ(std::stoi(must(host_.read_file(file))), pid);
   ASSERT_EQ(::kill(pid, SIGKILL), 0);
-  EXPECT_EQ(::flock(told.get(), LOCK_SH), 0);
+  EXPECT_EQ(::flock(record.get(), LOCK_SH), 0);
   (void)host_.remove_file(file);
 }
 

@@ -80,12 +80,12 @@ class StuckChildTest : public HostWriterTest {
 
   std::string proc(const char* file) const { return "proc/" + std::to_string(pid_) + "/" + file; }
 
-  /// What is told of an act under way; "": there is none.
+  /// What is recorded of an act under way; "": there is none.
   std::string act() const {
     for (const std::string& name : acts()) {
       const std::string text = host_.read_file("run/ferry/hostd/acts/" + name).value_or("");
-      std::string told = text.substr(0, text.find('\0'));
-      if (!told.empty() && told.find('\n') != told.size() - 1) return told;
+      std::string recorded = text.substr(0, text.find('\0'));
+      if (!recorded.empty() && recorded.find('\n') != recorded.size() - 1) return recorded;
     }
     return {};
   }
@@ -448,7 +448,7 @@ TEST_F(StuckChildTest, IsInASessionOfItsOwn) {
   EXPECT_EQ(::getsid(pid_), pid_) << "a Ctrl-C meant for us would reach it";
 }
 
-/// A host writer's child whose run is gone before it has begun what it was told to do.
+/// A host writer's child whose run is gone before it has begun what it was asked to do.
 TEST_F(HostWriterTest, DoesNothingThatHadNotBegunWhenItsRunWasKilled) {
   tree_.file("sys/other", "");
   std::array<int, 2> ends{};

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/kata-manager/told_programs.h"
+#include "tests/kata-manager/stub_programs.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -48,7 +48,7 @@ class AtHand : public testing::Test {
 
   test::ScratchDirectory scratch;
   HostFs host{scratch.path()};
-  test::ToldPrograms writer;
+  test::StubPrograms writer;
   Answering running;
   std::vector<RuntimeHandler> ours = {
       {.name = "kata-a", .shim = "/opt/kata/bin/containerd-shim-kata-v2", .configuration = "/opt/a.toml"}};

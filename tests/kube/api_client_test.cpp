@@ -45,8 +45,8 @@ class ApiClientTest : public testing::Test, public KubeFixture {
   }
   Result<> remove(const kube::ObjectRef& object, const std::string& uid) {
     Answer<bool> answer;
-    client.remove(object, uid, [told = answer.here()](const Result<>& result) {
-      told(result ? Result<bool>(true) : Result<bool>(fail(result.error())));
+    client.remove(object, uid, [on_end = answer.here()](const Result<>& result) {
+      on_end(result ? Result<bool>(true) : Result<bool>(fail(result.error())));
     });
     clock.run_until([&] { return answer.is_there(); }, 2h);
     const auto result = answer.get();

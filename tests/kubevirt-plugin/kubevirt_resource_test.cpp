@@ -162,19 +162,19 @@ TEST_F(KubeVirtTest, NamesWhatTheKubeletDoesNotRead) {
 }
 
 TEST_F(KubeVirtTest, NamesThePluginOnStandby) {
-  const auto is_told = [&] {
+  const auto is_reported = [&] {
     const auto checks = kubevirt_checks(kernel, rules);
     return std::ranges::find(checks, "plugin-serves", &Check::id) != checks.end();
   };
-  EXPECT_FALSE(is_told());
+  EXPECT_FALSE(is_reported());
   for (const char* const serves :
        {"{}", "[]", "half of", R"({"version": 2, "resources": [], "standby": null})"}) {
     kernel.file("run/ferry/plugin/advertised.json", serves);
-    EXPECT_FALSE(is_told()) << serves;
+    EXPECT_FALSE(is_reported()) << serves;
   }
   kernel.file("run/ferry/plugin/advertised.json",
               R"({"version": 2, "resources": [], "standby": "another serves"})");
-  EXPECT_FALSE(is_told()) << "who wrote that is gone";
+  EXPECT_FALSE(is_reported()) << "who wrote that is gone";
   const auto plugin = must(LivenessLock::announce(kernel, api::kPluginLiveness));
   const Check told = check("plugin-serves");
   EXPECT_EQ(told.verdict, Verdict::warn);

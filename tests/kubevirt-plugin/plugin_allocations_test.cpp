@@ -122,7 +122,7 @@ TEST_F(PluginTest, SaysWhichPodHasADeviceWhereThatIsAskedFor) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
   ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
-  EXPECT_TRUE(offered_becomes([](const nlohmann::json& file) {
+  EXPECT_TRUE(advertised_becomes([](const nlohmann::json& file) {
     if (!file.is_object()) return false;  // not there yet
     const nlohmann::json::json_pointer place("/resources/0/devices/0/pod");
     const auto pod = file.value(place, nlohmann::json());
@@ -144,9 +144,9 @@ TEST_F(PluginTest, SaysThatAPodHasGoneWherePodsAreNamed) {
              file["resources"][0]["devices"][0]["pod"].is_string() == desired;
     };
   };
-  EXPECT_TRUE(offered_becomes(is_allocated(true))) << advertised();
+  EXPECT_TRUE(advertised_becomes(is_allocated(true))) << advertised();
   kubelet->release({"0000:01:00.0"});
-  EXPECT_TRUE(offered_becomes(is_allocated(false))) << advertised();
+  EXPECT_TRUE(advertised_becomes(is_allocated(false))) << advertised();
 }
 
 // A pod of seconds, of a kubelet that has come a moment before: it knows the pods of its own allocations.
@@ -161,7 +161,7 @@ TEST_F(PluginTest, KnowsThatAPodHasEndedWhileItsKubeletSettles) {
   predecessor_gave("0000:01:00.0");
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 2) && allocatable(kAudio, 1));
-  ASSERT_TRUE(offered_becomes([](const auto& file) {
+  ASSERT_TRUE(advertised_becomes([](const auto& file) {
     return file.is_object() && std::ranges::all_of(file["resources"], [](const auto& resource) {
              return resource["registered"] == true;
            });
@@ -329,7 +329,7 @@ TEST_F(PluginTest, BelievesAKubeletThatGivesADeviceOutWhereItIsNoPod) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 2) && allocatable(kAudio, 0));
   // What it gives out counts from where the plugin has seen that it is there.
-  ASSERT_TRUE(offered_becomes([](const auto& file) {
+  ASSERT_TRUE(advertised_becomes([](const auto& file) {
     return file.is_object() && std::ranges::all_of(file["resources"], [](const auto& resource) {
              return resource["registered"] == true;
            });

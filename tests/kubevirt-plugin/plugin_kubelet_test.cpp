@@ -29,7 +29,7 @@ TEST_F(PluginTest, AdvertisesAResourceWhoseSocketCouldNotBeMadeAtFirst) {
   ASSERT_TRUE(allocatable(kGpu, 1));
   kernel.directory(options.kubelet_directory / kH100Socket);
   add_gpu("0000:81:00.0", 30, "10de:2330");
-  ASSERT_TRUE(offered_becomes([](const nlohmann::json& file) {
+  ASSERT_TRUE(advertised_becomes([](const nlohmann::json& file) {
     return file.contains("resources") && file.dump().find("GH100") != std::string::npos;
   }));
   EXPECT_EQ(registrations(kH100), 0U);
@@ -82,7 +82,7 @@ TEST_F(PluginTest, RegistersOnceWithAKubeletWhoseSocketIsHeardOfLate) {
 TEST_F(PluginTest, WaitsForAKubeletThatIsNotThereYet) {
   add_gpu("0000:01:00.0", 15);
   start();
-  ASSERT_TRUE(offered_becomes([](const auto& file) { return file.is_object(); }));
+  ASSERT_TRUE(advertised_becomes([](const auto& file) { return file.is_object(); }));
   ASSERT_TRUE(kubelet->start());
   EXPECT_TRUE(allocatable(kGpu, 1));
 }
@@ -140,7 +140,7 @@ TEST_F(PluginTest, ReplacesASocketThatWasLeftBehind) {
   add_gpu("0000:01:00.0", 15);
   ASSERT_TRUE(fs::exists(path));
   start();
-  ASSERT_TRUE(offered_becomes([](const auto& file) { return file.is_object(); }));
+  ASSERT_TRUE(advertised_becomes([](const auto& file) { return file.is_object(); }));
   ASSERT_EQ(::bind(UniqueFd(::socket(AF_UNIX, SOCK_STREAM, 0)).get(),
                    reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
             -1);
@@ -180,7 +180,7 @@ TEST_F(PluginTest, MakesNoPodNewByItsEnd) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
   ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
-  ASSERT_TRUE(offered_becomes([](const auto& file) {
+  ASSERT_TRUE(advertised_becomes([](const auto& file) {
     return file.is_object() && file["resources"][0]["devices"][0]["allocated"] == true;
   }));
   const auto path = kernel.root() / options.advertised_file;
@@ -197,7 +197,7 @@ TEST_F(PluginTest, MakesNoPodNewByItsEnd) {
 TEST_F(PluginTest, YieldsItsSocketToASuccessorAndLeavesItThere) {
   add_gpu("0000:01:00.0", 15);
   start();
-  ASSERT_TRUE(offered_becomes([](const auto& file) { return file.is_object(); }));
+  ASSERT_TRUE(advertised_becomes([](const auto& file) { return file.is_object(); }));
   struct stat mine {};
   ASSERT_EQ(::stat((directory() / kGpuSocket).c_str(), &mine), 0);
 
@@ -205,7 +205,8 @@ TEST_F(PluginTest, YieldsItsSocketToASuccessorAndLeavesItThere) {
   successor_options.advertised_file = "run/ferry/plugin/successor.json";
   const std::jthread successor(
       [&](const std::stop_token& token) { EXPECT_TRUE(run_plugin(kernel, successor_options, token)); });
-  ASSERT_TRUE(offered_becomes([&](const auto&) { return kernel.exists(successor_options.advertised_file); }));
+  ASSERT_TRUE(
+      advertised_becomes([&](const auto&) { return kernel.exists(successor_options.advertised_file); }));
   struct stat theirs {};
   ASSERT_EQ(::stat((directory() / kGpuSocket).c_str(), &theirs), 0);
   ASSERT_NE(mine.st_ino, theirs.st_ino);
@@ -279,7 +280,7 @@ TEST_F(PluginTest, SaysThatTheHostHasNoPciBus) {
 TEST_F(PluginTest, EndsWhenTheKubeletsDirectoryGoesAway) {
   add_gpu("0000:01:00.0", 15);
   start();
-  ASSERT_TRUE(offered_becomes([](const auto& file) { return file.is_object(); }));
+  ASSERT_TRUE(advertised_becomes([](const auto& file) { return file.is_object(); }));
   fs::remove_all(directory());
   ASSERT_EQ(result.wait_for(kPatience), std::future_status::ready);
   const auto ended = stop();
@@ -290,7 +291,7 @@ TEST_F(PluginTest, EndsWhenTheKubeletsDirectoryGoesAway) {
 // With no socket of ours in it nothing tells of that: an open directory that is removed raises no event.
 TEST_F(PluginTest, EndsWhenItHasSomethingToServeInADirectoryThatWasMadeAnew) {
   start();
-  ASSERT_TRUE(offered_becomes([](const auto& file) { return file.is_object(); }));
+  ASSERT_TRUE(advertised_becomes([](const auto& file) { return file.is_object(); }));
   fs::remove_all(directory());
   fs::create_directories(directory());
   add_gpu("0000:01:00.0", 15);
@@ -304,7 +305,7 @@ TEST_F(PluginTest, EndsWhenItHasSomethingToServeInADirectoryThatWasMadeAnew) {
 TEST_F(PluginTest, RunsWithNothingToAdvertise) {
   start_both();
   ASSERT_TRUE(
-      offered_becomes([](const auto& file) { return file.is_object() && file["resources"].empty(); }));
+      advertised_becomes([](const auto& file) { return file.is_object() && file["resources"].empty(); }));
   EXPECT_TRUE(stop());
   EXPECT_THAT(kubelet->registrations(), IsEmpty());
 }
@@ -318,7 +319,7 @@ TEST_F(PluginTest, PublishesWhatItAdvertisesAndWhatIsAllocated) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kAudio, 1));
   ASSERT_TRUE(kubelet->allocate(kGpu, 1).ok());
-  ASSERT_TRUE(offered_becomes([](const auto& file) {
+  ASSERT_TRUE(advertised_becomes([](const auto& file) {
     return file.is_object() && file["resources"][0]["registered"] == true &&
            file["resources"][1]["registered"] == true &&
            file["resources"][0]["devices"][0]["allocated"] == true;
@@ -345,12 +346,12 @@ TEST_F(PluginTest, WritesWhatIsAllocatedAMomentLater) {
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
-  ASSERT_TRUE(offered_becomes(
+  ASSERT_TRUE(advertised_becomes(
       [](const auto& file) { return file.is_object() && file["resources"][0]["registered"] == true; }));
   std::this_thread::sleep_for(3 * kMoment);  // a file that has just been written rests for one anyway
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_TRUE(kubelet->allocate(kGpu, 1).ok());
-  ASSERT_TRUE(offered_becomes([](const auto& file) {
+  ASSERT_TRUE(advertised_becomes([](const auto& file) {
     return file.is_object() && file["resources"][0]["devices"][0]["allocated"] == true;
   }));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, kMoment);

@@ -355,7 +355,7 @@ TEST_F(PluginSocketTest, AnswersAKubeletThatFindsIt) {
   options.plugin_watcher = true;
   add_gpu("0000:01:00.0", 15);
   start();
-  ASSERT_TRUE(offered_becomes([](const auto& file) { return file.is_object(); }));
+  ASSERT_TRUE(advertised_becomes([](const auto& file) { return file.is_object(); }));
   const Caller caller(directory() / kGpuSocket);
   using Registration = pluginregistration::Registration::Stub;
   using DevicePlugin = v1beta1::DevicePlugin::Stub;

@@ -256,7 +256,7 @@ TEST_F(PluginTest, KnowsPlacesThatItsPredecessorGave) {
   kubelet->remember({.name = "vm", .resource = kAudio, .ids = {"place-0000:02:00.1"}});
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 2) && allocatable(kAudio, 2));
-  ASSERT_TRUE(offered_becomes([](const auto& file) {
+  ASSERT_TRUE(advertised_becomes([](const auto& file) {
     return file.is_object() && file.dump().find("\"allocated\":true") != std::string::npos;
   }));
   const auto file = advertised();
@@ -326,8 +326,8 @@ struct HangingScans {
   explicit HangingScans(int first_that_hangs) : first(first_that_hangs) {}
   const int first;
   std::atomic<int> count = 0;
-  std::promise<void> let_go;
-  std::shared_future<void> released = let_go.get_future().share();
+  std::promise<void> unblock;
+  std::shared_future<void> released = unblock.get_future().share();
 
   static ReadVgpus reader(const std::shared_ptr<HangingScans>& scans) {
     return
@@ -356,7 +356,7 @@ TEST_F(PluginTest, GoesOnThoughAScanHangs) {
   ASSERT_TRUE(kubelet->start());
   EXPECT_TRUE(allocatable(kGpu, 1)) << "a kubelet that has started again is served";
   add_gpu("0000:03:00.0", 17);  // after the scan that hangs has listed the bus
-  scans->let_go.set_value();
+  scans->unblock.set_value();
   EXPECT_TRUE(allocatable(kGpu, 3));
 }
 
@@ -370,7 +370,7 @@ TEST_F(PluginTest, EndsThoughItsFirstScanHangsAndLeavesWhatItsPredecessorWrote) 
   ASSERT_TRUE(scans->hang());
   EXPECT_TRUE(stop());
   EXPECT_EQ(kernel.read_file(options.advertised_file).value_or(""), written);
-  scans->let_go.set_value();
+  scans->unblock.set_value();
 }
 
 TEST_F(PluginTest, ListsALossBeforeTheNextScan) {
@@ -384,7 +384,7 @@ TEST_F(PluginTest, ListsALossBeforeTheNextScan) {
   ASSERT_TRUE(scans->hang());
   kernel.remove("dev/vfio/16");
   EXPECT_TRUE(allocatable(kGpu, 1));
-  scans->let_go.set_value();
+  scans->unblock.set_value();
 }
 
 TEST_F(PluginTest, ListsTheLossOfAFunctionsOwnNodeBeforeTheNextScan) {
@@ -401,7 +401,7 @@ TEST_F(PluginTest, ListsTheLossOfAFunctionsOwnNodeBeforeTheNextScan) {
   ASSERT_TRUE(scans->hang());
   kernel.remove("dev/vfio/devices/vfio1");
   EXPECT_TRUE(allocatable(kGpu, 1));
-  scans->let_go.set_value();
+  scans->unblock.set_value();
 }
 
 // The kernel makes /dev/vfio/devices with the first node in it, so that it may come after the first scan.
@@ -439,7 +439,7 @@ TEST_F(PluginTest, ListsUnhealthyWhatHasTurnedBadAndHealthyWhatIsMended) {
   kernel.file("dev/vfio/news", "");
   ASSERT_TRUE(allocatable(kGpu, 0));
   EXPECT_EQ(kubelet->resources().at(kGpu).capacity(), 1U) << "listed, and not to be had";
-  ASSERT_TRUE(offered_becomes([](const auto& file) {
+  ASSERT_TRUE(advertised_becomes([](const auto& file) {
     return file["resources"][0]["devices"][0]["reason"] == "no driver is bound to it";
   }));
   kernel.file("sys/devices/pci0000:00/0000:01:00.0/driver_override", "vfio-pci\n");
@@ -459,7 +459,7 @@ TEST_F(PluginTest, SeesFatalErrorsByItselfAndThatTheFunctionWasBoundAnew) {
   kernel.file(counter, "TOTAL_ERR_FATAL 1\n");
   EXPECT_TRUE(allocatable(kGpu, 0));
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.0"));
-  ASSERT_TRUE(offered_becomes([](const auto& file) {
+  ASSERT_TRUE(advertised_becomes([](const auto& file) {
     return file["resources"][0]["devices"][0]["reason"] == "no driver is bound to it";
   }));
   kernel.file("sys/devices/pci0000:00/0000:01:00.0/driver_override", "vfio-pci\n");
@@ -481,7 +481,7 @@ TEST_F(PluginTest, KnowsWhichGpusItsPredecessorFoundWithFatalErrors) {
   ASSERT_TRUE(stop());
   start();
   EXPECT_TRUE(allocatable(kGpu, 1));
-  EXPECT_TRUE(offered_becomes([](const auto& file) {
+  EXPECT_TRUE(advertised_becomes([](const auto& file) {
     return file["resources"][0]["devices"][0]["reason"] ==
            "2 fatal PCIe errors since it was advertised (/sys/bus/pci/devices/0000:01:00.0/aer_dev_fatal)";
   }));

@@ -29,7 +29,7 @@ class PluginWithdrawalTest : public plugin_test::Fixture {
   /// Replaced as hostd does it.
   void write_state(const std::string& text) { EXPECT_TRUE(kernel.write_file(options.status_file, text)); }
   bool follows(unsigned generation) const {
-    return offered_becomes(
+    return advertised_becomes(
         [&](const Json& file) { return file.is_object() && file["state_generation"] == generation; });
   }
   void offer_to_kata() {
@@ -145,7 +145,7 @@ TEST_F(PluginWithdrawalTest, KeepsWhatAPodHasUntilThePodEnds) {
   EXPECT_EQ(device["healthy"], false);
   EXPECT_THAT(std::string(device["reason"]), HasSubstr("unavailable"));
   kubelet->release({"0000:01:00.0"});
-  EXPECT_TRUE(offered_becomes([](const Json& file) { return listed(file).empty(); }));
+  EXPECT_TRUE(advertised_becomes([](const Json& file) { return listed(file).empty(); }));
 }
 
 // The kubelet lists a pod a second or two after its Allocate: until then the file is the only note of it.
@@ -182,7 +182,8 @@ TEST_F(PluginWithdrawalTest, ListsWhatAPodHasThoughItIsWithdrawnAtTheStart) {
   EXPECT_EQ(device["allocated"], true);
   EXPECT_EQ(device["healthy"], false);
   kubelet->release({"0000:01:00.0"});
-  EXPECT_TRUE(offered_becomes([](const Json& file) { return listed(file).empty(); })) << "and asks about it";
+  EXPECT_TRUE(advertised_becomes([](const Json& file) { return listed(file).empty(); }))
+      << "and asks about it";
 }
 
 TEST_F(PluginWithdrawalTest, SaysNothingOfWithdrawalsBeforeItKnowsWhoHoldsWhat) {
@@ -199,7 +200,7 @@ TEST_F(PluginWithdrawalTest, SaysNothingOfWithdrawalsBeforeItKnowsWhoHoldsWhat) 
   publish(7, {"0000:01:00.0"});
   start_both();
   ASSERT_EQ(asked.get_future().wait_for(kPatience), std::future_status::ready);
-  ASSERT_TRUE(offered_becomes([](const Json& file) {
+  ASSERT_TRUE(advertised_becomes([](const Json& file) {
     return file.is_object() && !file["resources"].empty() && file["resources"][0]["registered"] == true;
   }));
   EXPECT_EQ(advertised()["state_generation"], 0);
@@ -222,7 +223,7 @@ TEST_F(PluginWithdrawalTest, KnowsKatasDevicesByWhatSysfsCallsThem) {
   options.rules.kata = true;
   add_gpu("0000:01:00.0", 15);
   start_both();
-  ASSERT_TRUE(offered_becomes([](const Json& file) { return file.is_object() && !listed(file).empty(); }));
+  ASSERT_TRUE(advertised_becomes([](const Json& file) { return file.is_object() && !listed(file).empty(); }));
   publish(7, {"0000:01:00.0"});
   ASSERT_TRUE(follows(7));
   EXPECT_THAT(listed(advertised()), IsEmpty());
@@ -295,7 +296,7 @@ TEST_F(PluginWithdrawalTest, GoesOnByTheLastFileItCouldRead) {
   ASSERT_TRUE(follows(7));
   write_state("{\"version\": 2,");
   add_gpu("0000:02:00.0", 16);
-  ASSERT_TRUE(offered_becomes([](const Json& file) { return !listed(file).empty(); }));
+  ASSERT_TRUE(advertised_becomes([](const Json& file) { return !listed(file).empty(); }));
   EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:02:00.0"));
   EXPECT_EQ(advertised()["state_generation"], 7);
   publish(8, {"0000:02:00.0"});

@@ -103,7 +103,7 @@ TEST_F(MoveApplyTest, MovesTheOthersWhenOneGroupIsRefused) {
 
 TEST_F(MoveApplyTest, LooksAgainRightBeforeTheFirstWrite) {
   // Free when planned, taken when it comes to writing: somebody opened the GPU in between.
-  class LateHolder final : public UseProbe {
+  class LateUser final : public UseProbe {
    public:
     Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
       UseReport report;

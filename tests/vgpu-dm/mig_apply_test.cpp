@@ -189,15 +189,15 @@ TEST(MigPlan, MakesLastWhatMayGoBesideThoseThatStay) {
   mdev::VgpuGpu& gpu = view.inventory.gpus.at(0);
   for (mdev::VgpuDevice& device : gpu.devices)
     device.gpu_instance = device.short_name == "H200X-1-18C" ? 2 : 1;
-  const mdev::VgpuType offered = {.id = "1414",
-                                  .name = "NVIDIA H200X-1-18C",
-                                  .short_name = "H200X-1-18C",
-                                  .available = 1,
-                                  .max_instances = 8,
-                                  .framebuffer_mib = 18432,
-                                  .device_api = {}};
+  const mdev::VgpuType late_type = {.id = "1414",
+                                    .name = "NVIDIA H200X-1-18C",
+                                    .short_name = "H200X-1-18C",
+                                    .available = 1,
+                                    .max_instances = 8,
+                                    .framebuffer_mib = 18432,
+                                    .device_api = {}};
   for (const bool listed : {false, true}) {
-    if (listed) gpu.parents.back().types.push_back(offered);
+    if (listed) gpu.parents.back().types.push_back(late_type);
     const GpuPlan made = plan_profile(both, view).gpus.at(0);
     EXPECT_EQ(message_of(made.refusal), "(no error)");
     EXPECT_THAT(texts(made.steps), ElementsAre("remove H200X-3-71C from 0000:17:00.7"));

@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "T4-1.5Q", "T4--1Q", "nvidia-230",
                     "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMN-1Q"));
 
-std::vector<mdev::VgpuType> offered(const std::vector<std::string>& names) {
+std::vector<mdev::VgpuType> types_named(const std::vector<std::string>& names) {
   std::vector<mdev::VgpuType> out;
   out.reserve(names.size());
   for (const std::string& name : names) {
@@ -87,7 +87,7 @@ std::vector<mdev::VgpuType> offered(const std::vector<std::string>& names) {
 }
 
 std::string found(const char* name, const std::vector<std::string>& names) {
-  const auto types = offered(names);
+  const auto types = types_named(names);
   const auto type = find_type(VgpuTypeName::parse(name).value(), types);
   if (!type) return type.error().message;
   return *type == nullptr ? "(none)" : (*type)->short_name;
@@ -110,7 +110,7 @@ TEST(AvailableType, IsNeverAnotherKindForTheSakeOfMe) {
 }
 
 TEST(AvailableType, IsNotGuessedWhereTwoHaveTheName) {
-  const auto types = offered({"DC-16Q", "DC-8Q", "DC-16Q"});
+  const auto types = types_named({"DC-16Q", "DC-8Q", "DC-16Q"});
   const auto type = find_type(VgpuTypeName::parse("DC-16Q").value(), types);
   ASSERT_FALSE(type);
   EXPECT_EQ(type.error().code, Errc::unsupported);

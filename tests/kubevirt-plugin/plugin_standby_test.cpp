@@ -28,7 +28,7 @@ class PluginStandbyTest : public plugin_test::Fixture {
     EXPECT_TRUE(kernel.write_file(options.status_file, state.dump()));
   }
   bool follows(unsigned generation) const {
-    return offered_becomes(
+    return advertised_becomes(
         [&](const Json& file) { return file.is_object() && file["state_generation"] == generation; });
   }
   bool disconnected(const std::string& resource) const {
@@ -70,7 +70,7 @@ TEST_F(PluginStandbyTest, WithdrawsAllInOrderAndServesAgain) {
   ASSERT_TRUE(follows(4));
   EXPECT_TRUE(allocatable(kGpu, 2));
   EXPECT_EQ(registrations(kGpu), 2U);
-  EXPECT_TRUE(offered_becomes([](const Json& file) {
+  EXPECT_TRUE(advertised_becomes([](const Json& file) {
     return file["standby"].is_null() && file["resources"][0]["registered"] == true;
   }));
 }
@@ -95,7 +95,7 @@ TEST_F(PluginStandbyTest, RegistersNothingWhateverHappens) {
   ASSERT_TRUE(kubelet->start());
   add_gpu("0000:03:00.0", 17, "10de:2330");
   publish(4, "another serves, as before");
-  ASSERT_TRUE(offered_becomes([](const Json& file) { return file["resources"].size() == 2; }));
+  ASSERT_TRUE(advertised_becomes([](const Json& file) { return file["resources"].size() == 2; }));
   EXPECT_THAT(kubelet->registrations(), IsEmpty());
   EXPECT_THAT(sockets(), IsEmpty());
   publish(5, "");
@@ -171,7 +171,7 @@ TEST_F(PluginStandbyTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
   serve_pods([left] { left.wait_for(kPatience); });
   publish(3, "another serves");
   start_both();
-  ASSERT_TRUE(offered_becomes(
+  ASSERT_TRUE(advertised_becomes(
       [](const Json& file) { return file.is_object() && file["standby"] == "another serves"; }));
   publish(4, "");
   ASSERT_TRUE(allocatable(kGpu, 2));
@@ -200,9 +200,9 @@ TEST_F(PluginStandbyTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) {
   publish(4, "");
   ASSERT_TRUE(allocatable(kGpu, 3));
   expect_wait("0000:03:00.0", leave);
-  EXPECT_TRUE(offered_becomes([](const Json& file) { return device(file, 1)["allocated"] == true; }))
+  EXPECT_TRUE(advertised_becomes([](const Json& file) { return device(file, 1)["allocated"] == true; }))
       << advertised();
-  EXPECT_TRUE(offered_becomes([](const Json& file) { return device(file, 0)["allocated"] == false; }))
+  EXPECT_TRUE(advertised_becomes([](const Json& file) { return device(file, 0)["allocated"] == false; }))
       << advertised();
 }
 
