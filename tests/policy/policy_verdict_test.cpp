@@ -41,7 +41,7 @@ class Host {
     inventory.functions.emplace(sound.address, sound);
     return vgpus.gpus.emplace_back(std::move(gpu));
   }
-  void add_vgpu(unsigned index, const std::string& type) {
+  void carry(unsigned index, const std::string& type) {
     mdev::VgpuDevice device;
     device.id.text = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a1" + std::to_string(index);
     device.type_id = "nvidia-" + type;
@@ -86,7 +86,7 @@ TEST(PolicyVerdict, AgreesWithWhatIsSo) {
   host.add("nvidia");
   host.add("nvidia");
   host.add("nouveau");
-  host.add_vgpu(1, "T4-4Q");
+  host.carry(1, "T4-4Q");
   EXPECT_THAT(host.differences(policy(kMixed)), ElementsAre("", "", "", ""));
   const auto verdicts = judge_policy(policy(kMixed), host.inventory, host.vgpus);
   EXPECT_EQ(verdicts.at(3).desired, std::nullopt);
@@ -99,7 +99,7 @@ TEST(PolicyVerdict, SaysWhatIsOtherwise) {
   host.add("nvidia");
   host.add("vfio-pci");
   host.add("nvidia");
-  host.add_vgpu(2, "T4-8Q");
+  host.carry(2, "T4-8Q");
   EXPECT_THAT(host.differences(policy(kMixed)),
               ElementsAre("GPU 0 (0000:00:00.0): expected passthrough, found host (driver nvidia)",
                           "GPU 1 (0000:01:00.0): expected vgpu, found passthrough (driver vfio-pci)",
@@ -121,7 +121,7 @@ TEST(PolicyVerdict, WantsTheWholeCardOnVfio) {
 TEST(PolicyVerdict, TakesAGpuThatHasVgpusForNothingElse) {
   Host host;
   host.add("nvidia");
-  host.add_vgpu(0, "T4-4Q");
+  host.carry(0, "T4-4Q");
   EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")),
               ElementsAre("GPU 0 (0000:00:00.0): expected passthrough, found vgpu (driver nvidia)"));
 }
@@ -129,7 +129,7 @@ TEST(PolicyVerdict, TakesAGpuThatHasVgpusForNothingElse) {
 TEST(PolicyExport, IsWhatTheNodeAgreesWith) {
   Host host;
   for (const char* driver : {"nvidia", "vfio-pci", "nvidia", "vfio-pci", ""}) host.add(driver);
-  host.add_vgpu(0, "T4-4Q");
+  host.carry(0, "T4-4Q");
   const auto exported = export_policy(host.inventory, host.vgpus, "now");
   ASSERT_TRUE(exported) << exported.error().message;
   EXPECT_EQ(policy_text({.file = {}, .policies = {exported->policy}}),
@@ -194,9 +194,9 @@ std::string exported(const Host& host, const ManagedGpus& managed = {}) {
 TEST(PolicyExport, SaysTheParametersOfVgpus) {
   Host host;
   for (int i = 0; i < 3; ++i) host.add("nvidia");
-  for (unsigned gpu = 0; gpu < 3; ++gpu) host.add_vgpu(gpu, "T4-4Q");
-  host.add_vgpu(0, "T4-4C");
-  host.add_vgpu(1, "T4-4C");
+  for (unsigned gpu = 0; gpu < 3; ++gpu) host.carry(gpu, "T4-4Q");
+  host.carry(0, "T4-4C");
+  host.carry(1, "T4-4C");
   host.vgpus.gpus[0].devices[0].params = "b=2 a=1";
   host.vgpus.gpus[1].devices[0].params = "a=1,b=2";
   host.vgpus.gpus[1].devices[1].params = "";
@@ -216,8 +216,8 @@ TEST(PolicyExport, SaysTheParametersOfVgpus) {
 TEST(PolicyExport, LeavesOutParametersThatDifferWithinATypeAndSaysSo) {
   Host host;
   host.add("nvidia");
-  host.add_vgpu(0, "T4-4Q");
-  host.add_vgpu(0, "T4-4Q");
+  host.carry(0, "T4-4Q");
+  host.carry(0, "T4-4Q");
   host.vgpus.gpus[0].devices[1].params = "a=1";
   EXPECT_EQ(
       exported(host),
@@ -235,10 +235,10 @@ TEST(PolicyExport, SaysMixedSizesWhereVgpusDifferOrNvmlSaysSo) {
     mdev::VgpuGpu& gpu = host.add("nvidia");
     gpu.framework = &mdev::vendor_vfio();
     gpu.unlisted = {sized("L40S-8Q", 8192), sized("L40S-16Q", 16384)};
-    host.add_vgpu(gpu.index, "L40S-8Q");
+    host.carry(gpu.index, "L40S-8Q");
     host.vgpus.gpus.back().devices.back().type_name = "L40S-8Q";
   }
-  host.add_vgpu(0, "L40S-16Q");
+  host.carry(0, "L40S-16Q");
   host.vgpus.gpus[0].devices.back().type_name = "L40S-16Q";
   const auto address = [&](unsigned index) { return host.vgpus.gpus[index].address(); };
   EXPECT_FALSE(asks_library_to_export(host.vgpus.gpus[0]));
@@ -273,7 +273,7 @@ TEST(PolicyExport, TakesMigBackedVgpusOfSeveralSizesForNoMixedOnes) {
   gpu.framework = &mdev::vendor_vfio();
   gpu.unlisted = {sized("H200X-1-18C", 18432), sized("H200X-2-35C", 35840)};
   for (const char* type : {"H200X-1-18C", "H200X-2-35C"}) {
-    host.add_vgpu(0, type);
+    host.carry(0, type);
     host.vgpus.gpus[0].devices.back().type_name = type;
   }
   EXPECT_FALSE(asks_library_to_export(host.vgpus.gpus[0]));
