@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(AdvertisedFileOfThePlugin, IsReadBackByASuccessor) {
+TEST(AdvertisedFile, IsReadBackByASuccessor) {
   Snapshot snapshot;
   snapshot.generation = 3;
   const auto name = *ResourceName::parse("nvidia.com/CARD");
@@ -24,8 +24,8 @@ TEST(AdvertisedFileOfThePlugin, IsReadBackByASuccessor) {
                      .devices = {listed("15", true), listed("16", false), listed("17", true)}}));
   snapshot.unlisted.push_back({.resource = name.text(), .id = "18", .iommu_group = 18});
   const test::ScratchDirectory scratch;
-  scratch.file("advertised.json", api::advertised_resources_text(advertised_resources(snapshot, {}, {}, 7)));
-  const auto before = read_advertised(HostFs(scratch.path()), "advertised.json");
+  scratch.file("offered.json", api::advertised_resources_text(advertised_resources(snapshot, {}, {}, 7)));
+  const auto before = read_advertised(HostFs(scratch.path()), "offered.json");
   std::vector<std::string> ids;
   for (const Holding& one : allocated_by(before)) {
     EXPECT_EQ(one.resource, "nvidia.com/CARD");
@@ -37,7 +37,7 @@ TEST(AdvertisedFileOfThePlugin, IsReadBackByASuccessor) {
 }
 
 // What only waits for a pod or a VM to end is not unfit.
-TEST(AdvertisedFileOfThePlugin, NamesWhatIsUnfit) {
+TEST(AdvertisedFile, NamesWhatIsUnfit) {
   const auto listed = [](const std::string& id, bool allocated, bool awaits_release) {
     return ListedDevice{.id = id,
                         .reason = "a reason",
@@ -56,7 +56,7 @@ TEST(AdvertisedFileOfThePlugin, NamesWhatIsUnfit) {
               ElementsAre(NotAdvertised{"17", "a reason"}));
 }
 
-TEST(AdvertisedFileOfThePlugin, SaysWhatIsInUseWithItsGroup) {
+TEST(AdvertisedFile, SaysWhatIsInUseWithItsGroup) {
   Snapshot snapshot;
   snapshot.resources.push_back(
       std::make_shared<const ListedResource>(ListedResource{.name = *ResourceName::parse("nvidia.com/AUDIO"),
@@ -69,19 +69,19 @@ TEST(AdvertisedFileOfThePlugin, SaysWhatIsInUseWithItsGroup) {
   EXPECT_TRUE(advertised_resources(snapshot, {}, {}, 7).devices.at(0).held_with_group);
 }
 
-TEST(AdvertisedFileOfThePlugin, HandsFatalErrorsOn) {
+TEST(AdvertisedFile, HandsFatalErrorsOn) {
   const std::vector<api::FatalErrorsOf> errors = {{.function = "0000:01:00.0", .since = 2, .binding = 31207},
                                                   {.function = "0000:02:00.0", .since = 0, .binding = 0}};
   EXPECT_EQ(advertised_resources({}, {}, {}, 0, errors).fatal_errors, errors);
 }
 
 // As after a crash of the host, or from another version.
-TEST(AdvertisedFileOfThePlugin, ThatCannotBeReadHandsNothingOn) {
+TEST(OfferedFile, ThatCannotBeReadHandsNothingOn) {
   const test::ScratchDirectory scratch;
   const HostFs host(scratch.path());
   for (const char* bad : {"", "{", "[]", R"({"version": 1, "resources": []})"}) {
-    scratch.file("advertised.json", bad);
-    const auto read = read_advertised(host, "advertised.json");
+    scratch.file("offered.json", bad);
+    const auto read = read_advertised(host, "offered.json");
     EXPECT_THAT(read.devices, IsEmpty()) << bad;
     EXPECT_THAT(read.resources, IsEmpty()) << bad;
   }
