@@ -251,7 +251,7 @@ TEST(NodeReport, IsOneLineThatEnds) {
   EXPECT_EQ(one_line("abcd\xc3\xa4\xc3\xa4\xc3\xa4", 8), "abcd…") << "not within a character";
   HostSide host = refused(passthrough_desired());
   if (host.status) host.status->accelerators[1].reason = std::string(2000, 'x');
-  EXPECT_THAT(node_report(passthrough_desired(), host).trouble, SizeIs(kMostTold));
+  EXPECT_THAT(node_report(passthrough_desired(), host).trouble, SizeIs(kMostReported));
 }
 
 TEST(NodeReport, HasLegalLabelValues) {

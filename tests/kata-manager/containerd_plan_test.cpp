@@ -67,7 +67,7 @@ std::string said(const std::optional<Error>& problem) {
   return problem.value_or(Error{}).message;
 }
 
-void carry_out(const RuntimePlan& plan, ConfigFiles& files) {
+void apply_to(const RuntimePlan& plan, ConfigFiles& files) {
   for (const FileChange& change : plan.changes) files.suppose(change.path, change.after);
 }
 
@@ -128,7 +128,7 @@ TEST_P(Corpus, TakesOurRuntimesAndGivesThemBack) {
       continue;
     }
     ASSERT_THAT(plan->changes, SizeIs(1));
-    carry_out(*plan, files);
+    apply_to(*plan, files);
     const auto after = predict_containerd(setup(release).release, files, setup(release).main);
     EXPECT_EQ(said(after.no_start), "");
     EXPECT_EQ(said(after.no_cri), "");
@@ -143,11 +143,11 @@ TEST_P(Corpus, TakesOurRuntimesAndGivesThemBack) {
     ASSERT_TRUE(upgrade) << upgrade.error().message;
     ASSERT_THAT(upgrade->changes, SizeIs(1));
     EXPECT_EQ(upgrade->changes[0].path, plan->changes[0].path) << "it stays where it is";
-    carry_out(*upgrade, files);
+    apply_to(*upgrade, files);
 
     const auto gone = plan_containerd(setup(release), files, {});
     ASSERT_TRUE(gone) << gone.error().message;
-    carry_out(*gone, files);
+    apply_to(*gone, files);
     EXPECT_EQ(contents(files), before) << "byte for byte";
     EXPECT_THAT(test::must(plan_containerd(setup(release), files, {})).changes, IsEmpty());
   }
@@ -181,7 +181,7 @@ TEST(RealFiles, GetTheseLines) {
       }
       for (const FileChange& change : plan->changes)
         differences += unified_diff("/" + name + change.path.string(), change.before, change.after);
-      carry_out(*plan, files);
+      apply_to(*plan, files);
       return true;
     };
     if (!add(ours_for(release), installed)) continue;
