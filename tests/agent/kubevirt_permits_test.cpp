@@ -179,7 +179,7 @@ TEST(KubevirtPermits, SaysWhichFeatureGatesAGraceGpuNeeds) {
   EXPECT_FALSE(change(cluster, ours).fits());
 }
 
-TEST(KubevirtPermits, WantsANameOfItsOwnForAGraceGpu) {
+TEST(KubevirtPermits, NeedsANameOfItsOwnForAGraceGpu) {
   const json shared = pci("10DE:2330", "nvidia.com/GH100_GH200");
   json cluster = permitting(list(kGrace, shared));
   cluster["status"]["observedKubeVirtVersion"] = "v1.8.2";

@@ -25,7 +25,7 @@ void PrintTo(const Evidence& row, std::ostream* out) {
 
 class OwnerTable : public testing::TestWithParam<Evidence> {};
 
-TEST_P(OwnerTable, Tells) {
+TEST_P(OwnerTable, NamesTheOtherOwners) {
   std::string found;
   for (const OtherOwner& owner : other_owners(GetParam().labels, GetParam().others)) {
     if (!found.empty()) found += "; ";

@@ -200,7 +200,7 @@ TEST_F(Fetch, LeavesTheVersionInUseWhereTheNewOneCannotBeHad) {
   EXPECT_EQ(seen("guest.img"), "guest");
 }
 
-TEST_F(Fetch, WantsOneConfigurationOrItsName) {
+TEST_F(Fetch, NeedsOneConfigurationOrItsName) {
   auto several = layers();
   several.push_back({.content = "a = 1\n", .title = "snp.toml"});
   several.push_back({.content = "a = 1\n", .title = "defaults/deep.toml"});

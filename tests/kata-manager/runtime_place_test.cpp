@@ -43,7 +43,7 @@ TEST_F(RuntimePlaceTest, IsTheOneThatRuns) {
   EXPECT_THAT(name({.name = "containrd"}), HasSubstr("did you mean 'containerd'?"));
 }
 
-TEST_F(RuntimePlaceTest, TellsDistributionsOfOneSocketApart) {
+TEST_F(RuntimePlaceTest, DistinguishesDistributionsOfOneSocket) {
   scratch.file("run/k3s/containerd/containerd.sock", "");
   scratch.directory("var/lib/rancher/rke2/agent/etc/containerd");
   const auto place = test::must(found());

@@ -149,7 +149,7 @@ TEST_F(PluginWithdrawalTest, KeepsWhatAPodHasUntilThePodEnds) {
 }
 
 // The kubelet lists a pod a second or two after its Allocate: until then the file is the only note of it.
-TEST_F(PluginWithdrawalTest, RemembersOverARestartWhatItHasJustGivenOut) {
+TEST_F(PluginWithdrawalTest, RemembersOverARestartWhatItHasJustAllocated) {
   kubelet = std::make_unique<standin::Kubelet>(directory(), standin::Options{});
   kernel.directory("elsewhere");
   standin::Kubelet forgetful(kernel.root() / "elsewhere",

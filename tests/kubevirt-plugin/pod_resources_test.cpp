@@ -128,7 +128,7 @@ TEST_F(PodResourcesTest, ThereIsNoKubelet) {
   EXPECT_THAT(must(list()), IsEmpty()) << "no directory";
 }
 
-TEST_F(PodResourcesTest, AKubeletThatEndedMayHaveGivenOutAnything) {
+TEST_F(PodResourcesTest, AKubeletThatEndedMayHaveAllocatedAnything) {
   const UniqueFd nobody_listens = bind_socket(std::nullopt);
   const auto listed = list();
   ASSERT_FALSE(listed);
