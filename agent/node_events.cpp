@@ -88,10 +88,10 @@ void add_condition(std::vector<NodeEvent>& out, const DesiredState& desired_stat
 
 std::vector<NodeEvent> node_events(const policy::NodeObject& node, const DesiredState& desired_state,
                                    const HostSide& host, const NodeReport& report,
-                                   const std::set<std::string>& told_before) {
+                                   const std::set<std::string>& recorded_before) {
   std::vector<NodeEvent> out;
   for (const std::string& warning : desired_state.warnings) {
-    if (!told_before.contains(warning))
+    if (!recorded_before.contains(warning))
       out.push_back({.warning = true, .reason = api::event::kConfigWarning, .message = warning});
   }
   const auto error = report.annotations.find(api::kErrorAnnotation);

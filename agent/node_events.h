@@ -14,14 +14,14 @@ namespace ferry::agent {
 struct NodeEvent {
   bool warning = false;  ///< type Warning, otherwise Normal
   std::string reason;    ///< "Blocked"
-  std::string message;   ///< at most kMostTold bytes
+  std::string message;   ///< at most kMostReported bytes
   bool operator==(const NodeEvent&) const = default;
 };
 
 /// The events of `report` that the Node does not show yet. The Node's label and annotation are the memory, so
-/// that a restarted agent records no event twice. `told_before`: warnings that are recorded already.
+/// that a restarted agent records no event twice. `recorded_before`: warnings that are recorded already.
 std::vector<NodeEvent> node_events(const policy::NodeObject& node, const DesiredState& desired_state,
                                    const HostSide& host, const NodeReport& report,
-                                   const std::set<std::string>& told_before);
+                                   const std::set<std::string>& recorded_before);
 
 }  // namespace ferry::agent

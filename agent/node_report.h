@@ -66,7 +66,7 @@ std::string_view text(NodeCondition condition);
 struct NodeReport {
   NodeCondition condition = NodeCondition::idle;
   bool held = false;    ///< pending until a person resolves `trouble`
-  std::string trouble;  ///< the error, in a line of at most kMostTold bytes; empty: none
+  std::string trouble;  ///< the error, in a line of at most kMostReported bytes; empty: none
   LabelChanges labels;  ///< new values; other labels stay
   LabelChanges annotations;
 };
@@ -78,7 +78,7 @@ struct DrainReport {
 };
 
 /// Limit in bytes of the agent's annotations, and of an event's message.
-inline constexpr std::size_t kMostTold = 1024;
+inline constexpr std::size_t kMostReported = 1024;
 
 /// Time limits for hostd: it answers a desired state within moments, and a change of a node takes minutes.
 inline constexpr std::chrono::seconds kAnswerPatience{30};
@@ -135,6 +135,6 @@ std::vector<std::string> host_troubles(const api::HostStatus& host);
 
 /// A line of at most `most` bytes: control characters become blanks, and "…" replaces the end of a longer
 /// text.
-std::string one_line(std::string_view text, std::size_t most = kMostTold);
+std::string one_line(std::string_view text, std::size_t most = kMostReported);
 
 }  // namespace ferry::agent

@@ -141,7 +141,7 @@ NodeChange change_of(const NodeSnapshot& snapshot, const DesiredState& desired_s
 
 bool is_recorded(const std::optional<Rollout>& rollout, const NodeChange& change) {
   return change.outcome == ChangeOutcome::failed && rollout && rollout->known &&
-         rollout->verdicts.failed.contains(change.written);
+         rollout->results.failed.contains(change.written);
 }
 
 /// The rollout leases of the node; without a budget no lease is needed.
@@ -270,7 +270,7 @@ void end_pending(const Labels& labels, ReconcileResult& result) {
 
 /// Operands are awaited from the first wait until desired.json is written or needs no write. A blocked change
 /// that later fails without a rollout lease is reported to the other nodes, but once only: a person may
-/// remove the verdict. A failure after success is this node's own trouble.
+/// remove the result. A failure after success is this node's own trouble.
 ChangeMemory next_change(const NodeSnapshot& snapshot, const ReconcileResult& result) {
   ChangeMemory next = snapshot.memory.change;
   if (result.awaits_operands && !next.waits_since) next.waits_since = snapshot.now;

@@ -103,7 +103,7 @@ struct ReconcileResult : NodeChanges {
 ReconcileResult reconcile(const NodeSnapshot& snapshot);
 
 /// The last write to the Leases by an agent that ends and begins no change. It gives back the node's rollout
-/// lease, with the verdict if there is one. If no agent follows, the silence must not count as a failure of
+/// lease, with the result if there is one. If no agent follows, the silence must not count as a failure of
 /// the configuration. A lease with a change in progress is kept: another node must not begin with a
 /// configuration whose result is unknown. The next agent continues the change; without one, the holder counts
 /// as silent. A pull is no change in this sense: it ends with its agent.

@@ -119,8 +119,8 @@ struct Start {
     ::execve(argv.front(), argv.data(), environment.data());
   }
   const int failure = errno;
-  const bool told = ::write(report, &failure, sizeof failure) == sizeof failure;
-  ::_exit(told ? EXIT_SUCCESS : EXIT_FAILURE);  // if the report fails, the exit status counts
+  const bool written = ::write(report, &failure, sizeof failure) == sizeof failure;
+  ::_exit(written ? EXIT_SUCCESS : EXIT_FAILURE);  // if the report fails, the exit status counts
 }
 
 // The exit status; absent: killed after `most`, with its process group. Polls: older kernels have no pidfd.

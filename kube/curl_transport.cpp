@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <curl/curl.h>
+#include <functional>
 #include <map>
+#include <memory>
+#include <new>
 #include <optional>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -12,13 +16,131 @@
 
 #include <fmt/format.h>
 
+#include "common/event_loop.h"
 #include "common/http/curl_request.h"
 #include "kube/api_error.h"
 #include "kube/credential_file.h"
-#include "kube/curl_pool.h"
 
 namespace ferry::kube {
 namespace {
+
+/// Connections of libcurl and the requests on them, driven by the loop, which sleeps while nothing comes.
+/// Calls that libcurl forbids within its own callbacks are made after it has returned.
+class CurlPool : public std::enable_shared_from_this<CurlPool> {
+ public:
+  /// Runs when a request has ended and left the pool. May add and remove requests, and release the pool.
+  using Ended = std::function<void(CURL* request, CURLcode how)>;
+
+  /// `loop` must outlive this.
+  CurlPool(EventLoop& loop, Ended ended);
+  CurlPool(const CurlPool&) = delete;
+  CurlPool& operator=(const CurlPool&) = delete;
+  CurlPool(CurlPool&&) = delete;
+  CurlPool& operator=(CurlPool&&) = delete;
+  ~CurlPool();
+
+  /// The request stays the caller's, which removes it before freeing it.
+  void add(CURL* request);
+  /// A request that was never added or has ended is no error. Not within libcurl's callbacks: see busy().
+  void remove(CURL* request);
+  /// True within a callback of libcurl.
+  bool busy() const { return busy_; }
+  /// Runs `job` when libcurl has returned, before an end is reported.
+  void when_idle(EventLoop::Job job) { waiting_.push_back(std::move(job)); }
+
+ private:
+  static int take_socket(CURL* request, curl_socket_t socket, int what, void* pool, void* of_socket);
+  static int take_timer(CURLM* multi, long milliseconds, void* pool);
+  void act(curl_socket_t socket, int events);
+  void report_ends();
+
+  EventLoop& loop_;
+  Ended ended_;
+  CURLM* multi_;
+  EventLoop::Timer timer_{};
+  std::set<curl_socket_t> watched_;
+  bool busy_ = false;
+  std::vector<EventLoop::Job> waiting_;
+};
+
+// Connections kept open while unused. HTTP/2 needs one; without it there are as many as requests at once, and
+// few of them are kept.
+constexpr long kMostConnections = 8;
+
+CurlPool::CurlPool(EventLoop& loop, Ended ended)
+    : loop_(loop), ended_(std::move(ended)), multi_(::curl_multi_init()) {
+  if (multi_ == nullptr) throw std::bad_alloc();
+  ::curl_multi_setopt(multi_, CURLMOPT_SOCKETFUNCTION, take_socket);
+  ::curl_multi_setopt(multi_, CURLMOPT_SOCKETDATA, this);
+  ::curl_multi_setopt(multi_, CURLMOPT_TIMERFUNCTION, take_timer);
+  ::curl_multi_setopt(multi_, CURLMOPT_TIMERDATA, this);
+  ::curl_multi_setopt(multi_, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
+  ::curl_multi_setopt(multi_, CURLMOPT_MAXCONNECTS, kMostConnections);
+}
+
+CurlPool::~CurlPool() {
+  ::curl_multi_cleanup(multi_);
+  loop_.cancel(timer_);
+  for (const curl_socket_t socket : watched_) loop_.forget(socket);
+}
+
+void CurlPool::add(CURL* request) {
+  ::curl_multi_add_handle(multi_, request);
+}
+
+void CurlPool::remove(CURL* request) {
+  ::curl_multi_remove_handle(multi_, request);
+}
+
+int CurlPool::take_socket(CURL* /*request*/, curl_socket_t socket, int what, void* pool,
+                          void* /*of_socket*/) {
+  auto& self = *static_cast<CurlPool*>(pool);
+  if (what == CURL_POLL_REMOVE) {
+    self.watched_.erase(socket);
+    self.loop_.forget(socket);
+    return 0;
+  }
+  self.watched_.insert(socket);
+  self.loop_.watch(socket,
+                   {.read = what == CURL_POLL_IN || what == CURL_POLL_INOUT,
+                    .write = what == CURL_POLL_OUT || what == CURL_POLL_INOUT},
+                   [&self, socket](EventLoop::Readiness ready) {
+                     self.act(socket,
+                              (ready.read ? CURL_CSELECT_IN : 0) | (ready.write ? CURL_CSELECT_OUT : 0));
+                   });
+  return 0;
+}
+
+int CurlPool::take_timer(CURLM* /*multi*/, long milliseconds, void* pool) {
+  auto& self = *static_cast<CurlPool*>(pool);
+  self.loop_.cancel(self.timer_);
+  self.timer_ = {};
+  if (milliseconds < 0) return 0;
+  self.timer_ = self.loop_.at(EventLoop::Clock::now() + std::chrono::milliseconds(milliseconds),
+                              [&self] { self.act(CURL_SOCKET_TIMEOUT, 0); });
+  return 0;
+}
+
+void CurlPool::act(curl_socket_t socket, int events) {
+  const auto kept = shared_from_this();
+  int running = 0;
+  busy_ = true;
+  ::curl_multi_socket_action(multi_, socket, events, &running);
+  busy_ = false;
+  for (const auto& job : std::exchange(waiting_, {})) job();
+  report_ends();
+}
+
+void CurlPool::report_ends() {
+  int left = 0;
+  while (const CURLMsg* message = ::curl_multi_info_read(multi_, &left)) {
+    if (message->msg != CURLMSG_DONE) continue;
+    CURL* const request = message->easy_handle;
+    const CURLcode how = message->data.result;    // NOLINT(cppcoreguidelines-pro-type-union-access)
+    ::curl_multi_remove_handle(multi_, request);  // frees the message
+    ended_(request, how);
+  }
+}
 
 /// The credentials of a ClusterAccess at the moment of a request.
 struct CredentialsNow {

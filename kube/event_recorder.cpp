@@ -192,11 +192,11 @@ void EventRecorder::raise(const Key& key, Recorded& recorded) {
 
 // Silence is no refusal, nor is an event that exists already or no longer.
 void EventRecorder::hear(const Result<json>& answer) {
-  if (answer) told_refusal_ = false;
+  if (answer) refusal_reported_ = false;
   if (answer || may_mend(answer.error()) || answer.error().code == ApiErrc::already_exists ||
       answer.error().code == ApiErrc::not_found)
     return;
-  if (!std::exchange(told_refusal_, true) && refused_) refused_(answer.error());
+  if (!std::exchange(refusal_reported_, true) && refused_) refused_(answer.error());
 }
 
 // Then writes the counts that have come meanwhile.

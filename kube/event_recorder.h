@@ -75,7 +75,7 @@ class EventRecorder {
   const WallClock wall_clock_;
   const std::string node_;
   const std::function<void(const Error&)> refused_;
-  bool told_refusal_ = false;
+  bool refusal_reported_ = false;
   std::map<Key, std::unique_ptr<Recorded>> recorded_;
   std::uint64_t last_number_ = 0;
   Budget normals_;

@@ -81,8 +81,7 @@ struct Part {
   }
   Result<bool> flag(std::string_view name) const {
     const ConfigNode* node = find(name);
-    if (node == nullptr) return false;
-    return file->reader.read_flag(*node, key(name));
+    return node == nullptr ? Result<bool>(false) : file->reader.read_flag(*node, key(name));
   }
   /// A text that can be handed to a program or stand in a header.
   Result<std::string> word(std::string_view name) const {
@@ -192,10 +191,9 @@ Result<std::optional<Part>> find_entry(const File& file, const std::string& list
 std::vector<std::string> names_in(const std::vector<File>& files, const std::string& list) {
   std::vector<std::string> names;
   for (const File& file : files) {
-    const Part top{.file = &file, .at = &file.root, .path = {}};
-    const ConfigNode* items = top.find(list);
+    const ConfigMember* items = file.root.find(list);
     if (items == nullptr) continue;
-    for (const ConfigNode& item : items->items)
+    for (const ConfigNode& item : items->value.items)
       if (const ConfigMember* name = item.find("name"); name != nullptr) names.push_back(name->value.text);
   }
   return names;

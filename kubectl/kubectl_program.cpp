@@ -357,7 +357,7 @@ int tell(const Error& error) {
 /// A report in the format of `-o`.
 std::string formatted(const Command& command, const Report& report) {
   return cli::printed(command.output, report.document, report.text,
-                      report.tinted ? Colours::kept : Colours::told);
+                      report.tinted ? Colours::kept : Colours::escaped);
 }
 
 /// Prints to standard output; done: all was written.

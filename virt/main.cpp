@@ -24,8 +24,8 @@ struct Options {
 };
 
 ExitStatus answer(const std::string& text, ExitStatus status) {
-  const bool told = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
-  return told ? status : ExitStatus::failed;
+  const bool printed = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  return printed ? status : ExitStatus::failed;
 }
 
 ExitStatus answer(const Error& error) {

@@ -67,6 +67,28 @@ struct SelftestReport {
   bool operator==(const SelftestReport&) const = default;
 };
 
+/// A host device that the guest should see.
+struct ExpectedDevice {
+  std::string device;  ///< name in the request
+  PciIds ids;
+  bool exact = true;  ///< true: all four IDs must match; false: only the vendor
+};
+
+/// Finds each device in the guest. A guest function stands for only one of them: two equal GPUs need two.
+std::vector<SelftestDevice> match_guest(const std::vector<ExpectedDevice>& expected,
+                                        const std::vector<GuestDevice>& guest);
+
+/// Devices for a self-test, as the host has them.
+struct HostDevices {
+  std::vector<vfio::PciAddress> pci;
+  std::vector<std::string> mdev;  ///< UUIDs, lower case
+  std::vector<ExpectedDevice> expected;
+};
+
+/// Looks up PCI addresses and mdev UUIDs. Errc::usage: no word, a repeated word, or a word that is neither.
+/// Errc::not_found: no such device. Errc::refused: a function that is on no vfio driver.
+Result<HostDevices> find_host_devices(const HostFs& host, const std::vector<std::string>& devices);
+
 /// Starts a transient VM with the devices, waits until its guest has named them, and destroys the VM. libvirt
 /// ties the VM to the connection and destroys it when this process ends, however it ends. `uri` as for
 /// connect(). Errors: virt_client.h.

@@ -73,7 +73,7 @@ void ArtifactPulls::begin(const PullOrder& order) {
   running_ = order;
   counts_.under_way = order.kata.name;
   counts_.progress = {};
-  told_at_ = timers_.now();
+  reported_at_ = timers_.now();
   deadline_ = timers_.at(timers_.now() + request->deadline, [this, order] {
     stop();
     failed(order,
@@ -119,8 +119,8 @@ void ArtifactPulls::stop() {
 
 void ArtifactPulls::report_progress(const kata::FetchProgress& progress) {
   counts_.progress = progress;
-  if (!running_ || timers_.now() - *told_at_ < kBetweenWords) return;
-  told_at_ = timers_.now();
+  if (!running_ || timers_.now() - *reported_at_ < kBetweenWords) return;
+  reported_at_ = timers_.now();
   spdlog::info("{}: {:.0f} of {:.0f} MiB", running_->kata.name, static_cast<double>(progress.done) / kMib,
                static_cast<double>(progress.total) / kMib);
 }
@@ -140,11 +140,11 @@ FetchRunner::~FetchRunner() {
   stop();
 }
 
-Result<> FetchRunner::begin(const kata::FetchRequest& request, Told told, Done done) {
+Result<> FetchRunner::begin(const kata::FetchRequest& request, OnProgress on_progress, Done done) {
   auto process = kata::FetchProcess::start(host_, request, program_);
   if (!process) return fail(std::move(process).error());
   process_.emplace(std::move(*process));
-  told_ = std::move(told);
+  on_progress_ = std::move(on_progress);
   done_ = std::move(done);
   loop_.watch(process_->fd(), [this] { heard(); });
   return {};
@@ -157,7 +157,7 @@ void FetchRunner::stop() {
 }
 
 void FetchRunner::heard() {
-  const auto ended = process_->hear(told_);
+  const auto ended = process_->hear(on_progress_);
   if (ended && !*ended) return;
   auto artifact = ended ? process_->answer() : Result<kata::Artifact>(fail(Error(ended.error())));
   stop();

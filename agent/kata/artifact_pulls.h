@@ -37,14 +37,14 @@ struct PullCounts {
 /// Fetches a single artifact at a time: ferry-fetch (FetchRunner), or a test's substitute.
 class Fetcher : Pinned {
  public:
-  using Told = std::function<void(const kata::FetchProgress&)>;
+  using OnProgress = std::function<void(const kata::FetchProgress&)>;
   using Done = std::function<void(Result<kata::Artifact>)>;
 
   virtual ~Fetcher() = default;
 
   /// To be called only while no fetch runs. `done` is called once, never from within this call, and not at
   /// all after stop(). Errors: the fetch was not started.
-  virtual Result<> begin(const kata::FetchRequest& request, Told told, Done done) = 0;
+  virtual Result<> begin(const kata::FetchRequest& request, OnProgress on_progress, Done done) = 0;
   /// Ends the running fetch, if any. The next fetch of the same artifact resumes where this fetch ended.
   virtual void stop() = 0;
 };
@@ -101,7 +101,7 @@ class ArtifactPulls : Pinned {
   std::optional<PullOrder> running_;
   PullCounts counts_;
   bool news_ = false;
-  std::optional<Moment> told_at_;  ///< time of the last progress message
+  std::optional<Moment> reported_at_;  ///< time of the last progress message
   kube::Timers::Timer deadline_;
   kube::Timers::Timer timer_;
 };
@@ -114,7 +114,7 @@ class FetchRunner final : public Fetcher {
   FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::path program = kata::fetch_program());
   ~FetchRunner() override;
 
-  Result<> begin(const kata::FetchRequest& request, Told told, Done done) override;
+  Result<> begin(const kata::FetchRequest& request, OnProgress on_progress, Done done) override;
   void stop() override;
 
  private:
@@ -124,7 +124,7 @@ class FetchRunner final : public Fetcher {
   const HostFs& host_;
   const std::filesystem::path program_;
   std::optional<kata::FetchProcess> process_;
-  Told told_;
+  OnProgress on_progress_;
   Done done_;
 };
 

@@ -87,7 +87,7 @@ struct KataStep {
   /// Time limit of hostd's answer; absent: no answer is expected.
   std::optional<std::chrono::seconds> awaited;
   bool awaits_kubelet = false;  ///< the kubelet has yet to list a handler, for at most kListPatience
-  std::string trouble;          ///< a line of at most kMostTold bytes; empty: none
+  std::string trouble;          ///< a line of at most kMostReported bytes; empty: none
   std::vector<NodeEvent> events;
 };
 

@@ -33,7 +33,7 @@ Result<> MetricsServer::begin() {
     return {};
   }
   if (opened.error().code == make_error_code(Errc::usage)) return fail(std::move(opened).error());
-  if (std::exchange(told_, opened.error().message) != opened.error().message)
+  if (std::exchange(logged_, opened.error().message) != opened.error().message)
     spdlog::error("metrics are not shown, and that is tried again: {}", opened.error().message);
   again_ = loop_.at(EventLoop::Clock::now() + between_tries_, [this] { static_cast<void>(begin()); });
   return {};

@@ -43,7 +43,7 @@ class MetricsServer : Pinned {
   const std::chrono::milliseconds between_tries_;
   std::unique_ptr<MetricsListener> listener_;
   EventLoop::Timer again_;
-  std::string told_;
+  std::string logged_;
 };
 
 // Answers a scrape with the node's last known state. Files are read when they change. Another thread reads

@@ -130,7 +130,7 @@ Result<> retire(const Command& command, const std::stop_token& stop) {
   };
   kube::ApiClient client(transport, timers, random);
   std::stop_source over;
-  const std::stop_callback told_to_end(stop, [&over] { over.request_stop(); });
+  const std::stop_callback on_stop(stop, [&over] { over.request_stop(); });
   Result<> outcome =
       fail(Errc::stuck, "told to end before the agents had", "`helm uninstall` can be repeated");
   Retirement retirement(transport, client, timers, random,

@@ -35,25 +35,25 @@ bool is_free(const Rollout& rollout, std::size_t index) {
 }
 
 bool is_proven(const Rollout& rollout, const std::string& configuration) {
-  return rollout.verdicts.proven.contains(configuration);
+  return rollout.results.proven.contains(configuration);
 }
 
 /// Why the configuration may not begin; empty: it may. A failure elsewhere does not hold back a node whose
 /// own label asks for the configuration, once another node has proven it.
 std::string failure(const Rollout& rollout, const NodeChange& change) {
-  const auto found = rollout.verdicts.failed.find(change.begin);
-  if (found == rollout.verdicts.failed.end()) return {};
+  const auto found = rollout.results.failed.find(change.begin);
+  if (found == rollout.results.failed.end()) return {};
   return change.by_label && is_proven(rollout, change.begin) ? std::string() : found->second;
 }
 
-bool is_of(const std::string& verdict, const std::string& node) {
-  return verdict.starts_with(node + ":");
+bool is_of(const std::string& result, const std::string& node) {
+  return result.starts_with(node + ":");
 }
 
 /// True if other nodes wait because this node has failed at the configuration in desired.json.
 bool is_blamed(const Rollout& rollout, const NodeChange& change) {
-  const auto found = rollout.verdicts.failed.find(change.written);
-  return found != rollout.verdicts.failed.end() && is_of(found->second, change.node);
+  const auto found = rollout.results.failed.find(change.written);
+  return found != rollout.results.failed.end() && is_of(found->second, change.node);
 }
 
 /// True if this node has succeeded at a configuration that it had failed before.
@@ -62,24 +62,24 @@ bool is_mended(const Rollout& rollout, const NodeChange& change) {
 }
 
 /// Failure of the configuration in desired.json; absent: it has not failed, or the Leases say so already.
-std::optional<std::string> failure_to_tell(const Rollout& rollout, const NodeChange& change) {
-  if (change.outcome != ChangeOutcome::failed || rollout.verdicts.failed.contains(change.written))
+std::optional<std::string> failure_to_report(const Rollout& rollout, const NodeChange& change) {
+  if (change.outcome != ChangeOutcome::failed || rollout.results.failed.contains(change.written))
     return std::nullopt;
   return fmt::format("{}: {}", change.node, change.why.empty() ? "failed" : change.why);
 }
 
-/// Verdict of a change that has ended in this node's lease; absent: none is to be written.
-std::optional<std::string> verdict_inside(const Rollout& rollout, const NodeChange& change) {
+/// Result of a change that has ended in this node's lease; absent: none is to be written.
+std::optional<std::string> result_with_lease(const Rollout& rollout, const NodeChange& change) {
   const bool proves = change.outcome == ChangeOutcome::done && change.has_any;
   if (proves && (is_mended(rollout, change) || !is_proven(rollout, change.written))) return std::string();
-  return failure_to_tell(rollout, change);
+  return failure_to_report(rollout, change);
 }
 
-/// Verdict of a change without a lease, also after the lease was given back. A failure is reported only once:
-/// an administrator may have removed the verdict since.
-std::optional<std::string> verdict_outside(const Rollout& rollout, const NodeChange& change) {
+/// Result of a change without a lease, also after the lease was given back. A failure is reported only once:
+/// an administrator may have removed the result since.
+std::optional<std::string> result_without_lease(const Rollout& rollout, const NodeChange& change) {
   if (is_mended(rollout, change)) return std::string();
-  return change.is_news && !change.written.empty() ? failure_to_tell(rollout, change) : std::nullopt;
+  return change.is_news && !change.written.empty() ? failure_to_report(rollout, change) : std::nullopt;
 }
 
 RolloutStep waits(RolloutStep step, std::string why) {
@@ -103,9 +103,9 @@ RolloutStep step_in(const RolloutLease& lease, const Rollout& rollout, const Nod
     if (!fits && !change.begin.empty()) return waits(step, "what was begun before to end");
     return rollout.renewed || change.begin.empty() ? step : waits(step, "our turn to be written down");
   }
-  if (lease.configuration == change.written) step.verdict = verdict_inside(rollout, change);
-  // Lease 0 holds the verdicts, so there a single write does both. For other leases the verdict comes first.
-  step.kind = step.verdict && lease.index != 0 ? Kind::judge : Kind::give_back;
+  if (lease.configuration == change.written) step.result = result_with_lease(rollout, change);
+  // Lease 0 holds the results, so there a single write does both. For other leases the result comes first.
+  step.kind = step.result && lease.index != 0 ? Kind::report : Kind::give_back;
   return change.begin.empty() ? step : waits(step, "our turn for another configuration to be given back");
 }
 
@@ -119,14 +119,14 @@ std::string holders(const Rollout& rollout) {
 /// The next step of a node without a lease.
 RolloutStep step_outside(const Rollout& rollout, const NodeChange& change) {
   RolloutStep step;
-  step.verdict = verdict_outside(rollout, change);
-  if (step.verdict) {
-    step.kind = Kind::judge;
+  step.result = result_without_lease(rollout, change);
+  if (step.result) {
+    step.kind = Kind::report;
     step.configuration = change.written;
   }
   step.looks = !change.begin.empty() || change.outcome == ChangeOutcome::failed || is_blamed(rollout, change);
   if (change.begin.empty()) return step;
-  if (step.verdict) return waits(step, "what has come of the last change to be written down");
+  if (step.result) return waits(step, "what has come of the last change to be written down");
 
   if (const std::string why = failure(rollout, change); !why.empty()) {
     step.held = fmt::format(
@@ -139,7 +139,7 @@ RolloutStep step_outside(const Rollout& rollout, const NodeChange& change) {
   if (first != nullptr && first->silent && first->configuration == change.begin && !proven) {
     step.kind = Kind::close;
     step.configuration = change.begin;
-    step.verdict = fmt::format("{}: the node has gone silent in the middle of it", first->holder);
+    step.result = fmt::format("{}: the node has gone silent in the middle of it", first->holder);
     return waits(step, "what has become of " + first->holder);
   }
   // The highest free lease first: lease 0 is kept for configurations that are not proven yet.

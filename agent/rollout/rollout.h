@@ -49,7 +49,7 @@ struct Rollout {
   std::string trouble;    ///< why the Leases cannot be read or written; empty: no lasting error
   /// The leases that have an object; a lease without one is free.
   std::vector<RolloutLease> leases;
-  CanaryResults verdicts;
+  CanaryResults results;
   bool renewed = false;  ///< this node's lease was renewed so lately that no other node can have it
 };
 
@@ -78,23 +78,23 @@ struct RolloutStep {
   enum class Kind {
     nothing,    ///< no write to a Lease
     take,       ///< write this node's lease, to take it or to renew it
-    give_back,  ///< free this node's lease, and write the verdict if there is one
-    judge,      ///< write only the verdict
-    close,      ///< free the lease of a silent holder, and write the verdict
+    give_back,  ///< free this node's lease, and write the result if there is one
+    report,     ///< write only the result
+    close,      ///< free the lease of a silent holder, and write the result
   };
   Kind kind = Kind::nothing;
   std::size_t index = 0;      ///< of the lease
-  std::string configuration;  ///< the configuration to take, or of the verdict
-  /// Absent: no verdict. Empty: the configuration is proven. Otherwise the reason of its failure.
-  std::optional<std::string> verdict;
+  std::string configuration;  ///< the configuration to take, or of the result
+  /// Absent: no result. Empty: the configuration is proven. Otherwise the reason of its failure.
+  std::optional<std::string> result;
   bool may_begin = true;  ///< false: the change has to wait
   bool looks = false;     ///< the Leases have to be watched
   std::string waits_for;  ///< why the change waits, for people
   std::string held;       ///< why it waits until a person acts; empty: it waits for nodes or time
-  bool unknown = false;   ///< `held` because the API server does not answer, not for a verdict
+  bool unknown = false;   ///< `held` because the API server does not answer, not for a result
 };
 
-/// The index of the lease follows. Annotations of lease 0 hold the verdicts.
+/// The index of the lease follows. Annotations of lease 0 hold the results.
 inline constexpr const char* kRolloutLeasePrefix = "ferry-rollout-";
 /// Prefixes of lease 0's annotations; a configuration_id() follows.
 inline constexpr const char* kPassedPrefix = "passed.gpu-ferry.io/";

@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLongestVerdict = 400;
+constexpr std::size_t kLongestResult = 400;
 
 const json& annotations_of(const json& lease) {
   return json_at(json_at(lease, "metadata"), "annotations");
@@ -109,25 +109,25 @@ json patch_to_give_back() {
       {"metadata", {{"annotations", {{api::kLeaseConfiguration, nullptr}, {api::kLeasePolicy, nullptr}}}}}};
 }
 
-json patch_to_judge(const json& lease, const std::string& node, const std::string& configuration,
-                    const std::string& verdict) {
+json patch_to_report(const json& lease, const std::string& node, const std::string& configuration,
+                     const std::string& result) {
   const std::string proven = kPassedPrefix + configuration;
   const std::string failed = kFailedPrefix + configuration;
   json changes = json::object();
   const json& annotations = annotations_of(lease);
-  if (verdict.empty()) {
+  if (result.empty()) {
     changes[proven] = node;
     // A failure on another node stays: only that node's own success removes it.
     if (text_at(annotations, failed.c_str()).starts_with(node + ":")) changes[failed] = nullptr;
   } else {
-    changes[failed] = one_line(verdict, kLongestVerdict);
+    changes[failed] = one_line(result, kLongestResult);
   }
   if (annotations.is_object()) {
     for (const auto& [prefix, ours] : {std::pair<std::string, std::string>{kPassedPrefix, proven},
                                        std::pair<std::string, std::string>{kFailedPrefix, failed}}) {
       std::size_t others = count_others(annotations, prefix, ours);
       for (const auto& [key, value] : annotations.items()) {
-        if (others < kMostVerdicts) break;
+        if (others < kMostResults) break;
         if (!key.starts_with(prefix) || key == ours) continue;
         changes[key] = nullptr;
         --others;
@@ -285,7 +285,7 @@ Rollout RolloutLeases::rollout() {
     auto rollout_lease = rollout_lease_of(object);
     if (!rollout_lease) continue;
     observe(*rollout_lease, object);
-    read_canary_results(object, out.verdicts);
+    read_canary_results(object, out.results);
     const bool ours = rollout_lease->holder == settings_.node && renewed_ == rollout_lease->index;
     if (ours) out.renewed = timers_.now() - renewed_at_ < kLeaseLife;
     out.leases.push_back(std::move(*rollout_lease));
@@ -315,7 +315,7 @@ void RolloutLeases::act(const RolloutStep& step, const std::string& policy) {
 }
 
 void RolloutLeases::write(const RolloutStep& step, const std::string& policy) {
-  const std::size_t index = step.kind == RolloutStep::Kind::judge ? 0 : step.index;
+  const std::size_t index = step.kind == RolloutStep::Kind::report ? 0 : step.index;
   // A lease that is being given back permits no new change.
   if (step.kind == RolloutStep::Kind::give_back) renewed_.reset();
   const json known = lease(index);
@@ -323,7 +323,7 @@ void RolloutLeases::write(const RolloutStep& step, const std::string& policy) {
   const auto patch = [this, step, policy, sign](const json& now) -> Result<json> {
     const auto at = rollout_lease_of(now);
     const bool same = sign_of_life(now) == sign;
-    if (step.kind != RolloutStep::Kind::judge && !same && (!at || at->holder != settings_.node))
+    if (step.kind != RolloutStep::Kind::report && !same && (!at || at->holder != settings_.node))
       return fail({.code = make_error_code(kube::ApiErrc::conflict),
                    .message = fmt::format("Lease {}{}: another was first", kRolloutLeasePrefix, step.index)});
     json out = json::object();
@@ -332,11 +332,11 @@ void RolloutLeases::write(const RolloutStep& step, const std::string& policy) {
                                 .configuration = step.configuration,
                                 .policy = policy,
                                 .now = wall_clock_()});
-    } else if (step.kind != RolloutStep::Kind::judge) {
+    } else if (step.kind != RolloutStep::Kind::report) {
       out = patch_to_give_back();
     }
-    if (step.verdict)
-      out = both(std::move(out), patch_to_judge(now, settings_.node, step.configuration, *step.verdict));
+    if (step.result)
+      out = both(std::move(out), patch_to_report(now, settings_.node, step.configuration, *step.result));
     return out;
   };
   const Moment sent = timers_.now();

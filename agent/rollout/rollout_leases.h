@@ -45,7 +45,7 @@ kube::Selection rollout_lease_objects(const std::string& space);
 
 /// Absent: the Lease is not a rollout lease. The caller sets `silent`.
 std::optional<RolloutLease> rollout_lease_of(const nlohmann::json& lease);
-/// Adds the verdicts of lease 0; other Leases have none.
+/// Adds the results of lease 0; other Leases have none.
 void read_canary_results(const nlohmann::json& lease, CanaryResults& out);
 /// A text that changes with each write of the lease's holder.
 std::string sign_of_life(const nlohmann::json& lease);
@@ -62,11 +62,11 @@ struct LeaseHolder {
 nlohmann::json patch_to_take(const nlohmann::json& lease, const LeaseHolder& holder);
 /// A merge patch that frees the lease.
 nlohmann::json patch_to_give_back();
-/// A merge patch of lease 0 that writes a RolloutStep::verdict. At most kMostVerdicts of a kind are kept; the
+/// A merge patch of lease 0 that writes a RolloutStep::result. At most kMostResults of a kind are kept; the
 /// patch removes others.
-nlohmann::json patch_to_judge(const nlohmann::json& lease, const std::string& node,
-                              const std::string& configuration, const std::string& verdict);
-inline constexpr std::size_t kMostVerdicts = 32;
+nlohmann::json patch_to_report(const nlohmann::json& lease, const std::string& node,
+                               const std::string& configuration, const std::string& result);
+inline constexpr std::size_t kMostResults = 32;
 
 /// A merge patch with the changes of both; `other` wins where they differ.
 nlohmann::json both(nlohmann::json patch, const nlohmann::json& other);

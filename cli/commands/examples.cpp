@@ -79,10 +79,6 @@ constexpr std::array kStatuses = {
 
 }  // namespace
 
-std::span<const Example> ferry_examples() {
-  return kExamples;
-}
-
 HelpFrame help_frame() {
   return {.program = "ferry", .examples = kExamples, .statuses = kStatuses};
 }

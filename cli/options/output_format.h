@@ -23,6 +23,6 @@ const std::map<std::string, OutputFormat>& output_formats();
 /// Returns the form that `format` selects: `document` as JSON or YAML, or `text` for people. Control
 /// sequences for a terminal are made harmless in each of them (visible_text.h).
 std::string printed(OutputFormat format, const nlohmann::json& document, const std::string& text,
-                    Colours colours = Colours::told);
+                    Colours colours = Colours::escaped);
 
 }  // namespace ferry::cli

@@ -13,7 +13,7 @@ namespace ferry::cli {
 using nlohmann::json;
 
 std::string printed(const Session& session, const Shown& shown) {
-  return printed(session.output, shown.document, shown.text, shown.tinted ? Colours::kept : Colours::told);
+  return printed(session.output, shown.document, shown.text, shown.tinted ? Colours::kept : Colours::escaped);
 }
 
 ExitStatus print(const Session& session, const Shown& shown) {

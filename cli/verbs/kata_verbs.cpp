@@ -33,7 +33,7 @@ kata::ChangeContext change_context(const Session& session, const KataOptions& op
           .runtime = runtime.asked.get(),
           .control = runtime.control.get(),
           .accept_edited_files = options.accept_edited_files,
-          .told = [](const std::string& what) { print_to_stderr("{}\n", what); }};
+          .log = [](const std::string& what) { print_to_stderr("{}\n", what); }};
 }
 
 Result<> load_modules(const Session& session, const KataOptions& options, const kata::ClassFile& file) {
@@ -48,13 +48,13 @@ Result<> load_modules(const Session& session, const KataOptions& options, const 
 void wait_for_users(const Session& session, const KataOptions& options, kata::ContainerRuntime& runtime,
                     const kata::LeavingClasses& leaving) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options.wait_seconds);
-  bool told = false;
+  bool printed = false;
   while (std::chrono::steady_clock::now() < end) {
     const auto state = runtime.state();
     const auto who =
         kata::who_has(*session.host, runtime, state ? std::optional(*state) : std::nullopt, leaving);
     if (!who || !*who) return;
-    if (!std::exchange(told, true)) print_to_stderr("waiting for {} to end\n", **who);
+    if (!std::exchange(printed, true)) print_to_stderr("waiting for {} to end\n", **who);
     std::this_thread::sleep_for(kBetweenLooks);
   }
 }
@@ -80,7 +80,7 @@ Result<> check_no_links(const Session& session, const kata::KataChange& report) 
 /// no refusal.
 void foresee_refusal(const Session& session, const KataOptions& options, const kata::KataRuntime& runtime,
                      kata::KataChange& report) {
-  auto may = kata::may_carry_out_kata(change_context(session, options, runtime), *session.writer, report);
+  auto may = kata::may_apply_kata(change_context(session, options, runtime), *session.writer, report);
   if (!may && may.error().code == make_error_code(Errc::refused)) report.refusal = std::move(may).error();
 }
 
@@ -165,8 +165,7 @@ Result<kata::KataChange> install(const Session& session, const KataOptions& opti
     if (!planned) return fail(std::move(planned).error());
     if (auto r = check_fetches(session, options, *file, *planned); !r) return fail(std::move(r).error());
     if (auto r = kata::check_control(*runtime, planned->plan); !r) return fail(std::move(r).error());
-    if (auto r =
-            kata::may_carry_out_kata(change_context(session, options, *runtime), *session.writer, *planned);
+    if (auto r = kata::may_apply_kata(change_context(session, options, *runtime), *session.writer, *planned);
         !r)
       return fail(std::move(r).error());
     if (auto r = kata::remember_artifacts_dir(*session.host, file->artifacts_dir); !r)
@@ -199,8 +198,8 @@ Result<kata::KataChange> install(const Session& session, const KataOptions& opti
   }
   if (!is_text(session.output)) add_notes(fetched, report);  // people have read them already
   if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
-  if (auto r = kata::carry_out_kata(change_context(session, options, *runtime), *session.writer, report,
-                                    file->artifacts_dir);
+  if (auto r = kata::apply_kata(change_context(session, options, *runtime), *session.writer, report,
+                                file->artifacts_dir);
       !r)
     return fail(std::move(r).error());
   return report;
@@ -269,8 +268,8 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
     if (!folder) return fail(std::move(folder).error());
     artifacts_dir = std::move(*folder);
   }
-  const auto done = kata::carry_out_kata(change_context(session, options, *runtime), *session.writer, report,
-                                         artifacts_dir);
+  const auto done =
+      kata::apply_kata(change_context(session, options, *runtime), *session.writer, report, artifacts_dir);
   if (!done) return fail(Error(done.error()));
   if (!*done || !artifacts_dir) return report;
   if (auto r = kata::forget_artifacts_dir(*session.host); !r) return fail(std::move(r).error());

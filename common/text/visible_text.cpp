@@ -49,14 +49,14 @@ bool is_control(std::string_view character) {
   return first < 0x20 || first == kDelete || is_c1(character);
 }
 
-void tell(std::string_view bytes, std::string& out) {
+void escape(std::string_view bytes, std::string& out) {
   for (const char byte : bytes)
     fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(byte));
 }
 
 /// `stays(text)`, for a text that begins with a control character: how many bytes at the front are kept.
 template <typename Stays>
-std::string told(std::string_view text, Stays stays) {
+std::string escaped(std::string_view text, Stays stays) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
@@ -67,7 +67,7 @@ std::string told(std::string_view text, Stays stays) {
       out.append(text, 0, taken = kept);
     } else {
       taken = std::max<std::size_t>(taken, 1);
-      tell(text.substr(0, taken), out);
+      escape(text.substr(0, taken), out);
     }
     text.remove_prefix(taken);
   }
@@ -92,11 +92,11 @@ std::size_t layout_or_colour_at(std::string_view text) {
 }  // namespace
 
 std::string visible_line(std::string_view text) {
-  return told(text, [](std::string_view) { return std::size_t{0}; });
+  return escaped(text, [](std::string_view) { return std::size_t{0}; });
 }
 
 std::string visible_lines(std::string_view text, Colours colours) {
-  return told(text, colours == Colours::kept ? layout_or_colour_at : layout_at);
+  return escaped(text, colours == Colours::kept ? layout_or_colour_at : layout_at);
 }
 
 std::string visible_json(std::string_view json) {

@@ -13,10 +13,10 @@ std::string visible_line(std::string_view text);
 
 /// `kept` keeps the colours of tinted() (text_output.h): only for a text whose outside parts cannot contain
 /// them.
-enum class Colours { told, kept };
+enum class Colours { escaped, kept };
 
 /// Keeps line breaks and tabs, for a text that is laid out already.
-std::string visible_lines(std::string_view text, Colours colours = Colours::told);
+std::string visible_lines(std::string_view text, Colours colours = Colours::escaped);
 
 /// Turns the control characters that JSON permits in strings into escapes of JSON; the document stays the
 /// same.

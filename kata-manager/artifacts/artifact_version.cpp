@@ -307,9 +307,9 @@ class Builder {
 
   bool tell(std::uint64_t of_this_one) {
     const auto now = Clock::now();
-    if (!world_->told || now < last_word_ + kBetweenWords) return true;
+    if (!world_->on_progress || now < last_word_ + kBetweenWords) return true;
     last_word_ = now;
-    return world_->told({.done = done_ + of_this_one, .total = manifest_->size});
+    return world_->on_progress({.done = done_ + of_this_one, .total = manifest_->size});
   }
 
   Result<> place(const ArtifactLayer& layer, SafeTree& tree) const {

@@ -15,7 +15,7 @@ std::filesystem::path fetch_program() {
 }
 
 Result<Artifact> fetch(const HostFs& host, const FetchRequest& request,
-                       const std::function<void(const FetchProgress&)>& told,
+                       const std::function<void(const FetchProgress&)>& on_progress,
                        const std::filesystem::path& program) {
   using Clock = std::chrono::steady_clock;
   const auto until = Clock::now() + request.deadline;
@@ -26,7 +26,7 @@ Result<Artifact> fetch(const HostFs& host, const FetchRequest& request,
     if (left.count() <= 0) return fail(Errc::unreachable, "ferry-fetch: it was not done by the deadline");
     pollfd watched{.fd = process->fd(), .events = POLLIN, .revents = 0};
     if (::poll(&watched, 1, static_cast<int>(left.count())) <= 0) continue;
-    const auto ended = process->hear(told);
+    const auto ended = process->hear(on_progress);
     if (!ended) return fail(Error(ended.error()));
     if (*ended) return process->answer();
   }

@@ -117,7 +117,7 @@ struct FetchProgress {
 /// `ferry-fetch` beside this executable, else the bare name for PATH to find.
 std::filesystem::path fetch_program();
 
-/// Makes <artifacts_dir>/<name> the artifact of `url`; no change if it is already. `told` is called as
+/// Makes <artifacts_dir>/<name> the artifact of `url`; no change if it is already. `on_progress` is called as
 /// bytes arrive, a few times a second.
 /// Errors: Errc::usage: a wrong value in the request; Errc::invalid_config: docker_config, authorities;
 /// Errc::not_found: no such artifact or folder; Errc::unreachable: the registry, a missing ferry-fetch, or
@@ -125,7 +125,7 @@ std::filesystem::path fetch_program();
 /// size, several *.toml and none named, or another fetch or k8s-kata-manager at work; Errc::failed: refused
 /// credentials, a wrong digest. After an error the version in use is unchanged.
 Result<Artifact> fetch(const HostFs& host, const FetchRequest& request,
-                       const std::function<void(const FetchProgress&)>& told = {},
+                       const std::function<void(const FetchProgress&)>& on_progress = {},
                        const std::filesystem::path& program = fetch_program());
 
 /// Locks a folder of artifacts, relative to the host's root: <top>/k8s-kata-manager.pid, with this

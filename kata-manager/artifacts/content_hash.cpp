@@ -79,7 +79,8 @@ std::string ContentHash::hex() {
   return text;
 }
 
-Result<std::string> sha256_of(int fd, const std::string& path, const std::function<void(std::size_t)>& told) {
+Result<std::string> sha256_of(int fd, const std::string& path,
+                              const std::function<void(std::size_t)>& on_progress) {
   constexpr std::size_t kAtOnce = 256UL * 1024;
   if (!loaded()) return fail(Error(loaded().error()));
   ContentHash hash;
@@ -91,7 +92,7 @@ Result<std::string> sha256_of(int fd, const std::string& path, const std::functi
     if (n == 0) return hash.hex();
     hash.add({buffer.data(), static_cast<std::size_t>(n)});
     at += n;
-    if (told) told(static_cast<std::size_t>(n));
+    if (on_progress) on_progress(static_cast<std::size_t>(n));
   }
 }
 
@@ -99,8 +100,8 @@ namespace {
 
 class Comparison {
  public:
-  Comparison(const HostFs& host, const std::function<void(const FetchProgress&)>& told)
-      : host_(host), told_(told) {}
+  Comparison(const HostFs& host, const std::function<void(const FetchProgress&)>& on_progress)
+      : host_(host), on_progress_(on_progress) {}
 
   Result<std::vector<std::string>> of(const Artifact& artifact) {
     for (const ArtifactFile& file : artifact.files) progress_.total += file.size;
@@ -145,19 +146,20 @@ class Comparison {
 
   void tell(std::size_t bytes) {
     progress_.done += bytes;
-    if (told_) told_(progress_);
+    if (on_progress_) on_progress_(progress_);
   }
 
   const HostFs& host_;
-  const std::function<void(const FetchProgress&)>& told_;
+  const std::function<void(const FetchProgress&)>& on_progress_;
   FetchProgress progress_;
 };
 
 }  // namespace
 
-Result<std::vector<std::string>> changes_since_fetch(const HostFs& host, const Artifact& artifact,
-                                                     const std::function<void(const FetchProgress&)>& told) {
-  return Comparison(host, told).of(artifact);
+Result<std::vector<std::string>> changes_since_fetch(
+    const HostFs& host, const Artifact& artifact,
+    const std::function<void(const FetchProgress&)>& on_progress) {
+  return Comparison(host, on_progress).of(artifact);
 }
 
 }  // namespace ferry::kata

@@ -31,16 +31,17 @@ class ContentHash {
   std::unique_ptr<void, Free> context_;
 };
 
-/// SHA-256 of a whole open file; the file's offset stays. `told`: the bytes read since the last call.
+/// SHA-256 of a whole open file; the file's offset stays. `on_progress`: the bytes read since the last call.
 /// Errors: read errors; Errc::unsupported: OpenSSL is missing.
 Result<std::string> sha256_of(int fd, const std::string& path,
-                              const std::function<void(std::size_t)>& told = {});
+                              const std::function<void(std::size_t)>& on_progress = {});
 
 /// Compares an artifact's files with its record. Returns a sentence for each difference, sorted by path: a
 /// missing file, another size, another link target, or other content of the same size. Every byte is read,
-/// and `told` is called meanwhile. A folder that `file://` names has no hashes to compare. Errors: read
-/// errors.
+/// and `on_progress` is called meanwhile. A folder that `file://` names has no hashes to compare. Errors:
+/// read errors.
 Result<std::vector<std::string>> changes_since_fetch(
-    const HostFs& host, const Artifact& artifact, const std::function<void(const FetchProgress&)>& told = {});
+    const HostFs& host, const Artifact& artifact,
+    const std::function<void(const FetchProgress&)>& on_progress = {});
 
 }  // namespace ferry::kata

@@ -61,7 +61,7 @@ FetchProcess::~FetchProcess() {
   reap(pid_);
 }
 
-Result<bool> FetchProcess::hear(const Told& told) {
+Result<bool> FetchProcess::hear(const OnProgress& on_progress) {
   std::array<char, 65536> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
   for (;;) {
     const ssize_t n = ::read(answers_.get(), buffer.data(), buffer.size());
@@ -69,20 +69,20 @@ Result<bool> FetchProcess::hear(const Told& told) {
     if (n < 0 && errno == EAGAIN) return false;
     if (n < 0) return fail(error_from_errno(errno, "read ferry-fetch's answer"));
     if (n == 0) return true;
-    if (auto taken = take({buffer.data(), static_cast<std::size_t>(n)}, told); !taken)
+    if (auto taken = take({buffer.data(), static_cast<std::size_t>(n)}, on_progress); !taken)
       return fail(std::move(taken).error());
   }
 }
 
-Result<> FetchProcess::take(std::string_view bytes, const Told& told) {
+Result<> FetchProcess::take(std::string_view bytes, const OnProgress& on_progress) {
   line_ += bytes;
   for (auto end = line_.find('\n'); end != std::string::npos; end = line_.find('\n')) {
-    auto heard = read_told(std::string_view(line_).substr(0, end));
+    auto heard = read_message(std::string_view(line_).substr(0, end));
     if (!heard) return fail(std::move(heard).error());
     line_.erase(0, end + 1);
     const std::optional<FetchProgress> progress = heard->progress;
     last_ = std::move(*heard);
-    if (progress && told) told(*progress);
+    if (progress && on_progress) on_progress(*progress);
   }
   return {};
 }

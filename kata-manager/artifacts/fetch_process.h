@@ -17,7 +17,7 @@ namespace ferry::kata {
 
 class FetchProcess {
  public:
-  using Told = std::function<void(const FetchProgress&)>;
+  using OnProgress = std::function<void(const FetchProgress&)>;
 
   /// Starts `program` for one artifact. The request with its credentials is in an unnamed memory file: in
   /// no argument, no environment and on no disk. Errc::unreachable: the program is missing.
@@ -35,19 +35,19 @@ class FetchProcess {
 
   /// Reads the messages so far, once fd() is readable. True: the process ended, or closed its output.
   /// Errc::malformed_host: an unreadable message.
-  Result<bool> hear(const Told& told);
+  Result<bool> hear(const OnProgress& on_progress);
 
   /// The result, as of fetch(). Call it once hear() returned true.
   Result<Artifact> answer();
 
  private:
   FetchProcess(int pid, UniqueFd answers) : pid_(pid), answers_(std::move(answers)) {}
-  Result<> take(std::string_view bytes, const Told& told);
+  Result<> take(std::string_view bytes, const OnProgress& on_progress);
 
   int pid_;  ///< 0: reaped already
   UniqueFd answers_;
   std::string line_;
-  FetchTold last_;
+  FetchMessage last_;
 };
 
 }  // namespace ferry::kata

@@ -145,11 +145,11 @@ Result<FetchJob> read_job(std::string_view text) {
   }
 }
 
-std::string told_text(const FetchProgress& progress) {
+std::string message_text(const FetchProgress& progress) {
   return dump({{"progress", {{"done", progress.done}, {"total", progress.total}}}});
 }
 
-std::string told_text(const Artifact& artifact) {
+std::string message_text(const Artifact& artifact) {
   json files = json::array();
   for (const ArtifactFile& file : artifact.files) {
     files.push_back(
@@ -167,7 +167,7 @@ std::string told_text(const Artifact& artifact) {
                  {"files", std::move(files)}}}});
 }
 
-std::string told_text(const Error& error) {
+std::string message_text(const Error& error) {
   return dump({{"error",
                 {{"category", error.code.category().name()},
                  {"code", error.code.value()},
@@ -175,17 +175,17 @@ std::string told_text(const Error& error) {
                  {"hint", error.hint}}}});
 }
 
-Result<FetchTold> read_told(std::string_view line) {
+Result<FetchMessage> read_message(std::string_view line) {
   try {
     const json value = parse_whole_json(line);
-    FetchTold told;
+    FetchMessage message;
     if (value.contains("progress")) {
       const json& progress = value.at("progress");
-      told.progress = {.done = progress.at("done"), .total = progress.at("total")};
+      message.progress = {.done = progress.at("done"), .total = progress.at("total")};
     }
-    if (value.contains("artifact")) told.artifact = artifact_of(value.at("artifact"));
-    if (value.contains("error")) told.error = error_of(value.at("error"));
-    return told;
+    if (value.contains("artifact")) message.artifact = artifact_of(value.at("artifact"));
+    if (value.contains("error")) message.error = error_of(value.at("error"));
+    return message;
   } catch (const json::exception& error) {
     return fail(Errc::malformed_host, std::string("ferry-fetch's answer cannot be read: ") + error.what());
   }

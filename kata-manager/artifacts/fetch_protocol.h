@@ -27,16 +27,16 @@ std::string job_text(const FetchJob& job);
 /// Errc::malformed_host: unreadable text.
 Result<FetchJob> read_job(std::string_view text);
 
-std::string told_text(const FetchProgress& progress);
-std::string told_text(const Artifact& artifact);
-std::string told_text(const Error& error);
+std::string message_text(const FetchProgress& progress);
+std::string message_text(const Artifact& artifact);
+std::string message_text(const Error& error);
 
-struct FetchTold {
+struct FetchMessage {
   std::optional<FetchProgress> progress;
   std::optional<Artifact> artifact;
   std::optional<Error> error;
 };
 /// Parses one line. Errc::malformed_host: unreadable text.
-Result<FetchTold> read_told(std::string_view line);
+Result<FetchMessage> read_message(std::string_view line);
 
 }  // namespace ferry::kata

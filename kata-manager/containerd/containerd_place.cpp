@@ -31,10 +31,10 @@ TomlTable entry_of(const RuntimeHandler& handler, const ContainerdRelease& relea
   return out;
 }
 
-RuntimeHandler told_as_in(const TomlTable* entry, RuntimeHandler handler) {
+RuntimeHandler configured_as_in(const TomlTable* entry, RuntimeHandler handler) {
   if (entry == nullptr) return handler;
   const std::string type = text_at(*entry, {"runtime_type"});
-  handler.told_by_path = !type.empty() && type == text_at(*entry, {"runtime_path"});
+  handler.configured_by_path = !type.empty() && type == text_at(*entry, {"runtime_path"});
   return handler;
 }
 

@@ -29,7 +29,7 @@ TomlTable entry_of(const RuntimeHandler& handler, const ContainerdRelease& relea
 
 /// The handler with its type written as in its present entry, if that works with the release. nullptr: it has
 /// none.
-RuntimeHandler told_as_in(const TomlTable* entry, RuntimeHandler handler);
+RuntimeHandler configured_as_in(const TomlTable* entry, RuntimeHandler handler);
 
 /// The lines of a block. `new_main`: the file is a new main file, and needs a version.
 std::string body_of(const EditPlace& candidate, std::span<const RuntimeHandler> handlers, bool new_main,

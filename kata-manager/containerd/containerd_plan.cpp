@@ -115,7 +115,7 @@ class Planner {
     before_ = predict(setup_, without_);
     // The type's spelling stays as it is, so an upgrade from 1.6 causes no restart.
     for (RuntimeHandler& handler : handlers_)
-      handler = told_as_in(find_table(ours_, {handler.name}), handler);
+      handler = configured_as_in(find_table(ours_, {handler.name}), handler);
     return removes_all ? plan_removal() : plan_installation();
   }
 
@@ -215,7 +215,7 @@ class Planner {
     const auto handler = std::ranges::find(handlers_, name, &RuntimeHandler::name);
     const TomlTable* const there = find_table(now_.runtimes(), {name});
     if (handler == handlers_.end() || there == nullptr) return false;
-    const TomlTable desired = entry_of(told_as_in(there, *handler), setup_.release);
+    const TomlTable desired = entry_of(configured_as_in(there, *handler), setup_.release);
     return !first_difference(desired, *there, name);
   }
 

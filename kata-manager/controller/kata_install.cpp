@@ -136,12 +136,12 @@ Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan) {
   return fail(*runtime.no_control);
 }
 
-Result<> may_carry_out_kata(const ChangeContext& context, HostWriter& writer, const KataChange& change) {
+Result<> may_apply_kata(const ChangeContext& context, HostWriter& writer, const KataChange& change) {
   ChangeContext asked = context;
   asked.restart_check = [check = restart_check_of(context, writer, change)] {
     return foresee_restart(check);
   };
-  return may_carry_out(asked, change_of(change));
+  return may_apply_change(asked, change_of(change));
 }
 
 Result<> load_kata_modules(HostWriter& writer, const std::string& hint) {
@@ -155,8 +155,8 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint) {
   return {};
 }
 
-Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
-                            const std::optional<std::filesystem::path>& artifacts_dir) {
+Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
+                        const std::optional<std::filesystem::path>& artifacts_dir) {
   // Lock and checks come before any write, because the plan may be old.
   const auto lock = lock_what_goes(*context.host, change, artifacts_dir);
   if (!lock) return fail(Error(lock.error()));
@@ -164,7 +164,7 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
   ChangeContext whole = context;
   whole.restart_check = [&check] { return check_restart(check); };
   whole.own_words = [&check] { return containerds_own_words(check); };
-  if (auto r = may_carry_out(whole, change_of(change)); !r) return fail(std::move(r).error());
+  if (auto r = may_apply_change(whole, change_of(change)); !r) return fail(std::move(r).error());
   // Kata's own files come first: a known handler must work. Files of leaving classes go last.
   std::vector<FileChange> first;
   std::vector<FileChange> last;
@@ -179,7 +179,7 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
         fmt::format("this is proven by Ferry's model alone: {} does not say what it makes of its files",
                     change.runtime.program->string()));
   }
-  auto outcome = carry_out(whole, change_of(change));
+  auto outcome = apply_change(whole, change_of(change));
   if (!outcome) return fail(put_kata_files_back(*context.host, first, std::move(outcome).error()));
   change.outcome = std::move(*outcome);
   const auto needed = still_needed(context, change);

@@ -65,8 +65,8 @@ RuntimeChange change_of(const KataChange& change);
 /// Fails with `no_control` if the plan changes the files of a runtime that runs.
 Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan);
 
-/// may_carry_out() with those checks of restart_check.h that start no program. The same errors.
-Result<> may_carry_out_kata(const ChangeContext& context, HostWriter& writer, const KataChange& change);
+/// may_apply_change() with those checks of restart_check.h that start no program. The same errors.
+Result<> may_apply_kata(const ChangeContext& context, HostWriter& writer, const KataChange& change);
 
 /// Loads vhost_vsock and vhost_net, which Kata's VMs need. `hint` is for an error without one.
 Result<> load_kata_modules(HostWriter& writer, const std::string& hint);
@@ -79,9 +79,9 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint);
 /// If the runtime's files are rolled back, Kata's are, too.
 ///
 /// The caller holds the node lock and planned `change` under it. Outcome and notes are added to `change`.
-/// Returns true if all is done; false: `change.left` has the reason. Errors: as carry_out(); Errc::refused
+/// Returns true if all is done; false: `change.left` has the reason. Errors: as apply_change(); Errc::refused
 /// before any write if another program uses leaving artifacts; write errors.
-Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
-                            const std::optional<std::filesystem::path>& artifacts_dir);
+Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
+                        const std::optional<std::filesystem::path>& artifacts_dir);
 
 }  // namespace ferry::kata

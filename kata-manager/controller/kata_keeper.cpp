@@ -273,7 +273,7 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
                       "it until `ferry kata install` has written it anew",
                       state->name, state->version, fmt::join(names, ", ")));
     } else if (!failure_) {
-      told_.clear();
+      logged_.clear();
     }
     file.ready = ready.value_or(std::set<std::string>());
   } else {
@@ -382,7 +382,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const DesiredClass
     return failure_->until;
   }
   auto may = check_control(*runtime, plan->change.plan);
-  if (may) may = may_carry_out_kata(context_of(*runtime), *uses_.writer, plan->change);
+  if (may) may = may_apply_kata(context_of(*runtime), *uses_.writer, plan->change);
   if (!may) {
     say(file, plan->changed, HandlerState::blocked, words_of(may.error()));
     return later(now, file);
@@ -436,7 +436,7 @@ Result<KataKeeper::Changed> KataKeeper::change(const DesiredClasses& desired, co
   auto plan = look(desired, classes, runtime, state.value_or(RuntimeState()));
   if (!plan) return fail(std::move(plan).error());
   if (!plan->needed) return Changed::nothing_yet;
-  if (auto r = may_carry_out_kata(context_of(runtime), *uses_.writer, plan->change); !r)
+  if (auto r = may_apply_kata(context_of(runtime), *uses_.writer, plan->change); !r)
     return fail(std::move(r).error());
   for (const std::string& name : plan->changed) {
     const bool leaves = plan->leaving.contains(name);
@@ -444,12 +444,12 @@ Result<KataKeeper::Changed> KataKeeper::change(const DesiredClasses& desired, co
   }
   file.applying = true;
   if (auto r = publish(file); !r) return fail(std::move(r).error());
-  if (auto r = carry_out(classes, runtime, *plan, file); !r) return fail(std::move(r).error());
+  if (auto r = apply_plan(classes, runtime, *plan, file); !r) return fail(std::move(r).error());
   return Changed::all;
 }
 
-Result<> KataKeeper::carry_out(const ClassFile& classes, KataRuntime& runtime, DesiredPlan& plan,
-                               HandlersFile& file) {
+Result<> KataKeeper::apply_plan(const ClassFile& classes, KataRuntime& runtime, DesiredPlan& plan,
+                                HandlersFile& file) {
   const bool any = !plan.change.setup.handlers.empty();
   if (any && classes.load_modules) {
     if (auto r = load_kata_modules(
@@ -460,7 +460,7 @@ Result<> KataKeeper::carry_out(const ClassFile& classes, KataRuntime& runtime, D
   }
   if (any)
     if (auto r = remember_artifacts_dir(*uses_.host, classes.artifacts_dir); !r) return r;
-  const auto done = carry_out_kata(context_of(runtime), *uses_.writer, plan.change, classes.artifacts_dir);
+  const auto done = apply_kata(context_of(runtime), *uses_.writer, plan.change, classes.artifacts_dir);
   if (!done) return fail(Error(done.error()));
   for (const std::string& note : plan.change.plan.notes) spdlog::info("{}", note);
   if (!*done) return fail(Errc::refused, plan.change.left);
@@ -473,7 +473,7 @@ ChangeContext KataKeeper::context_of(KataRuntime& runtime) const {
   return {.host = uses_.host,
           .runtime = runtime.asked.get(),
           .control = runtime.control.get(),
-          .told = [](const std::string& what) { spdlog::info("{}", what); },
+          .log = [](const std::string& what) { spdlog::info("{}", what); },
           .patience = pauses_.proof};
 }
 
@@ -504,7 +504,7 @@ Result<> KataKeeper::publish(const HandlersFile& file) {
 }
 
 void KataKeeper::tell(const std::string& news) {
-  if (std::exchange(told_, news) != news) spdlog::warn("{}", news);
+  if (std::exchange(logged_, news) != news) spdlog::warn("{}", news);
 }
 
 ReadyWatch::ReadyWatch(EventLoop& loop, const HostFs& host, KataKeeper& keeper,

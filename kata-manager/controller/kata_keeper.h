@@ -111,7 +111,7 @@ class KataKeeper {
   enum class Changed { all, nothing_yet };
   Result<Changed> change(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
                          HandlersFile& file);
-  Result<> carry_out(const ClassFile& classes, KataRuntime& runtime, DesiredPlan& plan, HandlersFile& file);
+  Result<> apply_plan(const ClassFile& classes, KataRuntime& runtime, DesiredPlan& plan, HandlersFile& file);
   ChangeContext context_of(KataRuntime& runtime) const;
   const Failure& fails(const std::string& of, HandlerState state, const std::string& why,
                        Clock::time_point now);
@@ -125,7 +125,7 @@ class KataKeeper {
   std::chrono::milliseconds pause_;       ///< back-off after the next failure
   std::chrono::milliseconds look_again_;  ///< until the next round while a handler is not ready
   std::vector<OtherHandler> in_the_way_;
-  std::string told_;
+  std::string logged_;
 };
 
 /// Runs a KataKeeper's rounds: at the start; after the container runtime's socket is made anew, which means

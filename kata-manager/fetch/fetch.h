@@ -13,7 +13,7 @@ namespace ferry::kata {
 /// A fetch's connections to its caller.
 struct FetchWorld {
   /// Called as bytes arrive; false: the caller is gone, and the fetch ends.
-  std::function<bool(const FetchProgress&)> told = {};
+  std::function<bool(const FetchProgress&)> on_progress = {};
   std::function<void(std::chrono::milliseconds)> pause = {};  ///< absent: sleeps
 };
 

@@ -56,17 +56,17 @@ bool tell(const std::string& line) {
 }
 
 ExitStatus answer(const Error& error) {
-  return tell(told_text(error)) ? exit_status_of(error) : ExitStatus::failed;
+  return tell(message_text(error)) ? exit_status_of(error) : ExitStatus::failed;
 }
 
 ExitStatus run() {
   const auto job = read_job(everything(stdin));
   if (!job) return answer(job.error());
   HostFs host(job->host_root);
-  const auto artifact =
-      fetch_here(host, job->request, {.told = [](const FetchProgress& p) { return tell(told_text(p)); }});
+  const auto artifact = fetch_here(
+      host, job->request, {.on_progress = [](const FetchProgress& p) { return tell(message_text(p)); }});
   if (!artifact) return answer(artifact.error());
-  return tell(told_text(*artifact)) ? ExitStatus::done : ExitStatus::failed;
+  return tell(message_text(*artifact)) ? ExitStatus::done : ExitStatus::failed;
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ struct RegistryClient::State {
   std::vector<RegistryEndpoint> endpoints;
   RegistrySession session;
   std::vector<std::string> notes;
-  bool ended = false;  // `told` returned false
+  bool ended = false;  // `on_progress` returned false
 
   State(RegistrySetup given, std::vector<RegistryEndpoint> servers)
       : setup(std::move(given)),
@@ -144,7 +144,8 @@ struct RegistryClient::State {
     return document;
   }
 
-  Result<HttpReply> part_from(RegistryEndpoint& endpoint, BlobFile& into, const std::function<bool()>& told) {
+  Result<HttpReply> part_from(RegistryEndpoint& endpoint, BlobFile& into,
+                              const std::function<bool()>& on_progress) {
     into.next_answer();
     RegistryQuestion question{.path = "/blobs/" + into.digest().text()};
     if (into.have() > 0) question.headers.push_back(fmt::format("Range: bytes={}-", into.have()));
@@ -158,7 +159,7 @@ struct RegistryClient::State {
           return fail(Errc::unreachable, endpoint.host + ": it sent another range than it was asked for");
       }
       if (auto added = into.add(bytes); !added) return added;
-      if (!told || told()) return {};
+      if (!on_progress || on_progress()) return {};
       ended = true;
       return fail(Errc::failed, "ended: the program that asked for this download no longer waits for it");
     };
@@ -176,11 +177,11 @@ struct RegistryClient::State {
     return reply;
   }
 
-  Result<> blob_from(RegistryEndpoint& endpoint, BlobFile& into, const std::function<bool()>& told) {
+  Result<> blob_from(RegistryEndpoint& endpoint, BlobFile& into, const std::function<bool()>& on_progress) {
     for (bool again = false;; again = true) {
       if (into.have() < into.size()) {
-        auto reply =
-            session.patiently([&] { return part_from(endpoint, into, told); }, [&] { return into.have(); });
+        auto reply = session.patiently([&] { return part_from(endpoint, into, on_progress); },
+                                       [&] { return into.have(); });
         if (!reply) return fail(std::move(reply).error());
         if (into.have() < into.size()) return fail(error_of(*reply, endpoint));
       }
@@ -210,9 +211,9 @@ Result<RegistryClient::Document> RegistryClient::manifest(const std::string& tag
       [&](RegistryEndpoint& endpoint) { return state_->manifest_from(endpoint, tag_or_digest); });
 }
 
-Result<> RegistryClient::blob(BlobFile& into, const std::function<bool()>& told) {
+Result<> RegistryClient::blob(BlobFile& into, const std::function<bool()>& on_progress) {
   return state_->first_that_can<void>(
-      [&](RegistryEndpoint& endpoint) { return state_->blob_from(endpoint, into, told); });
+      [&](RegistryEndpoint& endpoint) { return state_->blob_from(endpoint, into, on_progress); });
 }
 
 const std::vector<std::string>& RegistryClient::notes() const {

@@ -93,8 +93,9 @@ class RegistryClient {
   /// A manifest or an index, by tag or digest.
   Result<Document> manifest(const std::string& tag_or_digest);
 
-  /// Downloads until the file is whole. `told`: called as bytes arrive; false ends it with Errc::failed.
-  Result<> blob(BlobFile& into, const std::function<bool()>& told);
+  /// Downloads until the file is whole. `on_progress`: called as bytes arrive; false ends it with
+  /// Errc::failed.
+  Result<> blob(BlobFile& into, const std::function<bool()>& on_progress);
 
   /// The mirrors that failed, and why.
   const std::vector<std::string>& notes() const;

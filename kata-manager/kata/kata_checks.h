@@ -3,15 +3,38 @@
 // file, only the host is checked.
 #pragma once
 
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "common/check.h"
+#include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/kata/confidential_mode.h"
 #include "kata-manager/kata/kata_shim.h"
 
 namespace ferry::kata {
+
+/// The kubelet's settings, as far as files have them: its command line, and the configuration file that it
+/// names. A kubelet inside another program (k3s, rke2) has neither. ABI: kubelet.config.k8s.io/v1beta1
+/// KubeletConfiguration; flags override the file.
+struct KubeletSettings {
+  std::filesystem::path file;  ///< its configuration file; empty: none
+  /// The gate KubeletPodResourcesGet; absent: the default, off before Kubernetes 1.34.
+  std::optional<bool> pod_resources_get = {};
+  /// How long the kubelet waits for the container runtime; absent: the default, two minutes.
+  std::optional<std::chrono::seconds> request_timeout = {};
+
+  /// If no kubelet runs, reads the file that it would use by default. Errc::not_found: no kubelet and no
+  /// such file; Errc::invalid_config: an unreadable file.
+  static Result<KubeletSettings> read(const HostFs& host);
+};
+
+/// Parses a Go duration, "2m0s" or "1h15m", rounded down to seconds; absent: it is none.
+std::optional<std::chrono::seconds> parse_go_duration(std::string_view text);
 
 /// Checks of the host, then those of each class, with the subject "class NAME". Ids are stable, their order
 /// is not. `mode` is the GPUs' mode from the node's labels; `version_of` asks Kata's shims.

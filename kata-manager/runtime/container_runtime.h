@@ -27,7 +27,7 @@ struct RuntimeHandler {
   std::vector<std::string> pod_annotations = {"io.katacontainers.*", "cdi.k8s.io/*"};
   std::vector<std::string> container_annotations = {"io.kubernetes.container.terminationMessage*"};
   /// containerd's `runtime_type` is the shim's path already, and stays so.
-  bool told_by_path = false;
+  bool configured_by_path = false;
   bool operator==(const RuntimeHandler&) const = default;
 
   /// "io.containerd.NAME.v2": its own type, so that metrics distinguish handlers.
@@ -35,7 +35,7 @@ struct RuntimeHandler {
   /// containerd's `runtime_type`: type_by_name(), or the shim's path if the release would look for a
   /// program by the type's name.
   std::string runtime_type(const ContainerdRelease& release) const {
-    return release.starts_shims_by_path() && !told_by_path ? type_by_name() : shim.string();
+    return release.starts_shims_by_path() && !configured_by_path ? type_by_name() : shim.string();
   }
   /// True: a pod gets the shim by this type. The path works with every release.
   bool may_have_type(std::string_view type, const ContainerdRelease& release) const {

@@ -341,7 +341,7 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
     const TomlTable* said = find_table(*after, {section, "containerd", "runtimes", handler.name});
     const std::string name = "runtime " + handler.name;
     if (said == nullptr) return name + " is not there";
-    const TomlTable expected = entry_of(told_as_in(said, handler), release);
+    const TomlTable expected = entry_of(configured_as_in(said, handler), release);
     if (auto found = missing_or_other(expected, *said, name)) return found;
   }
   for (const std::string& name : plan.leaving) {

@@ -23,7 +23,7 @@ class Changing {
   Changing(const ChangeContext& context, const RuntimeChange& change)
       : context_(context), change_(change), leaving_(change.leaving) {}
 
-  Result<RuntimeOutcome> carry_out() {
+  Result<RuntimeOutcome> apply_change() {
     auto unproven = read_runtime_record(*context_.host);
     if (!unproven) return fail(std::move(unproven).error());
     undo_ = std::move(*unproven);
@@ -54,7 +54,7 @@ class Changing {
     return finish();
   }
 
-  Result<> may_carry_out() {
+  Result<> may_apply_change() {
     if (auto unproven = read_runtime_record(*context_.host); !unproven)
       return fail(std::move(unproven).error());
     interrupted_ = context_.host->exists(kRuntimeRecord);
@@ -68,7 +68,7 @@ class Changing {
 
  private:
   void say(const std::string& what) const {
-    if (context_.told) context_.told(what);
+    if (context_.log) context_.log(what);
   }
 
   // A daemon that does not run knows no runtimes, and its pods are not checked.
@@ -311,12 +311,12 @@ class Changing {
 
 }  // namespace
 
-Result<> may_carry_out(const ChangeContext& context, const RuntimeChange& change) {
-  return Changing(context, change).may_carry_out();
+Result<> may_apply_change(const ChangeContext& context, const RuntimeChange& change) {
+  return Changing(context, change).may_apply_change();
 }
 
-Result<RuntimeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change) {
-  return Changing(context, change).carry_out();
+Result<RuntimeOutcome> apply_change(const ChangeContext& context, const RuntimeChange& change) {
+  return Changing(context, change).apply_change();
 }
 
 }  // namespace ferry::kata

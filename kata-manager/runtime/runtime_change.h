@@ -51,7 +51,7 @@ struct ChangeContext {
   /// A difference between the program's reading of the present files and the prediction; absent: none.
   /// Empty: the program cannot be asked.
   std::function<Result<std::optional<std::string>>()> contradiction = {};
-  /// Fails if the runtime would serve no CRI after a restart. Only may_carry_out() calls it. Empty: not
+  /// Fails if the runtime would serve no CRI after a restart. Only may_apply_change() calls it. Empty: not
   /// checked.
   std::function<Result<>()> restart_check = {};
   /// Why the daemon does not run, in its own words; absent: unknown. Called after a failed restart.
@@ -59,7 +59,7 @@ struct ChangeContext {
   /// Restart even if files changed since the daemon's start and its program could not be asked.
   bool accept_edited_files = false;
   /// Called with each action, before it begins.
-  std::function<void(const std::string&)> told = {};
+  std::function<void(const std::string&)> log = {};
   std::chrono::milliseconds patience{60'000};  ///< for the runtime to answer and know the handlers
 };
 
@@ -71,8 +71,8 @@ struct RuntimeOutcome {
   std::optional<std::string> unproven;
 };
 
-/// Fails with the errors of carry_out() if that would be refused now. Writes nothing.
-Result<> may_carry_out(const ChangeContext& context, const RuntimeChange& change);
+/// Fails with the errors of apply_change() if that would be refused now. Writes nothing.
+Result<> may_apply_change(const ChangeContext& context, const RuntimeChange& change);
 
 /// A runtime with a leaving class's configuration, which the files will no longer have, leaves too, even if
 /// the present files lost it already. If the daemon does not come back, earlier changes that it never
@@ -84,6 +84,6 @@ Result<> may_carry_out(const ChangeContext& context, const RuntimeChange& change
 /// rollback: the runtime's program reads the files otherwise than predicted, or the daemon did not come
 /// back; the message says whether it runs now. Errc::unsupported: the daemon runs, and cannot be made to
 /// read the files. Other errors: a write of a file or of the journal failed; files are rolled back.
-Result<RuntimeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change);
+Result<RuntimeOutcome> apply_change(const ChangeContext& context, const RuntimeChange& change);
 
 }  // namespace ferry::kata

@@ -57,7 +57,7 @@ PodResourcesMonitor::~PodResourcesMonitor() {
 
 void PodResourcesMonitor::begin_anew() {
   anew_since_ = Clock::now();
-  told_learnt_ = false;
+  learnt_reported_ = false;
   learning_ = true;
   pause_ = kFirstPause;
   gate_.wait();
@@ -96,7 +96,7 @@ void PodResourcesMonitor::kubelet_is_there() {
   there_since_ = Clock::now();
   there_at_ = core_.ticket();
   pods_known_ = PodsKnown::unproven;
-  doubt_told_ = false;
+  doubt_logged_ = false;
   learning_ = true;
   pause_ = kFirstPause;
   ask_now();
@@ -199,7 +199,7 @@ void PodResourcesMonitor::judge(const PodList& list) {
                                (late && !list.devices.empty());
   if (knows) {
     pods_known_ = PodsKnown::some;
-  } else if (late && !std::exchange(doubt_told_, true)) {
+  } else if (late && !std::exchange(doubt_logged_, true)) {
     spdlog::warn("the kubelet does not list our own pod, {}, and so nothing counts as released",
                  settings_.own_pod);
   }
@@ -231,7 +231,7 @@ void PodResourcesMonitor::decide_gate() {
   too_late_ = false;
   knows_all_pods() ? gate_.open() : gate_.let_pass(asked_for_);
   if (gate_.anybody_waits()) start_patience();
-  if (!std::exchange(told_learnt_, true)) learnt_();
+  if (!std::exchange(learnt_reported_, true)) learnt_();
 }
 
 void PodResourcesMonitor::next_time() {

@@ -118,7 +118,7 @@ class PodResourcesMonitor : Pinned {
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 
   bool known_ = false;
-  bool told_learnt_ = false;
+  bool learnt_reported_ = false;
   EventLoop::Clock::time_point anew_since_;  // the time of begin_anew(); earlier questions do not decide
   bool learning_ = false;                    // the allocations of a kubelet that came since are awaited
   bool patient_ = false;                     // the timer runs; when it ends, the gate closes
@@ -136,7 +136,7 @@ class PodResourcesMonitor : Pinned {
   /// The kubelet's knowledge, by its lists: not shown yet; of pods, perhaps not all; of all its pods.
   enum class PodsKnown { unproven, some, all };
   PodsKnown pods_known_ = PodsKnown::unproven;
-  bool doubt_told_ = false;
+  bool doubt_logged_ = false;
   bool once_more_ = false;  // when the call is over
   EventLoop::Clock::time_point asked_when_;
   AllocateGate::Arrivals asked_for_ = 0;       // who waited by then

@@ -146,10 +146,10 @@ class KubeletTransport::Impl : Pinned {
     bool removed = false;                      // its socket was removed since
     Clock::time_point streaming_since;
 
-    std::unique_ptr<RegisterCall> call;  // in progress
-    std::optional<SocketIdentity> told;  // the kubelet of the call, or of the last successful call
-    bool once_more = false;              // when the call is over
-    bool read_since_call = false;        // a reader has come since the call started
+    std::unique_ptr<RegisterCall> call;             // in progress
+    std::optional<SocketIdentity> registered_with;  // the kubelet of the call, or of the last successful call
+    bool once_more = false;                         // when the call is over
+    bool read_since_call = false;                   // a reader has come since the call started
     EventLoop::Timer timer;
     Clock::duration pause = kFirstPause;
     bool complained = false;
@@ -223,7 +223,7 @@ class KubeletTransport::Impl : Pinned {
           if (event.name == kKubeletSocket && !found_by_kubelet_) {
             spdlog::info("the kubelet's socket has appeared in {}", where_);
             for (auto& endpoint : endpoints_)
-              if (!told(endpoint)) begin_again(endpoint);
+              if (!is_registered(endpoint)) begin_again(endpoint);
           }
           break;
         case DirectoryEvent::Kind::vanished:
@@ -237,7 +237,7 @@ class KubeletTransport::Impl : Pinned {
           break;
         case DirectoryEvent::Kind::lost:
           for (auto& endpoint : endpoints_)
-            if (!told(endpoint)) begin_again(endpoint);
+            if (!is_registered(endpoint)) begin_again(endpoint);
           break;
         case DirectoryEvent::Kind::written:  // neither is asked for
         case DirectoryEvent::Kind::changed:
@@ -261,11 +261,12 @@ class KubeletTransport::Impl : Pinned {
     attempt(endpoint);
   }
 
-  /// True if the present kubelet knows, or is being told, of the present socket. A registration may precede
-  /// the event of the kubelet's socket.
-  bool told(const Endpoint& endpoint) const {
-    return endpoint.told && endpoint.told == socket_identity(directory_.get(), kKubeletSocket) &&
-           endpoint.socket && endpoint.socket->is_there();
+  /// True if the present kubelet knows the present socket, or a call to register it is in progress. A
+  /// registration may precede the event of the kubelet's socket.
+  bool is_registered(const Endpoint& endpoint) const {
+    return endpoint.registered_with &&
+           endpoint.registered_with == socket_identity(directory_.get(), kKubeletSocket) && endpoint.socket &&
+           endpoint.socket->is_there();
   }
 
   /// The connection of all calls in progress to this kubelet, until one of them fails.
@@ -294,7 +295,7 @@ class KubeletTransport::Impl : Pinned {
     loop_.cancel(endpoint.timer);
     forget_former_readers(endpoint);
     if (endpoint.call) {
-      if (told(endpoint)) return;  // the answer to this call decides
+      if (is_registered(endpoint)) return;  // the answer to this call decides
       // The call may be with a kubelet that has ended or hangs.
       endpoint.once_more = true;
       endpoint.call->cancel();
@@ -309,8 +310,8 @@ class KubeletTransport::Impl : Pinned {
     }
     if (found_by_kubelet_) return;
     // Read before the connection: the connected kubelet is then this one, or a later one whose event follows.
-    endpoint.told = socket_identity(directory_.get(), kKubeletSocket);
-    auto kubelet = connection_to(endpoint.told);
+    endpoint.registered_with = socket_identity(directory_.get(), kKubeletSocket);
+    auto kubelet = connection_to(endpoint.registered_with);
     if (!kubelet) return failed(endpoint, kubelet.error());
     endpoint.read_since_call = false;
     endpoint.call =
@@ -324,14 +325,14 @@ class KubeletTransport::Impl : Pinned {
     if (!result) return failed(endpoint, result.error());
     spdlog::info("registered {} ({})", endpoint.resource, endpoint.file);
     endpoint.complained = false;
-    endpoint.read_by = endpoint.told;  // a present reader is that kubelet
+    endpoint.read_by = endpoint.registered_with;  // a present reader is that kubelet
     endpoint.removed = false;
     // If the list was read and dropped already, stream_changed()'s pause applies.
     if (endpoint.readers.empty()) retry_in(endpoint, endpoint.read_since_call ? endpoint.pause : unread_);
   }
 
   void failed(Endpoint& endpoint, const Error& error) {
-    endpoint.told.reset();
+    endpoint.registered_with.reset();
     channel_.reset();
     // A kubelet reads the list, so it knows the plugin and has only refused a second registration.
     if (!endpoint.readers.empty()) {

@@ -149,7 +149,7 @@ TEST(DesiredState, OfAVgpuProfileHasTheAgentsReleaseList) {
   EXPECT_EQ(desired_state("own").policy.release, vfio::default_release());
 }
 
-TEST(DesiredState, CarriesTheTextThatHoldsThePolicyWhole) {
+TEST(DesiredState, HasTheTextThatHoldsThePolicyWhole) {
   const DesiredState desired_state = desired_state_for({{api::kPolicyLabel, "mixed"}});
   EXPECT_EQ(desired_state.desired_policy.config, test::kPolicies);
   EXPECT_EQ(desired_state.desired_policy.policy.place, "policies.yaml:3");

@@ -43,7 +43,7 @@ TEST(DrainLoop, EvictsThePodThatHoldsTheGpuAndUncordonsWhenItIsDone) {
   EXPECT_EQ(yard.fleet.state("n0"), "ready");
   EXPECT_FALSE(yard.is_cordoned("n0"));
   EXPECT_EQ(yard.mark("n0") + yard.cordon_mark("n0"), "");
-  EXPECT_THAT(yard.fleet.holders(), IsEmpty());
+  EXPECT_THAT(yard.fleet.lease_holders(), IsEmpty());
   EXPECT_THAT(yard.fleet.reasons("n0"), Contains("Draining"));
   EXPECT_EQ(yard.evictions(), 1U);
 }
@@ -133,7 +133,7 @@ TEST(DrainLoop, GivesUpWhenItsTimeIsUpAndTriesAgainForAnotherDesiredState) {
               HasSubstr("after 120 seconds the GPUs are still in use by pod tenants/guest"));
   EXPECT_THAT(yard.fleet.error("n0"), HasSubstr("The disruption budget x needs 1"));
   EXPECT_THAT(yard.fleet.reasons("n0"), Contains("DrainFailed"));
-  EXPECT_THAT(yard.fleet.holders(), IsEmpty());
+  EXPECT_THAT(yard.fleet.lease_holders(), IsEmpty());
   const auto asked = yard.evictions();
   yard.fleet.machines[0]->agent.reset();
   yard.fleet.start();
@@ -239,7 +239,7 @@ TEST(DrainLoop, OneNodeIsEmptiedAfterTheOther) {
 }
 
 // It has been given back, as far as the server goes, and its holder hears of nothing.
-TEST(DrainLoop, ATurnThatIsOnItsWayBackIsNone) {
+TEST(DrainLoop, ALeaseThatIsBeingFreedIsNone) {
   Yard yard(1);
   yard.put_pod("n0", "guest");
   yard.with_process.insert("n0");
@@ -249,11 +249,11 @@ TEST(DrainLoop, ATurnThatIsOnItsWayBackIsNone) {
   };
   yard.fleet.start();
   yard.fleet.label("n0", "divided");
-  ASSERT_TRUE(yard.fleet.clock.run_until([&] { return !yard.fleet.holders().empty(); }, 20s));
+  ASSERT_TRUE(yard.fleet.clock.run_until([&] { return !yard.fleet.lease_holders().empty(); }, 20s));
   yard.pass(1s);
   yard.fleet.server.silence_streams();
-  for (int second = 0; second < 20 && !yard.fleet.holders().empty(); ++second) yard.pass(1s);
-  ASSERT_THAT(yard.fleet.holders(), IsEmpty());
+  for (int second = 0; second < 20 && !yard.fleet.lease_holders().empty(); ++second) yard.pass(1s);
+  ASSERT_THAT(yard.fleet.lease_holders(), IsEmpty());
   yard.with_process.clear();
   yard.pass(10s);
   EXPECT_EQ(yard.evictions(), 0U);
@@ -385,7 +385,7 @@ TEST(DrainLoop, NoPodIsEvictedBeforeItsDaemonSetIsKnown) {
   EXPECT_THAT(yard.fleet.error("n0"), HasSubstr("lacks the verb get on daemonsets"));
 }
 
-TEST(DrainLoop, DoesNotBeginForAHostdThatDiedBeforeItsTurn) {
+TEST(DrainLoop, DoesNotBeginForAHostdThatDiedBeforeItsLease) {
   Yard yard(2);
   yard.put_pod("n0", "guest-0");
   yard.put_pod("n1", "guest-1");
@@ -407,7 +407,7 @@ TEST(DrainLoop, DoesNotBeginForAHostdThatDiedBeforeItsTurn) {
     EXPECT_FALSE(yard.is_cordoned("n1"));
     EXPECT_EQ(yard.mark("n1"), "");
     EXPECT_THAT(yard.pods(), ElementsAre("guest-1"));
-    EXPECT_THAT(yard.fleet.holders(), IsEmpty()) << "nobody's turn is wasted";
+    EXPECT_THAT(yard.fleet.lease_holders(), IsEmpty()) << "nobody's turn is wasted";
   };
   yard.pass(3min);
   ASSERT_EQ(yard.fleet.state("n0"), "ready");
@@ -415,7 +415,7 @@ TEST(DrainLoop, DoesNotBeginForAHostdThatDiedBeforeItsTurn) {
   hostd.come();
   yard.pass(1min);
   expect_nothing();  // what its predecessor said is not its word
-  hostd.wanted_changed();
+  hostd.desired_changed();
   yard.pass(1min);
   EXPECT_EQ(yard.fleet.state("n1"), "ready");
   EXPECT_THAT(yard.pods(), IsEmpty());
@@ -448,7 +448,7 @@ TEST(DrainLoop, AsksNobodyWhileHostdDoesNotRunAndBeginsAgainWithIt) {
   EXPECT_FALSE(yard.is_cordoned("n0"));
   EXPECT_EQ(yard.mark("n0") + yard.cordon_mark("n0"), "");
   EXPECT_THAT(yard.fleet.reasons("n0"), Not(Contains("DrainFailed")));
-  EXPECT_THAT(yard.fleet.holders(), IsEmpty());
+  EXPECT_THAT(yard.fleet.lease_holders(), IsEmpty());
   yard.fleet.server.disruption_budgeted.clear();
   hostd.start();
   yard.pass(60s);
@@ -470,7 +470,7 @@ TEST(DrainLoop, AnAgentThatLeavesUncordonsWhatItHasCordoned) {
   EXPECT_TRUE(left);
   EXPECT_FALSE(yard.is_cordoned("n0"));
   EXPECT_EQ(yard.mark("n0") + yard.cordon_mark("n0"), "");
-  EXPECT_THAT(yard.fleet.holders(), IsEmpty());
+  EXPECT_THAT(yard.fleet.lease_holders(), IsEmpty());
   yard.cordon("n0", true);
   yard.fleet.machines[0]->agent.reset();
   yard.fleet.start();
@@ -488,14 +488,14 @@ void expect_the_other_goes_on(Yard& yard, std::size_t first) {
   Fleet& fleet = yard.fleet;
   EXPECT_LE(fleet.end(*fleet.machines[first]), 5s);
   const std::string node = fleet.machines[first]->name;
-  for (const auto& [slot, user] : fleet.holders()) EXPECT_NE(user, node);
+  for (const auto& [lease, user] : fleet.lease_holders()) EXPECT_NE(user, node);
   yard.pass(kLeaseLife + 2min);
   EXPECT_EQ(fleet.state(fleet.machines[1 - first]->name), "ready");
-  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
-  EXPECT_THAT(fleet.holders(), IsEmpty());
+  EXPECT_THAT(fleet.results().failed, IsEmpty());
+  EXPECT_THAT(fleet.lease_holders(), IsEmpty());
 }
 
-TEST(DrainLoop, AnAgentThatEndsInADrainGivesItsTurnToTheNext) {
+TEST(DrainLoop, AnAgentThatEndsInADrainFreesItsLease) {
   Yard yard(2);
   yard.put_pod("n0", "guest");
   yard.fleet.server.disruption_budgeted = {"tenants/guest"};
@@ -509,13 +509,13 @@ TEST(DrainLoop, AnAgentThatEndsInADrainGivesItsTurnToTheNext) {
   expect_the_other_goes_on(yard, 0);
 }
 
-TEST(DrainLoop, AnAgentThatEndsAsItWaitsForOperandsGivesItsTurnToTheNext) {
+TEST(DrainLoop, AnAgentThatEndsAsItWaitsForOperandsFreesItsLease) {
   Yard yard(2);
   yard.begin_operator();
   yard.fleet.start();
   yard.fleet.label_all("divided");
-  ASSERT_TRUE(yard.fleet.clock.run_until([&] { return !yard.fleet.holders().empty(); }, 20s));
-  const std::string first = yard.fleet.holders().at(0);
+  ASSERT_TRUE(yard.fleet.clock.run_until([&] { return !yard.fleet.lease_holders().empty(); }, 20s));
+  const std::string first = yard.fleet.lease_holders().at(0);
   ASSERT_TRUE(yard.fleet.clock.run_until([&] { return yard.operand(first) != "true"; }, 10s));
   expect_the_other_goes_on(yard, first == "n0" ? 0 : 1);
   EXPECT_EQ(yard.operand(first), "true");

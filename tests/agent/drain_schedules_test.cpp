@@ -192,7 +192,7 @@ class DrainSchedules : public testing::TestWithParam<int> {
     fleet.server.disruption_budgeted.clear();
     yard.with_process.clear();
     for (const auto& machine : fleet.machines)
-      machine->hostd.runs ? machine->hostd.wanted_changed() : machine->hostd.start();
+      machine->hostd.runs ? machine->hostd.desired_changed() : machine->hostd.start();
     for (const std::string& pod : yard.pods())
       if (fleet.server.object(Yard::path_of_pod(pod)).at("/metadata/ownerReferences/0/kind"_json_pointer) ==
           "DaemonSet")
@@ -215,7 +215,7 @@ class DrainSchedules : public testing::TestWithParam<int> {
       EXPECT_EQ(yard.mark(node) + yard.cordon_mark(node), "") << node;
       EXPECT_EQ(yard.operand(node), "true") << node << ": an operand was left paused";
     }
-    EXPECT_THAT(fleet.holders(), IsEmpty()) << "a turn was kept";
+    EXPECT_THAT(fleet.lease_holders(), IsEmpty()) << "a turn was kept";
     for (const auto& seen : fleet.server.seen()) {
       if (seen.request.method != "PATCH") continue;
       begun_ += seen.request.body.find("\\\"since\\\"") != std::string::npos ? 1 : 0;
@@ -254,7 +254,7 @@ class DrainSchedules : public testing::TestWithParam<int> {
   inline static std::size_t asked_ = 0;
 };
 
-TEST_P(DrainSchedules, EndAsWantedAndNobodyIsEvictedWithoutReason) {
+TEST_P(DrainSchedules, EndInTheDesiredStateAndNoPodIsEvictedWithoutReason) {
   run(static_cast<std::uint64_t>(GetParam()));
 }
 

@@ -264,7 +264,7 @@ Rollout rollout_of(const NodeSnapshot& view, bool renewed) {
   return rollout;
 }
 
-TEST(Drain, NeedsATurnOfItsOwn) {
+TEST(Drain, NeedsALeaseOfItsOwn) {
   NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   Rollout nobody_changes;
   nobody_changes.known = nobody_changes.searched = true;
@@ -290,7 +290,7 @@ TEST(Drain, NeedsATurnOfItsOwn) {
 TEST(Drain, IsUndoneWhereItsPolicyIsHeldBack) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   Rollout rollout = rollout_of(view, true);
-  rollout.verdicts.failed[rollout.leases.front().configuration] = "n9: no";
+  rollout.results.failed[rollout.leases.front().configuration] = "n9: no";
   view.rollout = rollout;
   EXPECT_THAT(reconcile(view), leaves_it());
   EXPECT_EQ(reconcile(view).rollout.kind, RolloutStep::Kind::give_back);
@@ -300,12 +300,12 @@ TEST(Drain, IsUndoneWhereItsPolicyIsHeldBack) {
   EXPECT_THAT(reconcile(view).report.trouble, HasSubstr("pods are not evicted: it has failed on n9: no"));
 }
 
-TEST(Drain, GivesItsTurnBackWhenItHasFailed) {
+TEST(Drain, FreesItsLeaseWhenItHasFailed) {
   NodeSnapshot view = begun({held_by({of_kubelet("p")})}, {pod("p")});
   view.rollout = rollout_of(view, true);
   drain_of(view).now = at(600);
   EXPECT_EQ(reconcile(view).rollout.kind, RolloutStep::Kind::give_back);
-  EXPECT_EQ(reconcile(view).rollout.verdict, std::nullopt) << "it says nothing of the policy";
+  EXPECT_EQ(reconcile(view).rollout.result, std::nullopt) << "it says nothing of the policy";
 }
 
 // --- Its course --------------------------------------------------------------------------------------------
@@ -459,7 +459,7 @@ TEST(Drain, WhereCordoningIsRefusedTheRestIsSaid) {
   EXPECT_THAT(reconcile(view), leaves_it());
 }
 
-TEST(Drain, TellsPeersThatItIsOnItsWay) {
+TEST(Drain, RecordsForPeersThatItIsOnItsWay) {
   NodeSnapshot view = refused({held_by({of_kubelet("p")})}, {pod("p")});
   view.node.labels = {{policy::kVgpuConfigLabel, "render-mix"}};
   view.host.written = test::written(resolve_desired_state(view.node, view.configs, view.defaults));

@@ -230,7 +230,7 @@ TEST(FeatureLabels, OfOurDomainAreAllKnownByName) {
   for (const auto& [key, value] : all) EXPECT_TRUE(is_feature_label(key)) << key;
 }
 
-TEST(FeatureLabels, AreToldFromOthersByTheirKeys) {
+TEST(FeatureLabels, AreKnownByTheirKeys) {
   for (const char* key : {"nvidia.com/gpu.NVIDIA-L40S.count", "gpu-ferry.io/gpu.of-another-release",
                           "gpu-ferry.io/vgpu.L40S-12Q.count", "gpu-ferry.io/iommu.mode"})
     EXPECT_TRUE(is_feature_label(key)) << key;

@@ -29,7 +29,7 @@ class FetchRunnerTest : public testing::Test {
   Result<> begin(FetchRunner& runner) {
     return runner.begin(
         {.name = "kata-a", .url = "registry.example/a:1"},
-        [this](const kata::FetchProgress& progress) { told_.push_back(progress.done); },
+        [this](const kata::FetchProgress& progress) { progress_.push_back(progress.done); },
         [this](Result<kata::Artifact> artifact) {
           ended_.emplace(std::move(artifact));
           stop_.request_stop();
@@ -48,7 +48,7 @@ class FetchRunnerTest : public testing::Test {
   test::ScratchDirectory scratch_;
   HostFs host_{scratch_.path()};
   std::stop_source stop_;
-  std::vector<std::uint64_t> told_;
+  std::vector<std::uint64_t> progress_;
   std::optional<Result<kata::Artifact>> ended_;
 };
 
@@ -62,7 +62,7 @@ TEST_F(FetchRunnerTest, HearsHowFarItIsAndWhatHasComeOfIt) {
   ASSERT_TRUE(begin(runner));
   EXPECT_FALSE(ended_) << "never from within the call";
   ASSERT_TRUE(ends());
-  EXPECT_THAT(told_, testing::ElementsAre(1U));
+  EXPECT_THAT(progress_, testing::ElementsAre(1U));
   EXPECT_EQ(ended_->error().message, "nobody answers");
   EXPECT_THAT(test::must(host_.read_file("request")), testing::HasSubstr(R"("url":"registry.example/a:1")"));
   // And another one behind it.
@@ -71,12 +71,12 @@ TEST_F(FetchRunnerTest, HearsHowFarItIsAndWhatHasComeOfIt) {
   EXPECT_TRUE(ends());
 }
 
-TEST_F(FetchRunnerTest, OneThatIsStoppedIsGoneAndTellsNothing) {
+TEST_F(FetchRunnerTest, OneThatIsStoppedIsGoneAndReportsNothing) {
   FetchRunner runner(*loop_, host_,
                      program("echo $$ > " + (scratch_.path() / "pid").string() +
                              "\necho '{\"progress\":{\"done\":1,\"total\":2}}'\nexec sleep 600\n"));
   ASSERT_TRUE(begin(runner));
-  while (told_.empty()) ends(20ms);
+  while (progress_.empty()) ends(20ms);
   const int pid = std::stoi(test::must(host_.read_file("pid")));
   EXPECT_EQ(::kill(pid, 0), 0);
   runner.stop();

@@ -56,7 +56,7 @@ TEST(FilesBetweenProcesses, KeepTheAgentWaitingNowhere) {
 
 // ---- serving.json
 
-TEST(ServingFileOfTheAgent, IsThereWhileThePluginStandsBack) {
+TEST(ServingFileOfTheAgent, IsThereWhileThePluginIsOnStandby) {
   const test::ScratchDirectory scratch;
   HostFs host(scratch.path());
   ReconcileResult step;

@@ -55,7 +55,7 @@ class Fleet {
     std::unique_ptr<agent::NodeAgent> agent;
     HostdStandin hostd;
     std::chrono::seconds skew{0};  ///< of its clock on the wall
-    std::string told;              ///< the desired.json that hostd knows of
+    std::string known_desired;     ///< the desired.json that hostd knows of
   };
 
   Fleet(std::size_t nodes, std::size_t most_changing, std::uint64_t seed = 1)
@@ -134,19 +134,19 @@ class Fleet {
       if (event.at("involvedObject").at("name") == node) out.insert(event.at("reason").get<std::string>());
     return out;
   }
-  std::string lease_path(std::size_t slot) const {
-    return kube::path_of(agent::rollout_lease_ref("gpus", slot)).value_or("");
+  std::string lease_path(std::size_t index) const {
+    return kube::path_of(agent::rollout_lease_ref("gpus", index)).value_or("");
   }
-  /// Who has slots, by slot.
-  std::map<std::size_t, std::string> holders() const {
+  /// The nodes that have a rollout lease, by its index.
+  std::map<std::size_t, std::string> lease_holders() const {
     std::map<std::size_t, std::string> out;
     for (const auto& [name, lease] : server.objects(agent::rollout_lease_objects("gpus"))) {
-      const auto slot = agent::rollout_lease_of(lease);
-      if (slot && !slot->holder.empty()) out[slot->index] = slot->holder;
+      const auto rollout_lease = agent::rollout_lease_of(lease);
+      if (rollout_lease && !rollout_lease->holder.empty()) out[rollout_lease->index] = rollout_lease->holder;
     }
     return out;
   }
-  agent::CanaryResults verdicts() const {
+  agent::CanaryResults results() const {
     agent::CanaryResults out;
     for (const auto& [name, lease] : server.objects(agent::rollout_lease_objects("gpus")))
       agent::read_canary_results(lease, out);
@@ -163,7 +163,7 @@ class Fleet {
       clock.run_for(std::min<kube::Timers::Clock::duration>(std::chrono::seconds(1), end - clock.now()));
       for (const auto& machine : machines) {
         const std::string now = machine->host.read_file(api::kDesiredFile).value_or("");
-        if (std::exchange(machine->told, now) != now) machine->hostd.wanted_changed();
+        if (std::exchange(machine->known_desired, now) != now) machine->hostd.desired_changed();
         if (each_second) each_second(*machine);
       }
     }

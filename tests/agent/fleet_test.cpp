@@ -28,15 +28,15 @@ void settle_first(Fleet& fleet) {
   fleet.label_all("divided");
   fleet.pass(5min);
   ASSERT_EQ(fleet.in_state("ready"), fleet.machines.size());
-  ASSERT_THAT(fleet.holders(), IsEmpty());
+  ASSERT_THAT(fleet.lease_holders(), IsEmpty());
   fleet.most_seen = 0;
 }
 
 TEST(ChangeLeases, KeepWhatHasFailedOnAnotherNode) {
   const std::string failed = std::string(kFailedPrefix) + "aa";
-  const auto taken_back = [&](const std::string& verdict) {
-    const nlohmann::json lease = {{"metadata", {{"annotations", {{failed, verdict}}}}}};
-    return patch_to_judge(lease, "n1", "aa", "").at("metadata").at("annotations").contains(failed);
+  const auto taken_back = [&](const std::string& result) {
+    const nlohmann::json lease = {{"metadata", {{"annotations", {{failed, result}}}}}};
+    return patch_to_report(lease, "n1", "aa", "").at("metadata").at("annotations").contains(failed);
   };
   EXPECT_TRUE(taken_back("n1: in vain"));
   EXPECT_FALSE(taken_back("n10: in vain"));
@@ -48,21 +48,21 @@ TEST(Fleet, ChangesOneNodeAtATime) {
   fleet.start();
   fleet.label_all("divided");
   fleet.pass(15s);
-  EXPECT_EQ(fleet.holders().size(), 1U);
+  EXPECT_EQ(fleet.lease_holders().size(), 1U);
   fleet.pass(2min);
   EXPECT_EQ(fleet.in_state("ready"), 4U);
   EXPECT_EQ(fleet.most_seen, 1U);
-  EXPECT_THAT(fleet.holders(), IsEmpty());
-  EXPECT_EQ(fleet.verdicts().proven.size(), 1U);
+  EXPECT_THAT(fleet.lease_holders(), IsEmpty());
+  EXPECT_EQ(fleet.results().proven.size(), 1U);
 }
 
 TEST(Fleet, LetsOneGoAheadAndThenSoManyAsMay) {
   Fleet fleet(6, 3);
   settle_first(fleet);
   fleet.configure(2);
-  fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 10s);
+  fleet.clock.run_until([&] { return !fleet.lease_holders().empty(); }, 10s);
   std::size_t most_before = 0;
-  while (fleet.verdicts().proven.size() < 2) {
+  while (fleet.results().proven.size() < 2) {
     most_before = fleet.most_seen;
     fleet.pass(1s);
   }
@@ -70,7 +70,7 @@ TEST(Fleet, LetsOneGoAheadAndThenSoManyAsMay) {
   fleet.pass(2min);
   EXPECT_EQ(fleet.most_seen, 3U);
   EXPECT_EQ(fleet.in_state("ready"), 6U);
-  EXPECT_THAT(fleet.holders(), IsEmpty());
+  EXPECT_THAT(fleet.lease_holders(), IsEmpty());
 }
 
 TEST(Fleet, StopsWhenOneHasFailedUntilAPersonSaysOtherwise) {
@@ -81,8 +81,8 @@ TEST(Fleet, StopsWhenOneHasFailedUntilAPersonSaysOtherwise) {
   fleet.pass(10min);
   EXPECT_EQ(fleet.in_state("failed"), 1U);
   EXPECT_EQ(fleet.in_state("pending"), 3U);
-  EXPECT_THAT(fleet.holders(), IsEmpty());
-  const auto failed = fleet.verdicts().failed;
+  EXPECT_THAT(fleet.lease_holders(), IsEmpty());
+  const auto failed = fleet.results().failed;
   ASSERT_EQ(failed.size(), 1U);
   const std::string node = failed.begin()->second.substr(0, 2);
   for (const auto& machine : fleet.machines) {
@@ -98,7 +98,7 @@ TEST(Fleet, StopsWhenOneHasFailedUntilAPersonSaysOtherwise) {
   EXPECT_EQ(fleet.in_state("ready"), 3U);
   EXPECT_EQ(fleet.in_state("failed"), 1U);
   EXPECT_EQ(fleet.error("n0").empty(), node != "n0");
-  EXPECT_THAT(fleet.holders(), IsEmpty());
+  EXPECT_THAT(fleet.lease_holders(), IsEmpty());
 }
 
 TEST(Fleet, GoesOnWhenTheOneThatFailedIsMended) {
@@ -110,11 +110,11 @@ TEST(Fleet, GoesOnWhenTheOneThatFailedIsMended) {
   ASSERT_EQ(fleet.in_state("failed"), 1U);
   for (const auto& machine : fleet.machines) {
     machine->hostd.fails = false;
-    machine->hostd.wanted_changed();
+    machine->hostd.desired_changed();
   }
   fleet.pass(3min);
   EXPECT_EQ(fleet.in_state("ready"), 3U);
-  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+  EXPECT_THAT(fleet.results().failed, IsEmpty());
 }
 
 TEST(Fleet, AnotherConfigurationIsNotHeld) {
@@ -127,7 +127,7 @@ TEST(Fleet, AnotherConfigurationIsNotHeld) {
   fleet.configure(3);
   fleet.pass(3min);
   EXPECT_EQ(fleet.in_state("ready"), 3U);
-  EXPECT_EQ(fleet.verdicts().failed.size(), 1U) << "what has failed stays known";
+  EXPECT_EQ(fleet.results().failed.size(), 1U) << "what has failed stays known";
 }
 
 TEST(Fleet, ARefusalIsNoReasonToStop) {
@@ -137,16 +137,16 @@ TEST(Fleet, ARefusalIsNoReasonToStop) {
   fleet.configure(2);
   fleet.pass(3min);
   EXPECT_EQ(fleet.in_state("blocked"), 3U);
-  EXPECT_THAT(fleet.holders(), IsEmpty());
-  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+  EXPECT_THAT(fleet.lease_holders(), IsEmpty());
+  EXPECT_THAT(fleet.results().failed, IsEmpty());
 }
 
 /// The first of two nodes waits for the device plugin, and its hostd ends.
 Fleet::Machine& end_in_a_withdrawal(Fleet& fleet) {
   settle_first(fleet);
   fleet.configure(2);
-  EXPECT_TRUE(fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 1min));
-  Fleet::Machine& first = *fleet.machines.at(fleet.holders().at(0) == "n0" ? 0 : 1);
+  EXPECT_TRUE(fleet.clock.run_until([&] { return !fleet.lease_holders().empty(); }, 1min));
+  Fleet::Machine& first = *fleet.machines.at(fleet.lease_holders().at(0) == "n0" ? 0 : 1);
   for (int i = 0; i < 10 && !first.hostd.under_way; ++i) fleet.pass(1s);
   first.hostd.stop();
   return first;
@@ -157,32 +157,32 @@ TEST(Fleet, AHostdThatEndsBeforeAChangeCondemnsNothing) {
   Fleet::Machine& first = end_in_a_withdrawal(fleet);
   fleet.pass(1min);
   EXPECT_EQ(fleet.state(first.name), "applying");
-  EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first.name)));
+  EXPECT_THAT(fleet.lease_holders(), ElementsAre(Pair(0, first.name)));
   first.hostd.start();
   fleet.pass(2min);
   EXPECT_EQ(fleet.in_state("ready"), 2U);
   EXPECT_EQ(fleet.most_seen, 1U);
-  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+  EXPECT_THAT(fleet.results().failed, IsEmpty());
   EXPECT_THAT(fleet.reasons(first.name), Not(Contains("Failed")));
 }
 
-TEST(Fleet, AKilledAgentGoesOnInItsTurn) {
+TEST(Fleet, AKilledAgentGoesOnWithItsLease) {
   Fleet fleet(2, 1);
   fleet.start();
   fleet.label_all("divided");
-  fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 20s);
-  const std::string first = fleet.holders().at(0);
+  fleet.clock.run_until([&] { return !fleet.lease_holders().empty(); }, 20s);
+  const std::string first = fleet.lease_holders().at(0);
   Fleet::Machine& machine = *fleet.machines.at(first == "n0" ? 0 : 1);
   machine.agent.reset();
   fleet.pass(1min);
-  EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first)));
+  EXPECT_THAT(fleet.lease_holders(), ElementsAre(Pair(0, first)));
   fleet.start(machine);
   fleet.pass(1min);
   EXPECT_EQ(fleet.in_state("ready"), 2U);
-  EXPECT_THAT(fleet.holders(), IsEmpty());
+  EXPECT_THAT(fleet.lease_holders(), IsEmpty());
 }
 
-TEST(Fleet, WhatFailsWhenItsHolderHasGoneStopsTheOthers) {
+TEST(Fleet, AFailureAfterTheDeviceUserHasEndedStopsTheOthers) {
   Fleet fleet(3, 1);
   settle_first(fleet);
   Fleet::Machine& first = *fleet.machines.at(0);
@@ -193,10 +193,10 @@ TEST(Fleet, WhatFailsWhenItsHolderHasGoneStopsTheOthers) {
   // The VM ends, and it is tried without a turn.
   first.hostd.user = false;
   first.hostd.fails = true;
-  first.hostd.wanted_changed();
+  first.hostd.desired_changed();
   fleet.pass(1min);
   EXPECT_EQ(first.hostd.tries_unasked, 1U);
-  const auto failed = fleet.verdicts().failed;
+  const auto failed = fleet.results().failed;
   ASSERT_EQ(failed.size(), 1U);
   EXPECT_THAT(failed.begin()->second, HasSubstr("n0: "));
   // Taken back by a person it is not said again, by an agent that comes after it neither.
@@ -205,9 +205,9 @@ TEST(Fleet, WhatFailsWhenItsHolderHasGoneStopsTheOthers) {
   fleet.pass(1min);
   first.agent.reset();
   fleet.start(first);
-  first.hostd.wanted_changed();
+  first.hostd.desired_changed();
   fleet.pass(1min);
-  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+  EXPECT_THAT(fleet.results().failed, IsEmpty());
 }
 
 TEST(Fleet, ANodeWithoutSuchGpusProvesNothing) {
@@ -217,15 +217,15 @@ TEST(Fleet, ANodeWithoutSuchGpusProvesNothing) {
   fleet.label("n0", "divided");
   fleet.pass(1min);
   EXPECT_EQ(fleet.state("n0"), "ready");
-  EXPECT_THAT(fleet.verdicts().proven, IsEmpty());
-  EXPECT_THAT(fleet.holders(), IsEmpty());
+  EXPECT_THAT(fleet.results().proven, IsEmpty());
+  EXPECT_THAT(fleet.lease_holders(), IsEmpty());
   for (const auto& machine : fleet.machines) machine->hostd.fails = true;
   fleet.label_all("divided");
   fleet.pass(3min);
   EXPECT_EQ(fleet.in_state("failed"), 1U) << "one goes ahead all the same";
 }
 
-TEST(Fleet, ADeadNodesTurnIsTakenWhenItHasBeenSilentForLong) {
+TEST(Fleet, ADeadNodesLeaseIsTakenWhenItHasBeenSilentForLong) {
   Fleet fleet(3, 1);
   settle_first(fleet);
   fleet.configure(2);
@@ -233,16 +233,16 @@ TEST(Fleet, ADeadNodesTurnIsTakenWhenItHasBeenSilentForLong) {
   ASSERT_EQ(fleet.in_state("ready"), 3U);
   fleet.configure(3);
   // The second of them: what it changes to has proven itself.
-  for (int i = 0; i < 60 && (fleet.verdicts().proven.size() < 3 || fleet.holders().empty()); ++i)
+  for (int i = 0; i < 60 && (fleet.results().proven.size() < 3 || fleet.lease_holders().empty()); ++i)
     fleet.pass(1s);
-  const std::string dead = fleet.holders().begin()->second;
+  const std::string dead = fleet.lease_holders().begin()->second;
   Fleet::Machine& machine = *fleet.machines.at(static_cast<std::size_t>(dead.at(1) - '0'));
   machine.agent.reset();
   machine.hostd.stop();
   fleet.pass(kLeaseLife - 30s);
-  EXPECT_EQ(fleet.holders().begin()->second, dead);
+  EXPECT_EQ(fleet.lease_holders().begin()->second, dead);
   fleet.pass(2min);
-  EXPECT_THAT(fleet.holders(), IsEmpty());
+  EXPECT_THAT(fleet.lease_holders(), IsEmpty());
   for (const auto& other : fleet.machines) {
     EXPECT_TRUE(other->name == dead || fleet.state(other->name) == "ready");
   }
@@ -252,14 +252,14 @@ TEST(Fleet, ACanaryThatGoesSilentHoldsTheOthers) {
   Fleet fleet(2, 1);
   settle_first(fleet);
   fleet.configure(2);
-  ASSERT_TRUE(fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 1min));
-  const std::string dead = fleet.holders().begin()->second;
+  ASSERT_TRUE(fleet.clock.run_until([&] { return !fleet.lease_holders().empty(); }, 1min));
+  const std::string dead = fleet.lease_holders().begin()->second;
   const std::string other = dead == "n0" ? "n1" : "n0";
   fleet.machines.at(dead == "n0" ? 0 : 1)->agent.reset();
   fleet.pass(kLeaseLife + 1min);
   EXPECT_EQ(fleet.state(other), "pending");
   EXPECT_THAT(fleet.error(other), HasSubstr(dead + ": the node has gone silent"));
-  EXPECT_THAT(fleet.holders(), IsEmpty());
+  EXPECT_THAT(fleet.lease_holders(), IsEmpty());
   fleet.start(*fleet.machines.at(dead == "n0" ? 0 : 1));
   fleet.pass(1min);
   EXPECT_EQ(fleet.state(dead), "pending") << "it had not begun";
@@ -271,11 +271,11 @@ TEST(Fleet, ACanaryThatGoesSilentHoldsTheOthers) {
 /// The first of them has its turn, as those do to whom a wrong configuration would be the first.
 Fleet::Machine& first_in_turn(Fleet& fleet) {
   fleet.configure(2);
-  EXPECT_TRUE(fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 1min));
-  return *fleet.machines.at(fleet.holders().begin()->second == "n0" ? 0 : 1);
+  EXPECT_TRUE(fleet.clock.run_until([&] { return !fleet.lease_holders().empty(); }, 1min));
+  return *fleet.machines.at(fleet.lease_holders().begin()->second == "n0" ? 0 : 1);
 }
 
-TEST(Fleet, AnAgentThatEndsInAChangeTellsFirstWhatHasComeOfIt) {
+TEST(Fleet, AnAgentThatEndsInAChangeReportsItsResultFirst) {
   for (const bool fails : {false, true}) {
     Fleet fleet(2, 1);
     settle_first(fleet);
@@ -287,14 +287,14 @@ TEST(Fleet, AnAgentThatEndsInAChangeTellsFirstWhatHasComeOfIt) {
     fleet.pass(4s);
     ASSERT_TRUE(first.hostd.under_way);
     EXPECT_GT(fleet.end(first), 10s);
-    EXPECT_EQ(fleet.verdicts().proven.size(), fails ? 1U : 2U);
-    EXPECT_EQ(fleet.verdicts().failed.size(), fails ? 1U : 0U);
-    EXPECT_NE(fleet.holders()[0], first.name);
+    EXPECT_EQ(fleet.results().proven.size(), fails ? 1U : 2U);
+    EXPECT_EQ(fleet.results().failed.size(), fails ? 1U : 0U);
+    EXPECT_NE(fleet.lease_holders()[0], first.name);
   }
 }
 
 // Another would change beside it, by what nobody knows the end of.
-TEST(Fleet, AnAgentThatEndsKeepsTheTurnOfAChangeWhoseEndIsOpen) {
+TEST(Fleet, AnAgentThatEndsKeepsTheLeaseOfAChangeWhoseEndIsOpen) {
   Fleet fleet(2, 1);
   settle_first(fleet);
   for (const auto& machine : fleet.machines) machine->hostd.takes = 3min;
@@ -302,33 +302,33 @@ TEST(Fleet, AnAgentThatEndsKeepsTheTurnOfAChangeWhoseEndIsOpen) {
   fleet.pass(4s);
   ASSERT_TRUE(first.hostd.under_way);
   EXPECT_LE(fleet.end(first), 60s);
-  EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first.name)));
+  EXPECT_THAT(fleet.lease_holders(), ElementsAre(Pair(0, first.name)));
   fleet.start(first);
   fleet.pass(10min);
   EXPECT_EQ(fleet.in_state("ready"), 2U);
   EXPECT_EQ(fleet.most_seen, 1U);
-  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+  EXPECT_THAT(fleet.results().failed, IsEmpty());
 }
 
 // Its request is on the way: the turn is its own before it knows of it.
-TEST(Fleet, AnAgentThatEndsGivesBackATurnThatItIsJustGiven) {
+TEST(Fleet, AnAgentThatEndsFreesALeaseThatItHasJustTaken) {
   Fleet fleet(1, 1);
   fleet.start();
   fleet.label_all("divided");
   ASSERT_TRUE(fleet.clock.run_until([&] { return fleet.server.count("POST", "/leases") > 0; }, 20s));
   EXPECT_LE(fleet.end(*fleet.machines[0]), 2s);
   EXPECT_EQ(fleet.server.objects(rollout_lease_objects("gpus")).size(), 1U);
-  EXPECT_THAT(fleet.holders(), IsEmpty());
+  EXPECT_THAT(fleet.lease_holders(), IsEmpty());
   EXPECT_EQ(fleet.machines[0]->hostd.is, "kept");
 }
 
-TEST(Fleet, AnAgentThatMayNotGiveItsTurnBackEndsAllTheSame) {
+TEST(Fleet, AnAgentThatMayNotFreeItsLeaseEndsAllTheSame) {
   for (const int status : {403, 503}) {
     Fleet fleet(1, 1);
     fleet.machines[0]->hostd.takes = 20s;
     fleet.start();
     fleet.label_all("divided");
-    ASSERT_TRUE(fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 20s));
+    ASSERT_TRUE(fleet.clock.run_until([&] { return !fleet.lease_holders().empty(); }, 20s));
     fleet.pass(4s);
     fleet.server.script = [status](const kube::ApiRequest& request) -> std::optional<test::ApiFault> {
       if (request.path.find("/leases/") == std::string::npos) return std::nullopt;
@@ -336,37 +336,38 @@ TEST(Fleet, AnAgentThatMayNotGiveItsTurnBackEndsAllTheSame) {
     };
     const auto took = fleet.end(*fleet.machines[0]);
     EXPECT_TRUE(status == 403 ? took < 30s : took <= 60s) << status << ": " << took.count();
-    EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, "n0")));
+    EXPECT_THAT(fleet.lease_holders(), ElementsAre(Pair(0, "n0")));
   }
 }
 
-TEST(Fleet, ALongChangeKeepsItsTurn) {
+TEST(Fleet, ALongChangeKeepsItsLease) {
   Fleet fleet(2, 1);
   for (const auto& machine : fleet.machines) machine->hostd.takes = 25min;
   fleet.start();
   fleet.label_all("divided");
   fleet.pass(14min);
-  EXPECT_EQ(fleet.holders().size(), 1U);
+  EXPECT_EQ(fleet.lease_holders().size(), 1U);
   EXPECT_EQ(fleet.in_state("pending"), 1U);
   EXPECT_EQ(fleet.most_seen, 1U);
 }
 
-TEST(Fleet, AnOutageEndsNoChangeAndTheTurnIsGivenBackAfterIt) {
+TEST(Fleet, AnOutageEndsNoChangeAndTheLeaseIsFreedAfterIt) {
   Fleet fleet(2, 1);
   fleet.start();
   fleet.label_all("divided");
-  ASSERT_TRUE(fleet.clock.run_until([&] { return fleet.under_way() > 0 || !fleet.holders().empty(); }, 20s));
+  ASSERT_TRUE(
+      fleet.clock.run_until([&] { return fleet.under_way() > 0 || !fleet.lease_holders().empty(); }, 20s));
   fleet.pass(4s);
-  const std::string first = fleet.holders().at(0);
+  const std::string first = fleet.lease_holders().at(0);
   fleet.server.set_down(true);
   fleet.pass(30min);
   EXPECT_EQ(fleet.machines.at(first == "n0" ? 0 : 1)->hostd.is, "divided");
-  EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first)));
+  EXPECT_THAT(fleet.lease_holders(), ElementsAre(Pair(0, first)));
   fleet.server.set_down(false);
   fleet.pass(5min);
   EXPECT_EQ(fleet.in_state("ready"), 2U);
   EXPECT_EQ(fleet.most_seen, 1U);
-  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+  EXPECT_THAT(fleet.results().failed, IsEmpty());
 }
 
 TEST(Fleet, ARoleThatLacksLeasesHoldsTheChangeAndSaysSo) {
@@ -387,7 +388,7 @@ TEST(Fleet, ARoleThatLacksLeasesHoldsTheChangeAndSaysSo) {
   EXPECT_EQ(fleet.error("n0"), "");
 }
 
-TEST(Fleet, WhatBeganBeforeABootNeedsNoTurn) {
+TEST(Fleet, AChangeFromBeforeABootNeedsNoLease) {
   Fleet fleet(2, 1);
   settle_first(fleet);
   for (const auto& machine : fleet.machines) {
@@ -450,7 +451,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
       happen(fleet, static_cast<Event>(draw_(static_cast<int>(kEventNames.size()))));
       fleet.pass(std::chrono::seconds(draw_(3) == 0 ? draw_(40) : draw_(4)));
       ASSERT_LE(fleet.most_seen, most) << "more nodes than may were changing";
-      expect_true_verdicts(fleet);
+      expect_true_results(fleet);
     }
     settle(fleet, most);
   }
@@ -476,10 +477,10 @@ class FleetSchedules : public testing::TestWithParam<int> {
         return machine.hostd.start();
       case user:
         machine.hostd.user = !machine.hostd.user;
-        return machine.hostd.wanted_changed();
+        return machine.hostd.desired_changed();
       case failing:
         machine.hostd.fails = !machine.hostd.fails;
-        return machine.hostd.wanted_changed();
+        return machine.hostd.desired_changed();
       case streams_cut:
         return fleet.server.cut_streams();
       case compacted:
@@ -491,14 +492,14 @@ class FleetSchedules : public testing::TestWithParam<int> {
   }
 
   /// Nobody is said to have failed who has only ended, or was killed.
-  static void expect_true_verdicts(const Fleet& fleet) {
-    for (const auto& [configuration, verdict] : fleet.verdicts().failed) {
-      const bool of_silence = verdict.ends_with("gone silent in the middle of it");
-      if (of_silence || verdict.find("says nothing") != std::string::npos) continue;
-      const auto node = std::ranges::find(fleet.machines, verdict.substr(0, 2),
+  static void expect_true_results(const Fleet& fleet) {
+    for (const auto& [configuration, result] : fleet.results().failed) {
+      const bool of_silence = result.ends_with("gone silent in the middle of it");
+      if (of_silence || result.find("says nothing") != std::string::npos) continue;
+      const auto node = std::ranges::find(fleet.machines, result.substr(0, 2),
                                           [](const auto& machine) { return machine->name; });
-      ASSERT_NE(node, fleet.machines.end()) << verdict;
-      EXPECT_TRUE((*node)->hostd.has_failed) << verdict;
+      ASSERT_NE(node, fleet.machines.end()) << result;
+      EXPECT_TRUE((*node)->hostd.has_failed) << result;
     }
   }
 
@@ -508,7 +509,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
     fleet.server.set_down(false);
     for (const auto& machine : fleet.machines) {
       machine->hostd.user = machine->hostd.fails = false;
-      machine->hostd.wanted_changed();
+      machine->hostd.desired_changed();
     }
     fleet.label_all("divided");
     fleet.configure(9);
@@ -519,7 +520,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
       EXPECT_EQ(machine->hostd.is, "divided") << machine->name;
     }
     EXPECT_LE(fleet.most_seen, most);
-    EXPECT_THAT(fleet.holders(), IsEmpty()) << "a turn was kept";
+    EXPECT_THAT(fleet.lease_holders(), IsEmpty()) << "a turn was kept";
     EXPECT_EQ(fleet.server.watches(), 4U * 4U) << "at rest nobody watches the Leases";
   }
 
@@ -535,7 +536,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
   Overlaps::Recent recent_;
 };
 
-TEST_P(FleetSchedules, EndAsWantedAndNeverTooManyAtOnce) {
+TEST_P(FleetSchedules, EndInTheDesiredStateAndNeverTooManyAtOnce) {
   run(static_cast<std::uint64_t>(GetParam()));
 }
 

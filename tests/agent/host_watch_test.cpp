@@ -26,17 +26,17 @@ class HostWatchTest : public testing::Test {
   HostWatchTest() { EXPECT_TRUE(watch_.begin()); }
 
   /// Whether it is told within some time that a file may be another.
-  bool is_told(std::chrono::milliseconds most = seconds(10)) {
+  bool is_notified(std::chrono::milliseconds most = seconds(10)) {
     stop_ = {};
     const auto late = loop_->at(EventLoop::Clock::now() + most, [this] { stop_.request_stop(); });
-    const int before = told_;
+    const int before = notifications_;
     loop_->run(stop_.get_token());
     loop_->cancel(late);
-    return told_ > before;
+    return notifications_ > before;
   }
   /// Until what was told is told.
   void be_still() {
-    while (is_told(std::chrono::milliseconds(50)))
+    while (is_notified(std::chrono::milliseconds(50)))
       ;
   }
   fs::path folder() const { return (scratch_.path() / api::kStatusFile).parent_path(); }
@@ -45,9 +45,9 @@ class HostWatchTest : public testing::Test {
   test::ScratchDirectory scratch_;
   HostFs host_{scratch_.path()};
   std::stop_source stop_;
-  int told_ = 0;
+  int notifications_ = 0;
   HostWatch watch_{*loop_, host_, [this] {
-                     ++told_;
+                     ++notifications_;
                      stop_.request_stop();
                    }};
 };
@@ -55,7 +55,7 @@ class HostWatchTest : public testing::Test {
 TEST_F(HostWatchTest, HearsOfBothFiles) {
   for (const char* file : {api::kDesiredFile, api::kStatusFile}) {
     ASSERT_TRUE(host_.write_file(file, "{}"));
-    EXPECT_TRUE(is_told()) << file;
+    EXPECT_TRUE(is_notified()) << file;
     be_still();
   }
 }
@@ -64,20 +64,20 @@ TEST_F(HostWatchTest, HearsOfAFileThatAPersonWritesInto) {
   ASSERT_TRUE(host_.write_file(api::kStatusFile, "{}"));
   be_still();
   std::ofstream(scratch_.path() / api::kStatusFile, std::ios::app) << " ";
-  EXPECT_TRUE(is_told());
+  EXPECT_TRUE(is_notified());
 }
 
 TEST_F(HostWatchTest, HearsOnInAFolderThatHasTakenTheFormersPlace) {
   fs::rename(folder(), scratch_.path() / "former");
-  EXPECT_TRUE(is_told());
+  EXPECT_TRUE(is_notified());
   be_still();
   ASSERT_TRUE(host_.write_file(api::kStatusFile, "{}"));
-  EXPECT_TRUE(is_told());
+  EXPECT_TRUE(is_notified());
   fs::remove_all(folder());
-  EXPECT_TRUE(is_told());
+  EXPECT_TRUE(is_notified());
   be_still();
   ASSERT_TRUE(host_.write_file(api::kStatusFile, "{}"));
-  EXPECT_TRUE(is_told());
+  EXPECT_TRUE(is_notified());
 }
 
 TEST_F(HostWatchTest, MakesNoHostThatIsNotThere) {

@@ -29,7 +29,7 @@ class HostdStandin {
     show();
   }
 
-  void wanted_changed() {
+  void desired_changed() {
     using namespace std::chrono_literals;
     if (!runs) return;
     clock_.cancel(next_);
@@ -56,7 +56,7 @@ class HostdStandin {
         if (dies) return die();
         if (fails_late) {
           end(generation, "failed");
-          next_ = clock_.at(clock_.now() + 10s, [this] { wanted_changed(); });
+          next_ = clock_.at(clock_.now() + 10s, [this] { desired_changed(); });
           return;
         }
         is = desired_state.policy;
@@ -87,7 +87,7 @@ class HostdStandin {
   }
   void start() {
     come();
-    wanted_changed();
+    desired_changed();
   }
 
   bool runs = true;

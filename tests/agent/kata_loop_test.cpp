@@ -104,7 +104,7 @@ class KataLoop : public testing::Test {
   std::size_t most_at_once = 0;
 };
 
-TEST_F(KataLoop, PullsInstallsInItsTurnAndLabels) {
+TEST_F(KataLoop, PullsInstallsWithItsLeaseAndLabels) {
   make(1);
   classes(class_text("kata-a", "registry.example/a:1", "  aliases: [kata-b]\n"));
   fleet->start();
@@ -113,22 +113,22 @@ TEST_F(KataLoop, PullsInstallsInItsTurnAndLabels) {
   EXPECT_THAT(written()->classes, ElementsAre("kata-a"));
   EXPECT_EQ(written()->source, "ConfigMap gpus/kata");
   EXPECT_TRUE(of().fetcher.under_way);
-  EXPECT_THAT(fleet->holders(), IsEmpty()) << "a pull needs no turn";
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty()) << "a pull needs no turn";
   EXPECT_FALSE(written()->permitted);
   fleet->pass(12s);
   EXPECT_TRUE(of().hostd.changing());
-  EXPECT_EQ(fleet->holders().at(0), "n0");
+  EXPECT_EQ(fleet->lease_holders().at(0), "n0");
   EXPECT_TRUE(written()->permitted);
   fleet->pass(30s);
   EXPECT_EQ(label("n0", "kata-a"), "ready");
   EXPECT_EQ(label("n0", "kata-b"), "ready");
   EXPECT_FALSE(written()->permitted);
-  EXPECT_THAT(fleet->holders(), IsEmpty());
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty());
   EXPECT_EQ(of().fetcher.asked.size(), 1U);
   EXPECT_EQ(of().fetcher.asked.front().url, "registry.example/a:1");
   EXPECT_EQ(error(), "");
   EXPECT_THAT(fleet->reasons("n0"), Contains("RuntimeReady"));
-  EXPECT_THAT(fleet->verdicts().proven, testing::SizeIs(1));
+  EXPECT_THAT(fleet->results().proven, testing::SizeIs(1));
   EXPECT_EQ(fleet->state("n0"), "idle") << "the GPUs' state is about GPUs";
   const auto asked = fleet->server.seen().size();
   fleet->pass(10min);
@@ -136,7 +136,7 @@ TEST_F(KataLoop, PullsInstallsInItsTurnAndLabels) {
 }
 
 // What was permitted and not used would be done without a turn.
-TEST_F(KataLoop, AnAgentThatEndsTakesThePermissionBackBeforeTheTurn) {
+TEST_F(KataLoop, AnAgentThatEndsTakesThePermissionBackBeforeItFreesItsLease) {
   make(1);
   classes(class_text("kata-a", "registry.example/a:1"));
   fleet->start();
@@ -145,12 +145,12 @@ TEST_F(KataLoop, AnAgentThatEndsTakesThePermissionBackBeforeTheTurn) {
   fleet->end(*fleet->machines[0]);
   EXPECT_FALSE(of().hostd.changing());
   EXPECT_FALSE(written()->permitted);
-  EXPECT_THAT(fleet->holders(), IsEmpty());
-  EXPECT_THAT(fleet->verdicts().proven, testing::SizeIs(1));
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty());
+  EXPECT_THAT(fleet->results().proven, testing::SizeIs(1));
 }
 
 // Nobody may come after it, and nothing has begun: the others would wait for its silence to be a failure.
-TEST_F(KataLoop, AnAgentThatEndsDuringAPullGivesTheTurnBack) {
+TEST_F(KataLoop, AnAgentThatEndsDuringAPullFreesItsLease) {
   make(1);
   classes(class_text("kata-a", "registry.example/a:1"));
   fleet->start();
@@ -168,10 +168,10 @@ TEST_F(KataLoop, AnAgentThatEndsDuringAPullGivesTheTurnBack) {
   fleet->pass(2s);
   EXPECT_TRUE(left);
   EXPECT_FALSE(written()->permitted);
-  EXPECT_THAT(fleet->holders(), IsEmpty());
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty());
   machine.agent.reset();
   fleet->pass(20min);
-  EXPECT_THAT(fleet->verdicts().failed, IsEmpty());
+  EXPECT_THAT(fleet->results().failed, IsEmpty());
   fleet->start(machine);
   fleet->pass(10min);
   EXPECT_EQ(of().hostd.installed.at("kata-a"), "registry.example/a:2");
@@ -193,8 +193,8 @@ TEST_F(KataLoop, AnAgentThatEndsWaitsForTheAnswerToAPermission) {
   ASSERT_FALSE(of().hostd.changing());
   EXPECT_GT(fleet->end(*fleet->machines[0]), 10s);
   EXPECT_FALSE(permitted());
-  EXPECT_THAT(fleet->holders(), IsEmpty());
-  EXPECT_THAT(fleet->verdicts().proven, testing::SizeIs(1));
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty());
+  EXPECT_THAT(fleet->results().proven, testing::SizeIs(1));
 }
 
 TEST_F(KataLoop, WhatLeavesLosesItsLabelFirst) {
@@ -212,7 +212,7 @@ TEST_F(KataLoop, WhatLeavesLosesItsLabelFirst) {
   EXPECT_TRUE(of().hostd.installed.contains("kata-b"));
   EXPECT_THAT(error(), HasSubstr("kata-b: blocked: a pod runs with it"));
   EXPECT_THAT(fleet->reasons("n0"), Contains("RuntimeBlocked"));
-  EXPECT_THAT(fleet->holders(), IsEmpty());
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty());
   fleet->server.hold_back("");
   of().hostd.used.clear();
   fleet->pass(60s);
@@ -248,7 +248,7 @@ TEST_F(KataLoop, NothingGoesWhileTheServerHasNotSaidThatTheLabelIsGone) {
   EXPECT_THAT(of().hostd.installed, IsEmpty());
 }
 
-TEST_F(KataLoop, APullThatFailsIsToldAndTriedAgain) {
+TEST_F(KataLoop, APullThatFailsIsReportedAndTriedAgain) {
   make(1);
   of().fetcher.failures = 3;
   classes(class_text("kata-a", "registry.example/a:1"));
@@ -297,7 +297,7 @@ TEST_F(KataLoop, AKilledAgentGoesOn) {
   fleet->pass(3min);
   EXPECT_EQ(label("n0", "kata-a"), "ready");
   EXPECT_FALSE(written()->permitted);
-  EXPECT_THAT(fleet->holders(), IsEmpty());
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty());
 }
 
 TEST_F(KataLoop, OneNodeAtATimeAndNoneAfterAFailure) {
@@ -315,10 +315,10 @@ TEST_F(KataLoop, OneNodeAtATimeAndNoneAfterAFailure) {
   }
   EXPECT_EQ(tried, 1U);
   EXPECT_EQ(most_at_once, 1U);
-  ASSERT_THAT(fleet->verdicts().failed, testing::SizeIs(1));
+  ASSERT_THAT(fleet->results().failed, testing::SizeIs(1));
   // It is mended, and a person says so.
   for (const auto& [name, one] : kata) one->hostd.fails = false;
-  const std::string mark = std::string(kFailedPrefix) + fleet->verdicts().failed.begin()->first;
+  const std::string mark = std::string(kFailedPrefix) + fleet->results().failed.begin()->first;
   fleet->server.edit(fleet->lease_path(0), {{"metadata", {{"annotations", {{mark, nullptr}}}}}});
   fleet->pass(10min);
   for (const auto& [name, one] : kata) {
@@ -326,7 +326,7 @@ TEST_F(KataLoop, OneNodeAtATimeAndNoneAfterAFailure) {
     EXPECT_EQ(error(name), "") << name;
   }
   EXPECT_EQ(most_at_once, 1U);
-  EXPECT_THAT(fleet->holders(), IsEmpty());
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty());
 }
 
 TEST_F(KataLoop, AKubeletThatDoesNotListTheHandlerIsAFailureAndNoOtherNodeBegins) {
@@ -340,16 +340,16 @@ TEST_F(KataLoop, AKubeletThatDoesNotListTheHandlerIsAFailureAndNoOtherNodeBegins
   classes(class_text("kata-a", "registry.example/a:1"));
   fleet->start();
   fleet->pass(90s);
-  const std::string first = fleet->holders().at(0);
+  const std::string first = fleet->lease_holders().at(0);
   EXPECT_THAT(error(first), HasSubstr("kata-a: the kubelet does not list it yet"));
   fleet->pass(5min);
   EXPECT_THAT(error(first), HasSubstr("the kubelet does not list it (status.runtimeHandlers)"));
   EXPECT_THAT(fleet->reasons(first), Contains("RuntimeNotListed"));
   EXPECT_EQ(label(first, "kata-a"), "");
   EXPECT_FALSE(written(first)->permitted);
-  EXPECT_THAT(fleet->holders(), IsEmpty());
-  EXPECT_THAT(fleet->verdicts().proven, IsEmpty());
-  ASSERT_THAT(fleet->verdicts().failed, testing::SizeIs(1));
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty());
+  EXPECT_THAT(fleet->results().proven, IsEmpty());
+  ASSERT_THAT(fleet->results().failed, testing::SizeIs(1));
   const std::string second = first == "n0" ? "n1" : "n0";
   EXPECT_EQ(of(second).hostd.changes, 0U);
 
@@ -361,10 +361,10 @@ TEST_F(KataLoop, AKubeletThatDoesNotListTheHandlerIsAFailureAndNoOtherNodeBegins
   lists(second, "kata-a");
   fleet->pass(5min);
   EXPECT_EQ(label(second, "kata-a"), "ready");
-  EXPECT_THAT(fleet->verdicts().failed, IsEmpty());
+  EXPECT_THAT(fleet->results().failed, IsEmpty());
 }
 
-TEST_F(KataLoop, AnotherVersionOfWhatIsInUseIsPulledInTheTurn) {
+TEST_F(KataLoop, AnotherVersionOfWhatIsInUseIsPulledWithALease) {
   make(2);
   classes(class_text("kata-a", "registry.example/a:1"));
   fleet->start();
@@ -380,7 +380,7 @@ TEST_F(KataLoop, AnotherVersionOfWhatIsInUseIsPulledInTheTurn) {
   fleet->pass(5min);
   EXPECT_EQ(of("n0").hostd.installed.at("kata-a"), "registry.example/a:2");
   EXPECT_EQ(of("n1").hostd.installed.at("kata-a"), "registry.example/a:2");
-  EXPECT_THAT(fleet->holders(), IsEmpty());
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty());
 }
 
 TEST_F(KataLoop, WhatCannotBeReadOrIsGoneChangesNothing) {
@@ -424,7 +424,7 @@ TEST_F(KataLoop, ClassesAreForTheNodesThatTheirSelectorNames) {
   EXPECT_FALSE(of("n1").hostd.installed.contains("kata-b"));
 }
 
-TEST_F(KataLoop, GpusAndRuntimesTakeTurns) {
+TEST_F(KataLoop, GpusAndRuntimesShareTheLease) {
   make(2);
   for (const auto& machine : fleet->machines) machine->hostd.takes = 40s;
   of("n0").hostd.takes = of("n1").hostd.takes = 40s;
@@ -439,7 +439,7 @@ TEST_F(KataLoop, GpusAndRuntimesTakeTurns) {
   }
   EXPECT_EQ(fleet->in_state("ready"), 2U);
   EXPECT_EQ(label("n0", "kata-a") + label("n1", "kata-a"), "readyready");
-  EXPECT_THAT(fleet->holders(), IsEmpty());
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty());
 }
 
 TEST_F(KataLoop, SaysThatHostdIsSilent) {
@@ -455,7 +455,7 @@ TEST_F(KataLoop, SaysThatHostdIsSilent) {
   EXPECT_EQ(label("n0", "kata-a"), "ready");
 }
 
-TEST_F(KataLoop, ATurnIsNotKeptForAHostdThatDies) {
+TEST_F(KataLoop, ALeaseIsNotKeptForAHostdThatDies) {
   make(1);
   classes(class_text("kata-a", "registry.example/a:1"));
   of().hostd.artifacts = {"registry.example/a:1"};
@@ -465,7 +465,7 @@ TEST_F(KataLoop, ATurnIsNotKeptForAHostdThatDies) {
   of().hostd.runs = false;
   fleet->pass(20min);
   EXPECT_FALSE(written()->permitted);
-  EXPECT_THAT(fleet->holders(), IsEmpty());
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty());
 }
 
 int schedules() {
@@ -562,7 +562,7 @@ TEST_P(KataSchedules, EndAsAskedForAndNothingGoesUnasked) {
     EXPECT_FALSE(written(name)->permitted) << name;
   }
   EXPECT_EQ(fleet->in_state("ready"), 3U);
-  EXPECT_THAT(fleet->holders(), IsEmpty());
+  EXPECT_THAT(fleet->lease_holders(), IsEmpty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, KataSchedules, testing::Range(0, schedules()));

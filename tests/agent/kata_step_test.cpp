@@ -87,7 +87,7 @@ struct Scene {
   ChangeOutcome outcome = ChangeOutcome::none;
 };
 
-TEST(KataStep, WritesDownOnceWhatIsWanted) {
+TEST(KataStep, WritesTheDesiredClassesOnce) {
   Scene scene;
   ASSERT_TRUE(scene.host.kata_written);
   EXPECT_EQ(scene.host.kata_written->generation, 1U);
@@ -98,7 +98,7 @@ TEST(KataStep, WritesDownOnceWhatIsWanted) {
   EXPECT_EQ(scene.step().file->generation, 42U) << "an answer to one that was lost is none to this";
 }
 
-TEST(KataStep, PermitsInItsTurnAloneAndForOneGeneration) {
+TEST(KataStep, PermitsWithItsLeaseAloneAndForOneGeneration) {
   Scene scene;
   scene.host.kata.others = {{"kata-a", kata::HandlerState::pending}, {"kata-b", kata::HandlerState::pending}};
   scene.may_begin = false;
@@ -209,7 +209,7 @@ TEST(KataStep, IsProvenByTheKubeletToo) {
   EXPECT_EQ(scene.outcome, ChangeOutcome::done);
 }
 
-TEST(KataStep, ProvesNothingOutOfTurnBeforeTheKubeletListsIt) {
+TEST(KataStep, ProvesNothingWithoutALeaseBeforeTheKubeletListsIt) {
   Scene scene;
   scene.host.kata.ready = {"kata-a"};
   scene.node.runtime_handlers = {"runc"};
@@ -223,7 +223,7 @@ constexpr const char* kConfidential =
     "- {name: kata-a, artifacts: {url: \"registry.example/a:1\"}}\n"
     "- {name: kata-a-snp, artifacts: {url: \"registry.example/c:1\"}}\n";
 
-TEST(KataStep, CarriesTheModeOfTheGpusToConfidentialClasses) {
+TEST(KataStep, PassesTheModeOfTheGpusToConfidentialClasses) {
   Scene scene;
   scene.view.source = source(kConfidential);
   scene.write();
@@ -257,7 +257,7 @@ TEST(KataStep, AModeThatAdmitsTheSameIsNoNewGeneration) {
   EXPECT_FALSE(plain.step().file) << "no class asks for it";
 }
 
-TEST(KataStep, PullsWhatIsMissingAndInItsTurnWhatIsInUse) {
+TEST(KataStep, PullsWhatIsMissingAndWithItsLeaseWhatIsInUse) {
   Scene scene;
   scene.host.kata.others = {{"kata-a", kata::HandlerState::missing_artifact},
                             {"kata-b", kata::HandlerState::missing_artifact},
@@ -277,7 +277,7 @@ TEST(KataStep, PullsWhatIsMissingAndInItsTurnWhatIsInUse) {
   EXPECT_FALSE(scene.step().file->permitted) << "the turn is not kept for a registry that is away";
 }
 
-TEST(KataStep, TellsOnceWhatIsWrong) {
+TEST(KataStep, RecordsOnceWhatIsWrong) {
   Scene scene;
   scene.host.kata.others = {{"kata-a", kata::HandlerState::blocked, "a pod runs with it"}};
   KataStep step = scene.step();
@@ -316,7 +316,7 @@ TEST(SharedLease, IsOfOneOfTheTwo) {
 
   // Held until a person does something: nobody waits for that.
   rollout.leases = {{.index = 0, .holder = "", .configuration = ""}};
-  rollout.verdicts.failed["8f3a"] = "n7: why";
+  rollout.results.failed["8f3a"] = "n7: why";
   EXPECT_EQ(share_lease(rollout, change("8f3a"), change(id)).lease.configuration, id);
 }
 

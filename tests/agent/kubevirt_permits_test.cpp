@@ -90,7 +90,7 @@ TEST(KubevirtPermits, LeavesAListAloneThatLacksNothing) {
   EXPECT_TRUE(found.patch.contains("/spec/configuration/permittedHostDevices/mediatedDevices"_json_pointer));
 }
 
-TEST(KubevirtPermits, TakesItFromKubeVirtToOfferTheSameResource) {
+TEST(KubevirtPermits, TakesItFromKubeVirtToAdvertiseTheSameResource) {
   const auto cluster = permitting(list(pci("10de:2684", "nvidia.com/AD102", false)));
   const auto found = change(cluster, permitting(list(kGpu)));
   EXPECT_THAT(found.lacks, ElementsAre(HasSubstr("is offered by KubeVirt too")));
@@ -100,7 +100,7 @@ TEST(KubevirtPermits, TakesItFromKubeVirtToOfferTheSameResource) {
   EXPECT_FALSE(change(permitting(list(no)), permitting(list(kGpu))).fits());
 }
 
-TEST(KubevirtPermits, LeavesADeviceThatKubeVirtOffersByAnotherNameToAPerson) {
+TEST(KubevirtPermits, LeavesADeviceThatKubeVirtAdvertisesByAnotherNameToAPerson) {
   const auto found =
       change(permitting(list(pci("10de:2684", "devices.example/gpu", false))), permitting(list(kGpu)));
   EXPECT_THAT(found.by_hand,
@@ -179,7 +179,7 @@ TEST(KubevirtPermits, SaysWhichFeatureGatesAGraceGpuNeeds) {
   EXPECT_FALSE(change(cluster, ours).fits());
 }
 
-TEST(KubevirtPermits, WantsANameOfItsOwnForAGraceGpu) {
+TEST(KubevirtPermits, NeedsANameOfItsOwnForAGraceGpu) {
   const json shared = pci("10DE:2330", "nvidia.com/GH100_GH200");
   json cluster = permitting(list(kGrace, shared));
   cluster["status"]["observedKubeVirtVersion"] = "v1.8.2";

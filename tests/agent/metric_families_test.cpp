@@ -173,7 +173,7 @@ TEST(MetricFamilies, OfAllocations) {
 }
 
 // Nobody shall read it, and an alert that nobody does would say the wrong thing.
-TEST(MetricFamilies, SayNothingOfRegistrationsWhileThePluginStandsBack) {
+TEST(MetricFamilies, SayNothingOfRegistrationsWhileThePluginIsOnStandby) {
   MetricsSnapshot view;
   view.offer.content = api::AdvertisedResources{
       .resources = {{.name = "nvidia.com/L40S", .registered = false}}, .standby = "another serves"};

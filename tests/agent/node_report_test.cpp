@@ -135,7 +135,7 @@ TEST(ChangeOutcome, OfWhatIsDoneOrInUseOutlivesHostd) {
   }
 }
 
-TEST(NodeReport, NamesDeviceHolderAndHint) {
+TEST(NodeReport, NamesDeviceUserAndHint) {
   const NodeReport report = node_report(passthrough_desired(), refused(passthrough_desired()));
   EXPECT_EQ(report.trouble, "0000:02:00.0 (NVIDIA L40S): in use; users: vm guest-7 (pid 4711); stop the VM");
   HostSide host = answer(passthrough_desired(), api::NodePhase::failed,
@@ -148,7 +148,7 @@ TEST(NodeReport, NamesDeviceHolderAndHint) {
             "this host has no active IOMMU; intel_iommu=on; 0000:02:00.0: failed");
 }
 
-TEST(NodeReport, NamesAHolderOnce) {
+TEST(NodeReport, NamesADeviceUserOnce) {
   HostSide host = refused(passthrough_desired());
   ASSERT_TRUE(host.status);
   api::AcceleratorStatus& card = host.status->accelerators.back();
@@ -251,7 +251,7 @@ TEST(NodeReport, IsOneLineThatEnds) {
   EXPECT_EQ(one_line("abcd\xc3\xa4\xc3\xa4\xc3\xa4", 8), "abcd…") << "not within a character";
   HostSide host = refused(passthrough_desired());
   if (host.status) host.status->accelerators[1].reason = std::string(2000, 'x');
-  EXPECT_THAT(node_report(passthrough_desired(), host).trouble, SizeIs(kMostTold));
+  EXPECT_THAT(node_report(passthrough_desired(), host).trouble, SizeIs(kMostReported));
 }
 
 TEST(NodeReport, HasLegalLabelValues) {
@@ -263,10 +263,10 @@ TEST(NodeReport, HasLegalLabelValues) {
 // ---- events
 
 std::vector<std::string> events(const policy::NodeObject& node, const DesiredState& desired_state,
-                                const HostSide& host, const std::set<std::string>& told_before = {}) {
+                                const HostSide& host, const std::set<std::string>& recorded_before = {}) {
   std::vector<std::string> out;
   for (const NodeEvent& event :
-       node_events(node, desired_state, host, node_report(desired_state, host), told_before))
+       node_events(node, desired_state, host, node_report(desired_state, host), recorded_before))
     out.push_back((event.warning ? "Warning " : "Normal ") + event.reason + ": " + event.message);
   return out;
 }
@@ -323,15 +323,15 @@ TEST(NodeEvents, SayWhyAHostFailsOrIsSilent) {
 
 TEST(NodeEvents, OfADesiredStateThatCannotBeSayWhy) {
   const DesiredState desired_state = desired_state_for({{api::kPolicyLabel, "mixd"}});
-  const auto told_once = events(shows("ready"), desired_state, {});
-  EXPECT_THAT(told_once,
+  const auto recorded_once = events(shows("ready"), desired_state, {});
+  EXPECT_THAT(recorded_once,
               ElementsAre("Warning InvalidConfig: label gpu-ferry.io/policy=mixd: no configuration "
                           "holds 'mixd'; did you mean 'mixed'?; there are: default, render-mix, "
                           "mixed, quarters"));
   EXPECT_THAT(events(shows("failed", node_report(desired_state, {}).trouble), desired_state, {}), IsEmpty());
 }
 
-TEST(NodeEvents, TellAWarningOnce) {
+TEST(NodeEvents, RecordAWarningOnce) {
   const DesiredState desired_state = desired_state_for({{api::kWorkloadLabel, "vm"}});
   ASSERT_THAT(desired_state.warnings, SizeIs(1));
   EXPECT_THAT(events(shows("idle"), desired_state, {}),

@@ -112,7 +112,7 @@ class Schedule : public AgentLoop {
         return cluster.hostd.start();
       case user:
         cluster.hostd.user = !cluster.hostd.user;
-        return cluster.hostd.wanted_changed();
+        return cluster.hostd.desired_changed();
       case streams_cut:
         return cluster.server.cut_streams();
       case compacted:
@@ -154,7 +154,7 @@ class Schedule : public AgentLoop {
     const auto place = cluster.scratch.path() / api::kDesiredFile;
     std::filesystem::remove_all(place);
     if (full) std::filesystem::create_directories(place / "in the way");
-    tell_hostd();
+    notify_hostd();
     if (cluster.agent) cluster.agent->host_changed();
   }
 
@@ -177,7 +177,7 @@ class Schedule : public AgentLoop {
     cluster.configure(edition(9));
     cluster.hostd.user = false;
     cluster.label(api::kPolicyLabel, name);
-    cluster.hostd.wanted_changed();
+    cluster.hostd.desired_changed();
     pass(10min);
     EXPECT_EQ(cluster.desired(), name);
     EXPECT_EQ(cluster.hostd.is, name);
@@ -224,7 +224,7 @@ class RandomSchedules : public Schedule, public testing::WithParamInterface<int>
   inline static int ended_ = 0;  ///< those of this process, which may have a part of them
 };
 
-TEST_P(RandomSchedules, EndAsWantedWithNothingPaused) {
+TEST_P(RandomSchedules, EndInTheDesiredStateWithNothingPaused) {
   run(static_cast<std::uint64_t>(GetParam()));
   ++ended_;
 }
@@ -238,9 +238,9 @@ class AwaitedCalls final : public kube::ApiTransport {
 
   Call send(kube::ApiRequest request, kube::ApiListener listener) override {
     const auto mark = std::make_shared<Call>();
-    listener.ended = [this, mark, told = std::move(listener.ended)](Result<kube::ApiReply> reply) {
+    listener.ended = [this, mark, ended = std::move(listener.ended)](Result<kube::ApiReply> reply) {
       awaited_.erase(*mark);
-      told(std::move(reply));
+      ended(std::move(reply));
     };
     *mark = under_.send(std::move(request), std::move(listener));
     awaited_.insert(*mark);
@@ -315,7 +315,7 @@ class SchedulesOverTls : public Schedule, public testing::WithParamInterface<int
   AwaitedCalls client_{transport_};
 };
 
-TEST_P(SchedulesOverTls, EndAsWantedWithNothingPaused) {
+TEST_P(SchedulesOverTls, EndInTheDesiredStateWithNothingPaused) {
   run(static_cast<std::uint64_t>(GetParam()));
   EXPECT_GT(connections(), 0U);
 }

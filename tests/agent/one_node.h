@@ -177,7 +177,7 @@ class AgentLoop : public testing::Test {
               looks;
       if (!std::exchange(looks, false)) continue;
       cluster.operator_acts();
-      tell_hostd();
+      notify_hostd();
     }
   }
   /// Time passes, and somebody acts whenever anything has happened.
@@ -190,7 +190,7 @@ class AgentLoop : public testing::Test {
           },
           std::chrono::seconds(1));
       cluster.operator_acts();
-      tell_hostd();
+      notify_hostd();
     }
   }
   /// Within a minute the Node says that state.
@@ -204,16 +204,16 @@ class AgentLoop : public testing::Test {
     cluster.agent->leave([this] { left_ = true; });
     return cluster.clock.run_until([this] { return left_; }, time);
   }
-  void tell_hostd() {
+  void notify_hostd() {
     const std::string now = cluster.host.read_file(api::kDesiredFile).value_or("");
-    if (std::exchange(told_, now) != now) cluster.hostd.wanted_changed();
+    if (std::exchange(known_desired_, now) != now) cluster.hostd.desired_changed();
   }
 
   OneNode cluster;
   bool left_ = false;  ///< the agent has said so
 
  private:
-  std::string told_;
+  std::string known_desired_;
 };
 
 /// All that is asked for below such a path.

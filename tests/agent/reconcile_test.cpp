@@ -396,7 +396,7 @@ TEST(Reconcile, LeavesNobodyPausedForAHostThatIsSilent) {
   EXPECT_THAT(reconcile(view).labels, testing::Contains(Pair(kValidator, "true")));
 }
 
-TEST(Reconcile, StandsBackWhereOthersServe) {
+TEST(Reconcile, IsOnStandbyWhereOthersServe) {
   NodeSnapshot view = view_of({{api::kWorkloadLabel, "vm-passthrough"},
                                {"nvidia.com/gpu.deploy.vfio-manager", "true"},
                                {kValidator, "paused-for-gpu-ferry"}});
@@ -419,7 +419,7 @@ TEST(Reconcile, StandsBackWhereOthersServe) {
 }
 
 // What is not known takes nothing from a node that Ferry serves, neither now nor after the next boot.
-TEST(Reconcile, StandsBackByLabelAloneAndKeepsWhatIsWritten) {
+TEST(Reconcile, IsOnStandbyByLabelAloneAndKeepsWhatIsWritten) {
   NodeSnapshot view =
       view_of({{api::kWorkloadLabel, "vm-passthrough"}, {"nvidia.com/gpu.deploy.vfio-manager", "true"}});
   view.others = {};
@@ -433,7 +433,7 @@ TEST(Reconcile, StandsBackByLabelAloneAndKeepsWhatIsWritten) {
 }
 
 // Nobody is kept away for what cannot be asked; it is tried all the same.
-TEST(Reconcile, TellsThatTheDesiredStateCannotBeWritten) {
+TEST(Reconcile, ReportsThatTheDesiredStateCannotBeWritten) {
   NodeSnapshot view =
       view_of({{api::kWorkloadLabel, "vm-passthrough"}, {kValidator, "paused-for-gpu-ferry"}});
   view.host.unwritable = "write /var/lib/ferry/desired.json: Read-only file system";
@@ -446,7 +446,7 @@ TEST(Reconcile, TellsThatTheDesiredStateCannotBeWritten) {
   EXPECT_EQ(step.desired_file.has_value(), true);
 }
 
-TEST(Reconcile, NeedsItsTurnAlsoWhereItCouldNotWrite) {
+TEST(Reconcile, NeedsItsLeaseAlsoWhereItCouldNotWrite) {
   NodeSnapshot view = view_of({{api::kPolicyLabel, "mixed"}});
   view.host.unwritable = "no space left";
   view.rollout = Rollout();
@@ -455,7 +455,7 @@ TEST(Reconcile, NeedsItsTurnAlsoWhereItCouldNotWrite) {
   EXPECT_FALSE(step.rollout.may_begin);
 }
 
-TEST(Reconcile, HasNothingToStandBackFromWhereNothingIsAsked) {
+TEST(Reconcile, IsNotOnStandbyWhereNothingIsAsked) {
   NodeSnapshot view =
       view_of({{"nvidia.com/gpu.deploy.vfio-manager", "true"}, {api::kVgpuStateLabel, "success"}});
   view.others = {};
@@ -466,7 +466,7 @@ TEST(Reconcile, HasNothingToStandBackFromWhereNothingIsAsked) {
 }
 
 // The kubelet is served whatever the labels ask for, so it has to be told then, too.
-TEST(Reconcile, HasThePluginStandBackAlsoWhereNothingIsAsked) {
+TEST(Reconcile, PutsThePluginOnStandbyAlsoWhereNothingIsAsked) {
   NodeSnapshot view = view_of({});
   view.others.unserved = kUnservedPatience;
   EXPECT_EQ(reconcile(view).standby, "");

@@ -32,8 +32,8 @@ class RetirementTest : public testing::Test, public test::KubeFixture {
     Retirement retirement(
         server, client, clock, [] { return 0.5; },
         {.kind = kube::kDaemonSets, .space = "ferry", .name = name}, 240s,
-        [told = answer.here()](const Result<>& how) {
-          told(how ? Result<bool>(true) : Result<bool>(fail(how.error())));
+        [on_end = answer.here()](const Result<>& how) {
+          on_end(how ? Result<bool>(true) : Result<bool>(fail(how.error())));
         });
     if (auto begun = retirement.begin(); !begun) return begun;
     clock.run_until([&] { return answer.is_there(); }, 1h);

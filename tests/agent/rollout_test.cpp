@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 using Kind = RolloutStep::Kind;
 
-RolloutLease slot(std::size_t index, std::string holder, std::string configuration, bool silent = false) {
+RolloutLease lease(std::size_t index, std::string holder, std::string configuration, bool silent = false) {
   return {.index = index,
           .holder = std::move(holder),
           .configuration = std::move(configuration),
@@ -54,7 +54,7 @@ struct RolloutCase {
   Rollout rollout;
   NodeChange change;
   Kind kind;
-  std::size_t slot;
+  std::size_t lease;
   bool may_begin;
   bool looks;
 };
@@ -67,11 +67,11 @@ Rollout with(Rollout rollout, const std::function<void(Rollout&)>& more) {
   return rollout;
 }
 Rollout proven(Rollout rollout) {
-  rollout.verdicts.proven.insert("new");
+  rollout.results.proven.insert("new");
   return rollout;
 }
 Rollout failed(Rollout rollout, const std::string& node = "gpu-7") {
-  rollout.verdicts.failed["new"] = node + ": 0000:02:00.0: no";
+  rollout.results.failed["new"] = node + ": 0000:02:00.0: no";
   return rollout;
 }
 NodeChange by_label(NodeChange change) {
@@ -88,14 +88,14 @@ NodeChange as_news(NodeChange change) {
   return change;
 }
 
-class Budget : public testing::TestWithParam<RolloutCase> {};
+class RolloutStepTest : public testing::TestWithParam<RolloutCase> {};
 
-TEST_P(Budget, SaysWhatIsToBeDone) {
+TEST_P(RolloutStepTest, SaysWhatIsToBeDone) {
   const RolloutCase& one = GetParam();
   const RolloutStep step = rollout_step(one.rollout, one.change);
   EXPECT_EQ(step.kind, one.kind);
-  if (one.kind != Kind::nothing && one.kind != Kind::judge) {
-    EXPECT_EQ(step.index, one.slot);
+  if (one.kind != Kind::nothing && one.kind != Kind::report) {
+    EXPECT_EQ(step.index, one.lease);
   }
   EXPECT_EQ(step.may_begin, one.may_begin);
   EXPECT_EQ(step.looks, one.looks);
@@ -105,8 +105,8 @@ TEST_P(Budget, SaysWhatIsToBeDone) {
 const Rollout kFree = rollout_of(3);
 const Rollout kUnknown = with(kFree, [](Rollout& rollout) { rollout.known = false; });
 const Rollout kUnsearched = with(kUnknown, [](Rollout& rollout) { rollout.searched = false; });
-const Rollout kMine = rollout_of(3, {slot(0, "me", "new")});
-const Rollout kMyThird = rollout_of(3, {slot(2, "me", "new")});
+const Rollout kMine = rollout_of(3, {lease(0, "me", "new")});
+const Rollout kMyThird = rollout_of(3, {lease(2, "me", "new")});
 const Rollout kStale = with(kMine, [](Rollout& rollout) { rollout.renewed = false; });
 constexpr auto kOpen = ChangeOutcome::open;
 constexpr auto kDone = ChangeOutcome::done;
@@ -114,46 +114,47 @@ constexpr auto kRefused = ChangeOutcome::blocked;
 constexpr auto kFailed = ChangeOutcome::failed;
 
 INSTANTIATE_TEST_SUITE_P(
-    Rules, Budget,
+    Rules, RolloutStepTest,
     testing::Values(
-        // Who has nothing to begin asks nobody, but once after a start.
+        // A node with nothing to begin reads the Leases once after a start, and not again.
         RolloutCase{"AtRest", kUnknown, has_written("old", kDone), Kind::nothing, 0, true, false},
         RolloutCase{"AtTheStart", kUnsearched, has_written("old", kDone), Kind::nothing, 0, true, true},
         RolloutCase{"AtRestAndKnown", kFree, has_written("old", kDone), Kind::nothing, 0, true, false},
         RolloutCase{"BegunBeforeABoot", kFree, has_written("new", kOpen), Kind::nothing, 0, true, false},
         RolloutCase{"NotKnownYet", kUnknown, begins("new"), Kind::nothing, 0, false, true},
-        // What is new goes by slot 0 alone.
+        // A configuration that is not proven needs lease 0.
         RolloutCase{"Canary", kFree, begins("new"), Kind::take, 0, false, true},
-        RolloutCase{"BehindTheCanary", rollout_of(3, {slot(0, "gpu-1", "new")}), begins("new"), Kind::nothing,
-                    0, false, true},
-        RolloutCase{"BehindAnothersCanary", rollout_of(3, {slot(0, "gpu-1", "other")}), begins("new"),
+        RolloutCase{"BehindTheCanary", rollout_of(3, {lease(0, "gpu-1", "new")}), begins("new"),
                     Kind::nothing, 0, false, true},
-        RolloutCase{"CanaryBesideOthers", rollout_of(3, {slot(2, "gpu-1", "old")}), begins("new"), Kind::take,
-                    0, false, true},
-        RolloutCase{"AfterTheCanary", proven(rollout_of(3, {slot(0, "gpu-1", "other")})), begins("new"),
+        RolloutCase{"BehindAnothersCanary", rollout_of(3, {lease(0, "gpu-1", "other")}), begins("new"),
+                    Kind::nothing, 0, false, true},
+        RolloutCase{"CanaryBesideOthers", rollout_of(3, {lease(2, "gpu-1", "old")}), begins("new"),
+                    Kind::take, 0, false, true},
+        RolloutCase{"AfterTheCanary", proven(rollout_of(3, {lease(0, "gpu-1", "other")})), begins("new"),
                     Kind::take, 2, false, true},
         RolloutCase{
             "LastFreeOne",
-            proven(rollout_of(3, {slot(1, "gpu-1", "new"), slot(2, "gpu-2", "new"), slot(0, "", "")})),
+            proven(rollout_of(3, {lease(1, "gpu-1", "new"), lease(2, "gpu-2", "new"), lease(0, "", "")})),
             begins("new"), Kind::take, 0, false, true},
-        RolloutCase{"NoneFree", proven(rollout_of(1, {slot(0, "gpu-1", "new")})), begins("new"),
+        RolloutCase{"NoneFree", proven(rollout_of(1, {lease(0, "gpu-1", "new")})), begins("new"),
                     Kind::nothing, 0, false, true},
-        RolloutCase{"SlotOfAnotherNumber", proven(rollout_of(1, {slot(0, "gpu-1", "new"), slot(4, "", "")})),
-                    begins("new"), Kind::nothing, 0, false, true},
-        RolloutCase{"SilentOnesSlot", proven(rollout_of(1, {slot(0, "gpu-1", "new", true)})), begins("new"),
-                    Kind::take, 0, false, true},
-        RolloutCase{"SilentCanary", rollout_of(1, {slot(0, "gpu-1", "new", true)}), begins("new"),
+        RolloutCase{"LeaseOfAnotherNumber",
+                    proven(rollout_of(1, {lease(0, "gpu-1", "new"), lease(4, "", "")})), begins("new"),
+                    Kind::nothing, 0, false, true},
+        RolloutCase{"LeaseOfASilentNode", proven(rollout_of(1, {lease(0, "gpu-1", "new", true)})),
+                    begins("new"), Kind::take, 0, false, true},
+        RolloutCase{"SilentCanary", rollout_of(1, {lease(0, "gpu-1", "new", true)}), begins("new"),
                     Kind::close, 0, false, true},
-        RolloutCase{"SilentCanaryOfAnother", rollout_of(1, {slot(0, "gpu-1", "other", true)}), begins("new"),
+        RolloutCase{"SilentCanaryOfAnother", rollout_of(1, {lease(0, "gpu-1", "other", true)}), begins("new"),
                     Kind::take, 0, false, true},
-        // With a slot.
+        // With a lease.
         RolloutCase{"Begins", kMine, begins("new"), Kind::nothing, 0, true, true},
         RolloutCase{"NotSaidLately", kStale, begins("new"), Kind::take, 0, false, true},
         RolloutCase{"OnItsWay", kMine, has_written("new", kOpen), Kind::nothing, 0, true, true},
         RolloutCase{"OnItsWayNotSaidLately", kStale, has_written("new", kOpen), Kind::take, 0, true, true},
-        RolloutCase{"UnprovenInAHigherSlot", kMyThird, begins("new"), Kind::give_back, 2, false, true},
-        RolloutCase{"ProvenInAHigherSlot", proven(kMyThird), begins("new"), Kind::nothing, 2, true, true},
-        RolloutCase{"SlotThatIsNoMore", proven(rollout_of(1, {slot(2, "me", "new")})), begins("new"),
+        RolloutCase{"UnprovenWithAHigherLease", kMyThird, begins("new"), Kind::give_back, 2, false, true},
+        RolloutCase{"ProvenWithAHigherLease", proven(kMyThird), begins("new"), Kind::nothing, 2, true, true},
+        RolloutCase{"LeaseBeyondTheLimit", proven(rollout_of(1, {lease(2, "me", "new")})), begins("new"),
                     Kind::give_back, 2, false, true},
         RolloutCase{"AskedForNoMore", kMine, has_written("old", kDone), Kind::give_back, 0, true, true},
         RolloutCase{"AnotherDesiredStateBeforeItBegan", kMine, begins("newer"), Kind::give_back, 0, false,
@@ -163,9 +164,9 @@ INSTANTIATE_TEST_SUITE_P(
         RolloutCase{"Refused", kMine, has_written("new", kRefused), Kind::give_back, 0, true, true},
         RolloutCase{"Done", kMine, has_written("new", kDone), Kind::give_back, 0, true, true},
         RolloutCase{"Failed", kMine, has_written("new", kFailed), Kind::give_back, 0, true, true},
-        RolloutCase{"DoneInAHigherSlot", proven(kMyThird), has_written("new", kDone), Kind::give_back, 2,
+        RolloutCase{"DoneWithAHigherLease", proven(kMyThird), has_written("new", kDone), Kind::give_back, 2,
                     true, true},
-        RolloutCase{"FailedInAHigherSlot", proven(kMyThird), has_written("new", kFailed), Kind::judge, 0,
+        RolloutCase{"FailedWithAHigherLease", proven(kMyThird), has_written("new", kFailed), Kind::report, 0,
                     true, true},
         RolloutCase{"FailedAndSaid", failed(proven(kMyThird)), has_written("new", kFailed), Kind::give_back,
                     2, true, true},
@@ -177,46 +178,46 @@ INSTANTIATE_TEST_SUITE_P(
                     false, true},
         RolloutCase{"LabelledThoughItWorksNowhere", failed(kFree), by_label(begins("new")), Kind::nothing, 0,
                     false, true},
-        RolloutCase{"FailedWhileWeHaveASlot", failed(kMine), begins("new"), Kind::give_back, 0, false, true},
+        RolloutCase{"FailedWhileWeHaveALease", failed(kMine), begins("new"), Kind::give_back, 0, false, true},
         RolloutCase{"StillFailed", failed(kFree, "me"), has_written("new", kFailed), Kind::nothing, 0, true,
                     true},
-        RolloutCase{"FailedWithoutASlot", proven(kFree), as_news(has_written("new", kFailed)), Kind::judge, 0,
-                    true, true},
-        RolloutCase{"FailedWithoutASlotAndTold", proven(kFree), has_written("new", kFailed), Kind::nothing, 0,
-                    true, true},
-        RolloutCase{"FailedWithoutASlotAsAnotherHas", failed(kFree), as_news(has_written("new", kFailed)),
+        RolloutCase{"FailedWithoutALease", proven(kFree), as_news(has_written("new", kFailed)), Kind::report,
+                    0, true, true},
+        RolloutCase{"FailedWithoutALeaseAndReported", proven(kFree), has_written("new", kFailed),
+                    Kind::nothing, 0, true, true},
+        RolloutCase{"FailedWithoutALeaseAsAnotherHas", failed(kFree), as_news(has_written("new", kFailed)),
                     Kind::nothing, 0, true, true},
         RolloutCase{"OnTheWayToBeMended", failed(kFree, "me"), has_written("new", kOpen), Kind::nothing, 0,
                     true, true},
-        RolloutCase{"Mended", failed(kFree, "me"), has_written("new", kDone), Kind::judge, 0, true, true},
+        RolloutCase{"Mended", failed(kFree, "me"), has_written("new", kDone), Kind::report, 0, true, true},
         RolloutCase{"AnothersFailure", failed(kFree, "me2"), has_written("new", kDone), Kind::nothing, 0,
                     true, false}),
     [](const auto& one) { return one.param.name; });
 
-TEST(BudgetVerdict, OfWhatHasEnded) {
-  EXPECT_EQ(rollout_step(kMine, has_written("new", kDone)).verdict, "");
-  EXPECT_EQ(rollout_step(kMine, has_written("new", kFailed)).verdict, "me: 0000:02:00.0: no");
-  EXPECT_EQ(rollout_step(kMine, has_written("new", kRefused)).verdict, std::nullopt) << "it was not tried";
-  EXPECT_EQ(rollout_step(kMine, has_written("old", kDone)).verdict, std::nullopt) << "of another one";
-  EXPECT_EQ(rollout_step(proven(kMine), has_written("new", kDone)).verdict, std::nullopt);
-  const auto silent = rollout_step(rollout_of(1, {slot(0, "gpu-1", "new", true)}), begins("new"));
-  EXPECT_THAT(silent.verdict.value_or(""), HasSubstr("gpu-1: the node has gone silent"));
+TEST(RolloutResult, OfWhatHasEnded) {
+  EXPECT_EQ(rollout_step(kMine, has_written("new", kDone)).result, "");
+  EXPECT_EQ(rollout_step(kMine, has_written("new", kFailed)).result, "me: 0000:02:00.0: no");
+  EXPECT_EQ(rollout_step(kMine, has_written("new", kRefused)).result, std::nullopt) << "it was not tried";
+  EXPECT_EQ(rollout_step(kMine, has_written("old", kDone)).result, std::nullopt) << "of another one";
+  EXPECT_EQ(rollout_step(proven(kMine), has_written("new", kDone)).result, std::nullopt);
+  const auto silent = rollout_step(rollout_of(1, {lease(0, "gpu-1", "new", true)}), begins("new"));
+  EXPECT_THAT(silent.result.value_or(""), HasSubstr("gpu-1: the node has gone silent"));
 }
 
-TEST(BudgetVerdict, OfAFailureWithoutASlot) {
-  EXPECT_EQ(rollout_step(kFree, as_news(has_written("new", kFailed))).verdict, "me: 0000:02:00.0: no");
-  EXPECT_EQ(rollout_step(kFree, as_news(has_written("new", kDone))).verdict, std::nullopt);
+TEST(RolloutResult, OfAFailureWithoutALease) {
+  EXPECT_EQ(rollout_step(kFree, as_news(has_written("new", kFailed))).result, "me: 0000:02:00.0: no");
+  EXPECT_EQ(rollout_step(kFree, as_news(has_written("new", kDone))).result, std::nullopt);
 }
 
-TEST(BudgetVerdict, IsNoneWhereTheConfigurationSaysNothing) {
+TEST(RolloutResult, IsNoneWhereTheConfigurationSaysNothing) {
   NodeChange nothing_here = has_written("new", kDone);
   nothing_here.has_any = false;
   const auto step = rollout_step(kMine, nothing_here);
   EXPECT_EQ(step.kind, Kind::give_back);
-  EXPECT_EQ(step.verdict, std::nullopt);
+  EXPECT_EQ(step.result, std::nullopt);
 }
 
-TEST(BudgetTold, WhatOnlyAPersonEnds) {
+TEST(RolloutMessage, WhatOnlyAPersonEnds) {
   const auto held = rollout_step(failed(kFree), begins("new"));
   EXPECT_THAT(held.held, HasSubstr("failed on gpu-7: 0000:02:00.0: no"));
   EXPECT_THAT(held.held,
@@ -225,13 +226,13 @@ TEST(BudgetTold, WhatOnlyAPersonEnds) {
   EXPECT_THAT(rollout_step(hidden, begins("new")).held, HasSubstr("forbidden"));
   EXPECT_EQ(rollout_step(hidden, has_written("old", kDone)).held, "");
   EXPECT_EQ(rollout_step(kUnknown, begins("new")).held, "");
-  EXPECT_EQ(rollout_step(rollout_of(1, {slot(0, "gpu-1", "new")}), begins("new")).held, "");
+  EXPECT_EQ(rollout_step(rollout_of(1, {lease(0, "gpu-1", "new")}), begins("new")).held, "");
 }
 
-TEST(BudgetTold, WhoIsWaitedFor) {
-  const auto busy = proven(rollout_of(2, {slot(0, "gpu-1", "new"), slot(1, "gpu-2", "new")}));
+TEST(RolloutMessage, WhoIsWaitedFor) {
+  const auto busy = proven(rollout_of(2, {lease(0, "gpu-1", "new"), lease(1, "gpu-2", "new")}));
   EXPECT_EQ(rollout_step(busy, begins("new")).waits_for, "one of gpu-1, gpu-2 to be done");
-  EXPECT_EQ(rollout_step(rollout_of(2, {slot(0, "gpu-1", "new")}), begins("new")).waits_for,
+  EXPECT_EQ(rollout_step(rollout_of(2, {lease(0, "gpu-1", "new")}), begins("new")).waits_for,
             "gpu-1 to be done, which goes ahead of others");
 }
 

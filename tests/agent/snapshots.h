@@ -44,8 +44,8 @@ inline api::AcceleratorStatus gpu(policy::Mode mode, std::optional<policy::Mode>
   out.mode = mode;
   out.desired = desired;
   out.state = state;
-  constexpr std::size_t kCarried = 4;
-  if (mode == policy::Mode::vgpu) out.vgpus.assign(kCarried, {.id = "0000:02:00.4", .type = "L40S-12Q"});
+  constexpr std::size_t kVgpus = 4;
+  if (mode == policy::Mode::vgpu) out.vgpus.assign(kVgpus, {.id = "0000:02:00.4", .type = "L40S-12Q"});
   return out;
 }
 

@@ -25,7 +25,7 @@ void PrintTo(const Evidence& row, std::ostream* out) {
 
 class OwnerTable : public testing::TestWithParam<Evidence> {};
 
-TEST_P(OwnerTable, Tells) {
+TEST_P(OwnerTable, NamesTheOtherOwners) {
   std::string found;
   for (const OtherOwner& owner : other_owners(GetParam().labels, GetParam().others)) {
     if (!found.empty()) found += "; ";
@@ -126,7 +126,7 @@ TEST(TwoOwners, SayHowTheNodeIsHandedOver) {
 }
 
 // Withdrawn is every resource of the node, so only for one that runs.
-TEST(TwoOwners, HaveOurPluginStandBackFromThatOfNvidias) {
+TEST(TwoOwners, PutOurPluginOnStandbyBesideNvidias) {
   const auto said = [](const OtherPrograms& others) {
     return plugin_is_on_standby(others).value_or("as before");
   };

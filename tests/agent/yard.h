@@ -128,7 +128,7 @@ class Yard {
   void tell_hostds() {
     for (const auto& machine : fleet.machines) {
       const std::string now = users(*machine).dump();
-      if (std::exchange(told_[machine->name], now) != now) machine->hostd.wanted_changed();
+      if (std::exchange(known_desired_[machine->name], now) != now) machine->hostd.desired_changed();
     }
   }
   std::size_t evictions() const { return fleet.server.count("POST", "/eviction"); }
@@ -204,7 +204,8 @@ class Yard {
     const auto uid = eviction.at("/deleteOptions/preconditions/uid"_json_pointer).get<std::string>();
     EXPECT_TRUE(held_[node].contains(uid)) << request.path;
     EXPECT_FALSE(eviction.at("deleteOptions").contains("gracePeriodSeconds")) << "by force";
-    EXPECT_TRUE(std::ranges::any_of(fleet.holders(), [&](const auto& slot) { return slot.second == node; }))
+    EXPECT_TRUE(
+        std::ranges::any_of(fleet.lease_holders(), [&](const auto& lease) { return lease.second == node; }))
         << node << " has no turn";
     const auto shown = agent::read_drain_mark(mark(node));
     EXPECT_TRUE(shown && shown->since) << node << ": " << mark(node);
@@ -216,7 +217,7 @@ class Yard {
   }
 
   inline static const kube::Selection kTenants = {.kind = kube::kPods, .space = "tenants"};
-  std::map<std::string, std::string> told_;
+  std::map<std::string, std::string> known_desired_;
   std::map<std::string, std::set<std::string>> held_;  ///< UIDs, by node
 };
 

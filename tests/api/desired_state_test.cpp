@@ -17,13 +17,13 @@ Result<DesiredFile> read(const std::string& text) {
   return read_desired_file({.file = "w.json", .text = text});
 }
 
-TEST(DesiredFile, CarriesItsConfigurationOrNamesIt) {
-  const auto carried = must(read(
+TEST(DesiredFile, HasItsConfigurationOrNamesIt) {
+  const auto with_text = must(read(
       R"({"version": 2, "generation": 12, "policy": "a", "config": "version: v2\n", "source": "a label"})"));
-  EXPECT_EQ(carried.generation, 12U);
-  EXPECT_EQ(carried.policy, "a");
-  EXPECT_EQ(carried.source, "a label");
-  EXPECT_EQ(carried.config.text, "version: v2\n");
+  EXPECT_EQ(with_text.generation, 12U);
+  EXPECT_EQ(with_text.policy, "a");
+  EXPECT_EQ(with_text.source, "a label");
+  EXPECT_EQ(with_text.config.text, "version: v2\n");
   const auto named = must(read(R"({"version": 2, "policy": "a", "file": "/etc/ferry/policy.yaml"})"));
   EXPECT_FALSE(named.generation);
   EXPECT_EQ(named.file, "/etc/ferry/policy.yaml");

@@ -10,7 +10,7 @@ namespace {
 
 using test::must;
 
-TEST(ServingFile, SaysWhyThePluginStandsBack) {
+TEST(ServingFile, SaysWhyThePluginIsOnStandby) {
   const std::string text = serving_file_text("another serves");
   EXPECT_TRUE(is_of_the_agent(text));
   for (const char* const persons :

@@ -44,13 +44,13 @@ mdev::VgpuGpu gpu_number(unsigned index) {
       type.framebuffer_mib = (1 + t / 4) * 1024;
       parent.types.push_back(std::move(type));
     }
-    const mdev::VgpuType& carried = parent.types.at(f % 2);
+    const mdev::VgpuType& present = parent.types.at(f % 2);
     mdev::VgpuDevice device;
     device.parent = parent.address;
-    device.id = vgpu::stable_uuid("node-a", parent.address, carried.short_name, 0);
-    device.type_id = carried.id;
-    device.type_name = carried.name;
-    device.short_name = carried.short_name;
+    device.id = vgpu::stable_uuid("node-a", parent.address, present.short_name, 0);
+    device.type_id = present.id;
+    device.type_name = present.name;
+    device.short_name = present.short_name;
     device.iommu_group = 100 * index + f;
     gpu.devices.push_back(std::move(device));
     gpu.parents.push_back(std::move(parent));

@@ -407,7 +407,7 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
   const auto vgpu = kubelet->allocate(kVgpuResource, 1);
   ASSERT_TRUE(vgpu.ok());
   EXPECT_EQ(allocated().size(), 2U);
-  ASSERT_TRUE(offered_becomes(offered_as_given));
+  ASSERT_TRUE(advertised_becomes(offered_as_given));
   EXPECT_THAT(after_a_look(), IsEmpty()) << "pods have some";
 
   EXPECT_EQ(ferry({"vfio", "unbind", "--device", kCard}).status, 4);
@@ -420,7 +420,7 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
   EXPECT_THAT(after_a_look(), IsEmpty()) << "a part comes back while pods have the rest";
 
   kubelet->release({kCard, vgpu.ids.at(0)});
-  ASSERT_TRUE(offered_becomes(offered_as_given));
+  ASSERT_TRUE(advertised_becomes(offered_as_given));
   EXPECT_THAT(after_a_look(), IsEmpty()) << "the pods have gone";
 
   EXPECT_TRUE(stop());

@@ -133,7 +133,7 @@ TEST(HelpText, FitsTheTerminalWhateverTheCommand) {
 TEST(HelpText, EndsWithExamplesThatAreUnderstood) {
   const CommandModel root = ferry_commands();
   std::set<std::string> with_examples;
-  for (const Example& example : ferry_examples()) {
+  for (const Example& example : help_frame().examples) {
     with_examples.insert(std::string(example.command));
     const auto commands = test::commands_in(std::string(example.line));
     ASSERT_EQ(commands.size(), 1U) << example.line;

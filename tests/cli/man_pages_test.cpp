@@ -161,7 +161,7 @@ TEST(ManPages, HaveTheExamplesOfTheHelp) {
   for (const auto& page : pages())
     if (page.extension() == ".8") written.merge(examples_in(page));
   std::set<std::string> in_help;
-  for (const Example& example : ferry_examples()) in_help.insert(std::string(example.line));
+  for (const Example& example : help_frame().examples) in_help.insert(std::string(example.line));
   EXPECT_EQ(written, in_help);
 }
 

@@ -3,7 +3,7 @@
 
 #include "cli/verbs/kata_inputs.h"
 #include "hostfs/host_fs.h"
-#include "tests/kata-manager/told_programs.h"
+#include "tests/kata-manager/stub_programs.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -30,7 +30,7 @@ class RestartOfAUnit : public testing::Test {
   std::string harm() { return restart_of_unit(host, programs, kUnit)->harm().value_or("none"); }
   test::ScratchDirectory scratch;
   HostFs host{scratch.path()};
-  test::ToldPrograms programs;
+  test::StubPrograms programs;
 };
 
 TEST_F(RestartOfAUnit, EndsPodsUnlessItsStopLeavesTheirShimsAlone) {

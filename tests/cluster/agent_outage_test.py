@@ -115,7 +115,7 @@ class AgentOutageTest(unittest.TestCase):
         self.give_away()
         with self.node.held_in("pending", self.take_back):
             # Until then the agent waits for a pod of the operator's to go, which the API server tells.
-            wait_until("it is written down", lambda: self.node.wanted()["policy"] == "container", 60)
+            wait_until("it is written down", lambda: self.node.desired()["policy"] == "container", 60)
             self.node.kubernetes.stop_api_server()
         try:
             self.node.host.wait_for_drivers(*OWN)

@@ -53,7 +53,7 @@ class AgentTest(unittest.TestCase):
         self.node.agent.stop()
         self.node.agent.start()
 
-    def offered(self) -> dict[str, int]:
+    def advertised(self) -> dict[str, int]:
         return {name: count for name, count in self.node.kubernetes.devices().items() if count}
 
     # --- what labels ask for -----------------------------------------------------------------------------------------
@@ -67,15 +67,15 @@ class AgentTest(unittest.TestCase):
             self.assertEqual({"workload-type": "vm-passthrough\n", "vfio-pci-ready": "gpu-ferry"},
                              {name: text.replace("gpu-ferry\n", "gpu-ferry")
                               for name, text in self.node.host.status_files().items()})
-            wait_until("the kubelet has them", lambda: self.offered() == ALL, 60)
+            wait_until("the kubelet has them", lambda: self.advertised() == ALL, 60)
             with self.node.held_in("withdrawing", lambda: self.node.label(WORKLOAD)):
                 self.assertEqual(GIVEN, self.node.host.drivers(), "they are still the kubelet's")
             self.node.wait_until_is(*OWN)
         self.assertEqual({}, self.node.host.status_files())
-        wait_until("the kubelet has none", lambda: not self.offered(), 60)
+        wait_until("the kubelet has none", lambda: not self.advertised(), 60)
         self.expect_states(witness, ["ready", "ready", "applying", "ready"])
         self.assertEqual(["true", PAUSED, "true", PAUSED, "true"], witness.values(OPERAND))
-        self.node.wait_until_told("Ready", after=before, times=2)
+        self.node.wait_until_recorded("Ready", after=before, times=2)
 
     def expect_states(self, witness: Witness, least: list[str]) -> None:
         """Those, among others that may be too short to be seen, in that order."""
@@ -84,7 +84,7 @@ class AgentTest(unittest.TestCase):
 
     def test_a_pod_gets_a_gpu_and_what_would_take_it_waits_for_the_pods_end(self) -> None:
         self.node.label(WORKLOAD, "vm-passthrough")
-        wait_until("the kubelet has them", lambda: self.offered() == ALL, 60)
+        wait_until("the kubelet has them", lambda: self.advertised() == ALL, 60)
         self.node.kubernetes.run_pod("guest", {CARD: 1}, "env | grep ^PCI_RESOURCE_")
         self.node.kubernetes.wait_for_pod("guest")
         self.assertIn("0000:01:00.0", wait_until("it says what it has", lambda: self.node.kubernetes.kubectl(
@@ -95,9 +95,9 @@ class AgentTest(unittest.TestCase):
         self.assertEqual(("vfio-pci", "vfio-pci", "nvidia"), self.node.host.drivers(), "the other one is free")
         wait_until("it says who holds it", lambda: re.search(
             "0000:01:00.0 .*pod default/guest", self.node.annotation()), 30)
-        self.node.wait_until_told("Blocked", "0000:01:00.0", "default/guest", after=before)
+        self.node.wait_until_recorded("Blocked", "0000:01:00.0", "default/guest", after=before)
         self.assertEqual("true", self.node.labels()[OPERAND], "nobody is kept away for a refusal")
-        wait_until("the kubelet offers none", lambda: not self.offered(), 60)
+        wait_until("the kubelet offers none", lambda: not self.advertised(), 60)
         self.node.kubernetes.remove_pods()
         self.node.wait_until_is(*OWN)
 
@@ -116,7 +116,7 @@ class AgentTest(unittest.TestCase):
         self.assertEqual({"workload-type", "vgpu-devices-ready"}, set(self.node.host.status_files()))
         self.assertEqual(["", "pending", "success", "pending", "success"], witness.values(VGPU_STATE))
         self.assertEqual(["true", PAUSED, "true", PAUSED, "true"], witness.values(OPERAND))
-        wait_until("the kubelet has them", lambda: self.offered() == {VGPU: 3}, 60)
+        wait_until("the kubelet has them", lambda: self.advertised() == {VGPU: 3}, 60)
         made = self.node.host.vgpus()
         with watched(self.node.kubernetes) as witness:
             self.node.label(VGPU_CONFIG, "render-mx")
@@ -126,7 +126,7 @@ class AgentTest(unittest.TestCase):
         self.assertEqual(["true"], witness.values(OPERAND))
         self.assertEqual(made, self.node.host.vgpus())
         self.assertIn("render-mix", self.node.annotation(), "it says what was meant")
-        self.node.wait_until_told("InvalidConfig", "render-mix", after=before)
+        self.node.wait_until_recorded("InvalidConfig", "render-mix", after=before)
         self.node.kubernetes.run_pod("guest", {VGPU: 1}, HOLD)
         self.node.kubernetes.wait_for_pod("guest")
         self.node.label(VGPU_CONFIG)
@@ -172,7 +172,7 @@ class AgentTest(unittest.TestCase):
         self.node.label(key, "true")
         self.node.wait_for(STATE, "standby")
         self.node.label(WORKLOAD, "vm-passthrough")
-        self.node.wait_until_told("Standby", "vfioManager: {enabled: false}", after=before)
+        self.node.wait_until_recorded("Standby", "vfioManager: {enabled: false}", after=before)
         wait_until("its pod runs", lambda: "Running" in self.node.kubernetes.kubectl(
             "get", "pods", "-n", OPERATOR, "-l", f"app={name}"), 60)
         self.assertEqual(OWN, self.node.host.drivers())
@@ -231,7 +231,7 @@ class AgentTest(unittest.TestCase):
 
     def evict_the_pod_that_keeps_a_gpu(self) -> None:
         self.node.label(WORKLOAD, "vm-passthrough")
-        wait_until("the kubelet has them", lambda: self.offered() == ALL, 60)
+        wait_until("the kubelet has them", lambda: self.advertised() == ALL, 60)
         self.node.kubernetes.run_pod("guest", {CARD: 1}, HOLD)
         self.node.kubernetes.wait_for_pod("guest")
         before = self.node.events()
@@ -242,7 +242,7 @@ class AgentTest(unittest.TestCase):
         self.expect_states(witness, ["ready", "draining", "ready"])
         self.assertEqual(["", "true", ""], witness.values("gpu-ferry.io/cordoned"))
         self.assertNotIn("unschedulable", self.node.kubernetes.get("node", NODE)["spec"])
-        self.node.wait_until_told("Draining", "default/guest", after=before)
+        self.node.wait_until_recorded("Draining", "default/guest", after=before)
         # After changes, beside an operator's pods; kata_test.py has the rest of what it can do at work.
         resident = self.node.agent.resident_mib()
         print(f"the agent has {resident:.1f} MiB in memory")
@@ -255,7 +255,7 @@ class AgentTest(unittest.TestCase):
         if not kubernetes.release.current:
             self.skipTest("kubectl completes plugins since 1.26")
         self.node.label(WORKLOAD, "vm-passthrough")
-        wait_until("the kubelet has them", lambda: self.offered() == ALL, 60)
+        wait_until("the kubelet has them", lambda: self.advertised() == ALL, 60)
         kubernetes.run_pod("guest", {CARD: 1})
         kubernetes.wait_for_pod("guest")
         listed = kubernetes.kubectl_with_plugins("ferry", "list", "-o", "json")

@@ -27,19 +27,19 @@ TEST(BoundedCaller, RunsItsJobsOnOneThread) {
 }
 
 TEST(BoundedCaller, LeavesALateJobBehindAndTakesTheNext) {
-  auto let_go = std::make_shared<std::promise<void>>();
+  auto unblock = std::make_shared<std::promise<void>>();
   auto ended = std::make_shared<std::promise<void>>();
   {
     BoundedCaller caller(3s);
-    const auto late = caller.call<int>([let_go, ended] {
-      let_go->get_future().wait();
+    const auto late = caller.call<int>([unblock, ended] {
+      unblock->get_future().wait();
       ended->set_value();
       return 1;
     });
     EXPECT_EQ(late, std::nullopt);
     EXPECT_EQ(caller.call<int>([] { return 2; }), 2);
   }
-  let_go->set_value();
+  unblock->set_value();
   EXPECT_EQ(ended->get_future().wait_for(20s), std::future_status::ready);
 }
 

@@ -199,11 +199,11 @@ TEST(CdiSpecificationsOfTheLibrary, AreThoseThatWeTake) {
     scratch.file(folder + "/other.yaml", row.text);
     folders.push_back((scratch.path() / folder).string());
   }
-  const auto verdicts = test::ask_kata_cdi_check(*program, folders);
-  ASSERT_EQ(verdicts.size(), folders.size());
+  const auto answers = test::ask_kata_cdi_check(*program, folders);
+  ASSERT_EQ(answers.size(), folders.size());
   for (std::size_t i = 0; i < folders.size(); ++i) {
     const Row& row = rows().at(i);
-    EXPECT_EQ(verdicts[i].good, std::string_view(row.what).empty()) << row.name << ": " << verdicts[i].text;
+    EXPECT_EQ(answers[i].good, std::string_view(row.what).empty()) << row.name << ": " << answers[i].text;
   }
 }
 
@@ -249,10 +249,10 @@ TEST(CdiRegistriesOfTheLibrary, AreThoseThatWeTake) {
     const test::ScratchDirectory host;
     row.make(host);
     const std::string directories = fmt::format("{0}/etc/cdi:{0}/var/run/cdi", host.path().string());
-    const auto verdicts = test::ask_kata_cdi_check(*program, {directories});
-    ASSERT_EQ(verdicts.size(), 1U);
-    EXPECT_EQ(verdicts[0].good, read_cdi_registry(HostFs(host.path()), kDirectories).faults.empty())
-        << row.name << ": " << verdicts[0].text;
+    const auto answers = test::ask_kata_cdi_check(*program, {directories});
+    ASSERT_EQ(answers.size(), 1U);
+    EXPECT_EQ(answers[0].good, read_cdi_registry(HostFs(host.path()), kDirectories).faults.empty())
+        << row.name << ": " << answers[0].text;
   }
 }
 

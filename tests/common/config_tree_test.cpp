@@ -82,7 +82,7 @@ TEST(ConfigTree, AppliesMergeKeys) {
   EXPECT_EQ(shown(parsed("'<<': {a: 1}\n")), "{<<:{a:1}}");
 }
 
-TEST(ConfigTree, TellsLiteralBlocksAndWhereTheyBegin) {
+TEST(ConfigTree, FindsLiteralBlocksAndWhereTheyBegin) {
   const ConfigNode root = parsed("a: |\n  x\nb: \"x\\ny\"\nc: >\n  x\nd: &anchor |-\n\n  x\ne:\n  |\n  x\n");
   EXPECT_EQ(root.find("a")->value.block_line, 2);
   EXPECT_EQ(root.find("b")->value.block_line, std::nullopt);
@@ -244,7 +244,7 @@ TEST(ConfigTree, TakesALongTextInOneString) {
   EXPECT_EQ(parsed("{\"config\": \"" + text + "\"}").members.size(), 1U);
 }
 
-TEST(ConfigText, CountsLinesInTheFileThatCarriesIt) {
+TEST(ConfigText, CountsLinesInTheFileThatHasIt) {
   ConfigText text = source("a: 1\na: 2\n");
   text.first_line = 10;
   EXPECT_EQ(parse_config(text).error().message, "f.yaml:11: a: the key stands twice, first at f.yaml:10");

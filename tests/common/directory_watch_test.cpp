@@ -30,27 +30,27 @@ std::vector<Kind> kinds(const DirectoryWatch& watch) {
   return out;
 }
 
-TEST(DirectoryWatch, TellsOfWritingOnlyWhereItIsAsked) {
+TEST(DirectoryWatch, ReportsWritingOnlyWhereItIsAsked) {
   const test::ScratchDirectory tree;
   tree.file("a", "1");
-  const auto told = test::must(DirectoryWatch::open(tree.path(), Contents::written));
-  const auto untold = test::must(DirectoryWatch::open(tree.path()));
+  const auto asked = test::must(DirectoryWatch::open(tree.path(), Contents::written));
+  const auto not_asked = test::must(DirectoryWatch::open(tree.path()));
   tree.file("a", "2");
-  EXPECT_THAT(kinds(told), testing::ElementsAre(Kind::written));
-  EXPECT_THAT(kinds(untold), testing::IsEmpty());
+  EXPECT_THAT(kinds(asked), testing::ElementsAre(Kind::written));
+  EXPECT_THAT(kinds(not_asked), testing::IsEmpty());
 }
 
-TEST(DirectoryWatch, TellsOfAnotherModeOnlyWhereItIsAsked) {
+TEST(DirectoryWatch, ReportsAnotherModeOnlyWhereItIsAsked) {
   const test::ScratchDirectory tree;
   tree.file("a", "1");
-  const auto told = test::must(DirectoryWatch::open(tree.path(), Contents::attributes));
-  const auto untold = test::must(DirectoryWatch::open(tree.path()));
+  const auto asked = test::must(DirectoryWatch::open(tree.path(), Contents::attributes));
+  const auto not_asked = test::must(DirectoryWatch::open(tree.path()));
   std::filesystem::permissions(tree.path() / "a", std::filesystem::perms(0640));
-  const auto events = told.read();
+  const auto events = asked.read();
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].kind, Kind::changed);
   EXPECT_EQ(events[0].name, "a");
-  EXPECT_THAT(kinds(untold), testing::IsEmpty());
+  EXPECT_THAT(kinds(not_asked), testing::IsEmpty());
 }
 
 TEST(DirectoryWatch, SaysAfterAllThatItKeptThatEventsWereLost) {
@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Limits, DirectoryWatchWithout,
                            return row.param.first == test::Inotify::instance ? "Instances" : "Watches";
                          });
 
-TEST(DirectoryWatch, WhoHasNoDescriptorLeftIsToldSo) {
+TEST(DirectoryWatch, SaysThatNoDescriptorIsLeft) {
   const test::ScratchDirectory tree;
   const auto there = test::must(DirectoryWatch::open(tree.path()));
   const test::FewDescriptors few(static_cast<rlim_t>(there.fd()));

@@ -102,7 +102,7 @@ TEST_F(EventLoopTest, WaitsUntilADescriptorCanBeWritten) {
   EXPECT_THAT(seen_, ElementsAre("full", "w"));
 }
 
-TEST_F(EventLoopTest, TellsOfAHangUpWhoeverAwaitsIt) {
+TEST_F(EventLoopTest, ReportsAHangUpWhoeverAwaitsIt) {
   Line line;
   loop_->watch(line.here.get(), Readiness{}, [&](Readiness ready) { finish(said(ready)); });
   line.there = UniqueFd();
@@ -151,7 +151,7 @@ TEST_F(EventLoopTest, RunsWhatIsDueInItsOrderAndNothingThatWasCancelled) {
   EXPECT_THAT(seen_, ElementsAre("first", "third"));
 }
 
-TEST_F(EventLoopTest, EndsWhenItIsToldToFromAnywhere) {
+TEST_F(EventLoopTest, EndsWhenAnyThreadAsksForIt) {
   loop_->post([&] {
     seen_.emplace_back("posted");
     stop_.request_stop();

@@ -10,7 +10,7 @@ Error with(std::error_code code) {
   return {.code = code, .message = {}, .hint = {}};
 }
 
-TEST(ExitStatus, TellsScriptsWhatKindOfErrorItWas) {
+TEST(ExitStatus, GivesScriptsTheKindOfError) {
   EXPECT_EQ(exit_status_of(with(Errc::usage)), ExitStatus::usage);
   EXPECT_EQ(exit_status_of(with(Errc::invalid_config)), ExitStatus::usage);
   EXPECT_EQ(exit_status_of(with(Errc::not_found)), ExitStatus::usage);

@@ -63,7 +63,7 @@ void send(int signal) {
   ::kill(::getpid(), signal);
 }
 
-[[noreturn]] void told_once(int signal) {
+[[noreturn]] void signalled_once(int signal) {
   const Said said;
   bool answered = false;
   {
@@ -75,10 +75,11 @@ void send(int signal) {
 }
 
 TEST_F(FinishOnSignalDeathTest, AnswersTheFirstOne) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) EXPECT_EXIT(told_once(signal), ExitedWithCode(7), "");
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    EXPECT_EXIT(signalled_once(signal), ExitedWithCode(7), "");
 }
 
-[[noreturn]] void told_twice(int first, int second) {
+[[noreturn]] void signalled_twice(int first, int second) {
   const Said said;
   const FinishOnSignal finish;
   send(first);
@@ -89,12 +90,12 @@ TEST_F(FinishOnSignalDeathTest, AnswersTheFirstOne) {
 }
 
 TEST_F(FinishOnSignalDeathTest, EndsByTheSecond) {
-  EXPECT_EXIT(told_twice(SIGINT, SIGINT), KilledBySignal(SIGINT), "");
-  EXPECT_EXIT(told_twice(SIGINT, SIGTERM), KilledBySignal(SIGTERM), "");
-  EXPECT_EXIT(told_twice(SIGTERM, SIGHUP), KilledBySignal(SIGHUP), "");
+  EXPECT_EXIT(signalled_twice(SIGINT, SIGINT), KilledBySignal(SIGINT), "");
+  EXPECT_EXIT(signalled_twice(SIGINT, SIGTERM), KilledBySignal(SIGTERM), "");
+  EXPECT_EXIT(signalled_twice(SIGTERM, SIGHUP), KilledBySignal(SIGHUP), "");
 }
 
-[[noreturn]] void told_afterwards(int signal) {
+[[noreturn]] void signalled_afterwards(int signal) {
   { const FinishOnSignal finish; }
   send(signal);
   ::pause();
@@ -102,19 +103,19 @@ TEST_F(FinishOnSignalDeathTest, EndsByTheSecond) {
 }
 
 TEST_F(FinishOnSignalDeathTest, IsOverWithTheChange) {
-  EXPECT_EXIT(told_afterwards(SIGINT), KilledBySignal(SIGINT), "");
+  EXPECT_EXIT(signalled_afterwards(SIGINT), KilledBySignal(SIGINT), "");
 }
 
 [[noreturn]] void reader_gone() {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) ::_exit(120);
   ::close(ends[0]);
-  bool told = false;
+  bool fails = false;
   {
     const FinishOnSignal finish;
-    told = ::write(ends[1], "x", 1) < 0 && errno == EPIPE;
+    fails = ::write(ends[1], "x", 1) < 0 && errno == EPIPE;
   }
-  ::_exit(told ? 7 : 121);  // neither meanwhile nor afterwards has it ended us
+  ::_exit(fails ? 7 : 121);  // neither meanwhile nor afterwards has it ended us
 }
 
 TEST_F(FinishOnSignalDeathTest, OutlivesWhoReadsUs) {
@@ -145,7 +146,7 @@ TEST_F(FinishOnSignalDeathTest, LeavesIgnoredWhatOurParentIgnores) {
   ::_exit(threads == 1 ? 7 : 121);
 }
 
-TEST_F(FinishOnSignalDeathTest, StandsBackWhereSomebodyWaitsForThem) {
+TEST_F(FinishOnSignalDeathTest, LeavesThemToAProgramThatWaitsForThem) {
   EXPECT_EXIT(somebody_waits(), ExitedWithCode(7), "");
 }
 

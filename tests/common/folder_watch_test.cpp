@@ -20,30 +20,30 @@ namespace fs = std::filesystem;
 class FolderWatchTest : public testing::Test {
  protected:
   /// Whether it is told within some time that a file may be another.
-  bool is_told(std::chrono::milliseconds most = std::chrono::seconds(10)) {
+  bool is_notified(std::chrono::milliseconds most = std::chrono::seconds(10)) {
     stop_ = {};
     const auto late = loop_->at(EventLoop::Clock::now() + most, [this] { stop_.request_stop(); });
-    const int before = told_;
+    const int before = notifications_;
     loop_->run(stop_.get_token());
     loop_->cancel(late);
-    return told_ > before;
+    return notifications_ > before;
   }
   void write(const fs::path& file) { std::ofstream(scratch_.path() / file) << "a"; }
   /// Whether a file that is written by and by is heard of; what waits to be told before that does not count.
   bool hears_of(const fs::path& file) {
-    while (is_told(std::chrono::milliseconds(50)))
+    while (is_notified(std::chrono::milliseconds(50)))
       ;
     write(file);
-    return is_told();
+    return is_notified();
   }
 
   std::unique_ptr<EventLoop> loop_ = test::must(EventLoop::create());
   test::ScratchDirectory scratch_;
   std::stop_source stop_;
-  int told_ = 0;
+  int notifications_ = 0;
   FolderWatch watch_{*loop_,
                      [this] {
-                       ++told_;
+                       ++notifications_;
                        stop_.request_stop();
                      },
                      std::chrono::milliseconds(1)};
@@ -63,8 +63,8 @@ TEST_F(FolderWatchTest, HearsOnInAFolderThatSomebodyMakesAnew) {
   scratch_.directory("a");
   ASSERT_TRUE(watch_.add(scratch_.path() / "a"));
   fs::rename(scratch_.path() / "a", scratch_.path() / "former");
-  ASSERT_TRUE(is_told());
-  for (int i = 0; i < 5; ++i) EXPECT_TRUE(is_told()) << "it is looked for";
+  ASSERT_TRUE(is_notified());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(is_notified()) << "it is looked for";
   EXPECT_FALSE(fs::exists(scratch_.path() / "a"));
   scratch_.directory("a");
   EXPECT_TRUE(hears_of("a/file"));

@@ -85,7 +85,7 @@ TEST_F(HostFsTest, ListsSortedNames) {
   EXPECT_EQ(host_.list("none").error().code, std::errc::no_such_file_or_directory);
 }
 
-TEST_F(HostFsTest, TellsDirectoriesFromLinksToThem) {
+TEST_F(HostFsTest, DistinguishesDirectoriesFromLinksToThem) {
   tree_.directory("d/b");
   tree_.file("d/a", "");
   tree_.link("d/c", "b");
@@ -137,14 +137,14 @@ TEST_F(HostFsTest, WritesAndRemovesWhereItReads) {
   EXPECT_TRUE(host_.remove_file("none/at/all"));
 }
 
-TEST_F(HostFsTest, TellsDeviceNodesFromFiles) {
+TEST_F(HostFsTest, DistinguishesDeviceNodesFromFiles) {
   const HostFs real("/");
   EXPECT_EQ(real.device_number("dev/null").value(), (DeviceNumber{.major = 1, .minor = 3}));
   tree_.file("plain", "");
   EXPECT_EQ(host_.device_number("plain").error().code, std::errc::no_such_device);
 }
 
-TEST_F(HostFsTest, TellsWhichDeviceAProcessHasOpen) {
+TEST_F(HostFsTest, FindsWhichDeviceAProcessHasOpen) {
   const HostFs real("/");
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   const auto entry = "proc/self/fd/" + std::to_string(null.get());

@@ -15,7 +15,7 @@ using test::must;
 
 constexpr const char* kFile = "run/ferry/it.lock";
 
-class TurnTest : public testing::Test {
+class InstanceLockQueueTest : public testing::Test {
  protected:
   /// Runs the loop until it is our turn; false: not in time.
   bool comes() {
@@ -34,17 +34,17 @@ class TurnTest : public testing::Test {
   std::unique_ptr<EventLoop> loop_ = must(EventLoop::create());
 };
 
-TEST_F(TurnTest, ComesAtOnceWhereNobodyIs) {
+TEST_F(InstanceLockQueueTest, ComesAtOnceWhereNobodyIs) {
   EXPECT_TRUE(comes());
 }
 
-TEST_F(TurnTest, ComesWhenTheOtherEnds) {
+TEST_F(InstanceLockQueueTest, ComesWhenTheOtherEnds) {
   std::optional<InstanceLock> other = must(InstanceLock::claim(host_, kFile));
   loop_->at(EventLoop::Clock::now() + 20ms, [&] { other.reset(); });
   EXPECT_TRUE(comes());
 }
 
-TEST_F(TurnTest, ComesWhenTheFileIsAnotherByNow) {
+TEST_F(InstanceLockQueueTest, ComesWhenTheFileIsAnotherByNow) {
   const auto other = must(InstanceLock::claim(host_, kFile));
   loop_->at(EventLoop::Clock::now() + 20ms, [this] { std::filesystem::remove_all(tree_.path() / "run"); });
   EXPECT_TRUE(comes());

@@ -37,25 +37,25 @@ TEST_F(PresenceTest, LastsAsLongAsAnyOfTheKind) {
 }
 
 TEST_F(PresenceTest, EndsWithAProcessThatIsKilled) {
-  int told[2] = {};
-  ASSERT_EQ(::pipe(told), 0);
+  int ready[2] = {};
+  ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     const auto held = LivenessLock::announce(host_, kFile);
     const char done = held ? '1' : '0';
-    if (::write(told[1], &done, 1) == 1) ::pause();
+    if (::write(ready[1], &done, 1) == 1) ::pause();
     ::_exit(EXIT_FAILURE);
   }
   char done = 0;
-  ASSERT_EQ(::read(told[0], &done, 1), 1);
+  ASSERT_EQ(::read(ready[0], &done, 1), 1);
   EXPECT_EQ(done, '1');
   EXPECT_TRUE(present());
   ASSERT_EQ(::kill(child, SIGKILL), 0);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_FALSE(present());
-  ::close(told[0]);
-  ::close(told[1]);
+  ::close(ready[0]);
+  ::close(ready[1]);
 }
 
 TEST_F(PresenceTest, LetsOneAlone) {
@@ -67,7 +67,7 @@ TEST_F(PresenceTest, LetsOneAlone) {
   EXPECT_TRUE(InstanceLock::claim(host_, kFile));
 }
 
-TEST_F(PresenceTest, TellsThatItsNameIsGoneFromThatItCannotBeAsked) {
+TEST_F(PresenceTest, DistinguishesThatItsNameIsGoneFromThatItCannotBeAsked) {
   const auto only = must(InstanceLock::claim(host_, kFile));
   EXPECT_TRUE(must(only.is_at(host_, kFile)));
   // A sanitizer's first look at the type of an error takes a pipe, which is not to be had below.

@@ -28,7 +28,7 @@ class NodeLockTest : public testing::Test {
   HostFs host_{tree_.path()};
 };
 
-TEST_F(NodeLockTest, RefusesASecondOneAndNamesTheHolder) {
+TEST_F(NodeLockTest, RefusesASecondOneAndNamesTheFirst) {
   const auto held = NodeLock::take(host_, 0ms);
   ASSERT_TRUE(held);
   const auto second = NodeLock::take(host_, 30ms);
@@ -38,7 +38,7 @@ TEST_F(NodeLockTest, RefusesASecondOneAndNamesTheHolder) {
   EXPECT_FALSE(second.error().hint.empty());
 }
 
-TEST_F(NodeLockTest, IsHadByTheOneWhoWaitsOnceItIsLetGo) {
+TEST_F(NodeLockTest, IsTakenByAProcessThatWaitsOnceItIsFree) {
   std::optional<NodeLock> held = NodeLock::take(host_, 0ms).value();
   bool had = false;
   std::jthread waiting([&] { had = NodeLock::take(host_, kLong).has_value(); });
@@ -61,7 +61,7 @@ TEST_F(NodeLockTest, IsNotHadByAFileThatSomebodyHasRemoved) {
   EXPECT_FALSE(NodeLock::take(host_, 0ms)) << "two at a time";
 }
 
-TEST_F(NodeLockTest, GoesWithItsHolderHoweverThatDies) {
+TEST_F(NodeLockTest, IsFreeOnceItsProcessDiesHoweverItDies) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
   const UniqueFd reader(ends[0]);

@@ -53,7 +53,7 @@ class StuckWritesTest : public testing::Test {
   HostFs host_{tree_.path()};
 };
 
-TEST_F(StuckWritesTest, TellsWhatIsStuckAndWhereInTheKernel) {
+TEST_F(StuckWritesTest, ReportsWhatIsStuckAndWhereInTheKernel) {
   process(700, 'D', "4242");
   tree_.file("proc/700/wchan", "nv_pci_remove");
   const StuckWrite write = must(record_stuck_write(host_, 700, kAct, "0000:65:00.0"));

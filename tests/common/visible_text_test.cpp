@@ -7,7 +7,7 @@
 namespace ferry {
 namespace {
 
-TEST(VisibleText, TellsControlCharactersInsteadOfObeyingThem) {
+TEST(VisibleText, ShowsControlCharactersInsteadOfObeyingThem) {
   EXPECT_EQ(visible_line("a\033[2Jb\nc\rd\te\x7f"), R"(a\x1b[2Jb\x0ac\x0dd\x09e\x7f)");
   EXPECT_EQ(visible_line(std::string("\0\x1f", 2)), R"(\x00\x1f)");
   // U+009B is what ESC [ is.
@@ -26,7 +26,7 @@ TEST(VisibleText, LeavesWhatIsText) {
 }
 
 // Where the character set is another one, each of them is a character, and some are control characters.
-TEST(VisibleText, TellsBytesThatAreNoUtf8) {
+TEST(VisibleText, ShowsBytesThatAreNoUtf8) {
   EXPECT_EQ(visible_line("a\x9b"
                          "2J"),
             R"(a\x9b2J)");

@@ -18,7 +18,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   const auto done = wait_for_acts(host, std::chrono::milliseconds(0));
   require(done || done.error().code == Errc::stuck, "what is under way is stuck at most");
   const auto records = host.list("run/ferry/hostd/stuck");
-  const auto told = text.substr(0, text.find('\0'));
-  const bool nothing = told.empty() || told.find('\n') == told.size() - 1;
+  const auto recorded = text.substr(0, text.find('\0'));
+  const bool nothing = recorded.empty() || recorded.find('\n') == recorded.size() - 1;
   require(!done || nothing || (records && records->size() == 1), "an act under way is recorded");
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 
-#include "kata-manager/classes/kubelet_settings.h"
 #include "kata-manager/classes/kubernetes_words.h"
+#include "kata-manager/kata/kata_checks.h"
 #include "tests/fuzz/fuzz.h"
 
 // Words that the API takes hold nothing that would end one: no blank, no quote, no line's end.

@@ -22,7 +22,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   for (const auto generation : {host.status->desired_generation(), std::optional<std::uint64_t>(0)}) {
     host.status->desired = api::DesiredMark{.generation = generation};
     const agent::NodeReport report = agent::node_report(desired_state, host);
-    require(report.trouble.size() <= agent::kMostTold, "an annotation ends");
+    require(report.trouble.size() <= agent::kMostReported, "an annotation ends");
     require(report.trouble.find('\n') == std::string::npos, "and is a line");
   }
 }

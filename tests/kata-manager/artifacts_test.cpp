@@ -89,7 +89,7 @@ TEST_F(Artifacts, AreNotWaitedForWithoutEnd) {
   EXPECT_THAT(late.error().message, HasSubstr("deadline"));
 }
 
-TEST(FetchProtocol, CarriesEveryField) {
+TEST(FetchProtocol, PassesOnEveryField) {
   FetchJob job{.host_root = "/host", .request = {}};
   job.request = {.name = "n",
                  .url = "u",
@@ -124,11 +124,12 @@ TEST(FetchProtocol, CarriesEveryField) {
                           .files = {{.path = "p", .size = 1, .sha256 = "s", .link = "l"}},
                           .changed = true,
                           .notes = {"o"}};
-  EXPECT_EQ(told_text(must(read_told(told_text(artifact))).artifact.value_or(Artifact{})),
-            told_text(artifact));
+  EXPECT_EQ(message_text(must(read_message(message_text(artifact))).artifact.value_or(Artifact{})),
+            message_text(artifact));
   const Error ours{.code = make_error_code(Errc::refused), .message = "m", .hint = "h"};
-  EXPECT_EQ(must(read_told(told_text(ours))).error.value_or(Error{}).code, Errc::refused);
-  const auto full = must(read_told(told_text(error_from_errno(ENOSPC, "write x")))).error.value_or(Error{});
+  EXPECT_EQ(must(read_message(message_text(ours))).error.value_or(Error{}).code, Errc::refused);
+  const auto full =
+      must(read_message(message_text(error_from_errno(ENOSPC, "write x")))).error.value_or(Error{});
   EXPECT_EQ(full.code, std::errc::no_space_on_device);
 }
 
@@ -136,7 +137,7 @@ TEST(FetchProtocol, IsRefusedWhereItCannotBeRead) {
   for (const char* bad : {"", "{", "[]", "{}", R"({"name":1})", "null"})
     EXPECT_EQ(read_job(bad).error().code, Errc::malformed_host) << bad;
   for (const char* bad : {"", "{", R"({"progress":1})", R"({"artifact":{}})", R"({"error":{"code":"x"}})"})
-    EXPECT_EQ(read_told(bad).error().code, Errc::malformed_host) << bad;
+    EXPECT_EQ(read_message(bad).error().code, Errc::malformed_host) << bad;
 }
 
 }  // namespace

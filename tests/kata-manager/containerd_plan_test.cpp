@@ -67,7 +67,7 @@ std::string said(const std::optional<Error>& problem) {
   return problem.value_or(Error{}).message;
 }
 
-void carry_out(const RuntimePlan& plan, ConfigFiles& files) {
+void apply_to(const RuntimePlan& plan, ConfigFiles& files) {
   for (const FileChange& change : plan.changes) files.suppose(change.path, change.after);
 }
 
@@ -128,7 +128,7 @@ TEST_P(Corpus, TakesOurRuntimesAndGivesThemBack) {
       continue;
     }
     ASSERT_THAT(plan->changes, SizeIs(1));
-    carry_out(*plan, files);
+    apply_to(*plan, files);
     const auto after = predict_containerd(setup(release).release, files, setup(release).main);
     EXPECT_EQ(said(after.no_start), "");
     EXPECT_EQ(said(after.no_cri), "");
@@ -143,11 +143,11 @@ TEST_P(Corpus, TakesOurRuntimesAndGivesThemBack) {
     ASSERT_TRUE(upgrade) << upgrade.error().message;
     ASSERT_THAT(upgrade->changes, SizeIs(1));
     EXPECT_EQ(upgrade->changes[0].path, plan->changes[0].path) << "it stays where it is";
-    carry_out(*upgrade, files);
+    apply_to(*upgrade, files);
 
     const auto gone = plan_containerd(setup(release), files, {});
     ASSERT_TRUE(gone) << gone.error().message;
-    carry_out(*gone, files);
+    apply_to(*gone, files);
     EXPECT_EQ(contents(files), before) << "byte for byte";
     EXPECT_THAT(test::must(plan_containerd(setup(release), files, {})).changes, IsEmpty());
   }
@@ -181,7 +181,7 @@ TEST(RealFiles, GetTheseLines) {
       }
       for (const FileChange& change : plan->changes)
         differences += unified_diff("/" + name + change.path.string(), change.before, change.after);
-      carry_out(*plan, files);
+      apply_to(*plan, files);
       return true;
     };
     if (!add(ours_for(release), installed)) continue;
@@ -306,7 +306,7 @@ TEST_F(Containerd, AnInlineTableIsNamedWithWhatToWriteInstead) {
   EXPECT_THAT(test::must(plan("1.7.24", {ours()[0]})).changes, SizeIs(1));
 }
 
-TEST_F(Containerd, IsToldInTheMainFileWhereItImportsNothing) {
+TEST_F(Containerd, IsConfiguredInTheMainFileWhereItImportsNothing) {
   tree.file(kMain,
             "version = 2  # site\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"r/p:3.9\"\n");
   const auto planned = test::must(plan("1.7.24", {ours()[0]}));
@@ -331,7 +331,7 @@ ConfigPath = "/etc/ferry/kata/a/configuration.toml"
 )") << "with the runc that a table of runtimes leaves out before 2.0";
 }
 
-TEST_F(Containerd, IsToldOfTheShimByItsTypeWhereItLooksForNoPath) {
+TEST_F(Containerd, IsGivenTheShimByItsTypeWhereItLooksForNoPath) {
   const std::string by_name = "runtime_type = \"io.containerd.kata-nvidia-gpu.v2\"";
   const std::string by_path = "runtime_type = \"/opt/kata/bin/containerd-shim-kata-v2\"";
   for (const char* release : {"1.6.20", "1.6.39"})
@@ -360,7 +360,7 @@ constexpr const char* kOfVersion1 =
     "[plugins.cri.containerd.runtimes.crun]\nruntime_type = \"io.containerd.runc.v2\"\n";
 
 // 2.x makes the one name of CRI's section of the other, and of two in one file either may be lost.
-TEST_F(Containerd, IsToldByTheNameThatAFileOfVersion1HasForItsSection) {
+TEST_F(Containerd, IsConfiguredByTheNameThatAFileOfVersion1HasForItsSection) {
   for (const char* version : {"", "version = 1\n"}) {
     tree.file(kMain, std::string(version) + kOfVersion1);
     for (const char* release : {"1.7.24", "2.3.4"}) {
@@ -386,7 +386,7 @@ TEST_F(Containerd, DoesNotReadTheNameOfVersion1InALaterFile) {
   }
 }
 
-TEST_F(Containerd, IsToldWhereItsSectionComesFromBefore2) {
+TEST_F(Containerd, IsConfiguredWhereItsSectionComesFromBefore2) {
   tree.file(kMain, "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n");
   tree.file("etc/containerd/conf.d/99-nvidia.toml",
             "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
@@ -489,7 +489,7 @@ TEST_F(Containerd, KeepsTheRuntimesOfAMainFileWithADropInOfVersion1) {
   }
 }
 
-TEST_F(Containerd, IsToldNothingWhereItsCriIsSwitchedOff) {
+TEST_F(Containerd, IsNotConfiguredWhereItsCriIsSwitchedOff) {
   for (const char* id : {"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}) {
     tree.file(kMain, std::string("disabled_plugins = [\"") + id + "\"]\n");
     EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr(std::string("disabled_plugins has ") + id));

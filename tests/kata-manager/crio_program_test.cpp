@@ -6,7 +6,7 @@
 #include "kata-manager/runtime/found_runtime.h"
 #include "kata-manager/runtime/runtime_change.h"
 #include "kata-manager/toml/toml.h"
-#include "tests/kata-manager/told_programs.h"
+#include "tests/kata-manager/stub_programs.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -88,7 +88,7 @@ class Crio : public testing::Test {
 
   test::ScratchDirectory scratch;
   HostFs host{scratch.path()};
-  test::ToldPrograms writer;
+  test::StubPrograms writer;
   std::string extra;  // it reads beside ours, whyever
   std::vector<RuntimeHandler> ours = {
       {.name = "kata-a", .shim = "/opt/kata/bin/containerd-shim-kata-v2", .configuration = "/opt/a.toml"}};

@@ -63,9 +63,9 @@ struct BadFile {
 void PrintTo(const BadFile& bad, std::ostream* out) {
   *out << bad.text;
 }
-class BadWantedClasses : public testing::TestWithParam<BadFile> {};
+class BadDesiredClasses : public testing::TestWithParam<BadFile> {};
 
-TEST_P(BadWantedClasses, AreRefusedWithPlaceKeyAndReason) {
+TEST_P(BadDesiredClasses, AreRefusedWithPlaceKeyAndReason) {
   const auto bad = read(GetParam().text);
   ASSERT_FALSE(bad);
   EXPECT_EQ(bad.error().code, Errc::invalid_config);
@@ -73,7 +73,7 @@ TEST_P(BadWantedClasses, AreRefusedWithPlaceKeyAndReason) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Files, BadWantedClasses,
+    Files, BadDesiredClasses,
     testing::Values(
         BadFile{"", "w.json:1: expected an object, found nothing"},
         BadFile{"[]", "expected an object, found a list"}, BadFile{"{\"version\": 2", "w.json:"},
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "permited: unknown key; did you mean 'permitted'?"},
         BadFile{"{\"version\": 2, \"permitted\": false,\n\"permitted\": true}", "w.json:2: permitted"}));
 
-TEST(WantedClassFile, HasTheClassesThatAreWantedAndAllElse) {
+TEST(DesiredClassFile, HasTheDesiredClassesAndAllElse) {
   const auto both = must(desired_class_file(desired({"kata-c", "kata-a"})));
   ASSERT_EQ(both.classes.size(), 2U);
   EXPECT_EQ(both.classes[0].name, "kata-a") << "the order is the file's";
@@ -131,7 +131,7 @@ TEST(WantedClassFile, HasTheClassesThatAreWantedAndAllElse) {
   EXPECT_EQ(none.artifacts_dir, "/opt/kata-classes");
 }
 
-TEST(WantedClassFile, HasEachClassThatIsNamed) {
+TEST(DesiredClassFile, HasEachClassThatIsNamed) {
   const auto other = desired_class_file(desired({"kata-aa"}));
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().code, Errc::invalid_config);
@@ -147,7 +147,7 @@ TEST(WantedClassFile, HasEachClassThatIsNamed) {
   EXPECT_EQ(unread.error().code, Errc::invalid_config) << "though nothing of it is wanted";
 }
 
-TEST(WantedClassesOfAHost, AreThoseOfItsFile) {
+TEST(DesiredClassesOfAHost, AreThoseOfItsFile) {
   test::ScratchDirectory scratch;
   const HostFs host{scratch.path()};
   EXPECT_FALSE(must(read_desired_classes(host)));

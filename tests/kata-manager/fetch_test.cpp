@@ -64,10 +64,10 @@ TEST_F(Fetch, ByAnAgentThatIsNotRootGoesOnFromRootsAndIsRemovedByHostd) {
 
 TEST_F(Fetch, MakesTheFolderThatUsersSee) {
   const std::string digest = registry.image(layers());
-  std::vector<std::uint64_t> told;
-  world.told = [&](const FetchProgress& progress) {
+  std::vector<std::uint64_t> progress_seen;
+  world.on_progress = [&](const FetchProgress& progress) {
     EXPECT_EQ(progress.total, 46U);
-    told.push_back(progress.done);
+    progress_seen.push_back(progress.done);
     return true;
   };
   const Artifact artifact = must(fetch());
@@ -84,7 +84,7 @@ TEST_F(Fetch, MakesTheFolderThatUsersSee) {
       (ArtifactFile{
           .path = "guest.img", .size = 5, .sha256 = test::sha256_of_text("guest").substr(7), .link = {}}));
   EXPECT_EQ(seen("guest.img"), "guest");
-  EXPECT_EQ(told.back(), 46U);
+  EXPECT_EQ(progress_seen.back(), 46U);
   EXPECT_THAT(in_store(), ElementsAre(folder_of(digest), folder_of(digest) + ".json"))
       << "nothing half done is left";
   const auto current = must(current_artifact(host, request.artifacts_dir, request.name));
@@ -200,7 +200,7 @@ TEST_F(Fetch, LeavesTheVersionInUseWhereTheNewOneCannotBeHad) {
   EXPECT_EQ(seen("guest.img"), "guest");
 }
 
-TEST_F(Fetch, WantsOneConfigurationOrItsName) {
+TEST_F(Fetch, NeedsOneConfigurationOrItsName) {
   auto several = layers();
   several.push_back({.content = "a = 1\n", .title = "snp.toml"});
   several.push_back({.content = "a = 1\n", .title = "defaults/deep.toml"});
@@ -447,7 +447,7 @@ TEST_F(Fetch, IsRightAfterAKillAnywhere) {
 
 TEST_F(Fetch, EndsWhenNobodyWaitsForIt) {
   registry.image(layers());
-  world.told = [](const FetchProgress&) { return false; };
+  world.on_progress = [](const FetchProgress&) { return false; };
   EXPECT_EQ(refusal().code, Errc::failed);
   EXPECT_FALSE(fs::exists(top() / "kata-gpu"));
 }

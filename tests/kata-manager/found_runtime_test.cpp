@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/kata-manager/told_programs.h"
+#include "tests/kata-manager/stub_programs.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -48,7 +48,7 @@ class AtHand : public testing::Test {
 
   test::ScratchDirectory scratch;
   HostFs host{scratch.path()};
-  test::ToldPrograms writer;
+  test::StubPrograms writer;
   Answering running;
   std::vector<RuntimeHandler> ours = {
       {.name = "kata-a", .shim = "/opt/kata/bin/containerd-shim-kata-v2", .configuration = "/opt/a.toml"}};
@@ -117,7 +117,7 @@ TEST_F(AtHand, ThePlanSaysThatTheModelAloneProvesIt) {
   EXPECT_FALSE(config_dump_check(writer, at_hand, RuntimePlan(), ours));
 }
 
-TEST_F(AtHand, SaysThatNobodyTellsTheRelease) {
+TEST_F(AtHand, SaysThatTheReleaseIsUnknown) {
   scratch.file("etc/containerd/config.toml", "");
   const auto unknown = found_runtime(host, writer, running, must(find_runtime(host, {})), {});
   ASSERT_FALSE(unknown);

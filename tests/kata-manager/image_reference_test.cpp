@@ -46,7 +46,7 @@ TEST(ImageReference, IsTakenApart) {
   }
 }
 
-TEST(ImageReference, IsWantedByItsDigestFirst) {
+TEST(ImageReference, IsPulledByItsDigestFirst) {
   const auto both = must(ImageReference::parse("a.b/c:tag@sha256:" + kSha256));
   EXPECT_EQ(both.manifest_key(), "sha256:" + kSha256);
   EXPECT_EQ(both.text(), "a.b/c:tag@sha256:" + kSha256);

@@ -7,7 +7,6 @@
 
 #include <gmock/gmock.h>
 
-#include "kata-manager/classes/kubelet_settings.h"
 #include "kata-manager/kata/confidential_mode.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"

@@ -78,7 +78,7 @@ TEST_F(KataCollect, TakesNothingWhileASandboxIsBeingMade) {
   EXPECT_EQ(left().size(), 3U);
 }
 
-TEST_F(KataCollect, TakesNothingWhereNobodyTellsWhichPodsRun) {
+TEST_F(KataCollect, TakesNothingWhereTheRunningPodsAreUnknown) {
   runtime.answer = fail(Errc::not_found, "it does not run");
   EXPECT_THAT(collected(), IsEmpty());
   EXPECT_EQ(left().size(), 3U);

@@ -254,7 +254,7 @@ TEST(KataDropIn, TakesFilesOfTheArtifactsFolders) {
   EXPECT_EQ(qemu(made, "image"), "/build/kata-containers-nvidia-gpu.img") << "which of two is not known";
 }
 
-TEST(KataDropIn, HasNoSocketWhereNoneIsWanted) {
+TEST(KataDropIn, HasNoSocketWhereNoneIsAskedFor) {
   const KataDropIn made =
       test::must(kata_drop_in(class_of(KataKind::gpu), base_of(kGpuBase), {.gpus = 1}, ""));
   EXPECT_THAT(made.text, HasSubstr("pod_resource_api_sock = \"\"\n"));

@@ -81,9 +81,9 @@ struct Node {
         .classes = std::move(classes),
         .permitted = true,
         .unlabelled = std::move(unlabelled)};
-    write_wanted();
+    write_desired();
   }
-  void write_wanted() const { scratch.file(api::kDesiredClassesFile, desired_classes_text(desired)); }
+  void write_desired() const { scratch.file(api::kDesiredClassesFile, desired_classes_text(desired)); }
   KataKeeper::Round round() const { return keeper->round(now); }
   /// Rounds as they are run, until none asks to come again at once.
   HandlersFile settle() const {
@@ -133,7 +133,7 @@ struct Node {
 
 class KataKeeperTest : public testing::Test, protected Node {};
 
-TEST_F(KataKeeperTest, InstallsWhatIsWantedOnce) {
+TEST_F(KataKeeperTest, InstallsDesiredClassesOnce) {
   want(kTwoClasses, {"kata-a"});
   const auto said = settle();
   EXPECT_EQ(said, (HandlersFile{.ready = {"kata-a"}, .generation = 1}));
@@ -142,7 +142,7 @@ TEST_F(KataKeeperTest, InstallsWhatIsWantedOnce) {
   EXPECT_EQ(daemon->acts, 1);
   const int writes = host.writes;
   const std::string before = everything();
-  write_wanted();
+  write_desired();
   EXPECT_EQ(settle(), said);
   EXPECT_EQ(host.writes, writes);
   EXPECT_EQ(everything(), before);
@@ -185,7 +185,7 @@ TEST_F(KataKeeperTest, SaysWhoKeepsWhatHasLeft) {
 TEST_F(KataKeeperTest, WritesNothingBeforeItIsPermitted) {
   want(kOneClass, {"kata-a"});
   desired.permitted = false;
-  write_wanted();
+  write_desired();
   const std::string before = everything();
   EXPECT_EQ(settle(), (HandlersFile{.ready = {},
                                     .generation = 1,
@@ -194,7 +194,7 @@ TEST_F(KataKeeperTest, WritesNothingBeforeItIsPermitted) {
   EXPECT_EQ(daemon->acts, 0);
   EXPECT_FALSE(host.exists("run/ferry/hostd/lock"));
   desired.permitted = true;
-  write_wanted();
+  write_desired();
   EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
 }
 
@@ -248,7 +248,7 @@ TEST_F(KataKeeperTest, ConfidentialClassesGoByTheModeThatTheFileSays) {
   const auto want_in = [&](State mode) {
     want("- {name: kata-snp, artifacts: {url: \"file:///srv/gpu\"}}\n", {"kata-snp"});
     desired.confidential_mode = mode;
-    write_wanted();
+    write_desired();
     return settle().ready;
   };
   for (const State mode : {State::off, State::devtools, State::failed}) {
@@ -289,7 +289,7 @@ TEST_F(KataKeeperTest, WhatAnOlderContainerdCannotStartIsNotReadyAndIsWrittenAne
   release = must(ContainerdRelease::parse("1.6.20"));
   begin();
   desired.permitted = false;
-  write_wanted();
+  write_desired();
   EXPECT_THAT(settle().ready, IsEmpty());
   want(kTwoClasses, {"kata-a", "kata-b"});
   EXPECT_THAT(settle().ready, ElementsAre("kata-a", "kata-b"));
@@ -317,7 +317,7 @@ TEST_F(KataKeeperTest, WhatComesDoesNotWaitForWhatLeaves) {
   EXPECT_THAT(text(kMain), AllOf(HasSubstr("runtimes.kata-a]"), HasSubstr("runtimes.kata-b]")));
 }
 
-TEST_F(KataKeeperTest, WhatIsWantedAgainIsReadyAgain) {
+TEST_F(KataKeeperTest, AClassThatIsDesiredAgainIsReadyAgain) {
   want(kOneClass, {"kata-a"});
   settle();
   want(kOneClass, {});
@@ -352,7 +352,7 @@ TEST_F(KataKeeperTest, WhatLeavesStaysWhileAPodRunsWithIt) {
   EXPECT_FALSE(host.exists("opt/art/kata-a"));
 }
 
-TEST_F(KataKeeperTest, TakesAllOfOursAwayWhenNoClassIsWanted) {
+TEST_F(KataKeeperTest, TakesAllOfOursAwayWhenNoClassIsDesired) {
   want(kTwoClasses, {"kata-a", "kata-b"});
   settle();
   want(kTwoClasses, {}, {"kata-a", "kata-b"});
@@ -367,12 +367,12 @@ TEST_F(KataKeeperTest, RemovesWhatOneThatWasKilledHasLeft) {
   settle();
   scratch.file("etc/ferry/kata/kata-b/configuration.toml", "x");
   desired.permitted = false;
-  write_wanted();
+  write_desired();
   settle();
   EXPECT_TRUE(says("kata-b", HandlerState::pending));
   EXPECT_THAT(said().ready, ElementsAre("kata-a"));
   desired.permitted = true;
-  write_wanted();
+  write_desired();
   EXPECT_EQ(settle(), (HandlersFile{.ready = {"kata-a"}, .generation = 1}));
   EXPECT_FALSE(host.exists("etc/ferry/kata/kata-b"));
   EXPECT_EQ(daemon->acts, 1);
@@ -423,7 +423,7 @@ TEST_F(KataKeeperTest, PutsBackWhatFailsAndTriesAgainWithGrowingPauses) {
     EXPECT_TRUE(says("kata-a", HandlerState::failed));
     EXPECT_FALSE(said().applying);
     ++desired.generation;  // as with another permission
-    write_wanted();
+    write_desired();
     pauses.push_back(std::chrono::duration_cast<seconds>(*again - now));
     now += seconds(1);
     round();
@@ -479,7 +479,7 @@ TEST_F(KataKeeperTest, RefusesARestartThatWouldEndPods) {
   EXPECT_EQ(daemon->acts, 0);
 }
 
-TEST_F(KataKeeperTest, LeavesTheRestartToWhoWantsIt) {
+TEST_F(KataKeeperTest, LeavesTheRestartToAPersonWhereThatIsAskedFor) {
   want(kOneClass, {"kata-a"}, {}, "loadModules: false\nrestart: none\n");
   settle();
   EXPECT_TRUE(says("kata-a", HandlerState::blocked));

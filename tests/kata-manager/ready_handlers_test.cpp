@@ -210,7 +210,7 @@ TEST_F(ReadyWatchTest, HearsOfAnotherDesiredState) {
   watch_.reset();
 }
 
-TEST_F(ReadyWatchTest, HearsOfWhatNobodyTells) {
+TEST_F(ReadyWatchTest, HearsOfChangesThatAreNotReported) {
   scratch_.directory("run/containerd");
   begin(milliseconds(5));
   EXPECT_TRUE(says({"kata-gpu"}));

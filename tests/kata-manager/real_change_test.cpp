@@ -65,16 +65,16 @@ class Node {
   }
   Result<RuntimeOutcome> make_so(const std::vector<RuntimeHandler>& handlers) {
     const auto before = test::must(containerd_plugins(writer_, program_, daemon.main()));
-    return carry_out({.host = &host,
-                      .runtime = &runtime,
-                      .control = &restart,
-                      .contradiction = [&]() -> Result<std::optional<std::string>> {
-                        return unplanned(before,
-                                         test::must(containerd_plugins(writer_, program_, daemon.main())),
-                                         plan, handlers, setup.release);
-                      },
-                      .patience = patience},
-                     {.files = plan.changes, .handlers = handlers, .leaving = plan.leaving});
+    return apply_change({.host = &host,
+                         .runtime = &runtime,
+                         .control = &restart,
+                         .contradiction = [&]() -> Result<std::optional<std::string>> {
+                           return unplanned(before,
+                                            test::must(containerd_plugins(writer_, program_, daemon.main())),
+                                            plan, handlers, setup.release);
+                         },
+                         .patience = patience},
+                        {.files = plan.changes, .handlers = handlers, .leaving = plan.leaving});
   }
   std::string main() const { return host.read_file(kMain.relative_path()).value_or(""); }
 
@@ -206,7 +206,7 @@ class RestartOf final : public RuntimeControl {
   Restart& restart_;
 };
 
-TEST_F(RealChange, IsWhatAFileWantsAndNothingThatHasALabelLeaves) {
+TEST_F(RealChange, IsWhatAFileAsksForAndNothingThatHasALabelLeaves) {
   for (const auto& binary : test::containerd_binaries()) {
     SCOPED_TRACE(binary.release.text());
     Node node(binary, "");

@@ -84,7 +84,7 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
   std::vector<std::string> names_;
 };
 
-TEST(RuntimeStateTest, KnowsARuntimeAsFarAsItTells) {
+TEST(RuntimeStateTest, KnowsARuntimeAsFarAsItReports) {
   const RuntimeHandler ours = {
       .name = "ours", .shim = "/shim", .configuration = "/configuration", .snapshotter = "nydus"};
   const KnownRuntime same = {.name = "ours",
@@ -178,7 +178,7 @@ class RuntimeChangeTest : public testing::Test {
 };
 
 TEST_F(RuntimeChangeTest, IsWrittenReadAndProvenAndTheSecondTimeNothing) {
-  const auto first = test::must(carry_out(context(), installation()));
+  const auto first = test::must(apply_change(context(), installation()));
   EXPECT_TRUE(first.written && first.acted);
   EXPECT_EQ(first.unproven, std::nullopt);
   EXPECT_EQ(drop_in(), "ours\n");
@@ -186,7 +186,7 @@ TEST_F(RuntimeChangeTest, IsWrittenReadAndProvenAndTheSecondTimeNothing) {
   const int writes = host.writes;
   RuntimeChange again = installation();
   again.files.clear();
-  const auto second = test::must(carry_out(context(), again));
+  const auto second = test::must(apply_change(context(), again));
   EXPECT_FALSE(second.written || second.acted);
   EXPECT_EQ(host.writes, writes);
   EXPECT_EQ(runtime.acts, 1);
@@ -197,8 +197,8 @@ TEST_F(RuntimeChangeTest, IsRefusedWhileARecordOfAnEarlierVersionIsThere) {
   for (const char* const name : {"unproven.json", "unread.json"}) {
     const std::string file = std::string("var/lib/ferry/kata/") + name;
     scratch.file(file, R"({"changes":[{"path":"/etc/runtime/main","before":"planted\n","after":"runc\n"}]})");
-    for (const auto& error : {carry_out(context(), installation("broken")).error(),
-                              may_carry_out(context(), installation()).error()}) {
+    for (const auto& error : {apply_change(context(), installation("broken")).error(),
+                              may_apply_change(context(), installation()).error()}) {
       EXPECT_EQ(error.code, Errc::refused);
       EXPECT_THAT(error.message, HasSubstr("/" + file + " is of an earlier version of Ferry"));
       EXPECT_THAT(error.hint, HasSubstr("mv /" + file + " /var/lib/ferry-hostd/kata/"));
@@ -206,11 +206,11 @@ TEST_F(RuntimeChangeTest, IsRefusedWhileARecordOfAnEarlierVersionIsThere) {
     EXPECT_EQ(main(), "runc\n");
     scratch.remove(file);
   }
-  EXPECT_TRUE(test::must(carry_out(context(), installation())).written);
+  EXPECT_TRUE(test::must(apply_change(context(), installation())).written);
 }
 
 TEST_F(RuntimeChangeTest, ThatTheRuntimeDoesNotStartWithIsPutBack) {
-  const auto outcome = carry_out(context(), installation("broken"));
+  const auto outcome = apply_change(context(), installation("broken"));
   EXPECT_THAT(error_of(outcome), HasSubstr("the files from before are back, and it runs with them"));
   EXPECT_EQ(main(), "runc\n");
   EXPECT_EQ(drop_in(), "there is none");
@@ -221,13 +221,13 @@ TEST_F(RuntimeChangeTest, ThatTheRuntimeDoesNotStartWithIsPutBack) {
 
 TEST_F(RuntimeChangeTest, ThatTheRuntimeDoesNotTakeInIsPutBack) {
   runtime.forgets = true;
-  EXPECT_THAT(error_of(carry_out(context(), installation())), HasSubstr("does not have the runtimes"));
+  EXPECT_THAT(error_of(apply_change(context(), installation())), HasSubstr("does not have the runtimes"));
   EXPECT_EQ(main(), "runc\n");
 }
 
 TEST_F(RuntimeChangeTest, ThatNobodyMayRestartForIsPutBackAndItsRecordStays) {
   runtime.refuses_to_act = true;
-  EXPECT_THAT(error_of(carry_out(context(), installation())),
+  EXPECT_THAT(error_of(apply_change(context(), installation())),
               AllOf(HasSubstr("systemd says no"), HasSubstr("it does not run: systemd says no")));
   EXPECT_EQ(main(), "runc\n");
 }
@@ -235,46 +235,47 @@ TEST_F(RuntimeChangeTest, ThatNobodyMayRestartForIsPutBackAndItsRecordStays) {
 TEST_F(RuntimeChangeTest, ThatItsOwnProgramReadsOtherwiseIsPutBackBeforeAnyRestart) {
   auto doubted = context();
   doubted.contradiction = [] { return std::optional<std::string>("sandbox_image has another value"); };
-  EXPECT_THAT(error_of(carry_out(doubted, installation())),
+  EXPECT_THAT(error_of(apply_change(doubted, installation())),
               AllOf(HasSubstr("sandbox_image"), HasSubstr("what was written is put back")));
   EXPECT_EQ(main(), "runc\n");
   EXPECT_EQ(runtime.acts, 0);
 }
 
 TEST_F(RuntimeChangeTest, IsRefusedWhilePodsRunWithWhatWouldLeave) {
-  test::must(carry_out(context(), installation()));
+  test::must(apply_change(context(), installation()));
   runtime.pods_ = {{.name_space = "a", .name = "web", .handler = "ours", .sandbox = "1"},
                    {.name_space = "a", .name = "other", .handler = "", .sandbox = "2"}};
   const int writes = host.writes;
-  const auto outcome = carry_out(context(), removal());
+  const auto outcome = apply_change(context(), removal());
   ASSERT_FALSE(outcome.has_value());
   EXPECT_EQ(outcome.error().code, make_error_code(Errc::refused));
   EXPECT_THAT(outcome.error().message, AllOf(HasSubstr("a/web"), testing::Not(HasSubstr("a/other"))));
   EXPECT_EQ(host.writes, writes);
   EXPECT_EQ(runtime.acts, 1);
   runtime.pods_known = false;
-  EXPECT_THAT(error_of(carry_out(context(), removal())), HasSubstr("not known"));
+  EXPECT_THAT(error_of(apply_change(context(), removal())), HasSubstr("not known"));
   EXPECT_EQ(drop_in(), "ours\n");
 }
 
 TEST_F(RuntimeChangeTest, IsRefusedWhereARestartEndsThePodsThatRun) {
   runtime.harm_ = "its unit kills all of its processes";
   runtime.pods_ = {{.name_space = "a", .name = "web", .handler = "", .sandbox = "1"}};
-  EXPECT_THAT(error_of(carry_out(context(), installation())), AllOf(HasSubstr("kills all of its processes")));
+  EXPECT_THAT(error_of(apply_change(context(), installation())),
+              AllOf(HasSubstr("kills all of its processes")));
   EXPECT_EQ(main(), "runc\n");
   runtime.pods_.clear();
-  EXPECT_TRUE(test::must(carry_out(context(), installation())).acted) << "no pod is there to be hurt";
+  EXPECT_TRUE(test::must(apply_change(context(), installation())).acted) << "no pod is there to be hurt";
 }
 
 TEST_F(RuntimeChangeTest, IsReadLaterWhereNobodyRestartsAndProvenThen) {
   auto alone = context();
   alone.control = nullptr;
-  const auto outcome = test::must(carry_out(alone, installation()));
+  const auto outcome = test::must(apply_change(alone, installation()));
   EXPECT_TRUE(outcome.written);
   EXPECT_THAT(outcome.unproven.value_or(""), HasSubstr("next start"));
   RuntimeChange again = installation();
   again.files.clear();
-  const auto later = test::must(carry_out(context(), again));
+  const auto later = test::must(apply_change(context(), again));
   EXPECT_TRUE(later.acted) << "it runs with what it has read before";
   EXPECT_FALSE(later.written);
   EXPECT_EQ(later.unproven, std::nullopt);
@@ -284,11 +285,11 @@ TEST_F(RuntimeChangeTest, IsReadLaterWhereNobodyRestartsAndProvenThen) {
 TEST_F(RuntimeChangeTest, ThatWasLeftToBeReadIsPutBackWhereTheRuntimeDoesNotTakeIt) {
   auto alone = context();
   alone.control = nullptr;
-  test::must(carry_out(alone, installation("broken")));
+  test::must(apply_change(alone, installation("broken")));
   EXPECT_FALSE(host.exists(kRuntimeRecord)) << "nobody is at work";
   RuntimeChange again = installation();
   again.files.clear();
-  EXPECT_THAT(error_of(carry_out(context(), again)),
+  EXPECT_THAT(error_of(apply_change(context(), again)),
               HasSubstr("the files from before are back, and it runs with them"));
   EXPECT_EQ(main(), "runc\n");
   EXPECT_EQ(drop_in(), "there is none");
@@ -298,30 +299,30 @@ TEST_F(RuntimeChangeTest, ThatWasLeftToBeReadIsPutBackWhereTheRuntimeDoesNotTake
 TEST_F(RuntimeChangeTest, ThatWasLeftToBeReadIsForgottenOnceItIsRead) {
   auto alone = context();
   alone.control = nullptr;
-  test::must(carry_out(alone, installation()));
+  test::must(apply_change(alone, installation()));
   ASSERT_TRUE(host.exists(kUnreadRecord));
   test::must(runtime.act());  // by somebody else
   RuntimeChange again = installation();
   again.files.clear();
-  test::must(carry_out(context(), again));
+  test::must(apply_change(context(), again));
   EXPECT_FALSE(host.exists(kUnreadRecord));
-  test::must(carry_out(alone, removal()));
+  test::must(apply_change(alone, removal()));
   ASSERT_TRUE(host.exists(kUnreadRecord));
   RuntimeChange back = installation();
   back.files.pop_back();
-  test::must(carry_out(alone, back));
+  test::must(apply_change(alone, back));
   EXPECT_FALSE(host.exists(kUnreadRecord)) << "it is as it has read it";
 }
 
 TEST_F(RuntimeChangeTest, LeavesWhatTheRuntimeHasReadMeanwhile) {
   auto alone = context();
   alone.control = nullptr;
-  test::must(carry_out(alone, installation()));
+  test::must(apply_change(alone, installation()));
   test::must(runtime.act());  // by somebody else, and it serves
   RuntimeChange second;
   second.files = {{.path = std::string("/") + kMain, .before = "runc imports\n", .after = "runc broken\n"}};
   second.handlers = ours;
-  EXPECT_THAT(error_of(carry_out(context(), second)), HasSubstr("the files from before are back"));
+  EXPECT_THAT(error_of(apply_change(context(), second)), HasSubstr("the files from before are back"));
   EXPECT_EQ(main(), "runc imports\n");
   EXPECT_EQ(drop_in(), "ours\n");
 }
@@ -329,12 +330,12 @@ TEST_F(RuntimeChangeTest, LeavesWhatTheRuntimeHasReadMeanwhile) {
 TEST_F(RuntimeChangeTest, ThatFailsBeforeAnyRestartLeavesWhatWasLeftBefore) {
   auto alone = context();
   alone.control = nullptr;
-  test::must(carry_out(alone, installation()));
+  test::must(apply_change(alone, installation()));
   alone.contradiction = [] { return std::optional<std::string>("sandbox_image has another value"); };
   RuntimeChange second;
   second.files = {{.path = std::string("/") + kMain, .before = "runc imports\n", .after = "runc other\n"}};
   second.handlers = ours;
-  EXPECT_THAT(error_of(carry_out(alone, second)), HasSubstr("what was written is put back"));
+  EXPECT_THAT(error_of(apply_change(alone, second)), HasSubstr("what was written is put back"));
   EXPECT_EQ(main(), "runc imports\n");
   EXPECT_EQ(drop_in(), "ours\n");
   EXPECT_TRUE(host.exists(kUnreadRecord));
@@ -344,7 +345,7 @@ TEST_F(RuntimeChangeTest, ThatFailsBeforeAnyRestartLeavesWhatWasLeftBefore) {
 TEST_F(RuntimeChangeTest, KeepsAnEditOfWhatWasLeftToBeReadAlsoBehindARunThatDied) {
   auto alone = context();
   alone.control = nullptr;
-  test::must(carry_out(alone, installation()));
+  test::must(apply_change(alone, installation()));
   scratch.file(kMain, "runc edited\n");
   const FileChange killed{
       .path = std::string("/") + kMain, .before = "runc edited\n", .after = "runc broken\n"};
@@ -352,7 +353,7 @@ TEST_F(RuntimeChangeTest, KeepsAnEditOfWhatWasLeftToBeReadAlsoBehindARunThatDied
   test::must(make(host, killed));
   RuntimeChange again;
   again.handlers = ours;
-  EXPECT_THAT(error_of(carry_out(context(), again)), HasSubstr("the files from before are back"));
+  EXPECT_THAT(error_of(apply_change(context(), again)), HasSubstr("the files from before are back"));
   EXPECT_EQ(main(), "runc edited\n");
 }
 
@@ -360,16 +361,16 @@ TEST_F(RuntimeChangeTest, KeepsAnEditOfWhatWasLeftToBeReadAlsoBehindARunThatDied
 TEST_F(RuntimeChangeTest, ThatIsKilledWhileWhatWasLeftIsReadIsTakenUp) {
   auto alone = context();
   alone.control = nullptr;
-  test::must(carry_out(alone, installation("broken")));
+  test::must(apply_change(alone, installation("broken")));
   const pid_t pid = ::fork();
   if (pid == 0) {
     auto dies = context();
-    dies.told = [](const std::string& what) {
+    dies.log = [](const std::string& what) {
       if (what.starts_with("put ")) ::_exit(EXIT_SUCCESS);
     };
     RuntimeChange again = installation();
     again.files.clear();
-    static_cast<void>(carry_out(dies, again));
+    static_cast<void>(apply_change(dies, again));
     ::_exit(EXIT_FAILURE);
   }
   int status = 0;
@@ -379,7 +380,7 @@ TEST_F(RuntimeChangeTest, ThatIsKilledWhileWhatWasLeftIsReadIsTakenUp) {
   test::must(runtime.act());  // it is down by now
   RuntimeChange again = installation();
   again.files.clear();
-  EXPECT_FALSE(carry_out(context(), again).has_value());
+  EXPECT_FALSE(apply_change(context(), again).has_value());
   EXPECT_EQ(main(), "runc\n");
   EXPECT_TRUE(runtime.state().has_value());
 }
@@ -389,11 +390,11 @@ TEST_F(RuntimeChangeTest, IsPutBackWhereTheRuntimeHasLostSomebodyElses) {
   change.staying = std::vector<std::string>{"runc", "imports", "ours"};
   test::must(runtime.act());  // it has read the main file
   runtime.loses = "runc";
-  EXPECT_THAT(error_of(carry_out(context(), change)), HasSubstr("has lost runc, which is not ours"));
+  EXPECT_THAT(error_of(apply_change(context(), change)), HasSubstr("has lost runc, which is not ours"));
   EXPECT_EQ(main(), "runc\n");
   change.staying =
       std::vector<std::string>{"imports", "ours"};  // as its files say: somebody has taken it out
-  EXPECT_EQ(error_of(carry_out(context(), change)), "it went well");
+  EXPECT_EQ(error_of(apply_change(context(), change)), "it went well");
 }
 
 TEST_F(RuntimeChangeTest, ThatFailsWithoutAWriteSaysSo) {
@@ -401,24 +402,24 @@ TEST_F(RuntimeChangeTest, ThatFailsWithoutAWriteSaysSo) {
   scratch.file(kDropIn, "ours\n");
   RuntimeChange change = installation();
   change.files.clear();
-  EXPECT_THAT(error_of(carry_out(context(), change)), HasSubstr("none of its files is other than before"));
+  EXPECT_THAT(error_of(apply_change(context(), change)), HasSubstr("none of its files is other than before"));
 }
 
 TEST_F(RuntimeChangeTest, OfARuntimeThatDoesNotRunIsWrittenOnly) {
   runtime.there = false;
-  const auto outcome = test::must(carry_out(context(), installation()));
+  const auto outcome = test::must(apply_change(context(), installation()));
   EXPECT_TRUE(outcome.written);
   EXPECT_FALSE(outcome.acted);
   EXPECT_THAT(outcome.unproven.value_or(""), HasSubstr("does not run"));
   EXPECT_FALSE(host.exists(kRuntimeRecord));
 }
 
-TEST_F(RuntimeChangeTest, OfARuntimeThatTellsNothingIsTriedByItsAnswering) {
+TEST_F(RuntimeChangeTest, OfARuntimeThatReportsNothingIsTriedByItsAnswering) {
   runtime.tells = false;
-  EXPECT_THAT(test::must(carry_out(context(), installation())).unproven.value_or(""),
+  EXPECT_THAT(test::must(apply_change(context(), installation())).unproven.value_or(""),
               HasSubstr("does not say"));
   EXPECT_THAT(
-      error_of(carry_out(
+      error_of(apply_change(
           context(),
           {.files = {{.path = std::string("/") + kMain, .before = "runc imports\n", .after = "broken\n"}},
            .handlers = ours,
@@ -428,7 +429,7 @@ TEST_F(RuntimeChangeTest, OfARuntimeThatTellsNothingIsTriedByItsAnswering) {
 
 TEST_F(RuntimeChangeTest, OfAFileThatSomebodyElseHasChangedIsRefused) {
   scratch.file(kMain, "runc theirs\n");
-  const auto outcome = carry_out(context(), installation());
+  const auto outcome = apply_change(context(), installation());
   ASSERT_FALSE(outcome.has_value());
   EXPECT_EQ(outcome.error().code, make_error_code(Errc::refused));
   EXPECT_EQ(main(), "runc theirs\n");
@@ -438,7 +439,7 @@ TEST_F(RuntimeChangeTest, OfAFileThatSomebodyElseHasChangedIsRefused) {
 
 TEST_F(RuntimeChangeTest, OfARuntimeThatIsSlowToAnswerIsNotMade) {
   runtime.slow = true;
-  const auto outcome = carry_out(context(), installation());
+  const auto outcome = apply_change(context(), installation());
   ASSERT_FALSE(outcome.has_value());
   EXPECT_EQ(outcome.error().code, make_error_code(Errc::unreachable));
   EXPECT_EQ(main(), "runc\n");
@@ -450,12 +451,12 @@ TEST_F(RuntimeChangeTest, ThatWasInterruptedIsNotTakenUpByARestartThatMayEndPods
   scratch.file(kMain, "runc broken\n");
   runtime.slow = true;
   runtime.harm_ = "its unit kills all of its processes";
-  const auto outcome = carry_out(context(), {.files = {}, .handlers = ours, .leaving = {}});
+  const auto outcome = apply_change(context(), {.files = {}, .handlers = ours, .leaving = {}});
   ASSERT_FALSE(outcome.has_value());
   EXPECT_EQ(outcome.error().code, make_error_code(Errc::refused));
   EXPECT_EQ(runtime.acts, 0);
   runtime.harm_.reset();
-  EXPECT_THAT(error_of(carry_out(context(), {.files = {}, .handlers = ours, .leaving = {}})),
+  EXPECT_THAT(error_of(apply_change(context(), {.files = {}, .handlers = ours, .leaving = {}})),
               HasSubstr("are back"));
   EXPECT_EQ(main(), "runc\n");
   EXPECT_EQ(runtime.acts, 2);
@@ -464,7 +465,7 @@ TEST_F(RuntimeChangeTest, ThatWasInterruptedIsNotTakenUpByARestartThatMayEndPods
 TEST_F(RuntimeChangeTest, OfALinkIsRefused) {
   scratch.file("srv/main", "runc\n");
   scratch.link(kMain, "/srv/main");
-  const auto outcome = carry_out(context(), installation());
+  const auto outcome = apply_change(context(), installation());
   ASSERT_FALSE(outcome.has_value());
   EXPECT_EQ(outcome.error().code, make_error_code(Errc::refused));
   EXPECT_THAT(outcome.error().message, HasSubstr("is a link to /srv/main"));
@@ -479,7 +480,7 @@ TEST_F(RuntimeChangeTest, BringsBackAnEditThatWasMadeBetweenTwoRunsThatDied) {
   test::must(write_runtime_record(host, {first}));
   scratch.file(kMain, "runc edited\n");
   EXPECT_THAT(test::must(read_runtime_record(host)), IsEmpty());
-  EXPECT_THAT(error_of(carry_out(context(), {.files = {second}, .handlers = {}, .leaving = {}})),
+  EXPECT_THAT(error_of(apply_change(context(), {.files = {second}, .handlers = {}, .leaving = {}})),
               HasSubstr("are back"));
   EXPECT_EQ(main(), "runc edited\n");
 }
@@ -494,7 +495,7 @@ TEST_F(RuntimeChangeTest, FailingAtAnyWriteLeavesWhatWasThere) {
       FakeRuntime fake(here);
       here.*fails = at;
       const auto outcome =
-          carry_out({.host = &here, .runtime = &fake, .control = &fake, .patience = {}}, installation());
+          apply_change({.host = &here, .runtime = &fake, .control = &fake, .patience = {}}, installation());
       if (here.writes <= at) {
         EXPECT_TRUE(outcome.has_value());
         EXPECT_GE(at, 4) << "the record, two files, the record's end";
@@ -508,8 +509,8 @@ TEST_F(RuntimeChangeTest, FailingAtAnyWriteLeavesWhatWasThere) {
       here.*fails = -1;
       RuntimeChange again = installation();
       if (proven) again.files.clear();
-      EXPECT_TRUE(
-          carry_out({.host = &here, .runtime = &fake, .control = &fake, .patience = {}}, again).has_value());
+      EXPECT_TRUE(apply_change({.host = &here, .runtime = &fake, .control = &fake, .patience = {}}, again)
+                      .has_value());
       EXPECT_FALSE(here.exists(kRuntimeRecord));
     }
 }
@@ -539,8 +540,8 @@ TEST_F(RuntimeChangeTest, DyingAtAnyWriteIsTakenUpByTheNextRun) {
         if (pid == 0) {
           (before ? here.dies_before : here.dies_after) = at;
           FakeRuntime fake(here);
-          static_cast<void>(carry_out({.host = &here, .runtime = &fake, .control = &fake, .patience = {}},
-                                      installation(word)));
+          static_cast<void>(apply_change({.host = &here, .runtime = &fake, .control = &fake, .patience = {}},
+                                         installation(word)));
           ::_exit(EXIT_FAILURE);  // it went through
         }
         int status = 0;
@@ -548,8 +549,8 @@ TEST_F(RuntimeChangeTest, DyingAtAnyWriteIsTakenUpByTheNextRun) {
         deaths += WEXITSTATUS(status) == EXIT_SUCCESS ? 1 : 0;
         EXPECT_THAT(here.read_file(kMain).value_or(""), testing::AnyOf("runc\n", "runc " + word + "\n"));
         FakeRuntime fake(here);
-        const auto next = carry_out({.host = &here, .runtime = &fake, .control = &fake, .patience = {}},
-                                    rest_of(installation(word), here));
+        const auto next = apply_change({.host = &here, .runtime = &fake, .control = &fake, .patience = {}},
+                                       rest_of(installation(word), here));
         if (word == "imports") {
           EXPECT_EQ(error_of(next), "it went well");
           EXPECT_TRUE(fake.state()->has("ours"));

@@ -43,7 +43,7 @@ TEST_F(RuntimePlaceTest, IsTheOneThatRuns) {
   EXPECT_THAT(name({.name = "containrd"}), HasSubstr("did you mean 'containerd'?"));
 }
 
-TEST_F(RuntimePlaceTest, TellsDistributionsOfOneSocketApart) {
+TEST_F(RuntimePlaceTest, DistinguishesDistributionsOfOneSocket) {
   scratch.file("run/k3s/containerd/containerd.sock", "");
   scratch.directory("var/lib/rancher/rke2/agent/etc/containerd");
   const auto place = test::must(found());
@@ -92,7 +92,7 @@ TEST_F(RuntimePlaceTest, HasTheFileThatItsUnitNames) {
   EXPECT_EQ(test::must(found({.unit = "kata.service"})).configuration, "/etc/kata.toml");
 }
 
-TEST_F(RuntimePlaceTest, SaysWhereItsUnitDoesNotTell) {
+TEST_F(RuntimePlaceTest, SaysThatItsUnitDoesNotNameIt) {
   scratch.file("usr/bin/containerd", "");
   const auto with = [&](const std::string& line) {
     scratch.file("lib/systemd/system/containerd.service", "[Service]\nExecStart=" + line + "\n");

@@ -45,8 +45,8 @@ class ApiClientTest : public testing::Test, public KubeFixture {
   }
   Result<> remove(const kube::ObjectRef& object, const std::string& uid) {
     Answer<bool> answer;
-    client.remove(object, uid, [told = answer.here()](const Result<>& result) {
-      told(result ? Result<bool>(true) : Result<bool>(fail(result.error())));
+    client.remove(object, uid, [on_end = answer.here()](const Result<>& result) {
+      on_end(result ? Result<bool>(true) : Result<bool>(fail(result.error())));
     });
     clock.run_until([&] { return answer.is_there(); }, 2h);
     const auto result = answer.get();
@@ -167,7 +167,7 @@ TEST_F(ApiClientTest, WritesWordsThatAreNoUtf8WithTheWrongByteReplaced) {
   EXPECT_EQ(label("b"), "x\xEF\xBF\xBDy");
 }
 
-TEST_F(ApiClientTest, AppliesWhatItWantsAndTakesBackWhatItNoLongerDoes) {
+TEST_F(ApiClientTest, AppliesItsFieldsAndRemovesThoseItNoLongerNames) {
   EXPECT_EQ(code_of(apply({{"metadata", {{"labels", {{"b", "1"}, {"c", "1"}}}}}})), std::error_code());
   EXPECT_EQ(code_of(apply({{"metadata", {{"labels", {{"b", "2"}}}}}})), std::error_code());
   EXPECT_EQ(label("a"), "1") << "another's";
@@ -219,7 +219,7 @@ TEST_F(ApiClientTest, SendsNothingForANameThatNoObjectCanHave) {
   EXPECT_TRUE(server.seen().empty());
 }
 
-TEST_F(ApiClientTest, TellsTheEndOfALogAsItIs) {
+TEST_F(ApiClientTest, PassesOnTheEndOfALogAsItIs) {
   server.logs["a/p/main"] = "{\nnot json";
   const auto log = [&](const std::string& container, bool previous = false) {
     return outcome<std::string>([&](auto done) {
@@ -338,7 +338,7 @@ TEST_F(ApiClientTest, AsksAgainWhileThatMayHelp) {
   EXPECT_EQ(server.seen().size(), 4U);
 }
 
-TEST_F(ApiClientTest, TellsTheLastFailureWhenItDoesNot) {
+TEST_F(ApiClientTest, ReportsTheLastFailureWhenItDoesNot) {
   server.set_down(true);
   const auto got = get(kube::node_ref("n1"));
   EXPECT_EQ(code_of(got), Errc::unreachable);

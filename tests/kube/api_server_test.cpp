@@ -23,7 +23,8 @@ class ApiServerTest : public testing::Test, public KubeFixture {
  protected:
   Result<kube::ApiReply> ask(kube::ApiRequest request) {
     std::optional<Result<kube::ApiReply>> reply;
-    server.send(std::move(request), {.ended = [&](Result<kube::ApiReply> told) { reply = std::move(told); }});
+    server.send(std::move(request),
+                {.ended = [&](Result<kube::ApiReply> answer) { reply = std::move(answer); }});
     clock.run_until([&] { return reply.has_value(); }, 1h);
     return reply.value_or(fail(Errc::stuck, "no answer"));
   }
@@ -119,7 +120,7 @@ TEST_F(ApiServerTest, EqualSeedsFailAlike) {
   EXPECT_NE(explanation(7), explanation(8));
 }
 
-TEST_F(ApiServerTest, StreamsTellWhatHappenedSinceAVersion) {
+TEST_F(ApiServerTest, StreamsHaveEventsSinceAVersion) {
   server.put(node("n1"));
   const auto from = version();
   server.edit(kNode, labels("a", "1"));
@@ -129,7 +130,7 @@ TEST_F(ApiServerTest, StreamsTellWhatHappenedSinceAVersion) {
   server.send(
       {.path = "/api/v1/nodes?watch=1&resourceVersion=" + from + "&timeoutSeconds=90", .deadline = 0ms},
       {.received = [&](std::string_view bytes) { heard += bytes; },
-       .ended = [&](Result<kube::ApiReply> told) { reply = std::move(told); }});
+       .ended = [&](Result<kube::ApiReply> answer) { reply = std::move(answer); }});
   clock.run_for(2min);
   EXPECT_EQ(reply.value_or(fail(Errc::stuck, "open")).value_or(kube::ApiReply{}).status, 200);
   std::vector<std::string> types;

@@ -108,7 +108,7 @@ TEST_F(EventRecorderTest, GoesByNoClockOnTheWall) {
   EXPECT_EQ(only_event()["count"], 2);
 }
 
-TEST_F(EventRecorderTest, MakesOneThatTheServerHasLetGoAnew) {
+TEST_F(EventRecorderTest, MakesOneAnewThatTheServerHasDeleted) {
   recorder.record(kNormal, "Bound", "one");
   clock.run_for(1min);
   server.erase("/api/v1/namespaces/default/events/" + only_event()["metadata"]["name"].get<std::string>());
@@ -225,7 +225,7 @@ TEST_F(EventRecorderTest, NothingIsSentWhenItIsNotPermitted) {
   EXPECT_LE(server.seen().size(), 15U);
 }
 
-TEST_F(EventRecorderTest, TellsOnceThatNoneIsTaken) {
+TEST_F(EventRecorderTest, LogsOnceThatNoneIsTaken) {
   std::vector<std::string> hints;
   kube::EventRecorder telling(
       client, clock, [this] { return server.draw(); }, [this] { return clock.wall(); }, "n1",

@@ -52,7 +52,7 @@ TEST(FieldFilter, KeepsAllButTheFieldsThatAreNamed) {
             R"({"a":[1,{"metadata":{"managedFields":1}}],"metadata":{"name":"n"},"b":null,"c":-1.5e3})");
 }
 
-TEST(FieldFilter, KeepsOfAListWhatTellsHowItGoesOn) {
+TEST(FieldFilter, KeepsOfAListItsContinueToken) {
   const std::string token(3'000, 'x');
   EXPECT_EQ(kept_of(in_a_list(kSome), R"({"kind":"PodList","metadata":{"continue":")" + token +
                                           R"("},"items":[{"metadata":{"name":"a"},"spec":{}},{"spec":1}]})"),

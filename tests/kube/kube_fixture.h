@@ -54,7 +54,7 @@ class Answer {
  public:
   std::function<void(Result<T>)> here() {
     return [this](Result<T> result) {
-      if (result_) throw std::runtime_error("told twice");
+      if (result_) throw std::runtime_error("called twice");
       result_ = std::move(result);
     };
   }
@@ -73,7 +73,7 @@ struct KubeFixture {
   Result<T> outcome(const std::function<void(std::function<void(Result<T>)>)>& begin) {
     Answer<T> answer;
     begin(answer.here());
-    if (answer.is_there()) throw std::runtime_error("told from within");
+    if (answer.is_there()) throw std::runtime_error("called from within");
     clock.run_until([&] { return answer.is_there(); }, std::chrono::hours(2));
     return answer.get();
   }

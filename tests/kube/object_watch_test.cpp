@@ -70,7 +70,7 @@ TEST_F(ObjectWatchTest, HasWhatTheServerHas) {
   EXPECT_THAT(watching.said, IsEmpty());
 }
 
-TEST_F(ObjectWatchTest, TellsThatThereIsNothing) {
+TEST_F(ObjectWatchTest, ReportsThatThereIsNothing) {
   const Watching none(*this, kube::only(kube::config_map_ref("a", "m")), [] { return 0.5; });
   clock.run_for(1s);
   EXPECT_TRUE(none->listed());
@@ -305,7 +305,7 @@ TEST_F(ObjectWatchTest, WhatIsSentTwiceOrLateChangesNothing) {
   EXPECT_THAT(watching->objects(), IsEmpty()) << "what is gone is not brought back";
 }
 
-TEST_F(ObjectWatchTest, IsToldOnceForAllThatCameTogether) {
+TEST_F(ObjectWatchTest, ReportsOnceForAllThatCameTogether) {
   settle();
   for (int i = 0; i < 10; ++i) server.put(node("n1", {{"a", std::to_string(i)}}));
   clock.run_for(1s);
@@ -367,7 +367,7 @@ TEST_F(ObjectWatchTest, AServerThatIsBusyOnceIsNoTrouble) {
 
 // --- Trouble ----------------------------------------------------------------------------------------------
 
-TEST_F(ObjectWatchTest, TellsOfTroubleOnceAndWhenItIsOver) {
+TEST_F(ObjectWatchTest, ReportsTroubleOnceAndWhenItIsOver) {
   settle();
   server.set_down(true);
   clock.run_for(10min);
@@ -399,7 +399,7 @@ struct Documented {
 
 class RefusedWatch : public ObjectWatchTest, public testing::WithParamInterface<Documented> {};
 
-TEST_P(RefusedWatch, IsToldAndTriedAgain) {
+TEST_P(RefusedWatch, IsReportedAndTriedAgain) {
   const auto refusal = ApiFault::status_of(GetParam().code, GetParam().reason, "because");
   server.script = [=](const kube::ApiRequest&) { return refusal; };
   settle();
@@ -468,7 +468,7 @@ TEST_F(ObjectWatchTest, WaitsAsLongAsTheServerAsks) {
   EXPECT_TRUE(watching->listed());
 }
 
-TEST_F(ObjectWatchTest, TellsAgainWhenTheReasonIsAnother) {
+TEST_F(ObjectWatchTest, ReportsAgainWhenTheReasonIsAnother) {
   server.next = {ApiFault::status_of(500, "InternalError"), ApiFault::status_of(503, "ServiceUnavailable"),
                  ApiFault::status_of(503, "ServiceUnavailable"), ApiFault::status_of(403, "Forbidden")};
   clock.run_for(10min);

@@ -127,7 +127,7 @@ TEST_F(PagedList, EndsAtAnObjectThatIsTooLargeItself) {
             kube::ApiErrc::too_large);
 }
 
-TEST_F(PagedList, TellsOtherErrorsAtOnce) {
+TEST_F(PagedList, ReportsOtherErrorsAtOnce) {
   server.next = {ApiFault::status_of(403, "Forbidden", "no")};
   const auto all = kube::list_by_parts(asks(), {.kind = kube::kPods});
   EXPECT_EQ(code_of(all), kube::ApiErrc::forbidden);

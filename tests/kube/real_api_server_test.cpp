@@ -159,7 +159,7 @@ class RealApiServer : public test::TransportTest {
   }
 };
 
-TEST_F(RealApiServer, TellsAWatchWhatOthersDo) {
+TEST_F(RealApiServer, SendsAWatchWhatOthersDo) {
   const std::string path = std::string(kConfigMaps) + "/one";
   Heard watched;
   watch("one", watched);

@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(OfferedFile, IsReadBackByASuccessor) {
+TEST(AdvertisedFile, IsReadBackByASuccessor) {
   Snapshot snapshot;
   snapshot.generation = 3;
   const auto name = *ResourceName::parse("nvidia.com/CARD");
@@ -37,7 +37,7 @@ TEST(OfferedFile, IsReadBackByASuccessor) {
 }
 
 // What only waits for a pod or a VM to end is not unfit.
-TEST(OfferedFile, NamesWhatIsUnfit) {
+TEST(AdvertisedFile, NamesWhatIsUnfit) {
   const auto listed = [](const std::string& id, bool allocated, bool awaits_release) {
     return ListedDevice{.id = id,
                         .reason = "a reason",
@@ -56,7 +56,7 @@ TEST(OfferedFile, NamesWhatIsUnfit) {
               ElementsAre(NotAdvertised{"17", "a reason"}));
 }
 
-TEST(OfferedFile, TellsWhatIsHeldWithItsGroup) {
+TEST(AdvertisedFile, SaysWhatIsInUseWithItsGroup) {
   Snapshot snapshot;
   snapshot.resources.push_back(
       std::make_shared<const ListedResource>(ListedResource{.name = *ResourceName::parse("nvidia.com/AUDIO"),
@@ -69,7 +69,7 @@ TEST(OfferedFile, TellsWhatIsHeldWithItsGroup) {
   EXPECT_TRUE(advertised_resources(snapshot, {}, {}, 7).devices.at(0).held_with_group);
 }
 
-TEST(OfferedFile, HandsFatalErrorsOn) {
+TEST(AdvertisedFile, HandsFatalErrorsOn) {
   const std::vector<api::FatalErrorsOf> errors = {{.function = "0000:01:00.0", .since = 2, .binding = 31207},
                                                   {.function = "0000:02:00.0", .since = 0, .binding = 0}};
   EXPECT_EQ(advertised_resources({}, {}, {}, 0, errors).fatal_errors, errors);

@@ -18,7 +18,7 @@ class AllocateGateTest : public testing::Test {
  protected:
   void come(const std::string& name) {
     gate.pass([this, name](const Error* closed) {
-      told.push_back(closed == nullptr ? name : name + ": " + closed->message);
+      answers.push_back(closed == nullptr ? name : name + ": " + closed->message);
     });
   }
   static Error error(const std::string& message) {
@@ -26,7 +26,7 @@ class AllocateGateTest : public testing::Test {
   }
 
   AllocateGate gate;
-  std::vector<std::string> told;
+  std::vector<std::string> answers;
 };
 
 TEST_F(AllocateGateTest, LetsPassWhoHadComeByTheTimeOfAsking) {
@@ -34,13 +34,13 @@ TEST_F(AllocateGateTest, LetsPassWhoHadComeByTheTimeOfAsking) {
   come("two");
   const auto asked_for = gate.arrivals();
   come("three");
-  EXPECT_THAT(told, IsEmpty());
+  EXPECT_THAT(answers, IsEmpty());
   gate.let_pass(asked_for);
-  EXPECT_THAT(told, ElementsAre("one", "two"));
+  EXPECT_THAT(answers, ElementsAre("one", "two"));
   EXPECT_TRUE(gate.anybody_waits());
   come("four");
   gate.let_pass(gate.arrivals());
-  EXPECT_THAT(told, ElementsAre("one", "two", "three", "four"));
+  EXPECT_THAT(answers, ElementsAre("one", "two", "three", "four"));
   EXPECT_FALSE(gate.anybody_waits());
 }
 
@@ -48,17 +48,17 @@ TEST_F(AllocateGateTest, IsOpenForEverybodyUntilItIsToBeFoundOutAnew) {
   come("one");
   gate.open();
   come("two");
-  EXPECT_THAT(told, ElementsAre("one", "two"));
+  EXPECT_THAT(answers, ElementsAre("one", "two"));
   gate.wait();
   come("three");
-  EXPECT_THAT(told, ElementsAre("one", "two"));
+  EXPECT_THAT(answers, ElementsAre("one", "two"));
 }
 
-TEST_F(AllocateGateTest, TellsEverybodyWhyItIsClosedUntilSomebodyMayPass) {
+TEST_F(AllocateGateTest, AnswersWhyItIsClosedUntilACallMayPass) {
   come("one");
   gate.close(error("nobody knows"));
   come("two");
-  EXPECT_THAT(told, ElementsAre("one: nobody knows", "two: nobody knows"));
+  EXPECT_THAT(answers, ElementsAre("one: nobody knows", "two: nobody knows"));
   gate.let_pass(gate.arrivals());
   come("three");
   EXPECT_TRUE(gate.anybody_waits());

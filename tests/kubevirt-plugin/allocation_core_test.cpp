@@ -324,7 +324,7 @@ std::vector<Resource> vgpus_of_mixed_sizes() {
           resource("8Q", {vgpu("b8", 23, "0000:82:00.0")})};
 }
 
-TEST_F(AllocationCoreTest, PacksVgpusOnTheGpuThatCarriesMostOfAnyType) {
+TEST_F(AllocationCoreTest, PacksVgpusOnTheGpuThatHasMostOfAnyType) {
   core.replace(vgpus_of_mixed_sizes());
   const Ids free = {"a4", "b4"};
   EXPECT_THAT(*core.prefer("nvidia.com/4Q", free, {}, 1), ElementsAre("a4"));
@@ -433,7 +433,7 @@ TEST_F(AllocationCoreTest, AsksNotWhetherWhatAVmIsAboutToOpenIsOpen) {
   EXPECT_THAT(check.asked, ElementsAre(15));
 }
 
-TEST_F(AllocationCoreTest, HoldsTheGroupOfWhatIsNotOfferedForAsLongAsItIsOpen) {
+TEST_F(AllocationCoreTest, KeepsTheGroupOfAnUnadvertisedDeviceForAsLongAsItIsOpen) {
   check.groups = {{"0000:01:00.0", 15}};
   reconcile(std::vector<Holding>{{"nvidia.com/FORMER", {"0000:01:00.0"}}}, 0);
   check.open = {15};
@@ -530,7 +530,7 @@ TEST_F(AllocationCoreTest, TakesWhatOneContainerHasForOne) {
 
 // A predecessor that did not mind groups: of the one that the kubelet has free again it tells by giving it
 // out, of the other nobody does.
-TEST_F(AllocationCoreTest, AwaitsTheReleaseOfAGroupOfTwoHolders) {
+TEST_F(AllocationCoreTest, AwaitsTheReleaseOfAGroupOfTwoPods) {
   core.replace(std::vector<Resource>{resource("CARD", {device("a", 15), device("b", 16)})});
   check.groups = {{"audio", 15}};
   const Holding card = {"nvidia.com/CARD", {"a"}};
@@ -567,7 +567,7 @@ TEST_F(AllocationCoreTest, TakesANumberForAGroupWhereOursAreNone) {
 }
 
 // A predecessor gave it out under another name, which this process knows nothing of.
-TEST_F(AllocationCoreTest, HoldsTheGroupOfWhatIsHeldUnderANameThatIsNotOffered) {
+TEST_F(AllocationCoreTest, KeepsTheGroupOfADeviceInUseUnderANameThatIsNotAdvertised) {
   check.groups = {{"0000:01:00.0", 15}};
   const std::vector<Holding> held = {{"nvidia.com/FORMER", {"0000:01:00.0"}}};
   reconcile(held, 0);
@@ -592,7 +592,7 @@ TEST_F(AllocationCoreTest, HoldsTheGroupOfWhatIsHeldUnderANameThatIsNotOffered) 
   EXPECT_TRUE(allocate("CARD", {"0000:01:00.0"}));
 }
 
-TEST_F(AllocationCoreTest, HoldsWhatWasNotFitToBeOfferedWhenItsHolderWasNamed) {
+TEST_F(AllocationCoreTest, KeepsAnUnfitDeviceWhosePodWasNamed) {
   check.groups = {{"0000:01:00.0", 15}};
   AllocationCore late(check);
   late.reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0"}}}, {});
@@ -800,7 +800,7 @@ TEST_F(AllocationCoreTest, KeepsOnlyTheNewestListForASlowReader) {
   EXPECT_EQ((*stream)->take(), nullptr);
 }
 
-TEST_F(AllocationCoreTest, TellsOfNoChangeThatTheKubeletCannotSee) {
+TEST_F(AllocationCoreTest, ReportsNoChangeThatTheKubeletCannotSee) {
   int wakes = 0;
   const auto stream = core.watch("nvidia.com/CARD", [&] { ++wakes; });
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));

@@ -21,8 +21,8 @@ using namespace std::chrono_literals;
 /// What scans meet, which may outlive a test.
 struct Reading {
   std::atomic<int> scans = 0;
-  std::promise<void> let_go_on;
-  std::shared_future<void> may_go_on{let_go_on.get_future()};
+  std::promise<void> unblock;
+  std::shared_future<void> may_go_on{unblock.get_future()};
 
   Result<mdev::VgpuInventory> read() {
     ++scans;
@@ -67,15 +67,15 @@ class BackgroundScanTest : public testing::Test {
 TEST_F(BackgroundScanTest, ScansOnceMoreHoweverOftenItIsAskedMeanwhile) {
   begin_first();
   for (int i = 0; i < 3; ++i) scan_->begin();
-  reading_->let_go_on.set_value();
+  reading_->unblock.set_value();
   run_until(2);
   EXPECT_EQ(reading_->scans, 2);
 }
 
-TEST_F(BackgroundScanTest, TellsNobodyWhoHasGone) {
+TEST_F(BackgroundScanTest, CallsNoCallerThatHasGone) {
   begin_first();
   scan_.reset();
-  reading_->let_go_on.set_value();
+  reading_->unblock.set_value();
   const auto end = std::chrono::steady_clock::now() + 20s;
   while (reading_.use_count() > 1 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_EQ(reading_.use_count(), 1) << "the scan has ended";

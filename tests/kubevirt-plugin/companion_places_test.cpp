@@ -195,7 +195,7 @@ TEST_F(CompanionPlaces, AreNoneWhereAPodHasTheCompanionItself) {
 }
 
 // Who moves devices looks there for what a pod has.
-TEST_F(CompanionPlaces, AreNoDevicesInTheOfferedFile) {
+TEST_F(CompanionPlaces, AreNoDevicesInTheAdvertisedFile) {
   ASSERT_TRUE(allocate(kAudio, {"place-0000:02:00.1"}));
   const auto advertised = advertised_resources(*core.snapshot(), {}, {}, 1);
   const auto text = api::advertised_resources_text(advertised);

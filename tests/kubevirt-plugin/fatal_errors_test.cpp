@@ -45,7 +45,7 @@ TEST_F(FatalErrorsTest, BeginsAgainWithACountThatDoes) {
   EXPECT_THAT(with_count(2), HasSubstr("1 fatal PCIe error"));
 }
 
-TEST_F(FatalErrorsTest, LearnsTheBindingThatNobodyHasTold) {
+TEST_F(FatalErrorsTest, LearnsTheBindingByItself) {
   errors.remember({.function = "0000:01:00.0", .since = 2});
   EXPECT_THAT(with_count(4), HasSubstr("2 fatal PCIe errors"));
   ASSERT_EQ(errors.found().size(), 1U);

@@ -19,20 +19,20 @@ constexpr auto kPatience = 20s;
 
 /// A job that hangs, as in the kernel, until it is let go; it may outlive the test's own frame.
 struct Hang {
-  std::promise<void> let_go;
-  std::shared_future<void> released = let_go.get_future().share();
+  std::promise<void> unblock;
+  std::shared_future<void> released = unblock.get_future().share();
 };
 
 /// What has become of a job, for whoever asks for it.
 struct Outcome {
-  std::promise<GroupErrands::End> told;
-  std::future<GroupErrands::End> end = told.get_future();
-  std::thread::id teller;
+  std::promise<GroupErrands::End> ended;
+  std::future<GroupErrands::End> end = ended.get_future();
+  std::thread::id ending_thread;
 
   GroupErrands::Then then() {
     return [this](const GroupErrands::End& how) {
-      teller = std::this_thread::get_id();
-      told.set_value(how);
+      ending_thread = std::this_thread::get_id();
+      ended.set_value(how);
     };
   }
 };
@@ -51,10 +51,10 @@ TEST(GroupErrands, DoesAJobWhereItIsAsked) {
       {15, 16}, [&](const auto& /*turn*/) { doer = std::this_thread::get_id(); }, outcome.then());
   EXPECT_TRUE(outcome.end.get().done);
   EXPECT_EQ(doer, std::this_thread::get_id());
-  EXPECT_EQ(outcome.teller, std::this_thread::get_id());
+  EXPECT_EQ(outcome.ending_thread, std::this_thread::get_id());
 }
 
-TEST(GroupErrands, TellsByAnotherThreadWhatIsLate) {
+TEST(GroupErrands, ReportsByAnotherThreadWhatIsLate) {
   const auto hang = std::make_shared<Hang>();
   const GroupErrands errands(100ms);
   Outcome outcome;
@@ -67,9 +67,9 @@ TEST(GroupErrands, TellsByAnotherThreadWhatIsLate) {
   const auto end = outcome.end.get();
   EXPECT_FALSE(end.done);
   EXPECT_EQ(end.behind, std::nullopt);
-  EXPECT_NE(outcome.teller, asker.get_id());
+  EXPECT_NE(outcome.ending_thread, asker.get_id());
   EXPECT_FALSE(is_back);
-  hang->let_go.set_value();
+  hang->unblock.set_value();
   asker.join();  // and nobody is told again, which a promise would not survive
 }
 
@@ -97,7 +97,7 @@ TEST(GroupErrands, SendsNobodyAfterOneWhoIsLate) {
   EXPECT_TRUE(is_done(errands, 16, [](const auto& /*turn*/) {})) << "another group is";
   EXPECT_TRUE(is_done(errands, 14, [](const auto& /*turn*/) {})) << "nor is it at that one any more";
 
-  hang->let_go.set_value();
+  hang->unblock.set_value();
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
   while (!is_done(errands, 15, [calls](const auto& /*turn*/) { ++*calls; }) &&
          std::chrono::steady_clock::now() < give_up)
@@ -123,7 +123,7 @@ TEST(GroupErrands, HasOneJobAtATimeOnAGroup) {
       first.then());
   begun->get_future().wait();
   EXPECT_TRUE(is_done(errands, 16, [](const auto& /*turn*/) {}));
-  std::thread releaser([hang] { hang->let_go.set_value(); });
+  std::thread releaser([hang] { hang->unblock.set_value(); });
   bool was_over = false;
   EXPECT_TRUE(is_done(errands, 15, [&](const auto& /*turn*/) { was_over = first_is_over; }));
   EXPECT_TRUE(was_over);
@@ -139,7 +139,7 @@ TEST(GroupErrands, WatchesOneAfterAnotherThatWasInTime) {
   errands.begin(
       {15}, [hang](const auto& /*turn*/) { hang->released.wait(); }, late.then());
   EXPECT_FALSE(late.end.get().done);
-  hang->let_go.set_value();
+  hang->unblock.set_value();
 }
 
 // Four groups have longer than one. When the first of one group is told, the four are what is waited for.
@@ -157,7 +157,7 @@ TEST(GroupErrands, SeesADeadlineThatIsSoonerThanTheOneItWaitsFor) {
     EXPECT_FALSE(late.end.get().done);
   }
   EXPECT_LT(std::chrono::steady_clock::now() - began, 4 * kDeadline) << "each is late by its own deadline";
-  hang->let_go.set_value();
+  hang->unblock.set_value();
   four.end.get();
 }
 
@@ -177,7 +177,7 @@ TEST(GroupErrands, EndsWithoutWaitingForWhatHangs) {
     begun->get_future().wait();
   }
   EXPECT_FALSE(outcome.end.get().done);
-  hang->let_go.set_value();
+  hang->unblock.set_value();
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ TEST_F(KubeVirtTest, PermitsEachModelAndTypeOnceUnderSomebodyElsesCare) {
             "        externalResourceProvider: true\n");
 }
 
-TEST_F(KubeVirtTest, PermitsNothingWhereNothingIsOffered) {
+TEST_F(KubeVirtTest, PermitsNothingWhereNothingIsAdvertised) {
   EXPECT_THAT(resource(), HasSubstr("permittedHostDevices:\n      {}\n"));
 }
 
@@ -127,7 +127,7 @@ TEST_F(KubeVirtTest, FindsAReadyHost) {
 }
 
 // Its sockets for mediated devices are called as ours are, and as NVIDIA's.
-TEST_F(KubeVirtTest, TellsKubeVirtsOwnPluginFromOurs) {
+TEST_F(KubeVirtTest, DistinguishesKubeVirtsOwnPluginFromOurs) {
   const auto found = [&] { return check("kubevirt-leaves-them"); };
   add_gpu("0000:01:00.0", 15);
   add_mdev();
@@ -164,20 +164,20 @@ TEST_F(KubeVirtTest, NamesWhatTheKubeletDoesNotRead) {
   EXPECT_EQ(check("kubelet-reads").verdict, Verdict::pass) << "the plugin writes it in a moment";
 }
 
-TEST_F(KubeVirtTest, NamesThePluginThatStandsBack) {
-  const auto is_told = [&] {
+TEST_F(KubeVirtTest, NamesThePluginOnStandby) {
+  const auto is_reported = [&] {
     const auto checks = kubevirt_checks(kernel, rules);
     return std::ranges::find(checks, "plugin-serves", &Check::id) != checks.end();
   };
-  EXPECT_FALSE(is_told());
+  EXPECT_FALSE(is_reported());
   for (const char* const serves :
        {"{}", "[]", "half of", R"({"version": 2, "resources": [], "standby": null})"}) {
     kernel.file("run/ferry/plugin/advertised.json", serves);
-    EXPECT_FALSE(is_told()) << serves;
+    EXPECT_FALSE(is_reported()) << serves;
   }
   kernel.file("run/ferry/plugin/advertised.json",
               R"({"version": 2, "resources": [], "standby": "another serves"})");
-  EXPECT_FALSE(is_told()) << "who wrote that is gone";
+  EXPECT_FALSE(is_reported()) << "who wrote that is gone";
   const auto plugin = must(LivenessLock::announce(kernel, api::kPluginLiveness));
   const Check told = check("plugin-serves");
   EXPECT_EQ(told.verdict, Verdict::warn);

@@ -50,7 +50,7 @@ class PluginCallsTest : public plugin_test::Fixture {
     options.plugin_watcher = true;
     add_gpu(kFirst, 15);
     start();
-    ASSERT_TRUE(offered_becomes([](const auto& file) { return file.is_object(); }));
+    ASSERT_TRUE(advertised_becomes([](const auto& file) { return file.is_object(); }));
   }
   Caller caller(const grpc::ChannelArguments& arguments = {}) const {
     return Caller(directory() / kGpuSocket, arguments);

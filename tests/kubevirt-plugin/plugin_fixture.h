@@ -153,7 +153,7 @@ class Fixture : public testing::Test {
     return text ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
   }
   /// Waits for a change of the offered file until it is as wanted.
-  bool offered_becomes(const std::function<bool(const nlohmann::json&)>& desired) const {
+  bool advertised_becomes(const std::function<bool(const nlohmann::json&)>& desired) const {
     const auto file = kernel.root() / options.advertised_file;
     std::filesystem::create_directories(file.parent_path());
     const auto watch = DirectoryWatch::open(file.parent_path());

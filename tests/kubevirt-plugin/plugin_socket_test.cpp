@@ -143,7 +143,7 @@ TEST_F(PluginSocketTest, RegistersWithTheKubeletThatComesAfterOneThatClosesHalfW
   expect_service();
 }
 
-TEST_F(PluginSocketTest, TellsOfAllResourcesOverOneConnection) {
+TEST_F(PluginSocketTest, RegistersAllResourcesOverOneConnection) {
   const UniqueFd listener = bind_socket(directory() / "kubelet.sock");
   ASSERT_EQ(::listen(listener.get(), 8), 0);
   add_gpu("0000:01:00.0", 15);
@@ -210,7 +210,7 @@ TEST_F(PluginSocketTest, GoesOnAskingAKubeletOfAnotherVersion) {
   expect_service();
 }
 
-TEST_F(PluginSocketTest, TellsAKubeletOnceMoreThatTakesARegistrationAndNeverReads) {
+TEST_F(PluginSocketTest, RegistersOnceMoreWithAKubeletThatTakesARegistrationAndNeverReads) {
   options.unread = 20ms;
   kubelet = make_kubelet(standin::Options{.reads_lists = false});
   add_gpu("0000:01:00.0", 15);
@@ -355,7 +355,7 @@ TEST_F(PluginSocketTest, AnswersAKubeletThatFindsIt) {
   options.plugin_watcher = true;
   add_gpu("0000:01:00.0", 15);
   start();
-  ASSERT_TRUE(offered_becomes([](const auto& file) { return file.is_object(); }));
+  ASSERT_TRUE(advertised_becomes([](const auto& file) { return file.is_object(); }));
   const Caller caller(directory() / kGpuSocket);
   using Registration = pluginregistration::Registration::Stub;
   using DevicePlugin = v1beta1::DevicePlugin::Stub;

@@ -29,7 +29,7 @@ class PluginWithdrawalTest : public plugin_test::Fixture {
   /// Replaced as hostd does it.
   void write_state(const std::string& text) { EXPECT_TRUE(kernel.write_file(options.status_file, text)); }
   bool follows(unsigned generation) const {
-    return offered_becomes(
+    return advertised_becomes(
         [&](const Json& file) { return file.is_object() && file["state_generation"] == generation; });
   }
   void offer_to_kata() {
@@ -97,7 +97,7 @@ TEST_F(PluginWithdrawalTest, HearsOfNodesThoughTheirFolderCameLater) {
   EXPECT_TRUE(allocatable(kGpu, 2));
 }
 
-TEST_F(PluginWithdrawalTest, OffersAllWithoutAStateFile) {
+TEST_F(PluginWithdrawalTest, AdvertisesAllWithoutAStatusFile) {
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -121,7 +121,7 @@ TEST_F(PluginWithdrawalTest, WithdrawsAGpuAndSaysWhichFileItHasFollowed) {
   EXPECT_TRUE(allocatable(kGpu, 2)) << "without any event of the host";
 }
 
-TEST_F(PluginWithdrawalTest, OffersNothingAtItsStartThatIsWithdrawn) {
+TEST_F(PluginWithdrawalTest, AdvertisesNothingAtItsStartThatIsUnavailable) {
   add_gpu("0000:01:00.0", 15);
   add_gpu("0000:02:00.0", 16);
   publish(7, {"0000:01:00.0"});
@@ -145,11 +145,11 @@ TEST_F(PluginWithdrawalTest, KeepsWhatAPodHasUntilThePodEnds) {
   EXPECT_EQ(device["healthy"], false);
   EXPECT_THAT(std::string(device["reason"]), HasSubstr("unavailable"));
   kubelet->release({"0000:01:00.0"});
-  EXPECT_TRUE(offered_becomes([](const Json& file) { return listed(file).empty(); }));
+  EXPECT_TRUE(advertised_becomes([](const Json& file) { return listed(file).empty(); }));
 }
 
 // The kubelet lists a pod a second or two after its Allocate: until then the file is the only note of it.
-TEST_F(PluginWithdrawalTest, RemembersOverARestartWhatItHasJustGivenOut) {
+TEST_F(PluginWithdrawalTest, RemembersOverARestartWhatItHasJustAllocated) {
   kubelet = std::make_unique<standin::Kubelet>(directory(), standin::Options{});
   kernel.directory("elsewhere");
   standin::Kubelet forgetful(kernel.root() / "elsewhere",
@@ -182,7 +182,8 @@ TEST_F(PluginWithdrawalTest, ListsWhatAPodHasThoughItIsWithdrawnAtTheStart) {
   EXPECT_EQ(device["allocated"], true);
   EXPECT_EQ(device["healthy"], false);
   kubelet->release({"0000:01:00.0"});
-  EXPECT_TRUE(offered_becomes([](const Json& file) { return listed(file).empty(); })) << "and asks about it";
+  EXPECT_TRUE(advertised_becomes([](const Json& file) { return listed(file).empty(); }))
+      << "and asks about it";
 }
 
 TEST_F(PluginWithdrawalTest, SaysNothingOfWithdrawalsBeforeItKnowsWhoHoldsWhat) {
@@ -199,7 +200,7 @@ TEST_F(PluginWithdrawalTest, SaysNothingOfWithdrawalsBeforeItKnowsWhoHoldsWhat) 
   publish(7, {"0000:01:00.0"});
   start_both();
   ASSERT_EQ(asked.get_future().wait_for(kPatience), std::future_status::ready);
-  ASSERT_TRUE(offered_becomes([](const Json& file) {
+  ASSERT_TRUE(advertised_becomes([](const Json& file) {
     return file.is_object() && !file["resources"].empty() && file["resources"][0]["registered"] == true;
   }));
   EXPECT_EQ(advertised()["state_generation"], 0);
@@ -222,7 +223,7 @@ TEST_F(PluginWithdrawalTest, KnowsKatasDevicesByWhatSysfsCallsThem) {
   options.rules.kata = true;
   add_gpu("0000:01:00.0", 15);
   start_both();
-  ASSERT_TRUE(offered_becomes([](const Json& file) { return file.is_object() && !listed(file).empty(); }));
+  ASSERT_TRUE(advertised_becomes([](const Json& file) { return file.is_object() && !listed(file).empty(); }));
   publish(7, {"0000:01:00.0"});
   ASSERT_TRUE(follows(7));
   EXPECT_THAT(listed(advertised()), IsEmpty());
@@ -275,7 +276,7 @@ TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpUnderTheNameOfBefore) {
   EXPECT_TRUE(allocatable("nvidia.com/gpu-for-kata", 2));
 }
 
-TEST_F(PluginWithdrawalTest, RemovesKatasFilesWhenKataIsOfferedNothingAndNoPodHasADevice) {
+TEST_F(PluginWithdrawalTest, RemovesKatasFilesWhenKataHasNothingAndNoPodHasADevice) {
   const std::string before = begin_with_one_of_two_given_to_kata();
   EXPECT_TRUE(stop());
   options.rules.kata = false;
@@ -295,7 +296,7 @@ TEST_F(PluginWithdrawalTest, GoesOnByTheLastFileItCouldRead) {
   ASSERT_TRUE(follows(7));
   write_state("{\"version\": 2,");
   add_gpu("0000:02:00.0", 16);
-  ASSERT_TRUE(offered_becomes([](const Json& file) { return !listed(file).empty(); }));
+  ASSERT_TRUE(advertised_becomes([](const Json& file) { return !listed(file).empty(); }));
   EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:02:00.0"));
   EXPECT_EQ(advertised()["state_generation"], 7);
   publish(8, {"0000:02:00.0"});
@@ -325,7 +326,7 @@ TEST_F(PluginWithdrawalTest, AnswersNothingAfterAScanThatFailed) {
 }
 
 // hostd says what it withdraws, and then makes it: whoever sees it finds it in the file.
-TEST_F(PluginWithdrawalTest, OffersNothingForAMomentThatIsBeingMade) {
+TEST_F(PluginWithdrawalTest, AdvertisesNothingForAMomentThatIsBeingMade) {
   add_gpu("0000:01:00.0", 15);
   std::atomic<bool> makes = false;
   options.read_vgpus = [&](const HostFs& host, const vfio::Inventory& inventory,
@@ -353,7 +354,7 @@ TEST_F(PluginWithdrawalTest, SaysThatOnlyTheCountHasChanged) {
 }
 
 // A rolling update that starts the new one first: an answer of one must not pass for both.
-TEST_F(PluginWithdrawalTest, OneOfTwoOffersAndAnswersUntilItEnds) {
+TEST_F(PluginWithdrawalTest, OneOfTwoAdvertisesAndAnswersUntilItEnds) {
   add_gpu("0000:01:00.0", 15);
   add_gpu("0000:02:00.0", 16);
   start_both();

@@ -106,7 +106,7 @@ class PodResourcesTest : public testing::Test {
   HostFs host_{tree_.path()};
 };
 
-TEST_F(PodResourcesTest, TellsWhatAKubeletHasGivenOut) {
+TEST_F(PodResourcesTest, ReportsWhatAKubeletHasAllocated) {
   tree_.directory("plugins");
   standin::Kubelet kubelet(tree_.path() / "plugins", {.pod_resources = socket().parent_path()});
   ASSERT_TRUE(kubelet.start());
@@ -128,7 +128,7 @@ TEST_F(PodResourcesTest, ThereIsNoKubelet) {
   EXPECT_THAT(must(list()), IsEmpty()) << "no directory";
 }
 
-TEST_F(PodResourcesTest, AKubeletThatEndedMayHaveGivenOutAnything) {
+TEST_F(PodResourcesTest, AKubeletThatEndedMayHaveAllocatedAnything) {
   const UniqueFd nobody_listens = bind_socket(std::nullopt);
   const auto listed = list();
   ASSERT_FALSE(listed);
@@ -181,7 +181,7 @@ TEST_F(PodResourcesTest, CallsListByItsName) {
   EXPECT_EQ(kubelet.called(), "/v1.PodResourcesLister/List");
 }
 
-TEST_F(PodResourcesTest, TellsAnErrorOfTheKubelet) {
+TEST_F(PodResourcesTest, ReportsAnErrorOfTheKubelet) {
   const FixedKubelet kubelet(socket(), "",
                              {grpc::StatusCode::UNIMPLEMENTED, "unknown service v1.PodResourcesLister"});
   const auto listed = list();
@@ -191,7 +191,7 @@ TEST_F(PodResourcesTest, TellsAnErrorOfTheKubelet) {
               HasSubstr("the kubelet refuses: unknown service v1.PodResourcesLister"));
 }
 
-TEST_F(PodResourcesTest, TellsAnAnswerThatCannotBeRead) {
+TEST_F(PodResourcesTest, ReportsAnAnswerThatCannotBeRead) {
   const FixedKubelet kubelet(socket(), "\x0a\x7fshort");
   const auto listed = list();
   ASSERT_FALSE(listed);

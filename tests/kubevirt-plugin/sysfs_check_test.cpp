@@ -76,8 +76,8 @@ class SysfsCheckTest : public testing::Test {
     auto answered = answer.get_future();
     // On a thread that may be held up, as the transport's.
     std::thread([&check, what, answer = std::move(answer)]() mutable {
-      const auto told = std::make_shared<std::promise<HostAnswer>>(std::move(answer));
-      check.ask(what, [told](HostAnswer said) { told->set_value(std::move(said)); });
+      const auto promised = std::make_shared<std::promise<HostAnswer>>(std::move(answer));
+      check.ask(what, [promised](HostAnswer said) { promised->set_value(std::move(said)); });
     }).detach();
     return answered.get();
   }
@@ -94,7 +94,7 @@ class SysfsCheckTest : public testing::Test {
   const ResourceRules rules = test::nvidia_rules();
 };
 
-TEST_F(SysfsCheckTest, TellsOnlyABusyNodeFromOthers) {
+TEST_F(SysfsCheckTest, DistinguishesOnlyABusyNodeFromOthers) {
   EXPECT_EQ(state(EBUSY), GroupState::open);
   EXPECT_EQ(state(0), GroupState::closed);
   EXPECT_EQ(state(ENODEV), GroupState::closed);
@@ -245,8 +245,8 @@ TEST_F(SysfsCheckTest, AsksOnceWhatIsRefusedAndIsStillTheSame) {
 // The kernel answers once it has reset what a VM has let go of.
 TEST_F(SysfsCheckTest, TakesANodeThatDoesNotOpenForOpen) {
   struct Hang {
-    std::promise<void> let_go;
-    std::shared_future<void> released = let_go.get_future().share();
+    std::promise<void> unblock;
+    std::shared_future<void> released = unblock.get_future().share();
   };
   const auto hang = std::make_shared<Hang>();
   const SysfsCheck check(kernel, rules, 1s, [hang](const HostFs& /*host*/, std::uint32_t /*group*/) {
@@ -255,7 +255,7 @@ TEST_F(SysfsCheckTest, TakesANodeThatDoesNotOpenForOpen) {
   });
   EXPECT_EQ(state(check, gpu()), GroupState::open);
   EXPECT_EQ(state(check, gpu()), GroupState::silent) << "nobody has asked";
-  hang->let_go.set_value();
+  hang->unblock.set_value();
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
   GroupState now = GroupState::open;
   while (now != GroupState::closed && std::chrono::steady_clock::now() < give_up) now = state(check, gpu());
@@ -348,7 +348,7 @@ void wait_until_alone() {
   while (threads() > kOwn && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
 }
 
-TEST_F(SysfsCheckTest, IsToldByTheKernelThatANodeIsBusy) {
+TEST_F(SysfsCheckTest, LearnsFromTheKernelThatANodeIsBusy) {
   wait_until_alone();
   const auto proof = prove_in_a_child(kernel.root());
   if (proof == Proof::not_to_be_had) GTEST_SKIP() << "no terminals of one's own in a user namespace here";

@@ -87,7 +87,7 @@ TEST(GpuSelection, IsByAddressNodeAndVendor) {
   EXPECT_THAT(chosen("vendor: [8086, nvidia]"), ElementsAre(0, 1, 2, 3));
 }
 
-TEST(GpuSelection, OfSeveralKindsWantsAll) {
+TEST(GpuSelection, OfSeveralKindsNeedsAll) {
   EXPECT_THAT(chosen("model: \"*L40S*\", devices: [1, 2]"), ElementsAre(1));
   EXPECT_THAT(chosen("numa-node: 0, address: \"0000:ca:00.0\""), IsEmpty());
   EXPECT_THAT(chosen("device-filter: \"0x1EB810DE\", numa-node: 1"), ElementsAre(2));

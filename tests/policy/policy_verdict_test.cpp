@@ -118,7 +118,7 @@ TEST(PolicyVerdict, WantsTheWholeCardOnVfio) {
   EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")), ElementsAre(""));
 }
 
-TEST(PolicyVerdict, TakesAGpuThatCarriesVgpusForNothingElse) {
+TEST(PolicyVerdict, TakesAGpuThatHasVgpusForNothingElse) {
   Host host;
   host.add("nvidia");
   host.carry(0, "T4-4Q");

@@ -69,13 +69,13 @@ bool matches(const json& object, std::string_view fields, std::string_view label
     std::ranges::replace(pointer, '.', '/');
     if ((text_at(object, pointer) == term.substr(equals + 1)) == is_not) return false;
   }
-  const auto carried = object.value("/metadata/labels"_json_pointer, json::object());
+  const auto present = object.value("/metadata/labels"_json_pointer, json::object());
   const auto terms = divided(labels, ',');
   return std::ranges::all_of(terms, [&](const std::string& term) {
     if (term.empty()) return true;
     const auto equals = term.find('=');
-    const auto found = carried.find(term.substr(0, equals));
-    return found != carried.end() && (equals == std::string::npos || *found == term.substr(equals + 1));
+    const auto found = present.find(term.substr(0, equals));
+    return found != present.end() && (equals == std::string::npos || *found == term.substr(equals + 1));
   });
 }
 

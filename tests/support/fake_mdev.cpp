@@ -157,8 +157,8 @@ unsigned FakeMdev::number(const fs::path& relative) const {
   return static_cast<unsigned>(std::stoul(kernel_.read_attribute(relative).value()));
 }
 
-FakeMdev::Carried FakeMdev::carried_by(const std::string& gpu) const {
-  Carried out;
+FakeMdev::Occupancy FakeMdev::occupancy_of(const std::string& gpu) const {
+  Occupancy out;
   for (const std::string& parent : parents_of(gpu)) {
     const auto uuids = uuids_on(parent);
     if (uuids.empty()) continue;
@@ -172,25 +172,25 @@ FakeMdev::Carried FakeMdev::carried_by(const std::string& gpu) const {
 
 // The driver's equal-size rule: all vGPUs of a GPU have one framebuffer size; a driver offers a type while
 // fewer vGPUs exist, of whatever type, than its maximum; and on a virtual function there is one at most.
-unsigned FakeMdev::available(const Carried& carried, const std::string& gpu, const std::string& address,
+unsigned FakeMdev::available(const Occupancy& present, const std::string& gpu, const std::string& address,
                              const std::string& type_id) const {
   const auto path = type_path(address, type_id);
   const auto most = number(path / ".max_instances");
-  const bool fits = carried.all == 0 || carried.framebuffer == number(path / ".framebuffer");
-  const unsigned left = fits ? most - std::min(most, carried.all) : 0;
+  const bool fits = present.all == 0 || present.framebuffer == number(path / ".framebuffer");
+  const unsigned left = fits ? most - std::min(most, present.all) : 0;
   if (gpu == address) return left;
-  return carried.on.contains(address) ? 0 : std::min(left, 1U);
+  return present.on.contains(address) ? 0 : std::min(left, 1U);
 }
 
 void FakeMdev::update_available(const std::string& address) {
   const std::string gpu = owner(address);
-  const Carried carried = carried_by(gpu);
+  const Occupancy present = occupancy_of(gpu);
   for (const std::string& parent : parents_of(gpu)) {
     const auto types = kernel_.list(parent_path(parent) / "mdev_supported_types");
     if (!types) continue;
     for (const std::string& type : *types) {
       const auto path = type_path(parent, type) / "available_instances";
-      const std::string text = std::to_string(available(carried, gpu, parent, type));
+      const std::string text = std::to_string(available(present, gpu, parent, type));
       if (kernel_.read_attribute(path).value_or("") != text) kernel_.file(path, text + "\n");
     }
   }
@@ -212,7 +212,7 @@ int FakeMdev::create(const std::string& address, const std::string& type_id, con
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (kernel_.exists(fs::path(kBusDevices) / uuid)) return EEXIST;
   const std::string gpu = owner(address);
-  if (available(carried_by(gpu), gpu, address, type_id) <= hidden_vgpus) return EINVAL;
+  if (available(occupancy_of(gpu), gpu, address, type_id) <= hidden_vgpus) return EINVAL;
   if (swallow_creates) return 0;
 
   const auto device = parent_path(address) / uuid;

@@ -67,13 +67,13 @@ class FakeMdev {
   std::string owner(const std::string& address) const;
   std::vector<std::string> parents_of(const std::string& owner) const;
   /// The vGPUs of a GPU and its virtual functions.
-  struct Carried {
+  struct Occupancy {
     unsigned all = 0;
     unsigned framebuffer = 0;  ///< of each
     std::map<std::string, unsigned> on;
   };
-  Carried carried_by(const std::string& gpu) const;
-  unsigned available(const Carried& carried, const std::string& gpu, const std::string& address,
+  Occupancy occupancy_of(const std::string& gpu) const;
+  unsigned available(const Occupancy& present, const std::string& gpu, const std::string& address,
                      const std::string& type_id) const;
   void update_available(const std::string& address);
   std::vector<std::string> uuids_on(const std::string& address) const;

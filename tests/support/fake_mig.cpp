@@ -61,7 +61,7 @@ std::vector<FakeVgpuType> h200_types() {
 FakeMig::FakeMig(FakeKernel& kernel, FakeVendorVfio& vendor) : kernel_(kernel), vendor_(vendor) {
   kernel_.on_call([this](const LibraryCall& call) { return mdev::answer_gpu_call(*this, call.request); });
   vendor_.set_rule([this](const std::string& gpu, const FakeVgpuType& type,
-                          const std::vector<FakeVgpuType>& carried) { return fits(gpu, type, carried); });
+                          const std::vector<FakeVgpuType>& present) { return fits(gpu, type, present); });
   const auto wipe = [this](const std::string& function) {
     const auto gpu = kernel_.link_name(std::filesystem::path("sys/bus/pci/devices") / function / "physfn");
     if (!gpu || !kernel_.exists(state_path(*gpu))) return;
@@ -116,21 +116,21 @@ void FakeMig::store(const std::string& gpu, const State& state) {
 // In MIG mode: of its own kind of instance some have room left, each for one vGPU here. With mixed sizes: the
 // memory suffices, and of one type half as many fit.
 std::optional<bool> FakeMig::fits(const std::string& gpu, const FakeVgpuType& type,
-                                  const std::vector<FakeVgpuType>& carried) const {
+                                  const std::vector<FakeVgpuType>& present) const {
   const State state = load(gpu);
   const auto needed = needed_profile(type);
   if (needed.has_value() != state.mig) return false;
   if (needed) {
     const auto of_kind = [&](const auto& instance) { return instance.second.profile == *needed; };
     const auto on_kind = [&](const FakeVgpuType& other) { return needed_profile(other) == needed; };
-    return std::ranges::count_if(state.instances, of_kind) > std::ranges::count_if(carried, on_kind);
+    return std::ranges::count_if(state.instances, of_kind) > std::ranges::count_if(present, on_kind);
   }
   if (!state.mixed) return std::nullopt;
   constexpr unsigned kMemory = 143360;
   const unsigned used =
-      std::accumulate(carried.begin(), carried.end(), 0U,
+      std::accumulate(present.begin(), present.end(), 0U,
                       [](unsigned sum, const FakeVgpuType& other) { return sum + other.framebuffer_mib; });
-  const auto same = std::ranges::count(carried, type.id, &FakeVgpuType::id);
+  const auto same = std::ranges::count(present, type.id, &FakeVgpuType::id);
   return used + type.framebuffer_mib <= kMemory && 2 * same < type.max_instances;
 }
 
@@ -190,9 +190,9 @@ Result<> FakeMig::remove_instance(const vfio::PciAddress& gpu, std::uint32_t ins
   State state = load(gpu.text());
   if (!state.instances.contains(instance)) return fail(Errc::not_found, "NVML says Not Found (6)");
   const std::uint32_t profile = state.instances[instance].profile;
-  const auto carried = vendor_.types_on(gpu.text());
+  const auto present = vendor_.types_on(gpu.text());
   const auto needed = std::ranges::count_if(
-      carried, [&](const FakeVgpuType& type) { return needed_profile(type) == profile; });
+      present, [&](const FakeVgpuType& type) { return needed_profile(type) == profile; });
   const auto there = std::ranges::count_if(
       state.instances, [&](const auto& entry) { return entry.second.profile == profile; });
   if (there <= needed) return fail(Errc::refused, "NVML says In use by another client (19)");

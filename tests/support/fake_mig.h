@@ -57,7 +57,7 @@ class FakeMig final : public mdev::GpuManagement {
   State load(const std::string& gpu) const;
   void store(const std::string& gpu, const State& state);
   std::optional<bool> fits(const std::string& gpu, const FakeVgpuType& type,
-                           const std::vector<FakeVgpuType>& carried) const;
+                           const std::vector<FakeVgpuType>& present) const;
 
   FakeKernel& kernel_;
   FakeVendorVfio& vendor_;

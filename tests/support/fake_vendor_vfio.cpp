@@ -119,8 +119,8 @@ std::vector<FakeVgpuType> FakeVendorVfio::types_on(const std::string& address) c
   return out;
 }
 
-FakeVendorVfio::Carried FakeVendorVfio::carried_by(const std::string& address) const {
-  Carried out;
+FakeVendorVfio::Occupancy FakeVendorVfio::occupancy_of(const std::string& address) const {
+  Occupancy out;
   for (const std::string& function : kernel_.vfs_of(address)) {
     const std::string number = type_on(function);
     out.free[function] = number == "0";
@@ -133,22 +133,22 @@ FakeVendorVfio::Carried FakeVendorVfio::carried_by(const std::string& address) c
 }
 
 // As of mediated devices on virtual functions, save that what cannot be created is not listed.
-bool FakeVendorVfio::creatable(const std::string& address, const Carried& carried,
+bool FakeVendorVfio::creatable(const std::string& address, const Occupancy& present,
                                const std::string& function, const FakeVgpuType& type) const {
-  if (!carried.free.at(function)) return false;
+  if (!present.free.at(function)) return false;
   if (rule_) {
     if (const auto ruled = rule_(address, type, types_on(address))) return *ruled;
   }
-  const bool fits = carried.all == 0 || carried.framebuffer == type.framebuffer_mib;
-  return fits && carried.all < type.max_instances;
+  const bool fits = present.all == 0 || present.framebuffer == type.framebuffer_mib;
+  return fits && present.all < type.max_instances;
 }
 
 void FakeVendorVfio::update_creatable(const std::string& address) {
-  const Carried carried = carried_by(address);
-  for (const auto& [function, free] : carried.free) {
+  const Occupancy present = occupancy_of(address);
+  for (const auto& [function, free] : present.free) {
     std::string text = header;
     for (const FakeVgpuType& type : gpus_.at(address)) {
-      if (creatable(address, carried, function, type))
+      if (creatable(address, present, function, type))
         text += fmt::format("{:<5} : {}\n", number_of(type), type.name);
     }
     kernel_.file(function_path(function) / "nvidia/creatable_vgpu_types", text);
@@ -192,9 +192,9 @@ int FakeVendorVfio::write(const std::string& function, const std::string& value)
   } else {
     const FakeVgpuType* type = find(gpu, value);
     if (type == nullptr) return EINVAL;
-    Carried carried = carried_by(gpu);
-    carried.all += carried.all == 0 ? 0 : hidden_vgpus;
-    if (!creatable(gpu, carried, function, *type)) return EIO;
+    Occupancy present = occupancy_of(gpu);
+    present.all += present.all == 0 ? 0 : hidden_vgpus;
+    if (!creatable(gpu, present, function, *type)) return EIO;
     if (swallow_creates) return 0;
     kernel_.file(current_path(function), value + "\n");
     kernel_.file(params_path(function), "\n");  // not readable before

@@ -33,9 +33,9 @@ class FakeVendorVfio {
   void hold(const std::string& function, bool held = true);
 
   /// Another rule than that all vGPUs of a GPU have one size: whether one more of `type` fits on a GPU that
-  /// carries `carried`. Absent: the usual one.
+  /// carries `present`. Absent: the usual one.
   using Rule = std::function<std::optional<bool>(const std::string& gpu, const FakeVgpuType& type,
-                                                 const std::vector<FakeVgpuType>& carried)>;
+                                                 const std::vector<FakeVgpuType>& present)>;
   void set_rule(Rule rule) { rule_ = std::move(rule); }
   /// What can be created has changed by other means than a write.
   void refresh(const std::string& address) { update_creatable(address); }
@@ -59,13 +59,13 @@ class FakeVendorVfio {
   std::set<unsigned> places_on(const std::string& address) const;
   void add_function(const std::string& function);
   void update_creatable(const std::string& address);
-  struct Carried {
+  struct Occupancy {
     unsigned all = 0;
     unsigned framebuffer = 0;  ///< of each
     std::map<std::string, bool> free;
   };
-  Carried carried_by(const std::string& address) const;
-  bool creatable(const std::string& address, const Carried& carried, const std::string& function,
+  Occupancy occupancy_of(const std::string& address) const;
+  bool creatable(const std::string& address, const Occupancy& present, const std::string& function,
                  const FakeVgpuType& type) const;
   const FakeVgpuType* find(const std::string& address, const std::string& number) const;
   std::string type_on(const std::string& function) const;

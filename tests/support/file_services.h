@@ -18,7 +18,7 @@ class FileServices final : public vfio::Releaser {
   explicit FileServices(FakeKernel& kernel) : kernel_(&kernel) {}
   std::set<std::string> stop_fails;
   std::set<std::string> start_fails;
-  std::set<std::string> will_not_let_go;
+  std::set<std::string> will_not_stop;
   std::vector<std::string> orders;
 
   void add(const std::string& unit) const { kernel_->file("services/" + unit, "running"); }
@@ -27,7 +27,7 @@ class FileServices final : public vfio::Releaser {
   }
   Result<> stop(const std::string& unit) override {
     orders.push_back("stop " + unit);
-    if (will_not_let_go.contains(unit)) return {};
+    if (will_not_stop.contains(unit)) return {};
     auto done = kernel_->write("services/" + unit, "stopped");
     if (done && stop_fails.contains(unit)) return fail(Errc::failed, "systemd: the job timed out");
     return done;

@@ -23,8 +23,8 @@ std::optional<std::string> kata_cdi_check() {
   return program;
 }
 
-std::vector<CdiVerdict> ask_kata_cdi_check(const std::string& program,
-                                           const std::vector<std::string>& registries) {
+std::vector<CdiAnswer> ask_kata_cdi_check(const std::string& program,
+                                          const std::vector<std::string>& registries) {
   const ScratchDirectory scratch;
   const auto answers = scratch.path() / "answers";
   const UniqueFd out(::open(answers.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
@@ -32,15 +32,15 @@ std::vector<CdiVerdict> ask_kata_cdi_check(const std::string& program,
   words.insert(words.end(), registries.begin(), registries.end());
   const int status = reap(must(spawn(program, words, {.out = out.get(), .err = 2})));
   if (status != 0) throw std::runtime_error(program + " ended with status " + std::to_string(status));
-  std::vector<CdiVerdict> verdicts;
+  std::vector<CdiAnswer> found;
   std::ifstream in(answers);
   for (std::string line; std::getline(in, line);) {
     constexpr std::string_view kGood = "good ";
     constexpr std::string_view kBad = "bad ";
     const bool good = line.starts_with(kGood);
-    verdicts.push_back({.good = good, .text = line.substr(good ? kGood.size() : kBad.size())});
+    found.push_back({.good = good, .text = line.substr(good ? kGood.size() : kBad.size())});
   }
-  return verdicts;
+  return found;
 }
 
 std::string expect_kata_reads_our_cdi_files(const std::filesystem::path& host_root) {
@@ -54,10 +54,10 @@ std::string expect_kata_reads_our_cdi_files(const std::filesystem::path& host_ro
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     if (text.starts_with("# Made by `ferry plugin`")) ours.file(entry.path().filename(), text);
   }
-  const auto verdicts = ask_kata_cdi_check(*program, {ours.path().string()});
-  if (verdicts.size() != 1) throw std::runtime_error(*program + " has not answered with one line");
-  EXPECT_TRUE(verdicts[0].good) << verdicts[0].text;
-  return verdicts[0].text;
+  const auto found = ask_kata_cdi_check(*program, {ours.path().string()});
+  if (found.size() != 1) throw std::runtime_error(*program + " has not answered with one line");
+  EXPECT_TRUE(found[0].good) << found[0].text;
+  return found[0].text;
 }
 
 }  // namespace ferry::test

@@ -57,7 +57,7 @@ LoopbackServer::LoopbackServer(std::function<void(int)> answer)
 
 LoopbackServer::~LoopbackServer() {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t told = ::write(stop_.get(), &one, sizeof(one));
+  [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof(one));
 }
 
 std::vector<bool> LoopbackServer::readable(const std::vector<int>& descriptors) const {

@@ -116,7 +116,7 @@ TEST_F(DeviceFactsTest, AreAbsentWhereTheKernelShowsNothing) {
   EXPECT_THAT(facts.notes, IsEmpty());
 }
 
-TEST_F(DeviceFactsTest, TellAnEmptyListOfResetsFromNone) {
+TEST_F(DeviceFactsTest, DistinguishAnEmptyListOfResetsFromNone) {
   kernel_.file(kDirectory + "reset_method", "\n");
   EXPECT_THAT(facts().reset.methods, Optional(IsEmpty()));
 }

@@ -80,7 +80,7 @@ TEST(Inventory, KnowsNoSubsystemFromOneOfZeros) {
 }
 
 // A read of its config space would wake it.
-TEST(Inventory, TellsAFunctionInD3coldByItsClass) {
+TEST(Inventory, KnowsAFunctionInD3coldByItsClass) {
   FakeKernel kernel;
   kernel.add_function({.address = "0000:65:00.0", .group = 41});
   kernel.add_function(

@@ -36,7 +36,7 @@ TEST(ModprobeConfig, GivesSomeListOfAnyText) {
   EXPECT_THAT(parsed("\\\n\\\n\\\n"), IsEmpty());
 }
 
-TEST(ModprobeConfig, HidesALaterFileOfTheSameNameAndTellsWhatItCouldNotRead) {
+TEST(ModprobeConfig, HidesALaterFileOfTheSameNameAndReportsWhatItCouldNotRead) {
   const test::ScratchDirectory root;
   root.file("etc/modprobe.d/a.conf", "blacklist one\n");
   root.file("etc/modprobe.d/readme", "blacklist no\n");

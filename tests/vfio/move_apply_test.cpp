@@ -118,7 +118,7 @@ TEST_F(MoveApplyTest, MovesTheOthersWhenOneGroupIsRefused) {
 
 TEST_F(MoveApplyTest, LooksAgainRightBeforeTheFirstWrite) {
   // Free when planned, taken when it comes to writing: somebody opened the GPU in between.
-  class LateHolder final : public UseProbe {
+  class LateUser final : public UseProbe {
    public:
     Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
       UseReport report;
@@ -390,7 +390,7 @@ TEST_F(MoveApplyTest, TakesNothingBackFromAVmThatCameInBetween) {
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
 
-TEST_F(MoveApplyTest, WritesNothingWhileAHolderMayGoUnseen) {
+TEST_F(MoveApplyTest, WritesNothingWhileADeviceUserMayGoUnseen) {
   class Blind final : public UseProbe {
    public:
     Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
@@ -407,7 +407,7 @@ TEST_F(MoveApplyTest, WritesNothingWhileAHolderMayGoUnseen) {
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
-TEST_F(MoveApplyTest, RefusesOnlyTheGroupOfADeviceWhoseHoldersMayGoUnseen) {
+TEST_F(MoveApplyTest, RefusesOnlyTheGroupOfADeviceWhoseUsersMayGoUnseen) {
   class BlindToOne final : public UseProbe {
    public:
     Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {

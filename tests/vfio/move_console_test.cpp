@@ -110,7 +110,7 @@ TEST(MoveConsole, IsNotForced) {
   EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::refused));
 }
 
-TEST(MoveConsole, LetsGoOnceForAllGpusAndComesBackWithTheFirst) {
+TEST(MoveConsole, IsQuiescedOnceForAllGpusAndComesBackWithTheFirst) {
   Host host;
   const auto outcome = host.apply();
   EXPECT_EQ(statuses(outcome), std::vector<Status>(2, Status::done));
@@ -144,7 +144,7 @@ TEST(MoveConsole, IsRefusedWhileAnotherGpuNeedsIt) {
 constexpr const char* kTenantHasIt = "VM tenant (pid 9) holds it";
 
 // Who uses it would else let go for nothing.
-TEST(MoveConsole, IsToldOfBesideWhoUsesTheGpu) {
+TEST(MoveConsole, IsReportedBesideTheUsersOfTheGpu) {
   Host host;
   host.probe.others[kFirst] = {
       .kind = DeviceUser::Kind::virtual_machine, .name = "tenant", .pid = 9, .what = "it", .pod_uid = {}};

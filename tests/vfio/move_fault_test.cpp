@@ -357,7 +357,7 @@ class EveryChange : public testing::TestWithParam<Scene> {
       EXPECT_THAT(state, testing::AnyOf(home_.at(name), moved_.at(name), late)) << name;
     }
   }
-  void runs_again_to_the_wanted_state(Host& host) const {
+  void runs_again_to_the_desired_state(Host& host) const {
     const auto again = host.apply(GetParam().direction);
     ASSERT_TRUE(again);
     EXPECT_FALSE(any(again, Status::failed));
@@ -406,12 +406,12 @@ TEST_P(EveryChange, ThatFailsForGoodLeavesEachFunctionWhereItWasOrWhereItShallBe
     each_function_is_whole(host_);
   }
   host_.kernel.mend();
-  runs_again_to_the_wanted_state(host_);
+  runs_again_to_the_desired_state(host_);
 }
 
 class EveryFailure : public EveryChange {};
 
-TEST_P(EveryFailure, AndADeathOnTheWayBackFromItAreRepairedByTheNextRun) {
+TEST_P(EveryFailure, AndADeathInItsRollbackAreRepairedByTheNextRun) {
   for (std::size_t later = 1;; ++later) {
     Host host(*GetParam().machine);
     host.prepare(GetParam().direction);
@@ -422,13 +422,13 @@ TEST_P(EveryFailure, AndADeathOnTheWayBackFromItAreRepairedByTheNextRun) {
     });
     if (!died) break;
     SCOPED_TRACE(later);
-    runs_again_to_the_wanted_state(host);
+    runs_again_to_the_desired_state(host);
   }
 }
 
 TEST_P(EveryChange, ThatIsTheLastBeforeDeathIsRepairedByTheNextRun) {
   ASSERT_TRUE(dies_at_this(host_));
-  runs_again_to_the_wanted_state(host_);
+  runs_again_to_the_desired_state(host_);
 }
 
 TEST_P(EveryChange, ThatIsTheLastBeforeDeathLeavesTheOtherWayOpen) {
@@ -475,11 +475,11 @@ TEST_P(EveryChange, ThatHangsIsLeftAloneUntilItReturns) {
       nothing_is_written_while_it_hangs(host, GetParam().direction);
     }
     host.kernel.release_stuck(ending);
-    runs_again_to_the_wanted_state(host);
+    runs_again_to_the_desired_state(host);
   }
 }
 
-TEST_P(EveryFailure, AndAHangOnTheWayBackFromItIsLeftAloneUntilItReturns) {
+TEST_P(EveryFailure, AndAHangInItsRollbackIsLeftAloneUntilItReturns) {
   for (std::size_t later = 1;; ++later) {
     SCOPED_TRACE(later);
     Host host(*GetParam().machine);
@@ -493,7 +493,7 @@ TEST_P(EveryFailure, AndAHangOnTheWayBackFromItIsLeftAloneUntilItReturns) {
     if (!host.kernel.list("run/ferry/hostd/stuck").value_or(std::vector<std::string>()).empty())
       nothing_is_written_while_it_hangs(host, GetParam().direction);
     host.kernel.release_stuck();
-    runs_again_to_the_wanted_state(host);
+    runs_again_to_the_desired_state(host);
   }
 }
 

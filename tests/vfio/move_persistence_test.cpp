@@ -29,9 +29,9 @@ constexpr const char* kRecord = "run/ferry/hostd/stopped-services.json";
 class Daemon final : public Releaser, public PersistenceSwitch {
  public:
   explicit Daemon(FakeKernel& kernel) : kernel_(&kernel) { kernel.file("daemon/running", "1"); }
-  void add(const std::string& gpu) const { kernel_->file("daemon/" + gpu + "/wanted", "1"); }
+  void add(const std::string& gpu) const { kernel_->file("daemon/" + gpu + "/desired", "1"); }
   bool wants(const std::string& gpu) const {
-    return kernel_->read_attribute("daemon/" + gpu + "/wanted").value_or("0") == "1";
+    return kernel_->read_attribute("daemon/" + gpu + "/desired").value_or("0") == "1";
   }
   bool runs() const { return kernel_->read_attribute("daemon/running").value() == "1"; }
   bool holds(const std::string& gpu) const {
@@ -40,7 +40,7 @@ class Daemon final : public Releaser, public PersistenceSwitch {
   Result<> set(const PciAddress& gpu, bool on) override {
     orders.push_back(gpu.text() + (on ? " on" : " off"));
     if (tool_fails) return fail(Errc::failed, "nvidia-smi: it ended with status 9");
-    return write("daemon/" + gpu.text() + "/wanted", on);
+    return write("daemon/" + gpu.text() + "/desired", on);
   }
   Result<> stop(const std::string& unit) override {
     orders.push_back("stop " + unit);

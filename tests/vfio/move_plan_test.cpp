@@ -217,7 +217,7 @@ TEST_F(MovePlanTest, RefusesAGroupWithAForeignDeviceAndNamesIt) {
   EXPECT_THAT(plan.refusals[0].hint, HasSubstr("--with 0000:05:02.0"));
 }
 
-TEST_F(MovePlanTest, TakesAForeignDeviceAlongWhenToldTo) {
+TEST_F(MovePlanTest, TakesAForeignDeviceAlongWhenAsked) {
   kernel_.add_function({.address = "0000:05:01.0", .group = 12, .driver = "nouveau"});
   kernel_.add_function({.address = "0000:05:02.0", .ids = "1002:5046", .group = 12, .driver = "radeon"});
   const MovePlan plan = bind({"0000:05:01.0"}, {"0000:05:02.0"});
@@ -260,7 +260,7 @@ TEST_F(MovePlanTest, IsBlockedByAHostBridgeWithADriverButNotByOneWithout) {
   EXPECT_THAT(plan.refusals[0].reasons, ElementsAre(HasSubstr("skx_uncore")));
 }
 
-TEST_F(MovePlanTest, RefusesWhatIsInUseNamingTheHolder) {
+TEST_F(MovePlanTest, RefusesWhatIsInUseNamingTheDeviceUser) {
   test::add_four_function_card(kernel_);
   use_.users["0000:65:00.1"] = {{.kind = DeviceUser::Kind::process,
                                  .name = "pulseaudio",

@@ -82,7 +82,7 @@ struct Host {
             .writer = &kernel,
             .probe = &probe,
             .rules = test::gpu_rules(),
-            .on_step = [this](const Step& step) { told.push_back(step.text()); },
+            .on_step = [this](const Step& step) { logged.push_back(step.text()); },
             .releaser = releaser};
   }
   MoveOutcome apply(Direction direction = Direction::to_vfio) {
@@ -96,7 +96,7 @@ struct Host {
   Releaser* releaser = &services;
   MoveRequest request{
       .accelerators = {}, .with = {}, .untouchable = {}, .release = {"nvidia-persistenced.service"}};
-  std::vector<std::string> told;
+  std::vector<std::string> logged;
 };
 
 std::vector<std::string> texts(const std::vector<Step>& steps) {
@@ -139,9 +139,9 @@ TEST(MoveRelease, StopsOnceForAllGroupsAndStartsOnceAfterThem) {
   EXPECT_EQ(statuses(outcome), std::vector<Status>(3, Status::done));
   EXPECT_THAT(host.services.orders,
               ElementsAre("stop nvidia-persistenced.service", "start nvidia-persistenced.service"));
-  ASSERT_THAT(host.told, SizeIs(testing::Gt(3U)));
-  EXPECT_EQ(host.told.front(), "stop nvidia-persistenced.service");
-  EXPECT_EQ(host.told.back(), "start nvidia-persistenced.service");
+  ASSERT_THAT(host.logged, SizeIs(testing::Gt(3U)));
+  EXPECT_EQ(host.logged.front(), "stop nvidia-persistenced.service");
+  EXPECT_EQ(host.logged.back(), "start nvidia-persistenced.service");
   for (const MoveResult& result : outcome.results) {
     EXPECT_EQ(result.move.steps.front().kind, Step::Kind::quiesce);
     EXPECT_EQ(result.move.steps.back().kind, Step::Kind::resume);
@@ -236,9 +236,9 @@ TEST(MoveRelease, ServesTheGroupsThatCanMoveThoughOneCannot) {
   EXPECT_TRUE(host.services.runs(kDaemon));
 }
 
-TEST(MoveRelease, RefusesAndStartsAgainWhenTheServiceDoesNotLetGo) {
+TEST(MoveRelease, RefusesAndStartsAgainWhenTheServiceKeepsTheDevice) {
   Host host(1);
-  host.services.will_not_let_go = {kDaemon};
+  host.services.will_not_stop = {kDaemon};
   const auto outcome = host.apply();
   ASSERT_EQ(statuses(outcome), std::vector<Status>{Status::refused});
   EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre(HasSubstr("although Ferry quiesced it")));
@@ -340,7 +340,7 @@ TEST(MoveRelease, MovesNothingWhileItsRecordCannotBeRead) {
   EXPECT_THAT(host.services.orders, IsEmpty());
 }
 
-TEST(MoveRelease, StopsAndStartsNothingOnTheWayBack) {
+TEST(MoveRelease, StopsAndStartsNothingInARollback) {
   Host host(1);
   host.apply();
   host.services.orders.clear();

@@ -153,7 +153,7 @@ TEST_F(MovingTogether, FailsAGroupWhoseGpuWasUnpluggedMeanwhile) {
   EXPECT_THAT(done, ElementsAre("0000:01:00.0", "0000:03:00.0"));
 }
 
-TEST_F(MovingTogether, FencesBeforeTheLastLookAndTheFirstWriteAndLetsGoAfterTheLast) {
+TEST_F(MovingTogether, FencesBeforeTheLastLookAndTheFirstWriteAndUnlocksAfterTheLast) {
   add_gpus(1);
   std::size_t events_at_look = 0;
   probe_.meanwhile = [&] { events_at_look = lock_.events.size(); };
@@ -193,7 +193,7 @@ TEST_F(MovingTogether, RefusesWhatTheDriverRefusesAndWritesNothingThere) {
   EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/21.json"));
 }
 
-TEST_F(MovingTogether, LetsTheDriversLockGoWhenTheMoveIsCalledOff) {
+TEST_F(MovingTogether, FreesTheDriversLockWhenTheMoveIsCalledOff) {
   add_gpus(1);
   probe_.meanwhile = [this] {
     probe_.always = {{.name = "late", .pid = 5, .what = "/dev/dri/card0", .pod_uid = {}}};
@@ -204,7 +204,7 @@ TEST_F(MovingTogether, LetsTheDriversLockGoWhenTheMoveIsCalledOff) {
   EXPECT_THAT(test::must(kernel_.list("run/ferry/hostd/unbind-locks")), IsEmpty());
 }
 
-TEST_F(MovingTogether, SaysWhatTheWayBackCouldNotMend) {
+TEST_F(MovingTogether, SaysWhatTheRollbackCouldNotMend) {
   add_gpus(1);
   kernel_.fail_change(5, EIO);  // of the lock and the move a record, override, unbind, bind
   // A kernel that takes every bind to the earlier driver and does nothing.
@@ -246,7 +246,7 @@ TEST_F(MovingTogether, SaysWhatTheWayBackCouldNotMend) {
 }
 
 // What one unit is refused for must not find its group held until the others are done.
-TEST_F(MovingTogether, LetsARefusedUnitGoBeforeTheOthersMove) {
+TEST_F(MovingTogether, FreesARefusedUnitBeforeTheOthersMove) {
   add_gpus(2);
   class LateVm final : public UseProbe {
    public:
@@ -310,7 +310,7 @@ TEST_F(MovingTogether, MovesAScreenOnlyWhenForced) {
 // Each other kind of holder stands, forced or not.
 class ForcedAgainst : public MovingTogether, public testing::WithParamInterface<DeviceUser::Kind> {};
 
-TEST_P(ForcedAgainst, AHolderThatIsNoScreenIsRefusedAllTheSame) {
+TEST_P(ForcedAgainst, ADeviceUserThatIsNoScreenIsRefusedAllTheSame) {
   add_gpus(1);
   request_.force = true;
   probe_.always = {{.kind = GetParam(), .name = "x", .pid = {}, .what = "it", .pod_uid = {}}};

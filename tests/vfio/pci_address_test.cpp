@@ -21,7 +21,7 @@ TEST(PciAddress, OrdersByNumberNotByText) {
   EXPECT_LT(*PciAddress::parse("2000:01:00.0"), *PciAddress::parse("10000:01:00.0"));
 }
 
-TEST(PciAddress, OffersTheLongFormOfAShortOne) {
+TEST(PciAddress, SuggestsTheLongFormOfAShortOne) {
   const auto short_form = PciAddress::parse("3b:00.0");
   ASSERT_FALSE(short_form);
   EXPECT_EQ(short_form.error().code, Errc::usage);

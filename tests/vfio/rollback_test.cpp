@@ -82,9 +82,9 @@ TEST_F(Rollback, LeavesAFunctionOnVfioWhoseModuleIsNotFound) {
 }
 
 /// The driver came in a container, with its module, and went with it.
-class WayBackToAContainersDriver : public Rollback {
+class RollbackToAContainersDriver : public Rollback {
  protected:
-  WayBackToAContainersDriver() {
+  RollbackToAContainersDriver() {
     unload_nova();
     list_modules(kOthers);
   }
@@ -100,7 +100,7 @@ class WayBackToAContainersDriver : public Rollback {
       "kernel/drivers/gpu/supernova.ko: kernel/drivers/gpu/nova.ko\n";
 };
 
-TEST_F(WayBackToAContainersDriver, FreesTheFunctionForIt) {
+TEST_F(RollbackToAContainersDriver, FreesTheFunctionForIt) {
   const MoveResult result = back();
   ASSERT_EQ(result.status, Status::done);
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd"));
@@ -109,7 +109,7 @@ TEST_F(WayBackToAContainersDriver, FreesTheFunctionForIt) {
                                              "no module nova to load: the kernel chooses"));
 }
 
-TEST_F(WayBackToAContainersDriver, LeavesItWithoutADriverWhereNoneTakesItAndIsAtHomeThen) {
+TEST_F(RollbackToAContainersDriver, LeavesItWithoutADriverWhereNoneTakesItAndIsAtHomeThen) {
   unload("nouveau");
   MoveRequest request;
   request.accelerators = {at(kGpu)};
@@ -133,7 +133,7 @@ TEST_F(WayBackToAContainersDriver, LeavesItWithoutADriverWhereNoneTakesItAndIsAt
 }
 
 // As one that is loaded right then does.
-TEST_F(WayBackToAContainersDriver, GivesItTheOverrideThatItHad) {
+TEST_F(RollbackToAContainersDriver, GivesItTheOverrideThatItHad) {
   auto record = must(read_records(kernel_)).members;
   record.at(at(kGpu)).driver_override = "nova";
   const PriorState gpu = record.at(at(kGpu));
@@ -144,7 +144,7 @@ TEST_F(WayBackToAContainersDriver, GivesItTheOverrideThatItHad) {
 }
 
 // The other is here, and would take the function before the container brings the one that it had.
-TEST_F(WayBackToAContainersDriver, PutsNoOverrideBackThatNamesAnother) {
+TEST_F(RollbackToAContainersDriver, PutsNoOverrideBackThatNamesAnother) {
   auto record = must(read_records(kernel_)).members;
   record.at(at(kGpu)).driver_override = "nouveau";
   const PriorState gpu = record.at(at(kGpu));
@@ -155,7 +155,7 @@ TEST_F(WayBackToAContainersDriver, PutsNoOverrideBackThatNamesAnother) {
                                     "nouveau > sys/bus/pci/devices/0000:65:00.0/driver_override"))));
 }
 
-TEST_F(WayBackToAContainersDriver, IsGoneOnWhereItWasBrokenOff) {
+TEST_F(RollbackToAContainersDriver, IsGoneOnWhereItWasBrokenOff) {
   must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.0/driver_override", "\n"));
   must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kGpu));
   kernel_.forget_changes();
@@ -163,7 +163,7 @@ TEST_F(WayBackToAContainersDriver, IsGoneOnWhereItWasBrokenOff) {
   EXPECT_EQ(kernel_.driver_of(kGpu), "nouveau");
 }
 
-TEST_F(WayBackToAContainersDriver, LeavesWhatSomebodyElseHasMoved) {
+TEST_F(RollbackToAContainersDriver, LeavesWhatSomebodyElseHasMoved) {
   must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.0/driver_override", "\n"));
   must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kGpu));
   must(kernel_.write_attribute("sys/bus/pci/drivers/nouveau/bind", kGpu));
@@ -175,7 +175,7 @@ TEST_F(WayBackToAContainersDriver, LeavesWhatSomebodyElseHasMoved) {
 }
 
 // Each way in which a load may bring it for all that is known: it is loaded, and in vain here.
-TEST_F(WayBackToAContainersDriver, IsLoadedWhereTheHostMayHaveIt) {
+TEST_F(RollbackToAContainersDriver, IsLoadedWhereTheHostMayHaveIt) {
   const std::map<std::string, std::pair<std::filesystem::path, std::string>> ways = {
       {"a module", {modules() / "modules.dep", std::string(kOthers) + "updates/dkms/nova.ko.xz:\n"}},
       {"built in", {modules() / "modules.builtin", "kernel/drivers/gpu/nova.ko\n"}},
@@ -200,14 +200,14 @@ TEST_F(WayBackToAContainersDriver, IsLoadedWhereTheHostMayHaveIt) {
   EXPECT_EQ(back().status, Status::done);
 }
 
-TEST_F(WayBackToAContainersDriver, IsOfAKernelWhoseModulesWereRemoved) {
+TEST_F(RollbackToAContainersDriver, IsOfAKernelWhoseModulesWereRemoved) {
   kernel_.remove("lib/modules");
   EXPECT_EQ(back().status, Status::failed) << "nothing is known";
   kernel_.directory("lib/modules/9.9.9-next");
   EXPECT_EQ(back().status, Status::done);
 }
 
-TEST_F(WayBackToAContainersDriver, FailsWhereTheLoadOfWhatIsThereFails) {
+TEST_F(RollbackToAContainersDriver, FailsWhereTheLoadOfWhatIsThereFails) {
   list_modules("extra/nova.ko:\n");
   kernel_.add_module({.name = "nova", .ids = {"10de:2684"}});
   kernel_.fail_for_good({.path = "module", .value = "nova"}, ENODEV);
@@ -221,7 +221,7 @@ TEST_F(WayBackToAContainersDriver, FailsWhereTheLoadOfWhatIsThereFails) {
 }
 
 /// Unloaded while its GPU was on the way to vfio, which fails.
-class UnloadedOnTheWay : public WayBackToAContainersDriver {
+class UnloadedOnTheWay : public RollbackToAContainersDriver {
  protected:
   void bind_in_vain() {
     must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kGpu));
@@ -308,7 +308,7 @@ TEST_F(Rollback, LeavesOnVfioWhatTheHostsDriverDoesNotTake) {
   EXPECT_THAT(drivers(), ElementsAre("nova", "snd_hda_intel", "xhci_hcd"));
 }
 
-TEST_F(Rollback, PutsTheOverrideBackOnWhatVfioDoesNotLetGo) {
+TEST_F(Rollback, PutsTheOverrideBackOnWhatVfioKeeps) {
   kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/unbind", .value = kGpu}, EIO);
   EXPECT_THAT(error_of(back()).message, HasSubstr("; 0000:65:00.0 stays on vfio-pci"));
   EXPECT_EQ(kernel_.override_of(kGpu), "vfio-pci");
@@ -390,7 +390,7 @@ TEST_F(Rollback, IsNotGoneBecauseAnOverrideCannotBeMended) {
 }
 
 // What others have put on vfio, and Ferry has no record of.
-TEST(WayBackOfOthers, SaysWhatTheKernelHasChosen) {
+TEST(RollbackByOthers, SaysWhatTheKernelHasChosen) {
   FakeKernel kernel;
   kernel.add_driver({.name = "vfio-pci", .vfio = true});
   test::add_host_drivers(kernel);

@@ -27,7 +27,7 @@ TEST(ServiceRecord, ReadsBackAsItself) {
   EXPECT_EQ(read_service_record(kernel).value().services, kAll);
 }
 
-TEST(ServiceRecord, GoesWithItsLastHolder) {
+TEST(ServiceRecord, GoesWithItsLastProcess) {
   FakeKernel kernel;
   ASSERT_TRUE(write_service_record(kernel, kAll));
   ASSERT_TRUE(write_service_record(kernel, {}));

@@ -89,7 +89,7 @@ class EveryWrite : public testing::TestWithParam<Moment> {
     }
     return out;
   }
-  void runs_again_to_the_wanted_state() {
+  void runs_again_to_the_desired_state() {
     const auto again = scenery_.run();
     ASSERT_TRUE(again);
     EXPECT_EQ(again->status(), ExitStatus::done);
@@ -126,7 +126,7 @@ TEST_P(EveryWrite, ThatFailsLeavesItsGpuAsItWasAndTheOtherAsAsked) {
 TEST_P(EveryWrite, ThatFailsIsMadeByTheNextRun) {
   scenery_.node.kernel.fail_change(GetParam().write, EIO);
   ASSERT_TRUE(scenery_.run());
-  runs_again_to_the_wanted_state();
+  runs_again_to_the_desired_state();
 }
 
 TEST_P(EveryWrite, ThatIsTheLastBeforeDeathIsRepairedByTheNextRun) {
@@ -140,7 +140,7 @@ TEST_P(EveryWrite, ThatIsTheLastBeforeDeathIsRepairedByTheNextRun) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
-  runs_again_to_the_wanted_state();
+  runs_again_to_the_desired_state();
 }
 
 TEST_P(EveryWrite, ThatHangsIsLeftAloneUntilItReturnsAndTheOtherGpuGoesOn) {
@@ -167,7 +167,7 @@ TEST_P(EveryWrite, ThatHangsIsLeftAloneUntilItReturnsAndTheOtherGpuGoesOn) {
   EXPECT_EQ(by_gpu(scenery_.node.state())[stuck], now[stuck]);
 
   scenery_.node.kernel.release_stuck();
-  runs_again_to_the_wanted_state();
+  runs_again_to_the_desired_state();
 }
 
 INSTANTIATE_TEST_SUITE_P(Vgpus, EveryWrite, testing::ValuesIn(moments()), [](const auto& row) {

@@ -234,7 +234,7 @@ TEST_F(Apply, KeepsTheFirstErrorAndThoseOfTheUndo) {
                 "create: Invalid argument");
 }
 
-TEST_F(Apply, TellsEachWriteAndItsResult) {
+TEST_F(Apply, LogsEachWriteAndItsResult) {
   std::vector<std::string> seen;
   node.kernel.fail_change(2, EIO);
   const auto outcome =

@@ -98,7 +98,7 @@ TEST_F(Choose, SaysWhichIsTheLargestWhereNoneIsEnough) {
             "GPU 0 (0000:05:00.0): no vGPU type of series B has 4096 MiB; the largest is T4-2B (2048 MiB)");
 }
 
-TEST_F(Choose, SaysThatNothingIsOffered) {
+TEST_F(Choose, SaysThatNoTypeIsAvailable) {
   const Choice choice = choose(1, {}, {at(GpuNode::kOther)});
   EXPECT_EQ(code_of(choice.reason), Errc::unsupported);
   EXPECT_EQ(message_of(choice.reason), "no GPU asked offers a vGPU type with 1 MiB or more");

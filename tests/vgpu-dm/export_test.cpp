@@ -41,7 +41,7 @@ class Export : public testing::Test {
   GpuNode node;
 };
 
-TEST_F(Export, HasAnItemForEachSetOfGpusThatCarryTheSame) {
+TEST_F(Export, HasAnItemForEachSetOfGpusThatHaveTheSame) {
   node.mdev.add_device(GpuNode::kSecond, "nvidia-319", kA);
   node.mdev.add_device(GpuNode::kSecond, "nvidia-232", kB);
   node.mdev.add_device(GpuNode::kSecond, "nvidia-232", kC);
@@ -57,7 +57,7 @@ TEST_F(Export, HasAnItemForEachSetOfGpusThatCarryTheSame) {
             "      T4-4Q: 2\n");
 }
 
-TEST_F(Export, PutsGpusThatCarryTheSameIntoOneItem) {
+TEST_F(Export, PutsGpusThatHaveTheSameIntoOneItem) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   node.mdev.add_device(GpuNode::kSecond, "nvidia-232", kB);
   EXPECT_THAT(exported(), HasSubstr("  - devices: [0, 1]\n    vgpu-devices:\n      T4-4Q: 1\n"
@@ -77,7 +77,7 @@ TEST_F(Export, IsTakenBackWithoutAWrite) {
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
 
-TEST_F(Export, SaysAllWhereEveryGpuCarriesTheSame) {
+TEST_F(Export, SaysAllWhereEveryGpuHasTheSame) {
   EXPECT_THAT(exported(), HasSubstr("  - devices: all\n    vgpu-devices: {}\n"));
 }
 

@@ -34,7 +34,7 @@ vfio::DeviceUser process_of(const std::string& unit) {
   return {.name = "daemon", .pid = 77, .what = "/dev/nvidia0", .pod_uid = {}, .service = unit};
 }
 
-/// Holds on to GPUs until it is told otherwise.
+/// Holds on to GPUs until it is logged otherwise.
 class Persistence final : public vfio::PersistenceSwitch {
  public:
   std::vector<std::string> orders;
@@ -64,8 +64,8 @@ class Held : public Node {
     this->probe.before_look = [this](int look) {
       this->probe.users = others;
       for (const auto& [gpu, unit] : held) {
-        const bool let_go_alone = unit == kDaemon && !persistence.on_of(gpu);
-        if (services.runs(unit) && !let_go_alone) this->probe.users[gpu].push_back(process_of(unit));
+        const bool closes_alone = unit == kDaemon && !persistence.on_of(gpu);
+        if (services.runs(unit) && !closes_alone) this->probe.users[gpu].push_back(process_of(unit));
       }
       if (look == 2 && before_second_look) before_second_look();
     };
@@ -75,13 +75,13 @@ class Held : public Node {
     on.release = release;
     on.releaser = releaser;
     on.persistence = by_gpu ? &persistence : nullptr;
-    on.on_release = [this](const vfio::Step& step) { told.push_back(step.text()); };
+    on.on_release = [this](const vfio::Step& step) { logged.push_back(step.text()); };
     return on;
   }
   Result<VgpuOutcome> try_to_apply(const Profile& profile) {
-    told.clear();
+    logged.clear();
     return apply_profile(host(), profile, [this](const VgpuStep& step, const Result<>& done) {
-      told.push_back(step.text() + (done ? "" : ": " + done.error().message));
+      logged.push_back(step.text() + (done ? "" : ": " + done.error().message));
     });
   }
   VgpuOutcome apply(const char* vgpus, const char* gpus = "[0]") {
@@ -100,7 +100,7 @@ class Held : public Node {
   std::multimap<std::string, std::string> held;                 ///< units by GPU
   std::map<std::string, std::vector<vfio::DeviceUser>> others;  ///< by GPU
   std::function<void()> before_second_look;
-  std::vector<std::string> told;
+  std::vector<std::string> logged;
 };
 
 /// One GPU, as after a boot, that DCGM has open.
@@ -130,9 +130,9 @@ TEST(GpuRelease, ComesBeforeTheFirstWriteAndEndsBehindTheLast) {
   Mig node;
   const VgpuOutcome outcome = node.apply(kToMig);
   EXPECT_EQ(outcome.status(), ExitStatus::done) << message_of(outcome.gpus.at(0).error);
-  EXPECT_EQ(node.told.front(), "stop nvidia-dcgm.service");
-  EXPECT_EQ(node.told.at(1), "switch MIG mode on on 0000:17:00.0");
-  EXPECT_EQ(node.told.back(), "start nvidia-dcgm.service");
+  EXPECT_EQ(node.logged.front(), "stop nvidia-dcgm.service");
+  EXPECT_EQ(node.logged.at(1), "switch MIG mode on on 0000:17:00.0");
+  EXPECT_EQ(node.logged.back(), "start nvidia-dcgm.service");
   EXPECT_THAT(outcome.gpus.at(0).released, ElementsAre(kDcgmItself));
   EXPECT_TRUE(node.services.runs(kDcgm));
   EXPECT_FALSE(node.kernel.exists(kRecord));
@@ -191,20 +191,21 @@ TEST(GpuRelease, IsNotForTheManagerOfVgpus) {
   EXPECT_EQ(outcome.status(), ExitStatus::done) << message_of(outcome.gpus.at(0).error);
 }
 
-TEST(GpuRelease, IsAskedForAgainOnTheWayBack) {
+TEST(GpuRelease, IsAskedForAgainInARollback) {
   Mig node;
   const VgpuOutcome outcome = node.apply(kToMig);
   ASSERT_EQ(outcome.status(), ExitStatus::done) << message_of(outcome.gpus.at(0).error);
-  node.told.clear();
-  const auto errors = put_back(node.host(), test::on("[0]", kToMig), outcome.gpus.at(0),
-                               [&node](const VgpuStep& step, const Result<>& done) {
-                                 node.told.push_back(step.text() + (done ? "" : ": " + done.error().message));
-                               });
+  node.logged.clear();
+  const auto errors =
+      put_back(node.host(), test::on("[0]", kToMig), outcome.gpus.at(0),
+               [&node](const VgpuStep& step, const Result<>& done) {
+                 node.logged.push_back(step.text() + (done ? "" : ": " + done.error().message));
+               });
   EXPECT_THAT(errors, IsEmpty());
-  ASSERT_FALSE(node.told.empty());
-  EXPECT_EQ(node.told.front(), "stop nvidia-dcgm.service");
-  EXPECT_THAT(node.told, Contains("switch MIG mode off on 0000:17:00.0"));
-  EXPECT_EQ(node.told.back(), "start nvidia-dcgm.service");
+  ASSERT_FALSE(node.logged.empty());
+  EXPECT_EQ(node.logged.front(), "stop nvidia-dcgm.service");
+  EXPECT_THAT(node.logged, Contains("switch MIG mode off on 0000:17:00.0"));
+  EXPECT_EQ(node.logged.back(), "start nvidia-dcgm.service");
   EXPECT_TRUE(node.services.runs(kDcgm));
 }
 
@@ -226,15 +227,15 @@ TEST(GpuRelease, IsForMixedSizesToo) {
   mixed.items.front().mixed_sizes = true;
   const VgpuOutcome outcome = test::must(node.try_to_apply(mixed));
   EXPECT_EQ(outcome.status(), ExitStatus::done) << message_of(outcome.gpus.at(0).error);
-  EXPECT_THAT(node.told, Contains("switch mixed sizes on on 0000:17:00.0"));
-  ASSERT_THAT(node.told, Not(IsEmpty()));
-  EXPECT_EQ(node.told.front(), "stop nvidia-dcgm.service");
-  EXPECT_EQ(node.told.back(), "start nvidia-dcgm.service");
+  EXPECT_THAT(node.logged, Contains("switch mixed sizes on on 0000:17:00.0"));
+  ASSERT_THAT(node.logged, Not(IsEmpty()));
+  EXPECT_EQ(node.logged.front(), "stop nvidia-dcgm.service");
+  EXPECT_EQ(node.logged.back(), "start nvidia-dcgm.service");
 }
 
 TEST(GpuRelease, OfWhoHoldsOnIsRefusedAndEnds) {
   Mig node;
-  node.services.will_not_let_go = {kDcgm};
+  node.services.will_not_stop = {kDcgm};
   const GpuOutcome gpu = node.apply(kToMig).gpus.at(0);
   EXPECT_EQ(gpu.kind, Kind::refused);
   EXPECT_THAT(message_of(gpu.error), HasSubstr("although Ferry quiesced it"));

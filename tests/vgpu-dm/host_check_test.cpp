@@ -62,7 +62,7 @@ TEST_F(HostCheckTest, IsRefusedWhateverIsInTheWay) {
   EXPECT_EQ(bare.status(), ExitStatus::refused);
 }
 
-TEST_F(HostCheckTest, KnowsByTheTableWhatNeverFitsOnAGpuThatOffersNothingNow) {
+TEST_F(HostCheckTest, KnowsByTheTableWhatNeverFitsOnAGpuThatHasNoTypesNow) {
   add_bare("10de:26b9");
   const HostCheck fits = check(on("[3]", "{L40S-12Q: 4}"));
   EXPECT_EQ(code_of(fits.gpus[3].fault), Errc::unsupported);

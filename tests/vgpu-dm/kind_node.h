@@ -75,7 +75,7 @@ class KindNode {
     kernel.forget_changes();
   }
   /// A vGPU that somebody else makes on a function; mediated ones get the UUID.
-  void carry(const std::string& parent, const std::string& type_id, const std::string& uuid = kUuid) {
+  void add_vgpu(const std::string& parent, const std::string& type_id, const std::string& uuid = kUuid) {
     if (framework_ == &mdev::vendor_vfio()) {
       vendor.set(parent, type_id.substr(type_id.find('-') + 1));
     } else {

@@ -101,7 +101,7 @@ TEST(MigApply, WhatFitsStaysOnItsInstance) {
 }
 
 // The instance that it is on might be the one that goes.
-TEST(MigPlan, TakesNoInstanceAwayWhileOneThatStaysDoesNotTellItsOwn) {
+TEST(MigPlan, TakesNoInstanceAwayWhileOneThatStaysDoesNotReportItsOwn) {
   MigNode node;
   node.make("{H200X-1-18C: 7}");
   const Profile profile = on("[0]", "{H200X-1-18C: 1, H200X-3-71C: 1}");
@@ -189,15 +189,15 @@ TEST(MigPlan, MakesLastWhatMayGoBesideThoseThatStay) {
   mdev::VgpuGpu& gpu = view.inventory.gpus.at(0);
   for (mdev::VgpuDevice& device : gpu.devices)
     device.gpu_instance = device.short_name == "H200X-1-18C" ? 2 : 1;
-  const mdev::VgpuType offered = {.id = "1414",
-                                  .name = "NVIDIA H200X-1-18C",
-                                  .short_name = "H200X-1-18C",
-                                  .available = 1,
-                                  .max_instances = 8,
-                                  .framebuffer_mib = 18432,
-                                  .device_api = {}};
+  const mdev::VgpuType late_type = {.id = "1414",
+                                    .name = "NVIDIA H200X-1-18C",
+                                    .short_name = "H200X-1-18C",
+                                    .available = 1,
+                                    .max_instances = 8,
+                                    .framebuffer_mib = 18432,
+                                    .device_api = {}};
   for (const bool listed : {false, true}) {
-    if (listed) gpu.parents.back().types.push_back(offered);
+    if (listed) gpu.parents.back().types.push_back(late_type);
     const GpuPlan made = plan_profile(both, view).gpus.at(0);
     EXPECT_EQ(message_of(made.refusal), "(no error)");
     EXPECT_THAT(texts(made.steps), ElementsAre("remove H200X-3-71C from 0000:17:00.7"));
@@ -299,7 +299,7 @@ TEST(MigApply, AFunctionThatCannotBeReadKeepsTheMode) {
   EXPECT_EQ(node.kernel.vfs_of(MigNode::kGpu).size(), MigNode::kVfs);
 }
 
-TEST(MigApply, TheWayBackLeavesFunctionsThatSomebodyHasTaken) {
+TEST(MigApply, TheRollbackLeavesFunctionsThatAreInUse) {
   MigNode node;
   node.make("{H200X-35C: 1}");
   node.make("{}");
@@ -315,7 +315,7 @@ TEST(MigApply, TheWayBackLeavesFunctionsThatSomebodyHasTaken) {
   EXPECT_THAT(failed.undo_errors.front().message, HasSubstr("its MIG mode is another one"));
 }
 
-TEST(MigApply, TheWayBackIsNotBelievedFromALibraryThatAnswersNoMore) {
+TEST(MigApply, TheRollbackIsNotBelievedFromALibraryThatAnswersNoMore) {
   for (const std::size_t answers_again : {0U, 3U}) {
     MigNode node;
     const std::string before = node.state();
@@ -343,7 +343,7 @@ TEST(MigApply, TheWayBackIsNotBelievedFromALibraryThatAnswersNoMore) {
 }
 
 // Somebody else switches them on while this run waits for its turn, and may be about to use them.
-TEST(MigApply, TheWayBackLeavesFunctionsThatSomebodyElseSwitchedOn) {
+TEST(MigApply, TheRollbackLeavesFunctionsThatAnotherProgramSwitchedOn) {
   for (const bool changes_mode : {false, true}) {
     SCOPED_TRACE(changes_mode);
     MigNode node;
@@ -547,7 +547,7 @@ TEST(MigApply, IsRefusedUnderAnOrdinaryDriver) {
 }
 
 // Asked before the first vGPU goes, so that the mode it had is known when something fails.
-TEST(MigApply, TheWayBackFromTimeSlicedOnesKnowsTheMode) {
+TEST(MigApply, TheRollbackFromTimeSlicedOnesKnowsTheMode) {
   MigNode model;
   model.make(kTwoKinds);
   const std::string before = model.state();
@@ -591,7 +591,7 @@ TEST(MigPlan, TakesNoInstanceAwayThatIsDivided) {
 }
 
 // Who uses its vGPUs would else go for nothing.
-TEST(MigPlan, TellsBesideTheUsersWhatLasts) {
+TEST(MigPlan, ReportsBesideTheUsersWhatLasts) {
   MigNode node;
   node.make("{H200X-1-18C: 2}");
   Profile whole = on("[0]", "{}");

@@ -164,7 +164,7 @@ TEST_P(PlacementApply, PutsWhatHasGoneBackAtItsPlace) {
   EXPECT_THAT(places(), ElementsAre("T4-4Q 3", "T4-4Q 1"));
 }
 
-TEST_P(PlacementApply, RefusesAGpuThatTellsNoPlaces) {
+TEST_P(PlacementApply, RefusesAGpuThatReportsNoPlaces) {
   node.mdev.has_placements = false;
   node.vendor.has_placements = false;
   node.make(test::on("[0]", "{T4-4Q: 1}"));

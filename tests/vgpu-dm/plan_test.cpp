@@ -48,7 +48,7 @@ class ProfilePlan : public testing::Test {
     EXPECT_EQ(test::code_of(plan.refusal), code);
     return test::message_of(plan.refusal);
   }
-  void carry(const char* type, const char* uuid) { node.mdev.add_device(GpuNode::kFirst, type, uuid); }
+  void add_vgpu(const char* type, const char* uuid) { node.mdev.add_device(GpuNode::kFirst, type, uuid); }
 
   GpuNode node;
 };
@@ -64,7 +64,7 @@ TEST_F(ProfilePlan, CreatesWhatIsMissingUnderStableUuids) {
 }
 
 TEST_F(ProfilePlan, IsEmptyWhereAllFits) {
-  carry("nvidia-232", kA);
+  add_vgpu("nvidia-232", kA);
   const GpuPlan plan = first(on("[0]", "{T4-4Q: 1}"));
   EXPECT_THAT(plan.steps, IsEmpty());
   EXPECT_FALSE(plan.refusal);
@@ -72,7 +72,7 @@ TEST_F(ProfilePlan, IsEmptyWhereAllFits) {
 }
 
 TEST_F(ProfilePlan, KeepsWhatFitsWhoeverMadeIt) {
-  carry("nvidia-232", kA);
+  add_vgpu("nvidia-232", kA);
   const GpuPlan plan = first(on("[0]", "{T4-4Q: 2}"));
   EXPECT_THAT(steps(plan), ElementsAre("create T4-4Q " + ours("T4-4Q", 0) + " on 0000:05:00.0"));
   EXPECT_EQ(first_reason(plan), "p.yaml:5 asks for 2, 1 is there");
@@ -80,15 +80,15 @@ TEST_F(ProfilePlan, KeepsWhatFitsWhoeverMadeIt) {
 }
 
 TEST_F(ProfilePlan, FillsTheGapInOurNumbers) {
-  carry("nvidia-232", ours("T4-4Q", 1).c_str());
+  add_vgpu("nvidia-232", ours("T4-4Q", 1).c_str());
   EXPECT_THAT(steps(first(on("[0]", "{T4-4Q: 3}"))),
               ElementsAre("create T4-4Q " + ours("T4-4Q", 0) + " on 0000:05:00.0",
                           "create T4-4Q " + ours("T4-4Q", 2) + " on 0000:05:00.0"));
 }
 
 TEST_F(ProfilePlan, RemovesFirstWhatTheProfileDoesNotAskFor) {
-  carry("nvidia-233", kB);
-  carry("nvidia-233", kA);
+  add_vgpu("nvidia-233", kB);
+  add_vgpu("nvidia-233", kA);
   const GpuPlan plan = first(on("[0]", "{T4-4Q: 1}"));
   EXPECT_THAT(steps(plan), ElementsAre(std::string("remove T4-8Q ") + kA + " from 0000:05:00.0",
                                        std::string("remove T4-8Q ") + kB + " from 0000:05:00.0",
@@ -98,8 +98,8 @@ TEST_F(ProfilePlan, RemovesFirstWhatTheProfileDoesNotAskFor) {
 
 // It goes all the same; whoever made it may miss it.
 TEST_F(ProfilePlan, NamesWhatGoesAndIsNotOurs) {
-  carry("nvidia-233", kA);
-  carry("nvidia-233", ours("T4-8Q", 0).c_str());
+  add_vgpu("nvidia-233", kA);
+  add_vgpu("nvidia-233", ours("T4-8Q", 0).c_str());
   const GpuPlan plan = first(on("[0]", "{}"));
   EXPECT_THAT(plan.steps, testing::SizeIs(2));
   const std::string note = std::string("GPU 0 (0000:05:00.0): vGPU ") + kA +
@@ -111,8 +111,8 @@ TEST_F(ProfilePlan, NamesWhatGoesAndIsNotOurs) {
 }
 
 TEST_F(ProfilePlan, SparesWhatIsNotOursWhereThatIsAskedFor) {
-  carry("nvidia-233", kA);
-  carry("nvidia-233", ours("T4-8Q", 0).c_str());
+  add_vgpu("nvidia-233", kA);
+  add_vgpu("nvidia-233", ours("T4-8Q", 0).c_str());
   VgpuSnapshot view = node.view();
   view.spares_foreign = true;
   Profile whole = on("[0]", "{}");
@@ -132,9 +132,9 @@ TEST_F(ProfilePlan, SparesWhatIsNotOursWhereThatIsAskedFor) {
 
 // Of too many that fit one of ours can go, so that nothing of anybody else's has to.
 TEST_F(ProfilePlan, TakesOursBeforeThoseThatItSpares) {
-  carry("nvidia-232", kA);
-  carry("nvidia-232", ours("T4-4Q", 0).c_str());
-  carry("nvidia-232", ours("T4-4Q", 1).c_str());
+  add_vgpu("nvidia-232", kA);
+  add_vgpu("nvidia-232", ours("T4-4Q", 0).c_str());
+  add_vgpu("nvidia-232", ours("T4-4Q", 1).c_str());
   VgpuSnapshot view = node.view();
   const Profile two = on("[0]", "{T4-4Q: 2}");
   EXPECT_THAT(kept(plan_profile(two, view).gpus.at(0)), ElementsAre(ours("T4-4Q", 0), ours("T4-4Q", 1)));
@@ -153,7 +153,7 @@ TEST_F(ProfilePlan, TakesOursBeforeThoseThatItSpares) {
 }
 
 TEST_F(ProfilePlan, AppliesNothingToWhatItSpares) {
-  carry("nvidia-233", kA);
+  add_vgpu("nvidia-233", kA);
   VgpuHost host = node.host();
   host.spares_foreign = true;
   const auto outcome = test::must(apply_profile(host, on("[0]", "{T4-4Q: 1}")));
@@ -162,10 +162,10 @@ TEST_F(ProfilePlan, AppliesNothingToWhatItSpares) {
 }
 
 TEST_F(ProfilePlan, SparesWhatComesMeanwhile) {
-  carry("nvidia-233", ours("T4-8Q", 0).c_str());
+  add_vgpu("nvidia-233", ours("T4-8Q", 0).c_str());
   // The last question before the first write.
   node.probe.before_look = [this](int look) {
-    if (look == 2) carry("nvidia-233", kA);
+    if (look == 2) add_vgpu("nvidia-233", kA);
   };
   VgpuHost host = node.host();
   host.spares_foreign = true;
@@ -177,23 +177,23 @@ TEST_F(ProfilePlan, SparesWhatComesMeanwhile) {
 }
 
 TEST_F(ProfilePlan, RemovesAllForAnEmptyMap) {
-  carry("nvidia-233", kA);
+  add_vgpu("nvidia-233", kA);
   EXPECT_THAT(steps(first(on("[0]", "{}"))),
               ElementsAre(std::string("remove T4-8Q ") + kA + " from 0000:05:00.0"));
 }
 
 TEST_F(ProfilePlan, KeepsThoseInUseThenOursWhenThereAreTooMany) {
-  carry("nvidia-232", kA);
-  carry("nvidia-232", kB);
-  carry("nvidia-232", ours("T4-4Q", 0).c_str());
+  add_vgpu("nvidia-232", kA);
+  add_vgpu("nvidia-232", kB);
+  add_vgpu("nvidia-232", ours("T4-4Q", 0).c_str());
   node.probe.hold(kB);
   EXPECT_THAT(kept(first(on("[0]", "{T4-4Q: 2}"))), ElementsAre(kB, ours("T4-4Q", 0)));
   EXPECT_THAT(kept(first(on("[0]", "{T4-4Q: 1}"))), ElementsAre(kB));
 }
 
 TEST_F(ProfilePlan, RefusesAGpuWhoseVgpuAVmHolds) {
-  carry("nvidia-232", kA);
-  carry("nvidia-232", kB);
+  add_vgpu("nvidia-232", kA);
+  add_vgpu("nvidia-232", kB);
   node.probe.hold(kB);
   const GpuPlan plan = first(on("[0]", "{T4-8Q: 2}"));
   EXPECT_EQ(refusal(plan, Errc::refused),
@@ -203,7 +203,7 @@ TEST_F(ProfilePlan, RefusesAGpuWhoseVgpuAVmHolds) {
 }
 
 TEST_F(ProfilePlan, LeavesAGpuThatNoItemIsFor) {
-  carry("nvidia-232", kA);
+  add_vgpu("nvidia-232", kA);
   const GpuPlan plan = first(on("[1]", "{T4-8Q: 2}"));
   EXPECT_FALSE(plan.matched);
   EXPECT_THAT(plan.steps, IsEmpty());
@@ -243,7 +243,7 @@ TEST_F(ProfilePlan, RefusesTwoSizesOnOneGpu) {
 TEST_F(ProfilePlan, RefusesMoreThanFitBeforeAnythingIsRemoved) {
   EXPECT_EQ(refusal(first(on("[0]", "{T4-8Q: 3}")), Errc::invalid_config),
             "p.yaml:5: GPU 0 (0000:05:00.0): no room for 3 x T4-8Q: 2 fit");
-  carry("nvidia-232", kA);
+  add_vgpu("nvidia-232", kA);
   EXPECT_EQ(refusal(first(on("[0]", "{T4-8Q: 3}")), Errc::invalid_config),
             "p.yaml:5: GPU 0 (0000:05:00.0): no room for 3 x T4-8Q: 2 fit");
   EXPECT_EQ(refusal(first(on("[0]", "{T4-4Q: 5}")), Errc::invalid_config),
@@ -253,9 +253,9 @@ TEST_F(ProfilePlan, RefusesMoreThanFitBeforeAnythingIsRemoved) {
 }
 
 TEST_F(ProfilePlan, UsesTheWholeRoomThatRemovalsGiveBack) {
-  carry("nvidia-232", kA);
-  carry("nvidia-319", kB);
-  carry("nvidia-319", kC);
+  add_vgpu("nvidia-232", kA);
+  add_vgpu("nvidia-319", kB);
+  add_vgpu("nvidia-319", kC);
   const GpuPlan plan = first(on("[0]", "{T4-4Q: 4}"));
   EXPECT_FALSE(plan.refusal) << test::message_of(plan.refusal);
   EXPECT_EQ(plan.steps.size(), 5U);
@@ -269,8 +269,8 @@ TEST_F(ProfilePlan, TrustsTheDriverMoreThanItsDescription) {
             "p.yaml:5: GPU 0 (0000:05:00.0): no room for 1 x T4-8Q: 0 fit");
 }
 
-TEST_F(ProfilePlan, SaysWhatOnlyTheDriverCanTell) {
-  carry("nvidia-232", kA);
+TEST_F(ProfilePlan, SaysWhatOnlyTheDriverKnows) {
+  add_vgpu("nvidia-232", kA);
   node.undescribe(GpuNode::kFirst, "nvidia-233");
   node.make_unknown(GpuNode::kFirst);
   const GpuPlan plan = first(on("[0]", "{T4-8Q: 3}"));
@@ -291,7 +291,7 @@ TEST_F(ProfilePlan, OrdersCreationsSoThatEachStillFits) {
             "p.yaml:5: GPU 0 (0000:05:00.0): no room for 3 x X-1A: 4 fit, and 2 others are asked for");
 }
 
-TEST_F(ProfilePlan, RefusesATypeThatTheGpuDoesNotOffer) {
+TEST_F(ProfilePlan, RefusesATypeThatTheGpuDoesNotHave) {
   const GpuPlan plan = first(on("[0]", "{T4-3Q: 1}"));
   EXPECT_EQ(refusal(plan, Errc::invalid_config),
             "p.yaml:5: GPU 0 (0000:05:00.0): offers no type T4-3Q; did you mean 'T4-1Q'?");
@@ -299,7 +299,7 @@ TEST_F(ProfilePlan, RefusesATypeThatTheGpuDoesNotOffer) {
             "it offers T4-1B, T4-2B, T4-1A, T4-2A, T4-1Q, T4-2Q, T4-4Q, T4-8Q, T4-16Q, T4-4C, T4-8C, T4-16C");
 }
 
-TEST_F(ProfilePlan, RefusesAGpuThatOffersNoVgpus) {
+TEST_F(ProfilePlan, RefusesAGpuThatHasNoVgpuTypes) {
   const GpuPlan plan = plan_profile(on("[2]", "{T4-4Q: 1}"), node.view()).gpus.at(2);
   EXPECT_EQ(refusal(plan, Errc::unsupported),
             "p.yaml:5: GPU 2 (0000:07:00.0): no parent devices found: its driver nouveau "
@@ -332,7 +332,7 @@ TEST_F(ProfilePlan, DoesNotActOnACountThatCouldNotBeRead) {
 
 TEST_F(ProfilePlan, ReplacesWhatNoDriverHasTaken) {
   node.mdev.leave_driverless = true;
-  carry("nvidia-232", ours("T4-4Q", 0).c_str());
+  add_vgpu("nvidia-232", ours("T4-4Q", 0).c_str());
   const GpuPlan plan = first(on("[0]", "{T4-4Q: 1}"));
   EXPECT_THAT(steps(plan), ElementsAre("remove T4-4Q " + ours("T4-4Q", 0) + " from 0000:05:00.0",
                                        "create T4-4Q " + ours("T4-4Q", 0) + " on 0000:05:00.0"));
@@ -346,7 +346,7 @@ TEST_F(ProfilePlan, NeverDrawsAUuidThatIsTakenElsewhere) {
 }
 
 TEST_F(ProfilePlan, NotesWhatCouldNotBeAsked) {
-  carry("nvidia-232", kA);
+  add_vgpu("nvidia-232", kA);
   node.probe.unknown = {"libvirt: no answer in 2 s"};
   EXPECT_THAT(plan_profile(on("[0]", "{}"), node.view()).notes,
               ElementsAre("not all users are known: libvirt: no answer in 2 s"));
@@ -365,8 +365,8 @@ TEST_F(ProfilePlan, KeepsTheNumbersThatARebootWouldGive) {
   EXPECT_THAT(kept, testing::UnorderedElementsAreArray(expected));
 }
 
-TEST_F(ProfilePlan, TakesNothingAwayWhenHoldersMayBeUnseen) {
-  carry("nvidia-232", kA);
+TEST_F(ProfilePlan, TakesNothingAwayWhenDeviceUsersMayBeUnseen) {
+  add_vgpu("nvidia-232", kA);
   node.probe.blind = "2 processes cannot be looked into";
   EXPECT_EQ(refusal(first(on("[0]", "{}")), Errc::refused),
             "GPU 0 (0000:05:00.0): Ferry cannot find out whether its vGPUs are in use: 2 processes cannot be "
@@ -391,8 +391,8 @@ class RemovalPlan : public ProfilePlan {
 };
 
 TEST_F(RemovalPlan, TakesOursAndLeavesTheOthers) {
-  carry("nvidia-232", kA);
-  carry("nvidia-232", ours("T4-4Q", 0).c_str());
+  add_vgpu("nvidia-232", kA);
+  add_vgpu("nvidia-232", ours("T4-4Q", 0).c_str());
   const GpuPlan plan = remove_first({});
   EXPECT_THAT(steps(plan), ElementsAre("remove T4-4Q " + ours("T4-4Q", 0) + " from 0000:05:00.0"));
   EXPECT_THAT(kept(plan), ElementsAre(kA));
@@ -401,21 +401,21 @@ TEST_F(RemovalPlan, TakesOursAndLeavesTheOthers) {
 }
 
 TEST_F(RemovalPlan, TakesForeignOnesWhenAsked) {
-  carry("nvidia-232", kA);
+  add_vgpu("nvidia-232", kA);
   EXPECT_THAT(steps(remove_first({.gpus = {}, .foreign = true})),
               ElementsAre(std::string("remove T4-4Q ") + kA + " from 0000:05:00.0"));
 }
 
 TEST_F(RemovalPlan, TouchesOnlyTheNamedGpus) {
-  carry("nvidia-232", ours("T4-4Q", 0).c_str());
+  add_vgpu("nvidia-232", ours("T4-4Q", 0).c_str());
   EXPECT_THAT(remove_first({.gpus = {test::at(GpuNode::kSecond)}, .foreign = true}).steps, IsEmpty());
   EXPECT_THAT(remove_first({.gpus = {test::at(GpuNode::kFirst)}, .foreign = false}).steps,
               testing::SizeIs(1));
 }
 
 TEST_F(RemovalPlan, RefusesAGpuWhoseVgpuAVmHolds) {
-  carry("nvidia-232", ours("T4-4Q", 0).c_str());
-  carry("nvidia-232", ours("T4-4Q", 1).c_str());
+  add_vgpu("nvidia-232", ours("T4-4Q", 0).c_str());
+  add_vgpu("nvidia-232", ours("T4-4Q", 1).c_str());
   node.probe.hold(ours("T4-4Q", 1));
   EXPECT_EQ(refusal(remove_first({}), Errc::refused),
             "GPU 0 (0000:05:00.0): vGPU " + ours("T4-4Q", 1) +
@@ -423,8 +423,8 @@ TEST_F(RemovalPlan, RefusesAGpuWhoseVgpuAVmHolds) {
 }
 
 TEST_F(RemovalPlan, IsNotKeptByAVmOnAForeignOne) {
-  carry("nvidia-232", ours("T4-4Q", 0).c_str());
-  carry("nvidia-232", kA);
+  add_vgpu("nvidia-232", ours("T4-4Q", 0).c_str());
+  add_vgpu("nvidia-232", kA);
   node.probe.hold(kA);
   EXPECT_THAT(remove_first({}).steps, testing::SizeIs(1));
 }
@@ -435,12 +435,12 @@ TEST_F(RemovalPlan, IsEmptyWhereNothingIs) {
 
 class UndoPlan : public ProfilePlan {};
 
-TEST_F(UndoPlan, IsTheWayBackFromAnyState) {
-  carry("nvidia-232", kA);
-  carry("nvidia-319", kB);
+TEST_F(UndoPlan, IsTheRollbackFromAnyState) {
+  add_vgpu("nvidia-232", kA);
+  add_vgpu("nvidia-319", kB);
   const mdev::VgpuGpu before = node.view().inventory.gpus[0];
   node.mdev.remove_device(GpuNode::kFirst, kA);
-  carry("nvidia-232", kC);
+  add_vgpu("nvidia-232", kC);
   const auto undo = plan_undo(before, node.view().inventory.gpus[0], {});
   ASSERT_EQ(undo.size(), 2U);
   EXPECT_EQ(undo[0].text(), std::string("remove T4-4Q ") + kC + " from 0000:05:00.0");
@@ -449,10 +449,10 @@ TEST_F(UndoPlan, IsTheWayBackFromAnyState) {
 }
 
 TEST_F(UndoPlan, MakesAgainWhatCameBackAsAnotherType) {
-  carry("nvidia-232", kA);
+  add_vgpu("nvidia-232", kA);
   const mdev::VgpuGpu before = node.view().inventory.gpus[0];
   node.mdev.remove_device(GpuNode::kFirst, kA);
-  carry("nvidia-233", kA);
+  add_vgpu("nvidia-233", kA);
   const auto undo = plan_undo(before, node.view().inventory.gpus[0], {});
   ASSERT_EQ(undo.size(), 2U);
   EXPECT_EQ(undo[0].text(), std::string("remove T4-8Q ") + kA + " from 0000:05:00.0");
@@ -461,13 +461,13 @@ TEST_F(UndoPlan, MakesAgainWhatCameBackAsAnotherType) {
 
 TEST_F(UndoPlan, LeavesWhatAVmHasTakenMeanwhile) {
   const mdev::VgpuGpu before = node.view().inventory.gpus[0];
-  carry("nvidia-232", kA);
+  add_vgpu("nvidia-232", kA);
   node.probe.hold(kA);
   const VgpuSnapshot view = node.view();
   EXPECT_THAT(plan_undo(before, view.inventory.gpus[0], view.use), IsEmpty());
 }
 
-TEST_F(UndoPlan, TakesNothingAwayWhenHoldersMayBeUnseen) {
+TEST_F(UndoPlan, TakesNothingAwayWhenDeviceUsersMayBeUnseen) {
   const mdev::VgpuGpu before = node.view().inventory.gpus.at(0);
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   const mdev::VgpuGpu now = node.view().inventory.gpus.at(0);
@@ -478,7 +478,7 @@ TEST_F(UndoPlan, TakesNothingAwayWhenHoldersMayBeUnseen) {
 }
 
 TEST_F(UndoPlan, IsEmptyWhereNothingChanged) {
-  carry("nvidia-232", kA);
+  add_vgpu("nvidia-232", kA);
   const mdev::VgpuGpu gpu = node.view().inventory.gpus[0];
   EXPECT_THAT(plan_undo(gpu, gpu, {}), IsEmpty());
 }

@@ -70,7 +70,7 @@ std::string verdict(const std::string& text, Reading how) {
   return out;
 }
 
-TEST(ProfileTable, HasTheVerdictOfEveryRow) {
+TEST(ProfileTable, HasTheResultOfEveryRow) {
   const std::vector<Row> table = rows();
   EXPECT_GE(table.size(), 120U);
   for (const Row& row : table) {

@@ -16,7 +16,7 @@ class StuckGpu : public testing::TestWithParam<const mdev::Framework*> {
  protected:
   StuckGpu() {
     carrier_ = GetParam() == &mdev::mediated_on_gpu() ? KindNode::gpu(0) : node.vf(7);
-    node.carry(carrier_, "nvidia-232");
+    node.add_vgpu(carrier_, "nvidia-232");
     node.kernel.hang_change(GetParam() == &mdev::vendor_vfio() ? 2 : 1);  // behind the file of names
     EXPECT_EQ(test::code_of(apply("{T4-4Q: 2}").error), Errc::stuck);
     node.kernel.forget_changes();
@@ -29,7 +29,7 @@ class StuckGpu : public testing::TestWithParam<const mdev::Framework*> {
 INSTANTIATE_TEST_SUITE_P(Kinds, StuckGpu, testing::ValuesIn(test::frameworks()),
                          [](const auto& row) { return test::name_of(row.param); });
 
-TEST_P(StuckGpu, IsToldOfWithoutItsDriver) {
+TEST_P(StuckGpu, IsReportedWithoutItsDriver) {
   const mdev::VgpuInventory now = node.view().inventory;
   const mdev::VgpuGpu& stuck = now.gpus.at(0);
   EXPECT_EQ(stuck.framework, GetParam());

@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "T4-1.5Q", "T4--1Q", "nvidia-230", "1002:75B3", "1002:75b", "75b3", "1002:75b3-1Q",
                     "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMN-1Q"));
 
-std::vector<mdev::VgpuType> offered(const std::vector<std::string>& names) {
+std::vector<mdev::VgpuType> types_named(const std::vector<std::string>& names) {
   std::vector<mdev::VgpuType> out;
   out.reserve(names.size());
   for (const std::string& name : names) {
@@ -88,30 +88,30 @@ std::vector<mdev::VgpuType> offered(const std::vector<std::string>& names) {
 }
 
 std::string found(const char* name, const std::vector<std::string>& names) {
-  const auto types = offered(names);
+  const auto types = types_named(names);
   const auto type = find_type(VgpuTypeName::parse(name).value(), types);
   if (!type) return type.error().message;
   return *type == nullptr ? "(none)" : (*type)->short_name;
 }
 
-TEST(OfferedType, IsFoundByWhatItsNameMeans) {
+TEST(AvailableType, IsFoundByWhatItsNameMeans) {
   EXPECT_EQ(found("DC-2-48QGFX", {"DC-2-48C", "DC-2-48Q"}), "DC-2-48Q");
   EXPECT_EQ(found("A100-1-5CNOME", {"A100-1-5C", "A100-1-5CME"}), "A100-1-5C");
   EXPECT_EQ(found("A100-1-5CMEALL", {"A100-1-5C", "A100-1-5CME"}), "A100-1-5C");
   EXPECT_EQ(found("T4-2Q", {"T4-1Q", "T4-2B4", "T4-2Q"}), "T4-2Q");
 }
 
-TEST(OfferedType, IsTheExactOneWhereBothAreThere) {
+TEST(AvailableType, IsTheExactOneWhereBothAreThere) {
   EXPECT_EQ(found("DC-2-48QGFX", {"DC-2-48Q", "DC-2-48QGFX"}), "DC-2-48QGFX");
 }
 
-TEST(OfferedType, IsNeverAnotherKindForTheSakeOfMe) {
+TEST(AvailableType, IsNeverAnotherKindForTheSakeOfMe) {
   EXPECT_EQ(found("A100-1-5CME", {"A100-1-5C"}), "(none)");
   EXPECT_EQ(found("A100-1-5C", {"A100-1-5CME"}), "(none)");
 }
 
-TEST(OfferedType, IsNotGuessedWhereTwoHaveTheName) {
-  const auto types = offered({"DC-16Q", "DC-8Q", "DC-16Q"});
+TEST(AvailableType, IsNotGuessedWhereTwoHaveTheName) {
+  const auto types = types_named({"DC-16Q", "DC-8Q", "DC-16Q"});
   const auto type = find_type(VgpuTypeName::parse("DC-16Q").value(), types);
   ASSERT_FALSE(type);
   EXPECT_EQ(type.error().code, Errc::unsupported);

@@ -75,7 +75,7 @@ TEST(TypeTable, KnowsWhichGpuInstanceATypeNeeds) {
   EXPECT_EQ(known(board(0x2c3a), "DC-16Q"), "?, 16384 MiB, 2 at most");
 }
 
-TEST(TypeTable, TellsBoardsOfOneDeviceIdApartBySubsystem) {
+TEST(TypeTable, DistinguishesBoardsOfOneDeviceIdBySubsystem) {
   EXPECT_THAT(words(board(0x25b6, 0x14a9)), ElementsAre("A16"));
   EXPECT_THAT(words(board(0x25b6, 0x157e)), ElementsAre("A2"));
   EXPECT_THAT(words(board(0x1e78, 0x13d8)), ElementsAre("RTX8000P"));

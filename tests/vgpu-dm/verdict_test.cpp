@@ -34,7 +34,7 @@ TEST_F(Verdict, AgreesWhenEachGpuHasWhatItsItemAsks) {
             "");
 }
 
-TEST_F(Verdict, SaysWhatIsWantedAndWhatIsThere) {
+TEST_F(Verdict, SaysWhatIsDesiredAndWhatIsThere) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   node.mdev.add_device(GpuNode::kFirst, "nvidia-319", kB);
   EXPECT_EQ(

@@ -74,8 +74,8 @@ TEST_P(OnFunctions, AreNotMadeTwice) {
 }
 
 TEST_P(OnFunctions, StayWhereTheyFit) {
-  node.carry(kSecond, "nvidia-232");
-  node.carry(node.vf(6), "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11");
+  node.add_vgpu(kSecond, "nvidia-232");
+  node.add_vgpu(node.vf(6), "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11");
   const auto before = node.devices();
   EXPECT_EQ(apply(on("[0]", "{T4-4Q: 3}")).kind, Kind::changed);
   EXPECT_THAT(node.writes(), ElementsAre(create(kFirst, "232", "T4-4Q")));
@@ -83,7 +83,7 @@ TEST_P(OnFunctions, StayWhereTheyFit) {
 }
 
 TEST_P(OnFunctions, TakeThePlaceOfWhatGoes) {
-  node.carry(kSecond, "nvidia-233");
+  node.add_vgpu(kSecond, "nvidia-233");
   const std::string old = vendor() ? kSecond : KindNode::kUuid;
   const GpuOutcome outcome = apply(on("[0]", "{T4-4Q: 3}"));
   EXPECT_EQ(outcome.kind, Kind::changed) << test::message_of(outcome.error);
@@ -99,7 +99,7 @@ TEST_P(OnFunctions, GoTheLastOnesWhenThereAreTooMany) {
 }
 
 TEST_P(OnFunctions, AreRefusedBeforeAnythingGoesWhereThereIsNoRoom) {
-  node.carry(kFirst, "nvidia-232");
+  node.add_vgpu(kFirst, "nvidia-232");
   const auto refusal = [&](const char* vgpus) {
     const GpuOutcome outcome = apply(on("[0]", vgpus));
     EXPECT_EQ(outcome.kind, Kind::refused);
@@ -119,7 +119,7 @@ TEST_P(OnFunctions, AreRefusedBeforeAnythingGoesWhereThereIsNoRoom) {
 }
 
 TEST_P(OnFunctions, AreAskedAboutByTheirNodes) {
-  node.carry(kSecond, "nvidia-233");
+  node.add_vgpu(kSecond, "nvidia-233");
   const std::string held = vendor() ? kSecond : KindNode::kUuid;
   node.probe.hold(held);
   const GpuOutcome outcome = apply(on("[0]", "{T4-4Q: 1}"));
@@ -134,7 +134,7 @@ TEST_P(OnFunctions, AreAskedAboutByTheirNodes) {
 }
 
 TEST_P(OnFunctions, ComeBackWhenTheDriverHasLessRoomThanItSaid) {
-  node.carry(kSecond, "nvidia-233");
+  node.add_vgpu(kSecond, "nvidia-233");
   const auto before = node.devices();
   node.mdev.hidden_vgpus = vendor() ? 1 : 0;
   node.vendor.hidden_vgpus = 1;
@@ -158,7 +158,7 @@ TEST_P(OnFunctions, AreNotBelievedWhenTheyDoNotCome) {
 }
 
 TEST_P(OnFunctions, AreNotBelievedWhenTheyDoNotGo) {
-  node.carry(kSecond, "nvidia-233");
+  node.add_vgpu(kSecond, "nvidia-233");
   node.mdev.swallow_removes = true;
   node.vendor.swallow_removes = true;
   const GpuOutcome outcome = apply(on("[0]", "{T4-4Q: 1}"));
@@ -169,7 +169,7 @@ TEST_P(OnFunctions, AreNotBelievedWhenTheyDoNotGo) {
 }
 
 TEST_P(OnFunctions, AreSeenToGoOnlyAfterAWhile) {
-  node.carry(kFirst, "nvidia-233");
+  node.add_vgpu(kFirst, "nvidia-233");
   node.mdev.swallow_removes = true;
   node.vendor.swallow_removes = true;
   VgpuHost host = node.host();
@@ -193,7 +193,7 @@ TEST_P(OnFunctions, AreSeenToGoOnlyAfterAWhile) {
 TEST_P(OnFunctions, AreTakenBackWhereSomebodyElseHasTakenTheRoom) {
   std::size_t writes = 0;
   const auto outcome = apply_profile(node.host(), on("[0]", "{T4-8Q: 2}"), [&](const auto&, const auto&) {
-    if (++writes == 1) node.carry(node.vf(7), "nvidia-233");
+    if (++writes == 1) node.add_vgpu(node.vf(7), "nvidia-233");
   });
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome->gpus[0].kind, Kind::failed);
@@ -209,7 +209,7 @@ TEST_P(OnFunctions, AreMissedWhereSomebodyElseHasTakenTheirPlace) {
   node.make(on("[0]", "{T4-8Q: 1}"));
   const auto outcome =
       apply_profile(node.host(), on("[0]", "{T4-4Q: 2}"), [&](const VgpuStep& step, const auto&) {
-        if (step.kind == VgpuStep::Kind::remove) node.carry(kFirst, "nvidia-234");
+        if (step.kind == VgpuStep::Kind::remove) node.add_vgpu(kFirst, "nvidia-234");
       });
   ASSERT_TRUE(outcome);
   const GpuOutcome& gpu = outcome->gpus[0];
@@ -223,13 +223,13 @@ TEST_P(OnFunctions, AreMissedWhereSomebodyElseHasTakenTheirPlace) {
 
 TEST_P(OnFunctions, AreNotTakenBackWhereSomebodyElseHasMadeThemAgain) {
   const std::string uuid = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11";
-  node.carry(node.vf(7), "nvidia-233");
+  node.add_vgpu(node.vf(7), "nvidia-233");
   int removals = 0;
   // It comes behind the first look, goes in the second stage, and comes again.
   const auto outcome =
       apply_profile(node.host(), on("[0]", "{T4-4Q: 2}"), [&](const VgpuStep& step, const auto&) {
         if (step.kind == VgpuStep::Kind::remove && ++removals <= 2)
-          node.carry(node.vf(6), "nvidia-233", uuid);
+          node.add_vgpu(node.vf(6), "nvidia-233", uuid);
       });
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome->gpus[0].kind, Kind::failed);
@@ -239,7 +239,7 @@ TEST_P(OnFunctions, AreNotTakenBackWhereSomebodyElseHasMadeThemAgain) {
 TEST_P(OnFunctions, AreNotMadeOverSomebodyElses) {
   std::size_t writes = 0;
   const auto outcome = apply_profile(node.host(), on("[0]", "{T4-4Q: 2}"), [&](const auto&, const auto&) {
-    if (++writes == 1) node.carry(kSecond, "nvidia-232");
+    if (++writes == 1) node.add_vgpu(kSecond, "nvidia-232");
   });
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome->gpus[0].kind, Kind::failed);
@@ -270,7 +270,7 @@ TEST_P(OnFunctions, AreRemovedWhereTheyAreOurs) {
 }
 
 TEST_P(OnFunctions, AreLeftOnAFunctionThatAVmHasTakenDuringTheUndo) {
-  node.carry(kFirst, "nvidia-233");
+  node.add_vgpu(kFirst, "nvidia-233");
   const mdev::VgpuGpu before = node.view().inventory.gpus[0];
   node.kernel.forget_changes();
   if (vendor()) {
@@ -278,7 +278,7 @@ TEST_P(OnFunctions, AreLeftOnAFunctionThatAVmHasTakenDuringTheUndo) {
   } else {
     node.mdev.remove_device(kFirst, KindNode::kUuid);
   }
-  node.carry(kFirst, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11");
+  node.add_vgpu(kFirst, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11");
   node.probe.hold(vendor() ? kFirst : "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11");
   const VgpuSnapshot view = node.view();
   EXPECT_THAT(plan_undo(before, view.inventory.gpus[0], view.use), IsEmpty());
@@ -294,7 +294,7 @@ class VendorVfio : public testing::Test {
 };
 
 TEST_F(VendorVfio, RefusesWhatTheDriverSaysAVmHolds) {
-  node.carry(kFirst, "nvidia-233");
+  node.add_vgpu(kFirst, "nvidia-233");
   node.vendor.hold(kFirst);
   const GpuOutcome outcome = apply(on("[0]", "{T4-4Q: 1}"));
   EXPECT_EQ(outcome.kind, Kind::refused);
@@ -307,8 +307,8 @@ TEST_F(VendorVfio, RefusesWhatTheDriverSaysAVmHolds) {
 }
 
 TEST_F(VendorVfio, PutsBackWhatWentBeforeTheOneThatAVmHolds) {
-  node.carry(kFirst, "nvidia-232");
-  node.carry(kSecond, "nvidia-232");
+  node.add_vgpu(kFirst, "nvidia-232");
+  node.add_vgpu(kSecond, "nvidia-232");
   node.vendor.hold(kSecond);
   const auto before = node.devices();
   const GpuOutcome outcome = apply(on("[0]", "{T4-8Q: 1}"));
@@ -319,7 +319,7 @@ TEST_F(VendorVfio, PutsBackWhatWentBeforeTheOneThatAVmHolds) {
 }
 
 TEST_F(VendorVfio, SaysWhatComesOnceTheDriverListsIt) {
-  node.carry(kFirst, "nvidia-233");
+  node.add_vgpu(kFirst, "nvidia-233");
   const GpuPlan plan = plan_profile(on("[0]", "{T4-4Q: 2, T4-4C: 1}"), node.view()).gpus.at(0);
   EXPECT_FALSE(plan.refusal) << test::message_of(plan.refusal);
   ASSERT_THAT(plan.steps, SizeIs(1));
@@ -335,7 +335,7 @@ TEST_F(VendorVfio, RemembersNamesThatTheDriverNoLongerLists) {
 }
 
 TEST_F(VendorVfio, TakesNothingAwayThatMayBeWhatIsAsked) {
-  node.carry(kFirst, "nvidia-234");
+  node.add_vgpu(kFirst, "nvidia-234");
   const GpuOutcome outcome = apply(on("[0]", "{T4-16Q: 1}"));
   EXPECT_EQ(outcome.kind, Kind::refused);
   EXPECT_EQ(test::message_of(outcome.error),
@@ -354,7 +354,7 @@ TEST_F(VendorVfio, DoesNotTakeAFullGpuForAnother) {
 
 TEST_F(VendorVfio, TriesWhatNoTableKnowsOnceTheOthersAreGone) {
   make_unknown();
-  node.carry(kFirst, "nvidia-233");
+  node.add_vgpu(kFirst, "nvidia-233");
   const auto before = node.devices();
   EXPECT_EQ(apply(on("[0]", "{T4-4Q: 2}")).kind, Kind::changed);
   EXPECT_THAT(node.devices(), ElementsAre("T4-4Q 0000:05:00.4", "T4-4Q 0000:05:00.5"));
@@ -365,7 +365,7 @@ TEST_F(VendorVfio, TriesWhatNoTableKnowsOnceTheOthersAreGone) {
   EXPECT_THAT(node.devices(), ElementsAre("T4-4Q 0000:05:00.4", "T4-4Q 0000:05:00.5"));
 }
 
-TEST_F(VendorVfio, SaysThatATypeOfTheBoardIsNotOffered) {
+TEST_F(VendorVfio, SaysThatATypeOfTheBoardIsNotAvailable) {
   // A GPU whose driver lists less than the table has.
   KindNode other(&mdev::vendor_vfio());
   other.vendor.add_gpu(KindNode::kGpu, {{"nvidia-230", "GRID T4-1Q", 1024, 16}});

@@ -273,7 +273,7 @@ TEST_P(EnablingFunctions, IsNotUndoneUnderAVm) {
 }
 
 // What cannot be read may carry a vGPU.
-TEST_P(EnablingFunctions, AreNotTakenAwayUnreadOnTheWayBack) {
+TEST_P(EnablingFunctions, AreNotTakenAwayUnreadInARollback) {
   node.kernel.fail_change(first_vgpu() + 1, EIO);
   node.probe.before_look = [this](int) {
     if (functions() == 0) return;
@@ -300,7 +300,7 @@ TEST_P(EnablingFunctions, ArePlannedBackOnlyWhereAllIsRead) {
 }
 
 // A VM has one of them as it is, without a vGPU.
-TEST_P(EnablingFunctions, AreNotTakenFromAVmOnTheWayBack) {
+TEST_P(EnablingFunctions, AreNotTakenFromAVmInARollback) {
   node.kernel.fail_change(first_vgpu(), EIO);
   node.probe.before_look = [this](int) {
     if (functions() > 0) node.probe.hold(node.vf(5));
@@ -344,7 +344,7 @@ TEST(LaterStages, AskAnewWhoUsesWhatCameMeanwhile) {
   EXPECT_TRUE(node.devices()[0].ends_with(KindNode::kUuid)) << node.devices()[0];
 }
 
-TEST_P(EnablingFunctions, SaysThatNothingIsOfferedOnThem) {
+TEST_P(EnablingFunctions, SaysThatTheyHaveNoTypes) {
   node.mdev.add_vf_parents(KindNode::kGpu, {});
   KindNode other(&mdev::mediated_on_functions(), 1, false);
   other.mdev.add_vf_parents(KindNode::kGpu, {});

@@ -69,7 +69,7 @@ class RenderNode : public testing::Test {
     return out;
   }
   /// "4 x L40S-12Q" of each GPU.
-  std::vector<std::string> carried() {
+  std::vector<std::string> vgpus_by_gpu() {
     std::vector<std::string> out;
     for (const GpuVerdict& verdict : judge(named("nothing"), must(look(host())).inventory))
       out.push_back(text(verdict.found));
@@ -92,7 +92,7 @@ class RenderNode : public testing::Test {
 TEST_F(RenderNode, BecomesWhatTheFileSaysAndAgreesOnlyAsAWhole) {
   EXPECT_THAT(agreeing(), IsEmpty());
   EXPECT_THAT(apply("render-mix"), ElementsAre("changed", "changed", "changed", "changed"));
-  EXPECT_THAT(carried(), ElementsAre("4 x L40S-12Q", "1 x L40S-48Q", "4 x T4-4Q", "4 x T4-4Q"));
+  EXPECT_THAT(vgpus_by_gpu(), ElementsAre("4 x L40S-12Q", "1 x L40S-48Q", "4 x T4-4Q", "4 x T4-4Q"));
   EXPECT_THAT(agreeing(), ElementsAre(0U, 1U, 2U, 3U));
   EXPECT_TRUE(assert_profile(named("render-mix"), must(look(host())).inventory));
   EXPECT_THAT(apply("render-mix"), ElementsAre("already so", "already so", "already so", "already so"));
@@ -105,7 +105,7 @@ TEST_F(RenderNode, BecomesWhatTheFileSaysAndAgreesOnlyAsAWhole) {
   EXPECT_EQ(mdev_.devices_on(kGpus[3]).front(), one) << "it has its UUID again";
 
   EXPECT_THAT(apply("nothing"), ElementsAre("changed", "changed", "changed", "changed"));
-  EXPECT_THAT(carried(), ElementsAre("none", "none", "none", "none"));
+  EXPECT_THAT(vgpus_by_gpu(), ElementsAre("none", "none", "none", "none"));
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ TEST(VirtAnswer, IsReadBackAsItWasWritten) {
   EXPECT_EQ(must(read_selftest_answer(answer_text(some_report()))), some_report());
 }
 
-TEST(VirtAnswer, CarriesAnErrorWithItsCodeAndHint) {
+TEST(VirtAnswer, HasAnErrorWithItsCodeAndHint) {
   for (const Errc code : {Errc::usage, Errc::not_found, Errc::refused, Errc::unreachable, Errc::unsupported,
                           Errc::malformed_host, Errc::failed}) {
     const Error error{.code = make_error_code(code), .message = "what", .hint = "how"};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "virt/host_devices.h"
+#include "virt/selftest.h"
 
 namespace ferry::virt {
 namespace {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "virt/host_devices.h"
-
 #include <gmock/gmock.h>
 
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
+#include "virt/selftest.h"
 
 namespace ferry::virt {
 namespace {

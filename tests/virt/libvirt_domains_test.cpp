@@ -18,7 +18,7 @@ class LibvirtDomains : public testing::Test {
   HostFs host_{tree_.path()};
 };
 
-TEST_F(LibvirtDomains, TellsTheRunningOnesWithWhatTheyHave) {
+TEST_F(LibvirtDomains, ListsTheRunningOnesWithWhatTheyHave) {
   const Connection connection = must(connect(host_, tree_.uri(), Access::read_only));
   const Domain gpu{.name = "gpu-vm",
                    .uuid = "6c9a1f0e-7c39-5f9e-8a55-0d4a3d7b5f10",

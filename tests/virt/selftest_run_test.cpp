@@ -45,7 +45,7 @@ TEST_F(SelftestRun, NeedsFilesThatLibvirtCanFind) {
   EXPECT_THAT(error(options_).message, HasSubstr("initrd ''"));
 }
 
-TEST_F(SelftestRun, NeedsDevicesThatCanBeGivenAway) {
+TEST_F(SelftestRun, NeedsDevicesThatTheHostHas) {
   options_.devices = {"0000:02:00.0"};
   EXPECT_EQ(error(options_).code, Errc::not_found);
 }

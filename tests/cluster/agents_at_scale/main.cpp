@@ -52,10 +52,10 @@ struct Node {
   }
   void look() {
     const std::string now = host.read_file(api::kDesiredFile).value_or("");
-    if (std::exchange(told, now) != now) {
+    if (std::exchange(known_desired, now) != now) {
       const auto desired = agent::read_written(now);
       hostd->fails = desired && desired->policy == "wrong";
-      hostd->wanted_changed();
+      hostd->desired_changed();
     }
     timers.at(timers.now() + kBetweenLooks, [this] { look(); });
   }
@@ -65,7 +65,7 @@ struct Node {
   kube::CurlTransport transport;
   agent::NodeAgent agent;
   std::optional<test::HostdStandin> hostd;
-  std::string told;  ///< the desired.json that it knows of
+  std::string known_desired;  ///< the desired.json that it knows of
 };
 
 Result<> serve(const std::filesystem::path& kubeconfig, const std::filesystem::path& folder, unsigned count,

@@ -243,14 +243,14 @@ class FerryNode:
             return (self.host.drivers() == drivers and labels.get(STATE) == "ready"
                     and labels.get(OPERAND) == "true" and not self.annotation())
         try:
-            wait_until(f"the drivers are {drivers} and all are told", all_is_well, 180)
+            wait_until(f"the drivers are {drivers} and all say so", all_is_well, 180)
         except Exception:
             print(self.host.drivers(), self.labels(), self.annotation())
             raise
         wait_until("the validator's pod runs", self.validator_runs, 180)
 
-    def wanted(self) -> Any:
-        """What hostd is told."""
+    def desired(self) -> Any:
+        """The desired state that hostd reads."""
         return json.loads((self.host.root / "var/lib/ferry/desired.json").read_text())
 
     def refused_evictions(self) -> int:
@@ -263,7 +263,7 @@ class FerryNode:
         return [pod["status"]["phase"] for pod in pods if "deletionTimestamp" not in pod["metadata"]] == ["Running"]
 
     def events(self) -> Counter[tuple[str, str]]:
-        """How often Ferry has told of the Node: (reason, message)."""
+        """How often Ferry has recorded an event of the Node: (reason, message)."""
         found = self.kubernetes.get("events", "-n", "default", "--field-selector", f"involvedObject.name={NODE}")["items"]
         out: Counter[tuple[str, str]] = Counter()
         for event in found:
@@ -271,7 +271,7 @@ class FerryNode:
                 out[event["reason"], event["message"]] += event["count"]  # an agent that has restarted begins anew
         return out
 
-    def wait_until_told(self, reason: str, *parts: str, after: Counter[tuple[str, str]], times: int = 1) -> None:
+    def wait_until_recorded(self, reason: str, *parts: str, after: Counter[tuple[str, str]], times: int = 1) -> None:
         """Since then, in messages that hold these parts; a moment later than the labels, at times."""
         wait_until(f"{times} events {reason} with {parts}", lambda: times <= sum(
             count for (found, message), count in (self.events() - after).items()

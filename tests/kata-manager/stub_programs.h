@@ -13,7 +13,7 @@
 
 namespace ferry::test {
 
-class ToldPrograms final : public ModuleWriter {
+class StubPrograms final : public ModuleWriter {
  public:
   /// Its arguments, to what it prints.
   using Program = std::function<Result<std::string>(const std::vector<std::string>& arguments)>;
@@ -30,7 +30,7 @@ class ToldPrograms final : public ModuleWriter {
 };
 
 /// A containerd that only says its release.
-inline ToldPrograms::Program containerd_of(const std::string& release) {
+inline StubPrograms::Program containerd_of(const std::string& release) {
   return [release](const std::vector<std::string>& arguments) -> Result<std::string> {
     if (arguments != std::vector<std::string>{"--version"}) return fail(Errc::failed, "it ends with 1");
     return "containerd github.com/containerd/containerd " + release + " abcdef\n";

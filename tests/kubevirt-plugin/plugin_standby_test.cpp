@@ -13,9 +13,9 @@ using namespace plugin_test;
 using testing::IsEmpty;
 using Json = nlohmann::json;
 
-class PluginStandBackTest : public plugin_test::Fixture {
+class PluginStandbyTest : public plugin_test::Fixture {
  protected:
-  PluginStandBackTest() {
+  PluginStandbyTest() {
     add_gpu("0000:01:00.0", 15);
     add_gpu("0000:02:00.0", 16);
     options.pod_resources.period = 20ms;
@@ -28,7 +28,7 @@ class PluginStandBackTest : public plugin_test::Fixture {
     EXPECT_TRUE(kernel.write_file(options.status_file, state.dump()));
   }
   bool follows(unsigned generation) const {
-    return offered_becomes(
+    return advertised_becomes(
         [&](const Json& file) { return file.is_object() && file["state_generation"] == generation; });
   }
   bool disconnected(const std::string& resource) const {
@@ -54,7 +54,7 @@ class PluginStandBackTest : public plugin_test::Fixture {
   static Json device(const Json& file, std::size_t index) { return file["resources"][0]["devices"][index]; }
 };
 
-TEST_F(PluginStandBackTest, WithdrawsAllInOrderAndServesAgain) {
+TEST_F(PluginStandbyTest, WithdrawsAllInOrderAndServesAgain) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 2));
   publish(3, "another serves");
@@ -70,12 +70,12 @@ TEST_F(PluginStandBackTest, WithdrawsAllInOrderAndServesAgain) {
   ASSERT_TRUE(follows(4));
   EXPECT_TRUE(allocatable(kGpu, 2));
   EXPECT_EQ(registrations(kGpu), 2U);
-  EXPECT_TRUE(offered_becomes([](const Json& file) {
+  EXPECT_TRUE(advertised_becomes([](const Json& file) {
     return file["standby"].is_null() && file["resources"][0]["registered"] == true;
   }));
 }
 
-TEST_F(PluginStandBackTest, RegistersNothingAtItsStart) {
+TEST_F(PluginStandbyTest, RegistersNothingAtItsStart) {
   publish(3, "another serves");
   start_both();
   ASSERT_TRUE(follows(3));
@@ -86,7 +86,7 @@ TEST_F(PluginStandBackTest, RegistersNothingAtItsStart) {
 }
 
 // A kubelet that starts is asked for nothing, and neither is it for what comes meanwhile.
-TEST_F(PluginStandBackTest, RegistersNothingWhateverHappens) {
+TEST_F(PluginStandbyTest, RegistersNothingWhateverHappens) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 2));
   publish(3, "another serves");
@@ -95,7 +95,7 @@ TEST_F(PluginStandBackTest, RegistersNothingWhateverHappens) {
   ASSERT_TRUE(kubelet->start());
   add_gpu("0000:03:00.0", 17, "10de:2330");
   publish(4, "another serves, as before");
-  ASSERT_TRUE(offered_becomes([](const Json& file) { return file["resources"].size() == 2; }));
+  ASSERT_TRUE(advertised_becomes([](const Json& file) { return file["resources"].size() == 2; }));
   EXPECT_THAT(kubelet->registrations(), IsEmpty());
   EXPECT_THAT(sockets(), IsEmpty());
   publish(5, "");
@@ -103,7 +103,7 @@ TEST_F(PluginStandBackTest, RegistersNothingWhateverHappens) {
   EXPECT_TRUE(allocatable(kH100, 1));
 }
 
-TEST_F(PluginStandBackTest, EndsWhenItIsToServeInADirectoryThatWasMadeAnew) {
+TEST_F(PluginStandbyTest, EndsWhenItIsToServeInADirectoryThatWasMadeAnew) {
   publish(3, "another serves");
   start();
   ASSERT_TRUE(follows(3));
@@ -116,7 +116,7 @@ TEST_F(PluginStandBackTest, EndsWhenItIsToServeInADirectoryThatWasMadeAnew) {
   EXPECT_THAT(ended.error().message, testing::HasSubstr("has gone away"));
 }
 
-TEST_F(PluginStandBackTest, KnowsOnWhatAPodHas) {
+TEST_F(PluginStandbyTest, KnowsOnWhatAPodHas) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 2));
   ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
@@ -131,7 +131,7 @@ TEST_F(PluginStandBackTest, KnowsOnWhatAPodHas) {
 }
 
 // Those who wait until it is known who holds what are answered, and the process goes on.
-TEST_F(PluginStandBackTest, KeepsNobodyWaitingWhoAskedBeforeIt) {
+TEST_F(PluginStandbyTest, KeepsNobodyWaitingWhoAskedBeforeIt) {
   std::promise<void> leave;
   const std::shared_future<void> left = leave.get_future().share();
   serve_pods([left] { left.wait_for(kPatience); });
@@ -151,7 +151,7 @@ TEST_F(PluginStandBackTest, KeepsNobodyWaitingWhoAskedBeforeIt) {
 }
 
 // They are told nothing of a standing back that has ended: they wait, as at a start.
-TEST_F(PluginStandBackTest, KeepsThoseWaitingWhoAskAfterIt) {
+TEST_F(PluginStandbyTest, KeepsThoseWaitingWhoAskAfterIt) {
   std::promise<void> leave;
   const std::shared_future<void> left = leave.get_future().share();
   serve_pods([left] { left.wait_for(kPatience); });
@@ -165,13 +165,13 @@ TEST_F(PluginStandBackTest, KeepsThoseWaitingWhoAskAfterIt) {
 }
 
 // Nor are those told of it whom it serves first after it.
-TEST_F(PluginStandBackTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
+TEST_F(PluginStandbyTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
   std::promise<void> leave;
   const std::shared_future<void> left = leave.get_future().share();
   serve_pods([left] { left.wait_for(kPatience); });
   publish(3, "another serves");
   start_both();
-  ASSERT_TRUE(offered_becomes(
+  ASSERT_TRUE(advertised_becomes(
       [](const Json& file) { return file.is_object() && file["standby"] == "another serves"; }));
   publish(4, "");
   ASSERT_TRUE(allocatable(kGpu, 2));
@@ -179,7 +179,7 @@ TEST_F(PluginStandBackTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
 }
 
 // While another serves nobody tells what it gives out, and what comes free.
-TEST_F(PluginStandBackTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) {
+TEST_F(PluginStandbyTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) {
   options.pod_resources.names = true;
   options.pod_resources.between_looks = 20ms;
   std::promise<void> leave;
@@ -200,9 +200,9 @@ TEST_F(PluginStandBackTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) 
   publish(4, "");
   ASSERT_TRUE(allocatable(kGpu, 3));
   expect_wait("0000:03:00.0", leave);
-  EXPECT_TRUE(offered_becomes([](const Json& file) { return device(file, 1)["allocated"] == true; }))
+  EXPECT_TRUE(advertised_becomes([](const Json& file) { return device(file, 1)["allocated"] == true; }))
       << advertised();
-  EXPECT_TRUE(offered_becomes([](const Json& file) { return device(file, 0)["allocated"] == false; }))
+  EXPECT_TRUE(advertised_becomes([](const Json& file) { return device(file, 0)["allocated"] == false; }))
       << advertised();
 }
 
