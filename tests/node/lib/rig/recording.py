@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape
 
 TIME = re.compile(r"^\[ *(\d+\.\d+)\] ?")
 KERNEL = re.compile(r"^\[ *\d+\.\d{6}\]")
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")  # no XML has these
 STEP = "--- "
 
 COLUMNS, ROWS = 100, 30
@@ -25,7 +26,7 @@ def of_the_node(line: str) -> str | None:
     """A line of the console without its time; None: the kernel's, or the runner's own."""
     if not TIME.match(line):
         return None
-    text = TIME.sub("", line.rstrip("\n"), count=1)
+    text = CONTROL.sub("", TIME.sub("", line.rstrip("\r\n"), count=1)).expandtabs()
     return None if KERNEL.match(text) else text
 
 
