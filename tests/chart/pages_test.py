@@ -76,7 +76,7 @@ class PagesTest(unittest.TestCase):
                         with self.subTest(block.place, name=name):
                             found, why = status(text, name)
                             self.assertNotEqual(found, 2, why)
-                            self.assertEqual(status(text.replace("devices:", "divices:"), name)[0], 2)
+                            self.assertEqual(status(text.rstrip() + "\nno-such-key: 1\n", name)[0], 2)
                             held += 1
         self.assertGreaterEqual(held, 4)
 
