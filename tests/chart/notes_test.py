@@ -21,8 +21,8 @@ LINUX = {"kubernetes.io/os": "linux"}
 
 
 @contextlib.contextmanager
-def api_server(nodes: list[dict[str, str]]) -> Iterator[str]:
-    """The address of one that has nodes with these labels, and nothing else."""
+def api_server(nodes: list[dict[str, str]], taints: dict[int, list[Any]] | None = None) -> Iterator[str]:
+    """The address of one that has nodes with these labels, and nothing else. `taints`: those of a node, by its number."""
     answers = {
         "/version": {"major": "1", "minor": "36", "gitVersion": "v1.36.0"},
         "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
@@ -31,7 +31,8 @@ def api_server(nodes: list[dict[str, str]]) -> Iterator[str]:
             {"name": "nodes", "singularName": "node", "kind": "Node", "namespaced": False, "verbs": ["get", "list"]},
             {"name": "configmaps", "singularName": "configmap", "kind": "ConfigMap", "namespaced": True, "verbs": ["get"]}]},
         "/api/v1/nodes": {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": [
-            {"kind": "Node", "apiVersion": "v1", "metadata": {"name": f"n{number}", "labels": labels}}
+            {"kind": "Node", "apiVersion": "v1", "metadata": {"name": f"n{number}", "labels": labels},
+             "spec": {"taints": (taints or {}).get(number, [])}}
             for number, labels in enumerate(nodes)]}}
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -97,3 +98,25 @@ class NotesTest(unittest.TestCase):
                             "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}}}},
                          "It runs on nodes with a label of gpuNodeLabels.")):
                     self.assertEqual(self.said(address, values, helm), wanted)
+
+    def test_nodes_whose_taints_are_not_tolerated_are_counted_apart(self) -> None:
+        gpus = {**LINUX, PRESENT: "true"}
+
+        def taint(key: str, value: str = "", effect: str = "NoSchedule") -> list[Any]:
+            return [{"key": key, "effect": effect, **({"value": value} if value else {})}]
+        taints = {0: taint("nvidia.com/gpu", "present"), 1: taint("team", "a"), 2: taint("team", "b", "NoExecute"),
+                  3: taint("team", "b", "PreferNoSchedule"), 4: taint("node.kubernetes.io/unschedulable"),
+                  5: taint("nvidia.com/gpu", effect="NoExecute")}
+        for helm in chart.helms().values():
+            with api_server([gpus] * 6 + [LINUX], taints) as address:
+                for tolerations, runs, more in (
+                        (None, 3, 3), ([], 2, 4), ([{"operator": "Exists"}], 6, 0), ([{"key": "team", "operator": "Exists"}], 4, 2),
+                        ([{"key": "team", "value": "a"}], 3, 3), ([{"key": "team", "value": "b", "effect": "NoSchedule"}], 2, 4),
+                        ([{"key": "nvidia.com/gpu", "operator": "Exists"}], 4, 2)):
+                    values = {} if tolerations is None else {"tolerations": tolerations}
+                    self.assertEqual(self.said(address, values, helm),
+                                     f"It runs on nodes with a label of gpuNodeLabels: {runs} of 7 nodes today."
+                                     + (f" {more} more: their taints are not in tolerations." if more else ""), tolerations)
+            with api_server([gpus], {0: taint("team")}) as address:
+                self.assertEqual(self.said(address, {}, helm), "It runs on nodes with a label of gpuNodeLabels: 0 of 1 nodes today. "
+                                                               "1 more: their taints are not in tolerations.")

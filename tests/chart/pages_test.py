@@ -5,7 +5,10 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
+
+import yaml
 
 import chart
 
@@ -50,6 +53,32 @@ class PagesTest(unittest.TestCase):
         for block in values:
             with self.subTest(block.place):
                 self.assertTrue(chart.render(block.documents()[0]))
+
+    def test_policies_and_profiles_are_read(self) -> None:
+        """By the program, on a host without GPUs: a fault of the file ends with 2."""
+        held = 0
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "sys/bus/pci/devices").mkdir(parents=True)
+            file = root / "config.yaml"
+
+            def status(text: str, name: str) -> tuple[int, str]:
+                file.write_text(text)
+                done = subprocess.run([os.environ["FERRY_BIN"] + "/ferry", "--host-root", str(root), "assert", "-f", str(file), "-c", name],
+                                      capture_output=True, text=True, check=False)
+                return done.returncode, done.stderr
+
+            for block in blocks():
+                for one in block.manifests():
+                    text = one.get("data", {}).get("config.yaml") if one["kind"] == "ConfigMap" else None
+                    content = yaml.safe_load(text) if text else {}
+                    for name in {**content.get("policies", {}), **content.get("vgpu-configs", {})}:
+                        with self.subTest(block.place, name=name):
+                            found, why = status(text, name)
+                            self.assertNotEqual(found, 2, why)
+                            self.assertEqual(status(text.rstrip() + "\nno-such-key: 1\n", name)[0], 2)
+                            held += 1
+        self.assertGreaterEqual(held, 4)
 
     def test_a_vm_asks_for_a_device_that_its_page_permits(self) -> None:
         asked, permitted = set(), set()

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import chart
-from dashboard_test import PANELS, VARIABLES, filled_in
+from dashboard_picture import ask, draw
+from dashboard_test import DASHBOARD, PANELS, VARIABLES, filled_in
 from played_nodes import BLOCKED, BUSY, DIVIDED, HELD, REFUSED, WHOLE, PlayedNodes, wait_until
 
 ALERTS = {rule["alert"]: rule["expr"]
@@ -167,6 +168,15 @@ class PrometheusTest(unittest.TestCase):
             found = self.nodes.ask("query_range", query=expression, start=str(now - 5), end=str(now), step="500ms")["result"]
             return any(len(one["values"]) > 1 for one in found) and found
         return len(wait_until(f"a past of {expression}", series, 10))
+
+    def test_the_picture_is_drawn_from_such_answers(self) -> None:
+        def expect_no_gap() -> None:
+            answers = ask(PANELS, filled_in, self.nodes.ask, 5)
+            picture = draw(DASHBOARD, answers)
+            self.assertNotIn("No data", picture)
+            for words in ("virt-launcher-render-x7x2k", "failed", "D3hot", PART_TYPE):
+                self.assertIn(words, picture)
+        self.soon(expect_no_gap)
 
     def test_legends_and_columns_are_of_labels_that_there_are(self) -> None:
         for title, number, target, panel in queries():

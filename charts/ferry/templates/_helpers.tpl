@@ -209,13 +209,33 @@ readOnly: true{{ if semverCompare ">=1.31.0-0" .Capabilities.KubeVersion.Version
 {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}yes{{ end }}
 {{- end }}
 
-{{/* The number of nodes that get Ferry's pods, by their labels. There is no number without a cluster (`helm template`). */}}
+{{/* "yes" if a pod with these tolerations can be placed on the node: (list NODE TOLERATIONS). Kubernetes adds taints of
+     node.kubernetes.io itself; they are temporary, or each DaemonSet tolerates them. */}}
+{{- define "ferry.tolerated" -}}
+{{- $tolerations := default list (last .) }}
+{{- $all := true }}
+{{- range $taint := default list (default dict (first .).spec).taints }}
+{{- $harmless := or (eq $taint.effect "PreferNoSchedule") (hasPrefix "node.kubernetes.io/" $taint.key) }}
+{{- range $one := $tolerations }}
+{{- $exists := eq (default "Equal" $one.operator) "Exists" }}
+{{- $key := or (eq (default "" $one.key) $taint.key) (and $exists (not $one.key)) }}
+{{- $value := or $exists (eq (default "" $one.value) (default "" $taint.value)) }}
+{{- $effect := or (not $one.effect) (eq (default "" $one.effect) $taint.effect) }}
+{{- $harmless = or $harmless (and $key $value $effect) }}
+{{- end }}
+{{- $all = and $all $harmless }}
+{{- end }}
+{{- if $all }}yes{{ end }}
+{{- end }}
+
+{{/* The number of nodes that get Ferry's pods, by their labels and taints. There is no number without a cluster (`helm template`). */}}
 {{- define "ferry.nodesToday" -}}
 {{- $nodes := list }}
 {{- if not (default dict .Values.affinity).nodeAffinity }}
 {{- $nodes = (lookup "v1" "Node" "" "").items | default list }}
 {{- end }}
 {{- $matching := 0 }}
+{{- $tainted := 0 }}
 {{- range $node := $nodes }}
 {{- $labels := default dict $node.metadata.labels }}
 {{- $fits := ne (toString (get $labels "gpu-ferry.io/deploy")) "false" }}
@@ -226,13 +246,18 @@ readOnly: true{{ if semverCompare ">=1.31.0-0" .Capabilities.KubeVersion.Version
 {{- range $label := $.Values.gpuNodeLabels }}
 {{- $has = or $has (eq (toString (get $labels $label)) "true") }}
 {{- end }}
-{{- if and $fits $has }}
+{{- if and $fits $has (include "ferry.tolerated" (list $node $.Values.tolerations)) }}
 {{- $matching = add1 $matching }}
+{{- else if and $fits $has }}
+{{- $tainted = add1 $tainted }}
 {{- end }}
 {{- end }}
 {{- $where := ternary "nodes with a label of gpuNodeLabels" "all nodes of nodeSelector" (not (empty .Values.gpuNodeLabels)) }}
-{{- if and $nodes $matching }}
+{{- if and $nodes (or $matching $tainted) }}
 {{- printf "It runs on %s: %d of %d nodes today." $where (int $matching) (len $nodes) }}
+{{- with int $tainted }}
+{{- printf " %d more: their taints are not in tolerations." . }}
+{{- end }}
 {{- else if and $nodes .Values.gpuNodeLabels }}
 {{- printf "No node of %d has a label of gpuNodeLabels: install Node Feature Discovery, or --set-json 'gpuNodeLabels=[]'." (len $nodes) }}
 {{- else if $nodes }}

@@ -56,5 +56,7 @@ run_scenarios() {
         printf 'the evidence of the demo that failed is kept in %s/demo\n' "$kept"
     else
         check 'docs/demo.md shows what the demo prints' "$root/scripts/lib/demo-report" readme "$root/docs/demo.md" "$out/demo"
+        [ ! -e "$root/docs/images/demo.cast" ] || check 'the recording in the pages has the steps and commands of the demo' \
+            "$root/scripts/lib/demo-report" recorded "$root/docs/images/demo.cast" "$out/demo"
     fi
 }
