@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/resource_slice.h"
+#include "dra/slices/resource_slice.h"
 
 #include <string>
 #include <tuple>

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "dra/node_model.h"
-#include "dra/publication.h"
+#include "dra/slices/node_model.h"
+#include "dra/slices/publication.h"
 #include "tests/support/must.h"
 
 namespace ferry::test {

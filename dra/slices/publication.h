@@ -24,9 +24,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/result.h"
-#include "dra/node_model.h"
-#include "dra/resource_slice.h"
+#include "dra/slices/node_model.h"
+#include "dra/slices/resource_slice.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::dra {
@@ -62,13 +61,5 @@ std::vector<ResourceSlice> slices_of(const Publication& publication, const Slice
 /// 0: none.
 std::uint64_t generation_for(std::span<const ResourceSlice> published, std::span<const ResourceSlice> next,
                              std::uint64_t last = 0);
-
-/// Succeeds if a claim can have these devices now, all of them. The scheduler may have allocated devices that
-/// it cannot have: the scheduler saw older slices, or the vGPUs of the GPU have another size.
-/// Errc::not_found: the node has no such device. Errc::refused: another claim has the device, its GPU or the
-/// memory, or the GPU is not ready; the claim waits. `claim`: its UID; devices that it has already are no
-/// obstacle.
-Result<> check_available(const NodeModel& node, const Publication& publication,
-                         std::span<const std::string> devices, std::string_view claim);
 
 }  // namespace ferry::dra

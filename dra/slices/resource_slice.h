@@ -60,6 +60,24 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
+// Names that all devices of Ferry have.
+
+inline constexpr const char* kFramebuffer = "framebuffer";  ///< a capacity and a counter, in bytes
+inline constexpr const char* kType = "type";                ///< an attribute: kWhole or kVgpu
+inline constexpr const char* kWhole = "whole";
+inline constexpr const char* kVgpu = "vgpu";
+
+/// Empty: there is no such attribute, or it is no text.
+std::string text_of(const Device& device, const std::string& attribute);
+/// 0: there is no such attribute, or it is no number.
+std::int64_t number_of(const Device& device, const std::string& attribute);
+/// True for an IOMMU group as a whole, false for a vGPU.
+bool is_whole(const Device& device);
+/// Bytes of memory; 0: unknown.
+std::uint64_t framebuffer_of(const Device& device);
+/// The counters that a device consumes, by set, without compatibility groups.
+std::map<std::string, Counters> consumed_counters(const Device& device);
+
 /// The node whose devices are published.
 struct SliceOwner {
   std::string node;

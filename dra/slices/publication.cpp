@@ -1,43 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/publication.h"
+#include "dra/slices/publication.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <numeric>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "dra/names.h"
+#include "dra/slices/gpu_plan.h"
 
 namespace ferry::dra {
 namespace {
 
 constexpr std::uint64_t kMiB = 1ULL << 20U;
-// More vGPUs than any GPU makes: NVIDIA's driver knows 64 virtual functions.
-constexpr std::uint64_t kMostVgpus = 256;
-// Placements beyond this are no placements of a GPU.
-constexpr std::uint64_t kMostExtent = 1ULL << 16U;
-
-constexpr const char* kFramebuffer = "framebuffer";
-constexpr const char* kWhole = "whole";
-
-/// A vGPU that a GPU can make.
-struct Vgpu {
-  const VgpuType* type = nullptr;
-  std::uint32_t number = 0;  ///< slot or placement
-  Counters counters = {};
-};
-
-/// The counters of a GPU, and all vGPUs that it can make, also of types that the admin does not allow.
-struct GpuPlan {
-  Counters counters;
-  std::vector<Vgpu> vgpus = {};
-  std::uint64_t framebuffer_mib = 0;  ///< 0: unknown
-};
 
 /// A device, and whether it is published while no claim has it.
 struct Candidate {
@@ -52,211 +30,13 @@ struct Group {
   std::vector<const HeldDevice*> held = {};
 };
 
-std::string text_of(const Attributes& attributes, const std::string& name) {
-  const auto found = attributes.find(name);
-  const auto* const text = found == attributes.end() ? nullptr : std::get_if<std::string>(&found->second);
-  return text == nullptr ? std::string() : *text;
-}
-
-std::int64_t number_of(const Attributes& attributes, const std::string& name) {
-  const auto found = attributes.find(name);
-  const auto* const number = found == attributes.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
-  return number == nullptr ? 0 : *number;
-}
-
-bool is_whole(const Device& device) {
-  return text_of(device.attributes, "type") == kWhole;
-}
-
-std::uint64_t framebuffer_of(const Device& device) {
-  const auto found = device.capacity.find(kFramebuffer);
-  return found == device.capacity.end() ? 0 : found->second;
-}
-
-/// The sets and counters that a device consumes, without compatibility groups.
-std::map<std::string, Counters> consumed(const Device& device) {
-  std::map<std::string, Counters> out;
-  for (const CounterConsumption& consumption : device.consumes) out[consumption.set] = consumption.counters;
-  return out;
-}
-
 bool has_compatibility_groups(const Device& device) {
   return std::ranges::any_of(device.consumes, [](const CounterConsumption& consumption) {
     return !consumption.compatibility_groups.empty();
   });
 }
 
-const Gpu* find_gpu(const NodeModel& node, const vfio::PciAddress& address) {
-  const auto found = std::ranges::find(node.gpus, address, &Gpu::address);
-  return found == node.gpus.end() ? nullptr : &*found;
-}
-
-// Counters of a GPU.
-
-/// vGPUs of a type on a GPU that has no others. 0: unknown. `memory_mib`: of the GPU.
-std::uint64_t most_vgpus(const VgpuType& type, std::uint64_t memory_mib) {
-  if (type.framebuffer_mib == 0) return 0;
-  const std::uint64_t by_memory = memory_mib / type.framebuffer_mib;
-  return std::min(type.most_per_gpu ? std::uint64_t{*type.most_per_gpu} : by_memory, kMostVgpus);
-}
-
-/// The memory that the vGPUs of one type take at most, or the GPU's own if that is more.
-std::uint64_t memory_of_equal_sizes(const Gpu& gpu) {
-  std::uint64_t most = gpu.memory_mib;
-  for (const VgpuType& type : gpu.types)
-    most = std::max(most, most_vgpus(type, gpu.memory_mib) * type.framebuffer_mib);
-  return most;
-}
-
-/// A value that each of `numbers` divides. If that is large, one that is large enough for the quotients,
-/// rounded down, to allow each number and not one more (256 squared, and more).
-std::uint64_t instances_for(const std::set<std::uint64_t>& numbers) {
-  constexpr std::uint64_t kLarge = 1ULL << 20U;
-  std::uint64_t out = 1;
-  for (const std::uint64_t number : numbers) {
-    out = std::lcm(out, number);
-    if (out > kLarge) return kLarge;
-  }
-  return out;
-}
-
-GpuPlan plan_equal_sizes(const Gpu& gpu, const std::string& suffix) {
-  const std::uint64_t memory = memory_of_equal_sizes(gpu);
-  std::set<std::uint64_t> limits;
-  const auto is_limited = [&](const VgpuType& type, std::uint64_t most) {
-    return most < memory / type.framebuffer_mib;
-  };
-  for (const VgpuType& type : gpu.types)
-    if (const std::uint64_t most = most_vgpus(type, gpu.memory_mib); most != 0 && is_limited(type, most))
-      limits.insert(most);
-  const std::uint64_t instances = instances_for(limits);
-  GpuPlan out{.counters = {}, .framebuffer_mib = memory};
-  out.counters[kFramebuffer + suffix] = memory * kMiB;
-  if (!limits.empty()) out.counters["instances" + suffix] = instances;
-  for (const VgpuType& type : gpu.types) {
-    const std::uint64_t most = most_vgpus(type, gpu.memory_mib);
-    if (most == 0) continue;
-    Counters counters = {{kFramebuffer + suffix, type.framebuffer_mib * kMiB}};
-    if (is_limited(type, most)) counters["instances" + suffix] = instances / most;
-    for (std::uint32_t slot = 0; slot < most; ++slot)
-      out.vgpus.push_back({.type = &type, .number = slot, .counters = counters});
-  }
-  return out;
-}
-
-bool has_placements(const VgpuType& type) {
-  return type.framebuffer_mib != 0 && type.size != 0 && !type.placements.empty();
-}
-
-/// One more than the last unit that a vGPU can take.
-std::uint64_t extent_of(const Gpu& gpu) {
-  std::uint64_t extent = 0;
-  for (const VgpuType& type : gpu.types) {
-    if (!has_placements(type)) continue;
-    for (const std::uint32_t placement : type.placements)
-      extent = std::max(extent, std::uint64_t{placement} + type.size);
-  }
-  return extent;
-}
-
-/// The memory that any vGPUs at different placements can have together, or the GPU's own if that is more.
-std::uint64_t memory_of_mixed_sizes(const Gpu& gpu, std::uint64_t extent) {
-  std::uint64_t most = gpu.memory_mib;
-  for (const VgpuType& type : gpu.types)
-    if (has_placements(type))
-      most = std::max(most, (type.framebuffer_mib * extent + type.size - 1) / type.size);
-  return most;
-}
-
-bool fits_unit(const VgpuType& type, std::uint32_t placement, std::uint64_t unit) {
-  return type.size % unit == 0 && placement % unit == 0;
-}
-
-/// The unit, in the driver's units, that keeps the most vGPUs with at most `most_units` counters; the
-/// greatest of several. 0: no unit keeps any.
-std::uint64_t choose_unit(const Gpu& gpu, std::uint64_t extent, std::uint64_t most_units) {
-  std::uint64_t best = 0;
-  std::size_t most_kept = 0;
-  for (std::uint64_t unit = (extent + most_units - 1) / most_units; unit <= extent; ++unit) {
-    std::size_t kept = 0;
-    for (const VgpuType& type : gpu.types) {
-      if (!has_placements(type) || type.size % unit != 0) continue;
-      kept += static_cast<std::size_t>(std::ranges::count_if(
-          type.placements, [&](std::uint32_t placement) { return fits_unit(type, placement, unit); }));
-    }
-    if (kept == 0 || kept < most_kept) continue;
-    most_kept = kept;
-    best = unit;
-  }
-  return best;
-}
-
-std::string unit_name(std::uint64_t unit, const std::string& suffix) {
-  return fmt::format("unit-{:02}{}", unit, suffix);
-}
-
-GpuPlan plan_mixed_sizes(const Gpu& gpu, const std::string& suffix, std::size_t most_counters,
-                         std::vector<std::string>& notes) {
-  const std::uint64_t extent = extent_of(gpu);
-  const bool plausible = extent != 0 && extent <= kMostExtent;
-  const std::uint64_t unit = plausible ? choose_unit(gpu, extent, most_counters) : 0;
-  if (unit == 0) {
-    if (!gpu.types.empty())
-      notes.push_back(fmt::format("GPU {}: no vGPUs, since their placements fit no {} units",
-                                  gpu.address.text(), most_counters));
-    GpuPlan out{.counters = {}, .framebuffer_mib = gpu.memory_mib};
-    out.counters[kFramebuffer + suffix] = gpu.memory_mib * kMiB;
-    return out;
-  }
-  const std::uint64_t units = (extent + unit - 1) / unit;
-  const bool counts_memory = units < most_counters;
-  GpuPlan out{.counters = {}, .framebuffer_mib = memory_of_mixed_sizes(gpu, extent)};
-  if (counts_memory) out.counters[kFramebuffer + suffix] = out.framebuffer_mib * kMiB;
-  for (std::uint64_t i = 0; i < units; ++i) out.counters[unit_name(i, suffix)] = 1;
-  for (const VgpuType& type : gpu.types) {
-    std::size_t kept = 0;
-    for (const std::uint32_t placement : type.placements) {
-      if (!has_placements(type) || !fits_unit(type, placement, unit)) continue;
-      Vgpu vgpu{.type = &type, .number = placement};
-      if (counts_memory) vgpu.counters[kFramebuffer + suffix] = type.framebuffer_mib * kMiB;
-      for (std::uint64_t i = placement / unit; i < (std::uint64_t{placement} + type.size) / unit; ++i)
-        vgpu.counters[unit_name(i, suffix)] = 1;
-      out.vgpus.push_back(std::move(vgpu));
-      ++kept;
-    }
-    if (has_placements(type) && kept != type.placements.size())
-      notes.push_back(
-          fmt::format("GPU {}: {} of {} placements of {} are left out, since the server takes {} "
-                      "counters",
-                      gpu.address.text(), type.placements.size() - kept, type.placements.size(),
-                      type.short_name, kMostCounters));
-  }
-  return out;
-}
-
-GpuPlan plan_gpu(const Gpu& gpu, std::size_t gpus_of_group, std::vector<std::string>& notes) {
-  const std::string suffix = gpus_of_group == 1 ? std::string() : "-" + address_label(gpu.address);
-  const std::size_t most_counters = kMostCounters / gpus_of_group;
-  if (most_counters < 2) {
-    if (!gpu.types.empty())
-      notes.push_back(fmt::format("GPU {}: no vGPUs, since its IOMMU group has {} GPUs", gpu.address.text(),
-                                  gpus_of_group));
-    return {.counters = {}, .framebuffer_mib = gpu.memory_mib};
-  }
-  GpuPlan out =
-      gpu.mixed_sizes ? plan_mixed_sizes(gpu, suffix, most_counters, notes) : plan_equal_sizes(gpu, suffix);
-  for (const VgpuType& type : gpu.types)
-    if (gpu.mixed_sizes ? !has_placements(type) : most_vgpus(type, gpu.memory_mib) == 0)
-      notes.push_back(fmt::format("GPU {}: {} is left out, since its {} unknown", gpu.address.text(),
-                                  type.short_name.empty() ? type.id : type.short_name,
-                                  gpu.mixed_sizes ? "placements are" : "size or its number is"));
-  if (out.framebuffer_mib == 0) out.counters = {{"gpu" + suffix, 1}};
-  return out;
-}
-
-// Devices.
-
-const char* text_of(VgpuFramework framework) {
+const char* framework_word(VgpuFramework framework) {
   switch (framework) {
     case VgpuFramework::none:
       break;
@@ -273,7 +53,7 @@ const char* text_of(VgpuFramework framework) {
 /// and two unknown ones are not equal.
 Attributes attributes_of(const Gpu& gpu, const VgpuType* type) {
   Attributes out = {
-      {"type", std::string(type == nullptr ? kWhole : "vgpu")},
+      {kType, std::string(type == nullptr ? kWhole : kVgpu)},
       {"productName", attribute_text(gpu.product)},
       {"vendorID", fmt::format("0x{:04x}", gpu.vendor)},
       {"deviceID", fmt::format("0x{:04x}", gpu.device)},
@@ -281,9 +61,10 @@ Attributes attributes_of(const Gpu& gpu, const VgpuType* type) {
       {"profile", type == nullptr ? std::string() : attribute_text(type->name)},
       {"vgpuType", type == nullptr ? std::string() : attribute_text(type->short_name)},
       {"typeID", std::int64_t{type == nullptr ? 0 : type_number(type->id).value_or(0)}},
-      {"vgpuFramework", std::string(type == nullptr ? "" : text_of(gpu.framework))},
+      {"vgpuFramework", std::string(type == nullptr ? "" : framework_word(gpu.framework))},
   };
-  if (gpu.numa_node) out["resource.kubernetes.io/numaNode"] = std::int64_t{*gpu.numa_node};
+  if (gpu.numa_node && *gpu.numa_node >= 0)
+    out["resource.kubernetes.io/numaNode"] = std::int64_t{*gpu.numa_node};
   if (!gpu.pcie_root.empty()) out["resource.kubernetes.io/pcieRoot"] = attribute_text(gpu.pcie_root);
   for (const auto& [size, partition] : gpu.partitions)
     out[fmt::format("partition{}", size)] = std::int64_t{partition};
@@ -336,7 +117,7 @@ class GroupPlan {
       return candidate.device.device.name == held.device.name;
     });
     return found != candidates_.end() && held.counters == set_ &&
-           consumed(found->device.device) == consumed(held.device);
+           consumed_counters(found->device.device) == consumed_counters(held.device);
   }
 
  private:
@@ -389,6 +170,7 @@ class GroupPlan {
 
   /// `unhealthy`: without taints in the server, the device can only be left out.
   void add(const Gpu& gpu, Device device, bool allowed, bool unhealthy) {
+    if (!names_.insert(device.name).second) return;  // a type or a placement that the driver lists twice
     if (!server_.taints) device.taints.clear();
     const bool published = allowed && all_for_dra() && (server_.taints || !unhealthy);
     candidates_.push_back(
@@ -408,7 +190,7 @@ class GroupPlan {
       if (is_whole(device))
         whole = true;
       else
-        types[candidate.device.gpu].insert(text_of(device.attributes, "vgpuType"));
+        types[candidate.device.gpu].insert(text_of(device, "vgpuType"));
     }
     const bool one_type =
         std::ranges::none_of(group_.gpus, &Gpu::mixed_sizes) &&
@@ -429,6 +211,7 @@ class GroupPlan {
   CounterSet set_;
   std::vector<GpuPlan> plans_;
   std::vector<Candidate> candidates_;
+  std::set<std::string> names_;
   bool uses_groups_ = false;
 };
 
@@ -441,7 +224,7 @@ void publish_as_held(const NodeModel& node, std::span<const HeldDevice* const> h
       set.counters[name] = std::max(set.counters[name], value);
     Device device = one->device;
     device.taints.clear();
-    if (find_gpu(node, one->gpu) == nullptr && node.server.taints)
+    if (node.find(one->gpu) == nullptr && node.server.taints)
       device.taints.push_back(
           {.key = std::string(kGoneTaint), .value = {}, .effect = TaintEffect::no_execute});
     out.devices.push_back({.gpu = one->gpu, .device = std::move(device)});
@@ -512,8 +295,8 @@ bool comes_before(const PublishedDevice& a, const PublishedDevice& b) {
   if (framebuffer_of(a.device) != framebuffer_of(b.device))
     return framebuffer_of(a.device) < framebuffer_of(b.device);
   if (a.gpu != b.gpu) return whole ? b.gpu < a.gpu : a.gpu < b.gpu;
-  const std::int64_t type = number_of(a.device.attributes, "typeID");
-  if (const std::int64_t other = number_of(b.device.attributes, "typeID"); type != other) return type < other;
+  const std::int64_t type = number_of(a.device, "typeID");
+  if (const std::int64_t other = number_of(b.device, "typeID"); type != other) return type < other;
   // Numbers at the end of a name: 2 comes before 10.
   if (a.device.name.size() != b.device.name.size()) return a.device.name.size() < b.device.name.size();
   return a.device.name < b.device.name;
@@ -526,95 +309,6 @@ bool has_layout_of(const ResourceSlice& a, const ResourceSlice& b) {
          std::ranges::equal(a.devices, b.devices, [](const Device& one, const Device& other) {
            return one.name == other.name && one.consumes == other.consumes;
          });
-}
-
-// Availability of a device for a claim.
-
-std::string claim_text(const HeldDevice& held) {
-  return fmt::format("the claim with UID {}", held.claim);
-}
-
-bool is_in_group_of(const NodeModel& node, const vfio::PciAddress& a, const vfio::PciAddress& b) {
-  if (a == b) return true;
-  const Gpu* const one = find_gpu(node, a);
-  const Gpu* const other = find_gpu(node, b);
-  return one != nullptr && other != nullptr && one->iommu_group == other->iommu_group;
-}
-
-Result<> check_gpu(const Gpu& gpu, const PublishedDevice& device) {
-  if (gpu.health == GpuHealth::ready) return {};
-  const char* const state = gpu.health == GpuHealth::preparing ? "being prepared" : "unhealthy";
-  return fail(Errc::refused,
-              fmt::format("{}: GPU {} is {}: {}", device.device.name, gpu.address.text(), state, gpu.reason),
-              "the claim waits until the GPU is ready");
-}
-
-Result<> check_neighbour(const NodeModel& node, const Gpu& gpu, const PublishedDevice& device,
-                         const HeldDevice& held) {
-  const std::string& name = device.device.name;
-  if (!is_in_group_of(node, held.gpu, gpu.address)) return {};
-  if (is_whole(device.device) || is_whole(held.device))
-    return fail(
-        Errc::refused,
-        fmt::format("{}: {} has {} of the same IOMMU group", name, claim_text(held), held.device.name),
-        "the claim waits until that one has ended");
-  const std::uint64_t size = framebuffer_of(device.device);
-  const std::uint64_t other = framebuffer_of(held.device);
-  if (gpu.mixed_sizes || held.gpu != gpu.address || size == other) return {};
-  return fail(Errc::refused,
-              fmt::format("{}: the vGPUs of GPU {} have {} MiB each now, and this one needs {} MiB", name,
-                          gpu.address.text(), other / kMiB, size / kMiB),
-              "the claim waits until these vGPUs are gone");
-}
-
-Result<> check_counters(const Publication& publication, std::span<const HeldDevice> others,
-                        const PublishedDevice& device) {
-  for (const CounterConsumption& consumption : device.device.consumes) {
-    const CounterSet* const set = publication.counter_set(consumption.set);
-    for (const auto& [counter, needed] : consumption.counters) {
-      std::uint64_t used = 0;
-      for (const HeldDevice& held : others) {
-        const std::map<std::string, Counters> sets = consumed(held.device);
-        const auto of_set = sets.find(consumption.set);
-        if (of_set == sets.end()) continue;
-        const auto found = of_set->second.find(counter);
-        used += found == of_set->second.end() ? 0 : found->second;
-      }
-      const auto value = set == nullptr ? Counters::const_iterator() : set->counters.find(counter);
-      const std::uint64_t total = set == nullptr || value == set->counters.end() ? 0 : value->second;
-      if (used + needed <= total) continue;
-      return fail(
-          Errc::refused,
-          fmt::format("{}: it needs {} of the counter {}, and claims use {} of {}", device.device.name,
-                      quantity_text(needed), counter, quantity_text(used), quantity_text(total)),
-          "the claim waits until others have ended");
-    }
-  }
-  return {};
-}
-
-/// `held`: all devices that claims have, with those of this claim that were checked before.
-Result<> check_one(const NodeModel& node, const Publication& publication, std::span<const HeldDevice> held,
-                   const std::string& name, std::string_view claim) {
-  const PublishedDevice* const device = publication.device(name);
-  const Gpu* const gpu = device == nullptr ? nullptr : find_gpu(node, device->gpu);
-  if (gpu == nullptr)
-    return fail(Errc::not_found, fmt::format("{}: this node has no such device now", name),
-                "delete the pod, so that its claim is allocated again");
-  std::vector<HeldDevice> others;
-  for (const HeldDevice& one : held) {
-    if (one.device.name != name)
-      others.push_back(one);
-    else if (one.claim != claim)
-      return fail(Errc::refused, fmt::format("{}: {} still has it", name, claim_text(one)),
-                  "the claim waits until that one has ended");
-    else
-      return {};
-  }
-  if (auto ready = check_gpu(*gpu, *device); !ready) return ready;
-  for (const HeldDevice& other : others)
-    if (auto fits = check_neighbour(node, *gpu, *device, other); !fits) return fits;
-  return check_counters(publication, others, *device);
 }
 
 }  // namespace
@@ -678,20 +372,6 @@ std::uint64_t generation_for(std::span<const ResourceSlice> published, std::span
         return has_layout_of(*a, b);
       });
   return same && !current.empty() ? newest : std::max(newest, last) + 1;
-}
-
-Result<> check_available(const NodeModel& node, const Publication& publication,
-                         std::span<const std::string> devices, std::string_view claim) {
-  std::vector<HeldDevice> held = node.held;
-  for (const std::string& name : devices) {
-    if (auto available = check_one(node, publication, held, name, claim); !available) return available;
-    const bool has_it = std::ranges::any_of(
-        held, [&](const HeldDevice& one) { return one.device.name == name && one.claim == claim; });
-    if (has_it) continue;
-    const PublishedDevice& device = *publication.device(name);
-    held.push_back({.claim = std::string(claim), .gpu = device.gpu, .device = device.device, .counters = {}});
-  }
-  return {};
 }
 
 }  // namespace ferry::dra

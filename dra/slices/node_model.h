@@ -2,13 +2,14 @@
 // A node as its ResourceSlices show it: plain values, independent of sysfs and of the API server.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "dra/resource_slice.h"
+#include "dra/slices/resource_slice.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::dra {
@@ -73,6 +74,12 @@ struct NodeModel {
   std::vector<Gpu> gpus;
   std::vector<HeldDevice> held = {};
   ServerFeatures server = {};
+
+  /// nullptr: the node has no such GPU.
+  const Gpu* find(const vfio::PciAddress& address) const {
+    const auto found = std::ranges::find(gpus, address, &Gpu::address);
+    return found == gpus.end() ? nullptr : &*found;
+  }
 };
 
 }  // namespace ferry::dra

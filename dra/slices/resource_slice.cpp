@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dra/resource_slice.h"
+#include "dra/slices/resource_slice.h"
 
 #include <algorithm>
 #include <optional>
@@ -183,15 +183,36 @@ bool has_groups(const Device& device) {
   });
 }
 
-/// Consumption without the compatibility groups.
-std::vector<std::pair<std::string, Counters>> counters_of(const Device& device) {
-  std::vector<std::pair<std::string, Counters>> out;
-  for (const CounterConsumption& consumption : device.consumes)
-    out.emplace_back(consumption.set, consumption.counters);
-  return out;
+}  // namespace
+
+std::string text_of(const Device& device, const std::string& attribute) {
+  const auto found = device.attributes.find(attribute);
+  if (found == device.attributes.end()) return {};
+  const auto* const text = std::get_if<std::string>(&found->second);
+  return text == nullptr ? std::string() : *text;
 }
 
-}  // namespace
+std::int64_t number_of(const Device& device, const std::string& attribute) {
+  const auto found = device.attributes.find(attribute);
+  if (found == device.attributes.end()) return 0;
+  const auto* const number = std::get_if<std::int64_t>(&found->second);
+  return number == nullptr ? 0 : *number;
+}
+
+bool is_whole(const Device& device) {
+  return text_of(device, kType) == kWhole;
+}
+
+std::uint64_t framebuffer_of(const Device& device) {
+  const auto found = device.capacity.find(kFramebuffer);
+  return found == device.capacity.end() ? 0 : found->second;
+}
+
+std::map<std::string, Counters> consumed_counters(const Device& device) {
+  std::map<std::string, Counters> out;
+  for (const CounterConsumption& consumption : device.consumes) out[consumption.set] = consumption.counters;
+  return out;
+}
 
 json slice_json(const ResourceSlice& slice) {
   json out = json::object();
@@ -253,7 +274,7 @@ ServerFeatures features_kept(const ResourceSlice& written, const ResourceSlice& 
   for (std::size_t i = 0; i < written.devices.size(); ++i) {
     const Device& sent = written.devices[i];
     const Device kept = i < returned.devices.size() ? returned.devices[i] : Device{.name = {}};
-    if (counters_of(sent) != counters_of(kept)) out.counters = false;
+    if (consumed_counters(sent) != consumed_counters(kept)) out.counters = false;
     if (sent.taints != kept.taints) out.taints = false;
     used_groups |= has_groups(sent);
     kept_groups &= has_groups(sent) == has_groups(kept);
