@@ -8,49 +8,10 @@
 #include <fmt/format.h>
 
 namespace ferry::test {
+namespace {
 
-DeviceRequest::Selector whole_gpu() {
-  return [](const dra::Device& device) { return dra::is_whole(device); };
-}
-
-DeviceRequest::Selector vgpu_of_type(std::string short_name) {
-  return [name = std::move(short_name)](const dra::Device& device) {
-    return dra::text_of(device, "vgpuType") == name;
-  };
-}
-
-DeviceRequest::Selector vgpu_with_memory(std::uint64_t least) {
-  return [least](const dra::Device& device) {
-    return !dra::is_whole(device) && dra::framebuffer_of(device) >= least;
-  };
-}
-
-DeviceRequest::Selector device_named(std::string name) {
-  return [wanted = std::move(name)](const dra::Device& device) { return device.name == wanted; };
-}
-
-void SchedulerModel::see(std::span<const dra::ResourceSlice> slices) {
-  devices_.clear();
-  by_name_.clear();
-  counter_sets_.clear();
-  std::uint64_t generation = 0;
-  for (const dra::ResourceSlice& slice : slices) generation = std::max(generation, slice.generation);
-  std::vector<const dra::ResourceSlice*> newest;
-  for (const dra::ResourceSlice& slice : slices)
-    if (slice.generation == generation) newest.push_back(&slice);
-  std::ranges::stable_sort(newest, {}, &dra::ResourceSlice::index);
-  pool_problem_ = fault_of_pool(newest);
-  if (!pool_problem_.empty()) return;
-  for (const dra::ResourceSlice* slice : newest) {
-    for (const dra::CounterSet& set : slice->counter_sets) counter_sets_[set.name] = set.counters;
-    for (const dra::Device& device : slice->devices) {
-      by_name_[device.name] = devices_.size();
-      devices_.push_back(device);
-    }
-  }
-}
-
-std::string SchedulerModel::fault_of_pool(std::span<const dra::ResourceSlice* const> newest) const {
+/// Empty: the pool of these slices is complete and valid.
+std::string fault_of_pool(std::span<const dra::ResourceSlice* const> newest) {
   if (newest.empty()) return "the pool has no slices";
   std::map<std::string, dra::Counters> sets;
   std::set<std::string> names;
@@ -73,6 +34,49 @@ std::string SchedulerModel::fault_of_pool(std::span<const dra::ResourceSlice* co
                 "invalid resource pools were encountered: {} consumes {} of {}, which do not exist",
                 device.name, counter, consumption.set);
   return {};
+}
+
+}  // namespace
+
+DeviceRequest::Selector whole_gpu() {
+  return [](const dra::Device& device) { return dra::is_whole(device); };
+}
+
+DeviceRequest::Selector vgpu_of_type(std::string short_name) {
+  return [name = std::move(short_name)](const dra::Device& device) {
+    return dra::text_of(device, "vgpuType") == name;
+  };
+}
+
+DeviceRequest::Selector vgpu_with_memory(std::uint64_t least) {
+  return [least](const dra::Device& device) {
+    return !dra::is_whole(device) && dra::framebuffer_of(device) >= least;
+  };
+}
+
+DeviceRequest::Selector device_named(std::string name) {
+  return [expected = std::move(name)](const dra::Device& device) { return device.name == expected; };
+}
+
+void SchedulerModel::see(std::span<const dra::ResourceSlice> slices) {
+  devices_.clear();
+  by_name_.clear();
+  counter_sets_.clear();
+  std::uint64_t generation = 0;
+  for (const dra::ResourceSlice& slice : slices) generation = std::max(generation, slice.generation);
+  std::vector<const dra::ResourceSlice*> newest;
+  for (const dra::ResourceSlice& slice : slices)
+    if (slice.generation == generation) newest.push_back(&slice);
+  std::ranges::stable_sort(newest, {}, &dra::ResourceSlice::index);
+  pool_problem_ = fault_of_pool(newest);
+  if (!pool_problem_.empty()) return;
+  for (const dra::ResourceSlice* slice : newest) {
+    for (const dra::CounterSet& set : slice->counter_sets) counter_sets_[set.name] = set.counters;
+    for (const dra::Device& device : slice->devices) {
+      by_name_[device.name] = devices_.size();
+      devices_.push_back(device);
+    }
+  }
 }
 
 bool SchedulerModel::allocate(const std::string& claim, const std::vector<DeviceRequest>& requests) {

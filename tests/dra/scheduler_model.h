@@ -73,7 +73,6 @@ class SchedulerModel {
   const std::string& problem() const { return problem_; }
 
  private:
-  std::string fault_of_pool(std::span<const dra::ResourceSlice* const> newest) const;
   bool pick(const std::vector<DeviceRequest>& requests, std::vector<Result>& chosen) const;
   bool is_available(const dra::Device& device, const DeviceRequest& request,
                     const std::vector<Result>& chosen) const;

@@ -26,7 +26,6 @@ using test::SchedulerModel;
 using test::vgpu_of_type;
 using test::vgpu_with_memory;
 using test::whole_gpu;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 

@@ -52,7 +52,7 @@ class Truth {
       // A group whose first GPU is unplugged has another whole device.
       pieces_[whole_device_name(gpu.address)] = {.gpu = gpu.address, .group = gpu.iommu_group, .whole = true};
       for (const VgpuType& type : gpu.types) {
-        const std::uint32_t most = type.most_per_gpu.value();
+        const std::uint32_t most = type.most_per_gpu.value_or(0);
         for (std::uint32_t i = 0; i < most; ++i) {
           const std::uint32_t number = gpu.mixed_sizes ? type.placements.at(i) : i;
           pieces_[vgpu_device_name(gpu.address, type.id, number)] = {.gpu = gpu.address,
@@ -131,13 +131,18 @@ class ClaimSchedules : public testing::TestWithParam<int> {
     checkpoint_ = {.boot_id = "boot"};
     file_ = checkpoint_text(checkpoint_);
     publish();
-    for (int event = 0; event < 48 && !HasFatalFailure(); ++event)
-      happen(static_cast<Event>(draw(static_cast<std::size_t>(rough ? count : policy_changed))));
+    for (int event = 0; event < 48 && !HasFatalFailure(); ++event) happen(any_event());
     if (!HasFatalFailure()) settle();
   }
 
  private:
   std::size_t draw(std::size_t most) const { return draw_(most); }
+
+  /// Half of the events begin claims, so that the GPUs are mostly in use.
+  Event any_event() const {
+    if (draw(2) == 0) return draw(2) == 0 ? claim_made : claim_prepared;
+    return static_cast<Event>(draw(static_cast<std::size_t>(rough_ ? count : policy_changed)));
+  }
 
   void happen(Event event) {
     switch (event) {
@@ -155,7 +160,7 @@ class ClaimSchedules : public testing::TestWithParam<int> {
         return slices_.clear();
       case health_changed: {
         Gpu& gpu = any_gpu();
-        gpu.health = static_cast<GpuHealth>(draw(3));
+        gpu.health = draw(3) != 0 ? GpuHealth::ready : static_cast<GpuHealth>(draw(3));
         gpu.reason = "by chance";
         return;
       }
@@ -184,7 +189,7 @@ class ClaimSchedules : public testing::TestWithParam<int> {
   Gpu& any_gpu() { return node_.gpus.at(draw(node_.gpus.size())); }
 
   /// Empty: there is no claim.
-  std::string any_claim() {
+  std::string any_claim() const {
     if (scheduler_.claims().empty()) return {};
     auto at = scheduler_.claims().begin();
     std::advance(at, static_cast<std::ptrdiff_t>(draw(scheduler_.claims().size())));
@@ -193,7 +198,7 @@ class ClaimSchedules : public testing::TestWithParam<int> {
 
   // The scheduler.
 
-  DeviceRequest any_request(const std::string& name) {
+  DeviceRequest any_request(const std::string& name) const {
     const std::vector<DeviceRequest::Selector> kinds = {whole_gpu(),
                                                         vgpu_of_type("L4-6Q"),
                                                         vgpu_of_type("L4-12Q"),
@@ -295,7 +300,7 @@ class ClaimSchedules : public testing::TestWithParam<int> {
     return out;
   }
 
-  void expect_sound_hardware() {
+  void expect_sound_hardware() const {
     std::vector<std::string> devices;
     for (const auto& [claim, names] : made_) devices.insert(devices.end(), names.begin(), names.end());
     ASSERT_EQ(truth_.conflict(devices, true), "") << "two VMs have the same memory";
