@@ -128,7 +128,7 @@ Counters read_counters(const JsonObject& object, const char* key) {
     return std::pair(counter.text("name"), counter.number<std::uint64_t>("value"));
   };
   Counters out;
-  for (auto& [name, value] : object.list(key, read)) out[name] = value;
+  for (const auto& [name, value] : object.list(key, read)) out[name] = value;
   return out;
 }
 
