@@ -30,6 +30,11 @@ inline constexpr const char* kAdvertisedFile =
     "run/ferry/plugin/advertised.json";  ///< advertised_resources.h
 inline constexpr int kAdvertisedVersion = 2;
 
+// `ferry dra` writes; `ferry status`, the agent and people read.
+
+inline constexpr const char* kClaimsFile = "run/ferry/dra/claims.json";  ///< dra/checkpoint.h
+inline constexpr int kClaimsVersion = 1;
+
 // File locks (hostfs/locks.h). A process holds its lock while it serves the node.
 
 inline constexpr const char* kHostdLock = "run/ferry/hostd/hostd.lock";  ///< a single hostd of a host

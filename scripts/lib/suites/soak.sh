@@ -41,6 +41,8 @@ run() {
     check 'each fault of each change of a policy' for_minutes 6 2 "$root/build/tests/node_fault_test" --gtest_brief=1
     check '10,000 schedules of the agent, 100 over TLS, 1,000 of several' for_minutes 6 100 \
         env FERRY_SCHEDULES=10000 "$root/build/tests/agent_loop_test" --gtest_brief=1 --gtest_filter='*Schedules*'
+    check '10,000 schedules of claims by DRA, twice' for_minutes 3 50 \
+        env FERRY_SCHEDULES=10000 "$root/build/tests/dra_test" --gtest_brief=1 --gtest_filter='*Schedules*'
     check '100,000 hosts with random contents' for_minutes 3 50 random_trees
     check 'every way between 20 vGPU profiles, each write disturbed' for_minutes 4 100 \
         env FERRY_EVERY_WAY=1 "$root/build/tests/vgpu_dm_test" --gtest_brief=1 --gtest_filter='Ways/DisturbedTransition.*'

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dra/checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "api/files.h"
+#include "common/text/json.h"
+#include "common/text/text.h"
+
+namespace ferry::dra {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kHint =
+    "`ferry dra` writes it: is it of the same version? If no VM of this node has a GPU by a claim, remove it";
+
+constexpr std::array<std::pair<std::string_view, ClaimPhase>, 3> kPhases = {
+    {{"preparing", ClaimPhase::preparing},
+     {"prepared", ClaimPhase::prepared},
+     {"unpreparing", ClaimPhase::unpreparing}}};
+
+// Writing.
+
+Json json_of(const Counters& counters) {
+  Json out = Json::array();
+  for (const auto& [name, value] : counters) {
+    Json counter = Json::object();
+    counter["name"] = name;
+    counter["value"] = value;
+    out.push_back(std::move(counter));
+  }
+  return out;
+}
+
+Json json_of(const Attributes& attributes) {
+  Json out = Json::array();
+  for (const auto& [name, value] : attributes) {
+    Json attribute = Json::object();
+    attribute["name"] = name;
+    if (const auto* const number = std::get_if<std::int64_t>(&value))
+      attribute["int"] = *number;
+    else
+      attribute["string"] = std::get<std::string>(value);
+    out.push_back(std::move(attribute));
+  }
+  return out;
+}
+
+Json json_of(const Device& device) {
+  Json out = Json::object();
+  out["name"] = device.name;
+  out["attributes"] = json_of(device.attributes);
+  out["capacity"] = json_of(device.capacity);
+  Json& consumes = out["consumes"] = Json::array();
+  for (const CounterConsumption& consumption : device.consumes) {
+    Json one = Json::object();
+    one["name"] = consumption.set;
+    one["compatibility_groups"] = Json::array();
+    for (const std::string& group : consumption.compatibility_groups) {
+      Json named = Json::object();
+      named["name"] = group;
+      one["compatibility_groups"].push_back(std::move(named));
+    }
+    one["counters"] = json_of(consumption.counters);
+    consumes.push_back(std::move(one));
+  }
+  return out;
+}
+
+Json json_of(const CounterSet& set) {
+  if (set.name.empty()) return {};
+  Json out = Json::object();
+  out["name"] = set.name;
+  out["counters"] = json_of(set.counters);
+  return out;
+}
+
+Json json_of(const ClaimDevice& device) {
+  Json out = Json::object();
+  out["request"] = device.request;
+  out["pool"] = device.pool;
+  out["gpu"] = device.gpu.text();
+  out["type"] = or_null(device.type);
+  out["mdev_uuid"] = or_null(device.result.mdev_uuid);
+  out["function"] = device.result.function ? Json(device.result.function->text()) : Json();
+  Json& nodes = out["nodes"] = Json::array();
+  for (const DeviceNode& node : device.result.nodes) {
+    Json one = Json::object();
+    one["path"] = node.path;
+    one["mode"] = or_null(node.mode);
+    nodes.push_back(std::move(one));
+  }
+  out["device"] = json_of(device.device);
+  out["counter_set"] = json_of(device.counters);
+  return out;
+}
+
+Json json_of(const ClaimRecord& claim) {
+  Json out = Json::object();
+  out["uid"] = claim.uid;
+  out["namespace"] = claim.space;
+  out["name"] = claim.name;
+  out["pod_claim"] = or_null(claim.pod_claim);
+  out["phase"] = text(claim.phase);
+  Json& devices = out["devices"] = Json::array();
+  for (const ClaimDevice& device : claim.devices) devices.push_back(json_of(device));
+  return out;
+}
+
+// Reading.
+
+/// The first fault is kept by the document, and the address is then of no use.
+vfio::PciAddress parse_address(const JsonObject& object, const char* key, const std::string& address) {
+  auto parsed = vfio::PciAddress::parse(address);
+  if (!parsed) object.blame(key, parsed.error().message);
+  return parsed.value_or(vfio::PciAddress{});
+}
+
+Counters read_counters(const JsonObject& object, const char* key) {
+  const auto read = [](const JsonObject& counter) {
+    return std::pair(counter.text("name"), counter.number<std::uint64_t>("value"));
+  };
+  Counters out;
+  for (const auto& [name, value] : object.list(key, read)) out[name] = value;
+  return out;
+}
+
+std::pair<std::string, Attribute> read_attribute(const JsonObject& attribute) {
+  std::string name = attribute.text("name");
+  if (const auto number = attribute.number_or_none<std::int64_t>("int"))
+    return {std::move(name), Attribute(*number)};
+  return {std::move(name), Attribute(attribute.text("string"))};
+}
+
+CounterConsumption read_consumption(const JsonObject& consumption) {
+  return {.set = consumption.text("name"),
+          .counters = read_counters(consumption, "counters"),
+          .compatibility_groups = consumption.list(
+              "compatibility_groups", [](const JsonObject& group) { return group.text("name"); })};
+}
+
+Device read_device(const JsonObject& device) {
+  Device out{.name = device.text("name")};
+  for (auto& [name, value] : device.list("attributes", read_attribute))
+    out.attributes.insert_or_assign(name, std::move(value));
+  out.capacity = read_counters(device, "capacity");
+  out.consumes = device.list("consumes", read_consumption);
+  return out;
+}
+
+CounterSet read_counter_set(const JsonObject& set) {
+  return {.name = set.text("name"), .counters = read_counters(set, "counters")};
+}
+
+DeviceNode read_node(const JsonObject& node) {
+  return {.path = node.text("path"), .mode = node.number_or_none<std::uint32_t>("mode")};
+}
+
+ClaimDevice read_claim_device(const JsonObject& device) {
+  ClaimDevice out{.request = device.text("request"),
+                  .pool = device.text("pool"),
+                  .gpu = parse_address(device, "gpu", device.text("gpu")),
+                  .type = device.text_or_none("type"),
+                  .device = {.name = {}}};
+  out.result.mdev_uuid = device.text_or_none("mdev_uuid");
+  if (const std::string function = device.text_or_none("function"); !function.empty())
+    out.result.function = parse_address(device, "function", function);
+  out.result.nodes = device.list("nodes", read_node);
+  if (auto published = device.object_or_none("device", read_device))
+    out.device = std::move(*published);
+  else
+    device.blame("device", "expected an object");
+  out.counters = device.object_or_none("counter_set", read_counter_set).value_or(CounterSet());
+  return out;
+}
+
+ClaimRecord read_claim(const JsonObject& claim) {
+  return {.uid = claim.text("uid"),
+          .space = claim.text("namespace"),
+          .name = claim.text("name"),
+          .pod_claim = claim.text_or_none("pod_claim"),
+          .phase = claim.word("phase", parse_claim_phase, ClaimPhase::preparing),
+          .devices = claim.list("devices", read_claim_device)};
+}
+
+Checkpoint read_whole(const JsonObject& file) {
+  file.expect_version(api::kClaimsVersion);
+  Checkpoint out{.boot_id = file.text("boot_id")};
+  std::set<std::string> uids;
+  out.claims = file.list("claims", [&uids](const JsonObject& claim) {
+    ClaimRecord read = read_claim(claim);
+    if (!uids.insert(read.uid).second) claim.blame("uid", "another claim has it");
+    return read;
+  });
+  std::ranges::sort(out.claims, {}, &ClaimRecord::uid);
+  return out;
+}
+
+// Steps.
+
+ClaimRecord* find_record(Checkpoint& checkpoint, std::string_view uid) {
+  const auto found = std::ranges::find(checkpoint.claims, uid, &ClaimRecord::uid);
+  return found == checkpoint.claims.end() ? nullptr : &*found;
+}
+
+std::string label(const ClaimRecord& claim) {
+  return fmt::format("the claim {}/{} (UID {})", claim.space, claim.name, claim.uid);
+}
+
+/// nullptr: no claim has the device.
+const ClaimRecord* user_of(const Checkpoint& checkpoint, const std::string& device) {
+  const auto found = std::ranges::find_if(checkpoint.claims, [&](const ClaimRecord& claim) {
+    return std::ranges::any_of(claim.devices,
+                               [&](const ClaimDevice& one) { return one.device.name == device; });
+  });
+  return found == checkpoint.claims.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::string_view text(ClaimPhase phase) {
+  return std::ranges::find(kPhases, phase, &std::pair<std::string_view, ClaimPhase>::second)->first;
+}
+
+std::optional<ClaimPhase> parse_claim_phase(std::string_view word) {
+  const auto* const found = std::ranges::find(kPhases, word, &std::pair<std::string_view, ClaimPhase>::first);
+  return found == kPhases.end() ? std::nullopt : std::optional(found->second);
+}
+
+const ClaimRecord* Checkpoint::find(std::string_view uid) const {
+  const auto found = std::ranges::find(claims, uid, &ClaimRecord::uid);
+  return found == claims.end() ? nullptr : &*found;
+}
+
+std::string checkpoint_text(const Checkpoint& checkpoint) {
+  Json file = Json::object();
+  file["version"] = api::kClaimsVersion;
+  file["boot_id"] = checkpoint.boot_id;
+  Json& claims = file["claims"] = Json::array();
+  for (const ClaimRecord& claim : checkpoint.claims) claims.push_back(json_of(claim));
+  return json_text(file);
+}
+
+Result<Checkpoint> read_checkpoint(std::string_view text) {
+  return read_json(text, api::kClaimsFile, kHint, read_whole);
+}
+
+Checkpoint for_boot(Checkpoint checkpoint, std::string_view boot_id) {
+  if (checkpoint.boot_id == boot_id) return checkpoint;
+  return {.boot_id = std::string(boot_id)};
+}
+
+Result<> begin_prepare(Checkpoint& checkpoint, ClaimRecord claim) {
+  if (const ClaimRecord* const known = checkpoint.find(claim.uid)) {
+    if (known->phase != ClaimPhase::unpreparing) return {};
+    return fail(Errc::refused, fmt::format("{} is being unprepared", label(*known)),
+                "the kubelet asks again; the claim waits until then");
+  }
+  for (const ClaimDevice& device : claim.devices)
+    if (const ClaimRecord* const user = user_of(checkpoint, device.device.name))
+      return fail(Errc::refused, fmt::format("{}: {} still has it", device.device.name, label(*user)),
+                  "the claim waits until that one has ended");
+  claim.phase = ClaimPhase::preparing;
+  checkpoint.claims.push_back(std::move(claim));
+  std::ranges::sort(checkpoint.claims, {}, &ClaimRecord::uid);
+  return {};
+}
+
+Result<> finish_prepare(Checkpoint& checkpoint, std::string_view uid,
+                        std::span<const PreparedDevice> results) {
+  ClaimRecord* const claim = find_record(checkpoint, uid);
+  if (claim == nullptr) return fail(Errc::not_found, fmt::format("no claim has the UID {}", uid));
+  if (claim->phase == ClaimPhase::unpreparing)
+    return fail(Errc::failed, fmt::format("{} is being unprepared", label(*claim)));
+  if (claim->devices.size() != results.size())
+    return fail(Errc::failed, fmt::format("{} has {}, and hostd has prepared {}", label(*claim),
+                                          counted(claim->devices.size(), "device"), results.size()));
+  for (std::size_t i = 0; i < results.size(); ++i) claim->devices[i].result = results[i];
+  claim->phase = ClaimPhase::prepared;
+  return {};
+}
+
+bool begin_unprepare(Checkpoint& checkpoint, std::string_view uid) {
+  ClaimRecord* const claim = find_record(checkpoint, uid);
+  if (claim == nullptr) return false;
+  claim->phase = ClaimPhase::unpreparing;
+  return true;
+}
+
+void finish_unprepare(Checkpoint& checkpoint, std::string_view uid) {
+  std::erase_if(checkpoint.claims, [&](const ClaimRecord& claim) { return claim.uid == uid; });
+}
+
+std::vector<HeldDevice> held_devices(const Checkpoint& checkpoint) {
+  std::vector<HeldDevice> out;
+  for (const ClaimRecord& claim : checkpoint.claims)
+    for (const ClaimDevice& device : claim.devices)
+      out.push_back(
+          {.claim = claim.uid, .gpu = device.gpu, .device = device.device, .counters = device.counters});
+  return out;
+}
+
+}  // namespace ferry::dra

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checkpoint of claims (kClaimsFile): which devices claims have on this node, and how far each claim is.
+// `ferry dra` writes the file before and after each request to hostd, so that a process that was killed
+// anywhere goes on from there.
+//
+//   {"version": 1, "boot_id": "0e7c...", "claims": [
+//     {"uid": "5be0c3aa-...", "namespace": "studio", "name": "render-a", "pod_claim": null,
+//      "phase": "prepared", "devices": [
+//       {"request": "card", "pool": "node7/gpu-ferry", "gpu": "0000:3b:00.0", "type": "1150",
+//        "mdev_uuid": null, "function": "0000:3b:00.4",
+//        "nodes": [{"path": "/dev/vfio/vfio", "mode": 438}, {"path": "/dev/vfio/57", "mode": null}],
+//        "device": {"name": "vgpu-0000-3b-00-0-1150-0",
+//                   "attributes": [{"name": "type", "string": "vgpu"}, {"name": "typeID", "int": 1150}],
+//                   "capacity": [{"name": "framebuffer", "value": 6442450944}],
+//                   "consumes": [{"name": "group-42", "compatibility_groups": [{"name": "size-6144"}],
+//                                 "counters": [{"name": "framebuffer", "value": 6442450944}]}]},
+//        "counter_set": {"name": "group-42",
+//                        "counters": [{"name": "framebuffer", "value": 25769803776}]}}]}]}
+//
+// A claim begins as `preparing`, before hostd is asked; is `prepared` once hostd has answered; is
+// `unpreparing` before hostd is asked to undo it, and then leaves the file. The file is void after a reboot,
+// which its boot ID shows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "dra/slices/node_model.h"
+#include "dra/slices/resource_slice.h"
+#include "vfio/pci/pci_address.h"
+
+namespace ferry::dra {
+
+enum class ClaimPhase { preparing, prepared, unpreparing };
+std::string_view text(ClaimPhase phase);
+/// Absent: another word.
+std::optional<ClaimPhase> parse_claim_phase(std::string_view word);
+
+/// A node that a VM opens.
+struct DeviceNode {
+  std::string path;                        ///< on the host and in the container: "/dev/vfio/57"
+  std::optional<std::uint32_t> mode = {};  ///< permission bits on the host; absent: they could not be read
+  bool operator==(const DeviceNode&) const = default;
+};
+
+/// The answer of hostd about a device of a claim.
+struct PreparedDevice {
+  std::string mdev_uuid = {};  ///< of a mediated device; else empty
+  /// The function that the VM gets: the whole GPU, or a vGPU's virtual function. Absent for a mediated
+  /// device.
+  std::optional<vfio::PciAddress> function = {};
+  std::vector<DeviceNode> nodes = {};
+  bool operator==(const PreparedDevice&) const = default;
+};
+
+/// A device that the scheduler allocated to a claim.
+struct ClaimDevice {
+  std::string request;  ///< "card", or "card/small" where the claim lists alternatives
+  std::string pool;
+  vfio::PciAddress gpu;        ///< of a whole device: the first GPU of its IOMMU group
+  std::string type = {};       ///< the ID of the vGPU's type; empty: a whole device
+  Device device;               ///< as it was published, without taints: it stays published so
+  CounterSet counters = {};    ///< that it consumes from, as published; no name: none
+  PreparedDevice result = {};  ///< empty until the claim is prepared
+  bool operator==(const ClaimDevice&) const = default;
+};
+
+struct ClaimRecord {
+  std::string uid;
+  std::string space;  ///< namespace
+  std::string name;
+  /// The name in the pod's `resourceClaims` of a claim that was made from a template. Empty: the pod names
+  /// the claim itself.
+  std::string pod_claim = {};
+  ClaimPhase phase = ClaimPhase::preparing;
+  std::vector<ClaimDevice> devices = {};
+  bool operator==(const ClaimRecord&) const = default;
+};
+
+struct Checkpoint {
+  std::string boot_id;
+  std::vector<ClaimRecord> claims = {};  ///< in order of UID
+
+  /// nullptr: there is no such claim.
+  const ClaimRecord* find(std::string_view uid) const;
+  bool operator==(const Checkpoint&) const = default;
+};
+
+/// The file's content.
+std::string checkpoint_text(const Checkpoint& checkpoint);
+
+/// Unknown keys are ignored. Errc::malformed_host: not such a file, another version, or a key that is missing
+/// or has a wrong value; the message has the place.
+Result<Checkpoint> read_checkpoint(std::string_view text);
+
+/// The checkpoint for the running kernel: without claims if it is of another boot, since vGPUs and drivers
+/// are as after a boot then.
+Checkpoint for_boot(Checkpoint checkpoint, std::string_view boot_id);
+
+// Steps of a claim. Each changes the value only; the caller writes the file before it goes on. Every step may
+// be repeated.
+
+/// Records the intent to prepare `claim`. A claim that is recorded already stays as it is. Errc::refused:
+/// another claim has one of the devices, or the claim is being unprepared.
+Result<> begin_prepare(Checkpoint& checkpoint, ClaimRecord claim);
+/// Records hostd's answers, in order of the claim's devices. Errc::not_found: no such claim. Errc::failed:
+/// another number of devices, or the claim is being unprepared.
+Result<> finish_prepare(Checkpoint& checkpoint, std::string_view uid,
+                        std::span<const PreparedDevice> results);
+/// Records the intent to undo a claim. False: no such claim, so there is nothing to undo.
+bool begin_unprepare(Checkpoint& checkpoint, std::string_view uid);
+/// Removes a claim that has been undone, or that was refused before anything was done for it.
+void finish_unprepare(Checkpoint& checkpoint, std::string_view uid);
+
+/// The devices of all claims, for the slices and for check_available().
+std::vector<HeldDevice> held_devices(const Checkpoint& checkpoint);
+
+}  // namespace ferry::dra

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dra/slices/availability.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "dra/names.h"
+
+namespace ferry::dra {
+namespace {
+
+constexpr std::uint64_t kMiB = 1ULL << 20U;
+
+std::string claim_text(const HeldDevice& held) {
+  return fmt::format("the claim with UID {}", held.claim);
+}
+
+bool is_in_group_of(const NodeModel& node, const vfio::PciAddress& a, const vfio::PciAddress& b) {
+  if (a == b) return true;
+  const Gpu* const one = node.find(a);
+  const Gpu* const other = node.find(b);
+  return one != nullptr && other != nullptr && one->iommu_group == other->iommu_group;
+}
+
+Result<> check_gpu(const Gpu& gpu, const PublishedDevice& device) {
+  if (gpu.health == GpuHealth::ready) return {};
+  const char* const state = gpu.health == GpuHealth::preparing ? "being prepared" : "unhealthy";
+  return fail(Errc::refused,
+              fmt::format("{}: GPU {} is {}: {}", device.device.name, gpu.address.text(), state, gpu.reason),
+              "the claim waits until the GPU is ready");
+}
+
+Result<> check_neighbour(const NodeModel& node, const Gpu& gpu, const PublishedDevice& device,
+                         const HeldDevice& held) {
+  const std::string& name = device.device.name;
+  if (!is_in_group_of(node, held.gpu, gpu.address)) return {};
+  if (is_whole(device.device) || is_whole(held.device))
+    return fail(
+        Errc::refused,
+        fmt::format("{}: {} has {} of the same IOMMU group", name, claim_text(held), held.device.name),
+        "the claim waits until that one has ended");
+  const std::uint64_t size = framebuffer_of(device.device);
+  const std::uint64_t other = framebuffer_of(held.device);
+  if (gpu.mixed_sizes || held.gpu != gpu.address || size == other) return {};
+  return fail(Errc::refused,
+              fmt::format("{}: the vGPUs of GPU {} have {} MiB each now, and this one needs {} MiB", name,
+                          gpu.address.text(), other / kMiB, size / kMiB),
+              "the claim waits until these vGPUs are gone");
+}
+
+Result<> check_counters(const Publication& publication, std::span<const HeldDevice> others,
+                        const PublishedDevice& device) {
+  for (const CounterConsumption& consumption : device.device.consumes) {
+    const CounterSet* const set = publication.counter_set(consumption.set);
+    for (const auto& [counter, needed] : consumption.counters) {
+      std::uint64_t used = 0;
+      for (const HeldDevice& held : others) {
+        const std::map<std::string, Counters> sets = consumed_counters(held.device);
+        const auto of_set = sets.find(consumption.set);
+        if (of_set == sets.end()) continue;
+        const auto found = of_set->second.find(counter);
+        used += found == of_set->second.end() ? 0 : found->second;
+      }
+      const auto value = set == nullptr ? Counters::const_iterator() : set->counters.find(counter);
+      const std::uint64_t total = set == nullptr || value == set->counters.end() ? 0 : value->second;
+      if (used + needed <= total) continue;
+      return fail(
+          Errc::refused,
+          fmt::format("{}: it needs {} of the counter {}, and claims use {} of {}", device.device.name,
+                      quantity_text(needed), counter, quantity_text(used), quantity_text(total)),
+          "the claim waits until others have ended");
+    }
+  }
+  return {};
+}
+
+/// `held`: all devices that claims have, with those of this claim that were checked before.
+Result<> check_one(const NodeModel& node, const Publication& publication, std::span<const HeldDevice> held,
+                   const std::string& name, std::string_view claim) {
+  const PublishedDevice* const device = publication.device(name);
+  const Gpu* const gpu = device == nullptr ? nullptr : node.find(device->gpu);
+  if (gpu == nullptr)
+    return fail(Errc::not_found, fmt::format("{}: this node has no such device now", name),
+                "delete the pod, so that its claim is allocated again");
+  std::vector<HeldDevice> others;
+  for (const HeldDevice& one : held) {
+    if (one.device.name != name)
+      others.push_back(one);
+    else if (one.claim != claim)
+      return fail(Errc::refused, fmt::format("{}: {} still has it", name, claim_text(one)),
+                  "the claim waits until that one has ended");
+    else
+      return {};
+  }
+  if (auto ready = check_gpu(*gpu, *device); !ready) return ready;
+  for (const HeldDevice& other : others)
+    if (auto fits = check_neighbour(node, *gpu, *device, other); !fits) return fits;
+  return check_counters(publication, others, *device);
+}
+
+}  // namespace
+
+Result<> check_available(const NodeModel& node, const Publication& publication,
+                         std::span<const std::string> devices, std::string_view claim) {
+  std::vector<HeldDevice> held = node.held;
+  for (const std::string& name : devices) {
+    if (auto available = check_one(node, publication, held, name, claim); !available) return available;
+    const bool has_it = std::ranges::any_of(
+        held, [&](const HeldDevice& one) { return one.device.name == name && one.claim == claim; });
+    if (has_it) continue;
+    const PublishedDevice& device = *publication.device(name);
+    held.push_back({.claim = std::string(claim), .gpu = device.gpu, .device = device.device, .counters = {}});
+  }
+  return {};
+}
+
+}  // namespace ferry::dra

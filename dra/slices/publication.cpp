@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dra/slices/publication.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "dra/names.h"
+#include "dra/slices/gpu_plan.h"
+
+namespace ferry::dra {
+namespace {
+
+constexpr std::uint64_t kMiB = 1ULL << 20U;
+
+/// A device, and whether it is published while no claim has it.
+struct Candidate {
+  PublishedDevice device;
+  bool published = true;
+};
+
+/// GPUs of one IOMMU group in order of address, with the devices that claims have there.
+struct Group {
+  std::uint32_t number = 0;
+  std::vector<const Gpu*> gpus;
+  std::vector<const HeldDevice*> held = {};
+};
+
+bool has_compatibility_groups(const Device& device) {
+  return std::ranges::any_of(device.consumes, [](const CounterConsumption& consumption) {
+    return !consumption.compatibility_groups.empty();
+  });
+}
+
+const char* framework_word(VgpuFramework framework) {
+  switch (framework) {
+    case VgpuFramework::none:
+      break;
+    case VgpuFramework::mdev:
+      return "mdev";
+    case VgpuFramework::vendor_vfio:
+      return "vdev";
+  }
+  return "";
+}
+
+/// Every device has the same attributes of the driver's domain, since a CEL selector that reads a missing one
+/// ends the pod's scheduling. Only partitions are absent where they are unknown: constraints compare them,
+/// and two unknown ones are not equal.
+Attributes attributes_of(const Gpu& gpu, const VgpuType* type) {
+  Attributes out = {
+      {kType, std::string(type == nullptr ? kWhole : kVgpu)},
+      {"productName", attribute_text(gpu.product)},
+      {"vendorID", fmt::format("0x{:04x}", gpu.vendor)},
+      {"deviceID", fmt::format("0x{:04x}", gpu.device)},
+      {"iommuGroup", std::int64_t{gpu.iommu_group}},
+      {"profile", type == nullptr ? std::string() : attribute_text(type->name)},
+      {"vgpuType", type == nullptr ? std::string() : attribute_text(type->short_name)},
+      {"typeID", std::int64_t{type == nullptr ? 0 : type_number(type->id).value_or(0)}},
+      {"vgpuFramework", std::string(type == nullptr ? "" : framework_word(gpu.framework))},
+  };
+  if (gpu.numa_node && *gpu.numa_node >= 0)
+    out["resource.kubernetes.io/numaNode"] = std::int64_t{*gpu.numa_node};
+  if (!gpu.pcie_root.empty()) out["resource.kubernetes.io/pcieRoot"] = attribute_text(gpu.pcie_root);
+  for (const auto& [size, partition] : gpu.partitions)
+    out[fmt::format("partition{}", size)] = std::int64_t{partition};
+  return out;
+}
+
+std::vector<Taint> health_taints(const Gpu& gpu) {
+  switch (gpu.health) {
+    case GpuHealth::ready:
+      break;
+    case GpuHealth::preparing:
+      return {{.key = std::string(kPreparingTaint), .value = taint_value(gpu.reason)}};
+    case GpuHealth::unhealthy:
+      return {{.key = std::string(kUnhealthyTaint), .value = taint_value(gpu.reason)}};
+  }
+  return {};
+}
+
+/// Sizes, in bytes, of the vGPUs that claims have on a GPU.
+std::set<std::uint64_t> held_sizes(const Group& group, const Gpu& gpu) {
+  std::set<std::uint64_t> out;
+  for (const HeldDevice* held : group.held)
+    if (held->gpu == gpu.address && !is_whole(held->device)) out.insert(framebuffer_of(held->device));
+  return out;
+}
+
+/// Decides the devices of one IOMMU group.
+class GroupPlan {
+ public:
+  GroupPlan(const Group& group, const ServerFeatures& server, std::vector<std::string>& notes)
+      : group_(group), server_(server) {
+    set_.name = counter_set_name(group.number);
+    for (const Gpu* gpu : group.gpus) {
+      plans_.push_back(plan_gpu(*gpu, group.gpus.size(), notes));
+      set_.counters.insert(plans_.back().counters.begin(), plans_.back().counters.end());
+    }
+    if (set_.counters.empty()) set_.counters["gpu"] = 1;
+    uses_groups_ = can_use_groups();
+    for (std::size_t i = 0; i < plans_.size(); ++i) add_vgpus(*group.gpus[i], plans_[i]);
+    add_whole();
+    if (!server.counters) drop_counters(notes);
+  }
+
+  const CounterSet& set() const { return set_; }
+  const std::vector<Candidate>& candidates() const { return candidates_; }
+
+  /// True if the held devices have the counters that they would get now.
+  bool agrees(const HeldDevice& held) const {
+    const auto found = std::ranges::find_if(candidates_, [&](const Candidate& candidate) {
+      return candidate.device.device.name == held.device.name;
+    });
+    return found != candidates_.end() && held.counters == set_ &&
+           consumed_counters(found->device.device) == consumed_counters(held.device);
+  }
+
+ private:
+  /// The names would be compared between all GPUs of the group. A claim from before they were published has
+  /// none, and none is compatible with no name.
+  bool can_use_groups() const {
+    return server_.compatibility_groups && plans_.size() == 1 && !group_.gpus.front()->mixed_sizes &&
+           !plans_.front().vgpus.empty() && std::ranges::all_of(group_.held, [](const HeldDevice* held) {
+             return has_compatibility_groups(held->device);
+           });
+  }
+
+  bool all_for_dra() const { return std::ranges::all_of(group_.gpus, &Gpu::for_dra); }
+
+  void add_vgpus(const Gpu& gpu, const GpuPlan& plan) {
+    const std::set<std::uint64_t> sizes = held_sizes(group_, gpu);
+    const std::vector<Taint> health = health_taints(gpu);
+    for (const Vgpu& vgpu : plan.vgpus) {
+      const std::uint64_t size = vgpu.type->framebuffer_mib * kMiB;
+      Device device{.name = vgpu_device_name(gpu.address, vgpu.type->id, vgpu.number),
+                    .attributes = attributes_of(gpu, vgpu.type),
+                    .capacity = {{kFramebuffer, size}},
+                    .consumes = {{.set = set_.name, .counters = vgpu.counters}},
+                    .taints = health};
+      if (uses_groups_)
+        device.consumes.front().compatibility_groups = {fmt::format("size-{}", vgpu.type->framebuffer_mib)};
+      else if (!gpu.mixed_sizes && !sizes.empty() && !sizes.contains(size))
+        device.taints.push_back(
+            {.key = std::string(kOtherSizeTaint), .value = std::to_string(*sizes.begin() / kMiB)});
+      add(gpu, std::move(device), vgpu.type->allowed, !health.empty());
+    }
+  }
+
+  void add_whole() {
+    const Gpu& first = *group_.gpus.front();
+    const GpuPlan& plan = plans_.front();
+    const std::uint64_t memory = first.memory_mib != 0 ? first.memory_mib : plan.framebuffer_mib;
+    Device device{.name = whole_device_name(first.address),
+                  .attributes = attributes_of(first, nullptr),
+                  .capacity = {{kFramebuffer, memory * kMiB}},
+                  .consumes = {{.set = set_.name, .counters = set_.counters}}};
+    if (fits_pci_bus_id(first.address))
+      device.attributes["resource.kubernetes.io/pciBusID"] = first.address.text();
+    if (uses_groups_) device.consumes.front().compatibility_groups = {kWhole};
+    for (const Gpu* gpu : group_.gpus)
+      if (device.taints.empty()) device.taints = health_taints(*gpu);
+    const bool unhealthy = !device.taints.empty();
+    add(first, std::move(device), std::ranges::all_of(group_.gpus, &Gpu::whole), unhealthy);
+  }
+
+  /// `unhealthy`: without taints in the server, the device can only be left out.
+  void add(const Gpu& gpu, Device device, bool allowed, bool unhealthy) {
+    if (!names_.insert(device.name).second) return;  // a type or a placement that the driver lists twice
+    if (!server_.taints) device.taints.clear();
+    const bool published = allowed && all_for_dra() && (server_.taints || !unhealthy);
+    candidates_.push_back(
+        {.device = {.gpu = gpu.address, .device = std::move(device)}, .published = published});
+  }
+
+  /// Without counters the scheduler cannot keep two devices of a GPU apart. So only the whole device is
+  /// published, or else the vGPUs of the only type, and none of them while a claim has a device of the group.
+  void drop_counters(std::vector<std::string>& notes) {
+    set_ = {};
+    std::map<vfio::PciAddress, std::set<std::string>> types;
+    bool whole = false;
+    for (Candidate& candidate : candidates_) {
+      Device& device = candidate.device.device;
+      device.consumes.clear();
+      if (!candidate.published) continue;
+      if (is_whole(device))
+        whole = true;
+      else
+        types[candidate.device.gpu].insert(text_of(device, "vgpuType"));
+    }
+    const bool one_type =
+        std::ranges::none_of(group_.gpus, &Gpu::mixed_sizes) &&
+        std::ranges::all_of(types, [](const auto& of_gpu) { return of_gpu.second.size() == 1; });
+    const bool only_held = !group_.held.empty();
+    if (!only_held && (types.empty() || (!whole && one_type))) return;
+    if (!types.empty())
+      notes.push_back(
+          fmt::format("IOMMU group {}: not all of its vGPUs, since the API server stores no counters "
+                      "(feature gate DRAPartitionableDevices)",
+                      group_.number));
+    for (Candidate& candidate : candidates_)
+      if (only_held || !is_whole(candidate.device.device)) candidate.published = false;
+  }
+
+  const Group& group_;
+  const ServerFeatures& server_;
+  CounterSet set_;
+  std::vector<GpuPlan> plans_;
+  std::vector<Candidate> candidates_;
+  std::set<std::string> names_;
+  bool uses_groups_ = false;
+};
+
+/// Publishes devices as claims have them, and nothing else of their group.
+void publish_as_held(const NodeModel& node, std::span<const HeldDevice* const> held, Publication& out) {
+  CounterSet set;
+  for (const HeldDevice* one : held) {
+    set.name = one->counters.name.empty() ? set.name : one->counters.name;
+    for (const auto& [name, value] : one->counters.counters)
+      set.counters[name] = std::max(set.counters[name], value);
+    Device device = one->device;
+    device.taints.clear();
+    if (node.find(one->gpu) == nullptr && node.server.taints)
+      device.taints.push_back(
+          {.key = std::string(kGoneTaint), .value = {}, .effect = TaintEffect::no_execute});
+    out.devices.push_back({.gpu = one->gpu, .device = std::move(device)});
+  }
+  if (!set.name.empty()) out.counter_sets.push_back(std::move(set));
+}
+
+void publish_group(const NodeModel& node, const Group& group, Publication& out) {
+  if (group.gpus.empty()) return publish_as_held(node, group.held, out);
+  std::vector<std::string> notes;
+  const GroupPlan plan(group, node.server, notes);
+  if (std::ranges::all_of(group.gpus, &Gpu::for_dra))
+    out.notes.insert(out.notes.end(), notes.begin(), notes.end());
+  const bool agree =
+      std::ranges::all_of(group.held, [&](const HeldDevice* held) { return plan.agrees(*held); });
+  if (!agree) {
+    out.notes.push_back(fmt::format(
+        "IOMMU group {}: only the devices that claims have, since its counters have changed", group.number));
+    return publish_as_held(node, group.held, out);
+  }
+  std::set<std::string> held_names;
+  for (const HeldDevice* held : group.held) held_names.insert(held->device.name);
+  bool any = false;
+  for (const Candidate& candidate : plan.candidates()) {
+    const bool held = held_names.contains(candidate.device.device.name);
+    if (!candidate.published && !held) continue;
+    out.devices.push_back(candidate.device);
+    if (held) out.devices.back().device.taints.clear();
+    any = true;
+  }
+  if (any && !plan.set().name.empty()) out.counter_sets.push_back(plan.set());
+}
+
+/// The groups by the names of their counter sets: those of GPUs, and those that only claims know. A GPU
+/// belongs to the group of its held devices, even if the kernel has given it another group since.
+std::map<std::string, Group> groups_of(const NodeModel& node) {
+  std::map<std::string, Group> out;
+  std::map<vfio::PciAddress, std::string> set_of_gpu;
+  std::set<std::string> names;
+  std::vector<const HeldDevice*> without_set;
+  for (const HeldDevice& held : node.held) {
+    if (!names.insert(held.device.name).second) continue;
+    if (held.counters.name.empty()) {
+      without_set.push_back(&held);
+      continue;
+    }
+    out[held.counters.name].held.push_back(&held);
+    set_of_gpu.emplace(held.gpu, held.counters.name);
+  }
+  std::map<vfio::PciAddress, const Gpu*> gpus;
+  for (const Gpu& gpu : node.gpus) gpus.emplace(gpu.address, &gpu);
+  for (const auto& [address, gpu] : gpus) {
+    const auto set = set_of_gpu.emplace(address, counter_set_name(gpu->iommu_group)).first;
+    Group& group = out[set->second];
+    group.number = gpu->iommu_group;
+    group.gpus.push_back(gpu);
+  }
+  for (const HeldDevice* held : without_set) {
+    const auto set = set_of_gpu.find(held->gpu);
+    out[set == set_of_gpu.end() ? "of " + held->gpu.text() : set->second].held.push_back(held);
+  }
+  return out;
+}
+
+bool comes_before(const PublishedDevice& a, const PublishedDevice& b) {
+  const bool whole = is_whole(a.device);
+  if (whole != is_whole(b.device)) return !whole;
+  if (framebuffer_of(a.device) != framebuffer_of(b.device))
+    return framebuffer_of(a.device) < framebuffer_of(b.device);
+  if (a.gpu != b.gpu) return whole ? b.gpu < a.gpu : a.gpu < b.gpu;
+  const std::int64_t type = number_of(a.device, "typeID");
+  if (const std::int64_t other = number_of(b.device, "typeID"); type != other) return type < other;
+  // Numbers at the end of a name: 2 comes before 10.
+  if (a.device.name.size() != b.device.name.size()) return a.device.name.size() < b.device.name.size();
+  return a.device.name < b.device.name;
+}
+
+/// The same counter sets and devices with the same counters, so that readers may see the old and the new
+/// slice in any mixture.
+bool has_layout_of(const ResourceSlice& a, const ResourceSlice& b) {
+  return a.index == b.index && a.count == b.count && a.counter_sets == b.counter_sets &&
+         std::ranges::equal(a.devices, b.devices, [](const Device& one, const Device& other) {
+           return one.name == other.name && one.consumes == other.consumes;
+         });
+}
+
+}  // namespace
+
+const PublishedDevice* Publication::device(std::string_view name) const {
+  const auto found = std::ranges::find_if(
+      devices, [&](const PublishedDevice& published) { return published.device.name == name; });
+  return found == devices.end() ? nullptr : &*found;
+}
+
+const CounterSet* Publication::counter_set(std::string_view name) const {
+  const auto found = std::ranges::find(counter_sets, name, &CounterSet::name);
+  return found == counter_sets.end() ? nullptr : &*found;
+}
+
+Publication publication_of(const NodeModel& node) {
+  const std::map<std::string, Group> groups = groups_of(node);
+  std::vector<const Group*> ordered;
+  for (const auto& [name, group] : groups) ordered.push_back(&group);
+  std::ranges::stable_sort(ordered, {}, &Group::number);
+  Publication out;
+  for (const Group* group : ordered) publish_group(node, *group, out);
+  std::ranges::stable_sort(out.devices, comes_before);
+  return out;
+}
+
+std::vector<ResourceSlice> slices_of(const Publication& publication, const SliceOwner& owner,
+                                     std::uint64_t generation) {
+  const ResourceSlice empty{.owner = owner, .pool = pool_name(owner.node), .generation = generation};
+  std::vector<ResourceSlice> out;
+  for (const CounterSet& set : publication.counter_sets) {
+    if (out.empty() || out.back().counter_sets.size() == kMostCounterSets) out.push_back(empty);
+    out.back().counter_sets.push_back(set);
+  }
+  const bool extras = std::ranges::any_of(publication.devices, [](const PublishedDevice& published) {
+    return !published.device.consumes.empty() || !published.device.taints.empty();
+  });
+  const std::size_t most = extras ? kMostDevicesWithExtras : kMostDevices;
+  for (std::size_t i = 0; i < publication.devices.size(); ++i) {
+    if (i % most == 0) out.push_back(empty);
+    out.back().devices.push_back(publication.devices[i].device);
+  }
+  if (out.empty()) out.push_back(empty);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i].index = i;
+    out[i].count = out.size();
+  }
+  return out;
+}
+
+std::uint64_t generation_for(std::span<const ResourceSlice> published, std::span<const ResourceSlice> next,
+                             std::uint64_t last) {
+  std::uint64_t newest = 0;
+  for (const ResourceSlice& slice : published) newest = std::max(newest, slice.generation);
+  std::vector<const ResourceSlice*> current;
+  for (const ResourceSlice& slice : published)
+    if (slice.generation == newest) current.push_back(&slice);
+  std::ranges::stable_sort(current, {}, &ResourceSlice::index);
+  const bool same =
+      newest >= last && std::ranges::equal(current, next, [](const ResourceSlice* a, const ResourceSlice& b) {
+        return has_layout_of(*a, b);
+      });
+  return same && !current.empty() ? newest : std::max(newest, last) + 1;
+}
+
+}  // namespace ferry::dra

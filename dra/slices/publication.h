@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides which devices a node publishes: pure functions of a NodeModel.
+//
+// The scheduler adds up the counters of allocated devices that are listed now. A device that is allocated and
+// no longer listed, or is listed with other counters, would free memory that a VM uses. So:
+//   - names and counters of a device depend only on the GPU's hardware, not on its vGPUs or on policies
+//   - a held device is published with the name and the counters that it had. If the counters of its group
+//     would be others by now, the group has only its held devices until the claims end
+//   - a device that must not be allocated gets a taint; only devices that no claim holds go away
+//
+// Each IOMMU group has a counter set. The whole device of the group consumes all of it. A vGPU consumes from
+// the counters of its GPU:
+//   framebuffer  memory in bytes. Its value is the largest memory that vGPUs of one type can have together,
+//                since drivers round the sizes of types up
+//   instances    only if the maximum of a type is below the number that fits into memory
+//   unit-NN      one for each placement unit of a GPU with mixed sizes
+//   gpu          of a GPU whose memory is unknown and which has no vGPU types
+// If the group has several GPUs, each counter ends in the GPU's address.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dra/slices/node_model.h"
+#include "dra/slices/resource_slice.h"
+#include "vfio/pci/pci_address.h"
+
+namespace ferry::dra {
+
+struct PublishedDevice {
+  vfio::PciAddress gpu;  ///< of a whole device: the first GPU of its IOMMU group
+  Device device;
+};
+
+struct Publication {
+  std::vector<CounterSet> counter_sets;  ///< in order of IOMMU group
+  /// In order of preference, since the scheduler takes the first device that fits: vGPUs from small to large,
+  /// each size from the first GPU on, then whole GPUs from the last GPU on. So vGPUs fill some GPUs, and the
+  /// others stay free to be given whole.
+  std::vector<PublishedDevice> devices;
+  std::vector<std::string> notes;  ///< parts of the hardware that are not published, each with the reason
+
+  /// nullptr: there is none.
+  const PublishedDevice* device(std::string_view name) const;
+  const CounterSet* counter_set(std::string_view name) const;
+};
+
+Publication publication_of(const NodeModel& node);
+
+/// The slices of a node's pool: counter sets first, then devices. At least one slice, so that an empty pool
+/// differs from a missing one.
+std::vector<ResourceSlice> slices_of(const Publication& publication, const SliceOwner& owner,
+                                     std::uint64_t generation);
+
+/// The generation for `next` (whose own generations are not read), which replaces the `published` slices of
+/// the pool. It is theirs if each slice keeps its counter sets, its devices and their counters: then every
+/// slice can be updated alone. Else it is above theirs and above `last`, the last one that this process used;
+/// 0: none.
+std::uint64_t generation_for(std::span<const ResourceSlice> published, std::span<const ResourceSlice> next,
+                             std::uint64_t last = 0);
+
+}  // namespace ferry::dra

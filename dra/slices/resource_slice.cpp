@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dra/slices/resource_slice.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/text/json.h"
+#include "common/text/text.h"
+#include "dra/names.h"
+
+namespace ferry::dra {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kApiVersion = "resource.k8s.io/v1";
+constexpr const char* kKind = "ResourceSlice";
+constexpr std::string_view kNoSchedule = "NoSchedule";
+constexpr std::string_view kNoExecute = "NoExecute";
+
+json quantities(const Counters& counters) {
+  json out = json::object();
+  for (const auto& [name, value] : counters) out[name]["value"] = quantity_text(value);
+  return out;
+}
+
+json json_of(const CounterSet& set) {
+  json out = json::object();
+  out["name"] = set.name;
+  out["counters"] = quantities(set.counters);
+  return out;
+}
+
+json json_of(const CounterConsumption& consumption) {
+  json out = json::object();
+  out["counterSet"] = consumption.set;
+  out["counters"] = quantities(consumption.counters);
+  if (!consumption.compatibility_groups.empty())
+    out["compatibilityGroups"] = consumption.compatibility_groups;
+  return out;
+}
+
+json json_of(const Taint& taint) {
+  json out = json::object();
+  out["key"] = taint.key;
+  if (!taint.value.empty()) out["value"] = taint.value;
+  out["effect"] = taint.effect == TaintEffect::no_execute ? kNoExecute : kNoSchedule;
+  return out;
+}
+
+json json_of(const Attributes& attributes) {
+  json out = json::object();
+  for (const auto& [name, value] : attributes) {
+    if (const auto* const number = std::get_if<std::int64_t>(&value))
+      out[name]["int"] = *number;
+    else
+      out[name]["string"] = std::get<std::string>(value);
+  }
+  return out;
+}
+
+json json_of(const Device& device) {
+  json out = json::object();
+  out["name"] = device.name;
+  out["attributes"] = json_of(device.attributes);
+  out["capacity"] = quantities(device.capacity);
+  for (const CounterConsumption& consumption : device.consumes)
+    out["consumesCounters"].push_back(json_of(consumption));
+  for (const Taint& taint : device.taints) out["taints"].push_back(json_of(taint));
+  return out;
+}
+
+/// Keeps the first fault of a document; values at fault are empty.
+class Reader {
+ public:
+  const std::string& fault() const { return fault_; }
+
+  std::string text(const json& object, const char* key) {
+    const json& value = json_at(object, key);
+    if (!value.is_string()) return blame(key, "expected a text"), std::string();
+    return value.get<std::string>();
+  }
+
+  std::uint64_t number(const json& object, const char* key) {
+    const json& value = json_at(object, key);
+    if (!value.is_number_unsigned()) return blame(key, "expected a number from 0 on"), std::uint64_t{0};
+    return value.get<std::uint64_t>();
+  }
+
+  /// `read` makes a value of each element of a list, which may be absent.
+  template <typename Read>
+  auto list(const json& object, const char* key, Read read)
+      -> std::vector<decltype(read(std::declval<const json&>()))> {
+    std::vector<decltype(read(std::declval<const json&>()))> out;
+    const json& values = json_at(object, key);
+    if (values.is_null()) return out;
+    if (!values.is_array()) return blame(key, "expected a list"), out;
+    for (const json& value : values) out.push_back(read(value));
+    return out;
+  }
+
+  Counters counters(const json& object, const char* key) {
+    Counters out;
+    const json& values = json_at(object, key);
+    if (values.is_null()) return out;
+    if (!values.is_object()) return blame(key, "expected an object"), out;
+    for (const auto& [name, entry] : values.items()) {
+      const auto value = parse_quantity(text_at(entry, "value"));
+      if (!value) blame(key, "expected whole quantities");
+      out[name] = value.value_or(0);
+    }
+    return out;
+  }
+
+ private:
+  void blame(const char* key, const char* problem) {
+    if (fault_.empty()) fault_ = fmt::format("{}: {}", key, problem);
+  }
+
+  std::string fault_;
+};
+
+Attributes read_attributes(const json& values) {
+  Attributes out;
+  if (!values.is_object()) return out;
+  for (const auto& [name, value] : values.items()) {
+    const json& number = json_at(value, "int");
+    const json& text = json_at(value, "string");
+    if (number.is_number_integer())
+      out[name] = number.get<std::int64_t>();
+    else if (text.is_string())
+      out[name] = text.get<std::string>();
+  }
+  return out;
+}
+
+CounterConsumption read_consumption(Reader& reader, const json& object) {
+  CounterConsumption out{.set = reader.text(object, "counterSet"),
+                         .counters = reader.counters(object, "counters")};
+  for (const json& group : json_at(object, "compatibilityGroups"))
+    if (group.is_string()) out.compatibility_groups.push_back(group.get<std::string>());
+  return out;
+}
+
+/// Absent: an effect that Ferry does not publish.
+std::optional<TaintEffect> parse_effect(std::string_view word) {
+  if (word == kNoSchedule) return TaintEffect::no_schedule;
+  if (word == kNoExecute) return TaintEffect::no_execute;
+  return std::nullopt;
+}
+
+std::vector<Taint> read_taints(const json& values) {
+  std::vector<Taint> out;
+  if (!values.is_array()) return out;
+  for (const json& taint : values)
+    if (const auto effect = parse_effect(text_at(taint, "effect")))
+      out.push_back({.key = text_at(taint, "key"), .value = text_at(taint, "value"), .effect = *effect});
+  return out;
+}
+
+Device read_device(Reader& reader, const json& object) {
+  return {.name = reader.text(object, "name"),
+          .attributes = read_attributes(json_at(object, "attributes")),
+          .capacity = reader.counters(object, "capacity"),
+          .consumes = reader.list(object, "consumesCounters",
+                                  [&](const json& value) { return read_consumption(reader, value); }),
+          .taints = read_taints(json_at(object, "taints"))};
+}
+
+/// The number at the beginning of a slice's name; 0: another program chose the name.
+std::size_t index_of(std::string_view name) {
+  return whole_number<std::size_t>(name.substr(0, name.find('-')), 16).value_or(0);
+}
+
+bool has_groups(const Device& device) {
+  return std::ranges::any_of(device.consumes, [](const CounterConsumption& consumption) {
+    return !consumption.compatibility_groups.empty();
+  });
+}
+
+}  // namespace
+
+std::string text_of(const Device& device, const std::string& attribute) {
+  const auto found = device.attributes.find(attribute);
+  if (found == device.attributes.end()) return {};
+  const auto* const text = std::get_if<std::string>(&found->second);
+  return text == nullptr ? std::string() : *text;
+}
+
+std::int64_t number_of(const Device& device, const std::string& attribute) {
+  const auto found = device.attributes.find(attribute);
+  if (found == device.attributes.end()) return 0;
+  const auto* const number = std::get_if<std::int64_t>(&found->second);
+  return number == nullptr ? 0 : *number;
+}
+
+bool is_whole(const Device& device) {
+  return text_of(device, kType) == kWhole;
+}
+
+std::uint64_t framebuffer_of(const Device& device) {
+  const auto found = device.capacity.find(kFramebuffer);
+  return found == device.capacity.end() ? 0 : found->second;
+}
+
+std::map<std::string, Counters> consumed_counters(const Device& device) {
+  std::map<std::string, Counters> out;
+  for (const CounterConsumption& consumption : device.consumes) out[consumption.set] = consumption.counters;
+  return out;
+}
+
+json slice_json(const ResourceSlice& slice) {
+  json out = json::object();
+  out["apiVersion"] = kApiVersion;
+  out["kind"] = kKind;
+  json& metadata = out["metadata"];
+  metadata["generateName"] = fmt::format("{:05x}-{}-{}-", slice.index, kDriver, slice.owner.node);
+  if (!slice.owner.node_uid.empty()) {
+    json owner = json::object();
+    owner["apiVersion"] = "v1";
+    owner["kind"] = "Node";
+    owner["name"] = slice.owner.node;
+    owner["uid"] = slice.owner.node_uid;
+    metadata["ownerReferences"] = json::array();
+    metadata["ownerReferences"].push_back(std::move(owner));
+  }
+  json& spec = out["spec"];
+  spec["driver"] = kDriver;
+  spec["nodeName"] = slice.owner.node;
+  spec["pool"]["name"] = slice.pool;
+  spec["pool"]["generation"] = slice.generation;
+  spec["pool"]["resourceSliceCount"] = slice.count;
+  for (const CounterSet& set : slice.counter_sets) spec["sharedCounters"].push_back(json_of(set));
+  for (const Device& device : slice.devices) spec["devices"].push_back(json_of(device));
+  return out;
+}
+
+Result<ResourceSlice> read_slice(const json& object) {
+  const json& metadata = json_at(object, "metadata");
+  const json& spec = json_at(object, "spec");
+  const json& pool = json_at(spec, "pool");
+  const std::string name = text_at(metadata, "name");
+  Reader reader;
+  ResourceSlice out{
+      .owner = {.node = text_at(spec, "nodeName"), .node_uid = {}},
+      .pool = reader.text(pool, "name"),
+      .generation = reader.number(pool, "generation"),
+      .index = index_of(name.empty() ? text_at(metadata, "generateName") : name),
+      .count = reader.number(pool, "resourceSliceCount"),
+      .counter_sets = reader.list(spec, "sharedCounters",
+                                  [&](const json& value) {
+                                    return CounterSet{.name = reader.text(value, "name"),
+                                                      .counters = reader.counters(value, "counters")};
+                                  }),
+      .devices = reader.list(spec, "devices", [&](const json& value) { return read_device(reader, value); })};
+  if (const json& owners = json_at(metadata, "ownerReferences"); owners.is_array() && !owners.empty())
+    out.owner.node_uid = text_at(owners.front(), "uid");
+  if (!reader.fault().empty())
+    return fail(Errc::malformed_host, fmt::format("ResourceSlice {}: {}", name, reader.fault()));
+  return out;
+}
+
+ServerFeatures features_kept(const ResourceSlice& written, const ResourceSlice& returned,
+                             ServerFeatures before) {
+  ServerFeatures out = before;
+  bool used_groups = false;
+  bool kept_groups = true;
+  if (written.counter_sets != returned.counter_sets) out.counters = false;
+  for (std::size_t i = 0; i < written.devices.size(); ++i) {
+    const Device& sent = written.devices[i];
+    const Device kept = i < returned.devices.size() ? returned.devices[i] : Device{.name = {}};
+    if (consumed_counters(sent) != consumed_counters(kept)) out.counters = false;
+    if (sent.taints != kept.taints) out.taints = false;
+    used_groups |= has_groups(sent);
+    kept_groups &= has_groups(sent) == has_groups(kept);
+  }
+  if (used_groups) out.compatibility_groups = kept_groups;
+  return out;
+}
+
+}  // namespace ferry::dra

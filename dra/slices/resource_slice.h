@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// ResourceSlices of resource.k8s.io/v1, as far as Ferry publishes them.
+// ABI: kubernetes/api, resource/v1/types.go; compatibilityGroups: KEP 5963.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "common/result.h"
+
+namespace ferry::dra {
+
+/// The value of an attribute. The API also has booleans and versions, which Ferry does not publish.
+using Attribute = std::variant<std::int64_t, std::string>;
+/// By the attribute's name. A name without a domain ("type") belongs to the driver's domain.
+using Attributes = std::map<std::string, Attribute>;
+/// By the counter's name: Quantities that are whole numbers. Memory is in bytes.
+using Counters = std::map<std::string, std::uint64_t>;
+
+/// The counters that the devices of one IOMMU group share.
+struct CounterSet {
+  std::string name;
+  Counters counters;
+  bool operator==(const CounterSet&) const = default;
+};
+
+struct CounterConsumption {
+  std::string set;
+  Counters counters;
+  /// Two devices may be allocated from one set at a time if their groups share a name, or both have none. At
+  /// most two names.
+  std::vector<std::string> compatibility_groups = {};
+  bool operator==(const CounterConsumption&) const = default;
+};
+
+enum class TaintEffect {
+  no_schedule,
+  no_execute,  ///< pods that use the device are evicted
+};
+
+struct Taint {
+  std::string key;
+  std::string value;  ///< may be empty
+  TaintEffect effect = TaintEffect::no_schedule;
+  bool operator==(const Taint&) const = default;
+};
+
+struct Device {
+  std::string name;  ///< a DNS label, unique in the pool
+  Attributes attributes = {};
+  Counters capacity = {};  ///< by name, as Counters
+  std::vector<CounterConsumption> consumes = {};
+  std::vector<Taint> taints = {};
+  bool operator==(const Device&) const = default;
+};
+
+// Names that all devices of Ferry have.
+
+inline constexpr const char* kFramebuffer = "framebuffer";  ///< a capacity and a counter, in bytes
+inline constexpr const char* kType = "type";                ///< an attribute: kWhole or kVgpu
+inline constexpr const char* kWhole = "whole";
+inline constexpr const char* kVgpu = "vgpu";
+
+/// Empty: there is no such attribute, or it is no text.
+std::string text_of(const Device& device, const std::string& attribute);
+/// 0: there is no such attribute, or it is no number.
+std::int64_t number_of(const Device& device, const std::string& attribute);
+/// True for an IOMMU group as a whole, false for a vGPU.
+bool is_whole(const Device& device);
+/// Bytes of memory; 0: unknown.
+std::uint64_t framebuffer_of(const Device& device);
+/// The counters that a device consumes, by set, without compatibility groups.
+std::map<std::string, Counters> consumed_counters(const Device& device);
+
+/// The node whose devices are published.
+struct SliceOwner {
+  std::string node;
+  std::string node_uid = {};  ///< empty: unknown, and the slice then outlives its Node
+  bool operator==(const SliceOwner&) const = default;
+};
+
+/// A slice has counter sets or devices, never both.
+struct ResourceSlice {
+  SliceOwner owner;
+  std::string pool;
+  std::uint64_t generation = 0;
+  std::size_t index = 0;  ///< its place in the pool, which is in its name; schedulers read slices by name
+  std::size_t count = 0;  ///< slices of this generation; a pool with fewer is not allocated from
+  std::vector<CounterSet> counter_sets = {};
+  std::vector<Device> devices = {};
+  bool operator==(const ResourceSlice&) const = default;
+};
+
+/// The object for the API server. The same slice always gives the same JSON. Texts must be UTF-8.
+nlohmann::json slice_json(const ResourceSlice& slice);
+
+/// Reads a slice of Ferry's driver from the API server. Unknown fields, and attributes that are neither whole
+/// numbers nor texts, are passed over. Errc::malformed_host: not such an object, or a field has a wrong type.
+Result<ResourceSlice> read_slice(const nlohmann::json& object);
+
+/// The optional fields that the API server stores. A server whose feature gate is off drops the field.
+struct ServerFeatures {
+  bool counters = true;  ///< sharedCounters, consumesCounters
+  bool taints = true;    ///< taints
+  bool compatibility_groups =
+      false;  ///< compatibilityGroups; with the gate off, schedulers skip such devices
+  bool operator==(const ServerFeatures&) const = default;
+};
+
+/// Compares a slice with the server's answer to its write. A field that `written` does not use counts as
+/// stored if `before` says so.
+ServerFeatures features_kept(const ResourceSlice& written, const ResourceSlice& returned,
+                             ServerFeatures before);
+
+}  // namespace ferry::dra

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dra/slices/availability.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "tests/dra/some_gpus.h"
+
+namespace ferry::dra {
+namespace {
+
+using test::hold;
+using test::l4;
+using test::mixed;
+using test::node_with;
+
+class Availability : public testing::Test {
+ protected:
+  /// Empty: the claim can have them.
+  std::string refusal(const std::vector<std::string>& devices, const std::string& claim) const {
+    const auto available = check_available(node, publication_of(node), devices, claim);
+    return available ? "" : available.error().message;
+  }
+  NodeModel node = node_with({l4("0000:3b:00.0", 42), mixed("0000:65:00.0", 5)});
+};
+
+TEST_F(Availability, OfAFreeGpu) {
+  EXPECT_EQ(refusal({"vgpu-0000-3b-00-0-1150-2", "vgpu-0000-65-00-0-590-2", "whole-0000-3b-00-0"}, "a"),
+            "whole-0000-3b-00-0: the claim with UID a has vgpu-0000-3b-00-0-1150-2 of the same IOMMU group");
+  EXPECT_EQ(refusal({"vgpu-0000-3b-00-0-1150-2", "vgpu-0000-65-00-0-590-2"}, "a"), "");
+  EXPECT_EQ(refusal({"vgpu-0000-3b-00-0-9-9"}, "a"),
+            "vgpu-0000-3b-00-0-9-9: this node has no such device now");
+}
+
+TEST_F(Availability, OfADeviceOfAnotherClaim) {
+  hold(node, "vgpu-0000-3b-00-0-1150-2", "a");
+  EXPECT_EQ(refusal({"vgpu-0000-3b-00-0-1150-2"}, "a"), "") << "the kubelet repeats its calls";
+  EXPECT_EQ(refusal({"vgpu-0000-3b-00-0-1150-2"}, "b"),
+            "vgpu-0000-3b-00-0-1150-2: the claim with UID a still has it");
+  EXPECT_EQ(refusal({"whole-0000-3b-00-0"}, "b"),
+            "whole-0000-3b-00-0: the claim with UID a has vgpu-0000-3b-00-0-1150-2 of the same IOMMU group");
+}
+
+TEST_F(Availability, OfAnotherSize) {
+  hold(node, "vgpu-0000-3b-00-0-1150-2", "a");
+  EXPECT_EQ(
+      refusal({"vgpu-0000-3b-00-0-1152-0"}, "b"),
+      "vgpu-0000-3b-00-0-1152-0: the vGPUs of GPU 0000:3b:00.0 have 6144 MiB each now, and this one needs "
+      "12288 MiB");
+  EXPECT_EQ(refusal({"vgpu-0000-3b-00-0-1150-0"}, "b"), "");
+  hold(node, "vgpu-0000-65-00-0-590-2", "a");
+  EXPECT_EQ(refusal({"vgpu-0000-65-00-0-594-8"}, "b"), "") << "that GPU has mixed sizes";
+}
+
+TEST_F(Availability, OfMemoryThatAnotherVgpuHas) {
+  hold(node, "vgpu-0000-65-00-0-590-2", "a");
+  EXPECT_EQ(refusal({"vgpu-0000-65-00-0-594-0"}, "b"),
+            "vgpu-0000-65-00-0-594-0: it needs 1 of the counter unit-01, and claims use 1 of 1");
+}
+
+TEST_F(Availability, OfAGpuThatIsNotReady) {
+  node.gpus[0].health = GpuHealth::preparing;
+  node.gpus[0].reason = "its virtual functions are being enabled";
+  const std::vector<std::string> devices = {"vgpu-0000-3b-00-0-1150-2"};
+  const auto available = check_available(node, publication_of(node), devices, "a");
+  ASSERT_FALSE(available);
+  EXPECT_EQ(available.error().code, Errc::refused);
+  EXPECT_EQ(available.error().text(),
+            "vgpu-0000-3b-00-0-1150-2: GPU 0000:3b:00.0 is being prepared: its virtual functions are being "
+            "enabled; the claim waits until the GPU is ready");
+}
+
+}  // namespace
+}  // namespace ferry::dra

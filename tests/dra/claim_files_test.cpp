@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dra/claim_files.h"
+
+#include <array>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "hostfs/cdi_registry.h"
+#include "tests/dra/some_gpus.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry::dra {
+namespace {
+
+using nlohmann::json;
+using test::at;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr const char* kUid = "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711";
+constexpr const char* kFolder = "/var/lib/kubelet/plugins/gpu-ferry.io/metadata";
+
+ClaimDevice whole(const std::string& request, const std::string& address, const std::string& group) {
+  return {.request = request,
+          .pool = "node7/gpu-ferry",
+          .gpu = at(address),
+          .device = {.name = "whole-" + group,
+                     .attributes = {{"type", "whole"},
+                                    {"resource.kubernetes.io/pciBusID", address},
+                                    {"resource.kubernetes.io/numaNode", 1}}},
+          .result = {.function = at(address),
+                     .nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U},
+                               {.path = "/dev/vfio/" + group, .mode = 0600U}}}};
+}
+
+/// The claim render-a with one whole GPU.
+ClaimRecord direct() {
+  return {.uid = kUid,
+          .space = "studio",
+          .name = "render-a",
+          .phase = ClaimPhase::prepared,
+          .devices = {whole("card", "0000:3b:00.0", "42")}};
+}
+
+/// Reads a metadata file as KubeVirt's launcher does: the attribute by which it finds the request's only
+/// device. Empty: it refuses the file.
+std::string read_as_kubevirt(const std::string& file, const std::string& request) {
+  const json object = json::parse(file);
+  if (object.at("apiVersion").get<std::string>() != "metadata.resource.k8s.io/v1alpha1") return {};
+  for (const json& one : object.at("requests")) {
+    if (one.at("name").get<std::string>() != request || one.at("devices").size() != 1) continue;
+    const json& attributes = one.at("devices").at(0).at("attributes");
+    for (const char* const key : {"mdevUUID", "resource.kubernetes.io/pciBusID"}) {
+      if (!attributes.contains(key)) continue;
+      if (auto value = attributes.at(key).at("string").get<std::string>(); !value.empty()) return value;
+    }
+  }
+  return {};
+}
+
+TEST(ClaimFiles, HaveTheClaimsUidInTheirNames) {
+  EXPECT_EQ(claim_cdi_file("u-1"), "gpu-ferry.io-claim_u-1.json");
+  EXPECT_EQ(claim_cdi_id("u-1", "whole-a"), "gpu-ferry.io/claim=u-1-whole-a");
+  EXPECT_EQ(metadata_cdi_file("u-1", "card"), "gpu-ferry.io_metadata_u-1_card.json");
+  EXPECT_EQ(metadata_cdi_id("u-1", "card"), "gpu-ferry.io/metadata=u-1_card");
+  EXPECT_EQ(metadata_path("u-1", "card"), "u-1/card/metadata.json");
+  EXPECT_EQ(claim_of_cdi_file("gpu-ferry.io-claim_u-1.json"), "u-1");
+  EXPECT_EQ(claim_of_cdi_file("gpu-ferry.io_metadata_u-1_card.json"), "u-1");
+  for (const char* const other : {"gpu-ferry.io_metadata_u-1.json", "gpu-ferry.io-claim_u-1.yaml",
+                                  "gpu.nvidia.com-claim_u-1.json", "nvidia.com-pgpu.yaml", "", ".json"})
+    EXPECT_EQ(claim_of_cdi_file(other), std::nullopt) << other;
+}
+
+TEST(ClaimFiles, GiveTheNodesOfEachDeviceToTheRuntime) {
+  ClaimRecord claim = direct();
+  claim.devices.push_back(whole("second", "0000:5e:00.0", "7"));
+  claim.devices[1].result.nodes[1].mode = {};
+  EXPECT_EQ(json::parse(claim_cdi_text(claim)), json::parse(R"({
+    "cdiVersion": "0.5.0", "kind": "gpu-ferry.io/claim", "devices": [
+      {"name": "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711-whole-42", "containerEdits": {
+        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+        "deviceNodes": [{"path": "/dev/vfio/vfio", "fileMode": 438}, {"path": "/dev/vfio/42", "fileMode": 384}]}},
+      {"name": "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711-whole-7", "containerEdits": {
+        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+        "deviceNodes": [{"path": "/dev/vfio/vfio", "fileMode": 438}, {"path": "/dev/vfio/7"}]}}]})"));
+}
+
+TEST(ClaimFiles, TellKubevirtTheFunctionOfAWholeGpu) {
+  const std::string file = metadata_text(direct(), "card");
+  EXPECT_EQ(json::parse(file), json::parse(R"({
+    "apiVersion": "metadata.resource.k8s.io/v1alpha1", "kind": "DeviceMetadata",
+    "metadata": {"name": "render-a", "namespace": "studio",
+                 "uid": "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711", "generation": 1},
+    "requests": [{"name": "card", "devices": [
+      {"driver": "gpu-ferry.io", "pool": "node7/gpu-ferry", "name": "whole-42",
+       "attributes": {"type": {"string": "whole"},
+                      "resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"},
+                      "resource.kubernetes.io/numaNode": {"int": 1}}}]}]})"));
+  EXPECT_EQ(read_as_kubevirt(file, "card"), "0000:3b:00.0");
+  EXPECT_EQ(read_as_kubevirt(file, "other"), "");
+  EXPECT_EQ(
+      metadata_container_path(direct(), "card"),
+      "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/render-a/card/gpu-ferry.io-metadata.json");
+}
+
+TEST(ClaimFiles, TellKubevirtTheUuidOfAMediatedDevice) {
+  ClaimRecord claim = direct();
+  claim.pod_claim = "gpu";
+  claim.devices[0].result = {.mdev_uuid = "b7064fe1-6802-5216-8eb4-f5580c656c4f",
+                             .nodes = {{.path = "/dev/vfio/57"}}};
+  const std::string file = metadata_text(claim, "card");
+  EXPECT_EQ(read_as_kubevirt(file, "card"), "b7064fe1-6802-5216-8eb4-f5580c656c4f");
+  EXPECT_EQ(file.find("pciBusID"), std::string::npos) << "the parent's address would be the GPU's";
+  EXPECT_EQ(json::parse(file).at("podClaimName"), "gpu");
+  EXPECT_EQ(metadata_container_path(claim, "card"),
+            "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/gpu/card/"
+            "gpu-ferry.io-metadata.json");
+}
+
+TEST(ClaimFiles, TellKubevirtTheFunctionOfAVendorsVgpu) {
+  ClaimRecord claim = direct();
+  claim.devices[0].device.attributes = {{"type", "vgpu"}, {"mdevUUID", "stale"}};
+  claim.devices[0].result.function = at("10000:3b:00.4");
+  const std::string file = metadata_text(claim, "card");
+  EXPECT_EQ(read_as_kubevirt(file, "card"), "10000:3b:00.4");
+  EXPECT_EQ(file.find("mdevUUID"), std::string::npos);
+}
+
+TEST(ClaimFiles, HaveAMetadataFileForEachRequest) {
+  ClaimRecord claim = direct();
+  claim.devices.push_back(whole("second/large", "0000:5e:00.0", "7"));
+  claim.devices.push_back(whole("second/large", "0000:86:00.0", "9"));
+  EXPECT_THAT(requests_of(claim), ElementsAre("card", "second"));
+  const json second = json::parse(metadata_text(claim, "second")).at("requests");
+  EXPECT_EQ(second.size(), 1U);
+  EXPECT_EQ(second.at(0).at("name"), "second/large") << "the alternative stays in the name";
+  EXPECT_EQ(second.at(0).at("devices").size(), 2U);
+  EXPECT_EQ(read_as_kubevirt(metadata_text(claim, "card"), "card"), "0000:3b:00.0");
+
+  std::vector<std::string> paths;
+  for (const ClaimFile& file : claim_files(claim, kFolder)) {
+    paths.push_back(file.path);
+    EXPECT_EQ(file.folder == ClaimFile::Folder::cdi, claim_of_cdi_file(file.path) == kUid) << file.path;
+    EXPECT_TRUE(file.text.ends_with("}\n"));
+  }
+  const std::string uid = kUid;
+  EXPECT_THAT(paths, ElementsAre(uid + "/card/metadata.json", uid + "/second/metadata.json",
+                                 "gpu-ferry.io_metadata_" + uid + "_card.json",
+                                 "gpu-ferry.io_metadata_" + uid + "_second.json",
+                                 "gpu-ferry.io-claim_" + uid + ".json"));
+  EXPECT_EQ(json::parse(metadata_cdi_text(claim, "second", kFolder)).at("devices").at(0), json::parse(R"({
+    "name": "5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711_second",
+    "containerEdits": {"mounts": [{
+      "hostPath":
+        "/var/lib/kubelet/plugins/gpu-ferry.io/metadata/5be0c3aa-2f4d-4a3e-8d55-9d1f5a0c7711/second/metadata.json",
+      "containerPath":
+        "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/render-a/second/gpu-ferry.io-metadata.json",
+      "options": ["ro", "bind"]}]}})"));
+  EXPECT_THAT(
+      answer_of(claim),
+      ElementsAre(DeviceAnswer{.request = "card",
+                               .pool = "node7/gpu-ferry",
+                               .device = "whole-42",
+                               .cdi_ids = {claim_cdi_id(uid, "whole-42"), metadata_cdi_id(uid, "card")}},
+                  DeviceAnswer{.request = "second",
+                               .pool = "node7/gpu-ferry",
+                               .device = "whole-7",
+                               .cdi_ids = {claim_cdi_id(uid, "whole-7"), metadata_cdi_id(uid, "second")}},
+                  DeviceAnswer{.request = "second",
+                               .pool = "node7/gpu-ferry",
+                               .device = "whole-9",
+                               .cdi_ids = {claim_cdi_id(uid, "whole-9")}}));
+}
+
+TEST(ClaimFiles, AreValidByTheRulesOfARuntime) {
+  const test::ScratchDirectory tree;
+  const HostFs host(tree.path());
+  ClaimRecord claim = direct();
+  claim.devices.push_back(whole("second", "0000:5e:00.0", "7"));
+  std::size_t files = 0;
+  for (const ClaimFile& file : claim_files(claim, kFolder)) {
+    if (file.folder != ClaimFile::Folder::cdi) continue;
+    tree.file("var/run/cdi/" + file.path, file.text);
+    ++files;
+  }
+  const std::array<std::filesystem::path, 1> folders = {"var/run/cdi"};
+  const CdiRegistry registry = read_cdi_registry(host, folders);
+  EXPECT_EQ(registry.files, files);
+  EXPECT_THAT(registry.faults, IsEmpty());
+}
+
+}  // namespace
+}  // namespace ferry::dra

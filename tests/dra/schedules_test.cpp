@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random schedules of claims on one node: allocate, prepare, publish again, restart, remove. No GPU memory is
+// given out twice, whatever the order. A failure names its seed; --gtest_filter repeats it.
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "dra/checkpoint.h"
+#include "dra/names.h"
+#include "dra/slices/availability.h"
+#include "tests/dra/scheduler_model.h"
+#include "tests/dra/some_gpus.h"
+
+namespace ferry::dra {
+namespace {
+
+using test::DeviceRequest;
+using test::l4;
+using test::mixed;
+using test::must;
+using test::SchedulerModel;
+using test::vgpu_of_type;
+using test::vgpu_with_memory;
+using test::whole_gpu;
+using testing::IsEmpty;
+
+int schedules() {
+  const char* const count = std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
+  return count == nullptr ? 1'000 : std::atoi(count);        // NOLINT(cert-err34-c): 0 runs none
+}
+
+NodeModel whole_node() {
+  return test::node_with(
+      {l4("0000:3b:00.0", 42), l4("0000:5e:00.0", 7), l4("0000:5f:00.0", 7), mixed("0000:65:00.0", 5)});
+}
+
+/// The devices by which memory is counted, independent of counters and of slices.
+class Truth {
+ public:
+  Truth() {
+    const NodeModel node = whole_node();
+    for (const Gpu& gpu : node.gpus) {
+      // A group whose first GPU is unplugged has another whole device.
+      pieces_[whole_device_name(gpu.address)] = {.gpu = gpu.address, .group = gpu.iommu_group, .whole = true};
+      for (const VgpuType& type : gpu.types) {
+        const std::uint32_t most = type.most_per_gpu.value_or(0);
+        for (std::uint32_t i = 0; i < most; ++i) {
+          const std::uint32_t number = gpu.mixed_sizes ? type.placements.at(i) : i;
+          pieces_[vgpu_device_name(gpu.address, type.id, number)] = {.gpu = gpu.address,
+                                                                     .group = gpu.iommu_group,
+                                                                     .mixed = gpu.mixed_sizes,
+                                                                     .mib = type.framebuffer_mib,
+                                                                     .first_unit = number,
+                                                                     .units = type.size};
+        }
+      }
+    }
+  }
+
+  /// Why these devices cannot exist together; empty: they can. `one_size`: as the hardware has it; else only
+  /// memory counts.
+  std::string conflict(const std::vector<std::string>& devices, bool one_size) const {
+    for (std::size_t i = 0; i < devices.size(); ++i)
+      for (std::size_t j = 0; j < i; ++j) {
+        const Piece& a = pieces_.at(devices[i]);
+        const Piece& b = pieces_.at(devices[j]);
+        const bool same_gpu = a.gpu == b.gpu;
+        if (devices[i] == devices[j] || (a.group == b.group && (a.whole || b.whole)) ||
+            (same_gpu && a.mixed && overlap(a, b)) || (same_gpu && !a.mixed && one_size && a.mib != b.mib))
+          return devices[i] + " and " + devices[j];
+      }
+    std::map<vfio::PciAddress, std::uint64_t> used;
+    for (const std::string& device : devices) used[pieces_.at(device).gpu] += pieces_.at(device).mib;
+    for (const auto& [gpu, mib] : used)
+      if (mib > 24 * 1024) return fmt::format("{} MiB of {}", mib, gpu.text());
+    return {};
+  }
+
+ private:
+  struct Piece {
+    vfio::PciAddress gpu;
+    std::uint32_t group = 0;
+    bool whole = false;
+    bool mixed = false;
+    std::uint32_t mib = 0;
+    std::uint32_t first_unit = 0;
+    std::uint32_t units = 0;
+  };
+  static bool overlap(const Piece& a, const Piece& b) {
+    return a.first_unit < b.first_unit + b.units && b.first_unit < a.first_unit + a.units;
+  }
+
+  std::map<std::string, Piece> pieces_;
+};
+
+class ClaimSchedules : public testing::TestWithParam<int> {
+ protected:
+  enum Event {
+    claim_made,
+    claim_prepared,
+    claim_ended,
+    published,
+    driver_restarted,
+    slices_wiped,
+    health_changed,
+    policy_changed,  // only in a rough schedule, as all that follow
+    gpu_plugged,
+    taints_changed,
+    count
+  };
+
+  /// A rough schedule makes devices vanish that claims got and that were not prepared yet. Then two claims
+  /// may be allocated one piece of memory, and only one of them is prepared.
+  void run(std::uint64_t seed, bool rough) {
+    std::mt19937_64 random(seed);
+    draw_ = [&random](std::size_t most) {
+      return std::uniform_int_distribution<std::size_t>(0, most - 1)(random);
+    };
+    rough_ = rough;
+    node_ = whole_node();
+    node_.server.compatibility_groups = draw(2) == 0;
+    checkpoint_ = {.boot_id = "boot"};
+    file_ = checkpoint_text(checkpoint_);
+    publish();
+    for (int event = 0; event < 48 && !HasFatalFailure(); ++event) happen(any_event());
+    if (!HasFatalFailure()) settle();
+  }
+
+ private:
+  std::size_t draw(std::size_t most) const { return draw_(most); }
+
+  /// Half of the events begin claims, so that the GPUs are mostly in use.
+  Event any_event() const {
+    if (draw(2) == 0) return draw(2) == 0 ? claim_made : claim_prepared;
+    return static_cast<Event>(draw(static_cast<std::size_t>(rough_ ? count : policy_changed)));
+  }
+
+  void happen(Event event) {
+    switch (event) {
+      case claim_made:
+        return make_claim();
+      case claim_prepared:
+        return prepare(any_claim());
+      case claim_ended:
+        return end(any_claim());
+      case published:
+        return publish();
+      case driver_restarted:
+        return restart();
+      case slices_wiped:
+        return slices_.clear();
+      case health_changed: {
+        Gpu& gpu = any_gpu();
+        gpu.health = draw(3) != 0 ? GpuHealth::ready : static_cast<GpuHealth>(draw(3));
+        gpu.reason = "by chance";
+        return;
+      }
+      case policy_changed: {
+        Gpu& gpu = any_gpu();
+        gpu.whole = draw(3) != 0;
+        for (VgpuType& type : gpu.types) type.allowed = draw(3) != 0;
+        return;
+      }
+      case gpu_plugged: {
+        const Gpu gpu = any_gpu();
+        if (std::erase_if(node_.gpus, [&](const Gpu& one) { return one.address == gpu.address; }) != 0 &&
+            draw(2) == 0)
+          node_.gpus.push_back(gpu);
+        if (node_.gpus.size() < 2 || draw(3) == 0) node_.gpus = whole_node().gpus;
+        return;
+      }
+      case taints_changed:
+        node_.server.taints = !node_.server.taints;
+        return;
+      case count:
+        return;
+    }
+  }
+
+  Gpu& any_gpu() { return node_.gpus.at(draw(node_.gpus.size())); }
+
+  /// Empty: there is no claim.
+  std::string any_claim() const {
+    if (scheduler_.claims().empty()) return {};
+    auto at = scheduler_.claims().begin();
+    std::advance(at, static_cast<std::ptrdiff_t>(draw(scheduler_.claims().size())));
+    return at->first;
+  }
+
+  // The scheduler.
+
+  DeviceRequest any_request(const std::string& name) const {
+    const std::vector<DeviceRequest::Selector> kinds = {whole_gpu(),
+                                                        vgpu_of_type("L4-6Q"),
+                                                        vgpu_of_type("L4-12Q"),
+                                                        vgpu_of_type("A10-2Q"),
+                                                        vgpu_of_type("A10-8Q"),
+                                                        vgpu_with_memory(draw(13) * test::kGiB)};
+    DeviceRequest out{.name = name, .alternatives = {kinds.at(draw(kinds.size()))}};
+    if (draw(4) == 0) out.alternatives.push_back(kinds.at(draw(kinds.size())));
+    return out;
+  }
+
+  /// The scheduler may see slices late.
+  void make_claim() {
+    if (draw(4) != 0) scheduler_.see(slices_);
+    std::vector<DeviceRequest> requests = {any_request("a")};
+    if (draw(4) == 0) requests.push_back(any_request("b"));
+    scheduler_.allocate(fmt::format("claim-{:03}", ++claims_), requests);
+    if (rough_) return;
+    std::vector<std::string> devices;
+    for (const auto& [claim, results] : scheduler_.claims())
+      for (const SchedulerModel::Result& result : results) devices.push_back(result.device);
+    ASSERT_EQ(truth_.conflict(devices, false), "") << "two claims were allocated the same memory";
+  }
+
+  // The driver on the node. A "crash" is a return in the middle, after which the file alone is left.
+
+  bool crashes() {
+    if (draw(6) != 0) return false;
+    restart();
+    return true;
+  }
+
+  void restart() {
+    checkpoint_ = for_boot(must(read_checkpoint(file_)), "boot");
+    last_generation_ = 0;
+  }
+
+  NodeModel with_held() const {
+    NodeModel out = node_;
+    out.held = held_devices(checkpoint_);
+    return out;
+  }
+
+  /// Slices are written one after the other, and a claim may be allocated in between.
+  void publish() {
+    const NodeModel node = with_held();
+    const std::vector<ResourceSlice> next = slices_of(publication_of(node), node.owner, 0);
+    last_generation_ = generation_for(slices_, next, last_generation_);
+    for (const ResourceSlice& slice : next) {
+      std::erase_if(slices_, [&](const ResourceSlice& old) { return old.index == slice.index; });
+      slices_.push_back(slice);
+      slices_.back().generation = last_generation_;
+      if (draw(8) == 0) make_claim();
+      if (draw(40) == 0) return;  // the driver was killed here
+    }
+    std::erase_if(slices_, [&](const ResourceSlice& old) { return old.index >= next.size(); });
+  }
+
+  void prepare(const std::string& claim) {
+    const std::vector<SchedulerModel::Result>* const results = scheduler_.find(claim);
+    if (results == nullptr) return;
+    if (checkpoint_.find(claim) == nullptr) {
+      const NodeModel node = with_held();
+      const Publication publication = publication_of(node);
+      std::vector<std::string> devices;
+      for (const SchedulerModel::Result& result : *results) devices.push_back(result.device);
+      if (!check_available(node, publication, devices, claim)) return;  // the claim waits
+      if (!begin_prepare(checkpoint_, record_of(claim, *results, publication))) return;
+    } else if (!begin_prepare(checkpoint_, *checkpoint_.find(claim))) {
+      return;
+    }
+    file_ = checkpoint_text(checkpoint_);
+    if (crashes()) return;
+    std::vector<PreparedDevice> done;
+    for (const ClaimDevice& device : checkpoint_.find(claim)->devices) {
+      made_[claim].insert(device.device.name);
+      done.push_back({.mdev_uuid = "u"});
+    }
+    expect_sound_hardware();
+    if (crashes()) return;
+    must(finish_prepare(checkpoint_, claim, done));
+    if (draw(6) == 0) return restart();  // before the file is written
+    file_ = checkpoint_text(checkpoint_);
+  }
+
+  static ClaimRecord record_of(const std::string& claim, const std::vector<SchedulerModel::Result>& results,
+                               const Publication& publication) {
+    ClaimRecord out{.uid = claim, .space = "n", .name = claim};
+    for (const SchedulerModel::Result& result : results) {
+      const PublishedDevice& published = *publication.device(result.device);
+      ClaimDevice device{.request = result.request,
+                         .pool = "node7/gpu-ferry",
+                         .gpu = published.gpu,
+                         .device = published.device};
+      device.device.taints.clear();
+      device.counters = *publication.counter_set(published.device.consumes.at(0).set);
+      out.devices.push_back(std::move(device));
+    }
+    return out;
+  }
+
+  void expect_sound_hardware() const {
+    std::vector<std::string> devices;
+    for (const auto& [claim, names] : made_) devices.insert(devices.end(), names.begin(), names.end());
+    ASSERT_EQ(truth_.conflict(devices, true), "") << "two VMs have the same memory";
+  }
+
+  /// The pod ends, and its claim is removed. The API may forget the claim before the node does.
+  void end(const std::string& claim) {
+    if (!forgotten_.empty() && draw(3) == 0) {
+      const std::string former = *forgotten_.begin();
+      if (unprepare(former)) forgotten_.erase(former);
+    }
+    if (claim.empty()) return;
+    if (draw(4) == 0) {
+      scheduler_.deallocate(claim);
+      forgotten_.insert(claim);
+      return;
+    }
+    if (unprepare(claim)) scheduler_.deallocate(claim);
+  }
+
+  /// False: the driver was killed, and the kubelet asks again.
+  bool unprepare(const std::string& claim) {
+    if (!begin_unprepare(checkpoint_, claim)) return true;
+    file_ = checkpoint_text(checkpoint_);
+    if (crashes()) return false;
+    made_.erase(claim);
+    if (crashes()) return false;
+    finish_unprepare(checkpoint_, claim);
+    file_ = checkpoint_text(checkpoint_);
+    return true;
+  }
+
+  /// All claims end. Then every GPU can be given whole.
+  void settle() {
+    const NodeModel fresh = whole_node();
+    std::set<std::string> claims = forgotten_;
+    for (const auto& [claim, results] : scheduler_.claims()) claims.insert(claim);
+    for (const std::string& claim : claims) {
+      for (int tries = 0; !unprepare(claim); ++tries) ASSERT_LT(tries, 200);
+      scheduler_.deallocate(claim);
+    }
+    ASSERT_THAT(made_, IsEmpty());
+    ASSERT_THAT(checkpoint_.claims, IsEmpty());
+    node_.gpus = fresh.gpus;
+    node_.server.taints = true;
+    slices_.clear();
+    const std::vector<ResourceSlice> next = slices_of(publication_of(with_held()), node_.owner, 1);
+    scheduler_.see(next);
+    for (const char* const claim : {"x", "y", "z"})
+      ASSERT_TRUE(scheduler_.allocate(claim, {{.name = "a", .alternatives = {whole_gpu()}}}))
+          << scheduler_.problem();
+    ASSERT_FALSE(scheduler_.allocate("v", {{.name = "a", .alternatives = {vgpu_with_memory(0)}}}));
+  }
+
+  const Truth truth_;
+  std::function<std::size_t(std::size_t)> draw_;
+  bool rough_ = false;
+  NodeModel node_;
+  Checkpoint checkpoint_;  // in the driver's memory
+  std::string file_;       // on the disk
+  std::uint64_t last_generation_ = 0;
+  std::vector<ResourceSlice> slices_;  // in the API server
+  SchedulerModel scheduler_;
+  std::map<std::string, std::set<std::string>> made_;  // devices on the host, by claim
+  std::set<std::string> forgotten_;                    // claims that only the node knows
+  unsigned claims_ = 0;
+};
+
+TEST_P(ClaimSchedules, GiveNoMemoryOutTwice) {
+  SCOPED_TRACE(fmt::format("seed {}", GetParam()));
+  run(static_cast<std::uint64_t>(GetParam()), false);
+}
+
+TEST_P(ClaimSchedules, GiveNoMemoryOutTwiceWhileDevicesComeAndGo) {
+  SCOPED_TRACE(fmt::format("seed {}", GetParam()));
+  run(static_cast<std::uint64_t>(GetParam()), true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ClaimSchedules, testing::Range(0, schedules()));
+
+}  // namespace
+}  // namespace ferry::dra
