@@ -194,7 +194,8 @@ TEST(CdiSpecificationsOfTheLibrary, AreThoseThatWeTake) {
   if (!program) GTEST_SKIP() << test::kNoKataCdiCheck;
   const test::ScratchDirectory scratch;
   std::vector<std::string> folders;
-  for (const Row& row : rows()) {
+  const auto all = rows();
+  for (const Row& row : all) {
     const std::string folder = std::to_string(folders.size());
     scratch.file(folder + "/other.yaml", row.text);
     folders.push_back((scratch.path() / folder).string());
@@ -202,7 +203,7 @@ TEST(CdiSpecificationsOfTheLibrary, AreThoseThatWeTake) {
   const auto answers = test::ask_kata_cdi_check(*program, folders);
   ASSERT_EQ(answers.size(), folders.size());
   for (std::size_t i = 0; i < folders.size(); ++i) {
-    const Row& row = rows().at(i);
+    const Row& row = all.at(i);
     EXPECT_EQ(answers[i].good, std::string_view(row.what).empty()) << row.name << ": " << answers[i].text;
   }
 }
