@@ -92,7 +92,7 @@ class ExecAuthenticator {
   unsigned runs_ = 0;
   bool refused_ = false;  ///< the server does not accept the present credentials
   bool renewed_ = false;  ///< the present credentials followed a refusal, and were not accepted yet
-  std::chrono::minutes pause_ = kFirstPause;            ///< after the next failed run
+  std::chrono::minutes pause_ = kFirstPause;             ///< after the next failed run
   std::chrono::system_clock::time_point next_run_ = {};  ///< the earliest time after a failed run
 };
 

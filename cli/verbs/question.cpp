@@ -34,10 +34,11 @@ Result<> check_answer(const AskedDevices& agreed, const AskedDevices& now, const
   const auto added =
       std::ranges::count_if(now, [&](const std::string& device) { return !agreed.contains(device); });
   if (added == 0) return {};
-  return fail(Errc::refused,
-              fmt::format("the host has changed since the question: now it is about {}, and {} of them {} new",
-                          counted(now.size(), noun), added, added == 1 ? "is" : "are"),
-              "run the command again");
+  return fail(
+      Errc::refused,
+      fmt::format("the host has changed since the question: now it is about {}, and {} of them {} new",
+                  counted(now.size(), noun), added, added == 1 ? "is" : "are"),
+      "run the command again");
 }
 
 }  // namespace ferry::cli

@@ -86,7 +86,8 @@ ExitStatus run(const Session& session, vfio::Direction direction, bool asks, Cho
   if (agreed) {
     const auto devices = bound_by(session, *selection);
     if (!devices) return complain_of_refusal(Error(devices.error()));
-    if (const auto same = check_answer(*agreed, *devices, "accelerator"); !same) return complain(same.error());
+    if (const auto same = check_answer(*agreed, *devices, "accelerator"); !same)
+      return complain(same.error());
   }
   return apply(move_context(session, selection->rules), session, *selection, direction);
 }

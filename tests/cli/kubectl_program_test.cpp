@@ -304,7 +304,8 @@ TEST_F(KubectlFerry, CompletionLeavesNoLoginRunning) {
   const std::string config = exec_config(
       "apiVersion: client.authentication.k8s.io/v1, command: ./ferry-login, interactiveMode: IfAvailable",
       fmt::format("echo $$ > '{}'\nexec /bin/sleep 600\n", pid));
-  const auto none = test::run_beside_ferry("kubectl_complete-ferry", {"node", "--kubeconfig", config, ""}, {});
+  const auto none =
+      test::run_beside_ferry("kubectl_complete-ferry", {"node", "--kubeconfig", config, ""}, {});
   EXPECT_EQ(none.status, 0);
   EXPECT_EQ(none.out, ":4\n");
   const std::string text = content(pid);
