@@ -73,7 +73,7 @@ TEST_F(VgpuVerbs, DeleteAsksAPersonAboutAllVgpus) {
   EXPECT_THAT(mdev_.devices_on(kT4), testing::ElementsAre(std::string("T4-4Q ") + kA));
   const auto none = on_terminal({"vgpu", "delete", "--all"}, "");
   EXPECT_THAT(none.out, testing::Not(HasSubstr("[y/N]"))) << "Ferry made none";
-  const std::string remove = fmt::format("sys/bus/pci/devices/{}/{}/remove", kT4, kA);
+  const std::string remove = fmt::format("sys/devices/pci0000:00/{}/{}/remove", kT4, kA);
   const auto written = [&] { return kernel_.read_file(remove).value_or("unreadable"); };
   const auto dry = on_terminal({"vgpu", "delete", "--all", "--foreign", "--dry-run"}, "");
   EXPECT_EQ(dry.status, 0) << dry.out;
